@@ -1,0 +1,32 @@
+# Targets a newcomer needs: `make demo` and `make test`. `make help` lists the rest.
+SHELL := /bin/bash
+KUBE_VERSION := v1.36.3
+KUBE_LDFLAGS := -s -w -X k8s.io/component-base/version.gitVersion=$(KUBE_VERSION) -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=36
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+
+.PHONY: help
+help: ## List the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
+
+.PHONY: build
+build: bin/lockstep-kube bin/lockstep ## Build the programs into bin/
+
+# The dependency lists of both programs are Go's business: go build decides what is stale.
+.PHONY: bin/lockstep-kube bin/lockstep
+bin/lockstep-kube:
+	@hack/build-with-progress.sh ./cmd/lockstep-kube $@ "$(KUBE_LDFLAGS)"
+bin/lockstep:
+	@hack/build-with-progress.sh ./cmd/lockstep $@ "-s -w -X lockstep.dev/lockstep/internal/cli.Version=$(VERSION)"
+
+.PHONY: generate
+generate: ## Regenerate deepcopy functions and CRDs from api/
+	@hack/generate.sh
+
+.PHONY: test
+test: build ## Run every test
+	go vet ./...
+	go test ./...
+
+.PHONY: demo
+demo: build ## Bring up a control plane, run the examples and a small benchmark, show the result
+	@hack/demo.sh

@@ -1,0 +1,50 @@
+// Command lockstep-kube is the multi-call binary of the local control plane's parts: the real etcd, Kubernetes
+// components and KWOK, compiled from their Go modules. `lockstep up` starts each as a process of its own; nobody
+// else needs it. It and internal/scheduler/upstream are the only importers of k8s.io/kubernetes, so that every other
+// program and test compiles and links in seconds.
+package main
+
+import (
+	"fmt"
+	"os"
+
+	"github.com/spf13/cobra"
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	"k8s.io/apiserver/pkg/server"
+	"k8s.io/component-base/cli"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+)
+
+func main() {
+	if len(os.Args) < 2 {
+		usage()
+	}
+	part := os.Args[1]
+	args := append([]string{part}, os.Args[2:]...)
+	os.Args = args
+	var cmd *cobra.Command
+	switch part {
+	case "etcd":
+		etcdmain.Main(args)
+		return
+	case "kube-apiserver":
+		cmd = apiserver.NewAPIServerCommand()
+	case "kube-controller-manager":
+		cmd = controllermanager.NewControllerManagerCommand()
+	case "kube-scheduler":
+		cmd = scheduler.NewSchedulerCommand()
+	case "kubelet":
+		cmd = kubelet.NewKubeletCommand(server.SetupSignalContext())
+	default:
+		usage()
+	}
+	os.Exit(cli.Run(cmd))
+}
+
+func usage() {
+	fmt.Fprintln(os.Stderr, "usage: lockstep-kube etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet [flags]")
+	os.Exit(2)
+}

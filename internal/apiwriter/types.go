@@ -1,0 +1,72 @@
+// Package apiwriter is the one write path: every mutation of the cluster goes through it.
+package apiwriter
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Class orders writes when there are more than the server takes: lower values first. Each class below the first keeps
+// a small guaranteed share, so that a flood of creates delays status but does not starve it.
+type Class int
+
+// The classes of writes, most urgent first.
+const (
+	ClassPods   Class = iota // pod creates and binds
+	ClassDelete              // deletes
+	ClassStatus              // status and other object writes
+	ClassEvent               // events; dropped, and counted, under pressure
+)
+
+// Object is any typed API object (core or one of ours) that knows its own group, version and kind through the scheme.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Meta says for whom and why a write is made.
+type Meta struct {
+	// Owner is the fairness key, for example "job/ns/name": writes of different owners take turns.
+	Owner string
+	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
+	Reason string
+}
+
+// Writer is the one way to change the cluster. Calls never block on the API server: each write is queued and done is
+// called exactly once with its final outcome, from a writer goroutine; done must not block, and may be nil. Retries
+// (429, 5xx, timeouts, lost connections) happen inside and are not seen by callers; what callers see is success, a
+// refusal that retrying the same request cannot cure, or ErrStopped.
+type Writer interface {
+	// Create creates obj. obj must have a deterministic name. When the server says AlreadyExists, the existing object
+	// is read once: if its controller owner has the same UID (or, without one, the same creator annotation) it is
+	// returned as success; otherwise the error stands. obj is not modified.
+	Create(m Meta, obj Object, done func(Object, error))
+	// Bind binds a pod to a node. A conflict whose pod is already on that node is success.
+	Bind(m Meta, pod types.NamespacedName, uid types.UID, node string, done func(error))
+	// Status replaces the status of an object. Writes to one object coalesce: the latest wins, at most one is in
+	// flight, and a minimal interval is kept between two, except when urgent. done is called for the write that
+	// carried (or superseded) this status.
+	Status(m Meta, obj Object, urgent bool, done func(Object, error))
+	// Patch applies a patch to an object (not to its status), with the object's UID as precondition when set.
+	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))
+	// Delete deletes an object, with its UID as precondition when set. NotFound is success.
+	Delete(m Meta, obj Object, opts DeleteOptions, done func(error))
+	// Event records an event about an object. Equal events (object, reason, message) are counted into one; under
+	// pressure events are dropped and the drop is counted.
+	Event(about Object, eventType, reason, message string)
+	// Flush returns when everything queued before the call has ended, or ctx is done.
+	Flush(ctx context.Context) error
+}
+
+// DeleteOptions says how to delete.
+type DeleteOptions struct {
+	// GracePeriodSeconds is nil for the object's own.
+	GracePeriodSeconds *int64
+	Propagation        metav1.DeletionPropagation
+}
+
+var _ Object = (*corev1.Pod)(nil)

@@ -1,0 +1,76 @@
+// Package cli is the command tree of lockstep: one file per verb, with no logic beyond flags, printing and exit codes.
+//
+// Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 130 interrupted.
+// Data goes to stdout; progress and errors go to stderr.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// Version is set when the program is linked.
+var Version = "dev"
+
+// The documented exit codes.
+const (
+	exitOK          = 0
+	exitFailed      = 1
+	exitUsage       = 2
+	exitTimeout     = 3
+	exitInterrupted = 130
+)
+
+// usageError marks errors of usage, which end with exit code 2 and a pointer to --help.
+type usageError struct{ error }
+
+func (e usageError) Unwrap() error { return e.error }
+
+// streams is where a verb reads and writes.
+type streams struct {
+	in       io.Reader
+	out, err io.Writer
+}
+
+// Run runs one command line and returns its exit code.
+func Run(args []string, in io.Reader, out, errOut io.Writer) int {
+	root := newRoot(streams{in, out, errOut})
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(context.Background())
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintf(errOut, "lockstep: %v\n", err)
+	var usage usageError
+	switch {
+	case errors.As(err, &usage):
+		fmt.Fprintf(errOut, "See '%s --help'.\n", cmd.CommandPath())
+		return exitUsage
+	case errors.Is(err, context.DeadlineExceeded):
+		return exitTimeout
+	case errors.Is(err, context.Canceled):
+		return exitInterrupted
+	}
+	return exitFailed
+}
+
+func newRoot(s streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:           "lockstep",
+		Short:         "Batch jobs, workflows and applications on Kubernetes, at the API server's own speed",
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Version:       Version,
+		Args:          cobra.NoArgs,
+	}
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+	root.AddCommand()
+	return root
+}

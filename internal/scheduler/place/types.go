@@ -1,0 +1,103 @@
+package place
+
+import (
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+)
+
+// Vector is an amount per resource dimension. Its indices are assigned by Dims. CPU is in millicores, memory and
+// ephemeral storage in bytes, pods and extended resources in units. A Vector shorter than another is zero beyond its end.
+type Vector []int64
+
+// The dimensions that every Dims starts with. Extended resources follow, in the order they are first seen.
+const (
+	CPU = iota
+	Memory
+	EphemeralStorage
+	Pods
+	firstExtended
+)
+
+// Node is one node of a Snapshot. Labels, Taints and Object are shared with the cluster model and never modified;
+// Used and Ports belong to the snapshot.
+type Node struct {
+	Name          string
+	Labels        map[string]string
+	Taints        []corev1.Taint
+	Unschedulable bool
+	Allocatable   Vector
+	Used          Vector
+	Ports         PortSet
+	// Object is the API object, for filters outside the fast path.
+	Object *corev1.Node
+	// Generation changes whenever the cluster model changes this node; snapshots copy only nodes whose generation differs.
+	Generation int64
+}
+
+// HostPort is a port that a pod takes on its node. An empty IP means all addresses.
+type HostPort struct {
+	IP       string
+	Protocol corev1.Protocol
+	Port     int32
+}
+
+// PortSet is the set of host ports taken on a node.
+type PortSet map[HostPort]int
+
+// Class is an equivalence class of pods: all pods of a class pass the same filters and get the same scores. It is
+// compiled once (NewClass) and immutable.
+type Class struct {
+	Request     Vector // includes one pod
+	NonZero     Vector // request with the kube-scheduler's defaults for pods without requests, used in scores only
+	Required    nodeaffinity.RequiredNodeAffinity
+	Preferred   *nodeaffinity.PreferredSchedulingTerms // nil when there are none
+	Tolerations []corev1.Toleration
+	Ports       []HostPort
+	// Template stands for every pod of the class; filters outside the fast path read it.
+	Template *corev1.Pod
+	// Rare says that the class needs the filters outside the fast path (inter-pod affinity, topology spread, volumes).
+	Rare bool
+}
+
+// Demand asks for Count pods of one class. Of these at least Min must be placed with the rest of the gang, or nothing is.
+type Demand struct {
+	Class *Class
+	Count int
+	Min   int
+}
+
+// Gang is placed as one transaction: at least MinMember pods in all, and each demand's Min, or none. What is above the
+// minimum is placed as far as it fits. Pods that already hold a node have been subtracted from every figure.
+type Gang struct {
+	Key       string
+	Queue     string
+	Priority  int32
+	Created   time.Time
+	MinMember int
+	Demands   []Demand
+}
+
+// Decision is the outcome for one gang. Exactly one of Placed and Shortage is set.
+type Decision struct {
+	// Placed has one slice per demand: the snapshot's node index of each pod placed, at most Count long.
+	Placed [][]int32
+	// Shortage says why the gang's minimum could not be placed.
+	Shortage *Shortage
+}
+
+// Shortage explains a gang that does not fit, in figures a user can act on. It holds no volatile node counts in its
+// stable part, so that a message changes only when the cause does.
+type Shortage struct {
+	// Demand is the index of the demand that could not be filled to its minimum.
+	Demand int
+	// Wanted and Fit are numbers of pods: what the gang needed of this demand (or in all), and how many would fit.
+	Wanted, Fit int
+	// Resource is the dimension that is short cluster-wide among nodes passing the other filters, or empty.
+	Resource corev1.ResourceName
+	// Missing is how much of Resource is short, in its base unit (millicores, bytes, units).
+	Missing int64
+	// Rejected counts nodes by the filter that refused them, for the event's text.
+	Rejected map[string]int
+}
