@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/cli-runtime/pkg/printers"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/rest"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// aliases are the short words for our kinds where a cluster may have others of the same name (batch/v1 has jobs too).
+var aliases = map[string]string{
+	"job": "jobs.batch.volcano.sh", "jobs": "jobs.batch.volcano.sh",
+	"queue": "queues.scheduling.volcano.sh", "queues": "queues.scheduling.volcano.sh",
+	"podgroup": "podgroups.scheduling.volcano.sh", "podgroups": "podgroups.scheduling.volcano.sh",
+}
+
+func newGet(s streams) *cobra.Command {
+	var (
+		allNamespaces bool
+		selector      string
+		output        string
+	)
+	cmd := &cobra.Command{
+		Use:   "get KIND [NAME...]",
+		Short: "List jobs, queues, pod groups, or any other kind",
+		Long:  "List objects as kubectl get does. \"jobs\" are batch jobs (batch.volcano.sh); write jobs.batch for Kubernetes' own.",
+		Example: `  lockstep get jobs -A
+  lockstep get queue research -o yaml`,
+		ValidArgs: []string{"jobs", "queues", "podgroups", "pods", "nodes"},
+	}
+	flags := kubeFlags(cmd)
+	cmd.Flags().BoolVarP(&allNamespaces, "all-namespaces", "A", false, "objects of every namespace")
+	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector")
+	cmd.Flags().StringVarP(&output, "output", "o", "", "json|yaml|wide|name; default: a table")
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "wide", "name"}, cobra.ShellCompDirectiveNoFileComp)))
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if len(args) == 0 {
+			return usageError{errors.New("say what to get, for example: lockstep get jobs")}
+		}
+		kind, name, slash := strings.Cut(args[0], "/")
+		if full, ok := aliases[kind]; ok {
+			args = append([]string{full}, args[1:]...)
+			if slash {
+				args[0] += "/" + name
+			}
+		}
+		namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+		if err != nil {
+			return err
+		}
+		asTable := output == "" || output == "wide"
+		b := resource.NewBuilder(flags).
+			Unstructured().
+			NamespaceParam(namespace).DefaultNamespace().AllNamespaces(allNamespaces).
+			LabelSelectorParam(selector).
+			RequestChunksOf(500).
+			ResourceTypeOrNameArgs(true, args...).
+			ContinueOnError().Latest().Flatten()
+		if asTable {
+			b = b.TransformRequests(func(r *rest.Request) {
+				r.SetHeader("Accept", "application/json;as=Table;v=v1;g=meta.k8s.io,application/json")
+			})
+			b = b.RequestChunksOf(0)
+		}
+		result := b.Do()
+		infos, err := result.Infos()
+		if err != nil {
+			return err
+		}
+		if asTable {
+			return printTables(s, infos, allNamespaces, output == "wide", namespace)
+		}
+		print, err := objectPrinter(output, s.out)
+		if err != nil {
+			return err
+		}
+		if output != "name" && !(len(infos) == 1 && result.TargetsSingleItems()) {
+			list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": "v1", "kind": "List"}}
+			for _, info := range infos {
+				list.Items = append(list.Items, *info.Object.(*unstructured.Unstructured))
+			}
+			return print(list)
+		}
+		for _, info := range infos {
+			if err := print(info.Object); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// printTables prints the tables that the server made, one after the other for each kind.
+func printTables(s streams, infos []*resource.Info, withNamespace, wide bool, namespace string) error {
+	out := printers.GetNewTabWriter(s.out)
+	printed := 0
+	for _, info := range infos {
+		table, err := decodeTable(info.Object)
+		if err != nil {
+			return err
+		}
+		if len(table.Rows) == 0 {
+			continue
+		}
+		p := printers.NewTablePrinter(printers.PrintOptions{
+			WithNamespace: withNamespace && info.Namespaced(), Wide: wide, NoHeaders: len(infos) > 1 && printed > 0 && sameKind(infos[0], info),
+		})
+		if err := p.PrintObj(table, out); err != nil {
+			return err
+		}
+		printed++
+	}
+	if printed == 0 {
+		where := "in namespace " + namespace
+		if withNamespace || len(infos) > 0 && !infos[0].Namespaced() {
+			where = "in the cluster"
+		}
+		fmt.Fprintf(s.err, "No resources found %s.\n", where)
+	}
+	return out.Flush()
+}
+
+func sameKind(a, b *resource.Info) bool { return a.Mapping.Resource == b.Mapping.Resource }
+
+func decodeTable(obj runtime.Object) (*metav1.Table, error) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok || u.GetKind() != "Table" {
+		return nil, fmt.Errorf("the server returned %T, not a table; use -o yaml", obj)
+	}
+	table := &metav1.Table{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, table); err != nil {
+		return nil, err
+	}
+	for i := range table.Rows {
+		row := &table.Rows[i]
+		if row.Object.Raw == nil || row.Object.Object != nil {
+			continue
+		}
+		part := &unstructured.Unstructured{}
+		if err := json.Unmarshal(row.Object.Raw, &part.Object); err != nil {
+			return nil, err
+		}
+		row.Object.Object = part
+	}
+	return table, nil
+}
+
+// objectPrinter prints objects as -o says: nil for the verb's own form, an error for a word it does not know.
+func objectPrinter(output string, out io.Writer) (func(runtime.Object) error, error) {
+	var p printers.ResourcePrinter
+	switch output {
+	case "":
+		return nil, nil
+	case "name":
+		p = &printers.NamePrinter{}
+	case "json":
+		p = &printers.JSONPrinter{}
+	case "yaml":
+		p = &printers.YAMLPrinter{}
+	default:
+		return nil, usageError{fmt.Errorf("--output=%s: want json, yaml, wide or name", output)}
+	}
+	omit := &printers.OmitManagedFieldsPrinter{Delegate: p}
+	return func(o runtime.Object) error { return omit.PrintObj(o, out) }, nil
+}
+
+// must is for calls that can only fail by a mistake in this program.
+func must(err error) {
+	if err != nil {
+		panic(err)
+	}
+}

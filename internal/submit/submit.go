@@ -1,0 +1,185 @@
+package submit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+)
+
+// fieldManager names this client in managedFields.
+const fieldManager = "lockstep"
+
+// Object is one manifest, tied to the API resource it belongs to.
+type Object struct {
+	info *resource.Info
+}
+
+// Ref is the object's kind and name for people, for example "job.batch.volcano.sh/hello".
+func (o *Object) Ref() string {
+	gk := o.info.Mapping.GroupVersionKind.GroupKind()
+	name := o.info.Name
+	if name == "" {
+		if acc, ok := o.info.Object.(metav1.Object); ok {
+			name = acc.GetGenerateName() + "*"
+		}
+	}
+	return fmt.Sprintf("%s/%s", lower(gk), name)
+}
+
+func lower(gk schema.GroupKind) string {
+	b := []byte(gk.Kind)
+	for i, c := range b {
+		if 'A' <= c && c <= 'Z' {
+			b[i] = c + 'a' - 'A'
+		}
+	}
+	if gk.Group == "" {
+		return string(b)
+	}
+	return string(b) + "." + gk.Group
+}
+
+// Object is the object as last seen: as read, then as the server returned it.
+func (o *Object) Object() runtime.Object { return o.info.Object }
+
+// runs are the kinds that happen once, with what their end looks like.
+var runs = map[schema.GroupKind]func(*unstructured.Unstructured) Outcome{
+	{Group: "batch.volcano.sh", Kind: "Job"}: jobOutcome,
+}
+
+// Outcome is how far a run is.
+type Outcome struct {
+	Phase    string
+	Message  string
+	Finished bool
+	Failed   bool
+}
+
+// IsRun says whether the object is a run: created once, and waited for.
+func (o *Object) IsRun() bool {
+	_, ok := runs[o.info.Mapping.GroupVersionKind.GroupKind()]
+	return ok
+}
+
+func jobOutcome(u *unstructured.Unstructured) Outcome {
+	phase, _, _ := unstructured.NestedString(u.Object, "status", "state", "phase")
+	message, _, _ := unstructured.NestedString(u.Object, "status", "state", "message")
+	out := Outcome{Phase: phase, Message: message}
+	switch phase {
+	case "Completed":
+		out.Finished = true
+	case "Failed", "Aborted", "Terminated":
+		out.Finished, out.Failed = true, true
+	}
+	return out
+}
+
+// Read reads manifests from files, folders, URLs and "-" (standard input), in order. Objects without a namespace get
+// the default one of the configuration. Errors name the file, and the kind where the server does not know it.
+func Read(getter genericclioptions.RESTClientGetter, namespace string, enforceNamespace bool, files []string, recursive bool) ([]*Object, error) {
+	infos, err := resource.NewBuilder(getter).
+		Unstructured().
+		NamespaceParam(namespace).DefaultNamespace().
+		FilenameParam(enforceNamespace, &resource.FilenameOptions{Filenames: files, Recursive: recursive}).
+		ContinueOnError().
+		Flatten().
+		Do().
+		Infos()
+	if err != nil {
+		return nil, err
+	}
+	objects := make([]*Object, len(infos))
+	for i, info := range infos {
+		objects[i] = &Object{info}
+	}
+	return objects, nil
+}
+
+// Send creates a run, or applies any other object. With dryRun the server checks everything and keeps nothing.
+// Unknown and duplicate fields are errors.
+func Send(o *Object, dryRun bool) (verb string, err error) {
+	helper := resource.NewHelper(o.info.Client, o.info.Mapping).
+		DryRun(dryRun).
+		WithFieldManager(fieldManager).
+		WithFieldValidation(metav1.FieldValidationStrict)
+	var got runtime.Object
+	if acc, ok := o.info.Object.(metav1.Object); o.IsRun() || ok && acc.GetName() == "" {
+		verb = "created"
+		got, err = helper.Create(o.info.Namespace, true, o.info.Object)
+		if apierrors.IsAlreadyExists(err) {
+			err = fmt.Errorf("%s already exists: a run happens once; delete it first, or use metadata.generateName", o.Ref())
+		}
+	} else {
+		verb = "applied"
+		var data []byte
+		if data, err = json.Marshal(o.info.Object); err == nil {
+			force := true
+			got, err = helper.Patch(o.info.Namespace, o.info.Name, types.ApplyPatchType, data, &metav1.PatchOptions{Force: &force})
+		}
+	}
+	if err != nil {
+		return "", err
+	}
+	return verb, o.info.Refresh(got, true)
+}
+
+// Wait returns when the run has ended, or ctx is done. progress is told of every new phase or message; it may be nil.
+// A run that is deleted while it is waited for is an error.
+func Wait(ctx context.Context, o *Object, progress func(Outcome)) (Outcome, error) {
+	outcome := runs[o.info.Mapping.GroupVersionKind.GroupKind()]
+	if outcome == nil {
+		return Outcome{}, fmt.Errorf("%s is not a run: there is nothing to wait for", o.Ref())
+	}
+	helper := resource.NewHelper(o.info.Client, o.info.Mapping)
+	only := fields.OneTermEqualSelector("metadata.name", o.info.Name).String()
+	lw := &cache.ListWatch{
+		ListFunc: func(opts metav1.ListOptions) (runtime.Object, error) {
+			opts.FieldSelector = only
+			return helper.List(o.info.Namespace, o.info.Mapping.GroupVersionKind.GroupVersion().String(), &opts)
+		},
+		WatchFunc: func(opts metav1.ListOptions) (watch.Interface, error) {
+			opts.FieldSelector = only
+			return helper.Watch(o.info.Namespace, o.info.Mapping.GroupVersionKind.GroupVersion().String(), &opts)
+		},
+	}
+	var last Outcome
+	gone := fmt.Errorf("%s was deleted while it was waited for", o.Ref())
+	exists := func(store cache.Store) (bool, error) {
+		if len(store.ListKeys()) == 0 {
+			return false, gone
+		}
+		return false, nil
+	}
+	_, err := watchtools.UntilWithSync(ctx, lw, &unstructured.Unstructured{}, exists, func(ev watch.Event) (bool, error) {
+		if ev.Type == watch.Deleted {
+			return false, gone
+		}
+		u, ok := ev.Object.(*unstructured.Unstructured)
+		if !ok {
+			return false, nil
+		}
+		now := outcome(u)
+		if now != last && progress != nil {
+			progress(now)
+		}
+		last = now
+		return now.Finished, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return last, ctx.Err()
+	}
+	return last, err
+}
