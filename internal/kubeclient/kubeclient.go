@@ -1,0 +1,158 @@
+package kubeclient
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+)
+
+const (
+	jsonType     = kruntime.ContentTypeJSON
+	protobufType = kruntime.ContentTypeProtobuf
+)
+
+// Load finds a cluster by kubectl's rules: the file at kubeconfigPath when it is given; else the files in $KUBECONFIG;
+// else ~/.kube/config; else, inside a pod, the pod's service account. context chooses a context of the kubeconfig;
+// empty is its current one. The result has no client-side rate limit and a user agent that names the program.
+func Load(kubeconfigPath, context string) (*rest.Config, error) {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if kubeconfigPath != "" {
+		if _, err := os.Stat(kubeconfigPath); errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("kubeconfig %s does not exist", kubeconfigPath)
+		}
+		rules.ExplicitPath = kubeconfigPath
+	}
+	from := strings.Join(rules.GetLoadingPrecedence(), ", ")
+
+	raw, err := rules.Load()
+	if err != nil {
+		return nil, fmt.Errorf("reading kubeconfig %s: %w", from, err)
+	}
+	if clientcmdapi.IsConfigEmpty(raw) {
+		if kubeconfigPath != "" {
+			return nil, fmt.Errorf("kubeconfig %s is empty", kubeconfigPath)
+		}
+		if context != "" {
+			return nil, fmt.Errorf("context %q not found: no kubeconfig in %s", context, from)
+		}
+		cfg, err := rest.InClusterConfig()
+		if errors.Is(err, rest.ErrNotInCluster) {
+			return nil, fmt.Errorf("no cluster configured: nothing in %s, and this is not a pod; "+
+				"give --kubeconfig, set $KUBECONFIG, or start a local cluster with 'lockstep up'", from)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("using the pod's service account: %w", err)
+		}
+		return finish(cfg), nil
+	}
+	if context != "" {
+		if _, ok := raw.Contexts[context]; !ok {
+			names := make([]string, 0, len(raw.Contexts))
+			for name := range raw.Contexts {
+				names = append(names, name)
+			}
+			slices.Sort(names)
+			return nil, fmt.Errorf("context %q not found in %s; it has: %s", context, from, strings.Join(names, ", "))
+		}
+	} else if raw.CurrentContext == "" {
+		return nil, fmt.Errorf("kubeconfig %s has no current-context; give --context", from)
+	}
+
+	overrides := &clientcmd.ConfigOverrides{CurrentContext: context}
+	cfg, err := clientcmd.NewNonInteractiveClientConfig(*raw, context, overrides, rules).ClientConfig()
+	if err != nil {
+		return nil, fmt.Errorf("kubeconfig %s: %w", from, err)
+	}
+	return finish(cfg), nil
+}
+
+func finish(cfg *rest.Config) *rest.Config {
+	cfg.QPS = -1
+	cfg.Burst = -1
+	cfg.UserAgent = fmt.Sprintf("%s (%s/%s)", filepath.Base(os.Args[0]), runtime.GOOS, runtime.GOARCH)
+	return cfg
+}
+
+// Clientset is a client for the built-in types. It speaks protobuf, which costs the server half of JSON.
+func Clientset(cfg *rest.Config) (kubernetes.Interface, error) {
+	c := rest.CopyConfig(cfg)
+	c.ContentType = protobufType
+	c.AcceptContentTypes = protobufType + "," + jsonType
+	return kubernetes.NewForConfig(c)
+}
+
+// ForGroupVersion is a client for the types that s registers under gv: in protobuf when they are built-in types, which
+// have that encoding, and in JSON when they are served by a CustomResourceDefinition, which has not. conn is one of
+// Connections, or nil to share client-go's connection for cfg.
+func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface, error) {
+	if !s.IsVersionRegistered(gv) {
+		return nil, fmt.Errorf("client for %s: the scheme has no types of it", gv)
+	}
+	c := rest.CopyConfig(cfg)
+	c.GroupVersion = &gv
+	c.APIPath = "/apis"
+	if gv.Group == "" {
+		c.APIPath = "/api"
+	}
+	c.NegotiatedSerializer = serializer.NewCodecFactory(s).WithoutConversion()
+	c.ContentType = ContentType(gv)
+	if c.ContentType == protobufType {
+		c.AcceptContentTypes = protobufType + "," + jsonType
+	}
+	if conn == nil {
+		var err error
+		if conn, err = rest.HTTPClientFor(c); err != nil {
+			return nil, fmt.Errorf("client for %s: %w", gv, err)
+		}
+	}
+	client, err := rest.RESTClientForConfigAndClient(c, conn)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", gv, err)
+	}
+	return client, nil
+}
+
+// ContentType is the cheapest encoding in which an API server takes objects of gv.
+func ContentType(gv schema.GroupVersion) string {
+	if scheme.Scheme.IsVersionRegistered(gv) {
+		return protobufType
+	}
+	return jsonType
+}
+
+// Connections returns n HTTP clients for cfg that share no TCP connection with each other or with anyone else. The API
+// server allows 100 to 250 requests at a time on one HTTP/2 connection, and all of them, watches included, take turns
+// on it: a program that writes in parallel wants several.
+func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
+	out := make([]*http.Client, n)
+	for i := range out {
+		c := rest.CopyConfig(cfg)
+		if c.Transport == nil && c.Dial == nil {
+			// client-go shares connections among equal configs; each setting of Dial makes a config unequal.
+			c.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+		}
+		client, err := rest.HTTPClientFor(c)
+		if err != nil {
+			return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+		}
+		out[i] = client
+	}
+	return out, nil
+}
