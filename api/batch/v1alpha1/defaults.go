@@ -1,0 +1,150 @@
+package v1alpha1
+
+import (
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+
+	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// What a Job leaves open has a meaning that is computed here and never written into its spec, so that a Job stays as
+// its author wrote it and no admission webhook is needed.
+
+// DefaultMaxRetry is how often a job is started, and how many restarts of containers a task may have, when it does not say.
+const DefaultMaxRetry = 3
+
+// TaskName returns the name of task i: its own, or "default" and its index.
+func (j *Job) TaskName(i int) string {
+	if name := j.Spec.Tasks[i].Name; name != "" {
+		return name
+	}
+	return "default" + strconv.Itoa(i)
+}
+
+// PodName returns the name of the pod with that index in task i: JOB-TASK-INDEX.
+func (j *Job) PodName(i, index int) string {
+	return j.Name + "-" + j.TaskName(i) + "-" + strconv.Itoa(index)
+}
+
+// TotalReplicas returns the number of pods of all tasks.
+func (j *Job) TotalReplicas() int32 {
+	var n int32
+	for i := range j.Spec.Tasks {
+		n += j.Spec.Tasks[i].Replicas
+	}
+	return n
+}
+
+// MinAvailable returns the gang's minimum: the job's own, or the sum of the tasks'.
+func (j *Job) MinAvailable() int32 {
+	if j.Spec.MinAvailable > 0 {
+		return j.Spec.MinAvailable
+	}
+	var n int32
+	for i := range j.Spec.Tasks {
+		n += j.Spec.Tasks[i].Min()
+	}
+	return n
+}
+
+// Min returns how many of the task's pods must get nodes with the rest of the gang: its minAvailable, or that of its
+// partition policy, or all.
+func (t *TaskSpec) Min() int32 {
+	if t.MinAvailable != nil {
+		return *t.MinAvailable
+	}
+	if p := t.PartitionPolicy; p != nil && p.MinPartitions > 0 {
+		return p.MinPartitions * p.PartitionSize
+	}
+	return t.Replicas
+}
+
+// Retries returns how many restarts of containers raise TaskFailed.
+func (t *TaskSpec) Retries() int32 {
+	if t.MaxRetry == nil {
+		return DefaultMaxRetry
+	}
+	return *t.MaxRetry
+}
+
+// Retries returns how often the job is started before it has failed, the first time included.
+func (j *Job) Retries() int32 {
+	if j.Spec.MaxRetry == nil {
+		return DefaultMaxRetry
+	}
+	return *j.Spec.MaxRetry
+}
+
+// QueueName returns the queue whose share the job uses.
+func (j *Job) QueueName() string {
+	if j.Spec.Queue == "" {
+		return schedulingv1beta1.DefaultQueue
+	}
+	return j.Spec.Queue
+}
+
+// SchedulerName returns the scheduler of task i's pods: the template's, or the job's, or Lockstep.
+func (j *Job) SchedulerName(i int) string {
+	if name := j.Spec.Tasks[i].Template.Spec.SchedulerName; name != "" {
+		return name
+	}
+	if j.Spec.SchedulerName != "" {
+		return j.Spec.SchedulerName
+	}
+	return schedulingv1beta1.SchedulerLockstep
+}
+
+// PriorityClassName returns the priority class of task i's pods: the template's, or the job's.
+func (j *Job) PriorityClassName(i int) string {
+	if name := j.Spec.Tasks[i].Template.Spec.PriorityClassName; name != "" {
+		return name
+	}
+	return j.Spec.PriorityClassName
+}
+
+// DNSPolicy returns the DNS policy of the task's pods. A pod on its host's network that does not say still finds
+// services by name.
+func (t *TaskSpec) DNSPolicy() corev1.DNSPolicy {
+	if p := t.Template.Spec.DNSPolicy; p != "" || !t.Template.Spec.HostNetwork {
+		return p
+	}
+	return corev1.DNSClusterFirstWithHostNet
+}
+
+// Plugins returns the job's plugins and their arguments, with those that others need: the frameworks find their peers
+// through svc, and mpi reaches them through ssh. The result may be the spec's own map and must not be modified.
+func (j *Job) Plugins() map[string][]string {
+	has := func(name string) bool { _, ok := j.Spec.Plugins[name]; return ok }
+	needSvc := !has(SvcPlugin) && (has(TensorFlowPlugin) || has(MPIPlugin) || has(PyTorchPlugin) || has(RayPlugin))
+	needSSH := !has(SSHPlugin) && has(MPIPlugin)
+	if !needSvc && !needSSH {
+		return j.Spec.Plugins
+	}
+	plugins := make(map[string][]string, len(j.Spec.Plugins)+2)
+	for name, args := range j.Spec.Plugins {
+		plugins[name] = args
+	}
+	if needSvc {
+		plugins[SvcPlugin] = nil
+	}
+	if needSSH {
+		plugins[SSHPlugin] = nil
+	}
+	return plugins
+}
+
+// AllEvents returns what the policy reacts to: event and events together.
+func (p *LifecyclePolicy) AllEvents() []busv1alpha1.Event {
+	events := make([]busv1alpha1.Event, 0, len(p.Events)+1)
+	if p.Event != "" {
+		events = append(events, p.Event)
+	}
+	for _, e := range p.Events {
+		if e != p.Event {
+			events = append(events, e)
+		}
+	}
+	return events
+}

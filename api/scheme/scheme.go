@@ -1,0 +1,36 @@
+// Package scheme knows every API type that Lockstep reads or writes: Kubernetes' own and ours.
+package scheme
+
+import (
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// Scheme maps Go types to kinds. It is complete when the program starts and not changed afterwards.
+var Scheme = newScheme()
+
+// Codecs encodes and decodes the types of Scheme.
+var Codecs = serializer.NewCodecFactory(Scheme)
+
+// ParameterCodec encodes the options of requests (list, delete, ...) as query parameters.
+var ParameterCodec = runtime.NewParameterCodec(Scheme)
+
+func newScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		clientgoscheme.AddToScheme,
+		batchv1alpha1.AddToScheme,
+		schedulingv1beta1.AddToScheme,
+		busv1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			panic(err) // two types of one kind: a fault of the program that its first run shows
+		}
+	}
+	return s
+}
