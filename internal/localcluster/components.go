@@ -1,0 +1,205 @@
+package localcluster
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// NodesUser is the identity of KWOK.
+const NodesUser = "lockstep-nodes"
+
+// ManagerUser is the identity of the manager: that of its service account in a real cluster, so that the same roles
+// apply to it here.
+const ManagerUser = "system:serviceaccount:lockstep-system:lockstep-manager"
+
+// controllers are what batch work, workflows and applications need of kube-controller-manager. The rest (cloud, volumes'
+// attachment, certificates, IP allocation) has nothing to act on here.
+var controllers = []string{
+	"clusterrole-aggregation-controller",
+	"cronjob-controller",
+	"daemonset-controller",
+	"deployment-controller",
+	"disruption-controller",
+	"endpointslice-controller",
+	"garbage-collector-controller",
+	"horizontal-pod-autoscaler-controller",
+	"job-controller",
+	"namespace-controller",
+	"node-lifecycle-controller",
+	"persistentvolume-binder-controller",
+	"persistentvolumeclaim-protection-controller",
+	"pod-garbage-collector-controller",
+	"replicaset-controller",
+	"resourceclaim-controller",
+	"resourcequota-controller",
+	"root-ca-certificate-publisher-controller",
+	"serviceaccount-controller",
+	"statefulset-controller",
+	"taint-eviction-controller",
+	"ttl-after-finished-controller",
+	"validatingadmissionpolicy-status-controller",
+}
+
+// layout names the files of a cluster's directory.
+type layout struct{ dir string }
+
+func (l layout) pki(name string) string       { return filepath.Join(l.dir, "pki", name) }
+func (l layout) kubeconfig(who string) string { return filepath.Join(l.dir, who+".kubeconfig") }
+func (l layout) log(c Component) string       { return filepath.Join(l.dir, "logs", string(c)+".log") }
+func (l layout) etcdData() string             { return filepath.Join(l.dir, "etcd") }
+func (l layout) auditLog() string             { return filepath.Join(l.dir, "audit.log") }
+func (l layout) auditPolicy() string          { return filepath.Join(l.dir, "audit-policy.yaml") }
+func (l layout) directories() []string {
+	return []string{l.dir, l.pki(""), filepath.Join(l.dir, "logs")}
+}
+func loopback(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
+func (l layout) tokens() string               { return l.pki("tokens.csv") }
+
+// etcdArgs: a single member as kubeadm runs it, without snapshots of the log that a benchmark would stumble over.
+func (c *Cluster) etcdArgs() []string {
+	client, peer := loopback("https", c.ports[Etcd].port), loopback("http", c.peerPort.port)
+	args := []string{
+		"--name=" + "local",
+		"--data-dir=" + c.files.etcdData(),
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		// A single member never talks to a peer; etcd insists on the address.
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=local=" + peer,
+		"--cert-file=" + c.files.pki("serving.crt"),
+		"--key-file=" + c.files.pki("serving.key"),
+		"--trusted-ca-file=" + c.files.pki("ca.crt"),
+		"--client-cert-auth",
+		// A day of benchmarks fits; the default of 2 GiB stops the cluster in the middle of one.
+		fmt.Sprintf("--quota-backend-bytes=%d", int64(8)<<30),
+		"--log-level=warn",
+	}
+	if c.config.NotDurable {
+		args = append(args, "--unsafe-no-fsync")
+	}
+	return args
+}
+
+func (c *Cluster) apiServerArgs() []string {
+	args := []string{
+		"--etcd-servers=" + loopback("https", c.ports[Etcd].port),
+		"--etcd-cafile=" + c.files.pki("ca.crt"),
+		"--etcd-certfile=" + c.files.pki("etcd-client.crt"),
+		"--etcd-keyfile=" + c.files.pki("etcd-client.key"),
+		"--bind-address=127.0.0.1",
+		"--advertise-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.ports[APIServer].port),
+		"--tls-cert-file=" + c.files.pki("serving.crt"),
+		"--tls-private-key-file=" + c.files.pki("serving.key"),
+		"--client-ca-file=" + c.files.pki("ca.crt"),
+		"--token-auth-file=" + c.files.tokens(),
+		"--anonymous-auth=false",
+		"--authorization-mode=Node,RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc",
+		"--service-account-key-file=" + c.files.pki("service-account.pub"),
+		"--service-account-signing-key-file=" + c.files.pki("service-account.key"),
+		"--service-cluster-ip-range=10.0.0.0/16",
+		"--allow-privileged=true",
+		// No pod connects to the service "kubernetes", and loopback addresses are refused as its endpoints.
+		"--endpoint-reconciler-type=none",
+	}
+	// Simulated nodes are created Ready. The plugin would taint each at creation, and a controller untaint it: a write
+	// per node for nothing. The node lifecycle controller still taints a node that fails.
+	disabled := []string{"TaintNodesByCondition"}
+	if c.config.WithoutControllerManager {
+		// Without it nobody creates the service account that this plugin asks of every pod.
+		disabled = append(disabled, "ServiceAccount")
+	}
+	args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
+	if !c.config.WithoutAudit {
+		args = append(args, auditArgs(c.files)...)
+	}
+	return args
+}
+
+// controllerManagerArgs: as kubeadm runs it (each controller under a service account of its own), with client limits
+// lifted: what is measured shall be the API server, not a default of 20 requests per second.
+func (c *Cluster) controllerManagerArgs() []string {
+	kubeconfig := c.files.kubeconfig("controller-manager")
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.ports[ControllerManager].port),
+		"--tls-cert-file=" + c.files.pki("serving.crt"),
+		"--tls-private-key-file=" + c.files.pki("serving.key"),
+		"--controllers=" + strings.Join(controllers, ","),
+		"--use-service-account-credentials=true",
+		"--service-account-private-key-file=" + c.files.pki("service-account.key"),
+		"--root-ca-file=" + c.files.pki("ca.crt"),
+		"--leader-elect=false",
+		"--kube-api-qps=-1",
+		"--node-monitor-grace-period=" + nodeMonitorGracePeriod.String(),
+	}
+}
+
+func (c *Cluster) schedulerArgs() []string {
+	kubeconfig := c.files.kubeconfig("scheduler")
+	return []string{
+		"--kubeconfig=" + kubeconfig,
+		"--authentication-kubeconfig=" + kubeconfig,
+		"--authorization-kubeconfig=" + kubeconfig,
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", c.ports[Scheduler].port),
+		"--tls-cert-file=" + c.files.pki("serving.crt"),
+		"--tls-private-key-file=" + c.files.pki("serving.key"),
+		"--leader-elect=false",
+		"--kube-api-qps=-1",
+	}
+}
+
+func (c *Cluster) kwokArgs() []string {
+	return []string{
+		"--kubeconfig=" + c.files.kubeconfig("nodes"),
+		fmt.Sprintf("--health-port=%d", c.ports[Kwok].port),
+	}
+}
+
+// command builds how to run a component.
+func (c *Cluster) command(name Component) command {
+	cmd := command{path: c.config.KubeBinary, args: []string{string(name)}, dir: c.config.Dir, log: c.files.log(name)}
+	switch name {
+	case Etcd:
+		cmd.args = append(cmd.args, c.etcdArgs()...)
+	case APIServer:
+		cmd.args = append(cmd.args, c.apiServerArgs()...)
+	case ControllerManager:
+		cmd.args = append(cmd.args, c.controllerManagerArgs()...)
+	case Scheduler:
+		cmd.args = append(cmd.args, c.schedulerArgs()...)
+	case Kwok:
+		cmd.args = append(cmd.args, c.kwokArgs()...)
+	case Manager:
+		cmd.path = c.config.ManagerCommand[0]
+		cmd.args = append(slices.Clone(c.config.ManagerCommand[1:]), "--kubeconfig="+c.files.kubeconfig("manager"))
+	}
+	cmd.args = append(cmd.args, c.config.ExtraArgs[name]...)
+	return cmd
+}
+
+// components lists what the configuration asks for, in the order of starting.
+func (c *Config) components() []Component {
+	list := []Component{Etcd, APIServer}
+	if !c.WithoutControllerManager {
+		list = append(list, ControllerManager)
+	}
+	if c.WithScheduler {
+		list = append(list, Scheduler)
+	}
+	if !c.WithoutKwok {
+		list = append(list, Kwok)
+	}
+	if len(c.ManagerCommand) > 0 {
+		list = append(list, Manager)
+	}
+	return list
+}

@@ -1,0 +1,153 @@
+// Package localtest starts local clusters for tests.
+//
+//	func TestSomething(t *testing.T) {
+//		c := localtest.Start(t)                        // etcd and kube-apiserver, ready in some 4 s
+//		client := kubernetes.NewForConfigOrDie(c.RESTConfig())
+//
+// or one for all tests of a package, which then use a namespace each:
+//
+//	func TestMain(m *testing.M) { localtest.Main(m) }
+//	func TestSomething(t *testing.T) { c := localtest.Shared(t) ... }
+//
+// By default a cluster is etcd (without fsync) and kube-apiserver only: options add the rest. The cluster's end, however
+// the test ends, takes its processes and its directory with it.
+package localtest
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// Option changes the configuration of a test's cluster.
+type Option func(*localcluster.Config)
+
+// WithControllerManager adds kube-controller-manager: garbage collection, namespace deletion, service accounts,
+// Deployments and Jobs of Kubernetes' own.
+func WithControllerManager() Option {
+	return func(c *localcluster.Config) { c.WithoutControllerManager = false }
+}
+
+// WithScheduler adds the stock kube-scheduler.
+func WithScheduler() Option {
+	return func(c *localcluster.Config) { c.WithScheduler = true }
+}
+
+// WithNodes adds KWOK and simulated nodes; zero fields of nodes get their defaults.
+func WithNodes(nodes localcluster.Nodes) Option {
+	return func(c *localcluster.Config) { c.WithoutKwok, c.Nodes = false, nodes }
+}
+
+// WithManager adds the manager: command starts it, up to its own flags.
+func WithManager(command ...string) Option {
+	return func(c *localcluster.Config) { c.ManagerCommand = command }
+}
+
+// WithConfig changes anything else.
+func WithConfig(change func(*localcluster.Config)) Option { return change }
+
+// Start starts a cluster for t and stops it when t ends. The test fails at once if lockstep-kube has not been built.
+func Start(t testing.TB, options ...Option) *localcluster.Cluster {
+	t.Helper()
+	config, err := newConfig(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := start(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Logf("the cluster's logs were in %s", c.Dir())
+		}
+		if err := stop(c); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+func newConfig(options []Option) (localcluster.Config, error) {
+	kube, err := localcluster.FindKube()
+	if err != nil {
+		return localcluster.Config{}, err
+	}
+	dir, err := os.MkdirTemp("", "lockstep-test-")
+	if err != nil {
+		return localcluster.Config{}, err
+	}
+	config := localcluster.Config{
+		Name:                     filepath.Base(dir),
+		Dir:                      dir,
+		KubeBinary:               kube,
+		NotDurable:               true,
+		WithoutControllerManager: true,
+		WithoutKwok:              true,
+		StopGrace:                2 * time.Second,
+	}
+	for _, o := range options {
+		o(&config)
+	}
+	return config, nil
+}
+
+func start(config localcluster.Config) (*localcluster.Cluster, error) {
+	c, err := localcluster.Start(context.Background(), config)
+	if err != nil {
+		_ = os.RemoveAll(config.Dir)
+		return nil, err
+	}
+	return c, nil
+}
+
+func stop(c *localcluster.Cluster) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := c.Stop(ctx); err != nil {
+		return err
+	}
+	return os.RemoveAll(c.Dir())
+}
+
+// shared is the cluster of Main. Tests of a package run in one process, so it is that package's own.
+var shared struct {
+	once    sync.Once
+	options []Option
+	cluster *localcluster.Cluster
+	err     error
+}
+
+// Main runs a package's tests, which may use Shared, and stops the shared cluster after them. It does not return.
+func Main(m *testing.M, options ...Option) {
+	shared.options = options
+	code := m.Run()
+	if shared.cluster != nil {
+		if err := stop(shared.cluster); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = max(code, 1)
+		}
+	}
+	os.Exit(code)
+}
+
+// Shared returns the package's cluster, started by the first test that asks. The package's TestMain must call Main.
+func Shared(t testing.TB) *localcluster.Cluster {
+	t.Helper()
+	shared.once.Do(func() {
+		var config localcluster.Config
+		if config, shared.err = newConfig(shared.options); shared.err == nil {
+			shared.cluster, shared.err = start(config)
+		}
+	})
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.cluster
+}

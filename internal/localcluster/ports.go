@@ -1,0 +1,44 @@
+package localcluster
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"syscall"
+)
+
+// Ports are taken below the range that kernels hand out to outgoing connections, so that no client socket of another
+// process can slip onto one between the choice and the component's bind.
+const (
+	portFirst = 20000
+	portCount = 10000
+)
+
+// portLease is a port reserved among all local clusters of this machine for as long as the lease's socket is open. The
+// socket is in Linux's abstract namespace: it leaves no file, and the kernel drops it when the process ends.
+type portLease struct {
+	port int
+	lock net.Listener
+}
+
+func (l *portLease) release() { l.lock.Close() }
+
+// leasePort finds a free loopback port.
+func leasePort() (*portLease, error) {
+	start := rand.IntN(portCount)
+	for i := range portCount {
+		port := portFirst + (start+i)%portCount
+		lock, err := net.Listen("unix", fmt.Sprintf("@lockstep.dev/port/%d", port))
+		if err != nil {
+			continue
+		}
+		probe, err := net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
+		if err != nil {
+			lock.Close()
+			continue
+		}
+		probe.Close()
+		return &portLease{port, lock}, nil
+	}
+	return nil, fmt.Errorf("no free port among %d-%d on 127.0.0.1: %w", portFirst, portFirst+portCount-1, syscall.EADDRINUSE)
+}

@@ -1,0 +1,146 @@
+package localcluster
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// command is how to run one component.
+type command struct {
+	path string
+	args []string
+	dir  string
+	log  string // path of the file that gets stdout and stderr, appended
+}
+
+// process is one run of a component.
+type process struct {
+	pid     int
+	started procStart
+	// done is closed once the process has been reaped; err and usage are set before.
+	done  chan struct{}
+	err   error
+	usage Usage
+}
+
+// spawner starts child processes from one OS thread that lives until close. The kernel kills a child when the thread
+// that forked it ends (Pdeathsig): so children never outlive their parent, even one killed with SIGKILL, and never die
+// because the Go runtime retired some thread.
+type spawner struct{ requests chan func() }
+
+func newSpawner() *spawner {
+	s := &spawner{requests: make(chan func())}
+	go func() {
+		lockThread()
+		for f := range s.requests {
+			f()
+		}
+	}()
+	return s
+}
+
+func (s *spawner) close() { close(s.requests) }
+
+// start runs c as a child in a process group of its own, so that a Ctrl-C at the terminal reaches the parent only, which
+// then stops the children in order.
+func (s *spawner) start(c command) (*process, error) {
+	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	cmd := exec.Command(c.path, c.args...)
+	cmd.Dir = c.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = childAttributes()
+	started := make(chan error)
+	s.requests <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("start %s: %w", strings.Join(c.args[:1], " "), err)
+	}
+	p := &process{pid: cmd.Process.Pid, started: startTime(cmd.Process.Pid), done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		p.usage = exitUsage(cmd.ProcessState)
+		close(p.done)
+	}()
+	return p, nil
+}
+
+// signal sends sig, unless the process has been reaped and its pid may be another's.
+func (p *process) signal(sig syscall.Signal) error {
+	select {
+	case <-p.done:
+		return os.ErrProcessDone
+	default:
+		return syscall.Kill(p.pid, sig)
+	}
+}
+
+// current returns the usage so far, or the final one.
+func (p *process) current() (Usage, error) {
+	select {
+	case <-p.done:
+		return p.usage, nil
+	default:
+		return processUsage(p.pid)
+	}
+}
+
+// exitReason says how a process ended, in words for people.
+func exitReason(err error) string {
+	var exit *exec.ExitError
+	switch {
+	case err == nil:
+		return "exited with code 0"
+	case errors.As(err, &exit):
+		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+			return "killed by " + ws.Signal().String()
+		}
+		return fmt.Sprintf("exited with code %d", exit.ExitCode())
+	}
+	return err.Error()
+}
+
+// tail returns the last lines of a file, at most n of them and 16 KiB, or a note that it cannot be read.
+func tail(path string, n int) string {
+	f, err := os.Open(path)
+	if err != nil {
+		return fmt.Sprintf("(no log: %v)", err)
+	}
+	defer f.Close()
+	const window = 16 << 10
+	if info, err := f.Stat(); err == nil && info.Size() > window {
+		if _, err := f.Seek(-window, io.SeekEnd); err != nil {
+			return fmt.Sprintf("(no log: %v)", err)
+		}
+	}
+	data, err := io.ReadAll(f)
+	if err != nil {
+		return fmt.Sprintf("(no log: %v)", err)
+	}
+	lines := bytes.Split(bytes.TrimRight(data, "\n"), []byte("\n"))
+	if len(lines) > n {
+		lines = lines[len(lines)-n:]
+	}
+	return string(bytes.Join(lines, []byte("\n")))
+}
+
+// Usage is what a component has used of the machine, summed over its runs.
+type Usage struct {
+	// CPU is user and system time.
+	CPU time.Duration
+	// RSSBytes is the resident memory now (0 when not running); PeakRSSBytes the most that any run held.
+	RSSBytes, PeakRSSBytes int64
+}
+
+func (u Usage) add(o Usage) Usage {
+	return Usage{CPU: u.CPU + o.CPU, RSSBytes: u.RSSBytes + o.RSSBytes, PeakRSSBytes: max(u.PeakRSSBytes, o.PeakRSSBytes)}
+}

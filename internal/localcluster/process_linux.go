@@ -1,0 +1,108 @@
+package localcluster
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// clockTick is USER_HZ, which Linux fixes at 100 for everything user space can see.
+const clockTick = time.Second / 100
+
+// procStart is a process's start time in clock ticks since boot. Together with the pid it names a process for good:
+// pids are used again, pairs are not.
+type procStart uint64
+
+func lockThread() { runtime.LockOSThread() }
+
+func childAttributes() *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+}
+
+// statFields returns the fields of /proc/PID/stat that follow the command name, which may itself hold spaces and
+// parentheses. Field 0 is the state: number 3 in proc(5).
+func statFields(pid int) ([]string, error) {
+	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return nil, err
+	}
+	end := bytes.LastIndexByte(data, ')')
+	if end < 0 {
+		return nil, fmt.Errorf("/proc/%d/stat: no command name", pid)
+	}
+	fields := strings.Fields(string(data[end+1:]))
+	if len(fields) < 22 {
+		return nil, fmt.Errorf("/proc/%d/stat: %d fields", pid, len(fields))
+	}
+	return fields, nil
+}
+
+// startTime is 0 when there is no such process.
+func startTime(pid int) procStart {
+	fields, err := statFields(pid)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseUint(fields[19], 10, 64)
+	if err != nil {
+		return 0
+	}
+	return procStart(n)
+}
+
+// alive reports whether the process that was recorded as (pid, started) still runs. A zombie does not.
+func alive(pid int, started procStart) bool {
+	fields, err := statFields(pid)
+	if err != nil || fields[0] == "Z" || fields[0] == "X" {
+		return false
+	}
+	n, err := strconv.ParseUint(fields[19], 10, 64)
+	return err == nil && started != 0 && procStart(n) == started
+}
+
+// processUsage reads a running process's usage from /proc.
+func processUsage(pid int) (Usage, error) {
+	fields, err := statFields(pid)
+	if err != nil {
+		return Usage{}, err
+	}
+	var u Usage
+	for _, i := range []int{11, 12} { // utime, stime
+		n, err := strconv.ParseInt(fields[i], 10, 64)
+		if err != nil {
+			return Usage{}, fmt.Errorf("/proc/%d/stat: %w", pid, err)
+		}
+		u.CPU += time.Duration(n) * clockTick
+	}
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return Usage{}, err
+	}
+	for line := range strings.Lines(string(status)) {
+		var kib int64
+		if _, err := fmt.Sscanf(line, "VmHWM: %d kB", &kib); err == nil {
+			u.PeakRSSBytes = kib << 10
+		}
+		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
+			u.RSSBytes = kib << 10
+		}
+	}
+	return u, nil
+}
+
+// exitUsage is the usage of a process that has been waited for.
+func exitUsage(state *os.ProcessState) Usage {
+	if state == nil {
+		return Usage{}
+	}
+	u := Usage{CPU: state.UserTime() + state.SystemTime()}
+	if ru, ok := state.SysUsage().(*syscall.Rusage); ok {
+		u.PeakRSSBytes = ru.Maxrss << 10
+	}
+	return u
+}
