@@ -29,7 +29,9 @@ type Node struct {
 	Unschedulable bool
 	Allocatable   Vector
 	Used          Vector
-	Ports         PortSet
+	// UsedNonZero is Used with the kube-scheduler's defaults for pods without requests (Class.NonZero), for scores.
+	UsedNonZero Vector
+	Ports       PortSet
 	// Object is the API object, for filters outside the fast path.
 	Object *corev1.Node
 	// Generation changes whenever the cluster model changes this node; snapshots copy only nodes whose generation differs.
@@ -59,6 +61,13 @@ type Class struct {
 	Template *corev1.Pod
 	// Rare says that the class needs the filters outside the fast path (inter-pod affinity, topology spread, volumes).
 	Rare bool
+
+	needs      []need
+	selective  bool // has a node selector or required node affinity
+	bestEffort bool // requests neither cpu nor memory
+	// Classes with equal staticKey get the same answers from the filters and scores that look only at the node's
+	// object; with equal key, the same nodes altogether (unless Rare).
+	staticKey, key string
 }
 
 // Demand asks for Count pods of one class. Of these at least Min must be placed with the rest of the gang, or nothing is.
@@ -92,12 +101,17 @@ type Decision struct {
 type Shortage struct {
 	// Demand is the index of the demand that could not be filled to its minimum.
 	Demand int
-	// Wanted and Fit are numbers of pods: what the gang needed of this demand (or in all), and how many would fit.
+	// Wanted and Fit are numbers of pods: what the gang needed of this demand (or in all, when its demands' own minimums
+	// fit), and how many would fit.
 	Wanted, Fit int
-	// Resource is the dimension that is short cluster-wide among nodes passing the other filters, or empty.
+	// Resource is what is short on the nodes that pass the other filters, or empty when it is not a resource that is
+	// short: no node passes them.
 	Resource corev1.ResourceName
-	// Missing is how much of Resource is short, in its base unit (millicores, bytes, units).
-	Missing int64
-	// Rejected counts nodes by the filter that refused them, for the event's text.
+	// Missing is how much of Resource is short, in its base unit (millicores, bytes, units): in all, or, when all that
+	// is free would do but no node has enough of it, what the pods that do not fit ask for (Fragmented).
+	Missing    int64
+	Fragmented bool
+	// Rejected counts nodes by the filter that refuses one more pod, for the event's text. A node that is short of two
+	// resources counts for the first.
 	Rejected map[string]int
 }

@@ -1,0 +1,177 @@
+package place
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
+	"k8s.io/klog/v2"
+)
+
+// NewClass compiles a pod template. It fails where the kube-scheduler would refuse the pod whatever the nodes are: a
+// preferred node affinity that does not parse.
+func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
+	c := &Class{
+		Required:    nodeaffinity.GetRequiredNodeAffinity(pod),
+		Tolerations: pod.Spec.Tolerations,
+		Ports:       PodPorts(pod),
+		Template:    pod,
+		Rare:        rare(pod),
+	}
+	c.Request, c.NonZero = dims.PodVector(pod)
+	for dim, amount := range c.Request {
+		if amount != 0 {
+			c.needs = append(c.needs, need{dim, amount})
+		}
+	}
+	affinity := nodeAffinity(pod)
+	if len(affinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
+		terms, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.PreferredDuringSchedulingIgnoredDuringExecution)
+		if err != nil {
+			return nil, fmt.Errorf("preferred node affinity: %w", err)
+		}
+		c.Preferred = terms
+	}
+	c.selective = len(pod.Spec.NodeSelector) > 0 || affinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
+	c.bestEffort = c.Request[CPU] == 0 && c.Request[Memory] == 0
+
+	var err error
+	if c.staticKey, err = staticKey(pod, affinity); err != nil {
+		return nil, err
+	}
+	c.key = c.staticKey + dynamicKey(c)
+	return c, nil
+}
+
+// need is one dimension of a request that is not zero. Only these are compared with a node: as in the kube-scheduler,
+// a pod that asks for none of a resource may go where that resource is overcommitted.
+type need struct {
+	dim    int
+	amount int64
+}
+
+func nodeAffinity(pod *corev1.Pod) corev1.NodeAffinity {
+	if pod.Spec.Affinity == nil || pod.Spec.Affinity.NodeAffinity == nil {
+		return corev1.NodeAffinity{}
+	}
+	return *pod.Spec.Affinity.NodeAffinity
+}
+
+// PodPorts lists the host ports that a pod holds while it runs: those of its containers and restartable init containers.
+func PodPorts(pod *corev1.Pod) []HostPort {
+	var ports []HostPort
+	add := func(c *corev1.Container) {
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				ports = append(ports, HostPort{IP: p.HostIP, Protocol: p.Protocol, Port: p.HostPort}.normal())
+			}
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		add(&pod.Spec.Containers[i])
+	}
+	return ports
+}
+
+// normal gives a port its defaults, so that equal ports compare equal.
+func (p HostPort) normal() HostPort {
+	if p.IP == "0.0.0.0" {
+		p.IP = ""
+	}
+	if p.Protocol == "" {
+		p.Protocol = corev1.ProtocolTCP
+	}
+	return p
+}
+
+// Conflicts says whether a pod with this port cannot go to a node with these ports: all addresses overlap with every
+// address, one address with itself and with all addresses.
+func (s PortSet) Conflicts(p HostPort) bool {
+	if len(s) == 0 {
+		return false
+	}
+	if p.IP != "" {
+		_, same := s[p]
+		p.IP = ""
+		_, all := s[p]
+		return same || all
+	}
+	for taken := range s {
+		if taken.Port == p.Port && taken.Protocol == p.Protocol {
+			return true
+		}
+	}
+	return false
+}
+
+// rare says whether a pod needs filters outside the fast path.
+func rare(pod *corev1.Pod) bool {
+	s := &pod.Spec
+	if a := s.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
+		return true
+	}
+	if len(s.TopologySpreadConstraints) > 0 || len(s.ResourceClaims) > 0 {
+		return true
+	}
+	for i := range s.Volumes {
+		v := &s.Volumes[i]
+		if v.PersistentVolumeClaim != nil || v.Ephemeral != nil || v.CSI != nil || v.GCEPersistentDisk != nil ||
+			v.AWSElasticBlockStore != nil || v.AzureDisk != nil || v.Cinder != nil || v.ISCSI != nil || v.RBD != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// staticKey is equal for pods that the filters and scores which look at nothing but the node's object treat alike.
+func staticKey(pod *corev1.Pod, affinity corev1.NodeAffinity) (string, error) {
+	s := &pod.Spec
+	if s.NodeName == "" && len(s.NodeSelector) == 0 && s.Affinity == nil && len(s.Tolerations) == 0 {
+		return "", nil
+	}
+	// JSON sorts the keys of maps, and leaves no doubt where one field ends.
+	key, err := json.Marshal([]any{s.NodeName, s.NodeSelector, affinity, s.Tolerations})
+	if err != nil {
+		return "", fmt.Errorf("node selection of the template: %w", err)
+	}
+	return string(key), nil
+}
+
+// dynamicKey is the rest of what placement depends on.
+func dynamicKey(c *Class) string {
+	key := make([]byte, 0, 64)
+	for i, v := range []Vector{c.Request, c.NonZero} {
+		key = append(key, "|/"[i])
+		for dim, amount := range v {
+			if amount != 0 { // a vector's length must not matter
+				key = strconv.AppendInt(key, int64(dim), 10)
+				key = append(key, ':')
+				key = strconv.AppendInt(key, amount, 10)
+				key = append(key, ',')
+			}
+		}
+	}
+	for _, p := range c.Ports {
+		key = fmt.Appendf(key, "%s-%s-%d,", p.IP, p.Protocol, p.Port)
+	}
+	return string(key)
+}
+
+// tolerates says whether one of the class's tolerations covers the taint. Comparison operators (Lt, Gt) are an alpha
+// feature that is off by default, so they tolerate nothing here either.
+func (c *Class) tolerates(t *corev1.Taint) bool {
+	for i := range c.Tolerations {
+		if c.Tolerations[i].ToleratesTaint(klog.Logger{}, t, false) {
+			return true
+		}
+	}
+	return false
+}

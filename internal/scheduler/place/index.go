@@ -1,0 +1,326 @@
+package place
+
+import "math"
+
+// tieBits of an entry's key are the node's tie-breaker, the rest is its score.
+const tieBits = 40
+
+// pack makes keys that order by score, then by tie-breaker.
+func pack(score int64, tie uint64) uint64 {
+	return uint64(min(max(score, 0), 1<<(64-tieBits)-1))<<tieBits | tie
+}
+
+// index knows for one class and strategy how many more pods each node takes and which node is best. It follows the
+// snapshot's changes lazily: get brings it up to date.
+//
+//	Snapshot.changes: ... 17 4 4 90 │ 12 5            cursor: up to here the index has followed
+//	                                └ cursor
+//
+// Its state is a function of the snapshot's alone, not of the way there.
+type index struct {
+	s        *Snapshot
+	class    *Class
+	strategy Strategy
+	scorer   *scorer
+	static   *static
+	epoch    int // of static, at the last rebuild
+	cursor   int64
+	size     float64 // largest share of all nodes' allocatable that one pod takes, as of the last rebuild
+
+	heap     []entry // nodes that take a pod, best first (binary heap)
+	pos      []int32 // by node: position in heap, or -1
+	fit      []int32 // by node: how many more pods of the class it takes
+	capacity int64   // sum of fit
+
+	diagnosis   *diagnosis // why nodes take no more; nil or valid at diagnosedAt
+	diagnosedAt int64
+	used        int64 // for eviction: when last asked for
+}
+
+type entry struct {
+	key  uint64
+	node int32
+}
+
+// follow brings the index up to date with the snapshot.
+func (x *index) follow() {
+	x.static.follow()
+	end := x.s.changeEnd()
+	behind := end - x.cursor
+	if x.cursor < x.s.changeBase || x.epoch != x.static.epoch || len(x.pos) != len(x.s.nodes) || behind > int64(len(x.pos)/4)+8 {
+		x.rebuild()
+		return
+	}
+	for _, c := range x.s.changes[x.cursor-x.s.changeBase:] {
+		x.update(c.node)
+	}
+	x.cursor = end
+}
+
+// rebuild computes the index from nothing.
+func (x *index) rebuild() {
+	n := len(x.s.nodes)
+	x.pos, x.fit = resize(x.pos, n), resize(x.fit, n)
+	x.heap = x.heap[:0]
+	x.capacity = 0
+	for i := range x.s.nodes {
+		node := int32(i)
+		fit := x.fits(node)
+		x.fit[node], x.pos[node] = fit, -1
+		if fit == 0 {
+			continue
+		}
+		x.capacity += int64(fit)
+		x.pos[node] = int32(len(x.heap))
+		x.heap = append(x.heap, entry{x.key(node), node})
+	}
+	for i := len(x.heap)/2 - 1; i >= 0; i-- {
+		x.down(i)
+	}
+	x.epoch, x.cursor = x.static.epoch, x.s.changeEnd()
+	x.size = x.share()
+}
+
+// update follows a change of one node.
+func (x *index) update(node int32) {
+	fit := x.fits(node)
+	x.capacity += int64(fit) - int64(x.fit[node])
+	x.fit[node] = fit
+	x.rank(node)
+}
+
+// rank puts a node where its fit and score belong.
+func (x *index) rank(node int32) {
+	at := int(x.pos[node])
+	switch {
+	case x.fit[node] == 0 && at < 0:
+	case x.fit[node] == 0:
+		last := len(x.heap) - 1
+		moved := x.heap[last]
+		x.heap = x.heap[:last]
+		x.pos[node] = -1
+		if at < last {
+			x.heap[at] = moved
+			x.pos[moved.node] = int32(at)
+			x.fix(at)
+		}
+	case at < 0:
+		x.pos[node] = int32(len(x.heap))
+		x.heap = append(x.heap, entry{x.key(node), node})
+		x.up(len(x.heap) - 1)
+	default:
+		x.heap[at].key = x.key(node)
+		x.fix(at)
+	}
+}
+
+// best is the node for the next pod, or -1.
+func (x *index) best() int32 {
+	if len(x.heap) == 0 {
+		return -1
+	}
+	return x.heap[0].node
+}
+
+// place puts one pod of the class on a node that takes it. The index is up to date and stays so.
+func (x *index) place(node int32) {
+	x.s.apply(node, x.class, 1)
+	x.cursor = x.s.changeEnd()
+	x.fit[node]--
+	x.capacity--
+	if len(x.class.Ports) > 0 { // a pod's host ports conflict with the next one's
+		x.capacity -= int64(x.fit[node])
+		x.fit[node] = 0
+	}
+	x.rank(node)
+}
+
+// fits is how many more pods of the class a node takes.
+func (x *index) fits(node int32) int32 {
+	if x.static.refused[node] != passes {
+		return 0
+	}
+	n := &x.s.nodes[node]
+	for _, p := range x.class.Ports {
+		if n.Ports.Conflicts(p) {
+			return 0
+		}
+	}
+	fit, _ := x.room(node)
+	if len(x.class.Ports) > 0 {
+		fit = min(fit, 1)
+	}
+	return fit
+}
+
+// room is how many more pods of the class a node's free resources allow, and the dimension that allows no more.
+func (x *index) room(node int32) (fit int32, limit int) {
+	w := x.s.width
+	amounts := x.s.amounts[int(node)*3*w:][:2*w]
+	room := int64(math.MaxInt32)
+	for _, need := range x.class.needs {
+		free := amounts[need.dim] - amounts[w+need.dim]
+		if free < need.amount {
+			return 0, need.dim
+		}
+		if r := free; need.amount > 1 {
+			r /= need.amount
+			if r < room {
+				room, limit = r, need.dim
+			}
+		} else if r < room {
+			room, limit = r, need.dim
+		}
+	}
+	return int32(room), limit
+}
+
+func (x *index) key(node int32) uint64 {
+	w := x.s.width
+	amounts := x.s.amounts[int(node)*3*w:][:3*w]
+	return pack(x.static.score[node]+x.scorer.score(x.class, x.strategy, amounts[:w], amounts[w:2*w], amounts[2*w:]), x.s.ties[node])
+}
+
+// share is the dominant share of one pod: the largest of its requests relative to what all nodes have to allocate.
+func (x *index) share() float64 {
+	share := 0.0
+	w := x.s.width
+	for _, need := range x.class.needs {
+		var all int64
+		for i := range x.s.nodes {
+			all += x.s.amounts[3*i*w+need.dim]
+		}
+		if all > 0 {
+			share = max(share, float64(need.amount)/float64(all))
+		}
+	}
+	return share
+}
+
+// before is the order of the heap, total so that ties are broken the same way whatever the history.
+func (x *index) before(a, b entry) bool {
+	if a.key != b.key {
+		return a.key > b.key
+	}
+	return a.node != b.node && x.s.nodes[a.node].Name < x.s.nodes[b.node].Name
+}
+
+func (x *index) fix(i int) {
+	if !x.down(i) {
+		x.up(i)
+	}
+}
+
+func (x *index) up(i int) {
+	e := x.heap[i]
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !x.before(e, x.heap[parent]) {
+			break
+		}
+		x.heap[i] = x.heap[parent]
+		x.pos[x.heap[i].node] = int32(i)
+		i = parent
+	}
+	x.heap[i] = e
+	x.pos[e.node] = int32(i)
+}
+
+// down reports whether it moved anything.
+func (x *index) down(i int) bool {
+	e, start := x.heap[i], i
+	for {
+		child := 2*i + 1
+		if child >= len(x.heap) {
+			break
+		}
+		if right := child + 1; right < len(x.heap) && x.before(x.heap[right], x.heap[child]) {
+			child = right
+		}
+		if !x.before(x.heap[child], e) {
+			break
+		}
+		x.heap[i] = x.heap[child]
+		x.pos[x.heap[i].node] = int32(i)
+		i = child
+	}
+	x.heap[i] = e
+	x.pos[e.node] = int32(i)
+	return i > start
+}
+
+func resize(v []int32, n int) []int32 {
+	if cap(v) < n {
+		return make([]int32, n, n+n/8)
+	}
+	return v[:n]
+}
+
+// indexes keeps the indexes of the classes used of late.
+type indexes struct {
+	s       *Snapshot
+	o       Options
+	scorer  *scorer
+	byClass map[indexKey]*index
+	statics map[string]*static
+	clock   int64
+}
+
+type indexKey struct {
+	class    string
+	strategy Strategy
+}
+
+// indexBytes bounds the memory of the indexes kept; at 24 bytes per node and index, 1,000 classes on 1,000 nodes.
+const (
+	indexBytes   = 24 << 20
+	bytesPerNode = 24
+	indexesMin   = 8
+)
+
+func (c *indexes) init(s *Snapshot, o Options) {
+	*c = indexes{s: s, o: o, scorer: newScorer(s.dims, o), byClass: map[indexKey]*index{}, statics: map[string]*static{}}
+}
+
+// get returns the up-to-date index of a class.
+func (c *indexes) get(class *Class, strategy Strategy) *index {
+	c.clock++
+	k := indexKey{class.key, strategy}
+	x := c.byClass[k]
+	if x == nil {
+		x = c.recycle()
+		st := c.statics[class.staticKey]
+		if st == nil {
+			st = &static{s: c.s, class: class, weights: c.o.Weights}
+			c.statics[class.staticKey] = st
+		}
+		st.users++
+		*x = index{
+			s: c.s, class: class, strategy: strategy, scorer: c.scorer, static: st, cursor: -1,
+			heap: x.heap, pos: x.pos, fit: x.fit,
+		}
+		c.byClass[k] = x
+	}
+	x.used = c.clock
+	x.follow()
+	return x
+}
+
+// recycle makes room for one more index: a new one, or the one not used for longest.
+func (c *indexes) recycle() *index {
+	if len(c.byClass) < max(indexesMin, indexBytes/bytesPerNode/(len(c.s.nodes)+1)) {
+		return &index{}
+	}
+	var oldest indexKey
+	var old *index
+	for k, x := range c.byClass {
+		if old == nil || x.used < old.used {
+			oldest, old = k, x
+		}
+	}
+	delete(c.byClass, oldest)
+	if old.static.users--; old.static.users == 0 {
+		delete(c.statics, old.static.class.staticKey)
+	}
+	return old
+}

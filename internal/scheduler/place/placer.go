@@ -1,0 +1,359 @@
+package place
+
+import (
+	"cmp"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Strategy says which nodes are preferred for their free resources.
+type Strategy int
+
+// The strategies.
+const (
+	LeastAllocated Strategy = iota // spread over the emptiest nodes
+	MostAllocated                  // binpack: fill nodes before using the next
+)
+
+// Weights multiply the scores, each 0..100 per node, before they are added up.
+type Weights struct {
+	Resources    int64 // the strategy's score
+	Balanced     int64 // evenness of a node's cpu and memory use
+	NodeAffinity int64 // preferred node affinity
+	Taints       int64 // untolerated PreferNoSchedule taints
+}
+
+// DefaultWeights are the kube-scheduler's.
+func DefaultWeights() Weights { return Weights{Resources: 1, Balanced: 1, NodeAffinity: 2, Taints: 3} }
+
+// ResourceWeight says how much a resource counts in a strategy's score.
+type ResourceWeight struct {
+	Name   corev1.ResourceName
+	Weight int64
+}
+
+// Options configure placement. The zero value is the kube-scheduler's default profile.
+type Options struct {
+	Strategy Strategy
+	// Weights of the scores, 0..1000 each; the zero value stands for DefaultWeights.
+	Weights Weights
+	// Resources that the strategy looks at; empty stands for cpu and memory, 1 each.
+	Resources []ResourceWeight
+	// Rare serves the classes that need filters outside the fast path; without it they fit nowhere.
+	Rare RareFilter
+}
+
+// RareFilter filters and scores nodes one pod at a time, by what the fast path does not know: inter-pod affinity,
+// topology spread, volumes. It follows the transaction: every pod placed is Added at once, and Removed on roll-back in
+// the reverse order, so that the next pod's answers take it into account.
+type RareFilter interface {
+	// Concerns says whether pods of a class that is not Rare need this filter all the same, because a pod on a node, or
+	// Added, has a required anti-affinity that may match them. Called once per demand of a gang; must be cheap.
+	Concerns(class *Class) bool
+	// Filter sets refused[i] to a short reason when nodes[i] may not take one more pod of the class, else to "".
+	// Nodes passed the fast path's filters. All slices belong to the caller.
+	Filter(class *Class, nodes []*Node, refused []string)
+	// Score adds to scores[i] the weighted scores of nodes[i], normalised among the nodes given. Nodes passed Filter.
+	Score(class *Class, nodes []*Node, scores []int64)
+	// Add and Remove are called for pods of every class, so they must be cheap.
+	Add(class *Class, node *Node)
+	Remove(class *Class, node *Node)
+}
+
+// Place places one gang on the snapshot, or leaves the snapshot as it was. To place many, use a Placer: it keeps what
+// it computed for the gangs before.
+func Place(s *Snapshot, g Gang, o Options) Decision { return NewPlacer(s, o).Place(g) }
+
+// Placer places gangs on a snapshot, one after another. It keeps an index of nodes per class, and brings it up to date
+// by the nodes that changed. It may be kept as long as the snapshot.
+type Placer struct {
+	s       *Snapshot
+	o       Options
+	indexes indexes
+	log     []step // of the gang being placed: what to undo
+	demands []demand
+
+	// Scratch space of placeRare.
+	nodes   []*Node
+	ids     []int32
+	refused []string
+	scores  []int64
+}
+
+// step is one pod placed.
+type step struct{ demand, node int32 }
+
+// demand is a gang's demand while it is placed.
+type demand struct {
+	Demand
+	number  int
+	placed  int
+	scarce  float64 // how often the minimum fits into the cluster
+	size    float64 // largest share of the cluster that one pod takes
+	rare    bool
+	refused map[string]int // by the rare filter, when the last pod did not fit
+}
+
+// NewPlacer returns a placer for the snapshot.
+func NewPlacer(s *Snapshot, o Options) *Placer {
+	if o.Weights == (Weights{}) {
+		o.Weights = DefaultWeights()
+	}
+	if len(o.Resources) == 0 {
+		o.Resources = []ResourceWeight{{corev1.ResourceCPU, 1}, {corev1.ResourceMemory, 1}}
+	}
+	p := &Placer{s: s, o: o}
+	p.indexes.init(s, o)
+	return p
+}
+
+// An attempt is one way to fill a gang's minimum greedily.
+type attempt struct {
+	strategy Strategy
+	order    func(a, b *demand) int
+}
+
+// Place places the gang's minimum or nothing, then of the rest what fits. A placed gang is part of the snapshot; a gang
+// that does not fit leaves the snapshot as it was.
+//
+// Filling greedily is exact for gangs of one class on the fast path. With several classes it may miss a placement, so
+// other orders are tried before giving up.
+func (p *Placer) Place(g Gang) Decision {
+	// 1. What does one demand alone tell?
+	if short := p.prepare(g); short != nil {
+		return Decision{Shortage: short}
+	}
+	// 2. The minimum, in one of several ways.
+	var short *Shortage
+	attempts := [...]attempt{
+		{p.o.Strategy, scarceFirst},
+		{MostAllocated, scarceFirst},
+		{MostAllocated, largeFirst},
+		{LeastAllocated, largeFirst},
+	}
+	for i, a := range attempts {
+		if short = p.minimum(g, a); short == nil {
+			break
+		}
+		p.rollback()
+		if i == 0 && !p.mixed() {
+			break // every other order does the same
+		}
+	}
+	if short != nil {
+		return Decision{Shortage: short}
+	}
+	// 3. The rest, as far as it fits.
+	p.sort(byNumber)
+	for i := range p.demands {
+		d := &p.demands[i]
+		p.fill(d, p.o.Strategy, d.Count-d.placed)
+	}
+	return p.decide(g)
+}
+
+// prepare sets up the demands, and finds those whose minimum does not fit even alone.
+func (p *Placer) prepare(g Gang) *Shortage {
+	p.log = p.log[:0]
+	p.demands = p.demands[:0]
+	for i, d := range g.Demands {
+		p.s.widen(len(d.Class.Request))
+		w := demand{Demand: d, number: i}
+		w.rare = d.Class.Rare || p.o.Rare != nil && p.o.Rare.Concerns(d.Class)
+		x := p.indexes.get(d.Class, p.o.Strategy)
+		w.size = x.size
+		if d.Min > 0 {
+			if x.capacity < int64(d.Min) {
+				return p.shortage(x, &w, d.Min, int(x.capacity), d.Min)
+			}
+			w.scarce = float64(x.capacity) / float64(d.Min)
+		}
+		p.demands = append(p.demands, w)
+	}
+	return nil
+}
+
+// minimum places the gang's minimum, or says what is missing; the caller then rolls back.
+func (p *Placer) minimum(g Gang, a attempt) *Shortage {
+	p.sort(a.order)
+	for i := range p.demands {
+		d := &p.demands[i]
+		p.fill(d, a.strategy, d.Min)
+		if d.placed < d.Min {
+			return p.shortage(p.indexes.get(d.Class, a.strategy), d, d.Min, d.placed, d.Min-d.placed)
+		}
+	}
+	if len(p.log) >= g.MinMember {
+		return nil
+	}
+	// Small pods first: as many pods as possible.
+	p.sort(smallFirst)
+	for i := range p.demands {
+		d := &p.demands[i]
+		p.fill(d, a.strategy, min(d.Count-d.placed, g.MinMember-len(p.log)))
+	}
+	if len(p.log) >= g.MinMember || len(p.demands) == 0 {
+		return nil
+	}
+	d := &p.demands[0]
+	for i := range p.demands {
+		if d = &p.demands[i]; d.placed < d.Count {
+			break
+		}
+	}
+	return p.shortage(p.indexes.get(d.Class, a.strategy), d, g.MinMember, len(p.log), g.MinMember-len(p.log))
+}
+
+// fill places up to k pods of the demand.
+func (p *Placer) fill(d *demand, strategy Strategy, k int) {
+	if k <= 0 {
+		return
+	}
+	x := p.indexes.get(d.Class, strategy)
+	for range k {
+		node := int32(-1)
+		if d.rare {
+			node = p.pickRare(x, d)
+		} else {
+			node = x.best()
+		}
+		if node < 0 {
+			return
+		}
+		x.place(node)
+		if p.o.Rare != nil {
+			p.o.Rare.Add(d.Class, &p.s.nodes[node])
+		}
+		p.log = append(p.log, step{int32(d.number), node})
+		d.placed++
+	}
+}
+
+// pickRare finds the best node for one pod of a class that needs the rare filter, or -1.
+func (p *Placer) pickRare(x *index, d *demand) int32 {
+	d.refused = nil
+	if p.o.Rare == nil {
+		d.refused = map[string]int{RefusedUnsupported: len(x.heap)}
+		return -1
+	}
+	p.nodes, p.ids = p.nodes[:0], p.ids[:0]
+	for _, e := range x.heap {
+		p.nodes, p.ids = append(p.nodes, &p.s.nodes[e.node]), append(p.ids, e.node)
+	}
+	p.refused = slices.Grow(p.refused[:0], len(p.nodes))[:len(p.nodes)]
+	clear(p.refused)
+	p.o.Rare.Filter(d.Class, p.nodes, p.refused)
+	n := 0
+	for i, why := range p.refused {
+		if why == "" {
+			p.nodes[n], p.ids[n] = p.nodes[i], p.ids[i]
+			n++
+		}
+	}
+	if n == 0 {
+		d.refused = map[string]int{}
+		for _, why := range p.refused {
+			d.refused[why]++
+		}
+		return -1
+	}
+	p.scores = slices.Grow(p.scores[:0], n)[:n]
+	clear(p.scores)
+	p.o.Rare.Score(d.Class, p.nodes[:n], p.scores)
+	best := entry{node: -1}
+	for i, id := range p.ids[:n] {
+		e := x.heap[x.pos[id]]
+		e.key = pack(int64(e.key>>tieBits)+p.scores[i], p.s.ties[id])
+		if best.node < 0 || x.before(e, best) {
+			best = e
+		}
+	}
+	return best.node
+}
+
+// rollback takes back every step of the gang.
+func (p *Placer) rollback() {
+	for i := len(p.log) - 1; i >= 0; i-- {
+		p.undo(p.log[i].node, p.demand(p.log[i].demand).Class)
+	}
+	p.log = p.log[:0]
+	for i := range p.demands {
+		p.demands[i].placed = 0
+	}
+}
+
+func (p *Placer) undo(node int32, c *Class) {
+	if p.o.Rare != nil {
+		p.o.Rare.Remove(c, &p.s.nodes[node])
+	}
+	p.s.apply(node, c, -1)
+}
+
+// Undo takes a decision back that was made on this placer's snapshot, as long as its nodes have not been Set or Removed
+// since.
+func (p *Placer) Undo(g Gang, d Decision) {
+	for i := len(d.Placed) - 1; i >= 0; i-- {
+		for k := len(d.Placed[i]) - 1; k >= 0; k-- {
+			p.undo(d.Placed[i][k], g.Demands[i].Class)
+		}
+	}
+}
+
+// decide turns the log into a decision.
+func (p *Placer) decide(g Gang) Decision {
+	all := make([]int32, len(p.log))
+	placed := make([][]int32, len(g.Demands))
+	p.sort(byNumber)
+	start := 0
+	for i := range p.demands {
+		placed[i] = all[start : start : start+p.demands[i].placed]
+		start += p.demands[i].placed
+	}
+	for _, st := range p.log {
+		placed[st.demand] = append(placed[st.demand], st.node)
+	}
+	return Decision{Placed: placed}
+}
+
+// mixed says whether the order of demands can make a difference.
+func (p *Placer) mixed() bool {
+	for i := range p.demands {
+		if p.demands[i].rare || p.demands[i].Class.key != p.demands[0].Class.key {
+			return true
+		}
+	}
+	return false
+}
+
+func (p *Placer) demand(number int32) *demand {
+	for i := range p.demands {
+		if p.demands[i].number == int(number) {
+			return &p.demands[i]
+		}
+	}
+	panic("place: step of an unknown demand")
+}
+
+func (p *Placer) sort(order func(a, b *demand) int) {
+	slices.SortFunc(p.demands, func(a, b demand) int { return order(&a, &b) })
+}
+
+func byNumber(a, b *demand) int { return cmp.Compare(a.number, b.number) }
+
+// scarceFirst starts with the demand that the cluster has the fewest places for.
+func scarceFirst(a, b *demand) int {
+	if (a.Min > 0) != (b.Min > 0) {
+		return cmp.Compare(b.Min, a.Min)
+	}
+	return cmp.Or(cmp.Compare(a.scarce, b.scarce), largeFirst(a, b))
+}
+
+// largeFirst starts with the largest pods, as in first-fit decreasing.
+func largeFirst(a, b *demand) int {
+	return cmp.Or(cmp.Compare(b.size, a.size), byNumber(a, b))
+}
+
+func smallFirst(a, b *demand) int {
+	return cmp.Or(cmp.Compare(a.size, b.size), byNumber(a, b))
+}

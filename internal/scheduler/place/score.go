@@ -1,0 +1,80 @@
+package place
+
+import "math"
+
+// scorer computes what depends on a node's use: the strategy's score and the evenness of cpu and memory. Formulas,
+// integer rounding and defaults are those of the kube-scheduler's NodeResourcesFit and NodeResourcesBalancedAllocation.
+type scorer struct {
+	terms             []scoreTerm
+	resources, evenly int64 // weights
+}
+
+type scoreTerm struct {
+	dim    int
+	weight int64
+}
+
+const scoreMax = 100
+
+func newScorer(dims *Dims, o Options) *scorer {
+	sc := &scorer{resources: o.Weights.Resources, evenly: o.Weights.Balanced}
+	for _, r := range o.Resources {
+		if schedulable(r.Name) && r.Weight > 0 {
+			sc.terms = append(sc.terms, scoreTerm{dims.intern(r.Name), r.Weight})
+		}
+	}
+	return sc
+}
+
+// score is the weighted score of a node with one more pod of the class.
+func (sc *scorer) score(c *Class, strategy Strategy, allocatable, used, usedNonZero Vector) int64 {
+	var score int64
+	if sc.resources != 0 {
+		var sum, weights int64
+		for _, t := range sc.terms {
+			all := allocatable.At(t.dim)
+			if all == 0 {
+				continue
+			}
+			var taken int64
+			switch t.dim {
+			case CPU, Memory:
+				taken = usedNonZero[t.dim] + c.NonZero[t.dim]
+			case EphemeralStorage, Pods:
+				taken = used[t.dim] + c.Request[t.dim]
+			default:
+				// An extended resource says nothing about pods that do not ask for it.
+				if c.Request.At(t.dim) == 0 {
+					continue
+				}
+				taken = used[t.dim] + c.Request[t.dim]
+			}
+			taken = min(taken, all)
+			if strategy == LeastAllocated {
+				taken = all - taken
+			}
+			sum += t.weight * (taken * scoreMax / all)
+			weights += t.weight
+		}
+		if weights > 0 {
+			score += sc.resources * (sum / weights)
+		}
+	}
+	// A pod without requests does not change the evenness of any node.
+	if sc.evenly != 0 && !c.bestEffort {
+		without := evenness(used[CPU], used[Memory], allocatable)
+		with := evenness(used[CPU]+c.Request[CPU], used[Memory]+c.Request[Memory], allocatable)
+		score += sc.evenly * (scoreMax/2 + (scoreMax/2+with-without)/2)
+	}
+	return score
+}
+
+// evenness is 100 when the same fraction of cpu and memory is used, and less by the standard deviation of the two.
+func evenness(cpu, memory int64, allocatable Vector) int64 {
+	if allocatable[CPU] == 0 || allocatable[Memory] == 0 {
+		return scoreMax
+	}
+	a := min(float64(cpu)/float64(allocatable[CPU]), 1)
+	b := min(float64(memory)/float64(allocatable[Memory]), 1)
+	return int64((1 - math.Abs((a-b)/2)) * scoreMax)
+}

@@ -1,0 +1,113 @@
+package place
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// diagnosis is why the nodes take no more pods of a class. It is computed once per state of the snapshot.
+type diagnosis struct {
+	refused map[string]int
+	free    Vector      // sum over nodes that pass all filters but resources
+	limits  map[int]int // nodes by the dimension that limits them
+}
+
+// diagnose examines every node. The index is up to date.
+func (x *index) diagnose() *diagnosis {
+	if x.diagnosis != nil && x.diagnosedAt == x.cursor {
+		return x.diagnosis
+	}
+	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), limits: map[int]int{}}
+	for i := range x.s.nodes {
+		n := &x.s.nodes[i]
+		if r := x.static.refused[i]; r != passes {
+			if r != vacant {
+				d.refused[refusedText[r]]++
+			}
+			continue
+		}
+		if slices.ContainsFunc(x.class.Ports, n.Ports.Conflicts) {
+			d.refused[RefusedPorts]++
+			continue
+		}
+		for _, need := range x.class.needs {
+			d.free[need.dim] += max(0, n.Allocatable[need.dim]-n.Used[need.dim])
+		}
+		_, limit := x.room(int32(i))
+		d.limits[limit]++
+	}
+	for limit, nodes := range d.limits {
+		if limit == Pods {
+			d.refused[RefusedPods] += nodes
+		} else {
+			d.refused[RefusedInsufficient+string(x.s.dims.Name(limit))] += nodes
+		}
+	}
+	x.diagnosis, x.diagnosedAt = d, x.cursor
+	return d
+}
+
+// shortage explains why of the pods wanted only fit fit. As the snapshot stands, room for more pods is asked for: those
+// that fit may or may not be placed already.
+func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage {
+	diag := x.diagnose()
+	s := &Shortage{Demand: d.number, Wanted: wanted, Fit: fit, Rejected: diag.refused}
+	if d.refused != nil {
+		s.Rejected = maps.Clone(diag.refused)
+		maps.Copy(s.Rejected, d.refused)
+		return s
+	}
+	// A resource is short when there is less of it than the pods still wanted ask for; the one most short is told.
+	if len(diag.limits) == 0 {
+		return s
+	}
+	worst := 0.0
+	for _, need := range x.class.needs {
+		ask := int64(more) * need.amount
+		if part := float64(ask-diag.free[need.dim]) / float64(ask); part > worst {
+			worst = part
+			s.Resource, s.Missing = x.s.dims.Name(need.dim), ask-diag.free[need.dim]
+		}
+	}
+	if worst > 0 {
+		return s
+	}
+	// There is enough in all, but not on any one node. The dimension that limits most nodes is told.
+	nodes := 0
+	for _, need := range x.class.needs {
+		if diag.limits[need.dim] > nodes {
+			nodes = diag.limits[need.dim]
+			s.Resource, s.Missing, s.Fragmented = x.s.dims.Name(need.dim), int64(wanted-fit)*need.amount, true
+		}
+	}
+	return s
+}
+
+// Stable says what is short without figures that change while the cause stays the same.
+func (s *Shortage) Stable() string {
+	switch {
+	case s.Resource == "":
+		return fmt.Sprintf("%d pods need a node that accepts them", s.Wanted)
+	case s.Fragmented:
+		return fmt.Sprintf("no node has enough %s for all of %d pods", s.Resource, s.Wanted)
+	}
+	return fmt.Sprintf("not enough %s for %d pods", s.Resource, s.Wanted)
+}
+
+// Detail says what is short in figures.
+func (s *Shortage) Detail() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%d of %d pods fit", s.Fit, s.Wanted)
+	if s.Resource != "" {
+		q := quantity(s.Resource, s.Missing)
+		fmt.Fprintf(&b, ", %s of %s missing", q.String(), s.Resource)
+	}
+	sep := "; nodes: "
+	for _, why := range slices.Sorted(maps.Keys(s.Rejected)) {
+		fmt.Fprintf(&b, "%s%d %s", sep, s.Rejected[why], why)
+		sep = ", "
+	}
+	return b.String()
+}
