@@ -3,7 +3,6 @@ package place
 import (
 	"fmt"
 	"testing"
-
 )
 
 // One gang of 10,000 equal pods on 1,000 nodes.
@@ -65,4 +64,3 @@ func BenchmarkManyGangs(b *testing.B) {
 		}
 	}
 }
-
