@@ -1,0 +1,28 @@
+// Package cputopology models a machine's processors: sockets, dies, NUMA nodes, L3 domains, cores and their threads.
+//
+//	sysfs root ──sysfs.Read──▶ Parts ──New──▶ Topology ──Encode──▶ Compact (API object, ≤ 4 kB for 256 CPUs)
+//	                                            │                      └──Decode──▶ the same Topology
+//	                                            ▼
+//	pod annotations ──request.Parse──▶ Request ─▶ allocate.Node / allocate.Choose ──▶ CPUs per container
+//	                                            ▲
+//	                                        simulate: whole clusters under load, policies side by side
+//
+// The packages below it:
+//
+//	cpuset    sets of CPU numbers in the kernel's list format
+//	sysfs     reads a Topology from any sysfs root
+//	machines  describes machines and writes their sysfs trees, for tests and simulations
+//	request   reads what a pod asks for, in three annotation languages, and writes the result annotations
+//	allocate  chooses CPUs on a node, and the node among many
+//	simulate  measures allocation policies on simulated clusters
+//	draw      draws a machine for a terminal
+//
+// Everything here is pure: no clock, goroutine, API client or log. What is read comes through an fs.FS.
+//
+// # Invariants of a Topology
+//
+// Every online CPU is in exactly one core, one socket and one NUMA node, and in at most one die and one L3 domain. A
+// core does not straddle any of them. NUMA ids and socket ids are the kernel's and may be sparse; NUMA nodes without
+// CPUs (memory expanders) are kept, with their distances. Offline CPUs are known by number only: the kernel does not
+// tell where they sit.
+package cputopology

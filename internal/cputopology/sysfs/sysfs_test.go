@@ -1,0 +1,270 @@
+package sysfs_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+	"lockstep.dev/lockstep/internal/cputopology/sysfs"
+)
+
+func TestEveryMachineIsReadAsDescribed(t *testing.T) {
+	type counts struct{ cpus, cores, sockets, numa, l3, threads int }
+	want := map[string]counts{
+		"intel104":             {104, 52, 2, 2, 2, 2},
+		"intel104-snc2":        {104, 52, 2, 4, 2, 2},
+		"amd256-nps1":          {256, 128, 2, 2, 32, 2},
+		"amd256-nps4":          {256, 128, 2, 8, 32, 2},
+		"amd256-l3x16":         {256, 128, 2, 2, 16, 2},
+		"intel104-alternating": {104, 52, 2, 2, 2, 2},
+		"hybrid24":             {24, 16, 1, 1, 1, 2},
+		"offline32":            {27, 16, 2, 2, 4, 2},
+		"sparse48":             {48, 48, 4, 8, 8, 1},
+		"cxl32":                {32, 16, 2, 4, 2, 2},
+		"vm8":                  {8, 8, 1, 1, 0, 1},
+		"flat32":               {32, 16, 2, 1, 2, 2},
+		"smt4x64":              {64, 16, 2, 2, 8, 4},
+	}
+	for _, m := range machines.All() {
+		topo, err := m.Topology()
+		if err != nil {
+			t.Errorf("%s: %v", m.Name, err)
+			continue
+		}
+		got := counts{len(topo.CPUs), len(topo.Cores), len(topo.Sockets), len(topo.NUMA), len(topo.L3), topo.ThreadsPerCore()}
+		if got != want[m.Name] {
+			t.Errorf("%s: read as %+v, want %+v", m.Name, got, want[m.Name])
+		}
+	}
+}
+
+func TestPlacesOfSingleCPUs(t *testing.T) {
+	nps4 := machines.AMD256NPS4.MustTopology()
+	if got := nps4.NUMA[0].CPUs.String(); got != "0-15,128-143" {
+		t.Errorf("NPS4 node 0 holds %s", got)
+	}
+	if got := nps4.L3[1].CPUs.String(); got != "4-7,132-135" {
+		t.Errorf("second L3 holds %s", got)
+	}
+	if d := nps4.NUMA[0].Distances; d[0] != 10 || d[1] != 12 || d[4] != 32 {
+		t.Errorf("distances of node 0: %v", d)
+	}
+	sparse := machines.Sparse.MustTopology()
+	if got := sparse.NUMA[7].ID; got != 73 {
+		t.Errorf("last NUMA node is %d, want 73", got)
+	}
+	hybrid := machines.Hybrid.MustTopology()
+	if got := hybrid.Efficient.String(); got != "16-23" {
+		t.Errorf("efficient CPUs %q", got)
+	}
+	odd := machines.Offlined.MustTopology()
+	if odd.Offline.String() != "3,16-18,31" || odd.Isolated.String() != "8-9,24-25" {
+		t.Errorf("offline %q isolated %q", odd.Offline, odd.Isolated)
+	}
+	memory := machines.MemoryOnly.MustTopology()
+	if n := memory.NUMA[2]; n.ID != 4 || !n.CPUs.IsEmpty() || n.MemoryBytes == 0 {
+		t.Errorf("memory-only node read as %+v", n)
+	}
+}
+
+// lscpu reads the same trees by its own code: CPU, core, socket, NUMA node and L3 of every CPU must partition alike.
+func TestAgainstLscpu(t *testing.T) {
+	lscpu, err := exec.LookPath("lscpu")
+	if err != nil {
+		t.Skip("lscpu is not installed")
+	}
+	for _, m := range []machines.Machine{machines.Intel104, machines.Intel104SNC, machines.AMD256NPS1, machines.AMD256NPS4,
+		machines.Alternate, machines.Hybrid, machines.Sparse, machines.Offlined, machines.SMT4} {
+		t.Run(m.Name, func(t *testing.T) {
+			dir := memoryDir(t)
+			if err := m.Write(dir); err != nil {
+				t.Fatal(err)
+			}
+			out, err := exec.Command(lscpu, "-s", dir, "-p=CPU,CORE,SOCKET,NODE,CACHE").Output()
+			if err != nil {
+				t.Fatalf("lscpu: %v", err)
+			}
+			topo, err := sysfs.Read(os.DirFS(dir))
+			if err != nil {
+				t.Fatal(err)
+			}
+			byID := map[string]cputopology.CPU{}
+			for _, c := range topo.CPUs {
+				byID[fmt.Sprint(c.ID)] = c
+			}
+			pairs := map[string]string{} // lscpu's group -> ours, and the other way
+			match := func(level string, theirs string, ours int) {
+				a, b := level+"<"+theirs, fmt.Sprintf("%s>%d", level, ours)
+				if p, ok := pairs[a]; ok && p != b {
+					t.Fatalf("%s: lscpu joins what we split (%s)", level, a)
+				}
+				if p, ok := pairs[b]; ok && p != a {
+					t.Fatalf("%s: we join what lscpu splits (%s)", level, a)
+				}
+				pairs[a], pairs[b] = b, a
+			}
+			n := 0
+			for line := range strings.Lines(string(out)) {
+				if strings.HasPrefix(line, "#") {
+					continue
+				}
+				f := strings.Split(strings.TrimSpace(line), ",")
+				c, ok := byID[f[0]]
+				if !ok {
+					t.Fatalf("lscpu lists CPU %s, we do not", f[0])
+				}
+				n++
+				match("core", f[1], c.Core)
+				match("socket", f[2], c.Socket)
+				match("numa", f[3], topo.NUMA[c.NUMA].ID)
+				match("l3", f[len(f)-1], c.L3) // one field for each cache level, the largest last
+			}
+			if n != len(topo.CPUs) {
+				t.Fatalf("lscpu lists %d CPUs, we %d", n, len(topo.CPUs))
+			}
+		})
+	}
+}
+
+// memoryDir is a temporary directory in memory where there is one: a tree has ten thousand files, which takes seconds
+// on some disks.
+func memoryDir(t *testing.T) string {
+	dir, err := os.MkdirTemp("/dev/shm", "lockstep-sysfs-")
+	if err != nil {
+		return t.TempDir()
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	return dir
+}
+
+func TestThisMachine(t *testing.T) {
+	if _, err := os.Stat("/sys/devices/system/cpu/online"); err != nil {
+		t.Skip("no sysfs here")
+	}
+	topo, err := sysfs.Read(os.DirFS("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	online, err := os.ReadFile("/sys/devices/system/cpu/online")
+	if err != nil || topo.Online().String() != strings.TrimSpace(string(online)) {
+		t.Fatalf("read %s, the kernel says %s (%v)", topo.Online(), online, err)
+	}
+}
+
+func tree() fstest.MapFS {
+	files := fstest.MapFS{}
+	for name, text := range machines.Offlined.Files() {
+		files[name] = &fstest.MapFile{Data: []byte(text)}
+	}
+	return files
+}
+
+func TestWrongTreesAreRefusedWithTheFile(t *testing.T) {
+	cpu := "sys/devices/system/cpu/"
+	node := "sys/devices/system/node/"
+	for name, c := range map[string]struct{ file, content, want string }{
+		"an empty root":                     {"", "", "online: file does not exist"},
+		"no CPU online":                     {cpu + "online", "", "no CPU is online"},
+		"garbage in online":                 {cpu + "online", "zero", "cpu/online: CPU list"},
+		"a CPU number beyond any machine":   {cpu + "online", "0-4000000000", "above the limit"},
+		"siblings without the CPU":          {cpu + "cpu1/topology/core_cpus_list", "2", "without the CPU itself"},
+		"siblings that disagree":            {cpu + "cpu20/topology/core_cpus_list", "20", "lists"},
+		"a socket that is no number":        {cpu + "cpu1/topology/physical_package_id", "one", "physical_package_id: not a number"},
+		"overlapping L3":                    {cpu + "cpu4/cache/index3/shared_cpu_list", "4-8", "shared_cpu_list"},
+		"a cache size without sense":        {cpu + "cpu4/cache/index3/size", "-1K", "not a cache size"},
+		"a NUMA node without its directory": {node + "online", "0,7", "node7/cpulist: file does not exist"},
+		"a CPU in two NUMA nodes":           {node + "node1/cpulist", "0-15,24-31", "more than one NUMA node"},
+		"a CPU in no NUMA node":             {node + "node1/cpulist", "10-15,24-31", "in no NUMA node"},
+		"too few distances":                 {node + "node1/distance", "10", "1 distances for 2"},
+		"a distance without sense":          {node + "node1/distance", "10 x", "not a number from 0 to 255"},
+		"memory without a figure":           {node + "node1/meminfo", "Node 1 MemTotal: kB", "not a size"},
+		"a core across sockets":             {cpu + "cpu20/topology/physical_package_id", "1", "threads of one core"},
+		"a file without end":                {cpu + "online", strings.Repeat("0,", 1<<16), "longer than"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := tree()
+			if c.file == "" {
+				files = fstest.MapFS{}
+			} else {
+				files[c.file] = &fstest.MapFile{Data: []byte(c.content)}
+			}
+			if _, err := sysfs.Read(files); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Fatalf("error %v, want one with %q", err, c.want)
+			}
+		})
+	}
+}
+
+func TestSparseTreesAreTolerated(t *testing.T) {
+	for name, drop := range map[string]string{
+		"no NUMA directory":    "/node/",
+		"no caches":            "/cache/",
+		"no sibling lists":     "_list",
+		"no dies":              "die_",
+		"no topology at all":   "/topology/",
+		"no present, isolated": "system/cpu/present",
+		"no meminfo":           "meminfo",
+		"no distances":         "distance",
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := tree()
+			for f := range files {
+				if strings.Contains(f, drop) && !strings.HasSuffix(f, "shared_cpu_list") {
+					delete(files, f)
+				}
+			}
+			if _, err := sysfs.Read(files); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+}
+
+func TestCompactRoundTrip(t *testing.T) {
+	for _, m := range machines.All() {
+		topo := m.MustTopology()
+		checkRoundTrip(t, topo)
+		if size := compactSize(t, topo); len(topo.CPUs) <= 256 && size > 4096 {
+			t.Errorf("%s: the compact form takes %d bytes, want at most 4096", m.Name, size)
+		}
+	}
+}
+
+// FuzzRead replaces one file of a machine's tree, and drops another, by fuzzed choice: Read must refuse or return a
+// topology that survives its compact form.
+func FuzzRead(f *testing.F) {
+	small := machines.Machine{Name: "small", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 2, Threads: 2, CoresPerL3: 1,
+		L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30, Offline: "3", MemoryNUMA: []int{5}}
+	base := small.Files()
+	var names []string
+	for name := range base {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	f.Add(uint16(0), "0-3", uint16(1), "0")
+	f.Add(uint16(10), "0-7:1/2", uint16(30), "99999")
+	f.Fuzz(func(t *testing.T, i uint16, content string, j uint16, other string) {
+		files := fstest.MapFS{}
+		for name, text := range base {
+			files[name] = &fstest.MapFile{Data: []byte(text)}
+		}
+		files[names[int(i)%len(names)]] = &fstest.MapFile{Data: []byte(content)}
+		if other == "" {
+			delete(files, names[int(j)%len(names)])
+		} else {
+			files[names[int(j)%len(names)]] = &fstest.MapFile{Data: []byte(other)}
+		}
+		topo, err := sysfs.Read(fs.FS(files))
+		if err != nil {
+			return
+		}
+		checkRoundTrip(t, topo)
+	})
+}
