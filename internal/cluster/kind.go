@@ -1,0 +1,152 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+)
+
+// object is what every watched type is.
+type object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Handler is told of changes to the objects of one Kind, one call at a time. The objects are shared with the cache and
+// must not be modified. Any of the functions may be nil.
+type Handler[T any] struct {
+	Added   func(T)
+	Updated func(old, new T)
+	Deleted func(T) // the last state seen; what happened between it and the deletion may have been missed
+}
+
+// Kind is a typed view of the cache of one type.
+type Kind[T object] struct {
+	informer cache.SharedIndexInformer
+	handlers []cache.ResourceEventHandlerRegistration
+}
+
+// newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
+func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) (*Kind[T], error) {
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
+		},
+		WatchFuncWithContext: watchFunc(client, resource),
+	}, client)
+	inf := cache.NewSharedIndexInformer(lw, example, 0, indexers)
+	err := inf.SetTransform(func(o any) (any, error) {
+		if t, ok := o.(T); ok {
+			trimMeta(t)
+			if trim != nil {
+				trim(t)
+			}
+		}
+		return o, nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watching %s: %w", resource, err)
+	}
+	return &Kind[T]{informer: inf}, nil
+}
+
+// Handle registers h. It is called for every object that exists already as Added, then for changes.
+func (k *Kind[T]) Handle(h Handler[T]) error {
+	reg, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(o any) {
+			if h.Added != nil {
+				h.Added(o.(T))
+			}
+		},
+		UpdateFunc: func(old, new any) {
+			o, n := old.(T), new.(T)
+			if h.Updated != nil && o.GetResourceVersion() != n.GetResourceVersion() {
+				h.Updated(o, n)
+			}
+		},
+		DeleteFunc: func(o any) {
+			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+				o = gone.Obj
+			}
+			if t, ok := o.(T); ok && h.Deleted != nil {
+				h.Deleted(t)
+			}
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("registering a handler: %w", err)
+	}
+	k.handlers = append(k.handlers, reg)
+	return nil
+}
+
+// Get returns the object, or false. namespace is empty for cluster-scoped types.
+func (k *Kind[T]) Get(namespace, name string) (T, bool) {
+	key := name
+	if namespace != "" {
+		key = namespace + "/" + name
+	}
+	o, ok, err := k.informer.GetIndexer().GetByKey(key)
+	if err != nil || !ok {
+		var none T
+		return none, false
+	}
+	return o.(T), true
+}
+
+// List returns every object, in no order.
+func (k *Kind[T]) List() []T { return typed[T](k.informer.GetIndexer().List()) }
+
+// ByIndex returns the objects that index files under value, in no order. An index that does not exist is a programming
+// error and panics.
+func (k *Kind[T]) ByIndex(index, value string) []T {
+	objs, err := k.informer.GetIndexer().ByIndex(index, value)
+	if err != nil {
+		panic(err)
+	}
+	return typed[T](objs)
+}
+
+// SeenVersion is the resource version up to which the cache has caught up, or empty.
+func (k *Kind[T]) SeenVersion() string { return k.informer.LastSyncResourceVersion() }
+
+// synced says that everything that existed at the start has been handed to every handler.
+func (k *Kind[T]) synced() bool {
+	for _, h := range k.handlers {
+		if !h.HasSynced() {
+			return false
+		}
+	}
+	return k.informer.HasSynced()
+}
+
+func (k *Kind[T]) run(ctx context.Context) { k.informer.RunWithContext(ctx) }
+
+func typed[T object](objs []any) []T {
+	out := make([]T, len(objs))
+	for i, o := range objs {
+		out[i] = o.(T)
+	}
+	return out
+}
+
+func watchFunc(client rest.Interface, resource string) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		o.Watch = true
+		req := client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
+		if o.TimeoutSeconds != nil {
+			req = req.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+		}
+		return req.Watch(ctx)
+	}
+}
+
+// optionsVersion is the version that list and watch options are encoded in, whatever is listed.
+var optionsVersion = schema.GroupVersion{Version: "v1"}

@@ -1,0 +1,258 @@
+package cluster
+
+import (
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// A cache of 10,000 pods is most of what the manager's memory holds, so every object loses what is never read before it
+// is stored, and what many pods have in common (a job's containers, tolerations and label values) is stored once.
+
+// lastApplied repeats the whole object as kubectl applied it.
+const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
+
+// trimMeta drops the metadata that nothing here reads. It applies to every type.
+func trimMeta(o metav1.Object) {
+	o.SetManagedFields(nil)
+	if a := o.GetAnnotations(); a != nil {
+		delete(a, lastApplied)
+		if len(a) == 0 {
+			o.SetAnnotations(nil)
+		}
+	}
+}
+
+// trimNode drops what placement does not read; images alone are most of a real node's size.
+func trimNode(n *corev1.Node) {
+	n.Annotations = nil
+	n.Status.Images = nil
+	n.Status.VolumesInUse = nil
+	n.Status.Addresses = nil
+	n.Status.NodeInfo = corev1.NodeSystemInfo{}
+	n.Status.RuntimeHandlers = nil
+	for i, c := range n.Status.Conditions {
+		n.Status.Conditions[i] = corev1.NodeCondition{Type: c.Type, Status: c.Status}
+	}
+}
+
+// trimmer trims pods and remembers what they share. Its memory is bounded: when a table is full it starts again, which
+// costs some sharing and nothing else.
+type trimmer struct {
+	mu         sync.Mutex
+	strings    map[string]string
+	containers map[string][]corev1.Container
+	tolerate   map[string][]corev1.Toleration
+}
+
+const (
+	internedStringsMax = 1 << 16
+	internedListsMax   = 1 << 12
+)
+
+func newTrimmer() *trimmer {
+	return &trimmer{
+		strings:    map[string]string{},
+		containers: map[string][]corev1.Container{},
+		tolerate:   map[string][]corev1.Toleration{},
+	}
+}
+
+// pod keeps identity, owner, what a scheduler reads of the spec, and what counters and policies read of the status.
+func (t *trimmer) pod(p *corev1.Pod) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.podMeta(&p.ObjectMeta)
+	t.podSpec(&p.Spec)
+	t.podStatus(&p.Status, p.Spec.NodeName != "")
+}
+
+func (t *trimmer) podMeta(m *metav1.ObjectMeta) {
+	m.Namespace = t.intern(m.Namespace)
+	m.GenerateName = ""
+	m.Annotations = t.internMap(m.Annotations, keepAnnotation)
+	m.Labels = t.internMap(m.Labels, nil)
+	for i := range m.OwnerReferences {
+		o := &m.OwnerReferences[i]
+		o.APIVersion, o.Kind, o.Name = t.intern(o.APIVersion), t.intern(o.Kind), t.intern(o.Name)
+		o.UID = types.UID(t.intern(string(o.UID)))
+	}
+}
+
+// keepAnnotation says which annotations of a pod are read: those of the batch and scheduling APIs and our own.
+func keepAnnotation(key string) bool {
+	domain, _, ok := strings.Cut(key, "/")
+	return ok && (strings.HasSuffix(domain, "volcano.sh") || strings.HasSuffix(domain, "lockstep.dev") ||
+		domain == "scheduling.k8s.io")
+}
+
+func (t *trimmer) podSpec(s *corev1.PodSpec) {
+	bound := s.NodeName != ""
+	*s = corev1.PodSpec{
+		NodeName:                  t.intern(s.NodeName),
+		SchedulerName:             t.intern(s.SchedulerName),
+		PriorityClassName:         t.intern(s.PriorityClassName),
+		Priority:                  s.Priority,
+		PreemptionPolicy:          s.PreemptionPolicy,
+		Containers:                t.internContainers(s.Containers),
+		InitContainers:            t.internContainers(s.InitContainers),
+		Resources:                 s.Resources,
+		Overhead:                  s.Overhead,
+		NodeSelector:              t.internMap(s.NodeSelector, nil),
+		Affinity:                  s.Affinity,
+		Tolerations:               t.internTolerations(s.Tolerations),
+		TopologySpreadConstraints: s.TopologySpreadConstraints,
+		SchedulingGates:           s.SchedulingGates,
+		ResourceClaims:            s.ResourceClaims,
+		Volumes:                   schedulableVolumes(s.Volumes),
+		HostNetwork:               s.HostNetwork,
+	}
+	if bound {
+		// Where it may run no longer matters once it does, except to others that must keep away from it.
+		s.NodeSelector, s.Tolerations, s.TopologySpreadConstraints = nil, nil, nil
+		if a := s.Affinity; a != nil && a.PodAffinity == nil && a.PodAntiAffinity == nil {
+			s.Affinity = nil
+		}
+	}
+}
+
+// schedulableVolumes keeps the volumes that restrict where a pod can run: claims and disks, not files made on the node.
+func schedulableVolumes(in []corev1.Volume) []corev1.Volume {
+	var out []corev1.Volume
+	for _, v := range in {
+		s := v.VolumeSource
+		if s.PersistentVolumeClaim != nil || s.Ephemeral != nil || s.CSI != nil || s.GCEPersistentDisk != nil ||
+			s.AWSElasticBlockStore != nil || s.AzureDisk != nil || s.ISCSI != nil || s.RBD != nil || s.Cinder != nil {
+			out = append(out, v)
+		}
+	}
+	return out
+}
+
+func (t *trimmer) podStatus(s *corev1.PodStatus, bound bool) {
+	out := corev1.PodStatus{Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message}
+	for _, c := range s.Conditions {
+		// A pod that waits shows why in PodScheduled; DisruptionTarget is how an eviction is told from a failure.
+		if c.Type == corev1.DisruptionTarget || !bound {
+			out.Conditions = append(out.Conditions, c)
+		}
+	}
+	out.NominatedNodeName = s.NominatedNodeName
+	out.ContainerStatuses = t.containerStatuses(s.ContainerStatuses)
+	out.InitContainerStatuses = t.containerStatuses(s.InitContainerStatuses)
+	*s = out
+}
+
+// containerStatuses keeps restarts and how containers ended, and nothing at all while there is neither.
+func (t *trimmer) containerStatuses(in []corev1.ContainerStatus) []corev1.ContainerStatus {
+	telling := false
+	for _, c := range in {
+		telling = telling || c.RestartCount > 0 || c.State.Terminated != nil
+	}
+	if !telling {
+		return nil
+	}
+	out := make([]corev1.ContainerStatus, len(in))
+	for i, c := range in {
+		out[i] = corev1.ContainerStatus{Name: t.intern(c.Name), RestartCount: c.RestartCount}
+		if e := c.State.Terminated; e != nil {
+			out[i].State.Terminated = &corev1.ContainerStateTerminated{
+				ExitCode: e.ExitCode, Signal: e.Signal, Reason: t.intern(e.Reason),
+			}
+		}
+	}
+	return out
+}
+
+func (t *trimmer) intern(s string) string {
+	if s == "" {
+		return ""
+	}
+	if same, ok := t.strings[s]; ok {
+		return same
+	}
+	if len(t.strings) >= internedStringsMax {
+		clear(t.strings)
+	}
+	s = strings.Clone(s) // it may be a slice of a whole decoded response
+	t.strings[s] = s
+	return s
+}
+
+// internMap returns m with shared keys and values, without the keys that keep refuses; nil keep keeps all.
+func (t *trimmer) internMap(m map[string]string, keep func(string) bool) map[string]string {
+	n := 0
+	for k := range m {
+		if keep == nil || keep(k) {
+			n++
+		}
+	}
+	if n == 0 {
+		return nil
+	}
+	out := make(map[string]string, n)
+	for k, v := range m {
+		if keep == nil || keep(k) {
+			out[t.intern(k)] = t.intern(v)
+		}
+	}
+	return out
+}
+
+// internContainers keeps the resources, host ports and restart policy of containers. Lists with the same content are
+// one list.
+func (t *trimmer) internContainers(in []corev1.Container) []corev1.Container {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]corev1.Container, len(in))
+	size := 0
+	for i, c := range in {
+		out[i] = corev1.Container{Name: c.Name, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+		for _, p := range c.Ports {
+			if p.HostPort > 0 {
+				out[i].Ports = append(out[i].Ports, p)
+			}
+		}
+		size += out[i].Size()
+	}
+	key := make([]byte, 0, size+8*len(out))
+	for i := range out {
+		// The encoding is canonical for equal content: the generated marshaller sorts map keys.
+		b, err := out[i].Marshal()
+		if err != nil {
+			return out // cannot be shared, which is harmless
+		}
+		key = append(append(key, b...), 0xff)
+	}
+	return internList(t.containers, key, out)
+}
+
+func (t *trimmer) internTolerations(in []corev1.Toleration) []corev1.Toleration {
+	if len(in) == 0 {
+		return nil
+	}
+	var key []byte
+	for i := range in {
+		b, err := in[i].Marshal()
+		if err != nil {
+			return in
+		}
+		key = append(append(key, b...), 0xff)
+	}
+	return internList(t.tolerate, key, in)
+}
+
+func internList[T any](table map[string][]T, key []byte, list []T) []T {
+	if same, ok := table[string(key)]; ok {
+		return same
+	}
+	if len(table) >= internedListsMax {
+		clear(table)
+	}
+	table[string(key)] = list
+	return list
+}
