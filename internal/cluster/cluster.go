@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"container/list"
+	"maps"
+	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,9 +12,6 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
-
-// DefaultQueue is the queue of pods and gangs that name none.
-const DefaultQueue = "default"
 
 // Config is what a Cluster needs to know from the start.
 type Config struct {
@@ -103,6 +102,13 @@ type hold struct {
 	queue            string // empty when it counts against none
 	request, nonZero place.Vector
 	ports            []place.HostPort
+	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
+}
+
+// same says that replacing one by the other changes nothing outside the pod.
+func (h *hold) same(o *hold) bool {
+	return h.node == o.node && h.queue == o.queue && slices.Equal(h.request, o.request) &&
+		slices.Equal(h.nonZero, o.nonZero) && slices.Equal(h.ports, o.ports)
 }
 
 type queue struct {
@@ -209,7 +215,7 @@ func (c *Cluster) UpsertPod(object *corev1.Pod) {
 	}
 	c.joinGroup(p)
 	c.settle(p)
-	if old == nil || old.Spec.NodeName != object.Spec.NodeName || !sameLabels(old.Labels, object.Labels) {
+	if old == nil || old.Spec.NodeName != object.Spec.NodeName || !maps.Equal(old.Labels, object.Labels) {
 		c.changed(func(ch *Changes) { ch.Pods = true })
 	}
 }
@@ -308,7 +314,9 @@ func (c *Cluster) dropAssumption(p *pod) {
 
 // settle makes what the pod holds follow from what it is. Every transition ends here.
 func (c *Cluster) settle(p *pod) {
-	if want := c.holding(p); !p.held.equal(&want) {
+	if want := c.holding(p); p.held.same(&want) {
+		p.held.of = want.of
+	} else {
 		c.charge(p, -1)
 		p.held = want
 		c.charge(p, 1)
@@ -323,9 +331,10 @@ func (c *Cluster) settle(p *pod) {
 func (c *Cluster) holding(p *pod) hold {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
-		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p)}
-		if p.held.node == h.node && p.held.queue == h.queue && sameRequests(p) {
-			return p.held
+		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object}
+		if old := p.held; old.of != nil && sameRequests(old.of, p.object) {
+			h.request, h.nonZero, h.ports = old.request, old.nonZero, old.ports
+			return h
 		}
 		h.request, h.nonZero = c.dims.PodVector(p.object)
 		h.ports = place.PodPorts(p.object)
@@ -337,8 +346,17 @@ func (c *Cluster) holding(p *pod) hold {
 	return hold{}
 }
 
-// sameRequests never lets a hold be kept whose amounts might differ; nearly all updates of a bound pod are of its status.
-func sameRequests(*pod) bool { return false }
+// sameRequests says cheaply that two states of a pod take the same: nearly all updates of a bound pod are of its status,
+// and the informer shares equal lists of containers. False means maybe not.
+func sameRequests(a, b *corev1.Pod) bool {
+	return a == b || a.UID == b.UID && sameList(a.Spec.Containers, b.Spec.Containers) &&
+		sameList(a.Spec.InitContainers, b.Spec.InitContainers) && a.Spec.Resources == nil && b.Spec.Resources == nil &&
+		len(a.Spec.Overhead) == 0 && len(b.Spec.Overhead) == 0
+}
+
+func sameList(a, b []corev1.Container) bool {
+	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
+}
 
 // queueOf is the queue that a bound pod counts against: the one it names itself, its PodGroup's, the one it was assumed
 // for; else the default. Pods of other schedulers count against none.
@@ -353,7 +371,7 @@ func (c *Cluster) queueOf(p *pod) string {
 		return p.held.queue
 	}
 	if c.ours(p.object) {
-		return DefaultQueue
+		return schedulingv1beta1.DefaultQueue
 	}
 	return ""
 }

@@ -67,10 +67,11 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 		return nil, failed
 	}
 	t := newTrimmer()
+	podIndexes := cache.Indexers{
+		PodsByController: indexPodByController, PodsByGroup: indexPodByGroup, PodsByNode: indexPodByNode,
+	}
 	return &Informers{
-		Pods: newKind(core, "pods", &corev1.Pod{}, t.pod, cache.Indexers{
-			PodsByController: indexPodByController, PodsByGroup: indexPodByGroup, PodsByNode: indexPodByNode,
-		}),
+		Pods:            newKind(core, "pods", &corev1.Pod{}, t.pod, podIndexes),
 		Nodes:           newKind(core, "nodes", &corev1.Node{}, trimNode, nil),
 		Jobs:            newKind[*batchv1alpha1.Job](batch, "jobs", &batchv1alpha1.Job{}, nil, nil),
 		PodGroups:       newKind[*schedulingv1beta1.PodGroup](groups, "podgroups", &schedulingv1beta1.PodGroup{}, nil, nil),
@@ -141,17 +142,9 @@ func indexPodByNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// The annotations by which a pod names its PodGroup and its queue. The first of each pair wins.
-const (
-	groupAnnotation      = "scheduling.k8s.io/group-name"
-	groupAnnotationOther = "scheduling.volcano.sh/group-name"
-	queueAnnotation      = "scheduling.volcano.sh/queue-name"
-	queueAnnotationJob   = "volcano.sh/queue-name"
-)
-
 // GroupOf is the PodGroup that the pod's annotation names, or false.
 func GroupOf(pod *corev1.Pod) (types.NamespacedName, bool) {
-	for _, key := range []string{groupAnnotation, groupAnnotationOther} {
+	for _, key := range []string{schedulingv1beta1.GroupNameAnnotation, schedulingv1beta1.VolcanoGroupNameAnnotation} {
 		if name := pod.Annotations[key]; name != "" {
 			return types.NamespacedName{Namespace: pod.Namespace, Name: name}, true
 		}
@@ -161,8 +154,8 @@ func GroupOf(pod *corev1.Pod) (types.NamespacedName, bool) {
 
 // QueueOf is the queue that the pod's own annotations name, or empty.
 func QueueOf(pod *corev1.Pod) string {
-	if q := pod.Annotations[queueAnnotation]; q != "" {
+	if q := pod.Annotations[schedulingv1beta1.QueueNameAnnotation]; q != "" {
 		return q
 	}
-	return pod.Annotations[queueAnnotationJob]
+	return pod.Annotations[batchv1alpha1.QueueNameKey]
 }

@@ -34,7 +34,7 @@ type Kind[T object] struct {
 }
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
-func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) (*Kind[T], error) {
+func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			return client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
@@ -52,9 +52,9 @@ func newKind[T object](client rest.Interface, resource string, example T, trim f
 		return o, nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("watching %s: %w", resource, err)
+		panic(err) // only a running informer refuses
 	}
-	return &Kind[T]{informer: inf}, nil
+	return &Kind[T]{informer: inf}
 }
 
 // Handle registers h. It is called for every object that exists already as Added, then for changes.

@@ -1,0 +1,77 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// Feed registers the model as a reader of the informers. Call it before other handlers are registered and before Start.
+func (c *Cluster) Feed(i *Informers) error {
+	return errors.Join(
+		i.Nodes.Handle(Handler[*corev1.Node]{
+			Added:   c.UpsertNode,
+			Updated: func(_, n *corev1.Node) { c.UpsertNode(n) },
+			Deleted: func(n *corev1.Node) { c.DeleteNode(n.Name) },
+		}),
+		i.Pods.Handle(Handler[*corev1.Pod]{
+			Added:   c.UpsertPod,
+			Updated: func(_, p *corev1.Pod) { c.UpsertPod(p) },
+			Deleted: c.DeletePod,
+		}),
+		i.Queues.Handle(Handler[*schedulingv1beta1.Queue]{
+			Added:   c.UpsertQueue,
+			Updated: func(_, q *schedulingv1beta1.Queue) { c.UpsertQueue(q) },
+			Deleted: func(q *schedulingv1beta1.Queue) { c.DeleteQueue(q.Name) },
+		}),
+		i.PodGroups.Handle(Handler[*schedulingv1beta1.PodGroup]{
+			Added:   func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(nameOf(g), g.QueueName()) },
+			Updated: func(_, g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(nameOf(g), g.QueueName()) },
+			Deleted: func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(nameOf(g)) },
+		}),
+		i.PriorityClasses.Handle(Handler[*schedulingv1.PriorityClass]{
+			Added:   c.UpsertPriorityClass,
+			Updated: func(_, p *schedulingv1.PriorityClass) { c.UpsertPriorityClass(p) },
+			Deleted: func(p *schedulingv1.PriorityClass) { c.DeletePriorityClass(p.Name) },
+		}),
+	)
+}
+
+// RunExpiry calls Expire every now and then until ctx is done.
+func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
+	tick := time.NewTicker(expiryEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+			// The version is read before the cache: what was written up to it is in the cache by then, or gone.
+			c.Expire(i.Pods.SeenVersion(), newerVersion, func(name types.NamespacedName) bool {
+				_, ok := i.Pods.Get(name.Namespace, name.Name)
+				return ok
+			})
+		}
+	}
+}
+
+// expiryEvery is how long room may stay taken by a pod that was written and gone between two lists of the watch, which
+// happens only when the watch was interrupted.
+const expiryEvery = 30 * time.Second
+
+// newerVersion says that a is the same or later. Versions that cannot be compared are not.
+func newerVersion(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order >= 0
+}
+
+func nameOf(o object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}

@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+
+	schedulingv1 "k8s.io/api/scheduling/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// Queue is a queue with what its pods hold.
+type Queue struct {
+	Name string
+	// Object is nil when pods name a queue that does not exist.
+	Object *schedulingv1beta1.Queue
+	Used   place.Vector
+}
+
+// UpsertQueue takes over what the API server says about a queue.
+func (c *Cluster) UpsertQueue(object *schedulingv1beta1.Queue) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	q := c.queue(object.Name)
+	helps := q.object == nil || q.object.Generation != object.Generation || q.object.Status.State != object.Status.State
+	q.object = object
+	if helps {
+		c.changed(func(ch *Changes) { ch.Queues = true })
+	}
+}
+
+// DeleteQueue removes a queue. What its pods hold stays counted in case it comes back.
+func (c *Cluster) DeleteQueue(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if q := c.queues[name]; q != nil {
+		q.object = nil
+		c.dropQueueIfUnused(name)
+		c.changed(func(ch *Changes) { ch.Queues = true })
+	}
+}
+
+// Queues returns all queues, in the order of their names.
+func (c *Cluster) Queues() []Queue {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := make([]Queue, 0, len(c.queues))
+	for name, q := range c.queues {
+		out = append(out, Queue{Name: name, Object: q.object, Used: slices.Clone(q.used)})
+	}
+	slices.SortFunc(out, func(a, b Queue) int { return cmp.Compare(a.Name, b.Name) })
+	return out
+}
+
+// UpsertPodGroup tells which queue a PodGroup's pods count against.
+func (c *Cluster) UpsertPodGroup(name types.NamespacedName, queue string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.groupQueue[name] == queue {
+		return
+	}
+	c.groupQueue[name] = queue
+	for p := range c.groupPods[name] {
+		c.settle(p)
+	}
+}
+
+// DeletePodGroup forgets a PodGroup; its pods stay with the queue that they hold.
+func (c *Cluster) DeletePodGroup(name types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.groupQueue, name)
+}
+
+func (c *Cluster) queue(name string) *queue {
+	q := c.queues[name]
+	if q == nil {
+		q = &queue{}
+		c.queues[name] = q
+	}
+	return q
+}
+
+func (c *Cluster) dropQueueIfUnused(name string) {
+	q := c.queues[name]
+	if q.object == nil && !slices.ContainsFunc(q.used, func(amount int64) bool { return amount != 0 }) {
+		delete(c.queues, name)
+	}
+}
+
+// priorities are the priority classes.
+type priorities struct {
+	value    map[string]int32
+	fallback string // the class of those that name none, or empty
+}
+
+// UpsertPriorityClass takes over what the API server says about a priority class.
+func (c *Cluster) UpsertPriorityClass(object *schedulingv1.PriorityClass) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.priorities.value[object.Name] = object.Value
+	switch {
+	case object.GlobalDefault:
+		c.priorities.fallback = object.Name
+	case c.priorities.fallback == object.Name:
+		c.priorities.fallback = ""
+	}
+}
+
+// DeletePriorityClass removes a priority class.
+func (c *Cluster) DeletePriorityClass(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.priorities.value, name)
+	if c.priorities.fallback == name {
+		c.priorities.fallback = ""
+	}
+}
+
+// Priority is the value of a priority class; of the default one, else 0, for the empty name. It is false when there is
+// no such class.
+func (c *Cluster) Priority(class string) (int32, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if class == "" {
+		return c.priorities.value[c.priorities.fallback], true
+	}
+	v, ok := c.priorities.value[class]
+	return v, ok
+}
