@@ -9,12 +9,10 @@ type Changes struct {
 	Queues bool
 	// Pods says that a pod appeared, vanished, moved or changed labels, which matters to pods that look at other pods.
 	Pods bool
-	// Written says that writes have ended: fewer assumptions are waiting for theirs.
-	Written bool
 }
 
 // Empty says that nothing happened.
-func (ch *Changes) Empty() bool { return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods && !ch.Written }
+func (ch *Changes) Empty() bool { return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods }
 
 func (ch *Changes) node(name string) {
 	if ch.Nodes == nil {

@@ -9,10 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	kubescheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -51,18 +49,18 @@ type Informers struct {
 // NewInformers prepares the watches of the cluster at cfg. Nothing is read before Start.
 func NewInformers(cfg *rest.Config) (*Informers, error) {
 	var failed error
-	client := func(gv schema.GroupVersion, s *runtime.Scheme) rest.Interface {
-		c, err := kubeclient.ForGroupVersion(cfg, gv, s)
+	client := func(gv schema.GroupVersion) rest.Interface {
+		c, err := kubeclient.ForGroupVersion(cfg, nil, gv, scheme.Scheme)
 		if err != nil && failed == nil {
 			failed = fmt.Errorf("watching %s: %w", gv, err)
 		}
 		return c
 	}
-	core := client(corev1.SchemeGroupVersion, kubescheme.Scheme)
-	sched := client(schedulingv1.SchemeGroupVersion, kubescheme.Scheme)
-	batch := client(batchv1alpha1.SchemeGroupVersion, scheme.Scheme)
-	groups := client(schedulingv1beta1.SchemeGroupVersion, scheme.Scheme)
-	bus := client(busv1alpha1.SchemeGroupVersion, scheme.Scheme)
+	core := client(corev1.SchemeGroupVersion)
+	sched := client(schedulingv1.SchemeGroupVersion)
+	batch := client(batchv1alpha1.GroupVersion)
+	groups := client(schedulingv1beta1.GroupVersion)
+	bus := client(busv1alpha1.GroupVersion)
 	if failed != nil {
 		return nil, failed
 	}
