@@ -1,0 +1,652 @@
+package share
+
+import (
+	"cmp"
+	"container/heap"
+	"iter"
+	"math/bits"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// depthMax bounds the tree of queues. A queue that has more above it, or itself, counts as not found.
+const depthMax = 16
+
+// Ledger keeps what queues hold and which gangs wait. Its calls cost O(queues) at most, whatever the number of gangs. It
+// is not safe for concurrent use.
+type Ledger struct {
+	dims   *place.Dims
+	total  place.Vector
+	queues map[string]*queue // known ones, and those that gangs or charges name
+	gangs  map[string]*item
+
+	linked  bool     // children, parents and sums are those of the queues as Set
+	touched []*queue // queues whose demand may have changed since the last division
+	divided bool
+	scratch []*queue
+}
+
+// queue is a node of the tree. Sums include the queues below.
+type queue struct {
+	Queue
+	known    bool
+	parent   *queue // nil for the root, and for queues that are not part of the tree
+	attached bool
+	children []*queue
+
+	own     amounts // of the queue itself
+	sum     amounts
+	divided place.Vector // demand at the last division
+
+	deserved place.Vector
+	share    float64
+	ready    waiting // gangs that may be offered, next first
+	parked   waiting
+	offers   int // queues here and below with ready gangs
+}
+
+// amounts are what is held and what is asked for besides.
+type amounts struct{ held, pending place.Vector }
+
+// item is a gang in one of its queue's two heaps.
+type item struct {
+	Gang
+	queue *queue
+	in    *waiting
+	at    int
+}
+
+// New returns a ledger of a cluster with that much to allocate.
+func New(dims *place.Dims, total place.Vector, queues ...Queue) *Ledger {
+	l := &Ledger{dims: dims, total: slices.Clone(total), queues: map[string]*queue{}, gangs: map[string]*item{}}
+	for _, q := range queues {
+		l.SetQueue(q)
+	}
+	return l
+}
+
+// SetTotal tells how much the cluster has to allocate.
+func (l *Ledger) SetTotal(total place.Vector) {
+	if !slices.Equal(l.total, total) {
+		l.total = slices.Clone(total)
+		l.divided = false
+	}
+}
+
+// SetQueue adds a queue or changes it.
+func (l *Ledger) SetQueue(q Queue) {
+	n := l.queue(q.Name)
+	q.Weight = max(q.Weight, 1)
+	if q.Name == Root {
+		q.Parent = ""
+	} else if q.Parent == "" {
+		q.Parent = Root
+	}
+	if n.known && n.same(&q) {
+		return
+	}
+	n.Queue, n.known = q, true
+	n.Capability = slices.Clone(q.Capability)
+	l.linked = false
+}
+
+func (q *queue) same(o *Queue) bool {
+	return q.Parent == o.Parent && q.Weight == o.Weight && q.Priority == o.Priority && q.Closed == o.Closed &&
+		q.FIFO == o.FIFO && slices.Equal(q.Capability, o.Capability)
+}
+
+// RemoveQueue forgets a queue. Gangs in it wait until it is Set again; what it holds stays charged to it.
+func (l *Ledger) RemoveQueue(name string) {
+	if n := l.queues[name]; n != nil {
+		n.Queue, n.known = Queue{Name: name, Weight: 1}, false
+		l.linked = false
+	}
+}
+
+// Submit adds a waiting gang, or replaces the one with the same key. It is ready at once.
+func (l *Ledger) Submit(g Gang) {
+	l.Remove(g.Key)
+	q := l.queue(g.Queue)
+	it := &item{Gang: g, queue: q}
+	l.gangs[g.Key] = it
+	l.add(q, amounts{pending: g.Request}, 1)
+	l.move(it, &q.ready)
+}
+
+// Remove forgets a gang that waits no more.
+func (l *Ledger) Remove(key string) {
+	it := l.gangs[key]
+	if it == nil {
+		return
+	}
+	delete(l.gangs, key)
+	l.add(it.queue, amounts{pending: it.Request}, -1)
+	l.move(it, nil)
+}
+
+// Park keeps a gang, but does not offer it until it is woken: it does not fit as things are. It goes on counting as
+// demand, and in a FIFO queue those behind it wait with it.
+func (l *Ledger) Park(key string) {
+	if it := l.gangs[key]; it != nil {
+		l.move(it, &it.queue.parked)
+	}
+}
+
+// Wake makes a parked gang ready.
+func (l *Ledger) Wake(key string) {
+	if it := l.gangs[key]; it != nil {
+		l.move(it, &it.queue.ready)
+	}
+}
+
+// WakeAll makes every parked gang ready.
+func (l *Ledger) WakeAll() {
+	for _, q := range l.queues {
+		l.WakeQueue(q.Name)
+	}
+}
+
+// WakeQueue makes the parked gangs of a queue ready.
+func (l *Ledger) WakeQueue(name string) {
+	q := l.queues[name]
+	if q == nil || len(q.parked) == 0 {
+		return
+	}
+	before := q.offering()
+	if len(q.ready) < len(q.parked) {
+		q.ready, q.parked = q.parked, q.ready
+		for _, it := range q.ready {
+			it.in = &q.ready
+		}
+	}
+	for _, it := range q.parked {
+		it.in = &q.ready
+		heap.Push(&q.ready, it)
+	}
+	clear(q.parked)
+	q.parked = q.parked[:0]
+	l.offers(q, before)
+}
+
+// Charge says that a queue holds that much more: pods of it have been placed, or were found on nodes.
+func (l *Ledger) Charge(queue string, amount place.Vector) {
+	l.add(l.queue(queue), amounts{held: amount}, 1)
+}
+
+// Release says that a queue holds that much less.
+func (l *Ledger) Release(queue string, amount place.Vector) {
+	l.add(l.queue(queue), amounts{held: amount}, -1)
+}
+
+// Placed charges a gang's queue for what was placed of the gang, and removes the gang.
+func (l *Ledger) Placed(key string, amount place.Vector) {
+	if it := l.gangs[key]; it != nil {
+		l.Charge(it.Queue, amount)
+		l.Remove(key)
+	}
+}
+
+// Next is the gang whose turn it is. It stays that until it is Placed, Parked or Removed, or something else changes.
+// Gangs that hold a part come first; then queues below their share before those above, queues of higher priority, queues
+// with less of their share; inside a queue, higher priority, the older, the smaller key.
+func (l *Ledger) Next() (Gang, bool) {
+	l.settle()
+	q := l.queues[Root]
+	if q.offers == 0 {
+		return Gang{}, false
+	}
+	for len(q.children) > 0 {
+		var best *queue
+		for _, c := range q.children {
+			if c.offers > 0 && (best == nil || c.before(best)) {
+				best = c
+			}
+		}
+		q = best
+	}
+	return q.ready[0].Gang, true
+}
+
+// before is the order of siblings that have something to offer.
+func (q *queue) before(o *queue) bool {
+	if a, b := q.resumes(), o.resumes(); a != b {
+		return a
+	}
+	if a, b := q.share >= 1, o.share >= 1; a != b {
+		return b
+	}
+	return cmp.Or(cmp.Compare(o.Priority, q.Priority), cmp.Compare(q.share, o.share), cmp.Compare(q.Name, o.Name)) < 0
+}
+
+// resumes says whether a gang to be resumed is offered here or below.
+func (q *queue) resumes() bool {
+	if q.offers == 0 {
+		return false
+	}
+	if len(q.children) == 0 {
+		return q.ready[0].Resume
+	}
+	return slices.ContainsFunc(q.children, (*queue).resumes)
+}
+
+// offering says whether the queue itself has a gang to offer.
+func (q *queue) offering() bool {
+	switch {
+	case len(q.ready) == 0 || !q.known || !q.attached || len(q.children) > 0:
+		return false
+	case q.Closed && !q.ready[0].Resume:
+		return false
+	}
+	return !q.FIFO || len(q.parked) == 0 || q.ready[0].before(&q.parked[0].Gang)
+}
+
+// Blocked says why a queue starts no gang whatever it asks for, or nil.
+func (l *Ledger) Blocked(name string) *Refusal {
+	l.settle()
+	q := l.queues[name]
+	switch {
+	case q == nil || !q.known || !q.attached:
+		return &Refusal{Code: QueueNotFound, Queue: name}
+	case len(q.children) > 0:
+		return &Refusal{Code: QueueNotLeaf, Queue: name}
+	case q.Closed:
+		return &Refusal{Code: QueueClosed, Queue: name}
+	}
+	return nil
+}
+
+// Admit cuts a gang down to what its queue, and those above, may still hold: pods above the gang's minimum are left out
+// as far as necessary. When the minimum itself is too much, it says why.
+func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
+	l.settle()
+	q := l.queues[g.Queue]
+	if q == nil {
+		return g, &Refusal{Code: QueueNotFound, Queue: g.Queue}
+	}
+	// 1. Usually everything fits.
+	all, minimum := place.Vector(nil), place.Vector(nil)
+	for _, d := range g.Demands {
+		all = all.Plus(d.Class.Request, int64(d.Count))
+		minimum = minimum.Plus(d.Class.Request, int64(d.Min))
+	}
+	if l.over(q, all) == nil {
+		return g, nil
+	}
+	// 2. Each demand's minimum.
+	if refusal := l.over(q, minimum); refusal != nil {
+		return g, refusal
+	}
+	demands := slices.Clone(g.Demands)
+	order := make([]int, len(demands))
+	members := 0
+	for i := range demands {
+		demands[i].Count = demands[i].Min
+		members += demands[i].Min
+		order[i] = i
+	}
+	// 3. The gang's minimum: small pods first, then as many as possible fit.
+	slices.SortStableFunc(order, func(a, b int) int {
+		return cmp.Compare(l.portion(demands[a].Class.Request), l.portion(demands[b].Class.Request))
+	})
+	taken := minimum
+	take := func(i, n int) {
+		n = min(n, g.Demands[i].Count-demands[i].Count, l.times(q, taken, demands[i].Class.Request))
+		if n <= 0 {
+			return
+		}
+		demands[i].Count += n
+		members += n
+		taken = taken.Plus(demands[i].Class.Request, int64(n))
+	}
+	for _, i := range order {
+		take(i, g.MinMember-members)
+	}
+	if members < g.MinMember {
+		for _, i := range order {
+			if demands[i].Count < g.Demands[i].Count {
+				return g, l.over(q, taken.Plus(demands[i].Class.Request, int64(g.MinMember-members)))
+			}
+		}
+	}
+	// 4. The rest.
+	for i := range demands {
+		take(i, g.Demands[i].Count)
+	}
+	g.Demands = demands
+	return g, nil
+}
+
+// over finds the first limit, from the queue up, that the queue would exceed by that much more.
+func (l *Ledger) over(q *queue, more place.Vector) *Refusal {
+	for ; q != nil; q = q.parent {
+		for dim, amount := range more {
+			limit := q.Capability.at(dim)
+			if held := q.sum.held.At(dim); amount > 0 && limit != Unlimited && held+amount > limit {
+				return &Refusal{
+					Code: QueueOverCapability, Queue: q.Name, Resource: l.dims.Name(dim),
+					Limit: l.dims.Quantity(dim, limit), Held: l.dims.Quantity(dim, held), Wanted: l.dims.Quantity(dim, amount),
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// times is how many pods fit under the limits when taken is already spoken for.
+func (l *Ledger) times(q *queue, taken, request place.Vector) int {
+	n := int64(1<<31 - 1)
+	for ; q != nil; q = q.parent {
+		for dim, amount := range request {
+			if limit := q.Capability.at(dim); amount > 0 && limit != Unlimited {
+				n = min(n, max(0, limit-q.sum.held.At(dim)-taken.At(dim))/amount)
+			}
+		}
+	}
+	return int(n)
+}
+
+// portion is the largest part of the cluster's resources that a request takes.
+func (l *Ledger) portion(request place.Vector) float64 {
+	most := 0.0
+	for dim, amount := range request {
+		if total := l.total.At(dim); total > 0 {
+			most = max(most, float64(amount)/float64(total))
+		}
+	}
+	return most
+}
+
+// Figures of a queue, the queues below included.
+type Figures struct {
+	Held, Pending, Deserved place.Vector
+	// Share is the part of its deserved amounts that the queue holds, of the resource of which it is largest. From 1 on
+	// the queue is served after those below 1.
+	Share float64
+}
+
+// Figures tells where a queue stands; zero for unknown queues.
+func (l *Ledger) Figures(name string) Figures {
+	l.settle()
+	q := l.queues[name]
+	if q == nil {
+		return Figures{}
+	}
+	return Figures{
+		Held: slices.Clone(q.sum.held), Pending: slices.Clone(q.sum.pending), Deserved: slices.Clone(q.deserved), Share: q.share,
+	}
+}
+
+// Gangs yields the keys of the gangs that wait in a queue, in no particular order.
+func (l *Ledger) Gangs(name string) iter.Seq[string] {
+	return func(yield func(string) bool) {
+		q := l.queues[name]
+		if q == nil {
+			return
+		}
+		for _, w := range []waiting{q.ready, q.parked} {
+			for _, it := range slices.Clone(w) { // the caller may Park or Remove
+				if !yield(it.Key) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// Len is how many gangs wait.
+func (l *Ledger) Len() int { return len(l.gangs) }
+
+func (l *Ledger) queue(name string) *queue {
+	q := l.queues[name]
+	if q == nil {
+		q = &queue{Queue: Queue{Name: name, Weight: 1}}
+		l.queues[name] = q
+		l.linked = false
+	}
+	return q
+}
+
+// add books amounts at a queue and those above it.
+func (l *Ledger) add(q *queue, a amounts, sign int64) {
+	q.own.add(a, sign)
+	if !l.linked {
+		return // settle sums up
+	}
+	for n := q; n != nil; n = n.parent {
+		n.sum.add(a, sign)
+		n.rate()
+	}
+	l.touched = append(l.touched, q)
+}
+
+func (a *amounts) add(b amounts, sign int64) {
+	a.held = addTo(a.held, b.held, sign)
+	a.pending = addTo(a.pending, b.pending, sign)
+}
+
+func addTo(v, w place.Vector, sign int64) place.Vector {
+	for len(v) < len(w) {
+		v = append(v, 0)
+	}
+	for dim, amount := range w {
+		v[dim] += sign * amount
+	}
+	return v
+}
+
+// move puts an item into another heap of its queue, or into none.
+func (l *Ledger) move(it *item, to *waiting) {
+	if it.in == to {
+		return
+	}
+	before := it.queue.offering()
+	if it.in != nil {
+		heap.Remove(it.in, it.at)
+	}
+	if it.in = to; to != nil {
+		heap.Push(to, it)
+	}
+	l.offers(it.queue, before)
+}
+
+// offers updates the counts of offering queues from q up.
+func (l *Ledger) offers(q *queue, before bool) {
+	now := q.offering()
+	if now == before || !l.linked {
+		return
+	}
+	change := 1
+	if before {
+		change = -1
+	}
+	for n := q; n != nil; n = n.parent {
+		n.offers += change
+	}
+}
+
+// settle brings the tree and the division up to date.
+func (l *Ledger) settle() {
+	if !l.linked {
+		l.link()
+	}
+	if l.divided {
+		l.divided = !slices.ContainsFunc(l.touched, (*queue).demandsOther)
+	}
+	l.touched = l.touched[:0]
+	if !l.divided {
+		l.divide(l.queues[Root], l.total)
+		l.divided = true
+	}
+}
+
+// link rebuilds the tree and its sums from the queues themselves.
+func (l *Ledger) link() {
+	root := l.queue(Root)
+	root.known = true
+	for name, q := range l.queues {
+		if !q.known && len(q.ready)+len(q.parked) == 0 && !slices.ContainsFunc(q.own.held, func(a int64) bool { return a != 0 }) {
+			delete(l.queues, name)
+		}
+	}
+	for _, q := range l.queues {
+		q.parent, q.attached, q.children, q.offers = nil, false, q.children[:0], 0
+		q.sum = amounts{held: slices.Clone(q.own.held), pending: slices.Clone(q.own.pending)}
+	}
+	for _, q := range l.queues {
+		if q.attached = l.reachesRoot(q); q.attached && q != root {
+			q.parent = l.queues[q.Parent]
+			q.parent.children = append(q.parent.children, q)
+		}
+	}
+	for _, q := range l.queues {
+		slices.SortFunc(q.children, func(a, b *queue) int { return cmp.Compare(a.Name, b.Name) })
+		for above := q.parent; above != nil; above = above.parent {
+			above.sum.add(q.own, 1)
+		}
+	}
+	l.linked, l.divided = true, false
+	for _, q := range l.queues {
+		l.offers(q, false)
+	}
+}
+
+// reachesRoot says whether the queues above are all known.
+func (l *Ledger) reachesRoot(q *queue) bool {
+	for range depthMax {
+		if q == nil || !q.known {
+			return false
+		}
+		if q.Name == Root {
+			return true
+		}
+		q = l.queues[q.Parent]
+	}
+	return false
+}
+
+// demandsOther says whether the queue's demand is not what was divided for. Placing a gang moves its amounts from pending
+// to held and changes nothing here.
+func (q *queue) demandsOther() bool {
+	for dim := range max(len(q.sum.held), len(q.sum.pending), len(q.divided)) {
+		if q.demand(dim) != q.divided.At(dim) {
+			return true
+		}
+	}
+	return false
+}
+
+func (q *queue) demand(dim int) int64 { return q.sum.held.At(dim) + q.sum.pending.At(dim) }
+
+// divide gives a queue its deserved amounts and divides them among its children.
+func (l *Ledger) divide(q *queue, deserved place.Vector) {
+	width := max(len(l.total), len(q.sum.held), len(q.sum.pending))
+	q.deserved = append(q.deserved[:0], deserved...)
+	q.divided = q.divided[:0]
+	for dim := range width {
+		q.divided = append(q.divided, q.demand(dim))
+	}
+	q.rate()
+	if len(q.children) == 0 {
+		return
+	}
+	for _, c := range q.children {
+		c.deserved = append(c.deserved[:0], make(place.Vector, len(deserved))...)
+	}
+	for dim := range deserved {
+		l.fill(dim, deserved[dim], q.children)
+	}
+	for _, c := range q.children {
+		l.divide(c, slices.Clone(c.deserved))
+	}
+}
+
+// fill divides one resource among siblings: in the order of what they ask for per weight, each gets its weight's part of
+// what is left, or what it asks for when that is less.
+func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
+	order := append(l.scratch[:0], siblings...)
+	l.scratch = order
+	weights := int64(0)
+	asks := func(q *queue) int64 {
+		ask := max(q.demand(dim), 0)
+		if limit := q.Capability.at(dim); limit != Unlimited {
+			ask = min(ask, limit)
+		}
+		return ask
+	}
+	for _, q := range order {
+		weights += int64(q.Weight)
+	}
+	slices.SortFunc(order, func(a, b *queue) int {
+		return cmp.Or(compareProducts(asks(a), int64(b.Weight), asks(b), int64(a.Weight)), cmp.Compare(a.Name, b.Name))
+	})
+	for _, q := range order {
+		part := muldiv(left, int64(q.Weight), weights)
+		q.deserved[dim] = min(part, asks(q))
+		left -= q.deserved[dim]
+		weights -= int64(q.Weight)
+	}
+}
+
+// rate computes the queue's share of what it deserves.
+func (q *queue) rate() {
+	q.share = 0
+	for dim, held := range q.sum.held {
+		switch deserved := q.deserved.At(dim); {
+		case held <= 0:
+		case deserved > 0:
+			q.share = max(q.share, float64(held)/float64(deserved))
+		default:
+			q.share = max(q.share, 1)
+		}
+	}
+}
+
+// compareProducts compares a×b with c×d; none is negative. Bytes times weights do not fit 64 bits.
+func compareProducts(a, b, c, d int64) int {
+	h1, l1 := bits.Mul64(uint64(a), uint64(b))
+	h2, l2 := bits.Mul64(uint64(c), uint64(d))
+	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
+}
+
+// muldiv is a×b/c, rounded down, for 0 ≤ b ≤ c.
+func muldiv(a, b, c int64) int64 {
+	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(b))
+	quotient, _ := bits.Div64(hi, lo, uint64(c))
+	return int64(quotient)
+}
+
+// before is the order of gangs inside a queue.
+func (g *Gang) before(o *Gang) bool {
+	if g.Resume != o.Resume {
+		return g.Resume
+	}
+	return cmp.Or(cmp.Compare(o.Priority, g.Priority), g.Created.Compare(o.Created), cmp.Compare(g.Key, o.Key)) < 0
+}
+
+// waiting is a heap of gangs, next first.
+type waiting []*item
+
+func (w waiting) Len() int           { return len(w) }
+func (w waiting) Less(i, j int) bool { return w[i].before(&w[j].Gang) }
+
+func (w waiting) Swap(i, j int) {
+	w[i], w[j] = w[j], w[i]
+	w[i].at, w[j].at = i, j
+}
+
+// Push implements heap.Interface.
+func (w *waiting) Push(x any) {
+	it := x.(*item)
+	it.at = len(*w)
+	*w = append(*w, it)
+}
+
+// Pop implements heap.Interface.
+func (w *waiting) Pop() any {
+	last := len(*w) - 1
+	it := (*w)[last]
+	(*w)[last] = nil
+	*w = (*w)[:last]
+	return it
+}
