@@ -11,11 +11,15 @@ import (
 	"github.com/spf13/cobra"
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/apiserver/pkg/server"
+	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/simnode"
 )
 
 func main() {
@@ -36,6 +40,8 @@ func main() {
 		cmd = controllermanager.NewControllerManagerCommand()
 	case "kube-scheduler":
 		cmd = scheduler.NewSchedulerCommand()
+	case "kwok":
+		cmd = newKwokCommand()
 	case "kubelet":
 		cmd = kubelet.NewKubeletCommand(server.SetupSignalContext())
 	default:
@@ -44,7 +50,31 @@ func main() {
 	os.Exit(cli.Run(cmd))
 }
 
+// newKwokCommand simulates nodes. KWOK's own command cannot live in this process: it defines a --version flag that the
+// Kubernetes components define too.
+func newKwokCommand() *cobra.Command {
+	var kubeconfig string
+	opts := simnode.Options{}
+	cmd := &cobra.Command{
+		Use:   "kwok",
+		Short: "Simulate the nodes labelled " + localcluster.NodeTypeLabel + "=" + localcluster.NodeTypeSimulated,
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+			if err != nil {
+				return err
+			}
+			return simnode.Run(server.SetupSignalContext(), config, opts)
+		},
+	}
+	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "path of the kubeconfig")
+	cmd.Flags().StringVar(&opts.NodeSelector, "node-selector", localcluster.NodeTypeLabel+"="+localcluster.NodeTypeSimulated, "label selector of the nodes to simulate")
+	cmd.Flags().IntVar(&opts.HealthPort, "health-port", 0, "loopback port of /healthz and /readyz")
+	cmd.Flags().UintVar(&opts.Parallelism, "parallelism", simnode.DefaultParallelism, "pods written at once")
+	return cmd
+}
+
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: lockstep-kube etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet [flags]")
+	fmt.Fprintln(os.Stderr, "usage: lockstep-kube etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kwok [flags]")
 	os.Exit(2)
 }

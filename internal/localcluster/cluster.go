@@ -383,7 +383,7 @@ func (c *Cluster) Healthy(ctx context.Context, name Component) error {
 	case ControllerManager, Scheduler:
 		url = loopback("https", c.ports[name].port) + "/healthz"
 	case Kwok:
-		url = loopback("http", c.ports[name].port) + "/healthz"
+		url = loopback("http", c.ports[name].port) + fmt.Sprintf("/readyz?nodes=%d", c.config.Nodes.Count)
 	case Manager:
 		url = loopback("http", c.ports[name].port) + "/readyz"
 	}

@@ -141,7 +141,7 @@ func newIdentities() (map[string]identity, error) {
 		"admin":              {user: "lockstep-admin", groups: []string{"system:masters"}},
 		"controller-manager": {user: "system:kube-controller-manager"},
 		"scheduler":          {user: "system:kube-scheduler"},
-		"nodes":              {user: NodesUser},
+		"nodes":              {user: NodesUser, groups: []string{"system:nodes"}},
 		"manager":            {user: ManagerUser, groups: []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-system"}},
 	}
 	for name, id := range ids {
