@@ -65,6 +65,10 @@ type Reason struct {
 	Code string
 	// Message is a sentence for people. It contains no figures that change while the cause stays the same.
 	Message string
+	// Detail adds the figures of the moment.
+	Detail string
+	// Partial says that the gang's minimum has been placed: what waits is above it.
+	Partial bool
 	// Shortage is set when placement failed.
 	Shortage *place.Shortage
 }

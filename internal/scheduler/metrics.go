@@ -1,0 +1,73 @@
+package scheduler
+
+import (
+	"errors"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// The results of an attempt to place a gang.
+const (
+	resultPlaced = "placed"
+	resultRoom   = "no_room"
+	resultQueue  = "queue"
+)
+
+type metrics struct {
+	cycleSeconds prometheus.Histogram
+	waitSeconds  prometheus.Histogram
+	pods         prometheus.Counter
+	attempts     *prometheus.CounterVec
+	waiting      prometheus.Gauge
+	lines        prometheus.Gauge
+}
+
+func newMetrics() *metrics {
+	const ns, sub = "lockstep", "scheduler"
+	return &metrics{
+		cycleSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: ns, Subsystem: sub, Name: "cycle_seconds",
+			Help:    "Time that a scheduling cycle took.",
+			Buckets: prometheus.ExponentialBuckets(50e-6, 4, 10),
+		}),
+		waitSeconds: prometheus.NewHistogram(prometheus.HistogramOpts{
+			Namespace: ns, Subsystem: sub, Name: "wait_seconds",
+			Help:    "Time from a gang's submission to its placement.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 4, 12),
+		}),
+		pods: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: ns, Subsystem: sub, Name: "placements_total", Help: "Pods given a node.",
+		}),
+		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Namespace: ns, Subsystem: sub, Name: "attempts_total",
+			Help: "Attempts to place a gang, by result: placed, no_room (on nodes), queue (it may hold no more).",
+		}, []string{"result"}),
+		waiting: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: sub, Name: "waiting_gangs", Help: "Gangs that wait for nodes.",
+		}),
+		lines: prometheus.NewGauge(prometheus.GaugeOpts{
+			Namespace: ns, Subsystem: sub, Name: "waiting_shapes", Help: "Different requests among the gangs that wait.",
+		}),
+	}
+}
+
+func (m *metrics) register(r prometheus.Registerer) error {
+	var errs []error
+	for _, c := range []prometheus.Collector{m.cycleSeconds, m.waitSeconds, m.pods, m.attempts, m.waiting, m.lines} {
+		errs = append(errs, r.Register(c))
+	}
+	return errors.Join(errs...)
+}
+
+func (m *metrics) cycle(took time.Duration, pods, waiting, lines int) {
+	m.cycleSeconds.Observe(took.Seconds())
+	m.waiting.Set(float64(waiting))
+	m.lines.Set(float64(lines))
+	m.pods.Add(float64(pods))
+}
+
+func (m *metrics) placed(_ int, waited time.Duration) {
+	m.attempts.WithLabelValues(resultPlaced).Inc()
+	m.waitSeconds.Observe(waited.Seconds())
+}

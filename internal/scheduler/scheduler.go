@@ -1,0 +1,446 @@
+package scheduler
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/clock"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// Config is what a Scheduler needs. Only Cluster is required.
+type Config struct {
+	Cluster *cluster.Cluster
+	// Place configures placement; its zero value is the kube-scheduler's default profile on the fast path only.
+	Place place.Options
+	// Refresh, when set, is called before placement with the view of the cycle, for a rare filter that keeps state of
+	// its own.
+	Refresh func(*place.Snapshot)
+	// RetryEvery is how often gangs that wait for room are tried though nothing seems to have changed, in case a change
+	// that helps was not recognised as one. Default 30 s, at least 1 s.
+	RetryEvery time.Duration
+	// CyclePods is how many pods a cycle places before it looks at what has arrived meanwhile. Default 2000.
+	CyclePods int
+	// Clock is the real one by default.
+	Clock clock.WithTicker
+	// Metrics is where metrics are registered; nil for nowhere.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
+}
+
+// Scheduler places gangs. All methods are safe for concurrent use.
+//
+// Placing is not held back while earlier placements wait to be written: the writer takes turns among owners, so a one-pod
+// job planned behind a 10,000-pod gang is written long before the gang is, which a bound on unwritten pods would prevent.
+// A plan that goes stale meanwhile (its node vanished) is the owner's to give back.
+type Scheduler struct {
+	cfg     Config
+	cluster *cluster.Cluster
+	clock   clock.WithTicker
+	log     *slog.Logger
+	metrics *metrics
+
+	mu      sync.Mutex
+	inbox   map[string]*entry // submitted since the last cycle; nil means withdrawn
+	classes map[*corev1.Pod]*place.Class
+	wake    chan struct{}
+
+	// What follows belongs to the cycle.
+	view   *cluster.View
+	placer *place.Placer
+	room   *room
+	ledger *share.Ledger
+	held   map[string]place.Vector // what the ledger has been told that queues hold
+	queues map[string]bool         // those that exist in the ledger
+	retry  time.Time               // when all that wait for room are tried again
+}
+
+// New returns a scheduler. It does nothing before Run.
+func New(cfg Config) (*Scheduler, error) {
+	if cfg.Cluster == nil {
+		return nil, fmt.Errorf("scheduler: no cluster")
+	}
+	if cfg.RetryEvery == 0 {
+		cfg.RetryEvery = 30 * time.Second
+	}
+	if cfg.RetryEvery < time.Second {
+		return nil, fmt.Errorf("scheduler: retrying every %v is a busy loop; the least is 1s", cfg.RetryEvery)
+	}
+	if cfg.CyclePods <= 0 {
+		cfg.CyclePods = 2000
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s := &Scheduler{
+		cfg:     cfg,
+		cluster: cfg.Cluster,
+		clock:   cfg.Clock,
+		log:     cfg.Log,
+		metrics: newMetrics(),
+		inbox:   map[string]*entry{},
+		classes: map[*corev1.Pod]*place.Class{},
+		wake:    make(chan struct{}, 1),
+		view:    cfg.Cluster.NewView(),
+		ledger:  share.New(cfg.Cluster.Dims(), nil),
+		held:    map[string]place.Vector{},
+		queues:  map[string]bool{},
+	}
+	s.placer = place.NewPlacer(s.view.Snapshot, cfg.Place)
+	s.room = newRoom(s.ledger)
+	s.retry = s.clock.Now().Add(cfg.RetryEvery)
+	if cfg.Metrics != nil {
+		if err := s.metrics.register(cfg.Metrics); err != nil {
+			return nil, fmt.Errorf("scheduler: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Submit hands a gang over, or replaces the one with the same key. Submitting the same gang again is harmless.
+//
+// A Commit for the gang that is replaced may be under way in another goroutine: the owner sees by the gang passed to
+// Commit that it is an old one, and calls cluster.Forget for units that it no longer wants placed.
+func (s *Scheduler) Submit(g *Gang) {
+	e := &entry{gang: g, submitted: s.clock.Now()}
+	s.mu.Lock()
+	s.compile(e)
+	s.inbox[g.Key] = e
+	s.mu.Unlock()
+	s.poke()
+}
+
+// Withdraw takes a gang back: it is not wanted any more. What of it has been committed stays committed. As with Submit, a
+// Commit may be under way.
+func (s *Scheduler) Withdraw(key string) {
+	s.mu.Lock()
+	s.inbox[key] = nil
+	s.mu.Unlock()
+	s.poke()
+}
+
+// Run schedules until ctx is done.
+func (s *Scheduler) Run(ctx context.Context) {
+	timer := s.clock.NewTimer(s.cfg.RetryEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.wake:
+		case <-s.cluster.Changed():
+		case <-timer.C():
+		}
+		for s.cycle() {
+			if ctx.Err() != nil {
+				return
+			}
+		}
+		timer.Reset(max(0, s.retry.Sub(s.clock.Now())))
+	}
+}
+
+// cycle does what there is to do, up to a bound, and says whether there is more.
+func (s *Scheduler) cycle() (more bool) {
+	start := s.clock.Now()
+
+	// 1. What was submitted and withdrawn?
+	s.takeInbox()
+
+	// 2. What changed in the cluster, and whom may it help?
+	changes := s.cluster.TakeChanges()
+	s.updateQueues()
+	s.reopenHelped(&changes)
+	if _, waiting := s.ledger.Next(); waiting {
+		s.cluster.Refresh(s.view)
+		if s.cfg.Refresh != nil {
+			s.cfg.Refresh(s.view.Snapshot)
+		}
+	}
+
+	// 3. Whose turn is it, does it fit, and where?
+	pods := 0
+	for pods < s.cfg.CyclePods {
+		next, ok := s.ledger.Next()
+		if !ok {
+			break
+		}
+		pods += s.attempt(s.room.entries[next.Key])
+	}
+
+	// 4. Who waits, and has not been told why?
+	s.tell()
+
+	s.metrics.cycle(s.clock.Since(start), pods, len(s.room.entries), len(s.room.lines))
+	return pods >= s.cfg.CyclePods
+}
+
+// attempt places a gang, or blocks its line. It returns the number of pods placed.
+func (s *Scheduler) attempt(e *entry) int {
+	l := e.line
+	if e.fault != "" {
+		s.room.block(l, &block{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
+		return 0
+	}
+	// 1. What may its queue hold?
+	gang, refused := s.ledger.Admit(e.asPlaced())
+	if refused != nil {
+		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
+		s.room.block(l, &block{reason: refusalReason(refused, e), byQueue: true, at: s.clock.Now()})
+		return 0
+	}
+	// 2. Does it fit?
+	decision := s.placer.Place(gang)
+	if decision.Shortage != nil {
+		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
+		s.room.block(l, &block{reason: shortageReason(decision.Shortage, e), rare: s.looksAtPods(e), at: s.clock.Now()})
+		return 0
+	}
+	// 3. Is it still wanted?
+	if s.isSuperseded(e.gang.Key) {
+		s.placer.Undo(gang, decision)
+		s.room.remove(e)
+		return 0
+	}
+	// 4. Take the room, then let the owner write.
+	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
+	held := place.Vector(nil)
+	for _, a := range placed {
+		class := e.classes[a.Demand]
+		held = held.Plus(class.Request, 1)
+		s.cluster.Assume(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class)
+	}
+	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
+	s.ledger.Charge(e.gang.Queue, held)
+	s.room.remove(e)
+	now := s.clock.Now()
+	s.metrics.placed(len(placed), now.Sub(e.submitted))
+	if rest := e.rest(now); rest != nil {
+		s.room.add(rest)
+	}
+	e.gang.Owner.Commit(e.gang, placed)
+	return len(placed)
+}
+
+func (s *Scheduler) takeInbox() {
+	s.mu.Lock()
+	inbox := s.inbox
+	s.inbox = make(map[string]*entry, len(inbox))
+	s.mu.Unlock()
+	for key, e := range inbox {
+		old := s.room.entries[key]
+		if old != nil {
+			s.room.remove(old)
+		}
+		if e == nil {
+			continue
+		}
+		if old != nil {
+			e.told, e.submitted = old.told, old.submitted
+		}
+		s.room.add(e)
+	}
+}
+
+// updateQueues brings the ledger up to date with the queues and what they hold.
+func (s *Scheduler) updateQueues() {
+	s.ledger.SetTotal(s.cluster.Total())
+	seen := map[string]bool{}
+	for _, q := range s.cluster.Queues() {
+		seen[q.Name] = true
+		if q.Object != nil {
+			s.queues[q.Name] = true
+			s.ledger.SetQueue(share.Queue{
+				Name:       q.Name,
+				Parent:     q.Object.Spec.Parent,
+				Weight:     q.Object.ShareWeight(),
+				Priority:   q.Object.Spec.Priority,
+				Capability: share.NewLimits(s.cluster.Dims(), q.Object.Spec.Capability),
+				Closed:     !q.Object.Accepts(),
+				FIFO:       q.Object.Spec.DequeueStrategy == schedulingv1beta1.DequeueFIFO,
+			})
+		} else if s.queues[q.Name] {
+			delete(s.queues, q.Name)
+			s.ledger.RemoveQueue(q.Name)
+		}
+		s.hold(q.Name, q.Used)
+	}
+	for name := range s.held {
+		if !seen[name] {
+			s.hold(name, nil)
+		}
+	}
+	for name := range s.queues {
+		if !seen[name] {
+			delete(s.queues, name)
+			s.ledger.RemoveQueue(name)
+		}
+	}
+}
+
+// hold tells the ledger what a queue holds.
+func (s *Scheduler) hold(queue string, used place.Vector) {
+	before := s.held[queue]
+	if delta := used.Plus(before, -1); slices.ContainsFunc(delta, func(a int64) bool { return a != 0 }) {
+		s.ledger.Charge(queue, delta)
+	}
+	if used == nil {
+		delete(s.held, queue)
+	} else {
+		s.held[queue] = used
+	}
+}
+
+// reopenHelped lets lines be tried again that a change may have helped, and blocks those whose queue takes nothing.
+func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
+	now := s.clock.Now()
+	all := !now.Before(s.retry)
+	if all {
+		s.retry = now.Add(s.cfg.RetryEvery)
+	}
+	if len(changes.Nodes) > 0 {
+		s.cluster.Refresh(s.view) // nodesHelp looks at them as they are now
+	}
+	for _, l := range s.room.lines {
+		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.entries[0].gang.Resume) {
+			if reason := refusalReason(why, l.entries[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
+				s.room.block(l, &block{reason: reason, byQueue: true, at: now})
+			}
+			continue
+		}
+		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
+			!b.byQueue && s.nodesHelp(l, changes.Nodes)) {
+			s.room.reopen(l)
+		}
+	}
+}
+
+// nodesHelp says whether one of the nodes has room for a pod of the line's gangs.
+func (s *Scheduler) nodesHelp(l *line, nodes map[string]struct{}) bool {
+	for name := range nodes {
+		i, ok := s.view.Index(name)
+		if !ok {
+			continue
+		}
+		n := s.view.Node(i)
+		if n.Unschedulable {
+			continue
+		}
+		for d, c := range l.entries[0].classes {
+			if len(l.entries[0].left[d]) > 0 && roomFor(n, c) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func roomFor(n *place.Node, c *place.Class) bool {
+	for dim, amount := range c.Request {
+		if amount > 0 && n.Used.At(dim)+amount > n.Allocatable.At(dim) {
+			return false
+		}
+	}
+	return true
+}
+
+// looksAtPods says whether other pods may be what keeps a gang from its nodes.
+func (s *Scheduler) looksAtPods(e *entry) bool {
+	return slices.ContainsFunc(e.classes, func(c *place.Class) bool {
+		return c.Rare || s.cfg.Place.Rare != nil && s.cfg.Place.Rare.Concerns(c)
+	})
+}
+
+// tell calls Waiting for those that have not been told what blocks them.
+func (s *Scheduler) tell() {
+	for _, l := range s.room.lines {
+		if l.blocked == nil || len(l.untold) == 0 {
+			continue
+		}
+		key := l.blocked.reason.key()
+		for _, e := range l.untold {
+			// It may have left, or been told as a member of another line.
+			if e.line == l && e.told != key {
+				e.told = key
+				e.gang.Owner.Waiting(e.gang, l.blocked.reason)
+			}
+		}
+		clear(l.untold)
+		l.untold = l.untold[:0]
+	}
+}
+
+func (s *Scheduler) isSuperseded(key string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, ok := s.inbox[key]
+	return ok
+}
+
+// compile finds the classes of a gang and checks its figures. The lock is held.
+func (s *Scheduler) compile(e *entry) {
+	g := e.gang
+	e.minMember = g.MinMember
+	units := 0
+	for i, d := range g.Demands {
+		class, err := s.class(d.Template)
+		if err != nil {
+			e.fault = err.Error()
+			return
+		}
+		if d.Min > len(d.Units) {
+			e.fault = fmt.Sprintf("demand %d needs %d pods and has %d", i, d.Min, len(d.Units))
+		}
+		left := make([]int, len(d.Units))
+		for k := range left {
+			left[k] = k
+		}
+		e.classes, e.left, e.mins = append(e.classes, class), append(e.left, left), append(e.mins, d.Min)
+		units += len(d.Units)
+	}
+	if e.minMember > units {
+		e.fault = fmt.Sprintf("%d pods are needed and there are %d", e.minMember, units)
+	}
+	if e.minMember <= 0 {
+		e.minMember = 1 // with no minimum, one pod is worth placing
+	}
+}
+
+// classesMax bounds the memory of compiled templates; owners share templates, so it is rarely reached.
+const classesMax = 20000
+
+func (s *Scheduler) class(template *corev1.Pod) (*place.Class, error) {
+	if c := s.classes[template]; c != nil {
+		return c, nil
+	}
+	c, err := place.NewClass(s.cluster.Dims(), template)
+	if err != nil {
+		return nil, fmt.Errorf("pod template: %w", err)
+	}
+	if len(s.classes) >= classesMax {
+		clear(s.classes)
+	}
+	s.classes[template] = c
+	return c, nil
+}
+
+func (s *Scheduler) poke() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // a wake-up is pending already
+	}
+}

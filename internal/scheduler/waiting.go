@@ -1,0 +1,257 @@
+package scheduler
+
+import (
+	"container/heap"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// room is where gangs wait. Gangs of one queue that ask for the same (their shape) stand in one line, because what keeps
+// one of them waiting keeps all: only the head of a line is ever offered to the ledger, and never the 10,000 behind it.
+//
+//	queue "a" ─▶ line of shape 1, open      head ▷ gang ▷ gang ▷ ...     head: ready in the ledger; the others: parked
+//	          ├▶ line of shape 2, blocked   head ▷ gang ▷ ...            all parked, until a change that may help
+//	queue "b" ─▶ line of shape 1, open      head ▷ ...
+type room struct {
+	ledger  *share.Ledger
+	entries map[string]*entry
+	lines   map[lineKey]*line
+}
+
+type lineKey struct{ queue, shape string }
+
+// entry is a gang that waits, in whole, or with what is above its minimum.
+type entry struct {
+	gang      *Gang
+	classes   []*place.Class // one per demand
+	left      [][]int        // per demand, the indices of the units that have no node
+	mins      []int          // per demand
+	minMember int
+	fault     string    // why it can never be placed, or empty
+	submitted time.Time // for the wait-time metric
+	partial   bool      // its minimum has been placed
+	told      string    // the key of the last reason told
+	line      *line
+	at        int // position in the line
+}
+
+// line is the gangs of one shape in one queue: a heap, the one whose turn is first in front.
+type line struct {
+	key     lineKey
+	entries lineHeap
+	blocked *block // nil when open
+	untold  []*entry
+}
+
+// block is why a line waits.
+type block struct {
+	reason  Reason
+	byQueue bool // the queue is what keeps it, not the nodes
+	rare    bool // other pods may be what keeps it
+	at      time.Time
+}
+
+func newRoom(ledger *share.Ledger) *room {
+	return &room{ledger: ledger, entries: map[string]*entry{}, lines: map[lineKey]*line{}}
+}
+
+// add puts an entry into its line. Its key must not be in the room.
+func (r *room) add(e *entry) {
+	key := lineKey{e.gang.Queue, e.shape()}
+	l := r.lines[key]
+	if l == nil {
+		l = &line{key: key}
+		r.lines[key] = l
+	}
+	e.line = l
+	r.entries[e.gang.Key] = e
+	heap.Push(&l.entries, e)
+	r.ledger.Submit(share.Gang{
+		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
+		Request: e.request(),
+	})
+	switch {
+	case l.blocked != nil:
+		r.ledger.Park(e.gang.Key)
+		l.untold = append(l.untold, e)
+	case e.at == 0 && len(l.entries) > 1:
+		for _, second := range l.entries[1:min(3, len(l.entries))] { // the former head is a child of the new one
+			r.ledger.Park(second.gang.Key)
+		}
+	case e.at > 0:
+		r.ledger.Park(e.gang.Key)
+	}
+}
+
+// remove takes an entry out.
+func (r *room) remove(e *entry) {
+	l := e.line
+	heap.Remove(&l.entries, e.at)
+	r.ledger.Remove(e.gang.Key)
+	delete(r.entries, e.gang.Key)
+	e.line = nil
+	if len(l.entries) == 0 {
+		delete(r.lines, l.key)
+	} else if l.blocked == nil {
+		r.ledger.Wake(l.entries[0].gang.Key)
+	}
+}
+
+// block closes a line: none of its gangs is offered until reopen.
+func (r *room) block(l *line, b *block) {
+	if l.blocked == nil {
+		r.ledger.Park(l.entries[0].gang.Key)
+	}
+	l.blocked = b
+	key := b.reason.key()
+	l.untold = l.untold[:0]
+	if l.entries[0].told != key {
+		l.untold = append(l.untold, l.entries...)
+		return
+	}
+	// The usual case is that all have been told, except those that came last.
+	for _, e := range l.entries {
+		if e.told != key {
+			l.untold = append(l.untold, e)
+		}
+	}
+}
+
+// reopen offers the head of a line again.
+func (r *room) reopen(l *line) {
+	if l.blocked == nil {
+		return
+	}
+	l.blocked = nil
+	r.ledger.Wake(l.entries[0].gang.Key)
+}
+
+// shape is equal for gangs that can be placed under the same circumstances.
+func (e *entry) shape() string {
+	if e.fault != "" {
+		return "never " + e.gang.Key
+	}
+	var b strings.Builder
+	b.WriteString(strconv.Itoa(e.minMember))
+	if e.gang.Resume {
+		b.WriteByte('r') // a closed queue lets only these pass
+	}
+	if e.partial {
+		b.WriteByte('p') // they are told so
+	}
+	for i, c := range e.classes {
+		if len(e.left[i]) == 0 {
+			continue
+		}
+		b.WriteString("\n" + strconv.Itoa(e.mins[i]) + " ")
+		if len(e.mins) > 1 {
+			b.WriteString(strconv.Itoa(len(e.left[i])) + " ") // how many of each bounds how the total can be made up
+		}
+		b.WriteString(classKey(c))
+	}
+	return b.String()
+}
+
+// classKey is equal for classes whose pods can go to the same nodes.
+func classKey(c *place.Class) string {
+	if !c.Rare {
+		return c.Key()
+	}
+	// Filters outside the fast path also look at who the pod is and whom it wants to be near.
+	t := c.Template
+	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints, t.Spec.Volumes, t.Spec.ResourceClaims})
+	if err != nil {
+		return c.Key() + string(t.UID) + t.Name
+	}
+	return c.Key() + string(more)
+}
+
+// request is what all pods left ask for.
+func (e *entry) request() place.Vector {
+	var v place.Vector
+	for i, c := range e.classes {
+		v = v.Plus(c.Request, int64(len(e.left[i])))
+	}
+	return v
+}
+
+// asPlaced is the gang as placement sees it.
+func (e *entry) asPlaced() place.Gang {
+	g := place.Gang{
+		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, MinMember: e.minMember,
+		Demands: make([]place.Demand, len(e.classes)),
+	}
+	for i, c := range e.classes {
+		g.Demands[i] = place.Demand{Class: c, Count: len(e.left[i]), Min: e.mins[i]}
+	}
+	return g
+}
+
+// take moves the first placed units of each demand out of what is left.
+func (e *entry) take(placed [][]int32, nodeName func(int32) string) []Assignment {
+	var out []Assignment
+	for d, nodes := range placed {
+		for k, node := range nodes {
+			out = append(out, Assignment{Demand: d, Unit: e.left[d][k], Node: nodeName(node)})
+		}
+	}
+	for d, nodes := range placed {
+		e.left[d] = slices.Clone(e.left[d][len(nodes):])
+	}
+	return out
+}
+
+// rest is what is left of a gang whose minimum has been placed, or nil.
+func (e *entry) rest(now time.Time) *entry {
+	n := 0
+	for _, left := range e.left {
+		n += len(left)
+	}
+	if n == 0 {
+		return nil
+	}
+	return &entry{
+		gang: e.gang, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
+		submitted: now,
+	}
+}
+
+func (e *entry) before(o *entry) bool {
+	a, b := e.gang, o.gang
+	switch {
+	case a.Resume != b.Resume:
+		return a.Resume
+	case a.Priority != b.Priority:
+		return a.Priority > b.Priority
+	case !a.Created.Equal(b.Created):
+		return a.Created.Before(b.Created)
+	}
+	return a.Key < b.Key
+}
+
+// lineHeap implements heap.Interface.
+type lineHeap []*entry
+
+func (h lineHeap) Len() int           { return len(h) }
+func (h lineHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h lineHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+
+func (h *lineHeap) Push(x any) {
+	e := x.(*entry)
+	e.at = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *lineHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
