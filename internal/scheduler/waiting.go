@@ -46,6 +46,7 @@ type line struct {
 	key     lineKey
 	entries lineHeap
 	blocked *block // nil when open
+	said    string // the key of the reason that all were told of, except untold
 	untold  []*entry
 }
 
@@ -72,6 +73,7 @@ func (r *room) add(e *entry) {
 	e.line = l
 	r.entries[e.gang.Key] = e
 	heap.Push(&l.entries, e)
+	l.owe(e)
 	r.ledger.Submit(share.Gang{
 		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
 		Request: e.request(),
@@ -79,7 +81,6 @@ func (r *room) add(e *entry) {
 	switch {
 	case l.blocked != nil:
 		r.ledger.Park(e.gang.Key)
-		l.untold = append(l.untold, e)
 	case e.at == 0 && len(l.entries) > 1:
 		for _, second := range l.entries[1:min(3, len(l.entries))] { // the former head is a child of the new one
 			r.ledger.Park(second.gang.Key)
@@ -109,18 +110,18 @@ func (r *room) block(l *line, b *block) {
 		r.ledger.Park(l.entries[0].gang.Key)
 	}
 	l.blocked = b
-	key := b.reason.key()
-	l.untold = l.untold[:0]
-	if l.entries[0].told != key {
-		l.untold = append(l.untold, l.entries...)
-		return
+	if key := b.reason.key(); key != l.said {
+		l.said = key
+		l.untold = append(l.untold[:0], l.entries...)
 	}
-	// The usual case is that all have been told, except those that came last.
-	for _, e := range l.entries {
-		if e.told != key {
-			l.untold = append(l.untold, e)
-		}
+}
+
+// owe notes that an entry has yet to be told why its line waits, if it does.
+func (l *line) owe(e *entry) {
+	if len(l.untold) > 2*len(l.entries)+64 { // a line that never waits has nothing to tell
+		l.untold = slices.DeleteFunc(l.untold, func(e *entry) bool { return e.line != l })
 	}
+	l.untold = append(l.untold, e)
 }
 
 // reopen offers the head of a line again.
@@ -218,7 +219,7 @@ func (e *entry) rest(now time.Time) *entry {
 	}
 	return &entry{
 		gang: e.gang, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
-		submitted: now,
+		submitted: now, told: e.told,
 	}
 }
 

@@ -45,6 +45,9 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 	return c, nil
 }
 
+// Key is equal for classes whose pods can go to the same nodes with the same preference, as far as the fast path sees.
+func (c *Class) Key() string { return c.key }
+
 // need is one dimension of a request that is not zero. Only these are compared with a node: as in the kube-scheduler,
 // a pod that asks for none of a resource may go where that resource is overcommitted.
 type need struct {
