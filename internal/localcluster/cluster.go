@@ -159,6 +159,9 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return CreateNodes(ctx, client, c.config.Nodes) })
+	if !c.config.WithoutAuditAnnotations {
+		group.Go(func() error { return c.waitForAuditAnnotations(ctx, client) })
+	}
 	for _, name := range rest {
 		group.Go(func() error { return c.waitHealthy(ctx, name) })
 	}

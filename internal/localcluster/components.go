@@ -114,10 +114,7 @@ func (c *Cluster) apiServerArgs() []string {
 		disabled = append(disabled, "ServiceAccount")
 	}
 	args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
-	if !c.config.WithoutAudit {
-		args = append(args, auditArgs(c.files)...)
-	}
-	return args
+	return append(args, auditArgs(c.files)...)
 }
 
 // controllerManagerArgs: as kubeadm runs it (each controller under a service account of its own), with client limits

@@ -17,6 +17,11 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 			return fmt.Errorf("role of %s: %w", NodesUser, err)
 		}
 	}
+	if !c.config.WithoutAuditAnnotations {
+		if err := applyAuditPolicy(ctx, client); err != nil {
+			return fmt.Errorf("admission policy %s: %w", AuditPolicyName, err)
+		}
+	}
 	return nil
 }
 

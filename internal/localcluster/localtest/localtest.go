@@ -22,6 +22,7 @@ import (
 	"testing"
 	"time"
 
+	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -47,6 +48,16 @@ func WithNodes(nodes localcluster.Nodes) Option {
 // WithManager adds the manager: command starts it, up to its own flags.
 func WithManager(command ...string) Option {
 	return func(c *localcluster.Config) { c.ManagerCommand = command }
+}
+
+// WithAuditAnnotations shows pods' names and nodes in the audit log, for a second longer to start.
+func WithAuditAnnotations() Option {
+	return func(c *localcluster.Config) { c.WithoutAuditAnnotations = false }
+}
+
+// WithInstall puts Lockstep's API (CRDs, policies, RBAC) into the cluster.
+func WithInstall() Option {
+	return func(c *localcluster.Config) { c.Install = install.Apply }
 }
 
 // WithConfig changes anything else.
@@ -90,6 +101,7 @@ func newConfig(options []Option) (localcluster.Config, error) {
 		NotDurable:               true,
 		WithoutControllerManager: true,
 		WithoutKwok:              true,
+		WithoutAuditAnnotations:  true,
 		StopGrace:                2 * time.Second,
 	}
 	for _, o := range options {
