@@ -1,8 +1,8 @@
-// Package apiwriter is the one write path: every mutation of the cluster goes through it.
 package apiwriter
 
 import (
 	"context"
+	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +43,8 @@ type Meta struct {
 type Writer interface {
 	// Create creates obj. obj must have a deterministic name. When the server says AlreadyExists, the existing object
 	// is read once: if its controller owner has the same UID (or, without one, the same creator annotation) it is
-	// returned as success; otherwise the error stands. obj is not modified.
+	// returned as success, unless it is being deleted; otherwise the error stands. The object returned is the server's,
+	// which may differ from obj: look at its node. obj is not modified, and the caller must not modify it until done.
 	Create(m Meta, obj Object, done func(Object, error))
 	// Bind binds a pod to a node. A conflict whose pod is already on that node is success.
 	Bind(m Meta, pod types.NamespacedName, uid types.UID, node string, done func(error))
@@ -51,7 +52,8 @@ type Writer interface {
 	// flight, and a minimal interval is kept between two, except when urgent. done is called for the write that
 	// carried (or superseded) this status.
 	Status(m Meta, obj Object, urgent bool, done func(Object, error))
-	// Patch applies a patch to an object (not to its status), with the object's UID as precondition when set.
+	// Patch applies a patch to an object (not to its status), with the object's UID as precondition when set: an object
+	// with another UID under that name is Conflict. A patch may reach the server twice, so it must be idempotent.
 	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))
 	// Delete deletes an object, with its UID as precondition when set. NotFound is success.
 	Delete(m Meta, obj Object, opts DeleteOptions, done func(error))
@@ -70,3 +72,13 @@ type DeleteOptions struct {
 }
 
 var _ Object = (*corev1.Pod)(nil)
+
+// ErrStopped is the outcome of writes that had not ended when the writer stopped. Whether they took effect is unknown.
+var ErrStopped = errors.New("the writer has stopped")
+
+// ErrQueueFull is the outcome of a write that found Config.MaxQueued others waiting.
+var ErrQueueFull = errors.New("too many writes are waiting")
+
+// CreatorAnnotation names what created an object that has no controller owner. A Create that meets an object with the
+// same value takes it for its own.
+const CreatorAnnotation = "lockstep.dev/creator"

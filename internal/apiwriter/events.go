@@ -1,0 +1,162 @@
+package apiwriter
+
+import (
+	"container/list"
+	"encoding/json"
+	"fmt"
+	"hash/fnv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/reference"
+)
+
+const (
+	// eventInterval is the least time between two writes about equal events.
+	eventInterval = 30 * time.Second
+	// eventsKept bounds the memory of events that further equal ones are counted into.
+	eventsKept = 4096
+	// eventMessageMax is the server's limit, in bytes.
+	eventMessageMax = 1024
+)
+
+type eventKey struct {
+	about                 types.UID
+	kind, reason, message string
+}
+
+// eventLog remembers the latest events.
+type eventLog struct {
+	byKey  map[eventKey]*list.Element
+	recent list.List // of *eventEntry, the latest in front
+	queued int       // writes about events that wait or are in flight
+}
+
+// eventEntry is one event and how often it happened.
+type eventEntry struct {
+	key    eventKey
+	event  *corev1.Event
+	busy   bool // being written, or waiting for the interval
+	count  int32
+	last   time.Time
+	stored int32 // the count that the server has
+}
+
+// Event implements Writer.
+func (w *W) Event(about Object, eventType, reason, message string) {
+	now := time.Now()
+	if len(message) > eventMessageMax {
+		message = message[:eventMessageMax-3] + "..."
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		return
+	}
+	log := &w.events
+	key := eventKey{about.GetUID(), eventType, reason, message}
+	if el, ok := log.byKey[key]; ok {
+		log.recent.MoveToFront(el)
+		e := el.Value.(*eventEntry)
+		e.count++
+		e.last = now
+		w.metrics.coalesced.Inc()
+		if !e.busy {
+			w.writeEvent(e)
+		}
+		return
+	}
+	if log.queued >= w.cfg.MaxEvents {
+		w.metrics.dropped.Inc()
+		return
+	}
+	ref, err := reference.GetReference(w.cfg.Scheme, about)
+	if err != nil {
+		w.metrics.dropped.Inc()
+		w.log.Warn("Event about an unknown kind of object", "err", err)
+		return
+	}
+	e := &eventEntry{key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
+	if log.byKey == nil {
+		log.byKey = make(map[eventKey]*list.Element)
+	}
+	log.byKey[key] = log.recent.PushFront(e)
+	if log.recent.Len() > eventsKept {
+		oldest := log.recent.Remove(log.recent.Back()).(*eventEntry)
+		delete(log.byKey, oldest.key)
+	}
+	w.writeEvent(e)
+}
+
+func newEvent(ref *corev1.ObjectReference, key eventKey, component string, now time.Time) *corev1.Event {
+	ns := ref.Namespace
+	if ns == "" {
+		ns = metav1.NamespaceDefault
+	}
+	h := fnv.New64a()
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s", key.about, key.kind, key.reason, key.message)
+	return &corev1.Event{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: ns,
+			// The time tells apart equal events of two lives of the manager.
+			Name:        fmt.Sprintf("%s.%x%08x", ref.Name, h.Sum64(), uint32(now.Unix())),
+			Annotations: map[string]string{CreatorAnnotation: component},
+		},
+		InvolvedObject: *ref,
+		Type:           key.kind, Reason: key.reason, Message: key.message,
+		Source:         corev1.EventSource{Component: component},
+		FirstTimestamp: metav1.NewTime(now), LastTimestamp: metav1.NewTime(now), Count: 1,
+		ReportingController: component,
+	}
+}
+
+// writeEvent brings the server up to date with e: its first write creates the event, later ones raise its count.
+// The caller holds mu.
+func (w *W) writeEvent(e *eventEntry) {
+	e.busy = true
+	count := e.count
+	x := &write{
+		class: ClassEvent, owner: string(e.key.about), reason: "event", obj: e.event,
+		kind: eventKind, name: types.NamespacedName{Namespace: e.event.Namespace, Name: e.event.Name},
+	}
+	if e.stored == 0 {
+		x.verb = verbCreate
+		e.event.Count, e.event.LastTimestamp = count, metav1.NewTime(e.last)
+	} else {
+		x.verb = verbPatch
+		data, err := json.Marshal(map[string]any{"count": count, "lastTimestamp": metav1.NewTime(e.last)})
+		if err != nil {
+			panic(err) // an int and a time always encode
+		}
+		x.patch = patch{types.MergePatchType, data}
+	}
+	w.events.queued++
+	x.done = func(_ Object, err error) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.events.queued--
+		if err != nil {
+			w.metrics.dropped.Inc()
+			if err != ErrStopped && err != ErrQueueFull {
+				w.log.Debug("Event refused", "event", x.name, "err", err)
+			}
+			e.stored = 0 // expired, perhaps: the next one starts anew
+		} else {
+			e.stored = count
+		}
+		if w.stopped {
+			return
+		}
+		w.after(eventInterval, &timer{due: func() {
+			e.busy = false
+			if e.count > e.stored && e.stored > 0 {
+				w.writeEvent(e)
+			}
+		}})
+	}
+	w.add(x)
+}
+
+var eventKind = kind{corev1.SchemeGroupVersion.WithKind("Event"), "events"}

@@ -1,0 +1,365 @@
+package apiwriter
+
+import (
+	"math"
+	"time"
+)
+
+// limiter finds how many requests in flight get the most writes per second out of the server. Too few leave it idle,
+// too many make it slower; where the best is depends on the server, its load, and the distance to it, and all three
+// change. The limiter therefore asks the only one who knows, by experiment:
+//
+//	        ┌──────────── doubles while the rate rises by a tenth ─────────┐
+//	ramp ───┤                                                              ├──▶ steady
+//	        └─ else halves while the rate does not fall by a twentieth ────┘
+//
+//	steady: base, base·s, base, base/s, base, …    one window of measurement each
+//
+// A probe is compared with the base windows on both sides of it, so a server that gets slower or faster for everyone
+// does not count as an answer. Answers add up until their mean is clear of the noise, which is measured too. Of two
+// limits as good as each other the lower wins: the same rate with less waiting inside the server. A direction that was
+// clearly wrong is asked less and less often.
+//
+// Refusals (429) and timeouts are no experiment: they cut the limit at once and leave a ceiling that rises slowly.
+//
+// A limiter is pure: it knows what time it is only from its arguments. It is not safe for concurrent use.
+type limiter struct {
+	fixed    int // pins the limit when not zero
+	max      int
+	ceiling  float64 // no limit above it, after an overload
+	lastCut  time.Time
+	base     float64 // the best limit known
+	now      float64 // the limit in force: base, or a probe
+	phase    phase
+	dir      int // of the current probe: +1, -1, or 0 at base
+	rtt      float64
+	win      window
+	settling settling
+
+	rampRate float64 // rate at base in the ramp
+	before   float64 // log rate of the base window before the current probe
+	probed   float64 // log rate of the current probe, waiting for the base window after it
+	pending  int     // direction of probed; 0 when none waits
+	noise    float64 // variance of the log rate of a window
+	up, down evidence
+}
+
+type phase int
+
+const (
+	rampFirst phase = iota // measuring the first limit
+	rampUp
+	rampDown
+	steady
+)
+
+// evidence is what probes in one direction have shown: the mean of the log of probed rate over base rate.
+type evidence struct {
+	mean     float64
+	n        float64
+	every    int // ask once in this many base windows
+	sinceAsk int
+}
+
+// window is one measurement of the rate at one limit.
+type window struct {
+	start time.Time
+	ended int
+}
+
+// settling is the time after a change of the limit until requests of the old limit no longer count.
+type settling struct {
+	active bool
+	until  time.Time
+	down   bool // wait until no more than the limit are in flight
+}
+
+const (
+	limitStart = 16
+	limitMax   = 1024
+
+	windowMin     = 100 * time.Millisecond
+	windowMax     = time.Second
+	windowSamples = 40
+	windowRush    = 30 * time.Millisecond // a window of the ramp may be this short when it has windowSure answers
+	windowSure    = 100
+
+	rampStep   = 2.0
+	steadyStep = 1.5
+
+	rampGain = 0.10 // doubling must bring this much to go on
+	rampLoss = 0.05 // halving may lose this much to go on
+
+	gainUp   = 0.03 // a higher limit must be better by this much (log)
+	lossDown = 0.02 // a lower limit may be worse by this much (log)
+	memory   = 12   // probes that count in a mean
+
+	everyMax = 32
+)
+
+// newLimiter returns a limiter that stays at fixed, or, when fixed is 0, adapts between 1 and max.
+func newLimiter(fixed, max int) *limiter {
+	if max <= 0 {
+		max = limitMax
+	}
+	l := &limiter{fixed: fixed, max: max, base: math.Min(limitStart, float64(max)), noise: 0.05 * 0.05}
+	l.now = l.base
+	l.ceiling = float64(max)
+	l.forget()
+	return l
+}
+
+// limit is how many requests may be in flight.
+func (l *limiter) limit() int {
+	if l.fixed > 0 {
+		return l.fixed
+	}
+	return int(math.Round(l.now))
+}
+
+// ended tells the limiter of a request that ended at now after latency. inFlight is how many others are in flight, and
+// waiting says whether more writes wait for their turn: without any, the rate says nothing about the limit.
+func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, waiting bool, v verdict) {
+	if l.fixed > 0 {
+		return
+	}
+	switch v {
+	case overloaded:
+		l.cut(now, 0.7)
+		return
+	case timedOut:
+		l.cut(now, 0.5)
+		return
+	case unavailable:
+		l.restart(now)
+		return
+	}
+	if l.rtt == 0 {
+		l.rtt = latency.Seconds()
+		l.settle(now, false) // the first requests open connections
+	} else {
+		l.rtt += (latency.Seconds() - l.rtt) / 16
+	}
+	if !waiting {
+		l.restart(now)
+		return
+	}
+	if s := &l.settling; s.active {
+		if s.down && inFlight >= l.limit() {
+			return
+		}
+		if s.down { // drained: one round trip at the new limit, and then it counts
+			s.down = false
+			s.until = now.Add(l.roundTrips(1))
+		}
+		if now.Before(s.until) {
+			return
+		}
+		l.settling.active = false
+		l.win = window{start: now}
+		return
+	}
+	l.win.ended++
+	length := now.Sub(l.win.start)
+	if length < l.roundTrips(1.5) || length < windowMin && (l.phase == steady || l.win.ended < windowSure || length < windowRush) {
+		return
+	}
+	if l.win.ended < windowSamples && length < windowMax {
+		return
+	}
+	rate := float64(l.win.ended) / length.Seconds()
+	l.win = window{start: now}
+	l.measured(now, rate)
+}
+
+// measured acts on the rate that the limit in force gave in one window.
+func (l *limiter) measured(now time.Time, rate float64) {
+	l.ceiling = math.Min(l.ceiling*1.01, float64(l.max))
+	switch l.phase {
+	case rampFirst:
+		l.rampRate = rate
+		l.phase = rampUp
+		if l.step(now, l.base*rampStep) {
+			return
+		}
+		l.phase = rampDown
+		if !l.step(now, l.base/rampStep) {
+			l.arrive(now)
+		}
+	case rampUp:
+		switch {
+		case rate > l.rampRate*(1+rampGain):
+			l.base, l.rampRate = l.now, rate
+			if !l.step(now, l.base*rampStep) {
+				l.arrive(now)
+			}
+		case l.base == math.Min(limitStart, float64(l.max)):
+			l.phase = rampDown
+			l.step(now, l.base/rampStep)
+		default:
+			l.arrive(now)
+		}
+	case rampDown:
+		if rate > l.rampRate*(1-rampLoss) {
+			l.base, l.rampRate = l.now, math.Max(rate, l.rampRate)
+			if l.step(now, l.base/rampStep) {
+				return
+			}
+		}
+		l.arrive(now)
+	case steady:
+		l.steady(now, math.Log(rate))
+	}
+}
+
+// arrive ends the ramp at base.
+func (l *limiter) arrive(now time.Time) {
+	l.phase = steady
+	l.forget()
+	l.step(now, l.base)
+}
+
+func (l *limiter) steady(now time.Time, rate float64) {
+	if l.dir != 0 { // a probe ended: back to base, for the other half of the comparison
+		l.probed, l.pending, l.dir = rate, l.dir, 0
+		l.step(now, l.base)
+		return
+	}
+	if l.pending != 0 {
+		l.answer(rate)
+		if l.move(now) {
+			return
+		}
+	} else if l.before != 0 {
+		d := rate - l.before
+		l.noise += (d*d/2 - l.noise) / 16
+	}
+	l.before = rate
+	l.up.sinceAsk++
+	l.down.sinceAsk++
+	// Ask in the direction that is most overdue.
+	upDue := l.up.sinceAsk - l.up.every
+	downDue := l.down.sinceAsk - l.down.every
+	if upDue >= 0 && upDue >= downDue {
+		l.up.sinceAsk = 0
+		if l.step(now, math.Max(l.base*steadyStep, l.base+1)) {
+			l.dir = +1
+		}
+		return
+	}
+	if downDue >= 0 {
+		l.down.sinceAsk = 0
+		if l.step(now, math.Min(l.base/steadyStep, l.base-1)) {
+			l.dir = -1
+		}
+	}
+}
+
+// answer adds the finished probe, compared with the base windows before and after it, to the evidence.
+func (l *limiter) answer(after float64) {
+	d := after - l.before
+	l.noise += (d*d/2 - l.noise) / 16
+	e := &l.up
+	if l.pending < 0 {
+		e = &l.down
+	}
+	l.pending = 0
+	ratio := l.probed - (l.before+after)/2
+	e.n = math.Min(e.n+1, memory)
+	e.mean += (ratio - e.mean) / e.n
+}
+
+// move changes base when the evidence is clear, and says whether it did.
+func (l *limiter) move(now time.Time) bool {
+	// The error of a mean of n comparisons, each of one window with the mean of two.
+	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * math.Max(l.noise, 0.0004) / e.n) }
+	if e := &l.up; e.n > 0 {
+		se := clear(e)
+		if e.mean-se > gainUp {
+			return l.settleAt(now, math.Max(l.base*steadyStep, l.base+1), &l.down)
+		}
+		e.patience(e.mean+2*se < gainUp)
+	}
+	if e := &l.down; e.n > 0 {
+		se := clear(e)
+		if e.mean-se > -lossDown {
+			return l.settleAt(now, math.Min(l.base/steadyStep, l.base-1), &l.up)
+		}
+		e.patience(e.mean+2*se < -lossDown)
+	}
+	return false
+}
+
+// settleAt makes limit the base. What is known of the way back is that it was worse, so it is asked less at first.
+func (l *limiter) settleAt(now time.Time, limit float64, back *evidence) bool {
+	l.base = l.clamp(limit)
+	l.forget()
+	back.every = 4
+	l.step(now, l.base)
+	return true
+}
+
+// patience doubles the time until a direction is asked again when it was clearly wrong.
+func (e *evidence) patience(wrong bool) {
+	if e.sinceAsk > 1 {
+		return // not the direction that was just asked
+	}
+	if wrong {
+		e.every = min(e.every*2, everyMax)
+	} else {
+		e.every = max(e.every/2, 2)
+	}
+}
+
+// forget drops what is known about the neighbours of base.
+func (l *limiter) forget() {
+	l.up, l.down = evidence{every: 2}, evidence{every: 2, sinceAsk: 1}
+	l.dir, l.pending, l.before = 0, 0, 0
+}
+
+// step puts a limit in force and says whether that is another than before.
+func (l *limiter) step(now time.Time, limit float64) bool {
+	limit = l.clamp(limit)
+	if math.Round(limit) == math.Round(l.now) {
+		l.now = limit
+		return false
+	}
+	down := limit < l.now
+	l.now = limit
+	l.settle(now, down)
+	return true
+}
+
+func (l *limiter) settle(now time.Time, down bool) {
+	l.settling = settling{active: true, down: down, until: now.Add(l.roundTrips(1))}
+}
+
+// restart begins the current window anew after something that was not the limit's doing.
+func (l *limiter) restart(now time.Time) {
+	if l.phase == steady {
+		l.dir, l.pending, l.before = 0, 0, 0
+		l.now = l.base
+	}
+	l.settle(now, false)
+}
+
+// cut lowers the limit at once by factor, at most once per round trip, whose other requests tell the same.
+func (l *limiter) cut(now time.Time, factor float64) {
+	if now.Sub(l.lastCut) < max(windowMin, l.roundTrips(1)) {
+		return
+	}
+	l.lastCut = now
+	l.base = math.Max(1, math.Min(l.now, l.base)*factor)
+	l.ceiling = math.Max(1, l.base*1.2)
+	l.phase = steady
+	l.forget()
+	l.step(now, l.base)
+}
+
+func (l *limiter) clamp(limit float64) float64 {
+	return math.Max(1, math.Min(limit, math.Min(l.ceiling, float64(l.max))))
+}
+
+func (l *limiter) roundTrips(n float64) time.Duration {
+	return time.Duration(n * l.rtt * float64(time.Second))
+}

@@ -1,0 +1,195 @@
+package apiwriter
+
+import (
+	"container/heap"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+// server is a simulated API server: rate(c) is how many writes per second it completes with c in flight, noise the
+// standard deviation of the log of its speed, which changes every tenth of a second, and far the network's round trip.
+type server struct {
+	name  string
+	rate  func(c float64, at time.Duration) float64
+	noise float64
+	far   time.Duration
+	// writes of the load; the default is 10,000.
+	writes int
+}
+
+// simulate runs writes writes as fast as the limiter lets them, and returns how long it took and where it ended.
+func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration, limit int) {
+	rnd := rand.New(rand.NewPCG(seed, 1))
+	var (
+		epoch    = time.Unix(0, 0)
+		now      time.Duration
+		flights  arrivals
+		begun    int
+		finished int
+		speed    = 1.0
+		speedAt  = time.Duration(-1)
+		serverAt time.Duration // when the server has finished what it has accepted so far
+	)
+	for finished < writes {
+		for len(flights) < l.limit() && begun < writes {
+			// The server works through its backlog at the rate that its concurrency gives.
+			if q := now / (100 * time.Millisecond); q != speedAt {
+				speedAt, speed = q, math.Exp(s.noise*rnd.NormFloat64())
+			}
+			begun++
+			c := float64(len(flights) + 1)
+			service := time.Duration(float64(time.Second) / (s.rate(c, now) * speed) * (0.5 + rnd.Float64()))
+			serverAt = max(serverAt, now) + service
+			// In a closed loop with c in flight and rate X, a request takes at least c/X: the server's own latency.
+			own := time.Duration(c / s.rate(c, now) * float64(time.Second))
+			heap.Push(&flights, flight{start: now, end: max(serverAt, now+own/2) + s.far})
+		}
+		f := heap.Pop(&flights).(flight)
+		now = f.end
+		finished++
+		l.ended(epoch.Add(now), f.end-f.start, len(flights), begun < writes, succeeded)
+	}
+	return now, l.limit()
+}
+
+type flight struct{ start, end time.Duration }
+type arrivals []flight
+
+func (a arrivals) Len() int           { return len(a) }
+func (a arrivals) Less(i, j int) bool { return a[i].end < a[j].end }
+func (a arrivals) Swap(i, j int)      { a[i], a[j] = a[j], a[i] }
+func (a *arrivals) Push(x any)        { *a = append(*a, x.(flight)) }
+func (a *arrivals) Pop() any {
+	old := *a
+	x := old[len(old)-1]
+	*a = old[:len(old)-1]
+	return x
+}
+
+// valley is a server whose rate rises to peak at about best in flight and falls beyond twice that.
+func valley(peak, best, fall float64) func(float64, time.Duration) float64 {
+	return func(c float64, _ time.Duration) float64 {
+		rise := 1 - math.Exp(-2.5*c/best)
+		over := math.Max(0, math.Log2(c/(2*best)))
+		return peak * rise / (1 + fall*over)
+	}
+}
+
+// measured is the curve of a real API server on two cores.
+func measured(c float64, _ time.Duration) float64 {
+	points := []struct{ c, rate float64 }{{1, 285}, {4, 710}, {8, 860}, {32, 860}, {128, 700}, {1024, 520}}
+	for i := 1; i < len(points); i++ {
+		if a, b := points[i-1], points[i]; c <= b.c {
+			f := math.Log(c/a.c) / math.Log(b.c/a.c)
+			return a.rate + f*(b.rate-a.rate)
+		}
+	}
+	return 520
+}
+
+var servers = []server{
+	{name: "measured", rate: measured, noise: 0.05},
+	{name: "measured, noisy", rate: measured, noise: 0.20},
+	{name: "best at 2", rate: valley(400, 2, 0.3), noise: 0.05},
+	{name: "best at 32", rate: valley(2000, 32, 0.2), noise: 0.05},
+	{name: "best at 128", rate: valley(5000, 128, 0.3), noise: 0.05, writes: 30_000},
+	{name: "80 ms away", rate: valley(860, 8, 0.1), noise: 0.05, far: 80 * time.Millisecond},
+	{name: "slow", rate: valley(60, 4, 0.2), noise: 0.05},
+	{name: "collapses when pressed", rate: valley(800, 8, 2), noise: 0.05},
+	{name: "half as fast after 4 s", rate: func(c float64, at time.Duration) float64 {
+		if at > 4*time.Second {
+			return valley(400, 4, 0.5)(c, at)
+		}
+		return valley(900, 16, 0.3)(c, at)
+	}, noise: 0.05},
+}
+
+func TestLimiterComesWithinATenthOfTheBestFixedLimit(t *testing.T) {
+	for _, s := range servers {
+		t.Run(s.name, func(t *testing.T) {
+			writes := s.writes
+			if writes == 0 {
+				writes = 10_000
+			}
+			t.Parallel()
+			// The mean over several seeds: a single run of a noisy server is a matter of luck.
+			const seeds = 5
+			mean := func(fixed int) (sum time.Duration, limits []int) {
+				for seed := range uint64(seeds) {
+					took, limit := simulate(s, newLimiter(fixed, 0), writes, seed)
+					sum += took / seeds
+					limits = append(limits, limit)
+				}
+				return sum, limits
+			}
+			best, at, table := time.Duration(math.MaxInt64), 0, ""
+			for _, fixed := range []int{1, 4, 16, 64, 256, 1024} {
+				took, _ := mean(fixed)
+				table += fmt.Sprintf(" %d: %.1fs", fixed, took.Seconds())
+				if took < best {
+					best, at = took, fixed
+				}
+			}
+			took, limits := mean(0)
+			t.Logf("adaptive %.1fs = %.3f of the best (%d); fixed%s; ended at %v", took.Seconds(), took.Seconds()/best.Seconds(), at, table, limits)
+			if took.Seconds() > 1.1*best.Seconds() {
+				t.Errorf("adaptive took %.1fs, more than a tenth above %.1fs with %d in flight", took.Seconds(), best.Seconds(), at)
+			}
+		})
+	}
+}
+
+// TestLimiterCutsOnOverload: the server refuses whatever is above a limit of its own.
+func TestLimiterCutsOnOverload(t *testing.T) {
+	l := newLimiter(0, 0)
+	now := time.Unix(0, 0)
+	l.base, l.now, l.phase, l.rtt = 200, 200, steady, 0.05
+	l.ended(now.Add(time.Second), 50*time.Millisecond, 199, true, overloaded)
+	if got := l.limit(); got != 140 {
+		t.Errorf("after a refusal the limit is %d, want 140", got)
+	}
+	l.ended(now.Add(time.Second+time.Millisecond), 50*time.Millisecond, 198, true, overloaded)
+	if got := l.limit(); got != 140 {
+		t.Errorf("a second refusal of the same moment made it %d, want 140 still", got)
+	}
+	l.ended(now.Add(2*time.Second), 50*time.Millisecond, 139, true, timedOut)
+	if got := l.limit(); got != 70 {
+		t.Errorf("after a timeout the limit is %d, want 70", got)
+	}
+}
+
+// TestLimiterStaysInBounds feeds it nonsense.
+func TestLimiterStaysInBounds(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		top := rapid.IntRange(1, 2000).Draw(t, "max")
+		l := newLimiter(0, top)
+		now := time.Unix(0, 0)
+		for range rapid.IntRange(1, 2000).Draw(t, "samples") {
+			now = now.Add(time.Duration(rapid.IntRange(0, 200).Draw(t, "gap")) * time.Millisecond)
+			latency := time.Duration(rapid.IntRange(0, 3000).Draw(t, "latency")) * time.Millisecond
+			v := verdict(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5}).Draw(t, "verdict"))
+			l.ended(now, latency, rapid.IntRange(0, 1100).Draw(t, "inFlight"), rapid.Bool().Draw(t, "waiting"), v)
+			if n := l.limit(); n < 1 || n > top {
+				t.Fatalf("limit %d is outside [1, %d]", n, top)
+			}
+		}
+	})
+}
+
+// TestLimiterHoldsWithoutLoad: a server with little to do says nothing about its best limit.
+func TestLimiterHoldsWithoutLoad(t *testing.T) {
+	l := newLimiter(0, 0)
+	now := time.Unix(0, 0)
+	for range 10_000 {
+		now = now.Add(5 * time.Millisecond)
+		l.ended(now, 4*time.Millisecond, 0, false, succeeded)
+	}
+	if got := l.limit(); got != limitStart {
+		t.Errorf("the limit went to %d, want %d", got, limitStart)
+	}
+}

@@ -1,0 +1,382 @@
+package apiwriter
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// kind is a type of object, and where the server keeps it.
+type kind struct {
+	schema.GroupVersionKind
+	resource string
+}
+
+var podKind = kind{corev1.SchemeGroupVersion.WithKind("Pod"), "pods"}
+
+// label is the resource in metrics, as the audit log would have it: "pods/binding", "jobs.batch.example/status".
+func (k kind) label(v verb) string {
+	name := k.resource
+	if k.Group != "" {
+		name += "." + k.Group
+	}
+	switch v {
+	case verbBind:
+		return name + "/binding"
+	case verbStatus:
+		return name + "/status"
+	}
+	return name
+}
+
+// kindOf looks up the kind of obj. The caller holds mu.
+func (w *W) kindOf(obj Object) (kind, error) {
+	kinds, _, err := w.cfg.Scheme.ObjectKinds(obj)
+	if err != nil {
+		return kind{}, fmt.Errorf("%w: %w", errLocal, err)
+	}
+	k, ok := w.kinds[kinds[0]]
+	if !ok {
+		plural, _ := meta.UnsafeGuessKindToResource(kinds[0])
+		k = kind{kinds[0], plural.Resource}
+		w.kinds[kinds[0]] = k
+	}
+	return k, nil
+}
+
+type clientKey struct {
+	gv   schema.GroupVersion
+	conn int
+}
+
+// perConnection is how many requests in flight call for a connection of their own. It is below the server's limit of
+// streams per connection, and low enough that one connection's lock and frame order do not hold requests up.
+const perConnection = 64
+
+// client is a client for k's group and version, on one of the connections that the limit calls for.
+func (w *W) client(k kind) (rest.Interface, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turn++
+	key := clientKey{k.GroupVersion(), w.turn % min(len(w.conns), 1+w.limiter.limit()/perConnection)}
+	c, ok := w.clients[key]
+	if !ok {
+		var err error
+		if c, err = kubeclient.ForGroupVersion(w.cfg.REST, w.conns[key.conn], key.gv, w.cfg.Scheme); err != nil {
+			return nil, fmt.Errorf("%w: %w", errLocal, err)
+		}
+		w.clients[key] = c
+	}
+	return c, nil
+}
+
+// attempt carries out x once, and looks again where the answer alone does not tell whose object it is about.
+func (w *W) attempt(x *write) (Object, error) {
+	ctx, cancel := context.WithTimeout(w.requests, w.cfg.RequestTimeout)
+	defer cancel()
+	client, err := w.client(x.kind)
+	if err != nil {
+		return nil, err
+	}
+	// Retries are ours: the client's own would be hidden from the limiter.
+	at := func(r *rest.Request) *rest.Request {
+		return r.MaxRetries(0).NamespaceIfScoped(x.name.Namespace, x.name.Namespace != "").Resource(x.kind.resource)
+	}
+	switch x.verb {
+	case verbCreate:
+		return w.create(ctx, client, at, x)
+	case verbBind:
+		return w.bind(ctx, client, at, x)
+	case verbStatus:
+		return w.putStatus(ctx, client, at, x)
+	case verbPatch:
+		return w.doPatch(ctx, client, at, x)
+	default:
+		return nil, w.doDelete(ctx, client, at, x)
+	}
+}
+
+// send makes one request and counts it. With decode, the answer is returned as an object.
+func (w *W) send(ctx context.Context, x *write, apiVerb string, r *rest.Request, decode bool) (Object, error) {
+	started := time.Now()
+	res := r.Do(ctx)
+	var obj Object
+	err := res.Error()
+	if err == nil && decode {
+		var o runtime.Object
+		if o, err = res.Get(); err == nil {
+			obj = o.(Object)
+		}
+	}
+	var code int
+	res.StatusCode(&code)
+	w.metrics.sent(x, apiVerb, code, time.Since(started))
+	return obj, err
+}
+
+// read gets the object that x is about.
+func (w *W) read(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	o, err := at(client.Get()).Name(x.name.Name).Do(ctx).Get()
+	if err != nil {
+		return nil, err
+	}
+	return o.(Object), nil
+}
+
+func (w *W) create(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	if x.body == nil {
+		var err error
+		if x.body, err = w.encode(x); err != nil {
+			return nil, err
+		}
+	}
+	r := at(client.Post()).SetHeader("Content-Type", kubeclient.ContentType(x.kind.GroupVersion())).Body(x.body)
+	obj, err := w.send(ctx, x, "create", r, x.done != nil)
+	if err == nil {
+		return obj, nil
+	}
+	if apierrors.IsConflict(err) {
+		// Another create took its share of the same ResourceQuota at the same moment.
+		return nil, tryAgain(x, err)
+	}
+	// Admission comes before the name is looked at: after a lost answer, a quota may be used up by this very object.
+	if apierrors.IsAlreadyExists(err) || x.applied && classify(err, false).verdict == refused {
+		there, readErr := w.read(ctx, client, at, x)
+		switch {
+		case apierrors.IsNotFound(readErr) && apierrors.IsAlreadyExists(err):
+			return nil, tryAgain(x, err) // deleted since
+		case apierrors.IsNotFound(readErr):
+			return nil, err
+		case readErr != nil:
+			return nil, readErr
+		case ours(x.obj, there) && there.GetDeletionTimestamp() == nil:
+			return there, nil
+		}
+	}
+	return nil, err
+}
+
+// ours says whether there, found under the name of want, was made for the same owner or by the same creator.
+func ours(want, there Object) bool {
+	if owner := metav1.GetControllerOfNoCopy(want); owner != nil {
+		other := metav1.GetControllerOfNoCopy(there)
+		return other != nil && other.UID == owner.UID
+	}
+	creator := want.GetAnnotations()[CreatorAnnotation]
+	return creator != "" && metav1.GetControllerOfNoCopy(there) == nil && there.GetAnnotations()[CreatorAnnotation] == creator
+}
+
+func (w *W) encode(x *write) ([]byte, error) {
+	media := kubeclient.ContentType(x.kind.GroupVersion())
+	info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), media)
+	codec := w.codecs.EncoderForVersion(info.Serializer, x.kind.GroupVersion())
+	body, err := runtime.Encode(codec, x.obj)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	}
+	return body, nil
+}
+
+func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	if x.body == nil {
+		binding := &corev1.Binding{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
+			ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name, UID: x.uid},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: x.node},
+		}
+		info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
+		var err error
+		if x.body, err = runtime.Encode(info.Serializer, binding); err != nil {
+			return nil, fmt.Errorf("binding of %s %w: %w", x.name, errLocal, err)
+		}
+	}
+	r := at(client.Post()).Name(x.name.Name).SubResource("binding").
+		SetHeader("Content-Type", runtime.ContentTypeProtobuf).Body(x.body)
+	_, err := w.send(ctx, x, "create", r, false)
+	if !apierrors.IsConflict(err) {
+		return nil, err
+	}
+	there, readErr := w.read(ctx, client, at, x)
+	if readErr != nil {
+		return nil, readErr
+	}
+	if pod, ok := there.(*corev1.Pod); ok && pod.Spec.NodeName == x.node && (x.uid == "" || pod.UID == x.uid) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// putStatus replaces a status. A type of a CustomResourceDefinition takes its status from a PUT of the version last
+// seen and ignores the rest of the object, so the rest is not sent; when the object has changed meanwhile, and for
+// built-in types, which take labels from such a PUT, it is a patch on condition of the UID.
+func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	status, err := statusOf(x.obj)
+	if err != nil {
+		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	}
+	if x.version != "" && kubeclient.ContentType(x.kind.GroupVersion()) == runtime.ContentTypeJSON {
+		apiVersion, kindName := x.kind.ToAPIVersionAndKind()
+		body, err := json.Marshal(map[string]any{
+			"apiVersion": apiVersion, "kind": kindName,
+			"metadata": map[string]any{
+				"namespace": x.name.Namespace, "name": x.name.Name, "uid": x.uid, "resourceVersion": x.version,
+			},
+			"status": status,
+		})
+		if err != nil {
+			return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+		}
+		r := at(client.Put()).Name(x.name.Name).SubResource("status").SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
+		obj, err := w.send(ctx, x, "update", r, true)
+		if !apierrors.IsConflict(err) {
+			return obj, err
+		}
+		x.version = "" // not the version we know; whose it is, the patch finds out
+	}
+	ops := []jsonPatchOp{{"add", "/status", status}}
+	body, err := json.Marshal(onlyWithUID(x.uid, ops))
+	if err != nil {
+		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	}
+	obj, err := w.send(ctx, x, "patch", at(client.Patch(types.JSONPatchType)).Name(x.name.Name).SubResource("status").Body(body), true)
+	return obj, w.otherUID(ctx, client, at, x, err)
+}
+
+// statusOf is the Status field of obj, encoded.
+func statusOf(obj Object) (json.RawMessage, error) {
+	field := reflect.Indirect(reflect.ValueOf(obj)).FieldByName("Status")
+	if !field.IsValid() {
+		return nil, fmt.Errorf("%T has no status", obj)
+	}
+	return json.Marshal(field.Interface())
+}
+
+type jsonPatchOp struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value"`
+}
+
+func onlyWithUID(uid types.UID, ops []jsonPatchOp) []jsonPatchOp {
+	if uid == "" {
+		return ops
+	}
+	return append([]jsonPatchOp{{"test", "/metadata/uid", uid}}, ops...)
+}
+
+func (w *W) doPatch(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	if x.body == nil {
+		body, err := patchWithUID(x.patch, x.uid)
+		if err != nil {
+			return nil, fmt.Errorf("patch of %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+		}
+		x.body = body
+	}
+	obj, err := w.send(ctx, x, "patch", at(client.Patch(x.patch.kind)).Name(x.name.Name).Body(x.body), x.done != nil)
+	return obj, w.otherUID(ctx, client, at, x, err)
+}
+
+// patchWithUID adds the condition that the object has uid.
+func patchWithUID(p patch, uid types.UID) ([]byte, error) {
+	if uid == "" {
+		return p.data, nil
+	}
+	if p.kind == types.JSONPatchType {
+		test, err := json.Marshal(onlyWithUID(uid, nil))
+		if err != nil {
+			return nil, err
+		}
+		ops := bytes.TrimPrefix(bytes.TrimSpace(p.data), []byte("["))
+		sep := ","
+		if bytes.Equal(bytes.TrimSpace(ops), []byte("]")) {
+			sep = ""
+		}
+		return append(append(bytes.TrimSuffix(test, []byte("]")), sep...), ops...), nil
+	}
+	var doc map[string]any
+	if err := json.Unmarshal(p.data, &doc); err != nil {
+		return nil, err
+	}
+	m, _ := doc["metadata"].(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+		doc["metadata"] = m
+	}
+	m["uid"] = uid
+	return json.Marshal(doc)
+}
+
+// otherUID turns the refusal of a patch into Conflict when its reason is that the object is another one by now. Such
+// a refusal is the server's Invalid, which says the same of a patch that does not fit for other reasons.
+func (w *W) otherUID(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write, err error) error {
+	if x.uid == "" || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
+		return err
+	}
+	there, readErr := w.read(ctx, client, at, x)
+	if readErr != nil {
+		return readErr
+	}
+	resource := schema.GroupResource{Group: x.kind.Group, Resource: x.kind.resource}
+	if there.GetUID() != x.uid {
+		return apierrors.NewConflict(resource, x.name.Name, fmt.Errorf("it has UID %s, not %s", there.GetUID(), x.uid))
+	}
+	if apierrors.IsConflict(err) {
+		// The right object, changed by others faster than the server could patch it.
+		return tryAgain(x, err)
+	}
+	return err
+}
+
+func (w *W) doDelete(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) error {
+	opts := &metav1.DeleteOptions{
+		TypeMeta:           metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
+		GracePeriodSeconds: x.GracePeriodSeconds,
+	}
+	if x.uid != "" {
+		opts.Preconditions = &metav1.Preconditions{UID: &x.uid}
+	}
+	if x.Propagation != "" {
+		opts.PropagationPolicy = &x.Propagation
+	}
+	body, err := json.Marshal(opts)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errLocal, err)
+	}
+	r := at(client.Delete()).Name(x.name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
+	_, err = w.send(ctx, x, "delete", r, false)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if apierrors.IsConflict(err) && x.uid != "" {
+		there, readErr := w.read(ctx, client, at, x)
+		switch {
+		case apierrors.IsNotFound(readErr):
+			return nil
+		case readErr != nil:
+			return readErr
+		case there.GetUID() != x.uid:
+			return nil // the object meant is gone; its name has been taken
+		}
+		return tryAgain(x, err)
+	}
+	return err
+}
+
+// tryAgain makes a passing trouble of an error that would otherwise be final.
+func tryAgain(x *write, err error) error {
+	return apierrors.NewInternalError(fmt.Errorf("%s %s: %w", x.kind.Kind, x.name, err))
+}

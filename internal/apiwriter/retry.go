@@ -1,0 +1,120 @@
+package apiwriter
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"net/http"
+	"strings"
+	"syscall"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// verdict is what an attempt's error means for the write and for the rate of others.
+type verdict int
+
+const (
+	succeeded   verdict = iota
+	refused             // final: the same request will be refused again
+	again               // a passing trouble of this write: try it again after a backoff of its own
+	overloaded          // the server asks for fewer requests (429)
+	timedOut            // no answer in time
+	unavailable         // no server there, or one that is starting or stopping
+)
+
+// outcome is the classified result of one attempt.
+type outcome struct {
+	verdict
+	// applied says that the server may have carried out the request all the same.
+	applied bool
+	// after is the server's Retry-After, or zero.
+	after time.Duration
+}
+
+// classify says what err, of one attempt to write, means. recovering says that the server has lately been away: while
+// it starts, authentication, authorization and the list of resources are incomplete, and it refuses what it will
+// accept a moment later.
+func classify(err error, recovering bool) outcome {
+	if err == nil {
+		return outcome{verdict: succeeded, applied: true}
+	}
+	var status apierrors.APIStatus
+	if errors.As(err, &status) {
+		return classifyStatus(err, status.Status(), recovering)
+	}
+	switch {
+	case errors.Is(err, errLocal):
+		return outcome{verdict: refused}
+	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
+		return outcome{verdict: timedOut, applied: true}
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return outcome{verdict: unavailable}
+	}
+	// What remains comes from the transport: connections reset, closed in the middle of an answer, GOAWAY, DNS, TLS.
+	return outcome{verdict: unavailable, applied: true}
+}
+
+func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
+	var after time.Duration
+	if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
+		after = time.Duration(seconds) * time.Second
+	}
+	switch s.Code {
+	case http.StatusTooManyRequests:
+		return outcome{verdict: overloaded, after: after}
+	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
+		return outcome{verdict: timedOut, applied: true, after: after}
+	case http.StatusServiceUnavailable, http.StatusBadGateway:
+		return outcome{verdict: unavailable, applied: true, after: after}
+	case http.StatusUnauthorized:
+		if recovering {
+			return outcome{verdict: again}
+		}
+	case http.StatusForbidden:
+		// Admission says this, as a refusal, until its caches are filled.
+		if recovering || strings.Contains(s.Message, "not yet ready to handle request") {
+			return outcome{verdict: again}
+		}
+	case http.StatusNotFound:
+		// Without details it is not the object that is missing but the whole resource.
+		if recovering && (s.Details == nil || s.Details.Name == "") {
+			return outcome{verdict: again}
+		}
+	}
+	if s.Code >= 500 {
+		return outcome{verdict: again, applied: true, after: after}
+	}
+	return outcome{verdict: refused}
+}
+
+func isTimeout(err error) bool {
+	var t interface{ Timeout() bool }
+	return errors.As(err, &t) && t.Timeout()
+}
+
+// errLocal marks errors that happened before anything was sent: an object that cannot be encoded, an unknown type.
+var errLocal = errors.New("cannot be sent")
+
+const (
+	backoffMin = 50 * time.Millisecond
+	backoffMax = 10 * time.Second
+)
+
+// backoff is how long to wait before attempt number attempts+1: twice as long each time, with jitter of one half so
+// that what failed together does not come back together, and not before the server's Retry-After.
+func backoff(attempts int, after time.Duration) time.Duration {
+	d := backoffMax
+	if attempts < 8 {
+		d = min(backoffMin<<attempts, backoffMax)
+	}
+	d = backoffJitter(d)
+	if after > 0 {
+		d = max(d, min(after, 30*time.Second)+rand.N(after/4+1))
+	}
+	return d
+}
+
+func backoffJitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }

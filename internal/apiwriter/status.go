@@ -1,0 +1,174 @@
+package apiwriter
+
+import (
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+type statusKey struct {
+	kind kind
+	name types.NamespacedName
+}
+
+// statusEntry is the status of one object on its way to the server.
+//
+//	          Status                    its turn                 ended, nothing new
+//	(none) ────────────▶ queued ───────────────────▶ in flight ────────────────────▶ resting ──interval──▶ (none)
+//	                       ▲                          │                                │
+//	                       │    interval over, or     │ ended, and there is news       │ Status
+//	                       └────── urgent ◀── delayed ◀┴───────────────────────────────┘
+type statusEntry struct {
+	key     statusKey
+	state   statusState
+	meta    Meta
+	latest  Object       // the status to write next; nil when there is none
+	calls   []statusCall // waiting for latest
+	sent    []statusCall // in flight
+	urgent  bool
+	version string    // of the object after the last write of ours
+	uid     types.UID // that version belongs to
+	ended   time.Time // of the last write
+}
+
+type statusCall struct {
+	seq  uint64
+	done func(Object, error)
+}
+
+type statusState int
+
+const (
+	statusResting statusState = iota
+	statusDelayed
+	statusQueued
+	statusInFlight
+)
+
+// Status implements Writer.
+func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopped {
+		w.reject(done, ErrStopped)
+		return
+	}
+	k, err := w.kindOf(obj)
+	if err != nil {
+		w.reject(done, err)
+		return
+	}
+	key := statusKey{k, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
+	e := w.statuses[key]
+	if e == nil {
+		if w.queue.len >= w.cfg.MaxQueued {
+			w.reject(done, ErrQueueFull)
+			return
+		}
+		e = &statusEntry{key: key}
+		w.statuses[key] = e
+	}
+	if e.latest != nil {
+		w.metrics.coalesced.Inc()
+	}
+	e.meta = m
+	e.latest = obj
+	e.urgent = e.urgent || urgent
+	e.calls = append(e.calls, statusCall{w.opened(), done})
+	if e.state == statusResting || e.state == statusDelayed {
+		w.scheduleStatus(e)
+	}
+}
+
+// scheduleStatus queues the entry's news, now or when its interval is over. The caller holds mu.
+func (w *W) scheduleStatus(e *statusEntry) {
+	wait := time.Until(e.ended.Add(w.cfg.StatusInterval))
+	if e.urgent || e.ended.IsZero() || wait <= 0 {
+		w.queueStatus(e)
+		return
+	}
+	if e.state == statusDelayed {
+		return // its timer is set
+	}
+	e.state = statusDelayed
+	w.after(wait, &timer{due: func() {
+		if e.state == statusDelayed {
+			w.queueStatus(e)
+		}
+	}})
+}
+
+func (w *W) queueStatus(e *statusEntry) {
+	e.state = statusQueued
+	w.enqueue(&write{
+		verb: verbStatus, class: ClassStatus, owner: e.meta.Owner, reason: e.meta.Reason,
+		kind: e.key.kind, name: e.key.name, status: e,
+	})
+}
+
+// begin moves the entry's news into x, which is about to be sent. The caller holds mu.
+func (e *statusEntry) begin(x *write) {
+	e.state = statusInFlight
+	if e.latest == nil {
+		return // a further attempt, and nothing new
+	}
+	x.obj, x.uid, x.body = e.latest, e.latest.GetUID(), nil
+	x.reason = e.meta.Reason
+	e.sent = append(e.sent, e.calls...)
+	e.latest, e.calls, e.urgent = nil, nil, false
+	x.version = x.obj.GetResourceVersion()
+	if e.uid == x.uid && olderVersion(x.version, e.version) {
+		x.version = e.version // our own last write, which the caller's cache has not seen yet
+	}
+}
+
+// statusEnded ends the write of a status. The caller holds mu.
+func (w *W) statusEnded(x *write, obj Object, err error) []func() {
+	e := x.status
+	sent := e.sent
+	e.sent = nil
+	if err == ErrStopped { // the write may not have begun
+		sent = append(sent, e.take()...)
+	}
+	e.state = statusResting
+	e.ended = time.Now()
+	if err == nil {
+		e.version, e.uid = obj.GetResourceVersion(), obj.GetUID()
+	}
+	if e.latest != nil {
+		w.scheduleStatus(e)
+	} else {
+		w.after(w.cfg.StatusInterval, &timer{due: func() {
+			if e.state == statusResting && !time.Now().Before(e.ended.Add(w.cfg.StatusInterval)) {
+				delete(w.statuses, e.key)
+			}
+		}})
+	}
+	return w.endStatus(sent, obj, err)
+}
+
+// take empties the entry and returns the calls that waited.
+func (e *statusEntry) take() []statusCall {
+	calls := e.calls
+	e.calls, e.latest = nil, nil
+	return calls
+}
+
+func (w *W) endStatus(calls []statusCall, obj Object, err error) []func() {
+	var ends []func()
+	for _, c := range calls {
+		w.closed(c.seq)
+		if c.done != nil {
+			ends = append(ends, func() { c.done(obj, err) })
+		}
+	}
+	return ends
+}
+
+// olderVersion compares resource versions, which grow; anything is newer than none.
+func olderVersion(a, b string) bool {
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}

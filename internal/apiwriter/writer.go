@@ -1,0 +1,565 @@
+package apiwriter
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// Config says where and how a writer writes. Only REST and Scheme are required.
+type Config struct {
+	// REST is the cluster to write to.
+	REST *rest.Config
+	// Scheme knows every type that is written.
+	Scheme *runtime.Scheme
+	// Component is the source of events; the default is "lockstep".
+	Component string
+	// Fixed pins the number of requests in flight; 0 adapts it to the server.
+	Fixed int
+	// MaxInFlight bounds the requests in flight when they adapt; the default is 1024.
+	MaxInFlight int
+	// Connections bounds the TCP connections. They are opened as the requests in flight need them, one for 64. The
+	// default is 16.
+	Connections int
+	// StatusInterval is the least time between two status writes to one object, except urgent ones; the default is 1 s.
+	StatusInterval time.Duration
+	// RequestTimeout is how long to wait for the server's answer before asking again; the default is 30 s.
+	RequestTimeout time.Duration
+	// StopTimeout is how long requests in flight may go on when the writer stops; the default is 5 s.
+	StopTimeout time.Duration
+	// MaxQueued bounds the writes that wait; beyond it they end with ErrQueueFull. The default is 1,000,000.
+	MaxQueued int
+	// MaxEvents bounds the events among them; beyond it events are dropped. The default is 1000.
+	MaxEvents int
+	// Registry takes the metrics; nil registers them nowhere.
+	Registry prometheus.Registerer
+	// Logger is told of outages and refusals of events; the default is slog's.
+	Logger *slog.Logger
+}
+
+func (c *Config) complete() error {
+	if c.REST == nil || c.Scheme == nil {
+		return errors.New("apiwriter: REST and Scheme are required")
+	}
+	if c.Fixed < 0 {
+		return fmt.Errorf("apiwriter: Fixed is %d; it must not be negative", c.Fixed)
+	}
+	def(&c.Component, "lockstep")
+	def(&c.MaxInFlight, limitMax)
+	def(&c.Connections, 16)
+	def(&c.StatusInterval, time.Second)
+	def(&c.RequestTimeout, 30*time.Second)
+	def(&c.StopTimeout, 5*time.Second)
+	def(&c.MaxQueued, 1_000_000)
+	def(&c.MaxEvents, 1000)
+	if c.Logger == nil {
+		c.Logger = slog.Default()
+	}
+	return nil
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// W is the Writer of a cluster. Writes are accepted as soon as it exists, and go out while Run runs.
+type W struct {
+	cfg     Config
+	log     *slog.Logger
+	metrics *metrics
+	conns   []*http.Client
+	codecs  serializer.CodecFactory
+	dirty   chan struct{} // tells Run that the earliest timer or the pause has changed
+
+	mu       sync.Mutex
+	running  bool
+	stopped  bool
+	requests context.Context // of all requests; done when the writer is to end at once
+	queue    queue
+	limiter  *limiter
+	inFlight int
+	open     int    // calls whose done is still to come
+	seq      uint64 // of the last call
+	flushes  []*flush
+	timers   timers
+	statuses map[statusKey]*statusEntry
+	events   eventLog
+	clients  map[clientKey]rest.Interface
+	kinds    map[schema.GroupVersionKind]kind
+	turn     int    // round robin among connections
+	down     outage // the server's absence
+	workers  sync.WaitGroup
+}
+
+var _ Writer = (*W)(nil)
+
+// New returns a writer. It fails when cfg is incomplete or its TLS files cannot be read; it does not contact the server.
+func New(cfg Config) (*W, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	conns, err := kubeclient.Connections(cfg.REST, cfg.Connections)
+	if err != nil {
+		return nil, err
+	}
+	w := &W{
+		cfg:      cfg,
+		log:      cfg.Logger,
+		conns:    conns,
+		codecs:   serializer.NewCodecFactory(cfg.Scheme),
+		dirty:    make(chan struct{}, 1),
+		limiter:  newLimiter(cfg.Fixed, cfg.MaxInFlight),
+		statuses: make(map[statusKey]*statusEntry),
+		clients:  make(map[clientKey]rest.Interface),
+		kinds:    make(map[schema.GroupVersionKind]kind),
+	}
+	w.metrics, err = newMetrics(cfg.Registry, w)
+	return w, err
+}
+
+// verb is what a write does.
+type verb string
+
+const (
+	verbCreate verb = "create"
+	verbBind   verb = "bind"
+	verbStatus verb = "status"
+	verbPatch  verb = "patch"
+	verbDelete verb = "delete"
+)
+
+// write is one thing to be written, from the call to its end.
+type write struct {
+	verb   verb
+	class  Class
+	owner  string
+	reason string
+	seq    uint64
+	queued time.Time
+	next   *write // in its owner's queue
+
+	kind    kind
+	name    types.NamespacedName
+	uid     types.UID
+	obj     Object // what to create, or the object meant
+	version string // resource version that a status is based on; empty writes it over whatever is there
+	body    []byte // encoded request, kept for further attempts
+	node    string // bind
+	patch
+	DeleteOptions
+
+	attempts int
+	applied  bool // an attempt without an answer may have taken effect
+	status   *statusEntry
+	done     func(Object, error)
+}
+
+type patch struct {
+	kind types.PatchType
+	data []byte
+}
+
+// Create implements Writer.
+func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
+	w.submit(m, obj, done, func(x *write) { x.verb, x.class = verbCreate, ClassPods })
+}
+
+// Bind implements Writer.
+func (w *W) Bind(m Meta, pod types.NamespacedName, uid types.UID, node string, done func(error)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.add(&write{
+		verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
+		kind: podKind, name: pod, uid: uid, node: node, done: ignoreObject(done),
+	})
+}
+
+// Patch implements Writer.
+func (w *W) Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error)) {
+	w.submit(m, obj, done, func(x *write) {
+		x.verb, x.class, x.patch = verbPatch, ClassStatus, patch{kind, data}
+	})
+}
+
+// Delete implements Writer.
+func (w *W) Delete(m Meta, obj Object, opts DeleteOptions, done func(error)) {
+	w.submit(m, obj, ignoreObject(done), func(x *write) {
+		x.verb, x.class, x.DeleteOptions = verbDelete, ClassDelete, opts
+	})
+}
+
+func ignoreObject(done func(error)) func(Object, error) {
+	if done == nil {
+		return nil
+	}
+	return func(_ Object, err error) { done(err) }
+}
+
+// submit queues a write about obj.
+func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*write)) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	x := &write{
+		owner: m.Owner, reason: m.Reason, obj: obj, uid: obj.GetUID(), done: done,
+		name: types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()},
+	}
+	fill(x)
+	var err error
+	if x.kind, err = w.kindOf(obj); err != nil {
+		w.reject(done, err)
+		return
+	}
+	w.add(x)
+}
+
+// add gives a write its number and queues it, or ends it when there is no room.
+func (w *W) add(x *write) {
+	switch {
+	case w.stopped:
+		w.reject(x.done, ErrStopped)
+		return
+	case w.queue.len >= w.cfg.MaxQueued:
+		w.reject(x.done, ErrQueueFull)
+		return
+	}
+	x.seq = w.opened()
+	w.enqueue(x)
+}
+
+func (w *W) enqueue(x *write) {
+	x.queued = time.Now()
+	w.queue.push(x)
+	w.dispatch()
+}
+
+// reject ends a call that never got into the queue. Its done must come from another goroutine, as the caller may hold
+// locks that done takes.
+func (w *W) reject(done func(Object, error), err error) {
+	if done == nil {
+		return
+	}
+	go done(nil, err)
+}
+
+// Run writes until ctx is done. It then lets requests in flight end for Config.StopTimeout, ends everything else with
+// ErrStopped, and returns nil. A writer runs once.
+func (w *W) Run(ctx context.Context) error {
+	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
+	defer endRequests()
+	w.mu.Lock()
+	if w.running || w.stopped {
+		w.mu.Unlock()
+		return errors.New("apiwriter: a writer runs once")
+	}
+	w.running = true
+	w.requests = requests
+	w.dispatch()
+	w.mu.Unlock()
+
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-w.dirty:
+			timer.Reset(w.fire())
+		case <-timer.C:
+			timer.Reset(w.fire())
+		}
+	}
+	w.stop()
+	late := time.AfterFunc(w.cfg.StopTimeout, endRequests)
+	defer late.Stop()
+	w.workers.Wait()
+	return nil
+}
+
+// fire runs the timers that are due and returns how long until the next.
+func (w *W) fire() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := time.Now()
+	for len(w.timers) > 0 && !w.timers[0].at.After(now) {
+		heap.Pop(&w.timers).(*timer).due()
+	}
+	w.dispatch()
+	wait := time.Hour
+	if len(w.timers) > 0 {
+		wait = time.Until(w.timers[0].at)
+	}
+	return max(wait, 0)
+}
+
+// stop ends everything that is not in flight.
+func (w *W) stop() {
+	w.mu.Lock()
+	w.stopped = true
+	var ends []func()
+	for x := w.queue.pop(); x != nil; x = w.queue.pop() {
+		ends = append(ends, w.ended(x, nil, ErrStopped)...)
+	}
+	for _, t := range w.timers {
+		if t.stopped != nil {
+			ends = append(ends, t.stopped()...)
+		}
+	}
+	w.timers = nil
+	for _, e := range w.statuses {
+		ends = append(ends, w.endStatus(e.take(), nil, ErrStopped)...)
+	}
+	w.mu.Unlock()
+	for _, end := range ends {
+		end()
+	}
+}
+
+// dispatch starts as many requests as the limit allows. The caller holds mu.
+func (w *W) dispatch() {
+	for {
+		x := w.nextWrite()
+		if x == nil {
+			return
+		}
+		w.inFlight++
+		w.workers.Go(func() { w.work(x) })
+	}
+}
+
+// nextWrite is the write whose turn it is, or nil when none waits or no more may be in flight. The caller holds mu.
+func (w *W) nextWrite() *write {
+	if !w.running || w.stopped || w.queue.len == 0 {
+		return nil
+	}
+	limit := w.limiter.limit()
+	if w.down.active {
+		if time.Now().Before(w.down.until) {
+			return nil
+		}
+		limit = 1 // ask whether the server is back
+	}
+	if w.inFlight >= limit {
+		return nil
+	}
+	x := w.queue.pop()
+	w.metrics.waited(x.class, time.Since(x.queued))
+	if x.status != nil {
+		x.status.begin(x)
+	}
+	return x
+}
+
+// work carries out x and then whatever is next in turn, until there is nothing to do or too many are at it.
+func (w *W) work(x *write) {
+	for x != nil {
+		started := time.Now()
+		obj, err := w.attempt(x)
+		ended := time.Now()
+
+		w.mu.Lock()
+		w.inFlight--
+		o := classify(err, w.down.recovering(ended))
+		w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
+		w.observeServer(ended, o, err)
+		ends := w.settle(x, obj, err, o)
+		if x = w.nextWrite(); x != nil {
+			w.inFlight++
+			w.dispatch() // the limit may have grown
+		}
+		w.mu.Unlock()
+		for _, end := range ends {
+			end()
+		}
+	}
+}
+
+// settle ends x, or arranges for it to be tried again. It returns the calls to make without the lock.
+func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
+	x.applied = x.applied || o.applied
+	if o.verdict == succeeded || o.verdict == refused {
+		return w.ended(x, obj, err)
+	}
+	if w.stopped {
+		return w.ended(x, nil, ErrStopped)
+	}
+	w.metrics.retried(o)
+	if w.down.active {
+		// Everyone waits for the server; nobody needs a backoff of their own.
+		w.queue.pushFront(x)
+		return nil
+	}
+	wait := backoff(x.attempts, o.after)
+	x.attempts++
+	w.after(wait, &timer{
+		due:     func() { w.queue.pushFront(x) },
+		stopped: func() []func() { return w.ended(x, nil, ErrStopped) },
+	})
+	return nil
+}
+
+// ended closes the books on x and returns its done, to be called without the lock.
+func (w *W) ended(x *write, obj Object, err error) []func() {
+	if x.status != nil {
+		return w.statusEnded(x, obj, err)
+	}
+	w.closed(x.seq)
+	if x.done == nil {
+		return nil
+	}
+	return []func(){func() { x.done(obj, err) }}
+}
+
+// timer is something to do at a time. Both functions are called with the lock held.
+type timer struct {
+	at      time.Time
+	due     func()
+	stopped func() []func() // instead of due, when the writer stops; may be nil
+}
+
+type timers []*timer
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)        { *t = append(*t, x.(*timer)) }
+func (t *timers) Pop() any {
+	old := *t
+	x := old[len(old)-1]
+	old[len(old)-1] = nil
+	*t = old[:len(old)-1]
+	return x
+}
+
+// after sets t to go off after d. The caller holds mu.
+func (w *W) after(d time.Duration, t *timer) {
+	t.at = time.Now().Add(d)
+	heap.Push(&w.timers, t)
+	if w.timers[0] == t {
+		select {
+		case w.dirty <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// outage is the state of a server that does not answer. While it is active, one request at a time asks whether the
+// server is back, at a growing interval.
+type outage struct {
+	active  bool
+	failed  int // requests in a row without an answer
+	until   time.Time
+	started time.Time
+	ended   time.Time
+}
+
+const (
+	outageAfter    = 4 // answers missed in a row that make an outage; a refused connection makes one at once
+	outageMin      = 50 * time.Millisecond
+	outageMax      = time.Second
+	recoveringTime = 10 * time.Second
+)
+
+// recovering says that the server has been away until lately.
+func (o *outage) recovering(now time.Time) bool {
+	return o.active || !o.ended.IsZero() && now.Sub(o.ended) < recoveringTime
+}
+
+// observeServer follows whether the server is there. The caller holds mu.
+func (w *W) observeServer(now time.Time, o outcome, err error) {
+	d := &w.down
+	if w.stopped {
+		return // requests end because we end them
+	}
+	if o.verdict != unavailable {
+		if d.active {
+			d.ended = now
+			w.log.Info("API server answers again", "away", now.Sub(d.started).Round(time.Millisecond), "waiting", w.queue.len)
+		}
+		d.active, d.failed = false, 0
+		return
+	}
+	if d.active && now.Before(d.until) {
+		return // sent before the outage was noticed
+	}
+	d.failed++
+	if !d.active {
+		if o.applied && d.failed < outageAfter {
+			return
+		}
+		d.active, d.failed, d.started = true, 1, now
+		w.log.Warn("API server does not answer; writes wait", "err", err, "waiting", w.queue.len)
+	}
+	wait := min(outageMin<<min(d.failed-1, 10), outageMax)
+	wait = max(backoffJitter(wait), min(o.after, outageMax))
+	d.until = now.Add(wait)
+	w.after(wait, &timer{due: func() {}})
+}
+
+// opened and closed count the calls whose done is to come. The caller holds mu.
+func (w *W) opened() uint64 {
+	w.open++
+	w.seq++
+	return w.seq
+}
+
+func (w *W) closed(seq uint64) {
+	w.open--
+	kept := w.flushes[:0]
+	for _, f := range w.flushes {
+		if seq <= f.upTo {
+			f.open--
+		}
+		if f.open == 0 {
+			close(f.done)
+			continue
+		}
+		kept = append(kept, f)
+	}
+	w.flushes = kept
+}
+
+// flush waits for the calls up to a number.
+type flush struct {
+	upTo uint64
+	open int
+	done chan struct{}
+}
+
+// Flush implements Writer. Status writes that wait for their interval are made at once.
+func (w *W) Flush(ctx context.Context) error {
+	w.mu.Lock()
+	if w.open == 0 {
+		w.mu.Unlock()
+		return nil
+	}
+	f := &flush{upTo: w.seq, open: w.open, done: make(chan struct{})}
+	w.flushes = append(w.flushes, f)
+	for _, e := range w.statuses {
+		if e.state == statusDelayed {
+			w.queueStatus(e)
+		}
+	}
+	w.mu.Unlock()
+	select {
+	case <-f.done:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
