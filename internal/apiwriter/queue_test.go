@@ -31,7 +31,7 @@ func TestQueueServesClassesInOrderButStarvesNone(t *testing.T) {
 	for range n {
 		served[q.pop().class]++
 	}
-	for class, min := range [numClasses]int{ClassPods: 700, ClassDelete: 190, ClassStatus: 45, ClassEvent: 15} {
+	for class, min := range [numClasses]int{ClassPods: 700, ClassDelete: 180, ClassStatus: 45, ClassEvent: 15} {
 		if served[class] < min {
 			t.Errorf("of the first %d writes, %d are of class %s, want at least %d", n, served[class], classNames[class], min)
 		}
