@@ -285,6 +285,7 @@ func (c *indexes) init(s *Snapshot, o Options) {
 // get returns the up-to-date index of a class.
 func (c *indexes) get(class *Class, strategy Strategy) *index {
 	c.clock++
+	c.s.widen(len(class.Request)) // it may ask for what no node has
 	k := indexKey{class.key, strategy}
 	x := c.byClass[k]
 	if x == nil {

@@ -158,7 +158,6 @@ func (p *Placer) prepare(g Gang) *Shortage {
 	p.log = p.log[:0]
 	p.demands = p.demands[:0]
 	for i, d := range g.Demands {
-		p.s.widen(len(d.Class.Request))
 		w := demand{Demand: d, number: i}
 		w.rare = d.Class.Rare || p.o.Rare != nil && p.o.Rare.Concerns(d.Class)
 		x := p.indexes.get(d.Class, p.o.Strategy)

@@ -28,25 +28,27 @@ func (x *index) diagnose() *diagnosis {
 			}
 			continue
 		}
-		if slices.ContainsFunc(x.class.Ports, n.Ports.Conflicts) {
+		room, limit := x.room(int32(i))
+		// Of a class with host ports, a node takes one pod at most.
+		if slices.ContainsFunc(x.class.Ports, n.Ports.Conflicts) || len(x.class.Ports) > 0 && room > 1 {
 			d.refused[RefusedPorts]++
 			continue
 		}
 		for _, need := range x.class.needs {
 			d.free[need.dim] += max(0, n.Allocatable[need.dim]-n.Used[need.dim])
 		}
-		_, limit := x.room(int32(i))
 		d.limits[limit]++
-	}
-	for limit, nodes := range d.limits {
-		if limit == Pods {
-			d.refused[RefusedPods] += nodes
-		} else {
-			d.refused[RefusedInsufficient+string(x.s.dims.Name(limit))] += nodes
-		}
+		d.refused[x.insufficient(limit)]++
 	}
 	x.diagnosis, x.diagnosedAt = d, x.cursor
 	return d
+}
+
+func (x *index) insufficient(dim int) string {
+	if dim == Pods {
+		return RefusedPods
+	}
+	return RefusedInsufficient + string(x.s.dims.Name(dim))
 }
 
 // shortage explains why of the pods wanted only fit fit. As the snapshot stands, room for more pods is asked for: those
@@ -55,7 +57,16 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 	diag := x.diagnose()
 	s := &Shortage{Demand: d.number, Wanted: wanted, Fit: fit, Rejected: diag.refused}
 	if d.refused != nil {
+		// Nodes with room were refused by the rare filter, so it is not a resource that is short.
 		s.Rejected = maps.Clone(diag.refused)
+		for _, e := range x.heap {
+			_, limit := x.room(e.node)
+			if why := x.insufficient(limit); s.Rejected[why] > 1 {
+				s.Rejected[why]--
+			} else {
+				delete(s.Rejected, why)
+			}
+		}
 		maps.Copy(s.Rejected, d.refused)
 		return s
 	}
