@@ -80,7 +80,9 @@ func (st *static) rebuild() {
 	}
 	st.affinityMax, st.taintMax = st.largest(st.affinity), st.largest(st.taints)
 	for i := range n {
-		st.normalise(int32(i))
+		if st.refused[i] == passes {
+			st.normalise(int32(i))
+		}
 	}
 	st.epoch++
 	st.cursor = st.s.changeEnd()
@@ -89,7 +91,7 @@ func (st *static) rebuild() {
 // examine asks the filters about one node, in the kube-scheduler's order.
 func (st *static) examine(i int32) {
 	n, c := &st.s.nodes[i], st.class
-	st.affinity[i], st.taints[i] = 0, 0
+	st.affinity[i], st.taints[i], st.score[i] = 0, 0, 0
 	st.refused[i] = st.filter(n)
 	if st.refused[i] != passes {
 		return
