@@ -23,7 +23,7 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 	c.Request, c.NonZero = dims.PodVector(pod)
 	for dim, amount := range c.Request {
 		if amount != 0 {
-			c.needs = append(c.needs, need{dim, amount})
+			c.needs = append(c.needs, need{dim, amount, 1 / float64(amount)})
 		}
 	}
 	affinity := nodeAffinity(pod)
@@ -51,8 +51,9 @@ func (c *Class) Key() string { return c.key }
 // need is one dimension of a request that is not zero. Only these are compared with a node: as in the kube-scheduler,
 // a pod that asks for none of a resource may go where that resource is overcommitted.
 type need struct {
-	dim    int
-	amount int64
+	dim     int
+	amount  int64
+	inverse float64
 }
 
 func nodeAffinity(pod *corev1.Pod) corev1.NodeAffinity {

@@ -34,7 +34,7 @@ func (p *Placer) AssertConsistent() error {
 				return fmt.Errorf("class %q: node %d is at %d in the heap, not at %d", k.class, e.node, i, x.pos[e.node])
 			case e.key != fresh.heap[fresh.pos[e.node]].key:
 				return fmt.Errorf("class %q: key of node %d is out of date", k.class, e.node)
-			case i > 0 && x.before(e, x.heap[(i-1)/2]):
+			case i > 0 && x.before(e, x.heap[(i-1)/arity]):
 				return fmt.Errorf("class %q: heap order is broken at %d", k.class, i)
 			}
 		}
@@ -47,6 +47,13 @@ func (s *Snapshot) AssertConsistent() error {
 	if len(s.byName)+len(s.free) != len(s.nodes) || len(s.ties) != len(s.nodes) || len(s.amounts) != 3*s.width*len(s.nodes) {
 		return fmt.Errorf("snapshot: %d names, %d free slots, %d ties and %d amounts for %d nodes of width %d",
 			len(s.byName), len(s.free), len(s.ties), len(s.amounts), len(s.nodes), s.width)
+	}
+	sum := make(Vector, s.width)
+	for i := range s.nodes {
+		sum = sum.Plus(s.nodes[i].Allocatable, 1)
+	}
+	if !equal(sum, s.allocatable) {
+		return fmt.Errorf("snapshot: %v allocatable, not %v", s.allocatable, sum)
 	}
 	for name, i := range s.byName {
 		if s.nodes[i].Name != name {

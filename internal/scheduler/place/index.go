@@ -5,6 +5,9 @@ import "math"
 // tieBits of an entry's key are the node's tie-breaker, the rest is its score.
 const tieBits = 40
 
+// arity of the heaps.
+const arity = 4
+
 // pack makes keys that order by score, then by tie-breaker.
 func pack(score int64, tie uint64) uint64 {
 	return uint64(min(max(score, 0), 1<<(64-tieBits)-1))<<tieBits | tie
@@ -25,9 +28,8 @@ type index struct {
 	static   *static
 	epoch    int // of static, at the last rebuild
 	cursor   int64
-	size     float64 // largest share of all nodes' allocatable that one pod takes, as of the last rebuild
 
-	heap     []entry // nodes that take a pod, best first (binary heap)
+	heap     []entry // nodes that take a pod, best first (heap of arity 4: fewer levels than a binary one, in fewer cache lines)
 	pos      []int32 // by node: position in heap, or -1
 	fit      []int32 // by node: how many more pods of the class it takes
 	capacity int64   // sum of fit
@@ -74,11 +76,10 @@ func (x *index) rebuild() {
 		x.pos[node] = int32(len(x.heap))
 		x.heap = append(x.heap, entry{x.key(node), node})
 	}
-	for i := len(x.heap)/2 - 1; i >= 0; i-- {
+	for i := (len(x.heap)-2+arity)/arity - 1; i >= 0; i-- {
 		x.down(i)
 	}
 	x.epoch, x.cursor = x.static.epoch, x.s.changeEnd()
-	x.size = x.share()
 }
 
 // update follows a change of one node.
@@ -158,17 +159,13 @@ func (x *index) room(node int32) (fit int32, limit int) {
 	w := x.s.width
 	amounts := x.s.amounts[int(node)*3*w:][:2*w]
 	room := int64(math.MaxInt32)
-	for _, need := range x.class.needs {
+	for i := range x.class.needs {
+		need := &x.class.needs[i]
 		free := amounts[need.dim] - amounts[w+need.dim]
 		if free < need.amount {
 			return 0, need.dim
 		}
-		if r := free; need.amount > 1 {
-			r /= need.amount
-			if r < room {
-				room, limit = r, need.dim
-			}
-		} else if r < room {
+		if r := quotient(free, need.amount, need.inverse); r < room {
 			room, limit = r, need.dim
 		}
 	}
@@ -181,20 +178,15 @@ func (x *index) key(node int32) uint64 {
 	return pack(x.static.score[node]+x.scorer.score(x.class, x.strategy, amounts[:w], amounts[w:2*w], amounts[2*w:]), x.s.ties[node])
 }
 
-// share is the dominant share of one pod: the largest of its requests relative to what all nodes have to allocate.
-func (x *index) share() float64 {
-	share := 0.0
-	w := x.s.width
+// size is the dominant share of one pod: the largest of its requests relative to what all nodes have to allocate.
+func (x *index) size() float64 {
+	size := 0.0
 	for _, need := range x.class.needs {
-		var all int64
-		for i := range x.s.nodes {
-			all += x.s.amounts[3*i*w+need.dim]
-		}
-		if all > 0 {
-			share = max(share, float64(need.amount)/float64(all))
+		if all := x.s.allocatable.At(need.dim); all > 0 {
+			size = max(size, float64(need.amount)/float64(all))
 		}
 	}
-	return share
+	return size
 }
 
 // before is the order of the heap, total so that ties are broken the same way whatever the history.
@@ -214,7 +206,7 @@ func (x *index) fix(i int) {
 func (x *index) up(i int) {
 	e := x.heap[i]
 	for i > 0 {
-		parent := (i - 1) / 2
+		parent := (i - 1) / arity
 		if !x.before(e, x.heap[parent]) {
 			break
 		}
@@ -230,12 +222,14 @@ func (x *index) up(i int) {
 func (x *index) down(i int) bool {
 	e, start := x.heap[i], i
 	for {
-		child := 2*i + 1
+		child := arity*i + 1
 		if child >= len(x.heap) {
 			break
 		}
-		if right := child + 1; right < len(x.heap) && x.before(x.heap[right], x.heap[child]) {
-			child = right
+		for c := child + 1; c < min(arity*(i+1)+1, len(x.heap)); c++ {
+			if x.before(x.heap[c], x.heap[child]) {
+				child = c
+			}
 		}
 		if !x.before(x.heap[child], e) {
 			break

@@ -161,7 +161,7 @@ func (p *Placer) prepare(g Gang) *Shortage {
 		w := demand{Demand: d, number: i}
 		w.rare = d.Class.Rare || p.o.Rare != nil && p.o.Rare.Concerns(d.Class)
 		x := p.indexes.get(d.Class, p.o.Strategy)
-		w.size = x.size
+		w.size = x.size()
 		if d.Min > 0 {
 			if x.capacity < int64(d.Min) {
 				return p.shortage(x, &w, d.Min, int(x.capacity), d.Min)

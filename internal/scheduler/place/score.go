@@ -53,7 +53,7 @@ func (sc *scorer) score(c *Class, strategy Strategy, allocatable, used, usedNonZ
 			if strategy == LeastAllocated {
 				taken = all - taken
 			}
-			sum += t.weight * (taken * scoreMax / all)
+			sum += t.weight * quotient(taken*scoreMax, all, 1/float64(all))
 			weights += t.weight
 		}
 		if weights > 0 {
@@ -74,7 +74,30 @@ func evenness(cpu, memory int64, allocatable Vector) int64 {
 	if allocatable[CPU] == 0 || allocatable[Memory] == 0 {
 		return scoreMax
 	}
-	a := min(float64(cpu)/float64(allocatable[CPU]), 1)
-	b := min(float64(memory)/float64(allocatable[Memory]), 1)
+	a := fraction(cpu, allocatable[CPU])
+	b := fraction(memory, allocatable[Memory])
 	return int64((1 - math.Abs((a-b)/2)) * scoreMax)
+}
+
+func fraction(part, all int64) float64 {
+	if part >= all {
+		return 1
+	}
+	return float64(part) / float64(all)
+}
+
+// quotient is a/b for a ≥ 0 and b > 0, given 1/b. It is exact, and several times faster than the processor's division of
+// integers, which used to take most of the time of an index's rebuild.
+func quotient(a, b int64, inverse float64) int64 {
+	if a >= 1<<53 { // a float64 does not hold it exactly
+		return a / b
+	}
+	q := int64(float64(a) * inverse) // off by one at most
+	switch rest := a - q*b; {
+	case rest < 0:
+		return q - 1
+	case rest >= b:
+		return q + 1
+	}
+	return q
 }

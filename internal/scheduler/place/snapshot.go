@@ -26,6 +26,8 @@ type Snapshot struct {
 	// order. The vectors of nodes point into it; each has width entries.
 	amounts []int64
 	width   int
+	// allocatable is the sum over all nodes.
+	allocatable Vector
 	// ties orders nodes of equal score. It depends on the name alone, so that neither the order in which nodes were
 	// added nor their names' alphabet decides where pods go.
 	ties []uint64
@@ -43,7 +45,7 @@ type change struct {
 
 // NewSnapshot returns a snapshot without nodes.
 func NewSnapshot(dims *Dims) *Snapshot {
-	return &Snapshot{dims: dims, byName: map[string]int32{}, width: dims.Len()}
+	return &Snapshot{dims: dims, byName: map[string]int32{}, width: dims.Len(), allocatable: make(Vector, dims.Len())}
 }
 
 // Dims are the dimensions of the snapshot's vectors.
@@ -101,6 +103,9 @@ func (s *Snapshot) Set(n Node) int32 {
 	same := !static && equal(old.Allocatable, n.Allocatable) && equal(old.Used, n.Used) &&
 		equal(old.UsedNonZero, n.UsedNonZero) && maps.Equal(old.Ports, n.Ports)
 
+	for dim := range s.allocatable {
+		s.allocatable[dim] += n.Allocatable.At(dim) - old.Allocatable[dim]
+	}
 	n.Allocatable = fill(old.Allocatable, n.Allocatable)
 	n.Used = fill(old.Used, n.Used)
 	n.UsedNonZero = fill(old.UsedNonZero, n.UsedNonZero)
@@ -127,6 +132,9 @@ func (s *Snapshot) Remove(name string) {
 	}
 	delete(s.byName, name)
 	n := &s.nodes[i]
+	for dim := range s.allocatable {
+		s.allocatable[dim] -= n.Allocatable[dim]
+	}
 	*n = Node{Allocatable: fill(n.Allocatable, nil), Used: fill(n.Used, nil), UsedNonZero: fill(n.UsedNonZero, nil)}
 	s.free = append(s.free, i)
 	s.changed(i, true)
@@ -184,6 +192,7 @@ func (s *Snapshot) widen(width int) {
 	width = max(width, s.dims.Len())
 	old, oldWidth := s.amounts, s.width
 	s.width = width
+	s.allocatable = append(s.allocatable, make(Vector, width-oldWidth)...)
 	s.amounts = make([]int64, len(s.nodes)*3*width)
 	for k := range 3 * len(s.nodes) {
 		copy(s.amounts[k*width:], old[k*oldWidth:(k+1)*oldWidth])

@@ -60,12 +60,17 @@ func (st *static) follow() {
 		st.rebuild()
 		return
 	}
+	examined := false
 	for _, c := range st.s.changes[st.cursor-st.s.changeBase:] {
 		if c.static {
 			st.examine(c.node)
+			examined = true
 		}
 	}
 	st.cursor = end
+	if !examined {
+		return
+	}
 	if st.affinityMax != st.largest(st.affinity) || st.taintMax != st.largest(st.taints) {
 		st.rebuild()
 	}
