@@ -1,0 +1,279 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler"
+)
+
+// Scheduler places gangs.
+type Scheduler interface {
+	// Submit asks for nodes, replacing what was asked under the same key.
+	Submit(*scheduler.Gang)
+	// Withdraw takes the request with this key back. A Commit that has begun may still arrive.
+	Withdraw(key string)
+}
+
+// Model is what the controller tells the cluster model.
+type Model interface {
+	// Confirm says that an assumed pod was written.
+	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
+	// Forget gives back the room that was assumed for a pod that will not come.
+	Forget(pod types.NamespacedName)
+	// Priority is the value of a PriorityClass, and whether there is one; without a name it is the default's.
+	Priority(class string) (int32, bool)
+}
+
+// Config is what a Controller needs. All fields without a default are required.
+type Config struct {
+	Informers *cluster.Informers
+	Scheduler Scheduler
+	Model     Model
+	Writer    apiwriter.Writer
+	// SchedulerNames are those that this manager answers to. Jobs whose pods name another are left alone.
+	SchedulerNames []string
+	// Workers is how many jobs are worked on at a time. Default 4.
+	Workers int
+	// Window is how many of one job's pods may be at the writer at a time. Default 256, which keeps every connection
+	// busy and memory small.
+	Window int
+	Clock  clock.Clock
+	Log    *slog.Logger
+}
+
+// Controller runs batch jobs. New registers its handlers, so it comes before the informers are started; Resume follows
+// when they have caught up, and then Run.
+type Controller struct {
+	Config
+	queue workqueue.TypedDelayingInterface[types.NamespacedName]
+	plans *planCache
+
+	mu      sync.RWMutex
+	records map[types.NamespacedName]*record
+}
+
+// New prepares a controller.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Informers == nil || cfg.Scheduler == nil || cfg.Model == nil || cfg.Writer == nil {
+		return nil, errors.New("batch: Informers, Scheduler, Model and Writer are required")
+	}
+	if cfg.Workers <= 0 {
+		cfg.Workers = 4
+	}
+	if cfg.Window <= 0 {
+		cfg.Window = 256
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{
+		Config: cfg,
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
+			Name: "jobs", Clock: asTicker(cfg.Clock),
+		}),
+		plans:   newPlanCache(),
+		records: map[types.NamespacedName]*record{},
+	}
+	return c, c.watch()
+}
+
+func asTicker(c clock.Clock) clock.WithTicker {
+	if t, ok := c.(clock.WithTicker); ok {
+		return t
+	}
+	return clock.RealClock{}
+}
+
+// watch registers the handlers.
+func (c *Controller) watch() error {
+	wake := func(j *api.Job) { c.wake(keyOf(j)) }
+	gone := func(n *corev1.Node) { c.nodeGone(n.Name) }
+	return errors.Join(
+		c.Informers.Jobs.Handle(cluster.Handler[*api.Job]{
+			Added: wake, Updated: c.jobUpdated, Deleted: wake,
+		}),
+		c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+			Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
+		}),
+		c.Informers.LimitRanges.Handle(cluster.Handler[*corev1.LimitRange]{
+			Added:   func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
+			Updated: func(_, l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
+			Deleted: func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
+		}),
+		c.Informers.Nodes.Handle(cluster.Handler[*corev1.Node]{Deleted: gone}),
+	)
+}
+
+// Resume takes up every job that exists: those that hold pods first, so that a gang that was left incomplete is asked
+// for before any that holds nothing. Call it once, when the informers have caught up and before the scheduler runs.
+func (c *Controller) Resume() {
+	var rest []types.NamespacedName
+	for _, j := range c.Informers.Jobs.List() {
+		if len(c.Informers.Pods.ByIndex(cluster.PodsByController, string(j.UID))) == 0 {
+			rest = append(rest, keyOf(j))
+			continue
+		}
+		c.reconcile(keyOf(j))
+	}
+	for _, key := range rest {
+		c.queue.Add(key)
+	}
+}
+
+// Run works until ctx is done.
+func (c *Controller) Run(ctx context.Context) {
+	var workers sync.WaitGroup
+	for range c.Workers {
+		workers.Go(func() {
+			for {
+				key, stop := c.queue.Get()
+				if stop {
+					return
+				}
+				c.reconcile(key)
+				c.queue.Done(key)
+			}
+		})
+	}
+	sweep := c.Clock.NewTimer(sweepInterval)
+	defer sweep.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-sweep.C():
+			c.sweep()
+			sweep.Reset(sweepInterval)
+		}
+	}
+	c.queue.ShutDown()
+	workers.Wait()
+}
+
+// sweepInterval is how often jobs are looked at whose written pods the watch should have shown by now.
+const sweepInterval = 10 * time.Second
+
+// sweep wakes the jobs that wait for the watch to show a pod.
+func (c *Controller) sweep() {
+	var late []types.NamespacedName
+	c.mu.RLock()
+	for key, r := range c.records {
+		if r.unseen.Load() {
+			late = append(late, key)
+		}
+	}
+	c.mu.RUnlock()
+	for _, key := range late {
+		c.post(key, anyUID, c.takeUnseen)
+	}
+}
+
+func (c *Controller) wake(key types.NamespacedName) { c.queue.Add(key) }
+
+// jobUpdated ignores updates of status: they are this controller's own.
+func (c *Controller) jobUpdated(old, now *api.Job) {
+	if old.Generation != now.Generation || old.UID != now.UID || now.DeletionTimestamp != nil {
+		c.wake(keyOf(now))
+	}
+}
+
+// podSeen hands a pod to its job.
+func (c *Controller) podSeen(p *corev1.Pod) {
+	if owner := jobOf(p); owner != nil {
+		c.post(types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}, owner.UID, func(r *record) { c.takePod(r, p) })
+	}
+}
+
+func (c *Controller) podGone(p *corev1.Pod) {
+	if owner := jobOf(p); owner != nil {
+		key := types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}
+		c.post(key, owner.UID, func(r *record) { c.takePodGone(r, p) })
+		// A job of the same name may have been waiting for the pod's name.
+		c.post(key, anyUID, func(r *record) {
+			if r.uid != owner.UID && r.refusal != nil {
+				r.refusal.retryAt = time.Time{}
+			}
+		})
+	}
+}
+
+func (c *Controller) limitsChanged(namespace string) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	for key := range c.records {
+		if key.Namespace == namespace {
+			c.wake(key)
+		}
+	}
+}
+
+// nodeGone hurries on what the control plane does after a minute: pods whose node is gone are deleted, and replaced.
+func (c *Controller) nodeGone(node string) {
+	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByNode, node) {
+		c.podSeen(p)
+	}
+}
+
+// post leaves a message for the job with this key and UID, and says whether the key has a record. A job without one will
+// look at what there is when it is taken up.
+func (c *Controller) post(key types.NamespacedName, uid types.UID, do func(*record)) bool {
+	c.mu.RLock()
+	r := c.records[key]
+	if r != nil {
+		r.inboxMu.Lock()
+		r.inbox = append(r.inbox, message{uid, do})
+		r.inboxMu.Unlock()
+	}
+	c.mu.RUnlock()
+	if r != nil {
+		c.queue.Add(key)
+	}
+	return r != nil
+}
+
+// anyUID addresses a message to a key, whatever job it stands for.
+const anyUID types.UID = ""
+
+func (r *record) takeInbox() []message {
+	r.inboxMu.Lock()
+	defer r.inboxMu.Unlock()
+	in := r.inbox
+	r.inbox = nil
+	return in
+}
+
+// jobOf is the batch job that controls the pod, or nil.
+func jobOf(p *corev1.Pod) *metav1.OwnerReference {
+	for i := range p.OwnerReferences {
+		o := &p.OwnerReferences[i]
+		if o.Controller != nil && *o.Controller && o.Kind == pods.JobKind.Kind && o.APIVersion == jobAPIVersion {
+			return o
+		}
+	}
+	return nil
+}
+
+var jobAPIVersion = api.GroupVersion.String()
+
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// gangKey is also the fairness key of the job's writes.
+func gangKey(key types.NamespacedName) string { return "job/" + key.String() }

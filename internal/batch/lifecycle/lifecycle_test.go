@@ -1,0 +1,166 @@
+package lifecycle
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/ptr"
+	"pgregory.net/rapid"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
+)
+
+func TestNext(t *testing.T) {
+	worker := func(replicas, least int32, c Counts) []Task {
+		return []Task{{Name: "worker", Replicas: replicas, Min: least, Pods: c}}
+	}
+	tests := map[string]struct {
+		job  Job
+		want Step
+	}{
+		"a new job is pending and starts pods": {
+			Job{MinAvailable: 2, Tasks: worker(2, 2, Counts{})},
+			Step{Phase: batch.Pending},
+		},
+		"a job below its minimum stays pending": {
+			Job{Phase: batch.Pending, MinAvailable: 2, Tasks: worker(2, 2, Counts{Running: 1, Pending: 1})},
+			Step{Phase: batch.Pending},
+		},
+		"a job at its minimum runs": {
+			Job{Phase: batch.Pending, MinAvailable: 2, Tasks: worker(3, 2, Counts{Running: 1, Succeeded: 1, Pending: 1})},
+			Step{Phase: batch.Running},
+		},
+		"a job whose pods all succeeded before anyone looked is complete": {
+			Job{MinAvailable: 2, Tasks: worker(2, 2, Counts{Succeeded: 2})},
+			Step{Phase: batch.Completed, Pods: Stop},
+		},
+		"a job without pods stays pending": {
+			Job{Phase: batch.Pending, Tasks: worker(0, 0, Counts{})},
+			Step{Phase: batch.Pending},
+		},
+		"one failed pod fails a job that needs all": {
+			Job{Phase: batch.Running, MinAvailable: 2, Tasks: worker(2, 2, Counts{Succeeded: 1, Failed: 1})},
+			Step{Phase: batch.Failed, Pods: Stop, Reason: "TaskFailed", Message: "task worker: fewer pods succeeded than its minAvailable"},
+		},
+		"a failed pod above the minimum does not": {
+			Job{Phase: batch.Running, MinAvailable: 1, Tasks: worker(2, 1, Counts{Succeeded: 1, Failed: 1})},
+			Step{Phase: batch.Completed, Pods: Stop},
+		},
+		"the tasks' minimums do not count when the job asks for less": {
+			Job{Phase: batch.Running, MinAvailable: 1, Tasks: worker(2, 2, Counts{Succeeded: 1, Failed: 1})},
+			Step{Phase: batch.Completed, Pods: Stop},
+		},
+		"minSuccess completes a job early": {
+			Job{Phase: batch.Running, MinAvailable: 3, MinSuccess: ptr.To[int32](1), Tasks: worker(3, 3, Counts{Succeeded: 1, Running: 2})},
+			Step{Phase: batch.Completed, Pods: Stop},
+		},
+		"minSuccess not reached fails the job at its end": {
+			Job{Phase: batch.Running, MinAvailable: 1, MinSuccess: ptr.To[int32](2), Tasks: worker(2, 1, Counts{Succeeded: 1, Failed: 1})},
+			Step{Phase: batch.Failed, Pods: Stop, Reason: "TooFewSucceeded", Message: "fewer pods succeeded than spec.minSuccess"},
+		},
+		"a running job that lost pods runs on while they are replaced": {
+			Job{Phase: batch.Running, MinAvailable: 2, Tasks: worker(2, 2, Counts{Running: 1})},
+			Step{Phase: batch.Running},
+		},
+		"a running job below its minimum and without room is pending again": {
+			Job{Phase: batch.Running, MinAvailable: 2, Waiting: true, Tasks: worker(2, 2, Counts{Running: 1})},
+			Step{Phase: batch.Pending},
+		},
+		"aborting waits until the pods are gone": {
+			Job{Phase: batch.Running, Action: bus.AbortJobAction, MinAvailable: 1, Tasks: worker(1, 1, Counts{Running: 1})},
+			Step{Phase: batch.Aborting, Pods: Stop},
+		},
+		"an aborted job stays so": {
+			Job{Phase: batch.Aborting, MinAvailable: 1, Tasks: worker(2, 1, Counts{Succeeded: 1})},
+			Step{Phase: batch.Aborted, Pods: Stop},
+		},
+		"resuming costs no retry": {
+			Job{Phase: batch.Aborted, Action: bus.ResumeJobAction, Retries: 1, MaxRetry: 2, MinAvailable: 1, Tasks: worker(1, 1, Counts{Succeeded: 1})},
+			Step{Phase: batch.Restarting, Pods: Clear, Retries: 1, NewRun: true},
+		},
+		"restarting clears ended pods too, because names are used again": {
+			Job{Phase: batch.Restarting, MinAvailable: 1, Tasks: worker(1, 1, Counts{Failed: 1})},
+			Step{Phase: batch.Restarting, Pods: Clear},
+		},
+		"a restarted job without pods is pending": {
+			Job{Phase: batch.Restarting, MinAvailable: 1, Tasks: worker(1, 1, Counts{})},
+			Step{Phase: batch.Pending},
+		},
+		"the last restart fails the job": {
+			Job{Phase: batch.Running, Action: bus.RestartJobAction, Retries: 2, MaxRetry: 3, MinAvailable: 1, Tasks: worker(1, 1, Counts{Running: 1})},
+			Step{Phase: batch.Failed, Pods: Stop, Retries: 3, NewRun: true, Reason: "MaxRetryReached", Message: "the job has used all its runs (spec.maxRetry)"},
+		},
+		"an ended job refuses actions": {
+			Job{Phase: batch.Completed, Action: bus.RestartJobAction, Tasks: worker(1, 1, Counts{Succeeded: 1})},
+			Step{Phase: batch.Completed, Pods: Stop, Refused: "the job has ended"},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			if diff := cmp.Diff(test.want, Next(test.job)); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func anyJob(t *rapid.T) Job {
+	phases := []batch.JobPhase{"", batch.Pending, batch.Running, batch.Restarting, batch.Aborting, batch.Aborted,
+		batch.Completing, batch.Completed, batch.Terminating, batch.Terminated, batch.Failed}
+	actions := []bus.Action{"", "", "", bus.AbortJobAction, bus.ResumeJobAction, bus.RestartJobAction,
+		bus.TerminateJobAction, bus.CompleteJobAction, bus.RestartTaskAction}
+	j := Job{
+		Phase:    rapid.SampledFrom(phases).Draw(t, "phase"),
+		Action:   rapid.SampledFrom(actions).Draw(t, "action"),
+		MaxRetry: rapid.Int32Range(0, 3).Draw(t, "maxRetry"),
+		Retries:  rapid.Int32Range(0, 3).Draw(t, "retries"),
+		Waiting:  rapid.Bool().Draw(t, "waiting"),
+	}
+	n := int32(0)
+	for range rapid.IntRange(1, 3).Draw(t, "tasks") {
+		left := rapid.Int32Range(0, 5).Draw(t, "replicas")
+		task := Task{Name: "t", Replicas: left}
+		n += left
+		task.Min = rapid.Int32Range(0, left).Draw(t, "min")
+		for _, c := range []*int32{&task.Pods.Pending, &task.Pods.Running, &task.Pods.Succeeded, &task.Pods.Failed, &task.Pods.Unknown, &task.Pods.Terminating} {
+			*c = rapid.Int32Range(0, left).Draw(t, "pods")
+			left -= *c
+		}
+		j.Tasks = append(j.Tasks, task)
+	}
+	j.MinAvailable = rapid.Int32Range(0, n).Draw(t, "minAvailable")
+	return j
+}
+
+func TestStepsAreSafe(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := anyJob(t)
+		s := Next(j)
+		if j.Phase.Finished() && s.Phase != j.Phase {
+			t.Fatalf("left the final phase %s for %s", j.Phase, s.Phase)
+		}
+		if starts := s.Phase == batch.Pending || s.Phase == batch.Running; starts != (s.Pods == Run) {
+			t.Fatalf("%s with pods treated as %d", s.Phase, s.Pods)
+		}
+		if s.Phase == batch.Completed && j.Phase != batch.Completed && j.Phase != batch.Completing && j.Action == "" && j.MinSuccess == nil {
+			for _, task := range j.Tasks {
+				if task.Pods.Succeeded+task.Pods.Failed < task.Replicas {
+					t.Fatal("completed before every pod had ended")
+				}
+			}
+		}
+	})
+}
+
+func TestAStepTakenTwiceIsTheSame(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		j := anyJob(t)
+		s := Next(j)
+		j.Phase, j.Retries, j.Action = s.Phase, s.Retries, ""
+		again := Next(j)
+		if again.Phase != s.Phase || again.Pods != s.Pods || again.Retries != s.Retries || again.NewRun {
+			t.Fatalf("first %+v, then %+v", s, again)
+		}
+	})
+}

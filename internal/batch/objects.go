@@ -1,0 +1,87 @@
+package batch
+
+import (
+	"fmt"
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/batch/pods"
+)
+
+// ensured is an object of a plugin that exists, or is being written.
+type ensured struct {
+	writing bool
+	// object is what was last written.
+	object apiwriter.Object
+}
+
+// ensureObjects writes the objects that the job's plugins need, and says whether they all exist.
+func (c *Controller) ensureObjects(r *record) bool {
+	ready := true
+	for _, o := range r.set.Objects() {
+		key := fmt.Sprintf("%T", o.Object)
+		e := r.objects[key]
+		switch {
+		case e == nil:
+			e = &ensured{}
+			r.objects[key] = e
+			c.createObject(r, key, e, o)
+		case e.writing:
+		case !sameContent(e.object, o.Object):
+			c.updateObject(r, key, e, o)
+		}
+		ready = ready && !e.writing
+	}
+	if ready {
+		r.changed = false
+	}
+	return ready
+}
+
+func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Object) {
+	e.writing = true
+	c.Writer.Create(c.objectMeta(r, o), o.Object, c.objectWritten(r, key, o))
+}
+
+// updateObject rewrites the names of the job's pods, the only content that follows the job's size.
+func (c *Controller) updateObject(r *record, key string, e *ensured, o pods.Object) {
+	data, err := json.Marshal(map[string]any{"data": o.Object.(*corev1.ConfigMap).Data})
+	if err != nil {
+		panic(err) // strings always have an encoding
+	}
+	e.writing = true
+	config := o.Object.(*corev1.ConfigMap).DeepCopy()
+	config.UID = e.object.GetUID()
+	c.Writer.Patch(c.objectMeta(r, o), config, types.MergePatchType, data, c.objectWritten(r, key, o))
+}
+
+func (c *Controller) objectMeta(r *record, o pods.Object) apiwriter.Meta {
+	return apiwriter.Meta{Owner: gangKey(r.key), Reason: "plugin-" + o.Plugin}
+}
+
+func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(apiwriter.Object, error) {
+	jobKey, uid := r.key, r.uid
+	return func(stored apiwriter.Object, err error) {
+		c.post(jobKey, uid, func(r *record) {
+			e := r.objects[key]
+			e.writing = false
+			if err != nil {
+				delete(r.objects, key)
+				c.refuse(r, reasonPlugin, fmt.Errorf("plugin %s: %s", o.Plugin, plain(err)))
+				return
+			}
+			e.object = stored
+		})
+	}
+}
+
+// sameContent says whether the object that exists has the content wanted. Only a ConfigMap's changes in a job's life.
+func sameContent(have, want apiwriter.Object) bool {
+	a, ok := have.(*corev1.ConfigMap)
+	b, both := want.(*corev1.ConfigMap)
+	return !ok || !both || maps.Equal(a.Data, b.Data)
+}

@@ -1,0 +1,60 @@
+package batch
+
+import (
+	"crypto/sha256"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// planCache makes equal plans of different jobs one object: the scheduler compiles a class once per object. Plans are
+// counted, and dropped with the last job that uses them.
+type planCache struct {
+	mu    sync.Mutex
+	byKey map[[sha256.Size]byte]*planEntry
+	keyOf map[*corev1.Pod][sha256.Size]byte
+}
+
+type planEntry struct {
+	plan *corev1.Pod
+	uses int
+}
+
+func newPlanCache() *planCache {
+	return &planCache{byKey: map[[sha256.Size]byte]*planEntry{}, keyOf: map[*corev1.Pod][sha256.Size]byte{}}
+}
+
+// share returns the plan that stands for this one, and counts a use of it.
+func (c *planCache) share(p *corev1.Pod) *corev1.Pod {
+	// The encoding is canonical for equal content: the generated marshaller sorts map keys.
+	b, err := p.Marshal()
+	if err != nil {
+		return p // cannot be shared, which is harmless
+	}
+	key := sha256.Sum256(b)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	e := c.byKey[key]
+	if e == nil {
+		e = &planEntry{plan: p}
+		c.byKey[key], c.keyOf[p] = e, key
+	}
+	e.uses++
+	return e.plan
+}
+
+// release ends one use of a plan that share returned; nil is none.
+func (c *planCache) release(p *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	key, ok := c.keyOf[p]
+	if !ok {
+		return
+	}
+	if e := c.byKey[key]; e.uses > 1 {
+		e.uses--
+		return
+	}
+	delete(c.byKey, key)
+	delete(c.keyOf, p)
+}

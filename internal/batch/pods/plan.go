@@ -1,0 +1,142 @@
+package pods
+
+import (
+	"maps"
+
+	corev1 "k8s.io/api/core/v1"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+)
+
+// plan is what the API server will make of a pod, as far as placement reads it: requests that default to limits, and
+// the defaults of the namespace's LimitRanges. What placement does not read is left out, so that the plans of equal
+// tasks are equal whatever their job. base is not modified.
+func plan(base *corev1.Pod, ranges []*corev1.LimitRange) *corev1.Pod {
+	s := &base.Spec
+	p := &corev1.Pod{Spec: corev1.PodSpec{
+		SchedulerName:             s.SchedulerName,
+		PriorityClassName:         s.PriorityClassName,
+		PreemptionPolicy:          s.PreemptionPolicy,
+		Containers:                planContainers(s.Containers, ranges),
+		InitContainers:            planContainers(s.InitContainers, ranges),
+		Resources:                 s.Resources,
+		Overhead:                  s.Overhead,
+		RuntimeClassName:          s.RuntimeClassName,
+		NodeSelector:              s.NodeSelector,
+		Affinity:                  s.Affinity,
+		Tolerations:               s.Tolerations,
+		TopologySpreadConstraints: s.TopologySpreadConstraints,
+		SchedulingGates:           s.SchedulingGates,
+		ResourceClaims:            s.ResourceClaims,
+		HostNetwork:               s.HostNetwork,
+	}}
+	for _, v := range s.Volumes {
+		// Files made on the node restrict nothing.
+		if v.ConfigMap == nil && v.Secret == nil && v.EmptyDir == nil && v.Projected == nil && v.DownwardAPI == nil && v.HostPath == nil {
+			p.Spec.Volumes = append(p.Spec.Volumes, v)
+		}
+	}
+	p.Namespace, p.Labels = base.Namespace, base.Labels
+	if s.Affinity == nil && len(s.TopologySpreadConstraints) == 0 {
+		p.Labels = maps.Clone(base.Labels)
+		delete(p.Labels, batch.JobNameKey)
+	}
+	return p
+}
+
+// planContainers keeps what a container asks of its node.
+func planContainers(in []corev1.Container, ranges []*corev1.LimitRange) []corev1.Container {
+	if len(in) == 0 {
+		return nil
+	}
+	out := make([]corev1.Container, len(in))
+	for i := range in {
+		c := &in[i]
+		out[i] = corev1.Container{Name: c.Name, Image: c.Image, Resources: c.Resources, RestartPolicy: c.RestartPolicy}
+		for _, port := range c.Ports {
+			if port.HostPort != 0 {
+				out[i].Ports = append(out[i].Ports, port)
+			}
+		}
+		defaultResources(&out[i], ranges)
+	}
+	return out
+}
+
+func defaultResources(c *corev1.Container, ranges []*corev1.LimitRange) {
+	// A container's own limits default its requests before a LimitRange is looked at.
+	requests, limits := c.Resources.Requests, c.Resources.Limits
+	requests = merge(requests, limits)
+	for _, r := range ranges {
+		for _, item := range r.Spec.Limits {
+			if item.Type == corev1.LimitTypeContainer {
+				requests = merge(requests, item.DefaultRequest)
+				limits = merge(limits, item.Default)
+			}
+		}
+	}
+	c.Resources.Requests, c.Resources.Limits = requests, limits
+}
+
+// merge adds to a what only b has. Neither is modified.
+func merge(a, b corev1.ResourceList) corev1.ResourceList {
+	var out corev1.ResourceList
+	for name, q := range b {
+		if _, ok := a[name]; ok {
+			continue
+		}
+		if out == nil {
+			out = make(corev1.ResourceList, len(a)+len(b))
+			for n, have := range a {
+				out[n] = have
+			}
+		}
+		out[name] = q
+	}
+	if out == nil {
+		return a
+	}
+	return out
+}
+
+// AsPlanned says whether the pod that the API server stored asks its node for no more, and no other node, than plan
+// did: admission may have added containers, requests or constraints.
+func AsPlanned(plan, stored *corev1.Pod) bool {
+	return sameRequests(plan.Spec.Containers, stored.Spec.Containers) &&
+		sameRequests(plan.Spec.InitContainers, stored.Spec.InitContainers) &&
+		len(plan.Spec.NodeSelector) == len(stored.Spec.NodeSelector) &&
+		(plan.Spec.Affinity == nil) == (stored.Spec.Affinity == nil) &&
+		len(plan.Spec.TopologySpreadConstraints) == len(stored.Spec.TopologySpreadConstraints) &&
+		len(stored.Spec.Overhead) == len(plan.Spec.Overhead)
+}
+
+func sameRequests(a, b []corev1.Container) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for i := range a {
+		if !sameQuantities(a[i].Resources.Requests, b[i].Resources.Requests) {
+			return false
+		}
+	}
+	return true
+}
+
+func sameQuantities(a, b corev1.ResourceList) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for name, qa := range a {
+		qb, ok := b[name]
+		if !ok || qa.Cmp(qb) != 0 {
+			return false
+		}
+	}
+	return true
+}
+
+// Unbound says that the task's pods must exist before they can be placed: they have gates to be lifted, or claims whose
+// devices are chosen with the node.
+func (t *Task) Unbound() bool {
+	return len(t.base.Spec.SchedulingGates) > 0 || len(t.base.Spec.ResourceClaims) > 0
+}

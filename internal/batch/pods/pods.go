@@ -1,0 +1,207 @@
+package pods
+
+import (
+	"maps"
+	"strconv"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// passThrough are the job's annotations that its pods get too.
+var passThrough = []string{
+	scheduling.PreemptableAnnotation, scheduling.CooldownTimeAnnotation, scheduling.RevocableZoneAnnotation,
+	scheduling.JDBMinAvailableAnnotation, scheduling.JDBMaxUnavailableAnnotation,
+}
+
+// JobKind is the kind of a pod's controlling owner.
+var JobKind = batch.GroupVersion.WithKind("Job")
+
+// Set makes the pods of one job. It is immutable and safe for concurrent use.
+type Set struct {
+	tasks   []Task
+	objects []Object
+}
+
+// Task makes the pods of one task.
+type Task struct {
+	Name          string
+	Replicas, Min int32
+
+	plan     *corev1.Pod
+	base     corev1.Pod
+	prefix   string // of pod names
+	envIndex bool
+	hostname bool
+}
+
+// Options are what the pods depend on besides the job.
+type Options struct {
+	// LimitRanges of the job's namespace.
+	LimitRanges []*corev1.LimitRange
+	// Version counts the job's runs, Retries its restarts.
+	Version, Retries int32
+}
+
+// New compiles a job. It fails when a plugin's arguments cannot be read or its objects would exceed what can be stored.
+func New(job *batch.Job, o Options) (*Set, error) {
+	s := &Set{tasks: make([]Task, len(job.Spec.Tasks))}
+	env, wantsEnv := job.Spec.Plugins[batch.EnvPlugin]
+	if wantsEnv {
+		if err := noArguments(batch.EnvPlugin, env); err != nil {
+			return nil, err
+		}
+	}
+	for i := range job.Spec.Tasks {
+		s.tasks[i] = newTask(job, i, o)
+		s.tasks[i].envIndex = wantsEnv
+	}
+	if args, ok := job.Spec.Plugins[batch.SvcPlugin]; ok {
+		if err := s.addService(job, args); err != nil {
+			return nil, err
+		}
+	}
+	for i := range s.tasks {
+		s.tasks[i].plan = plan(&s.tasks[i].base, o.LimitRanges)
+	}
+	return s, nil
+}
+
+// Tasks are the job's tasks in the order of its spec.
+func (s *Set) Tasks() []Task { return s.tasks }
+
+// Objects must exist before the pods do.
+func (s *Set) Objects() []Object { return s.objects }
+
+// PodName is the name of the task's pod with this index.
+func (t *Task) PodName(index int) string { return t.prefix + strconv.Itoa(index) }
+
+// Plan is the pod that stands for all of the task in placement: requests and priority as they will be at the API server.
+func (t *Task) Plan() *corev1.Pod { return t.plan }
+
+// Pod is the pod with this index, bound to node unless node is empty.
+func (t *Task) Pod(index int, node string) *corev1.Pod {
+	i := strconv.Itoa(index)
+	p := t.base
+	p.Name = t.prefix + i
+	p.Labels = with(t.base.Labels, batch.TaskIndexKey, i)
+	p.Annotations = with(t.base.Annotations, batch.TaskIndexKey, i)
+	p.Spec.NodeName = node
+	if t.hostname && p.Spec.Hostname == "" {
+		p.Spec.Hostname = p.Name
+	}
+	if t.envIndex {
+		vars := [...]corev1.EnvVar{{Name: batch.LegacyTaskIndexEnv, Value: i}, {Name: batch.TaskIndexEnv, Value: i}}
+		p.Spec.Containers = withEnv(p.Spec.Containers, vars[:])
+		p.Spec.InitContainers = withEnv(p.Spec.InitContainers, vars[:])
+	}
+	return &p
+}
+
+func newTask(job *batch.Job, i int, o Options) Task {
+	spec := &job.Spec.Tasks[i]
+	t := Task{Name: job.TaskName(i), Replicas: spec.Replicas, Min: min(spec.Min(), spec.Replicas)}
+	t.prefix = job.Name + "-" + t.Name + "-"
+	queue := job.QueueName()
+
+	labels := put(spec.Template.Labels,
+		batch.TaskSpecKey, t.Name, batch.JobNameKey, job.Name, batch.JobNamespaceKey, job.Namespace, batch.QueueNameKey, queue)
+	notes := put(spec.Template.Annotations,
+		batch.TaskSpecKey, t.Name, batch.JobNameKey, job.Name, batch.QueueNameKey, queue,
+		batch.JobVersionKey, strconv.Itoa(int(o.Version)), batch.JobRetryCountKey, strconv.Itoa(int(o.Retries)),
+		batch.PodTemplateKey, job.Name+"-"+t.Name, scheduling.GroupNameAnnotation, job.Name+"-"+string(job.UID))
+	for _, key := range passThrough {
+		if v, ok := job.Annotations[key]; ok {
+			notes[key] = v
+		}
+	}
+	t.base = corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: job.Namespace, Labels: labels, Annotations: notes, Finalizers: spec.Template.Finalizers,
+			OwnerReferences: ownerOf(job),
+		},
+		Spec: spec.Template.Spec,
+	}
+	s := &t.base.Spec
+	s.NodeName = "" // where the pod goes is decided by placement
+	s.SchedulerName = job.SchedulerName(i)
+	s.PriorityClassName = job.PriorityClassName(i)
+	s.DNSPolicy = spec.DNSPolicy()
+	mountVolumes(s, job)
+	return t
+}
+
+func ownerOf(job *batch.Job) []metav1.OwnerReference {
+	return []metav1.OwnerReference{*metav1.NewControllerRef(job, JobKind)}
+}
+
+// mountVolumes mounts the job's claims into every container.
+func mountVolumes(s *corev1.PodSpec, job *batch.Job) {
+	var mounts []corev1.VolumeMount
+	for i, v := range job.Spec.Volumes {
+		if v.VolumeClaimName == "" {
+			continue
+		}
+		name := "job-volume-" + strconv.Itoa(i)
+		s.Volumes = append(s.Volumes[:len(s.Volumes):len(s.Volumes)], corev1.Volume{
+			Name: name,
+			VolumeSource: corev1.VolumeSource{
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.VolumeClaimName},
+			},
+		})
+		mounts = append(mounts, corev1.VolumeMount{Name: name, MountPath: v.MountPath})
+	}
+	mount(s, mounts)
+}
+
+// mount adds mounts to every container, leaving the containers of the template as they are.
+func mount(s *corev1.PodSpec, mounts []corev1.VolumeMount) {
+	if len(mounts) == 0 {
+		return
+	}
+	s.Containers = mapContainers(s.Containers, func(c *corev1.Container) {
+		c.VolumeMounts = append(c.VolumeMounts[:len(c.VolumeMounts):len(c.VolumeMounts)], mounts...)
+	})
+	s.InitContainers = mapContainers(s.InitContainers, func(c *corev1.Container) {
+		c.VolumeMounts = append(c.VolumeMounts[:len(c.VolumeMounts):len(c.VolumeMounts)], mounts...)
+	})
+}
+
+func withEnv(in []corev1.Container, vars []corev1.EnvVar) []corev1.Container {
+	return mapContainers(in, func(c *corev1.Container) {
+		c.Env = append(c.Env[:len(c.Env):len(c.Env)], vars...)
+	})
+}
+
+// mapContainers copies the containers' headers and changes the copies.
+func mapContainers(in []corev1.Container, change func(*corev1.Container)) []corev1.Container {
+	if len(in) == 0 {
+		return in
+	}
+	out := make([]corev1.Container, len(in))
+	copy(out, in)
+	for i := range out {
+		change(&out[i])
+	}
+	return out
+}
+
+func with(m map[string]string, key, value string) map[string]string {
+	out := make(map[string]string, len(m)+1)
+	maps.Copy(out, m)
+	out[key] = value
+	return out
+}
+
+// put is a copy of m with pairs of key and value added.
+func put(m map[string]string, pairs ...string) map[string]string {
+	out := make(map[string]string, len(m)+len(pairs)/2)
+	maps.Copy(out, m)
+	for i := 0; i < len(pairs); i += 2 {
+		out[pairs[i]] = pairs[i+1]
+	}
+	return out
+}

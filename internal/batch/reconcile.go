@@ -1,0 +1,402 @@
+package batch
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/batch/lifecycle"
+	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/cluster"
+)
+
+// reconcile brings one job forward: one turn of the loop that the package is about.
+func (c *Controller) reconcile(key types.NamespacedName) {
+	job, exists := c.Informers.Jobs.Get(key.Namespace, key.Name)
+	r := c.record(key, exists)
+	if r == nil {
+		return
+	}
+	// 1. Take in the job, and what happened to it.
+	if !exists || job.UID != r.uid {
+		c.abandon(r)
+		if !exists {
+			c.drop(r)
+			return
+		}
+	}
+	if !c.adopt(r, job) {
+		return
+	}
+	for _, m := range r.takeInbox() {
+		if m.uid == r.uid || m.uid == anyUID {
+			m.do(r)
+		}
+	}
+	// 2. Decide.
+	step := lifecycle.Next(r.facts())
+	// 3. Make the pods be what the step wants.
+	switch {
+	case job.DeletionTimestamp != nil:
+		// The garbage collector deletes the pods.
+		c.withdraw(r)
+	case step.Pods == lifecycle.Run:
+		c.deleteSurplus(r)
+		c.ask(r)
+		c.pump(r)
+	default:
+		c.withdraw(r)
+		c.deletePods(r, step.Pods)
+	}
+	r.unseen.Store(r.sum()[created] > 0)
+	// 4. Say what became of it.
+	if job.DeletionTimestamp == nil {
+		c.report(r, step)
+		c.expire(r)
+	}
+}
+
+// record is the job's record; it makes one for a job that exists.
+func (c *Controller) record(key types.NamespacedName, exists bool) *record {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	r := c.records[key]
+	if r == nil && exists {
+		r = &record{key: key}
+		c.records[key] = r
+	}
+	return r
+}
+
+// drop forgets a record. Messages to its key are taken in for the last time: they may hold room to give back.
+func (c *Controller) drop(r *record) {
+	c.mu.Lock()
+	delete(c.records, r.key)
+	c.mu.Unlock()
+	for _, m := range r.takeInbox() {
+		if m.uid == anyUID {
+			m.do(r)
+		}
+	}
+}
+
+// abandon gives back what was taken for a job that is gone. Pods whose create is on its way have an owner that does not
+// exist any more, and so are collected.
+func (c *Controller) abandon(r *record) {
+	c.withdraw(r)
+	for _, t := range r.tasks {
+		c.plans.release(t.plan)
+	}
+	r.tasks, r.byName, r.set, r.job, r.uid, r.inflight = nil, nil, nil, nil, "", 0
+}
+
+// adopt takes in the job's spec when it is new or has changed, and for a new job everything that exists of it. It says
+// whether the job is one to work on.
+func (c *Controller) adopt(r *record, job *api.Job) bool {
+	fresh := r.uid != job.UID
+	if fresh {
+		if !c.ours(job) {
+			return false
+		}
+		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
+		r.action, r.refusal, r.failures = "", nil, 0
+		r.statusSince, r.lost, r.expired = time.Time{}, false, false
+		r.objects = map[string]*ensured{}
+	}
+	ranges := c.limitRanges(job.Namespace)
+	tag := versions(ranges)
+	if r.generation == job.Generation && r.ranges == tag {
+		r.job = job
+		return true
+	}
+	r.job, r.generation, r.ranges = job, job.Generation, tag
+	r.unsupported, r.holding = unsupportedFields(&job.Spec)
+	c.compile(r, ranges)
+	if fresh {
+		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(job.UID)) {
+			c.takePod(r, p)
+		}
+	} else {
+		// What the scheduler has may differ from what is wanted now.
+		c.resubmit(r)
+	}
+	return true
+}
+
+// compile makes what the pods are made from.
+func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
+	set, err := pods.New(r.job, pods.Options{LimitRanges: ranges, Version: r.status.Version, Retries: r.status.RetryCount})
+	r.invalid = ""
+	if err != nil {
+		r.invalid = err.Error()
+	}
+	r.set = set
+	all := set.Tasks()
+	for len(r.tasks) < len(all) {
+		r.tasks = append(r.tasks, &task{})
+	}
+	r.byName = make(map[string]int, len(all))
+	for i := range all {
+		t := r.tasks[i]
+		t.pods = &all[i]
+		plan := c.plans.share(t.pods.Plan())
+		c.plans.release(t.plan)
+		t.plan = plan
+		t.afterwards = t.afterwards || t.pods.Unbound()
+		t.resize(t.pods.Replicas)
+		r.byName[t.pods.Name] = i
+	}
+}
+
+// ours says whether the job's pods are to be scheduled by this manager.
+func (c *Controller) ours(job *api.Job) bool {
+	for i := range job.Spec.Tasks {
+		if len(c.SchedulerNames) > 0 && !slices.Contains(c.SchedulerNames, job.SchedulerName(i)) {
+			return false
+		}
+	}
+	return true
+}
+
+func (c *Controller) limitRanges(namespace string) []*corev1.LimitRange {
+	var out []*corev1.LimitRange
+	for _, l := range c.Informers.LimitRanges.List() {
+		if l.Namespace == namespace {
+			out = append(out, l)
+		}
+	}
+	slices.SortFunc(out, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	return out
+}
+
+func versions(ranges []*corev1.LimitRange) string {
+	var b strings.Builder
+	for _, l := range ranges {
+		b.WriteString(string(l.UID) + "/" + l.ResourceVersion + " ")
+	}
+	return b.String()
+}
+
+// facts is what the next step depends on.
+func (r *record) facts() lifecycle.Job {
+	j := lifecycle.Job{
+		Phase: r.status.State.Phase, MinAvailable: r.minAvailable(), MinSuccess: r.job.Spec.MinSuccess,
+		MaxRetry: r.job.Retries(), Retries: r.status.RetryCount, Waiting: r.why != nil, Action: r.action,
+		Tasks: make([]lifecycle.Task, len(r.tasks)),
+	}
+	for i, t := range r.tasks {
+		j.Tasks[i] = lifecycle.Task{Name: t.pods.Name, Replicas: t.replicas, Min: t.pods.Min, Pods: t.seen()}
+	}
+	r.action = ""
+	return j
+}
+
+// takePod takes in a pod as the watch shows it.
+func (c *Controller) takePod(r *record, p *corev1.Pod) {
+	ti, i, ok := r.place(p)
+	if !ok {
+		return
+	}
+	t := r.tasks[ti]
+	if int(i) >= len(t.units) {
+		t.units = append(t.units, make([]unit, int(i)+1-len(t.units))...)
+	}
+	u := &t.units[i]
+	if u.uid == p.UID && (u.state == leaving || u.state.ended() && p.DeletionTimestamp == nil) {
+		return // nothing but its end can follow
+	}
+	s := stateOf(p)
+	if s == unbound && (u.state == queued || u.state == placing) {
+		u.uid = p.UID
+		return // it is about to get its node
+	}
+	u.uid, u.version = p.UID, ""
+	t.set(i, s)
+	switch {
+	case p.DeletionTimestamp != nil || s == leaving:
+	case rejected(p):
+		c.Log.Info("pod was refused by its node and is replaced", "job", r.key, "pod", p.Name, "node", p.Spec.NodeName,
+			"reason", p.Status.Reason)
+		c.deletePod(r, ti, i, ptr.To[int64](0), "replace-rejected-pod")
+	case p.Spec.NodeName != "" && !s.ended() && c.nodeMissing(p.Spec.NodeName):
+		c.deletePod(r, ti, i, ptr.To[int64](0), "replace-lost-pod")
+	}
+}
+
+func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
+	ti, i, ok := r.place(p)
+	if !ok || int(i) >= len(r.tasks[ti].units) {
+		return
+	}
+	t := r.tasks[ti]
+	switch u := &t.units[i]; {
+	case u.uid != p.UID:
+		// An earlier pod of the same name.
+	case u.state == succeeded:
+		// It has done its work; that it was cleaned away does not undo that.
+	default:
+		t.set(i, absent)
+		if r.submitted != nil && u.state == queued {
+			c.resubmit(r)
+		}
+	}
+}
+
+// takeUnseen looks for pods that were written, that the watch does not show, and that it would have shown by now: they
+// were deleted while the watch was broken.
+func (c *Controller) takeUnseen(r *record) {
+	seen := c.Informers.Pods.SeenVersion()
+	for _, t := range r.tasks {
+		if t.counts[created] == 0 {
+			continue
+		}
+		for i := range t.units {
+			u := &t.units[i]
+			if u.state != created || u.version == "" || !older(u.version, seen) {
+				continue
+			}
+			p, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(i))
+			if ok && p.UID == u.uid {
+				c.takePod(r, p)
+			} else {
+				t.set(int32(i), absent)
+			}
+		}
+	}
+}
+
+// older compares resource versions, which are decimal numbers that grow.
+func older(a, b string) bool {
+	if len(a) != len(b) {
+		return len(a) < len(b)
+	}
+	return a < b
+}
+
+func (c *Controller) nodeMissing(node string) bool {
+	_, ok := c.Informers.Nodes.Get("", node)
+	return !ok
+}
+
+func stateOf(p *corev1.Pod) unitState {
+	switch {
+	case p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
+		return leaving
+	case p.Status.Phase == corev1.PodSucceeded:
+		return succeeded
+	case p.Status.Phase == corev1.PodFailed:
+		if p.DeletionTimestamp != nil || rejected(p) {
+			return leaving
+		}
+		return failed
+	case p.Spec.NodeName == "":
+		return unbound
+	case p.Status.Phase == corev1.PodRunning:
+		return running
+	case p.Status.Phase == corev1.PodUnknown:
+		return unknown
+	}
+	return pending
+}
+
+// rejected says whether a pod failed for a reason that is not the user's: the kubelet refused it before it started, or
+// it was disrupted from outside.
+func rejected(p *corev1.Pod) bool {
+	if p.Status.Phase != corev1.PodFailed {
+		return false
+	}
+	for _, cond := range p.Status.Conditions {
+		if cond.Type == corev1.DisruptionTarget && cond.Status == corev1.ConditionTrue {
+			return true
+		}
+	}
+	switch p.Status.Reason {
+	case "NodeAffinity", "NodeName", "NodePorts", "NodeUnschedulable", "TaintToleration", "UnexpectedAdmissionError",
+		"TopologyAffinityError", "SMTAlignmentError", "InvalidNodeInfo", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch",
+		"NodeShutdown", "NodeLost", "Preempting":
+		return true
+	}
+	return strings.HasPrefix(p.Status.Reason, "OutOf")
+}
+
+// deleteSurplus deletes the pods above each task's replicas.
+func (c *Controller) deleteSurplus(r *record) {
+	for ti, t := range r.tasks {
+		if t.surplus == 0 {
+			continue
+		}
+		for i := int(t.replicas); i < len(t.units); i++ {
+			switch s := t.units[i].state; {
+			case s == queued:
+				c.unplace(t, int32(i))
+				r.stale = true
+			case s.hasPod():
+				c.deletePod(r, ti, int32(i), nil, "scale-down")
+			}
+		}
+	}
+}
+
+// deletePods deletes what a job that stops must not keep.
+func (c *Controller) deletePods(r *record, want lifecycle.Pods) {
+	for ti, t := range r.tasks {
+		for i := range t.units {
+			s := t.units[i].state
+			if s.hasPod() && (want == lifecycle.Clear || !s.ended()) {
+				c.deletePod(r, ti, int32(i), nil, "stop")
+			}
+		}
+	}
+}
+
+// deletePod asks for a pod to be deleted; the watch says when it is gone.
+func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason string) {
+	t := r.tasks[ti]
+	t.set(i, leaving)
+	uid, owner := t.units[i].uid, r.uid
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: t.pods.PodName(int(i)), UID: uid}}
+	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: reason}
+	c.Writer.Delete(m, pod, apiwriter.DeleteOptions{GracePeriodSeconds: grace}, func(err error) {
+		if err == nil {
+			return
+		}
+		c.Log.Warn("deleting a pod failed", "job", r.key, "pod", pod.Name, "error", err)
+		c.post(r.key, owner, func(r *record) {
+			if u := &r.tasks[ti].units[i]; u.state == leaving && u.uid == uid {
+				if p, ok := c.Informers.Pods.Get(pod.Namespace, pod.Name); ok && p.UID == uid && p.DeletionTimestamp == nil {
+					u.uid = "" // so that it is taken in afresh
+					c.takePod(r, p)
+				}
+			}
+		})
+	})
+}
+
+// expire deletes a job whose time to live after its end is over.
+func (c *Controller) expire(r *record) {
+	ttl := r.job.Spec.TTLSecondsAfterFinished
+	if ttl == nil || !r.status.State.Phase.Finished() || r.expired {
+		return
+	}
+	left := r.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second).Sub(c.Clock.Now())
+	if left > 0 {
+		c.queue.AddAfter(r.key, left)
+		return
+	}
+	r.expired = true
+	job, uid := &api.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name, UID: r.uid}}, r.uid
+	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-ttl"}
+	c.Writer.Delete(m, job, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+		if err != nil {
+			c.Log.Warn("deleting a finished job failed", "job", r.key, "error", err)
+			c.post(r.key, uid, func(r *record) { r.expired = false })
+		}
+	})
+}

@@ -1,0 +1,290 @@
+package batch
+
+import (
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
+	"lockstep.dev/lockstep/internal/batch/lifecycle"
+	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/scheduler"
+)
+
+// unitState is where one pod of a job, known by task and index, stands.
+//
+//	bound by creation:   absent ─Submit▶ queued ─Commit▶ placing ─written▶ created ─watch▶ pending ▶ running ▶ succeeded | failed
+//	bound afterwards:    absent ─▶ making ─watch▶ unbound ─Submit▶ queued ─Commit▶ placing ─▶ as above
+//	from any with a pod: ─delete asked, or seen being deleted▶ leaving ─gone▶ absent
+//	from placing:        ─refused, or no longer wanted▶ absent
+type unitState uint8
+
+const (
+	absent  unitState = iota
+	making            // being created without a node
+	unbound           // exists without a node, and the scheduler has not been asked for one
+	queued            // the scheduler has it; the pod exists if the unit has a UID
+	placing           // has a node; the write that says so is on its way
+	created           // written with its node; the watch has not shown it yet
+	pending
+	running
+	succeeded
+	failed
+	unknown
+	leaving
+	unitStates // their number
+)
+
+// hasPod says whether a pod of this state exists and may be deleted.
+func (s unitState) hasPod() bool { return s == unbound || s >= created && s < leaving }
+
+// holds says whether a unit counts towards its gang: it has a node, or has had one and ended.
+func (s unitState) holds() bool { return s >= placing && s < leaving }
+
+// ended says whether the unit's pod has ended by itself.
+func (s unitState) ended() bool { return s == succeeded || s == failed }
+
+type unit struct {
+	state unitState
+	// attempt tells the answers to different writes of this unit's pod apart.
+	attempt uint16
+	// uid is the pod's, while one is known to exist.
+	uid types.UID
+	// version is the resource version at which the pod was written, while the watch has not shown it.
+	version string
+}
+
+type counts [unitStates]int32
+
+// task is the state of a task's units. Units at and above replicas are left over from a larger size and are counted
+// apart.
+type task struct {
+	pods     *pods.Task
+	replicas int32
+	units    []unit
+	counts   counts
+	surplus  int32 // units at or above replicas that are not absent
+	// plan stands for the task's pods in placement. Equal tasks of different jobs share it.
+	plan *corev1.Pod
+	// afterwards says that pods are created without a node and bound later.
+	afterwards bool
+}
+
+func (t *task) set(i int32, s unitState) {
+	u := &t.units[i]
+	if i < t.replicas {
+		t.counts[u.state]--
+		t.counts[s]++
+	} else {
+		if u.state != absent {
+			t.surplus--
+		}
+		if s != absent {
+			t.surplus++
+		}
+	}
+	u.state = s
+	if s == absent {
+		u.uid, u.version = "", ""
+	}
+}
+
+// resize changes the number of replicas and counts again.
+func (t *task) resize(replicas int32) {
+	if int(replicas) > len(t.units) {
+		t.units = append(t.units, make([]unit, int(replicas)-len(t.units))...)
+	}
+	t.replicas = replicas
+	t.counts, t.surplus = t.recount()
+}
+
+func (t *task) recount() (c counts, surplus int32) {
+	for i := range t.units {
+		switch {
+		case int32(i) < t.replicas:
+			c[t.units[i].state]++
+		case t.units[i].state != absent:
+			surplus++
+		}
+	}
+	return c, surplus
+}
+
+// held is how many units hold a node, or held one until they ended.
+func (t *task) held() int32 {
+	n := int32(0)
+	for s, c := range t.counts {
+		if unitState(s).holds() {
+			n += c
+		}
+	}
+	return n
+}
+
+// seen is the task's pods as its status counts them.
+func (t *task) seen() lifecycle.Counts {
+	c := &t.counts
+	return lifecycle.Counts{
+		Pending: c[unbound] + c[created] + c[pending], Running: c[running], Succeeded: c[succeeded], Failed: c[failed],
+		Unknown: c[unknown], Terminating: c[leaving],
+	}
+}
+
+// record is what the controller knows of one job. Only the worker that has the job's key touches it, except for the
+// inbox, through which everything else speaks to it.
+type record struct {
+	key types.NamespacedName
+
+	inboxMu sync.Mutex
+	inbox   []message
+	// unseen says that the record waits for the watch to show a pod that was written.
+	unseen atomic.Bool
+
+	uid        types.UID
+	job        *api.Job // the spec in force
+	generation int64
+	tasks      []*task
+	byName     map[string]int
+	set        *pods.Set
+	ranges     string // the LimitRanges that the plans were made with
+	// invalid is why no pods can be made; unsupported names the fields that are not acted on, holding those of them that
+	// keep the job from starting. All are empty for most jobs.
+	invalid, unsupported, holding string
+
+	status      api.JobStatus // as last handed to the writer, or read at the start
+	lost        bool          // the writer could not write it
+	statusSince time.Time     // when a difference that can wait was first noticed; zero when there is none
+	statusSeen  tally         // the counts at the last look
+	statusMoved time.Time     // when they last changed
+	expired     bool          // the job's deletion has been asked for
+
+	action bus.Action // to be carried out by the next step
+
+	// What the scheduler has.
+	submitted *submission
+	stale     bool              // what it has differs from what is wanted
+	why       *scheduler.Reason // why it waits
+
+	// What the writer has, and what it will get.
+	toWrite  []write
+	inflight int
+	// objects are the plugins' objects that have been written or are being written, by kind.
+	objects map[string]*ensured
+	changed bool // the job's size has changed since they were last compared
+
+	// refusal is why the API server refused a pod or another object; until retryAt no new ones are tried.
+	refusal  *refusal
+	failures int
+}
+
+// refusal is an answer that repeating the same write at once cannot cure.
+type refusal struct {
+	reason, message string
+	retryAt         time.Time
+}
+
+// message is something that happened to the job with this UID.
+type message struct {
+	uid types.UID
+	do  func(*record)
+}
+
+// write is a placed unit whose pod is not at the writer yet. An empty node asks for a pod to be bound later.
+type write struct {
+	task, index int32
+	node        string
+}
+
+// place is where a pod belongs, or false when it is no pod that the job could have made.
+func (r *record) place(pod *corev1.Pod) (ti int, index int32, ok bool) {
+	ti, ok = r.byName[pod.Labels[api.TaskSpecKey]]
+	if !ok {
+		return 0, 0, false
+	}
+	index, ok = parseIndex(pod.Labels[api.TaskIndexKey])
+	if !ok || r.tasks[ti].pods.PodName(int(index)) != pod.Name {
+		return 0, 0, false
+	}
+	return ti, index, true
+}
+
+// unitsMax bounds a task's size: an index beyond it is not believed.
+const unitsMax = 1 << 20
+
+func parseIndex(s string) (int32, bool) {
+	n := int32(0)
+	if s == "" || len(s) > 7 {
+		return 0, false
+	}
+	for _, c := range []byte(s) {
+		if c < '0' || c > '9' {
+			return 0, false
+		}
+		n = 10*n + int32(c-'0')
+	}
+	return n, n < unitsMax
+}
+
+// sum is the job's units by state.
+func (r *record) sum() counts {
+	var c counts
+	for _, t := range r.tasks {
+		for s, n := range t.counts {
+			c[s] += n
+		}
+	}
+	return c
+}
+
+func (r *record) held() int32 {
+	n := int32(0)
+	for _, t := range r.tasks {
+		n += t.held()
+	}
+	return n
+}
+
+// minAvailable is the gang's minimum, which is never more than there are pods.
+func (r *record) minAvailable() int32 {
+	total := int32(0)
+	for _, t := range r.tasks {
+		total += t.replicas
+	}
+	return min(r.job.MinAvailable(), total)
+}
+
+// everRan says whether the job's gang has been complete in this run: then pods are replaced one by one, and the others
+// are left alone when there is no room.
+func (r *record) everRan() bool {
+	if r.status.State.Phase == api.Running {
+		return true
+	}
+	ran, restarted := r.lastPhase(api.Running), r.lastPhase(api.Restarting)
+	return !ran.IsZero() && ran.After(restarted)
+}
+
+func (r *record) lastPhase(p api.JobPhase) time.Time {
+	for i := range r.status.Conditions {
+		if c := &r.status.Conditions[i]; c.Type == "" && c.Status == p && c.LastTransitionTime != nil {
+			return c.LastTransitionTime.Time
+		}
+	}
+	return time.Time{}
+}
+
+// assertConsistent checks that every counter is what counting gives.
+func (r *record) assertConsistent() error {
+	for _, t := range r.tasks {
+		c, surplus := t.recount()
+		if c != t.counts || surplus != t.surplus {
+			return fmt.Errorf("job %s, task %s: counted %v and %d surplus, remembered %v and %d",
+				r.key, t.pods.Name, c, surplus, t.counts, t.surplus)
+		}
+	}
+	return nil
+}

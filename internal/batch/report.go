@@ -1,0 +1,260 @@
+package batch
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/batch/lifecycle"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// How long a change of status may wait for others to be written with it. A phase is never held back.
+const (
+	// patience is for conditions: one that clears by itself sooner is not worth telling.
+	patience = 500 * time.Millisecond
+	// settle is for counts, which are written when they have stopped moving for that long...
+	settle = time.Second
+	// ...or when they have been moving for that long.
+	settleMax = 5 * time.Second
+)
+
+// report writes the job's status when it has changed in a way that is worth a write.
+func (c *Controller) report(r *record, step lifecycle.Step) {
+	now := c.Clock.Now()
+	next := r.nextStatus(step, metav1.NewTime(now.Truncate(time.Second)))
+	wait, worth := r.worthWriting(&next, now)
+	if !worth {
+		r.statusSince = time.Time{}
+		return
+	}
+	if wait > 0 {
+		c.queue.AddAfter(r.key, wait)
+		return
+	}
+	c.announce(r, &next)
+	newRun := next.Version != r.status.Version
+	r.status, r.statusSince, r.lost = next, time.Time{}, false
+	if newRun {
+		c.compile(r, c.limitRanges(r.key.Namespace)) // pods carry the number of their run
+	}
+	job := *r.job
+	job.Status = next
+	uid := r.uid
+	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-status"}
+	c.Writer.Status(m, &job, next.State.Phase.Finished(), func(_ apiwriter.Object, err error) {
+		if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
+			c.post(r.key, uid, func(r *record) { c.statusLost(r, err) })
+		}
+	})
+}
+
+// statusLost notes that the last status was not written, so that the next differs from what the server has.
+func (c *Controller) statusLost(r *record, err error) {
+	c.Log.Warn("writing a job's status failed", "job", r.key, "error", err)
+	r.lost, r.statusSince = true, c.Clock.Now()
+}
+
+// nextStatus is the status that says what is the case now.
+func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus {
+	s := r.status
+	s.Conditions = slices.Clone(s.Conditions)
+	if step.Phase != s.State.Phase {
+		s.SetPhase(step.Phase, step.Reason, step.Message, now)
+	}
+	s.RetryCount = step.Retries
+	if step.NewRun {
+		s.Version++
+	}
+	s.MinAvailable = r.minAvailable()
+	r.countInto(&s)
+	r.conditions(&s, now)
+	if step.Phase.Finished() && s.RunningDuration == nil {
+		if from := r.lastPhase(api.Running); !from.IsZero() {
+			s.RunningDuration = &metav1.Duration{Duration: now.Sub(from)}
+		}
+	}
+	if plugins := r.job.Spec.Plugins; len(plugins) > 0 && r.sum()[absent] == 0 {
+		s.ControlledResources = maps.Clone(s.ControlledResources)
+		if s.ControlledResources == nil {
+			s.ControlledResources = map[string]string{}
+		}
+		for name := range plugins {
+			s.ControlledResources["plugin-"+name] = name
+		}
+	}
+	return s
+}
+
+func (r *record) countInto(s *api.JobStatus) {
+	if s.State.Phase.Finished() && r.status.State.Phase.Finished() && r.sum()[succeeded]+r.sum()[failed] < s.Succeeded+s.Failed {
+		return // pods are cleaned away after the end; what they did stays counted
+	}
+	s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown = 0, 0, 0, 0, 0, 0
+	s.TaskStatusCount = make(map[string]api.TaskState, len(r.tasks))
+	for _, t := range r.tasks {
+		n := t.seen()
+		s.Pending += n.Pending
+		s.Running += n.Running
+		s.Succeeded += n.Succeeded
+		s.Failed += n.Failed
+		s.Terminating += n.Terminating
+		s.Unknown += n.Unknown
+		phases := map[corev1.PodPhase]int32{}
+		for phase, n := range map[corev1.PodPhase]int32{
+			corev1.PodPending: n.Pending, corev1.PodRunning: n.Running, corev1.PodSucceeded: n.Succeeded,
+			corev1.PodFailed: n.Failed, corev1.PodUnknown: n.Unknown,
+		} {
+			if n > 0 {
+				phases[phase] = n
+			}
+		}
+		if len(phases) > 0 {
+			s.TaskStatusCount[t.pods.Name] = api.TaskState{Phase: phases}
+		}
+	}
+	if len(s.TaskStatusCount) == 0 {
+		s.TaskStatusCount = nil
+	}
+}
+
+// conditions sets what there is to say besides the phase, and removes what no longer holds.
+func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
+	set := func(t api.JobConditionType, reason, message string) {
+		if message == "" {
+			s.RemoveCondition(t)
+			return
+		}
+		s.SetCondition(t, corev1.ConditionFalse, reason, message, now)
+	}
+	set(api.JobSupported, api.ReasonNotImplemented, r.unsupported)
+	if s.State.Phase.Finished() {
+		return // what was in the way at the end stays to be read
+	}
+	set(api.JobValid, api.ReasonInvalidTemplate, r.invalid)
+	reason, message := r.waitsFor()
+	set(api.JobScheduled, reason, message)
+	if s.State.Phase == api.Pending {
+		s.State.Reason, s.State.Message = reason, message
+	}
+}
+
+// waitsFor is why pods of the job have no node, when nothing but waiting helps, or empty.
+func (r *record) waitsFor() (reason, message string) {
+	switch {
+	case r.invalid != "":
+		return api.ReasonInvalidTemplate, r.invalid
+	case r.holding != "":
+		return api.ReasonNotImplemented, "not started, because its pods would lack what it asks for: " + r.holding
+	case r.refusal != nil && r.held() < r.minAvailable():
+		return r.refusal.reason, r.refusal.message
+	case r.why != nil && r.held() < r.minAvailable():
+		return r.why.Code, r.explain()
+	}
+	return "", ""
+}
+
+// explain is the scheduler's reason in figures a user can act on.
+func (r *record) explain() string {
+	w := r.why
+	short := w.Shortage
+	if short == nil || short.Resource == "" || short.Missing <= 0 {
+		return w.Message
+	}
+	return fmt.Sprintf("%s; short of %s: %s", w.Message, short.Resource, amount(short))
+}
+
+func amount(s *place.Shortage) string {
+	switch s.Resource {
+	case corev1.ResourceCPU:
+		return resource.NewMilliQuantity(s.Missing, resource.DecimalSI).String()
+	case corev1.ResourceMemory, corev1.ResourceEphemeralStorage:
+		return resource.NewQuantity(s.Missing, resource.BinarySI).String()
+	}
+	return strconv.FormatInt(s.Missing, 10)
+}
+
+// worthWriting compares the status with the one written last, and says how long the difference can still wait.
+func (r *record) worthWriting(next *api.JobStatus, now time.Time) (wait time.Duration, worth bool) {
+	last := &r.status
+	if n := countsOf(next); n != r.statusSeen {
+		r.statusSeen, r.statusMoved = n, now
+	}
+	// That a job exists and is being placed is no news.
+	quiet := next.State.Phase == api.Pending && last.State.Phase == ""
+	var due time.Time
+	switch {
+	case next.State.Phase != last.State.Phase && !quiet, next.Version != last.Version:
+		return 0, true
+	case !sameConditions(last.Conditions, next.Conditions, quiet) ||
+		next.State.Message != last.State.Message || next.State.Reason != last.State.Reason:
+		r.statusSince = first(r.statusSince, now)
+		due = r.statusSince.Add(patience)
+	case r.lost, !quiet && countsOf(last) != countsOf(next):
+		r.statusSince = first(r.statusSince, now)
+		due = earlier(r.statusMoved.Add(settle), r.statusSince.Add(settleMax))
+	default:
+		return 0, false
+	}
+	return due.Sub(now), true
+}
+
+func first(t, otherwise time.Time) time.Time {
+	if t.IsZero() {
+		return otherwise
+	}
+	return t
+}
+
+func earlier(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
+}
+
+type tally struct {
+	pending, running, succeeded, failed, terminating, unknown, minAvailable int32
+}
+
+func countsOf(s *api.JobStatus) tally {
+	return tally{s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown, s.MinAvailable}
+}
+
+// sameConditions compares conditions; a quiet job's entry for the phase Pending does not count.
+func sameConditions(a, b []api.JobCondition, quiet bool) bool {
+	i := 0
+	for _, c := range b {
+		if quiet && c.Type == "" {
+			continue
+		}
+		if i >= len(a) || a[i].Type != c.Type || a[i].Status != c.Status || a[i].Reason != c.Reason || a[i].Message != c.Message {
+			return false
+		}
+		i++
+	}
+	return i == len(a)
+}
+
+// announce records an event when something happened that a user would want to be told.
+func (c *Controller) announce(r *record, next *api.JobStatus) {
+	about := r.job
+	if next.State.Phase != r.status.State.Phase && next.State.Phase == api.Failed {
+		c.Writer.Event(about, corev1.EventTypeWarning, next.State.Reason, next.State.Message)
+	}
+	for _, t := range []api.JobConditionType{api.JobScheduled, api.JobSupported} {
+		now, before := next.Condition(t), r.status.Condition(t)
+		if now != nil && (before == nil || before.Reason != now.Reason) {
+			c.Writer.Event(about, corev1.EventTypeWarning, now.Reason, now.Message)
+		}
+	}
+}
