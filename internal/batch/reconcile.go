@@ -41,7 +41,11 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		}
 	}
 	// 2. Decide.
+	action := r.action
 	step := lifecycle.Next(r.facts())
+	if r.action = ""; step.Refused != "" {
+		c.refuseAction(r, action, step.Refused)
+	}
 	// 3. Make the pods be what the step wants.
 	switch {
 	case job.DeletionTimestamp != nil:
@@ -194,7 +198,6 @@ func (r *record) facts() lifecycle.Job {
 	for i, t := range r.tasks {
 		j.Tasks[i] = lifecycle.Task{Name: t.pods.Name, Replicas: t.replicas, Min: t.pods.Min, Pods: t.seen()}
 	}
-	r.action = ""
 	return j
 }
 

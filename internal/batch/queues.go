@@ -1,0 +1,228 @@
+package batch
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+
+	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+)
+
+// QueueUse is what queues hold, as the cluster model knows it.
+type QueueUse interface {
+	// Use is what each queue's pods request.
+	Use() map[string]corev1.ResourceList
+}
+
+// QueuesConfig is what Queues needs. All fields without a default are required.
+type QueuesConfig struct {
+	Informers *cluster.Informers
+	Use       QueueUse
+	Writer    apiwriter.Writer
+	// Interval is how often what queues hold is written, where it has changed. Default 15 s.
+	Interval time.Duration
+	Clock    clock.Clock
+	Log      *slog.Logger
+}
+
+// Queues keeps the status of queues, and makes the two that must exist.
+//
+//	"" ──▶ Open ──CloseQueue──▶ Closing ──nothing left in it──▶ Closed
+//	         ▲                     │                              │
+//	         └─────────────────OpenQueue◀─────────────────────────┘
+type Queues struct {
+	QueuesConfig
+	poke chan struct{}
+	mu   sync.Mutex
+	todo []queueCommand
+	// status is what was last written, per queue, until the watch shows it.
+	status map[string]scheduling.QueueStatus
+}
+
+type queueCommand struct {
+	queue  string
+	action bus.Action
+}
+
+// NewQueues registers its handlers: call it before the informers are started.
+func NewQueues(cfg QueuesConfig) (*Queues, error) {
+	if cfg.Informers == nil || cfg.Use == nil || cfg.Writer == nil {
+		return nil, errors.New("batch: Queues needs Informers, Use and Writer")
+	}
+	if cfg.Interval <= 0 {
+		cfg.Interval = 15 * time.Second
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	q := &Queues{
+		QueuesConfig: cfg,
+		poke:         make(chan struct{}, 1),
+		status:       map[string]scheduling.QueueStatus{},
+	}
+	look := func(*scheduling.Queue) { q.look() }
+	return q, cfg.Informers.Queues.Handle(cluster.Handler[*scheduling.Queue]{
+		Added:   look,
+		Updated: func(old, now *scheduling.Queue) { q.look() },
+		Deleted: look,
+	})
+}
+
+func (q *Queues) look() {
+	select {
+	case q.poke <- struct{}{}:
+	default:
+	}
+}
+
+// Do carries out a Command. It does not wait for the outcome.
+func (q *Queues) Do(queue string, action bus.Action) {
+	q.mu.Lock()
+	q.todo = append(q.todo, queueCommand{queue, action})
+	q.mu.Unlock()
+	q.look()
+}
+
+func (q *Queues) takeCommands() []queueCommand {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	todo := q.todo
+	q.todo = nil
+	return todo
+}
+
+// Run works until ctx is done. The informers must have caught up.
+func (q *Queues) Run(ctx context.Context) {
+	q.ensure()
+	tick := q.Clock.NewTimer(q.Interval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-q.poke:
+			q.ensure()
+			q.update("", "", false)
+			for _, cmd := range q.takeCommands() {
+				q.update(cmd.queue, cmd.action, false)
+			}
+		case <-tick.C():
+			q.update("", "", true)
+			tick.Reset(q.Interval)
+		}
+	}
+}
+
+// ensure creates the queues that others refer to without naming them.
+func (q *Queues) ensure() {
+	for _, name := range []string{scheduling.RootQueue, scheduling.DefaultQueue} {
+		if _, ok := q.Informers.Queues.Get("", name); ok {
+			continue
+		}
+		queue := &scheduling.Queue{
+			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{apiwriter.CreatorAnnotation: "lockstep"}},
+			Spec:       scheduling.QueueSpec{Weight: 1},
+		}
+		if name != scheduling.RootQueue {
+			queue.Spec.Parent = scheduling.RootQueue
+		}
+		m := apiwriter.Meta{Owner: "queue/" + name, Reason: "default-queue"}
+		q.Writer.Create(m, queue, func(_ apiwriter.Object, err error) {
+			if err != nil && !apierrors.IsAlreadyExists(err) {
+				q.Log.Error("creating a queue failed", "queue", name, "error", err)
+			}
+		})
+	}
+}
+
+// update writes the status of each queue that differs; what queues hold only when asked to look at it. The queue named
+// is opened or closed.
+func (q *Queues) update(name string, action bus.Action, use bool) {
+	var held map[string]corev1.ResourceList
+	if use {
+		held = q.Use.Use()
+	}
+	for _, queue := range q.Informers.Queues.List() {
+		now := queue.Status
+		if written, ok := q.status[queue.Name]; ok {
+			if equality.Semantic.DeepEqual(now, written) {
+				delete(q.status, queue.Name)
+			}
+			now = written
+		}
+		next := now
+		if queue.Name == name {
+			next.State = q.ordered(queue, action, now.State)
+		}
+		next.State = q.settled(queue.Name, next.State)
+		if use {
+			next.Allocated = held[queue.Name]
+		}
+		if equality.Semantic.DeepEqual(now, next) {
+			continue
+		}
+		q.status[queue.Name] = next
+		out := *queue
+		out.Status = next
+		m := apiwriter.Meta{Owner: "queue/" + queue.Name, Reason: "queue-status"}
+		q.Writer.Status(m, &out, next.State != now.State, func(_ apiwriter.Object, err error) {
+			if err != nil && !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err) {
+				q.Log.Warn("writing a queue's status failed", "queue", queue.Name, "error", err)
+			}
+		})
+	}
+}
+
+// ordered is the state that a command asks for.
+func (q *Queues) ordered(queue *scheduling.Queue, action bus.Action, state scheduling.QueueState) scheduling.QueueState {
+	switch {
+	case action == bus.OpenQueueAction:
+		return scheduling.QueueOpen
+	case action == bus.CloseQueueAction && queue.Name == scheduling.RootQueue:
+		q.Writer.Event(queue, corev1.EventTypeWarning, "CommandRefused", "the root queue cannot be closed")
+	case action == bus.CloseQueueAction && state != scheduling.QueueClosed:
+		return scheduling.QueueClosing
+	}
+	return state
+}
+
+// settled takes the transitions that happen by themselves.
+func (q *Queues) settled(name string, state scheduling.QueueState) scheduling.QueueState {
+	switch {
+	case state == "":
+		return scheduling.QueueOpen
+	case state == scheduling.QueueClosing && !q.used(name):
+		return scheduling.QueueClosed
+	}
+	return state
+}
+
+// used says whether the queue has work that has not ended.
+func (q *Queues) used(name string) bool {
+	for _, j := range q.Informers.Jobs.List() {
+		if j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted {
+			return true
+		}
+	}
+	for _, g := range q.Informers.PodGroups.List() {
+		if g.QueueName() == name && g.Status.Phase != scheduling.PodGroupCompleted {
+			return true
+		}
+	}
+	return false
+}

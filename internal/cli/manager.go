@@ -1,0 +1,71 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os/signal"
+	"syscall"
+
+	"github.com/spf13/cobra"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/manager"
+)
+
+func newManager(s streams) *cobra.Command {
+	var (
+		kubeconfig, kubecontext string
+		verbose                 bool
+		cfg                     manager.Config
+	)
+	cmd := &cobra.Command{
+		Use:   "manager",
+		Short: "Run the control plane: scheduler and controllers",
+		Long: `Run the control plane: scheduler and controllers.
+
+The cluster is found by kubectl's rules: --kubeconfig, $KUBECONFIG, ~/.kube/config, or the service account of the pod.
+A manager serves /metrics, /healthz and /readyz; it is ready while it leads and has read the whole cluster.`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.WriterConcurrency < 0 {
+				return usageError{fmt.Errorf("--writer-concurrency %d: must not be negative", cfg.WriterConcurrency)}
+			}
+			if cfg.NodeScore != "least" && cfg.NodeScore != "most" {
+				return usageError{fmt.Errorf("--node-score %q: want least or most", cfg.NodeScore)}
+			}
+			level := slog.LevelInfo
+			if verbose {
+				level = slog.LevelDebug
+			}
+			cfg.Log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+			var err error
+			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
+				return err
+			}
+			m, err := manager.New(cfg)
+			if err != nil {
+				return err
+			}
+			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			defer stop()
+			// A second signal ends the process at once.
+			defer context.AfterFunc(ctx, stop)()
+			return m.Run(ctx)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials")
+	f.StringVar(&kubecontext, "context", "", "context of the kubeconfig (default its current one)")
+	f.BoolVar(&cfg.LeaderElect, "leader-elect", true, "take turns with other managers of the cluster")
+	f.StringVar(&cfg.LeaseNamespace, "leader-elect-namespace", "lockstep-system", "namespace of the lease")
+	f.StringVar(&cfg.MetricsAddress, "metrics-bind-address", "127.0.0.1:8080", "address of /metrics; empty: not served")
+	f.StringVar(&cfg.HealthAddress, "health-probe-bind-address", "127.0.0.1:8081",
+		"address of /healthz and /readyz, which may be that of the metrics; empty: not served")
+	f.BoolVar(&cfg.Profiling, "pprof", false, "serve /debug/pprof beside the metrics")
+	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
+	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"}, "schedulerNames to answer to")
+	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
+	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
+	return cmd
+}

@@ -1,0 +1,237 @@
+package manager
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/batch"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// Config says what a manager manages. Only REST is required.
+type Config struct {
+	// REST is the cluster.
+	REST *rest.Config
+	// SchedulerNames are the schedulerNames that the manager answers to. Default: lockstep and volcano.
+	SchedulerNames []string
+	// NodeScore is least, which spreads pods over the emptiest nodes and is the default, or most, which fills nodes
+	// before using the next.
+	NodeScore string
+	// WriterConcurrency pins the number of requests in flight; 0 adapts it to the server.
+	WriterConcurrency int
+	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves /healthz and /readyz. Both
+	// may be the same. Empty: not served.
+	MetricsAddress, HealthAddress string
+	Profiling                     bool
+	// LeaderElect makes managers of one cluster take turns by a lease in LeaseNamespace (default lockstep-system).
+	LeaderElect    bool
+	LeaseNamespace string
+	// StopTimeout is how long a manager that was asked to stop may finish writing. Default 5 s.
+	StopTimeout time.Duration
+	Log         *slog.Logger
+}
+
+func (c *Config) complete() error {
+	if c.REST == nil {
+		return errors.New("manager: no cluster")
+	}
+	if len(c.SchedulerNames) == 0 {
+		c.SchedulerNames = []string{scheduling.SchedulerLockstep, scheduling.SchedulerVolcano}
+	}
+	switch c.NodeScore {
+	case "", "least", "most":
+	default:
+		return fmt.Errorf("manager: node score %q; want least or most", c.NodeScore)
+	}
+	if c.LeaseNamespace == "" {
+		c.LeaseNamespace = "lockstep-system"
+	}
+	if c.StopTimeout <= 0 {
+		c.StopTimeout = 5 * time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return nil
+}
+
+func (c *Config) strategy() place.Strategy {
+	if c.NodeScore == "most" {
+		return place.MostAllocated
+	}
+	return place.LeastAllocated
+}
+
+// Manager is the control plane's process. It runs once.
+type Manager struct {
+	cfg      Config
+	log      *slog.Logger
+	registry *prometheus.Registry
+	ready    readiness
+}
+
+// New checks the configuration. It does not contact the cluster.
+func New(cfg Config) (*Manager, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	m := &Manager{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry()}
+	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return m, nil
+}
+
+// Run manages the cluster until ctx is done, or until it may not lead any longer, which is an error. When it returns, what
+// had been handed to the writer has been written, as far as StopTimeout allows, and the lease is free.
+func (m *Manager) Run(ctx context.Context) error {
+	stopServing, err := m.serve()
+	if err != nil {
+		return err
+	}
+	defer stopServing()
+
+	writer, err := apiwriter.New(apiwriter.Config{
+		REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: m.cfg.WriterConcurrency, StopTimeout: m.cfg.StopTimeout,
+		Registry: m.registry, Logger: m.log,
+	})
+	if err != nil {
+		return fmt.Errorf("manager: %w", err)
+	}
+	// The writer outlives everything that writes, so that what they leave is written.
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	var end sync.WaitGroup
+	end.Go(func() {
+		if err := writer.Run(writing); err != nil {
+			m.log.Error("the writer ended", "error", err)
+		}
+	})
+	defer end.Wait()
+	defer stopWriting()
+
+	if !m.cfg.LeaderElect {
+		return m.lead(ctx, writer)
+	}
+	return m.leadInTurn(ctx, writer)
+}
+
+// lead does the manager's work until ctx is done.
+func (m *Manager) lead(ctx context.Context, writer *apiwriter.W) error {
+	parts, err := m.assemble(writer)
+	if err != nil {
+		return err
+	}
+	// 1. Read the whole cluster.
+	started := time.Now()
+	parts.informers.Start(ctx)
+	defer parts.informers.Wait()
+	if err := parts.informers.WaitForSync(ctx); err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to stop before it was ready
+		}
+		return fmt.Errorf("manager: %w", err)
+	}
+	// 2. Take up what was left unfinished.
+	parts.jobs.Resume()
+	// 3. Place, write and report until the end.
+	var running sync.WaitGroup
+	for _, run := range parts.run {
+		running.Go(func() { run(ctx) })
+	}
+	m.log.Info("managing", "server", m.cfg.REST.Host, "read", time.Since(started).Round(time.Millisecond))
+	m.ready.set(true)
+	<-ctx.Done()
+	m.ready.set(false)
+	running.Wait()
+	if cause := context.Cause(ctx); errors.Is(cause, errLostLease) {
+		return cause // another manager writes now
+	}
+	// 4. Finish what is being written.
+	flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.StopTimeout)
+	defer cancel()
+	if err := writer.Flush(flushing); err != nil {
+		m.log.Warn("stopped before everything was written; the next manager takes it up", "error", err)
+	}
+	return nil
+}
+
+// parts are what lead runs.
+type parts struct {
+	informers *cluster.Informers
+	jobs      *batch.Controller
+	run       []func(context.Context)
+}
+
+// assemble makes the parts and connects them.
+func (m *Manager) assemble(writer *apiwriter.W) (*parts, error) {
+	informers, err := cluster.NewInformers(m.cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	model := cluster.New(cluster.Config{Dims: place.NewDims(), Ours: m.ours})
+	if err := model.Feed(informers); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	sched, err := scheduler.New(scheduler.Config{
+		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy()}, Metrics: m.registry, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	jobs, err := batch.New(batch.Config{
+		Informers: informers, Scheduler: sched, Model: model, Writer: writer, SchedulerNames: m.cfg.SchedulerNames, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer, Log: m.log})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	commands, err := batch.NewCommands(informers, jobs, queues, writer, m.log)
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	return &parts{
+		informers: informers, jobs: jobs,
+		run: []func(context.Context){
+			sched.Run, jobs.Run, queues.Run, commands.Run,
+			func(ctx context.Context) { model.RunExpiry(ctx, informers) },
+		},
+	}, nil
+}
+
+// ours says whether a pod is one that this manager schedules.
+func (m *Manager) ours(p *corev1.Pod) bool {
+	for _, name := range m.cfg.SchedulerNames {
+		if p.Spec.SchedulerName == name {
+			return true
+		}
+	}
+	return false
+}
+
+// queueUse reads what queues hold from the model.
+type queueUse struct{ model *cluster.Cluster }
+
+func (q queueUse) Use() map[string]corev1.ResourceList {
+	out := map[string]corev1.ResourceList{}
+	for _, queue := range q.model.Queues() {
+		if list := q.model.Dims().List(queue.Used); len(list) > 0 {
+			out[queue.Name] = list
+		}
+	}
+	return out
+}
