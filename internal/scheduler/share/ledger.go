@@ -491,6 +491,7 @@ func (l *Ledger) link() {
 	}
 	for _, q := range l.queues {
 		q.parent, q.attached, q.children, q.offers = nil, false, q.children[:0], 0
+		q.deserved, q.share = q.deserved[:0], 0
 		q.sum = amounts{held: slices.Clone(q.own.held), pending: slices.Clone(q.own.pending)}
 	}
 	for _, q := range l.queues {
@@ -591,6 +592,9 @@ func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 // rate computes the queue's share of what it deserves.
 func (q *queue) rate() {
 	q.share = 0
+	if !q.attached {
+		return
+	}
 	for dim, held := range q.sum.held {
 		switch deserved := q.deserved.At(dim); {
 		case held <= 0:
