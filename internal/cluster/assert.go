@@ -1,0 +1,89 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// assertConsistent recounts everything that the model keeps incrementally, and says what differs. It is for tests.
+func (c *Cluster) assertConsistent() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+
+	used, nonZero := map[string]place.Vector{}, map[string]place.Vector{}
+	byQueue := map[string]place.Vector{}
+	ports := map[string]int{}
+	unwritten := 0
+	for name, p := range c.pods {
+		want := c.holding(p)
+		if !p.held.same(&want) {
+			bad("pod %s holds %+v, should %+v", name, p.held, want)
+		}
+		if p.assume == nil && (p.object == nil || ended(p.object)) {
+			bad("pod %s is nothing and still there", name)
+		}
+		if _, listed := c.assumed[p]; listed != (p.assume != nil) {
+			bad("pod %s: listed as assumed: %v", name, listed)
+		}
+		if p.assume != nil && p.assume.version == "" {
+			unwritten++
+		}
+		h := p.held
+		if h.node == "" {
+			continue
+		}
+		if _, there := c.nodes[h.node].pods[p]; !there {
+			bad("pod %s is not listed on node %s", name, h.node)
+		}
+		used[h.node] = used[h.node].Plus(h.request, 1)
+		nonZero[h.node] = nonZero[h.node].Plus(h.nonZero, 1)
+		ports[h.node] += len(h.ports)
+		if h.queue != "" {
+			byQueue[h.queue] = byQueue[h.queue].Plus(h.request, 1)
+		}
+	}
+	if unwritten != c.unwritten {
+		bad("unwritten: %d, should %d", c.unwritten, unwritten)
+	}
+	var total place.Vector
+	gone := 0
+	for name, n := range c.nodes {
+		if !sameAmounts(n.used, used[name]) || !sameAmounts(n.usedNonZero, nonZero[name]) {
+			bad("node %s: used %v and %v, should %v and %v", name, n.used, n.usedNonZero, used[name], nonZero[name])
+		}
+		count := 0
+		for _, k := range n.ports {
+			count += k
+		}
+		if count != ports[name] {
+			bad("node %s: %d ports, should %d", name, count, ports[name])
+		}
+		if n.object == nil {
+			gone++
+		} else if !n.object.Spec.Unschedulable {
+			total = total.Plus(n.allocatable, 1)
+		}
+	}
+	if gone != c.gone || len(c.nodes) != c.recent.Len() {
+		bad("%d nodes gone, should %d; %d in order of change, should %d", c.gone, gone, c.recent.Len(), len(c.nodes))
+	}
+	if !sameAmounts(total, c.total) {
+		bad("total %v, should %v", c.total, total)
+	}
+	for name, q := range c.queues {
+		if !sameAmounts(q.used, byQueue[name]) {
+			bad("queue %s: used %v, should %v", name, q.used, byQueue[name])
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// sameAmounts compares vectors whose lengths may differ by zeros at the end.
+func sameAmounts(a, b place.Vector) bool {
+	return !slices.ContainsFunc(a.Plus(b, -1), func(d int64) bool { return d != 0 })
+}

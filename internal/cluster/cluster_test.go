@@ -1,0 +1,207 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+func testPod(name, uid, node, cpu string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Name: "main", Ports: []corev1.ContainerPort{{HostPort: 80, Protocol: corev1.ProtocolTCP}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}},
+		}}},
+	}
+}
+
+func testNode(name, cpu string) *corev1.Node {
+	return &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Status: corev1.NodeStatus{Allocatable: corev1.ResourceList{
+			corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourcePods: resource.MustParse("110"),
+		}},
+	}
+}
+
+func testClass(t interface{ Fatal(...any) }, c *Cluster, cpu string) *place.Class {
+	class, err := place.NewClass(c.Dims(), testPod("", "", "", cpu))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return class
+}
+
+// used is the milli-cpu taken on a node, as a fresh view shows it.
+func used(c *Cluster, node string) int64 {
+	v := c.NewView()
+	c.Refresh(v)
+	i, ok := v.Index(node)
+	if !ok {
+		return -1
+	}
+	return v.Node(i).Used.At(place.CPU)
+}
+
+func TestTheLifeOfAPod(t *testing.T) {
+	name := types.NamespacedName{Namespace: "ns", Name: "p"}
+	type step struct {
+		do   string
+		act  func(c *Cluster, class *place.Class)
+		want int64
+	}
+	assume := func(c *Cluster, class *place.Class) { c.Assume(name, "n", "q", class) }
+	forget := func(c *Cluster, _ *place.Class) { c.Forget(name) }
+	confirm := func(uid string) func(*Cluster, *place.Class) {
+		return func(c *Cluster, _ *place.Class) { c.Confirm(name, types.UID(uid), "7") }
+	}
+	upsert := func(uid, node string) func(*Cluster, *place.Class) {
+		return func(c *Cluster, _ *place.Class) { c.UpsertPod(testPod("p", uid, node, "1")) }
+	}
+	remove := func(uid string) func(*Cluster, *place.Class) {
+		return func(c *Cluster, _ *place.Class) { c.DeletePod(testPod("p", uid, "n", "1")) }
+	}
+	end := func(uid string) func(*Cluster, *place.Class) {
+		return func(c *Cluster, _ *place.Class) {
+			p := testPod("p", uid, "n", "1")
+			p.Status.Phase = corev1.PodFailed
+			c.UpsertPod(p)
+		}
+	}
+	expire := func(seen string) func(*Cluster, *place.Class) {
+		return func(c *Cluster, _ *place.Class) {
+			c.Expire(seen, newerVersion, func(types.NamespacedName) bool { return false })
+		}
+	}
+	for sentence, steps := range map[string][]step{
+		"created with its node": {
+			{"assume", assume, 1000}, {"confirm", confirm("a"), 1000}, {"watch", upsert("a", "n"), 1000}, {"delete", remove("a"), 0},
+		},
+		"the watch is faster than the answer": {
+			{"assume", assume, 1000}, {"watch", upsert("a", "n"), 1000}, {"delete", remove("a"), 0}, {"confirm", confirm("a"), 0},
+		},
+		"the write failed":                {{"assume", assume, 1000}, {"forget", forget, 0}},
+		"forgotten after it was seen":     {{"assume", assume, 1000}, {"watch", upsert("a", "n"), 1000}, {"forget", forget, 1000}},
+		"bound":                           {{"watch", upsert("a", ""), 0}, {"assume", assume, 1000}, {"labels", upsert("a", ""), 1000}, {"watch", upsert("a", "n"), 1000}},
+		"deleted before it was bound":     {{"watch", upsert("a", ""), 0}, {"assume", assume, 1000}, {"delete", remove("a"), 0}},
+		"bound elsewhere by another":      {{"watch", upsert("a", ""), 0}, {"assume", assume, 1000}, {"watch", upsert("a", "other"), 0}},
+		"ended":                           {{"watch", upsert("a", "n"), 1000}, {"end", end("a"), 0}, {"delete", remove("a"), 0}},
+		"gone before the watch showed it": {{"assume", assume, 1000}, {"confirm", confirm("a"), 1000}, {"early", expire("6"), 1000}, {"late", expire("8"), 0}},
+		"recreated under the same name": {
+			{"watch", upsert("a", "n"), 1000}, {"end", end("a"), 0}, {"assume", assume, 1000}, {"delete the old", remove("a"), 1000},
+			{"confirm", confirm("b"), 1000}, {"watch", upsert("b", "n"), 1000},
+		},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			c := New(Config{})
+			c.UpsertNode(testNode("n", "8"))
+			class := testClass(t, c, "1")
+			for _, s := range steps {
+				s.act(c, class)
+				if got := used(c, "n"); got != s.want {
+					t.Fatalf("after %s: %d used, want %d", s.do, got, s.want)
+				}
+				if err := c.assertConsistent(); err != nil {
+					t.Fatalf("after %s: %v", s.do, err)
+				}
+			}
+		})
+	}
+}
+
+func TestAHeartbeatChangesNothing(t *testing.T) {
+	c := New(Config{})
+	n := testNode("n", "8")
+	c.UpsertNode(n)
+	c.TakeChanges()
+	<-c.Changed()
+	beat := n.DeepCopy()
+	beat.ResourceVersion = "2"
+	beat.Status.Conditions = []corev1.NodeCondition{{Type: corev1.NodeReady, LastHeartbeatTime: metav1.Now()}}
+	c.UpsertNode(beat)
+	if ch := c.TakeChanges(); !ch.Empty() {
+		t.Errorf("changes: %+v", ch)
+	}
+	select {
+	case <-c.Changed():
+		t.Error("woken")
+	default:
+	}
+}
+
+// Random histories: the incremental figures equal a recount, and a view that is refreshed now and then equals a new one.
+func TestModelAgainstRecount(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		c := New(Config{Ours: func(*corev1.Pod) bool { return true }})
+		class := testClass(r, c, "2")
+		old := c.NewView()
+		pick := func(what string, n int) string { return fmt.Sprint(what, rapid.IntRange(0, n).Draw(r, what)) }
+		pod := func() *corev1.Pod {
+			p := testPod(pick("p", 4), pick("u", 2), "", rapid.SampledFrom([]string{"1", "3"}).Draw(r, "cpu"))
+			if rapid.Bool().Draw(r, "bound") {
+				p.Spec.NodeName = pick("n", 3)
+			}
+			if rapid.IntRange(0, 3).Draw(r, "ended") == 0 {
+				p.Status.Phase = corev1.PodSucceeded
+			}
+			if rapid.Bool().Draw(r, "grouped") {
+				p.Annotations = map[string]string{schedulingv1beta1.GroupNameAnnotation: pick("g", 1)}
+			}
+			return p
+		}
+		name := func() types.NamespacedName { return types.NamespacedName{Namespace: "ns", Name: pick("p", 4)} }
+		r.Repeat(map[string]func(*rapid.T){
+			"upsert pod": func(*rapid.T) { c.UpsertPod(pod()) },
+			"delete pod": func(*rapid.T) { c.DeletePod(pod()) },
+			"assume":     func(*rapid.T) { c.Assume(name(), pick("n", 3), pick("q", 1), class) },
+			"forget":     func(*rapid.T) { c.Forget(name()) },
+			"confirm": func(*rapid.T) {
+				c.Confirm(name(), types.UID(pick("u", 2)), fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "version")))
+			},
+			"upsert node": func(*rapid.T) {
+				c.UpsertNode(testNode(pick("n", 3), rapid.SampledFrom([]string{"4", "8"}).Draw(r, "size")))
+			},
+			"delete node": func(*rapid.T) { c.DeleteNode(pick("n", 3)) },
+			"cordon": func(*rapid.T) {
+				n := testNode(pick("n", 3), "4")
+				n.Spec.Unschedulable = true
+				c.UpsertNode(n)
+			},
+			"group moves": func(*rapid.T) {
+				c.UpsertPodGroup(types.NamespacedName{Namespace: "ns", Name: pick("g", 1)}, pick("q", 1))
+			},
+			"group gone": func(*rapid.T) { c.DeletePodGroup(types.NamespacedName{Namespace: "ns", Name: pick("g", 1)}) },
+			"expire": func(*rapid.T) {
+				c.Expire(fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "seen")), newerVersion, func(types.NamespacedName) bool { return false })
+			},
+			"refresh": func(*rapid.T) { c.Refresh(old) },
+			"": func(r *rapid.T) {
+				if err := c.assertConsistent(); err != nil {
+					r.Fatal(err)
+				}
+			},
+		})
+		c.Refresh(old)
+		fresh := c.NewView()
+		c.Refresh(fresh)
+		if old.Len() != fresh.Len() {
+			r.Fatalf("the old view has %d nodes, a new one %d", old.Len(), fresh.Len())
+		}
+		for _, n := range fresh.All() {
+			i, ok := old.Index(n.Name)
+			if !ok || !sameAmounts(old.Node(i).Used, n.Used) || !sameAmounts(old.Node(i).Allocatable, n.Allocatable) ||
+				len(old.Node(i).Ports) != len(n.Ports) {
+				r.Fatalf("node %s: old view %+v, new %+v", n.Name, old.Node(i), n)
+			}
+		}
+	})
+}
