@@ -250,7 +250,7 @@ func (s *Scheduler) takeInbox() {
 			continue
 		}
 		if old != nil {
-			e.told, e.submitted = old.told, old.submitted
+			e.submitted = old.submitted
 		}
 		s.room.add(e)
 	}

@@ -54,7 +54,8 @@ type Owner interface {
 	// answers for these units: each ends as a pod with that node, or as a call to cluster.Forget and a new Submit.
 	// Units of the gang that were not placed (above the minimum) stay with the scheduler.
 	Commit(gang *Gang, placed []Assignment)
-	// Waiting is called when the gang could not be placed and the reason differs from the last one told.
+	// Waiting is called when the gang could not be placed and the reason differs from the last one told since it was
+	// submitted.
 	Waiting(gang *Gang, why Reason)
 }
 

@@ -1,0 +1,452 @@
+package podgroup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// Scheduler is where gangs are handed over.
+type Scheduler interface {
+	Submit(*scheduler.Gang)
+	Withdraw(key string)
+}
+
+// Config is what a Controller needs. Informers, Cluster, Scheduler and Writer are required.
+type Config struct {
+	Informers *cluster.Informers
+	Cluster   *cluster.Cluster
+	Scheduler Scheduler
+	Writer    apiwriter.Writer
+	// SchedulerNames are those whose pods are scheduled; lockstep and volcano by default.
+	SchedulerNames []string
+	// ReportAfter is how long something waits before a status says so; 1 s by default. What is placed sooner is never
+	// reported as waiting, which saves a write for most.
+	ReportAfter time.Duration
+	// Clock is the real one by default.
+	Clock clock.WithTicker
+	Log   *slog.Logger
+}
+
+// Controller schedules the pods of others.
+type Controller struct {
+	cfg   Config
+	queue workqueue.TypedRateLimitingInterface[key]
+
+	mu        sync.Mutex
+	units     map[key]*unit
+	binding   map[types.NamespacedName]types.UID // placed, and not seen bound yet
+	reports   map[types.NamespacedName]*podReport
+	templates templates
+}
+
+// podReport is what a pod's status was made to say, which the informer may not show yet.
+type podReport struct {
+	uid      types.UID
+	message  string
+	underWay bool
+	then     []func() // what is to follow the write
+}
+
+// key is a PodGroup, or a pod that has none.
+type key struct {
+	pod  bool
+	name types.NamespacedName
+}
+
+func (k key) String() string {
+	if k.pod {
+		return "pod/" + k.name.String()
+	}
+	return "podgroup/" + k.name.String()
+}
+
+// unit is what is known of a key beyond the informers.
+type unit struct {
+	gang    *scheduler.Gang // as last submitted; nil when nothing is asked for
+	waiting *wait           // what the scheduler, or a look at the members, said last
+	since   time.Time       // when it began to wait, or zero
+	// written is the PodGroup as it was written last, or is being written, until the informer has caught up.
+	written  *schedulingv1beta1.PodGroup
+	underWay bool
+}
+
+// DefaultSchedulerNames are the names that Lockstep answers to.
+var DefaultSchedulerNames = []string{schedulingv1beta1.SchedulerLockstep, schedulingv1beta1.SchedulerVolcano}
+
+// Foreign returns a test for pods that this package schedules: they name one of the schedulers, and are not the pods of
+// a batch Job, which are placed before they are created.
+func Foreign(schedulerNames []string) func(*corev1.Pod) bool {
+	return func(p *corev1.Pod) bool {
+		if !slices.Contains(schedulerNames, p.Spec.SchedulerName) {
+			return false
+		}
+		c := metav1.GetControllerOf(p)
+		return c == nil || !isOurJob(c)
+	}
+}
+
+func isOurJob(c *metav1.OwnerReference) bool {
+	return c.Kind == "Job" && c.APIVersion == batchv1alpha1.GroupVersion.String()
+}
+
+// New returns a controller and registers it with the informers, which must not have been started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.Informers == nil || cfg.Cluster == nil || cfg.Scheduler == nil || cfg.Writer == nil {
+		return nil, errors.New("podgroup: informers, cluster, scheduler and writer are required")
+	}
+	if len(cfg.SchedulerNames) == 0 {
+		cfg.SchedulerNames = DefaultSchedulerNames
+	}
+	if cfg.ReportAfter == 0 {
+		cfg.ReportAfter = time.Second
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	c := &Controller{
+		cfg: cfg,
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, time.Minute),
+			workqueue.TypedRateLimitingQueueConfig[key]{Name: "podgroup", Clock: cfg.Clock},
+		),
+		units:     map[key]*unit{},
+		binding:   map[types.NamespacedName]types.UID{},
+		reports:   map[types.NamespacedName]*podReport{},
+		templates: newTemplates(),
+	}
+	foreign := Foreign(cfg.SchedulerNames)
+	pod := func(p *corev1.Pod) {
+		if foreign(p) {
+			c.queue.Add(keyOf(p))
+		}
+	}
+	group := func(g *schedulingv1beta1.PodGroup) {
+		c.queue.Add(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
+	}
+	err := errors.Join(
+		cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+			Added: pod,
+			Updated: func(old, p *corev1.Pod) {
+				if keyOf(old) != keyOf(p) {
+					pod(old)
+				}
+				pod(p)
+			},
+			Deleted: func(p *corev1.Pod) {
+				c.forgetPod(p)
+				pod(p)
+			},
+		}),
+		cfg.Informers.PodGroups.Handle(cluster.Handler[*schedulingv1beta1.PodGroup]{
+			Added:   group,
+			Updated: func(_, g *schedulingv1beta1.PodGroup) { group(g) },
+			Deleted: group,
+		}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("podgroup: %w", err)
+	}
+	return c, nil
+}
+
+func keyOf(p *corev1.Pod) key {
+	if g, ok := cluster.GroupOf(p); ok {
+		return key{name: g}
+	}
+	return key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
+}
+
+// Run reconciles until ctx is done. The informers must have synced: half a group must not be taken for all of it.
+func (c *Controller) Run(ctx context.Context) {
+	stop := context.AfterFunc(ctx, c.queue.ShutDown)
+	defer stop()
+	for {
+		k, shutdown := c.queue.Get()
+		if shutdown {
+			return
+		}
+		c.reconcile(k)
+		c.queue.Done(k)
+	}
+}
+
+// reconcile makes what is asked of the scheduler, and what statuses say, follow from what there is.
+func (c *Controller) reconcile(k key) {
+	// 1. What is there?
+	pods := c.podsOf(k)
+	var pg *schedulingv1beta1.PodGroup
+	if !k.pod {
+		pg, _ = c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name)
+		if pg != nil {
+			if owner := metav1.GetControllerOf(pg); owner != nil && isOurJob(owner) {
+				return // the Job's controller answers for it
+			}
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seeBound(pods)
+	m := countMembers(pods, c.isBinding)
+	if pg == nil && len(pods) == 0 {
+		c.withdraw(k)
+		delete(c.units, k)
+		return
+	}
+	u := c.units[k]
+	if u == nil {
+		u = &unit{}
+		c.units[k] = u
+	}
+
+	// 2. What does it need, and may it be asked for?
+	var r request
+	switch {
+	case k.pod:
+		r = ask(1, nil, m, c.templates.of)
+	case pg == nil:
+		r = request{missing: fmt.Sprintf("PodGroup %q does not exist", k.name.Name), reason: schedulingv1beta1.ReasonNotEnoughTasks}
+	default:
+		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, m, c.templates.of)
+	}
+	switch {
+	case r.missing != "":
+		c.withdraw(k)
+		c.waits(k, u, &wait{reason: r.reason, message: r.missing})
+	case len(m.waiting) == 0:
+		c.withdraw(k)
+		u.waiting, u.since = nil, time.Time{}
+	default:
+		c.submit(k, u, c.gang(k, pg, m, r))
+	}
+
+	// 3. Whom must be told?
+	c.report(k, u, pg, m)
+}
+
+// podsOf are the foreign pods of a key.
+func (c *Controller) podsOf(k key) []*corev1.Pod {
+	foreign := Foreign(c.cfg.SchedulerNames)
+	if !k.pod {
+		pods := c.cfg.Informers.Pods.ByIndex(cluster.PodsByGroup, k.name.String())
+		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !foreign(p) })
+	}
+	p, ok := c.cfg.Informers.Pods.Get(k.name.Namespace, k.name.Name)
+	if !ok || !foreign(p) || keyOf(p) != k {
+		return nil
+	}
+	return []*corev1.Pod{p}
+}
+
+// isBinding says whether a bind of this pod is under way.
+func (c *Controller) isBinding(p *corev1.Pod) bool {
+	uid, ok := c.binding[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}]
+	return ok && uid == p.UID
+}
+
+// seeBound ends the binds that the informer shows.
+func (c *Controller) seeBound(pods []*corev1.Pod) {
+	for _, p := range pods {
+		if p.Spec.NodeName == "" {
+			continue
+		}
+		name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+		delete(c.binding, name)
+		if r := c.reports[name]; r != nil && !r.underWay {
+			delete(c.reports, name)
+		}
+		c.templates.forget(p.UID)
+	}
+}
+
+// forgetPod ends everything about a pod that is gone.
+func (c *Controller) forgetPod(p *corev1.Pod) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	if c.binding[name] == p.UID {
+		delete(c.binding, name)
+	}
+	if r := c.reports[name]; r != nil && !r.underWay && r.uid == p.UID {
+		delete(c.reports, name)
+	}
+	c.templates.forget(p.UID)
+}
+
+// gang is what is asked of the scheduler.
+func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r request) *scheduler.Gang {
+	first := m.waiting[0]
+	g := &scheduler.Gang{
+		Key: k.String(), Created: first.CreationTimestamp.Time, MinMember: r.minMember, Demands: r.demands, Owner: (*owner)(c),
+		Queue: schedulingv1beta1.DefaultQueue,
+	}
+	if q := cluster.QueueOf(first); q != "" {
+		g.Queue = q
+	}
+	for _, p := range m.waiting {
+		if p.Spec.Priority != nil {
+			g.Priority = max(g.Priority, *p.Spec.Priority)
+		}
+	}
+	if pg != nil {
+		g.Queue, g.Created = pg.QueueName(), pg.CreationTimestamp.Time
+		g.Resume = m.total > 0 && r.minMember > 0
+		if v, ok := c.cfg.Cluster.Priority(pg.Spec.PriorityClassName); ok && pg.Spec.PriorityClassName != "" {
+			g.Priority = v
+		}
+	}
+	return g
+}
+
+// submit hands a gang over unless the same has been handed over before.
+func (c *Controller) submit(k key, u *unit, g *scheduler.Gang) {
+	if u.gang != nil && sameGang(u.gang, g) {
+		return
+	}
+	u.gang = g
+	u.waiting = nil // the scheduler says what keeps this one
+	c.cfg.Scheduler.Submit(g)
+}
+
+func sameGang(a, b *scheduler.Gang) bool {
+	return a.Queue == b.Queue && a.Priority == b.Priority && a.Resume == b.Resume && a.MinMember == b.MinMember &&
+		slices.EqualFunc(a.Demands, b.Demands, func(x, y scheduler.Demand) bool {
+			return x.Template == y.Template && x.Min == y.Min && slices.Equal(x.Units, y.Units)
+		})
+}
+
+func (c *Controller) withdraw(k key) {
+	if u := c.units[k]; u != nil && u.gang != nil {
+		u.gang = nil
+		c.cfg.Scheduler.Withdraw(k.String())
+	}
+}
+
+// waits notes why a key waits; it is reported when it still does after a while.
+func (c *Controller) waits(k key, u *unit, w *wait) {
+	if u.since.IsZero() {
+		u.since = c.cfg.Clock.Now()
+		c.queue.AddAfter(k, c.cfg.ReportAfter)
+	}
+	u.waiting = w
+}
+
+// owner is the Controller as the scheduler sees it.
+type owner Controller
+
+// Commit implements scheduler.Owner: it binds the pods.
+func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
+	c := (*Controller)(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := keyOfGang(g)
+	u := c.units[k]
+	stale := u == nil || u.gang != g // something else is wanted by now
+	for _, a := range placed {
+		name := g.Demands[a.Demand].Units[a.Unit]
+		p, ok := c.cfg.Informers.Pods.Get(name.Namespace, name.Name)
+		if stale || !ok || p.Spec.NodeName != "" || p.DeletionTimestamp != nil {
+			c.cfg.Cluster.Forget(name)
+			continue
+		}
+		c.binding[name] = p.UID
+		c.bind(k, name, p.UID, a.Node)
+	}
+	if !stale {
+		u.waiting, u.since = nil, time.Time{}
+		// The next look asks for the rest, if there is any.
+		c.withdraw(k)
+	}
+	c.queue.Add(k)
+}
+
+func keyOfGang(g *scheduler.Gang) key {
+	kind, rest, _ := strings.Cut(g.Key, "/")
+	namespace, name, _ := strings.Cut(rest, "/")
+	return key{pod: kind == "pod", name: types.NamespacedName{Namespace: namespace, Name: name}}
+}
+
+// bind writes a pod's node. A status of the pod that is under way comes first: it would take the binding's condition
+// back.
+func (c *Controller) bind(k key, name types.NamespacedName, uid types.UID, node string) {
+	write := func() {
+		c.cfg.Writer.Bind(apiwriter.Meta{Owner: k.String(), Reason: "bind"}, name, uid, node, func(err error) {
+			if err != nil {
+				c.bindFailed(k, name, uid, err)
+			}
+		})
+	}
+	if r := c.reports[name]; r != nil && r.underWay {
+		r.then = append(r.then, write)
+		return
+	}
+	write()
+}
+
+func (c *Controller) bindFailed(k key, name types.NamespacedName, uid types.UID, err error) {
+	if errors.Is(err, apiwriter.ErrStopped) {
+		return
+	}
+	c.mu.Lock()
+	if c.binding[name] == uid {
+		delete(c.binding, name)
+	}
+	c.mu.Unlock()
+	c.cfg.Cluster.Forget(name)
+	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+		c.cfg.Log.Warn("a pod could not be bound", "pod", name, "error", err)
+	}
+	c.queue.AddRateLimited(k)
+}
+
+// Waiting implements scheduler.Owner.
+func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
+	c := (*Controller)(o)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := keyOfGang(g)
+	u := c.units[k]
+	if u == nil || u.gang != g {
+		return
+	}
+	w := &wait{reason: schedulingv1beta1.ReasonNotEnoughResources, message: why.Message}
+	switch why.Code {
+	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf, share.QueueOverCapability:
+		w.reason, w.byQueue = why.Code, true
+	case scheduler.Unschedulable:
+		w.reason = why.Code
+		if why.Shortage != nil {
+			w.message = why.Message + ": " + refusals(why)
+		}
+	}
+	c.waits(k, u, w)
+	c.queue.Add(k)
+}
+
+// refusals names the filters that no node passes, without the numbers of nodes, which change all the time.
+func refusals(why scheduler.Reason) string {
+	return strings.Join(slices.Sorted(maps.Keys(why.Shortage.Rejected)), ", ")
+}

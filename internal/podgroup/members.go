@@ -1,0 +1,185 @@
+package podgroup
+
+import (
+	"cmp"
+	"encoding/json"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/scheduler"
+)
+
+// members is a group's pods, counted.
+type members struct {
+	waiting []*corev1.Pod // may be placed
+	binding int           // placed, and not seen bound yet
+	gated   int           // held back by scheduling gates
+	bound   int           // with a node, and not ended
+	running int
+	ended   struct{ succeeded, failed int }
+	// holding is, per task, the pods that count towards the minimum: with a node, on the way to one, or succeeded.
+	holding map[string]int
+	total   int // the sum of holding
+}
+
+// countMembers looks at every pod once. binding says whether a bind of the pod is under way.
+func countMembers(pods []*corev1.Pod, binding func(*corev1.Pod) bool) members {
+	m := members{holding: map[string]int{}}
+	hold := func(p *corev1.Pod) {
+		m.holding[taskOf(p)]++
+		m.total++
+	}
+	for _, p := range pods {
+		switch {
+		case p.Status.Phase == corev1.PodSucceeded:
+			m.ended.succeeded++
+			hold(p)
+		case p.Status.Phase == corev1.PodFailed:
+			m.ended.failed++
+		case p.Spec.NodeName != "":
+			m.bound++
+			if p.Status.Phase == corev1.PodRunning {
+				m.running++
+			}
+			if p.DeletionTimestamp == nil {
+				hold(p)
+			}
+		case p.DeletionTimestamp != nil:
+		case binding(p):
+			m.binding++
+			hold(p)
+		case len(p.Spec.SchedulingGates) > 0:
+			m.gated++
+		default:
+			m.waiting = append(m.waiting, p)
+		}
+	}
+	slices.SortFunc(m.waiting, func(a, b *corev1.Pod) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	return m
+}
+
+// taskOf is the task that a pod belongs to, for minTaskMember.
+func taskOf(p *corev1.Pod) string { return p.Annotations[batchv1alpha1.TaskSpecKey] }
+
+// request is what a group asks the scheduler for.
+type request struct {
+	minMember int
+	demands   []scheduler.Demand
+	// missing says why the group cannot be asked for yet: pods of it do not exist. reason is a condition's.
+	missing, reason string
+}
+
+// ask computes what a group with these members still needs. templates finds the shared template of a pod.
+func ask(minMember int, minTask map[string]int32, m members, templates func(*corev1.Pod) *corev1.Pod) request {
+	var r request
+	r.minMember = max(0, minMember-m.total)
+	if len(m.waiting) < r.minMember {
+		r.missing, r.reason = "fewer pods exist than minMember", schedulingv1beta1.ReasonNotEnoughTasks
+		return r
+	}
+
+	// 1. Pods of one task and template are one demand.
+	type kind struct {
+		task     string
+		template *corev1.Pod
+	}
+	index := map[kind]int{}
+	var tasks []string // of each demand
+	for _, p := range m.waiting {
+		k := kind{taskOf(p), templates(p)}
+		i, ok := index[k]
+		if !ok {
+			i = len(r.demands)
+			index[k] = i
+			r.demands = append(r.demands, scheduler.Demand{Template: k.template})
+			tasks = append(tasks, k.task)
+		}
+		r.demands[i].Units = append(r.demands[i].Units, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+	}
+
+	// 2. Each task's minimum, from its demands in turn.
+	sum := 0
+	for task, minimum := range minTask {
+		need := int(minimum) - m.holding[task]
+		for i := range r.demands {
+			if tasks[i] == task && need > 0 {
+				r.demands[i].Min = min(need, len(r.demands[i].Units))
+				need -= r.demands[i].Min
+				sum += r.demands[i].Min
+			}
+		}
+		if need > 0 {
+			return request{missing: "fewer pods of task " + task + " exist than minTaskMember", reason: schedulingv1beta1.ReasonNotEnoughPodsOfTask}
+		}
+	}
+	r.minMember = max(r.minMember, sum)
+	return r
+}
+
+// perPodLabels differ from pod to pod of one owner and say nothing about where a pod belongs.
+var perPodLabels = []string{
+	"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index",
+}
+
+// templateKey is equal for pods that can be placed alike.
+func templateKey(p *corev1.Pod) string {
+	spec := p.Spec
+	spec.NodeName = ""
+	spec.SchedulingGates = nil
+	labels := make(map[string]string, len(p.Labels))
+	for k, v := range p.Labels {
+		if !slices.Contains(perPodLabels, k) {
+			labels[k] = v
+		}
+	}
+	raw, err := spec.Marshal() // the generated encoding sorts maps
+	if err != nil {
+		return string(p.UID)
+	}
+	more, err := json.Marshal(labels)
+	if err != nil {
+		return string(p.UID)
+	}
+	return strings.Join([]string{p.Namespace, string(raw), string(more)}, "\x00")
+}
+
+// templates gives pods that can be placed alike one template.
+type templates struct {
+	byKey map[string]*corev1.Pod
+	byPod map[types.UID]*corev1.Pod // spares computing the key again
+}
+
+// templatesMax bounds byKey; when it is reached templates are collected anew.
+const templatesMax = 4096
+
+func newTemplates() templates {
+	return templates{byKey: map[string]*corev1.Pod{}, byPod: map[types.UID]*corev1.Pod{}}
+}
+
+// of is the first pod seen of those that can be placed like p. What of a pod decides that does not change once its
+// scheduling gates are open.
+func (t templates) of(p *corev1.Pod) *corev1.Pod {
+	if known := t.byPod[p.UID]; known != nil {
+		return known
+	}
+	key := templateKey(p)
+	first := t.byKey[key]
+	if first == nil {
+		if len(t.byKey) >= templatesMax {
+			clear(t.byKey)
+		}
+		first = p
+		t.byKey[key] = p
+	}
+	t.byPod[p.UID] = first
+	return first
+}
+
+func (t templates) forget(pod types.UID) { delete(t.byPod, pod) }

@@ -1,0 +1,132 @@
+package podgroup
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+)
+
+// report writes the statuses that do not say what is the case. The lock is held.
+func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m members) {
+	now := metav1.NewTime(c.cfg.Clock.Now())
+	var w *wait
+	if u.waiting != nil && now.Sub(u.since) >= c.cfg.ReportAfter {
+		w = u.waiting
+	}
+	if w != nil {
+		for _, p := range m.waiting {
+			c.reportPod(k, p, w, now)
+		}
+	}
+	if pg == nil || pg.DeletionTimestamp != nil {
+		return
+	}
+	if u.written != nil && (u.written.UID != pg.UID || !u.underWay && !olderVersion(pg.ResourceVersion, u.written.ResourceVersion)) {
+		u.written = nil
+	}
+	if u.written != nil {
+		pg = &schedulingv1beta1.PodGroup{ObjectMeta: u.written.ObjectMeta, Spec: pg.Spec, Status: u.written.Status}
+	}
+	status := statusOf(pg, m, w, now)
+	if sameStatus(&status, &pg.Status) {
+		return
+	}
+	if w == nil && m.bound == 0 && m.ended.succeeded+m.ended.failed == 0 {
+		// Nothing has happened yet that is worth a write of its own: what it waits for, or that it runs, follows soon.
+		if age := now.Sub(pg.CreationTimestamp.Time); age < c.cfg.ReportAfter {
+			c.queue.AddAfter(k, c.cfg.ReportAfter-age)
+			return
+		}
+		if m.binding > 0 || u.gang != nil {
+			return
+		}
+	}
+	if m.binding > 0 && status.Phase != schedulingv1beta1.PodGroupRunning {
+		return // the binds under way say more in a moment
+	}
+	next := &schedulingv1beta1.PodGroup{ObjectMeta: pg.ObjectMeta, Spec: pg.Spec, Status: status}
+	urgent := status.Phase == schedulingv1beta1.PodGroupCompleted
+	if w != nil && !told(pg, w) && status.Phase != schedulingv1beta1.PodGroupRunning {
+		c.cfg.Writer.Event(pg, corev1.EventTypeWarning, "FailedScheduling", w.message)
+	}
+	u.written, u.underWay = next, true
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: k.String(), Reason: "podgroup-status"}, next, urgent, func(obj apiwriter.Object, err error) {
+		c.statusWritten(k, u, next, obj, err)
+	})
+}
+
+func (c *Controller) statusWritten(k key, u *unit, sent *schedulingv1beta1.PodGroup, obj apiwriter.Object, err error) {
+	c.mu.Lock()
+	if u.written == sent { // otherwise a later one is under way
+		u.underWay = false
+		if pg, ok := obj.(*schedulingv1beta1.PodGroup); ok && err == nil {
+			u.written = pg
+		} else {
+			u.written = nil
+		}
+	}
+	c.mu.Unlock()
+	switch {
+	case err == nil:
+		c.queue.Forget(k)
+	case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
+		c.queue.AddRateLimited(k)
+	}
+}
+
+// olderVersion says that a is an earlier resource version than b; false when they cannot be compared.
+func olderVersion(a, b string) bool {
+	order, err := resourceversion.CompareResourceVersion(a, b)
+	return err == nil && order < 0
+}
+
+// told says whether the PodGroup's condition gives this reason already.
+func told(pg *schedulingv1beta1.PodGroup, w *wait) bool {
+	for _, old := range pg.Status.Conditions {
+		if old.Type == schedulingv1beta1.PodGroupUnschedulable {
+			return old.Reason == w.reason && old.Message == w.message
+		}
+	}
+	return false
+}
+
+// reportPod writes why a pod waits into its PodScheduled condition, where people and autoscalers look.
+func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
+	next := unschedulable(p, w.message, now)
+	if next == nil {
+		return
+	}
+	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
+	r := c.reports[name]
+	if r != nil && (r.underWay || r.uid == p.UID && r.message == w.message) {
+		return // under way, in which case its end brings the key back; or written and not seen yet
+	}
+	r = &podReport{uid: p.UID, message: w.message, underWay: true}
+	c.reports[name] = r
+	if k.pod {
+		c.cfg.Writer.Event(p, corev1.EventTypeWarning, "FailedScheduling", w.message)
+	}
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: k.String(), Reason: "pod-unschedulable"}, next, false, func(_ apiwriter.Object, err error) {
+		c.mu.Lock()
+		r.underWay = false
+		then := r.then
+		r.then = nil
+		if err != nil && c.reports[name] == r {
+			delete(c.reports, name)
+		}
+		c.mu.Unlock()
+		for _, do := range then {
+			do()
+		}
+		if err == nil || !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err) {
+			c.queue.AddRateLimited(k)
+		}
+	})
+}

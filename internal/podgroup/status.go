@@ -1,0 +1,131 @@
+package podgroup
+
+import (
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+// wait is why a group or a pod waits.
+type wait struct {
+	reason  string // of a PodGroup's condition
+	message string
+	byQueue bool // its queue does not take it
+}
+
+// statusOf is what a PodGroup's status should say. w is nil when nobody has said that it waits. It is old itself when
+// there is nothing new.
+func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Time) schedulingv1beta1.PodGroupStatus {
+	s := *pg.Status.DeepCopy()
+	s.Running, s.Succeeded, s.Failed = int32(m.running), int32(m.ended.succeeded), int32(m.ended.failed)
+
+	// Binds that are under way may still fail: only what was seen counts.
+	seen := m.bound + m.ended.succeeded
+	pods := m.bound + m.binding + m.gated + len(m.waiting)
+	ended := m.ended.succeeded + m.ended.failed
+	switch {
+	case pods == 0 && ended > 0:
+		s.Phase = schedulingv1beta1.PodGroupCompleted
+	case seen > 0 && seen >= int(pg.Spec.MinMember):
+		s.Phase = schedulingv1beta1.PodGroupRunning
+	case m.bound > 0 && m.binding == 0:
+		s.Phase = schedulingv1beta1.PodGroupUnknown
+	case w != nil && w.byQueue:
+		s.Phase = schedulingv1beta1.PodGroupPending
+	case w != nil || s.Phase == "":
+		s.Phase = schedulingv1beta1.PodGroupInqueue
+	}
+
+	switch s.Phase {
+	case schedulingv1beta1.PodGroupRunning:
+		s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupUnschedulable)
+		s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
+			Type: schedulingv1beta1.PodGroupScheduled, Status: corev1.ConditionTrue, Reason: "MinimumPlaced",
+			Message: "the minimum of pods has nodes",
+		}, now)
+	case schedulingv1beta1.PodGroupCompleted:
+		s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupUnschedulable)
+	default:
+		if w != nil {
+			s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupScheduled)
+			s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
+				Type: schedulingv1beta1.PodGroupUnschedulable, Status: corev1.ConditionTrue, Reason: w.reason, Message: w.message,
+			}, now)
+		}
+	}
+	if fields := unsupported(&pg.Spec); len(fields) > 0 {
+		s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
+			Type: schedulingv1beta1.PodGroupSupported, Status: corev1.ConditionFalse, Reason: "NotImplemented",
+			Message: "not acted on: " + strings.Join(fields, ", "),
+		}, now)
+	} else {
+		s.Conditions = without(s.Conditions, schedulingv1beta1.PodGroupSupported)
+	}
+	return s
+}
+
+// unsupported lists the fields that are set and not acted on.
+func unsupported(s *schedulingv1beta1.PodGroupSpec) []string {
+	var fields []string
+	if s.NetworkTopology != nil {
+		fields = append(fields, "spec.networkTopology")
+	}
+	if len(s.SubGroupPolicy) > 0 {
+		fields = append(fields, "spec.subGroupPolicy")
+	}
+	return fields
+}
+
+// with sets a condition; its time changes only when what it says does.
+func with(in []schedulingv1beta1.PodGroupCondition, c schedulingv1beta1.PodGroupCondition, now metav1.Time) []schedulingv1beta1.PodGroupCondition {
+	c.LastTransitionTime = now
+	for i, old := range in {
+		if old.Type == c.Type {
+			if old.Status == c.Status && old.Reason == c.Reason && old.Message == c.Message {
+				return in
+			}
+			in[i] = c
+			return in
+		}
+	}
+	return append(in, c)
+}
+
+func without(in []schedulingv1beta1.PodGroupCondition, t schedulingv1beta1.PodGroupConditionType) []schedulingv1beta1.PodGroupCondition {
+	return slices.DeleteFunc(in, func(c schedulingv1beta1.PodGroupCondition) bool { return c.Type == t })
+}
+
+func sameStatus(a, b *schedulingv1beta1.PodGroupStatus) bool {
+	return equality.Semantic.DeepEqual(a, b)
+}
+
+// unschedulable returns the pod with a PodScheduled condition that says why it waits, or nil when it says so already.
+// The reason is always Unschedulable, by which autoscalers find pods that need nodes.
+func unschedulable(p *corev1.Pod, message string, now metav1.Time) *corev1.Pod {
+	want := corev1.PodCondition{
+		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,
+		LastTransitionTime: now,
+	}
+	at := slices.IndexFunc(p.Status.Conditions, func(c corev1.PodCondition) bool { return c.Type == corev1.PodScheduled })
+	if at >= 0 {
+		old := p.Status.Conditions[at]
+		if old.Status == want.Status && old.Reason == want.Reason && old.Message == want.Message {
+			return nil
+		}
+		if old.Status == want.Status {
+			want.LastTransitionTime = old.LastTransitionTime
+		}
+	}
+	out := &corev1.Pod{ObjectMeta: p.ObjectMeta, Status: *p.Status.DeepCopy()}
+	if at >= 0 {
+		out.Status.Conditions[at] = want
+	} else {
+		out.Status.Conditions = append(out.Status.Conditions, want)
+	}
+	return out
+}
