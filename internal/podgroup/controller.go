@@ -238,6 +238,7 @@ func (c *Controller) reconcile(k key) {
 		c.waits(k, u, &wait{reason: r.reason, message: r.missing})
 	case len(m.waiting) == 0:
 		c.withdraw(k)
+		c.queue.Forget(k)
 		u.waiting, u.since = nil, time.Time{}
 	default:
 		c.submit(k, u, c.gang(k, pg, m, r))

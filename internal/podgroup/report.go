@@ -125,7 +125,10 @@ func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
 		for _, do := range then {
 			do()
 		}
-		if err == nil || !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err) {
+		switch {
+		case err == nil:
+			c.queue.Add(k) // there may be something else to say by now
+		case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
 			c.queue.AddRateLimited(k)
 		}
 	})
