@@ -177,7 +177,9 @@ func (c *Cluster) command(name Component) command {
 		cmd.args = append(cmd.args, c.kwokArgs()...)
 	case Manager:
 		cmd.path = c.config.ManagerCommand[0]
-		cmd.args = append(slices.Clone(c.config.ManagerCommand[1:]), "--kubeconfig="+c.files.kubeconfig("manager"))
+		address := fmt.Sprintf("127.0.0.1:%d", c.ports[Manager].port)
+		cmd.args = append(slices.Clone(c.config.ManagerCommand[1:]), "--kubeconfig="+c.files.kubeconfig("manager"),
+			"--metrics-bind-address="+address, "--health-probe-bind-address="+address)
 	}
 	cmd.args = append(cmd.args, c.config.ExtraArgs[name]...)
 	return cmd
