@@ -1,0 +1,313 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "lockstep.dev/lockstep/"
+
+// layers are the floors of the house, from the ground up. A package may import what is on floors below its own and, on
+// its own floor, what its line allows. The longest matching prefix gives a package its floor.
+var layers = [][]string{
+	{"api"},
+	{"config", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
+		"internal/cputopology", "internal/workflow/engine", "internal/application/render", "internal/batch/lifecycle", "internal/batch/pods"},
+	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/shard", "internal/localcluster/simnode"},
+	{"internal/scheduler"},
+	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/localcluster", "internal/submit"},
+	{"internal/manager", "internal/lab", "internal/web"},
+	{"internal/cli"},
+	{"cmd", "test", "hack", "internal/arch"},
+}
+
+// together are the packages on one floor that may import each other: an inner package and the one around it.
+var together = []string{
+	"api", "internal/scheduler", "internal/cputopology", "internal/batch", "internal/workflow", "internal/application",
+	"internal/localcluster", "internal/lab", "internal/cli", "test", "cmd",
+}
+
+// pure packages decide and do nothing else: no client, clock, goroutine, log or file.
+var pure = []string{
+	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
+	"internal/workflow/engine", "internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",
+}
+
+// pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.
+var pureMayImport = []string{
+	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
+	"cuelang.org/go/", "github.com/expr-lang/expr", "sigs.k8s.io/yaml",
+}
+
+// pureExceptions are imports that pure packages may have all the same.
+var pureExceptions = map[string]string{
+	"internal/scheduler/place k8s.io/klog/v2": "the API types' own ToleratesTaint takes a logger, and gets a silent one",
+}
+
+// impure are packages of the standard library that act or look outside.
+var impure = []string{"os", "net", "log", "syscall", "database", "plugin", "math/rand", "math/rand/v2", "crypto/rand", "runtime/pprof", "os/exec"}
+
+// writers may send writes to an API server.
+var writers = map[string]string{
+	"internal/apiwriter":    "is the one write path",
+	"internal/localcluster": "sets up a cluster that has no manager yet",
+	"internal/install":      "sets up a cluster that has no manager yet",
+	"internal/lab":          "is the client whose load is measured",
+	"internal/submit":       "is the user's own hand, like kubectl",
+	"cmd/lockstep-kube":     "is the server's side",
+	"test":                  "is a test",
+}
+
+// sourceFile is one parsed file of the module.
+type sourceFile struct {
+	name string // path from the module's root
+	pkg  string // its directory, likewise
+	test bool
+	*ast.File
+}
+
+func (f sourceFile) imports() []string {
+	paths := make([]string, len(f.Imports))
+	for i, spec := range f.Imports {
+		paths[i], _ = strconv.Unquote(spec.Path.Value)
+	}
+	return paths
+}
+
+var fset = token.NewFileSet()
+
+func (f sourceFile) at(n ast.Node) string {
+	return fmt.Sprintf("%s:%d", f.name, fset.Position(n.Pos()).Line)
+}
+
+func load(t *testing.T) []sourceFile {
+	t.Helper()
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var files []sourceFile
+	err = filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		base := d.Name()
+		if d.IsDir() {
+			if name != root && (strings.HasPrefix(base, ".") || base == "testdata" || base == "bin" || base == "node_modules") {
+				return filepath.SkipDir
+			}
+			if _, err := os.Stat(filepath.Join(name, "go.mod")); name != root && err == nil {
+				return filepath.SkipDir // another module
+			}
+			return nil
+		}
+		if !strings.HasSuffix(base, ".go") {
+			return nil
+		}
+		parsed, err := parser.ParseFile(fset, name, nil, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		if err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		pkg := path.Dir(rel)
+		files = append(files, sourceFile{
+			name: rel, pkg: pkg, File: parsed,
+			// Harnesses that only tests import are tests.
+			test: strings.HasSuffix(base, "_test.go") || strings.HasSuffix(pkg, "test"),
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 20 {
+		t.Fatalf("only %d files found under %s", len(files), root)
+	}
+	return files
+}
+
+// under says whether pkg is one of prefixes or inside one.
+func under(pkg string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool {
+		return pkg == p || strings.HasPrefix(pkg, p+"/")
+	})
+}
+
+func layerOf(pkg string) int {
+	layer, longest := -1, -1
+	for i, prefixes := range layers {
+		for _, p := range prefixes {
+			if under(pkg, p) && len(p) > longest {
+				layer, longest = i, len(p)
+			}
+		}
+	}
+	return layer
+}
+
+func TestImportsPointDown(t *testing.T) {
+	for _, f := range load(t) {
+		if f.test {
+			continue
+		}
+		from := layerOf(f.pkg)
+		if from < 0 {
+			t.Errorf("%s: package %s has no place in layers: say on which floor it lives", f.name, f.pkg)
+			continue
+		}
+		for _, imported := range f.imports() {
+			pkg, ours := strings.CutPrefix(imported, module)
+			if !ours {
+				continue
+			}
+			to := layerOf(pkg)
+			near := slices.ContainsFunc(together, func(p string) bool { return under(f.pkg, p) && under(pkg, p) })
+			if to > from || to == from && !near {
+				t.Errorf("%s imports %s, which is on floor %d, not below its own, %d: dependencies point down, "+
+					"so that each package can be understood and tested without those that use it", f.name, pkg, to, from)
+			}
+		}
+	}
+}
+
+func TestOnlyTwoPackagesImportKubernetes(t *testing.T) {
+	for _, f := range load(t) {
+		if under(f.pkg, "cmd/lockstep-kube", "internal/scheduler/upstream") {
+			continue
+		}
+		for _, imported := range f.imports() {
+			if under(imported, "k8s.io/kubernetes", "go.etcd.io/etcd/server/v3") {
+				t.Errorf("%s imports %s: it costs minutes to compile and a hundred megabytes to link; "+
+					"only cmd/lockstep-kube and internal/scheduler/upstream do", f.name, imported)
+			}
+		}
+	}
+}
+
+func TestNobodyImportsTheSystemsWeReplace(t *testing.T) {
+	for _, f := range load(t) {
+		for _, imported := range f.imports() {
+			if under(imported, "volcano.sh/volcano", "volcano.sh/apis", "github.com/argoproj", "github.com/oam-dev", "github.com/kubevela") {
+				t.Errorf("%s imports %s: our API types and rules are our own", f.name, imported)
+			}
+		}
+	}
+}
+
+func TestPurePackagesOnlyDecide(t *testing.T) {
+	for _, f := range load(t) {
+		if f.test || !slices.Contains(pure, f.pkg) {
+			continue
+		}
+		const why = "a pure package is a function of its arguments, so that its every decision can be replayed in a test"
+		for _, imported := range f.imports() {
+			if pureExceptions[f.pkg+" "+imported] != "" {
+				continue
+			}
+			switch pkg, ours := strings.CutPrefix(imported, module); {
+			case ours && slices.Contains(pure, pkg), under(strings.TrimSuffix(imported, "/"), trimmed(pureMayImport)...):
+			case ours, strings.Contains(strings.Split(imported, "/")[0], "."):
+				t.Errorf("%s imports %s: %s; it may import API types and other pure packages", f.name, imported, why)
+			case under(imported, impure...):
+				t.Errorf("%s imports %s, which acts or looks outside: %s", f.name, imported, why)
+			}
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.GoStmt:
+				t.Errorf("%s starts a goroutine: %s", f.at(n), why)
+			case *ast.SelectorExpr:
+				clock := []string{"Now", "Since", "Until", "Sleep", "After", "AfterFunc", "NewTimer", "NewTicker", "Tick"}
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "time" && slices.Contains(clock, n.Sel.Name) {
+					t.Errorf("%s uses time.%s: %s; take the time as an argument", f.at(n), n.Sel.Name, why)
+				}
+				if x, ok := n.X.(*ast.Ident); ok && x.Name == "metav1" && n.Sel.Name == "Now" {
+					t.Errorf("%s uses metav1.Now: %s; take the time as an argument", f.at(n), why)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func trimmed(prefixes []string) []string {
+	out := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = strings.TrimSuffix(p, "/")
+	}
+	return out
+}
+
+// TestOneWriter finds writes by their marks in the source: the options that every write of a client takes, the verbs
+// of REST clients, and the libraries that write by themselves.
+func TestOneWriter(t *testing.T) {
+	const why = "every write goes through internal/apiwriter, which bounds, orders, retries and counts them"
+	options := []string{"CreateOptions", "UpdateOptions", "PatchOptions", "DeleteOptions", "ApplyOptions"}
+	methods := []string{"UpdateStatus", "ApplyStatus", "DeleteCollection", "UpdateScale", "EvictV1", "EvictV1beta1", "UpdateEphemeralContainers"}
+	libraries := map[string]string{
+		"k8s.io/client-go/tools/record":                      "events go through apiwriter's Event",
+		"k8s.io/client-go/tools/events":                      "events go through apiwriter's Event",
+		"sigs.k8s.io/controller-runtime/pkg/client":          "its client writes",
+		"k8s.io/client-go/tools/leaderelection":              "a leader's lease is renewed by internal/manager alone, which must not wait behind other writes",
+		"k8s.io/client-go/tools/leaderelection/resourcelock": "a leader's lease is renewed by internal/manager alone, which must not wait behind other writes",
+	}
+	for _, f := range load(t) {
+		if f.test || slices.ContainsFunc(keys(writers), func(p string) bool { return under(f.pkg, p) }) {
+			continue
+		}
+		metaName, isMetaName := "", func(string) bool { return false }
+		for _, spec := range f.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			if imported == "k8s.io/apimachinery/pkg/apis/meta/v1" {
+				metaName = "v1"
+				if spec.Name != nil {
+					metaName = spec.Name.Name
+				}
+				isMetaName = func(s string) bool { return s == metaName }
+			}
+			if reason, found := libraries[imported]; found && !(under(f.pkg, "internal/manager") && strings.Contains(imported, "leaderelection")) {
+				t.Errorf("%s imports %s: %s; %s", f.at(spec), imported, reason, why)
+			}
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if x, ok := n.X.(*ast.Ident); ok && isMetaName(x.Name) && slices.Contains(options, n.Sel.Name) {
+					t.Errorf("%s uses %s.%s, as a write with a client does: %s", f.at(n), x.Name, n.Sel.Name, why)
+				}
+			case *ast.CallExpr:
+				sel, ok := n.Fun.(*ast.SelectorExpr)
+				if !ok {
+					return true
+				}
+				rest := len(n.Args) == 0 && (sel.Sel.Name == "Post" || sel.Sel.Name == "Put")
+				if rest || slices.Contains(methods, sel.Sel.Name) {
+					t.Errorf("%s calls %s: %s", f.at(n), sel.Sel.Name, why)
+				}
+			}
+			return true
+		})
+	}
+}
+
+func keys(m map[string]string) []string {
+	var out []string
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
