@@ -1,0 +1,349 @@
+package request
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"sigs.k8s.io/yaml"
+)
+
+// Annotations and labels that ask.
+const (
+	LockstepRequest     = "cpu.lockstep.dev/request"
+	ACKScheduler        = "cpuset-scheduler"
+	ACKPolicy           = "cpu-policy"
+	KoordinatorQoS      = "koordinator.sh/qosClass" // a label
+	KoordinatorSpec     = "scheduling.koordinator.sh/resource-spec"
+	KoordinatorNUMASpec = "scheduling.koordinator.sh/numa-topology-spec"
+)
+
+// shareMax bounds share counts, and with them the reference counters of the allocator.
+const shareMax = 1000
+
+// annotationBytesMax bounds what is parsed; the API server's own limit is for all annotations together.
+const annotationBytesMax = 16 << 10
+
+// Parse reads a pod's request. It returns nil without an error for a pod that asks for no CPU topology, and Errors for
+// one whose request is wrong.
+func Parse(pod *corev1.Pod) (*Pod, error) {
+	a := pod.Annotations
+	_, lockstep := a[LockstepRequest]
+	_, ackScheduler := a[ACKScheduler]
+	_, ackPolicy := a[ACKPolicy]
+	qos := pod.Labels[KoordinatorQoS]
+	koordinator := qos == "LSE" || qos == "LSR"
+	var p parser
+	switch {
+	case lockstep && (ackScheduler || ackPolicy):
+		p.fail(LockstepRequest, "", "cannot be combined with %s or %s", ACKScheduler, ACKPolicy)
+	case lockstep && koordinator:
+		p.fail(LockstepRequest, "", "cannot be combined with the label %s=%s", KoordinatorQoS, qos)
+	case (ackScheduler || ackPolicy) && koordinator:
+		p.fail(ACKScheduler, "", "cannot be combined with the label %s=%s", KoordinatorQoS, qos)
+	case lockstep:
+		p.lockstep(pod, a[LockstepRequest])
+	case ackScheduler || ackPolicy:
+		p.ack(pod)
+	case koordinator:
+		p.koordinator(pod, qos)
+	default:
+		return nil, nil
+	}
+	if len(p.errs) > 0 {
+		return nil, p.errs
+	}
+	if len(p.out.Containers) == 0 {
+		return nil, nil
+	}
+	return &p.out, nil
+}
+
+type parser struct {
+	out  Pod
+	errs Errors
+}
+
+func (p *parser) fail(annotation, field, format string, args ...any) {
+	p.errs = append(p.errs, Error{annotation, field, fmt.Sprintf(format, args...)})
+}
+
+// ack reads ACK's annotations: as many CPUs as limits.cpu, shared where limits exceed the machine, least-used first.
+func (p *parser) ack(pod *corev1.Pod) {
+	p.out.Language = ACK
+	switch v := pod.Annotations[ACKScheduler]; v {
+	case "true":
+	case "false", "":
+		if _, set := pod.Annotations[ACKPolicy]; set {
+			p.fail(ACKPolicy, "", `needs the annotation %s: "true"`, ACKScheduler)
+		}
+		return
+	case "required":
+		p.fail(ACKScheduler, "", `"required" asks for joint CPU and GPU placement, which is not offered; "true" pins CPUs`)
+		return
+	default:
+		p.fail(ACKScheduler, "", `%q is unknown; it is "true" or "false"`, v)
+		return
+	}
+	var policy Policy
+	switch v, set := pod.Annotations[ACKPolicy]; {
+	case v == "static-burst":
+		policy.Burst = true
+	case set:
+		p.fail(ACKPolicy, "", `%q is unknown; it is "static-burst" or absent`, v)
+		return
+	}
+	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
+		limit, ok := c.Resources.Limits[corev1.ResourceCPU]
+		if !ok {
+			return // runs in the shared pool
+		}
+		p.container(ACKScheduler, path+".resources.limits.cpu", c, init, limit, policy)
+	})
+	if len(p.out.Containers) == 0 && len(p.errs) == 0 {
+		p.fail(ACKScheduler, "spec.containers", "no container has limits.cpu, which is the number of CPUs to bind")
+	}
+}
+
+// koordinatorSpec is the value of scheduling.koordinator.sh/resource-spec.
+type koordinatorSpec struct {
+	Required  string `json:"requiredCPUBindPolicy"`
+	Preferred string `json:"preferredCPUBindPolicy"`
+	Exclusive string `json:"preferredCPUExclusivePolicy"`
+}
+
+// koordinatorNUMASpec is the value of scheduling.koordinator.sh/numa-topology-spec.
+type koordinatorNUMASpec struct {
+	Policy    string `json:"numaTopologyPolicy"`
+	Exclusive string `json:"singleNUMANodeExclusive"`
+}
+
+// koordinator reads an LSE or LSR pod: exclusive CPUs, one set for the whole pod.
+func (p *parser) koordinator(pod *corev1.Pod, qos string) {
+	p.out.Language, p.out.PodWide = Koordinator, true
+	if !koordinatorProd(pod) {
+		p.fail(KoordinatorQoS, "", "%s needs the priority class koord-prod (priority 9000 to 9999)", qos)
+		return
+	}
+	policy := Policy{Share: 1, Bind: FullCore, Prefer: BindField}
+	var spec koordinatorSpec
+	p.decode(pod, KoordinatorSpec, &spec, false)
+	bind, field := spec.Preferred, "preferredCPUBindPolicy"
+	if spec.Required != "" && spec.Required != "Default" {
+		bind, field = spec.Required, "requiredCPUBindPolicy"
+		policy.Prefer = 0
+	}
+	switch bind {
+	case "", "Default", "FullPCPUs":
+	case "SpreadByPCPUs":
+		policy.Bind = Spread
+	case "ConstrainedBurst":
+		p.fail(KoordinatorSpec, field, "ConstrainedBurst is not implemented, here or in Koordinator")
+	default:
+		p.fail(KoordinatorSpec, field, "%q is unknown; it is Default, FullPCPUs or SpreadByPCPUs", bind)
+	}
+	switch spec.Exclusive {
+	case "", "None":
+	case "PCPULevel":
+		policy.Isolation, policy.Prefer = IsolateCore, policy.Prefer|IsolationField
+	case "NUMANodeLevel":
+		policy.Isolation, policy.Prefer = IsolateNUMA, policy.Prefer|IsolationField
+	default:
+		p.fail(KoordinatorSpec, "preferredCPUExclusivePolicy", "%q is unknown; it is None, PCPULevel or NUMANodeLevel", spec.Exclusive)
+	}
+	var numa koordinatorNUMASpec
+	p.decode(pod, KoordinatorNUMASpec, &numa, false)
+	switch numa.Policy {
+	case "", "BestEffort", "Restricted": // fewest NUMA nodes is what every request gets
+	case "SingleNUMANode":
+		policy.Span = SingleNUMA
+	default:
+		p.fail(KoordinatorNUMASpec, "numaTopologyPolicy", "%q is unknown; it is BestEffort, Restricted or SingleNUMANode", numa.Policy)
+	}
+	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
+		if request, ok := c.Resources.Requests[corev1.ResourceCPU]; ok {
+			p.container(KoordinatorQoS, path+".resources.requests.cpu", c, init, request, policy)
+		}
+	})
+	if len(p.out.Containers) == 0 && len(p.errs) == 0 {
+		p.fail(KoordinatorQoS, "spec.containers", "no container has requests.cpu, which is the number of CPUs to bind")
+	}
+}
+
+func koordinatorProd(pod *corev1.Pod) bool {
+	if pod.Spec.Priority != nil {
+		return *pod.Spec.Priority >= 9000 && *pod.Spec.Priority <= 9999
+	}
+	return pod.Labels["koordinator.sh/priority-class"] == "koord-prod" || strings.HasPrefix(pod.Spec.PriorityClassName, "koord-prod")
+}
+
+// lockstepPolicy is Lockstep's form, for the pod or for one container. Absent fields of a container are the pod's.
+type lockstepPolicy struct {
+	Pin       *bool     `json:"pin"`
+	Bind      *string   `json:"bind"`
+	Isolation *string   `json:"isolation"`
+	Span      *string   `json:"span"`
+	Memory    *string   `json:"memory"`
+	Prefer    *[]string `json:"prefer"`
+	Share     *int      `json:"share"`
+	Burst     *bool     `json:"burst"`
+}
+
+// lockstepRequest is the value of cpu.lockstep.dev/request.
+type lockstepRequest struct {
+	lockstepPolicy `json:",inline"`
+	Containers     map[string]lockstepPolicy `json:"containers"`
+}
+
+func (p *parser) lockstep(pod *corev1.Pod, value string) {
+	p.out.Language = Lockstep
+	if value == "false" {
+		return
+	}
+	var r lockstepRequest
+	if value != "true" && !p.decode(pod, LockstepRequest, &r, true) {
+		return
+	}
+	base := p.policy(Policy{Share: 1}, "", r.lockstepPolicy)
+	seen := map[string]bool{}
+	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
+		seen[c.Name] = true
+		own := r.Containers[c.Name]
+		policy := p.policy(base, "containers."+c.Name+".", own)
+		pin := true
+		for _, v := range []*bool{r.Pin, own.Pin} {
+			if v != nil {
+				pin = *v
+			}
+		}
+		if !pin {
+			return
+		}
+		count, ok := c.Resources.Limits[corev1.ResourceCPU]
+		field := path + ".resources.limits.cpu"
+		if !ok {
+			count, ok = c.Resources.Requests[corev1.ResourceCPU]
+			field = path + ".resources.requests.cpu"
+		}
+		if !ok {
+			p.fail(LockstepRequest, path+".resources.limits.cpu", `missing: it is the number of CPUs to bind (or set containers.%s.pin: false)`, c.Name)
+			return
+		}
+		p.container(LockstepRequest, field, c, init, count, policy)
+	})
+	for _, name := range slices.Sorted(maps.Keys(r.Containers)) {
+		if !seen[name] {
+			p.fail(LockstepRequest, "containers."+name, "the pod has no such container")
+		}
+	}
+}
+
+// policy applies what is set in o to base.
+func (p *parser) policy(base Policy, at string, o lockstepPolicy) Policy {
+	choose := func(field string, names []string, v *string, set func(int)) {
+		if v == nil {
+			return
+		}
+		i := slices.Index(names, *v)
+		if i < 0 {
+			p.fail(LockstepRequest, at+field, "%q is unknown; it is one of %s", *v, strings.Join(names, ", "))
+			return
+		}
+		set(i)
+	}
+	choose("bind", bindNames, o.Bind, func(i int) { base.Bind = Bind(i) })
+	choose("isolation", isolationNames, o.Isolation, func(i int) { base.Isolation = Isolation(i) })
+	choose("span", spanNames, o.Span, func(i int) { base.Span = Span(i) })
+	choose("memory", memoryNames, o.Memory, func(i int) { base.Memory = Memory(i) })
+	if o.Prefer != nil {
+		base.Prefer = 0
+		for _, name := range *o.Prefer {
+			choose("prefer", fieldNames, &name, func(i int) { base.Prefer |= 1 << i })
+		}
+	}
+	if o.Burst != nil {
+		base.Burst = *o.Burst
+		if base.Burst && o.Share == nil {
+			base.Share = 0 // a burst container's neighbours are other burst containers
+		}
+	}
+	if o.Share != nil {
+		base.Share = *o.Share
+		if *o.Share < 0 || *o.Share > shareMax {
+			p.fail(LockstepRequest, at+"share", "%d is outside 0-%d (0: no limit, 1: exclusive)", *o.Share, shareMax)
+		}
+	}
+	if base.Burst && base.Share == 1 {
+		p.fail(LockstepRequest, at+"burst", "a widened set is shared: share: 1 contradicts it")
+	}
+	if base.Isolation != NoIsolation && base.Share != 1 {
+		p.fail(LockstepRequest, at+"isolation", "%s keeps others out: it needs share: 1", base.Isolation)
+	}
+	if base.Burst && base.Bind == WholeL3 {
+		p.fail(LockstepRequest, at+"burst", "bind: l3 already takes whole L3 domains")
+	}
+	return base
+}
+
+// decode reads a JSON or YAML annotation into v. Strict: unknown fields are errors.
+func (p *parser) decode(pod *corev1.Pod, annotation string, v any, strict bool) bool {
+	value, set := pod.Annotations[annotation]
+	if !set {
+		return true
+	}
+	if len(value) > annotationBytesMax {
+		p.fail(annotation, "", "longer than %d bytes", annotationBytesMax)
+		return false
+	}
+	var err error
+	if strict {
+		err = yaml.UnmarshalStrict([]byte(value), v)
+	} else {
+		err = json.Unmarshal([]byte(value), v)
+	}
+	if err != nil {
+		p.fail(annotation, "", "%v", err)
+	}
+	return err == nil
+}
+
+// container adds a container that asks for count CPUs.
+func (p *parser) container(annotation, field string, c *corev1.Container, init bool, count resource.Quantity, policy Policy) {
+	// Quantities are compared exactly: "4000m" is the integer 4, "4.5" is none.
+	n, exact := count.AsInt64()
+	if !exact && count.MilliValue()%1000 == 0 {
+		n, exact = count.MilliValue()/1000, true
+	}
+	switch {
+	case !exact:
+		p.fail(annotation, field, "%s is not a whole number of CPUs", count.String())
+	case n < 1 || n > 4096:
+		p.fail(annotation, field, "%s is not a number of CPUs from 1 to 4096", count.String())
+	default:
+		if policy.Memory == PreferLocalMemory {
+			policy.Prefer |= MemoryField
+		}
+		p.out.Containers = append(p.out.Containers, Container{
+			Name: c.Name, CPUs: int(n), Init: init, Policy: policy,
+			MemoryBytes: c.Resources.Requests.Memory().Value(),
+		})
+	}
+}
+
+// eachContainer visits init containers, then the others. Restartable init containers (sidecars) run along with the
+// others and count as such.
+func eachContainer(pod *corev1.Pod, visit func(path string, c *corev1.Container, init bool)) {
+	for i := range pod.Spec.InitContainers {
+		c := &pod.Spec.InitContainers[i]
+		sidecar := c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
+		visit(fmt.Sprintf("spec.initContainers[%s]", c.Name), c, !sidecar)
+	}
+	for i := range pod.Spec.Containers {
+		c := &pod.Spec.Containers[i]
+		visit(fmt.Sprintf("spec.containers[%s]", c.Name), c, false)
+	}
+}

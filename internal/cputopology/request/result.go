@@ -1,0 +1,140 @@
+package request
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// Annotations that answer. Only Lockstep's own identity may set them.
+const (
+	LockstepResult    = "cpu.lockstep.dev/result"
+	ACKResult         = "cpuset"
+	KoordinatorResult = "scheduling.koordinator.sh/resource-status"
+)
+
+// Result is the CPUs a pod was given on a node.
+type Result struct {
+	Version int    `json:"v"` // 1
+	Node    string `json:"node"`
+	// Topology is the hash of the node's topology that the CPUs were chosen on.
+	Topology   string                     `json:"topology"`
+	Containers map[string]ContainerResult `json:"containers"`
+}
+
+// ContainerResult is one container's part.
+type ContainerResult struct {
+	CPUs cpuset.Set `json:"cpus"`
+	// Mems are the NUMA nodes to bind memory to; nil leaves the container its parent's.
+	Mems *cpuset.Set `json:"mems,omitempty"`
+	// Exclusive CPUs are kept from everyone else; the container's CFS quota is then of no use and may be lifted.
+	Exclusive bool `json:"exclusive,omitempty"`
+	// Held are the CPUs kept from others for the sake of isolation, where they are more than CPUs.
+	Held *cpuset.Set `json:"held,omitempty"`
+	// Burst says that the set is widened to the L3 domains of CPUs, as far as they are not held exclusively. CPUs are
+	// then the container's own share, and the quota must stay.
+	Burst bool `json:"burst,omitempty"`
+	Init  bool `json:"init,omitempty"`
+}
+
+// ackResult is container -> NUMA node id -> "elems" -> CPU id -> {}.
+type ackResult map[string]map[string]ackCPUs
+
+type ackCPUs struct {
+	Elems map[string]struct{} `json:"elems"`
+}
+
+type koordinatorResult struct {
+	CPUs cpuset.Set `json:"cpuset"`
+}
+
+// Annotations returns the answer's annotations for a pod that asked in the given language.
+func (r Result) Annotations(asked Language, topo *cputopology.Topology) (map[string]string, error) {
+	out := map[string]string{}
+	put := func(key string, v any) error {
+		data, err := json.Marshal(v)
+		out[key] = string(data)
+		return err
+	}
+	r.Version = 1
+	if err := put(LockstepResult, r); err != nil {
+		return nil, err
+	}
+	switch asked {
+	case ACK:
+		ack := ackResult{}
+		for name, c := range r.Containers {
+			if c.Init {
+				continue
+			}
+			nodes := map[string]ackCPUs{}
+			for _, n := range topo.NUMA {
+				for id := range n.CPUs.Intersect(c.CPUs).All() {
+					key := strconv.Itoa(n.ID)
+					if nodes[key].Elems == nil {
+						nodes[key] = ackCPUs{map[string]struct{}{}}
+					}
+					nodes[key].Elems[strconv.Itoa(id)] = struct{}{}
+				}
+			}
+			ack[name] = nodes
+		}
+		return out, put(ACKResult, ack)
+	case Koordinator:
+		var k koordinatorResult
+		for _, c := range r.Containers {
+			k.CPUs = k.CPUs.Union(c.CPUs)
+		}
+		return out, put(KoordinatorResult, k)
+	}
+	return out, nil
+}
+
+// ParseResult reads the value of LockstepResult.
+func ParseResult(value string) (Result, error) {
+	var r Result
+	if len(value) > annotationBytesMax {
+		return r, Error{LockstepResult, "", fmt.Sprintf("longer than %d bytes", annotationBytesMax)}
+	}
+	if err := json.Unmarshal([]byte(value), &r); err != nil {
+		return r, Error{LockstepResult, "", err.Error()}
+	}
+	if r.Version != 1 {
+		return r, Error{LockstepResult, "v", fmt.Sprintf("version %d is unknown; it is 1", r.Version)}
+	}
+	for name, c := range r.Containers {
+		if c.CPUs.IsEmpty() {
+			return r, Error{LockstepResult, "containers." + name + ".cpus", "is empty"}
+		}
+	}
+	return r, nil
+}
+
+// ParseACKResult reads the value of ACKResult: CPUs by container name.
+func ParseACKResult(value string) (map[string]cpuset.Set, error) {
+	if len(value) > annotationBytesMax {
+		return nil, Error{ACKResult, "", fmt.Sprintf("longer than %d bytes", annotationBytesMax)}
+	}
+	var ack ackResult
+	if err := json.Unmarshal([]byte(value), &ack); err != nil {
+		return nil, Error{ACKResult, "", err.Error()}
+	}
+	out := map[string]cpuset.Set{}
+	for name, nodes := range ack {
+		var cpus cpuset.Builder
+		for node, n := range nodes {
+			for id := range n.Elems {
+				cpu, err := strconv.Atoi(id)
+				if err != nil || cpu < 0 || cpu >= cpuset.Max {
+					return nil, Error{ACKResult, name + "." + node + ".elems", fmt.Sprintf("%q is not a CPU number", id)}
+				}
+				cpus.Add(cpu)
+			}
+		}
+		out[name] = cpus.Set()
+	}
+	return out, nil
+}

@@ -1,0 +1,160 @@
+package request
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Language is the annotation language a request was written in.
+type Language string
+
+// The languages.
+const (
+	Lockstep    Language = "Lockstep"
+	ACK         Language = "ACK"
+	Koordinator Language = "Koordinator"
+)
+
+// Pod is what one pod asks for: which of its containers are pinned, and how.
+type Pod struct {
+	Language   Language
+	Containers []Container // in the pod's order, init containers first; never empty
+	// PodWide gives every container the whole pod's CPUs instead of a part each (Koordinator's semantics).
+	PodWide bool
+}
+
+// Container is one pinned container.
+type Container struct {
+	Name string
+	CPUs int // > 0
+	// Init containers run before the others and one at a time: they use the CPUs the others will get.
+	Init bool
+	// MemoryBytes is the container's memory request, which memory locality has to find room for.
+	MemoryBytes int64
+	Policy
+}
+
+// Policy is how a container wants its CPUs. The zero value asks for CPUs that nobody limits sharing of, as close
+// together as they are to be had.
+type Policy struct {
+	Bind      Bind
+	Isolation Isolation
+	Span      Span
+	Memory    Memory
+	// Prefer marks which of the fields above are wishes: tried, and given up when the node cannot meet them. The others
+	// are conditions: a node that cannot meet them is not taken.
+	Prefer Fields
+	// Share is how many pinned containers may use one CPU: 1 is exclusive use, 0 is no limit.
+	Share int
+	// Burst widens the container's CPU set to its whole L3 domains, as far as no exclusive container holds their CPUs.
+	// What is accounted stays the container's own number of CPUs.
+	Burst bool
+}
+
+// Exclusive says whether the container's CPUs are its own.
+func (p Policy) Exclusive() bool { return p.Share == 1 }
+
+// Bind is the unit in which CPUs are bound.
+type Bind uint8
+
+// The units. AnyCPU takes whole cores as long as there are any, without insisting.
+const (
+	AnyCPU   Bind = iota
+	Threads       // hardware threads: half-used cores are filled first, whole cores are left whole
+	FullCore      // all threads of each core
+	WholeL3       // all CPUs of each L3 domain
+	Spread        // one thread on each of as many cores as possible
+)
+
+// Isolation is the domain that no other pinned container may enter.
+type Isolation uint8
+
+// The isolation domains.
+const (
+	NoIsolation Isolation = iota
+	IsolateCore
+	IsolateL3
+	IsolateNUMA
+)
+
+// Span is the largest domain the CPUs may spread over.
+type Span uint8
+
+// The spans.
+const (
+	AnySpan Span = iota
+	SingleL3
+	SingleNUMA
+	SingleSocket
+)
+
+// Memory is where the container's memory comes from.
+type Memory uint8
+
+// The memory policies. LocalMemory binds memory to the NUMA nodes of the CPUs and needs room there; PreferLocalMemory
+// is the same as a wish.
+const (
+	AnyMemory Memory = iota
+	PreferLocalMemory
+	LocalMemory
+)
+
+// Fields is a set of policy fields. Its numeric order is the order in which wishes are given up: memory first, then
+// bind, span, isolation.
+type Fields uint8
+
+// The fields.
+const (
+	MemoryField Fields = 1 << iota
+	BindField
+	SpanField
+	IsolationField
+)
+
+var (
+	bindNames      = []string{"any", "threads", "full-core", "l3", "spread"}
+	isolationNames = []string{"none", "core", "l3", "numa"}
+	spanNames      = []string{"any", "single-l3", "single-numa", "single-socket"}
+	memoryNames    = []string{"any", "prefer", "local"}
+	fieldNames     = []string{"memory", "bind", "span", "isolation"}
+)
+
+func (b Bind) String() string      { return bindNames[b] }
+func (i Isolation) String() string { return isolationNames[i] }
+func (s Span) String() string      { return spanNames[s] }
+func (m Memory) String() string    { return memoryNames[m] }
+
+func (f Fields) String() string {
+	var out []string
+	for i, name := range fieldNames {
+		if f&(1<<i) != 0 {
+			out = append(out, name)
+		}
+	}
+	return strings.Join(out, ",")
+}
+
+// Error is one thing wrong with a pod's request.
+type Error struct {
+	Annotation string // or label, or the path of a field of the pod
+	Field      string // inside the annotation's value or the pod; may be empty
+	Problem    string
+}
+
+func (e Error) Error() string {
+	if e.Field == "" {
+		return fmt.Sprintf("%s: %s", e.Annotation, e.Problem)
+	}
+	return fmt.Sprintf("%s: %s: %s", e.Annotation, e.Field, e.Problem)
+}
+
+// Errors is everything wrong with a pod's request, in a stable order.
+type Errors []Error
+
+func (e Errors) Error() string {
+	parts := make([]string, len(e))
+	for i := range e {
+		parts[i] = e[i].Error()
+	}
+	return strings.Join(parts, "; ")
+}
