@@ -130,8 +130,8 @@ func TestWrongRequestsNameAnnotationAndField(t *testing.T) {
 func TestResultInEachLanguage(t *testing.T) {
 	topo := machines.AMD256NPS4.MustTopology()
 	r := Result{Node: "n1", Topology: topo.Hash(), Containers: map[string]ContainerResult{
-		"nginx": {CPUs: cpuset.MustParse("0-1,16"), Exclusive: true},
-		"init":  {CPUs: cpuset.MustParse("0"), Init: true},
+		"nginx": {CPUs: cpuset.MustParse("0-1,16"), Share: 1},
+		"init":  {CPUs: cpuset.MustParse("0"), Init: true, Shadow: true},
 	}}
 	ack, err := r.Annotations(ACK, topo)
 	if err != nil {

@@ -23,6 +23,8 @@ type Result struct {
 	// Topology is the hash of the node's topology that the CPUs were chosen on.
 	Topology   string                     `json:"topology"`
 	Containers map[string]ContainerResult `json:"containers"`
+	// Memory is what was promised to the pod on each NUMA node, in bytes, where its memory is to be local.
+	Memory map[int]int64 `json:"memory,omitempty"`
 }
 
 // ContainerResult is one container's part.
@@ -30,14 +32,17 @@ type ContainerResult struct {
 	CPUs cpuset.Set `json:"cpus"`
 	// Mems are the NUMA nodes to bind memory to; nil leaves the container its parent's.
 	Mems *cpuset.Set `json:"mems,omitempty"`
-	// Exclusive CPUs are kept from everyone else; the container's CFS quota is then of no use and may be lifted.
-	Exclusive bool `json:"exclusive,omitempty"`
+	// Share is how many containers may use each CPU: 1 keeps everyone else away (the container's CFS quota is then of no
+	// use and may be lifted), 0 is no limit.
+	Share int `json:"share,omitempty"`
 	// Held are the CPUs kept from others for the sake of isolation, where they are more than CPUs.
 	Held *cpuset.Set `json:"held,omitempty"`
 	// Burst says that the set is widened to the L3 domains of CPUs, as far as they are not held exclusively. CPUs are
 	// then the container's own share, and the quota must stay.
 	Burst bool `json:"burst,omitempty"`
 	Init  bool `json:"init,omitempty"`
+	// Shadow says that the CPUs are accounted to other containers of the pod: an init container's, or a pod-wide set.
+	Shadow bool `json:"shadow,omitempty"`
 }
 
 // ackResult is container -> NUMA node id -> "elems" -> CPU id -> {}.

@@ -1,0 +1,293 @@
+package allocate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// Work budgets in inner knapsack steps, of about 2 ns each.
+const (
+	// exactBudget bounds the choice on one node that needs several NUMA nodes. No machine of up to 16 NUMA nodes meets it.
+	exactBudget = 20_000_000
+	// chooseBudget bounds what Choose spends on telling apart nodes whose first five cost fields may be equal.
+	chooseBudget = 500_000
+)
+
+// Allocator chooses CPUs and nodes. It holds scratch memory only: the zero value is ready, and it is not safe for
+// concurrent use.
+type Allocator struct {
+	s          solver
+	candidates []candidate
+	sorted     []int
+}
+
+// Plan chooses CPUs on a node without changing it. It returns an *UnfitError if the node cannot take the request now.
+func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) {
+	if n.pods[key] != nil {
+		return nil, fmt.Errorf("allocate: pod %s already holds CPUs on node %s", key, n.Name)
+	}
+	sets, given := make([]cpuset.Set, len(r.groups)), make([]*ask, len(r.groups))
+	worst := cost{}
+	scratch := n
+	for k := range r.groups {
+		set, a, c, ok := al.choose(scratch, &r.groups[k])
+		if !ok {
+			return nil, &UnfitError{r.groups[k].asks[len(r.groups[k].asks)-1].want()}
+		}
+		sets[k], given[k] = set, a
+		if worst.less(c) {
+			worst = c
+		}
+		if k+1 < len(r.groups) { // the next group must see this one's CPUs taken
+			scratch = scratch.Clone()
+			scratch.apply(&Allocation{Key: fmt.Sprintf("%s/%d", key, k),
+				Containers: []ContainerCPUs{{CPUs: set, Held: n.held(set, a), Share: a.share}}})
+		}
+	}
+	return al.s.build(n, key, r, sets, given, worst), nil
+}
+
+// choose picks a group's CPUs, giving up as few wishes as possible.
+func (al *Allocator) choose(n *Node, g *group) (cpuset.Set, *ask, cost, bool) {
+	var takes []take
+	for i := range g.asks {
+		a := &g.asks[i]
+		if c, ok := al.s.solve(n, a, &takes, exactBudget); ok {
+			return al.s.pick(takes), a, c, true
+		}
+	}
+	return cpuset.Set{}, nil, cost{}, false
+}
+
+// Allocate is Plan, applied to the node.
+func (al *Allocator) Allocate(n *Node, key string, r *Request) (*Allocation, error) {
+	a, err := al.Plan(n, key, r)
+	if err != nil {
+		return nil, err
+	}
+	n.apply(a)
+	return a, nil
+}
+
+// Possible returns an *UnfitError if no node could take the request even if nothing ran on it.
+func (al *Allocator) Possible(layouts []*Layout, r *Request) error {
+	var err error = &UnfitError{"a known CPU topology"}
+	for _, l := range layouts {
+		if _, err = al.Plan(NewNode("", l), "", r); err == nil {
+			return nil
+		}
+	}
+	return err
+}
+
+// candidate is a node that may take a request: its cost, or a lower bound of it.
+type candidate struct {
+	cost  cost
+	node  int32
+	idle  int32 // of equal nodes the fullest is taken, to keep others free
+	exact bool
+}
+
+func (c candidate) before(d candidate) bool {
+	if c.cost != d.cost {
+		return c.cost.less(d.cost)
+	}
+	return c.idle < d.idle || c.idle == d.idle && c.node < d.node
+}
+
+// Choose returns the index of the node that takes the request at the least cost; of equal nodes the fullest, then the
+// first. allowed, if not nil, restricts the nodes. It returns an *UnfitError if none can take it.
+//
+// Nodes are compared by their summaries. Where those only bound the cost, the exact cost is computed for the most
+// promising nodes within a budget; beyond it, nodes that are equal in NUMA nodes, distance, L3 domains and idle L3
+// domains used are not told apart.
+func (al *Allocator) Choose(nodes []*Node, r *Request, allowed func(i int) bool) (int, error) {
+	// A pod with several groups is ranked by its largest; the others are tried on the nodes in that order.
+	g := &r.groups[0]
+	for i := range g.asks {
+		a := &g.asks[i]
+		if node := al.chooseFor(nodes, r, a, allowed); node >= 0 {
+			return node, nil
+		}
+	}
+	return -1, &UnfitError{g.asks[len(g.asks)-1].want()}
+}
+
+func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i int) bool) int {
+	best := candidate{cost: infinite, node: -1}
+	open := al.candidates[:0]
+	for i, n := range nodes {
+		if a.share == 1 && n.totalIdle < r.cpus || allowed != nil && !allowed(i) {
+			continue
+		}
+		c, exact := al.s.bound(n, a)
+		if c.isInfinite() {
+			continue
+		}
+		k := candidate{c, int32(i), int32(n.totalIdle), exact && len(r.groups) == 1}
+		switch {
+		case !k.exact:
+			if best.node < 0 || !best.cost.less(k.cost) {
+				open = append(open, k)
+			}
+		case k.before(best):
+			best = k
+		}
+	}
+	al.candidates = open
+	al.refine(nodes, r, a, &best)
+	return int(best.node)
+}
+
+// refine computes exact costs of the open candidates, most promising first, while one of them may still win.
+func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, best *candidate) {
+	open := slices.DeleteFunc(al.candidates, func(c candidate) bool { return best.node >= 0 && best.cost.less(c.cost) })
+	slices.SortFunc(open, func(x, y candidate) int {
+		return cmp.Or(cmp.Compare(x.cost.hi, y.cost.hi), cmp.Compare(x.cost.lo, y.cost.lo), cmp.Compare(x.idle, y.idle), cmp.Compare(x.node, y.node))
+	})
+	limit := al.s.work + chooseBudget
+	for _, k := range open {
+		if best.node >= 0 && (best.cost.less(k.cost) || al.s.work > limit) {
+			return
+		}
+		c, ok := al.s.solve(nodes[k.node], a, nil, exactBudget)
+		if ok && len(r.groups) > 1 {
+			_, err := al.Plan(nodes[k.node], "", r)
+			ok = err == nil
+		}
+		if ok {
+			c.hi &^= uint64(a.violated) << shiftViolations // the same for all nodes compared here
+			if k.cost = c; k.before(*best) {
+				*best = k
+			}
+		}
+	}
+}
+
+// bound returns the cost of an ask on a node if its summaries tell (exact), or a lower bound, infinite if the node
+// certainly cannot take it.
+func (s *solver) bound(n *Node, a *ask) (cost, bool) {
+	least := cost{1<<shiftNUMA | 1, 0}
+	if !n.layout.uniform {
+		return least, false
+	}
+	s.begin(n, a, true, -1)
+	best, exact, total := infinite, true, 0
+	for i := range n.layout.numas {
+		total += s.numaCap[i]
+		if s.numaCap[i] < a.cpus || !s.memoryFits([]int{i}) {
+			continue
+		}
+		one := cost{uint64(1) << shiftNUMA, uint64(boolInt(n.numaIsIdle(i))) << shiftWholeNUMA}
+		cell, c := s.singleCell(i)
+		if cell < 0 {
+			if a.span == request.SingleL3 {
+				continue
+			}
+			c = s.cellsBound(i)
+		}
+		if c = c.plus(one); c.less(best) {
+			best, exact = c, cell >= 0
+		}
+	}
+	switch {
+	case !best.isInfinite():
+		return best, exact
+	case a.share != 1:
+		return least, false
+	case a.span == request.SingleL3 || a.span == request.SingleNUMA || total < a.cpus:
+		return infinite, true
+	}
+	for size := 2; size < len(n.layout.subsets); size++ {
+		for _, set := range n.layout.subsets[size] {
+			if s.roomIn(set) {
+				return Cost{NUMANodes: size, Distance: set.distance}.pack(), false
+			}
+		}
+	}
+	return infinite, true
+}
+
+// cellsBound is a lower bound of the cost of a choice over several L3 domains of a NUMA node: the fewest domains that
+// hold the CPUs, and of those the fewest that are entirely idle.
+func (s *solver) cellsBound(i int) cost {
+	m := s.n.layout.numas[i]
+	var used, whole []int
+	var usedBuf, wholeBuf [64]int
+	used, whole = usedBuf[:0], wholeBuf[:0]
+	for c := m.cells.lo; c < m.cells.hi; c++ {
+		switch e := s.eligible[c]; {
+		case e == 0:
+		case s.n.cellIsIdle(c) && !s.a.burst:
+			whole = append(whole, e)
+		default:
+			used = append(used, e)
+		}
+	}
+	descending := func(a, b int) int { return b - a }
+	slices.SortFunc(used, descending)
+	slices.SortFunc(whole, descending)
+	// Fewest domains: the largest first, from both lists.
+	count, room, u, w := 0, 0, 0, 0
+	for room < s.a.cpus && (u < len(used) || w < len(whole)) {
+		if w < len(whole) && (u == len(used) || whole[w] >= used[u]) {
+			room += whole[w]
+			w++
+		} else {
+			room += used[u]
+			u++
+		}
+		count++
+	}
+	// Exchange idle domains for used ones as long as the room suffices.
+	for w > 0 && u < len(used) && room-whole[w-1]+used[u] >= s.a.cpus {
+		room += used[u] - whole[w-1]
+		w--
+		u++
+	}
+	return cost{uint64(count), uint64(w) << shiftL3}
+}
+
+// Place chooses a node for a pod and allocates there.
+func (al *Allocator) Place(nodes []*Node, key string, r *Request, allowed func(i int) bool) (int, *Allocation, error) {
+	i, err := al.Choose(nodes, r, allowed)
+	if err != nil {
+		return -1, nil, err
+	}
+	a, err := al.Allocate(nodes[i], key, r)
+	return i, a, err
+}
+
+// Member is one pod of a gang.
+type Member struct {
+	Key     string
+	Request *Request
+	// Allowed restricts the nodes; nil allows all.
+	Allowed func(i int) bool
+}
+
+// Placed is where a member went.
+type Placed struct {
+	Node       int
+	Allocation *Allocation
+}
+
+// PlaceGang places all members or none: on an error the nodes are as before.
+func (al *Allocator) PlaceGang(nodes []*Node, members []Member) ([]Placed, error) {
+	var out []Placed
+	for _, m := range members {
+		i, a, err := al.Place(nodes, m.Key, m.Request, m.Allowed)
+		if err != nil {
+			for k, p := range slices.Backward(out) {
+				nodes[p.Node].Release(members[k].Key)
+			}
+			return nil, fmt.Errorf("%d of %d pods placed: %w", len(out), len(members), err)
+		}
+		out = append(out, Placed{i, a})
+	}
+	return out, nil
+}

@@ -1,0 +1,195 @@
+package allocate
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// Limits of a Layout; they follow from the widths of cost's fields.
+const (
+	maxCPUs    = 1<<bitsCore - 1
+	maxL3      = 1<<bitsL3 - 1
+	maxNUMA    = 1<<bitsNUMA - 1
+	maxSubsets = 4096 // NUMA subsets of one size that are enumerated; above, neighbourhoods stand in
+)
+
+// Layout is a machine with its CPUs renumbered so that every domain is a range: by NUMA node, socket, L3, core. It is
+// immutable; nodes with equal topology and reserved CPUs share one.
+type Layout struct {
+	topo     *cputopology.Topology
+	hash     string
+	reserved cpuset.Set
+	cpus     []int   // own number -> CPU id
+	own      []int32 // CPU id -> own number, -1 if none
+	cores    []span
+	coreOf   []int32 // own number -> core
+	cells    []cell
+	numas    []numa
+	usable   []uint64 // CPUs that may be given out: neither reserved nor isolated by the kernel
+	// uniform says that all cores have smt threads, one or two: then the cost of a take follows from two counters.
+	uniform bool
+	smt     int
+	subsets [][]subset // by size
+	useful  []int      // idle CPUs in a domain -> size-weighed shapes that fit, in units of 2 CPUs
+}
+
+type span struct{ lo, hi int } // own numbers lo..hi-1
+
+func (s span) len() int { return s.hi - s.lo }
+
+// cell is an L3 domain within one NUMA node and socket: where firmware draws them across each other, the common part.
+type cell struct {
+	span
+	cores        span // indices into Layout.cores
+	numa, socket int
+}
+
+// numa is a NUMA node with CPUs.
+type numa struct {
+	span
+	cells span // indices into Layout.cells
+	index int  // in Topology.NUMA
+}
+
+// subset is a choice of NUMA nodes and the sum of distances between each two.
+type subset struct {
+	numas    []int
+	distance int
+}
+
+// NewLayout prepares a machine for allocation. Reserved CPUs are never given out. It refuses machines beyond the
+// allocator's limits: 2047 CPUs, 1023 L3 domains, 1023 NUMA nodes with CPUs.
+func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error) {
+	l := &Layout{topo: topo, hash: topo.Hash(), reserved: reserved}
+	cpus := slices.Clone(topo.CPUs)
+	slices.SortFunc(cpus, func(a, b cputopology.CPU) int {
+		return cmp.Or(a.NUMA-b.NUMA, a.Socket-b.Socket, domainOf(a)-domainOf(b), a.Core-b.Core, a.ID-b.ID)
+	})
+	if len(cpus) > maxCPUs {
+		return nil, fmt.Errorf("allocate: %d CPUs, above the limit of %d", len(cpus), maxCPUs)
+	}
+	l.own = make([]int32, topo.CPUs[len(topo.CPUs)-1].ID+1)
+	for i := range l.own {
+		l.own[i] = -1
+	}
+	l.usable = make([]uint64, (len(cpus)+63)/64)
+	for i, c := range cpus {
+		l.cpus = append(l.cpus, c.ID)
+		l.own[c.ID] = int32(i)
+		if !reserved.Contains(c.ID) && !topo.Isolated.Contains(c.ID) {
+			l.usable[i>>6] |= 1 << (i & 63)
+		}
+		newNUMA := i == 0 || cpus[i-1].NUMA != c.NUMA
+		newCell := newNUMA || cpus[i-1].Socket != c.Socket || domainOf(cpus[i-1]) != domainOf(c)
+		if newNUMA {
+			l.numas = append(l.numas, numa{span{i, i}, span{len(l.cells), len(l.cells)}, c.NUMA})
+		}
+		if newCell {
+			l.cells = append(l.cells, cell{span{i, i}, span{len(l.cores), len(l.cores)}, len(l.numas) - 1, c.Socket})
+			l.numas[len(l.numas)-1].cells.hi++
+		}
+		if newCell || cpus[i-1].Core != c.Core {
+			l.cores = append(l.cores, span{i, i})
+			l.cells[len(l.cells)-1].cores.hi++
+		}
+		l.cores[len(l.cores)-1].hi++
+		l.cells[len(l.cells)-1].hi++
+		l.numas[len(l.numas)-1].hi++
+		l.coreOf = append(l.coreOf, int32(len(l.cores)-1))
+	}
+	if len(l.cells) > maxL3 || len(l.numas) > maxNUMA {
+		return nil, fmt.Errorf("allocate: %d L3 domains and %d NUMA nodes, above the limits of %d and %d", len(l.cells), len(l.numas), maxL3, maxNUMA)
+	}
+	l.smt = l.cores[0].len()
+	l.uniform = l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
+	for f := range len(cpus) + 1 {
+		u := 0
+		for s := 2; s <= 32; s *= 2 {
+			u += s / 2 * (f / s)
+		}
+		l.useful = append(l.useful, u)
+	}
+	for n := range len(l.numas) + 1 {
+		l.subsets = append(l.subsets, l.subsetsOf(n))
+	}
+	return l, nil
+}
+
+// domainOf numbers the last-level domain of a CPU: its L3, or, for CPUs without one, its die.
+func domainOf(c cputopology.CPU) int {
+	if c.L3 >= 0 {
+		return c.L3
+	}
+	return cputopology.MaxCPUs + c.Die
+}
+
+// Topology is the machine that the layout was made of.
+func (l *Layout) Topology() *cputopology.Topology { return l.topo }
+
+func (l *Layout) distance(a, b int) int {
+	return l.topo.NUMA[l.numas[a].index].Distances[l.numas[b].index]
+}
+
+// subsetsOf lists the choices of n NUMA nodes, nearest first. Where there are too many, it lists each node with its n-1
+// nearest.
+func (l *Layout) subsetsOf(n int) []subset {
+	var out []subset
+	count := 1
+	for i := range n {
+		if count = count * (len(l.numas) - i) / (i + 1); count > maxSubsets {
+			break
+		}
+	}
+	if count > maxSubsets {
+		out = l.neighbourhoods(n)
+	} else {
+		var pick func(from int, chosen []int)
+		pick = func(from int, chosen []int) {
+			if len(chosen) == n {
+				out = append(out, subset{numas: slices.Clone(chosen)})
+				return
+			}
+			for i := from; i < len(l.numas); i++ {
+				pick(i+1, append(chosen, i))
+			}
+		}
+		pick(0, nil)
+	}
+	for i, s := range out {
+		for k, a := range s.numas {
+			for _, b := range s.numas[:k] {
+				out[i].distance += l.distance(a, b)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b subset) int { return a.distance - b.distance })
+	return out
+}
+
+func (l *Layout) neighbourhoods(n int) []subset {
+	var out []subset
+	for a := range l.numas {
+		near := make([]int, len(l.numas))
+		for i := range near {
+			near[i] = i
+		}
+		slices.SortStableFunc(near, func(x, y int) int {
+			return cmp.Or(boolInt(x != a)-boolInt(y != a), l.distance(a, x)-l.distance(a, y))
+		})
+		chosen := near[:n]
+		slices.Sort(chosen)
+		out = append(out, subset{numas: chosen})
+	}
+	return out
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}

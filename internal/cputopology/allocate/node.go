@@ -1,0 +1,372 @@
+package allocate
+
+import (
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// refsMax bounds the containers on one CPU where the request sets no limit.
+const refsMax = 1000
+
+// Node is the CPUs of one machine and who holds them. It is not safe for concurrent use.
+type Node struct {
+	Name   string
+	layout *Layout
+	pods   map[string]*Allocation
+
+	refs      []uint16 // containers on each CPU
+	limit     []uint16 // the lowest share limit of the containers on each CPU; 0: none
+	exclusive []uint64 // CPUs held by one container alone, or kept free for its isolation
+	// Counters that summarise the above; check() recomputes them.
+	idle       []uint64 // usable CPUs that nobody holds
+	cellIdle   []uint16 // idle CPUs by L3 domain
+	cellWhole  []uint16 // entirely idle cores by L3 domain
+	numaIdle   []uint16
+	totalIdle  int
+	memoryFree []int64 // bytes not promised to pods with local memory, by NUMA node of the layout
+}
+
+// NewNode returns a node whose CPUs are all idle.
+func NewNode(name string, l *Layout) *Node {
+	n := &Node{Name: name, layout: l, pods: map[string]*Allocation{},
+		refs: make([]uint16, len(l.cpus)), limit: make([]uint16, len(l.cpus)),
+		exclusive: make([]uint64, len(l.usable)), idle: slices.Clone(l.usable),
+		cellIdle: make([]uint16, len(l.cells)), cellWhole: make([]uint16, len(l.cells)), numaIdle: make([]uint16, len(l.numas)),
+		memoryFree: make([]int64, len(l.numas))}
+	for i, m := range l.numas {
+		n.memoryFree[i] = l.topo.NUMA[m.index].MemoryBytes
+	}
+	for c := range l.cells {
+		n.recount(c)
+	}
+	return n
+}
+
+// Clone returns an independent copy. Allocations are immutable and shared.
+func (n *Node) Clone() *Node {
+	c := *n
+	c.pods = maps.Clone(n.pods)
+	c.refs, c.limit, c.exclusive, c.idle = slices.Clone(n.refs), slices.Clone(n.limit), slices.Clone(n.exclusive), slices.Clone(n.idle)
+	c.cellIdle, c.cellWhole, c.numaIdle = slices.Clone(n.cellIdle), slices.Clone(n.cellWhole), slices.Clone(n.numaIdle)
+	c.memoryFree = slices.Clone(n.memoryFree)
+	return &c
+}
+
+// Allocation is what one pod holds on a node. It is immutable.
+type Allocation struct {
+	Key        string
+	Cost       Cost
+	Containers []ContainerCPUs
+	// MemoryBytes is what the pod was promised on each NUMA node of its CPUs, by NUMA node id.
+	MemoryBytes map[int]int64
+}
+
+// ContainerCPUs is one container's part.
+type ContainerCPUs struct {
+	Name string
+	Init bool
+	CPUs cpuset.Set
+	// Held are the CPUs kept from others: CPUs and, with isolation, the rest of their domain. Empty for shared CPUs.
+	Held cpuset.Set
+	// Mems are the NUMA nodes to take memory from; empty for no preference.
+	Mems   cpuset.Set
+	Share  int
+	Burst  bool
+	shadow bool // uses CPUs that other containers of the pod account for
+}
+
+// CPUs is the union of the containers' CPUs.
+func (a *Allocation) CPUs() cpuset.Set {
+	var s cpuset.Set
+	for _, c := range a.Containers {
+		s = s.Union(c.CPUs)
+	}
+	return s
+}
+
+// Layout is the machine's layout.
+func (n *Node) Layout() *Layout { return n.layout }
+
+// Pod returns what the pod holds, or nil.
+func (n *Node) Pod(key string) *Allocation { return n.pods[key] }
+
+// Pods returns every allocation, by key.
+func (n *Node) Pods() []*Allocation {
+	var out []*Allocation
+	for _, key := range slices.Sorted(maps.Keys(n.pods)) {
+		out = append(out, n.pods[key])
+	}
+	return out
+}
+
+// Idle is the set of CPUs that may be given out and that no pinned container uses.
+func (n *Node) Idle() cpuset.Set { return n.toSet(n.idle) }
+
+// IdleCPUs is the number of CPUs in Idle.
+func (n *Node) IdleCPUs() int { return n.totalIdle }
+
+// IdleL3 is the number of L3 domains that are entirely idle.
+func (n *Node) IdleL3() int {
+	whole := 0
+	for c := range n.layout.cells {
+		whole += boolInt(n.cellIsIdle(c))
+	}
+	return whole
+}
+
+// SharedPool is the set of CPUs for everyone who is not pinned: all that no container holds exclusively, the reserved
+// ones included.
+func (n *Node) SharedPool() cpuset.Set {
+	return n.layout.topo.Online().Minus(n.layout.topo.Isolated).Minus(n.toSet(n.exclusive))
+}
+
+// Effective is the CPU set to apply for a container: its own CPUs or, for a burst container, the L3 domains of its CPUs
+// as far as nobody holds them exclusively. It shrinks and grows as exclusive containers come and go.
+func (n *Node) Effective(c ContainerCPUs) cpuset.Set {
+	if !c.Burst {
+		return c.CPUs
+	}
+	var wide cpuset.Builder
+	for _, cell := range n.layout.cells {
+		touched := false
+		for i := cell.lo; i < cell.hi && !touched; i++ {
+			touched = c.CPUs.Contains(n.layout.cpus[i])
+		}
+		for i := cell.lo; touched && i < cell.hi; i++ {
+			if has(n.layout.usable, i) && !has(n.exclusive, i) {
+				wide.Add(n.layout.cpus[i])
+			}
+		}
+	}
+	return wide.Set().Union(c.CPUs)
+}
+
+// Result is the allocation as it is written on the pod.
+func (n *Node) Result(a *Allocation) request.Result {
+	r := request.Result{Version: 1, Node: n.Name, Topology: n.layout.hash, Memory: a.MemoryBytes, Containers: map[string]request.ContainerResult{}}
+	for _, c := range a.Containers {
+		out := request.ContainerResult{CPUs: c.CPUs, Share: c.Share, Burst: c.Burst, Init: c.Init, Shadow: c.shadow}
+		if !c.Mems.IsEmpty() {
+			out.Mems = &c.Mems
+		}
+		if !c.Held.IsEmpty() && !c.Held.Equal(c.CPUs) {
+			out.Held = &c.Held
+		}
+		r.Containers[c.Name] = out
+	}
+	return r
+}
+
+// Restore gives a pod CPUs that were chosen before: read back from its annotation after a restart, or pinned by someone
+// else (a kubelet's static policy). It fails, changing nothing, if the CPUs do not exist or collide with exclusive ones.
+func (n *Node) Restore(a *Allocation) error {
+	if n.pods[a.Key] != nil {
+		return fmt.Errorf("allocate: pod %s already holds CPUs on node %s", a.Key, n.Name)
+	}
+	var mine cpuset.Set // exclusive CPUs of the pod's containers so far
+	for _, c := range a.Containers {
+		all := c.CPUs.Union(c.Held)
+		if missing := all.Minus(n.layout.topo.Online()); !missing.IsEmpty() {
+			return fmt.Errorf("allocate: pod %s container %s: node %s has no CPUs %s", a.Key, c.Name, n.Name, missing)
+		}
+		if c.shadow {
+			continue
+		}
+		for id := range all.All() {
+			i := int(n.layout.own[id])
+			if has(n.exclusive, i) || c.Share == 1 && n.refs[i] > 0 || mine.Contains(id) || n.refs[i] >= refsMax {
+				return fmt.Errorf("allocate: pod %s container %s: CPU %d of node %s is taken", a.Key, c.Name, id, n.Name)
+			}
+		}
+		if c.Share == 1 {
+			mine = mine.Union(all)
+		}
+	}
+	n.apply(a)
+	return nil
+}
+
+// FromResult rebuilds an allocation from what was written on the pod. Its cost is not known any more.
+func FromResult(key string, r request.Result) *Allocation {
+	a := &Allocation{Key: key, MemoryBytes: r.Memory}
+	for _, name := range slices.Sorted(maps.Keys(r.Containers)) {
+		c := r.Containers[name]
+		part := ContainerCPUs{Name: name, Init: c.Init, CPUs: c.CPUs, Share: c.Share, Burst: c.Burst, shadow: c.Shadow}
+		if c.Share == 1 && !c.Shadow {
+			part.Held = c.CPUs
+		}
+		if c.Held != nil {
+			part.Held = *c.Held
+		}
+		if c.Mems != nil {
+			part.Mems = *c.Mems
+		}
+		a.Containers = append(a.Containers, part)
+	}
+	return a
+}
+
+// Release takes back what the pod holds, and says whether it held anything.
+func (n *Node) Release(key string) bool {
+	a := n.pods[key]
+	if a == nil {
+		return false
+	}
+	delete(n.pods, key)
+	n.change(a, -1)
+	return true
+}
+
+func (n *Node) apply(a *Allocation) {
+	n.pods[a.Key] = a
+	n.change(a, +1)
+}
+
+// change adds (+1) or removes (-1) an allocation.
+func (n *Node) change(a *Allocation, sign int) {
+	l := n.layout
+	touched := make(map[int]bool, 4)
+	relimit := false
+	for _, c := range a.Containers {
+		if c.shadow {
+			continue
+		}
+		for id := range c.CPUs.All() {
+			i := int(l.own[id])
+			n.refs[i] = uint16(int(n.refs[i]) + sign)
+			touched[l.cellAt(i)] = true
+			if sign > 0 && c.Share > 1 && (n.limit[i] == 0 || int(n.limit[i]) > c.Share) {
+				n.limit[i] = uint16(c.Share)
+			}
+		}
+		relimit = relimit || sign < 0 && c.Share > 1
+		if c.Share != 1 {
+			continue
+		}
+		for id := range c.Held.All() {
+			i := int(l.own[id])
+			put(n.exclusive, i, sign > 0)
+			touched[l.cellAt(i)] = true
+		}
+	}
+	if relimit {
+		n.recomputeLimits()
+	}
+	for c := range touched {
+		n.recount(c)
+	}
+	for id, bytes := range a.MemoryBytes {
+		for i, m := range l.numas {
+			if l.topo.NUMA[m.index].ID == id {
+				n.memoryFree[i] -= int64(sign) * bytes
+			}
+		}
+	}
+}
+
+func (n *Node) recomputeLimits() {
+	clear(n.limit)
+	for _, a := range n.pods {
+		for _, c := range a.Containers {
+			if c.shadow || c.Share <= 1 {
+				continue
+			}
+			for id := range c.CPUs.All() {
+				if i := n.layout.own[id]; n.limit[i] == 0 || int(n.limit[i]) > c.Share {
+					n.limit[i] = uint16(c.Share)
+				}
+			}
+		}
+	}
+}
+
+// recount brings idle and the counters of one L3 domain up to date with refs and exclusive.
+func (n *Node) recount(c int) {
+	l := n.layout
+	cell := l.cells[c]
+	idle, whole := 0, 0
+	for core := cell.cores.lo; core < cell.cores.hi; core++ {
+		k := l.cores[core]
+		free := 0
+		for i := k.lo; i < k.hi; i++ {
+			is := n.refs[i] == 0 && !has(n.exclusive, i) && has(l.usable, i)
+			put(n.idle, i, is)
+			free += boolInt(is)
+		}
+		idle += free
+		whole += boolInt(free == k.len())
+	}
+	delta := idle - int(n.cellIdle[c])
+	n.cellIdle[c], n.cellWhole[c] = uint16(idle), uint16(whole)
+	n.numaIdle[cell.numa] = uint16(int(n.numaIdle[cell.numa]) + delta)
+	n.totalIdle += delta
+}
+
+func (n *Node) cellIsIdle(c int) bool { return int(n.cellIdle[c]) == n.layout.cells[c].len() }
+
+func (n *Node) numaIsIdle(i int) bool { return int(n.numaIdle[i]) == n.layout.numas[i].len() }
+
+// check recomputes every counter and returns the first that differs.
+func (n *Node) check() error {
+	fresh := NewNode(n.Name, n.layout)
+	for _, key := range slices.Sorted(maps.Keys(n.pods)) {
+		fresh.apply(n.pods[key])
+	}
+	total := 0
+	for _, w := range n.idle {
+		total += bits.OnesCount64(w)
+	}
+	switch {
+	case !slices.Equal(fresh.refs, n.refs):
+		return fmt.Errorf("refs differ: %v, want %v", n.refs, fresh.refs)
+	case !slices.Equal(fresh.limit, n.limit):
+		return fmt.Errorf("limit differs: %v, want %v", n.limit, fresh.limit)
+	case !slices.Equal(fresh.exclusive, n.exclusive):
+		return fmt.Errorf("exclusive differs")
+	case !slices.Equal(fresh.idle, n.idle):
+		return fmt.Errorf("idle differs")
+	case !slices.Equal(fresh.cellIdle, n.cellIdle) || !slices.Equal(fresh.cellWhole, n.cellWhole) || !slices.Equal(fresh.numaIdle, n.numaIdle):
+		return fmt.Errorf("a domain's counters differ")
+	case fresh.totalIdle != n.totalIdle || total != n.totalIdle:
+		return fmt.Errorf("totalIdle is %d, want %d", n.totalIdle, total)
+	case !slices.Equal(fresh.memoryFree, n.memoryFree):
+		return fmt.Errorf("memoryFree differs")
+	}
+	return nil
+}
+
+// cellAt is the L3 domain of an own number.
+func (l *Layout) cellAt(i int) int {
+	c, _ := slices.BinarySearchFunc(l.cells, i, func(c cell, i int) int {
+		if c.hi <= i {
+			return -1
+		}
+		return 1
+	})
+	return c
+}
+
+func (n *Node) toSet(words []uint64) cpuset.Set {
+	var b cpuset.Builder
+	for i, id := range n.layout.cpus {
+		if has(words, i) {
+			b.Add(id)
+		}
+	}
+	return b.Set()
+}
+
+func has(words []uint64, i int) bool { return words[i>>6]>>(i&63)&1 != 0 }
+
+func put(words []uint64, i int, on bool) {
+	if on {
+		words[i>>6] |= 1 << (i & 63)
+	} else {
+		words[i>>6] &^= 1 << (i & 63)
+	}
+}

@@ -1,0 +1,640 @@
+package allocate
+
+import (
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// ask is one set of CPUs to choose, with every wish either a condition or given up.
+type ask struct {
+	cpus      int
+	bind      request.Bind
+	fullCore  bool // each core is taken whole
+	isolation request.Isolation
+	span      request.Span
+	local     bool // memory must have room on the NUMA nodes taken
+	memory    int64
+	share     int
+	burst     bool
+	violated  request.Fields
+}
+
+// asks expands a policy into conditions, best first: all wishes kept, then given up one by one in the order of
+// request.Fields.
+func asks(cpus int, memory int64, p request.Policy) []ask {
+	var out []ask
+	for give := request.Fields(0); give <= p.Prefer; give++ {
+		if give&^p.Prefer != 0 || give&request.MemoryField != 0 && p.Memory == request.AnyMemory ||
+			give&request.BindField != 0 && p.Bind != request.FullCore && p.Bind != request.WholeL3 ||
+			give&request.SpanField != 0 && p.Span == request.AnySpan || give&request.IsolationField != 0 && p.Isolation == request.NoIsolation {
+			continue // nothing is won by giving up what is not asked
+		}
+		a := ask{cpus: cpus, bind: p.Bind, isolation: p.Isolation, span: p.Span, local: p.Memory != request.AnyMemory,
+			memory: memory, share: p.Share, burst: p.Burst, violated: give}
+		if give&request.BindField != 0 {
+			a.bind = request.AnyCPU
+		}
+		if give&request.IsolationField != 0 {
+			a.isolation = request.NoIsolation
+		}
+		if give&request.SpanField != 0 {
+			a.span = request.AnySpan
+		}
+		if give&request.MemoryField != 0 {
+			a.local = false
+		}
+		a.fullCore = a.bind == request.FullCore
+		out = append(out, a)
+	}
+	return out
+}
+
+// take is a number of CPUs to take from one L3 domain.
+type take struct{ cell, cpus int }
+
+// solver chooses CPUs on a node. It holds scratch memory only; a zero solver is ready.
+//
+// The choice is exact: costs add up over cores within an L3 domain, over L3 domains within a NUMA node, and over NUMA
+// nodes, so three nested knapsacks find the minimum. What makes it fast is that most requests never reach them: when one
+// L3 domain suffices, each domain's cost follows from two counters.
+type solver struct {
+	n *Node
+	a *ask
+	// idleOnly restricts the view to CPUs that nobody uses. Always so for exclusive requests; for shared ones as long as
+	// idle CPUs suffice, which then cost no references and win over all others.
+	idleOnly bool
+	socket   int     // only L3 domains of this socket; -1 for all
+	eligible []int   // by L3 domain: CPUs that may be taken
+	numaCap  []int   // by NUMA node: sum of eligible
+	memoised []bool  // by L3 domain: its table is filled
+	tables   [][]cost
+	core     []cost   // scratch of coreTable
+	options  [][]cost // scratch of cellTable
+	row      []cost   // scratch of numaRow
+	from     [][]uint16
+	work     int // inner steps done, the budget's unit
+}
+
+// begin sets the view.
+func (s *solver) begin(n *Node, a *ask, idleOnly bool, socket int) {
+	s.n, s.a, s.idleOnly, s.socket = n, a, idleOnly, socket
+	l := n.layout
+	s.eligible = resize(s.eligible, len(l.cells))
+	s.memoised = resize(s.memoised, len(l.cells))
+	s.numaCap = resize(s.numaCap, len(l.numas))
+	clear(s.memoised)
+	for i := range l.numas {
+		m := &l.numas[i]
+		s.numaCap[i] = 0
+		for c := m.cells.lo; c < m.cells.hi; c++ {
+			s.eligible[c] = s.eligibleIn(c)
+			s.numaCap[i] += s.eligible[c]
+		}
+	}
+}
+
+func resize[T any](v []T, n int) []T {
+	if cap(v) < n {
+		return make([]T, n)
+	}
+	return v[:n]
+}
+
+// eligibleIn counts the CPUs of an L3 domain that the request may take.
+func (s *solver) eligibleIn(c int) int {
+	l, n, a := s.n.layout, s.n, s.a
+	cell := &l.cells[c]
+	if s.socket >= 0 && cell.socket != s.socket {
+		return 0
+	}
+	whole := n.cellIsIdle(c)
+	if a.isolation == request.IsolateL3 && !whole || a.isolation == request.IsolateNUMA && !n.numaIsIdle(cell.numa) {
+		return 0
+	}
+	if s.idleOnly && l.uniform {
+		switch {
+		case a.bind == request.WholeL3:
+			return cell.len() * boolInt(whole)
+		case a.fullCore || a.isolation == request.IsolateCore:
+			return int(n.cellWhole[c]) * l.smt
+		}
+		return int(n.cellIdle[c])
+	}
+	count := 0
+	for k := cell.cores.lo; k < cell.cores.hi; k++ {
+		avail := s.availableIn(k)
+		if a.fullCore && avail < l.cores[k].len() {
+			continue
+		}
+		count += avail
+	}
+	if a.bind == request.WholeL3 && count < cell.len() {
+		return 0
+	}
+	return count
+}
+
+// available says whether the request may use a CPU.
+func (s *solver) available(i int) bool {
+	n := s.n
+	if n.refs[i] == 0 || s.idleOnly {
+		return has(n.idle, i)
+	}
+	limit := refsMax
+	if s.a.share > 0 {
+		limit = s.a.share
+	}
+	if n.limit[i] > 0 {
+		limit = min(limit, int(n.limit[i]))
+	}
+	return has(n.layout.usable, i) && !has(n.exclusive, i) && int(n.refs[i]) < limit
+}
+
+// availableIn counts the CPUs of a core that the request may use.
+func (s *solver) availableIn(k int) int {
+	core := s.n.layout.cores[k]
+	count := 0
+	for i := core.lo; i < core.hi; i++ {
+		count += boolInt(s.available(i))
+	}
+	if s.a.isolation == request.IsolateCore && !s.coreIsIdle(k) {
+		return 0
+	}
+	return count
+}
+
+func (s *solver) coreIsIdle(k int) bool {
+	core := s.n.layout.cores[k]
+	for i := core.lo; i < core.hi; i++ {
+		if !has(s.n.idle, i) {
+			return false
+		}
+	}
+	return true
+}
+
+// order puts the two costs of cores into the order that the way of binding asks for.
+func order(bind request.Bind, shared, split, doubled int) (first, second int) {
+	switch bind {
+	case request.Threads:
+		return split, shared
+	case request.Spread:
+		return doubled, shared
+	}
+	return shared, split
+}
+
+// cellCost is the least cost of taking t > 0 CPUs from an L3 domain, infinite if it cannot be done.
+func (s *solver) cellCost(c, t int) cost {
+	if t > s.eligible[c] {
+		return infinite
+	}
+	l := s.n.layout
+	if !s.idleOnly || !l.uniform {
+		if !s.memoised[c] {
+			s.cellTable(c)
+		}
+		return s.tables[c][t]
+	}
+	if s.a.bind == request.WholeL3 && t != l.cells[c].len() || s.a.fullCore && t%l.smt != 0 {
+		return infinite
+	}
+	// All cores have one or two threads. Of the eligible CPUs, 2*whole are in idle cores and the rest are single.
+	var shared, split, doubled int
+	whole := int(s.n.cellWhole[c])
+	if l.smt == 2 {
+		single := s.eligible[c] - 2*whole
+		switch {
+		case s.a.bind == request.Spread:
+			// A thread of each idle core, then the single threads, and second threads last.
+			doubled = max(0, t-whole-single)
+			shared = min(max(0, t-whole), single)
+		case s.a.bind == request.Threads:
+			// Split no idle core if a single thread evens out the odd one; share no more cores than that needs.
+			shared = max(0, t-2*whole)
+			if shared == 0 && t%2 == 1 {
+				if single > 0 {
+					shared = 1
+				} else {
+					split = 1
+				}
+			}
+		default:
+			shared = max(0, t-2*whole)
+			split = boolInt(shared == 0 && t%2 == 1)
+		}
+	}
+	first, second := order(s.a.bind, shared, split, doubled)
+	return s.fixedCost(c, t).plus(cost{lo: uint64(first)<<shiftCore1 | uint64(second)<<shiftCore2})
+}
+
+// fixedCost is the part of a cost that depends only on how many CPUs an L3 domain gives.
+func (s *solver) fixedCost(c, t int) cost {
+	l, idle := s.n.layout, int(s.n.cellIdle[c])
+	whole := boolInt(s.n.cellIsIdle(c))
+	if s.a.burst {
+		whole = l.cells[c].len() - idle
+	}
+	after := max(0, idle-t)
+	return cost{1, uint64(whole)<<shiftL3 | uint64(l.useful[idle]-l.useful[after])<<shiftLoss | uint64(after)}
+}
+
+// coreCosts returns the cost of taking 0, 1, 2... CPUs from a core: those with the fewest containers on them.
+func (s *solver) coreCosts(k int, out []cost) []cost {
+	core := s.n.layout.cores[k]
+	out = append(out[:0], cost{})
+	avail := s.availableIn(k)
+	if avail == 0 {
+		return out
+	}
+	idle := s.coreIsIdle(k)
+	refs := 0
+	last := -1
+	for j := 1; j <= avail; j++ {
+		last = s.nextThread(core, last)
+		refs += int(s.n.refs[last])
+		first, second := order(s.a.bind, boolInt(!idle), boolInt(idle && j < core.len()), j-1)
+		c := cost{uint64(refs) << shiftRefs, uint64(first)<<shiftCore1 | uint64(second)<<shiftCore2}
+		if s.a.fullCore && j < core.len() {
+			c = infinite
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// nextThread returns the available CPU of a core that comes after last in the order (containers on it, number).
+func (s *solver) nextThread(core span, last int) int {
+	best := -1
+	for i := core.lo; i < core.hi; i++ {
+		if !s.available(i) || last >= 0 && (s.n.refs[i] < s.n.refs[last] || s.n.refs[i] == s.n.refs[last] && i <= last) {
+			continue
+		}
+		if best < 0 || s.n.refs[i] < s.n.refs[best] {
+			best = i
+		}
+	}
+	return best
+}
+
+// cellTable fills the table of an L3 domain: the knapsack over its cores.
+func (s *solver) cellTable(c int) {
+	l := s.n.layout
+	for len(s.tables) < len(l.cells) {
+		s.tables = append(s.tables, nil)
+	}
+	most := min(s.a.cpus, s.eligible[c])
+	t := resize(s.tables[c], most+1)
+	for i := range t {
+		t[i] = infinite
+	}
+	t[0] = cost{}
+	cell := l.cells[c]
+	for k := cell.cores.lo; k < cell.cores.hi; k++ {
+		s.core = s.coreCosts(k, s.core)
+		s.addOption(t, s.core, nil)
+	}
+	for i := 1; i <= most; i++ {
+		switch {
+		case s.a.bind == request.WholeL3 && i != cell.len():
+			t[i] = infinite
+		case !t[i].isInfinite():
+			t[i] = t[i].plus(s.fixedCost(c, i))
+		}
+	}
+	s.tables[c], s.memoised[c] = t, true
+}
+
+// addOption is one knapsack step: t[i] becomes the least of t[i-j] plus options[j]. from, if given, records the j.
+func (s *solver) addOption(t, options []cost, from []uint16) {
+	for i := len(t) - 1; i >= 0; i-- {
+		best, take := t[i], 0
+		for j := 1; j < len(options) && j <= i; j++ {
+			if prev, opt := t[i-j], options[j]; !prev.isInfinite() && !opt.isInfinite() {
+				if c := prev.plus(opt); c.less(best) {
+					best, take = c, j
+				}
+			}
+		}
+		t[i] = best
+		if from != nil {
+			from[i] = uint16(take)
+		}
+	}
+	s.work += len(t) * len(options)
+}
+
+// numaRow fills row with the least cost of taking 0..cpus CPUs from a NUMA node: the knapsack over its L3 domains.
+func (s *solver) numaRow(i int, row []cost, record bool) {
+	m := &s.n.layout.numas[i]
+	for t := range row {
+		row[t] = infinite
+	}
+	row[0] = cost{}
+	for c := m.cells.lo; c < m.cells.hi; c++ {
+		most := min(s.a.cpus, s.eligible[c])
+		s.core = append(s.core[:0], cost{})
+		for t := 1; t <= most; t++ {
+			s.core = append(s.core, infinite)
+		}
+		for t := 1; t <= most; t++ {
+			s.core[t] = s.cellCostKeeping(c, t)
+		}
+		var from []uint16
+		if record {
+			from = resize(s.fromRow(c-m.cells.lo), len(row))
+			s.from[c-m.cells.lo] = from
+		}
+		s.addOption(row, s.core, from)
+	}
+}
+
+func (s *solver) fromRow(i int) []uint16 {
+	for len(s.from) <= i {
+		s.from = append(s.from, nil)
+	}
+	return s.from[i]
+}
+
+// cellCostKeeping is cellCost for callers that are using the scratch row s.core.
+func (s *solver) cellCostKeeping(c, t int) cost {
+	if (!s.idleOnly || !s.n.layout.uniform) && !s.memoised[c] {
+		keep := s.core
+		s.core = nil
+		s.cellTable(c)
+		s.core = keep
+	}
+	return s.cellCost(c, t)
+}
+
+// singleCell returns the best single L3 domain of a NUMA node, or -1.
+func (s *solver) singleCell(i int) (int, cost) {
+	m := &s.n.layout.numas[i]
+	best, bestCost := -1, infinite
+	for c := m.cells.lo; c < m.cells.hi; c++ {
+		if s.eligible[c] < s.a.cpus {
+			continue
+		}
+		if k := s.cellCost(c, s.a.cpus); k.less(bestCost) {
+			best, bestCost = c, k
+		}
+	}
+	return best, bestCost
+}
+
+// numaCost is the cost of the set of NUMA nodes itself.
+func (s *solver) numaCost(set subset) cost {
+	idle := 0
+	for _, i := range set.numas {
+		idle += boolInt(s.n.numaIsIdle(i))
+	}
+	return Cost{NUMANodes: len(set.numas), Distance: set.distance, WholeNUMA: idle}.pack()
+}
+
+// inOneNUMA returns the cost within one NUMA node. takes, if not nil, receives the choice.
+func (s *solver) inOneNUMA(i int, takes *[]take) cost {
+	one := cost{uint64(1) << shiftNUMA, uint64(boolInt(s.n.numaIsIdle(i))) << shiftWholeNUMA}
+	// One L3 domain is the least of them; it wins unless other CPUs have fewer containers on them.
+	if s.idleOnly || s.a.span == request.SingleL3 {
+		if c, k := s.singleCell(i); c >= 0 {
+			if takes != nil {
+				*takes = append((*takes)[:0], take{c, s.a.cpus})
+			}
+			return k.plus(one)
+		}
+		if s.a.span == request.SingleL3 {
+			return infinite
+		}
+	}
+	s.row = resize(s.row, s.a.cpus+1)
+	s.numaRow(i, s.row, takes != nil)
+	total := s.row[s.a.cpus]
+	if total.isInfinite() {
+		return infinite
+	}
+	if takes != nil {
+		*takes = s.backtrack(i, s.a.cpus, (*takes)[:0])
+	}
+	return total.plus(one)
+}
+
+// backtrack appends the takes that gave row[t] in the last numaRow.
+func (s *solver) backtrack(i, t int, takes []take) []take {
+	m := s.n.layout.numas[i]
+	for c := m.cells.hi - 1; c >= m.cells.lo; c-- {
+		if j := int(s.from[c-m.cells.lo][t]); j > 0 {
+			takes = append(takes, take{c, j})
+			t -= j
+		}
+	}
+	return takes
+}
+
+func (s *solver) memoryFits(numas []int) bool {
+	if !s.a.local {
+		return true
+	}
+	var free int64
+	for _, i := range numas {
+		free += max(0, s.n.memoryFree[i])
+	}
+	return free >= s.a.memory
+}
+
+// solve finds the best choice on a node. budget bounds the work on requests that need several NUMA nodes, in inner
+// steps; the choice is exact unless it runs out.
+func (s *solver) solve(n *Node, a *ask, takes *[]take, budget int) (cost, bool) {
+	best := infinite
+	limit := s.work + budget
+	sockets := []int{-1}
+	if a.span == request.SingleSocket {
+		sockets = sockets[:0]
+		for i := range n.layout.topo.Sockets {
+			sockets = append(sockets, i)
+		}
+	}
+	var mine []take
+	for _, socket := range sockets {
+		var into *[]take
+		if takes != nil {
+			into = &mine
+		}
+		if c := s.solveIn(n, a, socket, into, limit); c.less(best) {
+			best = c
+			if takes != nil {
+				*takes = append((*takes)[:0], mine...)
+			}
+		}
+	}
+	if best.isInfinite() {
+		return infinite, false
+	}
+	best.hi |= uint64(a.violated) << shiftViolations
+	return best, true
+}
+
+func (s *solver) solveIn(n *Node, a *ask, socket int, takes *[]take, limit int) cost {
+	s.begin(n, a, true, socket)
+	if c := s.bestNUMA(takes); !c.isInfinite() || a.share == 1 && (a.span == request.SingleL3 || a.span == request.SingleNUMA) {
+		return c
+	}
+	if a.share != 1 {
+		s.begin(n, a, false, socket)
+		if c := s.bestNUMA(takes); !c.isInfinite() {
+			return c
+		}
+	}
+	if a.span == request.SingleL3 || a.span == request.SingleNUMA {
+		return infinite
+	}
+	return s.severalNUMA(takes, limit)
+}
+
+// bestNUMA returns the best choice within one NUMA node.
+func (s *solver) bestNUMA(takes *[]take) cost {
+	best, at := infinite, -1
+	for i := range s.n.layout.numas {
+		if s.numaCap[i] < s.a.cpus || s.a.local && !s.memoryFits([]int{i}) {
+			continue
+		}
+		if c := s.inOneNUMA(i, nil); c.less(best) {
+			best, at = c, i
+		}
+	}
+	if at >= 0 && takes != nil {
+		s.inOneNUMA(at, takes)
+	}
+	return best
+}
+
+// severalNUMA tries sets of NUMA nodes, fewest first and nearest first, and stops at the first size and distance that
+// has a choice.
+func (s *solver) severalNUMA(takes *[]take, limit int) cost {
+	l := s.n.layout
+	rows := make([][]cost, len(l.numas))
+	best := infinite
+	var bestSet subset
+	for size := 2; size < len(l.subsets) && size <= s.a.cpus; size++ {
+		for _, set := range l.subsets[size] {
+			if !best.isInfinite() && (uint64(min(set.distance, 1<<bitsDistance-1)) > best.hi>>shiftDistance&(1<<bitsDistance-1) || s.work > limit) {
+				break
+			}
+			if !s.roomIn(set) || !s.memoryFits(set.numas) {
+				continue
+			}
+			for _, i := range set.numas {
+				if rows[i] == nil {
+					rows[i] = make([]cost, s.a.cpus+1)
+					s.numaRow(i, rows[i], false)
+				}
+			}
+			c := s.combine(set, rows, nil)
+			if c.isInfinite() {
+				continue
+			}
+			if c = c.plus(s.numaCost(set)); c.less(best) {
+				best, bestSet = c, set
+			}
+		}
+		if !best.isInfinite() {
+			break
+		}
+	}
+	if takes != nil && !best.isInfinite() {
+		split := make([]int, len(bestSet.numas))
+		s.combine(bestSet, rows, split)
+		*takes = (*takes)[:0]
+		for k, i := range bestSet.numas {
+			row := make([]cost, s.a.cpus+1)
+			s.numaRow(i, row, true)
+			*takes = s.backtrack(i, split[k], *takes)
+		}
+	}
+	return best
+}
+
+func (s *solver) roomIn(set subset) bool {
+	room := 0
+	for _, i := range set.numas {
+		if s.numaCap[i] == 0 {
+			return false
+		}
+		room += s.numaCap[i]
+	}
+	return room >= s.a.cpus
+}
+
+// combine is the knapsack over NUMA nodes, each of which gives at least one CPU. split, if not nil, receives how many.
+func (s *solver) combine(set subset, rows [][]cost, split []int) cost {
+	total := make([]cost, s.a.cpus+1)
+	next := make([]cost, s.a.cpus+1)
+	var from [][]uint16
+	for t := range total {
+		total[t] = infinite
+	}
+	total[0] = cost{}
+	for _, i := range set.numas {
+		choice := make([]uint16, s.a.cpus+1)
+		for t := range next {
+			next[t] = infinite
+			for j := 1; j <= t && j <= s.numaCap[i]; j++ {
+				if a, b := total[t-j], rows[i][j]; !a.isInfinite() && !b.isInfinite() {
+					if c := a.plus(b); c.less(next[t]) {
+						next[t], choice[t] = c, uint16(j)
+					}
+				}
+			}
+		}
+		s.work += len(next) * min(len(next), s.numaCap[i])
+		total, next = next, total
+		from = append(from, choice)
+	}
+	if split != nil {
+		t := s.a.cpus
+		for k := len(from) - 1; k >= 0; k-- {
+			split[k] = int(from[k][t])
+			t -= split[k]
+		}
+	}
+	return total[s.a.cpus]
+}
+
+// pick turns takes into CPUs. It must follow a solve of the same node and ask.
+func (s *solver) pick(takes []take) cpuset.Set {
+	var b cpuset.Builder
+	for _, t := range takes {
+		s.pickIn(t, &b)
+	}
+	return b.Set()
+}
+
+// pickIn chooses CPUs within one L3 domain: the knapsack over its cores again, this time recorded.
+func (s *solver) pickIn(t take, out *cpuset.Builder) {
+	l := s.n.layout
+	cell := l.cells[t.cell]
+	row := make([]cost, t.cpus+1)
+	for i := range row {
+		row[i] = infinite
+	}
+	row[0] = cost{}
+	var from [][]uint16
+	// From the last core to the first, so that backtracking, which meets the first core first, prefers low numbers.
+	for k := cell.cores.hi - 1; k >= cell.cores.lo; k-- {
+		choice := make([]uint16, t.cpus+1)
+		s.core = s.coreCosts(k, s.core)
+		s.addOption(row, s.core, choice)
+		from = append(from, choice)
+	}
+	left := t.cpus
+	for step, choice := range slices.Backward(from) {
+		core := l.cores[cell.cores.hi-1-step]
+		last := -1
+		for range int(choice[left]) {
+			last = s.nextThread(core, last)
+			out.Add(l.cpus[last])
+		}
+		left -= int(choice[left])
+	}
+}
