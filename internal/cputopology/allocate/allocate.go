@@ -42,10 +42,10 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 		if worst.less(c) {
 			worst = c
 		}
-		if k+1 < len(r.groups) { // the next group must see this one's CPUs taken
+		if k+1 < len(r.groups) { // the next group takes other CPUs, also where CPUs are shared
 			scratch = scratch.Clone()
 			scratch.apply(&Allocation{Key: fmt.Sprintf("%s/%d", key, k),
-				Containers: []ContainerCPUs{{CPUs: set, Held: n.held(set, a), Share: a.share}}})
+				Containers: []ContainerCPUs{{CPUs: set, Held: set.Union(n.held(set, a)), Share: 1}}})
 		}
 	}
 	return al.s.build(n, key, r, sets, given, worst), nil

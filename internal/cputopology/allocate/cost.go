@@ -53,10 +53,8 @@ func (c cost) less(d cost) bool { return c.hi < d.hi || c.hi == d.hi && c.lo < d
 
 func (c cost) plus(d cost) cost { return cost{c.hi + d.hi, c.lo + d.lo} }
 
-// infinite is above every cost, and stays above when any cost is added to it.
+// infinite is above every cost, and stays above when any cost is added to it. Violations share its bit: they are added
+// to results only, when it is known that there is one.
 var infinite = cost{1 << 63, 0}
 
 func (c cost) isInfinite() bool { return c.hi >= 1<<63 }
-
-// Violations use 4 bits at the top and at most 15 of them: the highest bit would collide with infinite, so wishes are
-// tried one combination at a time and the violations added only to the result.

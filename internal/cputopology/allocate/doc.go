@@ -1,2 +1,38 @@
-// Package allocate chooses CPUs for pods: which CPUs on a node, and which node.
+// Package allocate chooses CPUs for pods: the node among many, and the CPUs on it, in one decision.
+//
+//	request.Pod ──NewRequest──▶ Request ─┐
+//	                                     ├─▶ Allocator.Choose: cost of every node from its summaries, exact where they tie
+//	Topology ──NewLayout──▶ Layout ──▶ Node ─▶ Allocator.Plan: the exact choice of CPUs on one node
+//	                                     │         │
+//	                                     ◀─Allocate─┘   Node.Result ──▶ the pod's annotation ──▶ FromResult, Node.Restore
+//
+// # The cost
+//
+// A choice of CPUs is judged by the fields of Cost, one after the other:
+//
+//  1. Wishes given up. Conditions are never given up.
+//  2. NUMA nodes used, and 3. how far they are apart: remote memory is what costs most.
+//  4. Containers already on the CPUs: an idle CPU in another L3 is worth more than half of one here.
+//  5. L3 domains used.
+//  6. Idle L3 domains broken into, and 7. idle NUMA nodes broken into: they are what large pods will need.
+//  8. Cores shared with other pods, then idle cores split in two (binding by threads: the other way round).
+//  9. What the L3 domains used are still good for: shapes of 2 to 32 CPUs that no longer fit, then CPUs left over.
+//
+// Of equal choices the one with the lowest CPU numbers is taken, and of equal nodes the fullest. Equal states decide
+// equally.
+//
+// The choice on a node is exact for this order (oracle_test.go compares it with every possible set). The fields add up
+// over cores, L3 domains and NUMA nodes, so nested knapsacks find the minimum; see solver.
+//
+// # Who may use a CPU
+//
+// A CPU has either one exclusive holder (Share 1), or any number of shared ones up to the lowest limit among them.
+// Isolation holds the rest of a core, L3 domain or NUMA node too. Everyone else runs on the SharedPool: all CPUs
+// without an exclusive holder.
+//
+// A burst container is accounted by its own CPUs, as a shared holder; Effective widens them to their L3 domains as far
+// as nobody holds these exclusively, so exclusive pods take CPUs out of the widened sets without asking.
+//
+// Init containers account for nothing: they run on CPUs that the pod's other containers will have. A pod whose init
+// container is larger than the rest holds the difference as long as it lives.
 package allocate

@@ -65,10 +65,10 @@ type solver struct {
 	// idleOnly restricts the view to CPUs that nobody uses. Always so for exclusive requests; for shared ones as long as
 	// idle CPUs suffice, which then cost no references and win over all others.
 	idleOnly bool
-	socket   int     // only L3 domains of this socket; -1 for all
-	eligible []int   // by L3 domain: CPUs that may be taken
-	numaCap  []int   // by NUMA node: sum of eligible
-	memoised []bool  // by L3 domain: its table is filled
+	socket   int    // only L3 domains of this socket; -1 for all
+	eligible []int  // by L3 domain: CPUs that may be taken
+	numaCap  []int  // by NUMA node: sum of eligible
+	memoised []bool // by L3 domain: its table is filled
 	tables   [][]cost
 	core     []cost   // scratch of coreTable
 	options  [][]cost // scratch of cellTable
@@ -620,8 +620,8 @@ func (s *solver) pickIn(t take, out *cpuset.Builder) {
 	}
 	row[0] = cost{}
 	var from [][]uint16
-	// From the last core to the first, so that backtracking, which meets the first core first, prefers low numbers.
-	for k := cell.cores.hi - 1; k >= cell.cores.lo; k-- {
+	// From the first core on: of equal choices the one found first stays, so low numbers win.
+	for k := cell.cores.lo; k < cell.cores.hi; k++ {
 		choice := make([]uint16, t.cpus+1)
 		s.core = s.coreCosts(k, s.core)
 		s.addOption(row, s.core, choice)
@@ -629,7 +629,7 @@ func (s *solver) pickIn(t take, out *cpuset.Builder) {
 	}
 	left := t.cpus
 	for step, choice := range slices.Backward(from) {
-		core := l.cores[cell.cores.hi-1-step]
+		core := l.cores[cell.cores.lo+step]
 		last := -1
 		for range int(choice[left]) {
 			last = s.nextThread(core, last)
