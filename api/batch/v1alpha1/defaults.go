@@ -115,14 +115,14 @@ func (t *TaskSpec) DNSPolicy() corev1.DNSPolicy {
 
 // Plugins returns the job's plugins and their arguments, with those that others need: the frameworks find their peers
 // through svc, and mpi reaches them through ssh. The result may be the spec's own map and must not be modified.
-func (j *Job) Plugins() map[string][]string {
+func (j *Job) Plugins() map[string]PluginArguments {
 	has := func(name string) bool { _, ok := j.Spec.Plugins[name]; return ok }
 	needSvc := !has(SvcPlugin) && (has(TensorFlowPlugin) || has(MPIPlugin) || has(PyTorchPlugin) || has(RayPlugin))
 	needSSH := !has(SSHPlugin) && has(MPIPlugin)
 	if !needSvc && !needSSH {
 		return j.Spec.Plugins
 	}
-	plugins := make(map[string][]string, len(j.Spec.Plugins)+2)
+	plugins := make(map[string]PluginArguments, len(j.Spec.Plugins)+2)
 	for name, args := range j.Spec.Plugins {
 		plugins[name] = args
 	}

@@ -114,6 +114,7 @@ type PodGroupSpec struct {
 	NetworkTopology *NetworkTopologySpec `json:"networkTopology,omitempty"`
 	// SubGroupPolicy divides the gang into smaller gangs.
 	// +optional
+	// +kubebuilder:validation:MaxItems=256
 	SubGroupPolicy []SubGroupPolicySpec `json:"subGroupPolicy,omitempty"`
 }
 
