@@ -30,7 +30,6 @@ type Job struct {
 
 // JobSpec says what is to run. After creation only minAvailable, priorityClassName, and each task's replicas and
 // minAvailable may change.
-// +kubebuilder:validation:XValidation:rule="self.?minAvailable.orValue(0) <= self.tasks.map(t, t.?replicas.orValue(0)).sum()",message="minAvailable must not be greater than the replicas of all tasks together",fieldPath=".minAvailable"
 type JobSpec struct {
 	// SchedulerName goes to pods whose template names none.
 	// +optional
@@ -45,7 +44,6 @@ type JobSpec struct {
 	// Volumes are mounted into every container of every pod.
 	// +optional
 	// +kubebuilder:validation:MaxItems=64
-	// +kubebuilder:validation:XValidation:rule="self.all(v, self.exists_one(w, w.mountPath == v.mountPath))",message="mountPath must differ among volumes"
 	Volumes []VolumeSpec `json:"volumes,omitempty"`
 	// Tasks are the kinds of pods of the job.
 	// +kubebuilder:validation:MinItems=1
@@ -66,7 +64,6 @@ type JobSpec struct {
 	// +kubebuilder:default=default
 	// +kubebuilder:validation:MaxLength=253
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$`
-	// +kubebuilder:validation:XValidation:rule="self != 'root'",message="nothing is submitted to the root queue"
 	Queue string `json:"queue,omitempty"`
 	// MaxRetry is how often the job is started before it has failed, the first time included. Unlike with Volcano an
 	// explicit 0 is kept: it means that nothing is ever restarted.
@@ -93,12 +90,9 @@ type JobSpec struct {
 }
 
 // PluginArguments are the arguments of a job plugin, in the manner of a command line.
-// +kubebuilder:validation:MaxItems=32
-// +kubebuilder:validation:items:MaxLength=8192
 type PluginArguments []string
 
 // VolumeSpec is a volume of every pod: an existing claim by name, or a claim that is created for the job.
-// +kubebuilder:validation:XValidation:rule="has(self.volumeClaim) != (has(self.volumeClaimName) && size(self.volumeClaimName) > 0)",message="exactly one of volumeClaimName and volumeClaim must be set",fieldPath=".volumeClaimName"
 type VolumeSpec struct {
 	// MountPath is where containers see the volume.
 	// +kubebuilder:validation:MinLength=1
@@ -128,8 +122,6 @@ const (
 )
 
 // TaskSpec is a number of pods of one template.
-// +kubebuilder:validation:XValidation:rule="self.?minAvailable.orValue(0) <= self.?replicas.orValue(0)",message="minAvailable must not be greater than replicas",fieldPath=".minAvailable"
-// +kubebuilder:validation:XValidation:rule="!has(self.partitionPolicy) || self.partitionPolicy.totalPartitions * self.partitionPolicy.partitionSize == self.?replicas.orValue(0)",message="replicas must equal partitionPolicy.totalPartitions times partitionPolicy.partitionSize",fieldPath=".replicas"
 type TaskSpec struct {
 	// Name is part of the pods' names. A task without one is called "default" and its index.
 	// +optional
@@ -191,7 +183,6 @@ type DependsOn struct {
 }
 
 // PartitionPolicySpec divides a task's pods into groups of equal size.
-// +kubebuilder:validation:XValidation:rule="self.?minPartitions.orValue(0) <= self.totalPartitions",message="minPartitions must not be greater than totalPartitions",fieldPath=".minPartitions"
 type PartitionPolicySpec struct {
 	// TotalPartitions is the number of groups.
 	// +kubebuilder:validation:Minimum=1
@@ -211,13 +202,9 @@ type PartitionPolicySpec struct {
 
 // LifecyclePolicies are the policies of a job or of a task. An event is in one of them at most, as is an exit code.
 // +kubebuilder:validation:MaxItems=32
-// +kubebuilder:validation:XValidation:rule="self.all(p, !has(p.exitCode) || self.exists_one(q, has(q.exitCode) && q.exitCode == p.exitCode))",message="an exitCode must not be in two policies"
 type LifecyclePolicies []LifecyclePolicy
 
 // LifecyclePolicy does something when something happens: on one or more events, or on the exit code of a container.
-// +kubebuilder:validation:XValidation:rule="!(has(self.exitCode) && (has(self.event) || has(self.events)))",message="event, events and exitCode: an exitCode must not stand beside events",fieldPath=".exitCode"
-// +kubebuilder:validation:XValidation:rule="has(self.exitCode) || has(self.event) || has(self.events)",message="one of event, events and exitCode must be set",fieldPath=".event"
-// +kubebuilder:validation:XValidation:rule="!has(self.exitCode) || self.exitCode != 0",message="0 is not the exit code of a failure",fieldPath=".exitCode"
 type LifecyclePolicy struct {
 	// Action is what to do.
 	// +kubebuilder:validation:Enum=AbortJob;RestartJob;RestartTask;RestartPod;RestartPartition;TerminateJob;CompleteJob;ResumeJob

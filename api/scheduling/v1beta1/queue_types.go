@@ -33,7 +33,6 @@ const QueueSupported = "Supported"
 
 // Queue is a share of the cluster.
 //
-// +kubebuilder:validation:XValidation:rule="!has(self.spec.parent) || self.spec.parent != self.metadata.name",message="spec.parent: a queue must not be its own parent"
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:path=queues,scope=Cluster,shortName=q;queue-v1beta1

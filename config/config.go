@@ -1,0 +1,69 @@
+// Package config holds the objects that Lockstep needs in a cluster, as YAML compiled into the program:
+//
+//	crd/          generated from the types in api/ (make generate)
+//	policies/     rules that the API server checks beyond the CRDs' schemas
+//	rbac.yaml     the manager's rights, and users' rights to our kinds
+//	flowcontrol.yaml
+//	queues.yaml   the queues that always exist
+//
+// Package internal/install brings them into a cluster.
+package config
+
+import (
+	"bytes"
+	"embed"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"path"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+)
+
+//go:embed crd/*.yaml policies/*.yaml *.yaml
+var files embed.FS
+
+// CRDs returns the CustomResourceDefinitions of our kinds.
+func CRDs() []*unstructured.Unstructured { return read("crd/*.yaml") }
+
+// Policies returns the ValidatingAdmissionPolicies and their bindings.
+func Policies() []*unstructured.Unstructured { return read("policies/*.yaml") }
+
+// RBAC returns the manager's namespace, identity and rights, and users' rights to our kinds.
+func RBAC() []*unstructured.Unstructured { return read("rbac.yaml") }
+
+// FlowControl returns the manager's share of the API server's concurrency.
+func FlowControl() []*unstructured.Unstructured { return read("flowcontrol.yaml") }
+
+// Queues returns the queues that always exist.
+func Queues() []*unstructured.Unstructured { return read("queues.yaml") }
+
+// read returns new objects each time: callers may change them.
+func read(pattern string) []*unstructured.Unstructured {
+	names, err := fs.Glob(files, pattern)
+	if err != nil {
+		panic(err) // a fault in a constant above
+	}
+	var objects []*unstructured.Unstructured
+	for _, name := range names {
+		data, err := files.ReadFile(name)
+		if err != nil {
+			panic(err)
+		}
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+		for {
+			object := &unstructured.Unstructured{}
+			if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				panic(fmt.Sprintf("config/%s: %v", path.Clean(name), err)) // compiled in, and read by the tests
+			}
+			if len(object.Object) > 0 {
+				objects = append(objects, object)
+			}
+		}
+	}
+	return objects
+}
