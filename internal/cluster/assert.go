@@ -18,7 +18,7 @@ func (c *Cluster) assertConsistent() error {
 	used, nonZero := map[string]place.Vector{}, map[string]place.Vector{}
 	byQueue := map[string]place.Vector{}
 	ports := map[string]int{}
-	unwritten := 0
+	unwritten, keepAway := 0, 0
 	for name, p := range c.pods {
 		want := c.holding(p)
 		if !p.held.same(&want) {
@@ -40,6 +40,9 @@ func (c *Cluster) assertConsistent() error {
 		if _, there := c.nodes[h.node].pods[p]; !there {
 			bad("pod %s is not listed on node %s", name, h.node)
 		}
+		if h.keepsAway {
+			keepAway++
+		}
 		used[h.node] = used[h.node].Plus(h.request, 1)
 		nonZero[h.node] = nonZero[h.node].Plus(h.nonZero, 1)
 		ports[h.node] += len(h.ports)
@@ -47,8 +50,8 @@ func (c *Cluster) assertConsistent() error {
 			byQueue[h.queue] = byQueue[h.queue].Plus(h.request, 1)
 		}
 	}
-	if unwritten != c.unwritten {
-		bad("unwritten: %d, should %d", c.unwritten, unwritten)
+	if unwritten != c.unwritten || keepAway != c.keepAway {
+		bad("unwritten %d, should %d; keeping away %d, should %d", c.unwritten, unwritten, c.keepAway, keepAway)
 	}
 	var total place.Vector
 	gone := 0

@@ -52,6 +52,7 @@ type Cluster struct {
 	pods       map[types.NamespacedName]*pod
 	assumed    map[*pod]struct{} // those that hold by assumption
 	unwritten  int               // those of assumed whose write has not been confirmed
+	keepAway   int               // pods on nodes that have a required anti-affinity
 	queues     map[string]*queue
 	groupQueue map[types.NamespacedName]string
 	groupPods  map[types.NamespacedName]map[*pod]struct{}
@@ -103,6 +104,7 @@ type hold struct {
 	request, nonZero place.Vector
 	ports            []place.HostPort
 	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
+	keepsAway        bool        // it has a required anti-affinity, which binds others
 }
 
 // same says that replacing one by the other changes nothing outside the pod.
@@ -333,15 +335,19 @@ func (c *Cluster) holding(p *pod) hold {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
 		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object}
 		if old := p.held; old.of != nil && sameRequests(old.of, p.object) {
-			h.request, h.nonZero, h.ports = old.request, old.nonZero, old.ports
+			h.request, h.nonZero, h.ports, h.keepsAway = old.request, old.nonZero, old.ports, old.keepsAway
 			return h
 		}
+		h.keepsAway = keepsAway(p.object)
 		h.request, h.nonZero = c.dims.PodVector(p.object)
 		h.ports = place.PodPorts(p.object)
 		return h
 	case p.assume != nil:
 		a := p.assume
-		return hold{node: a.node, queue: a.queue, request: a.class.Request, nonZero: a.class.NonZero, ports: a.class.Ports}
+		return hold{
+			node: a.node, queue: a.queue, request: a.class.Request, nonZero: a.class.NonZero, ports: a.class.Ports,
+			keepsAway: keepsAway(a.class.Template),
+		}
 	}
 	return hold{}
 }
@@ -385,6 +391,9 @@ func (c *Cluster) charge(p *pod, sign int64) {
 	n := c.node(h.node)
 	n.used = n.used.Plus(h.request, sign)
 	n.usedNonZero = n.usedNonZero.Plus(h.nonZero, sign)
+	if h.keepsAway {
+		c.keepAway += int(sign)
+	}
 	for _, port := range h.ports {
 		if n.ports == nil {
 			n.ports = place.PortSet{}
@@ -441,6 +450,19 @@ func (c *Cluster) leaveGroup(p *pod) {
 		delete(c.groupPods, p.group)
 	}
 	p.group = types.NamespacedName{}
+}
+
+func keepsAway(o *corev1.Pod) bool {
+	a := o.Spec.Affinity
+	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0
+}
+
+// KeepingAway is the number of pods on nodes that have a required anti-affinity: while there are any, pods without one
+// may be refused by nodes too.
+func (c *Cluster) KeepingAway() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.keepAway
 }
 
 func ended(o *corev1.Pod) bool {

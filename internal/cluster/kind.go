@@ -114,6 +114,9 @@ func (k *Kind[T]) ByIndex(index, value string) []T {
 	return typed[T](objs)
 }
 
+// Informer is the informer underneath, for libraries that want one.
+func (k *Kind[T]) Informer() cache.SharedIndexInformer { return k.informer }
+
 // SeenVersion is the resource version up to which the cache has caught up, or empty.
 func (k *Kind[T]) SeenVersion() string { return k.informer.LastSyncResourceVersion() }
 

@@ -24,9 +24,9 @@ type Config struct {
 	Cluster *cluster.Cluster
 	// Place configures placement; its zero value is the kube-scheduler's default profile on the fast path only.
 	Place place.Options
-	// Refresh, when set, is called before placement with the view of the cycle, for a rare filter that keeps state of
-	// its own.
-	Refresh func(*place.Snapshot)
+	// Refresh, when set, is called before the placements of a cycle with the nodes as they are, for a rare filter that
+	// keeps state of its own. rare says that gangs wait that need it.
+	Refresh func(nodes *place.Snapshot, rare bool)
 	// RetryEvery is how often gangs that wait for room are tried though nothing seems to have changed, in case a change
 	// that helps was not recognised as one. Default 30 s, at least 1 s.
 	RetryEvery time.Duration
@@ -168,7 +168,7 @@ func (s *Scheduler) cycle() (more bool) {
 	if _, waiting := s.ledger.Next(); waiting {
 		s.cluster.Refresh(s.view)
 		if s.cfg.Refresh != nil {
-			s.cfg.Refresh(s.view.Snapshot)
+			s.cfg.Refresh(s.view.Snapshot, s.room.rare > 0)
 		}
 	}
 

@@ -22,6 +22,7 @@ type room struct {
 	ledger  *share.Ledger
 	entries map[string]*entry
 	lines   map[lineKey]*line
+	rare    int // entries with a class that needs the rare filter
 }
 
 type lineKey struct{ queue, shape string }
@@ -72,6 +73,7 @@ func (r *room) add(e *entry) {
 	}
 	e.line = l
 	r.entries[e.gang.Key] = e
+	r.rare += e.rare()
 	heap.Push(&l.entries, e)
 	l.owe(e)
 	r.ledger.Submit(share.Gang{
@@ -96,6 +98,7 @@ func (r *room) remove(e *entry) {
 	heap.Remove(&l.entries, e.at)
 	r.ledger.Remove(e.gang.Key)
 	delete(r.entries, e.gang.Key)
+	r.rare -= e.rare()
 	e.line = nil
 	if len(l.entries) == 0 {
 		delete(r.lines, l.key)
@@ -171,6 +174,14 @@ func classKey(c *place.Class) string {
 		return c.Key() + string(t.UID) + t.Name
 	}
 	return c.Key() + string(more)
+}
+
+// rare is 1 when a class needs the rare filter, else 0.
+func (e *entry) rare() int {
+	if slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Rare }) {
+		return 1
+	}
+	return 0
 }
 
 // request is what all pods left ask for.

@@ -1,0 +1,334 @@
+package upstream
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apiserver/pkg/util/feature"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/apis/config"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/defaultbinder"
+	plfeature "k8s.io/kubernetes/pkg/scheduler/framework/plugins/feature"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/interpodaffinity"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/nodevolumelimits"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/podtopologyspread"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/queuesort"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumebinding"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumerestrictions"
+	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/volumezone"
+	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
+	"k8s.io/kubernetes/pkg/scheduler/metrics"
+
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// Config is what a Filter needs. Client, Informers and Cluster are required.
+type Config struct {
+	Client    kubernetes.Interface
+	Informers *cluster.Informers
+	Cluster   *cluster.Cluster
+	Log       *slog.Logger
+}
+
+// Filter implements place.RareFilter with the kube-scheduler's plugins. It belongs to the scheduler's goroutine.
+type Filter struct {
+	ctx     context.Context
+	cluster *cluster.Cluster
+	log     *slog.Logger
+	factory informers.SharedInformerFactory
+	frame   framework.Framework
+	nodes   *nodes
+	active  bool // nodes are kept up to date in this cycle
+
+	states   map[*place.Class]*state
+	added    []added
+	serial   int
+	concerns map[*place.Class]bool
+}
+
+var _ place.RareFilter = (*Filter)(nil)
+
+// state is the framework's state for one class, brought forward by every pod placed since.
+type state struct {
+	cycle   fwk.CycleState
+	only    map[string]bool // the nodes that PreFilter leaves, nil for all
+	refused string          // by PreFilter, for all nodes
+}
+
+// added is a pod placed in this cycle.
+type added struct {
+	class *place.Class
+	node  string
+	pod   fwk.PodInfo
+}
+
+// New returns a filter whose watches run until ctx is done. It watches claims, volumes, storage classes and what else
+// the plugins look at; it returns when these have been read once, or ctx is done.
+func New(ctx context.Context, cfg Config) (*Filter, error) {
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	metrics.InitMetrics()
+	factory := informers.NewSharedInformerFactory(cfg.Client, 0)
+	f := &Filter{
+		ctx: klog.NewContext(ctx, klog.Logger{}), cluster: cfg.Cluster, log: cfg.Log, nodes: newNodes(cfg.Cluster),
+		states: map[*place.Class]*state{}, concerns: map[*place.Class]bool{},
+		factory: factory,
+	}
+	var err error
+	f.frame, err = frameworkruntime.NewFramework(f.ctx, registry(), profile(),
+		frameworkruntime.WithClientSet(cfg.Client),
+		frameworkruntime.WithInformerFactory(shared{factory, cfg.Informers}),
+		frameworkruntime.WithSnapshotSharedLister(f.nodes),
+		frameworkruntime.WithSharedCSIManager(nodevolumelimits.NewCSIManager(factory.Storage().V1().CSINodes().Lister())),
+		frameworkruntime.WithLogger(klog.Logger{}),
+	)
+	if err != nil {
+		return nil, fmt.Errorf("the kube-scheduler's plugins: %w", err)
+	}
+	factory.Start(ctx.Done())
+	for kind, ok := range factory.WaitForCacheSync(ctx.Done()) {
+		if !ok {
+			return nil, fmt.Errorf("the kube-scheduler's plugins: reading %v: %w", kind, context.Cause(ctx))
+		}
+	}
+	return f, nil
+}
+
+// plugins are those whose answers are used, with the kube-scheduler's weights of their scores.
+var plugins = []config.Plugin{
+	{Name: interpodaffinity.Name, Weight: 2},
+	{Name: podtopologyspread.Name, Weight: 2},
+	{Name: volumerestrictions.Name},
+	{Name: nodevolumelimits.CSIName},
+	{Name: volumezone.Name},
+	{Name: volumebinding.Name, Weight: 1},
+}
+
+func registry() frameworkruntime.Registry {
+	fts := plfeature.NewSchedulerFeaturesFromGates(feature.DefaultFeatureGate)
+	return frameworkruntime.Registry{
+		interpodaffinity.Name:    frameworkruntime.FactoryAdapter(fts, interpodaffinity.New),
+		podtopologyspread.Name:   frameworkruntime.FactoryAdapter(fts, podtopologyspread.New),
+		volumebinding.Name:       frameworkruntime.FactoryAdapter(fts, volumebinding.New),
+		volumerestrictions.Name:  frameworkruntime.FactoryAdapter(fts, volumerestrictions.New),
+		volumezone.Name:          frameworkruntime.FactoryAdapter(fts, volumezone.New),
+		nodevolumelimits.CSIName: frameworkruntime.FactoryAdapter(fts, nodevolumelimits.NewCSI),
+		queuesort.Name:           queuesort.New, // the framework insists on an order of pods and a way to bind
+		defaultbinder.Name:       defaultbinder.New,
+	}
+}
+
+func profile() *config.KubeSchedulerProfile {
+	set := func(names ...string) config.PluginSet {
+		var s config.PluginSet
+		for _, p := range plugins {
+			for _, name := range names {
+				if p.Name == name {
+					s.Enabled = append(s.Enabled, p)
+				}
+			}
+		}
+		return s
+	}
+	all := set(interpodaffinity.Name, podtopologyspread.Name, volumerestrictions.Name, nodevolumelimits.CSIName, volumezone.Name, volumebinding.Name)
+	score := set(interpodaffinity.Name, podtopologyspread.Name)
+	return &config.KubeSchedulerProfile{
+		SchedulerName: "lockstep",
+		Plugins: &config.Plugins{
+			QueueSort: config.PluginSet{Enabled: []config.Plugin{{Name: queuesort.Name}}},
+			Bind:      config.PluginSet{Enabled: []config.Plugin{{Name: defaultbinder.Name}}},
+			PreFilter: all, Filter: all, PreScore: score, Score: score,
+		},
+		PluginConfig: []config.PluginConfig{
+			{Name: interpodaffinity.Name, Args: &config.InterPodAffinityArgs{HardPodAffinityWeight: 1}},
+			{Name: podtopologyspread.Name, Args: &config.PodTopologySpreadArgs{DefaultingType: config.ListDefaulting}},
+			{Name: volumebinding.Name, Args: &config.VolumeBindingArgs{BindTimeoutSeconds: 600}},
+		},
+	}
+}
+
+// Refresh brings the filter up to date with the nodes of a cycle. It is given to the scheduler's Config.
+func (f *Filter) Refresh(s *place.Snapshot, rare bool) {
+	f.active = rare || f.cluster.KeepingAway() > 0
+	f.added = f.added[:0]
+	clear(f.states)
+	clear(f.concerns)
+	if f.active {
+		f.nodes.refresh(s)
+	}
+}
+
+// Concerns implements place.RareFilter.
+func (f *Filter) Concerns(class *place.Class) bool {
+	if !f.active {
+		return false
+	}
+	known, ok := f.concerns[class]
+	if !ok {
+		known = f.keptAway(class.Template)
+		f.concerns[class] = known
+	}
+	return known
+}
+
+// keptAway says whether the required anti-affinity of a pod on a node may be about this one.
+func (f *Filter) keptAway(p *corev1.Pod) bool {
+	for _, n := range f.nodes.keepAway() {
+		for _, other := range n.GetPodsWithRequiredAntiAffinity() {
+			for _, term := range other.GetRequiredAntiAffinityTerms() {
+				if (term.Namespaces.Has(p.Namespace) || !nothing(term.NamespaceSelector)) && term.Selector.Matches(labels.Set(p.Labels)) {
+					return true
+				}
+			}
+		}
+	}
+	return false
+}
+
+func nothing(s labels.Selector) bool {
+	return s == nil || s.String() == labels.Nothing().String() && !s.Empty()
+}
+
+// Filter implements place.RareFilter.
+func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []string) {
+	if why := f.unsupported(class.Template); why != "" {
+		for i := range refused {
+			refused[i] = why
+		}
+		return
+	}
+	st := f.state(class)
+	for i, n := range candidates {
+		switch info := f.nodes.byName[n.Name]; {
+		case st.refused != "":
+			refused[i] = st.refused
+		case info == nil:
+			refused[i] = "node is not known yet"
+		case st.only != nil && !st.only[n.Name]:
+			refused[i] = "node is not one that the pod's volumes can be used on"
+		default:
+			if s := f.frame.RunFilterPlugins(f.ctx, st.cycle, class.Template, info); !s.IsSuccess() {
+				refused[i] = reason(s)
+			}
+		}
+	}
+}
+
+// state finds or computes the state of a class.
+func (f *Filter) state(class *place.Class) *state {
+	if st := f.states[class]; st != nil {
+		return st
+	}
+	st := &state{cycle: framework.NewCycleState()}
+	result, status, _ := f.frame.RunPreFilterPlugins(f.ctx, st.cycle, class.Template)
+	switch {
+	case !status.IsSuccess():
+		st.refused = reason(status)
+	case result != nil && !result.AllNodes():
+		st.only = map[string]bool{}
+		for name := range result.NodeNames {
+			st.only[name] = true
+		}
+	}
+	f.states[class] = st
+	return st
+}
+
+// reason is what the plugin said, without the "node(s)" with which it counts nodes.
+func reason(s *fwk.Status) string {
+	why := strings.TrimPrefix(strings.Join(s.Reasons(), ", "), "node(s) ")
+	if why == "" {
+		return "refused by " + s.Plugin()
+	}
+	return why
+}
+
+// Score implements place.RareFilter.
+func (f *Filter) Score(class *place.Class, candidates []*place.Node, scores []int64) {
+	st := f.state(class)
+	infos := make([]fwk.NodeInfo, len(candidates))
+	for i, n := range candidates {
+		infos[i] = f.nodes.byName[n.Name]
+	}
+	if s := f.frame.RunPreScorePlugins(f.ctx, st.cycle, class.Template, infos); !s.IsSuccess() {
+		f.log.Warn("nodes could not be scored", "error", s.AsError())
+		return
+	}
+	totals, s := f.frame.RunScorePlugins(f.ctx, st.cycle, class.Template, infos)
+	if !s.IsSuccess() {
+		f.log.Warn("nodes could not be scored", "error", s.AsError())
+		return
+	}
+	for i := range totals {
+		scores[i] += totals[i].TotalScore
+	}
+}
+
+// Add implements place.RareFilter.
+func (f *Filter) Add(class *place.Class, node *place.Node) {
+	if !f.active {
+		return
+	}
+	info := f.nodes.byName[node.Name]
+	if info == nil {
+		return
+	}
+	f.serial++
+	p := *class.Template
+	p.Name, p.UID = fmt.Sprintf("placed-%d", f.serial), types.UID(fmt.Sprintf("placed/%d", f.serial))
+	p.Spec.NodeName = node.Name
+	pod, err := framework.NewPodInfo(&p)
+	if err != nil {
+		return // its affinity does not parse: no other pod can see it
+	}
+	info.AddPodInfo(pod)
+	f.nodes.changed()
+	f.added = append(f.added, added{class, node.Name, pod})
+	keepsAway := len(pod.GetRequiredAntiAffinityTerms()) > 0
+	if keepsAway {
+		clear(f.concerns)
+	}
+	for c, st := range f.states {
+		if keepsAway && st.cycle.GetSkipFilterPlugins().Has(interpodaffinity.Name) || st.refused != "" {
+			delete(f.states, c) // a plugin that had nothing to say then may have now
+		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, c.Template, pod, info); !s.IsSuccess() {
+			delete(f.states, c)
+		}
+	}
+}
+
+// Remove implements place.RareFilter.
+func (f *Filter) Remove(class *place.Class, node *place.Node) {
+	if !f.active {
+		return
+	}
+	for i := len(f.added) - 1; i >= 0; i-- {
+		a := f.added[i]
+		if a.class != class || a.node != node.Name {
+			continue
+		}
+		f.added = append(f.added[:i], f.added[i+1:]...)
+		info := f.nodes.byName[a.node]
+		if err := info.RemovePod(klog.Logger{}, a.pod.GetPod()); err != nil {
+			f.log.Error("a pod that was placed is not on its node", "node", a.node, "error", err)
+		}
+		f.nodes.changed()
+		for c, st := range f.states {
+			if s := f.frame.RunPreFilterExtensionRemovePod(f.ctx, st.cycle, c.Template, a.pod, info); st.refused != "" || !s.IsSuccess() {
+				delete(f.states, c)
+			}
+		}
+		return
+	}
+}

@@ -1,0 +1,81 @@
+package upstream
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	storagev1 "k8s.io/api/storage/v1"
+	"k8s.io/client-go/informers"
+	coreinformers "k8s.io/client-go/informers/core"
+	corev1informers "k8s.io/client-go/informers/core/v1"
+	corev1listers "k8s.io/client-go/listers/core/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"lockstep.dev/lockstep/internal/cluster"
+)
+
+// unsupported says what a pod needs that is not done yet, or nothing.
+func (f *Filter) unsupported(p *corev1.Pod) string {
+	if len(p.Spec.ResourceClaims) > 0 {
+		return "resource claims are not supported yet"
+	}
+	for i := range p.Spec.Volumes {
+		v := &p.Spec.Volumes[i]
+		if v.Ephemeral != nil {
+			return "ephemeral volumes are not supported yet"
+		}
+		if v.PersistentVolumeClaim != nil && f.bindsLate(p.Namespace, v.PersistentVolumeClaim.ClaimName) {
+			return "a volume that is bound when its pod has a node (WaitForFirstConsumer) is not supported yet"
+		}
+	}
+	return ""
+}
+
+// bindsLate says whether a claim waits for its first consumer's node.
+func (f *Filter) bindsLate(namespace, name string) bool {
+	claim, err := f.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(namespace).Get(name)
+	if err != nil || claim.Spec.VolumeName != "" || claim.Spec.StorageClassName == nil {
+		return false // the volume plugins say what is wrong, if anything is
+	}
+	class, err := f.factory.Storage().V1().StorageClasses().Lister().Get(*claim.Spec.StorageClassName)
+	return err == nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
+}
+
+// shared is an informer factory that takes pods and nodes from the caches that exist already.
+type shared struct {
+	informers.SharedInformerFactory
+	have *cluster.Informers
+}
+
+func (s shared) Core() coreinformers.Interface {
+	return sharedCore{s.SharedInformerFactory.Core(), s.have}
+}
+
+type sharedCore struct {
+	coreinformers.Interface
+	have *cluster.Informers
+}
+
+func (s sharedCore) V1() corev1informers.Interface { return sharedCoreV1{s.Interface.V1(), s.have} }
+
+type sharedCoreV1 struct {
+	corev1informers.Interface
+	have *cluster.Informers
+}
+
+func (s sharedCoreV1) Pods() corev1informers.PodInformer { return podInformer{s.have.Pods.Informer()} }
+func (s sharedCoreV1) Nodes() corev1informers.NodeInformer {
+	return nodeInformer{s.have.Nodes.Informer()}
+}
+
+type podInformer struct{ cache.SharedIndexInformer }
+
+func (i podInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
+func (i podInformer) Lister() corev1listers.PodLister {
+	return corev1listers.NewPodLister(i.GetIndexer())
+}
+
+type nodeInformer struct{ cache.SharedIndexInformer }
+
+func (i nodeInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
+func (i nodeInformer) Lister() corev1listers.NodeLister {
+	return corev1listers.NewNodeLister(i.GetIndexer())
+}
