@@ -183,7 +183,7 @@ func TestTheKubeSchedulersPlugins(t *testing.T) {
 			if short != nil || len(zones(nodes)) != 2 {
 				t.Fatalf("%v, %+v", nodes, short)
 			}
-			if nodes, short = w.place(testPod("other", nil), 12); short != nil || len(zones(nodes)) != 3 {
+			if nodes, short = w.place(testPod("other", nil), 20); short != nil || len(zones(nodes)) != 3 {
 				t.Fatalf("%v, %+v", nodes, short)
 			}
 		}},
