@@ -1,0 +1,241 @@
+package analyse
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// curvePoints bounds a curve: more than a screen shows.
+const curvePoints = 600
+
+// maxStallsListed bounds Stalls.AtSeconds.
+const maxStallsListed = 20
+
+// Analyse draws the conclusions.
+func Analyse(in Input) Result {
+	events := slices.Clone(in.Events)
+	slices.SortStableFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) })
+
+	jobCreated, start, lastJob := jobCreations(events, in.Namespace, in.JobResource)
+	lives := podLives(events, &in)
+
+	res := Result{Start: start}
+	for _, j := range in.Jobs {
+		res.Pods += j.Pods
+	}
+	var created, scheduled []time.Time
+	var latencies []float64
+	for _, l := range lives {
+		if l.created.IsZero() {
+			continue
+		}
+		created = append(created, l.created)
+		if l.scheduled.IsZero() {
+			continue
+		}
+		scheduled = append(scheduled, l.scheduled)
+		if at, ok := jobCreated[l.job]; ok {
+			latencies = append(latencies, max(0, l.scheduled.Sub(at).Seconds()*1e3))
+		}
+	}
+	slices.SortFunc(created, time.Time.Compare)
+	slices.SortFunc(scheduled, time.Time.Compare)
+
+	res.Created, res.Scheduled = len(created), len(scheduled)
+	res.Failed = failed(&in)
+	res.JobsSeconds = since(start, lastJob)
+	if n := len(created); n > 0 {
+		res.CreateSeconds = since(start, created[n-1])
+	}
+	var lastScheduled time.Time
+	if n := len(scheduled); n > 0 {
+		lastScheduled = scheduled[n-1]
+		res.FirstScheduledSeconds = since(start, scheduled[0])
+		res.ScheduleSeconds = since(start, lastScheduled)
+	}
+	res.LatencyMs = percentiles(latencies)
+	res.Stalls = stalls(start, scheduled)
+	res.Curves = Curves{
+		Created: curve(start, created), Scheduled: curve(start, scheduled),
+		CreatedPerSecond: perSecond(start, created), ScheduledPerSecond: perSecond(start, scheduled),
+	}
+	countWrites(&res, events, &in, lastScheduled)
+	res.Invariants = check(lives, &in)
+	return res
+}
+
+// Span is the time from the first request to reach the server to the last answer, among the writes that match.
+func Span(events []Event, match func(*Event) bool) time.Duration {
+	var first, last time.Time
+	for i := range events {
+		e := &events[i]
+		if !match(e) {
+			continue
+		}
+		if first.IsZero() || e.Received.Before(first) {
+			first = e.Received
+		}
+		if e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	return last.Sub(first)
+}
+
+// jobCreations returns when each job was created, when the first create reached the server, and when the last was done.
+func jobCreations(events []Event, namespace, resource string) (at map[string]time.Time, start, last time.Time) {
+	at = map[string]time.Time{}
+	for i := range events {
+		e := &events[i]
+		if e.Resource != resource || e.Verb != "create" || e.Sub != "" || e.Namespace != namespace || !e.OK() {
+			continue
+		}
+		if start.IsZero() || e.Received.Before(start) {
+			start = e.Received
+		}
+		at[e.Name], last = e.Time, e.Time
+	}
+	return at, start, last
+}
+
+func failed(in *Input) int {
+	bound := map[string]int{}
+	n := 0
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		switch {
+		case p.Phase == "Failed":
+			n++
+			bound[p.Job]++
+		case p.Node != "":
+			bound[p.Job]++
+		}
+	}
+	for _, j := range in.Jobs {
+		n += max(0, j.Pods-bound[j.Name])
+	}
+	return n
+}
+
+func since(start, t time.Time) float64 {
+	if start.IsZero() || t.IsZero() {
+		return 0
+	}
+	return round(t.Sub(start).Seconds(), 3)
+}
+
+func round(x float64, digits int) float64 {
+	p := math.Pow(10, float64(digits))
+	return math.Round(x*p) / p
+}
+
+// percentiles by the nearest rank: the smallest value that at least that share of all values does not exceed.
+func percentiles(values []float64) Percentiles {
+	if len(values) == 0 {
+		return Percentiles{}
+	}
+	slices.Sort(values)
+	rank := func(p float64) float64 {
+		i := int(math.Ceil(p*float64(len(values)))) - 1
+		return round(values[max(0, i)], 1)
+	}
+	return Percentiles{P50: rank(0.50), P90: rank(0.90), P99: rank(0.99)}
+}
+
+func stalls(start time.Time, sorted []time.Time) Stalls {
+	var s Stalls
+	for i := 1; i < len(sorted); i++ {
+		gap := sorted[i].Sub(sorted[i-1])
+		s.LongestSeconds = max(s.LongestSeconds, round(gap.Seconds(), 3))
+		if gap <= StallThreshold {
+			continue
+		}
+		s.Count++
+		if len(s.AtSeconds) < maxStallsListed {
+			s.AtSeconds = append(s.AtSeconds, since(start, sorted[i-1]))
+		}
+	}
+	return s
+}
+
+// CurveOf is the cumulative curve of moments, in any order.
+func CurveOf(start time.Time, moments []time.Time) Curve {
+	sorted := slices.Clone(moments)
+	slices.SortFunc(sorted, time.Time.Compare)
+	return curve(start, sorted)
+}
+
+func curve(start time.Time, sorted []time.Time) Curve {
+	var c Curve
+	if len(sorted) == 0 {
+		return c
+	}
+	step := max(1, (len(sorted)+curvePoints-1)/curvePoints)
+	for i := 0; i < len(sorted); i += step {
+		c.AtSeconds = append(c.AtSeconds, since(start, sorted[i]))
+		c.Count = append(c.Count, i+1)
+	}
+	if last := len(sorted) - 1; c.Count[len(c.Count)-1] != last+1 {
+		c.AtSeconds = append(c.AtSeconds, since(start, sorted[last]))
+		c.Count = append(c.Count, last+1)
+	}
+	return c
+}
+
+// maxSeconds bounds the per-second series; a run that long has other problems.
+const maxSeconds = 24 * 3600
+
+func perSecond(start time.Time, sorted []time.Time) []int {
+	if len(sorted) == 0 {
+		return nil
+	}
+	bucket := func(t time.Time) int { return min(maxSeconds-1, max(0, int(t.Sub(start)/time.Second))) }
+	out := make([]int, bucket(sorted[len(sorted)-1])+1)
+	for _, t := range sorted {
+		out[bucket(t)]++
+	}
+	return out
+}
+
+func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time) {
+	res.Writes, res.Refused = map[string]int{}, map[string]int{}
+	res.WritesByActor = map[string]map[string]int{}
+	total, untilScheduled := 0, 0
+	for i := range events {
+		e := &events[i]
+		if e.Verb == finish || e.Received.Before(res.Start) {
+			continue
+		}
+		kind := e.Kind()
+		if res.WritesByActor[e.Actor] == nil {
+			res.WritesByActor[e.Actor] = map[string]int{}
+		}
+		res.WritesByActor[e.Actor][kind]++
+		if !in.System[e.Actor] || in.Heartbeats[e.Resource] {
+			continue
+		}
+		res.Writes[kind]++
+		total++
+		if !e.Time.After(lastScheduled) {
+			untilScheduled++
+		}
+		if !e.OK() {
+			res.Refused[kind+" "+statusText(e.Code)]++
+		}
+	}
+	if res.Pods > 0 {
+		res.WritesPerPod = round(float64(total)/float64(res.Pods), 4)
+		res.WritesPerPodUntilScheduled = round(float64(untilScheduled)/float64(res.Pods), 4)
+	}
+}
+
+func sortedKeys[K cmp.Ordered, V any](m map[K]V) []K {
+	keys := make([]K, 0, len(m))
+	for k := range m {
+		keys = append(keys, k)
+	}
+	slices.Sort(keys)
+	return keys
+}

@@ -1,0 +1,344 @@
+package analyse
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// maxViolations bounds the list: one cause can violate thousands of times.
+const maxViolations = 50
+
+// finish is the verb of the event that a pod succeeded or failed. A watch sees it; the audit log does not.
+const finish = "finish"
+
+// life is one incarnation of a pod: from its creation to its removal.
+type life struct {
+	name, job string
+	index     int
+	node      string
+	request   Resources
+	phase     string
+	atRest    bool
+
+	created, scheduled time.Time
+	// freed is when its node had its room back: it finished, or was removed. Zero while it has not.
+	freed time.Time
+}
+
+// podLives follows every pod of the namespace through the events, in the order in which they were created.
+func podLives(events []Event, in *Input) []*life {
+	atRest := map[string]*Pod{}
+	for i := range in.Pods {
+		atRest[in.Pods[i].Name] = &in.Pods[i]
+	}
+	var lives []*life
+	last := map[string]*life{}       // by pod name: its latest incarnation
+	removed := map[*life]time.Time{} // when the last delete of it reached the server
+	begin := func(name string) *life {
+		l := &life{name: name, request: in.Request, index: -1}
+		l.job, l.index = in.Identify(name)
+		last[name] = l
+		lives = append(lives, l)
+		return l
+	}
+	for i := range events {
+		e := &events[i]
+		if e.Resource != "pods" || e.Namespace != in.Namespace || !e.OK() {
+			continue
+		}
+		l := last[e.Name]
+		switch {
+		case e.Verb == "create" && e.Sub == "":
+			l = begin(e.Name)
+			l.created = e.Time
+			if e.Node != "" {
+				l.node, l.scheduled = e.Node, e.Time
+			}
+		case e.Verb == "create" && e.Sub == "binding":
+			if l == nil {
+				l = begin(e.Name)
+			}
+			if l.scheduled.IsZero() {
+				l.node, l.scheduled = e.Node, e.Time
+			}
+		case e.Verb == finish && l != nil:
+			l.freed = e.Time
+		case e.Verb == "delete" && e.Sub == "" && l != nil:
+			// A graceful delete is followed by another that removes the pod: the last one counts.
+			removed[l] = e.Received
+		}
+	}
+	for _, l := range lives {
+		if p := atRest[l.name]; p != nil && last[l.name] == l {
+			l.atRest = true
+			l.request, l.phase = p.Request, p.Phase
+			l.job, l.index = p.Job, p.Index
+			if l.node == "" {
+				l.node = p.Node // bound by a request whose node nobody recorded
+			}
+			if l.freed.IsZero() {
+				l.freed = p.Finished
+			}
+			continue
+		}
+		if at := removed[l]; !at.IsZero() && (l.freed.IsZero() || at.Before(l.freed)) {
+			l.freed = at
+		}
+	}
+	// Pods that no event told of: an observer that came late.
+	for i := range in.Pods {
+		p := &in.Pods[i]
+		if last[p.Name] == nil {
+			lives = append(lives, &life{name: p.Name, job: p.Job, index: p.Index, node: p.Node, request: p.Request,
+				phase: p.Phase, atRest: true, freed: p.Finished})
+		}
+	}
+	return lives
+}
+
+// verdict collects what the checks find.
+type verdict struct {
+	checked    int
+	violations []string
+	more       int
+}
+
+func (v *verdict) that(ok bool, format string, args ...any) {
+	v.checked++
+	if ok {
+		return
+	}
+	if len(v.violations) >= maxViolations-1 {
+		v.more++
+		return
+	}
+	v.violations = append(v.violations, fmt.Sprintf(format, args...))
+}
+
+// check holds the run against what must always be true.
+func check(lives []*life, in *Input) Invariants {
+	v := &verdict{}
+	byJob := map[string][]*life{}
+	for _, l := range lives {
+		byJob[l.job] = append(byJob[l.job], l)
+	}
+	checkSeen(v, lives)
+	checkDuplicates(v, byJob, in.Jobs)
+	checkLost(v, byJob, in)
+	checkOvercommit(v, lives, in.Nodes)
+	checkGangs(v, byJob, in.Jobs)
+	checkStatus(v, byJob, in)
+	if v.more > 0 {
+		v.violations = append(v.violations, fmt.Sprintf("... and %d more", v.more))
+	}
+	return Invariants{Checked: v.checked, Violations: v.violations,
+		LongestPartialGangSeconds: longestPartial(byJob, in.Jobs)}
+}
+
+// checkSeen: every pod at rest was seen being created, or the measurement itself is incomplete.
+func checkSeen(v *verdict, lives []*life) {
+	for _, l := range lives {
+		v.that(!l.created.IsZero(), "pod %s exists, but its creation was not observed", l.name)
+	}
+}
+
+// checkDuplicates: at no moment do two live pods stand for the same index of a job, or more than the job has.
+func checkDuplicates(v *verdict, byJob map[string][]*life, jobs []Job) {
+	type change struct {
+		at    time.Time
+		delta int
+		l     *life
+	}
+	for _, j := range jobs {
+		var changes []change
+		for _, l := range byJob[j.Name] {
+			changes = append(changes, change{l.created, 1, l})
+			if !l.freed.IsZero() {
+				changes = append(changes, change{l.freed, -1, l})
+			}
+		}
+		slices.SortStableFunc(changes, func(a, b change) int {
+			if c := a.at.Compare(b.at); c != 0 {
+				return c
+			}
+			return a.delta - b.delta // what ends makes room before what begins
+		})
+		live, at, most := 0, map[int]int{}, 0
+		for _, c := range changes {
+			live += c.delta
+			most = max(most, live)
+			if c.l.index < 0 {
+				continue
+			}
+			at[c.l.index] += c.delta
+			if c.delta > 0 {
+				v.that(at[c.l.index] == 1, "job %s: %d live pods of index %d at once, one of them %s",
+					j.Name, at[c.l.index], c.l.index, c.l.name)
+				v.that(c.l.index < j.Pods, "job %s: pod %s has index %d, but the job has %d pods", j.Name, c.l.name, c.l.index, j.Pods)
+			}
+		}
+		v.that(most <= j.Pods, "job %s: %d live pods at once, but the job has %d", j.Name, most, j.Pods)
+	}
+}
+
+// checkLost: at rest, every pod that was asked for exists (running or finished), and nothing else does.
+func checkLost(v *verdict, byJob map[string][]*life, in *Input) {
+	known := map[string]bool{}
+	for _, j := range in.Jobs {
+		known[j.Name] = true
+		n, indexed := 0, map[int]bool{}
+		for _, l := range byJob[j.Name] {
+			if l.atRest {
+				n++
+				indexed[l.index] = true
+			}
+		}
+		v.that(n >= j.Pods, "job %s: %d of %d pods exist at rest", j.Name, n, j.Pods)
+		if indexed[-1] || n < j.Pods {
+			continue
+		}
+		for i := range j.Pods {
+			v.that(indexed[i], "job %s: no pod of index %d at rest", j.Name, i)
+		}
+	}
+	for _, name := range sortedKeys(byJob) {
+		if !known[name] {
+			l := byJob[name][0]
+			v.that(false, "pod %s belongs to no job of the load", l.name)
+		}
+	}
+}
+
+// checkOvercommit: at no moment do the pods of a node ask for more than it has. A pod takes its room when the server has
+// answered and gives it back when the request that removes it arrives: between arrival and answer the exact moment is
+// unknown, and a check that must never accuse falsely takes the later for the start and the earlier for the end.
+func checkOvercommit(v *verdict, lives []*life, nodes map[string]Resources) {
+	type change struct {
+		at   time.Time
+		sign int64
+		l    *life
+	}
+	byNode := map[string][]change{}
+	for _, l := range lives {
+		if l.node == "" {
+			continue
+		}
+		byNode[l.node] = append(byNode[l.node], change{l.scheduled, 1, l})
+		if !l.freed.IsZero() {
+			byNode[l.node] = append(byNode[l.node], change{l.freed, -1, l})
+		}
+	}
+	for _, name := range sortedKeys(byNode) {
+		node, ok := nodes[name]
+		v.that(ok, "pod %s is on node %s, which does not exist", byNode[name][0].l.name, name)
+		if !ok {
+			continue
+		}
+		changes := byNode[name]
+		slices.SortStableFunc(changes, func(a, b change) int {
+			if c := a.at.Compare(b.at); c != 0 {
+				return c
+			}
+			return int(a.sign - b.sign)
+		})
+		var used Resources
+		for _, c := range changes {
+			used.MilliCPU += c.sign * c.l.request.MilliCPU
+			used.MemoryBytes += c.sign * c.l.request.MemoryBytes
+			used.Pods += c.sign
+			if c.sign < 0 {
+				continue
+			}
+			what, over := overcommitted(used, node)
+			v.that(!over, "node %s: overcommitted by pod %s: %s", name, c.l.name, what)
+		}
+	}
+}
+
+func overcommitted(used, node Resources) (string, bool) {
+	switch {
+	case used.MilliCPU > node.MilliCPU:
+		return fmt.Sprintf("%dm of %dm cpu", used.MilliCPU, node.MilliCPU), true
+	case used.MemoryBytes > node.MemoryBytes:
+		return fmt.Sprintf("%d of %d bytes of memory", used.MemoryBytes, node.MemoryBytes), true
+	case used.Pods > node.Pods:
+		return fmt.Sprintf("%d of %d pods", used.Pods, node.Pods), true
+	}
+	return "", false
+}
+
+// checkGangs: at rest, a gang holds nothing, or its minimum and more.
+func checkGangs(v *verdict, byJob map[string][]*life, jobs []Job) {
+	for _, j := range jobs {
+		bound := 0
+		for _, l := range byJob[j.Name] {
+			if l.atRest && l.node != "" {
+				bound++
+			}
+		}
+		v.that(bound == 0 || bound >= j.Min, "job %s: a part of its gang holds nodes at rest: %d pods, minimum %d", j.Name, bound, j.Min)
+	}
+}
+
+// checkStatus: nothing failed silently. A job's status counts what its pods are, and a job that did not get all it
+// asked for says so.
+func checkStatus(v *verdict, byJob map[string][]*life, in *Input) {
+	states := map[string]*JobState{}
+	for i := range in.States {
+		states[in.States[i].Name] = &in.States[i]
+	}
+	for _, j := range in.Jobs {
+		s := states[j.Name]
+		v.that(s != nil, "job %s does not exist at rest", j.Name)
+		if s == nil {
+			continue
+		}
+		count := map[string]int{}
+		bound := 0
+		for _, l := range byJob[j.Name] {
+			if !l.atRest {
+				continue
+			}
+			count[l.phase]++
+			if l.node != "" {
+				bound++
+			}
+		}
+		v.that(s.Running == count["Running"], "job %s: its status says %d running, %d are", j.Name, s.Running, count["Running"])
+		v.that(s.Failed == count["Failed"], "job %s: its status says %d failed, %d are", j.Name, s.Failed, count["Failed"])
+		v.that(s.Succeeded == count["Succeeded"], "job %s: its status says %d succeeded, %d are", j.Name, s.Succeeded, count["Succeeded"])
+		v.that(bound >= j.Pods || s.Explained, "job %s: %d of %d pods hold nodes at rest, and its status does not say why", j.Name, bound, j.Pods)
+	}
+}
+
+// longestPartial is the longest that a gang held nodes below its minimum on its way there.
+func longestPartial(byJob map[string][]*life, jobs []Job) float64 {
+	longest := 0.0
+	for _, j := range jobs {
+		if j.Min < 2 {
+			continue
+		}
+		var at []time.Time
+		for _, l := range byJob[j.Name] {
+			if !l.scheduled.IsZero() {
+				at = append(at, l.scheduled)
+			}
+		}
+		if len(at) < j.Min {
+			continue
+		}
+		slices.SortFunc(at, time.Time.Compare)
+		longest = max(longest, since(at[0], at[j.Min-1]))
+	}
+	return longest
+}
+
+func statusText(code int) string {
+	if text := http.StatusText(code); text != "" {
+		return strconv.Itoa(code) + " " + text
+	}
+	return strconv.Itoa(code)
+}
