@@ -1,0 +1,262 @@
+// Package drive is the bare client of a measurement: it creates jobs, and for the floor pods and statuses, at a set
+// concurrency over several connections, and nothing else. Built-in types travel in protobuf, custom ones in JSON.
+//
+// It writes to the API server past internal/apiwriter on purpose: what it measures against must not contain what is
+// measured.
+package drive
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// connections is enough for the highest concurrency in use not to be limited by the streams of one.
+const connections = 8
+
+// pageSize of lists: a page of pods is some megabytes.
+const pageSize = 2500
+
+// Object is a typed API object.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Client writes and lists jobs of one kind, and pods. It is safe for concurrent use.
+type Client struct {
+	jobs     schema.GroupVersionResource
+	jobConns []rest.Interface
+	podConns []rest.Interface
+	next     atomic.Uint32
+}
+
+// New connects to a server.
+func New(cfg *rest.Config, jobs schema.GroupVersionResource) (*Client, error) {
+	conns, err := kubeclient.Connections(cfg, connections)
+	if err != nil {
+		return nil, err
+	}
+	c := &Client{jobs: jobs}
+	if c.jobConns, err = clients(cfg, conns, jobs.GroupVersion()); err != nil {
+		return nil, err
+	}
+	if c.podConns, err = clients(cfg, conns, corev1.SchemeGroupVersion); err != nil {
+		return nil, err
+	}
+	return c, nil
+}
+
+func clients(cfg *rest.Config, conns []*http.Client, gv schema.GroupVersion) ([]rest.Interface, error) {
+	var out []rest.Interface
+	for _, conn := range conns {
+		client, err := kubeclient.ForGroupVersion(cfg, conn, gv, scheme.Scheme)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, client)
+	}
+	return out, nil
+}
+
+func (c *Client) pick(from []rest.Interface) rest.Interface {
+	return from[c.next.Add(1)%uint32(len(from))]
+}
+
+// CreateJob creates job and returns its UID in created.
+func (c *Client) CreateJob(ctx context.Context, job, created Object) error {
+	err := c.pick(c.jobConns).Post().Namespace(job.GetNamespace()).Resource(c.jobs.Resource).Body(job).Do(ctx).Into(created)
+	if err != nil {
+		return fmt.Errorf("create job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
+	}
+	return nil
+}
+
+// UpdateJobStatus replaces the status of job.
+func (c *Client) UpdateJobStatus(ctx context.Context, job Object) error {
+	err := c.pick(c.jobConns).Put().Namespace(job.GetNamespace()).Resource(c.jobs.Resource).Name(job.GetName()).
+		SubResource("status").Body(job).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("update status of job %s/%s: %w", job.GetNamespace(), job.GetName(), err)
+	}
+	return nil
+}
+
+// CreatePod creates a pod.
+func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) error {
+	err := c.pick(c.podConns).Post().Namespace(pod.Namespace).Resource("pods").Body(pod).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("create pod %s/%s: %w", pod.Namespace, pod.Name, err)
+	}
+	return nil
+}
+
+// Submit creates n jobs at the given concurrency, in order, and calls progress with how many have been created.
+func (c *Client) Submit(ctx context.Context, n, concurrency int, job func(int) Object, progress func(done int)) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrency)
+	var done atomic.Int64
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error {
+			j := job(i)
+			created := j.DeepCopyObject().(Object)
+			if err := c.CreateJob(ctx, j, created); err != nil {
+				return err
+			}
+			progress(int(done.Add(1)))
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// Pods lists a namespace's pods.
+func (c *Client) Pods(ctx context.Context, namespace string) ([]corev1.Pod, error) {
+	var out []corev1.Pod
+	next := ""
+	for {
+		var page corev1.PodList
+		err := c.podConns[0].Get().Namespace(namespace).Resource("pods").
+			Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Into(&page)
+		if err != nil {
+			return nil, fmt.Errorf("list pods of namespace %q: %w", namespace, err)
+		}
+		out = append(out, page.Items...)
+		if next = page.Continue; next == "" {
+			return out, nil
+		}
+	}
+}
+
+// Jobs lists a namespace's jobs. newList makes an empty list of them and items takes the objects out of it.
+func (c *Client) Jobs(ctx context.Context, namespace string, newList func() (list runtime.Object, items func() []Object)) ([]Object, error) {
+	var out []Object
+	next := ""
+	for {
+		page, items := newList()
+		err := c.jobConns[0].Get().Namespace(namespace).Resource(c.jobs.Resource).
+			Param("limit", fmt.Sprint(pageSize)).Param("continue", next).Do(ctx).Into(page)
+		if err != nil {
+			return nil, fmt.Errorf("list %s of namespace %s: %w", c.jobs.Resource, namespace, err)
+		}
+		out = append(out, items()...)
+		if next = page.(metav1.ListInterface).GetContinue(); next == "" {
+			return out, nil
+		}
+	}
+}
+
+// Nodes lists the nodes.
+func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
+	var list corev1.NodeList
+	if err := c.podConns[0].Get().Resource("nodes").Do(ctx).Into(&list); err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	return list.Items, nil
+}
+
+// CreateNamespace creates a namespace and waits until pods can be created in it: they need its default service account.
+func (c *Client) CreateNamespace(ctx context.Context, name string) error {
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
+	if err := c.podConns[0].Post().Resource("namespaces").Body(ns).Do(ctx).Error(); err != nil {
+		return fmt.Errorf("create namespace %s: %w", name, err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		err := c.podConns[0].Get().Namespace(name).Resource("serviceaccounts").Name("default").Do(ctx).Error()
+		if apierrors.IsNotFound(err) {
+			return false, nil
+		}
+		return err == nil, err
+	})
+	if err != nil {
+		return fmt.Errorf("namespace %s: its default service account: %w", name, err)
+	}
+	return nil
+}
+
+// DeleteNamespace asks for a namespace's deletion and does not wait for it.
+func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
+	err := c.podConns[0].Delete().Resource("namespaces").Name(name).Do(ctx).Error()
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete namespace %s: %w", name, err)
+	}
+	return nil
+}
+
+// clearConcurrency is where the API server's throughput is flat.
+const clearConcurrency = 16
+
+// Clear deletes a namespace's jobs and then its pods, at once and without grace, and returns when none is left. Finalizers of
+// the pods are removed: their controllers may have been stopped.
+func (c *Client) Clear(ctx context.Context, namespace string, newList func() (runtime.Object, func() []Object)) error {
+	jobs, err := c.Jobs(ctx, namespace, newList)
+	if err != nil {
+		return err
+	}
+	orphan := metav1.DeletePropagationBackground
+	now := int64(0)
+	options := &metav1.DeleteOptions{GracePeriodSeconds: &now, PropagationPolicy: &orphan}
+	err = each(ctx, len(jobs), func(ctx context.Context, i int) error {
+		return ignoreNotFound(c.pick(c.jobConns).Delete().Namespace(namespace).Resource(c.jobs.Resource).
+			Name(jobs[i].GetName()).Body(options).Do(ctx).Error())
+	})
+	if err != nil {
+		return fmt.Errorf("delete the jobs of namespace %s: %w", namespace, err)
+	}
+	for {
+		pods, err := c.Pods(ctx, namespace)
+		if err != nil || len(pods) == 0 {
+			return err
+		}
+		err = each(ctx, len(pods), func(ctx context.Context, i int) error {
+			if len(pods[i].Finalizers) > 0 {
+				err := c.pick(c.podConns).Patch("application/merge-patch+json").Namespace(namespace).Resource("pods").
+					Name(pods[i].Name).Body([]byte(`{"metadata":{"finalizers":null}}`)).Do(ctx).Error()
+				if err := ignoreNotFound(err); err != nil {
+					return err
+				}
+			}
+			return ignoreNotFound(c.pick(c.podConns).Delete().Namespace(namespace).Resource("pods").
+				Name(pods[i].Name).Body(options).Do(ctx).Error())
+		})
+		if err != nil {
+			return fmt.Errorf("delete the pods of namespace %s: %w", namespace, err)
+		}
+	}
+}
+
+func each(ctx context.Context, n int, do func(context.Context, int) error) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(clearConcurrency)
+	for i := range n {
+		if ctx.Err() != nil {
+			break
+		}
+		group.Go(func() error { return do(ctx, i) })
+	}
+	return group.Wait()
+}
+
+func ignoreNotFound(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,245 @@
+// Package floor writes the objects of a measured run once more, with nothing in between: a bare client that knows every
+// answer already. How long that takes is the least that any controller could need on this server at this moment.
+//
+//	a run's jobs, pods and statuses at rest ──▶ New ──▶ Load ──▶ Calibrate: samples at several concurrencies
+//	                                                     └─────▶ Run: everything, at the best of them
+//
+// A job is created before its pods, which carry its UID, and its pods before its status, as with any controller. Apart
+// from that everything overlaps: whatever can be written next is written as soon as a slot is free.
+package floor
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/system"
+)
+
+// Load is a set of jobs to write, with their pods and statuses.
+type Load struct {
+	sys   system.System
+	items []item
+}
+
+type item struct {
+	atRest drive.Object
+	pods   []corev1.Pod
+}
+
+// New takes a measured run's jobs and pods at rest as the model.
+func New(sys system.System, jobs []drive.Object, pods []corev1.Pod) *Load {
+	l := &Load{sys: sys}
+	at := map[string]int{}
+	for _, j := range jobs {
+		at[j.GetName()] = len(l.items)
+		l.items = append(l.items, item{atRest: j})
+	}
+	for i := range pods {
+		if owner := metav1.GetControllerOf(&pods[i]); owner != nil {
+			if k, ok := at[owner.Name]; ok {
+				l.items[k].pods = append(l.items[k].pods, pods[i])
+			}
+		}
+	}
+	return l
+}
+
+// Counts returns how many jobs and pods the load has.
+func (l *Load) Counts() (jobs, pods int) {
+	for i := range l.items {
+		pods += len(l.items[i].pods)
+	}
+	return len(l.items), pods
+}
+
+// Sample is a part of the load with about n pods, in the same proportion of jobs to pods as far as whole jobs allow. A
+// single job larger than n is cut.
+func (l *Load) Sample(n int) *Load {
+	s := &Load{sys: l.sys}
+	for i := range l.items {
+		if n <= 0 {
+			break
+		}
+		it := l.items[i]
+		it.pods = it.pods[:min(n, len(it.pods))]
+		n -= max(1, len(it.pods))
+		s.items = append(s.items, it)
+	}
+	return s
+}
+
+// pod makes the request that creates a pod as its controller does: what the user's template says, what the controller added
+// to the metadata, and the node. Finalizers are left out, because nobody would remove them.
+func pod(model *corev1.Pod, owner metav1.OwnerReference, namespace string) *corev1.Pod {
+	p := &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: model.Name, Labels: model.Labels, Annotations: model.Annotations,
+			OwnerReferences: []metav1.OwnerReference{owner},
+		},
+		Spec: scenario.PodSpec(),
+	}
+	p.Spec.NodeName, p.Spec.SchedulerName = model.Spec.NodeName, model.Spec.SchedulerName
+	return p
+}
+
+// Run writes the load into a namespace with the given number of writes in flight, and returns how long that took by the
+// client's clock.
+func (l *Load) Run(ctx context.Context, client *drive.Client, namespace string, concurrency int, progress func(done int)) (time.Duration, error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	r := &run{load: l, client: client, namespace: namespace, created: make([]drive.Object, len(l.items)),
+		left: make([]int, len(l.items)), progress: progress}
+	r.change = sync.NewCond(&r.lock)
+	stop := context.AfterFunc(ctx, func() {
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		r.change.Broadcast()
+	})
+	defer stop()
+
+	start := time.Now()
+	var workers sync.WaitGroup
+	for range concurrency {
+		workers.Go(func() {
+			for {
+				w, ok := r.next(ctx)
+				if !ok {
+					return
+				}
+				err := r.do(ctx, w)
+				r.done(w, err == nil)
+				if err != nil {
+					cancel(err)
+					return
+				}
+			}
+		})
+	}
+	workers.Wait()
+	if err := context.Cause(ctx); err != nil {
+		return 0, err
+	}
+	return time.Since(start), nil
+}
+
+// run is the state of one Run. What can be written is taken in the order pods, statuses, jobs: a job that was begun is
+// ended before another is begun, as far as slots allow.
+type run struct {
+	load      *Load
+	client    *drive.Client
+	namespace string
+	progress  func(int)
+
+	lock     sync.Mutex
+	change   *sync.Cond
+	begun    int // jobs
+	pods     []write
+	statuses []write
+	inFlight int
+	written  int // pods
+	created  []drive.Object
+	left     []int // pods of each job
+}
+
+type step int
+
+const (
+	createJob step = iota
+	createPod
+	writeStatus
+)
+
+type write struct {
+	step      step
+	item, pod int
+}
+
+// next waits for something to write. It returns false when there is nothing left.
+func (r *run) next(ctx context.Context) (write, bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	for {
+		if ctx.Err() != nil {
+			return write{}, false
+		}
+		var w write
+		switch {
+		case len(r.pods) > 0:
+			w = r.pods[len(r.pods)-1]
+			r.pods = r.pods[:len(r.pods)-1]
+		case len(r.statuses) > 0:
+			w = r.statuses[0]
+			r.statuses = r.statuses[1:]
+		case r.begun < len(r.load.items):
+			w = write{step: createJob, item: r.begun}
+			r.begun++
+		case r.inFlight == 0:
+			return write{}, false
+		default:
+			r.change.Wait()
+			continue
+		}
+		r.inFlight++
+		return w, true
+	}
+}
+
+func (r *run) do(ctx context.Context, w write) error {
+	it := &r.load.items[w.item]
+	switch w.step {
+	case createJob:
+		job := r.load.sys.FloorJob(it.atRest, r.namespace)
+		created := job.DeepCopyObject().(drive.Object)
+		if err := r.client.CreateJob(ctx, job, created); err != nil {
+			return err
+		}
+		r.created[w.item] = created
+		return nil
+	case createPod:
+		created := r.created[w.item]
+		owner := *metav1.GetControllerOf(&it.pods[w.pod])
+		owner.UID = created.GetUID()
+		return r.client.CreatePod(ctx, pod(&it.pods[w.pod], owner, r.namespace))
+	default:
+		return r.client.UpdateJobStatus(ctx, r.load.sys.WithStatus(r.created[w.item], it.atRest))
+	}
+}
+
+// done makes possible what waited for w.
+func (r *run) done(w write, ok bool) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.inFlight--
+	if ok {
+		r.follow(w)
+	}
+	r.change.Broadcast()
+}
+
+func (r *run) follow(w write) {
+	switch w.step {
+	case createJob:
+		n := len(r.load.items[w.item].pods)
+		r.left[w.item] = n
+		for i := range n {
+			r.pods = append(r.pods, write{createPod, w.item, n - 1 - i})
+		}
+		if n == 0 {
+			r.statuses = append(r.statuses, write{step: writeStatus, item: w.item})
+		}
+	case createPod:
+		r.written++
+		r.progress(r.written)
+		if r.left[w.item]--; r.left[w.item] == 0 {
+			r.statuses = append(r.statuses, write{step: writeStatus, item: w.item})
+		}
+	case writeStatus:
+		r.created[w.item] = nil
+	}
+}

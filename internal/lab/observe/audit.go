@@ -1,0 +1,160 @@
+package observe
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// The actors of events, as users of the API server are told apart.
+const (
+	Client            = "client"
+	Manager           = "manager"
+	ControllerManager = "controllerManager"
+	Scheduler         = "scheduler"
+	Nodes             = "nodes"
+	APIServer         = "apiserver"
+	Other             = "other"
+)
+
+// auditEvent has what is used of an audit.k8s.io/v1 Event.
+type auditEvent struct {
+	Stage string `json:"stage"`
+	Verb  string `json:"verb"`
+	User  struct {
+		Username string   `json:"username"`
+		Groups   []string `json:"groups"`
+	} `json:"user"`
+	ObjectRef *struct {
+		Resource    string `json:"resource"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+		APIGroup    string `json:"apiGroup"`
+		Subresource string `json:"subresource"`
+	} `json:"objectRef"`
+	ResponseStatus *struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	RequestReceivedTimestamp time.Time         `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time         `json:"stageTimestamp"`
+	Annotations              map[string]string `json:"annotations"`
+}
+
+// ParseAudit reads one line of an audit log. ok is false for what is no finished write of an object.
+func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
+	var a auditEvent
+	if err := json.Unmarshal(line, &a); err != nil {
+		return analyse.Event{}, false, fmt.Errorf("audit log: %w", err)
+	}
+	if a.ObjectRef == nil || a.ResponseStatus == nil || (a.Stage != "ResponseComplete" && a.Stage != "Panic") {
+		return analyse.Event{}, false, nil
+	}
+	switch a.Verb {
+	case "create", "update", "patch", "delete", "deletecollection":
+	default:
+		return analyse.Event{}, false, nil
+	}
+	ref := a.ObjectRef
+	e = analyse.Event{
+		Time: a.StageTimestamp, Received: a.RequestReceivedTimestamp,
+		Actor: actor(a.User.Username, a.User.Groups), Verb: a.Verb,
+		Resource: ref.Resource, Sub: ref.Subresource, Namespace: ref.Namespace, Name: ref.Name,
+		Node: a.Annotations[localcluster.AuditNode], Code: a.ResponseStatus.Code,
+	}
+	if ref.APIGroup != "" {
+		e.Resource += "." + ref.APIGroup
+	}
+	if e.Name == "" {
+		e.Name = a.Annotations[localcluster.AuditName]
+	}
+	return e, true, nil
+}
+
+func actor(user string, groups []string) string {
+	switch user {
+	case localcluster.ManagerUser:
+		return Manager
+	case localcluster.NodesUser:
+		return Nodes
+	case "system:kube-controller-manager":
+		return ControllerManager
+	case "system:kube-scheduler":
+		return Scheduler
+	case "system:apiserver":
+		return APIServer
+	}
+	if strings.HasPrefix(user, "system:serviceaccount:kube-system:") {
+		return ControllerManager // each of its controllers has an account of its own
+	}
+	if strings.HasPrefix(user, "system:node:") {
+		return Nodes
+	}
+	for _, g := range groups {
+		if g == "system:masters" {
+			return Client
+		}
+	}
+	return Other
+}
+
+// AuditLog follows an audit log as it grows. It is not safe for concurrent use.
+type AuditLog struct {
+	file   *os.File
+	reader *bufio.Reader
+	// partial is the beginning of a line whose end has not been written yet.
+	partial []byte
+}
+
+// FollowAudit begins at the present end of the log: what is already there belongs to somebody else's measurement.
+func FollowAudit(path string) (*AuditLog, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	if _, err := f.Seek(0, io.SeekEnd); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("audit log: %w", err)
+	}
+	return &AuditLog{file: f, reader: bufio.NewReaderSize(f, 1<<20)}, nil
+}
+
+// Next returns the events since the last call.
+func (l *AuditLog) Next() ([]analyse.Event, error) {
+	var out []analyse.Event
+	for {
+		line, err := l.reader.ReadSlice('\n')
+		if len(l.partial) > 0 || err != nil {
+			l.partial = append(l.partial, line...)
+			line = l.partial
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if errors.Is(err, io.EOF) {
+			return out, nil
+		}
+		if err != nil {
+			return out, fmt.Errorf("audit log: %w", err)
+		}
+		e, ok, err := ParseAudit(bytes.TrimSpace(line))
+		l.partial = l.partial[:0]
+		if err != nil {
+			return out, err
+		}
+		if ok {
+			out = append(out, e)
+		}
+	}
+}
+
+// Close ends following.
+func (l *AuditLog) Close() error { return l.file.Close() }

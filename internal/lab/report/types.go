@@ -1,0 +1,180 @@
+package report
+
+import (
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+)
+
+// SchemaVersion is the version of the JSON. Fields are added without changing it; none is removed or given another meaning.
+const SchemaVersion = "v1"
+
+// Report is one invocation of the laboratory.
+type Report struct {
+	SchemaVersion string    `json:"schemaVersion"`
+	Version       string    `json:"lockstepVersion"`
+	Time          time.Time `json:"time"`
+	Machine       Machine   `json:"machine"`
+	// Config is the effective configuration, defaults included.
+	Config map[string]any `json:"config"`
+	Runs   []Run          `json:"runs"`
+}
+
+// Machine is where it was measured.
+type Machine struct {
+	Hostname   string `json:"hostname"`
+	OS         string `json:"os"`
+	Arch       string `json:"arch"`
+	Kernel     string `json:"kernel"`
+	CPU        string `json:"cpu"`
+	CPUs       int    `json:"cpus"`
+	MemoryMiB  int64  `json:"memoryMiB"`
+	Go         string `json:"go"`
+	Filesystem string `json:"filesystem,omitempty"`
+	// Cgroup limits of the process, when there are any: CPUs and MiB.
+	CPULimit       float64 `json:"cpuLimit,omitempty"`
+	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`
+}
+
+// Run is one system under one shape of load.
+type Run struct {
+	System   string `json:"system"`
+	Scenario string `json:"scenario"`
+	Shape    string `json:"shape"`
+	Gang     bool   `json:"gang"`
+	// Repeat counts equal runs from 1.
+	Repeat int `json:"repeat"`
+	// Settings are the limits and options that the system ran with.
+	Settings map[string]string `json:"settings"`
+	// Error is why the run has no result.
+	Error string `json:"error,omitempty"`
+
+	Pods      int `json:"pods"`
+	Created   int `json:"created"`
+	Scheduled int `json:"scheduled"`
+	Failed    int `json:"failed"`
+
+	// JobsSeconds, CreateSeconds and ScheduleSeconds run from the first job's create to the last job's, the last pod's
+	// CREATED and the last pod's SCHEDULED.
+	JobsSeconds           float64 `json:"jobsSeconds"`
+	FirstScheduledSeconds float64 `json:"firstScheduledSeconds"`
+	CreateSeconds         float64 `json:"createSeconds"`
+	ScheduleSeconds       float64 `json:"scheduleSeconds"`
+	// FloorSeconds and RatioToFloor are null where no floor was measured.
+	FloorSeconds *float64 `json:"floorSeconds"`
+	RatioToFloor *float64 `json:"ratioToFloor"`
+	Floor        *Floor   `json:"floor,omitempty"`
+
+	// Writes counts the system's own writes until everything was at rest, heartbeats left out; null where the server's
+	// audit log was not to be had.
+	Writes                     map[string]int            `json:"writes"`
+	WritesPerPod               float64                   `json:"writesPerPod"`
+	WritesPerPodUntilScheduled float64                   `json:"writesPerPodUntilScheduled"`
+	WritesByActor              map[string]map[string]int `json:"writesByActor,omitempty"`
+	Refused                    map[string]int            `json:"refused,omitempty"`
+
+	LatencyMs  Latency    `json:"latencyMs"`
+	Stalls     Stalls     `json:"stalls"`
+	CPUSeconds Usage      `json:"cpuSeconds"`
+	PeakRSSMiB Usage      `json:"peakRSSMiB"`
+	Invariants Invariants `json:"invariants"`
+
+	// Curves are left out of what goes to stdout.
+	Curves *Curves `json:"curves,omitempty"`
+}
+
+// Usage is an amount per component: apiserver, etcd, manager, controllerManager, scheduler, nodes, client.
+type Usage map[string]float64
+
+// Latency is from a job's creation to its pods being SCHEDULED.
+type Latency struct {
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P99 float64 `json:"p99"`
+}
+
+// Stalls are gaps of more than a second between one SCHEDULED and the next.
+type Stalls struct {
+	Count          int       `json:"count"`
+	LongestSeconds float64   `json:"longestSeconds"`
+	AtSeconds      []float64 `json:"atSeconds,omitempty"`
+}
+
+// Invariants is what was checked, and what did not hold.
+type Invariants struct {
+	Checked                   int      `json:"checked"`
+	Violations                []string `json:"violations"`
+	LongestPartialGangSeconds float64  `json:"longestPartialGangSeconds"`
+}
+
+// Floor is how the floor was measured.
+type Floor struct {
+	Concurrency int     `json:"concurrency"`
+	Jobs        int     `json:"jobs"`
+	Pods        int     `json:"pods"`
+	Seconds     float64 `json:"seconds"`
+	// PodsSeconds is until the last pod; Seconds includes the statuses that follow.
+	PodsSeconds float64 `json:"podsSeconds"`
+	// Calibration has the pods per second of a sample at each concurrency.
+	Calibration []Calibration  `json:"calibration"`
+	Curve       *analyse.Curve `json:"curve,omitempty"`
+}
+
+// Calibration is one sample.
+type Calibration struct {
+	Concurrency   int     `json:"concurrency"`
+	PodsPerSecond float64 `json:"podsPerSecond"`
+}
+
+// Curves are what the page draws.
+type Curves struct {
+	Created            analyse.Curve `json:"created"`
+	Scheduled          analyse.Curve `json:"scheduled"`
+	CreatedPerSecond   []int         `json:"createdPerSecond"`
+	ScheduledPerSecond []int         `json:"scheduledPerSecond"`
+}
+
+// Fill takes over what the analysis found.
+func (r *Run) Fill(a analyse.Result) {
+	r.Pods, r.Created, r.Scheduled, r.Failed = a.Pods, a.Created, a.Scheduled, a.Failed
+	r.JobsSeconds, r.FirstScheduledSeconds = a.JobsSeconds, a.FirstScheduledSeconds
+	r.CreateSeconds, r.ScheduleSeconds = a.CreateSeconds, a.ScheduleSeconds
+	r.Writes, r.WritesByActor, r.Refused = a.Writes, a.WritesByActor, a.Refused
+	r.WritesPerPod, r.WritesPerPodUntilScheduled = a.WritesPerPod, a.WritesPerPodUntilScheduled
+	r.LatencyMs = Latency(a.LatencyMs)
+	r.Stalls = Stalls(a.Stalls)
+	r.Invariants = Invariants(a.Invariants)
+	if r.Invariants.Violations == nil {
+		r.Invariants.Violations = []string{} // in JSON a list, even when there is nothing in it
+	}
+	r.Curves = &Curves{Created: a.Curves.Created, Scheduled: a.Curves.Scheduled,
+		CreatedPerSecond: a.Curves.CreatedPerSecond, ScheduledPerSecond: a.Curves.ScheduledPerSecond}
+}
+
+// WithoutCurves is a copy for readers who want figures.
+func (r *Report) WithoutCurves() *Report {
+	out := *r
+	out.Runs = make([]Run, len(r.Runs))
+	for i, run := range r.Runs {
+		run.Curves = nil
+		if run.Floor != nil {
+			floor := *run.Floor
+			floor.Curve = nil
+			run.Floor = &floor
+		}
+		out.Runs[i] = run
+	}
+	return &out
+}
+
+// Faults counts what should make a caller look: runs without a result, pods that failed, violations.
+func (r *Report) Faults() (runs, failed, violations int) {
+	for i := range r.Runs {
+		if r.Runs[i].Error != "" {
+			runs++
+		}
+		failed += r.Runs[i].Failed
+		violations += len(r.Runs[i].Invariants.Violations)
+	}
+	return runs, failed, violations
+}

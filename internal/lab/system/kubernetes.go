@@ -1,0 +1,119 @@
+package system
+
+import (
+	"strconv"
+
+	batchv1 "k8s.io/api/batch/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// kubernetes is stock Kubernetes: Jobs of batch/v1, kube-controller-manager and kube-scheduler.
+type kubernetes struct{}
+
+// kubernetesJobSyncs is how many Jobs kube-controller-manager syncs at once. Its default of 5 would be a limit on the
+// client's side, of the sort that the peer shall run without.
+const kubernetesJobSyncs = 50
+
+func (kubernetes) Name() string { return "kubernetes" }
+
+func (kubernetes) Configure(c *localcluster.Config) {
+	c.WithScheduler = true
+	if c.ExtraArgs == nil {
+		c.ExtraArgs = map[localcluster.Component][]string{}
+	}
+	jobSyncs := "--concurrent-job-syncs=" + strconv.Itoa(kubernetesJobSyncs)
+	c.ExtraArgs[localcluster.ControllerManager] = append(c.ExtraArgs[localcluster.ControllerManager], "--kube-api-qps=-1", jobSyncs)
+	c.ExtraArgs[localcluster.Scheduler] = append(c.ExtraArgs[localcluster.Scheduler], "--kube-api-qps=-1")
+}
+
+func (kubernetes) Settings() map[string]string {
+	return map[string]string{
+		"kube-controller-manager client QPS":           "unlimited",
+		"kube-controller-manager concurrent job syncs": strconv.Itoa(kubernetesJobSyncs),
+		"kube-scheduler client QPS":                    "unlimited",
+		"kube-scheduler profile":                       "default",
+		"job completion mode":                          "NonIndexed",
+	}
+}
+
+func (kubernetes) Gangs() bool { return false }
+
+func (kubernetes) Jobs() schema.GroupVersionResource {
+	return batchv1.SchemeGroupVersion.WithResource("jobs")
+}
+
+func (kubernetes) NewList() (runtime.Object, func() []drive.Object) {
+	list := &batchv1.JobList{}
+	return list, func() []drive.Object {
+		var out []drive.Object
+		for i := range list.Items {
+			out = append(out, &list.Items[i])
+		}
+		return out
+	}
+}
+
+func (kubernetes) NewJob(namespace, name string, pods int, _ bool) drive.Object {
+	n := int32(pods)
+	return &batchv1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1.SchemeGroupVersion.String(), Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec:       batchv1.JobSpec{Parallelism: &n, Completions: &n, Template: template("")},
+	}
+}
+
+func (kubernetes) Min(int, bool) int { return 0 }
+
+func (kubernetes) State(o drive.Object) analyse.JobState {
+	j := o.(*batchv1.Job)
+	s := analyse.JobState{Name: j.Name, Phase: "Active", Succeeded: int(j.Status.Succeeded), Failed: int(j.Status.Failed)}
+	// Active counts pods that are pending too, Ready those that run.
+	if j.Status.Ready != nil {
+		s.Running = int(*j.Status.Ready)
+	}
+	for _, c := range j.Status.Conditions {
+		if c.Status == "True" {
+			s.Phase = string(c.Type)
+			s.Explained = s.Explained || c.Message != ""
+		}
+	}
+	return s
+}
+
+// Identify takes JOB-xxxxx apart, where xxxxx is random.
+func (kubernetes) Identify(pod string) (string, int) {
+	job, _, _ := cutLast(pod)
+	return job, -1
+}
+
+func (kubernetes) Writers() map[string]bool {
+	return map[string]bool{observe.ControllerManager: true, observe.Scheduler: true}
+}
+
+// floorManager is nobody: kube-controller-manager leaves Jobs alone that somebody else manages.
+const floorManager = "lockstep.dev/floor"
+
+func (kubernetes) FloorJob(atRest drive.Object, namespace string) drive.Object {
+	old := atRest.(*batchv1.Job)
+	j := kubernetes{}.NewJob(namespace, old.Name, int(*old.Spec.Completions), false).(*batchv1.Job)
+	manager := floorManager
+	j.Spec.ManagedBy = &manager
+	return j
+}
+
+func (kubernetes) WithStatus(created, atRest drive.Object) drive.Object {
+	j := created.(*batchv1.Job).DeepCopy()
+	j.Status = *atRest.(*batchv1.Job).Status.DeepCopy()
+	return j
+}
+
+func (kubernetes) StopForFloor() []localcluster.Component {
+	return []localcluster.Component{localcluster.Scheduler}
+}

@@ -1,0 +1,143 @@
+package system
+
+import (
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// lockstep is Lockstep's manager with jobs of batch.volcano.sh.
+type lockstep struct{ options Options }
+
+func (lockstep) Name() string { return "lockstep" }
+
+func (l lockstep) Configure(c *localcluster.Config) {
+	c.ManagerCommand = []string{l.options.Manager, "manager"}
+	c.Install = install.Apply
+	if c.ExtraArgs == nil {
+		c.ExtraArgs = map[localcluster.Component][]string{}
+	}
+	c.ExtraArgs[localcluster.Manager] = append(c.ExtraArgs[localcluster.Manager],
+		"--writer-concurrency="+strconv.Itoa(l.options.WriterConcurrency))
+}
+
+// WritesInFlight is the setting that a sweep of the manager's writer varies.
+const WritesInFlight = "manager writes in flight"
+
+func (l lockstep) Settings() map[string]string {
+	writes := "adaptive"
+	if n := l.options.WriterConcurrency; n > 0 {
+		writes = strconv.Itoa(n)
+	}
+	return map[string]string{
+		WritesInFlight:       writes,
+		"manager client QPS": "unlimited",
+	}
+}
+
+func (lockstep) Gangs() bool { return true }
+
+func (lockstep) Jobs() schema.GroupVersionResource {
+	return batchv1alpha1.GroupVersion.WithResource("jobs")
+}
+
+func (lockstep) NewList() (runtime.Object, func() []drive.Object) {
+	list := &batchv1alpha1.JobList{}
+	return list, func() []drive.Object {
+		var out []drive.Object
+		for i := range list.Items {
+			out = append(out, &list.Items[i])
+		}
+		return out
+	}
+}
+
+const lockstepTask = "worker"
+
+func (l lockstep) NewJob(namespace, name string, pods int, gang bool) drive.Object {
+	minimum := int32(l.Min(pods, gang))
+	return &batchv1alpha1.Job{
+		TypeMeta:   metav1.TypeMeta{APIVersion: batchv1alpha1.GroupVersion.String(), Kind: "Job"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
+		Spec: batchv1alpha1.JobSpec{
+			MinAvailable: minimum,
+			Tasks: []batchv1alpha1.TaskSpec{{
+				Name: lockstepTask, Replicas: int32(pods), MinAvailable: &minimum, Template: template(""),
+			}},
+		},
+	}
+}
+
+// Min is all pods of a gang; without gangs it is 1, the smallest that the API knows.
+func (lockstep) Min(pods int, gang bool) int {
+	if gang {
+		return pods
+	}
+	return 1
+}
+
+func (lockstep) State(o drive.Object) analyse.JobState {
+	j := o.(*batchv1alpha1.Job)
+	s := analyse.JobState{
+		Name: j.Name, Phase: string(j.Status.State.Phase),
+		Running: int(j.Status.Running), Succeeded: int(j.Status.Succeeded), Failed: int(j.Status.Failed),
+		Explained: j.Status.State.Message != "",
+	}
+	for _, c := range j.Status.Conditions {
+		if c.Type != "" && c.Status == "False" && c.Message != "" {
+			s.Explained = true
+		}
+	}
+	return s
+}
+
+// Identify takes JOB-TASK-INDEX apart.
+func (lockstep) Identify(pod string) (string, int) {
+	rest, index, ok := cutLast(pod)
+	if !ok {
+		return "", -1
+	}
+	n, err := strconv.Atoi(index)
+	if err != nil {
+		return "", -1
+	}
+	return strings.TrimSuffix(rest, "-"+lockstepTask), n
+}
+
+func cutLast(name string) (before, after string, ok bool) {
+	i := strings.LastIndexByte(name, '-')
+	if i < 0 {
+		return name, "", false
+	}
+	return name[:i], name[i+1:], true
+}
+
+func (lockstep) Writers() map[string]bool {
+	return map[string]bool{observe.Manager: true, observe.ControllerManager: true}
+}
+
+func (lockstep) FloorJob(atRest drive.Object, namespace string) drive.Object {
+	j := atRest.(*batchv1alpha1.Job)
+	replicas := int(j.Spec.Tasks[0].Replicas)
+	return lockstep{}.NewJob(namespace, j.Name, replicas, int(j.Spec.MinAvailable) == replicas)
+}
+
+func (lockstep) WithStatus(created, atRest drive.Object) drive.Object {
+	j := created.(*batchv1alpha1.Job).DeepCopy()
+	j.Status = *atRest.(*batchv1alpha1.Job).Status.DeepCopy()
+	return j
+}
+
+func (lockstep) StopForFloor() []localcluster.Component {
+	return []localcluster.Component{localcluster.Manager}
+}
