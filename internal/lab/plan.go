@@ -56,7 +56,8 @@ type Progress struct {
 	Result string
 }
 
-func (c *Config) validate() error {
+// Validate says what is wrong with a configuration.
+func (c *Config) Validate() error {
 	switch {
 	case len(c.Shapes) == 0:
 		return errors.New("no shapes")

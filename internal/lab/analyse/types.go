@@ -5,22 +5,23 @@ import "time"
 // Event is one thing that the API server did, or what a watch showed of it.
 type Event struct {
 	// Time is when the server had answered, or when the watch delivered.
-	Time time.Time
+	Time time.Time `json:"time"`
 	// Received is when the request reached the server. From a watch it equals Time.
-	Received time.Time
+	Received time.Time `json:"received"`
 	// Actor is who asked: client, manager, controllerManager, scheduler, nodes, apiserver, other.
-	Actor string
+	Actor string `json:"actor"`
 	// Verb is create, update, patch, delete or deletecollection; from a watch also finish, a pod that succeeded or failed.
-	Verb string
+	Verb string `json:"verb"`
 	// Resource is the plural name, with its group after a dot when it has one: pods, jobs.batch.volcano.sh.
-	Resource string
+	Resource string `json:"resource"`
 	// Sub is the subresource, for example status or binding.
-	Sub             string
-	Namespace, Name string
+	Sub       string `json:"sub,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
 	// Node is the node that a create or a binding of a pod gave it.
-	Node string
+	Node string `json:"node,omitempty"`
 	// Code is the HTTP status.
-	Code int
+	Code int `json:"code"`
 }
 
 // OK says that the server did what was asked.

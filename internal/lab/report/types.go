@@ -22,15 +22,14 @@ type Report struct {
 
 // Machine is where it was measured.
 type Machine struct {
-	Hostname   string `json:"hostname"`
-	OS         string `json:"os"`
-	Arch       string `json:"arch"`
-	Kernel     string `json:"kernel"`
-	CPU        string `json:"cpu"`
-	CPUs       int    `json:"cpus"`
-	MemoryMiB  int64  `json:"memoryMiB"`
-	Go         string `json:"go"`
-	Filesystem string `json:"filesystem,omitempty"`
+	Hostname  string `json:"hostname"`
+	OS        string `json:"os"`
+	Arch      string `json:"arch"`
+	Kernel    string `json:"kernel"`
+	CPU       string `json:"cpu"`
+	CPUs      int    `json:"cpus"`
+	MemoryMiB int64  `json:"memoryMiB"`
+	Go        string `json:"go"`
 	// Cgroup limits of the process, when there are any: CPUs and MiB.
 	CPULimit       float64 `json:"cpuLimit,omitempty"`
 	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`

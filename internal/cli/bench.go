@@ -1,0 +1,262 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"lockstep.dev/lockstep/internal/lab"
+	"lockstep.dev/lockstep/internal/lab/report"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/system"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+func newBench(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "bench",
+		Short: "Measure a system against the floor that the API server sets",
+		Args:  cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return usageError{errors.New("say what to do: 'bench run'")}
+		},
+	}
+	cmd.AddCommand(newBenchRun(s))
+	return cmd
+}
+
+func newBenchRun(s streams) *cobra.Command {
+	var (
+		cfg                   lab.Config
+		scenarioName          string
+		shapes                []string
+		gang, output          string
+		withoutFloor, durable bool
+	)
+	cmd := &cobra.Command{
+		Use:   "run",
+		Short: "Run batch jobs through one or more systems and report how fast, at what cost, and whether correctly",
+		Long: `Create jobs of each shape at once and measure until every pod has a node. Each run has a fresh control plane with
+simulated nodes, and so begins under equal conditions; systems alternate. After each run the floor is measured on the
+same control plane: how long a bare client takes to write the same objects with nobody in between.
+
+The results are in --out: report.html, result.json, and the observed events of each run. Progress goes to stderr.
+
+With --kubeconfig an existing cluster is measured, in which the system has to be running; without its audit log (--audit-log)
+a watch gives the times, and there is no floor and no count of writes.
+
+Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwise; 2 wrong usage; 130 interrupted.`,
+		Example: `  lockstep bench run --shapes 500x20,1x10000 --gang both --nodes 1000
+  lockstep bench run --shapes 500x20 --system lockstep,kubernetes -o json
+  lockstep bench run --shapes 500x20 --writer-concurrency 0,1,4,16,64,256,1024`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if err := cobra.NoArgs(cmd, args); err != nil {
+				return usageError{err}
+			}
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&scenarioName, "scenario", scenario.Batch, "what to do: batch")
+	f.StringSliceVar(&shapes, "shapes", []string{"500x20"}, "JOBSxPODS of each load")
+	f.StringVar(&gang, "gang", "true", "true: all pods of a job get nodes together or none does; false; or both, one after the other")
+	f.StringSliceVar(&cfg.Systems, "system", []string{"lockstep"}, "what to measure, in alternation: "+strings.Join(system.Names(), ", "))
+	f.IntVar(&cfg.Nodes.Count, "nodes", 1000, "number of simulated nodes")
+	f.StringVar(&cfg.Nodes.CPU, "node-cpu", "32", "cpu of each node")
+	f.StringVar(&cfg.Nodes.Memory, "node-memory", "256Gi", "memory of each node")
+	f.IntVar(&cfg.Nodes.Pods, "node-pods", 110, "pods that each node takes")
+	f.IntSliceVar(&cfg.WriterConcurrency, "writer-concurrency", nil, "the manager's writes in flight, 0 is adaptive; of several each is measured")
+	f.IntVar(&cfg.Repeat, "repeat", 1, "how often to run everything")
+	f.IntVar(&cfg.ClientConcurrency, "client-concurrency", 16, "how many jobs the client creates at once")
+	f.IntVar(&cfg.WarmUpPods, "warm-up", 200, "pods that go through the system before it is measured")
+	f.IntSliceVar(&cfg.FloorConcurrency, "floor-concurrency", []int{8, 4, 16, 32, 64}, "writes in flight that the floor tries, to take the best")
+	f.BoolVar(&withoutFloor, "without-floor", false, "do not measure the floor")
+	f.BoolVar(&durable, "durable", true, "etcd writes to disk before it answers, as in production")
+	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
+	f.StringVar(&cfg.Context, "context", "", "context of the kubeconfig")
+	f.StringVar(&cfg.AuditLog, "audit-log", "", "with --kubeconfig: path of the API server's audit log")
+	f.DurationVar(&cfg.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
+	f.StringVar(&cfg.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
+	f.StringVarP(&output, "output", "o", "table", "what to print: table, wide or json")
+	for flag, values := range map[string][]string{"scenario": {scenario.Batch}, "gang": {"true", "false", "both"},
+		"system": system.Names(), "output": {"table", "wide", "json"}} {
+		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
+	}
+
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		cfg.Durable, cfg.Version = durable, Version
+		if err := benchConfig(&cfg, scenarioName, gang, output, shapes); err != nil {
+			return err
+		}
+		if withoutFloor {
+			cfg.FloorConcurrency = nil
+		}
+		if err := benchPrograms(&cfg); err != nil {
+			return err
+		}
+		progress := newBenchProgress(s.err)
+		cfg.Progress = progress.show
+		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		defer stop()
+		go func() {
+			<-ctx.Done()
+			stop() // a second Ctrl-C kills
+		}()
+		rep, err := lab.Run(ctx, cfg)
+		progress.end()
+		if rep == nil || len(rep.Runs) == 0 {
+			return err
+		}
+		fmt.Fprintf(s.err, "report: %s\n", filepath.Join(cfg.OutDir, lab.ReportFile))
+		return errors.Join(err, printReport(s.out, rep, output), verdict(rep))
+	}
+	return cmd
+}
+
+func benchConfig(cfg *lab.Config, scenarioName, gang, output string, shapes []string) error {
+	if scenarioName != scenario.Batch {
+		return usageError{fmt.Errorf("--scenario=%s: want %s", scenarioName, scenario.Batch)}
+	}
+	var err error
+	if cfg.Shapes, err = scenario.ParseShapes(shapes); err != nil {
+		return usageError{fmt.Errorf("--shapes: %w", err)}
+	}
+	switch gang {
+	case "true":
+		cfg.Gangs = []bool{true}
+	case "false":
+		cfg.Gangs = []bool{false}
+	case "both":
+		cfg.Gangs = []bool{true, false}
+	default:
+		return usageError{fmt.Errorf("--gang=%s: want true, false or both", gang)}
+	}
+	if !slices.Contains([]string{"table", "wide", "json"}, output) {
+		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
+	}
+	if cfg.OutDir == "" {
+		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
+	}
+	if err := cfg.Validate(); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// benchPrograms finds the programs that fresh control planes are made of.
+func benchPrograms(cfg *lab.Config) error {
+	if cfg.Kubeconfig != "" {
+		return nil
+	}
+	var err error
+	if cfg.Kube, err = localcluster.FindKube(); err != nil {
+		return err
+	}
+	cfg.Lockstep, err = os.Executable()
+	return err
+}
+
+func printReport(w io.Writer, rep *report.Report, output string) error {
+	if output == "json" {
+		encoder := json.NewEncoder(w)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(rep.WithoutCurves())
+	}
+	return report.Table(w, rep, output == "wide")
+}
+
+// verdict is an error when a caller should look.
+func verdict(rep *report.Report) error {
+	runs, failed, violations := rep.Faults()
+	if runs+failed+violations == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
+}
+
+// benchProgress shows how an experiment goes: one line that is rewritten on a terminal, else a line at each step.
+type benchProgress struct {
+	w        io.Writer
+	terminal bool
+	width    int
+
+	lock  sync.Mutex
+	last  time.Time
+	stage string
+	began time.Time
+	drawn bool
+}
+
+const benchRedraw = 150 * time.Millisecond
+
+func newBenchProgress(w io.Writer) *benchProgress {
+	p := &benchProgress{w: w, width: 100}
+	if f, ok := w.(*os.File); ok && term.IsTerminal(int(f.Fd())) {
+		p.terminal = true
+		if width, _, err := term.GetSize(int(f.Fd())); err == nil && width > 0 {
+			p.width = width
+		}
+	}
+	return p
+}
+
+func (p *benchProgress) show(e lab.Progress) {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	now := time.Now()
+	if e.Result != "" {
+		p.erase()
+		fmt.Fprintf(p.w, "[%d/%d] %s\n", e.Run, e.Runs, e.Result)
+		p.stage = ""
+		return
+	}
+	line := fmt.Sprintf("[%d/%d] %s: %s", e.Run, e.Runs, e.Case, e.Stage)
+	step := line != p.stage
+	if step {
+		p.stage, p.began = line, now
+	}
+	if !p.terminal {
+		if step {
+			fmt.Fprintln(p.w, line)
+		}
+		return
+	}
+	if !step && now.Sub(p.last) < benchRedraw {
+		return
+	}
+	p.last = now
+	if e.Total > 0 {
+		line += fmt.Sprintf(" %d/%d", e.Done, e.Total)
+	}
+	line += fmt.Sprintf(" %.0fs", now.Sub(p.began).Seconds())
+	if len(line) >= p.width {
+		line = line[:p.width-1]
+	}
+	fmt.Fprintf(p.w, "\r\033[K%s", line)
+	p.drawn = true
+}
+
+func (p *benchProgress) erase() {
+	if p.drawn {
+		fmt.Fprint(p.w, "\r\033[K")
+		p.drawn = false
+	}
+}
+
+func (p *benchProgress) end() {
+	p.lock.Lock()
+	defer p.lock.Unlock()
+	p.erase()
+}

@@ -1,0 +1,131 @@
+package lab
+
+import (
+	"compress/gzip"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/report"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+)
+
+// Run makes all runs of the experiment. The report holds those that ended, also when Run fails; a run that could not be
+// measured is in it with its error. After each run the results so far are in OutDir:
+//
+//	result.json                the report, with curves
+//	report.html                the same for people
+//	NN-case/events.jsonl.gz    what was observed, one event a line
+func Run(ctx context.Context, cfg Config) (*report.Report, error) {
+	if cfg.Progress == nil {
+		cfg.Progress = func(Progress) {}
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	experiments, err := cfg.plan()
+	if err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+		return nil, err
+	}
+	rep := &report.Report{
+		SchemaVersion: report.SchemaVersion, Version: cfg.Version, Time: time.Now().UTC(),
+		Machine: machine(), Config: cfg.effective(), Runs: []report.Run{},
+	}
+	for i, e := range experiments {
+		t := &trial{config: &cfg, experiment: e, index: i + 1, total: len(experiments),
+			run: report.Run{System: e.sys.Name(), Scenario: scenario.Batch, Shape: e.shape.String(), Gang: e.gang,
+				Repeat: e.repeat, Settings: e.sys.Settings(), Pods: e.shape.Pods(),
+				Invariants: report.Invariants{Violations: []string{}}}}
+		err := t.measure(ctx)
+		if ctx.Err() != nil {
+			return rep, context.Cause(ctx)
+		}
+		if err != nil {
+			t.run.Error = err.Error()
+		}
+		rep.Runs = append(rep.Runs, t.run)
+		if err := errors.Join(t.saveEvents(), save(cfg.OutDir, rep)); err != nil {
+			return rep, err
+		}
+		t.progress(Progress{Result: report.Line(&t.run)})
+	}
+	return rep, nil
+}
+
+// effective is the configuration for the report.
+func (c *Config) effective() map[string]any {
+	shapes := []string{}
+	for _, s := range c.Shapes {
+		shapes = append(shapes, s.String())
+	}
+	out := map[string]any{
+		"scenario": scenario.Batch, "shapes": shapes, "gang": c.Gangs, "systems": c.Systems, "repeat": c.Repeat,
+		"clientConcurrency": c.ClientConcurrency, "warmUpPods": c.WarmUpPods, "timeout": c.Timeout.String(),
+		"floorConcurrencyTried": c.FloorConcurrency,
+	}
+	if len(c.WriterConcurrency) > 0 {
+		out["writerConcurrency"] = c.WriterConcurrency
+	}
+	if c.Kubeconfig != "" {
+		out["cluster"] = "existing"
+		return out
+	}
+	out["cluster"] = "fresh for each run"
+	out["nodes"], out["nodeCPU"], out["nodeMemory"], out["nodePods"] = c.Nodes.Count, c.Nodes.CPU, c.Nodes.Memory, c.Nodes.Pods
+	out["etcdDurable"] = c.Durable
+	return out
+}
+
+func save(dir string, rep *report.Report) error {
+	data, err := json.Marshal(rep)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "result.json"), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, ReportFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(report.HTML(f, rep), f.Close())
+}
+
+// ReportFile is the name of the page in OutDir.
+const ReportFile = "report.html"
+
+var notInFileNames = regexp.MustCompile(`[^a-zA-Z0-9.=-]+`)
+
+func (t *trial) saveEvents() error {
+	dir := filepath.Join(t.config.OutDir, fmt.Sprintf("%02d-%s", t.index,
+		strings.Trim(notInFileNames.ReplaceAllString(t.experiment.String(), "-"), "-")))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, "events.jsonl.gz"))
+	if err != nil {
+		return err
+	}
+	return errors.Join(writeEvents(f, t.events), f.Close())
+}
+
+func writeEvents(f *os.File, events []analyse.Event) error {
+	z := gzip.NewWriter(f)
+	encoder := json.NewEncoder(z)
+	for i := range events {
+		if err := encoder.Encode(&events[i]); err != nil {
+			return err
+		}
+	}
+	return z.Close()
+}

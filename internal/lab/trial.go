@@ -1,0 +1,563 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/report"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/system"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+const (
+	// pollInterval is between two looks at the observer.
+	pollInterval = 100 * time.Millisecond
+	// quietFor without a write is rest; quietTimeout is how long to wait for it.
+	quietFor     = 1500 * time.Millisecond
+	quietTimeout = time.Minute
+	// sampleSize is the number of pods of one sample of the floor's calibration: half a second's worth.
+	sampleSize = 400
+	// stopTimeout bounds the end of a control plane.
+	stopTimeout = 30 * time.Second
+)
+
+// heartbeats are written in time with a clock, whatever the load is.
+var heartbeats = map[string]bool{"leases.coordination.k8s.io": true, "nodes": true}
+
+// componentKeys are the components' names in reports.
+var componentKeys = map[localcluster.Component]string{
+	localcluster.APIServer: "apiserver", localcluster.Etcd: "etcd", localcluster.Manager: "manager",
+	localcluster.ControllerManager: "controllerManager", localcluster.Scheduler: "scheduler", localcluster.Kwok: "nodes",
+}
+
+// observer is an audit log or a watch.
+type observer interface {
+	Next() ([]analyse.Event, error)
+	Close() error
+}
+
+// trial is one run: one system under one load.
+type trial struct {
+	config       *Config
+	experiment   experiment
+	index, total int
+	run          report.Run
+
+	cluster  *localcluster.Cluster // nil when the cluster is not ours
+	rest     *rest.Config
+	client   *drive.Client
+	observer observer
+	// events are all that was observed, in the order of arrival.
+	events []analyse.Event
+	// active is how many of them were no heartbeats.
+	active int
+	// stage and its count, for progress.
+	stage string
+}
+
+// measure is the run, step by step.
+func (t *trial) measure(ctx context.Context) (err error) {
+	// 1. A control plane.
+	stop, err := t.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
+	namespace := "bench"
+	if t.cluster == nil {
+		namespace = fmt.Sprintf("lockstep-bench-%d", time.Now().UnixMilli())
+		defer func() {
+			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			defer cancel()
+			err = errors.Join(err, t.client.DeleteNamespace(cleanup, namespace))
+		}()
+	}
+	// 2. Warm: every path taken once, connections open.
+	if t.cluster != nil && t.config.WarmUpPods > 0 {
+		if err := t.warmUp(ctx); err != nil {
+			return fmt.Errorf("warm-up: %w", err)
+		}
+	}
+	// 3. The load, until the last pod has its node, and then until nobody writes.
+	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	if t.observer == nil {
+		if t.observer, err = observe.StartWatch(ctx, t.rest, namespace, t.experiment.sys.Jobs()); err != nil {
+			return err
+		}
+	}
+	nodes, err := t.room(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	t.events, t.active = nil, 0
+	if err := t.load(ctx, namespace); err != nil {
+		return err
+	}
+	if err := t.quiet(ctx, "at rest"); err != nil {
+		return err
+	}
+	t.peaks()
+	// 4. What came of it.
+	jobs, err := t.client.Jobs(ctx, namespace, t.experiment.sys.NewList)
+	if err != nil {
+		return err
+	}
+	pods, err := t.client.Pods(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	t.analyse(namespace, nodes, jobs, pods)
+	// 5. The floor, on the same control plane.
+	if t.cluster == nil || len(t.config.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods {
+		return nil
+	}
+	if err := t.floor(ctx, namespace, jobs, pods); err != nil {
+		return fmt.Errorf("floor: %w", err)
+	}
+	return nil
+}
+
+// connect brings up a control plane, or connects to the one there is. stop ends what connect began; it keeps the logs
+// when told that something failed.
+func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err error) {
+	t.enter("control plane", 0)
+	stop = func(bool) error { return nil }
+	var audit string
+	if t.config.Kubeconfig != "" {
+		if t.rest, err = kubeclient.Load(t.config.Kubeconfig, t.config.Context); err != nil {
+			return stop, err
+		}
+		audit = t.config.AuditLog
+	} else {
+		if stop, err = t.start(ctx); err != nil {
+			return stop, err
+		}
+		t.rest, audit = t.cluster.RESTConfig(), t.cluster.AuditLogPath()
+	}
+	end := func(failed bool) error {
+		var err error
+		if t.observer != nil {
+			err = t.observer.Close()
+		}
+		return errors.Join(err, stop(failed))
+	}
+	if t.client, err = drive.New(t.rest, t.experiment.sys.Jobs()); err != nil {
+		return nil, errors.Join(err, end(true))
+	}
+	if audit == "" {
+		return end, nil
+	}
+	log, err := observe.FollowAudit(audit)
+	if err != nil {
+		return nil, errors.Join(err, end(true))
+	}
+	t.observer = log
+	return end, nil
+}
+
+func (t *trial) start(ctx context.Context) (func(failed bool) error, error) {
+	state, err := stateDir()
+	if err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(state, "bench-")
+	if err != nil {
+		return nil, err
+	}
+	var died string
+	config := localcluster.Config{
+		Name: "bench", Dir: dir, KubeBinary: t.config.Kube, NotDurable: !t.config.Durable, Nodes: t.config.Nodes,
+		OnEvent: func(e localcluster.Event) {
+			switch e.Kind {
+			case localcluster.EventDied:
+				died += fmt.Sprintf("%s %s; its log ends:\n%s\n", e.Component, e.Message, e.LogTail)
+			case localcluster.EventStarting:
+				t.enter("starting "+string(e.Component), 0)
+			}
+		},
+	}
+	t.experiment.sys.Configure(&config)
+	if t.cluster, err = localcluster.Start(ctx, config); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return func(failed bool) error {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err := t.cluster.Stop(stop)
+		if died != "" {
+			err = errors.Join(err, errors.New(died))
+		}
+		if failed && ctx.Err() == nil {
+			return errors.Join(err, fmt.Errorf("the logs are in %s", filepath.Join(dir, "logs")))
+		}
+		return errors.Join(err, os.RemoveAll(dir))
+	}, nil
+}
+
+// stateDir is where control planes live while they are measured: on a disk, not in a memory file system, because etcd's
+// fsync is part of what is measured.
+func stateDir() (string, error) {
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	dir := filepath.Join(base, "lockstep", "bench")
+	return dir, os.MkdirAll(dir, 0o700)
+}
+
+// warmUp sends a small load through the system and removes it again.
+func (t *trial) warmUp(ctx context.Context) error {
+	const namespace = "bench-warm-up"
+	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	const jobs = 10
+	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, t.config.WarmUpPods/jobs)}
+	if err := t.drive(ctx, namespace, "warming up", shape); err != nil {
+		return err
+	}
+	if err := t.quiet(ctx, "warming up"); err != nil {
+		return err
+	}
+	if err := t.client.Clear(ctx, namespace, t.experiment.sys.NewList); err != nil {
+		return err
+	}
+	return t.quiet(ctx, "warming up")
+}
+
+// load drives the experiment's load, and takes the CPU time that it costs.
+func (t *trial) load(ctx context.Context, namespace string) error {
+	before, err := t.cpu()
+	if err != nil {
+		return err
+	}
+	if err := t.drive(ctx, namespace, "scheduling", t.experiment.shape); err != nil {
+		return err
+	}
+	after, err := t.cpu()
+	if err != nil {
+		return err
+	}
+	t.run.CPUSeconds = report.Usage{}
+	for key, seconds := range after {
+		t.run.CPUSeconds[key] = math.Round((seconds-before[key])*100) / 100
+	}
+	return nil
+}
+
+// drive creates a load's jobs and follows the events until all pods have their nodes, or time is up: what is missing then is
+// for the analysis to say.
+func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenario.Shape) error {
+	t.enter(stage, shape.Pods())
+	timeout, cancel := context.WithTimeout(ctx, t.config.Timeout)
+	defer cancel()
+	submitted := make(chan error, 1)
+	go func() {
+		submitted <- t.client.Submit(timeout, shape.Jobs, t.config.ClientConcurrency, func(i int) drive.Object {
+			return t.experiment.sys.NewJob(namespace, scenario.JobName(i), shape.PodsPerJob, t.experiment.gang)
+		}, func(int) {})
+	}()
+	scheduled := map[string]bool{}
+	seen := len(t.events)
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	allSubmitted := false
+	for !allSubmitted || len(scheduled) < shape.Pods() {
+		select {
+		case err := <-submitted:
+			if err != nil && ctx.Err() == nil && timeout.Err() == nil {
+				return err
+			}
+			allSubmitted, submitted = true, nil
+		case <-timeout.Done():
+			if ctx.Err() != nil {
+				return context.Cause(ctx)
+			}
+			if submitted != nil {
+				<-submitted
+			}
+			return nil
+		case <-tick.C:
+		}
+		if err := t.collect(); err != nil {
+			return err
+		}
+		for ; seen < len(t.events); seen++ {
+			e := &t.events[seen]
+			if e.Resource == "pods" && e.Namespace == namespace && e.Node != "" && e.OK() {
+				scheduled[e.Name] = true
+			}
+		}
+		t.count(len(scheduled), shape.Pods())
+	}
+	return nil
+}
+
+// collect takes what the observer has.
+func (t *trial) collect() error {
+	events, err := t.observer.Next()
+	for i := range events {
+		if !heartbeats[events[i].Resource] {
+			t.active++
+		}
+	}
+	t.events = append(t.events, events...)
+	return err
+}
+
+// quiet waits until nobody has written for a while, heartbeats aside.
+func (t *trial) quiet(ctx context.Context, stage string) error {
+	t.enter("waiting for quiet: "+stage, 0)
+	deadline := time.Now().Add(quietTimeout)
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	last, since := -1, time.Now()
+	for {
+		if err := t.collect(); err != nil {
+			return err
+		}
+		switch now := time.Now(); {
+		case t.active != last:
+			last, since = t.active, now
+		case now.Sub(since) >= quietFor:
+			return nil
+		case now.After(deadline):
+			return fmt.Errorf("%s: somebody still writes after %s", stage, quietTimeout)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// cpu is the CPU time used so far, in seconds, by each component and by this process, the client.
+func (t *trial) cpu() (report.Usage, error) {
+	out := report.Usage{"client": ownCPU().Seconds()}
+	if t.cluster == nil {
+		return out, nil
+	}
+	for _, c := range t.cluster.Components() {
+		u, err := t.cluster.Usage(c)
+		if err != nil {
+			return nil, fmt.Errorf("usage of %s: %w", c, err)
+		}
+		out[componentKeys[c]] = u.CPU.Seconds()
+	}
+	return out, nil
+}
+
+// peaks takes the largest resident memory of each component since it started.
+func (t *trial) peaks() {
+	if t.cluster == nil {
+		return
+	}
+	t.run.PeakRSSMiB = report.Usage{}
+	for _, c := range t.cluster.Components() {
+		if u, err := t.cluster.Usage(c); err == nil {
+			t.run.PeakRSSMiB[componentKeys[c]] = math.Round(float64(u.PeakRSSBytes)/(1<<20)*10) / 10
+		}
+	}
+}
+
+// room is what each node has for the load: its allocatable, less what others' pods take.
+func (t *trial) room(ctx context.Context, namespace string) (map[string]analyse.Resources, error) {
+	nodes, err := t.client.Nodes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	out := make(map[string]analyse.Resources, len(nodes))
+	for i := range nodes {
+		a := nodes[i].Status.Allocatable
+		out[nodes[i].Name] = analyse.Resources{MilliCPU: a.Cpu().MilliValue(), MemoryBytes: a.Memory().Value(), Pods: a.Pods().Value()}
+	}
+	pods, err := t.client.Pods(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	for i := range pods {
+		p := &pods[i]
+		node, ok := out[p.Spec.NodeName]
+		if !ok || p.Namespace == namespace || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		r := system.RequestOf(&p.Spec)
+		node.MilliCPU -= r.MilliCPU
+		node.MemoryBytes -= r.MemoryBytes
+		node.Pods -= r.Pods
+		out[p.Spec.NodeName] = node
+	}
+	return out, nil
+}
+
+func (t *trial) analyse(namespace string, nodes map[string]analyse.Resources, jobs []drive.Object, pods []corev1.Pod) {
+	sys, shape := t.experiment.sys, t.experiment.shape
+	spec := scenario.PodSpec()
+	in := analyse.Input{
+		Events: t.events, Namespace: namespace, JobResource: sys.Jobs().GroupResource().String(),
+		Nodes: nodes, Request: system.RequestOf(&spec), Identify: sys.Identify,
+		System: sys.Writers(), Heartbeats: heartbeats,
+	}
+	for i := range shape.Jobs {
+		in.Jobs = append(in.Jobs, analyse.Job{Name: scenario.JobName(i), Pods: shape.PodsPerJob,
+			Min: sys.Min(shape.PodsPerJob, t.experiment.gang)})
+	}
+	for i := range pods {
+		in.Pods = append(in.Pods, podAtRest(sys, &pods[i]))
+	}
+	for _, j := range jobs {
+		in.States = append(in.States, sys.State(j))
+	}
+	result := analyse.Analyse(in)
+	t.run.Fill(result)
+	if _, ok := t.observer.(*observe.Watch); ok {
+		// A watch knows of no writes: no figures is better than wrong ones.
+		t.run.Writes, t.run.WritesByActor, t.run.Refused = nil, nil, nil
+		t.run.WritesPerPod, t.run.WritesPerPodUntilScheduled = 0, 0
+	}
+}
+
+func podAtRest(sys system.System, p *corev1.Pod) analyse.Pod {
+	job, index := sys.Identify(p.Name)
+	out := analyse.Pod{Name: p.Name, Job: job, Index: index, Node: p.Spec.NodeName, Phase: string(p.Status.Phase),
+		Request: system.RequestOf(&p.Spec)}
+	for i := range p.Status.ContainerStatuses {
+		if end := p.Status.ContainerStatuses[i].State.Terminated; end != nil && end.FinishedAt.After(out.Finished) {
+			out.Finished = end.FinishedAt.Time
+		}
+	}
+	return out
+}
+
+// floor measures how long the same objects take without the system.
+func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object, pods []corev1.Pod) error {
+	// 1. Nobody but the client acts, and the store is as empty as before the load.
+	t.enter("floor: clearing", 0)
+	for _, c := range t.experiment.sys.StopForFloor() {
+		if err := t.cluster.StopComponent(ctx, c); err != nil {
+			return err
+		}
+	}
+	if err := t.client.Clear(ctx, namespace, t.experiment.sys.NewList); err != nil {
+		return err
+	}
+	if err := t.quiet(ctx, "floor"); err != nil {
+		return err
+	}
+	load := floor.New(t.experiment.sys, jobs, pods)
+	result := &report.Floor{}
+	result.Jobs, result.Pods = load.Counts()
+	if result.Jobs != t.experiment.shape.Jobs || result.Pods != t.experiment.shape.Pods() {
+		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
+	}
+	// 2. The best concurrency, by samples.
+	if err := t.calibrate(ctx, load.Sample(sampleSize), result); err != nil {
+		return err
+	}
+	// 3. Everything.
+	const floorNamespace = "bench-floor"
+	t.enter(fmt.Sprintf("floor at %d in flight", result.Concurrency), result.Pods)
+	if err := t.client.CreateNamespace(ctx, floorNamespace); err != nil {
+		return err
+	}
+	if err := t.quiet(ctx, "floor"); err != nil {
+		return err
+	}
+	from := len(t.events)
+	count := func(done int) { t.count(done, result.Pods) }
+	t.enter(fmt.Sprintf("floor at %d in flight", result.Concurrency), result.Pods)
+	if _, err := load.Run(ctx, t.client, floorNamespace, result.Concurrency, count); err != nil {
+		return err
+	}
+	// The server writes an event before it answers: all are there.
+	if err := t.collect(); err != nil {
+		return err
+	}
+	return t.judgeFloor(t.events[from:], floorNamespace, result)
+}
+
+func (t *trial) calibrate(ctx context.Context, sample *floor.Load, result *report.Floor) error {
+	_, pods := sample.Counts()
+	best := 0.0
+	for i, concurrency := range t.config.FloorConcurrency {
+		namespace := fmt.Sprintf("bench-calibrate-%d", i)
+		t.enter(fmt.Sprintf("floor: trying %d in flight", concurrency), pods)
+		if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+			return err
+		}
+		took, err := sample.Run(ctx, t.client, namespace, concurrency, func(done int) { t.count(done, pods) })
+		if err != nil {
+			return err
+		}
+		rate := math.Round(float64(pods)/took.Seconds()*10) / 10
+		result.Calibration = append(result.Calibration, report.Calibration{Concurrency: concurrency, PodsPerSecond: rate})
+		if rate > best {
+			best, result.Concurrency = rate, concurrency
+		}
+		if err := t.client.Clear(ctx, namespace, t.experiment.sys.NewList); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *trial) judgeFloor(events []analyse.Event, namespace string, result *report.Floor) error {
+	mine := func(e *analyse.Event) bool { return e.Actor == observe.Client && e.Namespace == namespace }
+	var start time.Time
+	var created []time.Time
+	for i := range events {
+		e := &events[i]
+		if !mine(e) {
+			continue
+		}
+		if start.IsZero() || e.Received.Before(start) {
+			start = e.Received
+		}
+		if e.Resource == "pods" && e.Verb == "create" && e.OK() {
+			created = append(created, e.Time)
+		}
+	}
+	if len(created) != result.Pods {
+		return fmt.Errorf("%d of %d pods were created", len(created), result.Pods)
+	}
+	curve := analyse.CurveOf(start, created)
+	result.Curve = &curve
+	result.PodsSeconds = curve.AtSeconds[len(curve.AtSeconds)-1]
+	result.Seconds = math.Round(analyse.Span(events, mine).Seconds()*1e3) / 1e3
+	ratio := math.Round(t.run.ScheduleSeconds/result.Seconds*1e3) / 1e3
+	t.run.Floor, t.run.FloorSeconds, t.run.RatioToFloor = result, &result.Seconds, &ratio
+	return nil
+}
+
+func (t *trial) enter(stage string, total int) {
+	t.stage = stage
+	t.progress(Progress{Total: total})
+}
+
+func (t *trial) count(done, total int) { t.progress(Progress{Done: done, Total: total}) }
+
+func (t *trial) progress(p Progress) {
+	p.Run, p.Runs, p.Case, p.Stage = t.index, t.total, t.experiment.String(), t.stage
+	t.config.Progress(p)
+}
