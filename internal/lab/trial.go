@@ -137,38 +137,36 @@ func (t *trial) measure(ctx context.Context) (err error) {
 // when told that something failed.
 func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err error) {
 	t.enter("control plane", 0)
-	stop = func(bool) error { return nil }
-	var audit string
+	down := func(bool) error { return nil }
+	audit := t.config.AuditLog
 	if t.config.Kubeconfig != "" {
 		if t.rest, err = kubeclient.Load(t.config.Kubeconfig, t.config.Context); err != nil {
-			return stop, err
+			return nil, err
 		}
-		audit = t.config.AuditLog
 	} else {
-		if stop, err = t.start(ctx); err != nil {
-			return stop, err
+		if down, err = t.start(ctx); err != nil {
+			return nil, err
 		}
 		t.rest, audit = t.cluster.RESTConfig(), t.cluster.AuditLogPath()
 	}
-	end := func(failed bool) error {
+	stop = func(failed bool) error {
 		var err error
 		if t.observer != nil {
 			err = t.observer.Close()
 		}
-		return errors.Join(err, stop(failed))
+		return errors.Join(err, down(failed))
 	}
 	if t.client, err = drive.New(t.rest, t.experiment.sys.Jobs()); err != nil {
-		return nil, errors.Join(err, end(true))
+		return nil, errors.Join(err, stop(true))
 	}
-	if audit == "" {
-		return end, nil
+	if audit != "" {
+		log, err := observe.FollowAudit(audit)
+		if err != nil {
+			return nil, errors.Join(err, stop(true))
+		}
+		t.observer = log
 	}
-	log, err := observe.FollowAudit(audit)
-	if err != nil {
-		return nil, errors.Join(err, end(true))
-	}
-	t.observer = log
-	return end, nil
+	return stop, nil
 }
 
 func (t *trial) start(ctx context.Context) (func(failed bool) error, error) {
