@@ -2,6 +2,7 @@ package place
 
 import (
 	"cmp"
+	"iter"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
@@ -355,4 +356,17 @@ func largeFirst(a, b *demand) int {
 
 func smallFirst(a, b *demand) int {
 	return cmp.Or(cmp.Compare(a.size, b.size), byNumber(a, b))
+}
+
+// Candidates yields the nodes that would take one more pod of a class by the fast path's filters, with their scores, in
+// no particular order: to explain decisions, and to compare them.
+func (p *Placer) Candidates(c *Class) iter.Seq2[*Node, int64] {
+	x := p.indexes.get(c, p.o.Strategy)
+	return func(yield func(*Node, int64) bool) {
+		for _, e := range x.heap {
+			if !yield(&p.s.nodes[e.node], int64(e.key>>tieBits)) {
+				return
+			}
+		}
+	}
 }
