@@ -18,7 +18,7 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/apis/config/latest"
 	"k8s.io/kubernetes/pkg/scheduler/backend/cache"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/kubernetes/pkg/scheduler/framework/plugins"
+	kubeplugins "k8s.io/kubernetes/pkg/scheduler/framework/plugins"
 	"k8s.io/kubernetes/pkg/scheduler/framework/plugins/names"
 	"k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
@@ -58,7 +58,7 @@ func kubeScheduler(t *rapid.T, nodes []*corev1.Node, running []*corev1.Pod, pod 
 	}
 	client := kubernetes.NewForConfigOrDie(&rest.Config{}) // never called
 	snapshot := cache.NewSnapshot(running, nodes)
-	fw, err := runtime.NewFramework(ctx, plugins.NewInTreeRegistry(),
+	fw, err := runtime.NewFramework(ctx, kubeplugins.NewInTreeRegistry(),
 		&config.KubeSchedulerProfile{
 			SchedulerName: "default", PluginConfig: defaults.Profiles[0].PluginConfig,
 			Plugins: &config.Plugins{MultiPoint: config.PluginSet{Enabled: enabled}},
