@@ -235,7 +235,7 @@ func (c *Controller) reconcile(k key) {
 	switch {
 	case r.missing != "":
 		c.withdraw(k)
-		c.waits(k, u, &wait{reason: r.reason, message: r.missing})
+		c.waits(u, &wait{reason: r.reason, message: r.missing, forPods: true})
 	case len(m.waiting) == 0:
 		c.withdraw(k)
 		c.queue.Forget(k)
@@ -346,11 +346,10 @@ func (c *Controller) withdraw(k key) {
 	}
 }
 
-// waits notes why a key waits; it is reported when it still does after a while.
-func (c *Controller) waits(k key, u *unit, w *wait) {
+// waits notes why a key waits; report says so when it still does after a while.
+func (c *Controller) waits(u *unit, w *wait) {
 	if u.since.IsZero() {
 		u.since = c.cfg.Clock.Now()
-		c.queue.AddAfter(k, c.cfg.ReportAfter)
 	}
 	u.waiting = w
 }
@@ -443,7 +442,7 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 			w.message = why.Message + ": " + refusals(why)
 		}
 	}
-	c.waits(k, u, w)
+	c.waits(u, w)
 	c.queue.Add(k)
 }
 

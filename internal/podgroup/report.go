@@ -17,8 +17,12 @@ import (
 func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m members) {
 	now := metav1.NewTime(c.cfg.Clock.Now())
 	var w *wait
-	if u.waiting != nil && now.Sub(u.since) >= c.cfg.ReportAfter {
-		w = u.waiting
+	if u.waiting != nil {
+		if due := c.cfg.ReportAfter*u.waiting.patience() - now.Sub(u.since); due > 0 {
+			c.queue.AddAfter(k, due)
+		} else {
+			w = u.waiting
+		}
 	}
 	if w != nil {
 		for _, p := range m.waiting {
@@ -40,11 +44,11 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 	}
 	if w == nil && m.bound == 0 && m.ended.succeeded+m.ended.failed == 0 {
 		// Nothing has happened yet that is worth a write of its own: what it waits for, or that it runs, follows soon.
-		if age := now.Sub(pg.CreationTimestamp.Time); age < c.cfg.ReportAfter {
-			c.queue.AddAfter(k, c.cfg.ReportAfter-age)
+		if u.waiting != nil || u.gang != nil || m.binding > 0 {
 			return
 		}
-		if m.binding > 0 || u.gang != nil {
+		if age := now.Sub(pg.CreationTimestamp.Time); age < c.cfg.ReportAfter {
+			c.queue.AddAfter(k, c.cfg.ReportAfter-age)
 			return
 		}
 	}

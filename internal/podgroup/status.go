@@ -3,6 +3,7 @@ package podgroup
 import (
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -16,6 +17,16 @@ type wait struct {
 	reason  string // of a PodGroup's condition
 	message string
 	byQueue bool // its queue does not take it
+	forPods bool // pods of it do not exist yet
+}
+
+// patience is how many times ReportAfter it may last before it is reported. Pods that do not exist yet are usually being
+// created, and saying so would be one write more for nearly every group.
+func (w *wait) patience() time.Duration {
+	if w.forPods {
+		return 5
+	}
+	return 1
 }
 
 // statusOf is what a PodGroup's status should say. w is nil when nobody has said that it waits. It is old itself when
