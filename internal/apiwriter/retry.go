@@ -95,8 +95,9 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// errLocal marks errors that happened before anything was sent: an object that cannot be encoded, an unknown type.
-var errLocal = errors.New("cannot be sent")
+// errLocal marks errors of this side, which another attempt will not cure: an object that cannot be encoded or decoded,
+// an unknown type.
+var errLocal = errors.New("does not fit the types known here")
 
 const (
 	backoffMin = 50 * time.Millisecond

@@ -104,6 +104,7 @@ type W struct {
 	clients  map[clientKey]rest.Interface
 	kinds    map[schema.GroupVersionKind]kind
 	turn     int    // round robin among connections
+	answered bool   // the server has answered a request
 	down     outage // the server's absence
 	workers  sync.WaitGroup
 }
@@ -348,6 +349,9 @@ func (w *W) nextWrite() *write {
 		return nil
 	}
 	limit := w.limiter.limit()
+	if !w.answered {
+		limit = 1 // Go's HTTP/2 opens a connection for each request that finds none: let the first one open it for all
+	}
 	if w.down.active {
 		if time.Now().Before(w.down.until) {
 			return nil
@@ -487,6 +491,7 @@ func (w *W) observeServer(now time.Time, o outcome, err error) {
 		return // requests end because we end them
 	}
 	if o.verdict != unavailable {
+		w.answered = true
 		if d.active {
 			d.ended = now
 			w.log.Info("API server answers again", "away", now.Sub(d.started).Round(time.Millisecond), "waiting", w.queue.len)
