@@ -2,13 +2,11 @@ package localcluster
 
 import (
 	"context"
-	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
-	"net/http"
 	"os"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -26,9 +24,11 @@ type Cluster struct {
 	ports      map[Component]*portLease
 	peerPort   *portLease
 	spawner    *spawner
-	probe      *http.Client
+	probe      *prober
 	components map[Component]*component
 	stopOnce   sync.Once
+	// started is set when Start has succeeded. Before, a component that dies is not started again: it would die again.
+	started atomic.Bool
 
 	eventLock sync.Mutex
 }
@@ -41,12 +41,13 @@ type Cluster struct {
 type component struct {
 	name Component
 
-	lock     sync.Mutex
-	wanted   bool
-	proc     *process // nil before the first start
-	past     Usage    // of the runs before proc
-	restarts int
-	lastExit string
+	lock      sync.Mutex
+	wanted    bool
+	proc      *process  // nil before the first start
+	past      Usage     // of the runs before proc
+	startedAt time.Time // of proc
+	restarts  int
+	lastExit  string
 	// watcher is closed when the goroutine that watches the process has ended.
 	watcher chan struct{}
 }
@@ -73,6 +74,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 		defer cancel()
 		return nil, errors.Join(fmt.Errorf("local cluster %s: %w", config.Name, err), c.Stop(stop))
 	}
+	c.started.Store(true)
 	c.event(Event{Kind: EventReady})
 	return c, nil
 }
@@ -108,18 +110,8 @@ func (c *Cluster) prepare() (err error) {
 	if c.peerPort, err = leasePort(); err != nil {
 		return err
 	}
-	cert, err := tls.LoadX509KeyPair(c.files.pki("etcd-client.crt"), c.files.pki("etcd-client.key"))
-	if err != nil {
+	if c.probe, err = newProber(c.files, c.identities["admin"].token); err != nil {
 		return err
-	}
-	pool := x509.NewCertPool()
-	pool.AppendCertsFromPEM(c.caPEM)
-	c.probe = &http.Client{
-		Timeout: 5 * time.Second,
-		Transport: &http.Transport{
-			TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}},
-			DisableKeepAlives: true,
-		},
 	}
 	return c.writeKubeconfigs()
 }
@@ -199,7 +191,7 @@ func (c *Cluster) run(comp *component) error {
 		comp.past = comp.past.add(comp.proc.usage)
 		comp.restarts++
 	}
-	comp.proc = proc
+	comp.proc, comp.startedAt = proc, time.Now()
 	return nil
 }
 
@@ -231,15 +223,13 @@ func (c *Cluster) watch(comp *component, done chan struct{}) {
 			c.event(Event{Component: comp.name, Kind: EventStopped, Message: comp.lastExit})
 			return
 		}
-		if !c.config.Restart {
-			comp.wanted = false
-		}
+		restart := c.config.Restart && c.started.Load()
+		comp.wanted = restart
 		comp.lock.Unlock()
 		c.event(Event{Component: comp.name, Kind: EventDied, Message: comp.lastExit, LogTail: tail(c.files.log(comp.name), tailLines)})
-		if !c.config.Restart {
+		if !restart {
 			return
 		}
-
 		if time.Since(began) > restartCalm {
 			delay = restartDelayMin
 		}
@@ -377,35 +367,7 @@ func (c *Cluster) Healthy(ctx context.Context, name Component) error {
 	if !running {
 		return fmt.Errorf("%s is not running", name)
 	}
-	var url, token string
-	switch name {
-	case Etcd:
-		url = loopback("https", c.ports[name].port) + "/health"
-	case APIServer:
-		url, token = loopback("https", c.ports[name].port)+"/readyz", c.identities["admin"].token
-	case ControllerManager, Scheduler:
-		url = loopback("https", c.ports[name].port) + "/healthz"
-	case Kwok:
-		url = loopback("http", c.ports[name].port) + fmt.Sprintf("/readyz?nodes=%d", c.config.Nodes.Count)
-	case Manager:
-		url = loopback("http", c.ports[name].port) + "/readyz"
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	resp, err := c.probe.Do(req)
-	if err != nil {
-		return err
-	}
-	resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return fmt.Errorf("%s: %s", url, resp.Status)
-	}
-	return nil
+	return c.probe.healthy(ctx, name, c.ports[name].port, c.config.Nodes.Count)
 }
 
 // Stop ends all components, the last started first, and waits until all have ended. When ctx ends they are killed. It
@@ -464,40 +426,3 @@ func (c *Cluster) Dir() string { return c.config.Dir }
 
 // Components lists the cluster's components in the order of starting.
 func (c *Cluster) Components() []Component { return c.config.components() }
-
-// PID returns the process id of a component, and false when it is not running.
-func (c *Cluster) PID(name Component) (int, bool) {
-	comp := c.components[name]
-	if comp == nil {
-		return 0, false
-	}
-	comp.lock.Lock()
-	defer comp.lock.Unlock()
-	if comp.proc == nil {
-		return 0, false
-	}
-	select {
-	case <-comp.proc.done:
-		return 0, false
-	default:
-		return comp.proc.pid, true
-	}
-}
-
-// Usage returns what a component has used so far, over all its runs.
-func (c *Cluster) Usage(name Component) (Usage, error) {
-	comp := c.components[name]
-	if comp == nil {
-		return Usage{}, fmt.Errorf("%s is not part of this cluster", name)
-	}
-	comp.lock.Lock()
-	defer comp.lock.Unlock()
-	if comp.proc == nil {
-		return comp.past, nil
-	}
-	now, err := comp.proc.current()
-	if err != nil {
-		return comp.past, err
-	}
-	return comp.past.add(now), nil
-}

@@ -71,12 +71,13 @@ type Config struct {
 
 // Nodes describes simulated nodes, all alike.
 type Nodes struct {
-	Count int
+	Count int `json:"count"`
 	// CPU and Memory are quantities of each node: default "32" and "256Gi". Pods is how many it takes: default 110.
-	CPU, Memory string
-	Pods        int
+	CPU    string `json:"cpu"`
+	Memory string `json:"memory"`
+	Pods   int    `json:"pods"`
 	// Labels are added to each node.
-	Labels map[string]string
+	Labels map[string]string `json:"labels,omitempty"`
 }
 
 // Event is one thing that happened to a cluster.
@@ -142,11 +143,11 @@ func (n *Nodes) defaultAndValidate() error {
 	if n.Pods == 0 {
 		n.Pods = 110
 	}
-	if n.Count < 0 || n.Count > maxNodes {
-		return fmt.Errorf("nodes: %d is not between 0 and %d", n.Count, maxNodes)
+	if n.Count < 0 || n.Count > MaxNodes {
+		return fmt.Errorf("nodes: %d is not between 0 and %d", n.Count, MaxNodes)
 	}
-	if n.Pods < 0 || n.Pods > maxPodsPerNode {
-		return fmt.Errorf("node pods: %d is not between 1 and %d", n.Pods, maxPodsPerNode)
+	if n.Pods < 0 || n.Pods > MaxPodsPerNode {
+		return fmt.Errorf("node pods: %d is not between 1 and %d", n.Pods, MaxPodsPerNode)
 	}
 	for what, s := range map[string]string{"node cpu": n.CPU, "node memory": n.Memory} {
 		q, err := resource.ParseQuantity(s)
@@ -162,8 +163,8 @@ func (n *Nodes) defaultAndValidate() error {
 
 // Bounds of what one machine can simulate.
 const (
-	maxNodes       = 20_000
-	maxPodsPerNode = 10_000
+	MaxNodes       = 20_000
+	MaxPodsPerNode = 10_000
 )
 
 // FindKube returns the path of lockstep-kube: $LOCKSTEP_KUBE, else beside the running executable, else in bin/ of an

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // command is how to run one component.
@@ -23,7 +25,7 @@ type command struct {
 // process is one run of a component.
 type process struct {
 	pid     int
-	started procStart
+	started StartTicks
 	// done is closed once the process has been reaped; err and usage are set before.
 	done  chan struct{}
 	err   error
@@ -65,7 +67,7 @@ func (s *spawner) start(c command) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", strings.Join(c.args[:1], " "), err)
 	}
-	p := &process{pid: cmd.Process.Pid, started: startTime(cmd.Process.Pid), done: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid, started: StartOf(cmd.Process.Pid), done: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		p.usage = exitUsage(cmd.ProcessState)
@@ -74,24 +76,33 @@ func (s *spawner) start(c command) (*process, error) {
 	return p, nil
 }
 
-// signal sends sig, unless the process has been reaped and its pid may be another's.
-func (p *process) signal(sig syscall.Signal) error {
+// running reports whether the process, which may be nil, has not been reaped.
+func (p *process) running() bool {
+	if p == nil {
+		return false
+	}
 	select {
 	case <-p.done:
-		return os.ErrProcessDone
+		return false
 	default:
-		return syscall.Kill(p.pid, sig)
+		return true
 	}
+}
+
+// signal sends sig, unless the process has been reaped and its pid may be another's.
+func (p *process) signal(sig syscall.Signal) error {
+	if !p.running() {
+		return os.ErrProcessDone
+	}
+	return syscall.Kill(p.pid, sig)
 }
 
 // current returns the usage so far, or the final one.
 func (p *process) current() (Usage, error) {
-	select {
-	case <-p.done:
+	if !p.running() {
 		return p.usage, nil
-	default:
-		return processUsage(p.pid)
 	}
+	return processUsage(p.pid)
 }
 
 // exitReason says how a process ended, in words for people.
@@ -102,7 +113,7 @@ func exitReason(err error) string {
 		return "exited with code 0"
 	case errors.As(err, &exit):
 		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
-			return "killed by " + ws.Signal().String()
+			return "killed by " + unix.SignalName(ws.Signal())
 		}
 		return fmt.Sprintf("exited with code %d", exit.ExitCode())
 	}

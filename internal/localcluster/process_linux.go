@@ -14,9 +14,9 @@ import (
 // clockTick is USER_HZ, which Linux fixes at 100 for everything user space can see.
 const clockTick = time.Second / 100
 
-// procStart is a process's start time in clock ticks since boot. Together with the pid it names a process for good:
+// StartTicks is a process's start time in clock ticks since boot. Together with the pid it names a process for good:
 // pids are used again, pairs are not.
-type procStart uint64
+type StartTicks uint64
 
 func lockThread() { runtime.LockOSThread() }
 
@@ -42,8 +42,8 @@ func statFields(pid int) ([]string, error) {
 	return fields, nil
 }
 
-// startTime is 0 when there is no such process.
-func startTime(pid int) procStart {
+// StartOf returns a process's StartTicks. It is 0 when there is no such process.
+func StartOf(pid int) StartTicks {
 	fields, err := statFields(pid)
 	if err != nil {
 		return 0
@@ -52,17 +52,18 @@ func startTime(pid int) procStart {
 	if err != nil {
 		return 0
 	}
-	return procStart(n)
+	return StartTicks(n)
 }
 
-// alive reports whether the process that was recorded as (pid, started) still runs. A zombie does not.
-func alive(pid int, started procStart) bool {
+// Alive reports whether the process that was recorded as (pid, started) still runs, or holds its ports and locks. A zombie
+// does only while it has threads: when a process is killed, its first thread may end before the others.
+func Alive(pid int, started StartTicks) bool {
 	fields, err := statFields(pid)
-	if err != nil || fields[0] == "Z" || fields[0] == "X" {
+	if err != nil || fields[0] == "X" || fields[0] == "Z" && fields[17] == "1" {
 		return false
 	}
 	n, err := strconv.ParseUint(fields[19], 10, 64)
-	return err == nil && started != 0 && procStart(n) == started
+	return err == nil && started != 0 && StartTicks(n) == started
 }
 
 // processUsage reads a running process's usage from /proc.

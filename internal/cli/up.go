@@ -1,0 +1,315 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/supervise"
+)
+
+func newUp(s streams) *cobra.Command {
+	spec := supervise.Spec{Restart: true}
+	var durable, merge bool
+	var timeout time.Duration
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a local control plane with simulated nodes",
+		Long: `Start a control plane on this machine: the real etcd, kube-apiserver and kube-controller-manager, simulated nodes, and
+Lockstep's manager. Nothing needs to be installed. It runs in the background until 'lockstep down'.
+
+Pods on simulated nodes run nothing. They become Running, and end when their annotations say so:
+
+  lockstep.dev/sim-duration: 30s     run for that long; without it until deleted
+  lockstep.dev/sim-exit-code: "1"    then exit with that code, default 0
+  lockstep.dev/sim-message: text     and that termination message`,
+		Example: `  lockstep up --nodes 100
+  lockstep up --name big --nodes 1000 --node-cpu 64 --node-memory 512Gi --kubeconfig big.kubeconfig`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			spec.NotDurable = !durable
+			if err := checkUp(&spec); err != nil {
+				return err
+			}
+			if merge {
+				spec.MergeInto = clientcmd.NewDefaultClientConfigLoadingRules().GetDefaultFilename()
+			}
+			return up(s, spec, timeout)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&spec.Name, "name", defaultCluster, "name of the cluster; clusters of different names live side by side")
+	f.IntVar(&spec.Nodes.Count, "nodes", 10, "number of simulated nodes")
+	f.StringVar(&spec.Nodes.CPU, "node-cpu", "32", "CPUs of each simulated node")
+	f.StringVar(&spec.Nodes.Memory, "node-memory", "256Gi", "memory of each simulated node")
+	f.IntVar(&spec.Nodes.Pods, "node-pods", 110, "number of pods that each simulated node takes")
+	f.BoolVar(&spec.WithoutManager, "without-manager", false, "leave Lockstep's manager out, to run one yourself")
+	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name it")
+	f.BoolVar(&durable, "durable", true, "have etcd write through to the disk; false is faster than any cluster that keeps its promises")
+	f.BoolVar(&spec.Restart, "restart", true, "start a component again that died")
+	f.StringVar(&spec.Kubeconfig, "kubeconfig", "", "also write the kubeconfig to this file")
+	f.BoolVar(&merge, "merge-kubeconfig", false, "also add a context lockstep-NAME to your own kubeconfig")
+	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not ready by then")
+	return cmd
+}
+
+// defaultCluster is the name of the cluster that is meant when none is given.
+const defaultCluster = "default"
+
+// noArgs refuses positional arguments as wrong usage.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if err := cobra.NoArgs(cmd, args); err != nil {
+		return usageError{err}
+	}
+	return nil
+}
+
+// checkUp refuses wrong flags, by their names, before anything is started.
+func checkUp(spec *supervise.Spec) (err error) {
+	if err := supervise.ValidName(spec.Name); err != nil {
+		return usageError{fmt.Errorf("--name %w", err)}
+	}
+	for flag, bound := range map[string]struct{ value, min, max int }{
+		"--nodes":     {spec.Nodes.Count, 0, localcluster.MaxNodes},
+		"--node-pods": {spec.Nodes.Pods, 1, localcluster.MaxPodsPerNode},
+	} {
+		if bound.value < bound.min || bound.value > bound.max {
+			return usageError{fmt.Errorf("%s %d: not between %d and %d", flag, bound.value, bound.min, bound.max)}
+		}
+	}
+	for flag, value := range map[string]string{"--node-cpu": spec.Nodes.CPU, "--node-memory": spec.Nodes.Memory} {
+		q, err := resource.ParseQuantity(value)
+		if err != nil {
+			return usageError{fmt.Errorf("%s %q: %w", flag, value, err)}
+		}
+		if q.Sign() <= 0 {
+			return usageError{fmt.Errorf("%s %q: not positive", flag, value)}
+		}
+	}
+	if spec.Kubeconfig != "" {
+		if spec.Kubeconfig, err = filepath.Abs(spec.Kubeconfig); err != nil {
+			return usageError{fmt.Errorf("--kubeconfig: %w", err)}
+		}
+	}
+	if spec.KubeBinary, err = localcluster.FindKube(); err != nil {
+		return err
+	}
+	if spec.KubeBinary, err = filepath.Abs(spec.KubeBinary); err != nil {
+		return err
+	}
+	spec.Executable, err = os.Executable()
+	return err
+}
+
+func up(s streams, spec supervise.Spec, timeout time.Duration) error {
+	ctx, force, release := twoInterrupts(s.err)
+	defer release()
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	began := time.Now()
+	show := newProgress(s.err, began)
+	state, err := supervise.Up(ctx, force, spec, show.event)
+	show.end()
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.out, "Cluster %q is ready after %.1f s: %s, etcd %s.\n", spec.Name, time.Since(began).Seconds(), describeNodes(state.Nodes), describeEtcd(state.Durable))
+	kubeconfig := state.Kubeconfig
+	if spec.Kubeconfig != "" {
+		kubeconfig = spec.Kubeconfig
+	}
+	if spec.MergeInto != "" {
+		fmt.Fprintf(s.out, "Context %s is in %s.\n", localcluster.ContextName(spec.Name), spec.MergeInto)
+	}
+	suffix := ""
+	if spec.Name != defaultCluster {
+		suffix = " --name " + spec.Name
+	}
+	fmt.Fprintf(s.out, "\n  export KUBECONFIG=%s\n  lockstep status%s\n  lockstep down%s\n", kubeconfig, suffix, suffix)
+	return nil
+}
+
+func describeNodes(n localcluster.Nodes) string {
+	switch n.Count {
+	case 0:
+		return "no nodes"
+	case 1:
+		return fmt.Sprintf("1 simulated node of %s CPU, %s, %d pods", n.CPU, n.Memory, n.Pods)
+	}
+	return fmt.Sprintf("%d simulated nodes of %s CPU, %s, %d pods", n.Count, n.CPU, n.Memory, n.Pods)
+}
+
+func describeEtcd(durable bool) string {
+	if durable {
+		return "durable"
+	}
+	return "NOT durable (no fsync)"
+}
+
+// twoInterrupts returns a context that the first Ctrl-C ends and one that the second ends.
+func twoInterrupts(errOut io.Writer) (first, second context.Context, release func()) {
+	first, cancelFirst := context.WithCancel(context.Background())
+	second, cancelSecond := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	done := make(chan struct{})
+	go func() {
+		for _, cancel := range []func(){
+			func() {
+				fmt.Fprintln(errOut, "\nInterrupted: stopping what was started. Interrupt again to kill it.")
+				cancelFirst()
+			},
+			cancelSecond,
+		} {
+			select {
+			case <-signals:
+				cancel()
+			case <-done:
+				return
+			}
+		}
+	}()
+	return first, second, func() {
+		signal.Stop(signals)
+		close(done)
+		cancelFirst()
+		cancelSecond()
+	}
+}
+
+// progress shows what a cluster does while it starts: one line that changes on a terminal, a line for each event elsewhere.
+type progress struct {
+	out     io.Writer
+	began   time.Time
+	waiting []localcluster.Component
+	events  chan localcluster.Event
+	done    chan struct{}
+}
+
+func newProgress(out io.Writer, began time.Time) *progress {
+	p := &progress{out: out, began: began, events: make(chan localcluster.Event, 64), done: make(chan struct{})}
+	if f, ok := out.(*os.File); ok && term.IsTerminal(int(f.Fd())) && os.Getenv("TERM") != "dumb" {
+		go p.animate()
+	} else {
+		go p.list()
+	}
+	return p
+}
+
+func (p *progress) event(e localcluster.Event) { p.events <- e }
+
+// end returns when all is shown.
+func (p *progress) end() {
+	close(p.events)
+	<-p.done
+}
+
+func (p *progress) list() {
+	defer close(p.done)
+	for e := range p.events {
+		p.print(e)
+	}
+}
+
+func (p *progress) print(e localcluster.Event) {
+	at := fmt.Sprintf("%5.1f s  ", time.Since(p.began).Seconds())
+	switch {
+	case e.Component == "":
+	case e.Kind == localcluster.EventReady:
+		fmt.Fprintf(p.out, "%s%s is ready\n", at, e.Component)
+	case e.Kind == localcluster.EventDied:
+		fmt.Fprintf(p.out, "%s%s died: %s; its log ends:\n%s\n", at, e.Component, e.Message, indent(e.LogTail))
+	}
+}
+
+func indent(s string) string { return "    " + strings.ReplaceAll(s, "\n", "\n    ") }
+
+func (p *progress) animate() {
+	defer close(p.done)
+	const clear, frames = "\r\033[K", `|/-\`
+	dim, plain := "\033[2m", "\033[0m"
+	if os.Getenv("NO_COLOR") != "" {
+		dim, plain = "", ""
+	}
+	ticker := time.NewTicker(100 * time.Millisecond)
+	defer ticker.Stop()
+	for frame := 0; ; frame++ {
+		select {
+		case e, ok := <-p.events:
+			fmt.Fprint(p.out, clear)
+			if !ok {
+				return
+			}
+			p.print(e)
+			p.note(e)
+		case <-ticker.C:
+		}
+		fmt.Fprintf(p.out, "%s%5.1f s  %c %swaiting for %s%s", clear, time.Since(p.began).Seconds(), frames[frame%len(frames)], dim, p.names(), plain)
+	}
+}
+
+// note keeps the list of components that are starting.
+func (p *progress) note(e localcluster.Event) {
+	if e.Component == "" {
+		return
+	}
+	var rest []localcluster.Component
+	for _, c := range p.waiting {
+		if c != e.Component {
+			rest = append(rest, c)
+		}
+	}
+	if e.Kind == localcluster.EventStarting {
+		rest = append(rest, e.Component)
+	}
+	p.waiting = rest
+}
+
+func (p *progress) names() string {
+	if len(p.waiting) == 0 {
+		return "the rest"
+	}
+	var names []string
+	for _, c := range p.waiting {
+		names = append(names, string(c))
+	}
+	return strings.Join(names, ", ")
+}
+
+// newSupervisor is the background process of `up`. Users never call it.
+func newSupervisor() *cobra.Command {
+	return &cobra.Command{
+		Use:    supervise.Command + " NAME",
+		Hidden: true,
+		Args:   cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error {
+			return supervise.Run(args[0])
+		},
+	}
+}
+
+// clusterError adds what to do to the error of a name that has no cluster.
+func clusterError(name string, err error) error {
+	if !errors.Is(err, supervise.ErrNoCluster) {
+		return err
+	}
+	names, listErr := supervise.Names()
+	if listErr != nil || len(names) == 0 {
+		return fmt.Errorf("no local cluster %q; 'lockstep up' starts one", name)
+	}
+	return fmt.Errorf("no local cluster %q; there is: %s", name, strings.Join(names, ", "))
+}

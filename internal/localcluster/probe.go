@@ -1,0 +1,70 @@
+package localcluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"net/http"
+	"os"
+	"time"
+)
+
+// prober asks components how they are.
+type prober struct {
+	client *http.Client
+	token  string // of an administrator
+}
+
+func newProber(files layout, token string) (*prober, error) {
+	ca, err := os.ReadFile(files.pki("ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	cert, err := tls.LoadX509KeyPair(files.pki("etcd-client.crt"), files.pki("etcd-client.key"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(ca)
+	return &prober{token: token, client: &http.Client{
+		Timeout: 5 * time.Second,
+		Transport: &http.Transport{
+			TLSClientConfig:   &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{cert}},
+			DisableKeepAlives: true,
+		},
+	}}, nil
+}
+
+// healthy returns nil when the component on the port is well. nodes is how many KWOK has to simulate.
+func (p *prober) healthy(ctx context.Context, name Component, port, nodes int) error {
+	var url, token string
+	switch name {
+	case Etcd:
+		url = loopback("https", port) + "/health"
+	case APIServer:
+		url, token = loopback("https", port)+"/readyz", p.token
+	case ControllerManager, Scheduler:
+		url = loopback("https", port) + "/healthz"
+	case Kwok:
+		url = loopback("http", port) + fmt.Sprintf("/readyz?nodes=%d", nodes)
+	case Manager:
+		url = loopback("http", port) + "/readyz"
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
+	}
+	resp, err := p.client.Do(req)
+	if err != nil {
+		return err
+	}
+	resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s: %s", url, resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,156 @@
+package supervise
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"time"
+
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// Phase is where a cluster is in its life.
+type Phase string
+
+// The phases of a cluster.
+const (
+	PhaseStarting Phase = "Starting"
+	PhaseReady    Phase = "Ready"
+	// PhaseDegraded: the supervisor runs, but a component does not.
+	PhaseDegraded Phase = "Degraded"
+	PhaseStopping Phase = "Stopping"
+	// PhaseFailed: it did not start, or its supervisor was killed.
+	PhaseFailed Phase = "Failed"
+)
+
+// State is what the supervisor records of a cluster.
+type State struct {
+	Name      string    `json:"name"`
+	Phase     Phase     `json:"phase"`
+	CreatedAt time.Time `json:"createdAt"`
+	// Durable is false when etcd runs without fsync.
+	Durable bool `json:"durable"`
+	// Nodes are the simulated nodes.
+	Nodes  localcluster.Nodes `json:"nodes"`
+	Server string             `json:"server,omitempty"`
+	// Kubeconfig is the administrator's. AuditLog is the API server's.
+	Kubeconfig string `json:"kubeconfig"`
+	AuditLog   string `json:"auditLog"`
+	// Copies are the kubeconfig files that `up` wrote elsewhere, Merged the one into which it merged a context.
+	Copies []string `json:"copies,omitempty"`
+	Merged string   `json:"merged,omitempty"`
+
+	Supervisor      int                            `json:"supervisorPid"`
+	SupervisorTicks localcluster.StartTicks        `json:"supervisorStartTicks"`
+	Components      []localcluster.ComponentStatus `json:"components"`
+	// Deaths are the components' ends that nobody asked for, the latest ones.
+	Deaths []Death `json:"deaths,omitempty"`
+}
+
+// Death is the end of a component that nobody asked for.
+type Death struct {
+	Time      time.Time              `json:"time"`
+	Component localcluster.Component `json:"component"`
+	Reason    string                 `json:"reason"`
+	LogTail   string                 `json:"logTail,omitempty"`
+}
+
+// deathsKept bounds State.Deaths.
+const deathsKept = 20
+
+// nameFormat keeps names fit for a path element and a kubeconfig context.
+var nameFormat = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
+
+// ValidName says what is wrong with a cluster's name.
+func ValidName(name string) error {
+	if !nameFormat.MatchString(name) {
+		return fmt.Errorf("%q: a name has 1 to 40 lower-case letters, digits and dashes, and begins and ends with a letter or digit", name)
+	}
+	return nil
+}
+
+// root is where all clusters are: $XDG_STATE_HOME/lockstep/clusters.
+func root() (string, error) {
+	base := os.Getenv("XDG_STATE_HOME")
+	if !filepath.IsAbs(base) {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", fmt.Errorf("neither XDG_STATE_HOME nor a home directory: %w", err)
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	return filepath.Join(base, "lockstep", "clusters"), nil
+}
+
+// place names the files of a cluster: all in one directory, dir.
+type place struct{ dir string }
+
+func placeOf(name string) (place, error) {
+	r, err := root()
+	if err != nil {
+		return place{}, err
+	}
+	return place{filepath.Join(r, name)}, nil
+}
+
+func (p place) state() string { return filepath.Join(p.dir, "state.json") }
+func (p place) spec() string  { return filepath.Join(p.dir, "spec.json") }
+func (p place) log() string   { return filepath.Join(p.dir, "supervisor.log") }
+
+// lock is beside the directory, which Down removes while it holds the lock.
+func (p place) lock() string { return p.dir + ".lock" }
+
+// ErrNoCluster is returned for a name that has no cluster.
+var ErrNoCluster = errors.New("no such local cluster")
+
+func (p place) read() (*State, error) {
+	data, err := os.ReadFile(p.state())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%s: %w", filepath.Base(p.dir), ErrNoCluster)
+	}
+	if err != nil {
+		return nil, err
+	}
+	var s State
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("%s: %w", p.state(), err)
+	}
+	return &s, nil
+}
+
+// writeFile replaces path as a whole, mode 0600, so that a reader never sees a part.
+func writeFile(path string, v any) error {
+	data, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// Names lists the clusters of this user, in order.
+func Names() ([]string, error) {
+	r, err := root()
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(r)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	var names []string
+	for _, e := range entries {
+		if e.IsDir() && ValidName(e.Name()) == nil {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, nil
+}

@@ -1,0 +1,363 @@
+package supervise
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// Spec is what Up is asked for.
+type Spec struct {
+	Name  string
+	Nodes localcluster.Nodes
+	// The manager and kube-controller-manager are part unless left out; the stock kube-scheduler is if added.
+	WithoutManager, WithoutControllerManager, WithScheduler bool
+	NotDurable                                              bool
+	// ExtraArgs are appended to components' flags.
+	ExtraArgs map[localcluster.Component][]string
+	// Restart starts a component again that died.
+	Restart bool
+	// Kubeconfig, if set, is where a copy of the administrator's kubeconfig goes; MergeInto, if set, is the kubeconfig
+	// that gets a context for the cluster.
+	Kubeconfig, MergeInto string
+	// KubeBinary is lockstep-kube; Executable is lockstep.
+	KubeBinary, Executable string
+}
+
+// Command is the hidden verb of lockstep that runs a supervisor; its argument is the cluster's name.
+const Command = "local-supervisor"
+
+// eventsFD is where the supervisor finds the pipe to Up.
+const eventsFD = 3
+
+// message is one line on that pipe.
+type message struct {
+	Event *localcluster.Event `json:"event,omitempty"`
+	// Error ends a start that failed.
+	Error string `json:"error,omitempty"`
+	Ready bool   `json:"ready,omitempty"`
+}
+
+// Up starts a cluster in the background and returns when it is ready. When ctx ends the start is undone. force ends it at
+// once. onEvent is told what happens meanwhile.
+func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event)) (*State, error) {
+	p, err := placeOf(spec.Name)
+	if err != nil {
+		return nil, err
+	}
+	if s, err := p.read(); err == nil && localcluster.Alive(s.Supervisor, s.SupervisorTicks) {
+		return nil, fmt.Errorf("local cluster %s is running already: 'lockstep down --name %s' ends it", spec.Name, spec.Name)
+	}
+	// What a killed supervisor left is of no use to a new one.
+	if err := Down(ctx, spec.Name); err != nil && !errors.Is(err, ErrNoCluster) {
+		return nil, err
+	}
+	if err := checkCopy(spec); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(p.dir, 0o700); err != nil {
+		return nil, err
+	}
+	if err := writeFile(p.spec(), spec); err != nil {
+		return nil, err
+	}
+	log, err := os.OpenFile(p.log(), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer log.Close()
+	events, theirs, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	defer events.Close()
+	cmd := exec.Command(spec.Executable, Command, spec.Name)
+	cmd.Dir = p.dir
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.ExtraFiles = []*os.File{theirs}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	theirs.Close()
+	if err != nil {
+		return nil, err
+	}
+	reaped := make(chan struct{})
+	go func() { _ = cmd.Wait(); close(reaped) }()
+
+	defer context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })()
+	defer context.AfterFunc(force, func() { _ = cmd.Process.Kill() })()
+	lines := json.NewDecoder(events)
+	failure := ""
+	for {
+		var m message
+		if err := lines.Decode(&m); err != nil {
+			break // the supervisor has ended
+		}
+		switch {
+		case m.Event != nil:
+			onEvent(*m.Event)
+		case m.Error != "":
+			failure = m.Error
+		case m.Ready && ctx.Err() == nil:
+			return p.read()
+		}
+	}
+	<-reaped
+	down := Down(context.WithoutCancel(ctx), spec.Name)
+	if errors.Is(down, ErrNoCluster) {
+		down = nil
+	}
+	switch {
+	case ctx.Err() != nil:
+		return nil, errors.Join(fmt.Errorf("local cluster %s: interrupted, nothing is left: %w", spec.Name, ctx.Err()), down)
+	case failure != "":
+		return nil, errors.Join(errors.New(failure), down)
+	}
+	return nil, errors.Join(fmt.Errorf("local cluster %s: its supervisor ended unexpectedly", spec.Name), down)
+}
+
+// Run is the supervisor of the named cluster. It returns when the cluster has been stopped.
+func Run(name string) error {
+	p, err := placeOf(name)
+	if err != nil {
+		return err
+	}
+	data, err := os.ReadFile(p.spec())
+	if err != nil {
+		return err
+	}
+	var spec Spec
+	if err := json.Unmarshal(data, &spec); err != nil {
+		return err
+	}
+	lock, err := acquire(p)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	// The terminal that `up` ran in may close.
+	signal.Ignore(syscall.SIGHUP)
+
+	pipe := os.NewFile(eventsFD, "events")
+	syscall.CloseOnExec(eventsFD)
+	s := &supervisor{place: p, spec: spec, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), up: json.NewEncoder(pipe)}
+	s.state = State{
+		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes,
+		Kubeconfig: filepath.Join(p.dir, "admin.kubeconfig"), AuditLog: filepath.Join(p.dir, "audit.log"),
+		Supervisor: os.Getpid(), SupervisorTicks: localcluster.StartOf(os.Getpid()),
+	}
+	s.record()
+	cluster, err := localcluster.Start(ctx, s.config())
+	if err == nil {
+		s.cluster.Store(cluster)
+		err = s.handOut()
+	}
+	if err != nil {
+		s.setPhase(PhaseFailed)
+		s.tell(message{Error: err.Error()})
+		if cluster != nil {
+			err = errors.Join(err, s.stop(cluster))
+		}
+		return err
+	}
+	s.setPhase(PhaseReady)
+	s.tell(message{Ready: true})
+	pipe.Close()
+
+	<-ctx.Done()
+	stop() // a second signal ends the supervisor, and with it the components
+	return s.stop(cluster)
+}
+
+// acquire locks the cluster's directory. It waits a moment: a process that has just been killed holds its lock until the
+// kernel has cleared it away.
+func acquire(p place) (*os.File, error) {
+	lock, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	for deadline := time.Now().Add(lockTimeout); ; time.Sleep(10 * time.Millisecond) {
+		err := syscall.Flock(int(lock.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+		if err == nil {
+			return lock, nil
+		}
+		if time.Now().After(deadline) {
+			lock.Close()
+			return nil, fmt.Errorf("%s is held by another supervisor: %w", p.lock(), err)
+		}
+	}
+}
+
+// lockTimeout bounds that moment.
+const lockTimeout = 5 * time.Second
+
+// supervisor records a cluster's life.
+type supervisor struct {
+	place   place
+	spec    Spec
+	log     *slog.Logger
+	cluster atomic.Pointer[localcluster.Cluster]
+
+	lock  sync.Mutex
+	state State
+	up    *json.Encoder // to `up`, while it listens
+}
+
+func (s *supervisor) config() localcluster.Config {
+	config := localcluster.Config{
+		Name: s.spec.Name, Dir: s.place.dir, KubeBinary: s.spec.KubeBinary,
+		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
+		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
+		Log: s.log, OnEvent: s.onEvent, Install: install.Apply,
+	}
+	if !s.spec.WithoutManager {
+		config.ManagerCommand = []string{s.spec.Executable, "manager"}
+	}
+	return config
+}
+
+func (s *supervisor) stop(cluster *localcluster.Cluster) error {
+	s.setPhase(PhaseStopping)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	return cluster.Stop(ctx)
+}
+
+// onEvent is the cluster's observer.
+func (s *supervisor) onEvent(e localcluster.Event) {
+	s.tell(message{Event: &e})
+	s.lock.Lock()
+	if e.Kind == localcluster.EventDied {
+		s.state.Deaths = append(s.state.Deaths, Death{e.Time, e.Component, e.Message, e.LogTail})
+		s.state.Deaths = s.state.Deaths[max(0, len(s.state.Deaths)-deathsKept):]
+	}
+	s.lock.Unlock()
+	// The cluster may hold its locks while it reports; its state is read afterwards.
+	go s.record()
+}
+
+func (s *supervisor) setPhase(phase Phase) {
+	s.lock.Lock()
+	s.state.Phase = phase
+	s.lock.Unlock()
+	s.record()
+}
+
+// record writes the state down. A disk that refuses is logged: the cluster is worth more than its record.
+func (s *supervisor) record() {
+	s.lock.Lock()
+	defer s.lock.Unlock()
+	if c := s.cluster.Load(); c != nil {
+		s.state.Components = c.Status()
+		s.state.Server = c.RESTConfig().Host
+	}
+	if err := writeFile(s.place.state(), s.state); err != nil {
+		s.log.Error("cannot record the state", "error", err)
+	}
+}
+
+// tell sends m to `up`, which may have gone.
+func (s *supervisor) tell(m message) { _ = s.up.Encode(m) }
+
+// Down stops the named cluster and removes everything of it. It also works when the supervisor was killed.
+func Down(ctx context.Context, name string) error {
+	p, err := placeOf(name)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(p.dir); err != nil {
+		return fmt.Errorf("%s: %w", name, ErrNoCluster)
+	}
+	state, err := p.read()
+	if err != nil && !errors.Is(err, ErrNoCluster) {
+		return err
+	}
+	if state != nil {
+		if err := end(ctx, state.Supervisor, state.SupervisorTicks, stopTimeout); err != nil {
+			return fmt.Errorf("supervisor: %w", err)
+		}
+		// The supervisor records to its end; what it left running is in its last record.
+		if last, err := p.read(); err == nil {
+			state = last
+		}
+		for _, c := range state.Components {
+			if err := end(ctx, c.PID, c.StartTicks, 0); err != nil {
+				return fmt.Errorf("%s: %w", c.Name, err)
+			}
+		}
+		if err := takeBack(state); err != nil {
+			return err
+		}
+	}
+	lock, err := acquire(p)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := os.RemoveAll(p.dir); err != nil {
+		return err
+	}
+	return os.Remove(p.lock())
+}
+
+// stopTimeout is how long a supervisor may take to stop its cluster.
+const stopTimeout = 70 * time.Second
+
+// end asks a recorded process to end, waits, and after grace kills it.
+func end(ctx context.Context, pid int, ticks localcluster.StartTicks, grace time.Duration) error {
+	if !localcluster.Alive(pid, ticks) {
+		return nil
+	}
+	_ = syscall.Kill(pid, syscall.SIGTERM)
+	gone := func(context.Context) (bool, error) { return !localcluster.Alive(pid, ticks), nil }
+	if grace > 0 && wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, grace, true, gone) == nil {
+		return nil
+	}
+	_ = syscall.Kill(pid, syscall.SIGKILL)
+	if err := wait.PollUntilContextTimeout(context.WithoutCancel(ctx), 20*time.Millisecond, 5*time.Second, true, gone); err != nil {
+		return fmt.Errorf("process %d does not end", pid)
+	}
+	return ctx.Err()
+}
+
+// Get returns the state of the named cluster as it is now.
+func Get(ctx context.Context, name string) (*State, error) {
+	p, err := placeOf(name)
+	if err != nil {
+		return nil, err
+	}
+	s, err := p.read()
+	if err != nil {
+		return nil, err
+	}
+	if err := localcluster.Refresh(ctx, p.dir, s.Nodes.Count, s.Components); err != nil && s.Phase == PhaseReady {
+		return nil, err
+	}
+	if !localcluster.Alive(s.Supervisor, s.SupervisorTicks) {
+		s.Phase = PhaseFailed
+	}
+	for _, c := range s.Components {
+		if s.Phase == PhaseReady && !c.Healthy {
+			s.Phase = PhaseDegraded
+		}
+	}
+	return s, nil
+}
