@@ -137,25 +137,27 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err := c.applyPolicies(ctx, client); err != nil {
 		return err
 	}
-	if c.config.Install != nil {
-		if err := c.config.Install(ctx, c.RESTConfig()); err != nil {
-			return fmt.Errorf("install: %w", err)
-		}
-	}
-	// 3. The rest at once, beside the creation of the nodes.
-	rest := c.config.components()[2:]
-	for _, name := range rest {
-		if err := c.start(name); err != nil {
-			return err
-		}
-	}
+	// 3. The rest at once: the nodes, Lockstep's API and then its manager, and the other components.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return CreateNodes(ctx, client, c.config.Nodes) })
+	group.Go(func() error {
+		if c.config.Install != nil {
+			if err := c.config.Install(ctx, c.RESTConfig()); err != nil {
+				return fmt.Errorf("install: %w", err)
+			}
+		}
+		if c.components[Manager] == nil {
+			return nil
+		}
+		return c.StartComponent(ctx, Manager)
+	})
+	for _, name := range c.Components()[2:] {
+		if name != Manager {
+			group.Go(func() error { return c.StartComponent(ctx, name) })
+		}
+	}
 	if !c.config.WithoutAuditAnnotations {
 		group.Go(func() error { return c.waitForAuditAnnotations(ctx, client) })
-	}
-	for _, name := range rest {
-		group.Go(func() error { return c.waitHealthy(ctx, name) })
 	}
 	return group.Wait()
 }
