@@ -9,16 +9,15 @@ import (
 // too many make it slower; where the best is depends on the server, its load, and the distance to it, and all three
 // change. The limiter therefore asks the only one who knows, by experiment:
 //
-//	        ┌──────────── doubles while the rate rises by a tenth ─────────┐
-//	ramp ───┤                                                              ├──▶ steady
-//	        └─ else halves while the rate does not fall by a twentieth ────┘
+//	        ┌─ doubles while the rate rises by a twentieth ─┐
+//	ramp ───┤                                               ├──▶ steady
+//	        └─ else halves while the rate does not fall ────┘
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
 //
 // A probe is compared with the base windows on both sides of it, so a server that gets slower or faster for everyone
-// does not count as an answer. Answers add up until their mean is clear of the noise, which is measured too. Of two
-// limits as good as each other the lower wins: the same rate with less waiting inside the server. A direction that was
-// clearly wrong is asked less and less often.
+// does not count as an answer. Answers add up until their mean is clear of the noise, which is measured too. A direction
+// that was clearly wrong is asked less and less often.
 //
 // Refusals (429) and timeouts are no experiment: they cut the limit at once and leave a ceiling that rises slowly.
 //
@@ -75,23 +74,24 @@ type settling struct {
 }
 
 const (
-	limitStart = 16
+	limitStart = 32
 	limitMax   = 1024
 
 	windowMin     = 100 * time.Millisecond
 	windowMax     = time.Second
 	windowSamples = 40
+	windowFew     = 10
 	windowRush    = 30 * time.Millisecond // a window of the ramp may be this short when it has windowSure answers
 	windowSure    = 100
 
 	rampStep   = 2.0
 	steadyStep = 1.5
 
-	rampGain = 0.10 // doubling must bring this much to go on
-	rampLoss = 0.05 // halving may lose this much to go on
+	rampGain = 0.05 // doubling must bring this much to go on
+	rampLoss = 0    // halving may lose this much to go on
 
-	gainUp   = 0.03 // a higher limit must be better by this much (log)
-	lossDown = 0.02 // a lower limit may be worse by this much (log)
+	gainUp   = 0.01 // a higher limit must be better by this much (log)
+	lossDown = 0    // a lower limit may be worse by this much (log)
 	memory   = 12   // probes that count in a mean
 
 	everyMax = 32
@@ -161,15 +161,23 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	}
 	l.win.ended++
 	length := now.Sub(l.win.start)
-	if length < l.roundTrips(1.5) || length < windowMin && (l.phase == steady || l.win.ended < windowSure || length < windowRush) {
-		return
-	}
-	if l.win.ended < windowSamples && length < windowMax {
-		return
-	}
 	rate := float64(l.win.ended) / length.Seconds()
+	if !l.enough(length) && !(l.phase == rampUp && length >= windowMin && l.win.ended >= windowFew && rate < l.rampRate*0.7) {
+		return // the exception: too far up is seen early, and costs most
+	}
 	l.win = window{start: now}
 	l.measured(now, rate)
+}
+
+// enough says whether a window of this length can be judged.
+func (l *limiter) enough(length time.Duration) bool {
+	if length < l.roundTrips(1.5) {
+		return false
+	}
+	if l.phase != steady && l.win.ended >= windowSure && length >= windowRush {
+		return true
+	}
+	return length >= windowMin && (l.win.ended >= windowSamples || length >= windowMax)
 }
 
 // measured acts on the rate that the limit in force gave in one window.
