@@ -22,7 +22,33 @@ const (
 type Allocator struct {
 	s          solver
 	candidates []candidate
-	sorted     []int
+	known      map[ask][]knownCost
+}
+
+// knownCost is the cost of an ask on a node, or its bound, for the state of the node at version. Between two decisions
+// few nodes change: remembering the others makes a decision cost little more than a glance at each node.
+type knownCost struct {
+	node    *Node
+	version uint64
+	cost    cost
+	exact   bool
+}
+
+// knownMax bounds the asks remembered; when there are more, all are forgotten.
+const knownMax = 64
+
+// costsOf returns what is remembered of an ask, one entry for each node.
+func (al *Allocator) costsOf(a *ask, nodes int) []knownCost {
+	costs := al.known[*a]
+	if len(costs) >= nodes {
+		return costs
+	}
+	if al.known == nil || len(al.known) >= knownMax {
+		al.known = map[ask][]knownCost{}
+	}
+	costs = make([]knownCost, nodes)
+	al.known[*a] = costs
+	return costs
 }
 
 // Plan chooses CPUs on a node without changing it. It returns an *UnfitError if the node cannot take the request now.
@@ -120,15 +146,20 @@ func (al *Allocator) Choose(nodes []*Node, r *Request, allowed func(i int) bool)
 func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i int) bool) int {
 	best := candidate{cost: infinite, node: -1}
 	open := al.candidates[:0]
+	costs := al.costsOf(a, len(nodes))
 	for i, n := range nodes {
 		if a.share == 1 && n.totalIdle < r.cpus || allowed != nil && !allowed(i) {
 			continue
 		}
-		c, exact := al.s.bound(n, a)
-		if c.isInfinite() {
+		known := &costs[i]
+		if known.node != n || known.version != n.version {
+			*known = knownCost{node: n, version: n.version}
+			known.cost, known.exact = al.s.bound(n, a)
+		}
+		if known.cost.isInfinite() {
 			continue
 		}
-		k := candidate{c, int32(i), int32(n.totalIdle), exact && len(r.groups) == 1}
+		k := candidate{known.cost, int32(i), int32(n.totalIdle), known.exact && len(r.groups) == 1}
 		switch {
 		case !k.exact:
 			if best.node < 0 || !best.cost.less(k.cost) {
@@ -139,12 +170,12 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		}
 	}
 	al.candidates = open
-	al.refine(nodes, r, a, &best)
+	al.refine(nodes, r, a, costs, &best)
 	return int(best.node)
 }
 
 // refine computes exact costs of the open candidates, most promising first, while one of them may still win.
-func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, best *candidate) {
+func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost, best *candidate) {
 	open := slices.DeleteFunc(al.candidates, func(c candidate) bool { return best.node >= 0 && best.cost.less(c.cost) })
 	slices.SortFunc(open, func(x, y candidate) int {
 		return cmp.Or(cmp.Compare(x.cost.hi, y.cost.hi), cmp.Compare(x.cost.lo, y.cost.lo), cmp.Compare(x.idle, y.idle), cmp.Compare(x.node, y.node))
@@ -154,17 +185,24 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, best *candidate) 
 		if best.node >= 0 && (best.cost.less(k.cost) || al.s.work > limit) {
 			return
 		}
-		c, ok := al.s.solve(nodes[k.node], a, nil, exactBudget)
-		if ok && len(r.groups) > 1 {
-			_, err := al.Plan(nodes[k.node], "", r)
-			ok = err == nil
+		known := &costs[k.node]
+		if !known.exact {
+			c, _ := al.s.solve(nodes[k.node], a, nil, exactBudget)
+			if !c.isInfinite() {
+				c.hi &^= uint64(a.violated) << shiftViolations // the same for all nodes compared here
+			}
+			known.cost, known.exact = c, true
 		}
-		if ok {
-			c.hi &^= uint64(a.violated) << shiftViolations // the same for all nodes compared here
-			if k.cost = c; k.before(*best) {
-				*best = k
+		k.cost = known.cost
+		if k.cost.isInfinite() || !k.before(*best) {
+			continue
+		}
+		if len(r.groups) > 1 { // the other groups have to fit as well
+			if _, err := al.Plan(nodes[k.node], "", r); err != nil {
+				continue
 			}
 		}
+		*best = k
 	}
 }
 

@@ -59,25 +59,34 @@ func loadedNodes(tb testing.TB, m machines.Machine, count int, sizes []int) []*N
 func BenchmarkChoose(b *testing.B) {
 	for _, m := range []machines.Machine{machines.AMD256NPS1, machines.AMD256NPS4} {
 		for _, count := range []int{1000, 5000} {
-			b.Run(fmt.Sprintf("%s/%d", m.Name, count), func(b *testing.B) {
-				nodes := loadedNodes(b, m, count, []int{1, 2, 3, 4, 4, 6, 8, 12, 16, 24})
-				var requests []*Request
-				for _, s := range []int{1, 2, 4, 8, 12, 16, 32, 48, 64} {
-					requests = append(requests, exclusive(b, s))
+			for _, cold := range []bool{false, true} {
+				name := fmt.Sprintf("%s/%d/warm", m.Name, count)
+				if cold { // nothing remembered of other decisions
+					name = fmt.Sprintf("%s/%d/cold", m.Name, count)
 				}
-				var al Allocator
-				var took []time.Duration
-				b.ReportAllocs()
-				for i := 0; b.Loop(); i++ {
-					start := time.Now()
-					at, _, err := al.Place(nodes, "bench", requests[i%len(requests)], nil)
-					took = append(took, time.Since(start))
-					if err == nil {
-						nodes[at].Release("bench")
+				b.Run(name, func(b *testing.B) {
+					nodes := loadedNodes(b, m, count, []int{1, 2, 3, 4, 4, 6, 8, 12, 16, 24})
+					var requests []*Request
+					for _, s := range []int{1, 2, 4, 8, 12, 16, 32, 48, 64} {
+						requests = append(requests, exclusive(b, s))
 					}
-				}
-				report(b, took)
-			})
+					var al Allocator
+					var took []time.Duration
+					b.ReportAllocs()
+					for i := 0; b.Loop(); i++ {
+						if cold {
+							clear(al.known)
+						}
+						start := time.Now()
+						at, _, err := al.Place(nodes, "bench", requests[i%len(requests)], nil)
+						took = append(took, time.Since(start))
+						if err == nil {
+							nodes[at].Release("bench")
+						}
+					}
+					report(b, took)
+				})
+			}
 		}
 	}
 }

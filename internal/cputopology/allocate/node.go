@@ -15,9 +15,10 @@ const refsMax = 1000
 
 // Node is the CPUs of one machine and who holds them. It is not safe for concurrent use.
 type Node struct {
-	Name   string
-	layout *Layout
-	pods   map[string]*Allocation
+	Name    string
+	layout  *Layout
+	pods    map[string]*Allocation
+	version uint64 // counts changes
 
 	refs      []uint16 // containers on each CPU
 	limit     []uint16 // the lowest share limit of the containers on each CPU; 0: none
@@ -117,6 +118,48 @@ func (n *Node) IdleL3() int {
 		whole += boolInt(n.cellIsIdle(c))
 	}
 	return whole
+}
+
+// Spans counts the L3 domains and NUMA nodes that a set of CPUs touches.
+func (n *Node) Spans(cpus cpuset.Set) (l3, numas int) {
+	l := n.layout
+	lastL3, lastNUMA := -1, -1
+	for i, id := range l.cpus { // in own order, so that domains come one after the other
+		if !cpus.Contains(id) {
+			continue
+		}
+		if c := l.cellAt(i); c != lastL3 {
+			l3++
+			lastL3 = c
+			if m := l.cells[c].numa; m != lastNUMA {
+				numas++
+				lastNUMA = m
+			}
+		}
+	}
+	return l3, numas
+}
+
+// FewestDomains returns the fewest L3 domains, and the fewest NUMA nodes, that have count idle CPUs between them; ok is
+// false if the node has not as many idle CPUs.
+func (n *Node) FewestDomains(count int) (l3, numas int, ok bool) {
+	if n.totalIdle < count {
+		return 0, 0, false
+	}
+	fewest := func(idle []uint16) int {
+		idle = slices.Clone(idle)
+		slices.Sort(idle)
+		room, used := 0, 0
+		for _, free := range slices.Backward(idle) {
+			if room >= count {
+				break
+			}
+			room += int(free)
+			used++
+		}
+		return used
+	}
+	return fewest(n.cellIdle), fewest(n.numaIdle), true
 }
 
 // SharedPool is the set of CPUs for everyone who is not pinned: all that no container holds exclusively, the reserved
@@ -230,6 +273,7 @@ func (n *Node) apply(a *Allocation) {
 // change adds (+1) or removes (-1) an allocation.
 func (n *Node) change(a *Allocation, sign int) {
 	l := n.layout
+	n.version++
 	touched := make(map[int]bool, 4)
 	relimit := false
 	for _, c := range a.Containers {
