@@ -57,7 +57,7 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 		return nil, fmt.Errorf("allocate: pod %s already holds CPUs on node %s", key, n.Name)
 	}
 	sets, given := make([]cpuset.Set, len(r.groups)), make([]*ask, len(r.groups))
-	worst := cost{}
+	var worst Cost
 	scratch := n
 	for k := range r.groups {
 		set, a, c, ok := al.choose(scratch, &r.groups[k])
@@ -65,7 +65,7 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 			return nil, &UnfitError{r.groups[k].asks[len(r.groups[k].asks)-1].want()}
 		}
 		sets[k], given[k] = set, a
-		if worst.less(c) {
+		if k == 0 || worst.pack(request.AnyCPU).less(c.pack(request.AnyCPU)) {
 			worst = c
 		}
 		if k+1 < len(r.groups) { // the next group takes other CPUs, also where CPUs are shared
@@ -78,15 +78,15 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 }
 
 // choose picks a group's CPUs, giving up as few wishes as possible.
-func (al *Allocator) choose(n *Node, g *group) (cpuset.Set, *ask, cost, bool) {
+func (al *Allocator) choose(n *Node, g *group) (cpuset.Set, *ask, Cost, bool) {
 	var takes []take
 	for i := range g.asks {
 		a := &g.asks[i]
 		if c, ok := al.s.solve(n, a, &takes, exactBudget); ok {
-			return al.s.pick(takes), a, c, true
+			return al.s.pick(takes), a, c.unpack(a.bind), true
 		}
 	}
-	return cpuset.Set{}, nil, cost{}, false
+	return cpuset.Set{}, nil, Cost{}, false
 }
 
 // Allocate is Plan, applied to the node.
@@ -243,7 +243,7 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 	for size := 2; size < len(n.layout.subsets); size++ {
 		for _, set := range n.layout.subsets[size] {
 			if s.roomIn(set) {
-				return Cost{NUMANodes: size, Distance: set.distance}.pack(), false
+				return Cost{NUMANodes: size, Distance: set.distance}.pack(a.bind), false
 			}
 		}
 	}
@@ -287,7 +287,7 @@ func (s *solver) cellsBound(i int) cost {
 		w--
 		u++
 	}
-	return cost{uint64(count), uint64(w) << shiftL3}
+	return cost{uint64(count), uint64(w) << shiftWholeL3}
 }
 
 // Place chooses a node for a pod and allocates there.

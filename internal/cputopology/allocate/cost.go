@@ -1,5 +1,7 @@
 package allocate
 
+import "lockstep.dev/lockstep/internal/cputopology/request"
+
 // Cost is how good a choice of CPUs is: fields compare one after the other, lower is better. See the package
 // documentation for why they stand in this order.
 type Cost struct {
@@ -11,42 +13,64 @@ type Cost struct {
 	L3         int // L3 domains used
 	WholeL3    int // L3 domains that were entirely idle before (for burst requests: CPUs in use in the domains taken)
 	WholeNUMA  int // NUMA nodes that were entirely idle before
-	// Core1 and Core2 depend on how CPUs are bound: cores shared with others and idle cores split in two; for Threads
-	// the other way round; for Spread second threads of a core and shared cores.
-	Core1, Core2 int
+	// The rest compares in the order given by how CPUs are bound (see order); what is not compared is 0.
+	SharedCores  int // cores used that other pods use too
+	SplitCores   int // idle cores used in part
+	DoubledCores int // CPUs beyond the first on their core
 	Loss         int // shapes of 2, 4, 8, 16 and 32 CPUs that no longer fit in the L3 domains used, weighed by size
 	Slack        int // idle CPUs left over in the L3 domains used
+}
+
+// order returns the last fields of a cost in their order of comparison, packed.
+func order(bind request.Bind, shared, split, doubled, loss, slack int) uint64 {
+	a, b, c, d := shared, split, loss, slack
+	switch bind {
+	case request.Threads: // packs as tightly as it can, and does not mind company
+		a, b, c, d = slack, split, loss, shared
+	case request.Spread:
+		a, b = doubled, shared
+	}
+	return uint64(a)<<shiftA | uint64(b)<<shiftB | uint64(c)<<shiftC | uint64(d)
 }
 
 // cost is a Cost packed for the inner loops: comparing two is two comparisons, adding is two additions. Field widths
 // bound what a Layout accepts (see limits in NewLayout); no sum over one machine overflows into the next field.
 type cost struct{ hi, lo uint64 }
 
-// Widths in bits, from the most significant field down.
+// Widths in bits, from the most significant field down. A to D are the fields of order.
 const (
-	bitsL3, bitsRefs, bitsDistance, bitsNUMA                   = 10, 22, 18, 10 // hi, below 4 bits of violations
-	bitsSlack, bitsLoss, bitsCore, bitsWholeNUMA, bitsWholeL3  = 11, 13, 11, 7, 11
-	shiftRefs, shiftDistance, shiftNUMA, shiftViolations       = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 60
-	shiftLoss, shiftCore2, shiftCore1, shiftWholeNUMA, shiftL3 = bitsSlack, 24, 35, 46, 53
+	bitsL3, bitsRefs, bitsDistance, bitsNUMA               = 10, 22, 18, 10 // hi, below 4 bits of violations
+	bitsD, bitsC, bitsB, bitsA, bitsWholeNUMA, bitsWholeL3 = 11, 13, 11, 11, 7, 11
+	shiftRefs, shiftDistance, shiftNUMA, shiftViolations   = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 60
+	shiftC, shiftB, shiftA, shiftWholeNUMA, shiftWholeL3   = bitsD, 24, 35, 46, 53
 )
 
-func (c Cost) pack() cost {
+func (c Cost) pack(bind request.Bind) cost {
 	return cost{
 		uint64(c.Violations)<<shiftViolations | uint64(c.NUMANodes)<<shiftNUMA | uint64(min(c.Distance, 1<<bitsDistance-1))<<shiftDistance |
 			uint64(c.Refs)<<shiftRefs | uint64(c.L3),
-		uint64(c.WholeL3)<<shiftL3 | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA | uint64(c.Core1)<<shiftCore1 |
-			uint64(c.Core2)<<shiftCore2 | uint64(c.Loss)<<shiftLoss | uint64(c.Slack),
+		uint64(c.WholeL3)<<shiftWholeL3 | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA |
+			order(bind, c.SharedCores, c.SplitCores, c.DoubledCores, c.Loss, c.Slack),
 	}
 }
 
-func (c cost) unpack() Cost {
+func (c cost) unpack(bind request.Bind) Cost {
 	field := func(v uint64, shift, bits int) int { return int(v >> shift & (1<<bits - 1)) }
-	return Cost{
+	out := Cost{
 		Violations: field(c.hi, shiftViolations, 4), NUMANodes: field(c.hi, shiftNUMA, bitsNUMA), Distance: field(c.hi, shiftDistance, bitsDistance),
 		Refs: field(c.hi, shiftRefs, bitsRefs), L3: field(c.hi, 0, bitsL3),
-		WholeL3: field(c.lo, shiftL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA, bitsWholeNUMA), Core1: field(c.lo, shiftCore1, bitsCore),
-		Core2: field(c.lo, shiftCore2, bitsCore), Loss: field(c.lo, shiftLoss, bitsLoss), Slack: field(c.lo, 0, bitsSlack),
+		WholeL3: field(c.lo, shiftWholeL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA, bitsWholeNUMA),
 	}
+	a, b, last, d := field(c.lo, shiftA, bitsA), field(c.lo, shiftB, bitsB), field(c.lo, shiftC, bitsC), field(c.lo, 0, bitsD)
+	switch bind {
+	case request.Threads:
+		out.Slack, out.SplitCores, out.Loss, out.SharedCores = a, b, last, d
+	case request.Spread:
+		out.DoubledCores, out.SharedCores, out.Loss, out.Slack = a, b, last, d
+	default:
+		out.SharedCores, out.SplitCores, out.Loss, out.Slack = a, b, last, d
+	}
+	return out
 }
 
 func (c cost) less(d cost) bool { return c.hi < d.hi || c.hi == d.hi && c.lo < d.lo }

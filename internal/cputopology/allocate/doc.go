@@ -15,8 +15,11 @@
 //  4. Containers already on the CPUs: an idle CPU in another L3 is worth more than half of one here.
 //  5. L3 domains used.
 //  6. Idle L3 domains broken into, and 7. idle NUMA nodes broken into: they are what large pods will need.
-//  8. Cores shared with other pods, then idle cores split in two (binding by threads: the other way round).
+//  8. Cores shared with other pods, then idle cores split: another pod on the sibling thread costs more than a cache miss.
 //  9. What the L3 domains used are still good for: shapes of 2 to 32 CPUs that no longer fit, then CPUs left over.
+//
+// Binding by threads says that company on a core is welcome: then the CPUs left over come before the cores, which packs
+// odd sizes without gaps. Binding spread counts second threads of a core first.
 //
 // Of equal choices the one with the lowest CPU numbers is taken, and of equal nodes the fullest. Equal states decide
 // equally.

@@ -11,7 +11,7 @@ import (
 
 // Limits of a Layout; they follow from the widths of cost's fields.
 const (
-	maxCPUs    = 1<<bitsCore - 1
+	maxCPUs    = 1<<bitsA - 1
 	maxL3      = 1<<bitsL3 - 1
 	maxNUMA    = 1<<bitsNUMA - 1
 	maxSubsets = 4096 // NUMA subsets of one size that are enumerated; above, neighbourhoods stand in

@@ -60,7 +60,8 @@ func (n *Node) Clone() *Node {
 
 // Allocation is what one pod holds on a node. It is immutable.
 type Allocation struct {
-	Key        string
+	Key string
+	// Cost is that of the container set that fared worst.
 	Cost       Cost
 	Containers []ContainerCPUs
 	// MemoryBytes is what the pod was promised on each NUMA node of its CPUs, by NUMA node id.
@@ -140,26 +141,48 @@ func (n *Node) Spans(cpus cpuset.Set) (l3, numas int) {
 	return l3, numas
 }
 
-// FewestDomains returns the fewest L3 domains, and the fewest NUMA nodes, that have count idle CPUs between them; ok is
-// false if the node has not as many idle CPUs.
-func (n *Node) FewestDomains(count int) (l3, numas int, ok bool) {
+// FewestNUMA returns the fewest NUMA nodes that have count idle CPUs between them; ok is false if there are none.
+func (n *Node) FewestNUMA(count int) (numas int, ok bool) {
+	return fewest(n.numaIdle, count), n.totalIdle >= count
+}
+
+// FewestL3 returns the fewest L3 domains in at most numas NUMA nodes that have count idle CPUs between them; ok is false
+// if there are none.
+func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 	if n.totalIdle < count {
-		return 0, 0, false
+		return 0, false
 	}
-	fewest := func(idle []uint16) int {
-		idle = slices.Clone(idle)
-		slices.Sort(idle)
-		room, used := 0, 0
-		for _, free := range slices.Backward(idle) {
-			if room >= count {
-				break
-			}
-			room += int(free)
-			used++
+	l := n.layout
+	idle := make([]uint16, 0, len(l.cells))
+	for _, set := range l.subsets[min(numas, len(l.numas))] {
+		idle = idle[:0]
+		room := 0
+		for _, i := range set.numas {
+			idle = append(idle, n.cellIdle[l.numas[i].cells.lo:l.numas[i].cells.hi]...)
+			room += int(n.numaIdle[i])
 		}
-		return used
+		if room >= count {
+			if used := fewest(idle, count); !ok || used < l3 {
+				l3, ok = used, true
+			}
+		}
 	}
-	return fewest(n.cellIdle), fewest(n.numaIdle), true
+	return l3, ok
+}
+
+// fewest is how many of the sizes, largest first, add up to count; all of them if they do not.
+func fewest(sizes []uint16, count int) int {
+	sizes = slices.Clone(sizes)
+	slices.Sort(sizes)
+	room, used := 0, 0
+	for _, s := range slices.Backward(sizes) {
+		if room >= count {
+			break
+		}
+		room += int(s)
+		used++
+	}
+	return used
 }
 
 // SharedPool is the set of CPUs for everyone who is not pinned: all that no container holds exclusively, the reserved

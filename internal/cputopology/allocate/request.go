@@ -130,8 +130,8 @@ func (a *ask) want() string {
 }
 
 // build turns the sets chosen for the groups into the pod's allocation. n is the node before it is applied.
-func (s *solver) build(n *Node, key string, r *Request, sets []cpuset.Set, given []*ask, worst cost) *Allocation {
-	out := &Allocation{Key: key, Cost: worst.unpack()}
+func (s *solver) build(n *Node, key string, r *Request, sets []cpuset.Set, given []*ask, worst Cost) *Allocation {
+	out := &Allocation{Key: key, Cost: worst}
 	all := cpuset.Set{}
 	parts := make([]ContainerCPUs, len(r.pod.Containers))
 	for k, g := range r.groups {

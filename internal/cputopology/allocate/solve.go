@@ -175,17 +175,6 @@ func (s *solver) coreIsIdle(k int) bool {
 	return true
 }
 
-// order puts the two costs of cores into the order that the way of binding asks for.
-func order(bind request.Bind, shared, split, doubled int) (first, second int) {
-	switch bind {
-	case request.Threads:
-		return split, shared
-	case request.Spread:
-		return doubled, shared
-	}
-	return shared, split
-}
-
 // cellCost is the least cost of taking t > 0 CPUs from an L3 domain, infinite if it cannot be done.
 func (s *solver) cellCost(c, t int) cost {
 	if t > s.eligible[c] {
@@ -226,8 +215,7 @@ func (s *solver) cellCost(c, t int) cost {
 			split = boolInt(shared == 0 && t%2 == 1)
 		}
 	}
-	first, second := order(s.a.bind, shared, split, doubled)
-	return s.fixedCost(c, t).plus(cost{lo: uint64(first)<<shiftCore1 | uint64(second)<<shiftCore2})
+	return s.fixedCost(c, t).plus(cost{lo: order(s.a.bind, shared, split, doubled, 0, 0)})
 }
 
 // fixedCost is the part of a cost that depends only on how many CPUs an L3 domain gives.
@@ -238,7 +226,7 @@ func (s *solver) fixedCost(c, t int) cost {
 		whole = l.cells[c].len() - idle
 	}
 	after := max(0, idle-t)
-	return cost{1, uint64(whole)<<shiftL3 | uint64(l.useful[idle]-l.useful[after])<<shiftLoss | uint64(after)}
+	return cost{1, uint64(whole)<<shiftWholeL3 | order(s.a.bind, 0, 0, 0, l.useful[idle]-l.useful[after], after)}
 }
 
 // coreCosts returns the cost of taking 0, 1, 2... CPUs from a core: those with the fewest containers on them.
@@ -255,8 +243,7 @@ func (s *solver) coreCosts(k int, out []cost) []cost {
 	for j := 1; j <= avail; j++ {
 		last = s.nextThread(core, last)
 		refs += int(s.n.refs[last])
-		first, second := order(s.a.bind, boolInt(!idle), boolInt(idle && j < core.len()), j-1)
-		c := cost{uint64(refs) << shiftRefs, uint64(first)<<shiftCore1 | uint64(second)<<shiftCore2}
+		c := cost{uint64(refs) << shiftRefs, order(s.a.bind, boolInt(!idle), boolInt(idle && j < core.len()), j-1, 0, 0)}
 		if s.a.fullCore && j < core.len() {
 			c = infinite
 		}
@@ -390,7 +377,7 @@ func (s *solver) numaCost(set subset) cost {
 	for _, i := range set.numas {
 		idle += boolInt(s.n.numaIsIdle(i))
 	}
-	return Cost{NUMANodes: len(set.numas), Distance: set.distance, WholeNUMA: idle}.pack()
+	return Cost{NUMANodes: len(set.numas), Distance: set.distance, WholeNUMA: idle}.pack(s.a.bind)
 }
 
 // inOneNUMA returns the cost within one NUMA node. takes, if not nil, receives the choice.

@@ -1,0 +1,195 @@
+package simulate
+
+import (
+	"cmp"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// Policies returns new instances of all policies. They keep no state between simulations that changes a choice.
+func Policies() []Policy {
+	return []Policy{
+		newLockstep("lockstep", request.AnyCPU),
+		newLockstep("lockstep-threads", request.Threads),
+		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
+		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
+		&byHand{name: "most-allocated+packed-cores", node: mostAllocated, pick: packedCores},
+		&byHand{name: "kubelet-static-like", node: leastAllocated, pick: kubeletLike},
+	}
+}
+
+// lockstep is the allocator as the scheduler uses it.
+type lockstep struct {
+	name     string
+	bind     request.Bind
+	al       allocate.Allocator
+	requests map[int]*allocate.Request // by size
+}
+
+func newLockstep(name string, bind request.Bind) *lockstep {
+	return &lockstep{name: name, bind: bind, requests: map[int]*allocate.Request{}}
+}
+
+func (p *lockstep) Name() string { return p.name }
+
+func (p *lockstep) Place(nodes []*allocate.Node, key string, cpus int) (int, bool) {
+	r := p.requests[cpus]
+	if r == nil {
+		var err error
+		r, err = allocate.NewRequest(&request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1, Bind: p.bind}}}})
+		if err != nil {
+			return 0, false
+		}
+		p.requests[cpus] = r
+	}
+	node, _, err := p.al.Place(nodes, key, r, nil)
+	return node, err == nil
+}
+
+// byHand is a policy in two steps, as schedulers have it whose node choice does not know of cores.
+type byHand struct {
+	name string
+	node func(nodes []*allocate.Node, cpus int) int
+	pick func(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set
+}
+
+func (p *byHand) Name() string { return p.name }
+
+func (p *byHand) Place(nodes []*allocate.Node, key string, cpus int) (int, bool) {
+	i := p.node(nodes, cpus)
+	if i < 0 {
+		return 0, false
+	}
+	n := nodes[i]
+	set := p.pick(n.Layout().Topology(), n.Idle(), cpus)
+	err := n.Restore(&allocate.Allocation{Key: key, Containers: []allocate.ContainerCPUs{{Name: "c", CPUs: set, Held: set, Share: 1}}})
+	return i, err == nil
+}
+
+func firstFit(nodes []*allocate.Node, cpus int) int {
+	return slices.IndexFunc(nodes, func(n *allocate.Node) bool { return n.IdleCPUs() >= cpus })
+}
+
+func leastAllocated(nodes []*allocate.Node, cpus int) int {
+	best := -1
+	for i, n := range nodes {
+		if n.IdleCPUs() >= cpus && (best < 0 || n.IdleCPUs() > nodes[best].IdleCPUs()) {
+			best = i
+		}
+	}
+	return best
+}
+
+func mostAllocated(nodes []*allocate.Node, cpus int) int {
+	best := -1
+	for i, n := range nodes {
+		if n.IdleCPUs() >= cpus && (best < 0 || n.IdleCPUs() < nodes[best].IdleCPUs()) {
+			best = i
+		}
+	}
+	return best
+}
+
+func lowestNumbers(_ *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
+	return firstOf(idle.IDs(), cpus)
+}
+
+func firstOf(ids []int, cpus int) cpuset.Set { return cpuset.Of(ids[:cpus]...) }
+
+// idleCores returns the entirely idle cores within a set, in the topology's order.
+func idleCores(topo *cputopology.Topology, idle, within cpuset.Set) []cpuset.Set {
+	var out []cpuset.Set
+	for _, c := range topo.Cores {
+		if c.SubsetOf(idle) && c.SubsetOf(within) {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+func flat(cores []cpuset.Set) []int {
+	var ids []int
+	for _, c := range cores {
+		ids = append(ids, c.IDs()...)
+	}
+	return ids
+}
+
+// packedCores is the choice of schedulers that pack entirely free cores and do not know L3 domains: the NUMA node with
+// the most of them if it holds the pod, else such a socket, else cores and threads from the freest places.
+func packedCores(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
+	var numas, sockets []cpuset.Set
+	for _, n := range topo.NUMA {
+		numas = append(numas, n.CPUs)
+	}
+	for _, s := range topo.Sockets {
+		sockets = append(sockets, s.CPUs)
+	}
+	for _, level := range [][]cpuset.Set{numas, sockets} {
+		var best []int
+		for _, domain := range level {
+			if free := flat(idleCores(topo, idle, domain)); len(free) >= cpus && len(free) > len(best) {
+				best = free
+			}
+		}
+		if best != nil {
+			return firstOf(best, cpus)
+		}
+	}
+	slices.SortStableFunc(sockets, func(a, b cpuset.Set) int { return cmp.Compare(b.Intersect(idle).Len(), a.Intersect(idle).Len()) })
+	return fallback(topo, sockets, idle, cpus)
+}
+
+// kubeletLike is the order of a node agent's static policy: whole sockets, then entirely free cores and then single
+// threads, from the sockets with the fewest free CPUs first.
+func kubeletLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
+	var taken cpuset.Set
+	var sockets []cpuset.Set
+	for _, s := range topo.Sockets {
+		sockets = append(sockets, s.CPUs)
+		if s.CPUs.SubsetOf(idle) && taken.Len()+s.CPUs.Len() <= cpus {
+			taken = taken.Union(s.CPUs)
+		}
+	}
+	left := idle.Minus(taken)
+	slices.SortStableFunc(sockets, func(a, b cpuset.Set) int { return cmp.Compare(a.Intersect(left).Len(), b.Intersect(left).Len()) })
+	return taken.Union(fallback(topo, sockets, left, cpus-taken.Len()))
+}
+
+// fallback takes entirely free cores and then single threads, socket by socket.
+func fallback(topo *cputopology.Topology, sockets []cpuset.Set, idle cpuset.Set, cpus int) cpuset.Set {
+	var taken cpuset.Builder
+	add := func(s cpuset.Set) {
+		for id := range s.All() {
+			taken.Add(id)
+			cpus--
+		}
+		idle = idle.Minus(s)
+	}
+	for _, socket := range sockets {
+		for _, c := range idleCores(topo, idle, socket) {
+			if c.Len() <= cpus {
+				add(c)
+			}
+		}
+	}
+	// What is left over is less than a core, or no core is entirely free: threads of half-used cores before others.
+	for _, wholeToo := range []bool{false, true} {
+		for _, socket := range sockets {
+			for _, c := range topo.Cores {
+				if cpus == 0 {
+					return taken.Set()
+				}
+				free := c.Intersect(idle)
+				if c.SubsetOf(socket) && !free.IsEmpty() && (wholeToo || free.Len() < c.Len()) {
+					add(firstOf(free.IDs(), min(cpus, free.Len())))
+				}
+			}
+		}
+	}
+	return taken.Set()
+}

@@ -1,0 +1,268 @@
+package simulate
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+)
+
+// Mix is a distribution of pod sizes: each arrival draws one of Sizes with equal chances.
+type Mix struct {
+	Name  string `json:"name"`
+	Sizes []int  `json:"sizes"` // CPUs
+}
+
+// Mixes are request mixes of different kinds of clusters.
+func Mixes() []Mix {
+	return []Mix{
+		{"study", []int{2, 4, 4, 4, 8, 8, 16}},
+		{"web", []int{1, 2, 2, 4, 4, 8}},
+		{"batch", []int{4, 8, 16, 32}},
+		{"odd", []int{1, 3, 5, 6, 7, 12}},
+		{"large", []int{8, 16, 24, 32, 48, 64}},
+		{"small", []int{1, 1, 2, 2, 3, 4}},
+	}
+}
+
+// MixByName returns one of Mixes.
+func MixByName(name string) (Mix, error) {
+	var names []string
+	for _, m := range Mixes() {
+		if m.Name == name {
+			return m, nil
+		}
+		names = append(names, m.Name)
+	}
+	return Mix{}, fmt.Errorf("no request mix %q; there are: %v", name, names)
+}
+
+// Config is one simulation.
+type Config struct {
+	Machine machines.Machine
+	Nodes   int
+	Mix     Mix
+	Seed    uint64
+	// Load is the share of all CPUs in use that arrivals are kept at, in (0, 1].
+	Load float64
+	// Arrivals is the number of pods placed under load; 0 is as many as filling the cluster took.
+	Arrivals int
+	// Now is the clock for decision latencies.
+	Now func() time.Time
+}
+
+// Result is the figures of one policy in one simulation.
+type Result struct {
+	Policy  string `json:"policy"`
+	Machine string `json:"machine"`
+	Nodes   int    `json:"nodes"`
+	Mix     string `json:"mix"`
+	Seed    uint64 `json:"seed"`
+	// Placed and Unplaced count arrivals: an arrival is unplaced if no node has as many idle CPUs.
+	Placed   int `json:"placed"`
+	Unplaced int `json:"unplaced"`
+	// Shares of placements in percent.
+	L3SplitPercent            float64 `json:"l3SplitPercent"`
+	L3SplitAvoidablePercent   float64 `json:"l3SplitAvoidablePercent"`
+	NUMASplitPercent          float64 `json:"numaSplitPercent"`
+	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
+	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of the most there could be, and
+	// FreeL3 of FreeL3Possible is the same at the end.
+	FreeL3Percent  float64 `json:"freeL3Percent"`
+	FreeL3         int     `json:"freeL3"`
+	FreeL3Possible int     `json:"freeL3Possible"`
+	// Decision latencies.
+	LatencyP50Micros float64 `json:"latencyP50Micros"`
+	LatencyP99Micros float64 `json:"latencyP99Micros"`
+}
+
+// Policy chooses a node and CPUs for a pod. Place changes the node and reports false if no node has the CPUs.
+type Policy interface {
+	Name() string
+	Place(nodes []*allocate.Node, key string, cpus int) (node int, ok bool)
+}
+
+// pod is a placed pod.
+type pod struct {
+	key        string
+	node, cpus int
+}
+
+type simulation struct {
+	cfg      Config
+	policy   Policy
+	rng      *rand.Rand
+	nodes    []*allocate.Node
+	empty    *allocate.Node
+	pods     []pod
+	cpus     int // of the cluster
+	idle     int
+	l3Size   int
+	freeL3   int // over all nodes
+	nodeFree []int
+	took     []time.Duration
+	count    int
+	result   Result
+	splits   struct{ l3, l3Avoidable, numa, numaAvoidable int }
+	freeSum  float64
+	freeSeen int
+}
+
+// Run simulates one policy.
+func Run(cfg Config, policy Policy) (Result, error) {
+	topo, err := cfg.Machine.Topology()
+	if err != nil {
+		return Result{}, err
+	}
+	if cfg.Nodes < 1 || cfg.Load <= 0 || cfg.Load > 1 || len(cfg.Mix.Sizes) == 0 || slices.Min(cfg.Mix.Sizes) < 1 {
+		return Result{}, fmt.Errorf("simulate: want at least one node, a load in (0, 1] and pod sizes above 0")
+	}
+	layout, err := allocate.NewLayout(topo, cpuset.Set{})
+	if err != nil {
+		return Result{}, err
+	}
+	s := &simulation{cfg: cfg, policy: policy, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
+	for i := range cfg.Nodes {
+		n := allocate.NewNode(fmt.Sprintf("node-%d", i), layout)
+		s.nodes = append(s.nodes, n)
+		s.nodeFree = append(s.nodeFree, n.IdleL3())
+		s.freeL3 += n.IdleL3()
+		s.cpus += n.IdleCPUs()
+	}
+	s.empty = allocate.NewNode("", layout)
+	s.idle = s.cpus
+	s.l3Size = s.cpus / max(s.freeL3, 1)
+	s.result = Result{Policy: policy.Name(), Machine: cfg.Machine.Name, Nodes: cfg.Nodes, Mix: cfg.Mix.Name, Seed: cfg.Seed}
+	s.fill()
+	s.churn()
+	return s.finish(), nil
+}
+
+// fill lets pods arrive until one does not fit under the load.
+func (s *simulation) fill() {
+	for {
+		size := s.draw()
+		if !s.fits(size) {
+			return
+		}
+		s.arrive(size)
+	}
+}
+
+func (s *simulation) churn() {
+	arrivals := s.cfg.Arrivals
+	if arrivals == 0 {
+		arrivals = s.count
+	}
+	for range arrivals {
+		size := s.draw()
+		for !s.fits(size) && len(s.pods) > 0 {
+			s.leave(s.rng.IntN(len(s.pods)))
+		}
+		s.arrive(size)
+		if possible := s.idle / s.l3Size; possible > 0 {
+			s.freeSum += float64(s.freeL3) / float64(possible)
+			s.freeSeen++
+		}
+	}
+}
+
+func (s *simulation) draw() int { return s.cfg.Mix.Sizes[s.rng.IntN(len(s.cfg.Mix.Sizes))] }
+
+func (s *simulation) fits(size int) bool {
+	return float64(s.cpus-s.idle+size) <= s.cfg.Load*float64(s.cpus)
+}
+
+func (s *simulation) leave(i int) {
+	p := s.pods[i]
+	s.nodes[p.node].Release(p.key)
+	s.recount(p.node)
+	s.idle += p.cpus
+	s.pods[i] = s.pods[len(s.pods)-1]
+	s.pods = s.pods[:len(s.pods)-1]
+}
+
+func (s *simulation) recount(node int) {
+	free := s.nodes[node].IdleL3()
+	s.freeL3 += free - s.nodeFree[node]
+	s.nodeFree[node] = free
+}
+
+func (s *simulation) arrive(size int) {
+	s.count++
+	key := fmt.Sprint(s.count)
+	start := s.cfg.Now()
+	node, ok := s.policy.Place(s.nodes, key, size)
+	s.took = append(s.took, s.cfg.Now().Sub(start))
+	if !ok {
+		s.result.Unplaced++
+		return
+	}
+	s.result.Placed++
+	s.idle -= size
+	s.pods = append(s.pods, pod{key, node, size})
+	s.recount(node)
+	s.judge(node, key, size)
+}
+
+// judge counts the placement's splits. What was possible before is judged with the pod taken out again.
+func (s *simulation) judge(node int, key string, size int) {
+	n := s.nodes[node]
+	held := n.Pod(key)
+	l3, numa := n.Spans(held.CPUs())
+	leastNUMA, _ := s.empty.FewestNUMA(size)
+	leastL3, _ := s.empty.FewestL3(size, leastNUMA)
+	if l3 <= leastL3 && numa <= leastNUMA {
+		return
+	}
+	n.Release(key)
+	betterL3, betterNUMA := false, false
+	for _, o := range s.nodes {
+		if better, ok := o.FewestL3(size, numa); ok && better < l3 {
+			betterL3 = true
+		}
+		if better, ok := o.FewestNUMA(size); ok && better < numa {
+			betterNUMA = true
+		}
+		if betterL3 && (betterNUMA || numa == leastNUMA) {
+			break
+		}
+	}
+	if err := n.Restore(held); err != nil {
+		panic(err) // the CPUs were free a moment ago
+	}
+	if l3 > leastL3 {
+		s.splits.l3++
+		if betterL3 {
+			s.splits.l3Avoidable++
+		}
+	}
+	if numa > leastNUMA {
+		s.splits.numa++
+		if betterNUMA {
+			s.splits.numaAvoidable++
+		}
+	}
+}
+
+func (s *simulation) finish() Result {
+	r := &s.result
+	percent := func(count int) float64 { return 100 * float64(count) / float64(max(r.Placed, 1)) }
+	r.L3SplitPercent, r.L3SplitAvoidablePercent = percent(s.splits.l3), percent(s.splits.l3Avoidable)
+	r.NUMASplitPercent, r.NUMASplitAvoidablePercent = percent(s.splits.numa), percent(s.splits.numaAvoidable)
+	r.FreeL3, r.FreeL3Possible = s.freeL3, s.idle/s.l3Size
+	r.FreeL3Percent = 100
+	if s.freeSeen > 0 {
+		r.FreeL3Percent = 100 * s.freeSum / float64(s.freeSeen)
+	}
+	slices.Sort(s.took)
+	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
+	if n := len(s.took); n > 0 {
+		r.LatencyP50Micros, r.LatencyP99Micros = micros(s.took[n/2]), micros(s.took[n*99/100])
+	}
+	return *r
+}
