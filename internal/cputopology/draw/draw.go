@@ -1,0 +1,137 @@
+// Package draw draws a machine for a terminal: sockets, NUMA nodes, L3 domains, cores and their threads.
+package draw
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// lineMax is the width, in characters, that lines of cores are broken at.
+const lineMax = 110
+
+// Machine draws the topology. Each bracket is a core with its threads' CPU numbers; '*' marks CPUs isolated from the
+// kernel's scheduler, 'e' efficient cores.
+func Machine(w io.Writer, t *cputopology.Topology) error {
+	p := &printer{w: w}
+	p.printf("%s, %s of %s, %s, %s, %s\n", plural(len(t.CPUs), "CPU"), plural(len(t.Cores), "core"), threads(t),
+		plural(len(t.Sockets), "socket"), plural(len(t.NUMA), "NUMA node"), plural(len(t.L3), "L3 domain"))
+	for _, s := range t.Sockets {
+		p.printf("socket %d  CPUs %s\n", s.ID, s.CPUs)
+		for _, n := range t.NUMA {
+			here := n.CPUs.Intersect(s.CPUs)
+			if here.IsEmpty() {
+				continue
+			}
+			p.printf("  NUMA node %d  %s  distances %s\n", n.ID, size(n.MemoryBytes), spaced(n.Distances))
+			p.l3s(t, here)
+		}
+	}
+	for _, n := range t.NUMA {
+		if n.CPUs.IsEmpty() {
+			p.printf("NUMA node %d  %s  distances %s  (memory only)\n", n.ID, size(n.MemoryBytes), spaced(n.Distances))
+		}
+	}
+	for _, note := range []struct {
+		what string
+		cpus cpuset.Set
+	}{{"offline", t.Offline}, {"isolated (*)", t.Isolated}, {"efficient (e)", t.Efficient}} {
+		if !note.cpus.IsEmpty() {
+			p.printf("%s CPUs %s\n", note.what, note.cpus)
+		}
+	}
+	return p.err
+}
+
+type printer struct {
+	w   io.Writer
+	err error
+}
+
+func (p *printer) printf(format string, args ...any) {
+	if p.err == nil {
+		_, p.err = fmt.Fprintf(p.w, format, args...)
+	}
+}
+
+// l3s draws the cores of one NUMA node in one socket, by L3 domain.
+func (p *printer) l3s(t *cputopology.Topology, here cpuset.Set) {
+	left := here
+	for i, l := range t.L3 {
+		if part := l.CPUs.Intersect(here); !part.IsEmpty() {
+			label := fmt.Sprintf("    L3 #%d", i)
+			if l.Bytes > 0 {
+				label += " " + size(l.Bytes)
+			}
+			p.cores(t, label, part)
+			left = left.Minus(part)
+		}
+	}
+	if !left.IsEmpty() {
+		p.cores(t, "    no L3", left)
+	}
+}
+
+func (p *printer) cores(t *cputopology.Topology, label string, cpus cpuset.Set) {
+	line := label + " "
+	indent := strings.Repeat(" ", len(line))
+	for _, c := range t.Cores {
+		if !c.SubsetOf(cpus) {
+			continue
+		}
+		var ids []string
+		for id := range c.All() {
+			mark := ""
+			if t.Isolated.Contains(id) {
+				mark = "*"
+			}
+			if t.Efficient.Contains(id) {
+				mark += "e"
+			}
+			ids = append(ids, strconv.Itoa(id)+mark)
+		}
+		core := "[" + strings.Join(ids, " ") + "]"
+		if len(line)+len(core) > lineMax {
+			p.printf("%s\n", line)
+			line = indent
+		}
+		line += core
+	}
+	p.printf("%s\n", line)
+}
+
+func threads(t *cputopology.Topology) string {
+	least := t.ThreadsPerCore()
+	for _, c := range t.Cores {
+		least = min(least, c.Len())
+	}
+	if most := t.ThreadsPerCore(); most != least {
+		return fmt.Sprintf("%d to %d threads", least, most)
+	}
+	return plural(least, "thread")
+}
+
+func plural(n int, what string) string {
+	if n != 1 {
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
+}
+
+func size(bytes int64) string {
+	for _, u := range []struct {
+		shift uint
+		name  string
+	}{{30, "GiB"}, {20, "MiB"}, {10, "KiB"}} {
+		if bytes >= 1<<u.shift {
+			return strings.TrimSuffix(fmt.Sprintf("%.1f", float64(bytes)/float64(int64(1)<<u.shift)), ".0") + " " + u.name
+		}
+	}
+	return fmt.Sprintf("%d B", bytes)
+}
+
+func spaced(v []int) string { return strings.Trim(fmt.Sprint(v), "[]") }
