@@ -18,8 +18,11 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/podgroup"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/upstream"
 )
 
 // Config says what a manager manages. Only REST is required.
@@ -129,15 +132,16 @@ func (m *Manager) Run(ctx context.Context) error {
 
 // lead does the manager's work until ctx is done.
 func (m *Manager) lead(ctx context.Context, writer *apiwriter.W) error {
-	parts, err := m.assemble(writer)
+	parts, err := m.assemble(ctx, writer)
 	if err != nil {
 		return err
 	}
 	// 1. Read the whole cluster.
 	started := time.Now()
 	parts.informers.Start(ctx)
+	parts.rare.Start(ctx)
 	defer parts.informers.Wait()
-	if err := parts.informers.WaitForSync(ctx); err != nil {
+	if err := errors.Join(parts.informers.WaitForSync(ctx), parts.rare.WaitForSync(ctx)); err != nil {
 		if ctx.Err() != nil {
 			return nil // asked to stop before it was ready
 		}
@@ -170,12 +174,13 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W) error {
 // parts are what lead runs.
 type parts struct {
 	informers *cluster.Informers
+	rare      *upstream.Filter
 	jobs      *batch.Controller
 	run       []func(context.Context)
 }
 
 // assemble makes the parts and connects them.
-func (m *Manager) assemble(writer *apiwriter.W) (*parts, error) {
+func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W) (*parts, error) {
 	informers, err := cluster.NewInformers(m.cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -184,8 +189,23 @@ func (m *Manager) assemble(writer *apiwriter.W) (*parts, error) {
 	if err := model.Feed(informers); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	client, err := kubeclient.Clientset(m.cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	rare, err := upstream.New(ctx, upstream.Config{Client: client, Informers: informers, Cluster: model, Log: m.log})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	sched, err := scheduler.New(scheduler.Config{
-		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy()}, Metrics: m.registry, Log: m.log,
+		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
+		Metrics: m.registry, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	groups, err := podgroup.New(podgroup.Config{
+		Informers: informers, Cluster: model, Scheduler: sched, Writer: writer, SchedulerNames: m.cfg.SchedulerNames, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -205,9 +225,9 @@ func (m *Manager) assemble(writer *apiwriter.W) (*parts, error) {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	return &parts{
-		informers: informers, jobs: jobs,
+		informers: informers, rare: rare, jobs: jobs,
 		run: []func(context.Context){
-			sched.Run, jobs.Run, queues.Run, commands.Run,
+			sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run,
 			func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 		},
 	}, nil

@@ -72,8 +72,7 @@ type added struct {
 	pod   fwk.PodInfo
 }
 
-// New returns a filter whose watches run until ctx is done. It watches claims, volumes, storage classes and what else
-// the plugins look at; it returns when these have been read once, or ctx is done.
+// New returns a filter, whose life ends with ctx. Nothing is read before Start.
 func New(ctx context.Context, cfg Config) (*Filter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -96,13 +95,20 @@ func New(ctx context.Context, cfg Config) (*Filter, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the kube-scheduler's plugins: %w", err)
 	}
-	factory.Start(ctx.Done())
-	for kind, ok := range factory.WaitForCacheSync(ctx.Done()) {
+	return f, nil
+}
+
+// Start begins to watch claims, volumes, storage classes and what else the plugins look at, until ctx is done.
+func (f *Filter) Start(ctx context.Context) { f.factory.Start(ctx.Done()) }
+
+// WaitForSync returns when these have been read once, or with an error when ctx is done before.
+func (f *Filter) WaitForSync(ctx context.Context) error {
+	for kind, ok := range f.factory.WaitForCacheSync(ctx.Done()) {
 		if !ok {
-			return nil, fmt.Errorf("the kube-scheduler's plugins: reading %v: %w", kind, context.Cause(ctx))
+			return fmt.Errorf("the kube-scheduler's plugins: reading %v: %w", kind, context.Cause(ctx))
 		}
 	}
-	return f, nil
+	return nil
 }
 
 // plugins are those whose answers are used, with the kube-scheduler's weights of their scores.

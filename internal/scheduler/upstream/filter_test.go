@@ -68,6 +68,10 @@ func newWorld(t *testing.T) *world {
 	if w.filter, err = upstream.New(t.Context(), upstream.Config{Client: client, Informers: informers, Cluster: w.model}); err != nil {
 		t.Fatal(err)
 	}
+	w.filter.Start(t.Context())
+	if err := w.filter.WaitForSync(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	w.reset()
 	return w
 }
