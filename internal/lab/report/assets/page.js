@@ -27,15 +27,24 @@
     });
     return out;
   }
+  // Whole seconds, as counted; a run of a few seconds in finer steps, out of its cumulative curve.
   function rates(runs) {
+    const longest = Math.max(0, ...runs.map(r => r.scheduleSeconds || 0));
+    const step = longest >= 8 ? 1 : [0.05, 0.1, 0.25, 0.5].find(s => longest / s <= 24) || 0.5;
     const out = [];
     runs.forEach((run, i) => {
-      const n = run.curves && run.curves.scheduledPerSecond;
-      if (!n || !n.length) return;
-      // The last second is not a whole one: its rate is over the part that was used.
-      const part = run.scheduleSeconds - (n.length - 1);
-      const y = n.map((v, k) => k === n.length - 1 ? (part >= 0.5 ? Math.round(v / part) : null) : v);
-      out.push({name: label(run), t: y.map((_, k) => k + 0.5), n: y, color: `--c${i % 8}`, width: 2, points: y.length < 40});
+      const c = run.curves;
+      if (!c || !c.scheduled.t) return;
+      let counts = c.scheduledPerSecond;
+      if (step < 1) {
+        counts = Array(Math.floor(run.scheduleSeconds / step) + 1).fill(0);
+        c.scheduled.t.forEach((t, k) => { counts[Math.min(counts.length - 1, Math.floor(t / step))] += c.scheduled.n[k] - (c.scheduled.n[k - 1] || 0); });
+      }
+      // The last step is not a whole one: its rate is over the part that was used, if that is enough to tell.
+      const part = run.scheduleSeconds / step - (counts.length - 1);
+      const y = counts.map((v, k) => k < counts.length - 1 ? v / step : part >= 0.5 ? v / part / step : null);
+      out.push({name: label(run), t: y.map((_, k) => (k + 0.5) * step), n: y.map(v => v == null ? v : Math.round(v)), color: `--c${i % 8}`,
+        width: 2, points: y.length < 40});
     });
     return out;
   }
