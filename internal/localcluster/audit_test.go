@@ -16,7 +16,7 @@ import (
 )
 
 // auditEvents returns what the log has on a namespace, in order.
-func auditEvents(t *testing.T, path, namespace string) (events []auditEvent) {
+func auditEvents(t testing.TB, path, namespace string) (events []auditEvent) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
