@@ -1,14 +1,19 @@
 package apiwriter
 
 // queue holds the writes that wait for their turn. Classes are served in order, except that a lower class which has
-// been passed over maxPassed times in a row is served next; within a class, owners take turns; within an owner, first
-// in, first out. Every operation is O(1) in the number of writes and owners.
+// been passed over maxPassed times in a row is served next; within a class, owners take turns of up to turnWrites;
+// within an owner, first in, first out. Every operation is O(1) in the number of writes and owners.
 type queue struct {
 	classes [numClasses]classQueue
 	len     int
 }
 
 const numClasses = int(ClassEvent) + 1
+
+// turnWrites is how many writes an owner may make before the next has its turn. One each would be as fair, but then a
+// hundred gangs written at the same time would all be complete only at the end, instead of one after the other. It is
+// small enough that a single pod behind a gang of thousands waits a tenth of a second.
+const turnWrites = 64
 
 // maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while it has any. Pods need none:
 // nobody goes before them. Status and events get little, because waiting makes them coalesce.
@@ -25,6 +30,7 @@ type classQueue struct {
 type ownerQueue struct {
 	name       string
 	head, tail *write
+	taken      int // writes of the current turn
 	next, prev *ownerQueue
 }
 
@@ -96,7 +102,10 @@ func (q *queue) pop() *write {
 	w := o.head
 	o.head = w.next
 	w.next = nil
-	c.turn = o.next
+	if o.taken++; o.taken >= turnWrites || o.head == nil {
+		o.taken = 0
+		c.turn = o.next
+	}
 	if o.head == nil {
 		o.tail = nil
 		delete(c.owners, o.name)

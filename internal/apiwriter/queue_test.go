@@ -13,9 +13,25 @@ func TestQueueTakesTurnsAmongOwners(t *testing.T) {
 		q.push(&write{owner: "big", seq: uint64(i)})
 	}
 	q.push(&write{owner: "small"})
-	q.pop()
+	for range turnWrites {
+		q.pop()
+	}
 	if w := q.pop(); w.owner != "small" {
 		t.Errorf("the second turn went to %s", w.owner)
+	}
+}
+
+func TestQueueCompletesOneGangAfterTheOther(t *testing.T) {
+	var q queue
+	for pod := range 20 {
+		for job := range 3 {
+			q.push(&write{owner: fmt.Sprint("job", job), seq: uint64(pod)})
+		}
+	}
+	for i := range 60 {
+		if w := q.pop(); w.owner != fmt.Sprint("job", i/20) {
+			t.Fatalf("write %d is of %s", i, w.owner)
+		}
 	}
 }
 
