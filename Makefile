@@ -22,6 +22,10 @@ bin/lockstep:
 generate: ## Regenerate deepcopy functions and CRDs from api/
 	@hack/generate.sh
 
+.PHONY: generate-check
+generate-check: ## Fail if a generated file is not what make generate would write
+	@hack/generate.sh --check
+
 .PHONY: test
 test: build ## Run every test
 	go vet ./...

@@ -1,4 +1,3 @@
-// Package rules tests what the API server itself refuses and fills in, with no Lockstep program running.
 package rules
 
 import (
