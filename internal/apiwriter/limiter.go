@@ -11,7 +11,7 @@ import (
 //
 //	        ┌─ doubles while the rate rises by a twentieth ─┐
 //	ramp ───┤                                               ├──▶ steady
-//	        └─ else halves while the rate does not fall ────┘
+//	        └─ else halves while that does ────────────────┘
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
 //
@@ -85,13 +85,12 @@ const (
 	windowSure    = 100
 
 	rampStep   = 2.0
-	steadyStep = 1.5
+	steadyStep = 2
 
-	rampGain = 0.05 // doubling must bring this much to go on
-	rampLoss = 0    // halving may lose this much to go on
+	rampGain = 0.03 // doubling or halving must bring this much to go on
 
 	gainUp   = 0.01 // a higher limit must be better by this much (log)
-	lossDown = 0    // a lower limit may be worse by this much (log)
+	gainDown = 0.02 // a lower limit, likewise
 	memory   = 12   // probes that count in a mean
 
 	everyMax = 32
@@ -162,8 +161,8 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	l.win.ended++
 	length := now.Sub(l.win.start)
 	rate := float64(l.win.ended) / length.Seconds()
-	if !l.enough(length) && !(l.phase == rampUp && length >= windowMin && l.win.ended >= windowFew && rate < l.rampRate*0.7) {
-		return // the exception: too far up is seen early, and costs most
+	if !l.enough(length) && !l.tooFar(length, rate) {
+		return
 	}
 	l.win = window{start: now}
 	l.measured(now, rate)
@@ -178,6 +177,18 @@ func (l *limiter) enough(length time.Duration) bool {
 		return true
 	}
 	return length >= windowMin && (l.win.ended >= windowSamples || length >= windowMax)
+}
+
+// tooFar says whether a step up was clearly one too many. That shows early, and waiting longer costs most.
+func (l *limiter) tooFar(length time.Duration, rate float64) bool {
+	before := 0.0
+	switch {
+	case l.phase == rampUp:
+		before = l.rampRate
+	case l.phase == steady && l.dir > 0:
+		before = math.Exp(l.before)
+	}
+	return length >= windowMin && l.win.ended >= windowFew && rate < 0.7*before
 }
 
 // measured acts on the rate that the limit in force gave in one window.
@@ -208,7 +219,7 @@ func (l *limiter) measured(now time.Time, rate float64) {
 			l.arrive(now)
 		}
 	case rampDown:
-		if rate > l.rampRate*(1-rampLoss) {
+		if rate > l.rampRate*(1+rampGain) {
 			l.base, l.rampRate = l.now, math.Max(rate, l.rampRate)
 			if l.step(now, l.base/rampStep) {
 				return
@@ -290,10 +301,10 @@ func (l *limiter) move(now time.Time) bool {
 	}
 	if e := &l.down; e.n > 0 {
 		se := clear(e)
-		if e.mean-se > -lossDown {
+		if e.mean-se > gainDown {
 			return l.settleAt(now, math.Min(l.base/steadyStep, l.base-1), &l.up)
 		}
-		e.patience(e.mean+2*se < -lossDown)
+		e.patience(e.mean+2*se < gainDown)
 	}
 	return false
 }
