@@ -190,7 +190,7 @@ func (o *simulation) combination(m machines.Machine, mix simulate.Mix) ([]simula
 // printSimulation prints the mean over seeds for each machine, mix and policy.
 func printSimulation(out io.Writer, results []simulate.Result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MACHINE\tMIX\tPOLICY\tPLACED\tL3 SPLIT\tAVOIDABLE\tNUMA SPLIT\tAVOIDABLE\tFREE L3 KEPT\tP50\tP99")
+	fmt.Fprintln(w, "MACHINE\tMIX\tPOLICY\tPLACED\tL3 SPLIT\tAVOIDABLE\tNUMA SPLIT\tAVOIDABLE\tFREE L3 KEPT\tOF IDLE\tMOVES\tP50\tP99")
 	for len(results) > 0 {
 		first := results[0]
 		n := slices.IndexFunc(results, func(r simulate.Result) bool {
@@ -206,13 +206,15 @@ func printSimulation(out io.Writer, results []simulate.Result) error {
 			}
 			return sum / float64(n)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f %%\t%.0f µs\t%.0f µs\n", first.Machine, first.Mix, first.Policy,
+		fmt.Fprintf(w, "%s\t%s\t%s\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f %%\t%.1f %%\t%.0f\t%.0f µs\t%.0f µs\n", first.Machine, first.Mix, first.Policy,
 			mean(func(r simulate.Result) float64 { return float64(r.Placed) }),
 			mean(func(r simulate.Result) float64 { return r.L3SplitPercent }),
 			mean(func(r simulate.Result) float64 { return r.L3SplitAvoidablePercent }),
 			mean(func(r simulate.Result) float64 { return r.NUMASplitPercent }),
 			mean(func(r simulate.Result) float64 { return r.NUMASplitAvoidablePercent }),
 			mean(func(r simulate.Result) float64 { return r.FreeL3Percent }),
+			mean(func(r simulate.Result) float64 { return r.FreeL3IdlePercent }),
+			mean(func(r simulate.Result) float64 { return float64(r.Moves) }),
 			mean(func(r simulate.Result) float64 { return r.LatencyP50Micros }),
 			mean(func(r simulate.Result) float64 { return r.LatencyP99Micros }))
 		results = results[n:]

@@ -28,6 +28,7 @@ type Layout struct {
 	cores    []span
 	coreOf   []int32 // own number -> core
 	cells    []cell
+	l3Sets   []cpuset.Set // of cells
 	numas    []numa
 	usable   []uint64 // CPUs that may be given out: neither reserved nor isolated by the kernel
 	// uniform says that all cores have smt threads, one or two: then the cost of a take follows from two counters.
@@ -103,6 +104,9 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 	}
 	if len(l.cells) > maxL3 || len(l.numas) > maxNUMA {
 		return nil, fmt.Errorf("allocate: %d L3 domains and %d NUMA nodes, above the limits of %d and %d", len(l.cells), len(l.numas), maxL3, maxNUMA)
+	}
+	for _, c := range l.cells {
+		l.l3Sets = append(l.l3Sets, cpuset.Of(l.cpus[c.lo:c.hi]...))
 	}
 	l.smt = l.cores[0].len()
 	l.uniform = l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
@@ -193,3 +197,6 @@ func boolInt(b bool) int {
 	}
 	return 0
 }
+
+// L3Domains returns the CPUs of each L3 domain (its part in one NUMA node and socket), in the layout's order.
+func (l *Layout) L3Domains() []cpuset.Set { return l.l3Sets }

@@ -7,6 +7,6 @@
 // leave is drawn among those it placed.
 //
 // A placement is split if it touches more L3 domains than a pod of its size needs on an empty machine, and avoidably so
-// if, at that moment, some node had idle CPUs for it in fewer L3 domains and no more NUMA nodes. Likewise for NUMA nodes. Free L3 domains are counted
-// after every arrival under load, against the most there could be: the idle CPUs divided by the size of an L3 domain.
+// if, at that moment, some node had idle CPUs for it in fewer L3 domains and no more NUMA nodes. Likewise for NUMA nodes. Free
+// L3 domains are counted after every arrival under load, against what packing all running pods anew would leave free.
 package simulate

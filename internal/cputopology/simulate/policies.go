@@ -7,6 +7,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/repack"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
@@ -15,6 +16,7 @@ func Policies() []Policy {
 	return []Policy{
 		newLockstep("lockstep", request.AnyCPU),
 		newLockstep("lockstep-threads", request.Threads),
+		&repacking{newLockstep("lockstep-threads+repack", request.Threads)},
 		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
 		&byHand{name: "most-allocated+packed-cores", node: mostAllocated, pick: packedCores},
@@ -48,6 +50,21 @@ func (p *lockstep) Place(nodes []*allocate.Node, key string, cpus int) (int, boo
 	}
 	node, _, err := p.al.Place(nodes, key, r, nil)
 	return node, err == nil
+}
+
+// repacking is lockstep with moves within nodes after each change.
+type repacking struct{ *lockstep }
+
+// Maintain carries out the plan for one node.
+func (p *repacking) Maintain(n *allocate.Node) int {
+	plan := repack.Within(n, func(key string) *allocate.Request { return p.requests[n.Pod(key).CPUs().Len()] }, repack.Budget{})
+	for _, m := range plan.Moves {
+		n.Release(m.Pod)
+		if err := n.Restore(m.To); err != nil {
+			panic(err) // a plan's moves go to idle CPUs
+		}
+	}
+	return len(plan.Moves)
 }
 
 // byHand is a policy in two steps, as schedulers have it whose node choice does not know of cores.

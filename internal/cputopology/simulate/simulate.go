@@ -70,11 +70,15 @@ type Result struct {
 	L3SplitAvoidablePercent   float64 `json:"l3SplitAvoidablePercent"`
 	NUMASplitPercent          float64 `json:"numaSplitPercent"`
 	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
-	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of the most there could be, and
-	// FreeL3 of FreeL3Possible is the same at the end.
-	FreeL3Percent  float64 `json:"freeL3Percent"`
-	FreeL3         int     `json:"freeL3"`
-	FreeL3Possible int     `json:"freeL3Possible"`
+	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of those that would be idle if all
+	// pods were packed anew, none split more than it has to be. FreeL3IdlePercent is the same in percent of the idle CPUs
+	// divided by an L3's size, which no packing may reach. FreeL3, FreeL3Possible: domains at the end.
+	FreeL3Percent     float64 `json:"freeL3Percent"`
+	FreeL3IdlePercent float64 `json:"freeL3IdlePercent"`
+	FreeL3            int     `json:"freeL3"`
+	FreeL3Possible    int     `json:"freeL3Possible"`
+	// Moves counts pods moved within their nodes by policies that do so.
+	Moves int `json:"moves"`
 	// Decision latencies.
 	LatencyP50Micros float64 `json:"latencyP50Micros"`
 	LatencyP99Micros float64 `json:"latencyP99Micros"`
@@ -86,6 +90,12 @@ type Policy interface {
 	Place(nodes []*allocate.Node, key string, cpus int) (node int, ok bool)
 }
 
+// maintainer is a policy that also moves pods within their nodes. Maintain is called for each node that pods have left or
+// entered, and returns how many it moved.
+type maintainer interface {
+	Maintain(n *allocate.Node) (moves int)
+}
+
 // pod is a placed pod.
 type pod struct {
 	key        string
@@ -93,23 +103,25 @@ type pod struct {
 }
 
 type simulation struct {
-	cfg      Config
-	policy   Policy
-	rng      *rand.Rand
-	nodes    []*allocate.Node
-	empty    *allocate.Node
-	pods     []pod
-	cpus     int // of the cluster
-	idle     int
-	l3Size   int
-	freeL3   int // over all nodes
-	nodeFree []int
-	took     []time.Duration
-	count    int
-	result   Result
-	splits   struct{ l3, l3Avoidable, numa, numaAvoidable int }
-	freeSum  float64
-	freeSeen int
+	cfg                  Config
+	policy               Policy
+	rng                  *rand.Rand
+	nodes                []*allocate.Node
+	empty                *allocate.Node
+	pods                 []pod
+	cpus                 int // of the cluster
+	idle                 int
+	l3Size               int
+	freeL3               int // over all nodes
+	nodeFree             []int
+	took                 []time.Duration
+	arrivals             int
+	wholes               int   // L3 domains that pods fill entirely
+	rests                []int // number of pods by what they need beyond whole L3 domains
+	result               Result
+	splits               struct{ l3, l3Avoidable, numa, numaAvoidable int }
+	freeSum, freeIdleSum float64
+	freeSeen             int
 }
 
 // Run simulates one policy.
@@ -136,6 +148,7 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	s.empty = allocate.NewNode("", layout)
 	s.idle = s.cpus
 	s.l3Size = s.cpus / max(s.freeL3, 1)
+	s.rests = make([]int, s.l3Size)
 	s.result = Result{Policy: policy.Name(), Machine: cfg.Machine.Name, Nodes: cfg.Nodes, Mix: cfg.Mix.Name, Seed: cfg.Seed}
 	s.fill()
 	s.churn()
@@ -156,7 +169,7 @@ func (s *simulation) fill() {
 func (s *simulation) churn() {
 	arrivals := s.cfg.Arrivals
 	if arrivals == 0 {
-		arrivals = s.count
+		arrivals = s.arrivals
 	}
 	for range arrivals {
 		size := s.draw()
@@ -164,11 +177,43 @@ func (s *simulation) churn() {
 			s.leave(s.rng.IntN(len(s.pods)))
 		}
 		s.arrive(size)
-		if possible := s.idle / s.l3Size; possible > 0 {
+		possible, idle := s.possibleL3(), s.idle/s.l3Size
+		if possible > 0 && idle > 0 {
 			s.freeSum += float64(s.freeL3) / float64(possible)
+			s.freeIdleSum += float64(s.freeL3) / float64(idle)
 			s.freeSeen++
 		}
 	}
+}
+
+// possibleL3 is how many L3 domains would be idle if all pods were packed anew by first-fit decreasing: whole domains for
+// as much of a pod as fills them, the rest of each pod in one.
+func (s *simulation) possibleL3() int {
+	rests := slices.Clone(s.rests)
+	used := s.wholes
+	for largest := s.l3Size - 1; largest > 0; {
+		if rests[largest] == 0 {
+			largest--
+			continue
+		}
+		used++
+		for room, size := s.l3Size, largest; size > 0; {
+			if size > room || rests[size] == 0 {
+				size--
+				continue
+			}
+			rests[size]--
+			room -= size
+		}
+	}
+	return s.cpus/s.l3Size - used
+}
+
+// count adds (1) or removes (-1) a pod from what possibleL3 packs.
+func (s *simulation) count(size, sign int) {
+	s.idle -= sign * size
+	s.wholes += sign * (size / s.l3Size)
+	s.rests[size%s.l3Size] += sign
 }
 
 func (s *simulation) draw() int { return s.cfg.Mix.Sizes[s.rng.IntN(len(s.cfg.Mix.Sizes))] }
@@ -181,7 +226,8 @@ func (s *simulation) leave(i int) {
 	p := s.pods[i]
 	s.nodes[p.node].Release(p.key)
 	s.recount(p.node)
-	s.idle += p.cpus
+	s.count(p.cpus, -1)
+	s.maintain(p.node)
 	s.pods[i] = s.pods[len(s.pods)-1]
 	s.pods = s.pods[:len(s.pods)-1]
 }
@@ -193,8 +239,8 @@ func (s *simulation) recount(node int) {
 }
 
 func (s *simulation) arrive(size int) {
-	s.count++
-	key := fmt.Sprint(s.count)
+	s.arrivals++
+	key := fmt.Sprint(s.arrivals)
 	start := s.cfg.Now()
 	node, ok := s.policy.Place(s.nodes, key, size)
 	s.took = append(s.took, s.cfg.Now().Sub(start))
@@ -203,10 +249,18 @@ func (s *simulation) arrive(size int) {
 		return
 	}
 	s.result.Placed++
-	s.idle -= size
+	s.count(size, +1)
 	s.pods = append(s.pods, pod{key, node, size})
 	s.recount(node)
 	s.judge(node, key, size)
+	s.maintain(node)
+}
+
+func (s *simulation) maintain(node int) {
+	if m, ok := s.policy.(maintainer); ok {
+		s.result.Moves += m.Maintain(s.nodes[node])
+		s.recount(node)
+	}
 }
 
 // judge counts the placement's splits. What was possible before is judged with the pod taken out again.
@@ -254,10 +308,10 @@ func (s *simulation) finish() Result {
 	percent := func(count int) float64 { return 100 * float64(count) / float64(max(r.Placed, 1)) }
 	r.L3SplitPercent, r.L3SplitAvoidablePercent = percent(s.splits.l3), percent(s.splits.l3Avoidable)
 	r.NUMASplitPercent, r.NUMASplitAvoidablePercent = percent(s.splits.numa), percent(s.splits.numaAvoidable)
-	r.FreeL3, r.FreeL3Possible = s.freeL3, s.idle/s.l3Size
-	r.FreeL3Percent = 100
+	r.FreeL3, r.FreeL3Possible = s.freeL3, s.possibleL3()
+	r.FreeL3Percent, r.FreeL3IdlePercent = 100, 100
 	if s.freeSeen > 0 {
-		r.FreeL3Percent = 100 * s.freeSum / float64(s.freeSeen)
+		r.FreeL3Percent, r.FreeL3IdlePercent = 100*s.freeSum/float64(s.freeSeen), 100*s.freeIdleSum/float64(s.freeSeen)
 	}
 	slices.Sort(s.took)
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }
