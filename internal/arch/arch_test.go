@@ -41,6 +41,7 @@ var together = []string{
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
 	"internal/workflow/engine", "internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",
+	"internal/lab/analyse", "internal/lab/scenario",
 }
 
 // pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.

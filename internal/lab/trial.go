@@ -26,8 +26,10 @@ import (
 const (
 	// pollInterval is between two looks at the observer.
 	pollInterval = 100 * time.Millisecond
-	// quietFor without a write is rest; quietTimeout is how long to wait for it.
-	quietFor     = 1500 * time.Millisecond
+	// restFor without a write is rest: longer than any controller here delays a status. Between the steps of a measurement
+	// pauseFor is enough. quietTimeout is how long to wait for either.
+	restFor      = 1500 * time.Millisecond
+	pauseFor     = 500 * time.Millisecond
 	quietTimeout = time.Minute
 	// sampleSize is the number of pods of one sample of the floor's calibration: half a second's worth.
 	sampleSize = 400
@@ -109,7 +111,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.load(ctx, namespace); err != nil {
 		return err
 	}
-	if err := t.quiet(ctx, "at rest"); err != nil {
+	if err := t.quiet(ctx, restFor, "at rest"); err != nil {
 		return err
 	}
 	t.peaks()
@@ -234,13 +236,13 @@ func (t *trial) warmUp(ctx context.Context) error {
 	if err := t.drive(ctx, namespace, "warming up", shape); err != nil {
 		return err
 	}
-	if err := t.quiet(ctx, "warming up"); err != nil {
+	if err := t.quiet(ctx, pauseFor, "warming up"); err != nil {
 		return err
 	}
 	if err := t.client.Clear(ctx, namespace, t.experiment.sys.NewList); err != nil {
 		return err
 	}
-	return t.quiet(ctx, "warming up")
+	return t.quiet(ctx, pauseFor, "warming up")
 }
 
 // load drives the experiment's load, and takes the CPU time that it costs.
@@ -323,8 +325,8 @@ func (t *trial) collect() error {
 	return err
 }
 
-// quiet waits until nobody has written for a while, heartbeats aside.
-func (t *trial) quiet(ctx context.Context, stage string) error {
+// quiet waits until nobody has written for quietFor, heartbeats aside.
+func (t *trial) quiet(ctx context.Context, quietFor time.Duration, stage string) error {
 	t.enter("waiting for quiet: "+stage, 0)
 	deadline := time.Now().Add(quietTimeout)
 	tick := time.NewTicker(pollInterval)
@@ -460,7 +462,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if err := t.client.Clear(ctx, namespace, t.experiment.sys.NewList); err != nil {
 		return err
 	}
-	if err := t.quiet(ctx, "floor"); err != nil {
+	if err := t.quiet(ctx, pauseFor, "floor"); err != nil {
 		return err
 	}
 	load := floor.New(t.experiment.sys, jobs, pods)
@@ -479,7 +481,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if err := t.client.CreateNamespace(ctx, floorNamespace); err != nil {
 		return err
 	}
-	if err := t.quiet(ctx, "floor"); err != nil {
+	if err := t.quiet(ctx, pauseFor, "floor"); err != nil {
 		return err
 	}
 	from := len(t.events)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -200,7 +201,7 @@ func perSecond(start time.Time, sorted []time.Time) []int {
 }
 
 func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time) {
-	res.Writes, res.Refused = map[string]int{}, map[string]int{}
+	res.Writes = map[string]int{}
 	res.WritesByActor = map[string]map[string]int{}
 	total, untilScheduled := 0, 0
 	for i := range events {
@@ -222,7 +223,10 @@ func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time
 			untilScheduled++
 		}
 		if !e.OK() {
-			res.Refused[kind+" "+statusText(e.Code)]++
+			if res.Refused == nil {
+				res.Refused = map[string]int{}
+			}
+			res.Refused[kind+" "+strconv.Itoa(e.Code)]++
 		}
 	}
 	if res.Pods > 0 {

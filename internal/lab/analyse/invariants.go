@@ -2,9 +2,7 @@ package analyse
 
 import (
 	"fmt"
-	"net/http"
 	"slices"
-	"strconv"
 	"time"
 )
 
@@ -334,11 +332,4 @@ func longestPartial(byJob map[string][]*life, jobs []Job) float64 {
 		longest = max(longest, since(at[0], at[j.Min-1]))
 	}
 	return longest
-}
-
-func statusText(code int) string {
-	if text := http.StatusText(code); text != "" {
-		return strconv.Itoa(code) + " " + text
-	}
-	return strconv.Itoa(code)
 }

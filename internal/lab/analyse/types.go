@@ -112,7 +112,7 @@ type Result struct {
 	WritesPerPod, WritesPerPodUntilScheduled float64
 	// WritesByActor has everybody's, heartbeats included.
 	WritesByActor map[string]map[string]int
-	// Refused counts the system's writes that the server did not carry out, by kind and HTTP status.
+	// Refused counts the system's writes that the server did not carry out, by kind and HTTP status; nil when there are none.
 	Refused map[string]int
 	// LatencyMs is from a job's creation to each of its pods being SCHEDULED.
 	LatencyMs Percentiles

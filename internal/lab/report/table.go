@@ -18,13 +18,13 @@ var columns = []column{
 	{"SYSTEM", false, name},
 	{"SHAPE", false, func(r *Run) string { return r.Shape }},
 	{"GANG", false, func(r *Run) string { return yes(r.Gang) }},
-	{"SCHEDULED", true, func(r *Run) string { return fmt.Sprintf("%d/%d", r.Scheduled, r.Pods) }},
+	{"PODS", true, pods},
 	{"CREATE", true, func(r *Run) string { return seconds(r.CreateSeconds) }},
 	{"SCHEDULE", true, func(r *Run) string { return seconds(r.ScheduleSeconds) }},
 	{"PODS/S", true, func(r *Run) string { return rate(r) }},
 	{"FLOOR", true, func(r *Run) string { return optional(r.FloorSeconds, seconds) }},
 	{"RATIO", true, func(r *Run) string { return optional(r.RatioToFloor, ratio) }},
-	{"WRITES/POD", true, func(r *Run) string { return writesPerPod(r) }},
+	{"W/POD", true, func(r *Run) string { return writesPerPod(r) }},
 	{"STALLS", true, func(r *Run) string { return fmt.Sprint(r.Stalls.Count) }},
 	{"VIOL", true, func(r *Run) string { return fmt.Sprint(len(r.Invariants.Violations)) }},
 }
@@ -134,6 +134,14 @@ func name(r *Run) string {
 		s += fmt.Sprintf(" #%d", r.Repeat)
 	}
 	return s
+}
+
+// pods is how many were scheduled, of how many if not all.
+func pods(r *Run) string {
+	if r.Scheduled == r.Pods {
+		return fmt.Sprint(r.Pods)
+	}
+	return fmt.Sprintf("%d/%d", r.Scheduled, r.Pods)
 }
 
 func yes(b bool) string {

@@ -1,0 +1,180 @@
+package lab
+
+import (
+	"compress/gzip"
+	"encoding/json"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep.dev/lockstep/internal/lab/report"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// TestMeasureBothSystems measures a small load on real control planes and looks at every part of the result that does not
+// depend on how fast the machine is.
+func TestMeasureBothSystems(t *testing.T) {
+	kube, err := localcluster.FindKube()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lockstep := filepath.Join(t.TempDir(), "lockstep")
+	if out, err := exec.Command("go", "build", "-o", lockstep, "lockstep.dev/lockstep/cmd/lockstep").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	t.Setenv("XDG_STATE_HOME", t.TempDir())
+	shape := scenario.Shape{Jobs: 8, PodsPerJob: 5}
+	cfg := Config{
+		Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep", "kubernetes"}, Repeat: 1,
+		Nodes: localcluster.Nodes{Count: 10}, ClientConcurrency: 4, WarmUpPods: 10, FloorConcurrency: []int{8, 16},
+		Timeout: time.Minute, OutDir: t.TempDir(), Lockstep: lockstep, Kube: kube, Version: "test",
+		Progress: func(p Progress) {
+			if p.Done == 0 {
+				t.Logf("%s: %s %s", p.Case, p.Stage, p.Result)
+			}
+		},
+	}
+	rep, err := Run(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(rep.Runs) != 2 {
+		t.Fatalf("%d runs", len(rep.Runs))
+	}
+	for i := range rep.Runs {
+		r := &rep.Runs[i]
+		if r.Error != "" {
+			t.Fatalf("%s: %s", r.System, r.Error)
+		}
+		if r.Scheduled != shape.Pods() || r.Created != shape.Pods() || r.Failed != 0 {
+			t.Errorf("%s: %d created, %d scheduled, %d failed", r.System, r.Created, r.Scheduled, r.Failed)
+		}
+		if len(r.Invariants.Violations) > 0 || r.Invariants.Checked < 2*shape.Pods() {
+			t.Errorf("%s: %d checks, violations %q", r.System, r.Invariants.Checked, r.Invariants.Violations)
+		}
+		if r.RatioToFloor == nil || *r.RatioToFloor <= 0 || r.Floor.Pods != shape.Pods() || len(r.Floor.Calibration) != 2 {
+			t.Errorf("%s: floor %+v", r.System, r.Floor)
+		}
+		for _, component := range []string{"apiserver", "etcd", "controllerManager", "nodes"} {
+			if r.PeakRSSMiB[component] <= 0 {
+				t.Errorf("%s: no memory of %s", r.System, component)
+			}
+		}
+		if n := r.WritesByActor["client"]; !cmp.Equal(n, map[string]int{jobKind[r.System] + "/create": shape.Jobs}) {
+			t.Errorf("%s: writes of the client: %v", r.System, n)
+		}
+		checkEvents(t, cfg.OutDir, i+1, shape.Pods())
+	}
+	lock, kubernetes := &rep.Runs[0], &rep.Runs[1]
+	if n := lock.Writes["pods/create"]; n != shape.Pods() {
+		t.Errorf("lockstep: %d pods/create", n)
+	}
+	if n := lock.Writes["pods/binding"]; n != 0 {
+		t.Errorf("lockstep: %d pods/binding", n)
+	}
+	if n := kubernetes.Writes["pods/binding"]; n < shape.Pods() {
+		t.Errorf("kubernetes: %d pods/binding", n)
+	}
+	if !lock.Gang || kubernetes.Gang {
+		t.Errorf("gang: lockstep %v, kubernetes %v", lock.Gang, kubernetes.Gang)
+	}
+	saved, err := os.ReadFile(filepath.Join(cfg.OutDir, "result.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var again report.Report
+	if err := json.Unmarshal(saved, &again); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(rep.Runs, again.Runs); diff != "" {
+		t.Errorf("result.json is not what was returned (-returned +saved):\n%s", diff)
+	}
+	if left, err := os.ReadDir(filepath.Join(os.Getenv("XDG_STATE_HOME"), "lockstep", "bench")); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func checkEvents(t *testing.T, dir string, run, pods int) {
+	t.Helper()
+	paths, err := filepath.Glob(filepath.Join(dir, "0"+string(rune('0'+run))+"-*", "events.jsonl.gz"))
+	if err != nil || len(paths) != 1 {
+		t.Fatalf("events of run %d: %v, %v", run, paths, err)
+	}
+	f, err := os.Open(paths[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	z, err := gzip.NewReader(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(data), "\n"); n < 2*pods {
+		t.Errorf("run %d: %d events saved", run, n)
+	}
+}
+
+func TestPlanAlternatesSystems(t *testing.T) {
+	cfg := Config{
+		Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 2}, {Jobs: 2, PodsPerJob: 1}}, Gangs: []bool{true, false},
+		Systems: []string{"lockstep", "kubernetes"}, Repeat: 2, WriterConcurrency: []int{0, 16},
+	}
+	plan, err := cfg.plan()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, e := range plan[:8] {
+		got = append(got, e.String())
+	}
+	want := []string{
+		"lockstep 1x2 gang", "lockstep 1x2 gang writes=16", "kubernetes 1x2", "lockstep 1x2", "lockstep 1x2 writes=16",
+		"lockstep 1x2 gang #2", "lockstep 1x2 gang writes=16 #2", "kubernetes 1x2 #2",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if len(plan) != 2*2*5 {
+		t.Errorf("%d runs", len(plan))
+	}
+}
+
+func TestBadConfigurationsAreRefused(t *testing.T) {
+	good := func() Config {
+		return Config{Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 1}}, Gangs: []bool{true}, Systems: []string{"lockstep"},
+			Repeat: 1, ClientConcurrency: 1, Timeout: time.Second}
+	}
+	if c := good(); c.Validate() != nil {
+		t.Fatal(c.Validate())
+	}
+	for name, spoil := range map[string]func(*Config){
+		"no shape":                    func(c *Config) { c.Shapes = nil },
+		"no system":                   func(c *Config) { c.Systems = nil },
+		"an unknown system":           func(c *Config) { c.Systems = []string{"x"} },
+		"repeat 0":                    func(c *Config) { c.Repeat = 0 },
+		"a client that sends nothing": func(c *Config) { c.ClientConcurrency = 0 },
+		"a negative writer":           func(c *Config) { c.WriterConcurrency = []int{-1} },
+		"a floor of 0 in flight":      func(c *Config) { c.FloorConcurrency = []int{0} },
+		"two systems in one cluster":  func(c *Config) { c.Systems, c.Kubeconfig = []string{"lockstep", "kubernetes"}, "x" },
+		"no time":                     func(c *Config) { c.Timeout = 0 },
+	} {
+		c := good()
+		spoil(&c)
+		if c.Validate() == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+var jobKind = map[string]string{"lockstep": "jobs.batch.volcano.sh", "kubernetes": "jobs.batch"}
