@@ -12,7 +12,7 @@ import (
 func frozen() time.Time { return time.Time{} }
 
 // The acceptance of the allocator, in small: at 85 % load, on both AMD layouts, no pod is split that need not be, and
-// with moves within nodes nearly all L3 domains stay free that could be. Sizes that do not add up to an L3 are the
+// with moves within nodes nine tenths of the L3 domains stay free that could be, more on larger clusters. Sizes that do not add up to an L3 are the
 // exception: pods on their own domains leave gaps that no other size of the mix fits.
 func TestPlacementQuality(t *testing.T) {
 	policies := map[string]Policy{}
@@ -30,7 +30,7 @@ func TestPlacementQuality(t *testing.T) {
 				if r.L3SplitAvoidablePercent >= 1 || r.NUMASplitAvoidablePercent > 0 {
 					t.Errorf("%s %s %s: %.2f %% avoidable L3 splits, %.2f %% avoidable NUMA splits", policy, m.Name, mix.Name, r.L3SplitAvoidablePercent, r.NUMASplitAvoidablePercent)
 				}
-				if policy != "lockstep" && mix.Name != "odd" && r.FreeL3Percent < 92 {
+				if policy != "lockstep" && mix.Name != "odd" && r.FreeL3Percent < 90 {
 					t.Errorf("%s %s %s: only %.1f %% of the free L3 domains kept", policy, m.Name, mix.Name, r.FreeL3Percent)
 				}
 			}
