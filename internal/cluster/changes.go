@@ -21,7 +21,7 @@ func (ch *Changes) node(name string) {
 	ch.Nodes[name] = struct{}{}
 }
 
-// Changed receives after something changed. One receive may stand for many changes: follow it with TakeChanges.
+// Changed receives after something changed that is listened for. One receive may stand for many changes: follow it with TakeChanges.
 func (c *Cluster) Changed() <-chan struct{} { return c.wake }
 
 // TakeChanges returns what changed since the last call. There is one taker: the scheduler.
@@ -33,8 +33,27 @@ func (c *Cluster) TakeChanges() Changes {
 	return ch
 }
 
+// Listen says which changes are worth a wake-up: any that may make room or lift a queue's limit, and those of other pods.
+// While nothing waits none is, which spares a cycle for every pod that comes and goes. Changes are noted all the same; those
+// noted before are told of at once.
+func (c *Cluster) Listen(room, pods bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.listenRoom, c.listenPods = room, pods
+	c.ring()
+}
+
 func (c *Cluster) changed(note func(*Changes)) {
 	note(&c.changes)
+	c.ring()
+}
+
+// ring wakes who listens, if there is something for it.
+func (c *Cluster) ring() {
+	ch := &c.changes
+	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues) || c.listenPods && ch.Pods) {
+		return
+	}
 	select {
 	case c.wake <- struct{}{}:
 	default: // a wake-up is pending already

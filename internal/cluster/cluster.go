@@ -58,6 +58,8 @@ type Cluster struct {
 	groupPods  map[types.NamespacedName]map[*pod]struct{}
 	priorities priorities
 	changes    Changes
+	listenRoom bool
+	listenPods bool
 
 	wake chan struct{}
 }
@@ -137,6 +139,8 @@ func New(cfg Config) *Cluster {
 		groupQueue: map[types.NamespacedName]string{},
 		groupPods:  map[types.NamespacedName]map[*pod]struct{}{},
 		priorities: priorities{value: map[string]int32{}},
+		listenRoom: true,
+		listenPods: true,
 		wake:       make(chan struct{}, 1),
 	}
 }

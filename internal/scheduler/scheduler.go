@@ -182,8 +182,9 @@ func (s *Scheduler) cycle() (more bool) {
 		pods += s.attempt(s.room.entries[next.Key])
 	}
 
-	// 4. Who waits, and has not been told why?
+	// 4. Who waits, and has not been told why? What may help them?
 	s.tell()
+	s.listen()
 
 	s.metrics.cycle(s.clock.Since(start), pods, len(s.room.entries), len(s.room.lines))
 	return pods >= s.cfg.CyclePods
@@ -382,6 +383,15 @@ func (s *Scheduler) tell() {
 		clear(l.untold)
 		l.untold = l.untold[:0]
 	}
+}
+
+// listen tells the model which changes may help those who wait.
+func (s *Scheduler) listen() {
+	pods := false
+	for _, l := range s.room.lines {
+		pods = pods || l.blocked != nil && l.blocked.rare
+	}
+	s.cluster.Listen(len(s.room.entries) > 0, pods)
 }
 
 func (s *Scheduler) isSuperseded(key string) bool {

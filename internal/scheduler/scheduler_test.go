@@ -63,8 +63,16 @@ func (w *world) Waiting(g *Gang, why Reason) {
 	w.said = append(w.said, g.Key+": "+why.Code)
 }
 
-// run lets the scheduler do all it can.
+// run lets the scheduler do all it can, if anything wakes it.
 func (w *world) run() {
+	select {
+	case <-w.wake:
+	case <-w.cluster.Changed():
+	default:
+		if w.clock.Now().Before(w.retry) {
+			return
+		}
+	}
 	for rounds := 0; w.cycle(); rounds++ {
 		if rounds > 10000 {
 			w.t.Fatal("the scheduler does not come to rest")

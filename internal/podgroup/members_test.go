@@ -1,0 +1,109 @@
+package podgroup
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+)
+
+func member(name, task, node string, phase corev1.PodPhase) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "ns", Name: name, UID: types.UID(name), Annotations: map[string]string{batchv1alpha1.TaskSpecKey: task},
+		},
+		Spec:   corev1.PodSpec{NodeName: node},
+		Status: corev1.PodStatus{Phase: phase},
+	}
+}
+
+// Whatever the members: a request that is placed brings the group to its minimum, of each task and in all; it is made
+// whenever enough pods exist; and it never asks for a pod that has a node.
+func TestAskBringsAGroupToItsMinimum(t *testing.T) {
+	rapid.Check(t, func(r *rapid.T) {
+		var pods []*corev1.Pod
+		for i := range rapid.IntRange(0, 12).Draw(r, "pods") {
+			p := member(fmt.Sprint("p", i), rapid.SampledFrom([]string{"a", "b"}).Draw(r, "task"), "", corev1.PodPending)
+			switch rapid.IntRange(0, 4).Draw(r, "state") {
+			case 0:
+				p.Spec.NodeName = "n"
+				p.Status.Phase = rapid.SampledFrom([]corev1.PodPhase{corev1.PodRunning, corev1.PodSucceeded, corev1.PodFailed}).Draw(r, "phase")
+			case 1:
+				p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "g"}}
+			}
+			p.Spec.Hostname = rapid.SampledFrom([]string{"", "other template"}).Draw(r, "template")
+			pods = append(pods, p)
+		}
+		minMember := rapid.IntRange(0, 8).Draw(r, "minMember")
+		minTask := map[string]int32{"a": int32(rapid.IntRange(0, 4).Draw(r, "minA"))}
+		m := countMembers(pods, func(*corev1.Pod) bool { return false })
+		all := newTemplates()
+		req := ask(minMember, minTask, m, all.of)
+
+		candidates, candidatesA := len(m.waiting), 0
+		for _, p := range m.waiting {
+			if taskOf(p) == "a" {
+				candidatesA++
+			}
+		}
+		enough := m.total+candidates >= minMember && m.holding["a"]+candidatesA >= int(minTask["a"])
+		if (req.missing == "") != enough {
+			r.Fatalf("enough pods: %v, but %q", enough, req.missing)
+		}
+		if !enough {
+			return
+		}
+		units, minA := 0, 0
+		for _, d := range req.demands {
+			units += len(d.Units)
+			if d.Min > len(d.Units) {
+				r.Fatalf("demand for %d of %d", d.Min, len(d.Units))
+			}
+			minA += d.Min
+			for _, u := range d.Units {
+				if !slices.ContainsFunc(m.waiting, func(p *corev1.Pod) bool { return p.Name == u.Name }) {
+					r.Fatalf("%s does not wait", u)
+				}
+			}
+		}
+		if units != candidates || m.total+req.minMember < minMember || m.holding["a"]+minA < int(minTask["a"]) || req.minMember > units {
+			r.Fatalf("asks for %+v; members %+v", req, m)
+		}
+	})
+}
+
+func TestPhases(t *testing.T) {
+	node, none := "n", ""
+	for sentence, tc := range map[string]struct {
+		pods []*corev1.Pod
+		w    *wait
+		want schedulingv1beta1.PodGroupPhase
+	}{
+		"nothing yet":            {nil, nil, schedulingv1beta1.PodGroupInqueue},
+		"refused by its queue":   {[]*corev1.Pod{member("p", "", none, "")}, &wait{reason: "QueueClosed", byQueue: true}, schedulingv1beta1.PodGroupPending},
+		"no room":                {[]*corev1.Pod{member("p", "", none, "")}, &wait{reason: "NotEnoughResources"}, schedulingv1beta1.PodGroupInqueue},
+		"its minimum has nodes":  {[]*corev1.Pod{member("p", "", node, ""), member("q", "", node, "")}, nil, schedulingv1beta1.PodGroupRunning},
+		"fell below its minimum": {[]*corev1.Pod{member("p", "", node, ""), member("q", "", none, "")}, nil, schedulingv1beta1.PodGroupUnknown},
+		"one has succeeded":      {[]*corev1.Pod{member("p", "", node, ""), member("q", "", node, corev1.PodSucceeded)}, nil, schedulingv1beta1.PodGroupRunning},
+		"all have ended":         {[]*corev1.Pod{member("p", "", node, corev1.PodFailed), member("q", "", node, corev1.PodSucceeded)}, nil, schedulingv1beta1.PodGroupCompleted},
+	} {
+		t.Run(sentence, func(t *testing.T) {
+			pg := &schedulingv1beta1.PodGroup{Spec: schedulingv1beta1.PodGroupSpec{MinMember: 2}}
+			m := countMembers(tc.pods, func(*corev1.Pod) bool { return false })
+			pg.Status = statusOf(pg, m, tc.w, metav1.Now())
+			if pg.Status.Phase != tc.want {
+				t.Errorf("phase %s, want %s", pg.Status.Phase, tc.want)
+			}
+			if again := statusOf(pg, m, tc.w, metav1.Now()); !sameStatus(&again, &pg.Status) {
+				t.Errorf("a second look says something else: %+v, then %+v", pg.Status, again)
+			}
+		})
+	}
+}
