@@ -236,7 +236,7 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 	case !best.isInfinite():
 		return best, exact
 	case a.share != 1:
-		return least, false
+		return s.refsBound(n, a), false
 	case a.span == request.SingleL3 || a.span == request.SingleNUMA || total < a.cpus:
 		return infinite, true
 	}
@@ -248,6 +248,38 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 		}
 	}
 	return infinite, true
+}
+
+// refsBound is a lower bound for shared requests that idle CPUs do not suffice for: the containers on the CPUs with the
+// fewest of them.
+func (s *solver) refsBound(n *Node, a *ask) cost {
+	s.begin(n, a, false, -1)
+	least := func(lo, hi int) (refs int, ok bool) {
+		var with [64]int // CPUs by the containers on them; the last entry stands for more
+		for i := lo; i < hi; i++ {
+			if s.available(i) {
+				with[min(int(n.refs[i]), len(with)-1)]++
+			}
+		}
+		left := a.cpus
+		for r, count := range with {
+			refs += r * min(left, count)
+			left -= min(left, count)
+		}
+		return refs, left == 0
+	}
+	best := infinite
+	for _, m := range n.layout.numas {
+		if refs, ok := least(m.lo, m.hi); ok {
+			if c := (Cost{NUMANodes: 1, Refs: refs, L3: 1}).pack(a.bind); c.less(best) {
+				best = c
+			}
+		}
+	}
+	if refs, ok := least(0, len(n.layout.cpus)); ok && best.isInfinite() {
+		return Cost{NUMANodes: 2, Refs: refs, L3: 1}.pack(a.bind)
+	}
+	return best
 }
 
 // cellsBound is a lower bound of the cost of a choice over several L3 domains of a NUMA node: the fewest domains that

@@ -268,6 +268,27 @@ func TestChooseTakesTheBestNode(t *testing.T) {
 	}
 }
 
+// When limits exceed the machines, a shared pod goes where its CPUs have the fewest containers.
+func TestChooseForSharedCPUs(t *testing.T) {
+	l := node(t, machines.AMD256NPS4, "").layout
+	var nodes []*Node
+	var al Allocator
+	everything := prepared(t, request.Container{Name: "c", CPUs: 256})
+	for i := range 60 {
+		n := NewNode(fmt.Sprint(i), l)
+		for k := range 2 + (i+30)%60 {
+			if _, err := al.Allocate(n, fmt.Sprint("x", k), everything); err != nil {
+				t.Fatal(err)
+			}
+		}
+		nodes = append(nodes, n)
+	}
+	i, a, err := al.Place(nodes, "pod", prepared(t, request.Container{Name: "c", CPUs: 16}), nil)
+	if err != nil || i != 30 || a.Cost.Refs != 32 {
+		t.Fatalf("placed on node %d at %+v, %v; want node 30, where each CPU has 2 containers", i, a, err)
+	}
+}
+
 func TestGangsAreAllOrNothing(t *testing.T) {
 	l := node(t, machines.AMD256NPS1, "").layout
 	nodes := []*Node{NewNode("a", l), NewNode("b", l)}
