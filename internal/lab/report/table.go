@@ -105,14 +105,14 @@ func Line(r *Run) string {
 	if r.Error != "" {
 		return fmt.Sprintf("%s: not measured: %s", Title(r), r.Error)
 	}
-	s := fmt.Sprintf("%s: %d of %d pods scheduled in %s (%s pods/s)", Title(r), r.Scheduled, r.Pods, seconds(r.ScheduleSeconds), rate(r))
+	s := fmt.Sprintf("%s: %s pods in %s (%s/s)", Title(r), pods(r), seconds(r.ScheduleSeconds), rate(r))
 	if r.RatioToFloor != nil {
-		s += fmt.Sprintf(", %s times the floor of %s", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))
+		s += fmt.Sprintf(", %s x floor (%s)", ratio(*r.RatioToFloor), seconds(*r.FloorSeconds))
 	}
 	if r.Writes != nil {
-		s += fmt.Sprintf(", %s writes per pod", writesPerPod(r))
+		s += fmt.Sprintf(", %s writes/pod", writesPerPod(r))
 	}
-	return s + fmt.Sprintf(", %d violations", len(r.Invariants.Violations))
+	return s + ", " + count(len(r.Invariants.Violations), "violation")
 }
 
 // Title names a run among others.
