@@ -197,6 +197,20 @@ func TestRoomIsReusedWithoutViolation(t *testing.T) {
 	}
 }
 
+func TestABindingMayBeAnsweredBeforeItsCreate(t *testing.T) {
+	in := goodRun()
+	create := &in.Events[2]
+	create.Node = ""
+	create.Time = at(60)
+	bind := write(50, "manager", "create", "pods", "binding", create.Name)
+	bind.Node = "n0"
+	in.Events = append(in.Events, bind)
+	r := Analyse(in)
+	if len(r.Violations) > 0 || r.Created != 4 || r.Scheduled != 4 || r.CreateSeconds != 0.050 || r.ScheduleSeconds != 0.050 {
+		t.Errorf("%d created until %v s, %d scheduled until %v s, violations %q", r.Created, r.CreateSeconds, r.Scheduled, r.ScheduleSeconds, r.Violations)
+	}
+}
+
 func TestViolationsAreBounded(t *testing.T) {
 	in := goodRun()
 	for i := range 500 {

@@ -26,8 +26,12 @@ type life struct {
 	freed time.Time
 }
 
-// podLives follows every pod of the namespace through the events, in the order in which they were created.
+// podLives follows every pod of the namespace through the events, in the order in which their creates arrived. A busy
+// server may answer a pod's binding before it has answered its create; what can only be asked after the other, however, arrives
+// after it, and so requests are followed in the order of their arrival.
 func podLives(events []Event, in *Input) []*life {
+	events = slices.Clone(events)
+	slices.SortStableFunc(events, func(a, b Event) int { return a.Received.Compare(b.Received) })
 	atRest := map[string]*Pod{}
 	for i := range in.Pods {
 		atRest[in.Pods[i].Name] = &in.Pods[i]
@@ -61,6 +65,9 @@ func podLives(events []Event, in *Input) []*life {
 			}
 			if l.scheduled.IsZero() {
 				l.node, l.scheduled = e.Node, e.Time
+			}
+			if l.created.After(l.scheduled) {
+				l.created = l.scheduled
 			}
 		case e.Verb == finish && l != nil:
 			l.freed = e.Time
