@@ -70,11 +70,10 @@ type solver struct {
 	numaCap  []int  // by NUMA node: sum of eligible
 	memoised []bool // by L3 domain: its table is filled
 	tables   [][]cost
-	core     []cost   // scratch of coreTable
-	options  [][]cost // scratch of cellTable
-	row      []cost   // scratch of numaRow
-	from     [][]uint16
-	work     int // inner steps done, the budget's unit
+	core     []cost     // scratch: the options of one knapsack step
+	row      []cost     // scratch of inOneNUMA
+	from     [][]uint16 // by L3 domain of a NUMA node: the choices of its last recorded knapsack
+	work     int        // inner steps done, the budget's unit
 }
 
 // begin sets the view.
