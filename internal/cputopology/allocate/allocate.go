@@ -187,8 +187,8 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 		}
 		known := &costs[k.node]
 		if !known.exact {
-			c, _ := al.s.solve(nodes[k.node], a, nil, exactBudget)
-			if !c.isInfinite() {
+			c, ok := al.s.solve(nodes[k.node], a, nil, exactBudget)
+			if ok {
 				c.hi &^= uint64(a.violated) << shiftViolations // the same for all nodes compared here
 			}
 			known.cost, known.exact = c, true

@@ -447,3 +447,48 @@ func TestRestoreRefusesCollisions(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// Choose, with what it remembers of earlier decisions, takes the node that planning on every node finds best.
+func TestChooseIsTheBestPlan(t *testing.T) {
+	var layouts []*Layout
+	for _, m := range []machines.Machine{machines.AMD256NPS4, machines.Hybrid, machines.Offlined, machines.Sparse, machines.SMT4} {
+		layouts = append(layouts, node(t, m, "1").layout)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		var nodes []*Node
+		for i := range 5 {
+			nodes = append(nodes, NewNode(fmt.Sprint(i), rapid.SampledFrom(layouts).Draw(t, "machine")))
+		}
+		var al, other Allocator
+		for step := range 20 {
+			if step%3 == 2 {
+				n := nodes[rapid.IntRange(0, 4).Draw(t, "leaves")]
+				if pods := n.Pods(); len(pods) > 0 {
+					n.Release(pods[0].Key)
+				}
+			}
+			p := drawPolicy(t)
+			c := request.Container{Name: "c", CPUs: rapid.IntRange(1, 20).Draw(t, "CPUs"), Policy: p, MemoryBytes: int64(rapid.IntRange(0, 60).Draw(t, "GiB")) << 30}
+			r := prepared(t, c)
+			want, best := -1, candidate{}
+			for i, n := range nodes {
+				a, err := other.Plan(n, "x", r)
+				if err != nil {
+					continue
+				}
+				bind := p.Bind
+				if request.Fields(a.Cost.Violations)&request.BindField != 0 {
+					bind = request.AnyCPU
+				}
+				if k := (candidate{cost: a.Cost.pack(bind), node: int32(i), idle: int32(n.totalIdle)}); want < 0 || k.before(best) {
+					want, best = i, k
+				}
+			}
+			key := fmt.Sprint("pod", step)
+			got, _, err := al.Place(nodes, key, r, nil)
+			if got != want || (err == nil) != (want >= 0) {
+				t.Fatalf("%+v goes to node %d (%v), the best plan is node %d at %+v", c, got, err, want, best.cost.unpack(p.Bind))
+			}
+		}
+	})
+}
