@@ -1,0 +1,158 @@
+package v1alpha1
+
+import corev1 "k8s.io/api/core/v1"
+
+// Artifact is a file or directory that is given, expected or produced.
+type Artifact struct {
+	Name           string           `json:"name"`
+	Path           string           `json:"path,omitempty"`
+	Mode           *int32           `json:"mode,omitempty"`
+	From           string           `json:"from,omitempty"`
+	FromExpression string           `json:"fromExpression,omitempty"`
+	SubPath        string           `json:"subPath,omitempty"`
+	Optional       bool             `json:"optional,omitempty"`
+	RecurseMode    bool             `json:"recurseMode,omitempty"`
+	GlobalName     string           `json:"globalName,omitempty"`
+	Archive        *ArchiveStrategy `json:"archive,omitempty"`
+	ArchiveLogs    *bool            `json:"archiveLogs,omitempty"`
+	ArtifactGC     *ArtifactGC      `json:"artifactGC,omitempty"`
+	Deleted        bool             `json:"deleted,omitempty"`
+
+	ArtifactLocation `json:",inline"`
+}
+
+// ArtifactLocation is where an artifact is kept; one of the fields.
+type ArtifactLocation struct {
+	ArchiveLogs *bool                `json:"archiveLogs,omitempty"`
+	S3          *S3Artifact          `json:"s3,omitempty"`
+	Git         *GitArtifact         `json:"git,omitempty"`
+	HTTP        *HTTPArtifact        `json:"http,omitempty"`
+	Raw         *RawArtifact         `json:"raw,omitempty"`
+	GCS         *GCSArtifact         `json:"gcs,omitempty"`
+	Azure       *AzureArtifact       `json:"azure,omitempty"`
+	Artifactory *ArtifactoryArtifact `json:"artifactory,omitempty"`
+	HDFS        *HDFSArtifact        `json:"hdfs,omitempty"`
+	OSS         *OSSArtifact         `json:"oss,omitempty"`
+	Plugin      *PluginArtifact      `json:"plugin,omitempty"`
+}
+
+// ArchiveStrategy is how a directory becomes a file.
+type ArchiveStrategy struct {
+	Tar  *TarStrategy  `json:"tar,omitempty"`
+	None *NoneStrategy `json:"none,omitempty"`
+	Zip  *ZipStrategy  `json:"zip,omitempty"`
+}
+
+// TarStrategy is a compressed tar.
+type TarStrategy struct {
+	CompressionLevel *int32 `json:"compressionLevel,omitempty"`
+}
+
+// NoneStrategy keeps files as they are.
+type NoneStrategy struct{}
+
+// ZipStrategy is a zip file.
+type ZipStrategy struct{}
+
+// ArtifactGC says when artifacts are deleted.
+type ArtifactGC struct {
+	Strategy           string    `json:"strategy,omitempty"`
+	PodMetadata        *Metadata `json:"podMetadata,omitempty"`
+	ServiceAccountName string    `json:"serviceAccountName,omitempty"`
+}
+
+// WorkflowLevelArtifactGC is the default of a workflow.
+type WorkflowLevelArtifactGC struct {
+	ArtifactGC            `json:",inline"`
+	ForceFinalizerRemoval bool   `json:"forceFinalizerRemoval,omitempty"`
+	PodSpecPatch          string `json:"podSpecPatch,omitempty"`
+}
+
+// S3Artifact is an object in an S3 compatible store.
+type S3Artifact struct {
+	Endpoint           string                    `json:"endpoint,omitempty"`
+	Bucket             string                    `json:"bucket,omitempty"`
+	Region             string                    `json:"region,omitempty"`
+	Insecure           *bool                     `json:"insecure,omitempty"`
+	AccessKeySecret    *corev1.SecretKeySelector `json:"accessKeySecret,omitempty"`
+	SecretKeySecret    *corev1.SecretKeySelector `json:"secretKeySecret,omitempty"`
+	SessionTokenSecret *corev1.SecretKeySelector `json:"sessionTokenSecret,omitempty"`
+	RoleARN            string                    `json:"roleARN,omitempty"`
+	UseSDKCreds        bool                      `json:"useSDKCreds,omitempty"`
+	CASecret           *corev1.SecretKeySelector `json:"caSecret,omitempty"`
+	Key                string                    `json:"key,omitempty"`
+}
+
+// GitArtifact is a checkout.
+type GitArtifact struct {
+	Repo                  string                    `json:"repo"`
+	Revision              string                    `json:"revision,omitempty"`
+	Branch                string                    `json:"branch,omitempty"`
+	Depth                 *uint64                   `json:"depth,omitempty"`
+	Fetch                 []string                  `json:"fetch,omitempty"`
+	UsernameSecret        *corev1.SecretKeySelector `json:"usernameSecret,omitempty"`
+	PasswordSecret        *corev1.SecretKeySelector `json:"passwordSecret,omitempty"`
+	SSHPrivateKeySecret   *corev1.SecretKeySelector `json:"sshPrivateKeySecret,omitempty"`
+	InsecureIgnoreHostKey bool                      `json:"insecureIgnoreHostKey,omitempty"`
+	InsecureSkipTLS       bool                      `json:"insecureSkipTLS,omitempty"`
+	DisableSubmodules     bool                      `json:"disableSubmodules,omitempty"`
+	SingleBranch          bool                      `json:"singleBranch,omitempty"`
+}
+
+// HTTPArtifact is what a URL returns.
+type HTTPArtifact struct {
+	URL     string       `json:"url"`
+	Headers []HTTPHeader `json:"headers,omitempty"`
+}
+
+// RawArtifact is a text.
+type RawArtifact struct {
+	Data string `json:"data"`
+}
+
+// GCSArtifact is an object in Google's store.
+type GCSArtifact struct {
+	Bucket                  string                    `json:"bucket,omitempty"`
+	ServiceAccountKeySecret *corev1.SecretKeySelector `json:"serviceAccountKeySecret,omitempty"`
+	Key                     string                    `json:"key"`
+}
+
+// AzureArtifact is a blob in Azure's store.
+type AzureArtifact struct {
+	Endpoint         string                    `json:"endpoint,omitempty"`
+	Container        string                    `json:"container,omitempty"`
+	AccountKeySecret *corev1.SecretKeySelector `json:"accountKeySecret,omitempty"`
+	UseSDKCreds      bool                      `json:"useSDKCreds,omitempty"`
+	Blob             string                    `json:"blob"`
+}
+
+// ArtifactoryArtifact is a file in Artifactory.
+type ArtifactoryArtifact struct {
+	URL            string                    `json:"url"`
+	UsernameSecret *corev1.SecretKeySelector `json:"usernameSecret,omitempty"`
+	PasswordSecret *corev1.SecretKeySelector `json:"passwordSecret,omitempty"`
+}
+
+// HDFSArtifact is a file in HDFS.
+type HDFSArtifact struct {
+	Addresses []string `json:"addresses,omitempty"`
+	HDFSUser  string   `json:"hdfsUser,omitempty"`
+	Path      string   `json:"path"`
+	Force     bool     `json:"force,omitempty"`
+}
+
+// OSSArtifact is an object in Alibaba's store.
+type OSSArtifact struct {
+	Endpoint        string                    `json:"endpoint,omitempty"`
+	Bucket          string                    `json:"bucket,omitempty"`
+	AccessKeySecret *corev1.SecretKeySelector `json:"accessKeySecret,omitempty"`
+	SecretKeySecret *corev1.SecretKeySelector `json:"secretKeySecret,omitempty"`
+	Key             string                    `json:"key"`
+}
+
+// PluginArtifact is kept by an artifact plugin.
+type PluginArtifact struct {
+	Name          string `json:"name"`
+	Configuration string `json:"configuration,omitempty"`
+	Key           string `json:"key,omitempty"`
+}

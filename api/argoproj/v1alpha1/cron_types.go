@@ -1,0 +1,64 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// CronWorkflow starts workflows by a schedule.
+//
+// +kubebuilder:object:root=true
+type CronWorkflow struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              CronWorkflowSpec   `json:"spec"`
+	Status            CronWorkflowStatus `json:"status,omitempty"`
+}
+
+// CronWorkflowList is a list of CronWorkflows.
+//
+// +kubebuilder:object:root=true
+type CronWorkflowList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []CronWorkflow `json:"items"`
+}
+
+// ConcurrencyPolicy says what happens when the workflow before is not done.
+type ConcurrencyPolicy string
+
+const (
+	ConcurrencyAllow   ConcurrencyPolicy = "Allow"
+	ConcurrencyForbid  ConcurrencyPolicy = "Forbid"
+	ConcurrencyReplace ConcurrencyPolicy = "Replace"
+)
+
+// CronWorkflowSpec says when to start what.
+type CronWorkflowSpec struct {
+	WorkflowSpec               WorkflowSpec       `json:"workflowSpec"`
+	WorkflowMetadata           *metav1.ObjectMeta `json:"workflowMetadata,omitempty"`
+	Schedules                  []string           `json:"schedules,omitempty"`
+	Timezone                   string             `json:"timezone,omitempty"`
+	ConcurrencyPolicy          ConcurrencyPolicy  `json:"concurrencyPolicy,omitempty"`
+	StartingDeadlineSeconds    *int64             `json:"startingDeadlineSeconds,omitempty"`
+	Suspend                    bool               `json:"suspend,omitempty"`
+	SuccessfulJobsHistoryLimit *int32             `json:"successfulJobsHistoryLimit,omitempty"`
+	FailedJobsHistoryLimit     *int32             `json:"failedJobsHistoryLimit,omitempty"`
+	When                       string             `json:"when,omitempty"`
+	StopStrategy               *StopStrategy      `json:"stopStrategy,omitempty"`
+}
+
+// StopStrategy ends the schedule once an expression is true.
+type StopStrategy struct {
+	Expression string `json:"expression"`
+}
+
+// CronWorkflowStatus is what was started.
+type CronWorkflowStatus struct {
+	Active            []corev1.ObjectReference `json:"active,omitempty"`
+	LastScheduledTime *metav1.Time             `json:"lastScheduledTime,omitempty"`
+	Conditions        []Condition              `json:"conditions,omitempty"`
+	Succeeded         int64                    `json:"succeeded"`
+	Failed            int64                    `json:"failed"`
+	Phase             string                   `json:"phase,omitempty"`
+}

@@ -1,0 +1,56 @@
+package v1alpha1
+
+import (
+	"hash/fnv"
+	"strconv"
+)
+
+// Labels and annotations that clients of the API rely on.
+const (
+	prefix = "workflows.argoproj.io/"
+
+	LabelWorkflow               = prefix + "workflow"
+	LabelPhase                  = prefix + "phase"
+	LabelCompleted              = prefix + "completed"
+	LabelOnExit                 = prefix + "on-exit"
+	LabelCronWorkflow           = prefix + "cron-workflow"
+	LabelWorkflowTemplate       = prefix + "workflow-template"
+	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
+	LabelConfigMapType          = prefix + "configmap-type"
+
+	AnnotationNodeID        = prefix + "node-id"
+	AnnotationNodeName      = prefix + "node-name"
+	AnnotationNodeType      = prefix + "node-type"
+	AnnotationPodNameFormat = prefix + "pod-name-format"
+	AnnotationScheduledTime = prefix + "scheduled-time"
+	AnnotationDisplayName   = prefix + "display-name"
+)
+
+// maxPodPrefix is the length in bytes of a pod's name before the hash.
+const maxPodPrefix = 242
+
+// NodeID returns the id of a workflow's node: the workflow's name for the root, else with the node name's FNV-1a hash.
+func NodeID(workflow, node string) string {
+	if node == workflow {
+		return workflow
+	}
+	return workflow + "-" + hash(node)
+}
+
+// PodName returns the name of a node's pod.
+func PodName(workflow, node, template string) string {
+	if node == workflow {
+		return workflow
+	}
+	p := workflow + "-" + template
+	if len(p) > maxPodPrefix {
+		p = p[:maxPodPrefix]
+	}
+	return p + "-" + hash(node)
+}
+
+func hash(s string) string {
+	h := fnv.New32a()
+	h.Write([]byte(s))
+	return strconv.FormatUint(uint64(h.Sum32()), 10)
+}

@@ -1,0 +1,321 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// Workflow is a run: templates, which of them to start with, and how far it got.
+//
+// +kubebuilder:object:root=true
+type Workflow struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              WorkflowSpec   `json:"spec"`
+	Status            WorkflowStatus `json:"status,omitempty"`
+}
+
+// WorkflowList is a list of Workflows.
+//
+// +kubebuilder:object:root=true
+type WorkflowList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []Workflow `json:"items"`
+}
+
+// WorkflowTemplate is a library of templates in a namespace, or a workflow to be started by reference.
+//
+// +kubebuilder:object:root=true
+type WorkflowTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              WorkflowSpec `json:"spec"`
+}
+
+// WorkflowTemplateList is a list of WorkflowTemplates.
+//
+// +kubebuilder:object:root=true
+type WorkflowTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []WorkflowTemplate `json:"items"`
+}
+
+// ClusterWorkflowTemplate is a WorkflowTemplate for all namespaces.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:scope=Cluster
+type ClusterWorkflowTemplate struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              WorkflowSpec `json:"spec"`
+}
+
+// ClusterWorkflowTemplateList is a list of ClusterWorkflowTemplates.
+//
+// +kubebuilder:object:root=true
+type ClusterWorkflowTemplateList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata"`
+	Items           []ClusterWorkflowTemplate `json:"items"`
+}
+
+// WorkflowSpec says what to run and how.
+type WorkflowSpec struct {
+	Templates  []Template `json:"templates,omitempty"`
+	Entrypoint string     `json:"entrypoint,omitempty"`
+	Arguments  Arguments  `json:"arguments,omitempty"`
+
+	// WorkflowTemplateRef takes the spec from a WorkflowTemplate; what this spec sets goes before it.
+	WorkflowTemplateRef *WorkflowTemplateRef `json:"workflowTemplateRef,omitempty"`
+	TemplateDefaults    *Template            `json:"templateDefaults,omitempty"`
+
+	OnExit        string         `json:"onExit,omitempty"`
+	Hooks         LifecycleHooks `json:"hooks,omitempty"`
+	RetryStrategy *RetryStrategy `json:"retryStrategy,omitempty"`
+
+	// Parallelism bounds the pods that run at the same time.
+	Parallelism           *int64           `json:"parallelism,omitempty"`
+	ActiveDeadlineSeconds *int64           `json:"activeDeadlineSeconds,omitempty"`
+	Priority              *int32           `json:"priority,omitempty"`
+	Suspend               *bool            `json:"suspend,omitempty"`
+	Shutdown              ShutdownStrategy `json:"shutdown,omitempty"`
+	Synchronization       *Synchronization `json:"synchronization,omitempty"`
+
+	TTLStrategy          *TTLStrategy                      `json:"ttlStrategy,omitempty"`
+	PodGC                *PodGC                            `json:"podGC,omitempty"`
+	PodDisruptionBudget  *policyv1.PodDisruptionBudgetSpec `json:"podDisruptionBudget,omitempty"`
+	PodMetadata          *Metadata                         `json:"podMetadata,omitempty"`
+	PodSpecPatch         string                            `json:"podSpecPatch,omitempty"`
+	PodResources         *corev1.ResourceRequirements      `json:"podResources,omitempty"`
+	ResourceClaims       []corev1.PodResourceClaim         `json:"resourceClaims,omitempty"`
+	WorkflowMetadata     *WorkflowMetadata                 `json:"workflowMetadata,omitempty"`
+	Metrics              *Metrics                          `json:"metrics,omitempty"`
+	Executor             *ExecutorConfig                   `json:"executor,omitempty"`
+	ExecutorPlugins      []ExecutorPlugin                  `json:"executorPlugins,omitempty"`
+	VolumeClaimTemplates []corev1.PersistentVolumeClaim    `json:"volumeClaimTemplates,omitempty"`
+	VolumeClaimGC        *VolumeClaimGC                    `json:"volumeClaimGC,omitempty"`
+
+	ArchiveLogs           *bool                    `json:"archiveLogs,omitempty"`
+	ArtifactRepositoryRef *ArtifactRepositoryRef   `json:"artifactRepositoryRef,omitempty"`
+	ArtifactGC            *WorkflowLevelArtifactGC `json:"artifactGC,omitempty"`
+
+	ServiceAccountName           string                        `json:"serviceAccountName,omitempty"`
+	AutomountServiceAccountToken *bool                         `json:"automountServiceAccountToken,omitempty"`
+	Volumes                      []corev1.Volume               `json:"volumes,omitempty"`
+	NodeSelector                 map[string]string             `json:"nodeSelector,omitempty"`
+	Affinity                     *corev1.Affinity              `json:"affinity,omitempty"`
+	Tolerations                  []corev1.Toleration           `json:"tolerations,omitempty"`
+	SchedulerName                string                        `json:"schedulerName,omitempty"`
+	ImagePullSecrets             []corev1.LocalObjectReference `json:"imagePullSecrets,omitempty"`
+	SecurityContext              *corev1.PodSecurityContext    `json:"securityContext,omitempty"`
+	HostNetwork                  *bool                         `json:"hostNetwork,omitempty"`
+	DNSPolicy                    *corev1.DNSPolicy             `json:"dnsPolicy,omitempty"`
+	DNSConfig                    *corev1.PodDNSConfig          `json:"dnsConfig,omitempty"`
+	HostAliases                  []corev1.HostAlias            `json:"hostAliases,omitempty"`
+	PodPriorityClassName         string                        `json:"podPriorityClassName,omitempty"`
+}
+
+// ShutdownStrategy ends a workflow early: Stop still runs exit handlers, Terminate does not.
+type ShutdownStrategy string
+
+const (
+	ShutdownNone      ShutdownStrategy = ""
+	ShutdownStop      ShutdownStrategy = "Stop"
+	ShutdownTerminate ShutdownStrategy = "Terminate"
+)
+
+// Arguments are values that a caller gives to a template, or a user to a workflow.
+type Arguments struct {
+	Parameters []Parameter `json:"parameters,omitempty"`
+	Artifacts  []Artifact  `json:"artifacts,omitempty"`
+}
+
+// Parameter is a named string, given, expected or produced.
+type Parameter struct {
+	Name        string      `json:"name"`
+	Value       *AnyString  `json:"value,omitempty"`
+	Default     *AnyString  `json:"default,omitempty"`
+	ValueFrom   *ValueFrom  `json:"valueFrom,omitempty"`
+	GlobalName  string      `json:"globalName,omitempty"`
+	Enum        []AnyString `json:"enum,omitempty"`
+	Description *AnyString  `json:"description,omitempty"`
+}
+
+// ValueFrom says where a parameter's value comes from.
+type ValueFrom struct {
+	Path            string                       `json:"path,omitempty"`
+	JSONPath        string                       `json:"jsonPath,omitempty"`
+	JQFilter        string                       `json:"jqFilter,omitempty"`
+	Event           string                       `json:"event,omitempty"`
+	Parameter       string                       `json:"parameter,omitempty"`
+	Supplied        *SuppliedValueFrom           `json:"supplied,omitempty"`
+	ConfigMapKeyRef *corev1.ConfigMapKeySelector `json:"configMapKeyRef,omitempty"`
+	Default         *AnyString                   `json:"default,omitempty"`
+	Expression      string                       `json:"expression,omitempty"`
+}
+
+// SuppliedValueFrom marks a value that a user supplies while the workflow is suspended.
+type SuppliedValueFrom struct{}
+
+// WorkflowTemplateRef names a (Cluster)WorkflowTemplate.
+type WorkflowTemplateRef struct {
+	Name         string `json:"name"`
+	ClusterScope bool   `json:"clusterScope,omitempty"`
+}
+
+// TTLStrategy deletes finished workflows after a time in seconds.
+type TTLStrategy struct {
+	SecondsAfterCompletion *int32 `json:"secondsAfterCompletion,omitempty"`
+	SecondsAfterSuccess    *int32 `json:"secondsAfterSuccess,omitempty"`
+	SecondsAfterFailure    *int32 `json:"secondsAfterFailure,omitempty"`
+}
+
+// PodGC deletes pods that are done with.
+type PodGC struct {
+	Strategy            string                `json:"strategy,omitempty"`
+	LabelSelector       *metav1.LabelSelector `json:"labelSelector,omitempty"`
+	DeleteDelayDuration string                `json:"deleteDelayDuration,omitempty"`
+}
+
+// VolumeClaimGC says when claims of volumeClaimTemplates are deleted.
+type VolumeClaimGC struct {
+	Strategy string `json:"strategy,omitempty"`
+}
+
+// Metadata is put on pods.
+type Metadata struct {
+	Annotations map[string]string `json:"annotations,omitempty"`
+	Labels      map[string]string `json:"labels,omitempty"`
+}
+
+// WorkflowMetadata is put on the workflow object.
+type WorkflowMetadata struct {
+	Labels      map[string]string         `json:"labels,omitempty"`
+	Annotations map[string]string         `json:"annotations,omitempty"`
+	LabelsFrom  map[string]LabelValueFrom `json:"labelsFrom,omitempty"`
+}
+
+// LabelValueFrom computes a label.
+type LabelValueFrom struct {
+	Expression string `json:"expression"`
+}
+
+// ExecutorConfig is about the executor inside of pods.
+type ExecutorConfig struct {
+	ServiceAccountName string `json:"serviceAccountName,omitempty"`
+}
+
+// ExecutorPlugin names a plugin.
+type ExecutorPlugin struct {
+	Name string `json:"name,omitempty"`
+}
+
+// ArtifactRepositoryRef chooses an artifact repository.
+type ArtifactRepositoryRef struct {
+	ConfigMap string `json:"configMap,omitempty"`
+	Key       string `json:"key,omitempty"`
+}
+
+// Synchronization lists the locks to hold.
+type Synchronization struct {
+	Semaphores []SemaphoreRef `json:"semaphores,omitempty"`
+	Mutexes    []Mutex        `json:"mutexes,omitempty"`
+}
+
+// SemaphoreRef is a lock for as many holders as a ConfigMap's key, or the database, says.
+type SemaphoreRef struct {
+	ConfigMapKeyRef *corev1.ConfigMapKeySelector `json:"configMapKeyRef,omitempty"`
+	Namespace       string                       `json:"namespace,omitempty"`
+	Database        *SyncDatabaseRef             `json:"database,omitempty"`
+}
+
+// SyncDatabaseRef names a lock kept in a database.
+type SyncDatabaseRef struct {
+	Key string `json:"key"`
+}
+
+// Mutex is a lock for one holder.
+type Mutex struct {
+	Name      string `json:"name,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Database  bool   `json:"database,omitempty"`
+}
+
+// Metrics are metrics that a workflow or template emits.
+type Metrics struct {
+	Prometheus []*Prometheus `json:"prometheus"`
+}
+
+// Prometheus is one metric.
+type Prometheus struct {
+	Name      string         `json:"name"`
+	Labels    []*MetricLabel `json:"labels,omitempty"`
+	Help      string         `json:"help"`
+	When      string         `json:"when,omitempty"`
+	Gauge     *Gauge         `json:"gauge,omitempty"`
+	Histogram *Histogram     `json:"histogram,omitempty"`
+	Counter   *Counter       `json:"counter,omitempty"`
+}
+
+// MetricLabel is a label of a metric.
+type MetricLabel struct {
+	Key   string `json:"key"`
+	Value string `json:"value"`
+}
+
+// Gauge is a value that goes up and down.
+type Gauge struct {
+	Value     string `json:"value"`
+	Realtime  *bool  `json:"realtime,omitempty"`
+	Operation string `json:"operation,omitempty"`
+}
+
+// Histogram counts values by bucket.
+type Histogram struct {
+	Value   string      `json:"value"`
+	Buckets []AnyString `json:"buckets"`
+}
+
+// Counter only goes up.
+type Counter struct {
+	Value string `json:"value"`
+}
+
+// Backoff spaces retries: duration × factor^n, at most cap, none after maxDuration.
+type Backoff struct {
+	Duration    string              `json:"duration,omitempty"`
+	Factor      *intstr.IntOrString `json:"factor,omitempty"`
+	Cap         string              `json:"cap,omitempty"`
+	MaxDuration string              `json:"maxDuration,omitempty"`
+}
+
+// RetryPolicy says which failures are retried.
+type RetryPolicy string
+
+const (
+	RetryAlways           RetryPolicy = "Always"
+	RetryOnFailure        RetryPolicy = "OnFailure"
+	RetryOnError          RetryPolicy = "OnError"
+	RetryOnTransientError RetryPolicy = "OnTransientError"
+)
+
+// RetryStrategy runs a template again when it fails.
+type RetryStrategy struct {
+	Limit       *intstr.IntOrString `json:"limit,omitempty"`
+	RetryPolicy RetryPolicy         `json:"retryPolicy,omitempty"`
+	Backoff     *Backoff            `json:"backoff,omitempty"`
+	Affinity    *RetryAffinity      `json:"affinity,omitempty"`
+	Expression  string              `json:"expression,omitempty"`
+}
+
+// RetryAffinity keeps retries off nodes where attempts failed.
+type RetryAffinity struct {
+	NodeAntiAffinity *RetryNodeAntiAffinity `json:"nodeAntiAffinity,omitempty"`
+}
+
+// RetryNodeAntiAffinity excludes the hosts of failed attempts.
+type RetryNodeAntiAffinity struct{}
