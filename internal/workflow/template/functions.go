@@ -1,0 +1,434 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+
+	"github.com/Masterminds/sprig/v3"
+)
+
+// removed are sprig's functions that read the environment, the network, a clock or random numbers, or whose cost is their
+// purpose.
+var removed = []string{
+	"env", "expandenv", "getHostByName",
+	"now", "ago", "date", "date_in_zone", "dateInZone", "htmlDate", "htmlDateInZone",
+	"randAlphaNum", "randAlpha", "randAscii", "randNumeric", "randInt", "randBytes", "shuffle", "uuidv4",
+	"bcrypt", "htpasswd", "derivePassword", "encryptAES", "decryptAES", "genPrivateKey", "buildCustomCert", "genCA",
+	"genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey",
+}
+
+// sprigFuncs are those that are left, and only read after this.
+var sprigFuncs = func() map[string]reflect.Value {
+	funcs := map[string]reflect.Value{}
+	for name, f := range sprig.GenericFuncMap() {
+		funcs[name] = reflect.ValueOf(f)
+	}
+	for _, name := range removed {
+		delete(funcs, name)
+	}
+	return funcs
+}()
+
+// ownFuncs are functions beside sprig's and the language's.
+var ownFuncs = map[string]func(args []any) (any, error){
+	"asInt":    asInt,
+	"asFloat":  asFloat,
+	"toJson":   toJSON,
+	"jsonpath": jsonPath,
+	"repeat": func(args []any) (any, error) {
+		s, n, err := stringAndInt(args)
+		if err != nil {
+			return nil, err
+		}
+		return strings.Repeat(s, max(0, n)), nil
+	},
+	"replace": func(args []any) (any, error) {
+		s, err := strs(args, 3, 4)
+		if err != nil {
+			return nil, err
+		}
+		n := -1
+		if len(args) == 4 {
+			n = toInt(args[3])
+		}
+		return strings.Replace(s[0], s[1], s[2], n), nil
+	},
+	"join": func(args []any) (any, error) {
+		if len(args) == 0 || len(args) > 2 {
+			return nil, fmt.Errorf("join wants a list and a separator")
+		}
+		separator := ""
+		if len(args) == 2 {
+			separator = fmt.Sprint(args[1])
+		}
+		items, err := list(args[0])
+		if err != nil {
+			return nil, err
+		}
+		texts := make([]string, len(items))
+		for i, item := range items {
+			texts[i] = fmt.Sprint(item)
+		}
+		return strings.Join(texts, separator), nil
+	},
+	"uniq": func(args []any) (any, error) {
+		if len(args) != 1 {
+			return nil, fmt.Errorf("uniq wants a list")
+		}
+		items, err := list(args[0])
+		if err != nil {
+			return nil, err
+		}
+		seen := map[string]bool{}
+		var out []any
+		for _, item := range items {
+			key := fmt.Sprintf("%T %v", item, item)
+			if !seen[key] {
+				seen[key] = true
+				out = append(out, item)
+			}
+		}
+		return out, nil
+	},
+}
+
+// resultSize estimates the bytes that a function writes, where that can be more than its arguments have.
+var resultSize = map[string]func(args []any) int{
+	"repeat":                           func(a []any) int { return times(length(arg(a, 0)), toInt(arg(a, 1))) },
+	"replace":                          func(a []any) int { return times(1+strings.Count(str(arg(a, 0)), str(arg(a, 1))), length(arg(a, 2))) },
+	"join":                             func(a []any) int { return times(length(arg(a, 0)), length(arg(a, 1))) },
+	"sprig.repeat":                     func(a []any) int { return times(toInt(arg(a, 0)), length(arg(a, 1))) },
+	"sprig.replace":                    func(a []any) int { return times(1+strings.Count(str(arg(a, 2)), str(arg(a, 0))), length(arg(a, 1))) },
+	"sprig.join":                       func(a []any) int { return times(length(arg(a, 0)), length(arg(a, 1))) },
+	"sprig.indent":                     func(a []any) int { return times(toInt(arg(a, 0)), 1+strings.Count(str(arg(a, 1)), "\n")) },
+	"sprig.nindent":                    func(a []any) int { return times(toInt(arg(a, 0)), 1+strings.Count(str(arg(a, 1)), "\n")) },
+	"sprig.wrapWith":                   func(a []any) int { return times(1+length(arg(a, 2)), 1+length(arg(a, 1))) },
+	"sprig.until":                      func(a []any) int { return toInt(arg(a, 0)) },
+	"sprig.untilStep":                  func(a []any) int { return span(toInt(arg(a, 0)), toInt(arg(a, 1))) },
+	"sprig.chunk":                      func(a []any) int { return times(2, length(arg(a, 1))) },
+	"sprig.uniq":                       square,
+	"sprig.mustUniq":                   square,
+	"sprig.without":                    square,
+	"sprig.mustWithout":                square,
+	"sprig.round":                      func(a []any) int { return toInt(arg(a, 1)) },
+	"sprig.toPrettyJson":               func(a []any) int { return maxWork / 8 },
+	"sprig.regexReplaceAll":            regexSize,
+	"sprig.mustRegexReplaceAll":        regexSize,
+	"sprig.regexReplaceAllLiteral":     regexSize,
+	"sprig.mustRegexReplaceAllLiteral": regexSize,
+	"sprig.seq": func(a []any) int {
+		low, high := 1, 1
+		for _, v := range a {
+			low, high = min(low, toInt(v)), max(high, toInt(v))
+		}
+		return times(span(low, high), 12)
+	},
+}
+
+func regexSize(a []any) int { return times(1+length(arg(a, 1)), 1+length(arg(a, 2))) }
+
+func square(a []any) int { n := length(arg(a, 0)); return times(n, n) }
+
+func times(a, b int) int {
+	if a <= 0 || b <= 0 {
+		return 0
+	}
+	if a > math.MaxInt32 || b > math.MaxInt32 {
+		return math.MaxInt
+	}
+	return a * b
+}
+
+func span(a, b int) int {
+	if d := float64(b) - float64(a); math.Abs(d) > math.MaxInt32 {
+		return math.MaxInt
+	}
+	return max(a-b, b-a)
+}
+
+func arg(args []any, i int) any {
+	if i < len(args) {
+		return args[i]
+	}
+	return nil
+}
+
+func str(v any) string { s, _ := v.(string); return s }
+
+func length(v any) int {
+	if s, ok := v.(string); ok {
+		return len(s)
+	}
+	if r := reflect.ValueOf(v); r.IsValid() && (r.Kind() == reflect.Slice || r.Kind() == reflect.Map) {
+		return r.Len()
+	}
+	return 1
+}
+
+func toInt(v any) int {
+	switch r := reflect.ValueOf(v); r.Kind() {
+	case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64:
+		return int(r.Int())
+	case reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
+		return int(min(r.Uint(), math.MaxInt))
+	case reflect.Float32, reflect.Float64:
+		return int(max(min(r.Float(), math.MaxInt32), math.MinInt32))
+	case reflect.String:
+		n, _ := strconv.Atoi(r.String())
+		return n
+	}
+	return 0
+}
+
+// bind gives an expression its functions, each bound to the budget.
+func (b *budget) bind(env map[string]any, calls []string) {
+	b.bindGuards(env)
+	for _, name := range calls {
+		if own, found := ownFuncs[name]; found {
+			env[name] = func(args ...any) (any, error) { return b.call(name, args, own) }
+			continue
+		}
+		short, isSprig := strings.CutPrefix(name, "sprig.")
+		f, found := sprigFuncs[short]
+		if !isSprig || !found {
+			continue
+		}
+		group, ok := env["sprig"].(map[string]any)
+		if !ok {
+			group = map[string]any{}
+			env["sprig"] = group
+		}
+		group[short] = func(args ...any) (any, error) {
+			return b.call(name, args, func(args []any) (any, error) { return invoke(f, args) })
+		}
+	}
+}
+
+func (b *budget) call(name string, args []any, f func([]any) (any, error)) (result any, err error) {
+	for _, a := range args {
+		if err := b.charge(a); err != nil {
+			return nil, err
+		}
+	}
+	if size := resultSize[name]; size != nil {
+		if err := b.spend(max(0, size(args))); err != nil {
+			return nil, err
+		}
+	}
+	defer func() {
+		if r := recover(); r != nil { // how some of sprig's functions report bad arguments
+			err = fmt.Errorf("%s: %v", name, r)
+		}
+	}()
+	if result, err = f(args); err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return result, b.charge(result)
+}
+
+// invoke calls a function of sprig with arguments converted to what it takes.
+func invoke(f reflect.Value, args []any) (any, error) {
+	t := f.Type()
+	fixed := t.NumIn()
+	if t.IsVariadic() {
+		fixed--
+	}
+	if len(args) < fixed || len(args) > fixed && !t.IsVariadic() {
+		return nil, fmt.Errorf("want %d arguments, not %d", fixed, len(args))
+	}
+	in := make([]reflect.Value, len(args))
+	for i, a := range args {
+		want := t.In(min(i, t.NumIn()-1))
+		if i >= fixed {
+			want = want.Elem()
+		}
+		v := reflect.ValueOf(a)
+		switch {
+		case !v.IsValid():
+			v = reflect.Zero(want)
+		case v.Type().AssignableTo(want):
+		case numeric(v.Kind()) && numeric(want.Kind()):
+			v = v.Convert(want)
+		default:
+			return nil, fmt.Errorf("argument %d is a %s, not a %s", i+1, v.Type(), want)
+		}
+		in[i] = v
+	}
+	out := f.Call(in)
+	if len(out) == 2 && !out[1].IsNil() {
+		return nil, out[1].Interface().(error)
+	}
+	return out[0].Interface(), nil
+}
+
+func numeric(k reflect.Kind) bool {
+	return k >= reflect.Int && k <= reflect.Float64 && k != reflect.Uintptr
+}
+
+func asInt(args []any) (any, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("want one argument")
+	}
+	if s, ok := args[0].(string); ok {
+		return strconv.Atoi(strings.TrimSpace(s))
+	}
+	if !numeric(reflect.ValueOf(args[0]).Kind()) {
+		return nil, fmt.Errorf("%T is not a number", args[0])
+	}
+	return toInt(args[0]), nil
+}
+
+func asFloat(args []any) (any, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("want one argument")
+	}
+	if s, ok := args[0].(string); ok {
+		return strconv.ParseFloat(strings.TrimSpace(s), 64)
+	}
+	v := reflect.ValueOf(args[0])
+	if !numeric(v.Kind()) {
+		return nil, fmt.Errorf("%T is not a number", args[0])
+	}
+	return v.Convert(reflect.TypeFor[float64]()).Float(), nil
+}
+
+func toJSON(args []any) (any, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("want one argument")
+	}
+	out, err := json.Marshal(args[0])
+	return string(out), err
+}
+
+func stringAndInt(args []any) (string, int, error) {
+	if len(args) != 2 {
+		return "", 0, fmt.Errorf("want a string and a number")
+	}
+	s, ok := args[0].(string)
+	if !ok {
+		return "", 0, fmt.Errorf("%T is not a string", args[0])
+	}
+	return s, toInt(args[1]), nil
+}
+
+func strs(args []any, least, most int) ([]string, error) {
+	if len(args) < least || len(args) > most {
+		return nil, fmt.Errorf("want %d arguments, not %d", least, len(args))
+	}
+	out := make([]string, least)
+	for i := range out {
+		s, ok := args[i].(string)
+		if !ok {
+			return nil, fmt.Errorf("argument %d is a %T, not a string", i+1, args[i])
+		}
+		out[i] = s
+	}
+	return out, nil
+}
+
+func list(v any) ([]any, error) {
+	if items, ok := v.([]any); ok {
+		return items, nil
+	}
+	r := reflect.ValueOf(v)
+	if r.Kind() != reflect.Slice {
+		return nil, fmt.Errorf("%T is not a list", v)
+	}
+	items := make([]any, r.Len())
+	for i := range items {
+		items[i] = r.Index(i).Interface()
+	}
+	return items, nil
+}
+
+// pathStep is one step of a JSON path: .name, ['name'], [1], [*], .* or ..name.
+var pathStep = regexp.MustCompile(`^(\.\.?)(\*|[^.\[\]]+)|^\[(\*|-?\d+|'[^']*'|"[^"]*")\]`)
+
+// jsonPath returns what a path finds in a JSON text: one value for a plain path, a list for one with * or "..". Filters and
+// slices are not built, and are an error.
+func jsonPath(args []any) (any, error) {
+	s, err := strs(args, 2, 2)
+	if err != nil {
+		return nil, err
+	}
+	var root any
+	if err := json.Unmarshal([]byte(s[0]), &root); err != nil {
+		return nil, err
+	}
+	path, ok := strings.CutPrefix(s[1], "$")
+	if !ok {
+		return nil, fmt.Errorf("path %q does not start with $", s[1])
+	}
+	found, many, work := []any{root}, false, 0
+	for path != "" {
+		m := pathStep.FindStringSubmatch(path)
+		if m == nil {
+			return nil, fmt.Errorf("path %q: %q is not understood", s[1], path)
+		}
+		path = path[len(m[0]):]
+		key := m[2] + strings.Trim(m[3], `'"`)
+		wild := m[2] == "*" || m[3] == "*"
+		if m[1] == ".." {
+			for i := 0; i < len(found); i++ { // grows by what is inside of each
+				found = append(found, children(found[i])...)
+			}
+		}
+		many = many || wild || m[1] == ".."
+		var next []any
+		for _, v := range found {
+			if wild {
+				next = append(next, children(v)...)
+			} else if c, ok := child(v, key); ok {
+				next = append(next, c)
+			}
+		}
+		if work += len(found) + len(next); work > maxWork/8 {
+			return nil, errBudget
+		}
+		found = next
+	}
+	if many {
+		return found, nil
+	}
+	if len(found) == 0 {
+		return nil, fmt.Errorf("path %q finds nothing", s[1])
+	}
+	return found[0], nil
+}
+
+func children(v any) []any {
+	switch v := v.(type) {
+	case []any:
+		return v
+	case map[string]any:
+		out := make([]any, 0, len(v))
+		for _, key := range sortedKeys(v) {
+			out = append(out, v[key])
+		}
+		return out
+	}
+	return nil
+}
+
+func child(v any, key string) (any, bool) {
+	switch v := v.(type) {
+	case map[string]any:
+		c, ok := v[key]
+		return c, ok
+	case []any:
+		i, err := strconv.Atoi(key)
+		if i < 0 {
+			i += len(v)
+		}
+		if err != nil || i < 0 || i >= len(v) {
+			return nil, false
+		}
+		return v[i], true
+	}
+	return nil, false
+}

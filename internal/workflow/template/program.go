@@ -1,0 +1,246 @@
+package template
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+)
+
+// Program is the tags of a value of type T, found once. It changes no value: Apply works on a deep copy of the same value.
+type Program struct {
+	sites []site
+}
+
+// site is one string in a value, with the way to it.
+type site struct {
+	path  []step
+	where string
+	text  *Text
+	key   *Text // the tags of the map key at the end of path, when the key has any
+	raw   bool  // the string is raw JSON: values are put into its texts
+}
+
+// step goes one level down: a field or element by index, a map's value by key, a pointer.
+type step struct {
+	index int
+	key   string
+	kind  reflect.Kind
+}
+
+// Compile finds the tags in value, a pointer to a struct. skip names JSON fields of the top level that have their own life.
+func Compile(value any, skip ...string) (*Program, error) {
+	p := &Program{}
+	c := compiler{program: p, skip: skip}
+	err := c.walk(reflect.ValueOf(value).Elem(), nil, "")
+	return p, err
+}
+
+// HasTags says whether the value depends on anything.
+func (p *Program) HasTags() bool { return len(p.sites) > 0 }
+
+// Names calls yield with the variables that the tags use.
+func (p *Program) Names(yield func(where, name string)) {
+	for _, s := range p.sites {
+		if s.text != nil {
+			s.text.Names(func(name string) { yield(s.where, name) })
+		}
+	}
+}
+
+type compiler struct {
+	program *Program
+	skip    []string
+}
+
+func (c *compiler) walk(v reflect.Value, path []step, where string) error {
+	down := func(next reflect.Value, s step, name string) error {
+		return c.walk(next, append(path[:len(path):len(path)], s), where+name)
+	}
+	switch v.Kind() {
+	case reflect.String:
+		return c.add(v.String(), path, where, false)
+	case reflect.Pointer:
+		if !v.IsNil() {
+			return down(v.Elem(), step{kind: reflect.Pointer}, "")
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			field := v.Type().Field(i)
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if !field.IsExported() || len(path) == 0 && contains(c.skip, name) {
+				continue
+			}
+			if name != "" && name != "-" {
+				name = "." + name
+			} else {
+				name = ""
+			}
+			if err := down(v.Field(i), step{index: i, kind: reflect.Struct}, name); err != nil {
+				return err
+			}
+		}
+	case reflect.Slice:
+		if v.Type().Elem().Kind() == reflect.Uint8 {
+			if strings.Contains(string(v.Bytes()), "{{") {
+				return c.add(string(v.Bytes()), path, where, true)
+			}
+			return nil
+		}
+		for i := range v.Len() {
+			if err := down(v.Index(i), step{index: i, kind: reflect.Slice}, fmt.Sprintf("[%d]", i)); err != nil {
+				return err
+			}
+		}
+	case reflect.Map:
+		if v.Type().Key().Kind() != reflect.String {
+			return nil
+		}
+		keys := map[string]bool{}
+		for _, k := range v.MapKeys() {
+			keys[k.String()] = true
+		}
+		for _, key := range sortedKeys(keys) {
+			value := v.MapIndex(reflect.ValueOf(key).Convert(v.Type().Key()))
+			if value.Kind() == reflect.String {
+				if err := c.addEntry(key, value.String(), path, where); err != nil {
+					return err
+				}
+				continue
+			}
+			if err := down(value, step{key: key, kind: reflect.Map}, "."+key); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func contains(names []string, name string) bool {
+	for _, n := range names {
+		if n == name {
+			return true
+		}
+	}
+	return false
+}
+
+func (c *compiler) add(source string, path []step, where string, raw bool) error {
+	if !strings.Contains(source, "{{") {
+		return nil
+	}
+	text, err := Parse(source)
+	if err != nil {
+		return fmt.Errorf("%s: %w", strings.TrimPrefix(where, "."), err)
+	}
+	if text.HasTags() {
+		c.program.sites = append(c.program.sites, site{path: path, where: strings.TrimPrefix(where, "."), text: text, raw: raw})
+	}
+	return nil
+}
+
+// addEntry adds an entry of a map of strings.
+func (c *compiler) addEntry(key, value string, path []step, where string) error {
+	if !strings.Contains(key, "{{") && !strings.Contains(value, "{{") {
+		return nil
+	}
+	where = strings.TrimPrefix(where+"."+key, ".")
+	k, err := Parse(key)
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	v, err := Parse(value)
+	if err != nil {
+		return fmt.Errorf("%s: %w", where, err)
+	}
+	path = append(path[:len(path):len(path)], step{key: key, kind: reflect.Map})
+	c.program.sites = append(c.program.sites, site{path: path, where: where, text: v, key: k})
+	return nil
+}
+
+// Apply resolves the tags in value, a pointer to a deep copy of what was compiled. The error names the field.
+func (p *Program) Apply(value any, passes []Scope, strict ...string) error {
+	root := reflect.ValueOf(value).Elem()
+	for i := range p.sites {
+		s := &p.sites[i]
+		if err := s.apply(root, passes, strict); err != nil {
+			return fmt.Errorf("%s: %w", s.where, err)
+		}
+	}
+	return nil
+}
+
+func (s *site) apply(v reflect.Value, passes []Scope, strict []string) error {
+	scopes := passes
+	if s.raw {
+		scopes = make([]Scope, len(passes))
+		for i, p := range passes {
+			scopes[i] = quoted{p}
+		}
+	}
+	out, err := s.text.Resolve(scopes, strict...)
+	if err != nil {
+		return err
+	}
+	for _, st := range s.path {
+		switch st.kind {
+		case reflect.Pointer:
+			v = v.Elem()
+		case reflect.Struct:
+			v = v.Field(st.index)
+		case reflect.Slice:
+			v = v.Index(st.index)
+		case reflect.Map:
+			key := reflect.ValueOf(st.key).Convert(v.Type().Key())
+			if s.key != nil {
+				name, err := s.key.Resolve(passes, strict...)
+				if err != nil {
+					return err
+				}
+				v.SetMapIndex(key, reflect.Value{})
+				v.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), reflect.ValueOf(out).Convert(v.Type().Elem()))
+				return nil
+			}
+			// Values of maps cannot be set in place: structs are copied, changed and put back.
+			return s.applyInMap(v, key, st, passes, strict)
+		}
+	}
+	if s.raw {
+		if !json.Valid([]byte(out)) {
+			return fmt.Errorf("is not JSON after substitution")
+		}
+		v.Set(reflect.ValueOf([]byte(out)).Convert(v.Type()))
+		return nil
+	}
+	v.SetString(out)
+	return nil
+}
+
+func (s *site) applyInMap(m, key reflect.Value, at step, passes []Scope, strict []string) error {
+	entry := reflect.New(m.Type().Elem()).Elem()
+	entry.Set(m.MapIndex(key))
+	rest := *s
+	for i, st := range s.path {
+		if st == at {
+			rest.path = s.path[i+1:]
+			break
+		}
+	}
+	if err := rest.apply(entry, passes, strict); err != nil {
+		return err
+	}
+	m.SetMapIndex(key, entry)
+	return nil
+}
+
+// quoted is a scope whose values go into a JSON text.
+type quoted struct{ Scope }
+
+func (q quoted) Lookup(name string) (Value, bool) {
+	v, found := q.Scope.Lookup(name)
+	if found {
+		text, _ := json.Marshal(v.Text)
+		v.Text = string(text[1 : len(text)-1])
+	}
+	return v, found
+}

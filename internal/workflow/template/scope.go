@@ -1,0 +1,55 @@
+package template
+
+import "strings"
+
+// Value is what a variable stands for.
+type Value struct {
+	Text   string
+	Absent string // if not empty, the variable is known to have no value, and this is why
+}
+
+// Scope holds variables by their full names, such as inputs.parameters.message.
+type Scope interface {
+	// Lookup returns the variable's value, and whether it is known.
+	Lookup(name string) (Value, bool)
+	// Walk calls yield with every variable whose name starts with prefix.
+	Walk(prefix string, yield func(name string, v Value))
+}
+
+// Map is a scope of present values.
+type Map map[string]string
+
+// Lookup implements Scope.
+func (m Map) Lookup(name string) (Value, bool) {
+	text, found := m[name]
+	return Value{Text: text}, found
+}
+
+// Walk implements Scope.
+func (m Map) Walk(prefix string, yield func(string, Value)) {
+	for name, text := range m {
+		if strings.HasPrefix(name, prefix) {
+			yield(name, Value{Text: text})
+		}
+	}
+}
+
+// Scopes is the union of scopes; the first that knows a name gives its value.
+type Scopes []Scope
+
+// Lookup implements Scope.
+func (s Scopes) Lookup(name string) (Value, bool) {
+	for _, scope := range s {
+		if v, found := scope.Lookup(name); found {
+			return v, true
+		}
+	}
+	return Value{}, false
+}
+
+// Walk implements Scope.
+func (s Scopes) Walk(prefix string, yield func(string, Value)) {
+	for i := len(s) - 1; i >= 0; i-- { // the first scope has the last word
+		s[i].Walk(prefix, yield)
+	}
+}

@@ -1,0 +1,187 @@
+package template
+
+import (
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+type absent struct{ Map }
+
+func (a absent) Lookup(name string) (Value, bool) {
+	if name == "steps.skipped.outputs.result" {
+		return Value{Absent: "node was skipped"}, true
+	}
+	return a.Map.Lookup(name)
+}
+
+var passes = []Scope{
+	Map{"workflow.name": "hello", "workflow.parameters.tag": "{{inputs.parameters.a}}"},
+	Map{"inputs.parameters.a": "one", "inputs.parameters.a-b": "two", "inputs.parameters.n": "7", "inputs.parameters.quote": "\"\n"},
+	absent{Map{"steps.gen.outputs.result": "heads", "steps.gen.outputs.parameters.list": `[{"k":[1,2,3]}]`, "steps.gen.status": "Succeeded"}},
+	Map{"item": "a", "item.k": "v"},
+}
+
+func TestResolve(t *testing.T) {
+	for name, test := range map[string]struct{ text, want, err string }{
+		"plain text stays":                         {text: "no tags }} {", want: "no tags }} {"},
+		"a simple tag":                             {text: "<{{ workflow.name }}>", want: "<hello>"},
+		"an unknown name stays":                    {text: "{{jinja}} {{ if x }}", want: "{{jinja}} {{ if x }}"},
+		"an open tag stays":                        {text: "{{workflow.name", want: "{{workflow.name"},
+		"an unknown name in a strict namespace":    {text: "{{steps.no.outputs.result}}", err: "failed to resolve {{steps.no.outputs.result}}"},
+		"quotes and newlines are kept":             {text: "{{inputs.parameters.quote}}", want: "\"\n"},
+		"a value with a tag meets later passes":    {text: "{{workflow.parameters.tag}}", want: "one"},
+		"a tag within a tag":                       {text: "{{inputs.parameters.{{item}}}}", want: "one"},
+		"an absent output":                         {text: "{{steps.skipped.outputs.result}}", err: "absent optional"},
+		"an expression":                            {text: "{{=asInt(inputs.parameters.n) + 1}}", want: "8"},
+		"a name with a dash":                       {text: "{{=inputs.parameters['a-b']}}", want: "two"},
+		"an expression with an unknown name stays": {text: "{{=nobody.knows}}", want: "{{=nobody.knows}}"},
+		"an unknown sibling in an expression":      {text: "{{=steps.no.outputs.result}}", err: "failed to resolve"},
+		"an unknown sibling that is guarded":       {text: "{{=steps.no?.outputs?.result ?? 'none'}}", want: "none"},
+		"an absent output that is guarded":         {text: "{{=steps.skipped.outputs.result ?? 'none'}}", want: "none"},
+		"a conditional":                            {text: "{{=steps.gen.status == 'Succeeded' ? 'y' : 'n'}}", want: "y"},
+		"a function of sprig":                      {text: "{{=sprig.upper(workflow.name) + sprig.trunc(2, 'xyz')}}", want: "HELLOxy"},
+		"a path into JSON":                         {text: "{{=jsonpath(steps.gen.outputs.parameters.list, '$[0].k[*]')}}", want: "[1 2 3]"},
+		"a list made by a loop":                    {text: "{{=toJson(map([1, 2], # * 2))}}", want: "[2,4]"},
+		"a variable of its own":                    {text: "{{=let x = 'a'; x + item.k}}", want: "av"},
+		"all variables below a name":               {text: "{{=join(sort(keys(inputs.parameters)), ' ')}}", want: "a a-b n quote"},
+		"the environment is not there":             {text: "{{=sprig.env('HOME')}}", err: "cannot"},
+		"the clock is not there":                   {text: "{{=now()}}", err: "cannot"},
+		"unlike operands":                          {text: "{{=1 + 'a'}}", err: "invalid operation"},
+		"a bad expression":                         {text: "{{=1 +}}", err: "unexpected token"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			parsed, err := Parse(test.text)
+			got := ""
+			if err == nil {
+				got, err = parsed.Resolve(passes, "steps.", "tasks.")
+			}
+			check(t, got, err, test.want, test.err)
+		})
+	}
+}
+
+func check(t *testing.T, got string, err error, want, wantErr string) {
+	t.Helper()
+	if wantErr != "" {
+		if err == nil || !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("got %q and error %v, want an error with %q", got, err, wantErr)
+		}
+		return
+	}
+	if err != nil || got != want {
+		t.Errorf("got %q, %v; want %q", got, err, want)
+	}
+}
+
+func TestEvaluationIsBounded(t *testing.T) {
+	for name, source := range map[string]string{
+		"nested loops":         "let r = 1..1000; count(r, count(r, count(r, count(r, true) > 0) > 0) > 0)",
+		"doubling strings":     "let a = 'xxxxxxxxxxxxxxxx'; " + strings.Repeat("let a2 = a + a; let b = a2 + a2; ", 1) + "reduce(1..60, #acc + #acc, a)",
+		"repeat":               "repeat('xxxxxxxxxx', 999999999)",
+		"replace":              "replace(repeat('a', 100000), 'a', repeat('b', 100000))",
+		"until":                "sprig.until(2000000000)",
+		"seq":                  "sprig.seq(1, 2000000000)",
+		"indent":               "sprig.indent(2000000000, 'x')",
+		"shared lists":         "let a = 1..1000; let b = map(a, a); let c = map(a, b); let d = map(a, c); toJSON(d)",
+		"a large range":        "1..100000000",
+		"membership in a loop": "let r = 1..100000; count(r, # in r)",
+		"comparison in a loop": "let s = repeat('a', 1000000); count(1..100000, s < s)",
+	} {
+		t.Run(name, func(t *testing.T) {
+			e, err := CompileExpr(source)
+			if err == nil {
+				_, err = e.Text(Map{})
+			}
+			if err == nil {
+				t.Error("evaluated in full")
+			}
+		})
+	}
+}
+
+func TestWhen(t *testing.T) {
+	for condition, want := range map[string]string{
+		"":                            "true",
+		"heads == heads":              "true",
+		"heads == tails":              "false",
+		"1 < 2":                       "true",
+		"10 > 9 && foo != bar":        "true",
+		"!(a == a)":                   "false",
+		"abc =~ '^a'":                 "true",
+		"b in (a, b)":                 "true",
+		`"x y" == 'x y'`:              "true",
+		"true":                        "true",
+		"false || true":               "true",
+		"{{steps.a.outputs}} == true": "error",
+		"heads":                       "error",
+		"a == ":                       "error",
+	} {
+		proceed, err := When(condition)
+		got := map[bool]string{true: "true", false: "false"}[proceed]
+		if err != nil {
+			got = "error"
+		}
+		if got != want {
+			t.Errorf("%q: got %s (%v), want %s", condition, got, err, want)
+		}
+	}
+}
+
+func TestApplyResolvesEveryString(t *testing.T) {
+	source := wf.Template{
+		Name:         "{{skipped}}",
+		Container:    &corev1.Container{Args: []string{"{{item}}", "x"}, Env: []corev1.EnvVar{{Name: "A", Value: "{{inputs.parameters.quote}}"}}},
+		NodeSelector: map[string]string{"{{item}}": "{{item.k}}"},
+		Plugin:       nil,
+		Steps:        []wf.ParallelSteps{{Steps: []wf.WorkflowStep{{WithItems: []wf.Item{{}}}}}},
+	}
+	source.Steps[0].Steps[0].WithItems[0].Raw = []byte(`{"q":"{{inputs.parameters.quote}}"}`)
+	p, err := Compile(&source, "name")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := source.DeepCopy()
+	if err := p.Apply(got, passes); err != nil {
+		t.Fatal(err)
+	}
+	if got.Container.Args[0] != "a" || got.Container.Env[0].Value != "\"\n" || got.NodeSelector["a"] != "v" || len(got.NodeSelector) != 1 {
+		t.Errorf("got %+v", got)
+	}
+	if raw := string(got.Steps[0].Steps[0].WithItems[0].Raw); raw != `{"q":"\"\n"}` {
+		t.Errorf("got %s", raw)
+	}
+	if source.Container.Args[0] != "{{item}}" {
+		t.Error("the source was changed")
+	}
+}
+
+func FuzzResolve(f *testing.F) {
+	f.Add("{{workflow.name}} {{=asInt(inputs.parameters.n)}}", "a == {{item}}")
+	f.Add("{{inputs.parameters.{{item}}}}", "(1 < 2) && x =~ 'y'")
+	f.Add("{{=sprig.repeat(3, 'x') ?? steps.a?.b}}", "!!a")
+	f.Fuzz(func(t *testing.T, text, when string) {
+		if parsed, err := Parse(text); err == nil {
+			out, err := parsed.Resolve(passes, "steps.")
+			if err == nil && len(out) > 2*MaxTextBytes {
+				t.Errorf("%d bytes", len(out))
+			}
+		}
+		_, _ = When(when)
+	})
+}
+
+func BenchmarkResolve(b *testing.B) {
+	text, err := Parse("echo {{inputs.parameters.a}} of {{workflow.name}}")
+	if err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if _, err := text.Resolve(passes); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

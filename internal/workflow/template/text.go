@@ -1,0 +1,231 @@
+package template
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+)
+
+// MaxTextBytes bounds a text before and after substitution: an object in the API is smaller.
+const MaxTextBytes = 4 << 20
+
+// UnresolvedError reports a tag whose variable is unknown.
+type UnresolvedError struct{ Tag string }
+
+func (e *UnresolvedError) Error() string { return fmt.Sprintf("failed to resolve {{%s}}", e.Tag) }
+
+// AbsentError reports a tag whose variable is known to have no value.
+type AbsentError struct{ Tag, Why string }
+
+func (e *AbsentError) Error() string {
+	return fmt.Sprintf("unable to substitute {{%s}}: output is an absent optional (%s)", e.Tag, e.Why)
+}
+
+// errTooLong is what a text is that outgrew MaxTextBytes.
+var errTooLong = fmt.Errorf("text is longer than %d bytes after substitution", MaxTextBytes)
+
+// Text is a parsed text.
+type Text struct {
+	source string
+	parts  []part
+	nested bool // a tag holds a tag: only pass by pass can it be resolved
+}
+
+// part is a literal, or a tag if it has a name or an expression.
+type part struct {
+	literal string // of a tag: its source, {{ and }} included
+	name    string
+	expr    *Expr
+	inner   *part // the tag within the tag's source
+	before  string
+}
+
+// Parse parses a text. The error is about an expression that cannot be compiled.
+func Parse(source string) (*Text, error) {
+	t := &Text{source: source}
+	if len(source) > MaxTextBytes {
+		return nil, errTooLong
+	}
+	for rest := source; ; {
+		open := strings.Index(rest, "{{")
+		if open < 0 {
+			break
+		}
+		end := strings.Index(rest[open+2:], "}}")
+		if end < 0 {
+			break // no tag without its end
+		}
+		end += open + 2
+		if open > 0 {
+			t.parts = append(t.parts, part{literal: rest[:open]})
+		}
+		p, err := parseTag(rest[open : end+2])
+		if err != nil {
+			return nil, err
+		}
+		t.nested = t.nested || p.inner != nil
+		t.parts = append(t.parts, p)
+		rest = rest[end+2:]
+		source = rest
+	}
+	if source != "" && len(t.parts) > 0 {
+		t.parts = append(t.parts, part{literal: source})
+	}
+	return t, nil
+}
+
+// HasTags says whether the text depends on anything.
+func (t *Text) HasTags() bool { return len(t.parts) > 0 }
+
+// Source returns the text as it was parsed.
+func (t *Text) Source() string { return t.source }
+
+func parseTag(source string) (part, error) {
+	inside := source[2 : len(source)-2]
+	if strings.HasPrefix(inside, "=") {
+		expr, err := CompileExpr(inside[1:])
+		if err != nil {
+			return part{}, fmt.Errorf("in {{%s}}: %w", inside, err)
+		}
+		return part{literal: source, expr: expr}, nil
+	}
+	p := part{literal: source, name: strings.TrimSpace(inside)}
+	if i := strings.LastIndex(inside, "{{"); i >= 0 {
+		inner, err := parseTag(inside[i:] + "}}")
+		if err != nil {
+			return part{}, err
+		}
+		p.inner, p.before = &inner, "{{"+inside[:i]
+	}
+	return p, nil
+}
+
+// Resolve replaces the tags, pass by pass, each with the variables of its scope and of those before. Tags in the namespaces
+// strict (prefixes such as "steps.") must be resolved when all passes are done.
+func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
+	if !t.HasTags() {
+		return t.source, nil
+	}
+	all := Scopes(passes)
+	if !t.nested {
+		out, again, err := t.once(all, strict)
+		if !again || len(passes) < 2 {
+			return out, err
+		}
+	}
+	// A tag in a tag, or in a value: the passes are taken one at a time.
+	text := t
+	for i := range passes {
+		var names []string
+		if i == len(passes)-1 {
+			names = strict
+		}
+		out, _, err := text.once(all[:i+1], names)
+		if err != nil {
+			return "", err
+		}
+		if text, err = Parse(out); err != nil {
+			return "", err
+		}
+	}
+	if text.nested { // one level was resolved by each pass; the last one may have finished a name
+		out, _, err := text.once(all, strict)
+		return out, err
+	}
+	return text.source, nil
+}
+
+// once replaces what scope knows. again says that a value that was put in holds a tag itself.
+func (t *Text) once(scope Scope, strict []string) (out string, again bool, err error) {
+	if !t.HasTags() {
+		return t.source, false, nil
+	}
+	var b strings.Builder
+	for i := range t.parts {
+		p := &t.parts[i]
+		if p.name == "" && p.expr == nil {
+			b.WriteString(p.literal)
+			continue
+		}
+		value, err := p.value(scope, strict)
+		if err != nil {
+			return "", false, err
+		}
+		if b.Len()+len(value) > MaxTextBytes {
+			return "", false, errTooLong
+		}
+		again = again || value != p.literal && strings.Contains(value, "{{")
+		b.WriteString(value)
+	}
+	return b.String(), again, nil
+}
+
+// value returns what to write for a tag: itself, if the scope does not know it.
+func (p *part) value(scope Scope, strict []string) (string, error) {
+	if p.expr != nil {
+		value, err := p.expr.Text(scope)
+		var missing *UnresolvedError
+		if errors.As(err, &missing) {
+			if !inNamespace(missing.Tag, strict) {
+				return p.literal, nil
+			}
+		}
+		if err != nil {
+			return "", fmt.Errorf("failed to evaluate %s: %w", p.literal, err)
+		}
+		return value, nil
+	}
+	if v, found := scope.Lookup(p.name); found {
+		if v.Absent != "" {
+			return "", &AbsentError{p.name, v.Absent}
+		}
+		return v.Text, nil
+	}
+	if p.inner != nil {
+		inner, err := p.inner.value(scope, strict)
+		if err != nil {
+			return "", err
+		}
+		if inner != p.inner.literal {
+			return p.before + inner, nil // the outer tag's end follows as a literal
+		}
+	}
+	if inNamespace(p.name, strict) {
+		return "", &UnresolvedError{p.name}
+	}
+	return p.literal, nil
+}
+
+func inNamespace(name string, namespaces []string) bool {
+	for _, n := range namespaces {
+		if strings.HasPrefix(name, n) && !late(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// late says whether a variable gets its value only where it is used: in a loop, in an attempt, or at the end.
+func late(name string) bool {
+	switch name {
+	case "item", "retries", "workflow.status", "workflow.failures":
+		return true
+	}
+	return strings.HasPrefix(name, "item.") || strings.HasPrefix(name, "lastRetry.")
+}
+
+// Names calls yield with the variables that the text's tags use.
+func (t *Text) Names(yield func(name string)) {
+	for i := range t.parts {
+		for p := &t.parts[i]; p != nil; p = p.inner {
+			switch {
+			case p.expr != nil:
+				for _, r := range p.expr.refs {
+					yield(strings.Join(r.keys, "."))
+				}
+			case p.name != "":
+				yield(p.name)
+			}
+		}
+	}
+}
