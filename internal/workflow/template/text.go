@@ -128,7 +128,7 @@ func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
 			return "", err
 		}
 	}
-	if text.nested { // one level was resolved by each pass; the last one may have finished a name
+	if t.nested { // the last pass may have completed a name
 		out, _, err := text.once(all, strict)
 		return out, err
 	}
