@@ -90,6 +90,21 @@ func TestAGoodRunHasNoViolation(t *testing.T) {
 	}
 }
 
+// TestANameThatTheServerGeneratedTwice: the audit log has the first of two pods' names twice, and the second pod's never.
+func TestANameThatTheServerGeneratedTwice(t *testing.T) {
+	in := goodRun()
+	in.Events[2].Name, in.Events[2].Node, in.Events[4].Node = "a-w-1", "", ""
+	for i := range 2 {
+		bound := write(30+i, "scheduler", "create", "pods", "binding", fmt.Sprintf("a-w-%d", i))
+		bound.Node = fmt.Sprintf("n%d", i)
+		in.Events = append(in.Events, bound)
+	}
+	r := Analyse(in)
+	if len(r.Violations) != 0 || r.Created != 4 || r.Scheduled != 4 {
+		t.Errorf("%d created, %d scheduled, violations: %q", r.Created, r.Scheduled, r.Violations)
+	}
+}
+
 // TestEveryInvariantFires takes a good run and breaks one thing at a time.
 func TestEveryInvariantFires(t *testing.T) {
 	cases := map[string]struct {

@@ -39,6 +39,7 @@ func podLives(events []Event, in *Input) []*life {
 	var lives []*life
 	last := map[string]*life{}       // by pod name: its latest incarnation
 	removed := map[*life]time.Time{} // when the last delete of it reached the server
+	var misnamed []*Event            // creates under the name of a pod that existed
 	begin := func(name string) *life {
 		l := &life{name: name, request: in.Request, index: -1}
 		l.job, l.index = in.Identify(name)
@@ -53,6 +54,8 @@ func podLives(events []Event, in *Input) []*life {
 		}
 		l := last[e.Name]
 		switch {
+		case e.Verb == "create" && e.Sub == "" && l != nil && !l.created.IsZero() && removed[l].IsZero():
+			misnamed = append(misnamed, e)
 		case e.Verb == "create" && e.Sub == "":
 			l = begin(e.Name)
 			l.created = e.Time
@@ -75,6 +78,9 @@ func podLives(events []Event, in *Input) []*life {
 			// A graceful delete is followed by another that removes the pod: the last one counts.
 			removed[l] = e.Received
 		}
+	}
+	for _, e := range misnamed {
+		claim(e, lives, begin)
 	}
 	for _, l := range lives {
 		if p := atRest[l.name]; p != nil && last[l.name] == l {
@@ -102,6 +108,26 @@ func podLives(events []Event, in *Input) []*life {
 		}
 	}
 	return lives
+}
+
+// claim finds the pod that a create with another pod's name made. No two pods of a name exist at a time: a server that
+// generates a name which is taken tries again with another, and the audit log keeps the first. The pod it made is one that
+// got its node afterwards and whose creation is not known; when there is none, the create stands as it was logged.
+func claim(e *Event, lives []*life, begin func(string) *life) {
+	for _, l := range lives {
+		if l.created.IsZero() && l.scheduled.After(e.Received) {
+			l.created = e.Time
+			if l.created.After(l.scheduled) {
+				l.created = l.scheduled
+			}
+			return
+		}
+	}
+	l := begin(e.Name)
+	l.created = e.Time
+	if e.Node != "" {
+		l.node, l.scheduled = e.Node, e.Time
+	}
 }
 
 // verdict collects what the checks find.
