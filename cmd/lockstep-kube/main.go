@@ -15,6 +15,7 @@ import (
 	"k8s.io/component-base/cli"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
@@ -44,6 +45,8 @@ func main() {
 		cmd = newKwokCommand()
 	case "kubelet":
 		cmd = kubelet.NewKubeletCommand(server.SetupSignalContext())
+	case "kube-proxy":
+		cmd = proxy.NewProxyCommand()
 	default:
 		usage()
 	}

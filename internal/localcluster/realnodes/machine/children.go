@@ -1,0 +1,134 @@
+package machine
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// reaper is the duty of a first process: it waits for every process that ends in its namespace, whether it started it
+// or was left it. os/exec cannot wait beside that: processes are started and waited for here only.
+type reaper struct {
+	lock sync.Mutex
+	// waiting are the processes that were started here, by pid.
+	waiting map[int]chan syscall.WaitStatus
+}
+
+func newReaper() *reaper {
+	r := &reaper{waiting: map[int]chan syscall.WaitStatus{}}
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, syscall.SIGCHLD)
+	go func() {
+		for range signals {
+			r.reap()
+		}
+	}()
+	return r
+}
+
+func (r *reaper) reap() {
+	for {
+		r.lock.Lock()
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG, nil)
+		if done, ours := r.waiting[pid]; ours {
+			done <- status
+			delete(r.waiting, pid)
+		}
+		r.lock.Unlock()
+		if err != syscall.EINTR && (err != nil || pid <= 0) {
+			return
+		}
+	}
+}
+
+// start starts a program; the channel gets its status once. The lock keeps the reaper from waiting for a process that is
+// not in the table yet, or that os.StartProcess itself waits for.
+func (r *reaper) start(log *os.File, name string, args ...string) (*os.Process, <-chan syscall.WaitStatus, error) {
+	path, err := exec.LookPath(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer null.Close()
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	p, err := os.StartProcess(path, append([]string{name}, args...), &os.ProcAttr{
+		Files: []*os.File{null, log, log}, Env: os.Environ(), Sys: &syscall.SysProcAttr{Setpgid: true},
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	done := make(chan syscall.WaitStatus, 1)
+	r.waiting[p.Pid] = done
+	return p, done, nil
+}
+
+// run runs a program to its end.
+func (r *reaper) run(log *os.File, name string, args ...string) error {
+	_, done, err := r.start(log, name, args...)
+	if err != nil {
+		return err
+	}
+	if status := <-done; status != 0 {
+		return fmt.Errorf("%s: %s", name, describe(status))
+	}
+	return nil
+}
+
+func describe(status syscall.WaitStatus) string {
+	if status.Signaled() {
+		return "killed by signal " + status.Signal().String()
+	}
+	return fmt.Sprintf("exited with code %d", status.ExitStatus())
+}
+
+const (
+	restartDelayMin = 200 * time.Millisecond
+	restartDelayMax = 10 * time.Second
+	restartCalm     = 30 * time.Second
+)
+
+// keep runs a program until ctx ends. It starts it again when it ends; without restart it returns how it ended.
+func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, args ...string) error {
+	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return err
+	}
+	defer log.Close()
+	for delay := restartDelayMin; ; {
+		began := time.Now()
+		_, done, err := r.start(log, name, args...)
+		if err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return nil // the namespace's end ends the program
+		case status := <-done:
+			err = fmt.Errorf("%s %s", name, describe(status))
+		}
+		if !restart {
+			return err
+		}
+		slog.Error("program ended and is started again", "program", name, "args", args[:min(1, len(args))], "error", err)
+		if time.Since(began) > restartCalm {
+			delay = restartDelayMin
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(delay):
+		}
+		delay = min(2*delay, restartDelayMax)
+	}
+}

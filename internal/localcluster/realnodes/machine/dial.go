@@ -1,0 +1,38 @@
+package machine
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"net"
+	"net/http"
+
+	"lockstep.dev/lockstep/internal/localcluster/realnodes"
+)
+
+// Dial connects to an address (host:port) of the pod network from the host.
+func Dial(ctx context.Context, spec realnodes.Spec, address string) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", spec.EgressSocket())
+	if err != nil {
+		return nil, err
+	}
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = conn.SetDeadline(deadline)
+	}
+	if _, err := fmt.Fprintf(conn, "CONNECT %[1]s HTTP/1.1\r\nHost: %[1]s\r\n\r\n", address); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	// The other side of a CONNECT speaks only when it is spoken to, so that nothing is lost in the reader's buffer.
+	resp, err := http.ReadResponse(bufio.NewReader(conn), &http.Request{Method: http.MethodConnect})
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		conn.Close()
+		return nil, fmt.Errorf("connect to %s: %s", address, resp.Status)
+	}
+	return conn, nil
+}
