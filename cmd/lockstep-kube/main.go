@@ -5,6 +5,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 
@@ -20,6 +21,7 @@ import (
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/realnodes/machine"
 	"lockstep.dev/lockstep/internal/localcluster/simnode"
 )
 
@@ -44,9 +46,11 @@ func main() {
 	case "kwok":
 		cmd = newKwokCommand()
 	case "kubelet":
-		cmd = kubelet.NewKubeletCommand(server.SetupSignalContext())
+		cmd = kubelet.NewKubeletCommand(context.Background()) // it listens to signals itself
 	case "kube-proxy":
 		cmd = proxy.NewProxyCommand()
+	case "real-nodes":
+		cmd = newRealNodesCommand()
 	default:
 		usage()
 	}
@@ -73,11 +77,30 @@ func newKwokCommand() *cobra.Command {
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "path of the kubeconfig")
 	cmd.Flags().StringVar(&opts.NodeSelector, "node-selector", localcluster.NodeTypeLabel+"="+localcluster.NodeTypeSimulated, "label selector of the nodes to simulate")
 	cmd.Flags().IntVar(&opts.HealthPort, "health-port", 0, "loopback port of /healthz and /readyz")
+	cmd.Flags().UintVar(&opts.LeaseSeconds, "lease-seconds", 0, "lifetime of each node's lease; 0: none")
 	cmd.Flags().UintVar(&opts.Parallelism, "parallelism", simnode.DefaultParallelism, "pods written at once")
 	return cmd
 }
 
+// newRealNodesCommand runs nodes with containers.
+func newRealNodesCommand() *cobra.Command {
+	var role, dir string
+	var number int
+	cmd := &cobra.Command{
+		Use:   "real-nodes",
+		Short: "Run the real nodes that a directory describes",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return machine.Run(server.SetupSignalContext(), role, dir, number)
+		},
+	}
+	cmd.Flags().StringVar(&role, "role", machine.RoleHost, "which of the processes to be")
+	cmd.Flags().StringVar(&dir, "dir", "", "directory of the real nodes")
+	cmd.Flags().IntVar(&number, "number", 0, "number of the node, for the role "+machine.RoleNode)
+	return cmd
+}
+
 func usage() {
-	fmt.Fprintln(os.Stderr, "usage: lockstep-kube etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kwok [flags]")
+	fmt.Fprintln(os.Stderr, "usage: lockstep-kube etcd|kube-apiserver|kube-controller-manager|kube-scheduler|kubelet|kube-proxy|kwok|real-nodes [flags]")
 	os.Exit(2)
 }

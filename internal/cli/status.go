@@ -91,7 +91,11 @@ func printStatus(out io.Writer, report statusReport, output string) error {
 
 func printCluster(w io.Writer, c *supervise.State, wide bool) {
 	fmt.Fprintln(w, "CLUSTER\tSTATUS\tNODES\tETCD\tSERVER\tAGE")
-	fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\t%s\n\n", c.Name, c.Phase, c.Nodes.Count, describeEtcd(c.Durable), c.Server, age(c.CreatedAt))
+	nodes := fmt.Sprint(c.Nodes.Count)
+	if c.RealNodes > 0 {
+		nodes += fmt.Sprintf(" + %d real", c.RealNodes)
+	}
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\n\n", c.Name, c.Phase, nodes, describeEtcd(c.Durable), c.Server, age(c.CreatedAt))
 	fmt.Fprint(w, "COMPONENT\tHEALTH\tPID\tPORT\tRESTARTS\tCPU\tMEMORY\tAGE")
 	if wide {
 		fmt.Fprint(w, "\tPEAK\tLAST-EXIT\tLOG")

@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 	"lockstep.dev/lockstep/internal/localcluster/supervise"
 )
 
@@ -35,7 +36,11 @@ Pods on simulated nodes run nothing. They become Running, and end when their ann
 
   lockstep.dev/sim-duration: 30s     run for that long; without it until deleted
   lockstep.dev/sim-exit-code: "1"    then exit with that code, default 0
-  lockstep.dev/sim-message: text     and that termination message`,
+  lockstep.dev/sim-message: text     and that termination message
+
+With --real-nodes there are also nodes that run containers, as namespaces of this machine. Simulated nodes then have the
+taint lockstep.dev/node-type=simulated:NoSchedule, so that pods come to them only if they tolerate it. 'lockstep image
+load' gives the real nodes images.`,
 		Example: `  lockstep up --nodes 100
   lockstep up --name big --nodes 1000 --node-cpu 64 --node-memory 512Gi --kubeconfig big.kubeconfig`,
 		Args: noArgs,
@@ -56,6 +61,7 @@ Pods on simulated nodes run nothing. They become Running, and end when their ann
 	f.StringVar(&spec.Nodes.CPU, "node-cpu", "32", "CPUs of each simulated node")
 	f.StringVar(&spec.Nodes.Memory, "node-memory", "256Gi", "memory of each simulated node")
 	f.IntVar(&spec.Nodes.Pods, "node-pods", 110, "number of pods that each simulated node takes")
+	f.IntVar(&spec.RealNodes, "real-nodes", 0, "number of nodes that run containers; needs root, containerd, runc and CNI plugins")
 	f.BoolVar(&spec.WithoutManager, "without-manager", false, "leave Lockstep's manager out, to run one yourself")
 	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name it")
 	f.BoolVar(&durable, "durable", true, "have etcd write through to the disk; false is faster than any cluster that keeps its promises")
@@ -83,8 +89,9 @@ func checkUp(spec *supervise.Spec) (err error) {
 		return usageError{fmt.Errorf("--name %w", err)}
 	}
 	for flag, bound := range map[string]struct{ value, min, max int }{
-		"--nodes":     {spec.Nodes.Count, 0, localcluster.MaxNodes},
-		"--node-pods": {spec.Nodes.Pods, 1, localcluster.MaxPodsPerNode},
+		"--nodes":      {spec.Nodes.Count, 0, localcluster.MaxNodes},
+		"--node-pods":  {spec.Nodes.Pods, 1, localcluster.MaxPodsPerNode},
+		"--real-nodes": {spec.RealNodes, 0, realnodes.NodesMax},
 	} {
 		if bound.value < bound.min || bound.value > bound.max {
 			return usageError{fmt.Errorf("%s %d: not between %d and %d", flag, bound.value, bound.min, bound.max)}
@@ -97,6 +104,11 @@ func checkUp(spec *supervise.Spec) (err error) {
 		}
 		if q.Sign() <= 0 {
 			return usageError{fmt.Errorf("%s %q: not positive", flag, value)}
+		}
+	}
+	if spec.RealNodes > 0 {
+		if _, err := realnodes.Check(); err != nil {
+			return fmt.Errorf("--real-nodes: %w", err)
 		}
 	}
 	if spec.Kubeconfig != "" {
@@ -127,7 +139,7 @@ func up(s streams, spec supervise.Spec, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(s.out, "Cluster %q is ready after %.1f s: %s, etcd %s.\n", spec.Name, time.Since(began).Seconds(), describeNodes(state.Nodes), describeEtcd(state.Durable))
+	fmt.Fprintf(s.out, "Cluster %q is ready after %.1f s: %s, etcd %s.\n", spec.Name, time.Since(began).Seconds(), describeNodes(state.Nodes, state.RealNodes), describeEtcd(state.Durable))
 	kubeconfig := state.Kubeconfig
 	if spec.Kubeconfig != "" {
 		kubeconfig = spec.Kubeconfig
@@ -143,10 +155,20 @@ func up(s streams, spec supervise.Spec, timeout time.Duration) error {
 	return nil
 }
 
-func describeNodes(n localcluster.Nodes) string {
+func describeNodes(n localcluster.Nodes, real int) string {
+	switch real {
+	case 0:
+		return describeSimulated(n)
+	case 1:
+		return "1 real node, " + describeSimulated(n)
+	}
+	return fmt.Sprintf("%d real nodes, %s", real, describeSimulated(n))
+}
+
+func describeSimulated(n localcluster.Nodes) string {
 	switch n.Count {
 	case 0:
-		return "no nodes"
+		return "no simulated nodes"
 	case 1:
 		return fmt.Sprintf("1 simulated node of %s CPU, %s, %d pods", n.CPU, n.Memory, n.Pods)
 	}
@@ -229,6 +251,8 @@ func (p *progress) print(e localcluster.Event) {
 	at := fmt.Sprintf("%5.1f s  ", time.Since(p.began).Seconds())
 	switch {
 	case e.Component == "":
+	case e.Kind == localcluster.EventProgress:
+		fmt.Fprintf(p.out, "%s%s: %s\n", at, e.Component, e.Message)
 	case e.Kind == localcluster.EventReady:
 		fmt.Fprintf(p.out, "%s%s is ready\n", at, e.Component)
 	case e.Kind == localcluster.EventDied:

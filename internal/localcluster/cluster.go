@@ -13,6 +13,8 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
 // Cluster is a running local control plane.
@@ -25,6 +27,7 @@ type Cluster struct {
 	peerPort   *portLease
 	spawner    *spawner
 	probe      *prober
+	real       *realnodes.Spec // nil without real nodes
 	components map[Component]*component
 	stopOnce   sync.Once
 	// started is set when Start has succeeded. Before, a component that dies is not started again: it would die again.
@@ -86,7 +89,8 @@ func (c *Cluster) prepare() (err error) {
 			return err
 		}
 	}
-	if err := writePKI(c.files.pki("")); err != nil {
+	ca, err := writePKI(c.files.pki(""))
+	if err != nil {
 		return fmt.Errorf("credentials: %w", err)
 	}
 	if c.caPEM, err = os.ReadFile(c.files.pki("ca.crt")); err != nil {
@@ -113,7 +117,13 @@ func (c *Cluster) prepare() (err error) {
 	if c.probe, err = newProber(c.files, c.identities["admin"].token); err != nil {
 		return err
 	}
-	return c.writeKubeconfigs()
+	if err := c.writeKubeconfigs(); err != nil {
+		return err
+	}
+	if c.config.RealNodes == 0 {
+		return nil
+	}
+	return c.prepareRealNodes(ca)
 }
 
 // bringUp starts the components as their needs are met.
@@ -155,6 +165,9 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 		if name != Manager {
 			group.Go(func() error { return c.StartComponent(ctx, name) })
 		}
+	}
+	if c.config.RealNodes > 0 {
+		group.Go(func() error { return c.joinRealNodes(ctx, client) })
 	}
 	if !c.config.WithoutAuditAnnotations {
 		group.Go(func() error { return c.waitForAuditAnnotations(ctx, client) })
@@ -389,6 +402,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		}
 		c.spawner.close()
 		c.releasePorts()
+		failed = errors.Join(failed, RemoveRealNodes(c.config.Name, c.config.Dir))
 		c.event(Event{Kind: EventStopped})
 	})
 	return failed

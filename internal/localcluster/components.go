@@ -10,6 +10,9 @@ import (
 // NodesUser is the identity of KWOK.
 const NodesUser = "lockstep-nodes"
 
+// NetworkUser is the identity of the real nodes' network: it serves names and deletes nodes that are off.
+const NetworkUser = "lockstep-network"
+
 // ManagerUser is the identity of the manager: that of its service account in a real cluster, so that the same roles
 // apply to it here.
 const ManagerUser = "system:serviceaccount:lockstep-system:lockstep-manager"
@@ -114,12 +117,19 @@ func (c *Cluster) apiServerArgs() []string {
 		disabled = append(disabled, "ServiceAccount")
 	}
 	args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
+	if c.config.RealNodes > 0 {
+		args = append(args, c.kubeletClientArgs()...)
+	}
 	return append(args, auditArgs(c.files)...)
 }
 
 // controllerManagerArgs: as kubeadm runs it (each controller under a service account of its own), with client limits
 // lifted: what is measured shall be the API server, not a default of 20 requests per second.
 func (c *Cluster) controllerManagerArgs() []string {
+	grace := nodeMonitorGracePeriod
+	if c.config.RealNodes > 0 {
+		grace = realNodeMonitorGracePeriod
+	}
 	kubeconfig := c.files.kubeconfig("controller-manager")
 	return []string{
 		"--kubeconfig=" + kubeconfig,
@@ -135,7 +145,7 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--root-ca-file=" + c.files.pki("ca.crt"),
 		"--leader-elect=false",
 		"--kube-api-qps=-1",
-		"--node-monitor-grace-period=" + nodeMonitorGracePeriod.String(),
+		"--node-monitor-grace-period=" + grace.String(),
 	}
 }
 
@@ -155,10 +165,14 @@ func (c *Cluster) schedulerArgs() []string {
 }
 
 func (c *Cluster) kwokArgs() []string {
-	return []string{
+	args := []string{
 		"--kubeconfig=" + c.files.kubeconfig("nodes"),
 		fmt.Sprintf("--health-port=%d", c.ports[Kwok].port),
 	}
+	if c.config.RealNodes > 0 {
+		args = append(args, fmt.Sprintf("--lease-seconds=%d", simulatedLeaseSeconds))
+	}
+	return args
 }
 
 // command builds how to run a component.
@@ -175,6 +189,8 @@ func (c *Cluster) command(name Component) command {
 		cmd.args = append(cmd.args, c.schedulerArgs()...)
 	case Kwok:
 		cmd.args = append(cmd.args, c.kwokArgs()...)
+	case RealNodes:
+		cmd.args = append(cmd.args, c.realNodesArgs()...)
 	case Manager:
 		cmd.path = c.config.ManagerCommand[0]
 		address := fmt.Sprintf("127.0.0.1:%d", c.ports[Manager].port)
@@ -196,6 +212,9 @@ func (c *Config) components() []Component {
 	}
 	if !c.WithoutKwok {
 		list = append(list, Kwok)
+	}
+	if c.RealNodes > 0 {
+		list = append(list, RealNodes)
 	}
 	if len(c.ManagerCommand) > 0 {
 		list = append(list, Manager)

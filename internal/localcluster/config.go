@@ -11,6 +11,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
 // Component names a process of a local cluster.
@@ -25,6 +27,8 @@ const (
 	// Kwok simulates the nodes.
 	Kwok    Component = "kwok"
 	Manager Component = "manager"
+	// RealNodes runs the nodes that have containers; see package realnodes.
+	RealNodes Component = "real-nodes"
 )
 
 // Config says what a local cluster is made of. The zero value, with Dir and KubeBinary set, is etcd, kube-apiserver,
@@ -54,6 +58,9 @@ type Config struct {
 
 	// Nodes are the simulated nodes that Start creates.
 	Nodes Nodes
+	// RealNodes is the number of nodes that run containers. Simulated nodes beside them have a taint that keeps away what
+	// does not tolerate it. They need root, and what realnodes.Check looks for.
+	RealNodes int
 
 	// ExtraArgs are appended to a component's flags; the last of equal flags wins.
 	ExtraArgs map[Component][]string
@@ -78,6 +85,8 @@ type Nodes struct {
 	Pods   int    `json:"pods"`
 	// Labels are added to each node.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Tainted nodes take only pods that tolerate NodeTypeLabel=NodeTypeSimulated:NoSchedule.
+	Tainted bool `json:"tainted,omitempty"`
 }
 
 // Event is one thing that happened to a cluster.
@@ -129,6 +138,15 @@ func (c *Config) defaultAndValidate() error {
 	}
 	if c.Nodes.Count > 0 && c.WithoutKwok {
 		return fmt.Errorf("localcluster: %d simulated nodes need KWOK", c.Nodes.Count)
+	}
+	if c.RealNodes < 0 || c.RealNodes > realnodes.NodesMax {
+		return fmt.Errorf("localcluster: %d real nodes is not between 0 and %d", c.RealNodes, realnodes.NodesMax)
+	}
+	if c.RealNodes > 0 && c.WithoutControllerManager {
+		return fmt.Errorf("localcluster: real nodes need kube-controller-manager: pods' service accounts and certificates come from it")
+	}
+	if c.RealNodes > 0 {
+		c.Nodes.Tainted = true
 	}
 	return c.Nodes.defaultAndValidate()
 }

@@ -14,6 +14,8 @@ import (
 	"os"
 	"path/filepath"
 	"time"
+
+	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
 // certLifetime covers any local cluster's life; nothing here is renewed.
@@ -27,29 +29,29 @@ type authority struct {
 
 // writePKI makes the authority, one serving certificate for all components, etcd's client certificate and the
 // service-account key, as 0600 PEM files in dir.
-func writePKI(dir string) error {
+func writePKI(dir string) (*authority, error) {
 	ca, err := newAuthority(dir)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := ca.issue(dir, "serving", x509.ExtKeyUsageServerAuth); err != nil {
-		return err
-	}
-	if err := ca.issue(dir, "etcd-client", x509.ExtKeyUsageClientAuth); err != nil {
-		return err
+	own := []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback, net.ParseIP(realnodes.ServiceIP)}
+	for name, usage := range map[string]x509.ExtKeyUsage{"serving": x509.ExtKeyUsageServerAuth, "etcd-client": x509.ExtKeyUsageClientAuth} {
+		if err := ca.issue(filepath.Join(dir, name), pkix.Name{CommonName: name}, own, usage); err != nil {
+			return nil, err
+		}
 	}
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err := writeKey(filepath.Join(dir, "service-account.key"), key); err != nil {
-		return err
+		return nil, err
 	}
 	public, err := x509.MarshalPKIXPublicKey(&key.PublicKey)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	return writePEM(filepath.Join(dir, "service-account.pub"), "PUBLIC KEY", public)
+	return ca, writePEM(filepath.Join(dir, "service-account.pub"), "PUBLIC KEY", public)
 }
 
 func newAuthority(dir string) (*authority, error) {
@@ -57,7 +59,7 @@ func newAuthority(dir string) (*authority, error) {
 	if err != nil {
 		return nil, err
 	}
-	template, err := certificate("lockstep local cluster")
+	template, err := certificate(pkix.Name{CommonName: "lockstep local cluster"})
 	if err != nil {
 		return nil, err
 	}
@@ -77,31 +79,31 @@ func newAuthority(dir string) (*authority, error) {
 	return &authority{cert, key}, writePEM(filepath.Join(dir, "ca.crt"), "CERTIFICATE", der)
 }
 
-// issue writes NAME.crt and NAME.key for loopback and the in-cluster names of the API server.
-func (a *authority) issue(dir, name string, usage x509.ExtKeyUsage) error {
+// issue writes PATH.crt and PATH.key for the addresses and the in-cluster names of the API server.
+func (a *authority) issue(path string, subject pkix.Name, ips []net.IP, usages ...x509.ExtKeyUsage) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
 		return err
 	}
-	template, err := certificate(name)
+	template, err := certificate(subject)
 	if err != nil {
 		return err
 	}
 	template.KeyUsage = x509.KeyUsageDigitalSignature
-	template.ExtKeyUsage = []x509.ExtKeyUsage{usage}
+	template.ExtKeyUsage = usages
 	template.DNSNames = []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
-	template.IPAddresses = []net.IP{net.IPv4(127, 0, 0, 1), net.IPv6loopback}
+	template.IPAddresses = ips
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, &key.PublicKey, a.key)
 	if err != nil {
 		return err
 	}
-	if err := writeKey(filepath.Join(dir, name+".key"), key); err != nil {
+	if err := writeKey(path+".key", key); err != nil {
 		return err
 	}
-	return writePEM(filepath.Join(dir, name+".crt"), "CERTIFICATE", der)
+	return writePEM(path+".crt", "CERTIFICATE", der)
 }
 
-func certificate(commonName string) (*x509.Certificate, error) {
+func certificate(subject pkix.Name) (*x509.Certificate, error) {
 	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127))
 	if err != nil {
 		return nil, err
@@ -109,7 +111,7 @@ func certificate(commonName string) (*x509.Certificate, error) {
 	now := time.Now()
 	return &x509.Certificate{
 		SerialNumber: serial,
-		Subject:      pkix.Name{CommonName: commonName},
+		Subject:      subject,
 		NotBefore:    now.Add(-time.Hour),
 		NotAfter:     now.Add(certLifetime),
 	}, nil
@@ -142,6 +144,8 @@ func newIdentities() (map[string]identity, error) {
 		"controller-manager": {user: "system:kube-controller-manager"},
 		"scheduler":          {user: "system:kube-scheduler"},
 		"nodes":              {user: NodesUser, groups: []string{"system:nodes"}},
+		"network":            {user: NetworkUser},
+		"proxy":              {user: "system:kube-proxy"},
 		"manager":            {user: ManagerUser, groups: []string{"system:serviceaccounts", "system:serviceaccounts:lockstep-system"}},
 	}
 	for name, id := range ids {

@@ -17,6 +17,11 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 			return fmt.Errorf("role of %s: %w", NodesUser, err)
 		}
 	}
+	if c.config.RealNodes > 0 {
+		if err := applyNetworkRole(ctx, client); err != nil {
+			return fmt.Errorf("role of %s: %w", NetworkUser, err)
+		}
+	}
 	if !c.config.WithoutAuditAnnotations {
 		if err := applyAuditPolicy(ctx, client); err != nil {
 			return fmt.Errorf("admission policy %s: %w", AuditPolicyName, err)
@@ -27,22 +32,34 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 
 // applyNodesRole lets KWOK do what kubelets do, for all nodes.
 func applyNodesRole(ctx context.Context, client kubernetes.Interface) error {
-	role := &rbacv1.ClusterRole{
-		ObjectMeta: metav1.ObjectMeta{Name: NodesUser},
-		Rules: []rbacv1.PolicyRule{
-			{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
-			{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete", "patch"}},
-			{APIGroups: []string{""}, Resources: []string{"nodes/status", "pods/status"}, Verbs: []string{"patch", "update"}},
-			{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
-		},
-	}
+	return applyRole(ctx, client, NodesUser, []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete", "patch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes/status", "pods/status"}, Verbs: []string{"patch", "update"}},
+		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
+		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update"}},
+	})
+}
+
+// applyNetworkRole lets the real nodes' network read what names stand for, and delete nodes.
+func applyNetworkRole(ctx context.Context, client kubernetes.Interface) error {
+	return applyRole(ctx, client, NetworkUser, []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"list", "watch"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"delete"}},
+	})
+}
+
+// applyRole gives a user rights in the whole cluster.
+func applyRole(ctx context.Context, client kubernetes.Interface, user string, rules []rbacv1.PolicyRule) error {
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}
 	if _, err := client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err
 	}
 	binding := &rbacv1.ClusterRoleBinding{
-		ObjectMeta: metav1.ObjectMeta{Name: NodesUser},
-		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: NodesUser},
-		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: NodesUser}},
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: user},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
 	}
 	if _, err := client.RbacV1().ClusterRoleBindings().Create(ctx, binding, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return err

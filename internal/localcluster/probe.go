@@ -48,7 +48,7 @@ func (p *prober) healthy(ctx context.Context, name Component, port, nodes int) e
 		url = loopback("https", port) + "/healthz"
 	case Kwok:
 		url = loopback("http", port) + fmt.Sprintf("/readyz?nodes=%d", nodes)
-	case Manager:
+	case Manager, RealNodes:
 		url = loopback("http", port) + "/readyz"
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)

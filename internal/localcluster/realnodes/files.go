@@ -19,13 +19,12 @@ const (
 	ContainerdSocket = "/run/containerd/containerd.sock"
 )
 
-// Credentials are what nodes prove who they are with. CA is the path of the cluster's authority; Node gives the
-// certificate (paths of certificate and key) of a node, good for client and server; Proxy and Network are tokens.
+// Credentials are what nodes prove who they are with. CA is the cluster's authority; Proxy and Network are tokens.
 type Credentials struct {
 	CA             []byte
 	Proxy, Network string
-	// IssueNode writes a certificate and its key for a node, good for a client and for a server, to files.
-	IssueNode func(n Node, cert, key string) error
+	// IssueNode writes a certificate and its key for a node, good for a client and for a server, to PATH.crt and PATH.key.
+	IssueNode func(n Node, path string) error
 }
 
 // Files of a node by their names in its directory.
@@ -99,7 +98,7 @@ func (s Spec) prepareNode(n Node, c Credentials) error {
 			return err
 		}
 	}
-	if err := c.IssueNode(n, n.Path(fileCert), n.Path(fileKey)); err != nil {
+	if err := c.IssueNode(n, strings.TrimSuffix(n.Path(fileCert), ".crt")); err != nil {
 		return err
 	}
 	if err := s.writeKubeconfig(n.Path(fileKubeconfig), c.CA, clientcmdapi.AuthInfo{

@@ -23,6 +23,8 @@ type Options struct {
 	HealthPort int
 	// Parallelism is the number of pods written at once.
 	Parallelism uint
+	// LeaseSeconds, if not 0, is how long a lease lasts that each node renews after a quarter of that.
+	LeaseSeconds uint
 }
 
 const (
@@ -64,6 +66,8 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 		NodePlayStageParallelism:     nodeParallelism,
 		PodsOnNodeSyncParallelism:    syncParallelism,
 		ID:                           "lockstep",
+		NodeLeaseDurationSeconds:     opts.LeaseSeconds,
+		NodeLeaseParallelism:         nodeParallelism,
 		FuncMap:                      templateFunctions(time.Now),
 	})
 	if err != nil {

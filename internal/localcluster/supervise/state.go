@@ -36,8 +36,12 @@ type State struct {
 	// Durable is false when etcd runs without fsync.
 	Durable bool `json:"durable"`
 	// Nodes are the simulated nodes.
-	Nodes  localcluster.Nodes `json:"nodes"`
-	Server string             `json:"server,omitempty"`
+	Nodes localcluster.Nodes `json:"nodes"`
+	// RealNodes is the number of nodes that run containers.
+	RealNodes int    `json:"realNodes,omitempty"`
+	Server    string `json:"server,omitempty"`
+	// Dir holds all of the cluster's files.
+	Dir string `json:"dir"`
 	// Kubeconfig is the administrator's. AuditLog is the API server's.
 	Kubeconfig string `json:"kubeconfig"`
 	AuditLog   string `json:"auditLog"`

@@ -26,6 +26,8 @@ import (
 type Spec struct {
 	Name  string
 	Nodes localcluster.Nodes
+	// RealNodes is the number of nodes that run containers.
+	RealNodes int
 	// The manager and kube-controller-manager are part unless left out; the stock kube-scheduler is if added.
 	WithoutManager, WithoutControllerManager, WithScheduler bool
 	NotDurable                                              bool
@@ -160,7 +162,8 @@ func Run(name string) error {
 	syscall.CloseOnExec(eventsFD)
 	s := &supervisor{place: p, spec: spec, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), up: json.NewEncoder(pipe)}
 	s.state = State{
-		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes,
+		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes, RealNodes: spec.RealNodes,
+		Dir:        p.dir,
 		Kubeconfig: filepath.Join(p.dir, "admin.kubeconfig"), AuditLog: filepath.Join(p.dir, "audit.log"),
 		Supervisor: os.Getpid(), SupervisorTicks: localcluster.StartOf(os.Getpid()),
 	}
@@ -224,7 +227,7 @@ type supervisor struct {
 func (s *supervisor) config() localcluster.Config {
 	config := localcluster.Config{
 		Name: s.spec.Name, Dir: s.place.dir, KubeBinary: s.spec.KubeBinary,
-		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
+		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
 		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
 		Log: s.log, OnEvent: s.onEvent, Install: install.Apply,
 	}
@@ -312,6 +315,9 @@ func Down(ctx context.Context, name string) error {
 		return err
 	}
 	defer lock.Close()
+	if err := localcluster.RemoveRealNodes(name, p.dir); err != nil {
+		return err
+	}
 	if err := os.RemoveAll(p.dir); err != nil {
 		return err
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"sync"
 	"syscall"
 	"time"
@@ -62,7 +63,7 @@ func (r *reaper) start(log *os.File, name string, args ...string) (*os.Process, 
 	defer null.Close()
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	p, err := os.StartProcess(path, append([]string{name}, args...), &os.ProcAttr{
+	p, err := os.StartProcess(path, append([]string{filepath.Base(name)}, args...), &os.ProcAttr{
 		Files: []*os.File{null, log, log}, Env: os.Environ(), Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
