@@ -1,0 +1,238 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// target is how a template is called.
+type target struct {
+	template string
+	ref      *wf.TemplateRef
+	inline   *wf.Template
+}
+
+// call is one execution of a template as a node.
+type call struct {
+	name, display string
+	target        target
+	args          wf.Arguments // resolved
+	from          *compiled    // where the call stands
+	boundary      *node        // the frame's node around it
+	parent        *node        // the node around it, for progress
+	edges         []*node      // nodes that get an edge to it
+	owner         owner
+	depth         int
+	onExit        bool // part of an exit handler
+	topLevel      bool // the arguments are the workflow's own: what a template does not expect is no error
+	hooked        bool
+	retried       bool
+	wantResult    bool  // somebody reads the result
+	failure       error // the call could not be made; the node says so
+	frame         *frame
+	outer         []template.Scope // what an inline template sees of the template around it
+
+	// Of an attempt:
+	attempt    template.Map
+	avoidHosts []string
+}
+
+// execute runs a template. The node it returns may be fulfilled at once; its owner is told later all the same.
+func (r *Run) execute(c call) *node {
+	n := &node{}
+	if c.failure != nil {
+		return r.fail(n, &c, c.failure)
+	}
+	t, err := r.compiled(c.target, c.from.scope)
+	if err != nil {
+		return r.fail(n, &c, err)
+	}
+	if c.depth > maxDepth {
+		return r.fail(n, &c, fmt.Errorf("maximum recursion depth of %d exceeded", maxDepth))
+	}
+	inputs, err := r.inputs(t, &c)
+	if err != nil {
+		return r.fail(n, &c, err)
+	}
+	if name, found := t.Annotations[wf.AnnotationDisplayName]; found && !c.retried {
+		if text, err := resolveText(name, []template.Scope{r.globals, inputs}); err == nil {
+			c.display = text
+		}
+	}
+	if t.RetryStrategy != nil && !c.retried {
+		return r.startRetry(n, &c, t, inputs)
+	}
+	kind := kindOf(t.Template)
+	switch kind {
+	case wf.NodeSteps, wf.NodeDAG:
+		return r.startFrame(n, &c, t, inputs, kind)
+	}
+	return r.startLeaf(n, &c, t, inputs, kind)
+}
+
+// fail makes the call's node end in Error.
+func (r *Run) fail(n *node, c *call, err error) *node {
+	if !r.begin(n, c, wf.NodeSkipped) {
+		if !n.known {
+			n.Type = kindOfCall(r, c)
+		}
+		n.set(wf.PhaseError, err.Error())
+	}
+	return n
+}
+
+func kindOfCall(r *Run, c *call) wf.NodeType {
+	if c.from != nil {
+		if t, _, err := r.find(c.target, c.from.scope); err == nil {
+			return kindOf(t)
+		}
+	}
+	return wf.NodeSkipped
+}
+
+func kindOf(t *wf.Template) wf.NodeType {
+	switch {
+	case t.Steps != nil:
+		return wf.NodeSteps
+	case t.DAG != nil:
+		return wf.NodeDAG
+	case t.Suspend != nil:
+		return wf.NodeSuspend
+	case t.HTTP != nil:
+		return wf.NodeHTTP
+	}
+	return wf.NodePod
+}
+
+// inputsScope are the inputs of an instance of a template.
+type inputsScope struct {
+	template.Map
+	resolved *wf.Inputs // for the status; nil if there are none
+}
+
+// inputs gives the template's inputs their values: the call's argument, else the template's value or default.
+func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
+	in := &inputsScope{Map: template.Map{"node.name": c.name}}
+	switch kindOf(t.Template) {
+	case wf.NodeSteps:
+		in.Map["steps.name"] = c.name
+	case wf.NodeDAG:
+		in.Map["tasks.name"] = c.name
+	default:
+		in.Map["pod.name"] = wf.PodName(r.Workflow.Name, c.name, t.Name)
+	}
+	given := map[string]*wf.AnyString{}
+	for i := range c.args.Parameters {
+		p := &c.args.Parameters[i]
+		given[p.Name] = p.Value
+	}
+	globals := []template.Scope{r.globals}
+	var resolved wf.Inputs
+	for _, p := range t.Inputs.Parameters {
+		value := given[p.Name]
+		for _, own := range []*wf.AnyString{p.Value, p.Default} {
+			if value == nil && own != nil {
+				text, err := resolveText(string(*own), globals)
+				if err != nil {
+					return nil, fmt.Errorf("inputs.parameters.%s: %w", p.Name, err)
+				}
+				value = wf.Any(text)
+			}
+		}
+		if value == nil && p.ValueFrom != nil && p.ValueFrom.ConfigMapKeyRef != nil {
+			if err := r.fromConfigMap(&p); err != nil {
+				return nil, fmt.Errorf("inputs.parameters.%s: %w", p.Name, err)
+			}
+			value = p.Value
+		}
+		if value == nil {
+			return nil, fmt.Errorf("inputs.parameters.%s was not supplied", p.Name)
+		}
+		in.Map["inputs.parameters."+p.Name] = string(*value)
+		resolved.Parameters = append(resolved.Parameters, wf.Parameter{Name: p.Name, Value: value})
+	}
+	if len(resolved.Parameters) > 0 {
+		list, _ := json.Marshal(resolved.Parameters)
+		in.Map["inputs.parameters"] = string(list)
+	}
+	for _, a := range t.Inputs.Artifacts {
+		found := a.ArtifactLocation != (wf.ArtifactLocation{})
+		for _, b := range c.args.Artifacts {
+			if b.Name == a.Name && b.ArtifactLocation != (wf.ArtifactLocation{}) {
+				a.ArtifactLocation, a.Archive, found = b.ArtifactLocation, b.Archive, true
+				if b.SubPath != "" {
+					a.SubPath = b.SubPath
+				}
+			}
+		}
+		if !found && !a.Optional {
+			return nil, fmt.Errorf("inputs.artifacts.%s was not supplied", a.Name)
+		}
+		in.Map["inputs.artifacts."+a.Name+".path"] = a.Path
+		if found {
+			resolved.Artifacts = append(resolved.Artifacts, a)
+		}
+	}
+	for _, p := range t.Outputs.Parameters {
+		if p.ValueFrom != nil && p.ValueFrom.Path != "" {
+			in.Map["outputs.parameters."+p.Name+".path"] = p.ValueFrom.Path
+		}
+	}
+	for _, a := range t.Outputs.Artifacts {
+		in.Map["outputs.artifacts."+a.Name+".path"] = a.Path
+	}
+	if len(resolved.Parameters)+len(resolved.Artifacts) > 0 {
+		in.resolved = &resolved
+	}
+	return in, nil
+}
+
+// known are the namespaces of variables that must have a value where a template is run.
+var known = []string{"inputs.", "steps.", "tasks.", "workflow.", "outputs.", "pod.", "node."}
+
+// instance returns the template with its variables resolved.
+func (r *Run) instance(t *compiled, passes []template.Scope) (*wf.Template, error) {
+	out := t.Template
+	if t.program.HasTags() {
+		out = t.Template.DeepCopy()
+		if err := t.program.Apply(out, passes, known...); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func resolveText(text string, passes []template.Scope, strict ...string) (string, error) {
+	parsed, err := template.Parse(text)
+	if err != nil {
+		return "", err
+	}
+	return parsed.Resolve(passes, strict...)
+}
+
+func resolveArguments(args wf.Arguments, passes []template.Scope) (wf.Arguments, error) {
+	program, err := template.Compile(&args)
+	if err != nil || !program.HasTags() {
+		return args, err
+	}
+	out := *args.DeepCopy()
+	err = program.Apply(&out, passes, "steps.", "tasks.")
+	return out, err
+}
+
+// duration parses seconds, or a Go duration.
+func duration(text string) (time.Duration, error) {
+	var seconds float64
+	if _, err := fmt.Sscanf(text+"\n", "%g\n", &seconds); err == nil {
+		return time.Duration(seconds * float64(time.Second)), nil
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		return 0, fmt.Errorf("'%s' is neither seconds nor a duration", text)
+	}
+	return d, nil
+}

@@ -1,0 +1,332 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// compiled is a template with its tags parsed.
+type compiled struct {
+	*wf.Template
+	scope   string            // where names in it are looked up: local/x, namespaced/x, cluster/x
+	program *template.Program // all but steps and dag
+	groups  [][]*step
+	dag     *dag
+	results map[string]bool // names of steps and tasks whose result somebody reads
+}
+
+// step is a step or task with its tags parsed.
+type step struct {
+	wf.WorkflowStep // without items and inline template: it is copied for each item
+	full            *wf.WorkflowStep
+	program         *template.Program
+	loop            *template.Program // over sources
+	sources         loopSources
+	depends         condition // of tasks
+	index           int       // group of a step, place of a task
+}
+
+// loopSources are the fields that say what to loop over.
+type loopSources struct {
+	WithItems    []wf.Item    `json:"withItems,omitempty"`
+	WithParam    string       `json:"withParam,omitempty"`
+	WithSequence *wf.Sequence `json:"withSequence,omitempty"`
+}
+
+func (s *step) loops() bool {
+	return s.full.WithItems != nil || s.full.WithParam != "" || s.full.WithSequence != nil
+}
+
+// local is the scope of the workflow's own templates.
+func (r *Run) local() *compiled {
+	scope := "local/" + r.Workflow.Name
+	if ref := r.Workflow.Spec.WorkflowTemplateRef; ref != nil {
+		scope = scopeOf(ref.ClusterScope, ref.Name)
+	}
+	return &compiled{scope: scope}
+}
+
+func scopeOf(cluster bool, name string) string {
+	if cluster {
+		return "cluster/" + name
+	}
+	return "namespaced/" + name
+}
+
+// load freezes what the workflow refers to, and checks the spec.
+func (r *Run) load() error {
+	w := r.Workflow
+	r.spec = w.Spec.DeepCopy()
+	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
+		if w.Status.StoredWorkflowTemplateSpec == nil {
+			spec, found := r.librarySpec(ref.ClusterScope, ref.Name)
+			if !found {
+				return fmt.Errorf("workflowTemplateRef: %s not found", scopeOf(ref.ClusterScope, ref.Name))
+			}
+			merged, err := mergeSpec(spec, &w.Spec)
+			if err != nil {
+				return fmt.Errorf("workflowTemplateRef: %w", err)
+			}
+			w.Status.StoredWorkflowTemplateSpec, r.status = merged, true
+		}
+		r.spec = w.Status.StoredWorkflowTemplateSpec.DeepCopy()
+	}
+	if err := Validate(r.spec); err != nil {
+		return err
+	}
+	if err := r.setGlobals(); err != nil {
+		return err
+	}
+	local := r.local()
+	seen := map[string]bool{}
+	for i := range r.spec.Templates {
+		if err := r.freeze(&r.spec.Templates[i], local.scope, seen); err != nil {
+			return err
+		}
+	}
+	for _, h := range r.spec.Hooks {
+		if err := r.freezeTarget(target{h.Template, h.TemplateRef, nil}, local.scope, seen); err != nil {
+			return err
+		}
+	}
+	for _, name := range []string{r.spec.Entrypoint, r.spec.OnExit} {
+		if err := r.freezeTarget(target{template: name}, local.scope, seen); name != "" && err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r *Run) librarySpec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
+	if r.config.Library == nil {
+		return nil, false
+	}
+	return r.config.Library.Spec(cluster, name)
+}
+
+// mergeSpec returns base with over's fields laid over it. Arguments are merged by name.
+func mergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
+	out := &wf.WorkflowSpec{}
+	if err := mergePatch(base, over, out); err != nil {
+		return nil, err
+	}
+	out.Arguments.Parameters = append([]wf.Parameter(nil), base.Arguments.Parameters...)
+	for _, p := range over.Arguments.Parameters {
+		found := false
+		for i := range out.Arguments.Parameters {
+			if q := &out.Arguments.Parameters[i]; q.Name == p.Name {
+				*q, found = p, true
+			}
+		}
+		if !found {
+			out.Arguments.Parameters = append(out.Arguments.Parameters, p)
+		}
+	}
+	out.WorkflowTemplateRef = nil
+	return out.DeepCopy(), nil
+}
+
+// mergePatch lays over over base by strategic merge, into out.
+func mergePatch[T any](base, over, out *T) error {
+	a, err := json.Marshal(base)
+	if err != nil {
+		return err
+	}
+	b, err := json.Marshal(over)
+	if err != nil {
+		return err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(a, b, *new(T))
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(merged, out)
+}
+
+// targets returns the calls that a template makes.
+func targets(t *wf.Template) []target {
+	var out []target
+	add := func(s *wf.WorkflowStep) {
+		out = append(out, target{s.Template, s.TemplateRef, s.Inline})
+		if s.OnExit != "" {
+			out = append(out, target{template: s.OnExit})
+		}
+		for _, h := range s.Hooks {
+			out = append(out, target{h.Template, h.TemplateRef, nil})
+		}
+	}
+	for i := range t.Steps {
+		for j := range t.Steps[i].Steps {
+			add(&t.Steps[i].Steps[j])
+		}
+	}
+	if t.DAG != nil {
+		for i := range t.DAG.Tasks {
+			s := asStep(&t.DAG.Tasks[i])
+			add(&s)
+		}
+	}
+	return out
+}
+
+// freeze stores every template that t refers to outside of the workflow, and those that these refer to.
+func (r *Run) freeze(t *wf.Template, scope string, seen map[string]bool) error {
+	for _, c := range targets(t) {
+		if err := r.freezeTarget(c, scope, seen); err != nil {
+			return fmt.Errorf("templates.%s: %w", t.Name, err)
+		}
+	}
+	return nil
+}
+
+func (r *Run) freezeTarget(c target, scope string, seen map[string]bool) error {
+	if strings.Contains(c.template, "{{") || c.ref != nil && strings.Contains(c.ref.Name+c.ref.Template, "{{") {
+		return nil // its name comes with its arguments
+	}
+	t, at, err := r.find(c, scope)
+	if err != nil {
+		return err
+	}
+	key := at + "/" + t.Name
+	if c.inline == nil && seen[key] {
+		return nil
+	}
+	seen[key] = true
+	return r.freeze(t, at, seen)
+}
+
+// find looks a template up by how it is called and where from. It stores what it takes from the library.
+func (r *Run) find(c target, scope string) (*wf.Template, string, error) {
+	name := c.template
+	switch {
+	case c.inline != nil:
+		return c.inline, scope, nil
+	case c.ref != nil:
+		scope, name = scopeOf(c.ref.ClusterScope, c.ref.Name), c.ref.Template
+	}
+	if scope == r.local().scope {
+		for i := range r.spec.Templates {
+			if r.spec.Templates[i].Name == name {
+				return &r.spec.Templates[i], scope, nil
+			}
+		}
+	}
+	key := scope + "/" + name
+	if t, found := r.Workflow.Status.StoredTemplates[key]; found {
+		return &t, scope, nil
+	}
+	kind, resource, _ := strings.Cut(scope, "/")
+	if kind == "local" {
+		return nil, "", fmt.Errorf("template name '%s' undefined", name)
+	}
+	spec, found := r.librarySpec(kind == "cluster", resource)
+	if !found {
+		return nil, "", fmt.Errorf("workflow template %s not found", scope)
+	}
+	for i := range spec.Templates {
+		if t := &spec.Templates[i]; t.Name == name {
+			if err := validateTemplate(t); err != nil {
+				return nil, "", fmt.Errorf("%s: %w", scope, err)
+			}
+			s := &r.Workflow.Status
+			if s.StoredTemplates == nil {
+				s.StoredTemplates = map[string]wf.Template{}
+			}
+			s.StoredTemplates[key], r.status = *t.DeepCopy(), true
+			return t, scope, nil
+		}
+	}
+	return nil, "", fmt.Errorf("template %s not found in workflow template %s", name, scope)
+}
+
+// compiled returns the template that a call means, its tags parsed once for all calls.
+func (r *Run) compiled(c target, scope string) (*compiled, error) {
+	t, at, err := r.find(c, scope)
+	if err != nil {
+		return nil, err
+	}
+	key := at + "/" + t.Name
+	if c.inline != nil {
+		key = fmt.Sprintf("%s/inline/%p", at, c.inline)
+	}
+	if done := r.templates[key]; done != nil {
+		return done, nil
+	}
+	if r.spec.TemplateDefaults != nil {
+		with := &wf.Template{}
+		if err := mergePatch(r.spec.TemplateDefaults, t, with); err != nil {
+			return nil, fmt.Errorf("templateDefaults: %w", err)
+		}
+		t = with
+	}
+	if t.RetryStrategy == nil && r.spec.RetryStrategy != nil {
+		copied := *t
+		copied.RetryStrategy = r.spec.RetryStrategy
+		t = &copied
+	}
+	out, err := compileTemplate(t, at)
+	if err != nil {
+		return nil, fmt.Errorf("template %s: %w", t.Name, err)
+	}
+	r.templates[key] = out
+	return out, nil
+}
+
+func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
+	out := &compiled{Template: t, scope: scope, results: map[string]bool{}}
+	var err error
+	if out.program, err = template.Compile(t, "steps", "dag", "name", "retryStrategy", "outputs"); err != nil {
+		return nil, err
+	}
+	for i := range t.Steps {
+		var group []*step
+		for j := range t.Steps[i].Steps {
+			s, err := compileStep(&t.Steps[i].Steps[j], i)
+			if err != nil {
+				return nil, fmt.Errorf("steps[%d].%s: %w", i, t.Steps[i].Steps[j].Name, err)
+			}
+			group = append(group, s)
+		}
+		out.groups = append(out.groups, group)
+	}
+	if t.DAG != nil {
+		if out.dag, err = compileDAG(t.DAG); err != nil {
+			return nil, err
+		}
+	}
+	if t.Steps != nil || t.DAG != nil {
+		text, _ := json.Marshal(t)
+		for _, word := range strings.FieldsFunc(string(text), func(c rune) bool { return strings.ContainsRune("{}()\"' =,;+[]?", c) }) {
+			if name, found := strings.CutSuffix(word, ".outputs.result"); found {
+				out.results[name[strings.Index(name, ".")+1:]] = true
+			}
+		}
+	}
+	return out, nil
+}
+
+func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
+	s := &step{full: full, WorkflowStep: *full, index: index, sources: loopSources{full.WithItems, full.WithParam, full.WithSequence}}
+	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
+	var err error
+	// Expressions of hooks are evaluated when something happens; what they mention is not there yet.
+	if s.program, err = template.Compile(&s.WorkflowStep, "name", "hooks"); err != nil {
+		return nil, err
+	}
+	s.loop, err = template.Compile(&s.sources)
+	return s, err
+}
+
+func asStep(t *wf.DAGTask) wf.WorkflowStep {
+	return wf.WorkflowStep{
+		Name: t.Name, Template: t.Template, TemplateRef: t.TemplateRef, Inline: t.Inline, Arguments: t.Arguments,
+		WithItems: t.WithItems, WithParam: t.WithParam, WithSequence: t.WithSequence, When: t.When,
+		ContinueOn: t.ContinueOn, OnExit: t.OnExit, Hooks: t.Hooks,
+	}
+}

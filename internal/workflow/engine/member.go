@@ -1,0 +1,558 @@
+package engine
+
+import (
+	"encoding/json"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// member is a step or task of a frame.
+type member struct {
+	frame    *frame
+	step     *step
+	base     string // the name of its node, or of the nodes of its loop without their index
+	children []*child
+	open     int   // children that are not done
+	group    *node // the TaskGroup of a dag's loop
+	branch   wf.NodePhase
+
+	aggregates map[string]string // of a loop that is done
+}
+
+// child is one call of a member.
+type child struct {
+	member *member
+	body   *wf.WorkflowStep // resolved
+	node   *node
+	item   template.Map
+	passes []template.Scope
+	exit   *node
+	hooks  *hooks
+	done   bool
+}
+
+// start runs the member: nothing if its condition is false, one call, or one for each item.
+func (m *member) start(edges []*node, parent *node) {
+	if !m.step.loops() {
+		m.open = 1
+		m.call(&child{member: m}, m.base, edges, parent)
+		return
+	}
+	if when, err := resolveText(m.step.When, m.frame.passes(m.step)); err == nil {
+		if proceed, err := template.When(when); err == nil && !proceed {
+			m.alone(wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
+			return
+		}
+	}
+	items, err := m.items()
+	if err != nil {
+		m.open = 1
+		m.run(&child{member: m}, call{failure: err}, m.base, edges, parent)
+		return
+	}
+	if len(items) == 0 {
+		m.alone(wf.PhaseSkipped, "Skipped, empty params", edges, parent)
+		return
+	}
+	if m.frame.t.dag != nil {
+		m.group = &node{}
+		c := m.describe(call{}, m.base, edges, parent)
+		m.frame.run.begin(m.group, &c, wf.NodeTaskGroup)
+		m.group.owner = nil // its children tell the member
+		edges, parent = []*node{m.group}, m.group
+	}
+	m.open = len(items)
+	for i, item := range items {
+		index, scope := describeItem(item)
+		name := fmt.Sprintf("%s(%d:%s)", m.base, i, index)
+		m.call(&child{member: m, item: scope}, name, edges, parent)
+	}
+}
+
+// alone gives the member a single node that runs nothing.
+func (m *member) alone(phase wf.NodePhase, message string, edges []*node, parent *node) {
+	m.open = 1
+	c := &child{member: m, node: &node{}}
+	m.children = append(m.children, c)
+	m.skip(c, m.base, phase, message, edges, parent)
+}
+
+func (m *member) skip(c *child, name string, phase wf.NodePhase, message string, edges []*node, parent *node) {
+	described := m.describe(call{owner: c}, name, edges, parent)
+	if !m.frame.run.begin(c.node, &described, wf.NodeSkipped) {
+		c.node.set(phase, message)
+	}
+}
+
+// describe completes a call with what all calls of the member have in common.
+func (m *member) describe(c call, name string, edges []*node, parent *node) call {
+	f := m.frame
+	c.name, c.display = name, name[len(m.base)-len(m.step.Name):]
+	c.target = target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}
+	c.from, c.boundary, c.edges, c.parent, c.frame = f.t, f.node, edges, parent, f
+	c.depth, c.onExit = f.call.depth+1, f.call.onExit
+	c.wantResult = f.t.results[m.step.Name]
+	return c
+}
+
+// call resolves the step for one item, and runs or skips it.
+func (m *member) call(c *child, name string, edges []*node, parent *node) {
+	c.passes = m.frame.passes(m.step)
+	if c.item != nil {
+		c.passes = append(c.passes, c.item)
+	}
+	body, described := &m.step.WorkflowStep, call{}
+	if m.step.program.HasTags() {
+		body = body.DeepCopy()
+		described.failure = m.step.program.Apply(body, c.passes, "steps.", "tasks.")
+	}
+	c.body = body
+	if described.failure == nil {
+		proceed, err := template.When(body.When)
+		if err == nil && !proceed {
+			c.node = &node{}
+			m.children = append(m.children, c)
+			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", body.When), edges, parent)
+			return
+		}
+		described.failure = err
+	}
+	if described.failure == nil {
+		described.args, described.failure = linkArtifacts(body.Arguments, c.passes)
+	}
+	m.run(c, described, name, edges, parent)
+}
+
+// run executes a call of the member, when the template's parallelism lets it.
+func (m *member) run(c *child, described call, name string, edges []*node, parent *node) {
+	described = m.describe(described, name, edges, parent)
+	described.owner = c
+	if c.body != nil {
+		described.target.template, described.target.ref = c.body.Template, c.body.TemplateRef
+	}
+	if described.target.inline != nil {
+		described.outer = c.passes
+	}
+	c.node = &node{} // until it may start
+	m.children = append(m.children, c)
+	r := m.frame.run
+	c.hooks = &hooks{run: r, name: name, from: m.frame.t, boundary: m.frame.node, finished: c.finish, onExit: m.frame.call.onExit}
+	if c.body != nil {
+		c.hooks.spec = c.body.Hooks
+	}
+	m.frame.admit(func() { c.node = r.execute(described) })
+}
+
+func (c *child) changed(n *node) {
+	if c.hooks != nil && len(c.hooks.spec) > 0 {
+		c.node, c.hooks.parent = n, n
+		c.hooks.consider(append(c.passes, self{c}))
+	}
+}
+
+// fulfilled is told when the child's node is done, or runs as a daemon.
+func (c *child) fulfilled(n *node) {
+	c.node = n
+	if c.done {
+		return // a daemon, which ended after all
+	}
+	if c.hooks == nil {
+		c.finish()
+		return
+	}
+	c.changed(n)
+	if c.exit == nil && n.Phase.Completed() && c.startExit(n) {
+		return
+	}
+	c.finish()
+}
+
+// startExit runs the step's exit handler.
+func (c *child) startExit(n *node) bool {
+	hook, found := wf.LifecycleHook{}, false
+	if c.body != nil {
+		hook, found = c.body.Hooks[wf.ExitHook]
+		if c.body.OnExit != "" && !found {
+			hook, found = wf.LifecycleHook{Template: c.body.OnExit}, true
+		}
+	}
+	if !found || c.member.frame.run.Workflow.Spec.Shutdown == wf.ShutdownTerminate {
+		return false
+	}
+	if hook.Expression != "" {
+		if run, err := evaluate(hook.Expression, append(c.passes, self{c})); err == nil && !run {
+			return false
+		}
+	}
+	args, err := resolveArguments(hook.Arguments, append(c.passes, self{c}))
+	if err == nil {
+		args, err = linkArtifacts(args, append(c.passes, self{c}))
+	}
+	f := c.member.frame
+	c.exit = f.run.execute(call{
+		name: n.Name + ".onExit", display: n.DisplayName + ".onExit", target: target{template: hook.Template, ref: hook.TemplateRef},
+		args: args, failure: err, from: f.t, boundary: f.node, parent: n.parent, edges: []*node{n}, owner: exitOf{c}, depth: f.call.depth + 1,
+		onExit: true, hooked: true,
+	})
+	return true
+}
+
+// exitOf is told about a child's exit handler.
+type exitOf struct{ *child }
+
+func (e exitOf) changed(*node)   {}
+func (e exitOf) fulfilled(*node) { e.finish() }
+
+// finish tells the member, when node, exit handler and hooks are done.
+func (c *child) finish() {
+	exitDone := c.exit == nil || c.exit.Phase.Fulfilled()
+	if c.done || !c.node.Phase.Fulfilled() && !c.node.daemoned() || !exitDone || c.hooks != nil && c.hooks.open > 0 {
+		return
+	}
+	c.done = true
+	m := c.member
+	if c.hooks != nil {
+		m.frame.release()
+	}
+	if m.open--; m.open > 0 {
+		return
+	}
+	if m.group != nil {
+		phase := wf.PhaseSucceeded
+		for _, c := range m.children {
+			if c.node.Phase.FailedOrError() {
+				phase = c.node.Phase
+			}
+		}
+		m.group.set(phase, "")
+	}
+	m.frame.memberDone(m)
+}
+
+// node is the node that stands for the member.
+func (m *member) node() *node {
+	if m.group != nil {
+		return m.group
+	}
+	return m.children[len(m.children)-1].node
+}
+
+func (m *member) outbound() []*node {
+	if m.group != nil {
+		return m.group.outbound()
+	}
+	var out []*node
+	for _, c := range m.children {
+		out = append(out, c.node.outbound()...)
+	}
+	return out
+}
+
+// items evaluates what the member loops over.
+func (m *member) items() ([]json.RawMessage, error) {
+	from, passes := m.step.sources, m.frame.passes(m.step)
+	if m.step.loop.HasTags() {
+		copied := loopSources{WithParam: from.WithParam, WithSequence: from.WithSequence.DeepCopy()}
+		for _, item := range from.WithItems {
+			copied.WithItems = append(copied.WithItems, *item.DeepCopy())
+		}
+		if err := m.step.loop.Apply(&copied, passes, "steps.", "tasks.", "inputs.", "workflow."); err != nil {
+			return nil, err
+		}
+		from = copied
+	}
+	var items []json.RawMessage
+	switch {
+	case from.WithSequence != nil:
+		return sequence(from.WithSequence)
+	case from.WithParam != "":
+		if err := json.Unmarshal([]byte(from.WithParam), &items); err != nil {
+			return nil, fmt.Errorf("withParam value could not be parsed as a JSON list: %s: %w", shorten(from.WithParam), err)
+		}
+	default:
+		for _, item := range from.WithItems {
+			items = append(items, item.Raw)
+		}
+	}
+	if len(items) > maxItems {
+		return nil, fmt.Errorf("loop has %d items, more than %d", len(items), maxItems)
+	}
+	return items, nil
+}
+
+func shorten(s string) string {
+	if len(s) > 200 {
+		return s[:200] + "..."
+	}
+	return s
+}
+
+func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
+	number := func(name string, v *intstr.IntOrString, otherwise int) (int, error) {
+		if v == nil {
+			return otherwise, nil
+		}
+		n, err := strconv.Atoi(strings.TrimSpace(v.String()))
+		if err != nil {
+			return 0, fmt.Errorf("withSequence.%s: '%s' is not a number", name, v.String())
+		}
+		return n, nil
+	}
+	start, err := number("start", s.Start, 0)
+	if err != nil {
+		return nil, err
+	}
+	end, step := 0, 1
+	if s.Count != nil {
+		count, err := number("count", s.Count, 0)
+		if err != nil {
+			return nil, err
+		}
+		if count < 0 || count > maxItems {
+			return nil, fmt.Errorf("withSequence.count: %d is not between 0 and %d", count, maxItems)
+		}
+		end = start + count - 1
+	} else if end, err = number("end", s.End, 0); err != nil {
+		return nil, err
+	} else if end < start {
+		step = -1
+	}
+	if n := (end - start) * step; n >= maxItems {
+		return nil, fmt.Errorf("withSequence has more than %d items", maxItems)
+	}
+	format := s.Format
+	if format == "" {
+		format = "%d"
+	}
+	var items []json.RawMessage
+	for i := start; (end-i)*step >= 0; i += step {
+		text := fmt.Sprintf(format, i)
+		if strings.Contains(text, "%!") {
+			return nil, fmt.Errorf("withSequence.format: '%s' is not a format for one number", format)
+		}
+		raw, _ := json.Marshal(text)
+		items = append(items, raw)
+	}
+	return items, nil
+}
+
+// describeItem returns an item's part of a node's name, and its variables.
+func describeItem(raw json.RawMessage) (string, template.Map) {
+	scope := template.Map{}
+	index := plain(raw)
+	scope["item"] = index
+	var fields map[string]json.RawMessage
+	if len(raw) > 0 && raw[0] == '{' && json.Unmarshal(raw, &fields) == nil {
+		var parts []string
+		for _, key := range sortedKeys(fields) {
+			text := plain(fields[key])
+			scope["item."+key] = text
+			parts = append(parts, key+":"+text)
+		}
+		index = strings.Join(parts, ",")
+	}
+	return strings.NewReplacer("(", "", ")", "").Replace(index), scope
+}
+
+// plain is a JSON value as text: a string without quotes, everything else as it is written.
+func plain(raw json.RawMessage) string {
+	var text string
+	if json.Unmarshal(raw, &text) == nil && len(raw) > 0 && raw[0] == '"' {
+		return text
+	}
+	compact, err := json.Marshal(raw)
+	if err != nil {
+		return string(raw)
+	}
+	return string(compact)
+}
+
+// lookup returns a variable of the member, by its name after steps.<member>.
+func (m *member) lookup(rest string) (template.Value, bool) {
+	if len(m.children) == 0 && m.group == nil {
+		return template.Value{}, false
+	}
+	looped := m.step.loops() && (len(m.children) != 1 || m.children[0].item != nil)
+	if !looped {
+		return m.value(m.children[0].node, rest)
+	}
+	if m.open > 0 {
+		return template.Value{}, false
+	}
+	if text, found := m.aggregate()[rest]; found {
+		return template.Value{Text: text}, true
+	}
+	if m.group != nil {
+		return m.value(m.group, rest)
+	}
+	return template.Value{}, false
+}
+
+// value returns a variable of one node.
+func (m *member) value(n *node, rest string) (template.Value, bool) {
+	v := nodeValues(n)
+	if text, found := v[rest]; found {
+		return template.Value{Text: text}, true
+	}
+	if !strings.HasPrefix(rest, "outputs.") || !n.Phase.Fulfilled() {
+		return template.Value{}, false
+	}
+	if n.Phase == wf.PhaseSkipped || n.Phase == wf.PhaseOmitted {
+		if name, found := strings.CutPrefix(rest, "outputs.parameters."); found {
+			if text := m.outputDefault(name); text != nil {
+				return template.Value{Text: string(*text)}, true
+			}
+		}
+		return template.Value{Absent: fmt.Sprintf("node %s was %s", n.DisplayName, n.Phase)}, true
+	}
+	return template.Value{}, false
+}
+
+// outputDefault is what an output of the called template is when it did not run.
+func (m *member) outputDefault(name string) *wf.AnyString {
+	t, _, err := m.frame.run.find(target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}, m.frame.t.scope)
+	if err != nil {
+		return nil
+	}
+	for i := range t.Outputs.Parameters {
+		if p := &t.Outputs.Parameters[i]; p.Name == name && p.ValueFrom != nil {
+			return p.ValueFrom.Default
+		}
+	}
+	return nil
+}
+
+func (m *member) walk(yield func(string, template.Value)) {
+	if len(m.children) == 0 {
+		return
+	}
+	if m.step.loops() && m.open == 0 {
+		for rest, text := range m.aggregate() {
+			yield(rest, template.Value{Text: text})
+		}
+		return
+	}
+	for rest, text := range nodeValues(m.children[0].node) {
+		yield(rest, template.Value{Text: text})
+	}
+}
+
+// nodeValues are the variables of a node that have a value.
+func nodeValues(n *node) template.Map {
+	v := template.Map{"id": n.ID, "status": string(n.Phase)}
+	if n.Phase == "" {
+		delete(v, "status")
+	}
+	stamp := func(name string, t time.Time) {
+		if !t.IsZero() {
+			v[name] = t.UTC().Format(time.RFC3339)
+		}
+	}
+	stamp("startedAt", n.StartedAt.Time)
+	stamp("finishedAt", n.FinishedAt.Time)
+	if n.PodIP != "" {
+		v["ip"] = n.PodIP
+	}
+	if n.HostNodeName != "" {
+		v["hostNodeName"] = n.HostNodeName
+	}
+	if out := n.Outputs; out != nil {
+		if out.ExitCode != nil {
+			v["exitCode"] = *out.ExitCode
+		}
+		if out.Result != nil {
+			v["outputs.result"] = *out.Result
+		}
+		for _, p := range out.Parameters {
+			if p.Value != nil {
+				v["outputs.parameters."+p.Name] = string(*p.Value)
+			}
+		}
+		for _, a := range out.Artifacts {
+			text, _ := json.Marshal(a)
+			v["outputs.artifacts."+a.Name] = string(text)
+		}
+	}
+	return v
+}
+
+// aggregate gathers the outputs of a loop's children that succeeded into lists. A result that is JSON is put in as such.
+func (m *member) aggregate() map[string]string {
+	if m.aggregates != nil {
+		return m.aggregates
+	}
+	var results []any
+	parameters := []map[string]any{}
+	byName := map[string][]any{}
+	for _, c := range m.children {
+		out := c.node.Outputs
+		if out == nil || c.node.Phase.FailedOrError() && !c.node.daemoned() {
+			continue
+		}
+		if out.Result != nil {
+			results = append(results, jsonOr(*out.Result))
+		}
+		if len(out.Parameters) > 0 {
+			of := map[string]any{}
+			for _, p := range out.Parameters {
+				if p.Value != nil {
+					of[p.Name] = string(*p.Value)
+					byName[p.Name] = append(byName[p.Name], jsonOr(string(*p.Value)))
+				}
+			}
+			parameters = append(parameters, of)
+		}
+	}
+	m.aggregates = map[string]string{}
+	put := func(name string, v any) {
+		text, _ := json.Marshal(v)
+		m.aggregates[name] = string(text)
+	}
+	if results != nil {
+		put("outputs.result", results)
+	} else {
+		m.aggregates["outputs.result"] = "[]"
+	}
+	put("outputs.parameters", parameters)
+	for name, list := range byName {
+		put("outputs.parameters."+name, list)
+	}
+	return m.aggregates
+}
+
+func jsonOr(text string) any {
+	if json.Valid([]byte(text)) {
+		return json.RawMessage(text)
+	}
+	return text
+}
+
+// self is the scope in which a child's hooks see the child itself, whatever the others may see.
+type self struct{ *child }
+
+func (s self) prefix() string {
+	return (&siblings{frame: s.member.frame}).prefix() + s.member.step.Name + "."
+}
+
+func (s self) Lookup(name string) (template.Value, bool) {
+	rest, found := strings.CutPrefix(name, s.prefix())
+	if !found || s.node == nil {
+		return template.Value{}, false
+	}
+	return s.member.value(s.node, rest)
+}
+
+func (s self) Walk(prefix string, yield func(string, template.Value)) {
+	for rest, text := range nodeValues(s.node) {
+		if name := s.prefix() + rest; strings.HasPrefix(name, prefix) {
+			yield(name, template.Value{Text: text})
+		}
+	}
+}

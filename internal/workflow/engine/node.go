@@ -1,0 +1,185 @@
+package engine
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// node is a node of the status and its place in the tree.
+type node struct {
+	wf.NodeStatus
+	run    *Run
+	parent *node // the node around it, for progress
+	owner  owner
+	leaf   *leaf
+	known  bool // it was in the status before
+	edges  map[string]bool
+
+	done, total int // pods inside
+}
+
+// owner is told about a node: once when it is fulfilled, and when something else about it changed.
+type owner interface {
+	fulfilled(n *node)
+	changed(n *node)
+}
+
+// touch notes that the node must be written.
+func (n *node) touch() {
+	if !n.run.dirty[n] {
+		n.run.dirty[n] = true
+		n.run.altered = append(n.run.altered, n)
+	}
+}
+
+// set moves the node to a phase. A node that is fulfilled never moves again.
+func (n *node) set(phase wf.NodePhase, message string) {
+	if n.Phase.Fulfilled() || n.Phase == phase && n.Message == message {
+		return
+	}
+	n.Phase, n.Message = phase, message
+	n.touch()
+	if phase.Fulfilled() {
+		n.FinishedAt = metav1.NewTime(n.run.now)
+		n.run.queue = append(n.run.queue, n)
+		return
+	}
+	if n.owner != nil {
+		n.owner.changed(n)
+	}
+}
+
+// daemoned says that the node runs on while others take it as done.
+func (n *node) daemoned() bool { return n.Daemoned != nil && *n.Daemoned }
+
+// link adds an edge to child.
+func (n *node) link(child *node) {
+	if n.edges == nil {
+		n.edges = map[string]bool{}
+		for _, id := range n.Children {
+			n.edges[id] = true
+		}
+	}
+	if !n.edges[child.ID] {
+		n.edges[child.ID] = true
+		n.Children = append(n.Children, child.ID)
+		n.touch()
+	}
+}
+
+// begin makes the call's node: the one in the status, or a new one. restored says that it is fulfilled already.
+func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
+	id := wf.NodeID(r.Workflow.Name, c.name)
+	if old := r.nodes[id]; old != nil && old.known {
+		n.NodeStatus, n.known = old.NodeStatus, true
+	} else {
+		n.NodeStatus = wf.NodeStatus{
+			ID: id, Name: c.name, DisplayName: c.display, Type: kind, Phase: wf.PhaseRunning, StartedAt: metav1.NewTime(r.now),
+		}
+		if c.boundary != nil {
+			n.BoundaryID = c.boundary.ID
+		}
+		n.TemplateName, n.TemplateRef = c.target.template, c.target.ref
+		if c.target.ref != nil || c.target.inline != nil {
+			n.TemplateName = ""
+		}
+		if c.from != nil {
+			n.TemplateScope = c.from.scope
+		}
+		if c.hooked || c.retried {
+			n.NodeFlag = &wf.NodeFlag{Hooked: c.hooked, Retried: c.retried}
+		}
+	}
+	n.run, n.owner, n.parent = r, c.owner, c.parent
+	r.nodes[id] = n
+	for _, p := range c.edges {
+		p.link(n)
+	}
+	if !n.known {
+		n.touch()
+		return false
+	}
+	if n.Phase.Fulfilled() {
+		if kind != wf.NodeStepGroup && kind != wf.NodeTaskGroup { // what is in groups is counted one by one
+			n.count()
+		}
+		r.queue = append(r.queue, n)
+		return true
+	}
+	return false
+}
+
+// count adds the pods of a restored node to the progress of those around it.
+func (n *node) count() {
+	var done, total int
+	if _, err := fmt.Sscanf(n.Progress, "%d/%d", &done, &total); err == nil {
+		n.done, n.total = done, total
+		for p := n.parent; p != nil; p = p.parent {
+			p.done, p.total = p.done+done, p.total+total
+		}
+		n.run.done, n.run.total = n.run.done+done, n.run.total+total
+	}
+}
+
+// progress counts pods on the node and all around it.
+func (n *node) progress(done, total int) {
+	n.run.done, n.run.total = n.run.done+done, n.run.total+total
+	for p := n; p != nil; p = p.parent {
+		p.done, p.total = p.done+done, p.total+total
+		if !n.run.rebuilding {
+			p.showProgress()
+		}
+	}
+}
+
+func (n *node) showProgress() {
+	if text := fmt.Sprintf("%d/%d", n.done, n.total); text != n.Progress && n.total > 0 {
+		n.Progress = text
+		n.touch()
+	}
+}
+
+// outbound returns the nodes that edges to what follows n start from.
+func (n *node) outbound() []*node {
+	r := n.run
+	var out []*node
+	add := func(ids []string) {
+		for _, id := range ids {
+			if c := r.nodes[id]; c != nil {
+				c.run = r
+				out = append(out, c)
+			}
+		}
+	}
+	switch n.Type {
+	case wf.NodeSteps, wf.NodeDAG:
+		if n.MemoizationStatus == nil || !n.MemoizationStatus.Hit {
+			add(n.OutboundNodes)
+		}
+	case wf.NodeStepGroup, wf.NodeTaskGroup:
+		for _, id := range n.Children {
+			if c := r.nodes[id]; c != nil {
+				c.run = r
+				out = append(out, c.outbound()...)
+			}
+		}
+	case wf.NodeRetry:
+		for _, id := range slices.Backward(n.Children) {
+			if c := r.nodes[id]; c != nil && (c.NodeFlag == nil || !c.NodeFlag.Hooked) {
+				c.run = r
+				return c.outbound()
+			}
+		}
+	}
+	if len(out) == 0 {
+		return []*node{n}
+	}
+	return out
+}
+
+func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

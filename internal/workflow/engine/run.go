@@ -1,0 +1,463 @@
+package engine
+
+import (
+	"cmp"
+	"container/heap"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// maxDepth bounds how deep templates call each other.
+const maxDepth = 100
+
+// maxItems bounds one loop.
+const maxItems = 100_000
+
+// Library is what a workflow may refer to outside of itself. It is asked at the start only; the answers are kept in the
+// status.
+type Library interface {
+	// Spec returns the spec of a WorkflowTemplate, or of a ClusterWorkflowTemplate.
+	Spec(cluster bool, name string) (*wf.WorkflowSpec, bool)
+	// ConfigMapKey returns the value of a key of a ConfigMap for parameters.
+	ConfigMapKey(name, key string) (string, bool)
+}
+
+// Config is what a Run depends on beside the workflow.
+type Config struct {
+	Library   Library
+	Transient func(message string) bool // says which errors are transient; nil: none
+}
+
+// Result is what a Step asks for.
+type Result struct {
+	Create  []CreatePod
+	Delete  []DeletePod
+	Changed []string  // ids of nodes that changed, in the order of their first change
+	Status  bool      // the workflow's own status changed
+	Wake    time.Time // when to call Step again if nothing happens before; zero: not needed
+}
+
+// CreatePod describes a pod, or for an HTTP template a request, to be made.
+type CreatePod struct {
+	NodeID, NodeName, PodName string
+	Template                  *wf.Template // with all variables resolved
+	IncludeResult             bool         // somebody reads the result
+	OnExit                    bool         // it belongs to an exit handler, and survives a stop
+	Deadline                  time.Time    // zero: none
+	AvoidHosts                []string     // hosts of failed attempts
+}
+
+// DeletePod names a pod that must end.
+type DeletePod struct{ NodeID, PodName, Reason string }
+
+// Event is a PodState or a Resume.
+type Event interface{ nodeID() string }
+
+// Run is one workflow under way. It is not safe for concurrent use.
+type Run struct {
+	Workflow *wf.Workflow // the status in it is kept up to date
+
+	config     Config
+	spec       *wf.WorkflowSpec // after workflowTemplateRef
+	templates  map[string]*compiled
+	globals    template.Map
+	now        time.Time
+	started    bool
+	ended      bool
+	rebuilding bool // the first Step: progress is counted before it is shown
+
+	nodes    map[string]*node
+	dirty    map[*node]bool
+	altered  []*node
+	status   bool
+	queue    []*node // fulfilled; their owners are to be told
+	timers   timers
+	active   int                // pods that run
+	waiting  []*leaf            // for the workflow's parallelism
+	observed map[string]bool    // pods known at the first Step
+	held     map[string]Event   // events that wait for the workflow to be resumed
+	live     map[*leaf]struct{} // leaves under way
+	create   []CreatePod
+	remove   []DeletePod
+
+	root, exit  *node
+	hooks       *hooks
+	outcome     *node // the main node, once it is fulfilled
+	stopping    string
+	stopMessage string
+	done, total int // pods
+}
+
+// New returns a Run of a workflow. It changes w.Status only. A workflow that cannot run ends in Error at the first Step.
+func New(w *wf.Workflow, config Config) *Run {
+	r := &Run{
+		Workflow: w, config: config,
+		templates: map[string]*compiled{}, globals: template.Map{}, nodes: map[string]*node{}, dirty: map[*node]bool{},
+		held: map[string]Event{}, live: map[*leaf]struct{}{},
+	}
+	if w.Status.Nodes == nil {
+		w.Status.Nodes = wf.Nodes{}
+	}
+	for id, status := range w.Status.Nodes {
+		r.nodes[id] = &node{NodeStatus: status, known: true}
+	}
+	return r
+}
+
+// Step takes in what happened and goes as far as it can. The first Step must be given the states of all pods there are.
+func (r *Run) Step(now time.Time, events ...Event) Result {
+	r.now = now
+	if r.Workflow.Status.Phase.Completed() {
+		return Result{}
+	}
+	for _, e := range events {
+		r.held[e.nodeID()] = e
+	}
+	if s := r.Workflow.Spec.Suspend; s == nil || !*s {
+		r.advance()
+	}
+	return r.result()
+}
+
+func (r *Run) advance() {
+	if !r.started {
+		r.started = true
+		r.observed = map[string]bool{}
+		for id := range r.held {
+			r.observed[id] = true
+		}
+		r.rebuilding = true
+		r.start()
+		r.settle()
+		r.rebuilding = false
+		for _, id := range sortedKeys(r.nodes) {
+			if n := r.nodes[id]; n.run != nil {
+				n.showProgress()
+			}
+		}
+		// What was taken up again went through states that it had been in before.
+		r.altered = slices.DeleteFunc(r.altered, func(n *node) bool {
+			old, found := r.Workflow.Status.Nodes[n.ID]
+			same := found && reflect.DeepEqual(old, n.NodeStatus)
+			if same {
+				delete(r.dirty, n)
+			}
+			return same
+		})
+	}
+	if s := r.Workflow.Spec.Shutdown; s != wf.ShutdownNone && r.stopping == "" {
+		r.stop(fmt.Sprintf("Stopped with strategy '%s'", s), s == wf.ShutdownTerminate)
+	}
+	for _, id := range sortedKeys(r.held) {
+		if n := r.nodes[id]; n != nil && n.leaf != nil {
+			n.leaf.observe(r.held[id])
+			r.settle()
+		}
+		delete(r.held, id)
+	}
+	for len(r.timers) > 0 && !r.timers[0].at.After(r.now) {
+		heap.Pop(&r.timers).(timer).fire()
+		r.settle()
+	}
+	r.settle()
+}
+
+// settle tells the owners of fulfilled nodes until nothing more follows.
+func (r *Run) settle() {
+	for !r.ended {
+		switch {
+		case len(r.queue) > 0:
+			n := r.queue[0]
+			r.queue = r.queue[1:]
+			if n.owner != nil {
+				n.owner.fulfilled(n)
+			}
+		case len(r.waiting) > 0 && (r.stopping != "" || r.room()):
+			l := r.waiting[0]
+			r.waiting = r.waiting[1:]
+			l.launch()
+		default:
+			return
+		}
+	}
+}
+
+// room says whether the workflow's parallelism lets another pod run.
+func (r *Run) room() bool {
+	return r.spec.Parallelism == nil || *r.spec.Parallelism <= 0 || int64(r.active) < *r.spec.Parallelism
+}
+
+func (r *Run) result() Result {
+	out := Result{Create: r.create, Delete: r.remove, Status: r.status}
+	for _, n := range r.altered {
+		r.Workflow.Status.Nodes[n.ID] = n.NodeStatus
+		out.Changed = append(out.Changed, n.ID)
+	}
+	if progress := fmt.Sprintf("%d/%d", r.done, r.total); len(r.altered) > 0 && r.Workflow.Status.Progress != progress {
+		r.Workflow.Status.Progress, out.Status = progress, true
+	}
+	r.create, r.remove, r.altered, r.status = nil, nil, nil, false
+	clear(r.dirty)
+	if len(r.timers) > 0 && !r.ended {
+		out.Wake = r.timers[0].at
+	}
+	return out
+}
+
+// start begins, or takes up again, the workflow.
+func (r *Run) start() {
+	s := &r.Workflow.Status
+	if s.Phase == wf.WorkflowUnknown || s.Phase == wf.WorkflowPending {
+		s.Phase, s.StartedAt, r.status = wf.WorkflowRunning, metav1.NewTime(r.now), true
+	}
+	if err := r.load(); err != nil {
+		r.end(wf.WorkflowError, err.Error())
+		return
+	}
+	if d := r.spec.ActiveDeadlineSeconds; d != nil {
+		r.at(s.StartedAt.Add(time.Duration(*d)*time.Second), func() { r.stop("Step exceeded its deadline", false) })
+	}
+	r.hooks = &hooks{run: r, name: r.Workflow.Name, spec: r.spec.Hooks, from: r.local(), finished: r.finish}
+	r.root = r.execute(call{
+		name: r.Workflow.Name, display: r.Workflow.Name, target: target{template: r.spec.Entrypoint}, from: r.local(),
+		args: r.spec.Arguments, owner: (*mainOwner)(r), topLevel: true,
+	})
+}
+
+// mainOwner is told about the root node, exitOwner about the workflow's exit handler.
+type (
+	mainOwner Run
+	exitOwner Run
+)
+
+func (o *mainOwner) changed(n *node) { r := (*Run)(o); r.hooks.consider([]template.Scope{r.globals}) }
+
+func (o *mainOwner) fulfilled(n *node) {
+	r := (*Run)(o)
+	r.outcome = n
+	r.globals["workflow.status"] = string(workflowPhase(n.Phase))
+	r.hooks.consider([]template.Scope{r.globals})
+	if r.hooks.open == 0 {
+		r.finish()
+	}
+}
+
+func (o *exitOwner) changed(*node)     {}
+func (o *exitOwner) fulfilled(n *node) { (*Run)(o).conclude() }
+
+// finish starts the exit handler, when the main node and the hooks are done.
+func (r *Run) finish() {
+	if r.outcome == nil || r.exit != nil {
+		return
+	}
+	hook := wf.LifecycleHook{Template: r.spec.OnExit}
+	if h, found := r.spec.Hooks[wf.ExitHook]; found {
+		hook = h
+	}
+	if hook.Template == "" && hook.TemplateRef == nil || r.Workflow.Spec.Shutdown == wf.ShutdownTerminate {
+		r.conclude()
+		return
+	}
+	r.globals["workflow.failures"] = r.failures()
+	name := r.Workflow.Name + ".onExit"
+	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globals})
+	c := call{
+		name: name, display: name, target: target{template: hook.Template, ref: hook.TemplateRef}, from: r.local(), args: args,
+		owner: (*exitOwner)(r), onExit: true, hooked: true, failure: err,
+	}
+	if len(args.Parameters)+len(args.Artifacts) == 0 {
+		c.args, c.topLevel = r.spec.Arguments, true
+	}
+	r.exit = &node{} // started, even if it ends at once
+	r.exit = r.execute(c)
+}
+
+// conclude ends the workflow by how its main node and its exit handler ended.
+func (r *Run) conclude() {
+	phase, message := workflowPhase(r.outcome.Phase), r.outcome.Message
+	if r.stopMessage != "" && phase != wf.WorkflowSucceeded {
+		message = r.stopMessage
+	}
+	if r.exit != nil && phase == wf.WorkflowSucceeded && r.exit.Phase.FailedOrError() {
+		phase, message = workflowPhase(r.exit.Phase), r.exit.Message
+	}
+	r.end(phase, message)
+}
+
+func workflowPhase(p wf.NodePhase) wf.WorkflowPhase {
+	switch p {
+	case wf.PhaseFailed:
+		return wf.WorkflowFailed
+	case wf.PhaseError:
+		return wf.WorkflowError
+	}
+	return wf.WorkflowSucceeded
+}
+
+func (r *Run) end(phase wf.WorkflowPhase, message string) {
+	s := &r.Workflow.Status
+	s.Phase, s.Message, s.FinishedAt = phase, message, metav1.NewTime(r.now)
+	s.Conditions = []wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse}, {Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}
+	r.status, r.ended = true, true
+	for l := range r.live { // daemons of no frame
+		r.removePod(l, "the workflow is done")
+		if l.node.Daemoned != nil {
+			l.node.Daemoned = nil
+			l.node.set(wf.PhaseSucceeded, "")
+		}
+	}
+}
+
+// stop ends the leaves that are under way, but for those of exit handlers, unless all.
+func (r *Run) stop(message string, all bool) {
+	r.stopping = message
+	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
+		r.stopMessage = message
+	}
+	leaves := make([]*leaf, 0, len(r.live))
+	for l := range r.live {
+		leaves = append(leaves, l)
+	}
+	slices.SortFunc(leaves, func(a, b *leaf) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	for _, l := range leaves {
+		if all || !l.call.onExit {
+			r.removePod(l, message)
+			l.end(wf.PhaseFailed, message)
+		}
+	}
+	r.settle()
+}
+
+// removePod asks for a leaf's pod to be deleted.
+func (r *Run) removePod(l *leaf, reason string) {
+	if l.podName != "" && !l.gone {
+		r.remove = append(r.remove, DeletePod{l.node.ID, l.podName, reason})
+	}
+}
+
+// failures describes the failed pods, for exit handlers.
+func (r *Run) failures() string {
+	type failure struct {
+		DisplayName  string `json:"displayName"`
+		Message      string `json:"message"`
+		TemplateName string `json:"templateName"`
+		Phase        string `json:"phase"`
+		PodName      string `json:"podName"`
+		FinishedAt   string `json:"finishedAt"`
+	}
+	list := []failure{}
+	for _, id := range sortedKeys(r.nodes) {
+		n := r.nodes[id]
+		if n.Phase.FailedOrError() && n.Type == wf.NodePod {
+			list = append(list, failure{n.DisplayName, n.Message, n.TemplateName, string(n.Phase),
+				wf.PodName(r.Workflow.Name, n.Name, n.TemplateName), n.FinishedAt.UTC().Format(time.RFC3339)})
+		}
+	}
+	text, _ := json.Marshal(list)
+	return string(text)
+}
+
+// setGlobals fills the variables of the whole workflow.
+func (r *Run) setGlobals() error {
+	w, g := r.Workflow, r.globals
+	g["workflow.name"], g["workflow.namespace"], g["workflow.uid"] = w.Name, w.Namespace, string(w.UID)
+	g["workflow.serviceAccountName"], g["workflow.mainEntrypoint"] = r.spec.ServiceAccountName, r.spec.Entrypoint
+	if r.spec.Priority != nil {
+		g["workflow.priority"] = strconv.Itoa(int(*r.spec.Priority))
+	}
+	created := w.CreationTimestamp.UTC()
+	g["workflow.creationTimestamp"] = created.Format(time.RFC3339)
+	g["workflow.creationTimestamp.RFC3339"] = created.Format(time.RFC3339)
+	g["workflow.creationTimestamp.s"] = strconv.FormatInt(created.Unix(), 10)
+	if at, found := w.Annotations[wf.AnnotationScheduledTime]; found {
+		g["workflow.scheduledTime"] = at
+	}
+	for key, value := range w.Labels {
+		g["workflow.labels."+key] = value
+	}
+	for key, value := range w.Annotations {
+		g["workflow.annotations."+key] = value
+	}
+	labels, _ := json.Marshal(w.Labels)
+	annotations, _ := json.Marshal(w.Annotations)
+	g["workflow.labels.json"], g["workflow.annotations.json"] = string(labels), string(annotations)
+	g["workflow.status"] = string(wf.WorkflowRunning)
+	for i := range r.spec.Arguments.Parameters {
+		p := &r.spec.Arguments.Parameters[i]
+		if p.Value == nil && p.ValueFrom != nil && p.ValueFrom.ConfigMapKeyRef != nil {
+			if err := r.fromConfigMap(p); err != nil {
+				return fmt.Errorf("spec.arguments.parameters.%s: %w", p.Name, err)
+			}
+		}
+		if p.Value == nil {
+			p.Value = p.Default
+		}
+		if p.Value == nil {
+			return fmt.Errorf("spec.arguments.parameters.%s.value or spec.arguments.parameters.%s.valueFrom is required", p.Name, p.Name)
+		}
+		text, err := resolveText(string(*p.Value), []template.Scope{g})
+		if err != nil {
+			return fmt.Errorf("spec.arguments.parameters.%s: %w", p.Name, err)
+		}
+		p.Value = wf.Any(text)
+		g["workflow.parameters."+p.Name] = text
+	}
+	parameters, _ := json.Marshal(r.spec.Arguments.Parameters)
+	g["workflow.parameters"], g["workflow.parameters.json"] = string(parameters), string(parameters)
+	if out := w.Status.Outputs; out != nil {
+		for _, p := range out.Parameters {
+			if p.Value != nil {
+				g["workflow.outputs.parameters."+p.Name] = string(*p.Value)
+			}
+		}
+	}
+	return nil
+}
+
+func (r *Run) fromConfigMap(p *wf.Parameter) error {
+	ref := p.ValueFrom.ConfigMapKeyRef
+	value, found := "", false
+	if r.config.Library != nil {
+		value, found = r.config.Library.ConfigMapKey(ref.Name, ref.Key)
+	}
+	switch {
+	case found:
+		p.Value = wf.Any(value)
+	case p.ValueFrom.Default != nil:
+		p.Value = p.ValueFrom.Default
+	case ref.Optional == nil || !*ref.Optional:
+		return fmt.Errorf("ConfigMap '%s' has no key '%s'", ref.Name, ref.Key)
+	}
+	return nil
+}
+
+// at calls fire at a time, or at the next Step if that is past.
+func (r *Run) at(t time.Time, fire func()) { heap.Push(&r.timers, timer{t, fire}) }
+
+type timer struct {
+	at   time.Time
+	fire func()
+}
+
+// timers is a heap by time.
+type timers []timer
+
+func (t timers) Len() int           { return len(t) }
+func (t timers) Less(i, j int) bool { return t[i].at.Before(t[j].at) }
+func (t timers) Swap(i, j int)      { t[i], t[j] = t[j], t[i] }
+func (t *timers) Push(x any)        { *t = append(*t, x.(timer)) }
+func (t *timers) Pop() any {
+	old := *t
+	last := old[len(old)-1]
+	*t = old[:len(old)-1]
+	return last
+}

@@ -1,0 +1,376 @@
+package engine
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
+
+// TestScripts plays the files in testdata: a manifest, then events, each block followed by what the engine did.
+//
+//	pod NAME PHASE [key=value ...]   a pod's state; result, exit, message, host, ip, ready, error, gone, or an output parameter;
+//	                                 artifact:NAME=KEY is an output artifact
+//	all PHASE                        the state of all pods under way
+//	resume NAME [key=value ...]      ends a pause; supplies outputs
+//	after DURATION                   lets time pass
+//	spec shutdown|suspend VALUE      changes the workflow
+//	restart                          goes on with a new Run on the status
+//	nodes                            prints the nodes
+//
+// After each block a second Run is built from the status: it must find nothing to do.
+func TestScripts(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txt")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txt"), func(t *testing.T) {
+			content, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p := &player{t: t, pods: map[string]PodState{}}
+			var out strings.Builder
+			for block := range strings.SplitSeq(strings.TrimSpace(string(content)), "\n\n") {
+				input, _, _ := strings.Cut(block, "\n----")
+				fmt.Fprintf(&out, "%s\n----\n%s\n", strings.TrimSpace(input), p.play(input))
+			}
+			got := strings.TrimSpace(out.String()) + "\n"
+			if *rewrite {
+				if err := os.WriteFile(file, []byte(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+			} else if got != string(content) {
+				t.Errorf("%s gives (-rewrite to accept):\n%s", file, got)
+			}
+		})
+	}
+}
+
+// library is what a script's manifest holds beside the workflow.
+type library struct {
+	templates  map[string]*wf.WorkflowSpec
+	configMaps map[string]map[string]string
+}
+
+func (l *library) Spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
+	spec, found := l.templates[scopeOf(cluster, name)]
+	return spec, found
+}
+
+func (l *library) ConfigMapKey(name, key string) (string, bool) {
+	value, found := l.configMaps[name][key]
+	return value, found
+}
+
+type player struct {
+	t    *testing.T
+	run  *Run
+	lib  *library
+	now  time.Time
+	pods map[string]PodState // by node id
+	out  strings.Builder
+}
+
+func (p *player) config() Config {
+	return Config{Library: p.lib, Transient: func(m string) bool { return strings.Contains(m, "transient") }}
+}
+
+func (p *player) play(input string) string {
+	p.out.Reset()
+	if p.run == nil {
+		p.load(input)
+		p.step()
+	} else {
+		for line := range strings.Lines(input) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				p.command(strings.Fields(line))
+			}
+		}
+	}
+	p.check()
+	return p.out.String()
+}
+
+func (p *player) load(input string) {
+	p.now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
+	p.lib = &library{templates: map[string]*wf.WorkflowSpec{}, configMaps: map[string]map[string]string{}}
+	var w *wf.Workflow
+	for doc := range strings.SplitSeq(input, "\n---\n") {
+		var kind metav1.TypeMeta
+		p.must(yaml.Unmarshal([]byte(doc), &kind))
+		switch kind.Kind {
+		case "WorkflowTemplate", "ClusterWorkflowTemplate":
+			var one wf.WorkflowTemplate
+			p.must(yaml.UnmarshalStrict([]byte(doc), &one))
+			p.lib.templates[scopeOf(kind.Kind != "WorkflowTemplate", one.Name)] = &one.Spec
+		case "ConfigMap":
+			var one corev1.ConfigMap
+			p.must(yaml.UnmarshalStrict([]byte(doc), &one))
+			p.lib.configMaps[one.Name] = one.Data
+		default:
+			w = &wf.Workflow{}
+			p.must(yaml.UnmarshalStrict([]byte(doc), w))
+		}
+	}
+	w.Namespace, w.UID, w.CreationTimestamp = "default", "0001", metav1.NewTime(p.now)
+	p.run = New(w, p.config())
+}
+
+func (p *player) must(err error) {
+	p.t.Helper()
+	if err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func (p *player) command(words []string) {
+	switch words[0] {
+	case "pod":
+		p.step(p.pod(p.id(words[1]), corev1.PodPhase(words[2]), words[3:]))
+	case "all":
+		var events []Event
+		for _, id := range sortedKeys(p.pods) {
+			if n := p.run.Workflow.Status.Nodes[id]; !n.Phase.Fulfilled() {
+				events = append(events, p.pod(id, corev1.PodPhase(words[1]), words[2:]))
+			}
+		}
+		p.step(events...)
+	case "resume":
+		e := Resume{NodeID: p.id(words[1]), Outputs: map[string]string{}}
+		for _, w := range words[2:] {
+			key, value, _ := strings.Cut(w, "=")
+			e.Outputs[key] = value
+		}
+		p.step(e)
+	case "after":
+		d, err := time.ParseDuration(words[1])
+		p.must(err)
+		p.now = p.now.Add(d)
+		p.step()
+	case "spec":
+		spec := &p.run.Workflow.Spec
+		if words[1] == "shutdown" {
+			spec.Shutdown = wf.ShutdownStrategy(words[2])
+		} else {
+			suspend := words[2] == "true"
+			spec.Suspend = &suspend
+		}
+		p.step()
+	case "restart":
+		p.run = p.again()
+		p.step(p.states()...)
+	case "nodes":
+		p.nodes()
+	default:
+		p.t.Fatalf("unknown command %q", words)
+	}
+}
+
+func (p *player) id(name string) string { return wf.NodeID(p.run.Workflow.Name, name) }
+
+func (p *player) pod(id string, phase corev1.PodPhase, words []string) PodState {
+	if _, found := p.pods[id]; !found {
+		p.t.Fatalf("no pod for node %s", id)
+	}
+	e := PodState{NodeID: id, Phase: phase}
+	outputs := &wf.Outputs{}
+	for _, w := range words {
+		key, value, _ := strings.Cut(w, "=")
+		value = strings.ReplaceAll(value, "_", " ")
+		switch key {
+		case "result":
+			outputs.Result = &value
+		case "exit":
+			code, err := strconv.Atoi(value)
+			p.must(err)
+			e.ExitCode = new(int32)
+			*e.ExitCode = int32(code)
+		case "message":
+			e.Message = value
+		case "host":
+			e.HostName = value
+		case "ip":
+			e.PodIP = value
+		case "ready":
+			e.Ready = true
+		case "error":
+			e.Error = true
+		case "gone":
+			e.Gone = true
+		case "awaited":
+			e.Awaited = true
+		default:
+			if name, found := strings.CutPrefix(key, "artifact:"); found {
+				outputs.Artifacts = append(outputs.Artifacts, wf.Artifact{Name: name, ArtifactLocation: wf.ArtifactLocation{S3: &wf.S3Artifact{Key: value}}})
+				continue
+			}
+			outputs.Parameters = append(outputs.Parameters, wf.Parameter{Name: key, Value: wf.Any(value)})
+		}
+	}
+	e.Outputs = outputs
+	p.pods[id] = e
+	return e
+}
+
+// step lets the engine go on, and prints what it does.
+func (p *player) step(events ...Event) {
+	before := p.run.Workflow.Status.Phase
+	result := p.run.Step(p.now, events...)
+	for _, c := range result.Create {
+		p.pods[c.NodeID] = PodState{NodeID: c.NodeID, Phase: corev1.PodPending}
+		what := ""
+		switch t := c.Template; {
+		case t.Container != nil:
+			what = strings.Join(append(append([]string{}, t.Container.Command...), t.Container.Args...), " ")
+		case t.Script != nil:
+			what = t.Script.Source
+		case t.HTTP != nil:
+			what = t.HTTP.URL
+		case t.Resource != nil:
+			what = t.Resource.Action + " " + t.Resource.Manifest
+		}
+		if in := p.run.Workflow.Status.Nodes[c.NodeID].Inputs; in != nil {
+			for _, a := range in.Artifacts {
+				location, _ := json.Marshal(a.ArtifactLocation)
+				what += " " + a.Name + "=" + string(location)
+			}
+		}
+		if len(c.AvoidHosts) > 0 {
+			what += " not on " + strings.Join(c.AvoidHosts, ",")
+		}
+		if c.IncludeResult {
+			what += " (result)"
+		}
+		fmt.Fprintf(&p.out, "create %s: %s\n", c.PodName, strings.TrimSpace(what))
+	}
+	for _, d := range result.Delete {
+		fmt.Fprintf(&p.out, "delete %s: %s\n", d.PodName, d.Reason)
+	}
+	if !result.Wake.IsZero() {
+		fmt.Fprintf(&p.out, "wake in %s\n", result.Wake.Sub(p.now))
+	}
+	if s := p.run.Workflow.Status; s.Phase != before {
+		fmt.Fprintf(&p.out, "workflow %s %s %s\n", s.Phase, s.Progress, s.Message)
+	}
+}
+
+// nodes prints the nodes in the order of their names.
+func (p *player) nodes() {
+	nodes := p.run.Workflow.Status.Nodes
+	byName := map[string]wf.NodeStatus{}
+	for _, n := range nodes {
+		byName[n.Name] = n
+	}
+	names := func(ids []string) string {
+		var out []string
+		for _, id := range ids {
+			out = append(out, strings.TrimPrefix(nodes[id].Name, p.run.Workflow.Name))
+		}
+		return strings.Join(out, " ")
+	}
+	for _, name := range sortedKeys(byName) {
+		n := byName[name]
+		fmt.Fprintf(&p.out, "%s %s %s", name, n.Type, n.Phase)
+		if n.TemplateName != "" {
+			fmt.Fprintf(&p.out, " template=%s", n.TemplateName)
+		}
+		if n.TemplateRef != nil {
+			fmt.Fprintf(&p.out, " ref=%s/%s", n.TemplateRef.Name, n.TemplateRef.Template)
+		}
+		if n.Inputs != nil {
+			for _, in := range n.Inputs.Parameters {
+				fmt.Fprintf(&p.out, " %s=%s", in.Name, *in.Value)
+			}
+		}
+		if n.Outputs != nil {
+			if n.Outputs.Result != nil {
+				fmt.Fprintf(&p.out, " result=%s", *n.Outputs.Result)
+			}
+			for _, o := range n.Outputs.Parameters {
+				if o.Value != nil {
+					fmt.Fprintf(&p.out, " ->%s=%s", o.Name, *o.Value)
+				}
+			}
+			for _, a := range n.Outputs.Artifacts {
+				fmt.Fprintf(&p.out, " ->%s", a.Name)
+			}
+		}
+		if len(n.Children) > 0 {
+			fmt.Fprintf(&p.out, " children=[%s]", names(n.Children))
+		}
+		if len(n.OutboundNodes) > 0 {
+			fmt.Fprintf(&p.out, " outbound=[%s]", names(n.OutboundNodes))
+		}
+		if n.Message != "" {
+			fmt.Fprintf(&p.out, " %q", n.Message)
+		}
+		p.out.WriteString("\n")
+	}
+	if s := p.run.Workflow.Status; s.Outputs != nil {
+		for _, o := range s.Outputs.Parameters {
+			fmt.Fprintf(&p.out, "workflow output %s=%s\n", o.Name, *o.Value)
+		}
+	}
+}
+
+// again returns a new Run on the status as it would be read from the API.
+func (p *player) again() *Run {
+	text, err := json.Marshal(p.run.Workflow)
+	p.must(err)
+	w := &wf.Workflow{}
+	p.must(json.Unmarshal(text, w))
+	return New(w, p.config())
+}
+
+func (p *player) states() []Event {
+	var events []Event
+	for _, id := range sortedKeys(p.pods) {
+		events = append(events, p.pods[id])
+	}
+	return events
+}
+
+// check holds the status to what must always be true.
+func (p *player) check() {
+	nodes := p.run.Workflow.Status.Nodes
+	for id, n := range nodes {
+		if id != wf.NodeID(p.run.Workflow.Name, n.Name) || id != n.ID {
+			p.t.Errorf("node %s has id %s", n.Name, id)
+		}
+		for _, other := range append(append([]string{n.BoundaryID}, n.Children...), n.OutboundNodes...) {
+			if _, found := nodes[other]; !found && other != "" {
+				p.t.Errorf("node %s refers to %s, which does not exist", n.Name, other)
+			}
+		}
+		if done := n.Phase.Fulfilled(); done == n.FinishedAt.IsZero() {
+			p.t.Errorf("node %s is %s and finished at %s", n.Name, n.Phase, n.FinishedAt)
+		}
+		if p.run.Workflow.Status.Phase.Completed() && !n.Phase.Fulfilled() {
+			p.t.Errorf("the workflow is done, node %s is %s", n.Name, n.Phase)
+		}
+	}
+	again := p.again()
+	before, err := json.Marshal(again.Workflow.Status)
+	p.must(err)
+	result := again.Step(p.now, p.states()...)
+	after, err := json.Marshal(again.Workflow.Status)
+	p.must(err)
+	if len(result.Create)+len(result.Changed) > 0 || string(before) != string(after) {
+		p.t.Errorf("a restart changes something: creates %v, changes %v\nbefore %s\nafter  %s", result.Create, result.Changed, before, after)
+	}
+}
