@@ -308,13 +308,23 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	s.Phase, s.Message, s.FinishedAt = phase, message, metav1.NewTime(r.now)
 	s.Conditions = []wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse}, {Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}
 	r.status, r.ended = true, true
-	for l := range r.live { // daemons of no frame
+	for _, l := range r.underway() { // daemons of no frame
 		r.removePod(l, "the workflow is done")
-		if l.node.Daemoned != nil {
+		if l.node.daemoned() {
 			l.node.Daemoned = nil
 			l.node.set(wf.PhaseSucceeded, "")
 		}
 	}
+}
+
+// underway returns the leaves that are not done, by name.
+func (r *Run) underway() []*leaf {
+	leaves := make([]*leaf, 0, len(r.live))
+	for l := range r.live {
+		leaves = append(leaves, l)
+	}
+	slices.SortFunc(leaves, func(a, b *leaf) int { return cmp.Compare(a.node.Name, b.node.Name) })
+	return leaves
 }
 
 // stop ends the leaves that are under way, but for those of exit handlers, unless all.
@@ -323,12 +333,7 @@ func (r *Run) stop(message string, all bool) {
 	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
 		r.stopMessage = message
 	}
-	leaves := make([]*leaf, 0, len(r.live))
-	for l := range r.live {
-		leaves = append(leaves, l)
-	}
-	slices.SortFunc(leaves, func(a, b *leaf) int { return cmp.Compare(a.node.Name, b.node.Name) })
-	for _, l := range leaves {
+	for _, l := range r.underway() {
 		if all || !l.call.onExit {
 			r.removePod(l, message)
 			l.end(wf.PhaseFailed, message)
