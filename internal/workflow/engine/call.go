@@ -80,7 +80,7 @@ func (r *Run) fail(n *node, c *call, err error) *node {
 		if !n.known {
 			n.Type = kindOfCall(r, c)
 		}
-		n.set(wf.PhaseError, err.Error())
+		n.reject(err.Error())
 	}
 	return n
 }

@@ -109,14 +109,24 @@ func (f *frame) startGroup(i int) {
 	}
 }
 
+// erroredGroup starts the message of a group that could not be executed.
+const erroredGroup = "step group deemed errored due to child"
+
 // groupDone goes on with the next group, or ends the frame if a step failed that must not.
 func (f *frame) groupDone() {
 	for _, s := range f.t.groups[f.group] {
 		for _, c := range f.members[s.Name].children {
 			if c.node.Phase.FailedOrError() && !continues(s.ContinueOn, c.node.Phase) {
-				message := fmt.Sprintf("child '%s' failed", c.node.ID)
-				f.groupNode.set(wf.PhaseFailed, message)
-				f.end(wf.PhaseFailed, message)
+				phase, message := wf.PhaseFailed, fmt.Sprintf("child '%s' failed", c.node.ID)
+				if c.node.broken {
+					f.node.broken = true
+					phase, message = wf.PhaseError, c.node.Message
+					if !strings.HasPrefix(message, erroredGroup) {
+						message = fmt.Sprintf("%s %s error: %s", erroredGroup, c.node.Name, message)
+					}
+				}
+				f.groupNode.set(phase, message)
+				f.end(phase, message)
 				return
 			}
 		}
@@ -276,7 +286,7 @@ func (f *frame) end(phase wf.NodePhase, message string) {
 	if phase == wf.PhaseSucceeded {
 		outputs, err := f.run.frameOutputs(f)
 		if err != nil {
-			phase, message = wf.PhaseError, err.Error()
+			phase, message, f.node.broken = wf.PhaseError, err.Error(), true
 		}
 		f.node.Outputs = outputs
 	}

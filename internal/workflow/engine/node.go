@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -18,6 +19,7 @@ type node struct {
 	owner  owner
 	leaf   *leaf
 	known  bool // it was in the status before
+	broken bool // it ended because the workflow is wrong, not what ran in it
 	edges  map[string]bool
 
 	done, total int // pods inside
@@ -54,6 +56,23 @@ func (n *node) set(phase wf.NodePhase, message string) {
 	}
 }
 
+// reject ends the node in Error: the workflow cannot be executed there.
+func (n *node) reject(message string) {
+	n.broken = true
+	n.set(wf.PhaseError, message)
+}
+
+// wasRejected tells, from the status, whether a node in Error was rejected: no pod of its own ever was.
+func wasRejected(n *wf.NodeStatus) bool {
+	switch n.Type {
+	case wf.NodeSteps:
+		return true
+	case wf.NodeDAG:
+		return n.Message != ""
+	}
+	return n.Progress == "" || strings.HasPrefix(n.Message, erroredGroup)
+}
+
 // daemoned says that the node runs on while others take it as done.
 func (n *node) daemoned() bool { return n.Daemoned != nil && *n.Daemoned }
 
@@ -77,6 +96,7 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	id := wf.NodeID(r.Workflow.Name, c.name)
 	if old := r.nodes[id]; old != nil && old.known {
 		n.NodeStatus, n.known = old.NodeStatus, true
+		n.broken = n.Phase == wf.PhaseError && wasRejected(&n.NodeStatus)
 	} else {
 		n.NodeStatus = wf.NodeStatus{
 			ID: id, Name: c.name, DisplayName: c.display, Type: kind, Phase: wf.PhaseRunning, StartedAt: metav1.NewTime(r.now),

@@ -121,3 +121,49 @@ func linkArtifact(a wf.Artifact, passes []template.Scope) (wf.Artifact, error) {
 	a.ArtifactLocation, a.Archive, a.From, a.FromExpression = source.ArtifactLocation, source.Archive, "", ""
 	return a, nil
 }
+
+// export makes outputs with a global name known to the whole workflow. The last one to do so is heard.
+func (r *Run) export(out *wf.Outputs) {
+	for _, p := range out.Parameters {
+		if p.GlobalName == "" || p.Value == nil {
+			continue
+		}
+		r.globals["workflow.outputs.parameters."+p.GlobalName] = string(*p.Value)
+		s := r.globalOutputs()
+		exported, found := wf.Parameter{Name: p.GlobalName, Value: p.Value}, false
+		for i := range s.Parameters {
+			if s.Parameters[i].Name == p.GlobalName {
+				s.Parameters[i], found = exported, true
+			}
+		}
+		if !found {
+			s.Parameters = append(s.Parameters, exported)
+		}
+	}
+	for _, a := range out.Artifacts {
+		if a.GlobalName == "" {
+			continue
+		}
+		s := r.globalOutputs()
+		name := a.GlobalName
+		a.Name, a.GlobalName = name, ""
+		found := false
+		for i := range s.Artifacts {
+			if s.Artifacts[i].Name == name {
+				s.Artifacts[i], found = a, true
+			}
+		}
+		if !found {
+			s.Artifacts = append(s.Artifacts, a)
+		}
+	}
+}
+
+func (r *Run) globalOutputs() *wf.Outputs {
+	s := &r.Workflow.Status
+	if s.Outputs == nil {
+		s.Outputs = &wf.Outputs{}
+	}
+	r.status = true
+	return s.Outputs
+}

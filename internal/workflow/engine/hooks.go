@@ -1,0 +1,66 @@
+package engine
+
+import (
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// hooks are the lifecycle hooks of a node or of the workflow, but for its exit handler.
+type hooks struct {
+	run      *Run
+	name     string
+	spec     wf.LifecycleHooks
+	from     *compiled
+	boundary *node
+	parent   *node
+	onExit   bool
+	finished func()
+	fired    map[string]bool
+	open     int
+}
+
+// consider runs the hooks whose expressions are true now, each once.
+func (h *hooks) consider(passes []template.Scope) {
+	for _, name := range sortedKeys(h.spec) {
+		hook := h.spec[name]
+		if name == wf.ExitHook || h.fired[name] {
+			continue
+		}
+		full := h.name + ".hooks." + name
+		old := h.run.nodes[wf.NodeID(h.run.Workflow.Name, full)]
+		if due, err := evaluate(hook.Expression, passes); (err != nil || !due) && (old == nil || !old.known) {
+			continue // what it asks about may not be there yet
+		}
+		if h.fired == nil {
+			h.fired = map[string]bool{}
+		}
+		h.fired[name] = true
+		h.open++
+		args, err := resolveArguments(hook.Arguments, passes)
+		c := call{
+			name: full, display: full, target: target{template: hook.Template, ref: hook.TemplateRef}, args: args, failure: err,
+			from: h.from, boundary: h.boundary, owner: h, hooked: true, onExit: h.onExit, depth: 1,
+		}
+		if h.parent != nil {
+			c.edges = []*node{h.parent}
+		}
+		h.run.execute(c)
+	}
+}
+
+func (h *hooks) changed(*node) {}
+
+func (h *hooks) fulfilled(*node) {
+	if h.open--; h.open == 0 {
+		h.finished()
+	}
+}
+
+// evaluate decides an expression that is not a tag.
+func evaluate(expression string, passes []template.Scope) (bool, error) {
+	e, err := template.CompileExpr(expression)
+	if err != nil {
+		return false, err
+	}
+	return e.Bool(template.Scopes(passes))
+}

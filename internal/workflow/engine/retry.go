@@ -1,0 +1,242 @@
+package engine
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// retry is the attempts at a template.
+type retry struct {
+	run      *Run
+	node     *node
+	call     call
+	inputs   *inputsScope
+	strategy wf.RetryStrategy
+	attempts []*node
+}
+
+func (r *Run) startRetry(n *node, c *call, t *compiled, inputs *inputsScope) *node {
+	if r.begin(n, c, wf.NodeRetry) {
+		return n
+	}
+	n.Inputs = inputs.resolved
+	y := &retry{run: r, node: n, call: *c, inputs: inputs, strategy: *t.RetryStrategy.DeepCopy()}
+	program, err := template.Compile(&y.strategy)
+	if err == nil {
+		err = program.Apply(&y.strategy, []template.Scope{r.globals, inputs}, known...)
+	}
+	if err != nil {
+		n.reject("retryStrategy: " + err.Error())
+		return n
+	}
+	y.next()
+	return n
+}
+
+// next starts an attempt.
+func (y *retry) next() {
+	c := y.call
+	i := len(y.attempts)
+	c.name, c.display = fmt.Sprintf("%s(%d)", c.name, i), fmt.Sprintf("%s(%d)", c.display, i)
+	c.owner, c.edges, c.parent, c.retried = y, []*node{y.node}, y.node, true
+	c.attempt = y.variables()
+	if a := y.strategy.Affinity; a != nil && a.NodeAntiAffinity != nil {
+		for _, n := range y.attempts {
+			if n.HostNodeName != "" {
+				c.avoidHosts = append(c.avoidHosts, n.HostNodeName)
+			}
+		}
+	}
+	y.attempts = append(y.attempts, &node{}) // it may have to wait
+	y.attempts[i] = y.run.execute(c)
+}
+
+// variables are what an attempt, and the decision on another one, know of those before.
+func (y *retry) variables() template.Map {
+	v := template.Map{"retries": strconv.Itoa(len(y.attempts))}
+	if len(y.attempts) == 0 {
+		v["lastRetry.exitCode"], v["lastRetry.status"], v["lastRetry.duration"], v["lastRetry.message"] = "0", "", "0", ""
+		return v
+	}
+	last := y.attempts[len(y.attempts)-1]
+	v["lastRetry.exitCode"] = "-1"
+	if last.Outputs != nil && last.Outputs.ExitCode != nil {
+		v["lastRetry.exitCode"] = *last.Outputs.ExitCode
+	}
+	v["lastRetry.status"], v["lastRetry.message"] = string(last.Phase), last.Message
+	v["lastRetry.duration"] = strconv.Itoa(int(last.FinishedAt.Sub(last.StartedAt.Time).Seconds()))
+	return v
+}
+
+func (y *retry) changed(n *node) {
+	if n.Phase == wf.PhaseRunning {
+		y.node.set(wf.PhaseRunning, "")
+	}
+}
+
+// fulfilled decides what follows an attempt.
+func (y *retry) fulfilled(last *node) {
+	y.attempts[len(y.attempts)-1] = last
+	n := y.node
+	switch {
+	case last.daemoned():
+		n.Daemoned, n.PodIP = last.Daemoned, last.PodIP
+		n.touch()
+		y.run.queue = append(y.run.queue, n)
+		return
+	case !last.Phase.FailedOrError():
+		n.Outputs, n.Daemoned = last.Outputs, nil
+		n.set(wf.PhaseSucceeded, "")
+		return
+	}
+	n.Daemoned = nil
+	n.Outputs = last.Outputs
+	if last.broken {
+		n.reject(last.Message)
+		return
+	}
+	if y.run.stopping != "" && !y.call.onExit {
+		n.set(last.Phase, y.run.stopping)
+		return
+	}
+	wait, refusal, err := y.decide(last)
+	switch {
+	case err != nil:
+		n.reject("retryStrategy: " + err.Error())
+	case refusal != "":
+		n.set(last.Phase, refusal)
+	case wait > 0 && last.FinishedAt.Add(wait).After(y.run.now):
+		n.set(wf.PhaseRunning, "Backoff for "+humanize(wait))
+		y.run.at(last.FinishedAt.Add(wait), y.again)
+	default:
+		y.again()
+	}
+}
+
+// again starts the next attempt after a wait, unless the workflow was stopped meanwhile.
+func (y *retry) again() {
+	last := y.attempts[len(y.attempts)-1]
+	if y.node.Phase.Fulfilled() {
+		return
+	}
+	if y.run.stopping != "" && !y.call.onExit {
+		y.node.set(last.Phase, y.run.stopping)
+		return
+	}
+	y.node.set(wf.PhaseRunning, "")
+	y.next()
+}
+
+// decide says how long to wait for another attempt, or why there is none.
+func (y *retry) decide(last *node) (wait time.Duration, refusal string, err error) {
+	s := &y.strategy
+	if b := s.Backoff; b != nil {
+		if wait, refusal, err = y.backoff(b, last); refusal != "" || err != nil {
+			return
+		}
+	}
+	policy := s.RetryPolicy
+	if policy == "" {
+		policy = wf.RetryOnFailure
+		if s.Expression != "" {
+			policy = wf.RetryAlways
+		}
+	}
+	var wanted bool
+	switch policy {
+	case wf.RetryAlways:
+		wanted = true
+	case wf.RetryOnFailure:
+		wanted = last.Phase == wf.PhaseFailed
+	case wf.RetryOnError:
+		wanted = last.Phase == wf.PhaseError
+	case wf.RetryOnTransientError:
+		wanted = y.run.config.Transient != nil && y.run.config.Transient(last.Message)
+	default:
+		return 0, "", fmt.Errorf("retryPolicy '%s' is not known", policy)
+	}
+	if !wanted {
+		if last.Message == "" {
+			return 0, "not retried", nil
+		}
+		return 0, last.Message, nil
+	}
+	if s.Limit != nil {
+		limit, err := strconv.Atoi(s.Limit.String())
+		if err != nil {
+			return 0, "", fmt.Errorf("limit '%s' is not a number", s.Limit.String())
+		}
+		if len(y.attempts) > limit {
+			return 0, "No more retries left", nil
+		}
+	}
+	if s.Expression != "" {
+		variables := y.variables()
+		variables["retries"] = strconv.Itoa(len(y.attempts) - 1)
+		again, err := evaluate(s.Expression, []template.Scope{y.run.globals, y.inputs, variables})
+		if err != nil {
+			return 0, "", fmt.Errorf("expression: %w", err)
+		}
+		if !again {
+			return 0, "retryStrategy.expression evaluated to false", nil
+		}
+	}
+	return wait, "", nil
+}
+
+func (y *retry) backoff(b *wf.Backoff, last *node) (wait time.Duration, refusal string, err error) {
+	if b.Duration == "" {
+		return 0, "", fmt.Errorf("backoff.duration is missing")
+	}
+	if wait, err = duration(b.Duration); err != nil {
+		return 0, "", fmt.Errorf("backoff.duration: %w", err)
+	}
+	longest := 365 * 24 * time.Hour
+	if b.Cap != "" {
+		if longest, err = duration(b.Cap); err != nil {
+			return 0, "", fmt.Errorf("backoff.cap: %w", err)
+		}
+	}
+	if b.Factor != nil {
+		factor, err := strconv.ParseFloat(b.Factor.String(), 64)
+		if err != nil {
+			return 0, "", fmt.Errorf("backoff.factor: '%s' is not a number", b.Factor.String())
+		}
+		for i := 1; i < len(y.attempts) && factor > 0 && wait < longest; i++ {
+			wait = time.Duration(float64(wait) * factor)
+		}
+	}
+	wait = min(wait, longest)
+	if b.MaxDuration != "" {
+		most, err := duration(b.MaxDuration)
+		if err != nil {
+			return 0, "", fmt.Errorf("backoff.maxDuration: %w", err)
+		}
+		end := y.attempts[0].StartedAt.Add(most)
+		if last.FinishedAt.After(end) {
+			return 0, "Max duration limit exceeded", nil
+		}
+		if last.FinishedAt.Add(wait).After(end) {
+			return 0, "Backoff would exceed max duration limit", nil
+		}
+	}
+	return wait, "", nil
+}
+
+// humanize writes a duration as people say it.
+func humanize(d time.Duration) string {
+	s := int(d.Seconds())
+	switch {
+	case s < 60:
+		return fmt.Sprintf("%d seconds", s)
+	case s < 3600:
+		return fmt.Sprintf("%d minutes %d seconds", s/60, s%60)
+	case s < 86400:
+		return fmt.Sprintf("%d hours %d minutes", s/3600, s%3600/60)
+	}
+	return fmt.Sprintf("%d days %d hours", s/86400, s%86400/3600)
+}

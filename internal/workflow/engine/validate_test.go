@@ -1,0 +1,108 @@
+package engine
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+func sequenceOf(count int) *wf.Sequence {
+	n := intstr.FromInt32(int32(count))
+	return &wf.Sequence{Count: &n}
+}
+
+// TestBadWorkflowsEndAtOnce gives each manifest to the engine: it must end in the first step, and say where it is wrong.
+func TestBadWorkflowsEndAtOnce(t *testing.T) {
+	leaf := "- {name: leaf, inputs: {parameters: [{name: p, default: x}]}, container: {image: a}}\n"
+	step := func(s string) string {
+		return "entrypoint: main\ntemplates:\n- {name: main, steps: [[" + s + "]]}\n" + leaf
+	}
+	dag := func(tasks string) string {
+		return "entrypoint: main\ntemplates:\n- {name: main, dag: {tasks: [" + tasks + "]}}\n" + leaf
+	}
+	one := func(fields string) string { return "entrypoint: main\ntemplates:\n- {name: main, " + fields + "}\n" }
+	for name, test := range map[string]struct{ spec, want string }{
+		"no entrypoint":               {"templates:\n" + leaf, "entrypoint: is required"},
+		"unknown entrypoint":          {"entrypoint: nope\ntemplates:\n" + leaf, "'nope' undefined"},
+		"unknown template":            {step("{name: a, template: nope}"), "templates.main: template name 'nope' undefined"},
+		"unknown library":             {step("{name: a, templateRef: {name: lib, template: t}}"), "namespaced/lib not found"},
+		"unknown exit handler":        {"onExit: nope\n" + step("{name: a, template: leaf}"), "'nope' undefined"},
+		"no name":                     {"entrypoint: main\ntemplates: [{container: {image: a}}]", "templates[0].name"},
+		"templates of one name":       {"entrypoint: leaf\ntemplates:\n" + leaf + leaf, "templates.leaf: name is not unique"},
+		"two kinds":                   {one("container: {image: a}, suspend: {}"), "main.must have exactly one of"},
+		"no kind":                     {one("inputs: {}"), "must have exactly one of"},
+		"steps of one name":           {step("{name: a, template: leaf}, {name: a, template: leaf}"), "steps[0].a: name is not unique"},
+		"a step without template":     {step("{name: a}"), "exactly one of template"},
+		"a step with two":             {step("{name: a, template: leaf, inline: {suspend: {}}}"), "exactly one of template"},
+		"a bad step name":             {step("{name: a.b, template: leaf}"), "name must not"},
+		"two loops":                   {step("{name: a, template: leaf, withParam: x, withItems: [1]}"), "only one of withItems"},
+		"a sequence without end":      {step("{name: a, template: leaf, withSequence: {}}"), "either count or end"},
+		"a huge sequence":             {step("{name: a, template: leaf, withSequence: {count: 2000000000}}"), "withSequence.count"},
+		"a bad sequence":              {step("{name: a, template: leaf, withSequence: {count: many}}"), "'many' is not a number"},
+		"a bad format":                {step("{name: a, template: leaf, withSequence: {count: 2, format: '%s'}}"), "withSequence.format"},
+		"withParam that is no list":   {step("{name: a, template: leaf, withParam: '{}'}"), "could not be parsed as a JSON list"},
+		"a bad condition":             {step("{name: a, template: leaf, when: 'a =='}"), "condition 'a =='"},
+		"a condition of no boolean":   {step("{name: a, template: leaf, when: 'a'}"), "not a boolean"},
+		"a bad expression":            {step("{name: a, template: leaf, when: '{{=1 +}}'}"), "steps[0].a: when: in {{=1 +}}"},
+		"an endless expression":       {step("{name: a, template: leaf, when: \"{{=len(repeat('x', 999999999))}} > 1\"}"), "too much time or memory"},
+		"an unknown step":             {step("{name: a, template: leaf, arguments: {parameters: [{name: p, value: '{{steps.b.outputs.result}}'}]}}"), "failed to resolve {{steps.b.outputs.result}}"},
+		"a step of the same group":    {step("{name: b, template: leaf}, {name: a, template: leaf, when: '{{steps.b.status}} == x'}"), ""},
+		"a missing argument":          {"entrypoint: main\ntemplates: [{name: main, inputs: {parameters: [{name: q}]}, suspend: {}}]", "inputs.parameters.q was not supplied"},
+		"a missing workflow argument": {"arguments: {parameters: [{name: q}]}\n" + one("suspend: {}"), "spec.arguments.parameters.q"},
+		"a missing artifact":          {one("inputs: {artifacts: [{name: f, path: /f}]}, container: {image: a}"), "inputs.artifacts.f was not supplied"},
+		"an unknown parameter":        {one("container: {image: a, args: ['{{inputs.parameters.no}}']}"), "failed to resolve {{inputs.parameters.no}}"},
+		"an unknown global":           {one("container: {image: a, args: ['{{workflow.parameters.no}}']}"), "failed to resolve {{workflow.parameters.no}}"},
+		"parameters of one name":      {one("inputs: {parameters: [{name: q}, {name: q}]}, suspend: {}"), "inputs.parameters.q: name is not unique"},
+		"a cycle":                     {dag("{name: a, template: leaf, dependencies: [c]}, {name: b, template: leaf, depends: a}, {name: c, template: leaf, depends: b}"), "cycle detected"},
+		"a task of itself":            {dag("{name: a, template: leaf, dependencies: [a]}"), "a->a"},
+		"an unknown dependency":       {dag("{name: a, template: leaf, dependencies: [b]}"), "dag.tasks.a: dependency 'b' not defined"},
+		"both kinds of dependency":    {dag("{name: b, template: leaf}, {name: a, template: leaf, dependencies: [b], depends: b}"), "both dependencies and depends"},
+		"a bad depends":               {dag("{name: b, template: leaf}, {name: a, template: leaf, depends: 'b &&'}"), "dag.tasks.a.depends"},
+		"an open parenthesis":         {dag("{name: b, template: leaf}, {name: a, template: leaf, depends: '(b'}"), "missing ')'"},
+		"an unknown result":           {dag("{name: b, template: leaf}, {name: a, template: leaf, depends: b.Fine}"), "'Fine' for task 'b' is invalid"},
+		"tasks of one name":           {dag("{name: a, template: leaf}, {name: a, template: leaf}"), "name is not unique"},
+		"an unknown target":           {"entrypoint: main\ntemplates:\n- {name: main, dag: {target: z, tasks: [{name: a, template: leaf}]}}\n" + leaf, "task 'z' not defined"},
+		"endless recursion":           {"entrypoint: main\ntemplates: [{name: main, steps: [[{name: a, template: main}]]}]", "maximum recursion depth"},
+		"recursion that explodes":     {"entrypoint: main\ntemplates: [{name: main, dag: {tasks: [{name: a, template: main}]}}]", ""},
+		"a bad hook":                  {step("{name: a, template: leaf, hooks: {h: {template: leaf, expression: '1 +'}}}"), "hooks.h.expression"},
+		"a hook without expression":   {step("{name: a, template: leaf, hooks: {h: {template: leaf}}}"), "hooks.h.expression: is required"},
+		"a bad retry expression":      {one("retryStrategy: {expression: '('}, container: {image: a}"), "retryStrategy.expression"},
+		"a bad pause":                 {one("suspend: {duration: soon}"), "'soon' is neither"},
+		"locks":                       {one("synchronization: {mutexes: [{name: m}]}, suspend: {}"), "main.synchronization: is not supported"},
+		"locks of the workflow":       {"synchronization: {mutexes: [{name: m}]}\n" + one("suspend: {}"), "synchronization: is not supported"},
+		"a cache":                     {one("memoize: {key: k, cache: {configMap: {name: c, key: k}}}, suspend: {}"), "main.memoize: is not supported"},
+		"a plugin":                    {one("plugin: {x: {}}"), "main.plugin: is not supported"},
+		"data":                        {one("data: {source: {}, transformation: []}"), "main.data: is not supported"},
+		"shutdown of another kind":    {"shutdown: Now\n" + one("suspend: {}"), "shutdown: 'Now' is not known"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &wf.Workflow{}
+			w.Name = "w"
+			if err := yaml.UnmarshalStrict([]byte(test.spec), &w.Spec); err != nil {
+				t.Fatal(err)
+			}
+			New(w, Config{}).Step(time.Unix(0, 0))
+			if test.want == "" {
+				if w.Status.Phase == wf.WorkflowUnknown {
+					t.Error("did not start")
+				}
+				return
+			}
+			if !w.Status.Phase.Completed() {
+				t.Fatalf("is %s", w.Status.Phase)
+			}
+			messages := []string{w.Status.Message}
+			for _, n := range w.Status.Nodes {
+				messages = append(messages, n.Message)
+			}
+			if all := strings.Join(messages, "\n"); !strings.Contains(all, test.want) {
+				t.Errorf("want %q, the messages are:\n%s", test.want, all)
+			}
+		})
+	}
+}
