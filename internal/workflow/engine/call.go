@@ -44,6 +44,12 @@ type call struct {
 // execute runs a template. The node it returns may be fulfilled at once; its owner is told later all the same.
 func (r *Run) execute(c call) *node {
 	n := &node{}
+	if old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]; old == nil && len(r.nodes) >= r.config.MaxNodes && !r.ended {
+		r.abort(fmt.Sprintf("workflow has more than %d nodes, at %s", r.config.MaxNodes, shorten(c.name)))
+	}
+	if r.ended {
+		return n
+	}
 	if c.failure != nil {
 		return r.fail(n, &c, c.failure)
 	}

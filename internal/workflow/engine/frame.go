@@ -80,6 +80,9 @@ func (f *frame) release() {
 
 // startGroup starts the steps of a group side by side, or ends the frame after the last.
 func (f *frame) startGroup(i int) {
+	if f.run.ended {
+		return
+	}
 	if i == len(f.t.groups) {
 		f.end(wf.PhaseSucceeded, "")
 		return
@@ -105,7 +108,9 @@ func (f *frame) startGroup(i int) {
 		members = append(members, m)
 	}
 	for _, m := range members {
-		m.start([]*node{g}, g)
+		if !f.run.ended {
+			m.start([]*node{g}, g)
+		}
 	}
 }
 
@@ -164,6 +169,9 @@ func (f *frame) startDAG() {
 
 // startTask decides on a task whose dependencies are done: it runs, is omitted, or comes too late.
 func (f *frame) startTask(i int) {
+	if f.run.ended {
+		return
+	}
 	d := f.t.dag
 	s := d.tasks[i]
 	f.begun[i] = true

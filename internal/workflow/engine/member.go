@@ -70,6 +70,9 @@ func (m *member) start(edges []*node, parent *node) {
 	}
 	m.open = len(items)
 	for i, item := range items {
+		if m.frame.run.ended {
+			return
+		}
 		index, scope := describeItem(item)
 		name := fmt.Sprintf("%s(%d:%s)", m.base, i, index)
 		m.call(&child{member: m, item: scope}, name, edges, parent)

@@ -51,7 +51,7 @@ func (n *node) set(phase wf.NodePhase, message string) {
 		n.run.queue = append(n.run.queue, n)
 		return
 	}
-	if n.owner != nil {
+	if n.owner != nil && !n.run.ended {
 		n.owner.changed(n)
 	}
 }

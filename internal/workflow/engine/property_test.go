@@ -195,3 +195,18 @@ func benchmark(b *testing.B, finished int, spec *wf.WorkflowSpec) {
 		step()
 	}
 }
+
+// BenchmarkHello measures a whole workflow of one pod: load, start, running, done.
+func BenchmarkHello(b *testing.B) {
+	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
+	spec := wf.WorkflowSpec{Entrypoint: "leaf", Arguments: argument("hello {{workflow.name}}"), Templates: []wf.Template{leafTemplate()}}
+	for b.Loop() {
+		run := New(&wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: spec}, Config{})
+		run.Step(now)
+		run.Step(now, PodState{NodeID: "d", Phase: corev1.PodRunning})
+		run.Step(now, PodState{NodeID: "d", Phase: corev1.PodSucceeded})
+		if run.Workflow.Status.Phase != wf.WorkflowSucceeded {
+			b.Fatal(run.Workflow.Status.Message)
+		}
+	}
+}

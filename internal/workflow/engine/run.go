@@ -35,6 +35,7 @@ type Library interface {
 type Config struct {
 	Library   Library
 	Transient func(message string) bool // says which errors are transient; nil: none
+	MaxNodes  int                       // a workflow with more ends in Error; 0: 200,000
 }
 
 // Result is what a Step asks for.
@@ -99,6 +100,9 @@ type Run struct {
 
 // New returns a Run of a workflow. It changes w.Status only. A workflow that cannot run ends in Error at the first Step.
 func New(w *wf.Workflow, config Config) *Run {
+	if config.MaxNodes == 0 {
+		config.MaxNodes = 200_000
+	}
 	r := &Run{
 		Workflow: w, config: config,
 		templates: map[string]*compiled{}, globals: template.Map{}, nodes: map[string]*node{}, dirty: map[*node]bool{},
@@ -315,6 +319,22 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 			l.node.set(wf.PhaseSucceeded, "")
 		}
 	}
+}
+
+// abort ends the workflow, and every node in it, in Error.
+func (r *Run) abort(message string) {
+	for _, l := range r.underway() {
+		r.removePod(l, message)
+	}
+	clear(r.live)
+	r.ended = true // nothing is started from here on
+	for _, id := range sortedKeys(r.nodes) {
+		if n := r.nodes[id]; n.run != nil {
+			n.Daemoned = nil
+			n.set(wf.PhaseError, message)
+		}
+	}
+	r.end(wf.WorkflowError, message)
 }
 
 // underway returns the leaves that are not done, by name.

@@ -68,7 +68,8 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 		"tasks of one name":           {dag("{name: a, template: leaf}, {name: a, template: leaf}"), "name is not unique"},
 		"an unknown target":           {"entrypoint: main\ntemplates:\n- {name: main, dag: {target: z, tasks: [{name: a, template: leaf}]}}\n" + leaf, "task 'z' not defined"},
 		"endless recursion":           {"entrypoint: main\ntemplates: [{name: main, steps: [[{name: a, template: main}]]}]", "maximum recursion depth"},
-		"recursion that explodes":     {"entrypoint: main\ntemplates: [{name: main, dag: {tasks: [{name: a, template: main}]}}]", ""},
+		"recursion that explodes":     {"entrypoint: main\ntemplates: [{name: main, dag: {tasks: [{name: a, template: main}, {name: b, template: main}]}}]", "more than 3000 nodes"},
+		"loops that explode":          {"entrypoint: main\ntemplates: [{name: main, steps: [[{name: a, template: main, withSequence: {count: 1000}}]]}]", "more than 3000 nodes"},
 		"a bad hook":                  {step("{name: a, template: leaf, hooks: {h: {template: leaf, expression: '1 +'}}}"), "hooks.h.expression"},
 		"a hook without expression":   {step("{name: a, template: leaf, hooks: {h: {template: leaf}}}"), "hooks.h.expression: is required"},
 		"a bad retry expression":      {one("retryStrategy: {expression: '('}, container: {image: a}"), "retryStrategy.expression"},
@@ -86,7 +87,7 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 			if err := yaml.UnmarshalStrict([]byte(test.spec), &w.Spec); err != nil {
 				t.Fatal(err)
 			}
-			New(w, Config{}).Step(time.Unix(0, 0))
+			New(w, Config{MaxNodes: 3000}).Step(time.Unix(0, 0))
 			if test.want == "" {
 				if w.Status.Phase == wf.WorkflowUnknown {
 					t.Error("did not start")
