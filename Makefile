@@ -29,7 +29,12 @@ generate-check: ## Fail if a generated file is not what make generate would writ
 .PHONY: test
 test: build ## Run every test
 	go vet ./...
-	go test ./...
+	go test $$(go list ./... | grep -v /test/realnodes)
+	$(MAKE) --no-print-directory test-real
+
+.PHONY: test-real
+test-real: build ## Run the tests of nodes that run containers (as root, see docs/real-nodes.md); part of test
+	go test -count=1 -v ./test/realnodes
 
 .PHONY: demo
 demo: build ## Bring up a control plane, run the examples and a small benchmark, show the result

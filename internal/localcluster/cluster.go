@@ -402,7 +402,7 @@ func (c *Cluster) Stop(ctx context.Context) error {
 		}
 		c.spawner.close()
 		c.releasePorts()
-		failed = errors.Join(failed, RemoveRealNodes(c.config.Name, c.config.Dir))
+		failed = errors.Join(failed, RemoveRealNodes(c.config.Name, c.files.realNodes()))
 		c.event(Event{Kind: EventStopped})
 	})
 	return failed

@@ -5,7 +5,9 @@ import (
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"path/filepath"
@@ -30,9 +32,50 @@ func (l layout) egressConfig() string { return filepath.Join(l.dir, "egress.yaml
 // RealNodesDir is where the real nodes of the cluster in dir have their files.
 func RealNodesDir(dir string) string { return layout{dir}.realNodes() }
 
-// RemoveRealNodes removes what real nodes leave outside the cluster's directory, once none of its processes runs.
+// firstProcess is the one in whose PID namespace all nodes run.
+type firstProcess struct {
+	PID        int        `json:"pid"`
+	StartTicks StartTicks `json:"startTicks"`
+}
+
+func firstProcessFile(dir string) string { return filepath.Join(dir, "first-process.json") }
+
+// RecordRealNodes notes the process in whose PID namespace the real nodes in dir run.
+func RecordRealNodes(dir string, pid int) error {
+	data, err := json.Marshal(firstProcess{pid, StartOf(pid)})
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(firstProcessFile(dir), data, 0o600)
+}
+
+const (
+	// namespaceEnd bounds the time that the kernel takes to end all in a PID namespace whose first process was killed.
+	namespaceEnd     = 20 * time.Second
+	namespaceEndPoll = 10 * time.Millisecond
+)
+
+// RemoveRealNodes removes what the real nodes of the named cluster leave outside their directory, dir. Their component
+// must have ended. The kernel may still be at ending what it had started: that is waited for.
 func RemoveRealNodes(name, dir string) error {
-	return realnodes.RemoveCgroups(name, RealNodesDir(dir))
+	data, err := os.ReadFile(firstProcessFile(dir))
+	if errors.Is(err, fs.ErrNotExist) {
+		return realnodes.RemoveCgroups(name, dir)
+	}
+	if err != nil {
+		return err
+	}
+	var first firstProcess
+	if err := json.Unmarshal(data, &first); err != nil {
+		return fmt.Errorf("%s: %w", firstProcessFile(dir), err)
+	}
+	// It ends last: the kernel lets it wait for all others of its namespace.
+	for deadline := time.Now().Add(namespaceEnd); Alive(first.PID, first.StartTicks); time.Sleep(namespaceEndPoll) {
+		if time.Now().After(deadline) {
+			return fmt.Errorf("real nodes: process %d does not end", first.PID)
+		}
+	}
+	return realnodes.RemoveCgroups(name, dir)
 }
 
 // prepareRealNodes finds out what the machine offers and writes the nodes' files.

@@ -126,11 +126,7 @@ func checkKernel(missing *Missing, h *Host) {
 	if err := writable(filepath.Join(cgroupMount, map[bool]string{false: "memory"}[h.CgroupV2])); err != nil {
 		missing.add("", "cgroups cannot be made: %v", err)
 	}
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		// The thread is given up to its new namespaces: it ends with the goroutine, which never unlocks it.
-		runtime.LockOSThread()
+	onThrowawayThread(func() {
 		if err := unix.Unshare(unix.CLONE_NEWNS | unix.CLONE_NEWNET); err != nil {
 			missing.add("", "namespaces cannot be made: %v (a container needs to be privileged)", err)
 			return
@@ -145,6 +141,22 @@ func checkKernel(missing *Missing, h *Host) {
 		h.Snapshotter = trySnapshotter()
 		h.ServiceProxy, h.NoServiceProxy = tryServiceProxy()
 		h.PortMap = hasAll(h.CNIPlugins, "portmap") && quiet("iptables", "-t", "nat", "-S") == nil
+	})
+}
+
+// onThrowawayThread runs f on a thread that ends with it, and with the namespaces that f gave it. That cannot be the main
+// thread: it never ends, and what /proc says of the process is what it says of that thread.
+func onThrowawayThread(f func()) {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		runtime.LockOSThread() // and never unlocked: so the thread ends with the goroutine
+		if unix.Gettid() == unix.Getpid() {
+			onThrowawayThread(f) // on another thread: this one is held
+			runtime.UnlockOSThread()
+			return
+		}
+		f()
 	}()
 	<-done
 }

@@ -315,7 +315,7 @@ func Down(ctx context.Context, name string) error {
 		return err
 	}
 	defer lock.Close()
-	if err := localcluster.RemoveRealNodes(name, p.dir); err != nil {
+	if err := localcluster.RemoveRealNodes(name, localcluster.RealNodesDir(p.dir)); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(p.dir); err != nil {

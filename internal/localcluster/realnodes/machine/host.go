@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
@@ -58,7 +59,7 @@ const (
 
 func runHost(ctx context.Context, spec realnodes.Spec) error {
 	// A run that was killed leaves cgroups, perhaps with the limits of another spec.
-	if err := realnodes.RemoveCgroups(spec.Cluster, spec.Dir); err != nil {
+	if err := localcluster.RemoveRealNodes(spec.Cluster, spec.Dir); err != nil {
 		return err
 	}
 	if err := spec.MakeCgroups(); err != nil {
@@ -76,6 +77,9 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: networkNamespaces, Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		return err
+	}
+	if err := localcluster.RecordRealNodes(spec.Dir, cmd.Process.Pid); err != nil {
+		return err // and with this process ends that one
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
