@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// mainContainer is the container whose end is the template's, unless the pod is a container set.
+const mainContainer = "main"
+
+// Observe reads a pod. Outputs are for the caller to add: how they travel is between executor and controller.
+//
+// A failure is the user's when a container of the template exits non-zero; what fails before or around it (the kubelet, a
+// helper container, the node) is an error. Sidecars that are ended by a signal because main is done are no failure.
+func Observe(pod *corev1.Pod) PodState {
+	s := PodState{
+		NodeID: pod.Annotations[wf.AnnotationNodeID], Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, HostName: pod.Spec.NodeName,
+		Containers: map[string]ContainerState{},
+	}
+	for _, c := range pod.Status.Conditions {
+		if c.Type == corev1.PodReady {
+			s.Ready = c.Status == corev1.ConditionTrue
+		}
+	}
+	for i := range pod.Status.ContainerStatuses {
+		c := &pod.Status.ContainerStatuses[i]
+		s.Containers[c.Name] = observeContainer(c)
+		if t := c.State.Terminated; t != nil && c.Name == mainContainer {
+			code := t.ExitCode
+			s.ExitCode = &code
+		}
+		if w := c.State.Waiting; w != nil && s.Phase == corev1.PodPending && w.Message != "" {
+			s.Message = fmt.Sprintf("%s: %s", w.Reason, w.Message)
+		}
+	}
+	switch pod.Status.Phase {
+	case corev1.PodFailed:
+		s.Message, s.Error = failure(pod)
+		if s.Message == "" && s.ExitCode != nil && *s.ExitCode == 0 {
+			s.Phase = corev1.PodSucceeded // only sidecars were ended
+		}
+	case corev1.PodPending:
+		for _, c := range pod.Status.Conditions {
+			if c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && s.Message == "" {
+				s.Message = fmt.Sprintf("%s: %s", c.Reason, c.Message)
+			}
+		}
+	}
+	return s
+}
+
+func observeContainer(c *corev1.ContainerStatus) ContainerState {
+	switch t := c.State.Terminated; {
+	case t != nil && t.ExitCode == 0:
+		return ContainerState{Phase: wf.PhaseSucceeded}
+	case t != nil:
+		return ContainerState{wf.PhaseFailed, exitMessage(t)}
+	case c.State.Running != nil:
+		return ContainerState{Phase: wf.PhaseRunning}
+	}
+	return ContainerState{Phase: wf.PhasePending}
+}
+
+// failure says why a pod failed, and whether that is an error of the cluster's.
+func failure(pod *corev1.Pod) (message string, isError bool) {
+	if pod.Status.Message != "" {
+		return pod.Status.Message, pod.Status.Reason != "DeadlineExceeded"
+	}
+	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {
+		return pod.Status.Reason, true
+	}
+	for i := range pod.Status.InitContainerStatuses {
+		c := &pod.Status.InitContainerStatuses[i]
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), true
+		}
+	}
+	hasMain := false
+	for i := range pod.Status.ContainerStatuses {
+		hasMain = hasMain || pod.Status.ContainerStatuses[i].Name == mainContainer
+	}
+	for i := range pod.Status.ContainerStatuses {
+		c := &pod.Status.ContainerStatuses[i]
+		t := c.State.Terminated
+		if t == nil || t.ExitCode == 0 {
+			continue
+		}
+		switch {
+		case c.Name == mainContainer && len(pod.Status.ContainerStatuses) == 1:
+			return exitMessage(t), false
+		case c.Name == mainContainer, !hasMain:
+			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), false
+		}
+	}
+	return "", false
+}
+
+func exitMessage(t *corev1.ContainerStateTerminated) string {
+	message := fmt.Sprintf("Error (exit code %d)", t.ExitCode)
+	if t.Reason == "OOMKilled" {
+		message = fmt.Sprintf("OOMKilled (exit code %d)", t.ExitCode)
+	}
+	if text := strings.TrimSpace(t.Message); text != "" && !strings.HasPrefix(text, "{") {
+		message += ": " + shorten(text)
+	}
+	return message
+}
