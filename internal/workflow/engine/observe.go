@@ -68,7 +68,7 @@ func observeContainer(c *corev1.ContainerStatus) ContainerState {
 // failure says why a pod failed, and whether that is an error of the cluster's.
 func failure(pod *corev1.Pod) (message string, isError bool) {
 	if pod.Status.Message != "" {
-		return pod.Status.Message, pod.Status.Reason != "DeadlineExceeded"
+		return pod.Status.Message, false // an eviction, a deadline: as the original, what is retried by default
 	}
 	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {
 		return pod.Status.Reason, true

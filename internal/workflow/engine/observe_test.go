@@ -43,7 +43,7 @@ func TestObserve(t *testing.T) {
 		},
 		"an eviction": {
 			status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Message: "The node was low on memory."},
-			phase:  corev1.PodFailed, message: "The node was low on memory.", isError: true,
+			phase:  corev1.PodFailed, message: "The node was low on memory.",
 		},
 		"a deadline": {
 			status: corev1.PodStatus{Phase: corev1.PodFailed, Reason: "DeadlineExceeded", Message: "Pod was active longer than it may."},
