@@ -17,7 +17,7 @@ const turnWrites = 64
 
 // maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while it has any. Pods need none:
 // nobody goes before them. Status and events get little, because waiting makes them coalesce.
-var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassStatus: 19, ClassEvent: 49}
+var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassStatus: 19, ClassEvent: 49}
 
 type classQueue struct {
 	owners map[string]*ownerQueue
@@ -70,10 +70,10 @@ func (q *queue) insert(w *write, front bool) {
 	q.len++
 }
 
-// pop takes out the next write, or returns nil when there is none.
-func (q *queue) pop() *write {
+// pop takes out the next write of the classes up to last, or returns nil when there is none.
+func (q *queue) pop(last Class) *write {
 	first := -1
-	for i := range q.classes {
+	for i := range q.classes[:last+1] {
 		c := &q.classes[i]
 		if c.len == 0 {
 			continue

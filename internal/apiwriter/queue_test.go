@@ -3,6 +3,7 @@ package apiwriter
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"pgregory.net/rapid"
 )
@@ -14,9 +15,9 @@ func TestQueueTakesTurnsAmongOwners(t *testing.T) {
 	}
 	q.push(&write{owner: "small"})
 	for range turnWrites {
-		q.pop()
+		q.pop(ClassEvent)
 	}
-	if w := q.pop(); w.owner != "small" {
+	if w := q.pop(ClassEvent); w.owner != "small" {
 		t.Errorf("the second turn went to %s", w.owner)
 	}
 }
@@ -29,7 +30,7 @@ func TestQueueCompletesOneGangAfterTheOther(t *testing.T) {
 		}
 	}
 	for i := range 60 {
-		if w := q.pop(); w.owner != fmt.Sprint("job", i/20) {
+		if w := q.pop(ClassEvent); w.owner != fmt.Sprint("job", i/20) {
 			t.Fatalf("write %d is of %s", i, w.owner)
 		}
 	}
@@ -45,9 +46,9 @@ func TestQueueServesClassesInOrderButStarvesNone(t *testing.T) {
 		}
 	}
 	for range n {
-		served[q.pop().class]++
+		served[q.pop(ClassEvent).class]++
 	}
-	for class, min := range [numClasses]int{ClassPods: 700, ClassDelete: 180, ClassStatus: 45, ClassEvent: 15} {
+	for class, min := range [numClasses]int{ClassPods: 600, ClassDelete: 160, ClassUrgent: 80, ClassStatus: 45, ClassEvent: 15} {
 		if served[class] < min {
 			t.Errorf("of the first %d writes, %d are of class %s, want at least %d", n, served[class], classNames[class], min)
 		}
@@ -66,7 +67,7 @@ func TestQueueProperties(t *testing.T) {
 		waiting := map[line][]*write{}
 		in, out := uint64(0), 0
 		pop := func() {
-			w := q.pop()
+			w := q.pop(ClassEvent)
 			if w == nil {
 				if int(in) != out {
 					t.Fatalf("empty, with %d writes inside", int(in)-out)
@@ -108,4 +109,29 @@ func TestQueueProperties(t *testing.T) {
 		}
 		pop()
 	})
+}
+
+func TestWhatCanWaitGivesWayToPods(t *testing.T) {
+	var y yielding
+	now := time.Now()
+	status, pod := &write{class: ClassStatus}, &write{class: ClassPods}
+	y.started(status, now)
+	if y.last(now, 32) != ClassEvent {
+		t.Error("without pods, statuses need not give way")
+	}
+	y.started(pod, now)
+	if y.last(now, 32) != ClassUrgent {
+		t.Error("while pods are written, one status in flight of 32 writes is enough")
+	}
+	if y.last(now, 64) != ClassEvent {
+		t.Error("of 64 writes in flight two may be statuses")
+	}
+	y.ended(status)
+	if y.last(now, 32) != ClassEvent {
+		t.Error("statuses must not starve")
+	}
+	y.started(status, now)
+	if y.last(now.Add(yieldFor), 32) != ClassEvent {
+		t.Error("when no pods follow, statuses go on")
+	}
 }

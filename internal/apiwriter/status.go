@@ -100,8 +100,12 @@ func (w *W) scheduleStatus(e *statusEntry) {
 
 func (w *W) queueStatus(e *statusEntry) {
 	e.state = statusQueued
+	class := ClassStatus
+	if e.urgent {
+		class = ClassUrgent
+	}
 	w.enqueue(&write{
-		verb: verbStatus, class: ClassStatus, owner: e.meta.Owner, reason: e.meta.Reason,
+		verb: verbStatus, class: class, owner: e.meta.Owner, reason: e.meta.Reason,
 		kind: e.key.kind, name: e.key.name, status: e,
 	})
 }

@@ -18,7 +18,8 @@ type Class int
 const (
 	ClassPods   Class = iota // pod creates and binds
 	ClassDelete              // deletes
-	ClassStatus              // status and other object writes
+	ClassUrgent              // statuses that say how an object ended
+	ClassStatus              // other statuses and object writes; they give way while pods are being written
 	ClassEvent               // events; dropped, and counted, under pressure
 )
 

@@ -95,6 +95,7 @@ type W struct {
 	queue    queue
 	limiter  *limiter
 	inFlight int
+	yielding yielding
 	open     int    // calls whose done is still to come
 	seq      uint64 // of the last call
 	flushes  []*flush
@@ -313,7 +314,7 @@ func (w *W) stop() {
 	w.mu.Lock()
 	w.stopped = true
 	var ends []func()
-	for x := w.queue.pop(); x != nil; x = w.queue.pop() {
+	for x := w.queue.pop(ClassEvent); x != nil; x = w.queue.pop(ClassEvent) {
 		ends = append(ends, w.ended(x, nil, ErrStopped)...)
 	}
 	for _, t := range w.timers {
@@ -361,12 +362,62 @@ func (w *W) nextWrite() *write {
 	if w.inFlight >= limit {
 		return nil
 	}
-	x := w.queue.pop()
-	w.metrics.waited(x.class, time.Since(x.queued))
+	now := time.Now()
+	x := w.queue.pop(w.yielding.last(now, limit))
+	if x == nil {
+		w.lookAgain()
+		return nil
+	}
+	w.yielding.started(x, now)
+	w.metrics.waited(x.class, now.Sub(x.queued))
 	if x.status != nil {
 		x.status.begin(x)
 	}
 	return x
+}
+
+// lookAgain sees to it that writes which give way are not forgotten when the pods are written. The caller holds mu.
+func (w *W) lookAgain() {
+	if w.yielding.timer {
+		return
+	}
+	w.yielding.timer = true
+	w.after(yieldFor, &timer{due: func() { w.yielding.timer = false }})
+}
+
+// yieldFor is how long after the start of a pod's write other pods are expected to follow.
+const yieldFor = 500 * time.Millisecond
+
+// yielding makes what can wait give way to pods. Their order in the queue does not suffice: a manager that is fast has no
+// queue, while every request beside a pod's makes the busy server slower for it. So while pods are being written only
+// a few statuses and events are in flight, and the rest coalesces until there is room.
+type yielding struct {
+	pods  time.Time // when the last write of a pod began
+	low   int       // writes in flight that should give way
+	timer bool      // lookAgain is set
+}
+
+// last is the last class that may be written now.
+func (y *yielding) last(now time.Time, limit int) Class {
+	if y.low >= max(1, limit/32) && now.Sub(y.pods) < yieldFor {
+		return ClassUrgent
+	}
+	return ClassEvent
+}
+
+func (y *yielding) started(x *write, now time.Time) {
+	if x.class == ClassPods {
+		y.pods = now
+	}
+	if x.class > ClassUrgent {
+		y.low++
+	}
+}
+
+func (y *yielding) ended(x *write) {
+	if x.class > ClassUrgent {
+		y.low--
+	}
 }
 
 // work carries out x and then whatever is next in turn, until there is nothing to do or too many are at it.
@@ -378,6 +429,7 @@ func (w *W) work(x *write) {
 
 		w.mu.Lock()
 		w.inFlight--
+		w.yielding.ended(x)
 		o := classify(err, w.down.recovering(ended))
 		w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
 		w.observeServer(ended, o, err)
