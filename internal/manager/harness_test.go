@@ -1,0 +1,402 @@
+package manager_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/cli"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
+)
+
+// The shared cluster: 8 nodes of 4 CPUs and 8 GiB, so that 32 CPUs are all there is.
+//
+// Run as "TESTBINARY manager ..." the test binary is the manager, for tests that kill it.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "manager" {
+		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
+		Count: 8, CPU: "4", Memory: "8Gi",
+	}), localtest.WithConfig(func(c *localcluster.Config) { c.Install = install }))
+}
+
+var (
+	jobs     = batch.GroupVersion.WithResource("jobs")
+	queues   = scheduling.GroupVersion.WithResource("queues")
+	commands = bus.GroupVersion.WithResource("commands")
+)
+
+// env is a namespace of a cluster with a manager.
+type env struct {
+	testing.TB
+	ns   string
+	core kubernetes.Interface
+	dyn  dynamic.Interface
+	c    *localcluster.Cluster
+}
+
+var inProcess struct {
+	once sync.Once
+	err  error
+}
+
+// start returns a fresh namespace of the shared cluster, which one manager in this process manages. At the end of the
+// test its jobs are deleted and their pods waited for, so that the nodes are free again.
+func start(t *testing.T) *env {
+	c := localtest.Shared(t)
+	inProcess.once.Do(func() {
+		m, err := manager.New(manager.Config{REST: c.ManagerRESTConfig(), Log: testLog()})
+		if err != nil {
+			inProcess.err = err
+			return
+		}
+		go func() { _ = m.Run(context.Background()) }() // until the process ends
+	})
+	if inProcess.err != nil {
+		t.Fatal(inProcess.err)
+	}
+	return newEnv(t, c)
+}
+
+func testLog() *slog.Logger {
+	if testing.Verbose() {
+		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	}
+	return slog.New(slog.DiscardHandler)
+}
+
+func newEnv(t testing.TB, c *localcluster.Cluster) *env {
+	e := &env{
+		TB: t, c: c,
+		core: kubernetes.NewForConfigOrDie(c.RESTConfig()),
+		dyn:  dynamic.NewForConfigOrDie(c.RESTConfig()),
+	}
+	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
+		ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ns = ns.Name
+	e.eventually("the service account exists", func() error {
+		_, err := e.core.CoreV1().ServiceAccounts(e.ns).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	t.Cleanup(e.clean)
+	return e
+}
+
+func (e *env) clean() {
+	ctx := context.Background()
+	if err := e.dyn.Resource(jobs).Namespace(e.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+		e.Error(err)
+	}
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+		pods, err := e.core.CoreV1().Pods(e.ns).List(ctx, metav1.ListOptions{})
+		return err == nil && len(pods.Items) == 0, nil
+	})
+	if err != nil {
+		e.Errorf("pods remain after the test: %v", err)
+	}
+}
+
+// eventually waits until f returns nil.
+func (e *env) eventually(what string, f func() error) {
+	e.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(e.Context(), 20*time.Millisecond, 40*time.Second, true, func(context.Context) (bool, error) {
+		last = f()
+		return last == nil, nil
+	})
+	if err != nil {
+		e.Fatalf("%s: %v", what, last)
+	}
+}
+
+func toUnstructured(o runtime.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return nil, err
+	}
+	delete(m, "status")
+	u := &unstructured.Unstructured{Object: m}
+	u.SetGroupVersionKind(gvk)
+	unstructured.RemoveNestedField(u.Object, "metadata", "creationTimestamp")
+	return u, nil
+}
+
+func (e *env) create(j *batch.Job) *batch.Job {
+	e.Helper()
+	j.Namespace = e.ns
+	u, err := toUnstructured(j, batch.GroupVersion.WithKind("Job"))
+	if err != nil {
+		e.Fatal(err)
+	}
+	if u, err = e.dyn.Resource(jobs).Namespace(e.ns).Create(e.Context(), u, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	return e.asJob(u)
+}
+
+func (e *env) asJob(u *unstructured.Unstructured) *batch.Job {
+	e.Helper()
+	var j batch.Job
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &j); err != nil {
+		e.Fatal(err)
+	}
+	return &j
+}
+
+func (e *env) job(name string) *batch.Job {
+	e.Helper()
+	u, err := e.dyn.Resource(jobs).Namespace(e.ns).Get(e.Context(), name, metav1.GetOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return e.asJob(u)
+}
+
+// until waits until the job is as ok says; ok returns what is not yet so.
+func (e *env) until(name string, ok func(*batch.Job) error) *batch.Job {
+	e.Helper()
+	var j *batch.Job
+	e.eventually("job "+name, func() error {
+		j = e.job(name)
+		if err := ok(j); err != nil {
+			return fmt.Errorf("%w; status %s", err, asJSON(j.Status))
+		}
+		return nil
+	})
+	return j
+}
+
+func asJSON(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
+
+func inPhase(p batch.JobPhase) func(*batch.Job) error {
+	return func(j *batch.Job) error {
+		if j.Status.State.Phase != p {
+			return fmt.Errorf("the phase is %q, not %q", j.Status.State.Phase, p)
+		}
+		return nil
+	}
+}
+
+func (e *env) pods() []corev1.Pod {
+	e.Helper()
+	list, err := e.core.CoreV1().Pods(e.ns).List(e.Context(), metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	return list.Items
+}
+
+// podsOf are the job's pods that are not on their way out.
+func (e *env) podsOf(job string) []corev1.Pod {
+	e.Helper()
+	var out []corev1.Pod
+	for _, p := range e.pods() {
+		if p.Labels[batch.JobNameKey] == job && p.DeletionTimestamp == nil {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+func (e *env) command(action bus.Action, kind, name string) {
+	e.Helper()
+	cmd := &bus.Command{
+		ObjectMeta:   metav1.ObjectMeta{Namespace: e.ns, GenerateName: "c-"},
+		Action:       action,
+		TargetObject: &metav1.OwnerReference{Kind: kind, Name: name},
+	}
+	u, err := toUnstructured(cmd, bus.GroupVersion.WithKind("Command"))
+	if err == nil {
+		_, err = e.dyn.Resource(commands).Namespace(e.ns).Create(e.Context(), u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+func (e *env) queue(name string, change func(*scheduling.QueueSpec)) {
+	e.Helper()
+	q := &scheduling.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: scheduling.QueueSpec{Weight: 1}}
+	change(&q.Spec)
+	u, err := toUnstructured(q, scheduling.GroupVersion.WithKind("Queue"))
+	if err == nil {
+		_, err = e.dyn.Resource(queues).Create(e.Context(), u, metav1.CreateOptions{})
+	}
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		if err := e.dyn.Resource(queues).Delete(context.Background(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			e.Error(err)
+		}
+	})
+}
+
+// newJob is a job of one task "main"; without a duration its pods run until they are deleted.
+func newJob(name string, replicas int32, cpu string, options ...func(*batch.Job)) *batch.Job {
+	j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batch.JobSpec{Tasks: []batch.TaskSpec{{
+		Name: "main", Replicas: replicas, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
+			RestartPolicy: corev1.RestartPolicyNever,
+			Containers: []corev1.Container{{Name: "main", Image: "busybox", Resources: corev1.ResourceRequirements{
+				Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)},
+			}}},
+		}},
+	}}}}
+	for _, o := range options {
+		o(j)
+	}
+	return j
+}
+
+func endsAfter(duration string) func(*batch.Job) {
+	return annotated(batch.SimDurationAnnotation, duration)
+}
+
+func annotated(key, value string) func(*batch.Job) {
+	return func(j *batch.Job) {
+		t := &j.Spec.Tasks[0].Template
+		if t.Annotations == nil {
+			t.Annotations = map[string]string{}
+		}
+		t.Annotations[key] = value
+	}
+}
+
+func minAvailable(n int32) func(*batch.Job) {
+	return func(j *batch.Job) { j.Spec.MinAvailable = n }
+}
+
+// auditEvent is what the tests read of the audit log.
+type auditEvent struct {
+	Stage     string `json:"stage"`
+	Verb      string `json:"verb"`
+	UserAgent string `json:"userAgent"`
+	User      struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource, Subresource, Namespace, Name string
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+}
+
+// managerWrites counts what the manager wrote, by "resource/subresource verb", in the namespace (all when empty).
+func managerWrites(t testing.TB, c *localcluster.Cluster, ns string) map[string]int {
+	t.Helper()
+	b, err := os.ReadFile(c.AuditLogPath())
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int{}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var e auditEvent
+		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != "ResponseComplete" || e.User.Username != localcluster.ManagerUser {
+			continue
+		}
+		if ns != "" && e.ObjectRef.Namespace != ns {
+			continue
+		}
+		switch e.Verb {
+		case "create", "update", "patch", "delete", "deletecollection":
+			key := e.ObjectRef.Resource
+			if e.ObjectRef.Subresource != "" {
+				key += "/" + e.ObjectRef.Subresource
+			}
+			out[key+" "+e.Verb]++
+		}
+	}
+	return out
+}
+
+func sum(writes map[string]int) int {
+	n := 0
+	for _, v := range writes {
+		n += v
+	}
+	return n
+}
+
+// install puts the CRDs and the manager's rights into the cluster.
+func install(ctx context.Context, cfg *rest.Config) error {
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	files, err := filepath.Glob("../../config/crd/*.yaml")
+	if err != nil {
+		return err
+	}
+	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	for _, f := range files {
+		b, err := os.ReadFile(f)
+		if err != nil {
+			return err
+		}
+		u := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(b, &u.Object); err != nil {
+			return err
+		}
+		if _, err := dyn.Resource(crds).Create(ctx, u, metav1.CreateOptions{}); err != nil {
+			return err
+		}
+		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
+			u, err := dyn.Resource(crds).Get(ctx, u.GetName(), metav1.GetOptions{})
+			return err == nil && strings.Contains(asJSON(u.Object["status"]), `"Established","status":"True"`) ||
+				err == nil && strings.Contains(asJSON(u.Object["status"]), `"status":"True","type":"Established"`), nil
+		})
+		if err != nil {
+			return fmt.Errorf("%s: %w", f, err)
+		}
+	}
+	binding := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+		"metadata": map[string]any{"name": "test-manager"},
+		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+		"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": localcluster.ManagerUser}},
+	}}
+	_, err = dyn.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}).
+		Create(ctx, binding, metav1.CreateOptions{})
+	return err
+}

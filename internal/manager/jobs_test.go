@@ -1,0 +1,226 @@
+package manager_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+)
+
+func TestAJobRunsAndCompletes(t *testing.T) {
+	e := start(t)
+	e.create(newJob("hello", 3, "100m", endsAfter("1s")))
+	j := e.until("hello", inPhase(batch.Running))
+	if j.Status.MinAvailable != 3 {
+		t.Errorf("status.minAvailable is %d; the default is the sum of the tasks'", j.Status.MinAvailable)
+	}
+	j = e.until("hello", inPhase(batch.Completed))
+	s := j.Status
+	if s.Succeeded != 3 || s.Running != 0 || s.Pending != 0 || s.Failed != 0 || s.TaskStatusCount["main"].Phase[corev1.PodSucceeded] != 3 {
+		t.Errorf("counts at the end: %s", asJSON(s))
+	}
+	for _, p := range e.podsOf("hello") {
+		if p.Spec.SchedulerName != "lockstep" || p.Labels[batch.TaskSpecKey] != "main" || p.Annotations[batch.JobNameKey] != "hello" {
+			t.Errorf("pod %s: scheduler %s, labels %v, annotations %v", p.Name, p.Spec.SchedulerName, p.Labels, p.Annotations)
+		}
+	}
+	writes := managerWrites(t, e.c, e.ns)
+	if writes["pods create"] != 3 || writes["pods/binding create"] != 0 || writes["jobs/status update"]+writes["jobs/status patch"] > 3 {
+		t.Errorf("writes: %v", writes)
+	}
+}
+
+func TestAOnePodJobTakesThreeWrites(t *testing.T) {
+	e := start(t)
+	e.create(newJob("one", 1, "100m", endsAfter("1s")))
+	e.until("one", inPhase(batch.Running))
+	if w := managerWrites(t, e.c, e.ns); sum(w) > 2 {
+		t.Errorf("writes until it ran: %v", w)
+	}
+	e.until("one", inPhase(batch.Completed))
+	if w := managerWrites(t, e.c, e.ns); sum(w) > 3 {
+		t.Errorf("writes until it was complete: %v", w)
+	}
+}
+
+func TestAJobWhosePodsFailFails(t *testing.T) {
+	e := start(t)
+	e.create(newJob("failing", 2, "100m", endsAfter("100ms"), annotated(batch.SimExitCodeAnnotation, "3")))
+	j := e.until("failing", inPhase(batch.Failed))
+	if j.Status.Failed != 2 || j.Status.State.Reason == "" || j.Status.State.Message == "" {
+		t.Errorf("status: %s", asJSON(j.Status))
+	}
+}
+
+func TestMinSuccessCompletesAndStopsTheRest(t *testing.T) {
+	e := start(t)
+	j := newJob("first", 1, "100m", endsAfter("100ms"), func(j *batch.Job) {
+		rest := newJob("", 2, "100m").Spec.Tasks[0]
+		rest.Name = "rest"
+		j.Spec.Tasks = append(j.Spec.Tasks, rest)
+		j.Spec.MinSuccess = ptr.To[int32](1)
+	})
+	e.create(j)
+	e.until("first", inPhase(batch.Completed))
+	e.eventually("the rest is stopped", func() error {
+		if n := len(e.podsOf("first")); n != 1 {
+			return fmt.Errorf("%d pods", n)
+		}
+		return nil
+	})
+}
+
+func TestGangsThatDoNotFitTogetherTakeTurns(t *testing.T) {
+	e := start(t)
+	// 32 CPUs: each gang of 20 fits alone.
+	e.create(newJob("a", 20, "1", endsAfter("2s")))
+	e.create(newJob("b", 20, "1", endsAfter("2s")))
+	ran := map[string]bool{}
+	e.eventually("one runs, the other holds nothing and says why", func() error {
+		for _, pair := range [][2]string{{"a", "b"}, {"b", "a"}} {
+			first, second := e.job(pair[0]), e.job(pair[1])
+			if first.Status.Running != 20 {
+				continue
+			}
+			if n := len(e.podsOf(pair[1])); n != 0 {
+				t.Fatalf("both hold nodes: %s has %d pods", pair[1], n)
+			}
+			c := second.Status.Condition(batch.JobScheduled)
+			if c == nil {
+				return errors.New("it does not say why")
+			}
+			if c.Status != "False" || !strings.Contains(c.Message, "cpu") || second.Status.State.Phase != batch.Pending || second.Status.State.Message == "" {
+				return fmt.Errorf("status %s", asJSON(second.Status))
+			}
+			ran[pair[0]] = true
+			return nil
+		}
+		return errors.New("neither runs")
+	})
+	e.until("a", inPhase(batch.Completed))
+	j := e.until("b", inPhase(batch.Completed))
+	if c := j.Status.Condition(batch.JobScheduled); c != nil {
+		t.Errorf("the condition outlived its cause: %+v", c)
+	}
+}
+
+func TestAJobThatCannotFitSaysWhatIsShort(t *testing.T) {
+	e := start(t)
+	e.create(newJob("big", 40, "1"))
+	j := e.until("big", func(j *batch.Job) error {
+		if j.Status.Condition(batch.JobScheduled) == nil {
+			return errors.New("no condition")
+		}
+		return nil
+	})
+	c := j.Status.Condition(batch.JobScheduled)
+	if !strings.Contains(c.Message, "cpu") || !strings.Contains(c.Message, "8") {
+		t.Errorf("the message does not say that 8 CPUs are short: %s", c.Message)
+	}
+	if n := len(e.podsOf("big")); n != 0 {
+		t.Errorf("it holds %d pods", n)
+	}
+}
+
+func TestAnElasticJobTakesWhatThereIs(t *testing.T) {
+	e := start(t)
+	e.create(newJob("elastic", 40, "1", minAvailable(2)))
+	e.until("elastic", func(j *batch.Job) error {
+		if j.Status.Running != 32 || j.Status.State.Phase != batch.Running {
+			return errors.New("not yet at 32")
+		}
+		return nil
+	})
+}
+
+func TestScaling(t *testing.T) {
+	e := start(t)
+	e.create(newJob("scale", 2, "100m"))
+	e.until("scale", inPhase(batch.Running))
+	scale := func(n int) {
+		patch := fmt.Sprintf(`[{"op":"replace","path":"/spec/tasks/0/replicas","value":%d}]`, n)
+		if _, err := e.dyn.Resource(jobs).Namespace(e.ns).Patch(t.Context(), "scale", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e.until("scale", func(j *batch.Job) error {
+			if int(j.Status.Running) != n || len(e.podsOf("scale")) != n {
+				return fmt.Errorf("not yet at %d", n)
+			}
+			return nil
+		})
+	}
+	scale(5)
+	scale(1)
+	scale(3)
+}
+
+func TestADeletedPodIsReplaced(t *testing.T) {
+	e := start(t)
+	e.create(newJob("j", 3, "100m"))
+	e.until("j", inPhase(batch.Running))
+	before := e.podsOf("j")[0]
+	if err := e.core.CoreV1().Pods(e.ns).Delete(t.Context(), before.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.eventually("a new pod of that name runs", func() error {
+		p, err := e.core.CoreV1().Pods(e.ns).Get(t.Context(), before.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if p.UID == before.UID || p.Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("pod %s is %s", p.UID, p.Status.Phase)
+		}
+		return nil
+	})
+	if j := e.job("j"); j.Status.Failed != 0 || j.Status.State.Phase != batch.Running {
+		t.Errorf("status: %s", asJSON(j.Status))
+	}
+}
+
+func TestAFinishedJobIsDeletedWhenItsTimeIsOver(t *testing.T) {
+	e := start(t)
+	e.create(newJob("ttl", 1, "100m", endsAfter("100ms"), func(j *batch.Job) { j.Spec.TTLSecondsAfterFinished = ptr.To[int32](1) }))
+	e.eventually("the job and its pod are gone", func() error {
+		list, err := e.dyn.Resource(jobs).Namespace(e.ns).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		if n, p := len(list.Items), len(e.pods()); n+p > 0 {
+			return fmt.Errorf("%d jobs, %d pods", n, p)
+		}
+		return nil
+	})
+}
+
+func TestADeletedJobGivesEverythingBack(t *testing.T) {
+	e := start(t)
+	e.create(newJob("waiting", 40, "1"))
+	e.create(newJob("running", 30, "1"))
+	e.until("running", inPhase(batch.Running))
+	for _, name := range []string{"waiting", "running"} {
+		if err := e.dyn.Resource(jobs).Namespace(e.ns).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	// All of the room is free again.
+	e.create(newJob("next", 32, "1"))
+	e.until("next", inPhase(batch.Running))
+}
+
+func TestAJobThatIsCreatedAgainGetsItsPods(t *testing.T) {
+	e := start(t)
+	for range 3 {
+		e.create(newJob("again", 4, "100m"))
+		e.until("again", inPhase(batch.Running))
+		if err := e.dyn.Resource(jobs).Namespace(e.ns).Delete(t.Context(), "again", metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
