@@ -49,8 +49,7 @@ func (c chaos) start(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithManager(self, "manager"),
-		localtest.WithNodes(localcluster.Nodes{Count: c.nodes}),
-		localtest.WithConfig(func(cfg *localcluster.Config) { cfg.Install = install }))
+		localtest.WithNodes(localcluster.Nodes{Count: c.nodes}), localtest.WithInstall())
 	return newEnv(t, cluster)
 }
 

@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -24,8 +22,6 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
-	"sigs.k8s.io/yaml"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
@@ -45,7 +41,7 @@ func TestMain(m *testing.M) {
 	}
 	localtest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "4", Memory: "8Gi",
-	}), localtest.WithConfig(func(c *localcluster.Config) { c.Install = install }))
+	}), localtest.WithInstall())
 }
 
 var (
@@ -83,7 +79,9 @@ func start(t *testing.T) *env {
 	if inProcess.err != nil {
 		t.Fatal(inProcess.err)
 	}
-	return newEnv(t, c)
+	e := newEnv(t, c)
+	t.Cleanup(e.clean)
+	return e
 }
 
 func testLog() *slog.Logger {
@@ -110,7 +108,6 @@ func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 		_, err := e.core.CoreV1().ServiceAccounts(e.ns).Get(t.Context(), "default", metav1.GetOptions{})
 		return err
 	})
-	t.Cleanup(e.clean)
 	return e
 }
 
@@ -356,47 +353,4 @@ func sum(writes map[string]int) int {
 		n += v
 	}
 	return n
-}
-
-// install puts the CRDs and the manager's rights into the cluster.
-func install(ctx context.Context, cfg *rest.Config) error {
-	dyn, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return err
-	}
-	files, err := filepath.Glob("../../config/crd/*.yaml")
-	if err != nil {
-		return err
-	}
-	crds := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
-	for _, f := range files {
-		b, err := os.ReadFile(f)
-		if err != nil {
-			return err
-		}
-		u := &unstructured.Unstructured{}
-		if err := yaml.Unmarshal(b, &u.Object); err != nil {
-			return err
-		}
-		if _, err := dyn.Resource(crds).Create(ctx, u, metav1.CreateOptions{}); err != nil {
-			return err
-		}
-		err = wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 20*time.Second, true, func(ctx context.Context) (bool, error) {
-			u, err := dyn.Resource(crds).Get(ctx, u.GetName(), metav1.GetOptions{})
-			return err == nil && strings.Contains(asJSON(u.Object["status"]), `"Established","status":"True"`) ||
-				err == nil && strings.Contains(asJSON(u.Object["status"]), `"status":"True","type":"Established"`), nil
-		})
-		if err != nil {
-			return fmt.Errorf("%s: %w", f, err)
-		}
-	}
-	binding := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-		"metadata": map[string]any{"name": "test-manager"},
-		"roleRef":  map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
-		"subjects": []any{map[string]any{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": localcluster.ManagerUser}},
-	}}
-	_, err = dyn.Resource(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "clusterrolebindings"}).
-		Create(ctx, binding, metav1.CreateOptions{})
-	return err
 }
