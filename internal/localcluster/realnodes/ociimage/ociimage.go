@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"syscall"
+	"time"
 
 	"github.com/opencontainers/go-digest"
 	"github.com/opencontainers/image-spec/specs-go"
@@ -144,6 +145,7 @@ func writeTree(w io.Writer, root string) error {
 		if d.IsDir() {
 			h.Name += "/"
 		}
+		h.AccessTime, h.ChangeTime = time.Time{}, time.Time{}
 		h.Uid, h.Gid, h.Uname, h.Gname, h.Format = 0, 0, "", "", tar.FormatPAX
 		if st, ok := info.Sys().(*syscall.Stat_t); ok && st.Nlink > 1 && info.Mode().IsRegular() {
 			id := [2]uint64{uint64(st.Dev), st.Ino}
