@@ -9,7 +9,8 @@ import (
 	"path/filepath"
 )
 
-// NodesMax bounds the real nodes of one cluster: each takes some 200 MiB of memory at rest.
+// NodesMax bounds the real nodes of one cluster: its processes hold some 400 MiB at rest, pages that
+// they share counted for each.
 const NodesMax = 16
 
 // The pod network's addresses. They exist in namespaces of the cluster's own only, so that they are the same for all

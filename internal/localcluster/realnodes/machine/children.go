@@ -63,7 +63,11 @@ func (r *reaper) start(log *os.File, name string, args ...string) (*os.Process, 
 	defer null.Close()
 	r.lock.Lock()
 	defer r.lock.Unlock()
-	p, err := os.StartProcess(path, append([]string{filepath.Base(name)}, args...), &os.ProcAttr{
+	shown := filepath.Base(name)
+	if name == thisProgram {
+		shown = programName
+	}
+	p, err := os.StartProcess(path, append([]string{shown}, args...), &os.ProcAttr{
 		Files: []*os.File{null, log, log}, Env: os.Environ(), Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {

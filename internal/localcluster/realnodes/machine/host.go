@@ -44,9 +44,16 @@ func Run(ctx context.Context, role, dir string, number int) error {
 	return fmt.Errorf("unknown role %q", role)
 }
 
+// thisProgram is the path of the program itself, in any mount namespace; programName is what process lists show.
+const (
+	thisProgram = "/proc/self/exe"
+	programName = "lockstep-kube"
+)
+
 // self is this program in another role.
 func self(role, dir string, number int) *exec.Cmd {
-	cmd := exec.Command("/proc/self/exe", "real-nodes", "--role="+role, "--dir="+dir, "--number="+strconv.Itoa(number))
+	cmd := exec.Command(thisProgram, "real-nodes", "--role="+role, "--dir="+dir, "--number="+strconv.Itoa(number))
+	cmd.Args[0] = programName
 	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
 	return cmd
 }

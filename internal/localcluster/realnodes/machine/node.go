@@ -45,7 +45,7 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	}
 	// 3. The kubelet, and service routing where the machine allows it.
 	group.Go(func() error {
-		return children.keep(ctx, spec.Restart, inNode("logs", "kubelet.log"), "/proc/self/exe", "kubelet",
+		return children.keep(ctx, spec.Restart, inNode("logs", "kubelet.log"), thisProgram, "kubelet",
 			"--config="+inNode("kubelet.yaml"), "--kubeconfig="+inNode("kubelet.kubeconfig"), "--hostname-override="+n.Name(),
 			"--node-ip="+n.IP().String(), "--node-labels="+realnodes.NodeTypeLabel+"="+realnodes.NodeTypeReal)
 	})
@@ -53,7 +53,7 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 		slog.Warn("services with a cluster IP are not routed; headless ones work", "node", n.Name(), "reason", spec.Host.NoServiceProxy)
 	} else {
 		group.Go(func() error {
-			return children.keep(ctx, true, inNode("logs", "kube-proxy.log"), "/proc/self/exe", "kube-proxy", "--config="+inNode("kube-proxy.yaml"))
+			return children.keep(ctx, true, inNode("logs", "kube-proxy.log"), thisProgram, "kube-proxy", "--config="+inNode("kube-proxy.yaml"))
 		})
 	}
 	return group.Wait()
