@@ -151,6 +151,7 @@ func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 		t := r.tasks[i]
 		t.pods = &all[i]
 		plan := c.plans.share(t.pods.Plan())
+		t.pods.Adopt(plan)
 		c.plans.release(t.plan)
 		t.plan = plan
 		t.afterwards = t.afterwards || t.pods.Unbound()

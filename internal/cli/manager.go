@@ -4,7 +4,9 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -12,6 +14,10 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
 )
+
+// managerGCPercent trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of
+// its heap is caches that stay. $GOGC overrides it.
+const managerGCPercent = 40
 
 func newManager(s streams) *cobra.Command {
 	var (
@@ -33,6 +39,9 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 			}
 			if cfg.NodeScore != "least" && cfg.NodeScore != "most" {
 				return usageError{fmt.Errorf("--node-score %q: want least or most", cfg.NodeScore)}
+			}
+			if os.Getenv("GOGC") == "" {
+				debug.SetGCPercent(managerGCPercent)
 			}
 			level := slog.LevelInfo
 			if verbose {

@@ -20,7 +20,7 @@ var passThrough = []string{
 // JobKind is the kind of a pod's controlling owner.
 var JobKind = batch.GroupVersion.WithKind("Job")
 
-// Set makes the pods of one job. It is immutable and safe for concurrent use.
+// Set makes the pods of one job. It is immutable, but for Task.Adopt, and safe for concurrent use.
 type Set struct {
 	tasks   []Task
 	objects []Object
@@ -81,6 +81,9 @@ func (t *Task) PodName(index int) string { return t.prefix + strconv.Itoa(index)
 
 // Plan is the pod that stands for all of the task in placement: requests and priority as they will be at the API server.
 func (t *Task) Plan() *corev1.Pod { return t.plan }
+
+// Adopt replaces the plan by an equal one, so that equal tasks of many jobs hold one.
+func (t *Task) Adopt(plan *corev1.Pod) { t.plan = plan }
 
 // Pod is the pod with this index, bound to node unless node is empty.
 func (t *Task) Pod(index int, node string) *corev1.Pod {
