@@ -1,0 +1,97 @@
+// Package examples runs the manifests of examples/ as README tells users to.
+package examples
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"lockstep.dev/lockstep/internal/cli"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// TestMain makes the test binary the manager when it is run as "TESTBINARY manager ...".
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "manager" {
+		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	self, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
+		localtest.WithNodes(localcluster.Nodes{Count: 10}))
+}
+
+// lockstep runs a command line against the shared cluster and returns its exit code and output.
+func lockstep(t *testing.T, args ...string) (code int, out, errOut string) {
+	t.Helper()
+	var o, e bytes.Buffer
+	args = append(args, "--kubeconfig", localtest.Shared(t).Kubeconfig())
+	code = cli.Run(args, strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+func example(name string) string { return filepath.Join("../../examples/batch", name) }
+
+func TestTheExamplesSucceed(t *testing.T) {
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m",
+		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"))
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	for _, job := range []string{"hello", "training", "sweep", "report"} {
+		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
+			t.Errorf("%s did not complete:\n%s", job, errOut)
+		}
+	}
+	_, out, _ = lockstep(t, "get", "jobs")
+	if !strings.HasPrefix(out, "NAME") || strings.Count(out, "Completed") < 4 {
+		t.Errorf("get jobs:\n%s", out)
+	}
+	_, out, _ = lockstep(t, "get", "queue", "adhoc", "-o", "yaml")
+	if !strings.Contains(out, "capability:") || !strings.Contains(out, "kind: Queue") {
+		t.Errorf("get queue -o yaml:\n%s", out)
+	}
+}
+
+func TestTheFailingExampleFails(t *testing.T) {
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", example("failing.yaml"))
+	if code != 1 || !strings.Contains(errOut, "job.batch.volcano.sh/failing: Failed") {
+		t.Errorf("exit code %d\n%s%s", code, out, errOut)
+	}
+	code, _, errOut = lockstep(t, "submit", example("failing.yaml"))
+	if code != 1 || !strings.Contains(errOut, "already exists") {
+		t.Errorf("sent twice: exit code %d\n%s", code, errOut)
+	}
+}
+
+func TestTheDeploymentStartsAsAGang(t *testing.T) {
+	if code, out, errOut := lockstep(t, "submit", example("deployment.yaml")); code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	for t.Context().Err() == nil {
+		if _, out, _ := lockstep(t, "get", "podgroups"); strings.Contains(out, "Running") {
+			return
+		}
+	}
+	t.Error("the pod group does not run")
+}
+
+func TestBadManifestsAreRefusedByName(t *testing.T) {
+	bad := filepath.Join(t.TempDir(), "bad.yaml")
+	manifest := `{"apiVersion":"batch.volcano.sh/v1alpha1","kind":"Job","metadata":{"name":"bad"},"spec":{"tasks":[{"replica":1}]}}`
+	if err := os.WriteFile(bad, []byte(manifest), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	code, _, errOut := lockstep(t, "submit", bad)
+	if code != 1 || !strings.Contains(errOut, "spec.tasks[0].replica") {
+		t.Errorf("exit code %d\n%s", code, errOut)
+	}
+	if code, _, _ := lockstep(t, "submit"); code != 2 {
+		t.Errorf("without a manifest: exit code %d", code)
+	}
+}
