@@ -1,4 +1,3 @@
-// Package examples runs the manifests of examples/ as README tells users to.
 package examples
 
 import (

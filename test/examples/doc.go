@@ -1,0 +1,2 @@
+// Package examples runs the manifests of examples/ as README tells users to.
+package examples
