@@ -36,6 +36,10 @@ test: build ## Run every test
 test-real: build ## Run the tests of nodes that run containers (as root, see docs/real-nodes.md); part of test
 	go test -count=1 -v ./test/realnodes
 
+.PHONY: test-chaos
+test-chaos: build ## Kill the manager and the API server under 500 gangs of 20 pods, again and again
+	LOCKSTEP_CHAOS=full go test ./internal/manager -run 'Killed' -v -timeout 30m -count 1
+
 .PHONY: demo
 demo: build ## Bring up a control plane, run the examples and a small benchmark, show the result
 	@hack/demo.sh

@@ -264,8 +264,17 @@ func (r *record) everRan() bool {
 	if r.status.State.Phase == api.Running {
 		return true
 	}
-	ran, restarted := r.lastPhase(api.Running), r.lastPhase(api.Restarting)
-	return !ran.IsZero() && ran.After(restarted)
+	ran := r.lastPhase(api.Running)
+	if ran.IsZero() {
+		return false
+	}
+	// A job that is resumed may pass through Restarting too quickly for it to be recorded.
+	for _, end := range []api.JobPhase{api.Restarting, api.Aborting, api.Aborted} {
+		if !ran.After(r.lastPhase(end)) {
+			return false
+		}
+	}
+	return true
 }
 
 func (r *record) lastPhase(p api.JobPhase) time.Time {

@@ -16,6 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
 // How long a change of status may wait for others to be written with it. A phase is never held back.
@@ -166,6 +167,10 @@ func (r *record) waitsFor() (reason, message string) {
 // explain is the scheduler's reason in figures a user can act on.
 func (r *record) explain() string {
 	w := r.why
+	switch w.Code {
+	case share.QueueNotFound, share.QueueNotLeaf, share.QueueClosed, share.QueueOverCapability:
+		return "spec.queue: " + w.Message
+	}
 	short := w.Shortage
 	if short == nil || short.Resource == "" || short.Missing <= 0 {
 		return w.Message

@@ -46,28 +46,33 @@ type Options struct {
 	Version, Retries int32
 }
 
-// New compiles a job. It fails when a plugin's arguments cannot be read or its objects would exceed what can be stored.
+// New compiles a job. It fails when a plugin's arguments cannot be read or its objects would exceed what can be stored;
+// then the set has the job's tasks, so that pods that exist can be counted, but no pod may be made from it.
 func New(job *batch.Job, o Options) (*Set, error) {
 	s := &Set{tasks: make([]Task, len(job.Spec.Tasks))}
-	env, wantsEnv := job.Spec.Plugins[batch.EnvPlugin]
-	if wantsEnv {
-		if err := noArguments(batch.EnvPlugin, env); err != nil {
-			return nil, err
-		}
-	}
 	for i := range job.Spec.Tasks {
 		s.tasks[i] = newTask(job, i, o)
-		s.tasks[i].envIndex = wantsEnv
 	}
-	if args, ok := job.Spec.Plugins[batch.SvcPlugin]; ok {
-		if err := s.addService(job, args); err != nil {
-			return nil, err
-		}
-	}
+	err := s.addPlugins(job)
 	for i := range s.tasks {
 		s.tasks[i].plan = plan(&s.tasks[i].base, o.LimitRanges)
 	}
-	return s, nil
+	return s, err
+}
+
+func (s *Set) addPlugins(job *batch.Job) error {
+	if args, ok := job.Spec.Plugins[batch.EnvPlugin]; ok {
+		if err := noArguments(batch.EnvPlugin, args); err != nil {
+			return err
+		}
+		for i := range s.tasks {
+			s.tasks[i].envIndex = true
+		}
+	}
+	if args, ok := job.Spec.Plugins[batch.SvcPlugin]; ok {
+		return s.addService(job, args)
+	}
+	return nil
 }
 
 // Tasks are the job's tasks in the order of its spec.
