@@ -21,6 +21,7 @@ type statusKey struct {
 type statusEntry struct {
 	key     statusKey
 	state   statusState
+	write   *write // in the queue or in flight; an earlier one that it replaced is void
 	meta    Meta
 	latest  Object       // the status to write next; nil when there is none
 	calls   []statusCall // waiting for latest
@@ -75,8 +76,11 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 	e.latest = obj
 	e.urgent = e.urgent || urgent
 	e.calls = append(e.calls, statusCall{w.opened(), done})
-	if e.state == statusResting || e.state == statusDelayed {
+	switch {
+	case e.state == statusResting, e.state == statusDelayed:
 		w.scheduleStatus(e)
+	case urgent && e.state == statusQueued && e.write.class != ClassUrgent:
+		w.queueStatus(e) // ahead of those that can wait
 	}
 }
 
@@ -104,10 +108,11 @@ func (w *W) queueStatus(e *statusEntry) {
 	if e.urgent {
 		class = ClassUrgent
 	}
-	w.enqueue(&write{
+	e.write = &write{
 		verb: verbStatus, class: class, owner: e.meta.Owner, reason: e.meta.Reason,
 		kind: e.key.kind, name: e.key.name, status: e,
-	})
+	}
+	w.enqueue(e.write)
 }
 
 // begin moves the entry's news into x, which is about to be sent. The caller holds mu.
@@ -161,10 +166,7 @@ func (e *statusEntry) take() []statusCall {
 func (w *W) endStatus(calls []statusCall, obj Object, err error) []func() {
 	var ends []func()
 	for _, c := range calls {
-		w.closed(c.seq)
-		if c.done != nil {
-			ends = append(ends, func() { c.done(obj, err) })
-		}
+		ends = append(ends, w.end(c.seq, c.done, obj, err))
 	}
 	return ends
 }

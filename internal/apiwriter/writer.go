@@ -314,7 +314,7 @@ func (w *W) stop() {
 	w.mu.Lock()
 	w.stopped = true
 	var ends []func()
-	for x := w.queue.pop(ClassEvent); x != nil; x = w.queue.pop(ClassEvent) {
+	for x := w.pop(ClassEvent); x != nil; x = w.pop(ClassEvent) {
 		ends = append(ends, w.ended(x, nil, ErrStopped)...)
 	}
 	for _, t := range w.timers {
@@ -363,7 +363,7 @@ func (w *W) nextWrite() *write {
 		return nil
 	}
 	now := time.Now()
-	x := w.queue.pop(w.yielding.last(now, limit))
+	x := w.pop(w.yielding.last(now, limit))
 	if x == nil {
 		w.lookAgain()
 		return nil
@@ -374,6 +374,16 @@ func (w *W) nextWrite() *write {
 		x.status.begin(x)
 	}
 	return x
+}
+
+// pop takes the next write of the classes up to last out of the queue. The caller holds mu.
+func (w *W) pop(last Class) *write {
+	for {
+		x := w.queue.pop(last)
+		if x == nil || x.status == nil || x.status.write == x {
+			return x
+		}
+	}
 }
 
 // lookAgain sees to it that writes which give way are not forgotten when the pods are written. The caller holds mu.
@@ -474,11 +484,20 @@ func (w *W) ended(x *write, obj Object, err error) []func() {
 	if x.status != nil {
 		return w.statusEnded(x, obj, err)
 	}
-	w.closed(x.seq)
-	if x.done == nil {
-		return nil
+	return []func(){w.end(x.seq, x.done, obj, err)}
+}
+
+// end is the end of a call: its done, and only then is it closed, so that Flush does not return before. It must be
+// called without the lock.
+func (w *W) end(seq uint64, done func(Object, error), obj Object, err error) func() {
+	return func() {
+		if done != nil {
+			done(obj, err)
+		}
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.closed(seq)
 	}
-	return []func(){func() { x.done(obj, err) }}
 }
 
 // timer is something to do at a time. Both functions are called with the lock held.

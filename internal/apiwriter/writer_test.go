@@ -340,6 +340,24 @@ func TestStatusCoalesces(t *testing.T) {
 	}
 }
 
+func TestAStatusThatTurnsUrgentGoesAhead(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Fixed = 1 })
+	waiting, ended := b.createdJob("waiting"), b.createdJob("ended")
+	o := newOutcomes()
+	b.Status(test, withRunning(waiting, 1), false, o.of("waiting"))
+	b.Status(test, withRunning(ended, 1), false, o.of("ended: early"))
+	b.Status(test, withRunning(ended, 2), true, o.of("ended: urgent"))
+	b.run()
+	b.flush()
+	o.allOnce(t, 3)
+	if o.order[2] != "waiting" {
+		t.Errorf("the statuses were written in the order %q", o.order)
+	}
+	if n := b.requests("update", "jobs.batch.volcano.sh/status"); n != 2 {
+		t.Errorf("%d writes, want one for each job", n)
+	}
+}
+
 func TestStatusOfAnObjectThatChanged(t *testing.T) {
 	b := newBench(t, nil).run()
 	o := newOutcomes()
