@@ -6,6 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 
+	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -27,6 +28,7 @@ func newScheme() *runtime.Scheme {
 		batchv1alpha1.AddToScheme,
 		schedulingv1beta1.AddToScheme,
 		busv1alpha1.AddToScheme,
+		argov1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(err) // two types of one kind: a fault of the program that its first run shows

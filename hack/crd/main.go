@@ -1,5 +1,6 @@
 // crd finishes the CRDs that controller-gen has written: it takes the descriptions out of the parts that Kubernetes
-// itself documents (pod templates, claims), which keeps the CRDs small, and refuses negative amounts of resources.
+// itself documents (pod templates, claims), which keeps the CRDs small, and refuses negative amounts of resources. Of
+// workflows it leaves those parts without a schema.
 //
 // Usage: crd DIRECTORY
 package main
@@ -42,7 +43,11 @@ func run(dir string) error {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		schema := crd.Spec.Versions[0].Schema.OpenAPIV3Schema
-		trim(schema, false)
+		if crd.Spec.Group == "argoproj.io" {
+			open(schema)
+		} else {
+			trim(schema, false)
+		}
 		if data, err = yaml.Marshal(&crd); err != nil {
 			return err
 		}
@@ -94,6 +99,40 @@ func undescribe(s *apiextensionsv1.JSONSchemaProps, keep bool) {
 	}
 	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
 		undescribe(s.AdditionalProperties.Schema, false)
+	}
+}
+
+// openFields are the fields of workflows whose content Kubernetes defines, or only the controller writes, or that would
+// be repeated so often (artifacts with their ten stores) that the CRD would not fit into an annotation of kubectl apply.
+var openFields = map[string]bool{
+	"status": true, "container": true, "containers": true, "initContainers": true, "sidecars": true, "script": true,
+	"steps": true, "volumes": true, "volumeMounts": true, "volumeClaimTemplates": true, "affinity": true, "tolerations": true,
+	"securityContext": true, "dnsConfig": true, "hostAliases": true, "imagePullSecrets": true, "podResources": true,
+	"resourceClaims": true, "podDisruptionBudget": true, "plugin": true, "labelSelector": true, "workflowMetadata": true,
+	"withItems": true, "enum": true, "artifacts": true, "artifact": true, "archiveLocation": true, "templateDefaults": true,
+	"artifactPaths": true,
+}
+
+// open leaves the content of openFields to whoever reads it, and keeps what says that it is an object or a list.
+func open(s *apiextensionsv1.JSONSchemaProps) {
+	for name, p := range s.Properties {
+		switch {
+		case openFields[name] && p.Type == "object":
+			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type, XPreserveUnknownFields: ptr(true)}
+		case openFields[name] && p.Type == "array":
+			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type, Items: &apiextensionsv1.JSONSchemaPropsOrArray{
+				Schema: &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr(true)},
+			}}
+		default:
+			open(&p)
+		}
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		open(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		open(s.AdditionalProperties.Schema)
 	}
 }
 

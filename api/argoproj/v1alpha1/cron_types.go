@@ -8,6 +8,12 @@ import (
 // CronWorkflow starts workflows by a schedule.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:resource:path=cronworkflows,shortName=cwf;cronwf
+// +kubebuilder:printcolumn:name="Schedules",type=string,JSONPath=`.spec.schedules`
+// +kubebuilder:printcolumn:name="Timezone",type=string,JSONPath=`.spec.timezone`
+// +kubebuilder:printcolumn:name="Suspend",type=boolean,JSONPath=`.spec.suspend`
+// +kubebuilder:printcolumn:name="Last",type=date,JSONPath=`.status.lastScheduledTime`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type CronWorkflow struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -25,6 +31,8 @@ type CronWorkflowList struct {
 }
 
 // ConcurrencyPolicy says what happens when the workflow before is not done.
+//
+// +kubebuilder:validation:Enum="";Allow;Forbid;Replace
 type ConcurrencyPolicy string
 
 const (

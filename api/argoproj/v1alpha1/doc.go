@@ -11,9 +11,11 @@
 //	names.go            node ids, pod names, labels and annotations that other programs rely on
 //
 // Types only carry: what a field means is decided in internal/workflow, and a field that nobody acts on is refused there by
-// name. The package is skipped by the CRD generator until the controller that serves the kinds is installed with them.
+// name. In the CRDs the parts that Kubernetes defines (containers, volumes, affinities), artifacts and statuses are left
+// open, by hack/crd: their schemas would be megabytes, which the API server would check at every write of a workflow, and
+// what is wrong in them is found when a pod is made. Workflow and CronWorkflow have no status subresource: clients such as the
+// argo command write a workflow's spec and status in one patch.
 //
 // +kubebuilder:object:generate=true
-// +kubebuilder:skip
 // +groupName=argoproj.io
 package v1alpha1

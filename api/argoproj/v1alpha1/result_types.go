@@ -6,6 +6,7 @@ import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 // termination message. Its name is the node's id.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:resource:path=workflowtaskresults,shortName=wtr
 type WorkflowTaskResult struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`

@@ -93,9 +93,11 @@ type ParallelSteps struct {
 
 // WorkflowStep calls a template as a step.
 type WorkflowStep struct {
-	Name         string         `json:"name,omitempty"`
-	Template     string         `json:"template,omitempty"`
-	TemplateRef  *TemplateRef   `json:"templateRef,omitempty"`
+	Name        string       `json:"name,omitempty"`
+	Template    string       `json:"template,omitempty"`
+	TemplateRef *TemplateRef `json:"templateRef,omitempty"`
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Inline       *Template      `json:"inline,omitempty"`
 	Arguments    Arguments      `json:"arguments,omitempty"`
 	WithItems    []Item         `json:"withItems,omitempty"`
@@ -116,9 +118,11 @@ type DAGTemplate struct {
 
 // DAGTask calls a template as a task.
 type DAGTask struct {
-	Name         string         `json:"name"`
-	Template     string         `json:"template,omitempty"`
-	TemplateRef  *TemplateRef   `json:"templateRef,omitempty"`
+	Name        string       `json:"name"`
+	Template    string       `json:"template,omitempty"`
+	TemplateRef *TemplateRef `json:"templateRef,omitempty"`
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
 	Inline       *Template      `json:"inline,omitempty"`
 	Arguments    Arguments      `json:"arguments,omitempty"`
 	Dependencies []string       `json:"dependencies,omitempty"`
@@ -271,6 +275,9 @@ type MemoizeCache struct {
 }
 
 // Item is one item of a loop: any JSON value.
+//
+// +kubebuilder:validation:Schemaless
+// +kubebuilder:pruning:PreserveUnknownFields
 type Item struct {
 	apiextensionsv1.JSON `json:",inline"`
 }

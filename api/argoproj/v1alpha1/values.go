@@ -8,7 +8,8 @@ import (
 
 // AnyString is a string that may also be written as a number or boolean; it is kept as its text.
 //
-// +kubebuilder:validation:XIntOrString
+// +kubebuilder:validation:Schemaless
+// +kubebuilder:pruning:PreserveUnknownFields
 type AnyString string
 
 // UnmarshalJSON accepts strings, numbers and booleans.

@@ -10,6 +10,11 @@ import (
 // Workflow is a run: templates, which of them to start with, and how far it got.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:resource:path=workflows,shortName=wf
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.phase`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.status.startedAt`
+// +kubebuilder:printcolumn:name="Progress",type=string,priority=1,JSONPath=`.status.progress`
+// +kubebuilder:printcolumn:name="Message",type=string,JSONPath=`.status.message`
 type Workflow struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -29,6 +34,9 @@ type WorkflowList struct {
 // WorkflowTemplate is a library of templates in a namespace, or a workflow to be started by reference.
 //
 // +kubebuilder:object:root=true
+// +kubebuilder:resource:path=workflowtemplates,shortName=wftmpl
+// +kubebuilder:printcolumn:name="Entrypoint",type=string,JSONPath=`.spec.entrypoint`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type WorkflowTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -47,7 +55,9 @@ type WorkflowTemplateList struct {
 // ClusterWorkflowTemplate is a WorkflowTemplate for all namespaces.
 //
 // +kubebuilder:object:root=true
-// +kubebuilder:resource:scope=Cluster
+// +kubebuilder:resource:path=clusterworkflowtemplates,scope=Cluster,shortName=clusterwftmpl;cwft
+// +kubebuilder:printcolumn:name="Entrypoint",type=string,JSONPath=`.spec.entrypoint`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 type ClusterWorkflowTemplate struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -120,6 +130,8 @@ type WorkflowSpec struct {
 }
 
 // ShutdownStrategy ends a workflow early: Stop still runs exit handlers, Terminate does not.
+//
+// +kubebuilder:validation:Enum="";Stop;Terminate
 type ShutdownStrategy string
 
 const (
@@ -176,15 +188,37 @@ type TTLStrategy struct {
 
 // PodGC deletes pods that are done with.
 type PodGC struct {
-	Strategy            string                `json:"strategy,omitempty"`
-	LabelSelector       *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	DeleteDelayDuration string                `json:"deleteDelayDuration,omitempty"`
+	// Strategy says when; without one pods stay.
+	//
+	// +kubebuilder:validation:Enum="";OnPodCompletion;OnPodSuccess;OnWorkflowCompletion;OnWorkflowSuccess
+	Strategy string `json:"strategy,omitempty"`
+	// LabelSelector says which; nil is all.
+	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
+	// DeleteDelayDuration is how long they stay after that: seconds, or a Go duration.
+	DeleteDelayDuration string `json:"deleteDelayDuration,omitempty"`
 }
+
+// The strategies of PodGC.
+const (
+	PodGCOnPodCompletion      = "OnPodCompletion"
+	PodGCOnPodSuccess         = "OnPodSuccess"
+	PodGCOnWorkflowCompletion = "OnWorkflowCompletion"
+	PodGCOnWorkflowSuccess    = "OnWorkflowSuccess"
+)
 
 // VolumeClaimGC says when claims of volumeClaimTemplates are deleted.
 type VolumeClaimGC struct {
+	// Strategy is OnWorkflowSuccess by default.
+	//
+	// +kubebuilder:validation:Enum="";OnWorkflowCompletion;OnWorkflowSuccess
 	Strategy string `json:"strategy,omitempty"`
 }
+
+// The strategies of VolumeClaimGC.
+const (
+	VolumeClaimGCOnCompletion = "OnWorkflowCompletion"
+	VolumeClaimGCOnSuccess    = "OnWorkflowSuccess"
+)
 
 // Metadata is put on pods.
 type Metadata struct {
@@ -294,6 +328,8 @@ type Backoff struct {
 }
 
 // RetryPolicy says which failures are retried.
+//
+// +kubebuilder:validation:Enum="";Always;OnFailure;OnError;OnTransientError
 type RetryPolicy string
 
 const (
