@@ -10,6 +10,7 @@ import (
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
 // Scheme maps Go types to kinds. It is complete when the program starts and not changed afterwards.
@@ -29,6 +30,7 @@ func newScheme() *runtime.Scheme {
 		schedulingv1beta1.AddToScheme,
 		busv1alpha1.AddToScheme,
 		argov1alpha1.AddToScheme,
+		topologyv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(err) // two types of one kind: a fault of the program that its first run shows

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology"
 )
 
@@ -44,11 +45,11 @@ func TestTopologyShowAsJSONReadsBack(t *testing.T) {
 	if code := Run([]string{"topology", "show", "--machine", "sparse48", "-o", "json"}, strings.NewReader(""), &out, &errOut); code != exitOK {
 		t.Fatal(errOut.String())
 	}
-	var c cputopology.Compact
+	var c topologyv1alpha1.NodeTopologySpec
 	if err := json.Unmarshal(out.Bytes(), &c); err != nil {
 		t.Fatal(err)
 	}
-	if topo, err := c.Decode(); err != nil || len(topo.CPUs) != 48 {
+	if topo, err := cputopology.Decode(c); err != nil || len(topo.CPUs) != 48 {
 		t.Fatalf("%v, %v", topo, err)
 	}
 }

@@ -7,84 +7,55 @@ import (
 	"fmt"
 	"slices"
 
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Compact is a topology as an API object carries it: domains as CPU lists, and cores as groups of parallel lists. A
-// 256-CPU machine takes 1 to 3 kB of JSON.
-type Compact struct {
-	// Cores: in each group, the i-th CPUs of all lists are the threads of one core. ["0-63","64-127"] is 64 cores,
-	// the first of CPUs 0 and 64.
-	Cores     [][]cpuset.Set `json:"cores"`
-	Sockets   []CompactSet   `json:"sockets"`
-	Dies      []cpuset.Set   `json:"dies,omitempty"`
-	NUMA      []CompactNUMA  `json:"numa"`
-	L3        []CompactL3    `json:"l3,omitempty"`
-	Efficient *cpuset.Set    `json:"efficient,omitempty"`
-	Offline   *cpuset.Set    `json:"offline,omitempty"`
-	Isolated  *cpuset.Set    `json:"isolated,omitempty"`
-}
-
-// CompactSet is a numbered set of CPUs.
-type CompactSet struct {
-	ID   int        `json:"id"`
-	CPUs cpuset.Set `json:"cpus"`
-}
-
-// CompactNUMA is one NUMA node.
-type CompactNUMA struct {
-	CompactSet `json:",inline"`
-	Memory     int64 `json:"memory"` // bytes
-	Distances  []int `json:"distances"`
-}
-
-// CompactL3 is all L3 domains of one size.
-type CompactL3 struct {
-	Bytes   int64        `json:"bytes,omitempty"`
-	Domains []cpuset.Set `json:"domains"`
-}
-
-// Encode returns the compact form. Equal topologies have equal compact forms.
-func (t *Topology) Encode() Compact {
-	c := Compact{
+// Encode returns the topology as the spec of a NodeTopology. Equal topologies have equal specs.
+func (t *Topology) Encode() topologyv1alpha1.NodeTopologySpec {
+	s := topologyv1alpha1.NodeTopologySpec{
+		Counts: topologyv1alpha1.Counts{CPUs: int32(len(t.CPUs)), Cores: int32(len(t.Cores)), L3: int32(len(t.L3)),
+			NUMA: int32(len(t.NUMA)), Sockets: int32(len(t.Sockets))},
 		Cores:     groupCores(t.Cores),
-		Efficient: optional(t.Efficient),
-		Offline:   optional(t.Offline),
-		Isolated:  optional(t.Isolated),
+		Efficient: List(t.Efficient),
+		Offline:   List(t.Offline),
+		Isolated:  List(t.Isolated),
 	}
-	for _, s := range t.Sockets {
-		c.Sockets = append(c.Sockets, CompactSet{s.ID, s.CPUs})
+	for _, p := range t.Sockets {
+		s.Sockets = append(s.Sockets, topologyv1alpha1.Socket{ID: int32(p.ID), CPUs: List(p.CPUs)})
 	}
 	for _, n := range t.NUMA {
-		c.NUMA = append(c.NUMA, CompactNUMA{CompactSet{n.ID, n.CPUs}, n.MemoryBytes, slices.Clone(n.Distances)})
+		node := topologyv1alpha1.NUMANode{ID: int32(n.ID), CPUs: List(n.CPUs), Memory: n.MemoryBytes, Distances: []int32{}}
+		for _, d := range n.Distances {
+			node.Distances = append(node.Distances, int32(d))
+		}
+		s.NUMA = append(s.NUMA, node)
 	}
 	dieIsSocket := func(d cpuset.Set) bool {
 		return slices.ContainsFunc(t.Sockets, func(s Socket) bool { return d.Equal(s.CPUs) })
 	}
 	if len(t.Dies) != len(t.Sockets) || slices.ContainsFunc(t.Dies, func(d cpuset.Set) bool { return !dieIsSocket(d) }) {
-		c.Dies = slices.Clone(t.Dies) // one die per socket is what New assumes
+		for _, d := range t.Dies { // one die per socket is what New assumes
+			s.Dies = append(s.Dies, List(d))
+		}
 	}
 	for _, l := range t.L3 {
-		i := slices.IndexFunc(c.L3, func(g CompactL3) bool { return g.Bytes == l.Bytes })
+		i := slices.IndexFunc(s.L3, func(g topologyv1alpha1.L3Group) bool { return g.Bytes == l.Bytes })
 		if i < 0 {
-			i = len(c.L3)
-			c.L3 = append(c.L3, CompactL3{Bytes: l.Bytes})
+			i = len(s.L3)
+			s.L3 = append(s.L3, topologyv1alpha1.L3Group{Bytes: l.Bytes})
 		}
-		c.L3[i].Domains = append(c.L3[i].Domains, l.CPUs)
+		s.L3[i].Domains = append(s.L3[i].Domains, List(l.CPUs))
 	}
-	return c
+	return s
 }
 
-func optional(s cpuset.Set) *cpuset.Set {
-	if s.IsEmpty() {
-		return nil
-	}
-	return &s
-}
+// List is a set of CPUs as API objects write it.
+func List(s cpuset.Set) topologyv1alpha1.CPUList { return topologyv1alpha1.CPUList(s.String()) }
 
 // groupCores puts each core into the first group of its width in which every thread is above the last core's: then the
 // parallel lists, being sorted, keep their pairing.
-func groupCores(cores []cpuset.Set) [][]cpuset.Set {
+func groupCores(cores []cpuset.Set) []topologyv1alpha1.CoreGroup {
 	type group struct {
 		last  []int
 		lists []cpuset.Builder
@@ -104,57 +75,92 @@ func groupCores(cores []cpuset.Set) [][]cpuset.Set {
 			groups[i].lists[k].Add(id)
 		}
 	}
-	out := make([][]cpuset.Set, len(groups))
+	out := make([]topologyv1alpha1.CoreGroup, len(groups))
 	for i, g := range groups {
 		for k := range g.lists {
-			out[i] = append(out[i], g.lists[k].Set())
+			out[i] = append(out[i], List(g.lists[k].Set()))
 		}
 	}
 	return out
 }
 
-// Decode checks a compact form and builds its topology.
-func (c Compact) Decode() (*Topology, error) {
-	p := Parts{Dies: c.Dies}
-	for i, group := range c.Cores {
-		if len(group) == 0 {
-			return nil, fmt.Errorf("topology: cores[%d] is empty", i)
-		}
-		threads := make([][]int, len(group))
-		for k, list := range group {
-			threads[k] = list.IDs()
-			if len(threads[k]) != len(threads[0]) {
-				return nil, fmt.Errorf("topology: cores[%d]: list %d has %d CPUs and list 0 has %d", i, k, len(threads[k]), len(threads[0]))
-			}
-		}
-		for n := range threads[0] {
-			var core cpuset.Builder
-			for k := range threads {
-				core.Add(threads[k][n])
-			}
-			p.Cores = append(p.Cores, core.Set())
-		}
+// Decode checks the spec of a NodeTopology and builds its topology. The error names the field that is wrong.
+func Decode(s topologyv1alpha1.NodeTopologySpec) (*Topology, error) {
+	var d decoder
+	p := Parts{
+		Efficient: d.set("efficient", s.Efficient),
+		Offline:   d.set("offline", s.Offline),
+		Isolated:  d.set("isolated", s.Isolated),
 	}
-	for _, s := range c.Sockets {
-		p.Sockets = append(p.Sockets, Socket{s.ID, s.CPUs})
+	for i, group := range s.Cores {
+		p.Cores = append(p.Cores, d.cores(i, group)...)
 	}
-	for _, n := range c.NUMA {
-		p.NUMA = append(p.NUMA, NUMANode{n.ID, n.CPUs, n.Memory, n.Distances})
+	for i, l := range s.Dies {
+		p.Dies = append(p.Dies, d.set(fmt.Sprintf("dies[%d]", i), l))
 	}
-	for _, g := range c.L3 {
-		for _, d := range g.Domains {
-			p.L3 = append(p.L3, L3{d, g.Bytes})
+	for i, k := range s.Sockets {
+		p.Sockets = append(p.Sockets, Socket{int(k.ID), d.set(fmt.Sprintf("sockets[%d].cpus", i), k.CPUs)})
+	}
+	for i, n := range s.NUMA {
+		node := NUMANode{ID: int(n.ID), CPUs: d.set(fmt.Sprintf("numa[%d].cpus", i), n.CPUs), MemoryBytes: n.Memory}
+		for _, distance := range n.Distances {
+			node.Distances = append(node.Distances, int(distance))
+		}
+		p.NUMA = append(p.NUMA, node)
+	}
+	for i, g := range s.L3 {
+		for k, l := range g.Domains {
+			p.L3 = append(p.L3, L3{d.set(fmt.Sprintf("l3[%d].domains[%d]", i, k), l), g.Bytes})
 		}
 	}
-	for _, f := range []struct {
-		from *cpuset.Set
-		to   *cpuset.Set
-	}{{c.Efficient, &p.Efficient}, {c.Offline, &p.Offline}, {c.Isolated, &p.Isolated}} {
-		if f.from != nil {
-			*f.to = *f.from
+	if d.err != nil {
+		return nil, d.err
+	}
+	t, err := New(p)
+	if err != nil {
+		return nil, err
+	}
+	if counts := t.Encode().Counts; s.Counts != (topologyv1alpha1.Counts{}) && s.Counts != counts {
+		return nil, fmt.Errorf("topology: counts: %+v does not agree with the rest, which has %+v", s.Counts, counts)
+	}
+	return t, nil
+}
+
+// decoder reads CPU lists and keeps the first error.
+type decoder struct{ err error }
+
+func (d *decoder) set(field string, l topologyv1alpha1.CPUList) cpuset.Set {
+	s, err := cpuset.Parse(string(l))
+	if err != nil && d.err == nil {
+		d.err = fmt.Errorf("topology: %s: %w", field, err)
+	}
+	return s
+}
+
+// cores are the cores of a group of parallel lists.
+func (d *decoder) cores(i int, group topologyv1alpha1.CoreGroup) []cpuset.Set {
+	if len(group) == 0 && d.err == nil {
+		d.err = fmt.Errorf("topology: cores[%d] is empty", i)
+	}
+	threads := make([][]int, len(group))
+	for k, l := range group {
+		threads[k] = d.set(fmt.Sprintf("cores[%d][%d]", i, k), l).IDs()
+		if len(threads[k]) != len(threads[0]) && d.err == nil {
+			d.err = fmt.Errorf("topology: cores[%d]: list %d has %d CPUs and list 0 has %d", i, k, len(threads[k]), len(threads[0]))
 		}
 	}
-	return New(p)
+	if d.err != nil {
+		return nil
+	}
+	cores := make([]cpuset.Set, len(threads[0]))
+	for n := range cores {
+		var core cpuset.Builder
+		for k := range threads {
+			core.Add(threads[k][n])
+		}
+		cores[n] = core.Set()
+	}
+	return cores
 }
 
 // Hash is a short digest of the topology, equal for equal machines. A result that names CPUs carries it, so that CPUs
@@ -162,7 +168,7 @@ func (c Compact) Decode() (*Topology, error) {
 func (t *Topology) Hash() string {
 	data, err := json.Marshal(t.Encode())
 	if err != nil {
-		panic(err) // sets and integers always marshal
+		panic(err) // strings and integers always marshal
 	}
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])

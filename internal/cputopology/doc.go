@@ -1,6 +1,6 @@
 // Package cputopology models a machine's processors: sockets, dies, NUMA nodes, L3 domains, cores and their threads.
 //
-//	sysfs root ──sysfs.Read──▶ Parts ──New──▶ Topology ──Encode──▶ Compact (API object, ≤ 4 kB for 256 CPUs)
+//	sysfs root ──sysfs.Read──▶ Parts ──New──▶ Topology ──Encode──▶ spec of a NodeTopology (1 to 2 kB for 256 CPUs)
 //	                                            │                      └──Decode──▶ the same Topology
 //	                                            ▼
 //	pod annotations ──request.Parse──▶ Request ─▶ allocate.Node / allocate.Choose ──▶ CPUs per container

@@ -86,7 +86,7 @@ func object(t *testing.T, resource schema.GroupVersionResource, name, spec strin
 }
 
 func in(c dynamic.Interface, resource schema.GroupVersionResource) dynamic.ResourceInterface {
-	if resource == queues {
+	if resource == queues || resource == topologies {
 		return c.Resource(resource)
 	}
 	return c.Resource(resource).Namespace("default")

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
@@ -19,11 +20,11 @@ func checkRoundTrip(t *testing.T, topo *cputopology.Topology) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var c cputopology.Compact
+	var c topologyv1alpha1.NodeTopologySpec
 	if err := json.Unmarshal(data, &c); err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}
-	back, err := c.Decode()
+	back, err := cputopology.Decode(c)
 	if err != nil {
 		t.Fatalf("%s: %v", data, err)
 	}
@@ -48,11 +49,11 @@ func compactSize(t *testing.T, topo *cputopology.Topology) int {
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"cores":[["0-3","4-7"]],"sockets":[{"id":0,"cpus":"0-7"}],"numa":[{"id":0,"cpus":"0-7","memory":1,"distances":[10]}],"l3":[{"bytes":1,"domains":["0-7"]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var c cputopology.Compact
+		var c topologyv1alpha1.NodeTopologySpec
 		if json.Unmarshal(data, &c) != nil {
 			return
 		}
-		if topo, err := c.Decode(); err == nil {
+		if topo, err := cputopology.Decode(c); err == nil {
 			checkRoundTrip(t, topo)
 		}
 	})
