@@ -22,7 +22,8 @@ const module = "lockstep.dev/lockstep/"
 var layers = [][]string{
 	{"api"},
 	{"config", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
-		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/application/render", "internal/batch/lifecycle", "internal/batch/pods"},
+		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
+		"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler"},
 	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/localcluster", "internal/submit"},
@@ -40,14 +41,15 @@ var together = []string{
 // pure packages decide and do nothing else: no client, clock, goroutine, log or file.
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
-	"internal/workflow/engine", "internal/workflow/template", "internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",
+	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
+	"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",
 	"internal/lab/analyse", "internal/lab/scenario",
 }
 
 // pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.
 var pureMayImport = []string{
 	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
-	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "sigs.k8s.io/yaml",
+	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "github.com/robfig/cron/v3", "sigs.k8s.io/yaml",
 }
 
 // pureExceptions are imports that pure packages may have all the same.

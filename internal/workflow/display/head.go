@@ -1,0 +1,239 @@
+package display
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// Workflow draws everything about a workflow: its head, then the tree of its nodes.
+func Workflow(w *wf.Workflow, o Options) string {
+	head := Head(w, o)
+	if tree := Tree(w, o); tree != "" {
+		return head + "\n" + tree
+	}
+	return head
+}
+
+// Head is the block of lines above the tree.
+func Head(w *wf.Workflow, o Options) string {
+	var b strings.Builder
+	line := func(name string, value any) { fmt.Fprintf(&b, "%-20s %v\n", name, value) }
+	line("Name:", w.Name)
+	line("Namespace:", w.Namespace)
+	account := w.Spec.ServiceAccountName
+	if account == "" && w.Status.StoredWorkflowTemplateSpec != nil {
+		account = w.Status.StoredWorkflowTemplateSpec.ServiceAccountName
+	}
+	if account == "" {
+		account = "unset (will run with the default ServiceAccount)"
+	}
+	line("ServiceAccount:", account)
+	line("Status:", Status(w))
+	if w.Status.Message != "" {
+		line("Message:", oneLine(w.Status.Message))
+	}
+	if len(w.Status.Conditions) > 0 {
+		b.WriteString("Conditions:\n")
+		for _, c := range w.Status.Conditions {
+			value := string(c.Status)
+			if c.Message != "" {
+				value = oneLine(c.Message)
+			}
+			line(" "+string(c.Type), value)
+		}
+	}
+	moment := func(name string, t time.Time) {
+		if !t.IsZero() {
+			line(name, fmt.Sprintf("%s (%s)", t.UTC().Format("Mon Jan 02 15:04:05 -0700 2006"), ago(t, o.Now)))
+		}
+	}
+	moment("Created:", w.CreationTimestamp.Time)
+	moment("Started:", w.Status.StartedAt.Time)
+	moment("Finished:", w.Status.FinishedAt.Time)
+	if d := Duration(w, o.Now); d != "" {
+		line("Duration:", d)
+	}
+	if w.Status.Progress != "" {
+		line("Progress:", w.Status.Progress)
+	}
+	if len(w.Status.ResourcesDuration) > 0 {
+		line("ResourcesDuration:", resources(w.Status.ResourcesDuration))
+	}
+	if ps := w.Spec.Arguments.Parameters; len(ps) > 0 {
+		b.WriteString("\nParameters:\n")
+		writeParameters(&b, ps)
+	}
+	if out := w.Status.Outputs; out != nil && len(out.Parameters) > 0 {
+		b.WriteString("\nOutput Parameters:\n")
+		writeParameters(&b, out.Parameters)
+	}
+	if out := w.Status.Outputs; out != nil && len(out.Artifacts) > 0 {
+		b.WriteString("\nOutput Artifacts:\n")
+		for i := range out.Artifacts {
+			fmt.Fprintf(&b, "  %s\n", out.Artifacts[i].Name)
+		}
+	}
+	return b.String()
+}
+
+func writeParameters(b *strings.Builder, list []wf.Parameter) {
+	for i := range list {
+		value := "<none>"
+		switch p := &list[i]; {
+		case p.Value != nil:
+			value = oneLine(string(*p.Value))
+		case p.Default != nil:
+			value = oneLine(string(*p.Default))
+		}
+		fmt.Fprintf(b, "%-20s %s\n", "  "+list[i].Name+":", value)
+	}
+}
+
+// Status is the phase, and in parentheses what the phase alone does not tell.
+func Status(w *wf.Workflow) string {
+	phase := string(w.Status.Phase)
+	if phase == "" {
+		phase = string(wf.WorkflowPending)
+	}
+	if !w.Status.Phase.Completed() {
+		switch {
+		case w.Spec.Shutdown != "":
+			phase += " (" + string(w.Spec.Shutdown) + ")"
+		case Suspended(w):
+			phase += " (Suspended)"
+		}
+	}
+	return phase
+}
+
+// Suspended says that a workflow under way waits for a person or a time: as a whole, or in a node.
+func Suspended(w *wf.Workflow) bool {
+	if w.Spec.Suspend != nil && *w.Spec.Suspend {
+		return true
+	}
+	for id := range w.Status.Nodes {
+		if n := w.Status.Nodes[id]; n.Type == wf.NodeSuspend && n.Phase == wf.PhaseRunning {
+			return true
+		}
+	}
+	return false
+}
+
+// Duration is how long a workflow took, or has been running; empty before it started.
+func Duration(w *wf.Workflow, now time.Time) string {
+	return elapsed(w.Status.StartedAt.Time, w.Status.FinishedAt.Time, now, wf.PhaseRunning)
+}
+
+// ago tells how long ago t was.
+func ago(t, now time.Time) string {
+	if now.Before(t) {
+		return "now"
+	}
+	return duration.HumanDuration(now.Sub(t)) + " ago"
+}
+
+// resourceUnits are the amounts whose seconds a resourcesDuration counts.
+var resourceUnits = map[corev1.ResourceName]string{
+	corev1.ResourceCPU: "1 cpu", corev1.ResourceMemory: "100Mi memory", corev1.ResourceEphemeralStorage: "10Gi ephemeral-storage",
+	corev1.ResourceStorage: "10Gi storage",
+}
+
+func resources(list map[corev1.ResourceName]int64) string {
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(list)) {
+		unit := cmp.Or(resourceUnits[name], "1 "+string(name))
+		out = append(out, fmt.Sprintf("%s*(%s)", time.Duration(list[name])*time.Second, unit))
+	}
+	return strings.Join(out, ",")
+}
+
+// Columns of lists of workflows.
+var (
+	listHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "MESSAGE"}
+	wideHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "PRIORITY", "P/R/C", "PARAMETERS", "MESSAGE"}
+)
+
+// List draws a table of workflows, with their namespaces if wanted. Nodes are looked at only when Wide.
+func List(list []wf.Workflow, namespaces, headers bool, o Options) string {
+	head := listHead
+	if o.Wide {
+		head = wideHead
+	}
+	var rows [][]string
+	if headers {
+		rows = append(rows, head)
+	}
+	for i := range list {
+		w := &list[i]
+		age := ""
+		if !w.CreationTimestamp.IsZero() {
+			age = duration.HumanDuration(max(0, o.Now.Sub(w.CreationTimestamp.Time)))
+		}
+		row := []string{w.Name, o.paint(Status(w), phaseColor(w)), age, Duration(w, o.Now), w.Status.Progress}
+		if o.Wide {
+			priority := "0"
+			if w.Spec.Priority != nil {
+				priority = strconv.Itoa(int(*w.Spec.Priority))
+			}
+			row = append(row, priority, counts(w), parameters(w))
+		}
+		rows = append(rows, append(row, oneLine(w.Status.Message)))
+	}
+	if namespaces {
+		k := 0
+		for i := range rows {
+			cell := "NAMESPACE"
+			if i > 0 || !headers {
+				cell = list[k].Namespace
+				k++
+			}
+			rows[i] = append([]string{cell}, rows[i]...)
+		}
+	}
+	return align(rows)
+}
+
+func phaseColor(w *wf.Workflow) string {
+	if g, ok := glyphs[wf.NodePhase(w.Status.Phase)]; ok {
+		return g.color
+	}
+	return gray
+}
+
+// counts are the pods pending, running and completed.
+func counts(w *wf.Workflow) string {
+	var pending, running, completed int
+	for id := range w.Status.Nodes {
+		n := w.Status.Nodes[id]
+		switch {
+		case n.Type != wf.NodePod:
+		case n.Phase == wf.PhasePending:
+			pending++
+		case n.Phase == wf.PhaseRunning:
+			running++
+		case n.Phase.Completed():
+			completed++
+		}
+	}
+	return fmt.Sprintf("%d/%d/%d", pending, running, completed)
+}
+
+func parameters(w *wf.Workflow) string {
+	var out []string
+	for _, p := range w.Spec.Arguments.Parameters {
+		if p.Value != nil {
+			out = append(out, p.Name+"="+oneLine(string(*p.Value)))
+		}
+	}
+	return strings.Join(out, ",")
+}

@@ -1,0 +1,273 @@
+package display
+
+import (
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// Options say how to draw.
+type Options struct {
+	// Now is the time for what is under way.
+	Now time.Time
+	// Wide adds columns, and nodes that were omitted.
+	Wide bool
+	// ASCII draws without the characters that some terminals lack; Color adds colours.
+	ASCII, Color bool
+	// Match leaves out nodes that it refuses, unless something under them is shown. Nil shows all.
+	Match func(*wf.NodeStatus) bool
+}
+
+// glyph is how a phase is drawn.
+type glyph struct{ utf8, ascii, color string }
+
+const (
+	gray   = "90"
+	red    = "31"
+	green  = "32"
+	yellow = "33"
+	cyan   = "36"
+)
+
+var glyphs = map[wf.NodePhase]glyph{
+	wf.PhasePending:   {"◷", ".", yellow},
+	wf.PhaseRunning:   {"●", "*", cyan},
+	wf.PhaseSucceeded: {"✔", "+", green},
+	wf.PhaseSkipped:   {"○", "-", gray},
+	wf.PhaseOmitted:   {"○", "-", gray},
+	wf.PhaseFailed:    {"✖", "x", red},
+	wf.PhaseError:     {"⚠", "!", red},
+}
+
+var (
+	paused  = glyph{"ǁ", "=", yellow}
+	unknown = glyph{"?", "?", gray}
+)
+
+// Icon is the character for a node, with its colour if wanted.
+func (o *Options) Icon(n *wf.NodeStatus) string {
+	g, ok := glyphs[n.Phase]
+	switch {
+	case n.Type == wf.NodeSuspend && n.Phase == wf.PhaseRunning:
+		g = paused
+	case !ok:
+		g = unknown
+	}
+	text := g.utf8
+	if o.ASCII {
+		text = g.ascii
+	}
+	return o.paint(text, g.color)
+}
+
+func (o *Options) paint(text, color string) string {
+	if !o.Color {
+		return text
+	}
+	return "\x1b[" + color + "m" + text + "\x1b[0m"
+}
+
+// Tree draws the nodes of a workflow, whose status must not be compressed: a heading and a line for each node.
+func Tree(w *wf.Workflow, o Options) string {
+	roots := forest(w)
+	if len(roots) == 0 {
+		return ""
+	}
+	head := []string{"STEP", "TEMPLATE", "PODNAME", "DURATION", "MESSAGE"}
+	if o.Wide {
+		head = append(head, "ARTIFACTS", "RESOURCESDURATION", "NODENAME")
+	}
+	t := &table{workflow: w, options: &o, rows: [][]string{head}}
+	for i, root := range roots {
+		shown := o.visible(root)
+		if i > 0 && len(shown) > 0 && len(t.rows) > 1 {
+			t.rows = append(t.rows, nil)
+		}
+		for _, e := range shown {
+			t.add(" ", e)
+			t.under(" ", e)
+		}
+	}
+	return align(t.rows)
+}
+
+type table struct {
+	workflow *wf.Workflow
+	options  *Options
+	rows     [][]string
+}
+
+// The pieces of branches: for a node that others follow, for the last, and what is below each.
+func (t *table) pieces(last bool) (branch, below string) {
+	switch {
+	case t.options.ASCII && last:
+		return "`-", "  "
+	case t.options.ASCII:
+		return "|-", "| "
+	case last:
+		return "└─", "  "
+	}
+	return "├─", "│ "
+}
+
+func (t *table) fork(several bool) string {
+	switch {
+	case t.options.ASCII && several:
+		return "+-"
+	case t.options.ASCII:
+		return "--"
+	case several:
+		return "┬─"
+	}
+	return "──"
+}
+
+// under draws what is under e, each line with indent before it.
+func (t *table) under(indent string, e *entry) {
+	var items []*entry
+	for _, k := range t.options.kids(e) {
+		if k.Type != wf.NodeStepGroup || len(t.options.kids(k)) > 0 {
+			items = append(items, k)
+		}
+	}
+	for i, k := range items {
+		branch, below := t.pieces(i == len(items)-1)
+		if k.Type != wf.NodeStepGroup {
+			t.add(indent+branch, k)
+			t.under(indent+below, k)
+			continue
+		}
+		steps := t.options.kids(k)
+		for j, step := range steps {
+			inner, innerBelow := t.pieces(j == len(steps)-1)
+			if j == 0 {
+				t.add(indent+branch+t.fork(len(steps) > 1), step)
+			} else {
+				t.add(indent+below+inner, step)
+			}
+			t.under(indent+below+innerBelow, step)
+		}
+	}
+}
+
+// add makes the line of one node.
+func (t *table) add(prefix string, e *entry) {
+	o, n := t.options, e.NodeStatus
+	name := n.DisplayName
+	if name == "" {
+		name = n.Name
+	}
+	message := n.Message
+	if n.MemoizationStatus != nil && n.MemoizationStatus.Hit && message == "" {
+		message = "from the cache"
+	}
+	row := []string{prefix + o.Icon(n) + " " + name, templateOf(n), podOf(t.workflow, n), elapsed(n.StartedAt.Time, n.FinishedAt.Time, o.Now, n.Phase), oneLine(message)}
+	if o.Wide {
+		row = append(row, artifactsOf(n), resources(n.ResourcesDuration), n.HostNodeName)
+	}
+	t.rows = append(t.rows, row)
+}
+
+func templateOf(n *wf.NodeStatus) string {
+	if n.TemplateRef != nil {
+		return n.TemplateRef.Name + "/" + n.TemplateRef.Template
+	}
+	return n.TemplateName
+}
+
+// PodOf is the name of a node's pod, or empty for nodes without one.
+func PodOf(w *wf.Workflow, n *wf.NodeStatus) string { return podOf(w, n) }
+
+func podOf(w *wf.Workflow, n *wf.NodeStatus) string {
+	if n.Type != wf.NodePod {
+		return ""
+	}
+	template := n.TemplateName
+	if n.TemplateRef != nil {
+		template = n.TemplateRef.Template
+	}
+	return wf.PodName(w.Name, n.Name, template)
+}
+
+func artifactsOf(n *wf.NodeStatus) string {
+	if n.Outputs == nil {
+		return ""
+	}
+	var names []string
+	for i := range n.Outputs.Artifacts {
+		names = append(names, n.Outputs.Artifacts[i].Name)
+	}
+	return strings.Join(names, ",")
+}
+
+// elapsed is how long something took, or has been going on.
+func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
+	switch {
+	case started.IsZero():
+		return ""
+	case !finished.IsZero():
+		return duration.HumanDuration(max(0, finished.Sub(started)))
+	case phase.Fulfilled():
+		return ""
+	}
+	return duration.HumanDuration(max(0, now.Sub(started)))
+}
+
+// oneLine makes a message fit a table: no line breaks, no control characters that a terminal would act on.
+func oneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t' || r == '\r':
+			return ' '
+		case r < ' ' || r == 0x7f || 0x80 <= r && r < 0xa0:
+			return -1
+		}
+		return r
+	}, strings.TrimSpace(s))
+}
+
+// align pads cells to columns. A nil row is an empty line; the last cell of a row is not padded.
+func align(rows [][]string) string {
+	var widths []int
+	for _, row := range rows {
+		for i, cell := range row {
+			if i == len(widths) {
+				widths = append(widths, 0)
+			}
+			widths[i] = max(widths[i], width(cell))
+		}
+	}
+	var b strings.Builder
+	for _, row := range rows {
+		var line strings.Builder
+		for i, cell := range row {
+			line.WriteString(cell)
+			if widths[i] > 0 {
+				line.WriteString(strings.Repeat(" ", widths[i]-width(cell)+2))
+			}
+		}
+		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
+	}
+	return b.String()
+}
+
+// width is how many columns a cell takes, colours aside.
+func width(s string) int {
+	n := 0
+	for {
+		i := strings.Index(s, "\x1b[")
+		if i < 0 {
+			return n + utf8.RuneCountInString(s)
+		}
+		n += utf8.RuneCountInString(s[:i])
+		end := strings.IndexByte(s[i:], 'm')
+		if end < 0 {
+			return n
+		}
+		s = s[i+end+1:]
+	}
+}
