@@ -6,13 +6,13 @@
 // attempts under their Retry node, loop items under their TaskGroup, steps under their StepGroup. Groups of steps have no line of
 // their own: their steps are drawn as a bundle.
 //
-//	 ✔ example        main
-//	 ├───✔ generate   gen        a group of one step
-//	 ├─┬─✔ left       use        a group of two
-//	 │ └─✔ right      use
-//	 └───✔ diamond    dag        a step that is itself a graph
-//	     ├─✔ a        task
-//	     └─✔ b        task
+//	✔ example        main
+//	├───✔ generate   gen        a group of one step
+//	├─┬─✔ left       use        a group of two
+//	│ └─✔ right      use
+//	└───✔ diamond    dag        a step that is itself a graph
+//	    ├─✔ a        task
+//	    └─✔ b        task
 //
 // It is pure: the time is an argument, and what it returns depends on nothing else.
 package display

@@ -11,15 +11,15 @@ func TestParse(t *testing.T) {
 		TemplateRef: &wf.TemplateRef{Name: "lib", Template: "t"},
 		Inputs:      &wf.Inputs{Parameters: []wf.Parameter{{Name: "region", Value: wf.Any("eu")}, {Name: "none"}}}}
 	for text, want := range map[string]bool{
-		"":                                  true,
-		"displayName=a":                     true,
-		"displayName=b":                     false,
-		"name==w.a,phase!=Succeeded":        true,
-		"name=w.a,phase=Succeeded":          false,
-		"templateRef.name=lib,type=Pod":     true,
-		"templateName=t":                    false,
-		"inputs.parameters.region.value=eu": true,
-		"inputs.parameters.none.value=eu":   false,
+		"":                                          true,
+		"displayName=a":                             true,
+		"displayName=b":                             false,
+		"name==w.a,phase!=Succeeded":                true,
+		"name=w.a,phase=Succeeded":                  false,
+		"templateRef.name=lib,type=Pod":             true,
+		"templateName=t":                            false,
+		"inputs.parameters.region.value=eu":         true,
+		"inputs.parameters.none.value=eu":           false,
 		"inputs.parameters.region.value!=eu,id=w-1": false,
 	} {
 		match, err := Parse(text)
