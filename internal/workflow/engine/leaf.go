@@ -92,6 +92,10 @@ func (l *leaf) launch() {
 	if err == nil {
 		l.outputs, err = resolveOutputs(l.t.Outputs, passes)
 	}
+	shared := r.spec
+	if err == nil && l.kind == wf.NodePod {
+		shared, err = r.podSpec(passes)
+	}
 	if err != nil {
 		n.reject(err.Error())
 		return
@@ -128,6 +132,7 @@ func (l *leaf) launch() {
 	}
 	spec := CreatePod{
 		NodeID: n.ID, NodeName: n.Name, PodName: l.podName, Template: made, OnExit: l.call.onExit,
+		Inputs: l.inputs.resolved, Outputs: &l.outputs, Spec: shared,
 		IncludeResult: l.call.wantResult, AvoidHosts: l.call.avoidHosts,
 	}
 	if d := r.spec.ActiveDeadlineSeconds; d != nil && !l.call.onExit {

@@ -47,14 +47,18 @@ type Result struct {
 	Wake    time.Time // when to call Step again if nothing happens before; zero: not needed
 }
 
-// CreatePod describes a pod, or for an HTTP template a request, to be made.
+// CreatePod describes a pod, or for an HTTP template a request, to be made. What it points to is shared: not to be changed.
 type CreatePod struct {
 	NodeID, NodeName, PodName string
-	Template                  *wf.Template // with all variables resolved
-	IncludeResult             bool         // somebody reads the result
-	OnExit                    bool         // it belongs to an exit handler, and survives a stop
-	Deadline                  time.Time    // zero: none
-	AvoidHosts                []string     // hosts of failed attempts
+	Template                  *wf.Template // with all variables resolved, but for the outputs
+	Inputs                    *wf.Inputs   // with their values and the artifacts' locations; nil: none
+	Outputs                   *wf.Outputs  // as declared, with all variables resolved
+	// Spec is the workflow's, after workflowTemplateRef. The variables of what shapes pods are resolved.
+	Spec          *wf.WorkflowSpec
+	IncludeResult bool      // somebody reads the result
+	OnExit        bool      // it belongs to an exit handler, and survives a stop
+	Deadline      time.Time // zero: none
+	AvoidHosts    []string  // hosts of failed attempts
 }
 
 // DeletePod names a pod that must end.
@@ -92,7 +96,8 @@ type Run struct {
 
 	root, exit  *node
 	hooks       *hooks
-	outcome     *node // the main node, once it is fulfilled
+	shape       *template.Program // the variables that are left in the spec's podShape, those of a pod
+	outcome     *node             // the main node, once it is fulfilled
 	stopping    string
 	stopMessage string
 	done, total int // pods
@@ -225,6 +230,10 @@ func (r *Run) start() {
 	}
 	if err := r.load(); err != nil {
 		r.end(wf.WorkflowError, err.Error())
+		return
+	}
+	if err := r.resolveSpec(); err != nil {
+		r.end(wf.WorkflowError, "spec."+err.Error())
 		return
 	}
 	if d := r.spec.ActiveDeadlineSeconds; d != nil {

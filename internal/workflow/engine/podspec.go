@@ -1,0 +1,70 @@
+package engine
+
+import (
+	corev1 "k8s.io/api/core/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// podSettings are the fields of a workflow's spec that shape its pods and may have the workflow's variables.
+type podSettings struct {
+	Volumes              []corev1.Volume                `json:"volumes,omitempty"`
+	VolumeClaimTemplates []corev1.PersistentVolumeClaim `json:"volumeClaimTemplates,omitempty"`
+	NodeSelector         map[string]string              `json:"nodeSelector,omitempty"`
+	Affinity             *corev1.Affinity               `json:"affinity,omitempty"`
+	Tolerations          []corev1.Toleration            `json:"tolerations,omitempty"`
+	ImagePullSecrets     []corev1.LocalObjectReference  `json:"imagePullSecrets,omitempty"`
+	HostAliases          []corev1.HostAlias             `json:"hostAliases,omitempty"`
+	DNSConfig            *corev1.PodDNSConfig           `json:"dnsConfig,omitempty"`
+	ServiceAccountName   string                         `json:"serviceAccountName,omitempty"`
+	SchedulerName        string                         `json:"schedulerName,omitempty"`
+	PodPriorityClassName string                         `json:"podPriorityClassName,omitempty"`
+	Executor             *wf.ExecutorConfig             `json:"executor,omitempty"`
+	Repository           *wf.ArtifactRepositoryRef      `json:"artifactRepositoryRef,omitempty"`
+	ArtifactGC           *wf.WorkflowLevelArtifactGC    `json:"artifactGC,omitempty"`
+}
+
+// podShape are the fields that may also have variables of the pod they are put on, such as pod.name, inputs and retries.
+type podShape struct {
+	PodMetadata  *wf.Metadata `json:"podMetadata,omitempty"`
+	PodSpecPatch string       `json:"podSpecPatch,omitempty"`
+}
+
+// resolveSpec puts the workflow's variables into what shapes its pods.
+func (r *Run) resolveSpec() error {
+	s := r.spec
+	settings := podSettings{
+		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity, s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig,
+		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName, s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC,
+	}
+	program, err := template.Compile(&settings)
+	if err != nil {
+		return err
+	}
+	if program.HasTags() {
+		if err := program.Apply(&settings, []template.Scope{r.globals}, known...); err != nil {
+			return err
+		}
+		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity = settings.Volumes, settings.VolumeClaimTemplates, settings.NodeSelector, settings.Affinity
+		s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig = settings.Tolerations, settings.ImagePullSecrets, settings.HostAliases, settings.DNSConfig
+		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName = settings.ServiceAccountName, settings.SchedulerName, settings.PodPriorityClassName
+		s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC = settings.Executor, settings.Repository, settings.ArtifactGC
+	}
+	r.shape, err = template.Compile(&podShape{s.PodMetadata, s.PodSpecPatch})
+	return err
+}
+
+// podSpec returns the workflow's spec for one pod.
+func (r *Run) podSpec(passes []template.Scope) (*wf.WorkflowSpec, error) {
+	if !r.shape.HasTags() {
+		return r.spec, nil
+	}
+	shape := podShape{r.spec.PodMetadata.DeepCopy(), r.spec.PodSpecPatch}
+	if err := r.shape.Apply(&shape, passes, known...); err != nil {
+		return nil, err
+	}
+	own := *r.spec
+	own.PodMetadata, own.PodSpecPatch = shape.PodMetadata, shape.PodSpecPatch
+	return &own, nil
+}
