@@ -24,6 +24,9 @@ const (
 	AnnotationPodNameFormat = prefix + "pod-name-format"
 	AnnotationScheduledTime = prefix + "scheduled-time"
 	AnnotationDisplayName   = prefix + "display-name"
+
+	// KeyQueue names the queue of a workflow, or of one of its pods; a label or an annotation.
+	KeyQueue = "lockstep.dev/queue"
 )
 
 // maxPodPrefix is the length in bytes of a pod's name before the hash.

@@ -1,0 +1,43 @@
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	"sigs.k8s.io/yaml"
+)
+
+// patch lays the workflow's and then the template's podSpecPatch over the pod's spec.
+func (b *builder) patch() error {
+	for _, p := range []struct{ field, patch string }{{"spec.podSpecPatch", b.spec.PodSpecPatch}, {"podSpecPatch", b.t.PodSpecPatch}} {
+		if p.patch == "" {
+			continue
+		}
+		// The defaults may have put the workflow's patch into the template.
+		patched, err := patchSpec(&b.pod.Spec, p.patch)
+		if err != nil {
+			return fmt.Errorf("%s: %w", p.field, err)
+		}
+		b.pod.Spec = *patched
+	}
+	return nil
+}
+
+func patchSpec(spec *corev1.PodSpec, patch string) (*corev1.PodSpec, error) {
+	merge, err := yaml.YAMLToJSON([]byte(patch))
+	if err != nil {
+		return nil, err
+	}
+	original, err := json.Marshal(spec)
+	if err != nil {
+		return nil, err
+	}
+	merged, err := strategicpatch.StrategicMergePatch(original, merge, corev1.PodSpec{})
+	if err != nil {
+		return nil, err
+	}
+	out := &corev1.PodSpec{}
+	return out, json.Unmarshal(merged, out)
+}

@@ -1,0 +1,87 @@
+package pods
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// ClaimName returns the name of the claim that a workflow has of a volumeClaimTemplate.
+func ClaimName(workflow, template string) string { return workflow + "-" + template }
+
+// Claims returns the claims that must exist before a workflow's first pod.
+func Claims(w *wf.Workflow, spec *wf.WorkflowSpec) []*corev1.PersistentVolumeClaim {
+	var claims []*corev1.PersistentVolumeClaim
+	for i := range spec.VolumeClaimTemplates {
+		c := spec.VolumeClaimTemplates[i].DeepCopy()
+		c.Name, c.Namespace = ClaimName(w.Name, c.Name), w.Namespace
+		c.Status = corev1.PersistentVolumeClaimStatus{}
+		if c.Labels == nil {
+			c.Labels = map[string]string{}
+		}
+		c.Labels[wf.LabelWorkflow] = w.Name
+		c.OwnerReferences = []metav1.OwnerReference{{
+			APIVersion: wf.GroupVersion.String(), Kind: "Workflow", Name: w.Name, UID: w.UID,
+			Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+		}}
+		claims = append(claims, c)
+	}
+	return claims
+}
+
+// volumes adds the volumes that the containers mount, and those of the template.
+func (b *builder) volumes() error {
+	p := &b.pod.Spec
+	if len(b.files) > 0 {
+		p.Volumes = append(p.Volumes, corev1.Volume{Name: filesVolume, VolumeSource: corev1.VolumeSource{
+			DownwardAPI: &corev1.DownwardAPIVolumeSource{Items: b.files},
+		}})
+	}
+	present := map[string]bool{}
+	add := func(v corev1.Volume) {
+		if !present[v.Name] {
+			present[v.Name] = true
+			p.Volumes = append(p.Volumes, v)
+		}
+	}
+	for _, v := range p.Volumes {
+		present[v.Name] = true
+	}
+	for _, v := range b.t.Volumes {
+		add(v)
+	}
+	shared := map[string]corev1.Volume{}
+	for _, v := range b.spec.VolumeClaimTemplates {
+		shared[v.Name] = corev1.Volume{Name: v.Name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: ClaimName(b.workflow.Name, v.Name)},
+		}}
+	}
+	for _, v := range b.spec.Volumes {
+		shared[v.Name] = v
+	}
+	for _, list := range [][]corev1.Container{p.InitContainers, p.Containers} {
+		for i := range list {
+			names := make([]string, 0, len(list[i].VolumeMounts)+len(list[i].VolumeDevices))
+			for _, m := range list[i].VolumeMounts {
+				names = append(names, m.Name)
+			}
+			for _, d := range list[i].VolumeDevices {
+				names = append(names, d.Name)
+			}
+			for _, name := range names {
+				v, found := shared[name]
+				if !found && !present[name] {
+					return fmt.Errorf("container %s mounts volume '%s', which neither the template nor the workflow has", list[i].Name, name)
+				}
+				if found {
+					add(v)
+				}
+			}
+		}
+	}
+	return nil
+}

@@ -1,0 +1,202 @@
+package pods
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+const (
+	dirVolume   = "var-run-argo"
+	imageVolume = "lockstep-image"
+	// InitContainer brings lockstep-exec and input artifacts; WaitContainer uploads output artifacts.
+	InitContainer = "init"
+	WaitContainer = "wait"
+	// progressEnv names the file that a program may write its progress to.
+	progressEnv = "ARGO_PROGRESS_FILE"
+)
+
+// wrap puts lockstep-exec around the commands that need it.
+func (b *builder) wrap() error {
+	wrapped := false
+	messages := 0
+	for i := range b.mains {
+		c := &b.mains[i]
+		plan, err := b.plan(c)
+		if err != nil {
+			return err
+		}
+		if plan == nil {
+			continue
+		}
+		messages++
+		if err := b.wrapContainer(c, plan); err != nil {
+			return err
+		}
+		wrapped = true
+	}
+	if !wrapped {
+		return nil
+	}
+	if b.options.ImageVolumes {
+		b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, corev1.Volume{Name: imageVolume, VolumeSource: corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: b.options.Image, PullPolicy: b.options.ImagePullPolicy},
+		}})
+		return nil
+	}
+	b.install()
+	return nil
+}
+
+// plan says what is to be done around a main container's command; nil: nothing.
+func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
+	p := &handover.Plan{Container: c.Name, MaxMessage: b.maxMessage()}
+	needed := false
+	if c.Name == MainContainer {
+		p.Result = b.create.IncludeResult
+		if b.create.Outputs != nil {
+			for _, o := range b.create.Outputs.Parameters {
+				if o.ValueFrom == nil || o.ValueFrom.Path == "" {
+					continue
+				}
+				out := handover.Parameter{Name: o.Name, Path: o.ValueFrom.Path}
+				if d := o.ValueFrom.Default; d != nil {
+					out.Default = ptr.To(string(*d))
+				}
+				p.Parameters = append(p.Parameters, out)
+			}
+		}
+		if mentions(c, progressEnv) {
+			p.Progress = handover.ProgressFile
+		}
+		needed = p.Result || len(p.Parameters) > 0 || p.Progress != ""
+		if needed {
+			p.Task = &handover.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
+		}
+	}
+	if set := b.t.ContainerSet; set != nil {
+		ordered, err := b.order(p, set)
+		if err != nil {
+			return nil, err
+		}
+		needed = needed || ordered
+	}
+	if !needed {
+		return nil, nil
+	}
+	return p, nil
+}
+
+// order adds a container's place in its set. It says whether the container needs lockstep-exec for it.
+func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, error) {
+	for _, n := range set.Containers {
+		if n.Name == p.Container {
+			p.After = n.Dependencies
+		}
+		p.Announce = p.Announce || slices.Contains(n.Dependencies, p.Container)
+	}
+	if r := set.RetryStrategy; r != nil && r.Retries != nil {
+		retries, err := wholeNumber(*r.Retries)
+		if err != nil || retries < 0 {
+			return false, fmt.Errorf("containerSet.retryStrategy.retries: '%s' is not a number", r.Retries.String())
+		}
+		p.Retries, p.RetryDelay = int(retries), r.Duration
+	}
+	return len(p.After) > 0 || p.Announce || p.Retries > 0, nil
+}
+
+// maxMessage is how much a container may say in its termination message.
+func (b *builder) maxMessage() int {
+	containers := len(b.mains) + len(b.inits) + len(b.sidecars) + 2 // init and wait
+	return min(handover.MaxMessage, handover.MaxMessages/containers)
+}
+
+// mentions says whether a container's command or environment has a text in it.
+func mentions(c *corev1.Container, text string) bool {
+	for _, list := range [][]string{c.Command, c.Args} {
+		for _, s := range list {
+			if strings.Contains(s, text) {
+				return true
+			}
+		}
+	}
+	for _, e := range c.Env {
+		if strings.Contains(e.Value, text) {
+			return true
+		}
+	}
+	return false
+}
+
+func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error {
+	if len(c.Command) == 0 {
+		e, found := b.options.Entrypoints[c.Image]
+		if !found || len(e.Command)+len(e.Args) == 0 {
+			return fmt.Errorf("container %s has no command: what image %s runs is not known, and its outputs are wanted; "+
+				"set command, or give the image's entrypoint in the configuration", c.Name, strconv.Quote(c.Image))
+		}
+		c.Command = e.Command
+		if len(c.Args) == 0 {
+			c.Args = e.Args
+		}
+		if len(c.Command) == 0 {
+			c.Command, c.Args = c.Args[:1:1], c.Args[1:]
+		}
+	}
+	text, err := plan.Encode()
+	if err != nil {
+		return fmt.Errorf("container %s: %w", c.Name, err)
+	}
+	exec := handover.StagedExec
+	if b.options.ImageVolumes {
+		exec = handover.ImageExec
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: imageVolume, MountPath: handover.ImageDir, ReadOnly: true})
+	}
+	c.Command = append([]string{exec, "run", "--"}, c.Command...)
+	c.Env = append(c.Env, corev1.EnvVar{Name: handover.PlanEnv, Value: text})
+	if plan.Progress != "" {
+		c.Env = append(c.Env, corev1.EnvVar{Name: progressEnv, Value: plan.Progress})
+	}
+	if !b.options.ImageVolumes || len(plan.After) > 0 || plan.Announce || plan.Progress != "" {
+		b.share()
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: handover.Dir})
+	}
+	return nil
+}
+
+// share makes the volume that containers share.
+func (b *builder) share() {
+	for _, v := range b.pod.Spec.Volumes {
+		if v.Name == dirVolume {
+			return
+		}
+	}
+	b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, corev1.Volume{Name: dirVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+}
+
+// install adds the init container that copies lockstep-exec into the shared volume.
+func (b *builder) install() {
+	b.share()
+	c := corev1.Container{
+		Name: InitContainer, Image: b.options.Image, ImagePullPolicy: b.options.ImagePullPolicy,
+		Command:      []string{handover.OwnExec, "install", handover.StagedExec},
+		VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: handover.Dir}},
+	}
+	b.pod.Spec.InitContainers = append([]corev1.Container{c}, b.pod.Spec.InitContainers...)
+}
+
+// artifacts is about what goes in and out.
+func (b *builder) artifacts() error {
+	if (b.create.Inputs != nil && len(b.create.Inputs.Artifacts) > 0) || (b.create.Outputs != nil && len(b.create.Outputs.Artifacts) > 0) {
+		return errors.New("artifacts are not supported")
+	}
+	return nil
+}
