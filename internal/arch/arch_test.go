@@ -42,6 +42,7 @@ var together = []string{
 // pure packages decide and do nothing else: no client, clock, goroutine, log or file.
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
+	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 	"internal/workflow/handover", "internal/workflow/pods",
 	"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",

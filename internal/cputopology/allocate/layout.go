@@ -134,6 +134,9 @@ func domainOf(c cputopology.CPU) int {
 // Topology is the machine that the layout was made of.
 func (l *Layout) Topology() *cputopology.Topology { return l.topo }
 
+// Reserved are the CPUs that are never given out.
+func (l *Layout) Reserved() cpuset.Set { return l.reserved }
+
 func (l *Layout) distance(a, b int) int {
 	return l.topo.NUMA[l.numas[a].index].Distances[l.numas[b].index]
 }

@@ -191,6 +191,9 @@ func (n *Node) SharedPool() cpuset.Set {
 	return n.layout.topo.Online().Minus(n.layout.topo.Isolated).Minus(n.toSet(n.exclusive))
 }
 
+// Exclusive is the set of CPUs that one container holds alone, or that are kept free for its isolation.
+func (n *Node) Exclusive() cpuset.Set { return n.toSet(n.exclusive) }
+
 // Effective is the CPU set to apply for a container: its own CPUs or, for a burst container, the L3 domains of its CPUs
 // as far as nobody holds them exclusively. It shrinks and grows as exclusive containers come and go.
 func (n *Node) Effective(c ContainerCPUs) cpuset.Set {

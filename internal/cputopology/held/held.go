@@ -1,0 +1,140 @@
+package held
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// Pod is a pod on the node that was given CPUs. A pod that has ended holds nothing and is not to be listed; one that is
+// being deleted still runs.
+type Pod struct {
+	Key     string // unique on the node: its UID, or namespace/name
+	Created time.Time
+	Result  request.Result
+}
+
+// Problem is a pod that does not hold what its annotation says.
+type Problem struct {
+	Key     string
+	Message string
+}
+
+// State is who holds what.
+type State struct {
+	// Node has the pods that hold CPUs by key, and the kubelet's pins by KubeletKey.
+	Node     *allocate.Node
+	Problems []Problem
+}
+
+// Layout prepares the machine of a NodeTopology: what it may give out is all but the reserved CPUs. The error names the
+// field that is wrong.
+func Layout(t *topologyv1alpha1.NodeTopology) (*allocate.Layout, error) {
+	topo, err := cputopology.Decode(t.Spec)
+	if err != nil {
+		return nil, err
+	}
+	reserved, err := cpuset.Parse(string(t.Status.Reserved))
+	if err != nil {
+		return nil, fmt.Errorf("status.reserved: %w", err)
+	}
+	return allocate.NewLayout(topo, reserved)
+}
+
+// KubeletKey is the key under which a State's Node has a container that the kubelet pinned.
+func KubeletKey(p topologyv1alpha1.KubeletPin) string { return "kubelet/" + p.PodUID + "/" + p.Container }
+
+// Replay gives the pods of a node their CPUs back, after the kubelet's own pins. The order of pods does not matter.
+func Replay(name string, l *allocate.Layout, pins []topologyv1alpha1.KubeletPin, pods []Pod) State {
+	s := State{Node: allocate.NewNode(name, l)}
+	problem := func(key, format string, args ...any) {
+		s.Problems = append(s.Problems, Problem{key, fmt.Sprintf(format, args...)})
+	}
+	online := l.Topology().Online()
+	for _, p := range pins {
+		cpus, err := cpuset.Parse(string(p.CPUs))
+		if err == nil && !cpus.Intersect(online).IsEmpty() {
+			cpus = cpus.Intersect(online)
+			err = s.Node.Restore(&allocate.Allocation{Key: KubeletKey(p),
+				Containers: []allocate.ContainerCPUs{{Name: p.Container, CPUs: cpus, Held: cpus, Share: 1}}})
+		}
+		if err != nil {
+			problem(KubeletKey(p), "the kubelet's pin to CPUs %s: %v", p.CPUs, err)
+		}
+	}
+	pods = slices.SortedFunc(slices.Values(pods), func(a, b Pod) int {
+		return cmp.Or(a.Created.Compare(b.Created), cmp.Compare(a.Key, b.Key))
+	})
+	for _, p := range pods {
+		if err := Restore(s.Node, p); err != nil {
+			problem(p.Key, "%v", err)
+		}
+	}
+	return s
+}
+
+// Restore gives one pod its CPUs back. On an error it holds nothing.
+func Restore(n *allocate.Node, p Pod) error {
+	if p.Result.Node != n.Name {
+		return fmt.Errorf("its CPUs were chosen on node %s", p.Result.Node)
+	}
+	a := allocate.FromResult(p.Key, p.Result)
+	online := n.Layout().Topology().Online()
+	wanted := a.CPUs()
+	for i := range a.Containers {
+		c := &a.Containers[i]
+		c.CPUs, c.Held = c.CPUs.Intersect(online), c.Held.Intersect(online)
+	}
+	a.Containers = slices.DeleteFunc(a.Containers, func(c allocate.ContainerCPUs) bool { return c.CPUs.IsEmpty() })
+	if len(a.Containers) == 0 {
+		return fmt.Errorf("the node has none of its CPUs %s on line", wanted)
+	}
+	return n.Restore(a)
+}
+
+// CPUs is what a container may run on.
+type CPUs struct {
+	// Set is never empty.
+	Set cpuset.Set
+	// Mems are the NUMA nodes to take memory from; empty for no preference.
+	Mems cpuset.Set
+	// Exclusive says that no other container runs on Set: a CFS quota has nothing left to protect.
+	Exclusive bool
+}
+
+// Effective is which CPUs each container of the State's pods is to run on, by the pod's key and the container's name, and
+// the shared pool: those for all other containers. Neither is ever empty.
+//
+// Where exclusive containers hold every CPU, the shared pool is the reserved CPUs, or, without any, all: whoever is not
+// pinned has to run somewhere.
+func (s State) Effective() (containers map[string]map[string]CPUs, shared cpuset.Set) {
+	containers = map[string]map[string]CPUs{}
+	exclusive := s.Node.Exclusive()
+	for _, a := range s.Node.Pods() {
+		own, others := map[string]CPUs{}, exclusive
+		for _, c := range a.Containers {
+			others = others.Minus(c.Held)
+		}
+		for _, c := range a.Containers {
+			// An init container that is larger than the rest of a pod that shares has some of its CPUs on loan only.
+			if set := s.Node.Effective(c).Minus(others); !set.IsEmpty() {
+				own[c.Name] = CPUs{Set: set, Mems: c.Mems, Exclusive: c.Share == 1 && !c.Burst}
+			}
+		}
+		containers[a.Key] = own
+	}
+	if shared = s.Node.SharedPool(); shared.IsEmpty() {
+		topo := s.Node.Layout().Topology()
+		if shared = s.Node.Layout().Reserved().Intersect(topo.Online()); shared.IsEmpty() {
+			shared = topo.Online()
+		}
+	}
+	return containers, shared
+}
