@@ -49,7 +49,9 @@ func Layout(t *topologyv1alpha1.NodeTopology) (*allocate.Layout, error) {
 }
 
 // KubeletKey is the key under which a State's Node has a container that the kubelet pinned.
-func KubeletKey(p topologyv1alpha1.KubeletPin) string { return "kubelet/" + p.PodUID + "/" + p.Container }
+func KubeletKey(p topologyv1alpha1.KubeletPin) string {
+	return "kubelet/" + p.PodUID + "/" + p.Container
+}
 
 // Replay gives the pods of a node their CPUs back, after the kubelet's own pins. The order of pods does not matter.
 func Replay(name string, l *allocate.Layout, pins []topologyv1alpha1.KubeletPin, pods []Pod) State {
