@@ -118,11 +118,14 @@ func open(s *apiextensionsv1.JSONSchemaProps) {
 	for name, p := range s.Properties {
 		switch {
 		case openFields[name] && p.Type == "object":
-			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type, XPreserveUnknownFields: ptr(true)}
+			// Atomic, or the server would keep a record of who wrote each leaf, larger than a large status itself.
+			p = apiextensionsv1.JSONSchemaProps{
+				Description: p.Description, Type: p.Type, XPreserveUnknownFields: ptr(true), XMapType: ptr("atomic"),
+			}
 		case openFields[name] && p.Type == "array":
 			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type, Items: &apiextensionsv1.JSONSchemaPropsOrArray{
 				Schema: &apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr(true)},
-			}}
+			}, XListType: ptr("atomic")}
 		default:
 			open(&p)
 		}

@@ -282,6 +282,9 @@ func onlyWithUID(uid types.UID, ops []jsonPatchOp) []jsonPatchOp {
 }
 
 func (w *W) doPatch(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	if x.version != "" {
+		return w.patchVersion(ctx, client, at, x)
+	}
 	if x.body == nil {
 		body, err := patchWithUID(x.patch, x.uid)
 		if err != nil {
@@ -291,6 +294,43 @@ func (w *W) doPatch(ctx context.Context, client rest.Interface, at func(*rest.Re
 	}
 	obj, err := w.send(ctx, x, "patch", at(client.Patch(x.patch.kind)).Name(x.name.Name).Body(x.body), x.done != nil)
 	return obj, w.otherUID(ctx, client, at, x, err)
+}
+
+// metadataOnly asks for the metadata of what was written, which spares both sides the rest.
+const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+
+func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+	if x.body == nil {
+		var ops []json.RawMessage
+		if err := json.Unmarshal(x.patch.data, &ops); err != nil {
+			return nil, fmt.Errorf("patch of %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+		}
+		// A patch that sets these to what they are not is refused as a conflict.
+		condition, err := json.Marshal([]jsonPatchOp{{"add", "/metadata/uid", x.uid}, {"add", "/metadata/resourceVersion", x.version}})
+		if err != nil {
+			return nil, err
+		}
+		x.body = condition
+		if len(ops) > 0 {
+			x.body = append(append(condition[:len(condition)-1], ','), bytes.TrimPrefix(bytes.TrimSpace(x.patch.data), []byte("["))...)
+		}
+		x.patch.data = nil
+	}
+	r := at(client.Patch(types.JSONPatchType)).Name(x.name.Name).SetHeader("Accept", metadataOnly).Body(x.body)
+	started := time.Now()
+	res := r.Do(ctx)
+	var code int
+	res.StatusCode(&code)
+	w.metrics.sent(x, "patch", code, time.Since(started))
+	data, err := res.Raw()
+	if err != nil {
+		return nil, res.Error()
+	}
+	written := &metav1.PartialObjectMetadata{}
+	if err := json.Unmarshal(data, written); err != nil {
+		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	}
+	return written, nil
 }
 
 // patchWithUID adds the condition that the object has uid.

@@ -56,6 +56,11 @@ type Writer interface {
 	// Patch applies a patch to an object (not to its status), with the object's UID as precondition when set: an object
 	// with another UID under that name is Conflict. A patch may reach the server twice, so it must be idempotent.
 	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))
+	// PatchVersion applies a JSON patch to an object on condition that it still has obj's resource version, or it is
+	// Conflict; so is a further attempt after an answer that was lost. It is for kinds without a status subresource, whose
+	// status is the controller's and whose spec is the user's. The object that done gets has its metadata only. Urgent
+	// writes are those that say how an object ended.
+	PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error))
 	// Delete deletes an object, with its UID as precondition when set. NotFound is success.
 	Delete(m Meta, obj Object, opts DeleteOptions, done func(error))
 	// Event records an event about an object. Equal events (object, reason, message) are counted into one; under

@@ -200,6 +200,16 @@ func (w *W) Patch(m Meta, obj Object, kind types.PatchType, data []byte, done fu
 	})
 }
 
+// PatchVersion implements Writer.
+func (w *W) PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error)) {
+	w.submit(m, obj, done, func(x *write) {
+		x.verb, x.class, x.patch, x.version = verbPatch, ClassStatus, patch{types.JSONPatchType, data}, obj.GetResourceVersion()
+		if urgent {
+			x.class = ClassUrgent
+		}
+	})
+}
+
 // Delete implements Writer.
 func (w *W) Delete(m Meta, obj Object, opts DeleteOptions, done func(error)) {
 	w.submit(m, obj, ignoreObject(done), func(x *write) {

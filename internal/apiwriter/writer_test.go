@@ -442,6 +442,28 @@ func TestPatchMeansTheObjectWithItsUID(t *testing.T) {
 	}
 }
 
+func TestPatchOfAVersion(t *testing.T) {
+	b := newBench(t, nil).run()
+	p := b.createdPod(b.pod("p", ""))
+	patch := func(version, value string) (Object, error) {
+		o := newOutcomes()
+		about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "p", UID: p.UID, ResourceVersion: version}}
+		b.PatchVersion(test, about, false, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"`+value+`"}}]`), o.of("p"))
+		b.flush()
+		return o.objs["p"], o.errs["p"]
+	}
+	next, err := patch(p.ResourceVersion, "2")
+	if err != nil || next.GetLabels()["a"] != "2" || next.GetResourceVersion() == p.ResourceVersion {
+		t.Fatalf("a patch of the version that is there: %v", err)
+	}
+	if _, err := patch(p.ResourceVersion, "3"); !apierrors.IsConflict(err) {
+		t.Errorf("a patch of an older version: %v, want a conflict", err)
+	}
+	if _, err := patch(next.GetResourceVersion(), "4"); err != nil {
+		t.Errorf("a patch of the version that was answered: %v", err)
+	}
+}
+
 func TestDelete(t *testing.T) {
 	b := newBench(t, nil).run()
 	o := newOutcomes()
