@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -29,10 +30,13 @@ const (
 	PodsByGroup = "group"
 	// PodsByNode files pods under the name of their node.
 	PodsByNode = "node"
+	// ResultsByWorkflow files WorkflowTaskResults under "namespace/name" of their workflow.
+	ResultsByWorkflow = "workflow"
 )
 
-// Informers watches every type that the scheduler and the batch controllers read. Each cache streams its first list and
-// keeps only what is used (see trim.go), so objects from it must never be written back as they are.
+// Informers watches every type that the scheduler and the controllers read. Each cache streams its first list and keeps
+// only what is used (see trim.go), so objects from it must never be written back as they are. Kinds that are not watched
+// are nil.
 type Informers struct {
 	Pods            *Kind[*corev1.Pod]
 	Nodes           *Kind[*corev1.Node]
@@ -43,24 +47,28 @@ type Informers struct {
 	PriorityClasses *Kind[*schedulingv1.PriorityClass]
 	LimitRanges     *Kind[*corev1.LimitRange]
 
+	// Workflows that have ended are kept without what they ran: see trimWorkflow.
+	Workflows                *Kind[*argov1alpha1.Workflow]
+	WorkflowTemplates        *Kind[*argov1alpha1.WorkflowTemplate]
+	ClusterWorkflowTemplates *Kind[*argov1alpha1.ClusterWorkflowTemplate]
+	CronWorkflows            *Kind[*argov1alpha1.CronWorkflow]
+	TaskResults              *Kind[*argov1alpha1.WorkflowTaskResult]
+	// ConfigMaps are those for workflows: parameters and caches, by the label that says so.
+	ConfigMaps *Kind[*corev1.ConfigMap]
+
 	running sync.WaitGroup
 }
 
 // NewInformers prepares the watches of the cluster at cfg. Nothing is read before Start.
 func NewInformers(cfg *rest.Config) (*Informers, error) {
 	var failed error
-	client := func(gv schema.GroupVersion) rest.Interface {
-		c, err := kubeclient.ForGroupVersion(cfg, nil, gv, scheme.Scheme)
-		if err != nil && failed == nil {
-			failed = fmt.Errorf("watching %s: %w", gv, err)
-		}
-		return c
-	}
+	client := clients(cfg, &failed)
 	core := client(corev1.SchemeGroupVersion)
 	sched := client(schedulingv1.SchemeGroupVersion)
 	batch := client(batchv1alpha1.GroupVersion)
 	groups := client(schedulingv1beta1.GroupVersion)
 	bus := client(busv1alpha1.GroupVersion)
+	argo := client(argov1alpha1.GroupVersion)
 	if failed != nil {
 		return nil, failed
 	}
@@ -68,7 +76,7 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 	podIndexes := cache.Indexers{
 		PodsByController: indexPodByController, PodsByGroup: indexPodByGroup, PodsByNode: indexPodByNode,
 	}
-	return &Informers{
+	i := &Informers{
 		Pods:            newKind(core, "pods", &corev1.Pod{}, t.pod, podIndexes),
 		Nodes:           newKind(core, "nodes", &corev1.Node{}, trimNode, nil),
 		Jobs:            newKind[*batchv1alpha1.Job](batch, "jobs", &batchv1alpha1.Job{}, nil, nil),
@@ -77,18 +85,64 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 		Commands:        newKind[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, nil),
 		PriorityClasses: newKind[*schedulingv1.PriorityClass](sched, "priorityclasses", &schedulingv1.PriorityClass{}, nil, nil),
 		LimitRanges:     newKind[*corev1.LimitRange](core, "limitranges", &corev1.LimitRange{}, nil, nil),
-	}, nil
+	}
+	i.addWorkflows(core, argo)
+	return i, nil
 }
 
-// kinds are all the watches, whatever their type.
-func (i *Informers) kinds() []interface {
+// NewWorkflowInformers prepares the watches that workflows need, and no others: pods are those of workflows.
+func NewWorkflowInformers(cfg *rest.Config) (*Informers, error) {
+	var failed error
+	client := clients(cfg, &failed)
+	core, argo := client(corev1.SchemeGroupVersion), client(argov1alpha1.GroupVersion)
+	if failed != nil {
+		return nil, failed
+	}
+	i := &Informers{
+		Pods: newSelected(core, "pods", argov1alpha1.LabelWorkflow, &corev1.Pod{}, newTrimmer().pod,
+			cache.Indexers{PodsByController: indexPodByController}),
+	}
+	i.addWorkflows(core, argo)
+	return i, nil
+}
+
+func (i *Informers) addWorkflows(core, argo rest.Interface) {
+	i.Workflows = newKind(argo, "workflows", &argov1alpha1.Workflow{}, i.trimWorkflow, nil)
+	i.WorkflowTemplates = newKind[*argov1alpha1.WorkflowTemplate](argo, "workflowtemplates", &argov1alpha1.WorkflowTemplate{}, nil, nil)
+	i.ClusterWorkflowTemplates = newKind[*argov1alpha1.ClusterWorkflowTemplate](argo, "clusterworkflowtemplates",
+		&argov1alpha1.ClusterWorkflowTemplate{}, nil, nil)
+	i.CronWorkflows = newKind[*argov1alpha1.CronWorkflow](argo, "cronworkflows", &argov1alpha1.CronWorkflow{}, nil, nil)
+	i.TaskResults = newKind[*argov1alpha1.WorkflowTaskResult](argo, "workflowtaskresults", &argov1alpha1.WorkflowTaskResult{}, nil,
+		cache.Indexers{ResultsByWorkflow: indexResultByWorkflow})
+	i.ConfigMaps = newSelected[*corev1.ConfigMap](core, "configmaps", argov1alpha1.LabelConfigMapType, &corev1.ConfigMap{}, nil, nil)
+}
+
+// clients returns a function that makes clients and keeps the first error.
+func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Interface {
+	return func(gv schema.GroupVersion) rest.Interface {
+		c, err := kubeclient.ForGroupVersion(cfg, nil, gv, scheme.Scheme)
+		if err != nil && *failed == nil {
+			*failed = fmt.Errorf("watching %s: %w", gv, err)
+		}
+		return c
+	}
+}
+
+// watched is a Kind, whatever its type.
+type watched interface {
 	run(context.Context)
 	synced() bool
-} {
-	return []interface {
-		run(context.Context)
-		synced() bool
-	}{i.Nodes, i.PriorityClasses, i.Queues, i.LimitRanges, i.PodGroups, i.Pods, i.Jobs, i.Commands}
+}
+
+// kinds are all the watches.
+func (i *Informers) kinds() []watched {
+	kinds := []watched{
+		i.Workflows, i.WorkflowTemplates, i.ClusterWorkflowTemplates, i.CronWorkflows, i.TaskResults, i.ConfigMaps, i.Pods,
+	}
+	if i.Nodes != nil {
+		kinds = append(kinds, i.Nodes, i.PriorityClasses, i.Queues, i.LimitRanges, i.PodGroups, i.Jobs, i.Commands)
+	}
+	return kinds
 }
 
 // Start begins watching until ctx is done. Handlers should be registered before.
@@ -122,6 +176,14 @@ const syncPoll = 5 * time.Millisecond
 func indexPodByController(o any) ([]string, error) {
 	if c := metav1.GetControllerOf(o.(*corev1.Pod)); c != nil {
 		return []string{string(c.UID)}, nil
+	}
+	return nil, nil
+}
+
+func indexResultByWorkflow(o any) ([]string, error) {
+	r := o.(*argov1alpha1.WorkflowTaskResult)
+	if name := r.Labels[argov1alpha1.LabelWorkflow]; name != "" {
+		return []string{r.Namespace + "/" + name}, nil
 	}
 	return nil, nil
 }

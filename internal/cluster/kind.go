@@ -35,11 +35,17 @@ type Kind[T object] struct {
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
 func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
+	return newSelected(client, resource, "", example, trim, indexers)
+}
+
+// newSelected watches those objects of a resource whose labels match selector.
+func newSelected[T object](client rest.Interface, resource, selector string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
 			return client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
 		},
-		WatchFuncWithContext: watchFunc(client, resource),
+		WatchFuncWithContext: watchFunc(client, resource, selector),
 	}, client)
 	inf := cache.NewSharedIndexInformer(lw, example, 0, indexers)
 	err := inf.SetTransform(func(o any) (any, error) {
@@ -140,9 +146,9 @@ func typed[T object](objs []any) []T {
 	return out
 }
 
-func watchFunc(client rest.Interface, resource string) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+func watchFunc(client rest.Interface, resource, selector string) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.Watch = true
+		o.Watch, o.LabelSelector = true, selector
 		req := client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
 		if o.TimeoutSeconds != nil {
 			req = req.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)

@@ -1,12 +1,15 @@
 package cluster
 
 import (
+	"reflect"
 	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
 // A cache of 10,000 pods is most of what the manager's memory holds, so every object loses what is never read before it
@@ -65,9 +68,60 @@ func newTrimmer() *trimmer {
 func (t *trimmer) pod(p *corev1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	steps := p.Labels[argov1alpha1.LabelWorkflow] != ""
 	t.podMeta(&p.ObjectMeta)
 	t.podSpec(&p.Spec)
+	if steps {
+		t.stepStatus(&p.Status)
+		return
+	}
 	t.podStatus(&p.Status, p.Spec.NodeName != "")
+}
+
+// stepStatus keeps of a workflow's pod what becomes of its node's status: how containers ended and what they said, what
+// they wait for, and whether the pod is ready.
+func (t *trimmer) stepStatus(s *corev1.PodStatus) {
+	out := corev1.PodStatus{
+		Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message, PodIP: s.PodIP, StartTime: s.StartTime,
+		NominatedNodeName: s.NominatedNodeName,
+	}
+	for _, c := range s.Conditions {
+		switch c.Type {
+		case corev1.DisruptionTarget, corev1.PodScheduled, corev1.PodReady:
+			c.LastProbeTime, c.LastTransitionTime = metav1.Time{}, metav1.Time{}
+			out.Conditions = append(out.Conditions, c)
+		}
+	}
+	out.ContainerStatuses = t.stepContainers(s.ContainerStatuses)
+	out.InitContainerStatuses = t.stepContainers(s.InitContainerStatuses)
+	*s = out
+}
+
+func (t *trimmer) stepContainers(in []corev1.ContainerStatus) []corev1.ContainerStatus {
+	var out []corev1.ContainerStatus
+	for _, c := range in {
+		out = append(out, corev1.ContainerStatus{Name: t.intern(c.Name), RestartCount: c.RestartCount, Ready: c.Ready, State: c.State})
+	}
+	return out
+}
+
+// trimWorkflow shares what did not change with the version before, so that a workflow that runs is not held twice, and
+// keeps of one that has ended what decides how long it and its pods stay.
+func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
+	if w.Status.Phase.Completed() && w.Labels[argov1alpha1.LabelCompleted] == "true" {
+		w.Spec = argov1alpha1.WorkflowSpec{
+			WorkflowTemplateRef: w.Spec.WorkflowTemplateRef, TTLStrategy: w.Spec.TTLStrategy, PodGC: w.Spec.PodGC,
+			VolumeClaimGC: w.Spec.VolumeClaimGC, PodDisruptionBudget: w.Spec.PodDisruptionBudget, Shutdown: w.Spec.Shutdown,
+		}
+		if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
+			stored.Templates = nil
+		}
+		w.Status.Nodes, w.Status.CompressedNodes, w.Status.StoredTemplates = nil, "", nil
+		return
+	}
+	if old, found := i.Workflows.Get(w.Namespace, w.Name); found && old.UID == w.UID && reflect.DeepEqual(old.Spec, w.Spec) {
+		w.Spec = old.Spec
+	}
 }
 
 func (t *trimmer) podMeta(m *metav1.ObjectMeta) {
@@ -85,7 +139,7 @@ func (t *trimmer) podMeta(m *metav1.ObjectMeta) {
 // keepAnnotation says which annotations of a pod are read: those of the batch and scheduling APIs and our own.
 func keepAnnotation(key string) bool {
 	domain, _, ok := strings.Cut(key, "/")
-	return ok && (strings.HasSuffix(domain, "volcano.sh") || strings.HasSuffix(domain, "lockstep.dev") ||
+	return ok && (key == argov1alpha1.AnnotationNodeID || strings.HasSuffix(domain, "volcano.sh") || strings.HasSuffix(domain, "lockstep.dev") ||
 		domain == "scheduling.k8s.io")
 }
 
