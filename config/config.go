@@ -3,6 +3,7 @@
 //	crd/          generated from the types in api/ (make generate)
 //	policies/     rules that the API server checks beyond the CRDs' schemas
 //	rbac.yaml     the manager's rights, and users' rights to our kinds
+//	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
 //
@@ -32,7 +33,7 @@ func CRDs() []*unstructured.Unstructured { return read("crd/*.yaml") }
 func Policies() []*unstructured.Unstructured { return read("policies/*.yaml") }
 
 // RBAC returns the manager's namespace, identity and rights, and users' rights to our kinds.
-func RBAC() []*unstructured.Unstructured { return read("rbac.yaml") }
+func RBAC() []*unstructured.Unstructured { return append(read("rbac.yaml"), read("rbac-applications.yaml")...) }
 
 // FlowControl returns the manager's share of the API server's concurrency.
 func FlowControl() []*unstructured.Unstructured { return read("flowcontrol.yaml") }

@@ -9,6 +9,8 @@ import (
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
+	oamv1alpha1 "lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
+	oamv1beta1 "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
@@ -31,6 +33,8 @@ func newScheme() *runtime.Scheme {
 		busv1alpha1.AddToScheme,
 		argov1alpha1.AddToScheme,
 		topologyv1alpha1.AddToScheme,
+		oamv1beta1.AddToScheme,
+		oamv1alpha1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			panic(err) // two types of one kind: a fault of the program that its first run shows

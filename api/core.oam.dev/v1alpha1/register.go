@@ -1,0 +1,25 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of this package's types.
+var GroupVersion = schema.GroupVersion{Group: "core.oam.dev", Version: "v1alpha1"}
+
+// Kind returns the group-qualified kind.
+func Kind(kind string) schema.GroupKind { return GroupVersion.WithKind(kind).GroupKind() }
+
+// Resource returns the group-qualified resource.
+func Resource(resource string) schema.GroupResource {
+	return GroupVersion.WithResource(resource).GroupResource()
+}
+
+// AddToScheme registers this package's types.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion, &Policy{}, &PolicyList{}, &Workflow{}, &WorkflowList{})
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}

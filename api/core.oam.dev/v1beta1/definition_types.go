@@ -1,0 +1,350 @@
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// Schematic is how a definition makes objects of parameters.
+type Schematic struct {
+	// CUE is a template.
+	// +optional
+	CUE *CUE `json:"cue,omitempty"`
+	// Terraform is kept for manifests that have it; such definitions are reported as not supported.
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Terraform *runtime.RawExtension `json:"terraform,omitempty"`
+}
+
+// CUE is a template in CUE.
+type CUE struct {
+	// +kubebuilder:validation:MaxLength=262144
+	Template string `json:"template"`
+}
+
+// DefinitionHealth says how to read the state of what a definition made: each a piece of CUE over context and parameter.
+type DefinitionHealth struct {
+	// CustomStatus yields message.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	CustomStatus string `json:"customStatus,omitempty"`
+	// HealthPolicy yields isHealth.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	HealthPolicy string `json:"healthPolicy,omitempty"`
+	// Details yields fields for people and scripts.
+	// +optional
+	// +kubebuilder:validation:MaxLength=65536
+	Details string `json:"details,omitempty"`
+}
+
+// DefinitionStatus is what Lockstep says about a definition.
+type DefinitionStatus struct {
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []Condition `json:"conditions,omitempty"`
+	// +optional
+	ConfigMapRef string `json:"configMapRef,omitempty"`
+	// +optional
+	LatestRevision *Revision `json:"latestRevision,omitempty"`
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+}
+
+// WorkloadTypeDescriptor says what the main object of a component is.
+//
+// +kubebuilder:validation:XValidation:rule="has(self.type) || has(self.definition)",message="a workload has a type or a definition"
+type WorkloadTypeDescriptor struct {
+	// Type names a kind; autodetects.core.oam.dev takes it from the output.
+	// +optional
+	Type string `json:"type,omitempty"`
+	// +optional
+	Definition *WorkloadGVK `json:"definition,omitempty"`
+}
+
+// ChildResourceKind is a kind of object that a workload's controller makes.
+type ChildResourceKind struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	// +optional
+	Selector map[string]string `json:"selector,omitempty"`
+}
+
+// ComponentDefinition is a type of component.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=componentdefinitions,shortName=comp,categories=oam
+// +kubebuilder:printcolumn:name="WORKLOAD-KIND",type=string,JSONPath=`.spec.workload.definition.kind`
+// +kubebuilder:printcolumn:name="DESCRIPTION",type=string,JSONPath=`.metadata.annotations.definition\.oam\.dev/description`
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+type ComponentDefinition struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec ComponentDefinitionSpec `json:"spec,omitempty"`
+	// +optional
+	Status DefinitionStatus `json:"status,omitempty"`
+}
+
+// ComponentDefinitionSpec is how a type of component is made.
+type ComponentDefinitionSpec struct {
+	Workload WorkloadTypeDescriptor `json:"workload"`
+	// +optional
+	ChildResourceKinds []ChildResourceKind `json:"childResourceKinds,omitempty"`
+	// +optional
+	RevisionLabel string `json:"revisionLabel,omitempty"`
+	// PodSpecPath is where the workload keeps its pod's spec.
+	// +optional
+	PodSpecPath string `json:"podSpecPath,omitempty"`
+	// +optional
+	Status *DefinitionHealth `json:"status,omitempty"`
+	// +optional
+	Schematic *Schematic `json:"schematic,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Extension *runtime.RawExtension `json:"extension,omitempty"`
+	// Version, a semver, names the revision.
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// ComponentDefinitionList is a list of component definitions.
+//
+// +kubebuilder:object:root=true
+type ComponentDefinitionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []ComponentDefinition `json:"items"`
+}
+
+// StageType is when the objects of a trait are made.
+//
+// +kubebuilder:validation:Enum=PreDispatch;DefaultDispatch;PostDispatch
+type StageType string
+
+// The stages of traits.
+const (
+	PreDispatch     StageType = "PreDispatch"
+	DefaultDispatch StageType = "DefaultDispatch"
+	PostDispatch    StageType = "PostDispatch"
+)
+
+// TraitDefinition is a type of trait.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=traitdefinitions,shortName=trait,categories=oam
+// +kubebuilder:printcolumn:name="APPLIES-TO",type=string,JSONPath=`.spec.appliesToWorkloads`
+// +kubebuilder:printcolumn:name="DESCRIPTION",type=string,JSONPath=`.metadata.annotations.definition\.oam\.dev/description`
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+type TraitDefinition struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec TraitDefinitionSpec `json:"spec,omitempty"`
+	// +optional
+	Status DefinitionStatus `json:"status,omitempty"`
+}
+
+// TraitDefinitionSpec is how a type of trait is made.
+type TraitDefinitionSpec struct {
+	// Reference names a CustomResourceDefinition, for traits without a template.
+	// +optional
+	Reference *DefinitionReference `json:"definitionRef,omitempty"`
+	// +optional
+	RevisionEnabled bool `json:"revisionEnabled,omitempty"`
+	// WorkloadRefPath is where in the trait's objects a reference to the workload goes.
+	// +optional
+	WorkloadRefPath string `json:"workloadRefPath,omitempty"`
+	// PodDisruptive says that a change of the trait restarts pods.
+	// +optional
+	PodDisruptive bool `json:"podDisruptive,omitempty"`
+	// AppliesToWorkloads are the workloads the trait is meant for.
+	// +optional
+	AppliesToWorkloads []string `json:"appliesToWorkloads,omitempty"`
+	// ConflictsWith are traits that cannot be used beside this one.
+	// +optional
+	ConflictsWith []string `json:"conflictsWith,omitempty"`
+	// +optional
+	Schematic *Schematic `json:"schematic,omitempty"`
+	// +optional
+	Status *DefinitionHealth `json:"status,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Extension *runtime.RawExtension `json:"extension,omitempty"`
+	// ManageWorkload says that the trait makes the workload, which then is not made by the component.
+	// +optional
+	ManageWorkload bool `json:"manageWorkload,omitempty"`
+	// ControlPlaneOnly puts the trait's objects into the local cluster, wherever the workload goes.
+	// +optional
+	ControlPlaneOnly bool `json:"controlPlaneOnly,omitempty"`
+	// Stage is when the trait's objects are made; DefaultDispatch is with the workload.
+	// +optional
+	Stage StageType `json:"stage,omitempty"`
+	// Version, a semver, names the revision.
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// DefinitionReference names a CustomResourceDefinition.
+type DefinitionReference struct {
+	Name string `json:"name"`
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// TraitDefinitionList is a list of trait definitions.
+//
+// +kubebuilder:object:root=true
+type TraitDefinitionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TraitDefinition `json:"items"`
+}
+
+// PolicyDefinition is a type of policy.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=policydefinitions,shortName=def-policy,categories=oam
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+type PolicyDefinition struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec PolicyDefinitionSpec `json:"spec,omitempty"`
+	// +optional
+	Status DefinitionStatus `json:"status,omitempty"`
+}
+
+// PolicyDefinitionSpec is how a type of policy is made.
+type PolicyDefinitionSpec struct {
+	// +optional
+	Reference *DefinitionReference `json:"definitionRef,omitempty"`
+	// +optional
+	Schematic *Schematic `json:"schematic,omitempty"`
+	// ManageHealthCheck says that the policy, not the components, tells the application's health.
+	// +optional
+	ManageHealthCheck bool `json:"manageHealthCheck,omitempty"`
+	// Version, a semver, names the revision.
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// PolicyDefinitionList is a list of policy definitions.
+//
+// +kubebuilder:object:root=true
+type PolicyDefinitionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []PolicyDefinition `json:"items"`
+}
+
+// WorkflowStepDefinition is a type of workflow step.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:path=workflowstepdefinitions,shortName=workflowstep,categories=oam
+// +kubebuilder:printcolumn:name="DESCRIPTION",type=string,JSONPath=`.metadata.annotations.definition\.oam\.dev/description`
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+type WorkflowStepDefinition struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec WorkflowStepDefinitionSpec `json:"spec,omitempty"`
+	// +optional
+	Status DefinitionStatus `json:"status,omitempty"`
+}
+
+// WorkflowStepDefinitionSpec is how a type of step is made.
+type WorkflowStepDefinitionSpec struct {
+	// +optional
+	Reference *DefinitionReference `json:"definitionRef,omitempty"`
+	// +optional
+	Schematic *Schematic `json:"schematic,omitempty"`
+	// Version, a semver, names the revision.
+	// +optional
+	Version string `json:"version,omitempty"`
+}
+
+// WorkflowStepDefinitionList is a list of step definitions.
+//
+// +kubebuilder:object:root=true
+type WorkflowStepDefinitionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []WorkflowStepDefinition `json:"items"`
+}
+
+// DefinitionType is the kind of a definition.
+type DefinitionType string
+
+// The kinds of definitions that have revisions.
+const (
+	ComponentType    DefinitionType = "Component"
+	TraitType        DefinitionType = "Trait"
+	PolicyType       DefinitionType = "Policy"
+	WorkflowStepType DefinitionType = "WorkflowStep"
+)
+
+// DefinitionRevision is one state that a definition had.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:resource:path=definitionrevisions,shortName=defrev,categories=oam
+// +kubebuilder:printcolumn:name="REVISION",type=integer,JSONPath=`.spec.revision`
+// +kubebuilder:printcolumn:name="HASH",type=string,JSONPath=`.spec.revisionHash`
+// +kubebuilder:printcolumn:name="TYPE",type=string,JSONPath=`.spec.definitionType`
+// +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
+type DefinitionRevision struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+	// +optional
+	Spec DefinitionRevisionSpec `json:"spec,omitempty"`
+}
+
+// DefinitionRevisionSpec is the state, in the field of its type.
+type DefinitionRevisionSpec struct {
+	Revision       int64          `json:"revision"`
+	RevisionHash   string         `json:"revisionHash"`
+	DefinitionType DefinitionType `json:"definitionType"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	ComponentDefinition *runtime.RawExtension `json:"componentDefinition,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	TraitDefinition *runtime.RawExtension `json:"traitDefinition,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	PolicyDefinition *runtime.RawExtension `json:"policyDefinition,omitempty"`
+	// +optional
+	// +kubebuilder:validation:Type=object
+	// +kubebuilder:pruning:PreserveUnknownFields
+	WorkflowStepDefinition *runtime.RawExtension `json:"workflowStepDefinition,omitempty"`
+}
+
+// DefinitionRevisionList is a list of definition revisions.
+//
+// +kubebuilder:object:root=true
+type DefinitionRevisionList struct {
+	metav1.TypeMeta `json:",inline"`
+	// +optional
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []DefinitionRevision `json:"items"`
+}

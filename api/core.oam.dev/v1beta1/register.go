@@ -1,0 +1,34 @@
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// GroupVersion is the group and version of this package's types.
+var GroupVersion = schema.GroupVersion{Group: "core.oam.dev", Version: "v1beta1"}
+
+// Kind returns the group-qualified kind.
+func Kind(kind string) schema.GroupKind { return GroupVersion.WithKind(kind).GroupKind() }
+
+// Resource returns the group-qualified resource.
+func Resource(resource string) schema.GroupResource {
+	return GroupVersion.WithResource(resource).GroupResource()
+}
+
+// AddToScheme registers this package's types.
+func AddToScheme(s *runtime.Scheme) error {
+	s.AddKnownTypes(GroupVersion,
+		&Application{}, &ApplicationList{},
+		&ComponentDefinition{}, &ComponentDefinitionList{},
+		&TraitDefinition{}, &TraitDefinitionList{},
+		&PolicyDefinition{}, &PolicyDefinitionList{},
+		&WorkflowStepDefinition{}, &WorkflowStepDefinitionList{},
+		&DefinitionRevision{}, &DefinitionRevisionList{},
+		&ApplicationRevision{}, &ApplicationRevisionList{},
+		&ResourceTracker{}, &ResourceTrackerList{},
+	)
+	metav1.AddToGroupVersion(s, GroupVersion)
+	return nil
+}
