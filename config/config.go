@@ -33,7 +33,9 @@ func CRDs() []*unstructured.Unstructured { return read("crd/*.yaml") }
 func Policies() []*unstructured.Unstructured { return read("policies/*.yaml") }
 
 // RBAC returns the manager's namespace, identity and rights, and users' rights to our kinds.
-func RBAC() []*unstructured.Unstructured { return append(read("rbac.yaml"), read("rbac-applications.yaml")...) }
+func RBAC() []*unstructured.Unstructured {
+	return append(read("rbac.yaml"), read("rbac-applications.yaml")...)
+}
 
 // FlowControl returns the manager's share of the API server's concurrency.
 func FlowControl() []*unstructured.Unstructured { return read("flowcontrol.yaml") }
