@@ -60,7 +60,7 @@ type Config struct {
 type Controller struct {
 	Config
 	queue workqueue.TypedDelayingInterface[types.NamespacedName]
-	plans *planCache
+	plans *pods.Plans
 
 	mu      sync.RWMutex
 	records map[types.NamespacedName]*record
@@ -88,7 +88,7 @@ func New(cfg Config) (*Controller, error) {
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
 			Name: "jobs", Clock: asTicker(cfg.Clock),
 		}),
-		plans:   newPlanCache(),
+		plans:   pods.NewPlans(),
 		records: map[types.NamespacedName]*record{},
 	}
 	return c, c.watch()

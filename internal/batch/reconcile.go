@@ -96,7 +96,7 @@ func (c *Controller) drop(r *record) {
 func (c *Controller) abandon(r *record) {
 	c.withdraw(r)
 	for _, t := range r.tasks {
-		c.plans.release(t.plan)
+		c.plans.Release(t.plan)
 	}
 	r.tasks, r.byName, r.set, r.job, r.uid, r.inflight = nil, nil, nil, nil, "", 0
 }
@@ -150,9 +150,9 @@ func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 	for i := range all {
 		t := r.tasks[i]
 		t.pods = &all[i]
-		plan := c.plans.share(t.pods.Plan())
+		plan := c.plans.Share(t.pods.Plan())
 		t.pods.Adopt(plan)
-		c.plans.release(t.plan)
+		c.plans.Release(t.plan)
 		t.plan = plan
 		t.afterwards = t.afterwards || t.pods.Unbound()
 		t.resize(t.pods.Replicas)
@@ -321,13 +321,7 @@ func rejected(p *corev1.Pod) bool {
 			return true
 		}
 	}
-	switch p.Status.Reason {
-	case "NodeAffinity", "NodeName", "NodePorts", "NodeUnschedulable", "TaintToleration", "UnexpectedAdmissionError",
-		"TopologyAffinityError", "SMTAlignmentError", "InvalidNodeInfo", "PodOSNotSupported", "PodOSSelectorNodeLabelDoesNotMatch",
-		"NodeShutdown", "NodeLost", "Preempting":
-		return true
-	}
-	return strings.HasPrefix(p.Status.Reason, "OutOf")
+	return cluster.RefusedByNode(p)
 }
 
 // deleteSurplus deletes the pods above each task's replicas.

@@ -4,14 +4,12 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
-
-	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// plan is what the API server will make of a pod, as far as placement reads it: requests that default to limits, and
+// PlanOf is what the API server will make of a pod, as far as placement reads it: requests that default to limits, and
 // the defaults of the namespace's LimitRanges. What placement does not read is left out, so that the plans of equal
-// tasks are equal whatever their job. base is not modified.
-func plan(base *corev1.Pod, ranges []*corev1.LimitRange) *corev1.Pod {
+// pods are equal whoever their owner is, whose name the label ownerLabel holds. base is not modified.
+func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev1.Pod {
 	s := &base.Spec
 	p := &corev1.Pod{Spec: corev1.PodSpec{
 		SchedulerName:             s.SchedulerName,
@@ -39,7 +37,7 @@ func plan(base *corev1.Pod, ranges []*corev1.LimitRange) *corev1.Pod {
 	p.Namespace, p.Labels = base.Namespace, base.Labels
 	if s.Affinity == nil && len(s.TopologySpreadConstraints) == 0 {
 		p.Labels = maps.Clone(base.Labels)
-		delete(p.Labels, batch.JobNameKey)
+		delete(p.Labels, ownerLabel)
 	}
 	return p
 }

@@ -55,7 +55,7 @@ func New(job *batch.Job, o Options) (*Set, error) {
 	}
 	err := s.addPlugins(job)
 	for i := range s.tasks {
-		s.tasks[i].plan = plan(&s.tasks[i].base, o.LimitRanges)
+		s.tasks[i].plan = PlanOf(&s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
 	}
 	return s, err
 }

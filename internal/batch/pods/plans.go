@@ -1,4 +1,4 @@
-package batch
+package pods
 
 import (
 	"crypto/sha256"
@@ -7,9 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// planCache makes equal plans of different jobs one object: the scheduler compiles a class once per object. Plans are
-// counted, and dropped with the last job that uses them.
-type planCache struct {
+// Plans makes equal plans of different owners one object: the scheduler compiles a class once per object. Plans are
+// counted, and dropped with the last owner that uses them. It is safe for concurrent use.
+type Plans struct {
 	mu    sync.Mutex
 	byKey map[[sha256.Size]byte]*planEntry
 	keyOf map[*corev1.Pod][sha256.Size]byte
@@ -20,12 +20,13 @@ type planEntry struct {
 	uses int
 }
 
-func newPlanCache() *planCache {
-	return &planCache{byKey: map[[sha256.Size]byte]*planEntry{}, keyOf: map[*corev1.Pod][sha256.Size]byte{}}
+// NewPlans returns an empty cache.
+func NewPlans() *Plans {
+	return &Plans{byKey: map[[sha256.Size]byte]*planEntry{}, keyOf: map[*corev1.Pod][sha256.Size]byte{}}
 }
 
-// share returns the plan that stands for this one, and counts a use of it.
-func (c *planCache) share(p *corev1.Pod) *corev1.Pod {
+// Share returns the plan that stands for this one, and counts a use of it.
+func (c *Plans) Share(p *corev1.Pod) *corev1.Pod {
 	// The encoding is canonical for equal content: the generated marshaller sorts map keys.
 	b, err := p.Marshal()
 	if err != nil {
@@ -43,8 +44,8 @@ func (c *planCache) share(p *corev1.Pod) *corev1.Pod {
 	return e.plan
 }
 
-// release ends one use of a plan that share returned; nil is none.
-func (c *planCache) release(p *corev1.Pod) {
+// Release ends one use of a plan that Share returned; nil is none.
+func (c *Plans) Release(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key, ok := c.keyOf[p]
