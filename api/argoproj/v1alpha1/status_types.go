@@ -125,10 +125,11 @@ type NodeSynchronizationStatus struct {
 type ConditionType string
 
 const (
-	ConditionCompleted   ConditionType = "Completed"
-	ConditionPodRunning  ConditionType = "PodRunning"
-	ConditionSpecWarning ConditionType = "SpecWarning"
-	ConditionSpecError   ConditionType = "SpecError"
+	ConditionCompleted    ConditionType = "Completed"
+	ConditionPodRunning   ConditionType = "PodRunning"
+	ConditionSpecWarning  ConditionType = "SpecWarning"
+	ConditionSpecError    ConditionType = "SpecError"
+	ConditionMetricsError ConditionType = "MetricsError"
 )
 
 // Condition is one fact about a workflow.

@@ -69,8 +69,13 @@ func (r *Run) execute(c call) *node {
 			c.display = text
 		}
 	}
-	if t.RetryStrategy != nil && !c.retried {
-		return r.startRetry(n, &c, t, inputs)
+	if !c.retried {
+		if r.meter(n, t, inputs); t.Synchronization != nil || t.Memoize != nil {
+			return r.enter(n, &c, t, inputs)
+		}
+		if t.RetryStrategy != nil {
+			return r.startRetry(n, &c, t, inputs)
+		}
 	}
 	kind := kindOf(t.Template)
 	switch kind {

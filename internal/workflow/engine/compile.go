@@ -281,7 +281,7 @@ func (r *Run) compiled(c target, scope string) (*compiled, error) {
 func compileTemplate(t *wf.Template, scope string) (*compiled, error) {
 	out := &compiled{Template: t, scope: scope, results: map[string]bool{}}
 	var err error
-	if out.program, err = template.Compile(t, "steps", "dag", "name", "retryStrategy", "outputs"); err != nil {
+	if out.program, err = template.Compile(t, "steps", "dag", "name", "retryStrategy", "outputs", "synchronization", "memoize", "metrics"); err != nil {
 		return nil, err
 	}
 	for i := range t.Steps {

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
 // FuzzEngine runs any manifest at all, with pods that succeed or fail by turns: it must not panic, nor go on for ever, and
@@ -42,8 +43,20 @@ func FuzzEngine(f *testing.F) {
 		run := New(w, Config{MaxNodes: 2000})
 		result := run.Step(now)
 		one := "1"
+		table := locks.New(func(string, string, string) (int, error) { return 1, nil })
 		for turn := 0; turn < 300 && !w.Status.Phase.Completed(); turn++ {
 			var events []Event
+			for _, holder := range result.Unlock {
+				for _, s := range table.Release(holder) {
+					events = append(events, LockState(s))
+				}
+			}
+			for _, l := range result.Locks {
+				events = append(events, LockState(table.Acquire(l)))
+			}
+			for _, l := range result.Lookups {
+				events = append(events, l.Answer("", false))
+			}
 			for _, id := range sortedKeys(w.Status.Nodes) {
 				n := w.Status.Nodes[id]
 				switch {

@@ -34,7 +34,7 @@ type ContainerState struct {
 	Message string
 }
 
-func (p PodState) nodeID() string { return p.NodeID }
+func (p PodState) key() string { return p.NodeID }
 
 // Resume ends a pause: the phase is Succeeded unless said otherwise.
 type Resume struct {
@@ -44,7 +44,7 @@ type Resume struct {
 	Outputs map[string]string // values for the parameters that are to be supplied
 }
 
-func (e Resume) nodeID() string { return e.NodeID }
+func (e Resume) key() string { return e.NodeID }
 
 // leaf is a pod, a request or a pause under way.
 type leaf struct {
@@ -160,6 +160,12 @@ func (l *leaf) startTimers(made *wf.Template) {
 		if !l.node.Phase.Fulfilled() && !l.node.daemoned() {
 			l.run.removePod(l, "template timeout")
 			l.end(wf.PhaseFailed, "Step exceeded its timeout of "+made.Timeout)
+		}
+	})
+	after(made.PendingTimeout, "pendingTimeout", func() {
+		if l.node.Phase == wf.PhasePending {
+			l.run.removePod(l, "template pending timeout")
+			l.end(wf.PhaseFailed, "Step was pending longer than its pendingTimeout of "+made.PendingTimeout)
 		}
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/locks"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
@@ -165,6 +166,9 @@ func (c *child) fulfilled(n *node) {
 	c.node = n
 	if c.done {
 		return // a daemon, which ended after all
+	}
+	if n.daemoned() {
+		n.run.unlock(locks.HolderKey(n.run.Workflow.Namespace, n.run.Workflow.Name, n.ID))
 	}
 	if c.hooks == nil {
 		c.finish()

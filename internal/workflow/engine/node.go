@@ -21,6 +21,7 @@ type node struct {
 	known  bool // it was in the status before
 	broken bool // it ended because the workflow is wrong, not what ran in it
 	edges  map[string]bool
+	ending []func() // to be called when it is fulfilled
 
 	done, total int // pods inside
 }
@@ -49,6 +50,9 @@ func (n *node) set(phase wf.NodePhase, message string) {
 	if phase.Fulfilled() {
 		n.FinishedAt = metav1.NewTime(n.run.now)
 		n.run.queue = append(n.run.queue, n)
+		for _, f := range n.ending {
+			f()
+		}
 		return
 	}
 	if n.owner != nil && !n.run.ended {
@@ -94,6 +98,12 @@ func (n *node) link(child *node) {
 // begin makes the call's node: the one in the status, or a new one. restored says that it is fulfilled already.
 func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	id := wf.NodeID(r.Workflow.Name, c.name)
+	if r.nodes[id] == n && n.run == r && !n.known { // it was begun, to wait
+		if n.Type = kind; kind != wf.NodePod && kind != wf.NodeHTTP {
+			n.set(wf.PhaseRunning, "")
+		}
+		return false
+	}
 	if old := r.nodes[id]; old != nil && old.known {
 		n.NodeStatus, n.known = old.NodeStatus, true
 		n.broken = n.Phase == wf.PhaseError && wasRejected(&n.NodeStatus)

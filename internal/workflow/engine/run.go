@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/locks"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
@@ -45,6 +46,15 @@ type Result struct {
 	Changed []string  // ids of nodes that changed, in the order of their first change
 	Status  bool      // the workflow's own status changed
 	Wake    time.Time // when to call Step again if nothing happens before; zero: not needed
+
+	Locks   []locks.Request // to be answered by LockStates
+	Unlock  []string        // holders that hold and wait no more
+	Stores  []CacheStore    // to be done before Lookups are answered
+	Lookups []CacheLookup   // to be answered by CacheAnswers
+	Samples []Sample
+
+	// StatusFirst says that the status must be written before pods are created: it records new locks.
+	StatusFirst bool
 }
 
 // CreatePod describes a pod, or for an HTTP template a request, to be made. What it points to is shared: not to be changed.
@@ -64,8 +74,8 @@ type CreatePod struct {
 // DeletePod names a pod that must end.
 type DeletePod struct{ NodeID, PodName, Reason string }
 
-// Event is a PodState or a Resume.
-type Event interface{ nodeID() string }
+// Event is a PodState, Resume, LockState or CacheAnswer. Of the events with the same key the last counts.
+type Event interface{ key() string }
 
 // Run is one workflow under way. It is not safe for concurrent use.
 type Run struct {
@@ -89,10 +99,26 @@ type Run struct {
 	active   int                // pods that run
 	waiting  []*leaf            // for the workflow's parallelism
 	observed map[string]bool    // pods known at the first Step
-	held     map[string]Event   // events that wait for the workflow to be resumed
+	held     map[string]Event   // events to be taken in, also while the workflow is suspended
+	arrived  []string           // their keys, in the order of their arrival
 	live     map[*leaf]struct{} // leaves under way
 	create   []CreatePod
 	remove   []DeletePod
+
+	gates   map[string]waiter // that wait for locks, by holder
+	wanted  map[string][]string
+	awaited map[string]LockState
+	holds   map[string]map[string]bool // holders by lock
+	lookups map[string]*gate           // that wait for a cache, by node id
+	metered []func()                   // what is to be emitted when the Step is done
+
+	locks       []locks.Request
+	unlocked    []string
+	asked       []CacheLookup
+	stores      []CacheStore
+	samples     []Sample
+	synced      bool // locks are held, or waited for, other than before
+	statusFirst bool
 
 	root, exit  *node
 	hooks       *hooks
@@ -112,6 +138,16 @@ func New(w *wf.Workflow, config Config) *Run {
 		Workflow: w, config: config,
 		templates: map[string]*compiled{}, globals: template.Map{}, nodes: map[string]*node{}, dirty: map[*node]bool{},
 		held: map[string]Event{}, live: map[*leaf]struct{}{},
+		gates: map[string]waiter{}, wanted: map[string][]string{}, awaited: map[string]LockState{},
+		holds: map[string]map[string]bool{}, lookups: map[string]*gate{},
+	}
+	for key, holders := range locks.Holding(w.Status.Synchronization) {
+		for _, holder := range holders {
+			if r.holds[key] == nil {
+				r.holds[key] = map[string]bool{}
+			}
+			r.holds[key][holder] = true
+		}
 	}
 	if w.Status.Nodes == nil {
 		w.Status.Nodes = wf.Nodes{}
@@ -129,7 +165,10 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 		return Result{}
 	}
 	for _, e := range events {
-		r.held[e.nodeID()] = e
+		if key := e.key(); r.held[key] == nil {
+			r.arrived = append(r.arrived, key)
+		}
+		r.held[e.key()] = e
 	}
 	if s := r.Workflow.Spec.Suspend; s == nil || !*s {
 		r.advance()
@@ -141,8 +180,10 @@ func (r *Run) advance() {
 	if !r.started {
 		r.started = true
 		r.observed = map[string]bool{}
-		for id := range r.held {
-			r.observed[id] = true
+		for _, e := range r.held {
+			if p, found := e.(PodState); found {
+				r.observed[p.NodeID] = true
+			}
 		}
 		r.rebuilding = true
 		r.start()
@@ -166,13 +207,24 @@ func (r *Run) advance() {
 	if s := r.Workflow.Spec.Shutdown; s != wf.ShutdownNone && r.stopping == "" {
 		r.stop(fmt.Sprintf("Stopped with strategy '%s'", s), s == wf.ShutdownTerminate)
 	}
-	for _, id := range sortedKeys(r.held) {
-		if n := r.nodes[id]; n != nil && n.leaf != nil {
-			n.leaf.observe(r.held[id])
-			r.settle()
+	for _, key := range r.arrived {
+		switch e := r.held[key].(type) {
+		case LockState:
+			r.lockState(e)
+		case CacheAnswer:
+			if g := r.lookups[e.NodeID]; g != nil {
+				delete(r.lookups, e.NodeID)
+				g.cached(e)
+			}
+		default:
+			if n := r.nodes[key]; n != nil && n.leaf != nil {
+				n.leaf.observe(e)
+			}
 		}
-		delete(r.held, id)
+		r.settle()
 	}
+	clear(r.held)
+	r.arrived = nil
 	for len(r.timers) > 0 && !r.timers[0].at.After(r.now) {
 		heap.Pop(&r.timers).(timer).fire()
 		r.settle()
@@ -206,7 +258,16 @@ func (r *Run) room() bool {
 }
 
 func (r *Run) result() Result {
-	out := Result{Create: r.create, Delete: r.remove, Status: r.status}
+	for _, emit := range r.metered {
+		emit()
+	}
+	if r.synced {
+		r.recordLocks()
+	}
+	out := Result{
+		Create: r.create, Delete: r.remove, Status: r.status, Locks: r.locks, Unlock: r.unlocked, Lookups: r.asked, Stores: r.stores,
+		Samples: r.samples, StatusFirst: r.statusFirst,
+	}
 	for _, n := range r.altered {
 		r.Workflow.Status.Nodes[n.ID] = n.NodeStatus
 		out.Changed = append(out.Changed, n.ID)
@@ -215,6 +276,8 @@ func (r *Run) result() Result {
 		r.Workflow.Status.Progress, out.Status = progress, true
 	}
 	r.create, r.remove, r.altered, r.status = nil, nil, nil, false
+	r.locks, r.unlocked, r.asked, r.stores, r.samples, r.metered = nil, nil, nil, nil, nil, nil
+	r.synced, r.statusFirst = false, false
 	clear(r.dirty)
 	if len(r.timers) > 0 && !r.ended {
 		out.Wake = r.timers[0].at
@@ -224,10 +287,6 @@ func (r *Run) result() Result {
 
 // start begins, or takes up again, the workflow.
 func (r *Run) start() {
-	s := &r.Workflow.Status
-	if s.Phase == wf.WorkflowUnknown || s.Phase == wf.WorkflowPending {
-		s.Phase, s.StartedAt, r.status = wf.WorkflowRunning, metav1.NewTime(r.now), true
-	}
 	if err := r.load(); err != nil {
 		r.end(wf.WorkflowError, err.Error())
 		return
@@ -236,14 +295,9 @@ func (r *Run) start() {
 		r.end(wf.WorkflowError, "spec."+err.Error())
 		return
 	}
-	if d := r.spec.ActiveDeadlineSeconds; d != nil {
-		r.at(s.StartedAt.Add(time.Duration(*d)*time.Second), func() { r.stop("Step exceeded its deadline", false) })
+	if r.lockWorkflow() {
+		r.run()
 	}
-	r.hooks = &hooks{run: r, name: r.Workflow.Name, spec: r.spec.Hooks, from: r.local(), finished: r.finish}
-	r.root = r.execute(call{
-		name: r.Workflow.Name, display: r.Workflow.Name, target: target{template: r.spec.Entrypoint}, from: r.local(),
-		args: r.spec.Arguments, owner: (*mainOwner)(r), topLevel: true,
-	})
 }
 
 // mainOwner is told about the root node, exitOwner about the workflow's exit handler.
@@ -319,7 +373,11 @@ func workflowPhase(p wf.NodePhase) wf.WorkflowPhase {
 func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	s := &r.Workflow.Status
 	s.Phase, s.Message, s.FinishedAt = phase, message, metav1.NewTime(r.now)
-	s.Conditions = []wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse}, {Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}
+	if s.StartedAt.IsZero() {
+		s.StartedAt = s.FinishedAt
+	}
+	s.Conditions = slices.DeleteFunc(s.Conditions, func(c wf.Condition) bool { return c.Type != wf.ConditionMetricsError })
+	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse}, {Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}, s.Conditions...)
 	r.status, r.ended = true, true
 	for _, l := range r.underway() { // daemons of no frame
 		r.removePod(l, "the workflow is done")
@@ -328,6 +386,16 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 			l.node.set(wf.PhaseSucceeded, "")
 		}
 	}
+	for _, holders := range r.holds { // the workflow's own, and whatever is left
+		for holder := range holders {
+			r.unlock(holder)
+		}
+	}
+	for holder := range r.gates {
+		r.unlock(holder)
+	}
+	slices.Sort(r.unlocked)
+	r.meterEnd()
 }
 
 // abort ends the workflow, and every node in it, in Error.
@@ -361,6 +429,16 @@ func (r *Run) stop(message string, all bool) {
 	r.stopping = message
 	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
 		r.stopMessage = message
+	}
+	for _, holder := range sortedKeys(r.gates) {
+		if w := r.gates[holder]; w != nil && (all || !w.survives()) {
+			w.cancel(message)
+		}
+	}
+	for _, id := range sortedKeys(r.lookups) {
+		if g := r.lookups[id]; g != nil && (all || !g.survives()) {
+			g.cancel(message)
+		}
 	}
 	for _, l := range r.underway() {
 		if all || !l.call.onExit {

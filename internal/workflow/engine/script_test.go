@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
@@ -84,6 +85,9 @@ type player struct {
 	now  time.Time
 	pods map[string]PodState // by node id
 	out  strings.Builder
+
+	locks *locks.Table
+	cache map[string]string // by ConfigMap/key
 }
 
 func (p *player) config() Config {
@@ -109,6 +113,14 @@ func (p *player) play(input string) string {
 func (p *player) load(input string) {
 	p.now = time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	p.lib = &library{templates: map[string]*wf.WorkflowSpec{}, configMaps: map[string]map[string]string{}}
+	p.cache = map[string]string{}
+	p.locks = locks.New(func(namespace, configMap, key string) (int, error) {
+		value, found := p.lib.configMaps[configMap][key]
+		if !found {
+			return 0, fmt.Errorf("ConfigMap %s/%s has no key %s", namespace, configMap, key)
+		}
+		return strconv.Atoi(value)
+	})
 	var w *wf.Workflow
 	for doc := range strings.SplitSeq(input, "\n---\n") {
 		var kind metav1.TypeMeta
@@ -129,6 +141,11 @@ func (p *player) load(input string) {
 	}
 	w.Namespace, w.UID, w.CreationTimestamp = "default", "0001", metav1.NewTime(p.now)
 	p.run = New(w, p.config())
+	for key, value := range w.Annotations { // others that hold locks, and entries of caches
+		if lock, found := strings.CutPrefix(key, "test/lock-"); found {
+			p.locks.Acquire(locks.Request{Holder: value, Keys: []string{strings.ReplaceAll(lock, ".", "/")}})
+		}
+	}
 }
 
 func (p *player) must(err error) {
@@ -174,6 +191,8 @@ func (p *player) command(words []string) {
 	case "restart":
 		p.run = p.again()
 		p.step(p.states()...)
+	case "release": // another workflow's lock
+		p.step(p.locked(p.locks.Release(words[1]))...)
 	case "nodes":
 		p.nodes()
 	default:
@@ -231,6 +250,9 @@ func (p *player) pod(id string, phase corev1.PodPhase, words []string) PodState 
 func (p *player) step(events ...Event) {
 	before := p.run.Workflow.Status.Phase
 	result := p.run.Step(p.now, events...)
+	if answers := p.answer(result); len(answers) > 0 {
+		defer p.step(answers...)
+	}
 	for _, c := range result.Create {
 		p.pods[c.NodeID] = PodState{NodeID: c.NodeID, Phase: corev1.PodPending}
 		what := ""
@@ -267,6 +289,50 @@ func (p *player) step(events ...Event) {
 	if s := p.run.Workflow.Status; s.Phase != before {
 		fmt.Fprintf(&p.out, "workflow %s %s %s\n", s.Phase, s.Progress, s.Message)
 	}
+}
+
+// answer prints and does what the engine asks for beside pods.
+func (p *player) answer(result Result) []Event {
+	var events []Event
+	if result.StatusFirst {
+		p.out.WriteString("status first\n")
+	}
+	for _, l := range result.Locks {
+		fmt.Fprintf(&p.out, "lock %s %s\n", l.Holder, strings.Join(l.Keys, " "))
+		events = append(events, LockState(p.locks.Acquire(l)))
+	}
+	for _, holder := range result.Unlock {
+		fmt.Fprintf(&p.out, "unlock %s\n", holder)
+		events = append(events, p.locked(p.locks.Release(holder))...)
+	}
+	for _, s := range result.Stores {
+		fmt.Fprintf(&p.out, "store %s/%s %s\n", s.ConfigMap, s.Key, s.Entry())
+		p.cache[s.ConfigMap+"/"+s.Key] = s.Entry()
+	}
+	for _, l := range result.Lookups {
+		text, found := p.cache[l.ConfigMap+"/"+l.Key]
+		fmt.Fprintf(&p.out, "lookup %s/%s\n", l.ConfigMap, l.Key)
+		events = append(events, l.Answer(text, found))
+	}
+	for _, s := range result.Samples {
+		fmt.Fprintf(&p.out, "metric %s %s%v %s %v", s.Kind, s.Name, s.Labels, s.Operation, s.Value)
+		if !s.Since.IsZero() {
+			fmt.Fprintf(&p.out, " since %s", s.Since.Format(time.TimeOnly))
+		}
+		fmt.Fprintf(&p.out, " %v\n", s.Buckets)
+	}
+	return events
+}
+
+// locked are the states of this workflow's holders.
+func (p *player) locked(states []locks.State) []Event {
+	var events []Event
+	for _, s := range states {
+		if _, name := locks.WorkflowOf(s.Holder); name == p.run.Workflow.Name {
+			events = append(events, LockState(s))
+		}
+	}
+	return events
 }
 
 // nodes prints the nodes in the order of their names.
@@ -310,6 +376,12 @@ func (p *player) nodes() {
 				fmt.Fprintf(&p.out, " ->%s", a.Name)
 			}
 		}
+		if m := n.MemoizationStatus; m != nil {
+			fmt.Fprintf(&p.out, " %s/%s hit=%t", m.CacheName, m.Key, m.Hit)
+		}
+		if s := n.SynchronizationStatus; s != nil {
+			fmt.Fprintf(&p.out, " waiting=%s", s.Waiting)
+		}
 		if len(n.Children) > 0 {
 			fmt.Fprintf(&p.out, " children=[%s]", names(n.Children))
 		}
@@ -320,6 +392,16 @@ func (p *player) nodes() {
 			fmt.Fprintf(&p.out, " %q", n.Message)
 		}
 		p.out.WriteString("\n")
+	}
+	if s := p.run.Workflow.Status.Synchronization; s != nil {
+		text, err := json.Marshal(s)
+		p.must(err)
+		fmt.Fprintf(&p.out, "locks %s\n", text)
+	}
+	for _, c := range p.run.Workflow.Status.Conditions {
+		if c.Message != "" {
+			fmt.Fprintf(&p.out, "%s: %s\n", c.Type, c.Message)
+		}
 	}
 	if s := p.run.Workflow.Status; s.Outputs != nil {
 		for _, o := range s.Outputs.Parameters {

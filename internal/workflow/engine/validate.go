@@ -24,8 +24,12 @@ func Validate(spec *wf.WorkflowSpec) error {
 			add("%s: is not supported", field)
 		}
 	}
-	missing("synchronization", spec.Synchronization != nil)
-	missing("metrics", spec.Metrics != nil)
+	if err := validateSynchronization(spec.Synchronization); err != nil {
+		add("synchronization.%w", err)
+	}
+	if err := validateMetrics(spec.Metrics); err != nil {
+		add("metrics.%w", err)
+	}
 	missing("executorPlugins", len(spec.ExecutorPlugins) > 0)
 	if spec.Entrypoint == "" {
 		add("entrypoint: is required")
@@ -61,11 +65,24 @@ func validateTemplate(t *wf.Template) error {
 		return fmt.Errorf("%s.%w", t.Name, fmt.Errorf(format, args...))
 	}
 	for field, set := range map[string]bool{
-		"synchronization": t.Synchronization != nil, "memoize": t.Memoize != nil, "metrics": t.Metrics != nil,
-		"plugin": t.Plugin != nil, "data": t.Data != nil, "pendingTimeout": t.PendingTimeout != "", "failFast": t.FailFast != nil,
+		"plugin": t.Plugin != nil, "data": t.Data != nil,
 	} {
 		if set {
 			return fail("%s: is not supported", field)
+		}
+	}
+	if err := validateSynchronization(t.Synchronization); err != nil {
+		return fail("synchronization.%w", err)
+	}
+	if err := validateMetrics(t.Metrics); err != nil {
+		return fail("metrics.%w", err)
+	}
+	if m := t.Memoize; m != nil {
+		if m.Cache == nil || m.Cache.ConfigMap == nil || m.Cache.ConfigMap.Name == "" {
+			return fail("memoize.cache.configMap.name: is required")
+		}
+		if _, err := duration(m.MaxAge); m.MaxAge != "" && err != nil && !strings.Contains(m.MaxAge, "{{") {
+			return fail("memoize.maxAge: %w", err)
 		}
 	}
 	kinds := 0
@@ -119,6 +136,29 @@ func validateTemplate(t *wf.Template) error {
 	// What compiles is otherwise well formed: tags, expressions, depends, cycles.
 	if _, err := compileTemplate(t, ""); err != nil {
 		return fail("%w", err)
+	}
+	return nil
+}
+
+func validateSynchronization(s *wf.Synchronization) error {
+	if s == nil {
+		return nil
+	}
+	for i, m := range s.Mutexes {
+		if m.Database {
+			return fmt.Errorf("mutexes[%d].database: is not supported", i)
+		}
+		if m.Name == "" {
+			return fmt.Errorf("mutexes[%d].name: is required", i)
+		}
+	}
+	for i, m := range s.Semaphores {
+		if m.Database != nil {
+			return fmt.Errorf("semaphores[%d].database: is not supported", i)
+		}
+		if m.ConfigMapKeyRef == nil {
+			return fmt.Errorf("semaphores[%d].configMapKeyRef: is required", i)
+		}
 	}
 	return nil
 }

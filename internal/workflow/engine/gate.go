@@ -1,0 +1,420 @@
+package engine
+
+import (
+	"fmt"
+	"regexp"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/locks"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// gate stands before a template that needs locks or has a cache: its node is started when the locks are held and the cache
+// does not have its outputs.
+//
+//	enter ──▶ ask for locks ──granted──▶ ask the cache ──miss──▶ proceed
+//	              │ waiting                    └──hit──▶ Succeeded
+//	              └──▶ node Pending, until granted
+type gate struct {
+	run    *Run
+	node   *node
+	call   call
+	t      *compiled
+	inputs *inputsScope
+	kind   wf.NodeType
+	holder string
+	keys   []string
+	memo   *wf.Memoize
+	maxAge time.Duration
+}
+
+// enter runs a template once its locks are held and its cache was asked.
+func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
+	old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]
+	known := old != nil && old.known
+	g := &gate{
+		run: r, node: n, call: *c, t: t, inputs: inputs, kind: kindOf(t.Template),
+		holder: locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, wf.NodeID(r.Workflow.Name, c.name)),
+	}
+	if t.RetryStrategy != nil {
+		g.kind = wf.NodeRetry
+	}
+	if known && old.Phase.Fulfilled() || r.stopping != "" && !c.onExit && !known {
+		return g.proceed()
+	}
+	if err := g.prepare(); err != nil {
+		return r.fail(n, c, err)
+	}
+	n.ending = append(n.ending, g.leave)
+	waits := known && old.SynchronizationStatus != nil && old.SynchronizationStatus.Waiting != ""
+	asks := known && g.memo != nil && old.MemoizationStatus == nil && len(old.Children) == 0 && !r.observed[old.ID]
+	switch {
+	case known && !waits && asks:
+		r.begin(n, &g.call, g.kind)
+		n.known = false
+		r.hold(g.holder, g.keys)
+		g.lookup()
+	case known && !waits:
+		r.hold(g.holder, g.keys)
+		return g.proceed()
+	case len(g.keys) > 0:
+		r.begin(n, &g.call, g.kind)
+		n.Phase, n.Inputs = wf.PhasePending, inputs.resolved
+		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: g.keys[0]}
+		g.startTimer()
+		r.ask(g.holder, g.keys, n.StartedAt.Time, g)
+	default:
+		g.lookup()
+	}
+	return n
+}
+
+var cacheKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
+
+// prepare resolves which locks and which entry of the cache are meant.
+func (g *gate) prepare() error {
+	passes := []template.Scope{g.run.globals, g.inputs}
+	if s := g.t.Synchronization; s != nil {
+		keys, err := lockKeys(s, g.run.Workflow.Namespace, passes)
+		if err != nil {
+			return fmt.Errorf("synchronization.%w", err)
+		}
+		g.keys = keys
+	}
+	if g.t.Memoize == nil {
+		return nil
+	}
+	memo := *g.t.Memoize.DeepCopy()
+	program, err := template.Compile(&memo)
+	if err == nil {
+		err = program.Apply(&memo, passes, known...)
+	}
+	if err == nil && !cacheKey.MatchString(memo.Key) {
+		err = fmt.Errorf("key: '%s' is not a key of a ConfigMap", shorten(memo.Key))
+	}
+	if err == nil && memo.MaxAge != "" {
+		g.maxAge, err = duration(memo.MaxAge)
+	}
+	if err != nil {
+		return fmt.Errorf("memoize.%w", err)
+	}
+	g.memo = &memo
+	return nil
+}
+
+// lockKeys returns the keys of the locks that are asked for.
+func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) ([]string, error) {
+	resolved := *s.DeepCopy()
+	program, err := template.Compile(&resolved)
+	if err == nil {
+		err = program.Apply(&resolved, passes, known...)
+	}
+	if err != nil {
+		return nil, err
+	}
+	in := func(other string) string {
+		if other != "" {
+			return other
+		}
+		return namespace
+	}
+	var keys []string
+	for i, m := range resolved.Mutexes {
+		if m.Name == "" {
+			return nil, fmt.Errorf("mutexes[%d].name: is required", i)
+		}
+		keys = append(keys, locks.MutexKey(in(m.Namespace), m.Name))
+	}
+	for i, s := range resolved.Semaphores {
+		if s.ConfigMapKeyRef == nil || s.ConfigMapKeyRef.Name == "" || s.ConfigMapKeyRef.Key == "" {
+			return nil, fmt.Errorf("semaphores[%d].configMapKeyRef: name and key are required", i)
+		}
+		keys = append(keys, locks.SemaphoreKey(in(s.Namespace), s.ConfigMapKeyRef.Name, s.ConfigMapKeyRef.Key))
+	}
+	return keys, nil
+}
+
+// lockState takes in how the request for locks stands.
+func (g *gate) lockState(s LockState) {
+	n := g.node
+	if n.Phase.Fulfilled() {
+		return
+	}
+	switch {
+	case s.Err != nil:
+		n.SynchronizationStatus, n.known = nil, false
+		g.run.fail(n, &g.call, s.Err)
+	case s.Granted:
+		n.SynchronizationStatus, n.known = nil, false // from here on it is as if it had not been there before
+		n.touch()
+		g.lookup()
+	default:
+		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: s.Waiting}
+		n.set(wf.PhasePending, s.Message)
+	}
+}
+
+// startTimer bounds the wait by the template's timeout, which counts from when the node is Pending.
+func (g *gate) startTimer() {
+	text, err := resolveText(g.t.Timeout, []template.Scope{g.run.globals, g.inputs})
+	if err != nil || text == "" {
+		return
+	}
+	if d, err := duration(text); err == nil {
+		g.run.at(g.node.StartedAt.Add(d), func() { g.cancel("Step exceeded its timeout of " + text) })
+	}
+}
+
+// cancel fails the node if it waits.
+func (g *gate) cancel(message string) {
+	if g.run.gates[g.holder] == nil && g.run.lookups[g.id()] == nil || g.node.Phase.Fulfilled() {
+		return
+	}
+	g.node.SynchronizationStatus = nil
+	g.node.set(wf.PhaseFailed, message)
+}
+
+func (g *gate) id() string     { return wf.NodeID(g.run.Workflow.Name, g.call.name) }
+func (g *gate) survives() bool { return g.call.onExit }
+
+// lookup asks the cache, if there is one.
+func (g *gate) lookup() {
+	if g.memo == nil {
+		g.proceed()
+		return
+	}
+	if g.node.run == nil {
+		g.run.begin(g.node, &g.call, g.kind)
+		g.node.Phase, g.node.Inputs = wf.PhasePending, g.inputs.resolved
+	}
+	g.run.lookups[g.id()] = g
+	g.run.asked = append(g.run.asked, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
+}
+
+// cached takes in what the cache has.
+func (g *gate) cached(e CacheAnswer) {
+	r, n := g.run, g.node
+	if n.Phase.Fulfilled() {
+		return
+	}
+	if e.Err != nil {
+		r.fail(n, &g.call, e.Err)
+		return
+	}
+	hit := e.Found && (g.maxAge == 0 || !e.Created.Add(g.maxAge).Before(r.now))
+	status := &wf.MemoizationStatus{Hit: hit, Key: g.memo.Key, CacheName: g.memo.Cache.ConfigMap.Name}
+	n.MemoizationStatus = status
+	n.touch()
+	if !hit {
+		g.proceed()
+		return
+	}
+	r.begin(n, &g.call, kindOf(g.t.Template))
+	n.Inputs, n.Outputs = g.inputs.resolved, e.Outputs.DeepCopy()
+	if n.Outputs != nil {
+		r.export(n.Outputs)
+	}
+	n.set(wf.PhaseSucceeded, "")
+}
+
+func (g *gate) proceed() *node {
+	r := g.run
+	if g.t.RetryStrategy != nil {
+		return r.startRetry(g.node, &g.call, g.t, g.inputs)
+	}
+	if g.kind == wf.NodeSteps || g.kind == wf.NodeDAG {
+		return r.startFrame(g.node, &g.call, g.t, g.inputs, g.kind)
+	}
+	return r.startLeaf(g.node, &g.call, g.t, g.inputs, g.kind)
+}
+
+// leave gives the locks back, and keeps the outputs, when the node has ended.
+func (g *gate) leave() {
+	r, n := g.run, g.node
+	r.unlock(g.holder)
+	delete(r.lookups, g.id())
+	if g.memo != nil && n.Phase == wf.PhaseSucceeded && (n.MemoizationStatus == nil || !n.MemoizationStatus.Hit) {
+		r.stores = append(r.stores, CacheStore{g.memo.Cache.ConfigMap.Name, g.memo.Key, n.ID, n.Outputs, r.now})
+	}
+}
+
+// waiter waits for locks: a gate, or the workflow.
+type waiter interface {
+	lockState(LockState)
+	cancel(message string)
+	survives() bool // a stop
+}
+
+// ask requests locks. The waiter is told how the request stands.
+func (r *Run) ask(holder string, keys []string, since time.Time, w waiter) {
+	r.gates[holder] = w
+	r.wanted[holder] = keys
+	request := locks.Request{Holder: holder, Keys: keys, Created: r.Workflow.CreationTimestamp.Time, Since: since}
+	if request.Since.IsZero() {
+		request.Since = r.now
+	}
+	if p := r.spec.Priority; p != nil {
+		request.Priority = *p
+	}
+	r.locks = append(r.locks, request)
+}
+
+// lockState tells the waiter how its request stands.
+func (r *Run) lockState(s LockState) {
+	w := r.gates[s.Holder]
+	if w == nil {
+		return
+	}
+	r.synced = true
+	delete(r.awaited, s.Holder)
+	switch {
+	case s.Granted:
+		delete(r.gates, s.Holder)
+		r.hold(s.Holder, r.wanted[s.Holder])
+		delete(r.wanted, s.Holder)
+		r.statusFirst = true
+	case s.Err != nil:
+		delete(r.gates, s.Holder)
+		delete(r.wanted, s.Holder)
+	default:
+		r.awaited[s.Holder] = s
+	}
+	w.lockState(s)
+}
+
+// hold notes that locks are held.
+func (r *Run) hold(holder string, keys []string) {
+	for _, key := range keys {
+		if r.holds[key] == nil {
+			r.holds[key] = map[string]bool{}
+		}
+		if !r.holds[key][holder] {
+			r.holds[key][holder], r.synced = true, true
+		}
+	}
+}
+
+// unlock gives back what a holder holds, or no longer waits for.
+func (r *Run) unlock(holder string) {
+	found := r.gates[holder] != nil
+	for key, holders := range r.holds {
+		if holders[holder] {
+			found = true
+			if delete(holders, holder); len(holders) == 0 {
+				delete(r.holds, key)
+			}
+		}
+	}
+	if !found {
+		return
+	}
+	delete(r.gates, holder)
+	delete(r.wanted, holder)
+	delete(r.awaited, holder)
+	r.unlocked, r.synced = append(r.unlocked, holder), true
+}
+
+// recordLocks writes into the status which locks are held and waited for.
+func (r *Run) recordLocks() {
+	mutex, semaphore := &wf.LockStatus{}, &wf.LockStatus{}
+	for _, key := range sortedKeys(r.holds) {
+		holders := sortedKeys(r.holds[key])
+		if _, _, _, found := locks.ConfigMapOf(key); found {
+			semaphore.Holding = append(semaphore.Holding, wf.LockHolding{Semaphore: key, Holders: holders})
+			continue
+		}
+		for _, h := range holders { // one, but after an error in the status
+			mutex.Holding = append(mutex.Holding, wf.LockHolding{Mutex: key, Holder: h})
+		}
+	}
+	waits := map[string][]string{}
+	for _, s := range r.awaited {
+		waits[s.Waiting] = s.Holders
+	}
+	for _, key := range sortedKeys(waits) {
+		if _, _, _, found := locks.ConfigMapOf(key); found {
+			semaphore.Waiting = append(semaphore.Waiting, wf.LockHolding{Semaphore: key, Holders: waits[key]})
+			continue
+		}
+		holding := wf.LockHolding{Mutex: key}
+		if len(waits[key]) > 0 {
+			holding.Holder = waits[key][0]
+		}
+		mutex.Waiting = append(mutex.Waiting, holding)
+	}
+	var s *wf.SynchronizationStatus
+	part := func(l *wf.LockStatus, to **wf.LockStatus) {
+		if len(l.Holding)+len(l.Waiting) > 0 {
+			*to = l
+		}
+	}
+	if len(r.holds)+len(waits) > 0 {
+		s = &wf.SynchronizationStatus{}
+		part(mutex, &s.Mutex)
+		part(semaphore, &s.Semaphore)
+	}
+	r.Workflow.Status.Synchronization, r.status = s, true
+}
+
+// lockWorkflow asks for the workflow's own locks. started says that it need not wait.
+func (r *Run) lockWorkflow() (started bool) {
+	s := &r.Workflow.Status
+	if r.spec.Synchronization == nil {
+		return true
+	}
+	keys, err := lockKeys(r.spec.Synchronization, r.Workflow.Namespace, []template.Scope{r.globals})
+	if err != nil {
+		r.end(wf.WorkflowError, "synchronization."+err.Error())
+		return false
+	}
+	holder := locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, "")
+	if s.Phase == wf.WorkflowRunning {
+		r.hold(holder, keys)
+		return true
+	}
+	r.ask(holder, keys, time.Time{}, (*workflowGate)(r))
+	return false
+}
+
+// workflowGate waits for the workflow's own locks.
+type workflowGate Run
+
+func (g *workflowGate) survives() bool { return false }
+
+func (g *workflowGate) lockState(e LockState) {
+	r := (*Run)(g)
+	s := &r.Workflow.Status
+	switch {
+	case e.Err != nil:
+		r.end(wf.WorkflowError, "synchronization: "+e.Err.Error())
+	case e.Granted:
+		r.run()
+	case s.Phase != wf.WorkflowPending || s.Message != e.Message:
+		s.Phase, s.Message, r.status = wf.WorkflowPending, e.Message, true
+	}
+}
+
+func (g *workflowGate) cancel(message string) { (*Run)(g).end(wf.WorkflowFailed, message) }
+
+// run starts the workflow, or takes it up again.
+func (r *Run) run() {
+	s := &r.Workflow.Status
+	if s.Phase != wf.WorkflowRunning {
+		s.Phase, s.Message, r.status = wf.WorkflowRunning, "", true
+		if s.StartedAt.IsZero() {
+			s.StartedAt = metav1.NewTime(r.now)
+		}
+	}
+	if d := r.spec.ActiveDeadlineSeconds; d != nil {
+		r.at(s.StartedAt.Add(time.Duration(*d)*time.Second), func() { r.stop("Step exceeded its deadline", false) })
+	}
+	r.meterWorkflow()
+	r.hooks = &hooks{run: r, name: r.Workflow.Name, spec: r.spec.Hooks, from: r.local(), finished: r.finish}
+	r.root = r.execute(call{
+		name: r.Workflow.Name, display: r.Workflow.Name, target: target{template: r.spec.Entrypoint}, from: r.local(),
+		args: r.spec.Arguments, owner: (*mainOwner)(r), topLevel: true,
+	})
+}

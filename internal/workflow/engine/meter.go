@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// meter emits a template's metrics for a node: those in real time when it starts, the others when it ends.
+func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
+	if t.Metrics == nil {
+		return
+	}
+	fail := func(err error) { r.metricsError(fmt.Sprintf("templates.%s.metrics: %v", t.Name, err)) }
+	scopes := func() []template.Scope {
+		own := template.Map{"status": string(n.Phase), "duration": seconds(n.StartedAt.Time, n.FinishedAt.Time)}
+		for name, text := range nodeValues(n) {
+			if name == "exitCode" || strings.HasPrefix(name, "outputs.") {
+				own[name] = text
+			}
+		}
+		for name, amount := range n.ResourcesDuration {
+			own["resourcesDuration."+string(name)] = strconv.FormatInt(amount, 10)
+		}
+		return []template.Scope{r.globals, inputs, own}
+	}
+	id := func() string { return n.ID }
+	r.metered = append(r.metered, func() { // the node is made when the Step is done
+		if n.run != nil && !n.Phase.Fulfilled() {
+			r.realtime(t.Metrics, id(), n.StartedAt.Time, []template.Scope{r.globals, inputs}, fail)
+		}
+	})
+	n.ending = append(n.ending, func() { r.emit(t.Metrics, id(), scopes(), fail) })
+}
+
+// meterWorkflow emits the workflow's own metrics in real time.
+func (r *Run) meterWorkflow() {
+	if r.spec.Metrics != nil {
+		r.realtime(r.spec.Metrics, r.Workflow.Name, r.Workflow.Status.StartedAt.Time, []template.Scope{r.globals}, r.workflowMetricsError)
+	}
+}
+
+// meterEnd emits the workflow's own metrics when it ends.
+func (r *Run) meterEnd() {
+	if r.spec == nil || r.spec.Metrics == nil {
+		return
+	}
+	s := &r.Workflow.Status
+	own := template.Map{"status": string(s.Phase), "duration": seconds(s.StartedAt.Time, s.FinishedAt.Time)}
+	own["workflow.status"], own["workflow.duration"] = own["status"], own["duration"]
+	for name, amount := range s.ResourcesDuration {
+		own["resourcesDuration."+string(name)] = strconv.FormatInt(amount, 10)
+	}
+	r.emit(r.spec.Metrics, r.Workflow.Name, []template.Scope{own, r.globals}, r.workflowMetricsError)
+}
+
+func (r *Run) workflowMetricsError(err error) { r.metricsError(fmt.Sprintf("spec.metrics: %v", err)) }
+
+// metricsError notes that a metric could not be emitted. The workflow goes on.
+func (r *Run) metricsError(message string) {
+	s := &r.Workflow.Status
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == wf.ConditionMetricsError {
+			return
+		}
+	}
+	s.Conditions = append(s.Conditions, wf.Condition{Type: wf.ConditionMetricsError, Status: metav1.ConditionTrue, Message: message})
+	r.status = true
+}
+
+func seconds(from, to time.Time) string {
+	if from.IsZero() || to.IsZero() {
+		return "0"
+	}
+	return strconv.FormatFloat(to.Sub(from).Seconds(), 'f', -1, 64)
+}
+
+func isRealtime(m *wf.Prometheus) bool {
+	return m.Gauge != nil && m.Gauge.Realtime != nil && *m.Gauge.Realtime
+}
+
+// realtime emits the gauges in real time of something that has started.
+func (r *Run) realtime(metrics *wf.Metrics, owner string, since time.Time, scopes []template.Scope, fail func(error)) {
+	for _, m := range metrics.Prometheus {
+		if m == nil || !isRealtime(m) {
+			continue
+		}
+		s, due, err := sample(m, append(scopes, template.Map{"duration": "0", "workflow.duration": "0", "status": string(wf.PhaseRunning)}))
+		if err != nil {
+			fail(fmt.Errorf("%s: %w", m.Name, err))
+			continue
+		}
+		if due {
+			s.Owner, s.Since = owner, since
+			r.samples = append(r.samples, s)
+		}
+	}
+}
+
+// emit emits the metrics of something that has ended. Those in real time get their last value.
+func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, fail func(error)) {
+	for _, m := range metrics.Prometheus {
+		if m == nil {
+			continue
+		}
+		s, due, err := sample(m, scopes)
+		if err != nil {
+			fail(fmt.Errorf("%s: %w", m.Name, err))
+			continue
+		}
+		if due {
+			s.Owner = owner
+			r.samples = append(r.samples, s)
+		}
+	}
+}
+
+var (
+	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+)
+
+// sample computes one value of a metric. due is false if its condition is.
+func sample(declared *wf.Prometheus, scopes []template.Scope) (out Sample, due bool, err error) {
+	m := declared.DeepCopy()
+	program, err := template.Compile(m, "when")
+	if err != nil {
+		return out, false, err
+	}
+	if m.When != "" {
+		text, err := resolveText(m.When, scopes)
+		if err != nil {
+			return out, false, fmt.Errorf("when: %w", err)
+		}
+		if due, err = template.When(text); err != nil || !due {
+			return out, false, err
+		}
+	}
+	if err := program.Apply(m, scopes); err != nil {
+		return out, false, err
+	}
+	out = Sample{Name: m.Name, Help: m.Help}
+	value := ""
+	switch {
+	case m.Counter != nil:
+		out.Kind, value = MetricCounter, m.Counter.Value
+	case m.Gauge != nil:
+		out.Kind, value, out.Operation = MetricGauge, m.Gauge.Value, m.Gauge.Operation
+		if out.Operation == "" {
+			out.Operation = "Set"
+		}
+	case m.Histogram != nil:
+		out.Kind, value = MetricHistogram, m.Histogram.Value
+		for _, b := range m.Histogram.Buckets {
+			bound, err := strconv.ParseFloat(string(b), 64)
+			if err != nil {
+				return out, false, fmt.Errorf("histogram.buckets: '%s' is not a number", b)
+			}
+			out.Buckets = append(out.Buckets, bound)
+		}
+	}
+	for _, l := range m.Labels {
+		if l != nil {
+			out.Labels = append(out.Labels, *l)
+		}
+	}
+	if out.Value, err = strconv.ParseFloat(strings.TrimSpace(value), 64); err != nil {
+		return out, false, fmt.Errorf("value: '%s' is not a number", shorten(value))
+	}
+	return out, true, nil
+}
+
+// validateMetrics says what is wrong with metrics as they are written.
+func validateMetrics(metrics *wf.Metrics) error {
+	if metrics == nil {
+		return nil
+	}
+	var errs []error
+	for i, m := range metrics.Prometheus {
+		if m == nil {
+			errs = append(errs, fmt.Errorf("prometheus[%d]: is empty", i))
+			continue
+		}
+		add := func(field, format string, args ...any) {
+			errs = append(errs, fmt.Errorf("prometheus[%d]%s: %s", i, field, fmt.Sprintf(format, args...)))
+		}
+		if !strings.Contains(m.Name, "{{") && !metricName.MatchString(m.Name) {
+			add(".name", "'%s' is not a name of a metric", shorten(m.Name))
+		}
+		if m.Help == "" {
+			add(".help", "is required")
+		}
+		for j, l := range m.Labels {
+			if l == nil || !labelName.MatchString(l.Key) {
+				add(fmt.Sprintf(".labels[%d].key", j), "is not a name of a label")
+			}
+		}
+		kinds := map[string]string{}
+		if m.Counter != nil {
+			kinds["counter"] = m.Counter.Value
+		}
+		if m.Gauge != nil {
+			kinds["gauge"] = m.Gauge.Value
+			switch m.Gauge.Operation {
+			case "", "Set", "Add", "Sub":
+			default:
+				add(".gauge.operation", "'%s' is none of Set, Add, Sub", shorten(m.Gauge.Operation))
+			}
+			if isRealtime(m) && !strings.Contains(m.Gauge.Value, "duration") {
+				add(".gauge.value", "in real time must be a duration")
+			}
+		}
+		if m.Histogram != nil {
+			kinds["histogram"] = m.Histogram.Value
+		}
+		if len(kinds) != 1 {
+			add("", "must have exactly one of counter, gauge, histogram")
+		}
+		for kind := range maps.Keys(kinds) {
+			if kinds[kind] == "" {
+				add("."+kind+".value", "is required")
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
