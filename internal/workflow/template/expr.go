@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -112,6 +113,11 @@ func (e *Expr) eval(scope Scope, b *budget) (any, error) {
 		}
 	}
 	b.bind(env, e.calls)
+	if slices.Contains(e.calls, "now") {
+		if clock, found := scope.Lookup(Clock); found {
+			env["now"] = func() any { return clock.Typed }
+		}
+	}
 	value, err := vm.Run(e.program, env)
 	if err != nil {
 		if b.exceeded != nil {
@@ -135,6 +141,7 @@ func (r ref) bind(env map[string]any, scope Scope) error {
 		set(env, r.keys, below)
 	case found:
 		set(env, r.keys, text(v))
+	case r.bindAbove(env, scope):
 	case r.guarded:
 		set(env, r.keys, nil)
 	default:
@@ -143,9 +150,23 @@ func (r ref) bind(env map[string]any, scope Scope) error {
 	return nil
 }
 
+// bindAbove puts a typed variable into env of which r is a member.
+func (r ref) bindAbove(env map[string]any, scope Scope) bool {
+	for n := len(r.keys) - 1; n > 0; n-- {
+		if v, found := scope.Lookup(strings.Join(r.keys[:n], ".")); found && v.Typed != nil {
+			set(env, r.keys[:n], v.Typed)
+			return true
+		}
+	}
+	return false
+}
+
 func text(v Value) any {
 	if v.Absent != "" {
 		return nil
+	}
+	if v.Typed != nil {
+		return v.Typed
 	}
 	return v.Text
 }

@@ -1,11 +1,16 @@
 package template
 
-import "strings"
+import (
+	"fmt"
+	"strings"
+)
 
 // Value is what a variable stands for.
 type Value struct {
 	Text   string
 	Absent string // if not empty, the variable is known to have no value, and this is why
+	// Typed, if not nil, is what expressions see in place of Text.
+	Typed any
 }
 
 // Scope holds variables by their full names, such as inputs.parameters.message.
@@ -14,6 +19,34 @@ type Scope interface {
 	Lookup(name string) (Value, bool)
 	// Walk calls yield with every variable whose name starts with prefix.
 	Walk(prefix string, yield func(name string, v Value))
+}
+
+// Clock is the name under which a scope may hold the time, a Typed time.Time, for expressions that call now().
+const Clock = "now()"
+
+// Typed is a scope of values that expressions see with their types.
+type Typed map[string]any
+
+// Lookup implements Scope.
+func (m Typed) Lookup(name string) (Value, bool) {
+	value, found := m[name]
+	return typed(value), found
+}
+
+// Walk implements Scope.
+func (m Typed) Walk(prefix string, yield func(string, Value)) {
+	for name, value := range m {
+		if strings.HasPrefix(name, prefix) {
+			yield(name, typed(value))
+		}
+	}
+}
+
+func typed(value any) Value {
+	if value == nil {
+		return Value{Absent: "has no value"}
+	}
+	return Value{Text: fmt.Sprint(value), Typed: value}
 }
 
 // Map is a scope of present values.

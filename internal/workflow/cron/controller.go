@@ -1,0 +1,407 @@
+package cron
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// Config says what a Controller works with. REST and Writer are required.
+type Config struct {
+	REST   *rest.Config
+	Writer apiwriter.Writer
+	// Owns says which crons are this manager's; nil is all. After its answers have changed, call Resync.
+	Owns func(namespace, name string) bool
+	// Clock is the real one by default.
+	Clock clock.WithTicker
+	Log   *slog.Logger
+}
+
+const (
+	// workers is how many crons are looked at side by side: each waits for its own writes.
+	workers = 8
+	// retryAfter a failure, growing to retryMax.
+	retryAfter, retryMax = time.Second, 5 * time.Minute
+	// syncPoll is how often Run looks whether the caches are complete.
+	syncPoll = 20 * time.Millisecond
+	byCron   = "cron"
+)
+
+// Controller starts workflows by their CronWorkflows' schedules.
+type Controller struct {
+	cfg       Config
+	crons     cache.SharedIndexInformer
+	workflows cache.SharedIndexInformer
+	queue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	lock sync.Mutex
+	// memory is what the caches may not know yet, and what is written nowhere.
+	memory map[types.NamespacedName]*memory
+}
+
+// memory is what is remembered of a cron.
+type memory struct {
+	uid types.UID
+	// passed is plan.passed.
+	passed time.Time
+	// latest is the cron as the last write returned it, created the last workflow.
+	latest  *wf.CronWorkflow
+	created *child
+}
+
+// New prepares a Controller. Nothing is read before Run.
+func New(cfg Config) (*Controller, error) {
+	if cfg.REST == nil || cfg.Writer == nil {
+		return nil, errors.New("cron: a cluster and a writer are required")
+	}
+	if cfg.Owns == nil {
+		cfg.Owns = func(string, string) bool { return true }
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	meta, err := metadata.NewForConfig(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	lw := cache.NewListWatchFromClient(client, "cronworkflows", metav1.NamespaceAll, fields.Everything())
+	c := &Controller{
+		cfg: cfg, memory: map[types.NamespacedName]*memory{},
+		crons: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &wf.CronWorkflow{}, 0, nil),
+		workflows: metadatainformer.NewFilteredMetadataInformer(meta, wf.GroupVersion.WithResource("workflows"), metav1.NamespaceAll, 0,
+			cache.Indexers{byCron: indexByCron}, func(o *metav1.ListOptions) { o.LabelSelector = wf.LabelCronWorkflow }).Informer(),
+		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
+			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax),
+			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: cfg.Clock}),
+	}
+	if err := errors.Join(c.crons.SetTransform(trim), c.workflows.SetTransform(trim)); err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	if _, err := c.crons.AddEventHandler(handler(c.enqueue)); err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	if _, err := c.workflows.AddEventHandler(handler(c.enqueueOwner)); err != nil {
+		return nil, fmt.Errorf("cron: %w", err)
+	}
+	return c, nil
+}
+
+// trim drops what nobody reads here.
+func trim(o any) (any, error) {
+	if m, ok := o.(metav1.Object); ok {
+		m.SetManagedFields(nil)
+	}
+	return o, nil
+}
+
+// handler calls changed for every change.
+func handler(changed func(metav1.Object)) cache.ResourceEventHandlerFuncs {
+	call := func(o any) {
+		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+			o = gone.Obj
+		}
+		if m, ok := o.(metav1.Object); ok {
+			changed(m)
+		}
+	}
+	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, o any) { call(o) }, DeleteFunc: call}
+}
+
+// indexByCron files workflows under the UID of the cron that controls them.
+func indexByCron(o any) ([]string, error) {
+	if owner := metav1.GetControllerOf(o.(metav1.Object)); owner != nil && owner.Kind == "CronWorkflow" {
+		return []string{string(owner.UID)}, nil
+	}
+	return nil, nil
+}
+
+func (c *Controller) enqueue(cron metav1.Object) {
+	c.queue.Add(types.NamespacedName{Namespace: cron.GetNamespace(), Name: cron.GetName()})
+}
+
+func (c *Controller) enqueueOwner(workflow metav1.Object) {
+	if owner := metav1.GetControllerOf(workflow); owner != nil && owner.Kind == "CronWorkflow" {
+		c.queue.Add(types.NamespacedName{Namespace: workflow.GetNamespace(), Name: owner.Name})
+	}
+}
+
+// Resync looks at every cron again: ownership has changed.
+func (c *Controller) Resync() {
+	for _, o := range c.crons.GetStore().List() {
+		c.enqueue(o.(*wf.CronWorkflow))
+	}
+}
+
+// Run works until ctx is done.
+func (c *Controller) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { c.crons.RunWithContext(ctx) })
+	running.Go(func() { c.workflows.RunWithContext(ctx) })
+	defer running.Wait()
+	for !c.crons.HasSynced() || !c.workflows.HasSynced() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(syncPoll):
+		}
+	}
+	for range workers {
+		running.Go(func() {
+			for {
+				key, stopped := c.queue.Get()
+				if stopped {
+					return
+				}
+				c.work(ctx, key)
+				c.queue.Done(key)
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+}
+
+// work looks at one cron, and arranges to look again.
+func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
+	wake, err := c.reconcile(ctx, key)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		c.cfg.Log.Warn("a cron workflow could not be brought up to date; trying again", "cron", key, "error", err)
+		c.queue.AddRateLimited(key)
+	default:
+		c.queue.Forget(key)
+		if !wake.IsZero() {
+			c.queue.AddAfter(key, wake.Sub(c.cfg.Clock.Now()))
+		}
+	}
+}
+
+// reconcile decides about one cron and does it.
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
+	if !c.cfg.Owns(key.Namespace, key.Name) {
+		c.forget(key)
+		return time.Time{}, nil
+	}
+	cron, remembered := c.cron(key)
+	if cron == nil || cron.DeletionTimestamp != nil {
+		c.forget(key)
+		return time.Time{}, nil
+	}
+	children, err := c.children(cron, remembered)
+	if err != nil {
+		return time.Time{}, err
+	}
+	// 1. Decide.
+	p := decide(cron, children, remembered.passed, c.cfg.Clock.Now())
+	if p.skipped != "" {
+		c.cfg.Log.Info("a time of a cron workflow passed without a workflow", "cron", key, "time", p.passed, "reason", p.skipped)
+		c.cfg.Writer.Event(cron, corev1.EventTypeNormal, "Skipped", fmt.Sprintf("%s: %s", p.passed.UTC().Format(time.RFC3339), p.skipped))
+	}
+	// 2. Make way.
+	owner := apiwriter.Meta{Owner: "cron/" + key.String()}
+	for _, old := range p.terminate {
+		if err := c.patch(ctx, owner, "cron-replace", old.stub(), map[string]any{"spec": map[string]any{"shutdown": wf.ShutdownTerminate}}); err != nil {
+			return time.Time{}, fmt.Errorf("terminate workflow %s: %w", old.Name, err)
+		}
+	}
+	// 3. Start.
+	if p.start != nil {
+		switch created, err := c.create(ctx, owner, p.start); {
+		case err == nil:
+			p.started(*created, p.passed)
+			remembered.created = created
+			c.cfg.Log.Info("started a workflow", "cron", key, "workflow", p.start.Name)
+		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsAlreadyExists(err):
+			setCondition(&p.status, conditionSubmissionError, err.Error())
+			c.cfg.Writer.Event(cron, corev1.EventTypeWarning, "SubmissionFailed", err.Error())
+		default:
+			return time.Time{}, fmt.Errorf("start workflow %s: %w", p.start.Name, err)
+		}
+	}
+	remembered.passed = p.passed
+	// 4. Account for it.
+	if !p.same(cron) {
+		latest, err := c.report(ctx, owner, cron, &p)
+		if err != nil {
+			return time.Time{}, fmt.Errorf("status: %w", err)
+		}
+		remembered.latest = latest
+	}
+	// 5. Clean up.
+	for _, old := range p.remove {
+		c.cfg.Writer.Delete(apiwriter.Meta{Owner: owner.Owner, Reason: "cron-history"}, old.stub(),
+			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, nil)
+	}
+	return p.wake, nil
+}
+
+// cron is the latest that is known of a cron, and what is remembered about it.
+func (c *Controller) cron(key types.NamespacedName) (*wf.CronWorkflow, *memory) {
+	o, found, err := c.crons.GetStore().GetByKey(key.String())
+	if err != nil || !found {
+		return nil, nil
+	}
+	cron := o.(*wf.CronWorkflow)
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	m := c.memory[key]
+	if m == nil || m.uid != cron.UID {
+		m = &memory{uid: cron.UID}
+		c.memory[key] = m
+	}
+	if m.latest != nil && newer(m.latest.ResourceVersion, cron.ResourceVersion) {
+		return m.latest, m
+	}
+	m.latest = nil
+	return cron, m
+}
+
+func (c *Controller) forget(key types.NamespacedName) {
+	c.lock.Lock()
+	defer c.lock.Unlock()
+	delete(c.memory, key)
+}
+
+// children are the workflows of a cron, the one that was just created included.
+func (c *Controller) children(cron *wf.CronWorkflow, m *memory) ([]child, error) {
+	objects, err := c.workflows.GetIndexer().ByIndex(byCron, string(cron.UID))
+	if err != nil {
+		return nil, err
+	}
+	var out []child
+	known := false
+	for _, o := range objects {
+		one := child{o.(*metav1.PartialObjectMetadata)}
+		known = known || m.created != nil && one.UID == m.created.UID
+		out = append(out, one)
+	}
+	switch {
+	case m.created == nil:
+	case known || !newer(m.created.ResourceVersion, c.workflows.LastSyncResourceVersion()):
+		m.created = nil // the cache has caught up: if the workflow is not there, it is gone
+	default:
+		out = append(out, *m.created)
+	}
+	return out, nil
+}
+
+// newer says whether version a is later than b.
+func newer(a, b string) bool {
+	x, err1 := strconv.ParseUint(a, 10, 64)
+	y, err2 := strconv.ParseUint(b, 10, 64)
+	return err1 == nil && err2 == nil && x > y
+}
+
+// stub is as much of a child as writes need.
+func (c child) stub() *wf.Workflow {
+	return &wf.Workflow{
+		TypeMeta:   metav1.TypeMeta{APIVersion: wf.GroupVersion.String(), Kind: "Workflow"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: c.Namespace, Name: c.Name, UID: c.UID},
+	}
+}
+
+func (c *Controller) create(ctx context.Context, m apiwriter.Meta, w *wf.Workflow) (*child, error) {
+	m.Reason = "cron-workflow"
+	created, err := await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Create(m, w, done) })
+	if err != nil {
+		return nil, err
+	}
+	o := &metav1.PartialObjectMetadata{}
+	created.(*wf.Workflow).ObjectMeta.DeepCopyInto(&o.ObjectMeta)
+	return &child{o}, nil
+}
+
+func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.CronWorkflow, p *plan) (*wf.CronWorkflow, error) {
+	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.status)
+	if err != nil {
+		return nil, err
+	}
+	for _, list := range []string{"active", "conditions"} {
+		if status[list] == nil {
+			status[list] = nil // which a merge patch takes for: remove
+		}
+	}
+	labels := map[string]any{labelCompleted: nil}
+	if p.completed {
+		labels[labelCompleted] = "true"
+	}
+	change := map[string]any{
+		"metadata": map[string]any{"labels": labels, "annotations": map[string]any{annotationSchedule: p.schedule}},
+		"status":   status,
+	}
+	data, err := json.Marshal(change)
+	if err != nil {
+		return nil, err
+	}
+	m.Reason = "cron-status"
+	got, err := await(ctx, func(done func(apiwriter.Object, error)) {
+		c.cfg.Writer.Patch(m, cron, types.MergePatchType, data, done)
+	})
+	if apierrors.IsNotFound(err) {
+		return nil, nil // deleted meanwhile
+	}
+	if err != nil {
+		return nil, err
+	}
+	return got.(*wf.CronWorkflow), nil
+}
+
+func (c *Controller) patch(ctx context.Context, m apiwriter.Meta, reason string, w *wf.Workflow, change map[string]any) error {
+	data, err := json.Marshal(change)
+	if err != nil {
+		return err
+	}
+	m.Reason = reason
+	_, err = await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Patch(m, w, types.MergePatchType, data, done) })
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // it is gone
+	}
+	return err
+}
+
+// await hands something to the writer and waits for its outcome.
+func await(ctx context.Context, write func(done func(apiwriter.Object, error))) (apiwriter.Object, error) {
+	type outcome struct {
+		object apiwriter.Object
+		err    error
+	}
+	ended := make(chan outcome, 1)
+	write(func(o apiwriter.Object, err error) { ended <- outcome{o, err} })
+	select {
+	case o := <-ended:
+		return o.object, o.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}

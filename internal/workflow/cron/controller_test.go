@@ -1,0 +1,207 @@
+package cron
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.WithInstall()) }
+
+// cluster is the test's view of the API server, and the controllers that it runs.
+type cluster struct {
+	*testing.T
+	cfg       *rest.Config
+	client    rest.Interface
+	namespace string
+	clock     *clocktesting.FakeClock
+}
+
+func newCluster(t *testing.T) *cluster {
+	t.Helper()
+	cfg := localtest.Shared(t).RESTConfig()
+	client, err := kubeclient.ForGroupVersion(cfg, nil, wf.GroupVersion, scheme.Scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	core, err := kubeclient.Clientset(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "cron-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &cluster{T: t, cfg: cfg, client: client, namespace: ns.Name, clock: clocktesting.NewFakeClock(time.Now())}
+}
+
+// start runs a controller until stop is called.
+func (c *cluster) start() (stop func()) {
+	c.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	writer, err := apiwriter.New(apiwriter.Config{REST: c.cfg, Scheme: scheme.Scheme, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		c.Fatal(err)
+	}
+	controller, err := New(Config{REST: c.cfg, Writer: writer, Clock: c.clock, Log: slog.New(slog.DiscardHandler),
+		Owns: func(namespace, _ string) bool { return namespace == c.namespace }})
+	if err != nil {
+		c.Fatal(err)
+	}
+	ended := make(chan struct{}, 2)
+	go func() { _ = writer.Run(ctx); ended <- struct{}{} }()
+	go func() { controller.Run(ctx); ended <- struct{}{} }()
+	stopped := false
+	stop = func() {
+		if !stopped {
+			stopped = true
+			cancel()
+			<-ended
+			<-ended
+		}
+	}
+	c.Cleanup(stop)
+	return stop
+}
+
+func (c *cluster) create(cron *wf.CronWorkflow) {
+	c.Helper()
+	cron.Namespace = c.namespace
+	cron.Spec.WorkflowSpec = wf.WorkflowSpec{Entrypoint: "main", Templates: []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}}
+	if err := c.client.Post().Namespace(c.namespace).Resource("cronworkflows").Body(cron).Do(c.Context()).Error(); err != nil {
+		c.Fatal(err)
+	}
+}
+
+// state is the workflows there are, and the cron's status, in words.
+func (c *cluster) state(name string) string {
+	c.Helper()
+	var list wf.WorkflowList
+	if err := c.client.Get().Namespace(c.namespace).Resource("workflows").Do(c.Context()).Into(&list); err != nil {
+		c.Fatal(err)
+	}
+	var out []string
+	for i := range list.Items {
+		w := &list.Items[i]
+		out = append(out, strings.TrimSpace(fmt.Sprintf("%s %s", w.Name, w.Spec.Shutdown)))
+	}
+	var cron wf.CronWorkflow
+	if err := c.client.Get().Namespace(c.namespace).Resource("cronworkflows").Name(name).Do(c.Context()).Into(&cron); err != nil {
+		c.Fatal(err)
+	}
+	s := cron.Status
+	return fmt.Sprintf("[%s] %d active %d succeeded %d failed %s", strings.Join(out, ", "), len(s.Active), s.Succeeded, s.Failed, s.Phase)
+}
+
+// await waits until the state is as wanted, letting the controller's clock go on a little meanwhile: a timer that is set only
+// now must not wait for ever.
+func (c *cluster) await(name, want string) {
+	c.Helper()
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		got := c.state(name)
+		if got == want {
+			return
+		}
+		if time.Now().After(deadline) {
+			c.Fatalf("state is %s, want %s", got, want)
+		}
+		c.clock.Step(time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func (c *cluster) end(name string, phase wf.WorkflowPhase) {
+	c.Helper()
+	data, _ := json.Marshal(map[string]any{
+		"metadata": map[string]any{"labels": map[string]string{wf.LabelCompleted: "true", wf.LabelPhase: string(phase)}},
+		"status":   map[string]any{"phase": phase},
+	})
+	if err := c.client.Patch(types.MergePatchType).Namespace(c.namespace).Resource("workflows").Name(name).Body(data).Do(c.Context()).Error(); err != nil {
+		c.Fatal(err)
+	}
+}
+
+func TestController(t *testing.T) {
+	c := newCluster(t)
+	stop := c.start()
+	// 1. It comes when its time has come, is counted when it ends, and the oldest go.
+	none := int32(0)
+	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: wf.CronWorkflowSpec{
+		Schedules: []string{"0 * * * *"}, ConcurrencyPolicy: wf.ConcurrencyReplace, FailedJobsHistoryLimit: &none}})
+	c.await("c", "[] 0 active 0 succeeded 0 failed Active")
+	hour := c.clock.Now().Truncate(time.Hour)
+	name := func(n int) string { return fmt.Sprintf("c-%d", hour.Add(time.Duration(n)*time.Hour).Unix()) }
+	c.clock.SetTime(hour.Add(time.Hour))
+	c.await("c", fmt.Sprintf("[%s] 1 active 0 succeeded 0 failed Active", name(1)))
+	c.end(name(1), wf.WorkflowSucceeded)
+	c.await("c", fmt.Sprintf("[%s] 0 active 1 succeeded 0 failed Active", name(1)))
+	// 2. Another controller, after a stop, does not start it again, and goes on.
+	stop()
+	stop = c.start()
+	c.clock.SetTime(hour.Add(2 * time.Hour))
+	c.await("c", fmt.Sprintf("[%s, %s] 1 active 1 succeeded 0 failed Active", name(1), name(2)))
+	// 3. A workflow makes way.
+	c.clock.SetTime(hour.Add(3 * time.Hour))
+	c.await("c", fmt.Sprintf("[%s, %s Terminate, %s] 2 active 1 succeeded 0 failed Active", name(1), name(2), name(3)))
+	c.end(name(2), wf.WorkflowFailed)
+	c.await("c", fmt.Sprintf("[%s, %s] 1 active 1 succeeded 1 failed Active", name(1), name(3)))
+	// 4. What comes while no manager runs is missed.
+	stop()
+	c.clock.SetTime(hour.Add(4*time.Hour + time.Minute))
+	c.start()
+	c.clock.SetTime(hour.Add(5 * time.Hour))
+	c.await("c", fmt.Sprintf("[%s, %s Terminate, %s] 2 active 1 succeeded 1 failed Active", name(1), name(3), name(5)))
+}
+
+// TestTwoManagersAtOnce: while two managers believe that a cron is theirs, a time still comes once.
+func TestTwoManagersAtOnce(t *testing.T) {
+	c := newCluster(t)
+	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: wf.CronWorkflowSpec{Schedules: []string{"0 * * * *"}}})
+	c.start()
+	c.start()
+	hour := c.clock.Now().Truncate(time.Hour)
+	var names []string
+	for n := 1; n <= 5; n++ {
+		at := hour.Add(time.Duration(n) * time.Hour)
+		c.clock.SetTime(at)
+		names = append(names, fmt.Sprintf("c-%d", at.Unix()))
+		c.await("c", fmt.Sprintf("[%s] %d active 0 succeeded 0 failed Active", strings.Join(names, ", "), n))
+	}
+}
+
+func TestWrongCronsSayWhy(t *testing.T) {
+	c := newCluster(t)
+	c.start()
+	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: wf.CronWorkflowSpec{Schedules: []string{"61 * * * *"}}})
+	deadline := time.Now().Add(20 * time.Second)
+	for {
+		var cron wf.CronWorkflow
+		if err := c.client.Get().Namespace(c.namespace).Resource("cronworkflows").Name("bad").Do(t.Context()).Into(&cron); err != nil {
+			t.Fatal(err)
+		}
+		if s := cron.Status.Conditions; len(s) == 1 && s[0].Type == wf.ConditionSpecError && strings.Contains(s[0].Message, "61 * * * *") {
+			return
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("conditions: %+v", cron.Status.Conditions)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

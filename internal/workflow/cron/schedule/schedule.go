@@ -1,0 +1,143 @@
+// Package schedule says when: it reads cron schedules and answers what comes next, and what was due last.
+//
+// Schedules have five fields (minute, hour, day of month, month, day of week) or are @hourly, @daily, @weekly, @monthly,
+// @yearly, or @every DURATION, which counts from the anchor. They are read as the wall clock of their time zone shows: where
+// the clock is put forward, times that it leaves out do not come that day; where it is put back, times that it shows twice
+// come twice. So it is with Kubernetes' own CronJobs.
+//
+// It is pure but for the time zone database.
+package schedule
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/robfig/cron/v3"
+)
+
+// maxSchedules bounds how many schedules go together.
+const maxSchedules = 100
+
+// Schedule is one or more schedules: it comes whenever one of them does.
+type Schedule struct {
+	parts []part
+}
+
+type part struct {
+	cron cron.Schedule
+	// every, if not zero, counts from anchor.
+	every  time.Duration
+	anchor time.Time
+}
+
+var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
+
+// Parse reads schedules in a time zone of the IANA database; the empty one is UTC. Anchor is the moment that @every counts
+// from. An error names the schedule.
+func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error) {
+	switch {
+	case len(specs) == 0:
+		return nil, errors.New("schedules: at least one is required")
+	case len(specs) > maxSchedules:
+		return nil, fmt.Errorf("schedules: more than %d", maxSchedules)
+	}
+	location, err := time.LoadLocation(timezone)
+	if err != nil || timezone == "Local" {
+		return nil, fmt.Errorf("timezone: %q is not known; it takes names such as Europe/Berlin", timezone)
+	}
+	s := &Schedule{}
+	for _, spec := range specs {
+		p, err := parse(spec, location, anchor)
+		if err != nil {
+			return nil, fmt.Errorf("schedules: %q: %w", spec, err)
+		}
+		s.parts = append(s.parts, p)
+	}
+	return s, nil
+}
+
+func parse(spec string, location *time.Location, anchor time.Time) (part, error) {
+	if strings.Contains(spec, "TZ=") {
+		return part{}, errors.New("a time zone belongs into the field timezone")
+	}
+	if strings.HasPrefix(spec, "@every") {
+		every, err := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(spec, "@every")))
+		if err != nil || every < time.Second {
+			return part{}, errors.New("wants @every DURATION of at least a second, for example @every 1h30m")
+		}
+		return part{every: every.Truncate(time.Second), anchor: anchor.Truncate(time.Second)}, nil
+	}
+	parsed, err := parser.Parse(spec)
+	if err != nil {
+		return part{}, err
+	}
+	if fields, ok := parsed.(*cron.SpecSchedule); ok {
+		fields.Location = location
+	}
+	p := part{cron: parsed}
+	if p.next(anchor).IsZero() {
+		return part{}, errors.New("is a date that never comes")
+	}
+	return p, nil
+}
+
+// Next is the first moment after t; zero if there is none in five years.
+func (s *Schedule) Next(t time.Time) time.Time {
+	var first time.Time
+	for _, p := range s.parts {
+		if n := p.next(t); !n.IsZero() && (first.IsZero() || n.Before(first)) {
+			first = n
+		}
+	}
+	return first
+}
+
+// Due is the last moment after since and not after now; zero if there is none. What was due before it has been missed, or
+// was due together with it: it does not come twice.
+func (s *Schedule) Due(since, now time.Time) time.Time {
+	var last time.Time
+	for _, p := range s.parts {
+		if d := p.due(since, now); d.After(last) {
+			last = d
+		}
+	}
+	return last
+}
+
+func (p part) next(t time.Time) time.Time {
+	if p.every == 0 {
+		return p.cron.Next(t).UTC()
+	}
+	if t.Before(p.anchor) {
+		t = p.anchor
+	}
+	return p.anchor.Add((t.Sub(p.anchor)/p.every + 1) * p.every).UTC()
+}
+
+func (p part) due(since, now time.Time) time.Time {
+	if p.every > 0 {
+		n := now.Sub(p.anchor) / p.every
+		d := p.anchor.Add(n * p.every)
+		if n < 1 || !d.After(since) {
+			return time.Time{}
+		}
+		return d.UTC()
+	}
+	// Schedules can be read forwards only. Looking back in growing steps finds the last moment without counting through all
+	// there were in a year.
+	for back := time.Minute; ; back *= 4 {
+		from := now.Add(-back)
+		if from.Before(since) {
+			from = since
+		}
+		var last time.Time
+		for n := p.next(from); !n.IsZero() && !n.After(now); n = p.next(n) {
+			last = n
+		}
+		if !last.IsZero() || !from.After(since) {
+			return last
+		}
+	}
+}
