@@ -139,6 +139,11 @@ func up(s streams, spec supervise.Spec, timeout time.Duration) error {
 	if err != nil {
 		return err
 	}
+	if state.RealNodes > 0 {
+		if err := localcluster.LoadExecutor(ctx, state.Dir); err != nil {
+			fmt.Fprintf(s.err, "Workflows that need their executor will not run: %v\n", err)
+		}
+	}
 	fmt.Fprintf(s.out, "Cluster %q is ready after %.1f s: %s, etcd %s.\n", spec.Name, time.Since(began).Seconds(), describeNodes(state.Nodes, state.RealNodes), describeEtcd(state.Durable))
 	kubeconfig := state.Kubeconfig
 	if spec.Kubeconfig != "" {

@@ -185,24 +185,27 @@ const (
 	MaxPodsPerNode = 10_000
 )
 
-// FindKube returns the path of lockstep-kube: $LOCKSTEP_KUBE, else beside the running executable, else in bin/ of an
-// enclosing source tree (for tests and go run).
-func FindKube() (string, error) {
-	if path := os.Getenv("LOCKSTEP_KUBE"); path != "" {
+// FindKube returns the path of lockstep-kube; see findProgram.
+func FindKube() (string, error) { return findProgram("lockstep-kube", "LOCKSTEP_KUBE") }
+
+// findProgram returns the path of a program of Lockstep's: what the environment variable says, else beside the running
+// executable, else in bin/ of an enclosing source tree (for tests and go run).
+func findProgram(name, variable string) (string, error) {
+	if path := os.Getenv(variable); path != "" {
 		if _, err := exec.LookPath(path); err != nil {
-			return "", fmt.Errorf("LOCKSTEP_KUBE: %w", err)
+			return "", fmt.Errorf("%s: %w", variable, err)
 		}
 		return path, nil
 	}
 	if exe, err := os.Executable(); err == nil {
-		if path := filepath.Join(filepath.Dir(exe), "lockstep-kube"); isFile(path) {
+		if path := filepath.Join(filepath.Dir(exe), name); isFile(path) {
 			return path, nil
 		}
 	}
 	if dir, err := os.Getwd(); err == nil {
 		for ; ; dir = filepath.Dir(dir) {
 			if isFile(filepath.Join(dir, "go.mod")) {
-				if path := filepath.Join(dir, "bin", "lockstep-kube"); isFile(path) {
+				if path := filepath.Join(dir, "bin", name); isFile(path) {
 					return path, nil
 				}
 			}
@@ -211,7 +214,7 @@ func FindKube() (string, error) {
 			}
 		}
 	}
-	return "", fmt.Errorf("lockstep-kube not found beside lockstep nor in bin/ of the source tree: run 'make bin/lockstep-kube' there, or set LOCKSTEP_KUBE to its path")
+	return "", fmt.Errorf("%s not found beside lockstep nor in bin/ of the source tree: run 'make bin/%s' there, or set %s to its path", name, name, variable)
 }
 
 func isFile(path string) bool {

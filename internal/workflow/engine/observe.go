@@ -73,12 +73,6 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {
 		return pod.Status.Reason, true
 	}
-	for i := range pod.Status.InitContainerStatuses {
-		c := &pod.Status.InitContainerStatuses[i]
-		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
-			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), true
-		}
-	}
 	hasMain := false
 	for i := range pod.Status.ContainerStatuses {
 		hasMain = hasMain || pod.Status.ContainerStatuses[i].Name == mainContainer
@@ -94,6 +88,13 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 			return exitMessage(t), false
 		case c.Name == mainContainer, !hasMain:
 			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), false
+		}
+	}
+	// Init containers last: among them are sidecars, which end by a signal when main is done.
+	for i := range pod.Status.InitContainerStatuses {
+		c := &pod.Status.InitContainerStatuses[i]
+		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {
+			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), true
 		}
 	}
 	return "", false

@@ -60,6 +60,10 @@ type Plan struct {
 
 	// Progress is the file that the command writes its progress to.
 	Progress string `json:"progress,omitempty"`
+	// Message is the file of the termination message; "": the default.
+	Message string `json:"message,omitempty"`
+	// GraceSeconds is how long the command has after a signal to end, before it is killed; 0: the kubelet decides.
+	GraceSeconds int `json:"graceSeconds,omitempty"`
 	// MaxMessage is how large the termination message may be, in bytes.
 	MaxMessage int `json:"maxMessage,omitempty"`
 	// Task says how to make a WorkflowTaskResult.

@@ -58,7 +58,7 @@ func (b *builder) wrap() error {
 
 // plan says what is to be done around a main container's command; nil: nothing.
 func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
-	p := &handover.Plan{Container: c.Name, MaxMessage: b.maxMessage()}
+	p := &handover.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage()}
 	needed := false
 	if c.Name == MainContainer {
 		p.Result = b.create.IncludeResult

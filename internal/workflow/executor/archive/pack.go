@@ -1,0 +1,217 @@
+package archive
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/flate"
+	"compress/gzip"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// Pack writes what is at from to the file to, or, with ArchiveNone, copies it to the file or directory to. level is gzip's;
+// nil: its default, 0: no compression. to appears only when it is complete.
+func Pack(from, to string, kind handover.Archive, level *int32) error {
+	if kind == handover.ArchiveNone {
+		return Copy(from, to)
+	}
+	partial := to + ".part"
+	out, err := os.Create(partial)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(partial)
+	write := writeTar
+	if kind == handover.ArchiveZip {
+		write = writeZip
+	}
+	if err := errors.Join(write(out, from, level), out.Close()); err != nil {
+		return err
+	}
+	if err := os.Chmod(partial, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(partial, to)
+}
+
+// walk visits a file or directory, with names that start with its base name.
+func walk(root string, visit func(path, name string, info fs.FileInfo) error) error {
+	base := filepath.Base(filepath.Clean(root))
+	// What is named itself may be a link; links inside stay links.
+	real, err := filepath.EvalSymlinks(root)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(real, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(real, path)
+		if err != nil {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		return visit(path, filepath.ToSlash(filepath.Join(base, rel)), info)
+	})
+}
+
+func writeTar(w io.Writer, root string, level *int32) error {
+	strength := gzip.DefaultCompression
+	if level != nil {
+		strength = int(*level)
+	}
+	z, err := gzip.NewWriterLevel(w, strength)
+	if err != nil {
+		return fmt.Errorf("compressionLevel: %w", err)
+	}
+	t := tar.NewWriter(z)
+	err = walk(root, func(path, name string, info fs.FileInfo) error {
+		target := ""
+		switch {
+		case info.Mode()&fs.ModeSymlink != 0:
+			if target, err = os.Readlink(path); err != nil {
+				return err
+			}
+		case !info.Mode().IsRegular() && !info.IsDir():
+			return nil // sockets and devices are nobody's output
+		}
+		h, err := tar.FileInfoHeader(info, target)
+		if err != nil {
+			return err
+		}
+		h.Name = name
+		if info.IsDir() {
+			h.Name += "/"
+		}
+		if err := t.WriteHeader(h); err != nil {
+			return err
+		}
+		if !info.Mode().IsRegular() {
+			return nil
+		}
+		return copyInto(t, path, h.Size)
+	})
+	return errors.Join(err, t.Close(), z.Close())
+}
+
+// copyInto copies as much of a file as was announced: it may still be growing.
+func copyInto(w io.Writer, path string, size int64) error {
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_, err = io.CopyN(w, f, size)
+	return err
+}
+
+func writeZip(w io.Writer, root string, level *int32) error {
+	z := zip.NewWriter(w)
+	if level != nil {
+		z.RegisterCompressor(zip.Deflate, func(out io.Writer) (io.WriteCloser, error) { return flate.NewWriter(out, int(*level)) })
+	}
+	err := walk(root, func(path, name string, info fs.FileInfo) error {
+		link := info.Mode()&fs.ModeSymlink != 0
+		if !info.Mode().IsRegular() && !info.IsDir() && !link {
+			return nil
+		}
+		h, err := zip.FileInfoHeader(info)
+		if err != nil {
+			return err
+		}
+		h.Name, h.Method = name, zip.Deflate
+		if info.IsDir() {
+			h.Name, h.Method = name+"/", zip.Store
+		}
+		entry, err := z.CreateHeader(h)
+		switch {
+		case err != nil || info.IsDir():
+			return err
+		case link:
+			target, err := os.Readlink(path)
+			if err == nil {
+				_, err = io.WriteString(entry, target)
+			}
+			return err
+		}
+		return copyInto(entry, path, info.Size())
+	})
+	return errors.Join(err, z.Close())
+}
+
+// Copy copies a file or directory.
+func Copy(from, to string) error {
+	info, err := os.Stat(from)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return copyFile(from, to, info.Mode().Perm())
+	}
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(from, path)
+		if err != nil || rel == "." {
+			return err
+		}
+		info, err := d.Info()
+		if err != nil {
+			return err
+		}
+		switch {
+		case info.IsDir():
+			return root.MkdirAll(rel, info.Mode().Perm()|0o700)
+		case info.Mode()&fs.ModeSymlink != 0:
+			target, err := os.Readlink(path)
+			if err != nil {
+				return err
+			}
+			return root.Symlink(target, rel)
+		case info.Mode().IsRegular():
+			f, err := os.Open(path)
+			if err != nil {
+				return err
+			}
+			defer f.Close()
+			return writeTo(root, rel, f, info.Mode().Perm())
+		}
+		return nil
+	})
+}
+
+func copyFile(from, to string, mode fs.FileMode) error {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to+".part", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode|0o200)
+	if err != nil {
+		return err
+	}
+	defer os.Remove(to + ".part")
+	_, err = io.Copy(out, in)
+	if err := errors.Join(err, out.Close(), os.Chmod(to+".part", mode)); err != nil {
+		return err
+	}
+	return os.Rename(to+".part", to)
+}

@@ -1,0 +1,94 @@
+package executor
+
+import (
+	"os"
+	"sync"
+	"time"
+)
+
+// sink takes a copy of a command's output.
+type sink interface{ take([]byte) }
+
+// tail keeps the last max bytes.
+type tail struct {
+	max  int
+	data []byte
+}
+
+func (t *tail) take(p []byte) {
+	t.data = append(t.data, p...)
+	if len(t.data) > 2*t.max { // moved seldom, so that each byte is copied a bounded number of times
+		t.data = append(t.data[:0], t.data[len(t.data)-t.max:]...)
+	}
+}
+
+func (t *tail) reset() { t.data = nil }
+
+// text returns the end of what was written, without the newline that ends it.
+func (t *tail) text() string {
+	data := t.data
+	if len(data) > t.max {
+		data = data[len(data)-t.max:]
+	}
+	if n := len(data); n > 0 && data[n-1] == '\n' {
+		data = data[:n-1]
+	}
+	return string(data)
+}
+
+// logFile is the file that gets stdout and stderr. A disk that is full ends the log, not the command.
+type logFile struct {
+	mu   sync.Mutex
+	file *os.File
+	err  error
+}
+
+func openLog(path string) (*logFile, error) {
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+	return &logFile{file: f}, err
+}
+
+func (l *logFile) take(p []byte) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.err == nil {
+		_, l.err = l.file.Write(p)
+	}
+}
+
+// copying moves a pipe's data to a file and to sinks.
+type copying struct {
+	from *os.File
+	done chan struct{}
+}
+
+func copyOutput(from, to *os.File, keep ...sink) *copying {
+	c := &copying{from: from, done: make(chan struct{})}
+	go func() {
+		defer close(c.done)
+		buffer := make([]byte, 32<<10)
+		broken := false
+		for {
+			n, err := from.Read(buffer)
+			for _, k := range keep {
+				k.take(buffer[:n])
+			}
+			if n > 0 && !broken {
+				_, wrong := to.Write(buffer[:n])
+				broken = wrong != nil // nobody reads the log; the command must not notice
+			}
+			if err != nil {
+				return
+			}
+		}
+	}()
+	return c
+}
+
+// finish reads what is left in the pipe.
+func (c *copying) finish() {
+	// Pipes of this program can have deadlines; if not, the end of the pipe is waited for.
+	_ = c.from.SetReadDeadline(time.Now().Add(drainTime))
+	<-c.done
+	c.from.Close()
+}

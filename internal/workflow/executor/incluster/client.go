@@ -1,0 +1,150 @@
+// Package incluster talks to the API server from inside a pod, with the pod's service account and the standard library alone.
+package incluster
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// credentials is where the kubelet puts the service account's token.
+const credentials = "/var/run/secrets/kubernetes.io/serviceaccount"
+
+const (
+	// patience bounds one request.
+	patience = 30 * time.Second
+	// attempts at a request that fails on the way, or is refused for the moment.
+	attempts = 5
+	// maxAnswer bounds an answer, in bytes.
+	maxAnswer = 16 << 20
+)
+
+// Client sends requests to the API server.
+type Client struct {
+	Namespace string
+	base      string
+	dir       string
+	http      *http.Client
+}
+
+// StatusError is an answer that is not a success.
+type StatusError struct {
+	Code    int
+	Message string
+}
+
+func (e *StatusError) Error() string { return fmt.Sprintf("%s (HTTP %d)", e.Message, e.Code) }
+
+// Is says whether err is an answer with the status code.
+func Is(err error, code int) bool {
+	var status *StatusError
+	return errors.As(err, &status) && status.Code == code
+}
+
+// New returns a client for the pod that it is called in.
+func New() (*Client, error) {
+	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
+	if host == "" || port == "" {
+		return nil, errors.New("not in a pod: KUBERNETES_SERVICE_HOST and KUBERNETES_SERVICE_PORT are not set")
+	}
+	return NewFor("https://"+net.JoinHostPort(host, port), credentials)
+}
+
+// NewFor returns a client for an API server, with the files token, ca.crt and namespace in a directory.
+func NewFor(base, dir string) (*Client, error) {
+	c := &Client{base: base, dir: dir}
+	namespace, err := os.ReadFile(filepath.Join(dir, "namespace"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, errors.New("the pod has no service account token: automountServiceAccountToken is false")
+	}
+	if err != nil {
+		return nil, err
+	}
+	c.Namespace = strings.TrimSpace(string(namespace))
+	ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+	if err != nil {
+		return nil, err
+	}
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(ca) {
+		return nil, fmt.Errorf("%s: no certificate", filepath.Join(dir, "ca.crt"))
+	}
+	c.http = &http.Client{Timeout: patience, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: false,
+	}}
+	return c, nil
+}
+
+// Do sends an object as JSON, and reads the answer into out; body and out may be nil. What fails on the way, or because the
+// server is busy, is sent again: requests must be safe to repeat.
+func (c *Client) Do(ctx context.Context, method, path, contentType string, body, out any) error {
+	var data []byte
+	if body != nil {
+		var err error
+		if data, err = json.Marshal(body); err != nil {
+			return err
+		}
+	}
+	wait := 100 * time.Millisecond
+	for attempt := 1; ; attempt++ {
+		again, err := c.once(ctx, method, path, contentType, data, out)
+		if err == nil || !again || attempt == attempts {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(wait):
+			wait *= 2
+		}
+	}
+}
+
+func (c *Client) once(ctx context.Context, method, path, contentType string, data []byte, out any) (again bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, c.base+path, bytes.NewReader(data))
+	if err != nil {
+		return false, err
+	}
+	token, err := os.ReadFile(filepath.Join(c.dir, "token")) // each time: it is renewed
+	if err != nil {
+		return false, err
+	}
+	request.Header.Set("Authorization", "Bearer "+strings.TrimSpace(string(token)))
+	request.Header.Set("Accept", "application/json")
+	request.Header.Set("User-Agent", "lockstep-exec")
+	if len(data) > 0 {
+		request.Header.Set("Content-Type", contentType)
+	}
+	response, err := c.http.Do(request)
+	if err != nil {
+		return true, err
+	}
+	defer response.Body.Close()
+	answer, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
+	if err != nil {
+		return true, err
+	}
+	if response.StatusCode >= 300 {
+		var status struct{ Message string }
+		if json.Unmarshal(answer, &status) != nil || status.Message == "" {
+			status.Message = response.Status
+		}
+		busy := response.StatusCode == http.StatusTooManyRequests || response.StatusCode >= 500
+		return busy, &StatusError{Code: response.StatusCode, Message: status.Message}
+	}
+	if out == nil {
+		return false, nil
+	}
+	return false, json.Unmarshal(answer, out)
+}

@@ -1,0 +1,176 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// errStart marks a command that the kernel refused to start.
+var errStart = errors.New("cannot be started")
+
+// drainTime is how long a command's output is read after its end, when something that it left running holds the pipe.
+const drainTime = 200 * time.Millisecond
+
+// child is the command as a process.
+type child struct {
+	pid    int
+	group  bool // it leads a process group
+	ended  bool // it was asked to end
+	copies []*copying
+	forced *time.Timer
+}
+
+// start starts the command in a process group of its own, so that signals reach all of it.
+func (r *run) start(path string) error {
+	r.child = child{group: true, ended: r.child.ended}
+	files := []uintptr{os.Stdin.Fd(), r.config.Stdout.Fd(), r.config.Stderr.Fd()}
+	var ours []*os.File
+	tee := func(fd int, out *os.File, keep ...sink) error {
+		read, write, err := os.Pipe()
+		if err != nil {
+			return err
+		}
+		ours = append(ours, write)
+		files[fd] = write.Fd()
+		r.child.copies = append(r.child.copies, copyOutput(read, out, keep...))
+		return nil
+	}
+	defer func() {
+		for _, f := range ours {
+			f.Close()
+		}
+	}()
+	var logs *logFile
+	if r.plan.Logs != "" {
+		var err error
+		if logs, err = openLog(r.plan.Logs); err != nil {
+			return err
+		}
+		if err := tee(2, r.config.Stderr, logs); err != nil {
+			return err
+		}
+	}
+	switch {
+	case r.plan.Result && logs != nil:
+		if err := tee(1, r.config.Stdout, &r.result, logs); err != nil {
+			return err
+		}
+	case r.plan.Result:
+		if err := tee(1, r.config.Stdout, &r.result); err != nil {
+			return err
+		}
+	case logs != nil:
+		if err := tee(1, r.config.Stdout, logs); err != nil {
+			return err
+		}
+	}
+	attr := &syscall.ProcAttr{Env: environment(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}}
+	if isTerminal(os.Stdin) {
+		r.child.group, attr.Sys = false, nil // a background group could not read from it
+	}
+	pid, err := syscall.ForkExec(path, r.argv, attr)
+	if err != nil {
+		for _, c := range r.child.copies {
+			c.from.Close()
+		}
+		return fmt.Errorf("%s: %w: %w", path, errStart, err)
+	}
+	r.child.pid = pid
+	return nil
+}
+
+// environment is the command's: all but the plan.
+func environment() []string {
+	var env []string
+	for _, e := range os.Environ() {
+		if !strings.HasPrefix(e, handover.PlanEnv+"=") {
+			env = append(env, e)
+		}
+	}
+	return env
+}
+
+// supervise forwards signals and reaps processes until the command has ended, and returns its exit code.
+func (r *run) supervise() (int, error) {
+	exited := make(chan syscall.WaitStatus, 1)
+	failed := make(chan error, 1)
+	go func() {
+		status, err := reap(r.child.pid)
+		if err != nil {
+			failed <- err
+			return
+		}
+		exited <- status
+	}()
+	if r.child.ended { // the signal came before the process
+		r.kill(syscall.SIGTERM)
+	}
+	for {
+		select {
+		case s := <-r.signals:
+			r.forward(s.(syscall.Signal))
+		case err := <-failed:
+			return 0, err
+		case status := <-exited:
+			if r.child.forced != nil {
+				r.child.forced.Stop()
+			}
+			for _, c := range r.child.copies {
+				c.finish()
+			}
+			return exitCode(status), nil
+		}
+	}
+}
+
+func (r *run) forward(s syscall.Signal) {
+	switch s {
+	case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE:
+		return // the runtime's, and what is ours alone
+	}
+	if ends(s) {
+		r.child.ended = true
+		if r.plan.GraceSeconds > 0 && r.child.forced == nil {
+			r.child.forced = time.AfterFunc(time.Duration(r.plan.GraceSeconds)*time.Second, func() { r.kill(syscall.SIGKILL) })
+		}
+	}
+	r.kill(s)
+}
+
+// kill sends a signal to the command and what it started. That they may be gone is no error.
+func (r *run) kill(s syscall.Signal) {
+	pid := r.child.pid
+	if r.child.group {
+		pid = -pid
+	}
+	_ = syscall.Kill(pid, s)
+}
+
+// reap waits until the process has ended. Meanwhile it buries the orphans that the first process of a container inherits.
+func reap(pid int) (syscall.WaitStatus, error) {
+	for {
+		var status syscall.WaitStatus
+		got, err := syscall.Wait4(-1, &status, 0, nil)
+		switch {
+		case errors.Is(err, syscall.EINTR):
+		case err != nil:
+			return 0, fmt.Errorf("waiting for the command: %w", err)
+		case got == pid && (status.Exited() || status.Signaled()):
+			return status, nil
+		}
+	}
+}
+
+// exitCode is a process's, as a shell has it.
+func exitCode(s syscall.WaitStatus) int {
+	if s.Signaled() {
+		return 128 + int(s.Signal())
+	}
+	return s.ExitStatus()
+}

@@ -1,0 +1,277 @@
+package executor
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// Config is where the executor finds what is outside of its plan. Zero values are those of a container.
+type Config struct {
+	Stdout, Stderr *os.File
+	Message        string // file of the termination message; "": the plan's, or /dev/termination-log
+	Dir            string // "": handover.Dir
+	Task           func(*handover.Task, *handover.Report) error
+}
+
+// defaultMessage is where the kubelet reads the termination message unless a container says otherwise.
+const defaultMessage = "/dev/termination-log"
+
+// maxText bounds what is kept of a message, in bytes.
+const maxText = 1 << 10
+
+// Exit codes of commands that could not be started, as a shell has them.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+)
+
+// run is a container's life.
+type run struct {
+	plan    *handover.Plan
+	config  Config
+	argv    []string
+	signals chan os.Signal
+	child   child
+	result  tail
+	report  handover.Report
+}
+
+// Run runs a command as a plan says and returns the container's exit code.
+func Run(plan *handover.Plan, argv []string, config Config) int {
+	if config.Stdout == nil {
+		config.Stdout = os.Stdout
+	}
+	if config.Stderr == nil {
+		config.Stderr = os.Stderr
+	}
+	if config.Dir == "" {
+		config.Dir = handover.Dir
+	}
+	if config.Message == "" {
+		config.Message = plan.Message
+	}
+	if config.Message == "" {
+		config.Message = defaultMessage
+	}
+	if config.Task == nil {
+		config.Task = createTaskResult
+	}
+	r := &run{plan: plan, config: config, argv: argv, signals: make(chan os.Signal, 64), result: tail{max: handover.MaxResult}}
+	signal.Notify(r.signals)
+	defer signal.Stop(r.signals)
+	return r.container()
+}
+
+func (r *run) container() int {
+	// 1. Others may wait for this container.
+	announce := func(int) error { return nil }
+	if r.plan.Announce {
+		var err error
+		if announce, err = r.announce(); err != nil {
+			return r.fail(err)
+		}
+	}
+	code := r.life()
+	// 5. They learn how it ended when all its outputs are there.
+	if err := announce(code); err != nil {
+		return r.fail(err)
+	}
+	return code
+}
+
+func (r *run) life() int {
+	// 2. Those that it comes after.
+	if omitted, err := r.await(); err != nil {
+		return r.fail(err)
+	} else if omitted != "" {
+		r.report.Omitted = omitted
+		r.say()
+		return handover.ExitExecutor
+	}
+	// 3. The command.
+	code, err := r.attempts()
+	if err != nil {
+		return r.fail(err)
+	}
+	// 4. What it leaves.
+	if err := r.outputs(code); err != nil {
+		r.report.Exit = &code
+		return r.fail(err)
+	}
+	if code != 0 {
+		r.report.Message = r.commandsMessage()
+	}
+	return r.finish(code)
+}
+
+// attempts runs the command until it succeeds or there are no more retries.
+func (r *run) attempts() (int, error) {
+	delay := time.Duration(0)
+	if r.plan.RetryDelay != "" {
+		var err error
+		if delay, err = time.ParseDuration(r.plan.RetryDelay); err != nil {
+			return 0, fmt.Errorf("retryStrategy.duration: %w", err)
+		}
+	}
+	for attempt := 0; ; attempt++ {
+		code, err := r.command()
+		if err != nil || code == 0 || attempt >= r.plan.Retries || r.child.ended {
+			return code, err
+		}
+		r.result.reset()
+		if r.pause(delay) {
+			return code, nil
+		}
+	}
+}
+
+// pause waits. It is true when the container is told to end meanwhile.
+func (r *run) pause(d time.Duration) bool {
+	done := time.After(d)
+	for {
+		select {
+		case <-done:
+			return false
+		case s := <-r.signals:
+			if ends(s) {
+				return true
+			}
+		}
+	}
+}
+
+// command runs the command once. An error is the executor's; a command that cannot be started has an exit code.
+func (r *run) command() (int, error) {
+	if len(r.argv) == 0 {
+		return 0, errors.New("no command")
+	}
+	path, err := lookPath(r.argv[0])
+	if err == nil {
+		err = r.start(path)
+	}
+	switch {
+	case errors.Is(err, os.ErrNotExist), errors.Is(err, exec.ErrNotFound):
+		r.note(err)
+		return exitNotFound, nil
+	case errors.Is(err, errStart), errors.Is(err, os.ErrPermission):
+		r.note(err)
+		return exitNotExecutable, nil
+	case err != nil:
+		return 0, err
+	}
+	return r.supervise()
+}
+
+func lookPath(name string) (string, error) {
+	if os.Getenv("PATH") == "" {
+		if err := os.Setenv("PATH", "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"); err != nil {
+			return "", err
+		}
+	}
+	path, err := exec.LookPath(name)
+	if errors.Is(err, exec.ErrDot) { // found by a relative entry of PATH, which the image's maker chose
+		err = nil
+	}
+	return path, err
+}
+
+// note says why the command did not start, in the log and in the report.
+func (r *run) note(err error) {
+	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
+	r.report.Message = shorten(err.Error())
+}
+
+// fail ends the container by a failure of the executor.
+func (r *run) fail(err error) int {
+	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
+	r.report.Failed, r.report.Message = true, shorten(err.Error())
+	r.report.Result, r.report.Parameters = nil, nil
+	r.say()
+	return handover.ExitExecutor
+}
+
+func shorten(text string) string {
+	if len(text) <= maxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:maxText], "") + "…"
+}
+
+// commandsMessage returns what the command itself left as its termination message.
+func (r *run) commandsMessage() string {
+	if r.report.Message != "" {
+		return r.report.Message
+	}
+	f, err := os.Open(r.config.Message)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxText))
+	if err != nil {
+		return ""
+	}
+	return shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+}
+
+// finish hands the report over. Outputs that are too large for a termination message go into a WorkflowTaskResult.
+func (r *run) finish(code int) int {
+	text, fits := r.report.Encode(r.maxMessage())
+	if fits {
+		r.write(text)
+		return code
+	}
+	if r.plan.Task == nil {
+		r.report.Exit = &code
+		return r.fail(errors.New("the outputs are too large"))
+	}
+	if err := r.config.Task(r.plan.Task, &r.report); err != nil {
+		r.report.Exit = &code
+		return r.fail(fmt.Errorf("the outputs do not fit into %d bytes, and no WorkflowTaskResult can be made: %w", r.maxMessage(), err))
+	}
+	r.report = handover.Report{Elsewhere: true, Message: r.report.Message}
+	r.say()
+	return code
+}
+
+func (r *run) maxMessage() int {
+	if r.plan.MaxMessage == 0 {
+		return handover.MaxMessage
+	}
+	return r.plan.MaxMessage
+}
+
+// say writes a report that is known to be short.
+func (r *run) say() {
+	text, fits := r.report.Encode(r.maxMessage())
+	if !fits {
+		r.report.Message = ""
+		text, _ = r.report.Encode(r.maxMessage())
+	}
+	r.write(text)
+}
+
+// write writes the termination message. Where there is nothing to say it is left as it is: the kubelet may then take the
+// end of the log instead.
+func (r *run) write(text string) {
+	if text == `{"lockstep":1}` {
+		return
+	}
+	if err := os.WriteFile(r.config.Message, []byte(text), 0o644); err != nil {
+		fmt.Fprintf(r.config.Stderr, "lockstep-exec: termination message: %v\n", err)
+	}
+}
+
+// ends says whether a signal asks the container to end.
+func ends(s os.Signal) bool {
+	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
+}
