@@ -1,5 +1,6 @@
-// Package simnode simulates nodes, with KWOK as a library: it plays the kubelets of the nodes that carry the label
-// lockstep.dev/node-type=simulated, and of no others.
+// Package simnode simulates nodes, with KWOK as a library, and their kubelets: of the nodes that carry the label
+// lockstep.dev/node-type=simulated, and of no others. KWOK keeps the nodes alive (conditions, heartbeats, leases); what
+// kubelets do with pods is done here, see kubelets.
 //
 //	          bound to a simulated node        after lockstep.dev/sim-duration
 //	Pending ───────────────────────────▶ Running ───────────────────────────▶ Succeeded | Failed

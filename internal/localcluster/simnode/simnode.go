@@ -9,7 +9,12 @@ import (
 	"strconv"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
+	clientcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/kwok/pkg/kwok/controllers"
@@ -33,9 +38,7 @@ const (
 	DefaultParallelism = 32
 	// nodeParallelism is the number of nodes written at once. Their writes are rare.
 	nodeParallelism = 4
-	// syncParallelism is the number of nodes whose pods are listed at once when the node is seen first.
-	syncParallelism = 4
-	// podCIDR is where pods' addresses would come from.
+	// podCIDR is what KWOK asks for; it has no pods to take addresses from it.
 	podCIDR = "10.1.0.0/16"
 )
 
@@ -56,15 +59,13 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	}
 	controller, err := controllers.NewController(controllers.Config{
 		Clock:                        clock.RealClock{},
-		TypedClient:                  client,
+		TypedClient:                  withoutPods{client},
 		RESTClient:                   client.CoreV1().RESTClient(),
 		ManageNodesWithLabelSelector: opts.NodeSelector,
 		LocalStages:                  stages(),
 		CIDR:                         podCIDR,
-		NodeIP:                       "127.0.0.1",
-		PodPlayStageParallelism:      opts.Parallelism,
+		NodeIP:                       hostIP,
 		NodePlayStageParallelism:     nodeParallelism,
-		PodsOnNodeSyncParallelism:    syncParallelism,
 		ID:                           "lockstep",
 		NodeLeaseDurationSeconds:     opts.LeaseSeconds,
 		NodeLeaseParallelism:         nodeParallelism,
@@ -73,10 +74,46 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	if err != nil {
 		return err
 	}
+	pods, err := newKubelets(client, opts.NodeSelector, clock.RealClock{})
+	if err != nil {
+		return err
+	}
 	if err := controller.Start(ctx); err != nil {
 		return err
 	}
-	return serveHealth(ctx, opts.HealthPort, func() int { return len(controller.ListNodes()) })
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return pods.run(ctx, int(opts.Parallelism)) })
+	group.Go(func() error {
+		return serveHealth(ctx, opts.HealthPort, func() int { return min(pods.simulated(), len(controller.ListNodes())) })
+	})
+	return group.Wait()
+}
+
+// withoutPods is a client that sees no pods. KWOK's controller watches all of them even when it has nothing to do with
+// them, and each event would cost it as much as those who have.
+type withoutPods struct{ kubernetes.Interface }
+
+func (c withoutPods) CoreV1() clientcorev1.CoreV1Interface {
+	return coreWithoutPods{c.Interface.CoreV1()}
+}
+
+type coreWithoutPods struct{ clientcorev1.CoreV1Interface }
+
+func (c coreWithoutPods) Pods(namespace string) clientcorev1.PodInterface {
+	return noPods{c.CoreV1Interface.Pods(namespace)}
+}
+
+type noPods struct{ clientcorev1.PodInterface }
+
+func (noPods) List(context.Context, metav1.ListOptions) (*corev1.PodList, error) {
+	return &corev1.PodList{ListMeta: metav1.ListMeta{ResourceVersion: "1"}}, nil
+}
+
+func (noPods) Watch(ctx context.Context, _ metav1.ListOptions) (watch.Interface, error) {
+	events := make(chan watch.Event)
+	quiet := watch.NewProxyWatcher(events)
+	context.AfterFunc(ctx, func() { close(events) })
+	return quiet, nil
 }
 
 func serveHealth(ctx context.Context, port int, nodes func() int) error {
@@ -106,7 +143,7 @@ func serveHealth(ctx context.Context, port int, nodes func() int) error {
 }
 
 // retrier repeats writes that died with their connection. KWOK drops those (it only repeats what was refused), and the
-// pod would wait forever when the API server is restarted. Its patches of a status and its deletes can be repeated.
+// node would stay as it was when the API server is restarted. Its patches of a status can be repeated.
 type retrier struct{ next http.RoundTripper }
 
 const (
@@ -115,7 +152,7 @@ const (
 )
 
 func (r retrier) RoundTrip(req *http.Request) (*http.Response, error) {
-	if req.Method != http.MethodPatch && req.Method != http.MethodDelete || req.GetBody == nil {
+	if req.Method != http.MethodPatch || req.GetBody == nil {
 		return r.next.RoundTrip(req)
 	}
 	for attempt := 0; ; attempt++ {

@@ -13,12 +13,13 @@ import (
 	"sigs.k8s.io/kwok/pkg/utils/gotpl"
 )
 
+// hostIP is the address of every simulated node.
+const hostIP = "127.0.0.1"
+
 // templateFunctions are what the stages' templates call: each turns an object into its next status, as JSON.
 func templateFunctions(now func() time.Time) gotpl.FuncMap {
 	return gotpl.FuncMap{
-		"PodRunning":  typed(func(p *corev1.Pod) any { return podRunning(p, metav1.NewTime(now())) }),
-		"PodFinished": typed(func(p *corev1.Pod) any { return podFinished(p, metav1.NewTime(now())) }),
-		"NodeReady":   typed(func(n *corev1.Node) any { return nodeReady(n, metav1.NewTime(now())) }),
+		"NodeReady": typed(func(n *corev1.Node) any { return nodeReady(n, metav1.NewTime(now())) }),
 	}
 }
 
@@ -40,10 +41,14 @@ func typed[T any](f func(*T) any) func(any) (string, error) {
 
 // podRunning is the status of a pod whose containers have all started at now.
 func podRunning(pod *corev1.Pod, now metav1.Time) *corev1.PodStatus {
+	ip := podIP(pod)
 	status := &corev1.PodStatus{
 		Phase:     corev1.PodRunning,
 		StartTime: &now,
-		HostIP:    "127.0.0.1",
+		HostIP:    hostIP,
+		HostIPs:   []corev1.HostIP{{IP: hostIP}},
+		PodIP:     ip,
+		PodIPs:    []corev1.PodIP{{IP: ip}},
 		Conditions: []corev1.PodCondition{
 			podCondition(corev1.PodInitialized, true, "", now),
 			podCondition(corev1.ContainersReady, true, "", now),
