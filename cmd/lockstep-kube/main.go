@@ -14,7 +14,6 @@ import (
 	"k8s.io/apiserver/pkg/server"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/component-base/cli"
-	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
 	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
 	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
@@ -38,7 +37,7 @@ func main() {
 		etcdmain.Main(args)
 		return
 	case "kube-apiserver":
-		cmd = apiserver.NewAPIServerCommand()
+		cmd = newAPIServerCommand()
 	case "kube-controller-manager":
 		cmd = controllermanager.NewControllerManagerCommand()
 	case "kube-scheduler":

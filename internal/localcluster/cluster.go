@@ -143,7 +143,7 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// 2. What the others need to be allowed to do, and the policy that annotates the audit log.
+	// 2. What the others need to be allowed to do.
 	if err := c.applyPolicies(ctx, client); err != nil {
 		return err
 	}
@@ -168,9 +168,6 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	}
 	if c.config.RealNodes > 0 {
 		group.Go(func() error { return c.joinRealNodes(ctx, client) })
-	}
-	if !c.config.WithoutAuditAnnotations {
-		group.Go(func() error { return c.waitForAuditAnnotations(ctx, client) })
 	}
 	return group.Wait()
 }

@@ -50,9 +50,6 @@ type Config struct {
 	WithScheduler bool
 	// NotDurable runs etcd without fsync: faster than any cluster that keeps its promises. For tests.
 	NotDurable bool
-	// WithoutAuditAnnotations leaves out the admission policy that shows pods' names and nodes in the audit log, whose
-	// taking effect takes up to a second.
-	WithoutAuditAnnotations bool
 	// Install, if set, puts Lockstep's own API (CRDs, policies, RBAC) into the cluster as soon as it answers.
 	Install func(context.Context, *rest.Config) error
 

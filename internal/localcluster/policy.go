@@ -22,11 +22,6 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 			return fmt.Errorf("role of %s: %w", NetworkUser, err)
 		}
 	}
-	if !c.config.WithoutAuditAnnotations {
-		if err := applyAuditPolicy(ctx, client); err != nil {
-			return fmt.Errorf("admission policy %s: %w", AuditPolicyName, err)
-		}
-	}
 	return nil
 }
 
@@ -34,8 +29,9 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 func applyNodesRole(ctx context.Context, client kubernetes.Interface) error {
 	return applyRole(ctx, client, NodesUser, []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
-		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete", "patch"}},
-		{APIGroups: []string{""}, Resources: []string{"nodes/status", "pods/status"}, Verbs: []string{"patch", "update"}},
+		{APIGroups: []string{""}, Resources: []string{"pods"}, Verbs: []string{"get", "list", "watch", "delete"}},
+		{APIGroups: []string{""}, Resources: []string{"nodes/status"}, Verbs: []string{"patch"}},
+		{APIGroups: []string{""}, Resources: []string{"pods/status"}, Verbs: []string{"update"}},
 		{APIGroups: []string{"", "events.k8s.io"}, Resources: []string{"events"}, Verbs: []string{"create", "patch"}},
 		{APIGroups: []string{"coordination.k8s.io"}, Resources: []string{"leases"}, Verbs: []string{"get", "list", "watch", "create", "patch", "update"}},
 	})

@@ -16,7 +16,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	localtest.Main(m, localtest.WithAuditAnnotations(), localtest.WithNodes(localcluster.Nodes{Count: 2}))
+	localtest.Main(m, localtest.WithNodes(localcluster.Nodes{Count: 2}))
 }
 
 // eventually waits until ok, or fails with what it last saw.

@@ -50,11 +50,6 @@ func WithManager(command ...string) Option {
 	return func(c *localcluster.Config) { c.ManagerCommand = command }
 }
 
-// WithAuditAnnotations shows pods' names and nodes in the audit log, for a second longer to start.
-func WithAuditAnnotations() Option {
-	return func(c *localcluster.Config) { c.WithoutAuditAnnotations = false }
-}
-
 // WithInstall puts Lockstep's API (CRDs, policies, RBAC) into the cluster.
 func WithInstall() Option {
 	return func(c *localcluster.Config) { c.Install = install.Apply }
@@ -101,7 +96,6 @@ func newConfig(options []Option) (localcluster.Config, error) {
 		NotDurable:               true,
 		WithoutControllerManager: true,
 		WithoutKwok:              true,
-		WithoutAuditAnnotations:  true,
 		StopGrace:                2 * time.Second,
 	}
 	for _, o := range options {
