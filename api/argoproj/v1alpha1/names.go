@@ -17,6 +17,8 @@ const (
 	LabelWorkflowTemplate       = prefix + "workflow-template"
 	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
 	LabelConfigMapType          = prefix + "configmap-type"
+	LabelArchivingStatus        = prefix + "workflow-archiving-status"
+	LabelPreviousWorkflow       = prefix + "resubmitted-from-workflow"
 
 	AnnotationNodeID        = prefix + "node-id"
 	AnnotationNodeName      = prefix + "node-name"

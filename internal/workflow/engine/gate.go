@@ -51,14 +51,13 @@ func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 	n.ending = append(n.ending, g.leave)
 	waits := known && old.SynchronizationStatus != nil && old.SynchronizationStatus.Waiting != ""
 	asks := known && g.memo != nil && old.MemoizationStatus == nil && len(old.Children) == 0 && !r.observed[old.ID]
+	holds := known && !waits && r.isHeld(g.holder, g.keys)
 	switch {
-	case known && !waits && asks:
+	case holds && asks:
 		r.begin(n, &g.call, g.kind)
 		n.known = false
-		r.hold(g.holder, g.keys)
 		g.lookup()
-	case known && !waits:
-		r.hold(g.holder, g.keys)
+	case holds:
 		return g.proceed()
 	case len(g.keys) > 0:
 		r.begin(n, &g.call, g.kind)
@@ -297,6 +296,16 @@ func (r *Run) hold(holder string, keys []string) {
 	}
 }
 
+// isHeld says that the holder has the locks. What runs has, unless somebody made the workflow run again after its end.
+func (r *Run) isHeld(holder string, keys []string) bool {
+	for _, key := range keys {
+		if !r.holds[key][holder] {
+			return false
+		}
+	}
+	return true
+}
+
 // unlock gives back what a holder holds, or no longer waits for.
 func (r *Run) unlock(holder string) {
 	found := r.gates[holder] != nil
@@ -371,8 +380,7 @@ func (r *Run) lockWorkflow() (started bool) {
 		return false
 	}
 	holder := locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, "")
-	if s.Phase == wf.WorkflowRunning {
-		r.hold(holder, keys)
+	if s.Phase == wf.WorkflowRunning && r.isHeld(holder, keys) {
 		return true
 	}
 	r.ask(holder, keys, time.Time{}, (*workflowGate)(r))
@@ -417,4 +425,5 @@ func (r *Run) run() {
 		name: r.Workflow.Name, display: r.Workflow.Name, target: target{template: r.spec.Entrypoint}, from: r.local(),
 		args: r.spec.Arguments, owner: (*mainOwner)(r), topLevel: true,
 	})
+	r.hooks.consider([]template.Scope{r.globals})
 }

@@ -151,7 +151,11 @@ func (m *member) run(c *child, described call, name string, edges []*node, paren
 	if c.body != nil {
 		c.hooks.spec = c.body.Hooks
 	}
-	m.frame.admit(func() { c.node = r.execute(described) })
+	m.frame.admit(func() {
+		if c.node = r.execute(described); c.node.run != nil {
+			c.changed(c.node)
+		}
+	})
 }
 
 func (c *child) changed(n *node) {

@@ -1,0 +1,128 @@
+package again
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// RetryOptions say what runs again beside what failed.
+type RetryOptions struct {
+	// RestartSuccessful runs the nodes that Select chooses again, whatever became of them.
+	RestartSuccessful bool
+	Select            func(*wf.NodeStatus) bool
+	Parameters        map[string]string // values for arguments of the workflow, by name
+	Now               time.Time         // the new start
+}
+
+// Plan is how to retry a workflow.
+type Plan struct {
+	Workflow *wf.Workflow // to be written after the pods are gone
+	Pods     []string     // names of pods to delete, whether they exist or not
+	Restart  []string     // names of the nodes that run again, without those inside of and after them
+}
+
+// Retry plans to run a finished workflow again from where it failed. It changes nothing of w, whose nodes must be there, not
+// compressed. The plan's workflow starts at Now: an older pod of a node that it does not have is one that is being deleted.
+func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
+	selecting := o.RestartSuccessful && o.Select != nil
+	switch w.Status.Phase {
+	case wf.WorkflowFailed, wf.WorkflowError:
+	case wf.WorkflowSucceeded:
+		if !selecting {
+			return Plan{}, fmt.Errorf("workflow %s has succeeded: say which nodes to restart, and that successful ones shall be", w.Name)
+		}
+	default:
+		return Plan{}, fmt.Errorf("workflow %s is not finished, it is %q: only what has failed can be retried", w.Name, w.Status.Phase)
+	}
+	if o.Select != nil && !o.RestartSuccessful {
+		return Plan{}, errors.New("nodes can only be chosen together with restarting successful ones")
+	}
+	if len(w.Status.Nodes) == 0 && w.Status.CompressedNodes != "" {
+		return Plan{}, fmt.Errorf("the nodes of workflow %s are compressed", w.Name)
+	}
+	t := newTree(w)
+	if selecting {
+		for _, n := range t.sorted {
+			if o.Select(n) && n.Type != wf.NodeStepGroup && n.Type != wf.NodeContainer {
+				t.restart(n)
+			}
+		}
+		if len(t.restarted) == 0 && w.Status.Phase == wf.WorkflowSucceeded {
+			return Plan{}, fmt.Errorf("workflow %s has no such node", w.Name)
+		}
+	}
+	t.restartFailed()
+	t.dropWorkflowHooks()
+
+	out := w.DeepCopy()
+	open(out, o.Now)
+	setParameters(out, o.Parameters)
+	plan := Plan{Workflow: out, Restart: t.restarted}
+	for id := range t.gone {
+		n := out.Status.Nodes[id]
+		if n.Type == wf.NodePod {
+			plan.Pods = append(plan.Pods, wf.PodName(w.Name, n.Name, templateName(&n)))
+		}
+		delete(out.Status.Nodes, id)
+	}
+	slices.Sort(plan.Pods)
+	for id, n := range out.Status.Nodes {
+		lost := func(id string) bool { _, found := out.Status.Nodes[id]; return !found }
+		n.Children = slices.DeleteFunc(n.Children, lost)
+		n.OutboundNodes = slices.DeleteFunc(n.OutboundNodes, lost)
+		if t.reset[id] {
+			n.Phase, n.Message, n.FinishedAt = wf.PhaseRunning, "", metav1.Time{}
+			n.Outputs, n.OutboundNodes, n.Daemoned, n.SynchronizationStatus, n.MemoizationStatus = nil, nil, nil, nil, nil
+		}
+		out.Status.Nodes[id] = n
+	}
+	return plan, nil
+}
+
+// open makes a finished workflow one that runs.
+func open(w *wf.Workflow, now time.Time) {
+	w.Spec.Shutdown = wf.ShutdownNone
+	if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
+		stored.Shutdown = wf.ShutdownNone
+	}
+	s := &w.Status
+	s.Phase, s.Message, s.Conditions, s.Synchronization = wf.WorkflowRunning, "", nil, nil
+	s.StartedAt, s.FinishedAt = metav1.NewTime(now), metav1.Time{}
+	if w.Labels == nil {
+		w.Labels = map[string]string{}
+	}
+	w.Labels[wf.LabelPhase], w.Labels[wf.LabelCompleted] = string(wf.WorkflowRunning), "false"
+	delete(w.Labels, wf.LabelArchivingStatus)
+}
+
+// setParameters gives arguments other values.
+func setParameters(w *wf.Workflow, values map[string]string) {
+	set := func(args *wf.Arguments) {
+		for _, name := range slices.Sorted(maps.Keys(values)) {
+			at := slices.IndexFunc(args.Parameters, func(p wf.Parameter) bool { return p.Name == name })
+			if at < 0 {
+				args.Parameters = append(args.Parameters, wf.Parameter{Name: name})
+				at = len(args.Parameters) - 1
+			}
+			args.Parameters[at].Value, args.Parameters[at].ValueFrom = wf.Any(values[name]), nil
+		}
+	}
+	set(&w.Spec.Arguments)
+	if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
+		set(&stored.Arguments)
+	}
+}
+
+func templateName(n *wf.NodeStatus) string {
+	if n.TemplateRef != nil {
+		return n.TemplateRef.Template
+	}
+	return n.TemplateName
+}
