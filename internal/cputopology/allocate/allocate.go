@@ -220,7 +220,7 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 		if s.numaCap[i] < a.cpus || !s.memoryFits([]int{i}) {
 			continue
 		}
-		one := cost{uint64(1) << shiftNUMA, uint64(boolInt(n.numaIsIdle(i))) << shiftWholeNUMA}
+		one := cost{uint64(1) << shiftNUMA, uint64(boolInt(n.numaIsIdle(i))) << shiftWholeNUMA(a.bind)}
 		cell, c := s.singleCell(i)
 		if cell < 0 {
 			if a.span == request.SingleL3 {

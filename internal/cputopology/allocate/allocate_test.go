@@ -55,7 +55,10 @@ func TestWhichCPUs(t *testing.T) {
 		"reserved CPUs are never given out":               {machines.AMD256NPS1, "0-3,128-131", "", exact(8), "4-7,132-135"},
 		"CPUs isolated by the kernel neither":             {machines.Offlined, "", "0-2,4-7,10-15", exact(11), ""},
 		"threads fill half-used cores":                    {machines.AMD256NPS1, "", "0", own(1, request.Policy{Bind: request.Threads}), "128"},
-		"otherwise half-used cores are avoided":           {machines.AMD256NPS1, "", "0", exact(1), "1"},
+		"an odd CPU shares a half-used core":              {machines.AMD256NPS1, "", "0", exact(1), "128"},
+		"otherwise half-used cores are avoided":           {machines.AMD256NPS1, "", "0-1", exact(2), "2,130"},
+		"also where an idle core has to be split":         {machines.AMD256NPS1, "", "0-1", exact(5), "2-3,128,130-131"},
+		"but no idle L3 domain is broken into for it":     {machines.AMD256NPS1, "", "0-3", exact(2), "128-129"},
 		"full cores only":                                 {machines.Hybrid, "", "0", own(2, request.Policy{Bind: request.FullCore}), "2-3"},
 		"full cores cannot be odd on SMT":                 {machines.AMD256NPS1, "", "", own(3, request.Policy{Bind: request.FullCore}), ""},
 		"full cores as a wish can":                        {machines.AMD256NPS1, "", "", own(3, request.Policy{Bind: request.FullCore, Prefer: request.BindField}), "0-1,128"},
@@ -243,7 +246,8 @@ func TestChooseTakesTheBestNode(t *testing.T) {
 		cpus int
 		want string
 	}{
-		{1, "used"}, // the last CPU of the full node shares its core
+		{1, "full"}, // the odd CPU may share a core, and fits without a rest
+		{2, "used"},
 		{4, "used"},
 		{8, "used"},   // an idle L3 either way: the fuller node
 		{125, "used"}, // no idle NUMA node is broken

@@ -12,45 +12,74 @@ type Cost struct {
 	Refs       int // sum, over the CPUs taken, of the containers already on them
 	L3         int // L3 domains used
 	WholeL3    int // L3 domains that were entirely idle before (for burst requests: CPUs in use in the domains taken)
-	WholeNUMA  int // NUMA nodes that were entirely idle before
 	// The rest compares in the order given by how CPUs are bound (see order); what is not compared is 0.
-	SharedCores  int // cores used that other pods use too
+	SharedCores  int // cores used that other pods use too, but for the odd CPU of an odd number (see oddShares)
 	SplitCores   int // idle cores used in part
 	DoubledCores int // CPUs beyond the first on their core
-	Loss         int // shapes of 2, 4, 8, 16 and 32 CPUs that no longer fit in the L3 domains used, weighed by size
+	Fit          int // L3 domains left partly idle, then requests put off; in units of the request's fitScale
+	WholeNUMA    int // NUMA nodes that were entirely idle before
 	Slack        int // idle CPUs left over in the L3 domains used
 }
 
 // order returns the last fields of a cost in their order of comparison, packed.
-func order(bind request.Bind, shared, split, doubled, loss, slack int) uint64 {
-	a, b, c, d := shared, split, loss, slack
+func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
+	// Above the place for the number of idle NUMA nodes broken into, which follows Fit, and below it.
+	var above, below uint64
 	switch bind {
 	case request.Threads: // packs as tightly as it can, and does not mind company
-		a, b, c, d = slack, split, loss, shared
+		above = uint64(fit)
+		below = uint64(slack)<<(bitsCores+bitsCPUs) | uint64(split)<<bitsCPUs | uint64(shared)
 	case request.Spread:
-		a, b = doubled, shared
+		above = uint64(doubled)<<(bitsCores+bitsFit) | uint64(shared)<<bitsFit | uint64(fit)
+		below = uint64(slack)
+	default:
+		above = uint64(shared)<<bitsFit | uint64(fit)
+		below = uint64(slack)<<bitsCores | uint64(split)
 	}
-	return uint64(a)<<shiftA | uint64(b)<<shiftB | uint64(c)<<shiftC | uint64(d)
+	return above<<(shiftWholeNUMA(bind)+bitsWholeNUMA) | below
+}
+
+// shiftWholeNUMA is where the number of idle NUMA nodes broken into stands.
+func shiftWholeNUMA(bind request.Bind) int {
+	switch bind {
+	case request.Threads:
+		return bitsSlack + bitsCores + bitsCPUs
+	case request.Spread:
+		return bitsSlack
+	}
+	return bitsSlack + bitsCores
+}
+
+// fitScale is how Fit adds up two things, one after the other, for requests that use up to some number of domains: each
+// domain left partly idle counts open, and what a domain puts off counts up to putOffMax.
+type fitScale struct{ open, putOffMax int }
+
+func newFitScale(domains int) fitScale {
+	domains = max(domains, 1)
+	open := (1<<bitsFit - 1) / (domains + 1)
+	return fitScale{open, (open - 1) / domains}
 }
 
 // cost is a Cost packed for the inner loops: comparing two is two comparisons, adding is two additions. Field widths
 // bound what a Layout accepts (see limits in NewLayout); no sum over one machine overflows into the next field.
 type cost struct{ hi, lo uint64 }
 
-// Widths in bits, from the most significant field down. A to D are the fields of order.
+// Widths in bits. The last four are the fields of order: numbers of CPUs, of cores with more than one thread, and of CPUs
+// left over.
 const (
-	bitsL3, bitsRefs, bitsDistance, bitsNUMA               = 10, 22, 18, 10 // hi, below 4 bits of violations
-	bitsD, bitsC, bitsB, bitsA, bitsWholeNUMA, bitsWholeL3 = 11, 13, 11, 11, 7, 11
-	shiftRefs, shiftDistance, shiftNUMA, shiftViolations   = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 60
-	shiftC, shiftB, shiftA, shiftWholeNUMA, shiftWholeL3   = bitsD, 24, 35, 46, 53
+	bitsL3, bitsRefs, bitsDistance, bitsNUMA             = 10, 22, 18, 10 // hi, below 4 bits of violations
+	bitsWholeNUMA, bitsWholeL3                           = 7, 11
+	bitsCPUs, bitsCores, bitsFit, bitsSlack              = 11, 10, 14, 11
+	shiftRefs, shiftDistance, shiftNUMA, shiftViolations = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 60
+	shiftWholeL3                                         = 53
 )
 
 func (c Cost) pack(bind request.Bind) cost {
 	return cost{
 		uint64(c.Violations)<<shiftViolations | uint64(c.NUMANodes)<<shiftNUMA | uint64(min(c.Distance, 1<<bitsDistance-1))<<shiftDistance |
 			uint64(c.Refs)<<shiftRefs | uint64(c.L3),
-		uint64(c.WholeL3)<<shiftWholeL3 | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA |
-			order(bind, c.SharedCores, c.SplitCores, c.DoubledCores, c.Loss, c.Slack),
+		uint64(c.WholeL3)<<shiftWholeL3 | uint64(min(c.WholeNUMA, 1<<bitsWholeNUMA-1))<<shiftWholeNUMA(bind) |
+			order(bind, c.SharedCores, c.SplitCores, c.DoubledCores, c.Fit, c.Slack),
 	}
 }
 
@@ -59,16 +88,20 @@ func (c cost) unpack(bind request.Bind) Cost {
 	out := Cost{
 		Violations: field(c.hi, shiftViolations, 4), NUMANodes: field(c.hi, shiftNUMA, bitsNUMA), Distance: field(c.hi, shiftDistance, bitsDistance),
 		Refs: field(c.hi, shiftRefs, bitsRefs), L3: field(c.hi, 0, bitsL3),
-		WholeL3: field(c.lo, shiftWholeL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA, bitsWholeNUMA),
+		WholeL3: field(c.lo, shiftWholeL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA(bind), bitsWholeNUMA),
 	}
-	a, b, last, d := field(c.lo, shiftA, bitsA), field(c.lo, shiftB, bitsB), field(c.lo, shiftC, bitsC), field(c.lo, 0, bitsD)
+	at := 0
+	next := func(bits int) int { // from the least significant field up
+		at += bits
+		return field(c.lo, at-bits, bits)
+	}
 	switch bind {
 	case request.Threads:
-		out.Slack, out.SplitCores, out.Loss, out.SharedCores = a, b, last, d
+		out.SharedCores, out.SplitCores, out.Slack, _, out.Fit = next(bitsCPUs), next(bitsCores), next(bitsSlack), next(bitsWholeNUMA), next(bitsFit)
 	case request.Spread:
-		out.DoubledCores, out.SharedCores, out.Loss, out.Slack = a, b, last, d
+		out.Slack, _, out.Fit, out.SharedCores, out.DoubledCores = next(bitsSlack), next(bitsWholeNUMA), next(bitsFit), next(bitsCores), next(bitsCPUs)
 	default:
-		out.SharedCores, out.SplitCores, out.Loss, out.Slack = a, b, last, d
+		out.SplitCores, out.Slack, _, out.Fit, out.SharedCores = next(bitsCores), next(bitsSlack), next(bitsWholeNUMA), next(bitsFit), next(bitsCPUs)
 	}
 	return out
 }

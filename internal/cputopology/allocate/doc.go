@@ -14,12 +14,14 @@
 //  2. NUMA nodes used, and 3. how far they are apart: remote memory is what costs most.
 //  4. Containers already on the CPUs: an idle CPU in another L3 is worth more than half of one here.
 //  5. L3 domains used.
-//  6. Idle L3 domains broken into, and 7. idle NUMA nodes broken into: they are what large pods will need.
-//  8. Cores shared with other pods, then idle cores split: another pod on the sibling thread costs more than a cache miss.
-//  9. What the L3 domains used are still good for: shapes of 2 to 32 CPUs that no longer fit, then CPUs left over.
+//  6. Idle L3 domains broken into: they are what large pods will need.
+//  7. Cores shared with other pods: that costs more than a cache miss. Of an odd number of CPUs the odd one may share.
+//  8. Fit: L3 domains left partly idle, then sizes of pods like those on the node that the NUMA node could still have taken
+//     without breaking into another idle L3 domain, and then no more (see fit.go).
+//  9. Idle NUMA nodes broken into, then CPUs left over in the L3 domains used, then idle cores split.
 //
-// Binding by threads says that company on a core is welcome: then the CPUs left over come before the cores, which packs
-// odd sizes without gaps. Binding spread counts second threads of a core first.
+// Binding by threads says that company on a core is welcome: shared cores come last. Binding spread counts second
+// threads of a core before them.
 //
 // Of equal choices the one with the lowest CPU numbers is taken, and of equal nodes the fullest. Equal states decide
 // equally.

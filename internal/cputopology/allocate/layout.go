@@ -11,7 +11,7 @@ import (
 
 // Limits of a Layout; they follow from the widths of cost's fields.
 const (
-	maxCPUs    = 1<<bitsA - 1
+	maxCPUs    = 1<<bitsCPUs - 1
 	maxL3      = 1<<bitsL3 - 1
 	maxNUMA    = 1<<bitsNUMA - 1
 	maxSubsets = 4096 // NUMA subsets of one size that are enumerated; above, neighbourhoods stand in
@@ -35,7 +35,6 @@ type Layout struct {
 	uniform bool
 	smt     int
 	subsets [][]subset // by size
-	useful  []int      // idle CPUs in a domain -> size-weighed shapes that fit, in units of 2 CPUs
 }
 
 type span struct{ lo, hi int } // own numbers lo..hi-1
@@ -54,6 +53,7 @@ type numa struct {
 	span
 	cells span // indices into Layout.cells
 	index int  // in Topology.NUMA
+	l3Max int  // CPUs of its largest L3 domain
 }
 
 // subset is a choice of NUMA nodes and the sum of distances between each two.
@@ -87,7 +87,7 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 		newNUMA := i == 0 || cpus[i-1].NUMA != c.NUMA
 		newCell := newNUMA || cpus[i-1].Socket != c.Socket || domainOf(cpus[i-1]) != domainOf(c)
 		if newNUMA {
-			l.numas = append(l.numas, numa{span{i, i}, span{len(l.cells), len(l.cells)}, c.NUMA})
+			l.numas = append(l.numas, numa{span: span{i, i}, cells: span{len(l.cells), len(l.cells)}, index: c.NUMA})
 		}
 		if newCell {
 			l.cells = append(l.cells, cell{span{i, i}, span{len(l.cores), len(l.cores)}, len(l.numas) - 1, c.Socket})
@@ -107,16 +107,10 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 	}
 	for _, c := range l.cells {
 		l.l3Sets = append(l.l3Sets, cpuset.Of(l.cpus[c.lo:c.hi]...))
+		l.numas[c.numa].l3Max = max(l.numas[c.numa].l3Max, c.len())
 	}
 	l.smt = l.cores[0].len()
 	l.uniform = l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
-	for f := range len(cpus) + 1 {
-		u := 0
-		for s := 2; s <= 32; s *= 2 {
-			u += s / 2 * (f / s)
-		}
-		l.useful = append(l.useful, u)
-	}
 	for n := range len(l.numas) + 1 {
 		l.subsets = append(l.subsets, l.subsetsOf(n))
 	}

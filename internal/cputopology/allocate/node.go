@@ -29,6 +29,7 @@ type Node struct {
 	cellWhole  []uint16 // entirely idle cores by L3 domain
 	numaIdle   []uint16
 	totalIdle  int
+	sizes      []podSize
 	memoryFree []int64 // bytes not promised to pods with local memory, by NUMA node of the layout
 }
 
@@ -54,7 +55,7 @@ func (n *Node) Clone() *Node {
 	c.pods = maps.Clone(n.pods)
 	c.refs, c.limit, c.exclusive, c.idle = slices.Clone(n.refs), slices.Clone(n.limit), slices.Clone(n.exclusive), slices.Clone(n.idle)
 	c.cellIdle, c.cellWhole, c.numaIdle = slices.Clone(n.cellIdle), slices.Clone(n.cellWhole), slices.Clone(n.numaIdle)
-	c.memoryFree = slices.Clone(n.memoryFree)
+	c.sizes, c.memoryFree = slices.Clone(n.sizes), slices.Clone(n.memoryFree)
 	return &c
 }
 
@@ -330,6 +331,7 @@ func (n *Node) change(a *Allocation, sign int) {
 	for c := range touched {
 		n.recount(c)
 	}
+	n.countSize(a, sign)
 	for id, bytes := range a.MemoryBytes {
 		for i, m := range l.numas {
 			if l.topo.NUMA[m.index].ID == id {
@@ -402,6 +404,8 @@ func (n *Node) check() error {
 		return fmt.Errorf("idle differs")
 	case !slices.Equal(fresh.cellIdle, n.cellIdle) || !slices.Equal(fresh.cellWhole, n.cellWhole) || !slices.Equal(fresh.numaIdle, n.numaIdle):
 		return fmt.Errorf("a domain's counters differ")
+	case !slices.Equal(fresh.sizes, n.sizes):
+		return fmt.Errorf("sizes differ: %v, want %v", n.sizes, fresh.sizes)
 	case fresh.totalIdle != n.totalIdle || total != n.totalIdle:
 		return fmt.Errorf("totalIdle is %d, want %d", n.totalIdle, total)
 	case !slices.Equal(fresh.memoryFree, n.memoryFree):

@@ -2,6 +2,7 @@ package allocate
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"testing"
 
@@ -85,14 +86,21 @@ func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
 	default:
 		cost.SharedCores, cost.SplitCores = shared, split
 	}
-	useful := func(f int) int {
-		u := 0
-		for _, s := range []int{2, 4, 8, 16, 32} {
-			u += f / s * s / 2
+	if len(core) == len(cpus)/2 && a.bind == request.AnyCPU && a.share == 1 && !slices.ContainsFunc(slices.Collect(maps.Values(core)), func(d *domain) bool { return d.size != 2 }) {
+		// The odd CPU of each L3 domain may share its core.
+		cost.SharedCores = 0
+		for key, d := range l3 {
+			shared := 0
+			for i, c := range cpus {
+				if in[i] && c.l3 == key && core[c.core].idle < core[c.core].size {
+					shared++ // no more than one thread of such a core is idle
+				}
+			}
+			cost.SharedCores += max(0, shared-d.taken%2)
 		}
-		return u
 	}
-	for _, d := range l3 {
+	scale := newFitScale(min(a.cpus, len(l3)))
+	for key, d := range l3 {
 		if d.taken == 0 {
 			continue
 		}
@@ -106,7 +114,35 @@ func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
 			cost.WholeL3 += boolInt(d.idle == d.size)
 		}
 		after := max(0, d.idle-d.taken)
-		cost.Loss += useful(d.idle) - useful(after)
+		if after > 0 {
+			cost.Fit += scale.open
+		}
+		var partly, partlyThen []int
+		whole, wholeThen, largest := 0, 0, 0
+		for other, o := range l3 {
+			if other[0] != key[0] {
+				continue
+			}
+			largest = max(largest, o.size)
+			if o.idle == o.size {
+				whole++
+			} else {
+				partly = append(partly, o.idle)
+			}
+			switch {
+			case other == key:
+				partlyThen = append(partlyThen, after)
+			case o.idle == o.size:
+				wholeThen++
+			default:
+				partlyThen = append(partlyThen, o.idle)
+			}
+		}
+		putOff := 0
+		for _, size := range sizesOn(n) {
+			putOff += breaks(size, largest, partlyThen, wholeThen) - breaks(size, largest, partly, whole)
+		}
+		cost.Fit += min(max(0, putOff), scale.putOffMax)
 		cost.Slack += after
 	}
 	var nodes []int
@@ -151,6 +187,44 @@ func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
 		}
 	}
 	return cost, !a.local || memory >= a.memory
+}
+
+// sizesOn lists the numbers of exclusive CPUs of the pods on a node, each once, the 16 smallest.
+func sizesOn(n *Node) []int {
+	seen := map[int]bool{}
+	for _, a := range n.pods {
+		cpus := 0
+		for _, c := range a.Containers {
+			if c.Share == 1 && !c.shadow {
+				cpus += c.CPUs.Len()
+			}
+		}
+		if cpus > 0 {
+			seen[cpus] = true
+		}
+	}
+	sizes := slices.Sorted(maps.Keys(seen))
+	return sizes[:min(len(sizes), 16)]
+}
+
+// breaks is how many idle L3 domains a pod breaks into beyond those it fills.
+func breaks(cpus, l3 int, partly []int, whole int) int {
+	slices.Sort(partly)
+	slices.Reverse(partly)
+	partly = append(partly, 0, 0)
+	switch rest := cpus % l3; {
+	case rest == 0:
+		return boolInt(whole < cpus/l3)
+	case cpus < l3 && partly[0] >= cpus:
+		return 0
+	case cpus < l3:
+		return 1
+	case cpus < 2*l3 && partly[0]+partly[1] >= cpus:
+		return 0
+	case whole >= cpus/l3 && partly[0] >= rest:
+		return 1
+	}
+	return 2
 }
 
 func get[K comparable, V any](m map[K]*V, k K) *V {

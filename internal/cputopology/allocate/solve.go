@@ -74,12 +74,14 @@ type solver struct {
 	row      []cost     // scratch of inOneNUMA
 	from     [][]uint16 // by L3 domain of a NUMA node: the choices of its last recorded knapsack
 	work     int        // inner steps done, the budget's unit
+	fits     fits
 }
 
 // begin sets the view.
 func (s *solver) begin(n *Node, a *ask, idleOnly bool, socket int) {
 	s.n, s.a, s.idleOnly, s.socket = n, a, idleOnly, socket
 	l := n.layout
+	s.fits.begin(min(a.cpus, len(l.cells)))
 	s.eligible = resize(s.eligible, len(l.cells))
 	s.memoised = resize(s.memoised, len(l.cells))
 	s.numaCap = resize(s.numaCap, len(l.numas))
@@ -199,7 +201,7 @@ func (s *solver) cellCost(c, t int) cost {
 			// A thread of each idle core, then the single threads, and second threads last.
 			doubled = max(0, t-whole-single)
 			shared = min(max(0, t-whole), single)
-		case s.a.bind == request.Threads:
+		case s.a.bind == request.Threads || s.oddShares():
 			// Split no idle core if a single thread evens out the odd one; share no more cores than that needs.
 			shared = max(0, t-2*whole)
 			if shared == 0 && t%2 == 1 {
@@ -214,7 +216,18 @@ func (s *solver) cellCost(c, t int) cost {
 			split = boolInt(shared == 0 && t%2 == 1)
 		}
 	}
+	if s.oddShares() {
+		shared = max(0, shared-t%2)
+	}
 	return s.fixedCost(c, t).plus(cost{lo: order(s.a.bind, shared, split, doubled, 0, 0)})
+}
+
+// oddShares says whether one CPU in each L3 domain that gives an odd number of them may share its core without being
+// charged for it: else every odd number would waste half a core. So it is for requests that do not care how CPUs are
+// bound, on machines where this can be told from counters.
+func (s *solver) oddShares() bool {
+	l := s.n.layout
+	return l.uniform && l.smt == 2 && s.a.share == 1 && s.a.bind == request.AnyCPU
 }
 
 // fixedCost is the part of a cost that depends only on how many CPUs an L3 domain gives.
@@ -225,7 +238,7 @@ func (s *solver) fixedCost(c, t int) cost {
 		whole = l.cells[c].len() - idle
 	}
 	after := max(0, idle-t)
-	return cost{1, uint64(whole)<<shiftWholeL3 | order(s.a.bind, 0, 0, 0, l.useful[idle]-l.useful[after], after)}
+	return cost{1, uint64(whole)<<shiftWholeL3 | order(s.a.bind, 0, 0, 0, s.fit(c, t), after)}
 }
 
 // coreCosts returns the cost of taking 0, 1, 2... CPUs from a core: those with the fewest containers on them.
@@ -237,12 +250,16 @@ func (s *solver) coreCosts(k int, out []cost) []cost {
 		return out
 	}
 	idle := s.coreIsIdle(k)
+	bind := s.a.bind
+	if s.oddShares() {
+		bind = request.Threads // with one core free of charge, the order comes to the same
+	}
 	refs := 0
 	last := -1
 	for j := 1; j <= avail; j++ {
 		last = s.nextThread(core, last)
 		refs += int(s.n.refs[last])
-		c := cost{uint64(refs) << shiftRefs, order(s.a.bind, boolInt(!idle), boolInt(idle && j < core.len()), j-1, 0, 0)}
+		c := cost{uint64(refs) << shiftRefs, order(bind, boolInt(!idle), boolInt(idle && j < core.len()), j-1, 0, 0)}
 		if s.a.fullCore && j < core.len() {
 			c = infinite
 		}
@@ -381,7 +398,7 @@ func (s *solver) numaCost(set subset) cost {
 
 // inOneNUMA returns the cost within one NUMA node. takes, if not nil, receives the choice.
 func (s *solver) inOneNUMA(i int, takes *[]take) cost {
-	one := cost{uint64(1) << shiftNUMA, uint64(boolInt(s.n.numaIsIdle(i))) << shiftWholeNUMA}
+	one := cost{uint64(1) << shiftNUMA, uint64(boolInt(s.n.numaIsIdle(i))) << shiftWholeNUMA(s.a.bind)}
 	// One L3 domain is the least of them; it wins unless other CPUs have fewer containers on them.
 	if s.idleOnly || s.a.span == request.SingleL3 {
 		if c, k := s.singleCell(i); c >= 0 {
