@@ -78,6 +78,8 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.StringVar(&cfg.Nodes.Memory, "node-memory", "256Gi", "memory of each node")
 	f.IntVar(&cfg.Nodes.Pods, "node-pods", 110, "pods that each node takes")
 	f.IntSliceVar(&cfg.WriterConcurrency, "writer-concurrency", nil, "the manager's writes in flight, 0 is adaptive; of several each is measured")
+	f.IntSliceVar(&cfg.JobSyncs, "kubernetes-job-syncs", nil,
+		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured", system.DefaultJobSyncs))
 	f.IntVar(&cfg.Repeat, "repeat", 1, "how often to run everything")
 	f.IntVar(&cfg.ClientConcurrency, "client-concurrency", 16, "how many jobs the client creates at once")
 	f.IntVar(&cfg.WarmUpPods, "warm-up", 200, "pods that go through the system before it is measured")

@@ -128,24 +128,24 @@ func checkEvents(t *testing.T, dir string, run, pods int) {
 func TestPlanAlternatesSystems(t *testing.T) {
 	cfg := Config{
 		Shapes: []scenario.Shape{{Jobs: 1, PodsPerJob: 2}, {Jobs: 2, PodsPerJob: 1}}, Gangs: []bool{true, false},
-		Systems: []string{"lockstep", "kubernetes"}, Repeat: 2, WriterConcurrency: []int{0, 16},
+		Systems: []string{"lockstep", "kubernetes"}, Repeat: 2, WriterConcurrency: []int{0, 16}, JobSyncs: []int{0, 50},
 	}
 	plan, err := cfg.plan()
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, e := range plan[:8] {
+	for _, e := range plan[:10] {
 		got = append(got, e.String())
 	}
 	want := []string{
-		"lockstep 1x2 gang", "lockstep 1x2 gang writes=16", "kubernetes 1x2", "lockstep 1x2", "lockstep 1x2 writes=16",
-		"lockstep 1x2 gang #2", "lockstep 1x2 gang writes=16 #2", "kubernetes 1x2 #2",
+		"lockstep 1x2 gang", "lockstep 1x2 gang writes=16", "kubernetes 1x2", "kubernetes 1x2 syncs=50", "lockstep 1x2", "lockstep 1x2 writes=16",
+		"lockstep 1x2 gang #2", "lockstep 1x2 gang writes=16 #2", "kubernetes 1x2 #2", "kubernetes 1x2 syncs=50 #2",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	if len(plan) != 2*2*5 {
+	if len(plan) != 2*2*6 {
 		t.Errorf("%d runs", len(plan))
 	}
 }
@@ -165,6 +165,7 @@ func TestBadConfigurationsAreRefused(t *testing.T) {
 		"repeat 0":                    func(c *Config) { c.Repeat = 0 },
 		"a client that sends nothing": func(c *Config) { c.ClientConcurrency = 0 },
 		"a negative writer":           func(c *Config) { c.WriterConcurrency = []int{-1} },
+		"negative job syncs":          func(c *Config) { c.JobSyncs = []int{-1} },
 		"a floor of 0 in flight":      func(c *Config) { c.FloorConcurrency = []int{0} },
 		"two systems in one cluster":  func(c *Config) { c.Systems, c.Kubeconfig = []string{"lockstep", "kubernetes"}, "x" },
 		"no time":                     func(c *Config) { c.Timeout = 0 },

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"time"
 
 	"lockstep.dev/lockstep/internal/lab/scenario"
@@ -20,7 +21,9 @@ type Config struct {
 	Systems []string
 	// WriterConcurrency are the manager's settings to measure, each as if it were a system of its own; 0 is adaptive.
 	WriterConcurrency []int
-	Repeat            int
+	// JobSyncs are the settings of stock Kubernetes to measure: how many Jobs it syncs at once; 0 is its default.
+	JobSyncs []int
+	Repeat   int
 	// Nodes are the simulated nodes of the control planes.
 	Nodes localcluster.Nodes
 	// Durable runs etcd with fsync.
@@ -77,6 +80,11 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("writer concurrency: %d is negative", n)
 		}
 	}
+	for _, n := range c.JobSyncs {
+		if n < 0 {
+			return fmt.Errorf("kubernetes job syncs: %d is negative", n)
+		}
+	}
 	for _, n := range c.FloorConcurrency {
 		if n < 1 {
 			return fmt.Errorf("floor concurrency: %d is not positive", n)
@@ -105,6 +113,9 @@ func (e experiment) String() string {
 	}
 	if n, ok := e.sys.Settings()[system.WritesInFlight]; ok && n != "adaptive" {
 		name += " writes=" + n
+	}
+	if n, ok := e.sys.Settings()[system.JobSyncs]; ok && n != strconv.Itoa(system.DefaultJobSyncs) {
+		name += " syncs=" + n
 	}
 	if e.repeat > 1 {
 		name += fmt.Sprintf(" #%d", e.repeat)
@@ -137,14 +148,29 @@ func (c *Config) plan() ([]experiment, error) {
 	return out, nil
 }
 
+// variants are the settings of a system to measure.
 func (c *Config) variants(name string) ([]system.System, error) {
-	settings := c.WriterConcurrency
-	if name != "lockstep" || len(settings) == 0 {
-		settings = []int{0}
+	options := []system.Options{{Manager: c.Lockstep}}
+	vary := func(settings []int, set func(*system.Options, int)) {
+		var varied []system.Options
+		for _, n := range slices.Compact(slices.Clone(settings)) {
+			o := options[0]
+			set(&o, n)
+			varied = append(varied, o)
+		}
+		if len(varied) > 0 {
+			options = varied
+		}
+	}
+	switch name {
+	case "lockstep":
+		vary(c.WriterConcurrency, func(o *system.Options, n int) { o.WriterConcurrency = n })
+	case "kubernetes":
+		vary(c.JobSyncs, func(o *system.Options, n int) { o.JobSyncs = n })
 	}
 	var out []system.System
-	for _, n := range slices.Compact(settings) {
-		sys, err := system.New(name, system.Options{Manager: c.Lockstep, WriterConcurrency: n})
+	for _, o := range options {
+		sys, err := system.New(name, o)
 		if err != nil {
 			return nil, err
 		}

@@ -76,6 +76,9 @@ func (c *Config) effective() map[string]any {
 	if len(c.WriterConcurrency) > 0 {
 		out["writerConcurrency"] = c.WriterConcurrency
 	}
+	if len(c.JobSyncs) > 0 {
+		out["kubernetesJobSyncs"] = c.JobSyncs
+	}
 	if c.Kubeconfig != "" {
 		out["cluster"] = "existing"
 		return out

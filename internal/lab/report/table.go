@@ -127,6 +127,9 @@ func Title(r *Run) string {
 // name is the system, with what distinguishes it from another run of the same.
 func name(r *Run) string {
 	s := r.System
+	if n, ok := r.Settings["kube-controller-manager concurrent job syncs"]; ok && n != "5" {
+		s += " syncs=" + n
+	}
 	if n, ok := r.Settings["manager writes in flight"]; ok && n != "adaptive" {
 		s += " w=" + n
 	}

@@ -15,31 +15,39 @@ import (
 )
 
 // kubernetes is stock Kubernetes: Jobs of batch/v1, kube-controller-manager and kube-scheduler.
-type kubernetes struct{}
+type kubernetes struct{ options Options }
 
-// kubernetesJobSyncs is how many Jobs kube-controller-manager syncs at once. Its default of 5 would be a limit on the
-// client's side, of the sort that the peer shall run without.
-const kubernetesJobSyncs = 50
+// DefaultJobSyncs is how many Jobs kube-controller-manager syncs at once unless told otherwise.
+const DefaultJobSyncs = 5
+
+// JobSyncs is the setting that a sweep of the peer's job controller varies.
+const JobSyncs = "kube-controller-manager concurrent job syncs"
+
+func (k kubernetes) jobSyncs() string {
+	if k.options.JobSyncs == 0 {
+		return strconv.Itoa(DefaultJobSyncs)
+	}
+	return strconv.Itoa(k.options.JobSyncs)
+}
 
 func (kubernetes) Name() string { return "kubernetes" }
 
-func (kubernetes) Configure(c *localcluster.Config) {
+func (k kubernetes) Configure(c *localcluster.Config) {
 	c.WithScheduler = true
 	if c.ExtraArgs == nil {
 		c.ExtraArgs = map[localcluster.Component][]string{}
 	}
-	jobSyncs := "--concurrent-job-syncs=" + strconv.Itoa(kubernetesJobSyncs)
-	c.ExtraArgs[localcluster.ControllerManager] = append(c.ExtraArgs[localcluster.ControllerManager], "--kube-api-qps=-1", jobSyncs)
+	c.ExtraArgs[localcluster.ControllerManager] = append(c.ExtraArgs[localcluster.ControllerManager], "--kube-api-qps=-1", "--concurrent-job-syncs="+k.jobSyncs())
 	c.ExtraArgs[localcluster.Scheduler] = append(c.ExtraArgs[localcluster.Scheduler], "--kube-api-qps=-1")
 }
 
-func (kubernetes) Settings() map[string]string {
+func (k kubernetes) Settings() map[string]string {
 	return map[string]string{
-		"kube-controller-manager client QPS":           "unlimited",
-		"kube-controller-manager concurrent job syncs": strconv.Itoa(kubernetesJobSyncs),
-		"kube-scheduler client QPS":                    "unlimited",
-		"kube-scheduler profile":                       "default",
-		"job completion mode":                          "NonIndexed",
+		"kube-controller-manager client QPS": "unlimited",
+		JobSyncs:                             k.jobSyncs(),
+		"kube-scheduler client QPS":          "unlimited",
+		"kube-scheduler profile":             "default",
+		"job completion mode":                "NonIndexed",
 	}
 }
 

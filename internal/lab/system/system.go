@@ -57,6 +57,8 @@ type Options struct {
 	// Manager is the path of lockstep and WriterConcurrency the manager's fixed number of writes in flight, 0 for adaptive.
 	Manager           string
 	WriterConcurrency int
+	// JobSyncs is how many Jobs stock Kubernetes syncs at once, 0 for its default.
+	JobSyncs int
 }
 
 // New returns the system of that name.
@@ -65,7 +67,7 @@ func New(name string, o Options) (System, error) {
 	case "lockstep":
 		return lockstep{o}, nil
 	case "kubernetes":
-		return kubernetes{}, nil
+		return kubernetes{o}, nil
 	}
 	return nil, fmt.Errorf("unknown system %q; there are: %s", name, strings.Join(Names(), ", "))
 }
