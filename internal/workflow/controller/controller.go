@@ -1,0 +1,331 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	batchpods "lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/workflow/pods"
+)
+
+// Placer finds nodes for pods.
+type Placer interface {
+	// Submit asks for nodes, replacing what was asked under the same key.
+	Submit(*scheduler.Gang)
+	// Withdraw takes the request with this key back. A Commit that has begun may still arrive.
+	Withdraw(key string)
+}
+
+// Model is what the controller tells the cluster model.
+type Model interface {
+	// Confirm says that an assumed pod was written.
+	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
+	// Forget gives back the room that was assumed for a pod that will not come.
+	Forget(pod types.NamespacedName)
+	// Priority is the value of a PriorityClass, and whether there is one; without a name it is the default's.
+	Priority(class string) (int32, bool)
+}
+
+// Config is what a Controller needs. All fields without a default are required.
+type Config struct {
+	Informers *cluster.Informers
+	Placer    Placer
+	Model     Model
+	Writer    apiwriter.Writer
+	// Client reads what is not watched: ConfigMaps with limits of semaphores.
+	Client kubernetes.Interface
+	// Owns says which workflows are this manager's. Default: all. When its answers change, call Rebalance.
+	Owns func(*wf.Workflow) bool
+	// Leads says that this manager places pods, and keeps locks. One that does not leaves workflows that need either to
+	// the one that does.
+	Leads bool
+	// SchedulerNames are those that the Placer answers to; the first is given to pods whose workflow names none. Pods
+	// with others are created for others to bind.
+	SchedulerNames []string
+	// Pods is what pods are made with.
+	Pods pods.Options
+	// Workers is how many workflows are worked on at a time. Default 4.
+	Workers int
+	// Statuses is how many statuses that can wait may be at the writer at a time. Default 32.
+	Statuses int
+	// NodesBytesMax is how large the JSON of a workflow's nodes may be before it is compressed. Default 1 MiB.
+	NodesBytesMax int
+	// Metrics is where metrics are registered; nil for nowhere.
+	Metrics prometheus.Registerer
+	Clock   clock.Clock
+	Log     *slog.Logger
+}
+
+func (cfg *Config) complete() error {
+	if cfg.Informers == nil || cfg.Placer == nil || cfg.Model == nil || cfg.Writer == nil || cfg.Client == nil {
+		return errors.New("workflow controller: Informers, Placer, Model, Writer and Client are required")
+	}
+	if cfg.Owns == nil {
+		cfg.Owns = func(*wf.Workflow) bool { return true }
+	}
+	if len(cfg.SchedulerNames) == 0 {
+		cfg.SchedulerNames = []string{scheduling.SchedulerLockstep}
+	}
+	cfg.Pods.SchedulerName = cfg.SchedulerNames[0]
+	if cfg.Workers <= 0 {
+		cfg.Workers = 4
+	}
+	if cfg.Statuses <= 0 {
+		cfg.Statuses = 32
+	}
+	if cfg.NodesBytesMax <= 0 {
+		cfg.NodesBytesMax = 1 << 20
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	return nil
+}
+
+// Controller runs workflows. New registers its handlers, so it comes before the informers are started; Resume follows when
+// they have caught up, and then Run.
+type Controller struct {
+	Config
+	queue   workqueue.TypedDelayingInterface[types.NamespacedName]
+	plans   *batchpods.Plans
+	slots   slots
+	locks   *lockKeeper
+	caches  caches
+	metrics *metrics
+	samples samples
+	past    estimates
+	// writeSeq numbers writes of statuses.
+	writeSeq atomic.Uint64
+
+	mu      sync.RWMutex
+	records map[types.NamespacedName]*record
+}
+
+// New prepares a controller.
+func New(cfg Config) (*Controller, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	c := &Controller{
+		Config: cfg,
+		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
+			Name: "workflows", Clock: asTicker(cfg.Clock),
+		}),
+		plans:   batchpods.NewPlans(),
+		
+		records: map[types.NamespacedName]*record{},
+	}
+	c.slots.init(cfg.Statuses, c.wake)
+	c.locks = newLockKeeper(c)
+	c.caches.controller = c
+	c.samples.init(cfg.Log)
+	var err error
+	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
+		return nil, err
+	}
+	return c, c.watch()
+}
+
+func asTicker(c clock.Clock) clock.WithTicker {
+	if t, ok := c.(clock.WithTicker); ok {
+		return t
+	}
+	return clock.RealClock{}
+}
+
+// watch registers the handlers.
+func (c *Controller) watch() error {
+	wake := func(w *wf.Workflow) { c.wake(keyOf(w)) }
+	return errors.Join(
+		c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+			Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) }, Deleted: wake,
+		}),
+		c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+			Added: func(p *corev1.Pod) { c.podSeen(p, false) }, Updated: func(_, p *corev1.Pod) { c.podSeen(p, false) },
+			Deleted: func(p *corev1.Pod) { c.podSeen(p, true) },
+		}),
+		c.Informers.TaskResults.Handle(cluster.Handler[*wf.WorkflowTaskResult]{
+			Added: c.resultSeen, Updated: func(_, t *wf.WorkflowTaskResult) { c.resultSeen(t) },
+		}),
+	)
+}
+
+// seen wakes a workflow whose new version is not this controller's own last write.
+func (c *Controller) seen(w *wf.Workflow) {
+	key := keyOf(w)
+	c.mu.RLock()
+	r := c.records[key]
+	own := r != nil && r.ownVersion(w.ResourceVersion)
+	c.mu.RUnlock()
+	if !own {
+		c.wake(key)
+	}
+}
+
+// Resume takes up every workflow that exists: those that have pods first, so that what they hold is known before any other
+// asks for room. Call it once, when the informers have caught up and before the scheduler runs.
+func (c *Controller) Resume() {
+	var rest []types.NamespacedName
+	all := c.Informers.Workflows.List()
+	for _, w := range all {
+		if !w.Status.Phase.Completed() {
+			c.locks.restore(w)
+		}
+	}
+	for _, w := range all {
+		if w.Status.Phase.Completed() || len(c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID))) == 0 {
+			rest = append(rest, keyOf(w))
+			continue
+		}
+		c.reconcile(keyOf(w))
+	}
+	for _, key := range rest {
+		c.queue.Add(key)
+	}
+}
+
+// Rebalance looks at all workflows again, because other ones are this manager's now.
+func (c *Controller) Rebalance() {
+	for _, w := range c.Informers.Workflows.List() {
+		c.wake(keyOf(w))
+	}
+}
+
+// Run works until ctx is done.
+func (c *Controller) Run(ctx context.Context) {
+	c.locks.run(ctx)
+	var workers sync.WaitGroup
+	for range c.Workers {
+		workers.Go(func() {
+			for {
+				key, stop := c.queue.Get()
+				if stop {
+					return
+				}
+				c.reconcile(key)
+				c.queue.Done(key)
+			}
+		})
+	}
+	sweep := c.Clock.NewTimer(sweepInterval)
+	defer sweep.Stop()
+	for ctx.Err() == nil {
+		select {
+		case <-ctx.Done():
+		case <-sweep.C():
+			c.sweep()
+			sweep.Reset(sweepInterval)
+		}
+	}
+	c.queue.ShutDown()
+	workers.Wait()
+}
+
+// sweepInterval is how often workflows are looked at whose written pods the watch should have shown by now.
+const sweepInterval = 10 * time.Second
+
+func (c *Controller) sweep() {
+	var late []types.NamespacedName
+	c.mu.RLock()
+	for key, r := range c.records {
+		if r.unseen.Load() > 0 {
+			late = append(late, key)
+		}
+	}
+	c.mu.RUnlock()
+	for _, key := range late {
+		c.post(key, anyUID, c.takeUnseen)
+	}
+}
+
+func (c *Controller) wake(key types.NamespacedName) { c.queue.Add(key) }
+
+// podSeen hands a pod to its workflow.
+func (c *Controller) podSeen(p *corev1.Pod, gone bool) {
+	owner := workflowOf(p)
+	if owner == nil {
+		return
+	}
+	key := types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}
+	c.mu.RLock()
+	r := c.records[key]
+	if r != nil {
+		r.inbox.pod(p, gone)
+	}
+	c.mu.RUnlock()
+	if r != nil {
+		c.queue.Add(key)
+	}
+	c.locks.podSeen(owner.UID, key, gone)
+}
+
+// resultSeen has the pod that a result belongs to looked at again.
+func (c *Controller) resultSeen(t *wf.WorkflowTaskResult) {
+	name := t.Labels[wf.LabelWorkflow]
+	if name == "" {
+		return
+	}
+	c.post(types.NamespacedName{Namespace: t.Namespace, Name: name}, anyUID, func(r *record) { c.takeResult(r, t) })
+}
+
+// post leaves a message for the workflow with this key and UID, and says whether the key has a record. A workflow without
+// one will look at what there is when it is taken up.
+func (c *Controller) post(key types.NamespacedName, uid types.UID, do func(*record)) bool {
+	c.mu.RLock()
+	r := c.records[key]
+	if r != nil {
+		r.inbox.message(uid, do)
+	}
+	c.mu.RUnlock()
+	if r != nil {
+		c.queue.Add(key)
+	}
+	return r != nil
+}
+
+// anyUID addresses a message to a key, whatever workflow it stands for.
+const anyUID types.UID = ""
+
+// ours says whether a pod with this schedulerName is placed here.
+func (c *Controller) ours(schedulerName string) bool { return slices.Contains(c.SchedulerNames, schedulerName) }
+
+// workflowOf is the workflow that controls the pod, or nil.
+func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
+	for i := range p.OwnerReferences {
+		o := &p.OwnerReferences[i]
+		if o.Controller != nil && *o.Controller && o.Kind == "Workflow" && o.APIVersion == workflowAPIVersion {
+			return o
+		}
+	}
+	return nil
+}
+
+var workflowAPIVersion = wf.GroupVersion.String()
+
+func keyOf(o metav1.Object) types.NamespacedName {
+	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// ownerKey is the fairness key of the workflow's writes.
+func ownerKey(key types.NamespacedName) string { return "workflow/" + key.String() }

@@ -1,0 +1,110 @@
+package controller
+
+import (
+	"errors"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/workflow/pods"
+)
+
+// objects are what a workflow has beside its pods.
+type objects struct {
+	left int // that are being written
+	made bool
+}
+
+// ensureObjects creates the workflow's claims and disruption budget, and says whether they exist.
+func (c *Controller) ensureObjects(r *record) bool {
+	if r.objects != nil {
+		return r.objects.made
+	}
+	w := r.run.Workflow
+	claims := pods.Claims(w, r.spec)
+	list := make([]apiwriter.Object, 0, len(claims)+1)
+	for _, claim := range claims {
+		list = append(list, claim)
+	}
+	if r.spec.PodDisruptionBudget != nil {
+		list = append(list, disruptionBudget(w, r.spec))
+	}
+	r.objects = &objects{left: len(list), made: len(list) == 0}
+	key, uid := r.key, r.uid
+	for _, o := range list {
+		c.Writer.Create(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object"}, o, func(_ apiwriter.Object, err error) {
+			c.post(key, uid, func(r *record) { c.madeObject(r, o, err) })
+		})
+	}
+	return r.objects.made
+}
+
+func (c *Controller) madeObject(r *record, o apiwriter.Object, err error) {
+	if r.run == nil || r.objects == nil || errors.Is(err, apiwriter.ErrStopped) {
+		return
+	}
+	s := &r.run.Workflow.Status
+	if err != nil {
+		now := c.Clock.Now()
+		r.objects, r.refusal = nil, &refusal{retryAt: now.Add(retryMin * 5), message: plain(err)}
+		r.news(now)
+		r.next.fields, s.Message = true, r.refusal.message
+		c.queue.AddAfter(r.key, retryMin*5)
+		return
+	}
+	if r.objects.left--; r.objects.left > 0 {
+		return
+	}
+	r.objects.made, s.Message = true, ""
+	s.PersistentVolumeClaims = nil
+	for i := range r.spec.VolumeClaimTemplates {
+		name := r.spec.VolumeClaimTemplates[i].Name
+		s.PersistentVolumeClaims = append(s.PersistentVolumeClaims, corev1.Volume{Name: name, VolumeSource: corev1.VolumeSource{
+			PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: pods.ClaimName(r.key.Name, name)},
+		}})
+	}
+	r.news(c.Clock.Now())
+	r.next.fields = true
+}
+
+func disruptionBudget(w *wf.Workflow, spec *wf.WorkflowSpec) *policyv1.PodDisruptionBudget {
+	b := &policyv1.PodDisruptionBudget{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: w.Namespace, Name: w.Name, Labels: map[string]string{wf.LabelWorkflow: w.Name},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: workflowAPIVersion, Kind: "Workflow", Name: w.Name, UID: w.UID,
+				Controller: ptr.To(true), BlockOwnerDeletion: ptr.To(true),
+			}},
+		},
+		Spec: *spec.PodDisruptionBudget.DeepCopy(),
+	}
+	if b.Spec.Selector == nil {
+		b.Spec.Selector = &metav1.LabelSelector{MatchLabels: map[string]string{wf.LabelWorkflow: w.Name}}
+	}
+	return b
+}
+
+// deleteObjects deletes what the workflow had beside its pods, as far as it is to go. What stays goes with the workflow.
+func (c *Controller) deleteObjects(r *record, spec *wf.WorkflowSpec, status *wf.WorkflowStatus) (kept []corev1.Volume) {
+	m := apiwriter.Meta{Owner: ownerKey(r.key), Reason: "delete-workflow-object"}
+	if spec.PodDisruptionBudget != nil {
+		c.Writer.Delete(m, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name}},
+			apiwriter.DeleteOptions{}, nil)
+	}
+	keep := status.Phase != wf.WorkflowSucceeded && (spec.VolumeClaimGC == nil || spec.VolumeClaimGC.Strategy != wf.VolumeClaimGCOnCompletion)
+	if keep {
+		return status.PersistentVolumeClaims
+	}
+	for _, v := range status.PersistentVolumeClaims {
+		if v.PersistentVolumeClaim == nil {
+			continue
+		}
+		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: v.PersistentVolumeClaim.ClaimName}}
+		c.Writer.Delete(m, claim, apiwriter.DeleteOptions{}, nil)
+	}
+	return nil
+}

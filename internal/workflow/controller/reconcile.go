@@ -1,0 +1,508 @@
+package controller
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/workflow/compress"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/pods"
+)
+
+// reconcile brings one workflow forward: one turn of the loop that the package is about.
+func (c *Controller) reconcile(key types.NamespacedName) {
+	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
+	mine := exists && c.mine(w)
+	r := c.record(key, mine && !c.atRest(w))
+	if r == nil {
+		return
+	}
+	started := time.Now()
+	defer func() { c.metrics.reconciled(time.Since(started)) }()
+	// 1. Take in the workflow, and what happened to it.
+	if !mine || w.UID != r.uid {
+		c.abandon(r, exists && w.UID == r.uid)
+		if !mine {
+			c.drop(r)
+			return
+		}
+		r.uid = w.UID
+	}
+	c.takeVersion(r, w)
+	messages, seen := r.inbox.take()
+	for _, m := range messages {
+		if m.uid == r.uid || m.uid == anyUID {
+			m.do(r)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(seen)) {
+		c.takePod(r, seen[name])
+	}
+	// 2. Go as far as it can.
+	if r.run != nil {
+		c.explainWaiting(r, c.Clock.Now())
+		c.step(r)
+	}
+	// 3. Ask for what has no node.
+	if r.run != nil {
+		c.startWaiting(r)
+		c.submit(r)
+	}
+	// 4. Say what became of it.
+	c.report(r)
+	// 5. Take away what has had its time.
+	c.collect(r)
+	if r.run == nil && r.writing == 0 && r.over.done() && r.next.empty() {
+		c.drop(r)
+	}
+}
+
+// mine says whether a workflow is for this manager.
+func (c *Controller) mine(w *wf.Workflow) bool {
+	return w.Labels[wf.LabelInstanceID] == "" && c.Owns(w)
+}
+
+// atRest says that there is nothing to do about a workflow that has no record. It sees to it that the workflow is looked
+// at when there is.
+func (c *Controller) atRest(w *wf.Workflow) bool {
+	if !w.Status.Phase.Completed() {
+		return w.DeletionTimestamp != nil
+	}
+	c.past.learn(w)
+	if w.DeletionTimestamp != nil {
+		return true
+	}
+	if left, expires := c.expiry(w); expires {
+		if left <= 0 {
+			return false
+		}
+		c.queue.AddAfter(keyOf(w), left)
+	}
+	return !c.collectable(w)
+}
+
+// record is the workflow's record; it makes one if wanted.
+func (c *Controller) record(key types.NamespacedName, make bool) *record {
+	c.mu.RLock()
+	r := c.records[key]
+	c.mu.RUnlock()
+	if r == nil && make {
+		r = &record{key: key}
+		c.mu.Lock()
+		c.records[key] = r
+		c.mu.Unlock()
+	}
+	return r
+}
+
+// drop forgets a record. Messages to its key are taken in for the last time: they may hold room to give back.
+func (c *Controller) drop(r *record) {
+	c.mu.Lock()
+	delete(c.records, r.key)
+	c.mu.Unlock()
+	c.slots.leave(r)
+	messages, _ := r.inbox.take()
+	for _, m := range messages {
+		if m.uid == anyUID {
+			m.do(r)
+		}
+	}
+}
+
+// abandon gives back what was taken for a workflow that is gone, or another manager's now. Pods whose create is on its way
+// have an owner that does not exist any more, and so are collected.
+func (c *Controller) abandon(r *record, elsewhere bool) {
+	if r.uid == "" {
+		return
+	}
+	c.withdraw(r)
+	c.locks.abandon(r.key, r.uid, elsewhere)
+	c.slots.leave(r)
+	for _, u := range r.units {
+		c.plans.Release(u.plan)
+	}
+	c.samples.forget(string(r.uid))
+	r.reset()
+	r.uid, r.object, r.version = "", nil, ""
+	r.unseen.Store(0)
+}
+
+// reset forgets everything about a run.
+func (r *record) reset() {
+	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
+	r.pauses, r.supplied = nil, nil
+	r.units, r.leaving, r.delayed, r.waiting, r.gangs = nil, nil, nil, nil, nil
+	r.running, r.refusal, r.objects = 0, nil, nil
+	r.next, r.base, r.packed, r.size = statusNews{}, nil, false, 0
+	r.writing, r.told, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
+	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
+	r.done, r.over = nil, overState{}
+}
+
+// takeVersion takes in a version of the workflow that is newer than what was last taken in or written.
+func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
+	if r.writing != 0 || r.object != nil && !older(r.version, w.ResourceVersion) {
+		return
+	}
+	first := r.object == nil
+	r.object, r.stuck = w, false
+	r.setVersion(w.ResourceVersion, false)
+	switch {
+	case w.DeletionTimestamp != nil:
+		if r.run != nil { // its pods are collected; nothing more is started
+			c.withdraw(r)
+			r.run, r.next = nil, statusNews{}
+		}
+	case r.run == nil && !w.Status.Phase.Completed():
+		c.begin(r, w, !first)
+	case r.run != nil:
+		c.takeEdits(r, w)
+	}
+}
+
+// begin takes up a workflow that runs, or is to run. retried says that it was over here before.
+func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
+	r.reset()
+	c.slots.leave(r)
+	own := *w
+	own.Status = *w.Status.DeepCopy()
+	own.ResourceVersion = ""
+	nodes, err := compress.Nodes(&own.Status)
+	if err != nil {
+		c.Log.Warn("a workflow's nodes cannot be read", "workflow", r.key, "error", err)
+		nodes = nil
+		own.Status.Phase, own.Status.Message = wf.WorkflowError, err.Error()
+	}
+	r.packed = own.Status.CompressedNodes != ""
+	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
+	r.units, r.leaving, r.delayed = map[string]*unit{}, map[string]types.UID{}, map[string]engine.CreatePod{}
+	r.pauses, r.supplied, r.gangs = map[string]bool{}, map[string]*wf.Outputs{}, map[string]*gang{}
+	r.next.nodes = map[string]bool{}
+	prepared := own.Status.Phase == wf.WorkflowUnknown && len(nodes) > 0 // for a retry
+	since := own.Status.StartedAt.Time
+	if retried || prepared {
+		own.Status.PersistentVolumeClaims = nil
+	}
+	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient})
+	if !own.Status.Phase.Completed() {
+		c.resumePods(r, &own, retried, prepared, since)
+		c.prepareMetadata(r, w)
+	}
+	r.spec = effective(&own)
+	r.wake = c.Clock.Now() // the first Step comes whatever happened
+	for id, n := range nodes {
+		if n.Type == wf.NodeSuspend && !n.Phase.Fulfilled() {
+			r.pauses[id] = true
+			if n.Outputs != nil {
+				r.supplied[id] = n.Outputs
+			}
+		}
+	}
+	if own.Status.Phase.Completed() {
+		r.next.fields, r.next.urgent = true, true
+	}
+}
+
+// resumePods takes in the pods that exist.
+func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared bool, since time.Time) {
+	found := map[string]bool{}
+	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID)) {
+		id := p.Annotations[wf.AnnotationNodeID]
+		n, known := w.Status.Nodes[id]
+		// What was there before a retry is not part of it, unless its node is kept.
+		left := retried || !since.IsZero() && p.CreationTimestamp.Time.Before(since.Truncate(time.Second))
+		switch {
+		case id == "":
+		case known && n.Phase.Fulfilled():
+			if !ended(p) && p.DeletionTimestamp == nil && !daemoned(&n) {
+				c.deletePod(r, p.Name, p.UID, nil, "delete-pod-of-ended-node")
+			}
+			r.done = append(r.done, donePod{name: p.Name, uid: p.UID, nodeID: id, state: doneWritten, due: n.FinishedAt.Time})
+		case left:
+			r.leaving[p.Name] = p.UID
+			if p.DeletionTimestamp == nil {
+				c.deletePod(r, p.Name, p.UID, ptr.To[int64](0), "delete-pod-before-retry")
+			}
+		default:
+			found[id] = true
+			u := &unit{name: p.Name, nodeID: id, state: there}
+			r.units[id] = u
+			c.observe(r, u, p, false)
+			if u.state == replacing { // the engine has it made again
+				c.letGo(r, u)
+				r.leaving[p.Name] = p.UID
+				found[id] = false
+			}
+		}
+	}
+	// A pod that ran and is not there any more was deleted while nobody looked.
+	for id, n := range w.Status.Nodes {
+		if (n.Type == wf.NodePod || n.Type == wf.NodeHTTP) && n.Phase == wf.PhaseRunning && !found[id] && !retried && !prepared {
+			r.events = append(r.events, engine.PodState{NodeID: id, Gone: true})
+		}
+	}
+}
+
+func daemoned(n *wf.NodeStatus) bool { return n.Daemoned != nil && *n.Daemoned }
+
+// takeEdits takes in what a user may have changed.
+func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
+	own := r.run.Workflow
+	own.ObjectMeta = w.ObjectMeta
+	own.ResourceVersion = ""
+	if own.Spec.Shutdown != w.Spec.Shutdown || ptr.Deref(own.Spec.Suspend, false) != ptr.Deref(w.Spec.Suspend, false) {
+		r.wake = c.Clock.Now()
+	}
+	own.Spec = w.Spec
+	r.base = nil // someone else wrote: what the server has is not known any more
+	if len(r.pauses) == 0 {
+		return
+	}
+	nodes, err := compress.Nodes(&w.Status)
+	if err != nil {
+		c.Log.Warn("a workflow's nodes were made unreadable", "workflow", r.key, "error", err)
+		return
+	}
+	for id := range r.pauses {
+		n, found := nodes[id]
+		if !found {
+			continue
+		}
+		if n.Outputs != nil {
+			r.supplied[id] = n.Outputs
+		}
+		if n.Phase.Fulfilled() {
+			r.events = append(r.events, resume(&n))
+		}
+	}
+}
+
+// resume is the end of a pause as a user wrote it.
+func resume(n *wf.NodeStatus) engine.Resume {
+	e := engine.Resume{NodeID: n.ID, Phase: n.Phase, Message: n.Message}
+	if n.Outputs != nil {
+		for _, p := range n.Outputs.Parameters {
+			if p.Value != nil {
+				if e.Outputs == nil {
+					e.Outputs = map[string]string{}
+				}
+				e.Outputs[p.Name] = string(*p.Value)
+			}
+		}
+	}
+	return e
+}
+
+// stepsMax bounds how often one reconcile answers the engine's requests at once.
+const stepsMax = 1000
+
+// step lets the engine take in what happened, and carries out what it asks for.
+func (c *Controller) step(r *record) {
+	now := c.Clock.Now()
+	for range stepsMax {
+		due := !r.wake.IsZero() && !r.wake.After(now)
+		if len(r.events) == 0 && !due || r.run == nil {
+			break
+		}
+		events := r.events
+		r.events, r.wake = nil, time.Time{}
+		out := r.run.Step(now, events...)
+		c.act(r, &out, now)
+		if r.run != nil && r.run.Workflow.Status.Phase.Completed() {
+			r.next.urgent = true
+			break
+		}
+	}
+	if r.run != nil && !r.wake.IsZero() {
+		c.queue.AddAfter(r.key, max(0, r.wake.Sub(now)))
+	}
+}
+
+// act carries out what a Step asked for.
+func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
+	r.wake = out.Wake
+	s := &r.run.Workflow.Status
+	if len(out.Changed) > 0 || out.Status {
+		r.news(now)
+		r.next.fields = r.next.fields || out.Status
+	}
+	for _, id := range out.Changed {
+		n := s.Nodes[id]
+		r.next.nodes[id] = true
+		if n.Type == wf.NodeSuspend {
+			r.paused(&n)
+		}
+	}
+	for _, d := range out.Delete {
+		c.unwant(r, d)
+	}
+	c.settleUnits(r, out.Changed)
+	for _, l := range out.Locks {
+		if !c.Leads {
+			c.leaveToLeader(r)
+			return
+		}
+		r.keepWithLeader()
+		r.events = append(r.events, engine.LockState(c.locks.table.Acquire(l)))
+		r.next.fields = true
+	}
+	for _, holder := range out.Unlock {
+		c.locks.tell(c.locks.table.Release(holder))
+	}
+	for _, store := range out.Stores {
+		c.caches.store(r, store)
+	}
+	for _, lookup := range out.Lookups {
+		r.events = append(r.events, c.caches.lookup(r.key.Namespace, lookup))
+	}
+	c.samples.take(string(r.uid), out.Samples, now)
+	r.waiting = append(r.waiting, out.Create...)
+	if out.StatusFirst {
+		r.news(now)
+		r.next.fields, r.next.urgent, r.first = true, true, firstUnwritten
+	}
+}
+
+func (r *record) news(now time.Time) {
+	if r.next.empty() {
+		r.next.since = now
+	}
+}
+
+// paused notes a node that waits for a user, or does no more.
+func (r *record) paused(n *wf.NodeStatus) {
+	if n.Phase.Fulfilled() {
+		delete(r.pauses, n.ID)
+		delete(r.supplied, n.ID)
+		return
+	}
+	r.pauses[n.ID] = true
+}
+
+// transient says which errors of pods are worth another attempt under the policy OnTransientError.
+func transient(message string) bool { return transientPattern.MatchString(message) }
+
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// takePod takes in a pod as the watch shows it.
+func (c *Controller) takePod(r *record, news podNews) {
+	p := news.pod
+	if owner := workflowOf(p); owner == nil || owner.UID != r.uid {
+		return
+	}
+	if news.gone {
+		c.podGone(r, p)
+		return
+	}
+	u := r.units[p.Annotations[wf.AnnotationNodeID]]
+	if u == nil || u.name != p.Name || u.uid != "" && u.uid != p.UID || r.leaving[p.Name] == p.UID {
+		return // of a node that is done, or one that is to go
+	}
+	if u.uid == "" && u.state < placing {
+		return // an earlier one that is being deleted
+	}
+	c.observe(r, u, p, false)
+}
+
+// observe hands what a pod shows to the engine.
+func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
+	if u.state == created {
+		r.unseen.Add(-1)
+	}
+	before := u.phase
+	u.uid, u.version, u.phase, u.pod = p.UID, "", p.Status.Phase, nil
+	if u.state != replacing {
+		u.state = there
+	}
+	r.count(before, u.phase)
+	if u.unwanted {
+		return
+	}
+	if cluster.RefusedByNode(p) && len(p.Status.ContainerStatuses) == 0 && !gone {
+		if u.state != replacing {
+			c.Log.Info("a pod was refused by its node and is replaced", "workflow", r.key, "pod", p.Name, "node", p.Spec.NodeName,
+				"reason", p.Status.Reason)
+			u.state = replacing
+			c.deletePod(r, p.Name, p.UID, ptr.To[int64](0), "replace-refused-pod")
+		}
+		return
+	}
+	if u.state == replacing {
+		return
+	}
+	result, _ := c.Informers.TaskResults.Get(p.Namespace, u.nodeID)
+	s := pods.Observe(p, result)
+	s.NodeID, s.Gone = u.nodeID, gone
+	r.events = append(r.events, s)
+}
+
+// count keeps the number of pods that run.
+func (r *record) count(before, after corev1.PodPhase) {
+	if before == corev1.PodRunning {
+		r.running--
+	}
+	if after == corev1.PodRunning {
+		r.running++
+	}
+}
+
+// takeResult looks at a pod again whose outputs have come.
+func (c *Controller) takeResult(r *record, t *wf.WorkflowTaskResult) {
+	u := r.units[t.Name]
+	if u == nil || u.state != there {
+		return
+	}
+	if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.UID == u.uid {
+		c.observe(r, u, p, false)
+	}
+}
+
+// podGone takes in that a pod is not there any more.
+func (c *Controller) podGone(r *record, p *corev1.Pod) {
+	if r.leaving[p.Name] == p.UID {
+		delete(r.leaving, p.Name)
+	}
+	if r.over.deleted[p.Name] == p.UID {
+		delete(r.over.deleted, p.Name)
+	}
+	r.done = slices.DeleteFunc(r.done, func(d donePod) bool { return d.uid == p.UID && d.state == doneWritten })
+	c.startDelayed(r, p.Name)
+	u := r.units[p.Annotations[wf.AnnotationNodeID]]
+	switch {
+	case u == nil || u.uid != p.UID:
+	case u.state == replacing && u.create != nil:
+		c.letGo(r, u)
+		r.waiting = append(r.waiting, *u.create)
+	default:
+		c.observe(r, u, p, true)
+		r.count(u.phase, "")
+		u.phase = ""
+	}
+}
+
+// takeUnseen looks for pods that were written, that the watch does not show, and that it would have shown by now: they
+// were deleted while the watch was broken.
+func (c *Controller) takeUnseen(r *record) {
+	seen := c.Informers.Pods.SeenVersion()
+	for _, u := range r.units {
+		if u.state != created || u.version == "" || !older(u.version, seen) {
+			continue
+		}
+		if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.UID == u.uid {
+			c.observe(r, u, p, false)
+			continue
+		}
+		r.unseen.Add(-1)
+		u.state = there
+		r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Gone: true})
+	}
+}

@@ -1,0 +1,460 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/workflow/compress"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+)
+
+// How long a change of status may wait for others to be written with it. How a workflow ended is never held back.
+const (
+	// firstTold is when a workflow that runs is first shown as running; one that is over sooner is spared the write.
+	firstTold = time.Second
+	// firstQueued is the same for one whose pods wait for room: that it exists and waits is no news for a while.
+	firstQueued = 5 * time.Second
+	// Between two writes of one workflow. It grows with their number from the first to the second.
+	intervalMin = 2 * time.Second
+	intervalMax = 5 * time.Second
+	// costShare is how much of the time a large status may take to be made: one part in so many.
+	costShare = 20
+	// waitTold is how long pods wait for room before their nodes say why.
+	waitTold = 2 * time.Second
+)
+
+// objectBytesMax is how large a workflow may become, with room for its spec and metadata below the API server's limit.
+const objectBytesMax = 1200 << 10
+
+// report writes the workflow's status when it is due.
+func (c *Controller) report(r *record) {
+	if r.object == nil || r.run == nil || r.writing != 0 || r.stuck || r.next.empty() {
+		return
+	}
+	now := c.Clock.Now()
+	if wait := r.retryAt.Sub(now); wait > 0 {
+		c.queue.AddAfter(r.key, wait)
+		return
+	}
+	if !r.next.urgent {
+		if wait := c.due(r).Sub(now); wait > 0 {
+			c.queue.AddAfter(r.key, wait)
+			return
+		}
+		if !c.slots.enter(r) {
+			return // its key is queued when there is a slot
+		}
+	}
+	started := time.Now()
+	about := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{
+		Namespace: r.key.Namespace, Name: r.key.Name, UID: r.uid, ResourceVersion: r.version,
+	}}
+	patch, sent, err := c.compose(r)
+	if err != nil {
+		c.tooLarge(r, err)
+		return
+	}
+	r.cost = time.Since(started)
+	id := c.writeSeq.Add(1)
+	r.writing, r.told = id, now
+	r.writes++
+	urgent := r.next.urgent
+	r.next = statusNews{nodes: map[string]bool{}, sent: r.next.nodes}
+	for i := range r.done {
+		if r.done[i].state == doneUnwritten {
+			r.done[i].state = doneSent
+		}
+	}
+	if r.first == firstUnwritten {
+		r.first = firstSent
+	}
+	key, uid := r.key, r.uid
+	over := r.run.Workflow.Status.Phase.Completed()
+	c.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-status"}, about, urgent, patch,
+		func(o apiwriter.Object, err error) {
+			version := ""
+			if err == nil {
+				version = o.GetResourceVersion()
+			}
+			c.post(key, uid, func(r *record) { c.told(r, id, version, sent, over, err) })
+		})
+}
+
+// due is when news that can wait is written.
+func (c *Controller) due(r *record) time.Time {
+	if r.writes == 0 {
+		if r.running == 0 && len(r.pauses) == 0 && len(r.units) > 0 {
+			return r.next.since.Add(firstQueued)
+		}
+		return r.next.since.Add(firstTold)
+	}
+	interval := min(intervalMax, intervalMin<<min(r.writes-1, 4))
+	return r.told.Add(max(interval, costShare*r.cost))
+}
+
+// explainWaiting tells the nodes of pods that have waited for a while why they wait.
+func (c *Controller) explainWaiting(r *record, now time.Time) {
+	for _, g := range r.gangs {
+		if g.why == nil || now.Sub(g.whySince) < waitTold {
+			continue
+		}
+		for _, u := range g.units {
+			if u.state == queued && r.units[u.nodeID] == u {
+				r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodPending, Message: g.why.Code + ": " + g.why.Message})
+			}
+		}
+		g.why = nil
+	}
+}
+
+// told takes in the writer's answer to a status.
+func (c *Controller) told(r *record, id uint64, version string, sent map[string]string, over bool, err error) {
+	if r.writing != id {
+		return
+	}
+	r.writing = 0
+	c.slots.leave(r)
+	switch {
+	case err == nil:
+		r.setVersion(version, true)
+		r.base, r.failed, r.next.sent = sent, 0, nil
+		r.labelled()
+		for i := range r.done {
+			if r.done[i].state == doneSent {
+				r.done[i].state, r.done[i].due = doneWritten, r.run.Workflow.Status.Nodes[r.done[i].nodeID].FinishedAt.Time
+			}
+		}
+		if r.first == firstSent {
+			r.first = firstNone
+		}
+		if over {
+			c.finish(r)
+		}
+		return
+	case errors.Is(err, apiwriter.ErrStopped):
+	case apierrors.IsConflict(err):
+		r.stuck = true // until the version that is there has been taken in
+	case apierrors.IsNotFound(err):
+		r.stuck = true // its deletion will be seen
+	default:
+		r.failed++
+		wait := min(time.Minute, time.Second<<min(r.failed-1, 6))
+		r.retryAt = c.Clock.Now().Add(wait)
+		c.Log.Warn("writing a workflow's status failed", "workflow", r.key, "error", err)
+	}
+	// What was not written is news again, and all of it: the server's state is not known.
+	r.news(c.Clock.Now())
+	maps.Copy(r.next.nodes, r.next.sent)
+	r.next.fields, r.next.sent, r.base = true, nil, nil
+	r.next.urgent = r.next.urgent || over || r.first == firstSent
+	for i := range r.done {
+		if r.done[i].state == doneSent {
+			r.done[i].state = doneUnwritten
+		}
+	}
+	if r.first == firstSent {
+		r.first = firstUnwritten
+	}
+	c.wake(r.key)
+}
+
+// finish ends the run of a workflow whose end is written.
+func (c *Controller) finish(r *record) {
+	w := r.run.Workflow
+	phase := w.Status.Phase
+	c.metrics.ended(phase, w)
+	c.past.learn(w)
+	if phase != wf.WorkflowSucceeded {
+		c.Writer.Event(w, corev1.EventTypeWarning, "Workflow"+string(phase), shortened(w.Status.Message))
+	}
+	c.withdraw(r)
+	for _, u := range r.units {
+		c.plans.Release(u.plan)
+	}
+	for _, t := range c.Informers.TaskResults.ByIndex(cluster.ResultsByWorkflow, r.key.String()) {
+		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "delete-task-result"}, t, apiwriter.DeleteOptions{}, nil)
+	}
+	meta := w.ObjectMeta
+	meta.Labels = r.object.Labels
+	rest := &wf.Workflow{ObjectMeta: meta}
+	spec := effective(w)
+	rest.Spec = wf.WorkflowSpec{TTLStrategy: spec.TTLStrategy, PodGC: spec.PodGC}
+	rest.Status = wf.WorkflowStatus{Phase: phase, FinishedAt: w.Status.FinishedAt}
+	version := r.version
+	c.samples.forget(string(r.uid))
+	r.reset()
+	r.object, r.version = rest, version
+	r.unseen.Store(0)
+	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
+}
+
+// labelled notes that the labels of the last status are written.
+func (r *record) labelled() {
+	w := *r.object
+	w.Labels = maps.Clone(w.Labels)
+	if w.Labels == nil {
+		w.Labels = map[string]string{}
+	}
+	maps.Copy(w.Labels, labelsOf(r.run.Workflow))
+	maps.Copy(w.Labels, r.extraLabels)
+	w.Annotations = maps.Clone(w.Annotations)
+	if w.Annotations == nil {
+		w.Annotations = map[string]string{}
+	}
+	w.Annotations[wf.AnnotationPodNameFormat] = "v2"
+	maps.Copy(w.Annotations, r.extraAnnotations)
+	r.object = &w
+}
+
+// labelsOf are the labels that tell clients where a workflow stands.
+func labelsOf(w *wf.Workflow) map[string]string {
+	completed := "false"
+	if w.Status.Phase.Completed() {
+		completed = "true"
+	}
+	out := map[string]string{wf.LabelPhase: string(w.Status.Phase), wf.LabelCompleted: completed}
+	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
+		if ref.ClusterScope {
+			out[wf.LabelClusterWorkflowTemplate] = ref.Name
+		} else {
+			out[wf.LabelWorkflowTemplate] = ref.Name
+		}
+	}
+	return out
+}
+
+// compose makes the patch that brings the workflow up to date, and what the server will have after it: the top-level
+// fields of the status.
+func (c *Controller) compose(r *record) (patch []byte, fields map[string]string, err error) {
+	w := r.run.Workflow
+	s := &w.Status
+	r.conditions(s)
+	if s.Phase.Completed() {
+		c.conclude(r, s)
+	}
+	for id, outputs := range r.supplied {
+		if n, found := s.Nodes[id]; found && n.Outputs != outputs {
+			n.Outputs = outputs
+			s.Nodes[id] = n
+			r.next.nodes[id] = true
+		}
+	}
+	own := *s
+	own.Nodes, own.CompressedNodes = nil, ""
+	whole, err := json.Marshal(&own)
+	if err != nil {
+		return nil, nil, err
+	}
+	var raw map[string]json.RawMessage
+	if err := json.Unmarshal(whole, &raw); err != nil {
+		return nil, nil, err
+	}
+	fields = make(map[string]string, len(raw))
+	for name, value := range raw {
+		fields[name] = string(value)
+	}
+	p := &patcher{}
+	r.patchMetadata(p, w)
+	if r.base != nil && !r.packed {
+		if err := r.patchParts(p, s, fields); err != nil {
+			return nil, nil, err
+		}
+		if r.size <= c.NodesBytesMax {
+			patch, err = p.bytes()
+			return patch, fields, err
+		}
+		p = &patcher{}
+		r.patchMetadata(p, w)
+	}
+	nodes, err := json.Marshal(s.Nodes)
+	if err != nil {
+		return nil, nil, err
+	}
+	key, value := "nodes", json.RawMessage(nodes)
+	r.size = len(nodes)
+	if r.packed = r.packed || len(nodes) > c.NodesBytesMax; r.packed {
+		text, err := compress.Pack(nodes)
+		if err != nil {
+			return nil, nil, err
+		}
+		if size := len(text) + len(whole) + r.specSize(); size > objectBytesMax {
+			return nil, nil, &sizeError{nodes: len(s.Nodes), bytes: size}
+		}
+		c.metrics.compressed.Inc()
+		value, _ = json.Marshal(text)
+		key = "compressedNodes"
+	}
+	if r.hasNodes = len(s.Nodes) > 0; r.hasNodes {
+		raw[key] = value
+	}
+	if value, err = json.Marshal(raw); err != nil {
+		return nil, nil, err
+	}
+	p.add("/status", value)
+	patch, err = p.bytes()
+	return patch, fields, err
+}
+
+// specSize is about how large the workflow is without its status.
+func (r *record) specSize() int {
+	data, err := json.Marshal(r.object.Spec)
+	if err != nil {
+		return 0
+	}
+	return len(data) + 4096
+}
+
+// conditions sets what there is to say besides the phase.
+func (r *record) conditions(s *wf.WorkflowStatus) {
+	if s.Phase.Completed() {
+		return // the engine has said it all
+	}
+	running := metav1.ConditionFalse
+	if r.running > 0 {
+		running = metav1.ConditionTrue
+	}
+	s.Conditions = slices.DeleteFunc(slices.Clone(s.Conditions), func(c wf.Condition) bool {
+		return c.Type == wf.ConditionPodRunning || c.Type == wf.ConditionCompleted
+	})
+	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: running}}, s.Conditions...)
+}
+
+// conclude adds what is known only at the end.
+func (c *Controller) conclude(r *record, s *wf.WorkflowStatus) {
+	if s.Phase == wf.WorkflowError && len(s.Nodes) == 0 && !slices.ContainsFunc(s.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionSpecError }) {
+		s.Conditions = append(s.Conditions, wf.Condition{Type: wf.ConditionSpecError, Status: metav1.ConditionTrue, Message: s.Message})
+	}
+	if s.ResourcesDuration == nil {
+		for _, n := range s.Nodes {
+			for name, amount := range n.ResourcesDuration {
+				if s.ResourcesDuration == nil {
+					s.ResourcesDuration = map[corev1.ResourceName]int64{}
+				}
+				s.ResourcesDuration[name] += amount
+			}
+		}
+	}
+	if len(s.PersistentVolumeClaims) > 0 || r.spec.PodDisruptionBudget != nil {
+		s.PersistentVolumeClaims = c.deleteObjects(r, r.spec, s)
+	}
+}
+
+// patchMetadata sets labels and annotations that differ from what the server has.
+func (r *record) patchMetadata(p *patcher, w *wf.Workflow) {
+	p.addMap("/metadata/labels", r.object.Labels, labelsOf(w), r.extraLabels)
+	annotations := map[string]string{wf.AnnotationPodNameFormat: "v2"}
+	p.addMap("/metadata/annotations", r.object.Annotations, annotations, r.extraAnnotations)
+}
+
+// patchParts sets the fields and nodes that changed.
+func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(fields)) {
+		if r.base[name] != fields[name] {
+			p.add("/status/"+name, json.RawMessage(fields[name]))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(r.base)) {
+		if _, found := fields[name]; !found {
+			p.remove("/status/" + name)
+		}
+	}
+	ids := slices.Sorted(maps.Keys(r.next.nodes))
+	if len(ids) > 0 && !r.hasNodes {
+		r.hasNodes = true
+		p.add("/status/nodes", json.RawMessage("{}"))
+	}
+	for _, id := range ids {
+		n, found := s.Nodes[id]
+		if !found {
+			continue
+		}
+		data, err := json.Marshal(&n)
+		if err != nil {
+			return err
+		}
+		r.size += len(data) + len(id) + 4
+		p.add("/status/nodes/"+id, data)
+	}
+	return nil
+}
+
+// sizeError says that a workflow is too large to be stored.
+type sizeError struct{ nodes, bytes int }
+
+func (e *sizeError) Error() string {
+	return fmt.Sprintf("the workflow is too large: its %d nodes take %d bytes compressed, and an object of the API server holds %d; "+
+		"split it into several workflows", e.nodes, e.bytes, objectBytesMax)
+}
+
+// tooLarge ends a workflow whose status cannot be stored. Its nodes are not kept.
+func (c *Controller) tooLarge(r *record, err error) {
+	var size *sizeError
+	if !errors.As(err, &size) {
+		c.Log.Error("making a workflow's status failed", "workflow", r.key, "error", err)
+		return
+	}
+	now := c.Clock.Now()
+	out := r.run.Abort(now, err.Error())
+	c.act(r, &out, now)
+	s := &r.run.Workflow.Status
+	s.Nodes, s.StoredTemplates, r.packed, r.base, r.size = wf.Nodes{}, nil, false, nil, 0
+	r.next.urgent = true
+	c.wake(r.key)
+}
+
+// patcher collects the operations of a JSON patch.
+type patcher struct{ ops []patchOp }
+
+type patchOp struct {
+	Op    string          `json:"op"`
+	Path  string          `json:"path"`
+	Value json.RawMessage `json:"value,omitempty"`
+}
+
+func (p *patcher) add(path string, value json.RawMessage) {
+	p.ops = append(p.ops, patchOp{"add", path, value})
+}
+
+func (p *patcher) remove(path string) { p.ops = append(p.ops, patchOp{Op: "remove", Path: path}) }
+
+// addMap sets those keys of a map that differ from what is there.
+func (p *patcher) addMap(path string, there map[string]string, wants ...map[string]string) {
+	want := map[string]string{}
+	for _, w := range wants {
+		maps.Copy(want, w)
+	}
+	if len(there) == 0 {
+		value, _ := json.Marshal(want)
+		p.add(path, value)
+		return
+	}
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if old, found := there[key]; !found || old != want[key] {
+			value, _ := json.Marshal(want[key])
+			p.add(path+"/"+escape(key), value)
+		}
+	}
+}
+
+func (p *patcher) bytes() ([]byte, error) {
+	if p.ops == nil {
+		p.ops = []patchOp{}
+	}
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	err := e.Encode(p.ops)
+	return b.Bytes(), err
+}
