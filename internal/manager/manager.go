@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/upstream"
+	"lockstep.dev/lockstep/internal/workflow/controller"
 )
 
 // Config says what a manager manages. Only REST is required.
@@ -149,6 +150,7 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W) error {
 	}
 	// 2. Take up what was left unfinished.
 	parts.jobs.Resume()
+	parts.workflows.Resume()
 	// 3. Place, write and report until the end.
 	var running sync.WaitGroup
 	for _, run := range parts.run {
@@ -176,6 +178,7 @@ type parts struct {
 	informers *cluster.Informers
 	rare      *upstream.Filter
 	jobs      *batch.Controller
+	workflows *controller.Controller
 	run       []func(context.Context)
 }
 
@@ -224,10 +227,17 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W) (*parts, er
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	workflows, err := controller.New(controller.Config{
+		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true,
+		SchedulerNames: m.cfg.SchedulerNames, Metrics: m.registry, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	return &parts{
-		informers: informers, rare: rare, jobs: jobs,
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows,
 		run: []func(context.Context){
-			sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run,
+			sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, workflows.Run,
 			func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 		},
 	}, nil

@@ -9,12 +9,15 @@ import (
 const (
 	prefix = "workflows.argoproj.io/"
 
-	LabelWorkflow               = prefix + "workflow"
-	LabelPhase                  = prefix + "phase"
-	LabelCompleted              = prefix + "completed"
-	LabelOnExit                 = prefix + "on-exit"
-	LabelCronWorkflow           = prefix + "cron-workflow"
-	LabelWorkflowTemplate       = prefix + "workflow-template"
+	LabelWorkflow                = prefix + "workflow"
+	LabelPhase                   = prefix + "phase"
+	LabelCompleted               = prefix + "completed"
+	LabelOnExit                  = prefix + "on-exit"
+	LabelCronWorkflow            = prefix + "cron-workflow"
+	LabelWorkflowTemplate        = prefix + "workflow-template"
+	LabelClusterWorkflowTemplate = prefix + "cluster-workflow-template"
+	// LabelInstanceID is on workflows that are meant for another controller.
+	LabelInstanceID             = prefix + "controller-instanceid"
 	LabelReportOutputsCompleted = prefix + "report-outputs-completed"
 	LabelConfigMapType          = prefix + "configmap-type"
 	LabelArchivingStatus        = prefix + "workflow-archiving-status"
@@ -29,6 +32,11 @@ const (
 
 	// KeyQueue names the queue of a workflow, or of one of its pods; a label or an annotation.
 	KeyQueue = "lockstep.dev/queue"
+	// KeyGang, in a template's metadata, makes the pods of that name among the children of a node a gang: those that are
+	// due at the same time are placed all together or not at all.
+	KeyGang = "lockstep.dev/gang"
+	// AnnotationLeader is on workflows that only the manager that places pods can run: they have locks or gangs.
+	AnnotationLeader = "lockstep.dev/leader"
 )
 
 // maxPodPrefix is the length in bytes of a pod's name before the hash.

@@ -132,8 +132,8 @@ func New(cfg Config) (*Controller, error) {
 		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
 			Name: "workflows", Clock: asTicker(cfg.Clock),
 		}),
-		plans:   batchpods.NewPlans(),
-		
+		plans: batchpods.NewPlans(),
+
 		records: map[types.NamespacedName]*record{},
 	}
 	c.slots.init(cfg.Statuses, c.wake)
@@ -308,7 +308,9 @@ func (c *Controller) post(key types.NamespacedName, uid types.UID, do func(*reco
 const anyUID types.UID = ""
 
 // ours says whether a pod with this schedulerName is placed here.
-func (c *Controller) ours(schedulerName string) bool { return slices.Contains(c.SchedulerNames, schedulerName) }
+func (c *Controller) ours(schedulerName string) bool {
+	return slices.Contains(c.SchedulerNames, schedulerName)
+}
 
 // workflowOf is the workflow that controls the pod, or nil.
 func workflowOf(p *corev1.Pod) *metav1.OwnerReference {

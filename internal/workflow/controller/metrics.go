@@ -47,7 +47,7 @@ func newMetrics(registry prometheus.Registerer, c *Controller) (*metrics, error)
 	if registry == nil {
 		return m, nil
 	}
-	for _, collector := range []prometheus.Collector{m.reconcile, m.finished, m.duration, m.compressed, active, depth} {
+	for _, collector := range []prometheus.Collector{m.reconcile, m.finished, m.duration, m.compressed, active, depth, &c.samples} {
 		if err := registry.Register(collector); err != nil {
 			return nil, fmt.Errorf("workflow controller: %w", err)
 		}

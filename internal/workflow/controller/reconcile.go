@@ -424,9 +424,6 @@ func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
 		u.state = there
 	}
 	r.count(before, u.phase)
-	if u.unwanted {
-		return
-	}
 	if cluster.RefusedByNode(p) && len(p.Status.ContainerStatuses) == 0 && !gone {
 		if u.state != replacing {
 			c.Log.Info("a pod was refused by its node and is replaced", "workflow", r.key, "pod", p.Name, "node", p.Spec.NodeName,

@@ -56,18 +56,18 @@ type record struct {
 	objects *objects
 
 	// The status.
-	next    statusNews
-	base    map[string]string // top-level fields as the server has them; nil: not known, all is written
-	packed  bool              // nodes are compressed
-	size    int               // of the nodes' JSON, or somewhat more
-	hasNodes bool // the server's status has nodes
-	writing uint64 // number of the write under way, or 0
-	told    time.Time // when the status was last written
-	writes  int
-	cost    time.Duration // of making the last status
-	failed  int           // writes that were refused in a row
-	retryAt time.Time
-	stuck   bool // waits for a newer version, which is there
+	next     statusNews
+	base     map[string]string // top-level fields as the server has them; nil: not known, all is written
+	packed   bool              // nodes are compressed
+	size     int               // of the nodes' JSON, or somewhat more
+	hasNodes bool              // the server's status has nodes
+	writing  uint64            // number of the write under way, or 0
+	told     time.Time         // when the status was last written
+	writes   int
+	cost     time.Duration // of making the last status
+	failed   int           // writes that were refused in a row
+	retryAt  time.Time
+	stuck    bool // waits for a newer version, which is there
 
 	// Metadata beside the usual that the workflow is to have.
 	extraLabels, extraAnnotations map[string]string
@@ -142,7 +142,7 @@ const (
 type unit struct {
 	name, nodeID string
 	create       *engine.CreatePod // nil if the pod was found, not made
-	pod          *corev1.Pod // to be created; nil once it is
+	pod          *corev1.Pod       // to be created; nil once it is
 	plan         *corev1.Pod
 	queue        string
 	gang         *gang
@@ -157,15 +157,15 @@ type unit struct {
 
 // gang is what the scheduler was asked for once.
 type gang struct {
-	c       *Controller
-	key     string
-	record  types.NamespacedName
-	uid     types.UID
-	units   []*unit
-	all     bool // together or not at all
-	request *scheduler.Gang
-	stale   bool // the scheduler has units that are not wanted any more
-	why     *scheduler.Reason
+	c        *Controller
+	key      string
+	record   types.NamespacedName
+	uid      types.UID
+	units    []*unit
+	all      bool // together or not at all
+	request  *scheduler.Gang
+	stale    bool // the scheduler has units that are not wanted any more
+	why      *scheduler.Reason
 	whySince time.Time
 
 	queue    string

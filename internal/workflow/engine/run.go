@@ -398,6 +398,15 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	r.meterEnd()
 }
 
+// Abort ends a workflow in Error, for a reason that the engine cannot know.
+func (r *Run) Abort(now time.Time, message string) Result {
+	r.now = now
+	if !r.Workflow.Status.Phase.Completed() {
+		r.abort(message)
+	}
+	return r.result()
+}
+
 // abort ends the workflow, and every node in it, in Error.
 func (r *Run) abort(message string) {
 	for _, l := range r.underway() {

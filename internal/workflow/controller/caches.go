@@ -1,0 +1,100 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+)
+
+// caches are the ConfigMaps that memoized outputs are kept in. What was stored is remembered until the watch shows it, so
+// that who asks next finds it.
+type caches struct {
+	controller *Controller
+	mu         sync.Mutex
+	fresh      map[cacheKey]string
+}
+
+type cacheKey struct {
+	types.NamespacedName
+	key string
+}
+
+// freshMax bounds what is remembered of stores.
+const freshMax = 10_000
+
+const cacheType = "Cache"
+
+// lookup answers the engine.
+func (k *caches) lookup(namespace string, l engine.CacheLookup) engine.CacheAnswer {
+	key := cacheKey{types.NamespacedName{Namespace: namespace, Name: l.ConfigMap}, l.Key}
+	cm, found := k.controller.Informers.ConfigMaps.Get(namespace, l.ConfigMap)
+	if found && cm.Labels[wf.LabelConfigMapType] != cacheType {
+		return engine.CacheAnswer{NodeID: l.NodeID, Err: fmt.Errorf("ConfigMap %s is not a cache: label %s is not %s", key, wf.LabelConfigMapType, cacheType)}
+	}
+	k.mu.Lock()
+	text, known := k.fresh[key]
+	if found && known && cm.Data[l.Key] == text {
+		delete(k.fresh, key)
+	}
+	k.mu.Unlock()
+	if known {
+		return l.Answer(text, true)
+	}
+	if !found {
+		return l.Answer("", false)
+	}
+	text, known = cm.Data[l.Key]
+	return l.Answer(text, known)
+}
+
+// store keeps outputs.
+func (k *caches) store(r *record, s engine.CacheStore) {
+	key := cacheKey{types.NamespacedName{Namespace: r.key.Namespace, Name: s.ConfigMap}, s.Key}
+	entry := s.Entry()
+	k.mu.Lock()
+	if k.fresh == nil || len(k.fresh) >= freshMax {
+		k.fresh = map[cacheKey]string{}
+	}
+	k.fresh[key] = entry
+	k.mu.Unlock()
+	c := k.controller
+	m := apiwriter.Meta{Owner: ownerKey(r.key), Reason: "memoize"}
+	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	patch, err := json.Marshal(map[string]any{"data": map[string]string{s.Key: entry}})
+	if err != nil {
+		return
+	}
+	failed := func(err error) {
+		if err != nil {
+			c.Log.Warn("keeping outputs in a cache failed", "configMap", key.NamespacedName, "key", s.Key, "error", err)
+		}
+	}
+	write := func(otherwise func(error)) {
+		c.Writer.Patch(m, about, types.MergePatchType, patch, func(_ apiwriter.Object, err error) { otherwise(err) })
+	}
+	write(func(err error) {
+		if !apierrors.IsNotFound(err) {
+			failed(err)
+			return
+		}
+		made := about.DeepCopy()
+		made.Labels = map[string]string{wf.LabelConfigMapType: cacheType}
+		made.Data = map[string]string{s.Key: entry}
+		c.Writer.Create(m, made, func(_ apiwriter.Object, err error) {
+			if apierrors.IsAlreadyExists(err) {
+				write(failed)
+				return
+			}
+			failed(err)
+		})
+	})
+}
