@@ -1,5 +1,5 @@
-// Package install puts into a cluster what Lockstep needs there: CRDs, access rights, policies, flow control and the
-// two queues that always exist.
+// Package install puts into a cluster what Lockstep needs there: CRDs, access rights, policies, flow control, the
+// queues that always exist, and the built-in definitions that applications are made with.
 //
 // It is a tool of administrators and writes by itself, not through package apiwriter: it runs before the manager, with
 // other rights, a few dozen writes at most.
@@ -24,7 +24,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/retry"
 
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/application/render"
 )
 
 // appliedAnnotation is the hash of the object as it was last applied. It tells what a comparison with the live object
@@ -67,7 +69,31 @@ func Apply(ctx context.Context, cfg *rest.Config) error {
 			return fmt.Errorf("install queue %s: %w", queue.GetName(), err)
 		}
 	}
+	definitions, err := Definitions()
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	for _, definition := range definitions {
+		if err := apply(ctx, client, definition); err != nil {
+			return fmt.Errorf("install %s %s: %w", definition.GetKind(), definition.GetName(), err)
+		}
+	}
 	return nil
+}
+
+// Definitions returns the built-in definitions of components, traits and so on, as they go into the cluster.
+func Definitions() ([]*unstructured.Unstructured, error) {
+	var out []*unstructured.Unstructured
+	for _, d := range config.Definitions() {
+		object, err := render.ParseFile(d.File, d.Source, config.DefinitionFragment)
+		if err != nil {
+			return nil, err
+		}
+		o := &unstructured.Unstructured{Object: object}
+		o.SetNamespace(oam.SystemNamespace)
+		out = append(out, o)
+	}
+	return out, nil
 }
 
 // apply creates object, or updates it where it differs.

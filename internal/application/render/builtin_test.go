@@ -1,0 +1,167 @@
+package render_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+var update = flag.Bool("update", false, "write what the templates make into the golden files")
+
+// builtins are the built-in definitions, compiled, by kind and name.
+var builtins = sync.OnceValues(func() (map[string]*render.Template, error) {
+	out := map[string]*render.Template{}
+	for _, d := range config.Definitions() {
+		object, err := render.ParseFile(d.File, d.Source, config.DefinitionFragment)
+		if err != nil {
+			return nil, err
+		}
+		def, err := definitionOf(object)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", d.File, err)
+		}
+		t, err := render.Compile(def)
+		if err != nil {
+			return nil, err
+		}
+		out[def.String()] = t
+	}
+	return out, nil
+})
+
+func definitionOf(object map[string]any) (*render.Definition, error) {
+	data, err := json.Marshal(object)
+	if err != nil {
+		return nil, err
+	}
+	strict := json.NewDecoder(bytes.NewReader(data))
+	strict.DisallowUnknownFields()
+	switch kind := render.Kind(object["kind"].(string)); kind {
+	case render.Component:
+		var o oam.ComponentDefinition
+		err = strict.Decode(&o)
+		return render.OfComponent(&o), err
+	case render.Trait:
+		var o oam.TraitDefinition
+		err = strict.Decode(&o)
+		return render.OfTrait(&o), err
+	case render.Policy:
+		var o oam.PolicyDefinition
+		err = strict.Decode(&o)
+		return render.OfPolicy(&o), err
+	case render.WorkflowStep:
+		var o oam.WorkflowStepDefinition
+		err = strict.Decode(&o)
+		return render.OfWorkflowStep(&o), err
+	default:
+		return nil, fmt.Errorf("kind %s", kind)
+	}
+}
+
+func use(t *testing.T, kind render.Kind, name string, properties []byte) render.Use {
+	t.Helper()
+	all, err := builtins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := all[string(kind)+" "+name]
+	if template == nil {
+		t.Fatalf("there is no %s %s", kind, name)
+	}
+	return render.Use{Template: template, Properties: properties}
+}
+
+// TestBuiltins renders each component in testdata/builtins and compares the objects with those after it in the file.
+// Every file is "component\n---\nobjects"; go test -update writes the objects.
+func TestBuiltins(t *testing.T) {
+	files, err := filepath.Glob("testdata/builtins/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".yaml"), func(t *testing.T) {
+			data, err := os.ReadFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			source, want, _ := strings.Cut(string(data), "\n---\n")
+			got, err := renderComponent(t, source, used)
+			if err != nil {
+				got = fmt.Sprintf("error: %q\n", err.Error())
+			}
+			if *update {
+				if err := os.WriteFile(file, []byte(strings.TrimRight(source, "\n")+"\n---\n"+got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("objects (-want +got):\n%s", diff)
+			}
+		})
+	}
+	all, err := builtins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, template := range all {
+		if !used[name] && template.Definition.Kind != render.WorkflowStep {
+			t.Errorf("no case uses %s", name)
+		}
+	}
+}
+
+func renderComponent(t *testing.T, source string, used map[string]bool) (string, error) {
+	t.Helper()
+	var component oam.Component
+	if err := yaml.UnmarshalStrict([]byte(source), &component); err != nil {
+		t.Fatal(err)
+	}
+	req := &render.Request{
+		Context: render.Context{
+			Name: component.Name, Namespace: "prod", AppName: "shop", AppRevision: "shop-v1", AppRevisionNum: 1,
+			Revision: "0123abcd", Cluster: "local", ComponentType: component.Type,
+			ClusterVersion: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"},
+		},
+		Component: use(t, render.Component, component.Type, raw(component.Properties)),
+	}
+	used["ComponentDefinition "+component.Type] = true
+	for _, trait := range component.Traits {
+		req.Traits = append(req.Traits, use(t, render.Trait, trait.Type, raw(trait.Properties)))
+		used["TraitDefinition "+trait.Type] = true
+	}
+	rendered, err := render.Render(req)
+	if err != nil {
+		return "", err
+	}
+	out := map[string]any{}
+	if rendered.Workload != nil {
+		out["output"] = rendered.Workload.Object
+	}
+	outputs := map[string]any{}
+	for _, a := range rendered.Auxiliaries {
+		outputs[a.Name] = a.Object
+	}
+	if len(outputs) > 0 {
+		out["outputs"] = outputs
+	}
+	text, err := yaml.Marshal(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), nil
+}

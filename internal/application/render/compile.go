@@ -1,0 +1,322 @@
+package render
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/ast/astutil"
+	"cuelang.org/go/cue/build"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
+	cuejson "cuelang.org/go/encoding/json"
+)
+
+// The bounds of what is evaluated.
+const (
+	templateBytesMax   = 256 << 10
+	propertiesBytesMax = 1 << 20
+	propertiesDepthMax = 64
+	// repeatMax bounds the counts given to builtins that make long values of short ones.
+	repeatMax = 4096
+	// evaluationsMax is how often an instance is used before what it has accumulated is thrown away with it.
+	evaluationsMax = 256
+	// idleMax is how many instances of a template wait for use.
+	idleMax = 2
+)
+
+// program is a piece of CUE, compiled as often as it is evaluated at the same time.
+type program struct {
+	def     *Definition
+	section string
+	source  string
+
+	mu   sync.Mutex
+	idle []*instance
+}
+
+// instance is a program in an evaluator of its own: evaluators are not made for several goroutines.
+type instance struct {
+	ctx  *cue.Context
+	root cue.Value
+	uses int
+}
+
+// compileProgram checks that source compiles.
+func compileProgram(d *Definition, section, source string) (*program, error) {
+	p := &program{def: d, section: section, source: source}
+	i, err := p.compile()
+	if err != nil {
+		return nil, asError(d, section, err)
+	}
+	p.idle = append(p.idle, i)
+	return p, nil
+}
+
+func (p *program) compile() (*instance, error) {
+	if len(p.source) > templateBytesMax {
+		return nil, fmt.Errorf("it has %d bytes; the limit is %d", len(p.source), templateBytesMax)
+	}
+	file, err := parser.ParseFile(p.section, p.source, parser.ParseComments)
+	if err != nil {
+		return nil, err
+	}
+	adapt(file)
+	file.Unresolved = nil
+	astutil.Resolve(file, func(token.Pos, string, ...any) {})
+	ctx := cuecontext.New()
+	builds := build.NewContext(build.Loader(loadPackage))
+	inst := builds.NewInstance("", loadPackage)
+	if err := inst.AddSyntax(file); err != nil {
+		return nil, err
+	}
+	if err := inst.Complete(); err != nil {
+		return nil, err
+	}
+	root := ctx.BuildInstance(inst)
+	// What does not compile has no source; what cannot be evaluated yet, for want of parameters, has.
+	if err := root.Err(); err != nil && root.Source() == nil {
+		return nil, err
+	}
+	return &instance{ctx: ctx, root: root}, nil
+}
+
+// take is an instance for the caller alone, until it gives it back.
+func (p *program) take() (*instance, error) {
+	p.mu.Lock()
+	if n := len(p.idle); n > 0 {
+		i := p.idle[n-1]
+		p.idle = p.idle[:n-1]
+		p.mu.Unlock()
+		return i, nil
+	}
+	p.mu.Unlock()
+	return p.compile()
+}
+
+func (p *program) give(i *instance) {
+	if i.uses++; i.uses >= evaluationsMax {
+		return
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.idle) < idleMax {
+		p.idle = append(p.idle, i)
+	}
+}
+
+// evaluate calls use with the program's value for those inputs: JSON or Go values by the name of a top-level field.
+func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Value) error) error {
+	i, err := p.take()
+	if err != nil {
+		return asError(p.def, p.section, err)
+	}
+	v := i.root
+	for _, name := range []string{"parameter", "context"} {
+		in, ok := inputs[name]
+		if !ok {
+			continue
+		}
+		if raw, ok := in.([]byte); ok {
+			expr, err := cuejson.Extract(name, raw)
+			if err != nil {
+				return asError(p.def, p.section, err)
+			}
+			in = i.ctx.BuildExpr(expr)
+		} else {
+			// A Go value given as it is would be data without a source, and be empty where a template embeds it.
+			in = i.ctx.BuildExpr(exprOf(in))
+		}
+		v = v.FillPath(cue.MakePath(cue.Str(name)), in)
+	}
+	if err := use(i, v); err != nil {
+		return asError(p.def, p.section, err)
+	}
+	p.give(i)
+	return nil
+}
+
+// adapt makes a template that was written for other versions of CUE, or carelessly, one that this version takes: it
+// declares parameter and context where they are only used, leaves out imports that are not used, writes sums and
+// multiples of lists as the functions they have become, and bounds the builtins that repeat.
+func adapt(f *ast.File) {
+	declared := map[string]bool{}
+	for _, d := range f.Decls {
+		if field, ok := d.(*ast.Field); ok {
+			if name, _, err := ast.LabelName(field.Label); err == nil {
+				declared[name] = true
+			}
+		}
+	}
+	for _, name := range []string{"parameter", "context"} {
+		if !declared[name] {
+			f.Decls = append(f.Decls, &ast.Field{Label: ast.NewIdent(name), Value: ast.NewIdent("_")})
+		}
+	}
+	lists := listLabels(f)
+	rewrite := func(c astutil.Cursor) bool {
+		switch n := c.Node().(type) {
+		case *ast.BinaryExpr:
+			if n.Op == token.ADD && (isList(n.X, lists) || isList(n.Y, lists)) {
+				c.Replace(callOf("Concat", ast.NewList(n.X, n.Y)))
+			} else if n.Op == token.MUL && isList(n.X, lists) {
+				c.Replace(callOf("Repeat", n.X, bounded(n.Y)))
+			} else if n.Op == token.MUL && isList(n.Y, lists) {
+				c.Replace(callOf("Repeat", n.Y, bounded(n.X)))
+			}
+		case *ast.CallExpr:
+			boundCall(n)
+		}
+		return true
+	}
+	astutil.Apply(f, nil, rewrite)
+	tidyImports(f)
+}
+
+// listPackage is the name under which rewritten templates import the package list: one that no template uses.
+const listPackage = "listOfLockstep"
+
+func callOf(function string, args ...ast.Expr) ast.Expr {
+	return ast.NewCall(ast.NewSel(ast.NewIdent(listPackage), function), args...)
+}
+
+// bounded is an expression that fails when n is more than a template has reason to ask for.
+func bounded(n ast.Expr) ast.Expr {
+	limit := &ast.UnaryExpr{Op: token.LEQ, X: ast.NewLit(token.INT, strconv.Itoa(repeatMax))}
+	return &ast.ParenExpr{X: ast.NewBinExpr(token.AND, &ast.ParenExpr{X: n}, limit)}
+}
+
+// boundCall bounds the arguments of calls that repeat: list.Range(start, limit, step), list.Repeat(x, n), strings.Repeat(s, n).
+func boundCall(call *ast.CallExpr) {
+	sel, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return
+	}
+	pkg, ok := sel.X.(*ast.Ident)
+	if !ok || pkg.Name == listPackage {
+		return
+	}
+	name, _, err := ast.LabelName(sel.Sel)
+	if err != nil {
+		return
+	}
+	switch {
+	case name == "Repeat" && len(call.Args) == 2, name == "Range" && len(call.Args) == 3:
+		call.Args[1] = bounded(call.Args[1])
+	}
+}
+
+// listLabels are the labels of fields that hold lists, as far as the text shows.
+func listLabels(f *ast.File) map[string]bool {
+	lists := map[string]bool{}
+	for range 2 { // fields may be defined by fields
+		ast.Walk(f, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.Field:
+				if name, _, err := ast.LabelName(n.Label); err == nil && isList(n.Value, lists) {
+					lists[name] = true
+				}
+			case *ast.LetClause:
+				if isList(n.Expr, lists) {
+					lists[n.Ident.Name] = true
+				}
+			}
+			return true
+		}, nil)
+	}
+	return lists
+}
+
+// isList says whether the text of e shows that it is a list.
+func isList(e ast.Expr, lists map[string]bool) bool {
+	switch e := e.(type) {
+	case *ast.ListLit:
+		return true
+	case *ast.ParenExpr:
+		return isList(e.X, lists)
+	case *ast.UnaryExpr:
+		return e.Op == token.MUL && isList(e.X, lists)
+	case *ast.BinaryExpr:
+		switch e.Op {
+		case token.OR, token.AND, token.ADD:
+			return isList(e.X, lists) || isList(e.Y, lists)
+		}
+	case *ast.Ident:
+		return lists[e.Name]
+	case *ast.SelectorExpr:
+		name, _, err := ast.LabelName(e.Sel)
+		return err == nil && lists[name]
+	case *ast.CallExpr:
+		sel, ok := e.Fun.(*ast.SelectorExpr)
+		if !ok {
+			return false
+		}
+		pkg, ok := sel.X.(*ast.Ident)
+		if !ok {
+			return false
+		}
+		name, _, _ := ast.LabelName(sel.Sel)
+		return pkg.Name == listPackage || pkg.Name == "list" && (name == "Concat" || name == "Repeat" || name == "Range" || name == "FlattenN" || name == "Sort")
+	}
+	return false
+}
+
+// tidyImports leaves out what is imported and not used, which would be an error, and adds what adapt uses.
+func tidyImports(f *ast.File) {
+	used := map[string]bool{}
+	ast.Walk(f, func(n ast.Node) bool {
+		if sel, ok := n.(*ast.SelectorExpr); ok {
+			if id, ok := sel.X.(*ast.Ident); ok {
+				used[id.Name] = true
+			}
+		}
+		return true
+	}, nil)
+	var decls []ast.Decl
+	for _, d := range f.Decls {
+		imports, ok := d.(*ast.ImportDecl)
+		if !ok {
+			decls = append(decls, d)
+			continue
+		}
+		kept := &ast.ImportDecl{Import: imports.Import}
+		for _, spec := range imports.Specs {
+			if used[importName(spec)] {
+				kept.Specs = append(kept.Specs, spec)
+			}
+		}
+		if len(kept.Specs) > 0 {
+			decls = append(decls, kept)
+		}
+	}
+	if used[listPackage] {
+		spec := ast.NewImport(ast.NewIdent(listPackage), "list")
+		at := 0
+		for at < len(decls) {
+			if _, ok := decls[at].(*ast.Package); !ok {
+				break
+			}
+			at++
+		}
+		decls = append(decls[:at:at], append([]ast.Decl{&ast.ImportDecl{Specs: []*ast.ImportSpec{spec}}}, decls[at:]...)...)
+	}
+	f.Decls = decls
+}
+
+func importName(spec *ast.ImportSpec) string {
+	if spec.Name != nil {
+		return spec.Name.Name
+	}
+	path, err := strconv.Unquote(spec.Path.Value)
+	if err != nil {
+		return ""
+	}
+	if i := strings.LastIndexByte(path, ':'); i >= 0 {
+		return path[i+1:]
+	}
+	return path[strings.LastIndexByte(path, '/')+1:]
+}

@@ -1,0 +1,145 @@
+package render
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/parser"
+)
+
+// ParseFile reads a definition as its author writes it, one file of CUE, and returns the object that goes into a cluster:
+//
+//	// +include=pod,serving            fragments that become part of the template, optional
+//	import "strings"                   of the template
+//	NAME: {
+//		type:        "component"       or trait, policy, workflow-step
+//		description: "..."
+//		labels: {...}, annotations: {...}
+//		attributes: {...}              the object's spec but for the template
+//	}
+//	template: {...}
+//
+// file names the source in errors. fragment returns the text of a fragment; it may be nil where there are none.
+func ParseFile(file string, source []byte, fragment func(name string) ([]byte, error)) (map[string]any, error) {
+	f, err := parser.ParseFile(file, source, parser.ParseComments)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var imports []ast.Decl
+	var head *ast.Field
+	var body *ast.StructLit
+	for _, d := range f.Decls {
+		switch d := d.(type) {
+		case *ast.ImportDecl:
+			imports = append(imports, d)
+		case *ast.Field:
+			name, _, _ := ast.LabelName(d.Label)
+			if name == "template" {
+				if body, _ = d.Value.(*ast.StructLit); body == nil {
+					return nil, fmt.Errorf("%s: template is not a struct", file)
+				}
+				continue
+			}
+			if head != nil {
+				return nil, fmt.Errorf("%s: a definition has two fields: what it is, under its name, and template", file)
+			}
+			head = d
+		}
+	}
+	if head == nil || body == nil {
+		return nil, fmt.Errorf("%s: a definition has two fields: what it is, under its name, and template", file)
+	}
+	name, _, err := ast.LabelName(head.Label)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	var text bytes.Buffer
+	for _, i := range imports {
+		text.Write(source[i.Pos().Offset():i.End().Offset()])
+		text.WriteByte('\n')
+	}
+	text.WriteString(dedent(string(source[body.Lbrace.Offset()+1 : body.Rbrace.Offset()])))
+	for _, name := range includes(source) {
+		if fragment == nil {
+			return nil, fmt.Errorf("%s: there are no fragments to include", file)
+		}
+		more, err := fragment(name)
+		if err != nil {
+			return nil, fmt.Errorf("%s: fragment %s: %w", file, name, err)
+		}
+		text.Write(more)
+	}
+	v := cuecontext.New().BuildExpr(head.Value)
+	described, err := plain(v)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, problems(err, file))
+	}
+	return definitionObject(file, name, described, text.String())
+}
+
+func problems(err error, file string) error {
+	return &Error{Definition: file, Section: "head", Problems: problemsOf(err, file)}
+}
+
+// kinds are the kinds of definitions by their types in files.
+var kinds = map[string]Kind{"component": Component, "trait": Trait, "policy": Policy, "workflow-step": WorkflowStep}
+
+func definitionObject(file, name string, head any, template string) (map[string]any, error) {
+	fields, ok := head.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s: %s is not a struct", file, name)
+	}
+	kind, ok := kinds[fmt.Sprint(fields["type"])]
+	if !ok {
+		return nil, fmt.Errorf("%s: %s.type is %v; want component, trait, policy or workflow-step", file, name, fields["type"])
+	}
+	annotations, _ := fields["annotations"].(map[string]any)
+	if annotations == nil {
+		annotations = map[string]any{}
+	}
+	if d, ok := fields["description"].(string); ok && d != "" {
+		annotations["definition.oam.dev/description"] = d
+	}
+	metadata := map[string]any{"name": name, "annotations": annotations}
+	if labels, ok := fields["labels"].(map[string]any); ok && len(labels) > 0 {
+		metadata["labels"] = labels
+	}
+	spec, _ := fields["attributes"].(map[string]any)
+	if spec == nil {
+		spec = map[string]any{}
+	}
+	if kind == Component && spec["workload"] == nil {
+		spec["workload"] = map[string]any{"type": "autodetects.core.oam.dev"}
+	}
+	spec["schematic"] = map[string]any{"cue": map[string]any{"template": template}}
+	return map[string]any{
+		"apiVersion": "core.oam.dev/v1beta1", "kind": string(kind), "metadata": metadata, "spec": spec,
+	}, nil
+}
+
+// includes are the fragments that the file's first comment names.
+func includes(source []byte) []string {
+	for line := range strings.Lines(string(source)) {
+		names, ok := strings.CutPrefix(strings.TrimSpace(line), "// +include=")
+		if ok {
+			return strings.Split(names, ",")
+		}
+		if !strings.HasPrefix(line, "//") {
+			break
+		}
+	}
+	return nil
+}
+
+// dedent takes one tab from the beginning of each line.
+func dedent(s string) string {
+	s = strings.TrimLeft(s, "\n")
+	var b strings.Builder
+	for line := range strings.Lines(s) {
+		b.WriteString(strings.TrimPrefix(line, "\t"))
+	}
+	return strings.TrimRight(b.String(), "\t\n ") + "\n"
+}

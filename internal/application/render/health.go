@@ -1,0 +1,137 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strings"
+
+	"cuelang.org/go/cue"
+)
+
+// Live is what a definition's status section looks at.
+type Live struct {
+	Context    Context
+	Properties []byte
+	// Output is the workload as it is in the cluster; Outputs are the auxiliary objects by their names in outputs. What
+	// does not exist is absent.
+	Output  map[string]any
+	Outputs map[string]any
+}
+
+// State is what a definition says of what it made.
+type State struct {
+	Healthy bool
+	Message string
+	Details map[string]string
+}
+
+// State evaluates the definition's status section. A definition that does not say what healthy is, is healthy. When the
+// section cannot be evaluated, which is usual before objects have a status, the state is not healthy and the message
+// is empty; the error says why.
+func (t *Template) State(live *Live) (State, error) {
+	s := State{Healthy: true}
+	if t.health == nil && t.message == nil && t.details == nil {
+		return s, nil
+	}
+	values := live.Context.values()
+	if live.Output != nil {
+		values["output"] = live.Output
+	}
+	if live.Outputs != nil {
+		values["outputs"] = live.Outputs
+	}
+	inputs := map[string]any{"context": values}
+	if len(live.Properties) > 0 {
+		inputs["parameter"] = live.Properties
+	}
+	var failed error
+	if t.health != nil {
+		err := t.health.evaluate(inputs, func(_ *instance, v cue.Value) (err error) {
+			s.Healthy, err = v.LookupPath(cue.ParsePath("isHealth")).Bool()
+			return err
+		})
+		if err != nil {
+			s.Healthy, failed = false, err
+		}
+	}
+	status := map[string]any{"healthy": s.Healthy}
+	if t.details != nil {
+		values = maps.Clone(values)
+		values["status"] = status
+		inputs["context"] = values
+		shown, all, err := t.evaluateDetails(inputs)
+		if err != nil && failed == nil {
+			failed = err
+		}
+		s.Details, status["details"] = shown, all
+	}
+	if t.message != nil {
+		values = maps.Clone(values)
+		values["status"] = status
+		inputs["context"] = values
+		err := t.message.evaluate(inputs, func(_ *instance, v cue.Value) (err error) {
+			s.Message, err = v.LookupPath(cue.ParsePath("message")).String()
+			return err
+		})
+		if err != nil && failed == nil {
+			failed = err
+		}
+	}
+	return s, failed
+}
+
+// evaluateDetails returns the fields that are shown, and those that the message may use: fields that begin with $, or
+// carry @local() or @private(), are not shown.
+func (t *Template) evaluateDetails(inputs map[string]any) (shown map[string]string, all map[string]any, _ error) {
+	all = map[string]any{}
+	err := t.details.evaluate(inputs, func(_ *instance, v cue.Value) error {
+		fields, err := v.Fields()
+		if err != nil {
+			return err
+		}
+		for fields.Next() {
+			name := fields.Selector().Unquoted()
+			if name == "context" || name == "parameter" {
+				continue
+			}
+			value, err := plain(fields.Value())
+			if err != nil {
+				continue // not known yet
+			}
+			all[name] = value
+			if strings.HasPrefix(name, "$") || private(fields.Value()) || len(name) > 32 {
+				continue
+			}
+			if shown == nil {
+				shown = map[string]string{}
+			}
+			shown[name] = text(value)
+		}
+		return nil
+	})
+	return shown, all, err
+}
+
+func private(v cue.Value) bool {
+	for _, a := range v.Attributes(cue.FieldAttr) {
+		if a.Name() == "local" || a.Name() == "private" {
+			return true
+		}
+	}
+	return false
+}
+
+func text(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case map[string]any, []any:
+		data, err := json.Marshal(v)
+		if err != nil {
+			return ""
+		}
+		return string(data)
+	}
+	return fmt.Sprint(v)
+}

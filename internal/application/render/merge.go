@@ -1,0 +1,353 @@
+package render
+
+import (
+	"fmt"
+	"reflect"
+	"strings"
+
+	"cuelang.org/go/cue"
+	jsonpatch "gopkg.in/evanphx/json-patch.v4"
+)
+
+// directives say how a field of a patch is merged. They stand in comments before the field:
+//
+//	// +patchKey=name              items of a list are matched by this field, and merged; others are added
+//	// +patchStrategy=retainKeys   the field's value takes the place of what was there
+//	// +patchStrategy=replace      the list takes the place of what was there
+//	// +patchStrategy=jsonPatch    the whole patch is {operations: [...]} of RFC 6902
+//	// +patchStrategy=jsonMergePatch  the whole patch is merged by RFC 7396: null removes
+//
+// Without them a patch is unified: structs field by field, lists item by item, scalars must be equal.
+type directives struct {
+	keys     []string
+	strategy string
+}
+
+func directivesOf(v cue.Value) directives {
+	var d directives
+	for _, group := range v.Doc() {
+		for _, line := range group.List {
+			text := strings.TrimSpace(strings.TrimPrefix(line.Text, "//"))
+			name, value, ok := strings.Cut(strings.TrimPrefix(text, "+"), "=")
+			if !ok || !strings.HasPrefix(text, "+") {
+				continue
+			}
+			switch strings.TrimSpace(name) {
+			case "patchKey":
+				for key := range strings.SplitSeq(value, ",") {
+					d.keys = append(d.keys, strings.TrimSpace(key))
+				}
+			case "patchStrategy":
+				d.strategy = strings.TrimSpace(value)
+			}
+		}
+	}
+	return d
+}
+
+// merger merges patches of one evaluation.
+type merger struct {
+	ctx *cue.Context
+	// undecided is set when the outcome hung on whether a placeholder equals some other text.
+	undecided bool
+}
+
+// patch applies the value of a patch field to an object.
+func (m *merger) patch(base map[string]any, patch cue.Value) (map[string]any, error) {
+	switch d := directivesOf(patch); d.strategy {
+	case "jsonMergePatch":
+		value, err := plain(patch)
+		if err != nil {
+			return nil, err
+		}
+		merged, _ := mergePatch(base, value).(map[string]any)
+		return merged, nil
+	case "jsonPatch":
+		return jsonPatch(base, patch.LookupPath(cue.ParsePath("operations")))
+	case "retainKeys", "replace":
+		value, err := plain(patch)
+		if err != nil {
+			return nil, err
+		}
+		merged, ok := value.(map[string]any)
+		if !ok {
+			return nil, fmt.Errorf("%s is not a struct", patch.Path())
+		}
+		return merged, nil
+	}
+	merged, err := m.merge(base, patch, directives{})
+	if err != nil {
+		return nil, err
+	}
+	object, ok := merged.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("%s is not a struct", patch.Path())
+	}
+	return object, nil
+}
+
+// merge is base and patch together. base is nil where there is nothing yet.
+func (m *merger) merge(base any, patch cue.Value, d directives) (any, error) {
+	if base == nil && len(d.keys) == 0 || d.strategy == "retainKeys" || d.strategy == "replace" {
+		return plain(patch)
+	}
+	if err := patch.Err(); err != nil {
+		return nil, err
+	}
+	switch patch.IncompleteKind() {
+	case cue.StructKind:
+		return m.mergeStruct(base, patch)
+	case cue.ListKind:
+		if base == nil {
+			base = []any{}
+		}
+		list, ok := base.([]any)
+		if !ok {
+			return nil, conflict(base, patch)
+		}
+		if len(d.keys) > 0 {
+			return m.mergeByKey(list, patch, d)
+		}
+		return m.mergeByIndex(list, patch)
+	}
+	return m.unify(base, patch)
+}
+
+func (m *merger) mergeStruct(base any, patch cue.Value) (any, error) {
+	object, ok := base.(map[string]any)
+	if !ok {
+		return nil, conflict(base, patch)
+	}
+	out := make(map[string]any, len(object))
+	for k, v := range object {
+		out[k] = v
+	}
+	fields, err := patch.Fields()
+	if err != nil {
+		return nil, err
+	}
+	for fields.Next() {
+		name := fields.Selector().Unquoted()
+		merged, err := m.merge(out[name], fields.Value(), directivesOf(fields.Value()))
+		if err != nil {
+			return nil, err
+		}
+		out[name] = merged
+	}
+	return out, nil
+}
+
+// mergeByKey merges items whose key is equal and adds the others.
+func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, error) {
+	out := append([]any{}, base...)
+	items, err := patch.List()
+	if err != nil {
+		return nil, err
+	}
+	for items.Next() {
+		item, err := plain(items.Value())
+		if err != nil {
+			// It may be complete with what is there.
+			if item, err = plainKeys(items.Value(), d.keys); err != nil {
+				return nil, err
+			}
+		}
+		at := m.match(out, item, d.keys)
+		if at < 0 {
+			whole, err := plain(items.Value())
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, whole)
+			continue
+		}
+		merged, err := m.merge(out[at], items.Value(), directives{})
+		if err != nil {
+			return nil, err
+		}
+		out[at] = merged
+	}
+	// [...{...}] says something of all items.
+	if each := patch.LookupPath(cue.MakePath(cue.AnyIndex)); each.Exists() {
+		for i := range out {
+			if out[i], err = m.merge(out[i], each, directives{}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// match is the index of the item with the same key, or -1. Of several keys the first that the item has counts.
+func (m *merger) match(list []any, item any, keys []string) int {
+	for _, key := range keys {
+		want, ok := lookup(item, key)
+		if !ok {
+			continue
+		}
+		for i, other := range list {
+			if there, ok := lookup(other, key); ok {
+				if reflect.DeepEqual(want, there) {
+					return i
+				}
+				m.undecided = m.undecided || hasPlaceholder(want) || hasPlaceholder(there)
+			}
+		}
+		return -1
+	}
+	return -1
+}
+
+// lookup is the value at a path such as valueFrom.name.
+func lookup(v any, path string) (any, bool) {
+	for part := range strings.SplitSeq(path, ".") {
+		object, ok := v.(map[string]any)
+		if !ok {
+			return nil, false
+		}
+		if v, ok = object[part]; !ok {
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// plainKeys is the part of an item that keys name.
+func plainKeys(item cue.Value, keys []string) (any, error) {
+	out := map[string]any{}
+	for _, key := range keys {
+		v := item.LookupPath(cue.ParsePath(key))
+		if !v.Exists() {
+			continue
+		}
+		value, err := plain(v)
+		if err != nil {
+			return nil, err
+		}
+		at := out
+		parts := strings.Split(key, ".")
+		for _, part := range parts[:len(parts)-1] {
+			next, _ := at[part].(map[string]any)
+			if next == nil {
+				next = map[string]any{}
+				at[part] = next
+			}
+			at = next
+		}
+		at[parts[len(parts)-1]] = value
+	}
+	return out, nil
+}
+
+func (m *merger) mergeByIndex(base []any, patch cue.Value) (any, error) {
+	out := append([]any{}, base...)
+	items, err := patch.List()
+	if err != nil {
+		return nil, err
+	}
+	n := 0
+	for items.Next() {
+		if n < len(out) {
+			if out[n], err = m.merge(out[n], items.Value(), directives{}); err != nil {
+				return nil, err
+			}
+		} else {
+			value, err := plain(items.Value())
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, value)
+		}
+		n++
+	}
+	if each := patch.LookupPath(cue.MakePath(cue.AnyIndex)); each.Exists() {
+		for i := n; i < len(out); i++ {
+			if out[i], err = m.merge(out[i], each, directives{}); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// unify is for what is not a struct or a list: equal, or a condition that base meets, or a default that gives way to it.
+func (m *merger) unify(base any, patch cue.Value) (any, error) {
+	unified := patch.Unify(m.ctx.Encode(base))
+	if err := unified.Err(); err != nil {
+		m.undecided = m.undecided || hasPlaceholder(base)
+		return nil, err
+	}
+	return plain(unified)
+}
+
+func conflict(base any, patch cue.Value) error {
+	kind := "a scalar"
+	switch base.(type) {
+	case map[string]any:
+		kind = "a struct"
+	case []any:
+		kind = "a list"
+	}
+	return fmt.Errorf("%s: what is patched is %s, the patch is a %v", patch.Path(), kind, patch.IncompleteKind())
+}
+
+// mergePatch is RFC 7396.
+func mergePatch(base, patch any) any {
+	changes, ok := patch.(map[string]any)
+	if !ok {
+		return patch
+	}
+	object, _ := base.(map[string]any)
+	out := make(map[string]any, len(object))
+	for k, v := range object {
+		out[k] = v
+	}
+	for k, v := range changes {
+		if v == nil {
+			delete(out, k)
+			continue
+		}
+		out[k] = mergePatch(out[k], v)
+	}
+	return out
+}
+
+// jsonPatch is RFC 6902.
+func jsonPatch(base map[string]any, operations cue.Value) (map[string]any, error) {
+	if !operations.Exists() {
+		return nil, fmt.Errorf("a jsonPatch needs the field operations")
+	}
+	ops, err := operations.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	decoded, err := jsonpatch.DecodePatch(ops)
+	if err != nil {
+		return nil, fmt.Errorf("operations: %w", err)
+	}
+	doc, err := encode(base)
+	if err != nil {
+		return nil, err
+	}
+	if doc, err = decoded.Apply(doc); err != nil {
+		return nil, fmt.Errorf("operations: %w", err)
+	}
+	patched, err := decode(doc)
+	if err != nil {
+		return nil, err
+	}
+	object, ok := patched.(map[string]any)
+	if !ok {
+		return nil, fmt.Errorf("operations: the result is not an object")
+	}
+	return object, nil
+}
+
+// plain is a concrete value as JSON has it, numbers as int64 or float64.
+func plain(v cue.Value) (any, error) {
+	data, err := v.MarshalJSON()
+	if err != nil {
+		return nil, err
+	}
+	return decode(data)
+}

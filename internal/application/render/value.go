@@ -1,0 +1,119 @@
+package render
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+)
+
+// decode reads JSON with whole numbers as int64, as objects of Kubernetes have them.
+func decode(data []byte) (any, error) {
+	var v any
+	if err := kjson.Unmarshal(data, &v); err != nil {
+		return nil, err
+	}
+	return v, nil
+}
+
+func encode(v any) ([]byte, error) { return json.Marshal(v) }
+
+// checkProperties refuses properties that are too large, too deep or not a struct.
+func checkProperties(raw []byte) error {
+	if len(raw) > propertiesBytesMax {
+		return fmt.Errorf("properties of %d bytes; the limit is %d", len(raw), propertiesBytesMax)
+	}
+	depth, inString, escaped := 0, false, false
+	for _, c := range raw {
+		switch {
+		case escaped:
+			escaped = false
+		case inString && c == '\\':
+			escaped = true
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '{' || c == '[':
+			if depth++; depth > propertiesDepthMax {
+				return fmt.Errorf("properties are nested deeper than %d", propertiesDepthMax)
+			}
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return nil
+}
+
+// exprOf is the CUE of a value as JSON has it.
+func exprOf(v any) ast.Expr {
+	switch v := v.(type) {
+	case map[string]any:
+		fields := make([]ast.Decl, 0, len(v))
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			fields = append(fields, &ast.Field{Label: ast.NewString(k), Value: exprOf(v[k])})
+		}
+		return &ast.StructLit{Elts: fields}
+	case []any:
+		items := make([]ast.Expr, len(v))
+		for i, item := range v {
+			items[i] = exprOf(item)
+		}
+		return &ast.ListLit{Elts: items}
+	case string:
+		return ast.NewString(v)
+	case bool:
+		return ast.NewBool(v)
+	case int64:
+		return number(strconv.FormatInt(v, 10), token.INT)
+	case int:
+		return number(strconv.Itoa(v), token.INT)
+	case float64:
+		text := strconv.FormatFloat(v, 'g', -1, 64)
+		if !strings.ContainsAny(text, ".e") {
+			text += ".0"
+		}
+		return number(text, token.FLOAT)
+	}
+	return ast.NewNull()
+}
+
+// number is a literal, or the negation of one.
+func number(text string, kind token.Token) ast.Expr {
+	if positive, ok := strings.CutPrefix(text, "-"); ok {
+		return &ast.UnaryExpr{Op: token.SUB, X: ast.NewLit(kind, positive)}
+	}
+	return ast.NewLit(kind, text)
+}
+
+// Placeholders stand for texts of the context while a result is made that is good for many contexts: see memo.go. They
+// are between two characters of Unicode's private use area.
+const (
+	placeholderStart = "\uE0F0"
+	placeholderEnd   = "\uE0F1"
+)
+
+func hasPlaceholder(v any) bool {
+	switch v := v.(type) {
+	case string:
+		return strings.Contains(v, placeholderStart)
+	case map[string]any:
+		for k, item := range v {
+			if hasPlaceholder(k) || hasPlaceholder(item) {
+				return true
+			}
+		}
+	case []any:
+		for _, item := range v {
+			if hasPlaceholder(item) {
+				return true
+			}
+		}
+	}
+	return false
+}
