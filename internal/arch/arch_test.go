@@ -52,7 +52,7 @@ var pure = []string{
 // pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.
 var pureMayImport = []string{
 	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
-	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "github.com/robfig/cron/v3", "sigs.k8s.io/yaml",
+	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "sigs.k8s.io/yaml",
 }
 
 // pureExceptions are imports that pure packages may have all the same.
