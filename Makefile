@@ -9,18 +9,18 @@ help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | column -t -s "$$(printf '\t')"
 
 .PHONY: build
-build: bin/lockstep-kube bin/lockstep bin/lockstep-exec ## Build the programs into bin/
+build: bin/lockstep-kube bin/lockstep bin/lockstep-exec bin/lockstep-exec-io ## Build the programs into bin/
 
 # The dependency lists of both programs are Go's business: go build decides what is stale.
-.PHONY: bin/lockstep-kube bin/lockstep bin/lockstep-exec
+.PHONY: bin/lockstep-kube bin/lockstep bin/lockstep-exec bin/lockstep-exec-io
 bin/lockstep-kube:
 	@hack/build-with-progress.sh ./cmd/lockstep-kube $@ "$(KUBE_LDFLAGS)"
 bin/lockstep:
 	@hack/build-with-progress.sh ./cmd/lockstep $@ "-s -w -X lockstep.dev/lockstep/internal/cli.Version=$(VERSION)"
 
 # They run in any image: static, and without a C library.
-bin/lockstep-exec:
-	@CGO_ENABLED=0 hack/build-with-progress.sh ./cmd/lockstep-exec $@ "-s -w"
+bin/lockstep-exec bin/lockstep-exec-io:
+	@CGO_ENABLED=0 hack/build-with-progress.sh ./cmd/$(@F) $@ "-s -w"
 
 .PHONY: generate
 generate: ## Regenerate deepcopy functions and CRDs from api/

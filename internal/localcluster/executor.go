@@ -17,6 +17,7 @@ import (
 // executorPrograms are what the image of workflows' executor holds, with the variables that say where they are.
 var executorPrograms = []struct{ name, variable, path string }{
 	{"lockstep-exec", "LOCKSTEP_EXEC", handover.OwnExec},
+	{"lockstep-exec-io", "LOCKSTEP_EXEC_IO", handover.OwnIO},
 }
 
 // machineCertificates are where machines keep the certificates that they trust; the executor's image gets a copy.

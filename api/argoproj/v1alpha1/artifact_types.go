@@ -34,6 +34,7 @@ type ArtifactLocation struct {
 	HDFS        *HDFSArtifact        `json:"hdfs,omitempty"`
 	OSS         *OSSArtifact         `json:"oss,omitempty"`
 	Plugin      *PluginArtifact      `json:"plugin,omitempty"`
+	Volume      *VolumeArtifact      `json:"volume,omitempty"`
 }
 
 // ArchiveStrategy is how a directory becomes a file.
@@ -148,6 +149,14 @@ type OSSArtifact struct {
 	AccessKeySecret *corev1.SecretKeySelector `json:"accessKeySecret,omitempty"`
 	SecretKeySecret *corev1.SecretKeySelector `json:"secretKeySecret,omitempty"`
 	Key             string                    `json:"key"`
+}
+
+// VolumeArtifact is a file or directory on a volume that pods share: a claim, or a directory of the nodes. It is
+// Lockstep's own.
+type VolumeArtifact struct {
+	ClaimName string `json:"claimName,omitempty"`
+	HostPath  string `json:"hostPath,omitempty"`
+	Key       string `json:"key,omitempty"`
 }
 
 // PluginArtifact is kept by an artifact plugin.

@@ -47,7 +47,7 @@ func NodeID(workflow, node string) string {
 	if node == workflow {
 		return workflow
 	}
-	return workflow + "-" + hash(node)
+	return workflow + "-" + Hash(node)
 }
 
 // PodName returns the name of a node's pod.
@@ -59,10 +59,11 @@ func PodName(workflow, node, template string) string {
 	if len(p) > maxPodPrefix {
 		p = p[:maxPodPrefix]
 	}
-	return p + "-" + hash(node)
+	return p + "-" + Hash(node)
 }
 
-func hash(s string) string {
+// Hash returns the FNV-1a hash of a name, in decimal digits.
+func Hash(s string) string {
 	h := fnv.New32a()
 	h.Write([]byte(s))
 	return strconv.FormatUint(uint64(h.Sum32()), 10)

@@ -2,7 +2,9 @@ package engine
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -376,6 +378,11 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 		}
 		if found || a.ArtifactLocation != (wf.ArtifactLocation{}) {
 			out.Artifacts = append(out.Artifacts, a)
+		}
+	}
+	for _, b := range given.Artifacts { // logs are kept without being declared
+		if strings.HasSuffix(b.Name, "-logs") && !slices.ContainsFunc(artifacts, func(a wf.Artifact) bool { return a.Name == b.Name }) {
+			out.Artifacts = append(out.Artifacts, b)
 		}
 	}
 	if len(out.Parameters)+len(out.Artifacts) > 0 || out.Result != nil || out.ExitCode != nil {

@@ -14,7 +14,9 @@ import (
 // lookEvery is how often it is looked whether another container has started.
 const lookEvery = 20 * time.Millisecond
 
-func (r *run) place(container string) string { return filepath.Join(r.config.Dir, "ctr", container) }
+func (r *run) place(container string) string { return place(r.config.Dir, container) }
+
+func place(dir, container string) string { return filepath.Join(dir, "ctr", container) }
 
 // announce shows that this container runs. What it returns shows how it ended.
 func (r *run) announce() (func(code int) error, error) {
@@ -60,7 +62,7 @@ func (r *run) await() (string, error) {
 	for _, name := range r.plan.After {
 		ended := make(chan error, 1)
 		stop := make(chan struct{})
-		go func() { ended <- waitForEnd(filepath.Join(r.place(name), "lock"), stop) }()
+		go func() { ended <- AwaitEnd(r.config.Dir, name, stop) }()
 		if err := r.untilEnded(ended); err != nil {
 			close(stop)
 			return "", err
@@ -94,8 +96,9 @@ func (r *run) untilEnded(ended <-chan error) error {
 	}
 }
 
-// waitForEnd waits until the holder of a lock has come and gone.
-func waitForEnd(lock string, stop <-chan struct{}) error {
+// AwaitEnd waits until a container that announces itself in dir has come and gone, or until stop is closed before it came.
+func AwaitEnd(dir, container string, stop <-chan struct{}) error {
+	lock := filepath.Join(place(dir, container), "lock")
 	for {
 		f, err := os.Open(lock)
 		if err == nil {

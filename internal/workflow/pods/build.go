@@ -34,6 +34,9 @@ type builder struct {
 	sidecars []corev1.Container
 	// files are what the kubelet makes from annotations, in the order of their use.
 	files []corev1.DownwardAPIVolumeFile
+	moves moves
+	// staged says that lockstep-exec has to be put into the shared volume.
+	staged bool
 }
 
 // Build returns the pod of a node, to be created as it is. An error is the workflow's fault: the node cannot run.
@@ -44,7 +47,7 @@ func Build(w *wf.Workflow, create engine.CreatePod, options Options) (*corev1.Po
 	}
 	b.options.Image = cmp.Or(options.Image, DefaultImage)
 	b.metadata()
-	for _, step := range []func() error{b.settings, b.containers, b.artifacts, b.wrap, b.assemble, b.patch, b.volumes} {
+	for _, step := range []func() error{b.settings, b.containers, b.artifacts, b.mirror, b.wrap, b.carry, b.assemble, b.patch, b.volumes} {
 		if err := step(); err != nil {
 			return nil, err
 		}

@@ -38,11 +38,16 @@ func (b *builder) containers() error {
 	default:
 		return errors.New("the template has no container, script or containerSet")
 	}
-	for i := range t.InitContainers {
-		b.inits = append(b.inits, b.around(&t.InitContainers[i]))
+	return nil
+}
+
+// mirror adds the containers around main, with main's mounts for those that ask for them.
+func (b *builder) mirror() error {
+	for i := range b.t.InitContainers {
+		b.inits = append(b.inits, b.around(&b.t.InitContainers[i]))
 	}
-	for i := range t.Sidecars {
-		c := b.around(&t.Sidecars[i])
+	for i := range b.t.Sidecars {
+		c := b.around(&b.t.Sidecars[i])
 		c.RestartPolicy = ptr.To(corev1.ContainerRestartPolicyAlways)
 		b.sidecars = append(b.sidecars, c)
 	}

@@ -38,6 +38,7 @@ func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 			}
 		}
 	}
+	blame(&s, pod)
 	if result != nil && result.Outputs != nil {
 		merge(&out, result.Outputs)
 		some = true
@@ -80,6 +81,23 @@ func read(s *engine.PodState, out *wf.Outputs, container string, r *handover.Rep
 		}
 	case r.Message != "" && s.Phase == corev1.PodFailed && container == MainContainer:
 		s.Message = cmp.Or(s.Message, "Error") + ": " + r.Message
+	}
+}
+
+// blame names the container that failed, where others of its set did not run because of that.
+func blame(s *engine.PodState, pod *corev1.Pod) {
+	omitted, failed := false, ""
+	for i := range pod.Status.ContainerStatuses {
+		name := pod.Status.ContainerStatuses[i].Name
+		switch s.Containers[name].Phase {
+		case wf.PhaseOmitted:
+			omitted = true
+		case wf.PhaseFailed:
+			failed = cmp.Or(failed, name)
+		}
+	}
+	if omitted && failed != "" && s.Phase == corev1.PodFailed && !s.Error {
+		s.Message = failed + ": " + s.Containers[failed].Message
 	}
 }
 

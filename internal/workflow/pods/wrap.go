@@ -1,7 +1,6 @@
 package pods
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,42 +23,38 @@ const (
 	progressEnv = "ARGO_PROGRESS_FILE"
 )
 
-// wrap puts lockstep-exec around the commands that need it.
+// wrap puts lockstep-exec around the commands that need it, and those that it does good.
 func (b *builder) wrap() error {
-	wrapped := false
-	messages := 0
 	for i := range b.mains {
 		c := &b.mains[i]
 		plan, err := b.plan(c)
+		if err == nil && plan != nil {
+			err = b.wrapContainer(c, plan)
+		}
 		if err != nil {
 			return err
 		}
-		if plan == nil {
-			continue
+	}
+	for i := range b.sidecars {
+		// As the first process of its container a command without a handler for SIGTERM would not be ended by it, and the pod
+		// would wait half a minute for the kubelet to kill it.
+		if c := &b.sidecars[i]; len(c.Command) > 0 {
+			if err := b.wrapContainer(c, &handover.Plan{Container: c.Name}); err != nil {
+				return err
+			}
 		}
-		messages++
-		if err := b.wrapContainer(c, plan); err != nil {
-			return err
-		}
-		wrapped = true
 	}
-	if !wrapped {
-		return nil
-	}
-	if b.options.ImageVolumes {
-		b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, corev1.Volume{Name: imageVolume, VolumeSource: corev1.VolumeSource{
-			Image: &corev1.ImageVolumeSource{Reference: b.options.Image, PullPolicy: b.options.ImagePullPolicy},
-		}})
-		return nil
-	}
-	b.install()
 	return nil
 }
 
 // plan says what is to be done around a main container's command; nil: nothing.
 func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 	p := &handover.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage()}
-	needed := false
+	p.Save, p.Logs = b.moves.saves[c.Name], b.moves.logs[c.Name]
+	needed := len(p.Save) > 0
+	if len(b.moves.upload) > 0 {
+		p.Announce, p.GraceSeconds = needed, commandGraceSeconds
+	}
 	if c.Name == MainContainer {
 		p.Result = b.create.IncludeResult
 		if b.create.Outputs != nil {
@@ -77,7 +72,7 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 		if mentions(c, progressEnv) {
 			p.Progress = handover.ProgressFile
 		}
-		needed = p.Result || len(p.Parameters) > 0 || p.Progress != ""
+		needed = needed || p.Result || len(p.Parameters) > 0 || p.Progress != ""
 		if needed {
 			p.Task = &handover.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
 		}
@@ -89,7 +84,8 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 		}
 		needed = needed || ordered
 	}
-	if !needed {
+	// With a deadline, or something to do after a signal, it is good to have a first process that hands signals on.
+	if !needed && (b.pod.Spec.ActiveDeadlineSeconds == nil && p.GraceSeconds == 0 || len(c.Command) == 0) {
 		return nil, nil
 	}
 	return p, nil
@@ -115,7 +111,7 @@ func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, e
 
 // maxMessage is how much a container may say in its termination message.
 func (b *builder) maxMessage() int {
-	containers := len(b.mains) + len(b.inits) + len(b.sidecars) + 2 // init and wait
+	containers := len(b.mains) + len(b.t.InitContainers) + len(b.t.Sidecars) + 2 // init and wait
 	return min(handover.MaxMessage, handover.MaxMessages/containers)
 }
 
@@ -156,8 +152,12 @@ func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error 
 		return fmt.Errorf("container %s: %w", c.Name, err)
 	}
 	exec := handover.StagedExec
+	b.staged = !b.options.ImageVolumes
 	if b.options.ImageVolumes {
 		exec = handover.ImageExec
+		b.addVolume(corev1.Volume{Name: imageVolume, VolumeSource: corev1.VolumeSource{
+			Image: &corev1.ImageVolumeSource{Reference: b.options.Image, PullPolicy: b.options.ImagePullPolicy},
+		}})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: imageVolume, MountPath: handover.ImageDir, ReadOnly: true})
 	}
 	c.Command = append([]string{exec, "run", "--"}, c.Command...)
@@ -165,7 +165,7 @@ func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error 
 	if plan.Progress != "" {
 		c.Env = append(c.Env, corev1.EnvVar{Name: progressEnv, Value: plan.Progress})
 	}
-	if !b.options.ImageVolumes || len(plan.After) > 0 || plan.Announce || plan.Progress != "" {
+	if b.staged || len(plan.After) > 0 || plan.Announce || plan.Progress != "" || plan.Logs != "" || len(plan.Save) > 0 {
 		b.share()
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: handover.Dir})
 	}
@@ -174,29 +174,5 @@ func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error 
 
 // share makes the volume that containers share.
 func (b *builder) share() {
-	for _, v := range b.pod.Spec.Volumes {
-		if v.Name == dirVolume {
-			return
-		}
-	}
-	b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, corev1.Volume{Name: dirVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-}
-
-// install adds the init container that copies lockstep-exec into the shared volume.
-func (b *builder) install() {
-	b.share()
-	c := corev1.Container{
-		Name: InitContainer, Image: b.options.Image, ImagePullPolicy: b.options.ImagePullPolicy,
-		Command:      []string{handover.OwnExec, "install", handover.StagedExec},
-		VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: handover.Dir}},
-	}
-	b.pod.Spec.InitContainers = append([]corev1.Container{c}, b.pod.Spec.InitContainers...)
-}
-
-// artifacts is about what goes in and out.
-func (b *builder) artifacts() error {
-	if (b.create.Inputs != nil && len(b.create.Inputs.Artifacts) > 0) || (b.create.Outputs != nil && len(b.create.Outputs.Artifacts) > 0) {
-		return errors.New("artifacts are not supported")
-	}
-	return nil
+	b.addVolume(corev1.Volume{Name: dirVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 }

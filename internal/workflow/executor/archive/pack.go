@@ -148,28 +148,43 @@ func writeZip(w io.Writer, root string, level *int32) error {
 	return errors.Join(err, z.Close())
 }
 
-// Copy copies a file or directory.
+// Copy copies a file or directory. from may be a link.
 func Copy(from, to string) error {
-	info, err := os.Stat(from)
+	real, err := filepath.EvalSymlinks(from)
 	if err != nil {
 		return err
 	}
-	if !info.IsDir() {
-		return copyFile(from, to, info.Mode().Perm())
-	}
-	if err := os.MkdirAll(to, 0o777); err != nil {
-		return err
-	}
-	root, err := os.OpenRoot(to)
+	root, err := os.OpenRoot(filepath.Dir(real))
 	if err != nil {
 		return err
 	}
 	defer root.Close()
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		if err != nil {
-			return err
-		}
-		rel, err := filepath.Rel(from, path)
+	return CopyFrom(root, filepath.Base(real), to)
+}
+
+// CopyFrom copies a file or directory of a root. Links stay links, and none is followed out of the root.
+func CopyFrom(from *os.Root, name, to string) error {
+	info, err := from.Stat(name)
+	if err != nil {
+		return err
+	}
+	if !info.IsDir() {
+		return copyFile(from, name, to, info.Mode().Perm())
+	}
+	if err := os.MkdirAll(to, 0o777); err != nil {
+		return err
+	}
+	target, err := os.OpenRoot(to)
+	if err != nil {
+		return err
+	}
+	defer target.Close()
+	source, err := from.OpenRoot(name)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	return fs.WalkDir(source.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
 		if err != nil || rel == "." {
 			return err
 		}
@@ -179,39 +194,40 @@ func Copy(from, to string) error {
 		}
 		switch {
 		case info.IsDir():
-			return root.MkdirAll(rel, info.Mode().Perm()|0o700)
+			return target.MkdirAll(rel, info.Mode().Perm()|0o700)
 		case info.Mode()&fs.ModeSymlink != 0:
-			target, err := os.Readlink(path)
+			link, err := source.Readlink(rel)
 			if err != nil {
 				return err
 			}
-			return root.Symlink(target, rel)
+			return target.Symlink(link, rel)
 		case info.Mode().IsRegular():
-			f, err := os.Open(path)
+			f, err := source.Open(rel)
 			if err != nil {
 				return err
 			}
 			defer f.Close()
-			return writeTo(root, rel, f, info.Mode().Perm())
+			return writeTo(target, rel, f, info.Mode().Perm())
 		}
 		return nil
 	})
 }
 
-func copyFile(from, to string, mode fs.FileMode) error {
-	in, err := os.Open(from)
+func copyFile(from *os.Root, name, to string, mode fs.FileMode) error {
+	in, err := from.Open(name)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to+".part", os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode|0o200)
+	partial := to + ".part"
+	out, err := os.OpenFile(partial, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode|0o200)
 	if err != nil {
 		return err
 	}
-	defer os.Remove(to + ".part")
+	defer os.Remove(partial)
 	_, err = io.Copy(out, in)
-	if err := errors.Join(err, out.Close(), os.Chmod(to+".part", mode)); err != nil {
+	if err := errors.Join(err, out.Chmod(mode), out.Close()); err != nil {
 		return err
 	}
-	return os.Rename(to+".part", to)
+	return os.Rename(partial, to)
 }

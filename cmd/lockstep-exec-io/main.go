@@ -1,0 +1,83 @@
+// Lockstep-exec-io moves the artifacts of workflows' pods, see internal/workflow/artifacts.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"lockstep.dev/lockstep/internal/workflow/artifacts"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+const usage = `lockstep-exec-io runs inside the pods of workflows; people do not call it. What it has to do is in ` + handover.ArtifactPlanEnv + `.
+
+  lockstep-exec-io init   bring input artifacts, before the container main
+  lockstep-exec-io wait   save output artifacts, after it
+  lockstep-exec-io gc     delete artifacts`
+
+func main() { os.Exit(run(os.Args[1:])) }
+
+func run(args []string) int {
+	if len(args) != 1 {
+		fmt.Fprintln(os.Stderr, usage)
+		return 2
+	}
+	do, found := map[string]func(context.Context, *handover.ArtifactPlan) error{
+		"init": artifacts.Load, "wait": wait, "gc": artifacts.Delete,
+	}[args[0]]
+	if !found {
+		fmt.Fprintln(os.Stderr, usage)
+		return 2
+	}
+	plan, err := handover.DecodeArtifactPlan(os.Getenv(handover.ArtifactPlanEnv))
+	if err != nil {
+		return fail(nil, err)
+	}
+	ctx := context.Background()
+	if args[0] != "wait" {
+		var release context.CancelFunc
+		ctx, release = signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+		defer release()
+	}
+	if err := do(ctx, plan); err != nil {
+		return fail(plan, err)
+	}
+	return 0
+}
+
+// wait saves the output artifacts. It stays until the kubelet ends it: a sidecar that ends by itself is started again.
+func wait(ctx context.Context, plan *handover.ArtifactPlan) error {
+	told, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
+	defer release()
+	report := artifacts.Upload(ctx, plan, handover.Dir, told.Done())
+	if report.Failed {
+		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
+	}
+	say(plan, report)
+	<-told.Done()
+	return nil
+}
+
+func fail(plan *handover.ArtifactPlan, err error) int {
+	fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
+	say(plan, handover.Report{Failed: true, Message: artifacts.Shorten(err)})
+	return handover.ExitExecutor
+}
+
+// say writes the termination message.
+func say(plan *handover.ArtifactPlan, report handover.Report) {
+	limit := handover.MaxMessage
+	if plan != nil && plan.MaxMessage > 0 {
+		limit = plan.MaxMessage
+	}
+	text, fits := report.Encode(limit)
+	if !fits {
+		text, _ = handover.Report{Failed: true, Message: "the list of saved artifacts is too long for a termination message"}.Encode(limit)
+	}
+	if err := os.WriteFile("/dev/termination-log", []byte(text), 0o644); err != nil {
+		fmt.Fprintf(os.Stderr, "lockstep-exec-io: termination message: %v\n", err)
+	}
+}

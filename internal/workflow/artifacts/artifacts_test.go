@@ -1,0 +1,346 @@
+package artifacts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/cgi"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/johannesboyne/gofakes3"
+	"github.com/johannesboyne/gofakes3/backend/s3mem"
+
+	"lockstep.dev/lockstep/internal/workflow/executor/archive"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+func file(t *testing.T, content string, elem ...string) string {
+	t.Helper()
+	name := filepath.Join(elem...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func content(t *testing.T, elem ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(elem...))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(data)
+}
+
+// fakeS3 is an S3 server with an empty bucket; it returns a location in it by key.
+func fakeS3(t *testing.T) func(key string) handover.Location {
+	t.Helper()
+	backend := s3mem.New()
+	if err := backend.CreateBucket("bucket"); err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(gofakes3.New(backend).Server())
+	t.Cleanup(server.Close)
+	access, secret := file(t, "access\n", t.TempDir(), "access"), file(t, "s3cret\n", t.TempDir(), "secret")
+	return func(key string) handover.Location {
+		return handover.Location{S3: &handover.S3{
+			Endpoint: strings.TrimPrefix(server.URL, "http://"), Bucket: "bucket", Key: key, Region: "us-east-1", Insecure: true,
+			AccessKey: access, SecretKey: secret,
+		}}
+	}
+}
+
+// fakeHTTP is a server that keeps what is put. Every third request is refused for the moment.
+func fakeHTTP(t *testing.T) func(path string) handover.Location {
+	t.Helper()
+	var mu sync.Mutex
+	kept, requests := map[string][]byte{}, 0
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		defer mu.Unlock()
+		if requests++; requests%3 == 0 {
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+			return
+		}
+		user, password, _ := r.BasicAuth()
+		if user+":"+password != "me:s3cret" || r.Header.Get("X-Token") != "t0ken" {
+			http.Error(w, "who?", http.StatusUnauthorized)
+			return
+		}
+		data, found := kept[r.URL.Path]
+		switch {
+		case r.Method == http.MethodPut:
+			kept[r.URL.Path], _ = io.ReadAll(r.Body)
+		case !found:
+			http.NotFound(w, r)
+		case r.Method == http.MethodDelete:
+			delete(kept, r.URL.Path)
+		default:
+			w.Write(data)
+		}
+	}))
+	t.Cleanup(server.Close)
+	dir := t.TempDir()
+	user, password, token := file(t, "me", dir, "user"), file(t, "s3cret", dir, "password"), file(t, "t0ken", dir, "token")
+	return func(path string) handover.Location {
+		return handover.Location{HTTP: &handover.HTTP{
+			URL: server.URL + "/" + path + "?signature=s1gned", Username: user, Password: password, Headers: []handover.Header{{Name: "X-Token", File: token}},
+		}}
+	}
+}
+
+// TestRoundTrips packs as lockstep-exec does, uploads, loads, and deletes.
+func TestRoundTrips(t *testing.T) {
+	for name, c := range map[string]struct {
+		at   func(*testing.T) func(string) handover.Location
+		kind handover.Archive
+		dir  bool
+	}{
+		"a file in S3, in a tar":             {fakeS3, handover.ArchiveTar, false},
+		"a directory in S3, in a tar":        {fakeS3, handover.ArchiveTar, true},
+		"a directory in S3, in a zip":        {fakeS3, handover.ArchiveZip, true},
+		"a directory in S3, as many objects": {fakeS3, handover.ArchiveNone, true},
+		"a file in S3, as it is":             {fakeS3, handover.ArchiveNone, false},
+		"a file by HTTP, as it is":           {fakeHTTP, handover.ArchiveNone, false},
+		"a directory by HTTP, in a tar":      {fakeHTTP, handover.ArchiveTar, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			location := c.at(t)("wf/pod/out")
+			dir := t.TempDir()
+			made := filepath.Join(dir, "made")
+			if c.dir {
+				file(t, "one", made, "a")
+				file(t, "two", made, "deep", "b")
+			} else {
+				file(t, "one", made)
+			}
+			staged := filepath.Join(dir, "shared", "outputs", "main", "out")
+			if err := os.MkdirAll(filepath.Dir(staged), 0o755); err != nil {
+				t.Fatal(err)
+			}
+			if err := archive.Pack(made, staged, c.kind, nil); err != nil {
+				t.Fatal(err)
+			}
+			stop := make(chan struct{})
+			close(stop)
+			report := Upload(t.Context(), &handover.ArtifactPlan{
+				After:  []string{"main"},
+				Upload: []handover.Upload{{Name: "out", From: staged, To: location, Report: json.RawMessage(`{"s3":{"key":"k"}}`)}},
+			}, filepath.Join(dir, "shared"), stop)
+			if report.Failed || len(report.Artifacts) != 1 || string(report.Artifacts[0].Location) != `{"s3":{"key":"k"}}` {
+				t.Fatalf("%+v", report)
+			}
+			to := filepath.Join(dir, "in", "out")
+			mode := int32(0o700)
+			plan := &handover.ArtifactPlan{Load: []handover.Load{{
+				Name: "in", From: location, To: to, AsIs: c.kind == handover.ArchiveNone, Mode: &mode, Recurse: true,
+			}}}
+			for range 2 { // the second time over what the first one left
+				if err := Load(t.Context(), plan); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.dir {
+				if content(t, to, "a") != "one" || content(t, to, "deep", "b") != "two" {
+					t.Error("content differs")
+				}
+			} else if content(t, to) != "one" {
+				t.Error("content differs")
+			}
+			if info, err := os.Stat(to); err != nil || info.Mode().Perm() != 0o700 {
+				t.Error(info, err)
+			}
+			if left, _ := os.ReadDir(filepath.Dir(to)); len(left) != 1 {
+				t.Errorf("left over: %v", left)
+			}
+			for range 2 { // what is gone is no error
+				if err := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{{Name: "out", At: location}}}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := Load(t.Context(), plan); err == nil || !strings.Contains(err.Error(), "'in'") {
+				t.Errorf("deleted, and still there: %v", err)
+			}
+			plan.Load[0].Optional = true
+			if err := Load(t.Context(), plan); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+func TestSecretsAreInNoMessage(t *testing.T) {
+	for name, at := range map[string]func(*testing.T) func(string) handover.Location{"s3": fakeS3, "http": fakeHTTP} {
+		t.Run(name, func(t *testing.T) {
+			l := at(t)("nothing/here")
+			if l.S3 != nil {
+				l.S3.Bucket = "no-such-bucket"
+			}
+			err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: l, To: filepath.Join(t.TempDir(), "x")}}})
+			if err == nil {
+				t.Fatal("no error")
+			}
+			for _, s := range []string{"s3cret", "t0ken", "s1gned"} {
+				if strings.Contains(err.Error(), s) {
+					t.Errorf("%q is in: %v", s, err)
+				}
+			}
+		})
+	}
+}
+
+func TestWhatMainLeavesIsNotTrusted(t *testing.T) {
+	dir := t.TempDir()
+	file(t, "s3cret", dir, "secret")
+	shared := filepath.Join(dir, "shared")
+	file(t, "fine", shared, "outputs", "main", "tree", "fine")
+	for _, link := range []string{filepath.Join("outputs", "main", "out"), filepath.Join("outputs", "main", "tree", "link")} {
+		if err := os.Symlink(filepath.Join(dir, "secret"), filepath.Join(shared, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	at := fakeS3(t)
+	stop := make(chan struct{})
+	close(stop)
+	upload := func(name string) handover.Report {
+		return Upload(t.Context(), &handover.ArtifactPlan{Upload: []handover.Upload{
+			{Name: name, From: filepath.Join(shared, "outputs", "main", name), To: at(name), Report: json.RawMessage(`{}`)},
+		}}, shared, stop)
+	}
+	if r := upload("out"); !r.Failed {
+		t.Errorf("a link out of the volume was followed: %+v", r)
+	}
+	if r := upload("tree"); r.Failed {
+		t.Errorf("%+v", r)
+	}
+	to := filepath.Join(dir, "back")
+	if err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: at("tree"), To: to, AsIs: true}}}); err != nil {
+		t.Fatal(err)
+	}
+	if left, _ := os.ReadDir(to); len(left) != 1 || content(t, to, "fine") != "fine" {
+		t.Errorf("uploaded: %v", left)
+	}
+}
+
+func TestVolumes(t *testing.T) {
+	dir := t.TempDir()
+	file(t, "text", dir, "volume", "wf", "out")
+	at := handover.Location{Volume: &handover.File{Root: filepath.Join(dir, "volume"), Path: "wf/out"}}
+	to := filepath.Join(dir, "to")
+	if err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: at, To: to}}}); err != nil {
+		t.Fatal(err)
+	}
+	if content(t, to) != "text" || content(t, dir, "volume", "wf", "out") != "text" {
+		t.Error("content differs")
+	}
+	if err := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{{Name: "x", At: at}}}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "volume", "wf", "out")); err == nil {
+		t.Error("still there")
+	}
+}
+
+func TestRaw(t *testing.T) {
+	to := filepath.Join(t.TempDir(), "to")
+	at := handover.Location{Raw: &handover.Raw{Data: "text"}}
+	if err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: at, To: to}}}); err != nil {
+		t.Fatal(err)
+	}
+	if content(t, to) != "text" {
+		t.Error("content differs")
+	}
+}
+
+// gitServer serves a repository with two commits on main, a tag on the first, and a branch.
+func gitServer(t *testing.T) string {
+	t.Helper()
+	git, err := exec.LookPath("git")
+	if err != nil {
+		t.Skip("git is not installed")
+	}
+	dir := t.TempDir()
+	work := filepath.Join(dir, "work")
+	run := func(args ...string) {
+		t.Helper()
+		cmd := exec.Command(git, args...)
+		cmd.Dir = work
+		cmd.Env = append(os.Environ(), "GIT_CONFIG_GLOBAL=/dev/null", "GIT_AUTHOR_NAME=a", "GIT_AUTHOR_EMAIL=a@example.com", "GIT_COMMITTER_NAME=a", "GIT_COMMITTER_EMAIL=a@example.com")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			t.Fatalf("git %v: %v: %s", args, err, out)
+		}
+	}
+	if err := os.MkdirAll(work, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	run("init", "-q", "-b", "main")
+	for i, name := range []string{"first", "second"} {
+		file(t, name, work, "file")
+		run("add", ".")
+		run("commit", "-q", "-m", name)
+		if i == 0 {
+			run("tag", "v1")
+			run("branch", "old")
+		}
+	}
+	run("clone", "-q", "--bare", work, filepath.Join(dir, "repo.git"))
+	handler := &cgi.Handler{Path: git, Args: []string{"http-backend"}, Env: []string{"GIT_PROJECT_ROOT=" + dir, "GIT_HTTP_EXPORT_ALL=1", "REMOTE_USER=x"}}
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if user, password, _ := r.BasicAuth(); user != "me" || password != "s3cret" {
+			w.Header().Set("WWW-Authenticate", `Basic realm="git"`)
+			http.Error(w, "who?", http.StatusUnauthorized)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	return server.URL + "/repo.git"
+}
+
+func TestGit(t *testing.T) {
+	repo := gitServer(t)
+	dir := t.TempDir()
+	user, password := file(t, "me", dir, "user"), file(t, "s3cret", dir, "password")
+	for name, c := range map[string]struct {
+		at   handover.Git
+		want string
+	}{
+		"the default branch":          {handover.Git{}, "second"},
+		"a tag":                       {handover.Git{Revision: "v1"}, "first"},
+		"a branch":                    {handover.Git{Branch: "old"}, "first"},
+		"a revision that is a branch": {handover.Git{Revision: "old"}, "first"},
+		"only the last commit":        {handover.Git{Depth: 1, Single: true}, "second"},
+		"a ref that is fetched":       {handover.Git{Fetch: []string{"refs/heads/old:refs/heads/fetched"}, Revision: "fetched"}, "first"},
+		"with submodules, of which there are none": {handover.Git{Submodules: true}, "second"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			to := filepath.Join(t.TempDir(), "to")
+			c.at.Repo, c.at.Username, c.at.Password = repo, user, password
+			if err := Load(context.Background(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: handover.Location{Git: &c.at}, To: to}}}); err != nil {
+				t.Fatal(err)
+			}
+			if got := content(t, to, "file"); got != c.want {
+				t.Errorf("file is %q, want %q", got, c.want)
+			}
+		})
+	}
+	t.Run("an unknown revision is an error that names it", func(t *testing.T) {
+		at := handover.Git{Repo: repo, Username: user, Password: password, Revision: "nowhere"}
+		err := Load(context.Background(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: handover.Location{Git: &at}, To: filepath.Join(dir, "to")}}})
+		if err == nil || !strings.Contains(err.Error(), "'nowhere'") || strings.Contains(fmt.Sprint(err), "s3cret") {
+			t.Error(err)
+		}
+	})
+}

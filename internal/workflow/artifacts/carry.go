@@ -1,0 +1,151 @@
+package artifacts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"lockstep.dev/lockstep/internal/workflow/executor"
+	"lockstep.dev/lockstep/internal/workflow/executor/archive"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// Load brings the plan's input artifacts to where main finds them.
+func Load(ctx context.Context, plan *handover.ArtifactPlan) error {
+	if plan.Install {
+		if err := executor.Install(handover.OwnExec, handover.StagedExec); err != nil {
+			return err
+		}
+	}
+	for i := range plan.Load {
+		l := &plan.Load[i]
+		err := load(ctx, l)
+		if errors.Is(err, os.ErrNotExist) && l.Optional {
+			fmt.Fprintf(os.Stderr, "input artifact '%s' does not exist; it is optional\n", l.Name)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("input artifact '%s': %w", l.Name, err)
+		}
+	}
+	return nil
+}
+
+func load(ctx context.Context, l *handover.Load) error {
+	from, err := open(l.From)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(l.To), 0o777); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.To); err != nil { // an attempt before this one may have left something
+		return err
+	}
+	fresh := l.To + ".new"
+	if err := os.RemoveAll(fresh); err != nil {
+		return err
+	}
+	defer os.RemoveAll(fresh)
+	if err := from.load(ctx, fresh); err != nil {
+		return err
+	}
+	info, err := os.Stat(fresh)
+	if err != nil {
+		return err
+	}
+	if l.AsIs || info.IsDir() {
+		err = os.Rename(fresh, l.To)
+	} else {
+		err = archive.Unpack(fresh, l.To)
+	}
+	if err != nil || l.Mode == nil {
+		return err
+	}
+	return setMode(l.To, fs.FileMode(*l.Mode).Perm(), l.Recurse)
+}
+
+// setMode sets the mode of a file, or of a directory and all that is in it. Links are not followed.
+func setMode(file string, mode fs.FileMode, recurse bool) error {
+	if !recurse {
+		return os.Chmod(file, mode)
+	}
+	return filepath.WalkDir(file, func(name string, d fs.DirEntry, err error) error {
+		if err != nil || d.Type()&fs.ModeSymlink != 0 {
+			return err
+		}
+		return os.Chmod(name, mode)
+	})
+}
+
+// Upload saves what main containers have left in dir, once they have ended or stop is closed.
+func Upload(ctx context.Context, plan *handover.ArtifactPlan, dir string, stop <-chan struct{}) handover.Report {
+	var report handover.Report
+	for _, container := range plan.After {
+		ended := make(chan error, 1)
+		go func() { ended <- executor.AwaitEnd(dir, container, stop) }()
+		select {
+		case <-stop: // all containers have ended: the kubelet says so
+		case err := <-ended:
+			if err != nil {
+				return failed(err)
+			}
+		}
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return failed(err)
+	}
+	defer root.Close()
+	for i := range plan.Upload {
+		u := &plan.Upload[i]
+		rel, err := filepath.Rel(dir, u.From)
+		if err != nil {
+			return failed(err)
+		}
+		from := source{root, rel}
+		if _, err := root.Lstat(rel); errors.Is(err, os.ErrNotExist) {
+			continue // main has said why, or it was optional
+		}
+		to, err := open(u.To)
+		if err == nil {
+			err = to.save(ctx, from)
+		}
+		if err != nil {
+			return failed(fmt.Errorf("output artifact '%s': %w", u.Name, err))
+		}
+		report.Artifacts = append(report.Artifacts, handover.Saved{Name: u.Name, Location: u.Report})
+	}
+	return report
+}
+
+func failed(err error) handover.Report { return handover.Report{Failed: true, Message: Shorten(err)} }
+
+// Shorten returns an error's text in a length that fits into a termination message.
+func Shorten(err error) string {
+	const limit = 1 << 10
+	if text := err.Error(); len(text) > limit {
+		return strings.ToValidUTF8(text[:limit], "") + "…"
+	}
+	return err.Error()
+}
+
+// Delete deletes the plan's artifacts. It goes on after a failure, and reports all.
+func Delete(ctx context.Context, plan *handover.ArtifactPlan) error {
+	var errs []error
+	for i := range plan.Delete {
+		d := &plan.Delete[i]
+		at, err := open(d.At)
+		if err == nil {
+			err = at.remove(ctx)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("artifact '%s': %w", d.Name, err))
+		}
+	}
+	return errors.Join(errs...)
+}

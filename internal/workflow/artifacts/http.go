@@ -1,0 +1,164 @@
+package artifacts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"time"
+
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+const (
+	// httpAttempts at a request that fails on the way or is refused for the moment, httpPause apart and then twice as long.
+	httpAttempts = 5
+	httpPause    = time.Second
+)
+
+// httpStore is what a URL answers: GET, PUT, DELETE.
+type httpStore struct {
+	at     *handover.HTTP
+	header http.Header
+	client *http.Client
+	pause  time.Duration
+}
+
+func openHTTP(at *handover.HTTP) (*httpStore, error) {
+	s := &httpStore{at: at, header: http.Header{}, client: &http.Client{}, pause: httpPause}
+	for _, h := range at.Headers {
+		value := h.Value
+		if h.File != "" {
+			var err error
+			if value, err = secret(h.File); err != nil {
+				return nil, err
+			}
+		}
+		s.header.Set(h.Name, value)
+	}
+	user, err := secret(at.Username)
+	if err != nil {
+		return nil, err
+	}
+	password, err := secret(at.Password)
+	if err != nil {
+		return nil, err
+	}
+	if user != "" || password != "" {
+		r := &http.Request{Header: s.header}
+		r.SetBasicAuth(user, password)
+	}
+	return s, nil
+}
+
+// shown is the URL without what may be secret in it.
+func (s *httpStore) shown() string {
+	u, err := url.Parse(s.at.URL)
+	if err != nil {
+		return "the URL"
+	}
+	u.RawQuery, u.Fragment = "", ""
+	return u.Redacted()
+}
+
+// do sends a request until it is answered for good, and gives the answer's body to use.
+func (s *httpStore) do(ctx context.Context, method string, body func() (io.ReadCloser, int64, error), use func(io.Reader) error) error {
+	pause := s.pause
+	for attempt := 1; ; attempt++ {
+		again, err := s.once(ctx, method, body, use)
+		if err == nil {
+			return nil
+		}
+		var address *url.Error
+		if errors.As(err, &address) {
+			err = address.Err // without the URL
+		}
+		err = fmt.Errorf("%s %s: %w", method, s.shown(), err)
+		if !again || attempt == httpAttempts {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return errors.Join(err, ctx.Err())
+		case <-time.After(pause):
+			pause *= 2
+		}
+	}
+}
+
+func (s *httpStore) once(ctx context.Context, method string, body func() (io.ReadCloser, int64, error), use func(io.Reader) error) (again bool, err error) {
+	request, err := http.NewRequestWithContext(ctx, method, s.at.URL, nil)
+	if err != nil {
+		return false, err
+	}
+	request.Header = s.header.Clone()
+	if body != nil {
+		if request.Body, request.ContentLength, err = body(); err != nil {
+			return false, err
+		}
+		if request.ContentLength == 0 {
+			request.Body = http.NoBody
+		}
+	}
+	response, err := s.client.Do(request)
+	if err != nil {
+		return true, err
+	}
+	defer response.Body.Close()
+	switch code := response.StatusCode; {
+	case code == http.StatusNotFound:
+		return false, fmt.Errorf("%s: %w", response.Status, os.ErrNotExist)
+	case code == http.StatusTooManyRequests || code >= 500:
+		return true, errors.New(response.Status)
+	case code >= 300:
+		return false, errors.New(response.Status)
+	}
+	if use == nil {
+		return false, nil
+	}
+	return true, use(response.Body)
+}
+
+func (s *httpStore) load(ctx context.Context, to string) error {
+	return s.do(ctx, http.MethodGet, nil, func(r io.Reader) error {
+		f, err := os.Create(to)
+		if err != nil {
+			return err
+		}
+		_, err = io.Copy(f, r)
+		return errors.Join(err, f.Close())
+	})
+}
+
+func (s *httpStore) save(ctx context.Context, from source) error {
+	dir, err := from.isDir()
+	if err != nil {
+		return err
+	}
+	if dir {
+		return errors.New("http: a directory has to be archived")
+	}
+	return s.do(ctx, http.MethodPut, func() (io.ReadCloser, int64, error) {
+		f, err := from.root.Open(from.name)
+		if err != nil {
+			return nil, 0, err
+		}
+		info, err := f.Stat()
+		if err != nil {
+			f.Close()
+			return nil, 0, err
+		}
+		return f, info.Size(), nil
+	}, nil)
+}
+
+func (s *httpStore) remove(ctx context.Context) error {
+	err := s.do(ctx, http.MethodDelete, nil, nil)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}

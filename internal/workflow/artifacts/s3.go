@@ -1,0 +1,158 @@
+package artifacts
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/minio/minio-go/v7"
+	"github.com/minio/minio-go/v7/pkg/credentials"
+
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// s3Store is an object, or all objects below a key.
+type s3Store struct {
+	at     *handover.S3
+	client *minio.Client
+}
+
+func openS3(at *handover.S3) (*s3Store, error) {
+	creds, err := s3Credentials(at)
+	if err != nil {
+		return nil, err
+	}
+	options := &minio.Options{Creds: creds, Secure: !at.Insecure, Region: at.Region}
+	if at.CA != "" {
+		pem, err := secret(at.CA)
+		if err != nil {
+			return nil, err
+		}
+		pool, err := x509.SystemCertPool()
+		if err != nil {
+			pool = x509.NewCertPool()
+		}
+		if !pool.AppendCertsFromPEM([]byte(pem)) {
+			return nil, errors.New("s3.caSecret: no certificate")
+		}
+		transport := http.DefaultTransport.(*http.Transport).Clone()
+		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
+		options.Transport = transport
+	}
+	client, err := minio.New(at.Endpoint, options)
+	if err != nil {
+		return nil, fmt.Errorf("s3: %w", err)
+	}
+	return &s3Store{at, client}, nil
+}
+
+func s3Credentials(at *handover.S3) (*credentials.Credentials, error) {
+	access, err := secret(at.AccessKey)
+	if err != nil {
+		return nil, err
+	}
+	key, err := secret(at.SecretKey)
+	if err != nil {
+		return nil, err
+	}
+	token, err := secret(at.SessionToken)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case at.RoleARN != "" && access != "":
+		return credentials.NewSTSAssumeRole("https://sts.amazonaws.com", credentials.STSAssumeRoleOptions{
+			AccessKey: access, SecretKey: key, SessionToken: token, Location: at.Region, RoleARN: at.RoleARN, RoleSessionName: "lockstep",
+		})
+	case access != "":
+		return credentials.NewStaticV4(access, key, token), nil
+	case at.FromMachine || at.RoleARN != "":
+		// The environment, then what the cloud gives the service account or machine.
+		return credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.IAM{}}), nil
+	}
+	return credentials.NewStaticV4("", "", ""), nil // a public bucket
+}
+
+// wrap names the object in an error.
+func (s *s3Store) wrap(err error) error {
+	if err == nil {
+		return nil
+	}
+	if r := minio.ToErrorResponse(err); r.Code == "NoSuchKey" || r.StatusCode == http.StatusNotFound && r.Code != "NoSuchBucket" {
+		err = fmt.Errorf("%w: %w", os.ErrNotExist, err)
+	}
+	return fmt.Errorf("s3://%s/%s at %s: %w", s.at.Bucket, s.at.Key, s.at.Endpoint, err)
+}
+
+func (s *s3Store) load(ctx context.Context, to string) error {
+	_, err := s.client.StatObject(ctx, s.at.Bucket, s.at.Key, minio.StatObjectOptions{})
+	if err == nil {
+		return s.wrap(s.client.FGetObject(ctx, s.at.Bucket, s.at.Key, to, minio.GetObjectOptions{}))
+	}
+	if wrapped := s.wrap(err); !errors.Is(wrapped, os.ErrNotExist) {
+		return wrapped
+	}
+	prefix, found := s.prefix(), false
+	for object := range s.client.ListObjects(ctx, s.at.Bucket, minio.ListObjectsOptions{Prefix: prefix, Recursive: true}) {
+		if object.Err != nil {
+			return s.wrap(object.Err)
+		}
+		rel := strings.TrimPrefix(object.Key, prefix)
+		if rel == "" || strings.HasSuffix(rel, "/") { // what stands for an empty directory
+			found = true
+			if err := os.MkdirAll(to, 0o777); err != nil {
+				return err
+			}
+			continue
+		}
+		if !filepath.IsLocal(rel) {
+			return s.wrap(fmt.Errorf("key '%s' leads out of the directory", object.Key))
+		}
+		found = true
+		if err := s.client.FGetObject(ctx, s.at.Bucket, object.Key, filepath.Join(to, rel), minio.GetObjectOptions{}); err != nil {
+			return s.wrap(err)
+		}
+	}
+	if !found {
+		return s.wrap(err)
+	}
+	return nil
+}
+
+// prefix is what the keys of a directory's objects start with.
+func (s *s3Store) prefix() string { return strings.TrimSuffix(s.at.Key, "/") + "/" }
+
+func (s *s3Store) save(ctx context.Context, from source) error {
+	return s.wrap(from.files(func(rel string, f *os.File, size int64) error {
+		key := s.at.Key
+		if rel != "" {
+			key = path.Join(key, rel)
+		}
+		_, err := s.client.PutObject(ctx, s.at.Bucket, key, f, size, minio.PutObjectOptions{})
+		return err
+	}))
+}
+
+func (s *s3Store) remove(ctx context.Context) error {
+	if err := s.client.RemoveObject(ctx, s.at.Bucket, s.at.Key, minio.RemoveObjectOptions{}); err != nil {
+		if wrapped := s.wrap(err); !errors.Is(wrapped, os.ErrNotExist) {
+			return wrapped
+		}
+	}
+	for object := range s.client.ListObjects(ctx, s.at.Bucket, minio.ListObjectsOptions{Prefix: s.prefix(), Recursive: true}) {
+		if object.Err != nil {
+			return s.wrap(object.Err)
+		}
+		if err := s.client.RemoveObject(ctx, s.at.Bucket, object.Key, minio.RemoveObjectOptions{}); err != nil {
+			return s.wrap(err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package artifacts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"lockstep.dev/lockstep/internal/workflow/executor/archive"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// store is where one artifact is kept.
+type store interface {
+	// load puts the artifact at the path to, a file or directory. The error is os.ErrNotExist's if there is none.
+	load(ctx context.Context, to string) error
+	// save keeps what the source holds.
+	save(ctx context.Context, from source) error
+	// remove deletes the artifact. That there is none is no error.
+	remove(ctx context.Context) error
+}
+
+func open(l handover.Location) (store, error) {
+	switch {
+	case l.S3 != nil:
+		return openS3(l.S3)
+	case l.HTTP != nil:
+		return openHTTP(l.HTTP)
+	case l.Git != nil:
+		return gitStore{l.Git}, nil
+	case l.Volume != nil:
+		return volumeStore{l.Volume}, nil
+	case l.Raw != nil:
+		return rawStore{l.Raw}, nil
+	}
+	return nil, errors.New("no location")
+}
+
+// secret reads a file that may not be wanted.
+func secret(file string) (string, error) {
+	if file == "" {
+		return "", nil
+	}
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("secret: %w", err)
+	}
+	return strings.TrimSpace(string(data)), nil
+}
+
+// source is a file or directory below a root that nothing in it leads out of.
+type source struct {
+	root *os.Root
+	name string
+}
+
+// isDir says whether the source is a directory.
+func (s source) isDir() (bool, error) {
+	info, err := s.root.Stat(s.name)
+	return err == nil && info.IsDir(), err
+}
+
+// files visits the source's files: the file itself with an empty name, or those of the directory. Links to files inside are
+// files; other links are left out.
+func (s source) files(visit func(rel string, f *os.File, size int64) error) error {
+	dir, err := s.isDir()
+	if err != nil {
+		return err
+	}
+	if !dir {
+		return visitFile(s.root, s.name, "", visit)
+	}
+	root, err := s.root.OpenRoot(s.name)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return fs.WalkDir(root.FS(), ".", func(rel string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := root.Stat(rel)
+		if err != nil || !info.Mode().IsRegular() {
+			return nil //nolint:nilerr // a link to nowhere, or out of the directory
+		}
+		return visitFile(root, rel, rel, visit)
+	})
+}
+
+func visitFile(root *os.Root, name, rel string, visit func(string, *os.File, int64) error) error {
+	f, err := root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	return visit(rel, f, info.Size())
+}
+
+// rawStore is a text in the manifest.
+type rawStore struct{ raw *handover.Raw }
+
+func (s rawStore) load(_ context.Context, to string) error {
+	return os.WriteFile(to, []byte(s.raw.Data), 0o644)
+}
+func (s rawStore) save(context.Context, source) error { return errors.New("raw: nothing can be saved") }
+func (s rawStore) remove(context.Context) error       { return nil }
+
+// volumeStore is a path on a volume.
+type volumeStore struct{ file *handover.File }
+
+func (s volumeStore) load(_ context.Context, to string) error {
+	root, err := os.OpenRoot(s.file.Root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	return archive.CopyFrom(root, s.file.Path, to)
+}
+
+func (s volumeStore) save(context.Context, source) error {
+	return errors.New("volume: main saves it itself")
+}
+
+func (s volumeStore) remove(context.Context) error {
+	root, err := os.OpenRoot(s.file.Root)
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	if s.file.Path == "" || s.file.Path == "." {
+		return errors.New("volume: no key")
+	}
+	return root.RemoveAll(s.file.Path)
+}

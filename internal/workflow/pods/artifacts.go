@@ -1,0 +1,308 @@
+package pods
+
+import (
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/utils/ptr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+const (
+	inputsVolume = "input-artifacts"
+	// uploadGraceSeconds is how long the uploads may take after main's end; commandGraceSeconds how long a command then has
+	// after a signal to end.
+	uploadGraceSeconds  = 600
+	commandGraceSeconds = 30
+)
+
+// moves are the artifacts that other containers than main move.
+type moves struct {
+	load   []handover.Load
+	upload []handover.Upload
+	in     *carrier
+	out    *carrier
+	// mounts are main's volumes, as the init container sees them.
+	mounts []corev1.VolumeMount
+	saves  map[string][]handover.Save // by container
+	logs   map[string]string          // the file, by container
+}
+
+// artifacts are what goes in and out. Input artifacts are there for all main containers; output artifacts come from main.
+func (b *builder) artifacts() error {
+	b.moves = moves{in: newCarrier(), out: newCarrier(), saves: map[string][]handover.Save{}, logs: map[string]string{}}
+	if in := b.create.Inputs; in != nil {
+		for i := range in.Artifacts {
+			if err := b.loadArtifact(&in.Artifacts[i]); err != nil {
+				return fmt.Errorf("inputs.artifacts.%s: %w", in.Artifacts[i].Name, err)
+			}
+		}
+	}
+	if out := b.create.Outputs; out != nil {
+		for i := range out.Artifacts {
+			if err := b.saveArtifact(&out.Artifacts[i]); err != nil {
+				return fmt.Errorf("outputs.artifacts.%s: %w", out.Artifacts[i].Name, err)
+			}
+		}
+	}
+	if err := b.archiveLogs(); err != nil {
+		return fmt.Errorf("archiveLogs: %w", err)
+	}
+	return nil
+}
+
+// loadArtifact brings an input artifact to its path.
+func (b *builder) loadArtifact(a *wf.Artifact) error {
+	if a.Path == "" {
+		return nil // it is only handed on
+	}
+	if !path.IsAbs(a.Path) {
+		return fmt.Errorf("path: '%s' is not absolute", a.Path)
+	}
+	if a.ArtifactLocation == (wf.ArtifactLocation{}) {
+		if a.Optional {
+			return nil
+		}
+		return fmt.Errorf("it has no location")
+	}
+	location, err := b.input(a)
+	if err != nil {
+		return err
+	}
+	if location.Raw != nil && !b.inVolume(a.Path) {
+		mode := int32(0o644)
+		if a.Mode != nil {
+			mode = *a.Mode
+		}
+		mount, err := b.file("artifact."+a.Name, location.Raw.Data, a.Path, mode)
+		if err != nil {
+			return err
+		}
+		b.mountInMains(mount)
+		return nil
+	}
+	load := handover.Load{Name: a.Name, To: path.Join(handover.InputDir, a.Name), Mode: a.Mode, Recurse: a.RecurseMode, Optional: a.Optional}
+	load.AsIs = a.Archive != nil && a.Archive.None != nil
+	if load.From, err = b.moves.in.location(&location); err != nil {
+		return err
+	}
+	if b.inVolume(a.Path) {
+		// It lies in a volume of main's, which the init container mounts too.
+		load.To = path.Join(handover.MainRoot, a.Path)
+	} else {
+		b.mountInMains(corev1.VolumeMount{Name: inputsVolume, MountPath: a.Path, SubPath: a.Name})
+	}
+	b.moves.load = append(b.moves.load, load)
+	return nil
+}
+
+// inVolume says whether a path is inside of a volume that the user mounts into main.
+func (b *builder) inVolume(file string) bool {
+	for _, m := range b.userMounts() {
+		if strings.HasPrefix(path.Clean(file)+"/", strings.TrimSuffix(path.Clean(m.MountPath), "/")+"/") {
+			return true
+		}
+	}
+	return false
+}
+
+// userMounts are the mounts of main that the user wrote.
+func (b *builder) userMounts() []corev1.VolumeMount {
+	switch t := b.t; {
+	case t.Container != nil:
+		return t.Container.VolumeMounts
+	case t.Script != nil:
+		return t.Script.VolumeMounts
+	case t.ContainerSet != nil:
+		return t.ContainerSet.VolumeMounts
+	}
+	return nil
+}
+
+func (b *builder) mountInMains(m corev1.VolumeMount) {
+	for i := range b.mains {
+		b.mains[i].VolumeMounts = append(b.mains[i].VolumeMounts, m)
+	}
+}
+
+// packing is how an artifact is packed, and the end of its file's name.
+func packing(a *wf.Artifact) (kind handover.Archive, level *int32, suffix string) {
+	switch {
+	case a.Archive != nil && a.Archive.None != nil:
+		return handover.ArchiveNone, nil, ""
+	case a.Archive != nil && a.Archive.Zip != nil:
+		return handover.ArchiveZip, nil, ".zip"
+	case a.Archive != nil && a.Archive.Tar != nil:
+		return handover.ArchiveTar, a.Archive.Tar.CompressionLevel, ".tgz"
+	}
+	return handover.ArchiveTar, nil, ".tgz"
+}
+
+// saveArtifact packs an output artifact and brings it to its store.
+func (b *builder) saveArtifact(a *wf.Artifact) error {
+	if a.From != "" || a.FromExpression != "" || a.Path == "" {
+		return nil
+	}
+	if !path.IsAbs(a.Path) {
+		return fmt.Errorf("path: '%s' is not absolute", a.Path)
+	}
+	kind, level, suffix := packing(a)
+	save := handover.Save{Name: a.Name, Path: a.Path, Archive: kind, Level: level, Optional: a.Optional}
+	return b.save(MainContainer, a, save, a.Name+suffix)
+}
+
+// save adds what container leaves, and the upload if that is not to a volume.
+func (b *builder) save(container string, a *wf.Artifact, save handover.Save, file string) error {
+	whole, short, err := b.output(a, file)
+	if err != nil {
+		return err
+	}
+	// How it is packed is known to the reader by the artifact's own field, where it has the one of the writer.
+	report, err := json.Marshal(short)
+	if err != nil {
+		return err
+	}
+	if whole.Volume != nil {
+		// The container writes it itself. Of the volume it sees nothing but the directory that the artifact goes to.
+		source, name := volumeSource(whole.Volume)
+		key := volumeKey(whole.Volume)
+		mountPath := path.Join(handover.RepositoryDir, "out", save.Name)
+		for i := range b.mains {
+			if b.mains[i].Name == container {
+				b.mains[i].VolumeMounts = append(b.mains[i].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: mountPath, SubPath: strings.TrimPrefix(path.Dir("/"+key), "/")})
+			}
+		}
+		b.addVolume(corev1.Volume{Name: name, VolumeSource: source})
+		save.To, save.Location = path.Join(mountPath, path.Base(key)), report
+		b.moves.saves[container] = append(b.moves.saves[container], save)
+		return nil
+	}
+	save.To = path.Join(handover.Staged, container, save.Name)
+	b.moves.saves[container] = append(b.moves.saves[container], save)
+	upload := handover.Upload{Name: save.Name, From: save.To, Report: report, Optional: save.Optional}
+	if upload.To, err = b.moves.out.location(&whole); err != nil {
+		return err
+	}
+	if upload.To.Git != nil || upload.To.Raw != nil {
+		return fmt.Errorf("%s: nothing can be saved there", kinds(&whole))
+	}
+	b.moves.upload = append(b.moves.upload, upload)
+	return nil
+}
+
+// archiveLogs keeps what main containers write.
+func (b *builder) archiveLogs() error {
+	wanted := b.options.Repository != nil && b.options.Repository.ArchiveLogs
+	if b.spec.ArchiveLogs != nil {
+		wanted = *b.spec.ArchiveLogs
+	}
+	if l := b.t.ArchiveLocation; l != nil && l.ArchiveLogs != nil {
+		wanted = *l.ArchiveLogs
+	}
+	if !wanted || b.t.Resource != nil {
+		return nil
+	}
+	for i := range b.mains {
+		c := b.mains[i].Name
+		file := path.Join(handover.Dir, c+".log")
+		b.moves.logs[c] = file
+		save := handover.Save{Name: c + logsSuffix, Path: file, Archive: handover.ArchiveNone, Optional: true}
+		if err := b.save(c, &wf.Artifact{Name: save.Name}, save, c+".log"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// logsSuffix ends the names of artifacts that are logs.
+const logsSuffix = "-logs"
+
+// addVolume adds a volume unless it is there.
+func (b *builder) addVolume(v corev1.Volume) {
+	if !slices.ContainsFunc(b.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name }) {
+		b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, v)
+	}
+}
+
+// carry adds the containers that move artifacts.
+func (b *builder) carry() error {
+	if len(b.moves.load) > 0 {
+		plan := handover.ArtifactPlan{Load: b.moves.load, MaxMessage: b.maxMessage()}
+		c := corev1.Container{Name: InitContainer, Command: []string{handover.OwnIO, "init"}}
+		b.addVolume(corev1.Volume{Name: inputsVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: inputsVolume, MountPath: handover.InputDir})
+		for _, m := range b.userMounts() {
+			m.MountPath = path.Join(handover.MainRoot, m.MountPath)
+			c.VolumeMounts = append(c.VolumeMounts, m)
+		}
+		if b.staged {
+			plan.Install = true
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: handover.Dir})
+		}
+		if err := b.carrier(&c, &plan, b.moves.in); err != nil {
+			return err
+		}
+		b.inits = append([]corev1.Container{c}, b.inits...)
+	} else if b.staged {
+		b.inits = append([]corev1.Container{b.own(corev1.Container{
+			Name: InitContainer, Command: []string{handover.OwnExec, "install", handover.StagedExec},
+			VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: handover.Dir}},
+		})}, b.inits...)
+	}
+	if len(b.moves.upload) == 0 {
+		return nil
+	}
+	plan := handover.ArtifactPlan{Upload: b.moves.upload, MaxMessage: b.maxMessage()}
+	for i := range b.mains {
+		if len(b.moves.saves[b.mains[i].Name]) > 0 {
+			plan.After = append(plan.After, b.mains[i].Name)
+		}
+	}
+	b.share()
+	c := corev1.Container{
+		Name: WaitContainer, Command: []string{handover.OwnIO, "wait"}, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+		VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: handover.Dir}},
+	}
+	if err := b.carrier(&c, &plan, b.moves.out); err != nil {
+		return err
+	}
+	b.sidecars = append(b.sidecars, c) // the last to start is the first to be ended
+	b.pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](uploadGraceSeconds)
+	return nil
+}
+
+// carrier completes a container that moves artifacts.
+func (b *builder) carrier(c *corev1.Container, plan *handover.ArtifactPlan, with *carrier) error {
+	text, err := plan.Encode()
+	if err != nil {
+		return err
+	}
+	c.Env = append(c.Env, corev1.EnvVar{Name: handover.ArtifactPlanEnv, Value: text})
+	c.VolumeMounts = append(c.VolumeMounts, with.mounts...)
+	for _, v := range with.volumes {
+		if same := slices.IndexFunc(b.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name }); same >= 0 && v.Secret != nil {
+			s := b.pod.Spec.Volumes[same].Secret // both containers read it: the volume has the keys of both
+			for _, item := range v.Secret.Items {
+				if !slices.Contains(s.Items, item) {
+					s.Items = append(s.Items, item)
+				}
+			}
+			continue
+		}
+		b.addVolume(v)
+	}
+	*c = b.own(*c)
+	return nil
+}
+
+// own makes a container one of our image.
+func (b *builder) own(c corev1.Container) corev1.Container {
+	c.Image, c.ImagePullPolicy = b.options.Image, b.options.ImagePullPolicy
+	return c
+}

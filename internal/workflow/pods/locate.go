@@ -1,0 +1,306 @@
+package pods
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"path"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// keyed says where in a store an artifact is. The key of a location that names no store is one in the repository.
+func keyed(l *wf.ArtifactLocation) (key string, whole bool) {
+	switch {
+	case l.S3 != nil:
+		return l.S3.Key, l.S3.Bucket != ""
+	case l.GCS != nil:
+		return l.GCS.Key, l.GCS.Bucket != ""
+	case l.Azure != nil:
+		return l.Azure.Blob, l.Azure.Container != ""
+	case l.OSS != nil:
+		return l.OSS.Key, l.OSS.Bucket != ""
+	case l.Volume != nil:
+		return l.Volume.Key, l.Volume.ClaimName != "" || l.Volume.HostPath != ""
+	case l.HTTP != nil, l.Git != nil, l.Raw != nil, l.Artifactory != nil, l.HDFS != nil, l.Plugin != nil:
+		return "", true
+	}
+	return "", false
+}
+
+// withKey returns a repository's location with a key, whole and, as it is kept in the status, without what is the
+// repository's. key is never empty.
+func withKey(repository *wf.ArtifactLocation, key string) (whole, short wf.ArtifactLocation, err error) {
+	whole = *repository.DeepCopy()
+	whole.ArchiveLogs = nil
+	switch {
+	case whole.S3 != nil:
+		whole.S3.Key, short.S3 = key, &wf.S3Artifact{Key: key}
+	case whole.Volume != nil:
+		whole.Volume.Key, short.Volume = key, &wf.VolumeArtifact{Key: key}
+	case whole.HTTP != nil:
+		whole.HTTP.URL = strings.TrimSuffix(whole.HTTP.URL, "/") + "/" + key
+		short = whole
+	case whole.Artifactory != nil:
+		whole.Artifactory.URL = strings.TrimSuffix(whole.Artifactory.URL, "/") + "/" + key
+		short = whole
+	default:
+		return whole, short, fmt.Errorf("the artifact repository is of a kind that is not supported: %s", kinds(repository))
+	}
+	return whole, short, nil
+}
+
+// kinds names the stores of a location.
+func kinds(l *wf.ArtifactLocation) string {
+	data, err := json.Marshal(l)
+	if err != nil {
+		return err.Error()
+	}
+	fields := map[string]json.RawMessage{}
+	if err := json.Unmarshal(data, &fields); err != nil {
+		return err.Error()
+	}
+	delete(fields, "archiveLogs")
+	names := make([]string, 0, len(fields))
+	for name := range fields {
+		names = append(names, name)
+	}
+	if len(names) == 0 {
+		return "none"
+	}
+	return strings.Join(names, ", ")
+}
+
+// repository is the artifact repository of the template.
+func (b *builder) repository() (*Repository, error) {
+	repository := b.options.Repository
+	if own := b.t.ArchiveLocation; own != nil {
+		if key, whole := keyed(own); whole || key != "" {
+			r := Repository{Location: *own.DeepCopy(), KeyFormat: key}
+			if !whole {
+				if repository == nil {
+					return nil, fmt.Errorf("archiveLocation: %w", errNoRepository)
+				}
+				r.Location = repository.Location
+			}
+			if r.KeyFormat == "" && repository != nil {
+				r.KeyFormat = repository.KeyFormat
+			}
+			return &r, nil
+		}
+	}
+	if repository == nil {
+		return nil, errNoRepository
+	}
+	return repository, nil
+}
+
+var errNoRepository = fmt.Errorf("it names no store, and there is no artifact repository: see artifactRepositoryRef")
+
+// prefix is the start of the keys of the pod's artifacts.
+func (b *builder) prefix(r *Repository) (string, error) {
+	format, err := template.Parse(cmp.Or(r.KeyFormat, "{{workflow.name}}/{{pod.name}}"))
+	if err != nil {
+		return "", fmt.Errorf("the key format of the artifact repository: %w", err)
+	}
+	created := b.workflow.CreationTimestamp.UTC()
+	variables := template.Map{
+		"workflow.name": b.workflow.Name, "workflow.namespace": b.workflow.Namespace, "workflow.uid": string(b.workflow.UID),
+		"pod.name": b.create.PodName, "node.name": b.create.NodeName,
+		"workflow.creationTimestamp.Y": created.Format("2006"), "workflow.creationTimestamp.m": created.Format("01"),
+		"workflow.creationTimestamp.d": created.Format("02"), "workflow.creationTimestamp.H": created.Format("15"),
+		"workflow.creationTimestamp.M": created.Format("04"), "workflow.creationTimestamp.S": created.Format("05"),
+	}
+	for _, p := range b.spec.Arguments.Parameters {
+		if p.Value != nil {
+			variables["workflow.parameters."+p.Name] = string(*p.Value)
+		}
+	}
+	for key, value := range b.workflow.Labels {
+		variables["workflow.labels."+key] = value
+	}
+	text, err := format.Resolve([]template.Scope{variables}, "workflow.", "pod.", "node.")
+	if err != nil {
+		return "", fmt.Errorf("the key format of the artifact repository: %w", err)
+	}
+	return strings.Trim(text, "/"), nil
+}
+
+// input returns where an input artifact is.
+func (b *builder) input(a *wf.Artifact) (wf.ArtifactLocation, error) {
+	location := *a.ArtifactLocation.DeepCopy()
+	key, whole := keyed(&location)
+	if !whole {
+		if key == "" {
+			return location, fmt.Errorf("it has no location")
+		}
+		r, err := b.repository()
+		if err != nil {
+			return location, err
+		}
+		if location, _, err = withKey(&r.Location, key); err != nil {
+			return location, err
+		}
+	}
+	if a.SubPath != "" {
+		switch {
+		case location.S3 != nil:
+			location.S3.Key = path.Join(location.S3.Key, a.SubPath)
+		case location.Volume != nil:
+			location.Volume.Key = path.Join(location.Volume.Key, a.SubPath)
+		default:
+			return location, fmt.Errorf("subPath: is not supported for %s", kinds(&location))
+		}
+	}
+	return location, nil
+}
+
+// output returns where an output artifact goes, and how that is kept in the status. file is its name if it has no key.
+func (b *builder) output(a *wf.Artifact, file string) (whole, short wf.ArtifactLocation, err error) {
+	key, complete := keyed(&a.ArtifactLocation)
+	if complete && (key != "" || a.HTTP != nil || a.Artifactory != nil) {
+		return a.ArtifactLocation, a.ArtifactLocation, nil
+	}
+	r, err := b.repository()
+	if err != nil && !complete {
+		return whole, short, err
+	}
+	store := a.ArtifactLocation
+	if !complete {
+		store = r.Location
+	}
+	if key == "" {
+		if r == nil {
+			r = &Repository{}
+		}
+		prefix, err := b.prefix(r)
+		if err != nil {
+			return whole, short, err
+		}
+		key = path.Join(prefix, file)
+	}
+	whole, short, err = withKey(&store, key)
+	if complete || b.t.ArchiveLocation != nil { // what reads it may have another repository
+		short = whole
+	}
+	return whole, short, err
+}
+
+// carrier is a container that moves artifacts, under construction.
+type carrier struct {
+	mounts  []corev1.VolumeMount
+	volumes []corev1.Volume
+	secrets map[string]int // their places in volumes
+	stores  map[string]int
+}
+
+func newCarrier() *carrier {
+	return &carrier{secrets: map[string]int{}, stores: map[string]int{}}
+}
+
+// secret mounts one key of a secret and returns its file.
+func (c *carrier) secret(s *corev1.SecretKeySelector) string {
+	if s == nil {
+		return ""
+	}
+	i, found := c.secrets[s.Name]
+	if !found {
+		i = len(c.volumes)
+		c.secrets[s.Name] = i
+		volume := "secret-" + volumeName(s.Name)
+		c.volumes = append(c.volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
+			Secret: &corev1.SecretVolumeSource{SecretName: s.Name, Optional: s.Optional},
+		}})
+		c.mounts = append(c.mounts, corev1.VolumeMount{Name: volume, MountPath: path.Join(handover.SecretDir, s.Name), ReadOnly: true})
+	}
+	items := &c.volumes[i].Secret.Items
+	present := false
+	for _, item := range *items {
+		present = present || item.Key == s.Key
+	}
+	if !present {
+		*items = append(*items, corev1.KeyToPath{Key: s.Key, Path: s.Key})
+	}
+	return path.Join(handover.SecretDir, s.Name, s.Key)
+}
+
+// volumeName makes a name of a volume of the name of something else: dots are not allowed, and it may be too long.
+func volumeName(name string) string {
+	name = strings.ReplaceAll(name, ".", "-")
+	if len(name) > 50 {
+		name = name[:41] + "-" + wf.Hash(name)
+	}
+	return name
+}
+
+// store mounts the volume that artifacts are on and returns where.
+func (c *carrier) store(v *wf.VolumeArtifact) string {
+	source, name := volumeSource(v)
+	i, found := c.stores[name]
+	if !found {
+		i = len(c.stores)
+		c.stores[name] = i
+		c.volumes = append(c.volumes, corev1.Volume{Name: name, VolumeSource: source})
+		c.mounts = append(c.mounts, corev1.VolumeMount{Name: name, MountPath: fmt.Sprintf("%s/%d", handover.RepositoryDir, i)})
+	}
+	return fmt.Sprintf("%s/%d", handover.RepositoryDir, i)
+}
+
+// volumeKey is a key as a path in the volume. It cannot lead out of it.
+func volumeKey(v *wf.VolumeArtifact) string { return strings.TrimPrefix(path.Clean("/"+v.Key), "/") }
+
+func volumeSource(v *wf.VolumeArtifact) (corev1.VolumeSource, string) {
+	if v.ClaimName != "" {
+		return corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.ClaimName}},
+			"artifacts-" + wf.Hash("claim "+v.ClaimName)
+	}
+	directory := corev1.HostPathDirectoryOrCreate
+	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: v.HostPath, Type: &directory}}, "artifacts-" + wf.Hash("host "+v.HostPath)
+}
+
+// location returns what the program that moves the artifact has to know.
+func (c *carrier) location(l *wf.ArtifactLocation) (handover.Location, error) {
+	var out handover.Location
+	switch {
+	case l.S3 != nil:
+		s := l.S3
+		out.S3 = &handover.S3{
+			Endpoint: cmp.Or(s.Endpoint, "s3.amazonaws.com"), Bucket: s.Bucket, Key: s.Key, Region: s.Region, Insecure: s.Insecure != nil && *s.Insecure,
+			AccessKey: c.secret(s.AccessKeySecret), SecretKey: c.secret(s.SecretKeySecret), SessionToken: c.secret(s.SessionTokenSecret),
+			CA: c.secret(s.CASecret), RoleARN: s.RoleARN, FromMachine: s.UseSDKCreds,
+		}
+	case l.HTTP != nil:
+		out.HTTP = &handover.HTTP{URL: l.HTTP.URL}
+		for _, h := range l.HTTP.Headers {
+			header := handover.Header{Name: h.Name, Value: h.Value}
+			if h.ValueFrom != nil {
+				header.File = c.secret(h.ValueFrom.SecretKeyRef)
+			}
+			out.HTTP.Headers = append(out.HTTP.Headers, header)
+		}
+	case l.Artifactory != nil:
+		out.HTTP = &handover.HTTP{URL: l.Artifactory.URL, Username: c.secret(l.Artifactory.UsernameSecret), Password: c.secret(l.Artifactory.PasswordSecret)}
+	case l.Git != nil:
+		g := l.Git
+		out.Git = &handover.Git{
+			Repo: g.Repo, Revision: g.Revision, Branch: g.Branch, Fetch: g.Fetch, Username: c.secret(g.UsernameSecret), Password: c.secret(g.PasswordSecret),
+			SSHKey: c.secret(g.SSHPrivateKeySecret), NoHostKey: g.InsecureIgnoreHostKey, NoTLS: g.InsecureSkipTLS,
+			Submodules: !g.DisableSubmodules, Single: g.SingleBranch,
+		}
+		if g.Depth != nil {
+			out.Git.Depth = int(*g.Depth)
+		}
+	case l.Raw != nil:
+		out.Raw = &handover.Raw{Data: l.Raw.Data}
+	case l.Volume != nil:
+		out.Volume = &handover.File{Root: c.store(l.Volume), Path: volumeKey(l.Volume)}
+	default:
+		return out, fmt.Errorf("a location of kind %s is not supported", kinds(l))
+	}
+	return out, nil
+}

@@ -1,0 +1,117 @@
+package pods
+
+import (
+	"cmp"
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+const (
+	// RepositoriesConfigMap holds artifact repositories, one in each key, unless a workflow names another.
+	RepositoriesConfigMap = "artifact-repositories"
+	// AnnotationDefaultRepository on such a ConfigMap names the key of workflows that name none.
+	AnnotationDefaultRepository = "workflows.argoproj.io/default-artifact-repository"
+)
+
+// repositoryConfig is how a repository is written in a ConfigMap.
+type repositoryConfig struct {
+	ArchiveLogs *bool `json:"archiveLogs,omitempty"`
+	S3          *struct {
+		wf.S3Artifact `json:",inline"`
+		KeyFormat     string `json:"keyFormat,omitempty"`
+		KeyPrefix     string `json:"keyPrefix,omitempty"`
+	} `json:"s3,omitempty"`
+	Artifactory *struct {
+		wf.ArtifactoryArtifact `json:",inline"`
+		RepoURL                string `json:"repoURL,omitempty"`
+		KeyFormat              string `json:"keyFormat,omitempty"`
+	} `json:"artifactory,omitempty"`
+	Volume *struct {
+		wf.VolumeArtifact `json:",inline"`
+		KeyFormat         string `json:"keyFormat,omitempty"`
+	} `json:"volume,omitempty"`
+	GCS   any `json:"gcs,omitempty"`
+	Azure any `json:"azure,omitempty"`
+	HDFS  any `json:"hdfs,omitempty"`
+	OSS   any `json:"oss,omitempty"`
+}
+
+// ParseRepository reads one key of a ConfigMap of repositories.
+func ParseRepository(text string) (*Repository, error) {
+	var c repositoryConfig
+	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+		return nil, err
+	}
+	r := &Repository{ArchiveLogs: c.ArchiveLogs != nil && *c.ArchiveLogs}
+	switch {
+	case c.S3 != nil:
+		s := c.S3.S3Artifact
+		r.KeyFormat = c.S3.KeyFormat
+		if r.KeyFormat == "" && c.S3.KeyPrefix != "" {
+			r.KeyFormat = c.S3.KeyPrefix + "/{{workflow.name}}/{{pod.name}}"
+		}
+		if s.Bucket == "" {
+			return nil, fmt.Errorf("s3.bucket: is required")
+		}
+		r.Location.S3 = &s
+	case c.Artifactory != nil:
+		a := c.Artifactory.ArtifactoryArtifact
+		a.URL = cmp.Or(c.Artifactory.RepoURL, a.URL)
+		r.KeyFormat, r.Location.Artifactory = c.Artifactory.KeyFormat, &a
+		if a.URL == "" {
+			return nil, fmt.Errorf("artifactory.repoURL: is required")
+		}
+	case c.Volume != nil:
+		v := c.Volume.VolumeArtifact
+		r.KeyFormat, r.Location.Volume = c.Volume.KeyFormat, &v
+		if (v.ClaimName == "") == (v.HostPath == "") {
+			return nil, fmt.Errorf("volume: needs one of claimName and hostPath")
+		}
+	default:
+		return nil, fmt.Errorf("names no store that is supported: s3, artifactory, volume")
+	}
+	return r, nil
+}
+
+// FindRepository finds a workflow's artifact repository: the one that its spec refers to, else the default one of the first
+// namespace that has a ConfigMap of repositories. No repository is no error, unless the spec refers to one. get returns nil
+// where there is no ConfigMap.
+func FindRepository(ref *wf.ArtifactRepositoryRef, namespaces []string, get func(namespace, name string) *corev1.ConfigMap) (*Repository, *wf.ArtifactRepositoryRefStatus, error) {
+	if ref == nil {
+		ref = &wf.ArtifactRepositoryRef{}
+	}
+	name := cmp.Or(ref.ConfigMap, RepositoriesConfigMap)
+	for _, namespace := range namespaces {
+		m := get(namespace, name)
+		if m == nil {
+			continue
+		}
+		key := cmp.Or(ref.Key, m.Annotations[AnnotationDefaultRepository])
+		text, found := m.Data[key]
+		switch {
+		case !found && key == "" && ref.ConfigMap == "":
+			continue
+		case !found && key == "":
+			return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap %s/%s has no annotation %s, and no key is given", namespace, name, AnnotationDefaultRepository)
+		case !found:
+			return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap %s/%s has no key '%s'", namespace, name, key)
+		}
+		r, err := ParseRepository(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("artifact repository %s/%s, key '%s': %w", namespace, name, key, err)
+		}
+		status := &wf.ArtifactRepositoryRefStatus{
+			ArtifactRepositoryRef: wf.ArtifactRepositoryRef{ConfigMap: name, Key: key}, Namespace: namespace, Default: ref.Key == "" && ref.ConfigMap == "",
+			ArtifactRepository: &r.Location,
+		}
+		return r, status, nil
+	}
+	if ref.ConfigMap != "" || ref.Key != "" {
+		return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap '%s' not found in %v", name, namespaces)
+	}
+	return nil, nil, nil
+}
