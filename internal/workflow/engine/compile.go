@@ -100,7 +100,15 @@ func (r *Run) load() error {
 			return err
 		}
 	}
-	return nil
+	if len(w.Status.Nodes) > 0 {
+		return nil // it was right when it started
+	}
+	c := references{spec: r.spec, find: r.find, parameters: map[string]bool{}, seen: map[string]bool{}}
+	for i := range r.spec.Arguments.Parameters {
+		c.parameters[r.spec.Arguments.Parameters[i].Name] = true
+	}
+	c.check(local.scope)
+	return join(c.findings)
 }
 
 func (r *Run) librarySpec(cluster bool, name string) (*wf.WorkflowSpec, bool) {

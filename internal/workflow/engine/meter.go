@@ -1,10 +1,7 @@
 package engine
 
 import (
-	"errors"
 	"fmt"
-	"maps"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -124,11 +121,6 @@ func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, f
 	}
 }
 
-var (
-	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
-	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
-)
-
 // sample computes one value of a metric. due is false if its condition is.
 func sample(declared *wf.Prometheus, scopes []template.Scope) (out Sample, due bool, err error) {
 	m := declared.DeepCopy()
@@ -177,59 +169,4 @@ func sample(declared *wf.Prometheus, scopes []template.Scope) (out Sample, due b
 		return out, false, fmt.Errorf("value: '%s' is not a number", shorten(value))
 	}
 	return out, true, nil
-}
-
-// validateMetrics says what is wrong with metrics as they are written.
-func validateMetrics(metrics *wf.Metrics) error {
-	if metrics == nil {
-		return nil
-	}
-	var errs []error
-	for i, m := range metrics.Prometheus {
-		if m == nil {
-			errs = append(errs, fmt.Errorf("prometheus[%d]: is empty", i))
-			continue
-		}
-		add := func(field, format string, args ...any) {
-			errs = append(errs, fmt.Errorf("prometheus[%d]%s: %s", i, field, fmt.Sprintf(format, args...)))
-		}
-		if !strings.Contains(m.Name, "{{") && !metricName.MatchString(m.Name) {
-			add(".name", "'%s' is not a name of a metric", shorten(m.Name))
-		}
-		if m.Help == "" {
-			add(".help", "is required")
-		}
-		for j, l := range m.Labels {
-			if l == nil || !labelName.MatchString(l.Key) {
-				add(fmt.Sprintf(".labels[%d].key", j), "is not a name of a label")
-			}
-		}
-		kinds := map[string]string{}
-		if m.Counter != nil {
-			kinds["counter"] = m.Counter.Value
-		}
-		if m.Gauge != nil {
-			kinds["gauge"] = m.Gauge.Value
-			switch m.Gauge.Operation {
-			case "", "Set", "Add", "Sub":
-			default:
-				add(".gauge.operation", "'%s' is none of Set, Add, Sub", shorten(m.Gauge.Operation))
-			}
-			if isRealtime(m) && !strings.Contains(m.Gauge.Value, "duration") {
-				add(".gauge.value", "in real time must be a duration")
-			}
-		}
-		if m.Histogram != nil {
-			kinds["histogram"] = m.Histogram.Value
-		}
-		if len(kinds) != 1 {
-			add("", "must have exactly one of counter, gauge, histogram")
-		}
-		for kind := range maps.Keys(kinds) {
-			if kinds[kind] == "" {
-				add("."+kind+".value", "is required")
-			}
-		}
-	}
-	return errors.Join(errs...)
 }

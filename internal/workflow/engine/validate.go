@@ -3,6 +3,10 @@ package engine
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
+	"slices"
+	"strconv"
 	"strings"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -15,157 +19,356 @@ const (
 	maxTasks     = 20_000 // of one template
 )
 
+// finding is one thing that is wrong with a spec.
+type finding struct {
+	field   string // as a path: templates[0].steps[1][0].when
+	where   string // as people call it: templates.main.steps[1].check.when
+	message string
+	warning bool
+}
+
+func (f finding) Error() string { return f.where + ": " + f.message }
+
+// checker collects findings.
+type checker struct{ findings []finding }
+
+// place is where a checker looks.
+type place struct{ field, where string }
+
+func (p place) at(name string) place { return place{p.field + "." + name, p.where + "." + name} }
+
+func (p place) index(list string, i int) place {
+	return place{fmt.Sprintf("%s.%s[%d]", p.field, list, i), fmt.Sprintf("%s.%s[%d]", p.where, list, i)}
+}
+
+// named is an element of a list that has a name.
+func (p place) named(list string, i int, name string) place {
+	return place{fmt.Sprintf("%s.%s[%d]", p.field, list, i), p.where + "." + list + "." + name}
+}
+
+func (c *checker) add(p place, format string, args ...any) {
+	c.findings = append(c.findings, finding{
+		strings.TrimPrefix(p.field, "."), strings.TrimPrefix(p.where, "."), fmt.Sprintf(format, args...), false,
+	})
+}
+
+// fault adds an error whose text begins with the field below p that it is about.
+func (c *checker) fault(p place, err error) {
+	field, message, found := strings.Cut(err.Error(), ": ")
+	if !found || strings.ContainsAny(field, " '\"") {
+		c.add(p, "%s", err)
+		return
+	}
+	c.add(p.at(field), "%s", message)
+}
+
 // Validate says what is wrong with a spec, or not built, naming each field.
 func Validate(spec *wf.WorkflowSpec) error {
+	c := checker{}
+	c.spec(spec, true)
+	return join(c.findings)
+}
+
+// join makes one error of findings; nil if there are none but warnings.
+func join(findings []finding) error {
 	var errs []error
-	add := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
-	missing := func(field string, set bool) {
-		if set {
-			add("%s: is not supported", field)
-		}
-	}
-	if err := validateSynchronization(spec.Synchronization); err != nil {
-		add("synchronization.%w", err)
-	}
-	if err := validateMetrics(spec.Metrics); err != nil {
-		add("metrics.%w", err)
-	}
-	missing("executorPlugins", len(spec.ExecutorPlugins) > 0)
-	if spec.Entrypoint == "" {
-		add("entrypoint: is required")
-	}
-	if len(spec.Templates) > maxTemplates {
-		add("templates: more than %d", maxTemplates)
-	}
-	switch spec.Shutdown {
-	case wf.ShutdownNone, wf.ShutdownStop, wf.ShutdownTerminate:
-	default:
-		add("shutdown: '%s' is not known", spec.Shutdown)
-	}
-	names := map[string]bool{}
-	for i := range spec.Templates {
-		t := &spec.Templates[i]
-		switch {
-		case t.Name == "":
-			add("templates[%d].name: is required", i)
-		case names[t.Name]:
-			add("templates.%s: name is not unique", t.Name)
-		}
-		names[t.Name] = true
-		if err := validateTemplate(t); err != nil {
-			errs = append(errs, fmt.Errorf("templates.%w", err))
+	for _, f := range findings {
+		if !f.warning {
+			errs = append(errs, f)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// validateTemplate says what is wrong with a template. Errors start with its name.
+// spec checks a spec. One of a WorkflowTemplate need not be complete.
+func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
+	top := place{}
+	if len(spec.ExecutorPlugins) > 0 {
+		c.add(top.at("executorPlugins"), "is not supported")
+	}
+	c.synchronization(spec.Synchronization, top.at("synchronization"))
+	c.metrics(spec.Metrics, top.at("metrics"))
+	if spec.Entrypoint == "" && complete {
+		c.add(top.at("entrypoint"), "is required")
+	}
+	if len(spec.Templates) > maxTemplates {
+		c.add(top.at("templates"), "more than %d", maxTemplates)
+	}
+	switch spec.Shutdown {
+	case wf.ShutdownNone, wf.ShutdownStop, wf.ShutdownTerminate:
+	default:
+		c.add(top.at("shutdown"), "'%s' is not known", spec.Shutdown)
+	}
+	c.choice(top.at("podGC.strategy"), podGCStrategy(spec), "", "OnPodCompletion", "OnPodSuccess", "OnWorkflowCompletion", "OnWorkflowSuccess")
+	c.unique(spec.Arguments.Parameters, top.at("arguments"))
+	c.hooks(spec.Hooks, top)
+	c.retryStrategy(spec.RetryStrategy, top.at("retryStrategy"))
+	names := map[string]bool{}
+	for i := range spec.Templates {
+		t := &spec.Templates[i]
+		at := top.named("templates", i, t.Name)
+		switch {
+		case t.Name == "":
+			at = top.index("templates", i)
+			c.add(at.at("name"), "is required")
+		case names[t.Name]:
+			c.add(at, "name is not unique")
+		}
+		names[t.Name] = true
+		c.template(t, at)
+	}
+}
+
+func podGCStrategy(spec *wf.WorkflowSpec) string {
+	if spec.PodGC == nil {
+		return ""
+	}
+	return spec.PodGC.Strategy
+}
+
+// choice checks that a value without tags is one of some.
+func (c *checker) choice(p place, value string, allowed ...string) {
+	if !slices.Contains(allowed, value) && !strings.Contains(value, "{{") {
+		if allowed[0] == "" {
+			allowed = allowed[1:]
+		}
+		c.add(p, "'%s' is none of %s", shorten(value), strings.Join(allowed, ", "))
+	}
+}
+
+// duration checks that a value without tags is one.
+func (c *checker) duration(p place, value string) {
+	if value != "" && !strings.Contains(value, "{{") {
+		if _, err := duration(value); err != nil {
+			c.add(p, "%s", err)
+		}
+	}
+}
+
+// validateTemplate says what is wrong with a template.
 func validateTemplate(t *wf.Template) error {
-	fail := func(format string, args ...any) error {
-		return fmt.Errorf("%s.%w", t.Name, fmt.Errorf(format, args...))
+	c := checker{}
+	c.template(t, place{where: "." + t.Name})
+	return join(c.findings)
+}
+
+func (c *checker) template(t *wf.Template, p place) {
+	if t.Plugin != nil {
+		c.add(p.at("plugin"), "is not supported")
 	}
-	for field, set := range map[string]bool{
-		"plugin": t.Plugin != nil, "data": t.Data != nil,
+	if t.Data != nil {
+		c.add(p.at("data"), "is not supported")
+	}
+	var kinds []string
+	for _, k := range []struct {
+		name string
+		set  bool
+	}{
+		{"container", t.Container != nil}, {"script", t.Script != nil}, {"steps", t.Steps != nil}, {"dag", t.DAG != nil},
+		{"suspend", t.Suspend != nil}, {"resource", t.Resource != nil}, {"containerSet", t.ContainerSet != nil}, {"http", t.HTTP != nil},
+		{"plugin", t.Plugin != nil}, {"data", t.Data != nil},
 	} {
-		if set {
-			return fail("%s: is not supported", field)
+		if k.set {
+			kinds = append(kinds, k.name)
 		}
 	}
-	if err := validateSynchronization(t.Synchronization); err != nil {
-		return fail("synchronization.%w", err)
+	if len(kinds) != 1 {
+		has := "none"
+		if len(kinds) > 0 {
+			has = strings.Join(kinds, " and ")
+		}
+		c.add(p, "must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http; it has %s", has)
 	}
-	if err := validateMetrics(t.Metrics); err != nil {
-		return fail("metrics.%w", err)
-	}
+	c.unique(t.Inputs.Parameters, p.at("inputs"))
+	c.unique(t.Outputs.Parameters, p.at("outputs"))
+	c.artifacts(t, p)
+	c.synchronization(t.Synchronization, p.at("synchronization"))
+	c.metrics(t.Metrics, p.at("metrics"))
+	c.retryStrategy(t.RetryStrategy, p.at("retryStrategy"))
 	if m := t.Memoize; m != nil {
+		if m.Key == "" {
+			c.add(p.at("memoize.key"), "is required")
+		}
 		if m.Cache == nil || m.Cache.ConfigMap == nil || m.Cache.ConfigMap.Name == "" {
-			return fail("memoize.cache.configMap.name: is required")
+			c.add(p.at("memoize.cache.configMap.name"), "is required")
 		}
-		if _, err := duration(m.MaxAge); m.MaxAge != "" && err != nil && !strings.Contains(m.MaxAge, "{{") {
-			return fail("memoize.maxAge: %w", err)
+		c.duration(p.at("memoize.maxAge"), m.MaxAge)
+	}
+	c.duration(p.at("timeout"), t.Timeout)
+	c.duration(p.at("pendingTimeout"), t.PendingTimeout)
+	c.outputs(t, p)
+	switch {
+	case t.Suspend != nil:
+		c.duration(p.at("suspend.duration"), t.Suspend.Duration)
+	case t.Resource != nil:
+		c.choice(p.at("resource.action"), t.Resource.Action, "get", "create", "apply", "delete", "replace", "patch")
+	case t.HTTP != nil:
+		if t.HTTP.URL == "" {
+			c.add(p.at("http.url"), "is required")
+		}
+		c.expression(p.at("http.successCondition"), t.HTTP.SuccessCondition)
+	case t.ContainerSet != nil:
+		c.containerSet(t, p.at("containerSet"))
+	}
+	if _, err := template.Compile(t, "steps", "dag", "name", "retryStrategy"); err != nil {
+		c.fault(p, err)
+	}
+	before := len(c.findings)
+	c.calls(t, p)
+	if t.DAG == nil || len(c.findings) > before {
+		return
+	}
+	// What compiles is otherwise well formed: dependencies, depends, cycles.
+	if _, err := compileDAG(t.DAG); err != nil {
+		c.dagFault(t.DAG, p, err)
+	}
+}
+
+// dagFault adds an error of compileDAG: it names a task, or a field of the dag.
+func (c *checker) dagFault(t *wf.DAGTemplate, p place, err error) {
+	where, message, _ := strings.Cut(err.Error(), ": ")
+	at := place{p.field + "." + where, p.where + "." + where}
+	if rest, found := strings.CutPrefix(where, "dag.tasks."); found {
+		name, field, more := strings.Cut(rest, ".")
+		for i := range t.Tasks {
+			if t.Tasks[i].Name == name {
+				if at = p.at("dag").named("tasks", i, name); more {
+					at = at.at(field)
+				}
+			}
 		}
 	}
-	kinds := 0
-	for _, set := range []bool{t.Container != nil, t.Script != nil, t.Steps != nil, t.DAG != nil, t.Suspend != nil,
-		t.Resource != nil, t.ContainerSet != nil, t.HTTP != nil} {
-		if set {
-			kinds++
+	c.add(at, "%s", message)
+}
+
+func (c *checker) containerSet(t *wf.Template, p place) {
+	names := map[string]bool{}
+	for i := range t.ContainerSet.Containers {
+		name := t.ContainerSet.Containers[i].Name
+		if at := p.named("containers", i, name); name == "" {
+			c.add(p.index("containers", i).at("name"), "is required")
+		} else if names[name] {
+			c.add(at, "name is not unique")
+		}
+		names[name] = true
+	}
+	waits := map[string][]string{}
+	for i := range t.ContainerSet.Containers {
+		n := &t.ContainerSet.Containers[i]
+		for _, d := range n.Dependencies {
+			if !names[d] {
+				c.add(p.named("containers", i, n.Name).at("dependencies"), "container '%s' not defined", d)
+			}
+		}
+		waits[n.Name] = n.Dependencies
+	}
+	done := map[string]bool{}
+	for range waits {
+		for name, on := range waits {
+			if !slices.ContainsFunc(on, func(d string) bool { return !done[d] && names[d] }) {
+				done[name] = true
+			}
 		}
 	}
-	if kinds != 1 {
-		return fail("%w", errors.New("must have exactly one of container, script, steps, dag, suspend, resource, containerSet, http"))
+	if len(done) < len(waits) {
+		c.add(p.at("containers"), "dependency cycle detected")
 	}
-	if err := unique(parameterNames(t.Inputs.Parameters)); err != nil {
-		return fail("inputs.parameters.%w", err)
+	if len(t.ContainerSet.Containers) == 0 {
+		c.add(p.at("containers"), "is required")
 	}
-	if err := unique(parameterNames(t.Outputs.Parameters)); err != nil {
-		return fail("outputs.parameters.%w", err)
+	if len(t.Outputs.Parameters)+len(t.Outputs.Artifacts) > 0 && !names[mainContainer] {
+		c.add(p.at("containers"), "outputs come from the container named '%s', and there is none", mainContainer)
 	}
-	if t.RetryStrategy != nil && t.RetryStrategy.Expression != "" && !strings.Contains(t.RetryStrategy.Expression, "{{") {
-		if _, err := template.CompileExpr(t.RetryStrategy.Expression); err != nil {
-			return fail("retryStrategy.expression: %w", err)
+}
+
+// artifacts checks names and paths.
+func (c *checker) artifacts(t *wf.Template, p place) {
+	for list, artifacts := range map[string][]wf.Artifact{"inputs": t.Inputs.Artifacts, "outputs": t.Outputs.Artifacts} {
+		names, paths := map[string]bool{}, map[string]string{}
+		for i := range artifacts {
+			a := &artifacts[i]
+			at := p.at(list).named("artifacts", i, a.Name)
+			if names[a.Name] {
+				c.add(at, "name is not unique")
+			}
+			names[a.Name] = true
+			if other, twice := paths[a.Path]; twice && a.Path != "" && list == "inputs" {
+				c.add(at.at("path"), "%s is also the path of %s", a.Path, other)
+			}
+			paths[a.Path] = a.Name
+			c.expression(at.at("fromExpression"), a.FromExpression)
 		}
 	}
+}
+
+// outputs checks where outputs come from.
+func (c *checker) outputs(t *wf.Template, p place) {
+	for i := range t.Outputs.Parameters {
+		o := &t.Outputs.Parameters[i]
+		at := p.at("outputs").named("parameters", i, o.Name)
+		switch v := o.ValueFrom; {
+		case v == nil && o.Value == nil:
+			c.add(at, "has neither value nor valueFrom")
+		case v == nil:
+		case t.Steps != nil || t.DAG != nil:
+			if v.Parameter == "" && v.Expression == "" && v.Default == nil {
+				c.add(at.at("valueFrom"), "of steps and dags must have parameter or expression")
+			}
+			c.expression(at.at("valueFrom.expression"), v.Expression)
+		default:
+			c.expression(at.at("valueFrom.expression"), v.Expression)
+		}
+	}
+}
+
+func (c *checker) expression(p place, text string) {
+	if text == "" || strings.Contains(text, "{{") {
+		return
+	}
+	if _, err := template.CompileExpr(text); err != nil {
+		c.add(p, "%s", err)
+	}
+}
+
+// calls checks the steps and tasks of a template.
+func (c *checker) calls(t *wf.Template, p place) {
 	count := 0
 	seen := map[string]bool{}
 	for i := range t.Steps {
 		for j := range t.Steps[i].Steps {
 			s := &t.Steps[i].Steps[j]
-			where := fmt.Sprintf("steps[%d].%s", i, s.Name)
-			if count++; seen[s.Name] {
-				return fail("%s: name is not unique", where)
+			at := stepPlace(p, i, j, s.Name)
+			if count++; seen[s.Name] && s.Name != "" {
+				c.add(at, "name is not unique")
 			}
 			seen[s.Name] = true
-			if err := validateStep(s); err != nil {
-				return fail("%s: %w", where, err)
-			}
+			c.call(s, at)
 		}
 	}
 	if t.DAG != nil {
 		count += len(t.DAG.Tasks)
 		for i := range t.DAG.Tasks {
 			s := asStep(&t.DAG.Tasks[i])
-			if err := validateStep(&s); err != nil {
-				return fail("dag.tasks.%s: %w", s.Name, err)
+			at := p.at("dag").named("tasks", i, s.Name)
+			if seen[s.Name] && s.Name != "" {
+				c.add(at, "name is not unique")
 			}
+			seen[s.Name] = true
+			c.call(&s, at)
 		}
 	}
 	if count > maxTasks {
-		return fail("has more than %d steps or tasks", maxTasks)
+		c.add(p, "has more than %d steps or tasks", maxTasks)
 	}
-	// What compiles is otherwise well formed: tags, expressions, depends, cycles.
-	if _, err := compileTemplate(t, ""); err != nil {
-		return fail("%w", err)
-	}
-	return nil
 }
 
-func validateSynchronization(s *wf.Synchronization) error {
-	if s == nil {
-		return nil
-	}
-	for i, m := range s.Mutexes {
-		if m.Database {
-			return fmt.Errorf("mutexes[%d].database: is not supported", i)
-		}
-		if m.Name == "" {
-			return fmt.Errorf("mutexes[%d].name: is required", i)
-		}
-	}
-	for i, m := range s.Semaphores {
-		if m.Database != nil {
-			return fmt.Errorf("semaphores[%d].database: is not supported", i)
-		}
-		if m.ConfigMapKeyRef == nil {
-			return fmt.Errorf("semaphores[%d].configMapKeyRef: is required", i)
-		}
-	}
-	return nil
+func stepPlace(p place, group, i int, name string) place {
+	return place{fmt.Sprintf("%s.steps[%d][%d]", p.field, group, i), fmt.Sprintf("%s.steps[%d].%s", p.where, group, name)}
 }
 
-func validateStep(s *wf.WorkflowStep) error {
+func (c *checker) call(s *wf.WorkflowStep, p place) {
 	if s.Name == "" || strings.ContainsAny(s.Name, ". (){}") {
-		return errors.New("name must not be empty nor hold dots, spaces, parentheses or braces")
+		c.add(p.at("name"), "must not be empty nor hold dots, spaces, parentheses or braces")
 	}
 	calls := 0
 	for _, set := range []bool{s.Template != "", s.TemplateRef != nil, s.Inline != nil} {
@@ -174,7 +377,10 @@ func validateStep(s *wf.WorkflowStep) error {
 		}
 	}
 	if calls != 1 {
-		return errors.New("must have exactly one of template, templateRef, inline")
+		c.add(p, "must have exactly one of template, templateRef, inline")
+	}
+	if r := s.TemplateRef; r != nil && (r.Name == "" || r.Template == "") {
+		c.add(p.at("templateRef"), "must have name and template")
 	}
 	loops := 0
 	for _, set := range []bool{s.WithItems != nil, s.WithParam != "", s.WithSequence != nil} {
@@ -183,48 +389,167 @@ func validateStep(s *wf.WorkflowStep) error {
 		}
 	}
 	if loops > 1 {
-		return errors.New("must have only one of withItems, withParam, withSequence")
+		c.add(p, "must have only one of withItems, withParam, withSequence")
 	}
-	if q := s.WithSequence; q != nil && (q.Count == nil) == (q.End == nil) {
-		return errors.New("withSequence must have either count or end")
+	if q := s.WithSequence; q != nil {
+		if (q.Count == nil) == (q.End == nil) {
+			c.add(p.at("withSequence"), "must have either count or end")
+		} else if program, err := template.Compile(q); err == nil && !program.HasTags() {
+			if _, err := sequence(q); err != nil {
+				c.add(p, "%s", err)
+			}
+		}
+	}
+	if len(s.WithItems) > maxItems {
+		c.add(p.at("withItems"), "more than %d items", maxItems)
 	}
 	if s.Inline != nil {
-		if err := validateTemplate(s.Inline); err != nil {
-			return fmt.Errorf("inline%w", err)
+		if s.Inline.Steps != nil || s.Inline.DAG != nil {
+			for _, call := range targets(s.Inline) {
+				if call.inline != nil {
+					c.add(p.at("inline"), "must not hold another inline template")
+				}
+			}
+		}
+		c.template(s.Inline, p.at("inline"))
+	}
+	c.unique(s.Arguments.Parameters, p.at("arguments"))
+	if s.When != "" && !strings.Contains(s.When, "{{") {
+		if _, err := template.When(s.When); err != nil {
+			c.add(p.at("when"), "%s", err)
 		}
 	}
-	if err := unique(parameterNames(s.Arguments.Parameters)); err != nil {
-		return fmt.Errorf("arguments.parameters.%w", err)
+	c.hooks(s.Hooks, p)
+	if _, err := compileStep(s, 0); err != nil {
+		c.fault(p, err)
 	}
-	for name, h := range s.Hooks {
-		if h.Expression == "" {
-			if name != wf.ExitHook {
-				return fmt.Errorf("hooks.%s.expression: is required", name)
+}
+
+func (c *checker) hooks(hooks wf.LifecycleHooks, p place) {
+	for _, name := range slices.Sorted(maps.Keys(hooks)) {
+		h := hooks[name]
+		at := p.at("hooks." + name)
+		if (h.Template == "") == (h.TemplateRef == nil) {
+			c.add(at, "must have exactly one of template, templateRef")
+		}
+		if h.Expression == "" && name != wf.ExitHook {
+			c.add(at.at("expression"), "is required")
+		}
+		c.expression(at.at("expression"), h.Expression)
+	}
+}
+
+func (c *checker) retryStrategy(s *wf.RetryStrategy, p place) {
+	if s == nil {
+		return
+	}
+	c.choice(p.at("retryPolicy"), string(s.RetryPolicy), "", string(wf.RetryAlways), string(wf.RetryOnFailure), string(wf.RetryOnError), string(wf.RetryOnTransientError))
+	c.expression(p.at("expression"), s.Expression)
+	if s.Limit != nil && !strings.Contains(s.Limit.String(), "{{") {
+		if n, err := strconv.Atoi(s.Limit.String()); err != nil || n < 0 {
+			c.add(p.at("limit"), "'%s' is not a number of retries", shorten(s.Limit.String()))
+		}
+	}
+	if b := s.Backoff; b != nil {
+		if b.Duration == "" {
+			c.add(p.at("backoff.duration"), "is required")
+		}
+		c.duration(p.at("backoff.duration"), b.Duration)
+		c.duration(p.at("backoff.maxDuration"), b.MaxDuration)
+		c.duration(p.at("backoff.cap"), b.Cap)
+		if b.Factor != nil && !strings.Contains(b.Factor.String(), "{{") {
+			if f, err := strconv.ParseFloat(b.Factor.String(), 64); err != nil || f < 0 {
+				c.add(p.at("backoff.factor"), "'%s' is not a factor", shorten(b.Factor.String()))
 			}
+		}
+	}
+}
+
+func (c *checker) synchronization(s *wf.Synchronization, p place) {
+	if s == nil {
+		return
+	}
+	for i, m := range s.Mutexes {
+		if m.Database {
+			c.add(p.index("mutexes", i).at("database"), "is not supported")
+		}
+		if m.Name == "" {
+			c.add(p.index("mutexes", i).at("name"), "is required")
+		}
+	}
+	for i, m := range s.Semaphores {
+		at := p.index("semaphores", i)
+		switch {
+		case m.Database != nil:
+			c.add(at.at("database"), "is not supported")
+		case m.ConfigMapKeyRef == nil || m.ConfigMapKeyRef.Name == "" || m.ConfigMapKeyRef.Key == "":
+			c.add(at.at("configMapKeyRef"), "with name and key is required")
+		}
+	}
+}
+
+var (
+	metricName = regexp.MustCompile(`^[a-zA-Z_:][a-zA-Z0-9_:]*$`)
+	labelName  = regexp.MustCompile(`^[a-zA-Z_][a-zA-Z0-9_]*$`)
+)
+
+func (c *checker) metrics(metrics *wf.Metrics, p place) {
+	if metrics == nil {
+		return
+	}
+	for i, m := range metrics.Prometheus {
+		at := p.index("prometheus", i)
+		if m == nil {
+			c.add(at, "is empty")
 			continue
 		}
-		if _, err := template.CompileExpr(h.Expression); err != nil {
-			return fmt.Errorf("hooks.%s.expression: %w", name, err)
+		if !strings.Contains(m.Name, "{{") && !metricName.MatchString(m.Name) {
+			c.add(at.at("name"), "'%s' is not a name of a metric", shorten(m.Name))
+		}
+		if m.Help == "" {
+			c.add(at.at("help"), "is required")
+		}
+		for j, l := range m.Labels {
+			if l == nil || !labelName.MatchString(l.Key) {
+				c.add(at.index("labels", j).at("key"), "is not a name of a label")
+			}
+		}
+		kinds := map[string]string{}
+		if m.Counter != nil {
+			kinds["counter"] = m.Counter.Value
+		}
+		if m.Gauge != nil {
+			kinds["gauge"] = m.Gauge.Value
+			c.choice(at.at("gauge.operation"), m.Gauge.Operation, "", "Set", "Add", "Sub")
+			if isRealtime(m) && !strings.Contains(m.Gauge.Value, "duration") {
+				c.add(at.at("gauge.value"), "in real time must be a duration")
+			}
+		}
+		if m.Histogram != nil {
+			kinds["histogram"] = m.Histogram.Value
+		}
+		if len(kinds) != 1 {
+			c.add(at, "must have exactly one of counter, gauge, histogram")
+		}
+		for kind, value := range kinds {
+			if value == "" {
+				c.add(at.at(kind+".value"), "is required")
+			}
 		}
 	}
-	return nil
 }
 
-func parameterNames(list []wf.Parameter) []string {
-	names := make([]string, len(list))
-	for i := range list {
-		names[i] = list[i].Name
-	}
-	return names
-}
-
-func unique(names []string) error {
+// unique checks the names of parameters.
+func (c *checker) unique(list []wf.Parameter, p place) {
 	seen := map[string]bool{}
-	for _, n := range names {
-		if seen[n] {
-			return fmt.Errorf("%s: name is not unique", n)
+	for i := range list {
+		name := list[i].Name
+		switch {
+		case name == "":
+			c.add(p.index("parameters", i).at("name"), "is required")
+		case seen[name]:
+			c.add(p.named("parameters", i, name), "name is not unique")
 		}
-		seen[n] = true
+		seen[name] = true
 	}
-	return nil
 }

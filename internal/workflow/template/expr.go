@@ -66,6 +66,13 @@ func firstLine(err error) string {
 	return line
 }
 
+// Names calls yield with the variables that the expression uses; guarded ones may be missing.
+func (e *Expr) Names(yield func(name string, guarded bool)) {
+	for _, r := range e.refs {
+		yield(strings.Join(r.keys, "."), r.guarded)
+	}
+}
+
 // Eval evaluates the expression. An *UnresolvedError names a variable that the scope does not know.
 func (e *Expr) Eval(scope Scope) (any, error) {
 	b := &budget{left: maxWork}

@@ -39,11 +39,13 @@ func Compile(value any, skip ...string) (*Program, error) {
 // HasTags says whether the value depends on anything.
 func (p *Program) HasTags() bool { return len(p.sites) > 0 }
 
-// Names calls yield with the variables that the tags use.
-func (p *Program) Names(yield func(where, name string)) {
+// Names calls yield with the variables that the tags use and the fields that they are in. guarded ones may be missing.
+func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	for _, s := range p.sites {
-		if s.text != nil {
-			s.text.Names(func(name string) { yield(s.where, name) })
+		for _, text := range []*Text{s.key, s.text} {
+			if text != nil {
+				text.Names(func(name string, guarded bool) { yield(s.where, name, guarded) })
+			}
 		}
 	}
 }

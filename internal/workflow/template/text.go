@@ -214,18 +214,18 @@ func late(name string) bool {
 	return strings.HasPrefix(name, "item.") || strings.HasPrefix(name, "lastRetry.")
 }
 
-// Names calls yield with the variables that the text's tags use.
-func (t *Text) Names(yield func(name string)) {
+// Names calls yield with the variables that the text's tags use; guarded ones may be missing. Of tags in tags, the inner ones.
+func (t *Text) Names(yield func(name string, guarded bool)) {
 	for i := range t.parts {
-		for p := &t.parts[i]; p != nil; p = p.inner {
-			switch {
-			case p.expr != nil:
-				for _, r := range p.expr.refs {
-					yield(strings.Join(r.keys, "."))
-				}
-			case p.name != "":
-				yield(p.name)
-			}
+		p := &t.parts[i]
+		for p.inner != nil {
+			p = p.inner
+		}
+		switch {
+		case p.expr != nil:
+			p.expr.Names(yield)
+		case p.name != "":
+			yield(p.name, false)
 		}
 	}
 }

@@ -1,0 +1,201 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/cron/schedule"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// Problem is one thing that is wrong with an object.
+type Problem struct {
+	Kind, Namespace, Name string // of the object
+	Field                 string // as a path: spec.templates[0].steps[1][0].when
+	Where                 string // as people call it: spec.templates.main.steps[1].check.when
+	Message               string
+	Warning               bool // it may be meant as it is
+}
+
+func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Where, p.Message) }
+
+// Lint finds what is wrong with Workflows, WorkflowTemplates, ClusterWorkflowTemplates and CronWorkflows; other objects are
+// passed over. They may refer to each other and to what is in the library, which may be nil. The problems come in the order of
+// the objects.
+func Lint(objects []runtime.Object, library Library) []Problem {
+	l := linter{specs: map[string]*wf.WorkflowSpec{}, library: library}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *wf.WorkflowTemplate:
+			l.specs[scopeOf(false, o.Name)] = &o.Spec
+		case *wf.ClusterWorkflowTemplate:
+			l.specs[scopeOf(true, o.Name)] = &o.Spec
+		}
+	}
+	for _, o := range objects {
+		switch o := o.(type) {
+		case *wf.Workflow:
+			name := o.Name
+			if name == "" {
+				name = o.GenerateName
+			}
+			l.object = Problem{Kind: "Workflow", Namespace: o.Namespace, Name: name}
+			l.workflow(&o.Spec, "spec", "local/"+name, true)
+		case *wf.WorkflowTemplate:
+			l.object = Problem{Kind: "WorkflowTemplate", Namespace: o.Namespace, Name: o.Name}
+			l.workflow(&o.Spec, "spec", scopeOf(false, o.Name), false)
+		case *wf.ClusterWorkflowTemplate:
+			l.object = Problem{Kind: "ClusterWorkflowTemplate", Name: o.Name}
+			l.workflow(&o.Spec, "spec", scopeOf(true, o.Name), false)
+		case *wf.CronWorkflow:
+			l.object = Problem{Kind: "CronWorkflow", Namespace: o.Namespace, Name: o.Name}
+			l.cron(o)
+		}
+	}
+	return l.problems
+}
+
+type linter struct {
+	specs    map[string]*wf.WorkflowSpec // templates among the objects, by scope
+	library  Library
+	object   Problem // the one that is looked at
+	problems []Problem
+}
+
+func (l *linter) report(prefix string, findings []finding) {
+	join := func(field string) string { return strings.TrimSuffix(prefix+"."+field, ".") }
+	for _, f := range findings {
+		p := l.object
+		p.Field, p.Where, p.Message, p.Warning = join(f.field), join(f.where), f.message, f.warning
+		l.problems = append(l.problems, p)
+	}
+}
+
+func (l *linter) spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
+	if spec, found := l.specs[scopeOf(cluster, name)]; found {
+		return spec, true
+	}
+	if l.library == nil {
+		return nil, false
+	}
+	return l.library.Spec(cluster, name)
+}
+
+// workflow checks the spec of a workflow, or of a library.
+func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete bool) {
+	c := references{spec: spec, lint: true}
+	if ref := spec.WorkflowTemplateRef; ref != nil {
+		at := place{}.at("workflowTemplateRef")
+		base, found := l.spec(ref.ClusterScope, ref.Name)
+		if !found {
+			c.add(at, "%s not found", scopeOf(ref.ClusterScope, ref.Name))
+			l.report(prefix, c.findings)
+			return
+		}
+		merged, err := mergeSpec(base, spec)
+		if err != nil {
+			c.add(at, "%s", err)
+			l.report(prefix, c.findings)
+			return
+		}
+		c.spec, scope = merged, scopeOf(ref.ClusterScope, ref.Name)
+	}
+	c.checker.spec(c.spec, complete)
+	if complete {
+		c.parameters = map[string]bool{}
+		for i := range c.spec.Arguments.Parameters {
+			p := &c.spec.Arguments.Parameters[i]
+			if c.parameters[p.Name] = true; p.Value == nil && p.Default == nil && p.ValueFrom == nil {
+				c.add(place{}.at("arguments").named("parameters", i, p.Name), "has no value")
+			}
+		}
+	}
+	c.find = l.finder(c.spec, scope)
+	c.check(scope)
+	findings := unique(c.findings)
+	for i := range findings {
+		if spec.WorkflowTemplateRef != nil && strings.HasPrefix(findings[i].field, "templates") {
+			findings[i].field = "workflowTemplateRef" // which they come by
+		}
+	}
+	l.report(prefix, findings)
+}
+
+// finder looks templates up in a spec of a scope, and in those of other scopes.
+func (l *linter) finder(own *wf.WorkflowSpec, scope string) finder {
+	return func(c target, from string) (*wf.Template, string, error) {
+		name := c.template
+		switch {
+		case c.inline != nil:
+			return c.inline, from, nil
+		case c.ref != nil:
+			from, name = scopeOf(c.ref.ClusterScope, c.ref.Name), c.ref.Template
+		}
+		spec := own
+		if from != scope {
+			kind, resource, _ := strings.Cut(from, "/")
+			found := false
+			if spec, found = l.spec(kind == "cluster", resource); !found {
+				return nil, "", fmt.Errorf("workflow template %s not found", from)
+			}
+		}
+		for i := range spec.Templates {
+			if spec.Templates[i].Name == name {
+				return &spec.Templates[i], from, nil
+			}
+		}
+		if from == scope && c.ref == nil {
+			return nil, "", fmt.Errorf("template name '%s' undefined", name)
+		}
+		return nil, "", fmt.Errorf("template %s not found in workflow template %s", name, from)
+	}
+}
+
+// unique drops findings that say the same of the same field.
+func unique(findings []finding) []finding {
+	seen := map[finding]bool{}
+	var out []finding
+	for _, f := range findings {
+		if !seen[f] {
+			seen[f] = true
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+func (l *linter) cron(o *wf.CronWorkflow) {
+	s := &o.Spec
+	c := checker{}
+	top := place{}
+	if len(s.Schedules) == 0 {
+		c.add(top.at("schedules"), "is required")
+	}
+	if _, err := schedule.Parse(s.Schedules, s.Timezone, time.Time{}); err != nil && len(s.Schedules) > 0 {
+		c.add(top.at("schedules"), "%s", err)
+	}
+	c.choice(top.at("concurrencyPolicy"), string(s.ConcurrencyPolicy), "", string(wf.ConcurrencyAllow), string(wf.ConcurrencyForbid), string(wf.ConcurrencyReplace))
+	for field, n := range map[string]*int32{"successfulJobsHistoryLimit": s.SuccessfulJobsHistoryLimit, "failedJobsHistoryLimit": s.FailedJobsHistoryLimit} {
+		if n != nil && *n < 0 {
+			c.add(top.at(field), "must not be negative")
+		}
+	}
+	if d := s.StartingDeadlineSeconds; d != nil && *d < 0 {
+		c.add(top.at("startingDeadlineSeconds"), "must not be negative")
+	}
+	if _, err := template.Parse(s.When); err != nil {
+		c.add(top.at("when"), "%s", err)
+	}
+	if s.StopStrategy != nil {
+		if s.StopStrategy.Expression == "" {
+			c.add(top.at("stopStrategy.expression"), "is required")
+		}
+		c.expression(top.at("stopStrategy.expression"), s.StopStrategy.Expression)
+	}
+	l.report("spec", c.findings)
+	l.workflow(&s.WorkflowSpec, "spec.workflowSpec", "local/"+o.Name, true)
+}

@@ -1,0 +1,306 @@
+package engine
+
+import (
+	"slices"
+	"strings"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// finder looks a template up by how it is called and from where.
+type finder func(c target, scope string) (*wf.Template, string, error)
+
+// references checks that what a spec's templates call and mention is there: templates, arguments, variables. It reports only
+// what can never be right, whatever happens when the workflow runs.
+type references struct {
+	checker
+	find       finder
+	spec       *wf.WorkflowSpec
+	parameters map[string]bool // of the workflow; nil: not known
+	lint       bool            // also what may be meant as it is
+	seen       map[string]bool // templates of libraries that were checked, if they are to be
+}
+
+// check checks the templates of the spec, and what it starts with.
+func (c *references) check(scope string) {
+	for i := range c.spec.Templates {
+		t := &c.spec.Templates[i]
+		c.template(t, scope, place{}.named("templates", i, t.Name), nil)
+	}
+	start := func(p place, call target) {
+		if strings.Contains(call.template, "{{") {
+			return
+		}
+		t, _, err := c.find(call, scope)
+		if err != nil {
+			c.add(p, "%s", err)
+			return
+		}
+		c.arguments(c.spec.Arguments, t, p)
+	}
+	if c.spec.Entrypoint != "" {
+		start(place{}.at("entrypoint"), target{template: c.spec.Entrypoint})
+	}
+	if c.spec.OnExit != "" {
+		start(place{}.at("onExit"), target{template: c.spec.OnExit})
+	}
+	c.hooks(c.spec.Hooks, scope, place{})
+}
+
+func (c *references) hooks(hooks wf.LifecycleHooks, scope string, p place) {
+	for _, name := range sortedKeys(hooks) {
+		h := hooks[name]
+		if strings.Contains(h.Template, "{{") {
+			continue
+		}
+		at := p.at("hooks." + name)
+		t, _, err := c.find(target{template: h.Template, ref: h.TemplateRef}, scope)
+		if err != nil {
+			c.add(at.at("template"), "%s", err)
+			continue
+		}
+		args := h.Arguments
+		if p.field == "" && len(args.Parameters)+len(args.Artifacts) == 0 {
+			args = c.spec.Arguments
+		}
+		c.arguments(args, t, at)
+	}
+}
+
+// arguments checks that a call gives what the template needs.
+func (c *references) arguments(args wf.Arguments, t *wf.Template, p place) {
+	for _, in := range t.Inputs.Parameters {
+		if in.Value != nil || in.Default != nil || in.ValueFrom != nil {
+			continue
+		}
+		given := slices.ContainsFunc(args.Parameters, func(a wf.Parameter) bool {
+			return a.Name == in.Name && (a.Value != nil || a.Default != nil || a.ValueFrom != nil || c.parameters == nil && p.field == ".entrypoint")
+		})
+		if !given && c.spec.TemplateDefaults == nil {
+			c.add(p.at("arguments"), "inputs.parameters.%s was not supplied, which template %s needs", in.Name, t.Name)
+		}
+	}
+}
+
+// view is what the texts of a template may mention.
+type view struct {
+	template *wf.Template
+	outer    *view // of an inline template
+	members  map[string]*memberView
+	viewer   *memberView // nil: all members are seen
+	dag      *dag
+}
+
+// memberView is a step or task as others see it.
+type memberView struct {
+	step   *wf.WorkflowStep
+	called *wf.Template // nil: not known
+	index  int          // group of a step, place of a task
+}
+
+func (c *references) template(t *wf.Template, scope string, p place, outer *view) {
+	v := &view{template: t, outer: outer, members: map[string]*memberView{}}
+	if program, err := template.Compile(t, "steps", "dag", "name", "metrics", "outputs"); err == nil {
+		c.names(program, p, v)
+	}
+	add := func(s *wf.WorkflowStep, index int, at place) *memberView {
+		m := &memberView{step: s, index: index}
+		if s.Template != "" || s.TemplateRef != nil || s.Inline != nil {
+			called := target{s.Template, s.TemplateRef, s.Inline}
+			var err error
+			var from string
+			if m.called, from, err = c.find(called, scope); err == nil && from != scope && c.seen != nil && !c.seen[from+"/"+m.called.Name] {
+				c.seen[from+"/"+m.called.Name] = true
+				name := from + "." + m.called.Name
+				c.template(m.called, from, place{"." + name, "." + name}, nil)
+			} else if err != nil && !strings.Contains(s.Template, "{{") && (s.TemplateRef == nil || !strings.Contains(s.TemplateRef.Name+s.TemplateRef.Template, "{{")) {
+				c.add(at.at("template"), "%s", err)
+			}
+		}
+		v.members[s.Name] = m
+		return m
+	}
+	type visit struct {
+		member *memberView
+		at     place
+	}
+	var visits []visit
+	for i := range t.Steps {
+		for j := range t.Steps[i].Steps {
+			s := &t.Steps[i].Steps[j]
+			at := stepPlace(p, i, j, s.Name)
+			visits = append(visits, visit{add(s, i, at), at})
+		}
+	}
+	if t.DAG != nil {
+		v.dag, _ = compileDAG(t.DAG)
+		for i := range t.DAG.Tasks {
+			s := asStep(&t.DAG.Tasks[i])
+			at := p.at("dag").named("tasks", i, s.Name)
+			visits = append(visits, visit{add(&s, i, at), at})
+		}
+	}
+	for _, call := range visits {
+		own := *v
+		own.viewer = call.member
+		c.call(call.member, scope, call.at, &own)
+	}
+	if t.Steps != nil || t.DAG != nil {
+		c.frameOutputs(t, p.at("outputs"), v)
+	}
+}
+
+func (c *references) call(m *memberView, scope string, p place, v *view) {
+	s := m.step
+	if m.called != nil {
+		c.arguments(s.Arguments, m.called, p)
+	}
+	plain := *s
+	plain.Inline = nil
+	if program, err := template.Compile(&plain, "name", "hooks"); err == nil {
+		c.names(program, p, v)
+	}
+	c.hooks(s.Hooks, scope, p)
+	if s.OnExit != "" && !strings.Contains(s.OnExit, "{{") {
+		if _, _, err := c.find(target{template: s.OnExit}, scope); err != nil {
+			c.add(p.at("onExit"), "%s", err)
+		}
+	}
+	if s.Inline != nil {
+		c.template(s.Inline, scope, p.at("inline"), v)
+	}
+}
+
+// frameOutputs checks what the outputs of a steps or dag template come from.
+func (c *references) frameOutputs(t *wf.Template, p place, v *view) {
+	for i := range t.Outputs.Parameters {
+		o := t.Outputs.Parameters[i]
+		if o.ValueFrom != nil && (o.ValueFrom.Default != nil || o.ValueFrom.Expression != "") {
+			continue
+		}
+		if program, err := template.Compile(&o, "name"); err == nil {
+			c.names(program, p.named("parameters", i, o.Name), v)
+		}
+	}
+}
+
+func (c *references) names(program *template.Program, p place, v *view) {
+	program.Names(func(where, name string, guarded bool) {
+		if guarded {
+			return
+		}
+		switch c.resolves(name, v) {
+		case never:
+			c.add(p.at(where), "failed to resolve {{%s}}", name)
+		case literally:
+			if c.lint {
+				c.add(p.at(where), "{{%s}} is not a variable here, and stays as it is", name)
+				c.findings[len(c.findings)-1].warning = true
+			}
+		}
+	})
+}
+
+// verdict is what becomes of a variable.
+type verdict int
+
+const (
+	maybe     verdict = iota
+	never             // it is in a namespace that has no such variable
+	literally         // it is in no namespace: the text stays
+)
+
+// ofWorkflow are the workflow's variables beside those that begin as ofWorkflowBelow say.
+var (
+	ofWorkflow = []string{
+		"name", "namespace", "uid", "serviceAccountName", "mainEntrypoint", "priority", "scheduledTime", "creationTimestamp", "duration",
+		"status", "failures", "parameters", "labels", "annotations", "outputs",
+	}
+	ofWorkflowBelow = []string{"creationTimestamp.", "labels.", "annotations.", "outputs.", "parameters.json"}
+	ofNode          = []string{"id", "startedAt", "finishedAt", "hostNodeName", "ip", "status", "exitCode", "outputs", "outputs.result", "outputs.parameters", "outputs.artifacts"}
+)
+
+func (c *references) resolves(name string, v *view) verdict {
+	found := func(is bool) verdict {
+		if is {
+			return maybe
+		}
+		return never
+	}
+	space, rest, _ := strings.Cut(name, ".")
+	switch space {
+	case "workflow":
+		if parameter, is := strings.CutPrefix(rest, "parameters."); is && parameter != "json" {
+			return found(c.parameters == nil || c.parameters[parameter])
+		}
+		below := func(prefix string) bool { return strings.HasPrefix(rest, prefix) }
+		return found(rest == "" || slices.Contains(ofWorkflow, rest) || slices.ContainsFunc(ofWorkflowBelow, below))
+	case "inputs", "outputs":
+		for at := v; at != nil; at = at.outer {
+			if at.declares(space, rest) {
+				return maybe
+			}
+		}
+		return never
+	case "steps", "tasks":
+		return found(rest == "" || rest == "name" || v.mentions(space, rest) || v.outer != nil && v.outer.mentions(space, rest))
+	case "pod", "node":
+		return found(rest == "name" || rest == "")
+	case "item", "retries", "lastRetry", "status", "exitCode", "duration", "cronworkflow":
+		return maybe
+	}
+	return literally
+}
+
+// declares says whether the template has such an input or output.
+func (v *view) declares(space, rest string) bool {
+	parameters, artifacts := v.template.Inputs.Parameters, v.template.Inputs.Artifacts
+	if space == "outputs" {
+		parameters, artifacts = v.template.Outputs.Parameters, v.template.Outputs.Artifacts
+	}
+	kind, name, more := strings.Cut(rest, ".")
+	switch {
+	case !more:
+		return kind == "" || kind == "parameters" || kind == "artifacts"
+	case kind == "parameters":
+		return slices.ContainsFunc(parameters, func(p wf.Parameter) bool {
+			return p.Name == name && space == "inputs" || p.Name+".path" == name && space == "outputs"
+		})
+	case kind == "artifacts":
+		return slices.ContainsFunc(artifacts, func(a wf.Artifact) bool { return a.Name == name || a.Name+".path" == name })
+	}
+	return false
+}
+
+// mentions says whether a member that is seen has such a variable.
+func (v *view) mentions(space, rest string) bool {
+	if (space == "tasks") != (v.template.DAG != nil) {
+		return false
+	}
+	name, variable, _ := strings.Cut(rest, ".")
+	m := v.members[name]
+	if m == nil || !v.sees(m) {
+		return false
+	}
+	if variable == "" || slices.Contains(ofNode, variable) || m.called == nil {
+		return true
+	}
+	if output, found := strings.CutPrefix(variable, "outputs.parameters."); found {
+		return slices.ContainsFunc(m.called.Outputs.Parameters, func(p wf.Parameter) bool { return p.Name == output })
+	}
+	if output, found := strings.CutPrefix(variable, "outputs.artifacts."); found {
+		return slices.ContainsFunc(m.called.Outputs.Artifacts, func(a wf.Artifact) bool { return a.Name == output }) || m.called.ContainerSet != nil
+	}
+	return false
+}
+
+func (v *view) sees(m *memberView) bool {
+	switch {
+	case v.viewer == nil || v.viewer == m:
+		return true
+	case v.template.DAG == nil:
+		return m.index < v.viewer.index
+	}
+	return v.dag == nil || v.dag.ancestor(v.viewer.index, m.index)
+}
