@@ -1,0 +1,513 @@
+package apply
+
+import (
+	"errors"
+	"fmt"
+	"path"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// Target is what a pod's cgroups shall have.
+type Target struct {
+	Pod cgroup.Pod
+	// CPUs are for the pod's own cgroup; those of its leaves are among them. They are also for leaves that turn up later.
+	CPUs cpuset.Set
+	// Leaves are in the order of Pod.Leaves.
+	Leaves []Leaf
+}
+
+// Leaf is what a container's cgroup shall have.
+type Leaf struct {
+	CPUs cpuset.Set
+	// Mems are memory nodes to bind to; nil leaves them alone.
+	Mems *cpuset.Set
+	// Own sets are written to the leaf itself. Others may be inherited from the pod's cgroup, where the kernel has that.
+	Own bool
+	// Keep leaves alone what is there: it is somebody else's to write.
+	Keep bool
+}
+
+// Report says what Apply did.
+type Report struct {
+	// Writes counts those to the kernel's files, those that were refused or rolled back included.
+	Writes int
+	// Changed are the paths of the leaves whose CPUs are others now.
+	Changed []string
+	// Failures by pod, in the order of their attempts.
+	Failures []Failure
+}
+
+// Failure is a pod that is not as it should be.
+type Failure struct {
+	UID string
+	// Path is the cgroup at fault.
+	Path string
+	Err  error
+}
+
+// Applier writes CPU sets.
+type Applier struct {
+	Sets cgroup.Sets
+}
+
+// relistMax bounds how often a pod is looked at again because a container appeared in it.
+const relistMax = 3
+
+// Apply brings all targets to what they shall have. It goes on after a pod has failed.
+func (a Applier) Apply(targets []Target) Report {
+	w := &work{sets: a.Sets}
+	// 1. What differs?
+	var pods []*podChange
+	for _, t := range targets {
+		p, err := w.compare(t)
+		if err != nil {
+			w.fail(t.Pod, err)
+		} else if p != nil {
+			pods = append(pods, p)
+		}
+	}
+	// 2. Who gives goes before who takes.
+	for _, i := range order(len(pods), func(i int) change { return pods[i].change }) {
+		p := pods[i]
+		// 3. One transaction each.
+		if err := w.transaction(p); err != nil {
+			w.fail(p.Pod, err)
+			continue
+		}
+		// 4. Did the kernel do what it was told?
+		if err := w.verify(p); err != nil {
+			w.fail(p.Pod, err)
+		}
+	}
+	return w.report
+}
+
+// work is one Apply.
+type work struct {
+	sets   cgroup.Sets
+	report Report
+	undo   []undo // of the transaction that is going on
+}
+
+type undo struct {
+	what func(string, cpuset.Set) error
+	dir  string
+	set  cpuset.Set
+}
+
+// podChange is a pod that is not as it should be.
+type podChange struct {
+	Target
+	change
+	cpus cpuset.Set // what its cgroup has now
+	has  []leafHas
+}
+
+// leafHas is what a leaf has now.
+type leafHas struct {
+	change
+	cpus cpuset.Set
+	gone bool
+	same bool // as it should be
+}
+
+func (w *work) fail(pod cgroup.Pod, err error) {
+	f := Failure{UID: pod.UID, Path: pod.Path, Err: err}
+	var at *atError
+	if errors.As(err, &at) {
+		f.Path = at.dir
+	}
+	w.report.Failures = append(w.report.Failures, f)
+}
+
+// atError is an error with the cgroup that it is about, and in words.
+type atError struct {
+	dir string
+	err error
+}
+
+func (e *atError) Error() string { return fmt.Sprintf("cgroup /%s: %s", e.dir, explain(e.err)) }
+func (e *atError) Unwrap() error { return e.err }
+
+// explain says what the kernel means.
+func explain(err error) string {
+	for errno, text := range map[unix.Errno]string{
+		unix.EACCES: "the CPUs or memory nodes are not among those of the cgroup above it",
+		unix.EBUSY:  "a cgroup below it, or a deadline-scheduled process in it, needs what would be taken away",
+		unix.EINVAL: "a CPU is off line, or a sibling has it marked cpu_exclusive",
+		unix.ENOSPC: "it has processes and would have no CPU or memory node left",
+		unix.ERANGE: "there is no such CPU",
+		unix.EROFS:  "the cgroup file system is mounted read-only here",
+		unix.EPERM:  "the agent may not write cgroups",
+	} {
+		if errors.Is(err, errno) {
+			return fmt.Sprintf("%s (%v)", text, err)
+		}
+	}
+	return err.Error()
+}
+
+// compare reads what a pod has. It returns nil when that is what it shall have, or when the pod has gone.
+func (w *work) compare(t Target) (*podChange, error) {
+	p := &podChange{Target: t, has: make([]leafHas, len(t.Leaves))}
+	if err := w.sets.Enable(t.Pod.Path); err != nil {
+		return nil, w.unlessGone(t.Pod.Path, err)
+	}
+	var err error
+	if p.cpus, err = w.sets.CPUs(t.Pod.Path); err != nil {
+		return nil, w.unlessGone(t.Pod.Path, err)
+	}
+	same := true
+	for i, leaf := range t.Leaves {
+		has, err := w.leafHas(t.Pod.Leaves[i].Path, leaf)
+		if err != nil {
+			return nil, err
+		}
+		p.has[i] = has
+		if leaf.Keep && !has.gone {
+			// What it has must be among the pod's.
+			p.CPUs = p.CPUs.Union(has.cpus)
+		}
+		same = same && has.same
+		p.take, p.give = p.take.Union(has.take), p.give.Union(has.give)
+	}
+	if same && p.cpus.Equal(p.CPUs) {
+		return nil, nil
+	}
+	return p, nil
+}
+
+func (w *work) unlessGone(dir string, err error) error {
+	if cgroup.Gone(err) {
+		return nil
+	}
+	return &atError{dir, err}
+}
+
+func (w *work) leafHas(dir string, want Leaf) (h leafHas, err error) {
+	if err := w.sets.Enable(dir); err != nil {
+		return leafHas{gone: true, same: true}, w.unlessGone(dir, err)
+	}
+	if h.cpus, err = w.sets.CPUs(dir); err != nil {
+		return leafHas{gone: true, same: true}, w.unlessGone(dir, err)
+	}
+	if want.Keep {
+		h.same = true
+		return h, nil
+	}
+	h.take, h.give = want.CPUs.Minus(h.cpus), h.cpus.Minus(want.CPUs)
+	h.same = h.take.IsEmpty() && h.give.IsEmpty()
+	if h.same && want.Own && w.sets.Version == cgroup.V2 {
+		wish, err := w.sets.Wish(dir)
+		if err != nil {
+			return leafHas{gone: true, same: true}, w.unlessGone(dir, err)
+		}
+		h.same = wish.Equal(want.CPUs)
+	}
+	if h.same && want.Mems != nil {
+		mems, err := w.sets.Mems(dir)
+		if err != nil {
+			return leafHas{gone: true, same: true}, w.unlessGone(dir, err)
+		}
+		h.same = mems.Equal(*want.Mems)
+	}
+	return h, nil
+}
+
+// transaction brings a pod to what it shall have, or leaves it as it was.
+func (w *work) transaction(p *podChange) error {
+	w.undo = w.undo[:0]
+	changed := len(w.report.Changed)
+	err := w.pod(p)
+	if err == nil || cgroup.Gone(err) {
+		return nil
+	}
+	w.report.Changed = w.report.Changed[:changed]
+	for i := len(w.undo) - 1; i >= 0; i-- {
+		u := w.undo[i]
+		w.report.Writes++
+		if undoErr := u.what(u.dir, u.set); undoErr != nil && !cgroup.Gone(undoErr) {
+			err = errors.Join(err, fmt.Errorf("taking it back: %w", &atError{u.dir, undoErr}))
+		}
+	}
+	return err
+}
+
+func (w *work) pod(p *podChange) error {
+	dir := p.Pod.Path
+	// 1. Room above: only the class's cgroup is made wider, and no wider than the kubelet's own.
+	if p.Pod.Class != "" {
+		if err := w.ensureClass(p.Pod.Class, p.CPUs); err != nil {
+			return err
+		}
+	}
+	// 2. Down: as wide as its containers need it.
+	need := p.CPUs
+	for i, leaf := range p.Leaves {
+		if !leaf.Keep && !p.has[i].gone {
+			need = need.Union(leaf.CPUs)
+		}
+	}
+	cpus := p.cpus
+	if !need.SubsetOf(cpus) {
+		cpus = cpus.Union(need)
+		if err := w.setCPUs(dir, cpus); err != nil {
+			return err
+		}
+	}
+	// 3. Containers: who gives goes before who takes.
+	for _, i := range order(len(p.Leaves), func(i int) change { return p.has[i].change }) {
+		if err := w.leaf(p, i); err != nil {
+			return err
+		}
+	}
+	// 4. Up: as narrow as it shall be.
+	return w.narrow(p, cpus)
+}
+
+// narrow gives a pod's cgroup what it shall have. In version 1 a container that has appeared meanwhile, with all that the
+// cgroup had, is in the way.
+func (w *work) narrow(p *podChange, cpus cpuset.Set) error {
+	if cpus.Equal(p.CPUs) {
+		return nil
+	}
+	for try := 0; ; try++ {
+		err := w.setCPUs(p.Pod.Path, p.CPUs)
+		if !errors.Is(err, unix.EBUSY) || try == relistMax {
+			return err
+		}
+		leaves, listErr := cgroup.Leaves(w.sets.Files, p.Pod.Path)
+		if listErr != nil {
+			return errors.Join(err, listErr)
+		}
+		for _, l := range leaves {
+			has, readErr := w.sets.CPUs(l.Path)
+			if cgroup.Gone(readErr) || readErr == nil && has.SubsetOf(p.CPUs) {
+				continue
+			}
+			if readErr != nil {
+				return &atError{l.Path, readErr}
+			}
+			if err := w.set(l.Path, has, p.CPUs); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// ensureClass widens the cgroup of a class of pods, where the CPUs that one of them shall have are missing from it: in version
+// 1 a CPU that was off line for a while is.
+func (w *work) ensureClass(class string, cpus cpuset.Set) error {
+	if w.sets.Version != cgroup.V1 {
+		return nil
+	}
+	has, err := w.sets.CPUs(class)
+	if err != nil || cpus.SubsetOf(has) {
+		return err
+	}
+	above, err := w.sets.CPUs(path.Dir(class))
+	if err != nil || !cpus.SubsetOf(above) {
+		return err // the kernel will refuse, and say so of the pod
+	}
+	return w.setCPUs(class, has.Union(cpus))
+}
+
+// leaf gives a container's cgroup what it shall have.
+func (w *work) leaf(p *podChange, i int) error {
+	dir, want, has := p.Pod.Leaves[i].Path, p.Leaves[i], p.has[i]
+	if has.gone || has.same || want.Keep {
+		return nil
+	}
+	if !w.inherits(p, i) {
+		if err := w.set(dir, has.cpus, want.CPUs); err != nil {
+			return w.unlessGone(dir, err)
+		}
+	}
+	if !has.take.IsEmpty() || !has.give.IsEmpty() {
+		w.report.Changed = append(w.report.Changed, dir)
+	}
+	if want.Mems == nil {
+		return nil
+	}
+	mems, err := w.sets.Mems(dir)
+	if err == nil && !mems.Equal(*want.Mems) {
+		err = w.setMems(dir, *want.Mems)
+	}
+	if err != nil {
+		return w.unlessGone(dir, err)
+	}
+	return nil
+}
+
+// inherits says whether a container will get what it shall have from the pod's cgroup, without a write.
+func (w *work) inherits(p *podChange, i int) bool {
+	if w.sets.Version != cgroup.V2 || p.Leaves[i].Own || !p.Leaves[i].CPUs.Equal(p.CPUs) {
+		return false
+	}
+	wish, err := w.sets.Wish(p.Pod.Leaves[i].Path)
+	return err == nil && wish.IsEmpty()
+}
+
+// set changes a cgroup's CPUs from has to want. In version 1, cgroups that the container has made in its own stand in the way
+// of narrowing, and stay behind in widening: they are taken along. One that had all of the container's CPUs has all again;
+// others keep what is left to them.
+func (w *work) set(dir string, has, want cpuset.Set) error {
+	if w.sets.Version != cgroup.V1 {
+		return w.setCPUs(dir, want)
+	}
+	children, err := w.sets.Files.List(dir)
+	if err != nil {
+		return &atError{dir, err}
+	}
+	if len(children) == 0 {
+		return w.setCPUs(dir, want)
+	}
+	wide := has.Union(want)
+	if !wide.Equal(has) {
+		if err := w.setCPUs(dir, wide); err != nil {
+			return err
+		}
+	}
+	for _, name := range children {
+		child := path.Join(dir, name)
+		its, err := w.sets.CPUs(child)
+		if cgroup.Gone(err) {
+			continue
+		}
+		if err != nil {
+			return &atError{child, err}
+		}
+		left := its.Intersect(want)
+		if its.Equal(has) || left.IsEmpty() && !its.IsEmpty() {
+			left = want
+		}
+		if left.Equal(its) {
+			continue
+		}
+		if err := w.set(child, its, left); err != nil && !cgroup.Gone(err) {
+			return err
+		}
+	}
+	if wide.Equal(want) {
+		return nil
+	}
+	return w.setCPUs(dir, want)
+}
+
+// setCPUs writes one file, and remembers how to take it back.
+func (w *work) setCPUs(dir string, cpus cpuset.Set) error {
+	return w.write(dir, cpus, w.sets.Wish, w.sets.SetCPUs)
+}
+
+func (w *work) setMems(dir string, mems cpuset.Set) error {
+	return w.write(dir, mems, w.sets.WishMems, w.sets.SetMems)
+}
+
+func (w *work) write(dir string, set cpuset.Set, read func(string) (cpuset.Set, error), write func(string, cpuset.Set) error) error {
+	old, err := read(dir)
+	if err != nil {
+		return &atError{dir, err}
+	}
+	w.report.Writes++
+	if err := write(dir, set); err != nil {
+		return &atError{dir, err}
+	}
+	w.undo = append(w.undo, undo{write, dir, old})
+	return nil
+}
+
+// verify reads back what the kernel made of the writes.
+func (w *work) verify(p *podChange) error {
+	for i, leaf := range p.Leaves {
+		if p.has[i].gone || leaf.Keep {
+			continue
+		}
+		dir := p.Pod.Leaves[i].Path
+		cpus, err := w.sets.CPUs(dir)
+		if cgroup.Gone(err) {
+			continue
+		}
+		if err == nil && !cpus.Equal(leaf.CPUs) {
+			err = fmt.Errorf("it has CPUs %s where it should have %s: a cgroup above it has fewer, or a partition beside it has them", cpus, leaf.CPUs)
+		}
+		if err != nil {
+			return &atError{dir, err}
+		}
+	}
+	return nil
+}
+
+// Release takes back what Apply does: cgroups have what the cgroup above them has. Leaves to keep stay as they are.
+func (a Applier) Release(targets []Target) Report {
+	w := &work{sets: a.Sets}
+	for _, t := range targets {
+		w.undo = w.undo[:0]
+		if err := w.release(t); err != nil && !cgroup.Gone(err) {
+			w.fail(t.Pod, err)
+		}
+	}
+	return w.report
+}
+
+func (w *work) release(t Target) error {
+	if w.sets.Version == cgroup.V2 {
+		return w.releaseV2(t)
+	}
+	above, err := w.sets.CPUs(path.Dir(t.Pod.Path))
+	if err != nil {
+		return err
+	}
+	mems, err := w.sets.Mems(t.Pod.Path)
+	if err != nil {
+		return err
+	}
+	has, err := w.sets.CPUs(t.Pod.Path)
+	if err == nil && !has.Equal(above) {
+		err = w.setCPUs(t.Pod.Path, above)
+	}
+	for i, leaf := range t.Leaves {
+		if leaf.Keep || err != nil {
+			continue
+		}
+		dir := t.Pod.Leaves[i].Path
+		has, readErr := w.sets.CPUs(dir)
+		if err = readErr; err == nil && !has.Equal(above) {
+			err = w.set(dir, has, above)
+			w.report.Changed = append(w.report.Changed, dir)
+		}
+		if err == nil && leaf.Mems != nil {
+			err = w.setMems(dir, mems)
+		}
+		if cgroup.Gone(err) {
+			err = nil
+		}
+	}
+	return err
+}
+
+func (w *work) releaseV2(t Target) error {
+	dirs, mems := []string{t.Pod.Path}, []bool{false}
+	for i, leaf := range t.Leaves {
+		if !leaf.Keep {
+			dirs, mems = append(dirs, t.Pod.Leaves[i].Path), append(mems, leaf.Mems != nil)
+		}
+	}
+	for i, dir := range dirs {
+		wish, err := w.sets.Wish(dir)
+		if err == nil && !wish.IsEmpty() {
+			err = w.setCPUs(dir, cpuset.Set{})
+			w.report.Changed = append(w.report.Changed, dir)
+		}
+		if err == nil && mems[i] {
+			err = w.setMems(dir, cpuset.Set{})
+		}
+		if err != nil && !cgroup.Gone(err) {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,58 @@
+package apply
+
+import "lockstep.dev/lockstep/internal/cputopology/cpuset"
+
+// change is the CPUs that something takes and those that it gives up.
+type change struct{ take, give cpuset.Set }
+
+// order returns the numbers of n changes in an order in which CPUs are given up before they are taken, as far as that can
+// be: in a circle of changes the first goes first. Otherwise the order is theirs.
+func order(n int, of func(int) change) []int {
+	changes := make([]change, n)
+	givers := map[int]int{} // of each CPU, among those that wait
+	for i := range changes {
+		changes[i] = of(i)
+		for cpu := range changes[i].give.All() {
+			givers[cpu]++
+		}
+	}
+	out := make([]int, 0, n)
+	waiting := make([]bool, n)
+	for i := range waiting {
+		waiting[i] = true
+	}
+	free := func(c change) bool {
+		for cpu := range c.take.All() {
+			others := givers[cpu]
+			if c.give.Contains(cpu) {
+				others--
+			}
+			if others > 0 {
+				return false
+			}
+		}
+		return true
+	}
+	goNow := func(i int) {
+		out, waiting[i] = append(out, i), false
+		for cpu := range changes[i].give.All() {
+			givers[cpu]--
+		}
+	}
+	for len(out) < n {
+		before, first := len(out), -1
+		for i := range changes {
+			switch {
+			case !waiting[i]:
+			case free(changes[i]):
+				goNow(i)
+			case first < 0:
+				first = i
+			}
+		}
+		if len(out) == before {
+			goNow(first)
+		}
+	}
+	return out
+}

@@ -1,0 +1,216 @@
+package cgroup
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+const (
+	fileCPUs          = "cpuset.cpus"
+	fileMems          = "cpuset.mems"
+	fileEffective     = "cpuset.cpus.effective" // version 2
+	fileEffectiveMems = "cpuset.mems.effective" // version 2
+	fileMigrate       = "cpuset.memory_migrate" // version 1
+	fileControllers   = "cgroup.subtree_control"
+)
+
+// Tree is what a kubelet has made.
+type Tree struct {
+	// Roots are the cgroups of all pods, usually one. QoS are those of the classes below them.
+	Roots, QoS []string
+	Pods       []Pod
+}
+
+// Pod is a pod's cgroup.
+type Pod struct {
+	Path string
+	// Class is the cgroup of its quality-of-service class; "" if it has none, as guaranteed pods.
+	Class string
+	UID   string
+	// Leaves are the cgroups of its containers and of its sandbox.
+	Leaves []Leaf
+}
+
+// Leaf is a container's cgroup.
+type Leaf struct {
+	Path string
+	// ID is the container's, as its runtime names it; or whatever the cgroup is called.
+	ID string
+}
+
+// Scan finds the pods below parent, the kubelet's cgroup root ("" is the hierarchy's). What vanishes meanwhile is left out.
+func Scan(files Files, parent string) (Tree, error) {
+	var t Tree
+	names, err := files.List(parent)
+	if err != nil {
+		return t, err
+	}
+	for _, name := range names {
+		if name == "kubepods" || name == "kubepods.slice" || strings.HasSuffix(name, "-kubepods.slice") {
+			t.Roots = append(t.Roots, path.Join(parent, name))
+		}
+	}
+	if len(t.Roots) == 0 {
+		return t, fmt.Errorf("no kubepods or kubepods.slice in the cgroup /%s: the kubelet has not started yet, or has another --cgroup-root", parent)
+	}
+	for _, root := range t.Roots {
+		if err := t.scanClass(files, root, false); err != nil {
+			return t, err
+		}
+	}
+	return t, nil
+}
+
+// scanClass finds the pods in a cgroup, which is a class's or a root with classes in it.
+func (t *Tree) scanClass(files Files, class string, isClass bool) error {
+	names, err := listed(files, class)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		dir := path.Join(class, name)
+		if uid := podUID(name); uid != "" {
+			pod := Pod{Path: dir, UID: uid}
+			if isClass {
+				pod.Class = class
+			}
+			if pod.Leaves, err = Leaves(files, dir); err != nil {
+				return err
+			}
+			t.Pods = append(t.Pods, pod)
+			continue
+		}
+		if bare := strings.TrimSuffix(name, ".slice"); !isClass && (strings.HasSuffix(bare, "burstable") || strings.HasSuffix(bare, "besteffort")) {
+			t.QoS = append(t.QoS, dir)
+			if err := t.scanClass(files, dir, true); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Leaves lists the cgroups in a pod's.
+func Leaves(files Files, pod string) ([]Leaf, error) {
+	names, err := listed(files, pod)
+	leaves := make([]Leaf, len(names))
+	for i, name := range names {
+		leaves[i] = Leaf{Path: path.Join(pod, name), ID: containerID(name)}
+	}
+	return leaves, err
+}
+
+// listed is List, with nothing in a cgroup that is gone.
+func listed(files Files, dir string) ([]string, error) {
+	names, err := files.List(dir)
+	if Gone(err) {
+		return nil, nil
+	}
+	return names, err
+}
+
+// podUID is the pod's UID in the name of its cgroup, or "". systemd's names have underscores for the UID's dashes.
+func podUID(name string) string {
+	if uid, ok := strings.CutPrefix(name, "pod"); ok {
+		return uid
+	}
+	if bare, ok := strings.CutSuffix(name, ".slice"); ok {
+		if i := strings.LastIndex(bare, "-pod"); i >= 0 {
+			return strings.ReplaceAll(bare[i+len("-pod"):], "_", "-")
+		}
+	}
+	return ""
+}
+
+// containerID is the container's ID in the name of its cgroup: what follows the last dash, less systemd's suffix.
+func containerID(name string) string {
+	bare := strings.TrimSuffix(name, ".scope")
+	return bare[strings.LastIndexByte(bare, '-')+1:]
+}
+
+// Gone says whether an error means that a cgroup does not exist any more.
+func Gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
+
+// Sets reads and writes the CPU sets of a hierarchy.
+type Sets struct {
+	Files   Files
+	Version Version
+}
+
+// CPUs are those that a cgroup's processes may run on.
+func (s Sets) CPUs(dir string) (cpuset.Set, error) {
+	if s.Version == V2 {
+		return s.read(dir, fileEffective)
+	}
+	return s.read(dir, fileCPUs)
+}
+
+// Wish is what was written to the cgroup. In version 2 it is met as far as the parent allows, and empty if nothing was.
+func (s Sets) Wish(dir string) (cpuset.Set, error) { return s.read(dir, fileCPUs) }
+
+// Mems are the memory nodes that a cgroup's processes may use.
+func (s Sets) Mems(dir string) (cpuset.Set, error) {
+	if s.Version == V2 {
+		return s.read(dir, fileEffectiveMems)
+	}
+	return s.read(dir, fileMems)
+}
+
+// WishMems is for memory nodes what Wish is for CPUs.
+func (s Sets) WishMems(dir string) (cpuset.Set, error) { return s.read(dir, fileMems) }
+
+func (s Sets) read(dir, file string) (cpuset.Set, error) {
+	name := path.Join(dir, file)
+	data, err := s.Files.ReadFile(name)
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	set, err := cpuset.Parse(strings.TrimSpace(string(data)))
+	if err != nil {
+		return set, fmt.Errorf("%s: %w", name, err)
+	}
+	return set, nil
+}
+
+// SetCPUs writes a cgroup's CPUs. The empty set undoes that in version 2: the cgroup has its parent's.
+func (s Sets) SetCPUs(dir string, cpus cpuset.Set) error {
+	// A write of no bytes does nothing; a line does.
+	return s.Files.WriteFile(path.Join(dir, fileCPUs), cpus.String()+"\n")
+}
+
+// SetMems writes a cgroup's memory nodes. In version 2 the kernel moves memory that is elsewhere; version 1 wants to be
+// asked.
+func (s Sets) SetMems(dir string, mems cpuset.Set) error {
+	if s.Version == V1 {
+		if err := s.Files.WriteFile(path.Join(dir, fileMigrate), "1\n"); err != nil {
+			return err
+		}
+	}
+	return s.Files.WriteFile(path.Join(dir, fileMems), mems.String()+"\n")
+}
+
+// Enable makes the cpuset controller available in dir, in version 2: all cgroups above it must hand it down. It does
+// nothing where that is so.
+func (s Sets) Enable(dir string) error {
+	if s.Version == V1 {
+		return nil
+	}
+	if _, err := s.Files.ReadFile(path.Join(dir, fileCPUs)); err == nil || !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if dir == "" || dir == "." {
+		return nil
+	}
+	parent := path.Dir(dir)
+	if err := s.Enable(parent); err != nil {
+		return err
+	}
+	return s.Files.WriteFile(path.Join(parent, fileControllers), "+cpuset\n")
+}

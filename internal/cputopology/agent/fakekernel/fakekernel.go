@@ -1,0 +1,382 @@
+// Package fakekernel is cgroups with the cpuset controller in memory, with the kernel's rules: for machines, and for the
+// version of cgroups, that the one at hand has not. A test compares its version 1 with the running kernel.
+//
+//	version 1  a child's CPUs are among its parent's (else EACCES), a parent's include its children's (EBUSY); a cgroup with
+//	           processes has some (ENOSPC); siblings marked exclusive do not overlap (EINVAL); CPUs exist (ERANGE) and are
+//	           on line (EINVAL). A new cgroup has none. A CPU that goes off line is gone from all cgroups for good.
+//	version 2  any set of CPUs is taken as a wish. What is in effect are those of the wish that the parent has in effect, or
+//	           all of the parent's if that is none; less those of a sibling that is a partition. There are files only where
+//	           the parent hands the controller down.
+package fakekernel
+
+import (
+	"io/fs"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// Kernel is a hierarchy. It is for one goroutine.
+type Kernel struct {
+	version        cgroup.Version
+	possible       int
+	online, memory cpuset.Set
+	root           *group
+	// Before and After are called around each write that the rules allow, with the file and its content.
+	Before, After func(name, content string)
+	// Fail, if set, is asked for an error of each write before the rules are.
+	Fail func(name, content string) error
+	// Writes counts those that were allowed.
+	Writes int
+}
+
+type group struct {
+	parent     *group
+	children   map[string]*group
+	cpus, mems cpuset.Set
+	tasks      int
+	exclusive  bool   // version 1
+	migrate    bool   // version 1
+	hands      bool   // version 2: the controller is enabled for its children
+	partition  string // version 2: member, root
+}
+
+// New is a machine with CPUs 0 to cpus-1 and memory nodes 0 to nodes-1, all on line.
+func New(version cgroup.Version, cpus, nodes int) *Kernel {
+	k := &Kernel{version: version, possible: cpus, online: cpuset.Range(0, cpus-1), memory: cpuset.Range(0, nodes-1)}
+	k.root = &group{children: map[string]*group{}, cpus: k.online, mems: k.memory}
+	return k
+}
+
+var _ cgroup.Files = (*Kernel)(nil)
+
+func pathError(op, name string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &fs.PathError{Op: op, Path: name, Err: err}
+}
+
+// find returns the cgroup of a path, or nil.
+func (k *Kernel) find(dir string) *group {
+	g := k.root
+	for name := range strings.SplitSeq(path.Clean("/" + dir)[1:], "/") {
+		if name == "" {
+			continue
+		}
+		if g = g.children[name]; g == nil {
+			return nil
+		}
+	}
+	return g
+}
+
+// Mkdir makes a cgroup in one that exists.
+func (k *Kernel) Mkdir(dir string) {
+	parent := k.find(path.Dir("/" + dir))
+	name := path.Base(dir)
+	if parent == nil || parent.children[name] != nil {
+		panic("fakekernel: mkdir " + dir)
+	}
+	parent.children[name] = &group{parent: parent, children: map[string]*group{}, partition: "member"}
+}
+
+// Rmdir removes a cgroup and all below it, with their processes.
+func (k *Kernel) Rmdir(dir string) {
+	if g := k.find(dir); g != nil {
+		delete(g.parent.children, path.Base(dir))
+	}
+}
+
+// AddTask starts a process in a cgroup.
+func (k *Kernel) AddTask(dir string) error {
+	g := k.find(dir)
+	if g == nil {
+		return pathError("attach", dir, unix.ENOENT)
+	}
+	if k.version == cgroup.V1 && (g.cpus.IsEmpty() || g.mems.IsEmpty()) {
+		return pathError("attach", dir, unix.ENOSPC)
+	}
+	g.tasks++
+	return nil
+}
+
+// Runs is where the processes of a cgroup run.
+func (k *Kernel) Runs(dir string) cpuset.Set {
+	g := k.find(dir)
+	if k.version == cgroup.V1 {
+		return g.cpus.Intersect(k.online)
+	}
+	return k.effective(g)
+}
+
+// SetOnline switches CPUs on and off.
+func (k *Kernel) SetOnline(cpus cpuset.Set) {
+	k.online = cpus
+	k.root.cpus = cpus
+	if k.version == cgroup.V1 {
+		k.shrink(k.root)
+	}
+}
+
+// shrink takes what is off line from version 1's cgroups. Processes of one that has nothing left go to its parent.
+func (k *Kernel) shrink(g *group) {
+	for _, child := range g.children {
+		had := !child.cpus.IsEmpty()
+		child.cpus = child.cpus.Intersect(k.online)
+		if had && child.cpus.IsEmpty() {
+			g.tasks += child.tasks
+			child.tasks = 0
+		}
+		k.shrink(child)
+	}
+}
+
+// effective is version 2's.
+func (k *Kernel) effective(g *group) cpuset.Set {
+	if g.parent == nil {
+		return k.online
+	}
+	left := k.effective(g.parent)
+	if g.partition == "root" {
+		if own := g.cpus.Intersect(left); !own.IsEmpty() {
+			return own
+		}
+		return left // an invalid partition is a member
+	}
+	for _, sibling := range g.parent.children {
+		if sibling != g && sibling.partition == "root" {
+			if rest := left.Minus(sibling.cpus); !rest.IsEmpty() {
+				left = rest
+			}
+		}
+	}
+	if own := g.cpus.Intersect(left); !own.IsEmpty() {
+		return own
+	}
+	return left
+}
+
+func (k *Kernel) effectiveMems(g *group) cpuset.Set {
+	if g.parent == nil {
+		return k.memory
+	}
+	left := k.effectiveMems(g.parent)
+	if own := g.mems.Intersect(left); !own.IsEmpty() {
+		return own
+	}
+	return left
+}
+
+// List implements cgroup.Files.
+func (k *Kernel) List(dir string) ([]string, error) {
+	g := k.find(dir)
+	if g == nil {
+		return nil, pathError("list", dir, unix.ENOENT)
+	}
+	return slices.Sorted(maps.Keys(g.children)), nil
+}
+
+// file finds the cgroup of a file, if the file exists.
+func (k *Kernel) file(name string) (*group, string) {
+	g, file := k.find(path.Dir("/"+name)), path.Base(name)
+	if g == nil {
+		return nil, ""
+	}
+	common := []string{"cpuset.cpus", "cpuset.mems"}
+	switch k.version {
+	case cgroup.V1:
+		if slices.Contains(append(common, "cpuset.cpu_exclusive", "cpuset.memory_migrate"), file) {
+			return g, file
+		}
+	case cgroup.V2:
+		if file == "cgroup.subtree_control" {
+			return g, file
+		}
+		effective := file == "cpuset.cpus.effective" || file == "cpuset.mems.effective"
+		if g.parent == nil && effective || g.parent != nil && g.parent.hands && (effective || slices.Contains(append(common, "cpuset.cpus.partition"), file)) {
+			return g, file
+		}
+	}
+	return nil, ""
+}
+
+// ReadFile implements cgroup.Files.
+func (k *Kernel) ReadFile(name string) ([]byte, error) {
+	g, file := k.file(name)
+	var text string
+	switch file {
+	case "":
+		return nil, pathError("open", name, unix.ENOENT)
+	case "cpuset.cpus":
+		text = g.cpus.String()
+	case "cpuset.mems":
+		text = g.mems.String()
+	case "cpuset.cpus.effective":
+		text = k.effective(g).String()
+	case "cpuset.mems.effective":
+		text = k.effectiveMems(g).String()
+	case "cpuset.cpus.partition":
+		text = g.partition
+	case "cpuset.cpu_exclusive":
+		text = strconv.Itoa(btoi(g.exclusive))
+	case "cpuset.memory_migrate":
+		text = strconv.Itoa(btoi(g.migrate))
+	case "cgroup.subtree_control":
+		if g.hands {
+			text = "cpuset"
+		}
+	}
+	return []byte(text + "\n"), nil
+}
+
+func btoi(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// WriteFile implements cgroup.Files.
+func (k *Kernel) WriteFile(name, content string) error {
+	if k.Fail != nil {
+		if err := k.Fail(name, content); err != nil {
+			return pathError("write", name, err)
+		}
+	}
+	g, file := k.file(name)
+	if g == nil {
+		return pathError("open", name, unix.ENOENT)
+	}
+	if content == "" {
+		return nil
+	}
+	apply, err := k.check(g, file, strings.TrimSpace(content))
+	if err != nil {
+		return pathError("write", name, err)
+	}
+	if k.Before != nil {
+		k.Before(name, content)
+	}
+	apply()
+	k.Writes++
+	if k.After != nil {
+		k.After(name, content)
+	}
+	return nil
+}
+
+// check says what a write would do, or why it is refused.
+func (k *Kernel) check(g *group, file, value string) (func(), error) {
+	trial := *g
+	switch file {
+	case "cpuset.cpus":
+		set, err := k.parse(value, k.possible)
+		switch {
+		case g.parent == nil:
+			return nil, unix.EACCES
+		case err != nil:
+			return nil, err
+		case k.version == cgroup.V1 && !set.SubsetOf(k.online):
+			return nil, unix.EINVAL
+		}
+		trial.cpus = set
+	case "cpuset.mems":
+		set, err := k.parse(value, memoryNodesMax)
+		switch {
+		case g.parent == nil:
+			return nil, unix.EACCES
+		case err != nil:
+			return nil, err
+		case k.version == cgroup.V1 && !set.SubsetOf(k.memory):
+			return nil, unix.EINVAL
+		}
+		trial.mems = set
+	case "cpuset.cpu_exclusive":
+		trial.exclusive = value == "1"
+	case "cpuset.memory_migrate":
+		return func() { g.migrate = value == "1" }, nil
+	case "cpuset.cpus.partition":
+		if value != "root" && value != "member" {
+			return nil, unix.EINVAL
+		}
+		return func() { g.partition = value }, nil
+	case "cgroup.subtree_control":
+		if g.parent != nil && !g.parent.hands {
+			return nil, unix.ENOENT
+		}
+		return func() { g.hands = value == "+cpuset" }, nil
+	default:
+		return nil, unix.EACCES
+	}
+	if k.version == cgroup.V1 {
+		if err := g.allow(&trial); err != nil {
+			return nil, err
+		}
+	}
+	return func() { *g = trial }, nil
+}
+
+// memoryNodesMax is what kernels of distributions are built for.
+const memoryNodesMax = 1024
+
+// within says whether one cgroup may be below another, in version 1.
+func (g *group) within(parent *group) bool {
+	return g.cpus.SubsetOf(parent.cpus) && g.mems.SubsetOf(parent.mems) && (parent.exclusive || !g.exclusive)
+}
+
+// allow says whether a cgroup may become trial, in version 1.
+func (g *group) allow(trial *group) error {
+	for _, child := range g.children {
+		if !child.within(trial) {
+			return unix.EBUSY
+		}
+	}
+	if g.parent == nil {
+		return nil
+	}
+	if !trial.within(g.parent) {
+		return unix.EACCES
+	}
+	if g.populated() && (trial.cpus.IsEmpty() && !g.cpus.IsEmpty() || trial.mems.IsEmpty() && !g.mems.IsEmpty()) {
+		return unix.ENOSPC
+	}
+	for _, s := range g.parent.children {
+		if s != g && (s.exclusive || trial.exclusive) && s.cpus.Overlaps(trial.cpus) {
+			return unix.EINVAL
+		}
+	}
+	return nil
+}
+
+func (k *Kernel) parse(value string, limit int) (cpuset.Set, error) {
+	set, err := cpuset.Parse(value)
+	if err != nil {
+		return set, unix.EINVAL
+	}
+	for id := range set.All() {
+		if id >= limit {
+			return set, unix.ERANGE
+		}
+	}
+	return set, nil
+}
+
+func (g *group) populated() bool {
+	if g.tasks > 0 {
+		return true
+	}
+	for _, c := range g.children {
+		if c.populated() {
+			return true
+		}
+	}
+	return false
+}
