@@ -27,7 +27,7 @@ var layers = [][]string{
 		"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler"},
-	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/localcluster", "internal/submit"},
+	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},
@@ -42,7 +42,7 @@ var together = []string{
 // pure packages decide and do nothing else: no client, clock, goroutine, log or file.
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
-	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack",
+	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack", "internal/cputopology/agent/desire",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/handover", "internal/workflow/pods",
 	"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",

@@ -71,6 +71,6 @@ func newRoot(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newBench(s), newDown(s), newGet(s), newImage(s), newManager(s), newStatus(s), newSubmit(s), newSupervisor(), newTopology(s), newUp(s))
+	root.AddCommand(newAgent(s), newBench(s), newDown(s), newGet(s), newImage(s), newManager(s), newStatus(s), newSubmit(s), newSupervisor(), newTopology(s), newUp(s))
 	return root
 }

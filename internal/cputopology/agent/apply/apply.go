@@ -86,6 +86,21 @@ func (a Applier) Apply(targets []Target) Report {
 	return w.report
 }
 
+// Differ returns the paths of the leaves whose CPUs Apply would change, and writes nothing.
+func (a Applier) Differ(targets []Target) []string {
+	w := &work{sets: a.Sets}
+	var out []string
+	for _, t := range targets {
+		for i, leaf := range t.Leaves {
+			cpus, err := w.sets.CPUs(t.Pod.Leaves[i].Path)
+			if err == nil && !leaf.Keep && !cpus.Equal(leaf.CPUs) {
+				out = append(out, t.Pod.Leaves[i].Path)
+			}
+		}
+	}
+	return out
+}
+
 // work is one Apply.
 type work struct {
 	sets   cgroup.Sets

@@ -1,20 +1,21 @@
 // Package desire says which CPUs each container of a node shall run on: a pure function of the machine, the pods'
 // annotations and what the kubelet has pinned by itself.
 //
-//	topology ───────┐
-//	pods' results ──┼──▶ Compute ──▶ State: the shared pool, and for each pod the CPUs of its containers and of its cgroup
-//	kubelet's pins ─┘
+//	pods' results ──┐
+//	                ├──▶ held.Replay ──▶ Effective ──▶ Compute ──▶ State: CPUs of each container, and of each pod's cgroup
+//	kubelet's pins ─┘                                     ▲
+//	                    what the kubelet's cgroup has ────┘
+//
+// Who holds what, and who loses where two claim the same, package held says, for the scheduler and for the agent alike. What
+// is added here is what the node knows better: which CPUs its pods can have at all, which containers there are, and what the
+// cgroups around them need.
 //
 // # Rules
 //
-//   - CPUs that a container holds exclusively are nobody else's. Of two pods that claim one CPU exclusively the older has
-//     it; the other is in the shared pool, and a problem says so. The kubelet's own pins come first.
-//   - The shared pool is every allowed CPU that nobody holds exclusively, and that is not kept free for the sake of
-//     somebody's isolation. It is never empty: when nothing is left, what is kept free for isolation is given up first,
-//     then exclusiveness.
-//   - A burst container has its own CPUs and the rest of their L3 domains, less what others hold.
+//   - A container that is not pinned runs in the shared pool. So does everything in pods that nobody knows.
 //   - A pod's own cgroup has the CPUs of its containers together, so that a container that starts again, or whose name is
 //     not known yet, never runs elsewhere.
+//   - What the kubelet has pinned is left alone, and where its CPU manager is on, pods' own cgroups are as wide as can be.
 package desire
 
 import (
@@ -22,21 +23,23 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
 // Input is a node's state.
 type Input struct {
-	Node     string
-	Topology *cputopology.Topology
+	Node   string
+	Layout *allocate.Layout
 	// Allowed are the CPUs that the kubelet's own cgroup may use. What is outside of it cannot be given to any pod.
 	Allowed cpuset.Set
 	Pods    []Pod
-	// Kubelet is what the kubelet's own CPU manager has pinned. Where it is on, it writes CPU sets of containers itself,
-	// wide ones at times: pods' own cgroups then must not be narrower than Allowed.
 	Kubelet Kubelet
 }
 
@@ -54,8 +57,7 @@ const WholePod = ""
 // Pod is a pod of the node that may have processes.
 type Pod struct {
 	UID, Namespace, Name string
-	// Age orders pods: of two, that with the lower is older.
-	Age int64
+	Created              time.Time
 	// Result is the value of the result annotation; empty: not pinned.
 	Result string
 	// Containers are the names of all containers, init and ephemeral ones included.
@@ -66,19 +68,19 @@ func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
 // State is what shall be.
 type State struct {
-	// Pool is where everything runs that is not pinned.
+	// Pool is where everything runs that is not pinned. It is not empty unless Input.Allowed is.
 	Pool cpuset.Set
-	// Exclusive are the CPUs that containers have for themselves, the kubelet's included.
-	Exclusive cpuset.Set
 	// Pods by UID. Pods that are not in it are in the pool.
-	Pods     map[string]PodState
-	Problems []Problem
+	Pods map[string]PodState
+	// KubeletPins are the kubelet's, in order.
+	KubeletPins []topologyv1alpha1.KubeletPin
+	// Problems are wishes that cannot be met, in order.
+	Problems []topologyv1alpha1.Problem
 }
 
 // PodState is one pod's part.
 type PodState struct {
-	// Pinned says whether any container is.
-	Pinned bool
+	Name string // namespace/name
 	// CPUs are for the pod's cgroup, and for whatever is in it and not in Containers.
 	CPUs       cpuset.Set
 	Containers map[string]Container
@@ -89,198 +91,146 @@ type Container struct {
 	CPUs cpuset.Set
 	// Mems are the memory nodes to bind to; nil: leave them alone.
 	Mems *cpuset.Set
-	// Pinned: the CPUs are those of the pod's annotation. Exclusive: and nobody else's.
-	Pinned, Exclusive bool
+	// Pinned: the CPUs come from the pod's annotation.
+	Pinned bool
 	// Kubelet: the kubelet has pinned it. Its CPU set is not ours to write.
 	Kubelet bool
-}
-
-// Problem is a wish that cannot be met.
-type Problem struct {
-	Pod, Container string // namespace/name; the container may be empty
-	Message        string
 }
 
 // computation is the state of one Compute.
 type computation struct {
 	Input
-	usable cpuset.Set // online and allowed
-	pods   []*podWork
-	// exclusive are the CPUs held exclusively; held are kept free for isolation beyond those.
-	exclusive, held cpuset.Set
-	problems        []Problem
+	results  map[string]request.Result // by UID
+	problems []topologyv1alpha1.Problem
+	pool     cpuset.Set
 }
 
-// podWork is a pod on its way through the rules.
-type podWork struct {
-	Pod
-	result    request.Result
-	exclusive cpuset.Set // held by its containers
-	pooled    bool       // lost its claim, or has none
-}
-
-// Compute applies the rules. It is deterministic: the order of Input.Pods does not matter.
+// Compute applies the rules. The order of Input.Pods does not matter.
 func Compute(in Input) State {
-	c := &computation{Input: in, usable: in.Topology.Online().Intersect(in.Allowed)}
-	// 1. The kubelet's own pins come first: they are facts.
-	for _, containers := range in.Kubelet.Pins {
-		for _, cpus := range containers {
-			c.exclusive = c.exclusive.Union(cpus)
-		}
+	c := &computation{Input: in, results: make(map[string]request.Result)}
+	s := State{Pods: make(map[string]PodState, len(in.Pods)), KubeletPins: pins(in.Kubelet)}
+	// 1. Who holds what.
+	containers, shared := c.replay(s.KubeletPins)
+	// 2. The pool is what can be had of it here.
+	c.pool = shared.Intersect(in.Allowed)
+	if c.pool.IsEmpty() {
+		c.pool = in.Allowed
 	}
-	// 2. Exclusive claims, oldest first.
-	c.claim()
-	// 3. The pool is what they leave.
-	pool := c.pool()
-	// 4. Each pod's part.
-	s := State{Pool: pool, Exclusive: c.exclusive, Pods: make(map[string]PodState, len(c.pods))}
-	for _, p := range c.pods {
-		s.Pods[p.UID] = c.pod(p, pool)
+	s.Pool = c.pool
+	// 3. Each pod's part.
+	for _, p := range in.Pods {
+		s.Pods[p.UID] = c.pod(p, containers[p.UID])
 	}
-	slices.SortStableFunc(c.problems, func(a, b Problem) int {
+	slices.SortStableFunc(c.problems, func(a, b topologyv1alpha1.Problem) int {
 		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
 	})
 	s.Problems = c.problems
 	return s
 }
 
-func (c *computation) problem(p Pod, container, format string, args ...any) {
-	c.problems = append(c.problems, Problem{p.String(), container, fmt.Sprintf(format, args...)})
+// pins are the kubelet's, none of them overlapping another: a whole pod's are what its named containers leave.
+func pins(k Kubelet) []topologyv1alpha1.KubeletPin {
+	var out []topologyv1alpha1.KubeletPin
+	for _, uid := range slices.Sorted(maps.Keys(k.Pins)) {
+		pod := k.Pins[uid]
+		for _, name := range slices.Sorted(maps.Keys(pod)) {
+			cpus := pod[name]
+			if name == WholePod {
+				for other, its := range pod {
+					if other != WholePod {
+						cpus = cpus.Minus(its)
+					}
+				}
+			}
+			if !cpus.IsEmpty() {
+				out = append(out, topologyv1alpha1.KubeletPin{PodUID: uid, Container: name, CPUs: cputopology.List(cpus)})
+			}
+		}
+	}
+	return out
 }
 
-// claim reads the pods' results and decides who holds what exclusively.
-func (c *computation) claim() {
+func (c *computation) problem(pod, container, format string, args ...any) {
+	c.problems = append(c.problems, topologyv1alpha1.Problem{Pod: pod, Container: container, Message: fmt.Sprintf(format, args...)})
+}
+
+// replay reads the pods' results and finds who holds what.
+func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map[string]held.CPUs, cpuset.Set) {
+	var pods []held.Pod
+	names := map[string]string{}
 	for _, p := range c.Pods {
-		c.pods = append(c.pods, &podWork{Pod: p, pooled: p.Result == ""})
-	}
-	slices.SortFunc(c.pods, func(a, b *podWork) int { return cmp.Or(cmp.Compare(a.Age, b.Age), cmp.Compare(a.UID, b.UID)) })
-	for _, p := range c.pods {
-		if p.pooled {
+		names[p.UID] = p.String()
+		if p.Result == "" {
 			continue
 		}
-		if err := c.read(p); err != nil {
-			p.pooled = true
-			c.problem(p.Pod, "", "%v", err)
+		result, err := request.ParseResult(p.Result)
+		if err != nil {
+			c.problem(p.String(), "", "%v", err)
 			continue
 		}
-		for _, r := range p.result.Containers {
-			if r.Share == 1 {
-				p.exclusive = p.exclusive.Union(r.CPUs.Intersect(c.usable))
-			}
-		}
-		if taken := p.exclusive.Intersect(c.exclusive); !taken.IsEmpty() {
-			p.pooled, p.exclusive = true, cpuset.Set{}
-			c.problem(p.Pod, "", "its CPUs %s are held exclusively by an older pod or by the kubelet; it runs in the shared pool", taken)
-			continue
-		}
-		c.exclusive = c.exclusive.Union(p.exclusive)
-		for _, r := range p.result.Containers {
-			if r.Held != nil {
-				c.held = c.held.Union(*r.Held)
-			}
-		}
+		c.results[p.UID] = result
+		pods = append(pods, held.Pod{Key: p.UID, Created: p.Created, Result: result})
 	}
-	c.held = c.held.Minus(c.exclusive)
+	state := held.Replay(c.Node, c.Layout, pins, pods)
+	for _, p := range state.Problems {
+		name, known := names[p.Key]
+		if !known {
+			name = p.Key
+		}
+		c.problem(name, "", "%s", p.Message)
+	}
+	containers, shared := state.Effective()
+	if exclusive := state.Node.Exclusive(); exclusive.Overlaps(shared) {
+		c.problem("", "", "CPUs %s are held exclusively, and there are no others: what is not pinned runs on them too; reserve CPUs for the system",
+			exclusive.Intersect(shared))
+	}
+	return containers, shared
 }
 
-// read parses a pod's result.
-func (c *computation) read(p *podWork) (err error) {
-	if p.result, err = request.ParseResult(p.Result); err != nil {
-		return err
-	}
-	if p.result.Node != c.Node {
-		return request.Error{Annotation: request.LockstepResult, Field: "node", Problem: fmt.Sprintf("the CPUs were chosen for node %q", p.result.Node)}
-	}
-	return nil
-}
-
-// pool is never empty as long as any CPU is usable.
-func (c *computation) pool() cpuset.Set {
-	free := c.usable.Minus(c.exclusive)
-	for _, kept := range []cpuset.Set{c.held.Union(c.Topology.Isolated), c.Topology.Isolated, {}} {
-		if pool := free.Minus(kept); !pool.IsEmpty() {
-			return pool
-		}
-	}
-	if len(c.Pods) > 0 && !c.usable.IsEmpty() {
-		c.problems = append(c.problems, Problem{Message: "every CPU is held exclusively: what is not pinned runs on all of them; reserve CPUs for the system"})
-	}
-	return c.usable
-}
-
-func (c *computation) pod(p *podWork, pool cpuset.Set) PodState {
-	s := PodState{Containers: make(map[string]Container, len(p.Containers))}
-	pins := c.Kubelet.Pins[p.UID]
+// pod makes one pod's part; own are the CPUs of its pinned containers.
+func (c *computation) pod(p Pod, own map[string]held.CPUs) PodState {
+	s := PodState{Name: p.String(), Containers: make(map[string]Container, len(p.Containers))}
 	for _, name := range p.Containers {
-		r, asked := p.result.Containers[name]
-		var out Container
-		cpus, pinned := pins[name]
-		if !pinned {
-			cpus, pinned = pins[WholePod]
-		}
-		switch {
-		case pinned:
+		out := Container{CPUs: c.pool}
+		if cpus, pinned := c.pinnedByKubelet(p.UID, name); pinned {
 			out = Container{CPUs: cpus, Kubelet: true}
-		case asked && !p.pooled:
-			out = c.container(p, name, r, pool)
-		default:
-			out.CPUs = pool
+		} else if cpus, pinned := own[name]; pinned {
+			out = c.container(p, name, cpus)
 		}
-		s.Pinned = s.Pinned || out.Pinned
 		s.CPUs = s.CPUs.Union(out.CPUs)
 		s.Containers[name] = out
 	}
 	if s.CPUs.IsEmpty() {
-		s.CPUs = pool
+		s.CPUs = c.pool
 	}
 	if c.Kubelet.Static {
 		s.CPUs = c.Allowed
 	}
-	for _, name := range slices.Sorted(maps.Keys(p.result.Containers)) {
-		if !slices.Contains(p.Containers, name) {
-			c.problem(p.Pod, "", "the result names a container %q that the pod does not have", name)
-		}
-	}
 	return s
 }
 
-func (c *computation) container(p *podWork, name string, r request.ContainerResult, pool cpuset.Set) Container {
-	cpus := r.CPUs.Intersect(c.usable)
-	if lost := r.CPUs.Minus(c.usable); !lost.IsEmpty() {
-		c.problem(p.Pod, name, "CPUs %s are off line or outside of the kubelet's cgroup", lost)
+func (c *computation) pinnedByKubelet(uid, container string) (cpuset.Set, bool) {
+	pins := c.Kubelet.Pins[uid]
+	cpus, pinned := pins[container]
+	if !pinned {
+		cpus, pinned = pins[WholePod]
 	}
-	others := c.exclusive.Minus(p.exclusive)
-	if r.Share != 1 {
-		if taken := cpus.Intersect(others); !taken.IsEmpty() {
-			c.problem(p.Pod, name, "CPUs %s are held exclusively by another pod", taken)
-			cpus = cpus.Minus(others)
-		}
-	}
-	if cpus.IsEmpty() {
-		c.problem(p.Pod, name, "none of its CPUs %s can be used; it runs in the shared pool", r.CPUs)
-		return Container{CPUs: pool}
-	}
-	if r.Burst {
-		cpus = c.widen(cpus, others.Union(c.held).Union(c.Topology.Isolated))
-	}
-	return Container{CPUs: cpus, Mems: r.Mems, Pinned: true, Exclusive: r.Share == 1}
+	return cpus, pinned
 }
 
-// widen adds the rest of the CPUs' L3 domains, less what is kept from it. Where the machine tells no L3, dies stand in.
-func (c *computation) widen(cpus, kept cpuset.Set) cpuset.Set {
-	wide := cpus
-	add := func(domain cpuset.Set) {
-		if domain.Overlaps(cpus) {
-			wide = wide.Union(domain.Intersect(c.usable).Minus(kept))
-		}
+// container makes a pinned container's part.
+func (c *computation) container(p Pod, name string, own held.CPUs) Container {
+	usable := c.Layout.Topology().Online().Intersect(c.Allowed)
+	if lost := c.results[p.UID].Containers[name].CPUs.Minus(usable); !lost.IsEmpty() {
+		c.problem(p.String(), name, "CPUs %s are off line or not in the kubelet's cgroup", lost)
 	}
-	for _, l := range c.Topology.L3 {
-		add(l.CPUs)
+	cpus := own.Set.Intersect(c.Allowed)
+	if cpus.IsEmpty() {
+		return Container{CPUs: c.pool}
 	}
-	if len(c.Topology.L3) == 0 {
-		for _, d := range c.Topology.Dies {
-			add(d)
-		}
+	out := Container{CPUs: cpus, Pinned: true}
+	if !own.Mems.IsEmpty() {
+		out.Mems = &own.Mems
 	}
-	return wide
+	return out
 }

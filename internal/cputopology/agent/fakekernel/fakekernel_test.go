@@ -88,7 +88,7 @@ func TestVersion1IsTheRunningKernels(t *testing.T) {
 				sameError(t, "attach to "+dir, got, want)
 				if want == nil {
 					if at != "" {
-						fake.find("top/" + at).tasks--
+						fake.find("top/"+at).tasks--
 					}
 					at = dir
 				}

@@ -1,0 +1,401 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cputopology/agent/bundle"
+	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
+	"lockstep.dev/lockstep/internal/cputopology/agent/kubelet"
+	"lockstep.dev/lockstep/internal/cputopology/agent/watch"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// DefaultInterval is between two looks at all files. What somebody writes into a cgroup is undone sooner, mostly.
+const DefaultInterval = time.Second
+
+// Config says where an agent works. Node and REST are required; New fills in the defaults, which are those of a node whose
+// files are at their usual places.
+type Config struct {
+	// Node is the name of the node.
+	Node string
+	// REST is the cluster. Release alone does without.
+	REST *rest.Config
+	// Version is the agent's own.
+	Version string
+
+	// Root holds sys/devices. Default: /.
+	Root fs.FS
+	// CgroupMount is where the cgroup file system is. Default: /sys/fs/cgroup.
+	CgroupMount string
+	// CgroupRoot is the kubelet's --cgroup-root. Default: /.
+	CgroupRoot string
+	// KubeletDir is the kubelet's --root-dir. Default: /var/lib/kubelet.
+	KubeletDir string
+	// Bundles are where the runtime keeps containers' configurations; default: bundle.Defaults. Empty, not nil: nowhere.
+	Bundles bundle.Names
+	// Reserved are CPUs for the system, which are not given out. Default: those that the kubelet's configuration names.
+	Reserved *cpuset.Set
+
+	// Observe: report, and write no CPU set.
+	Observe bool
+	// ReleaseOnExit takes everything back when Run ends.
+	ReleaseOnExit bool
+	// Interval is between two looks at all files where nothing calls for one sooner. Default: DefaultInterval.
+	Interval time.Duration
+	// MetricsAddress serves /metrics; HealthAddress serves /healthz and /readyz. Both may be the same. Empty: not served.
+	MetricsAddress, HealthAddress string
+	Log                           *slog.Logger
+}
+
+func (c *Config) complete() error {
+	if c.Node == "" {
+		return errors.New("agent: which node is this?")
+	}
+	def(&c.CgroupMount, "/sys/fs/cgroup")
+	def(&c.KubeletDir, "/var/lib/kubelet")
+	def(&c.Interval, DefaultInterval)
+	if c.Root == nil {
+		c.Root = os.DirFS("/")
+	}
+	if c.Bundles == nil {
+		c.Bundles = bundle.Defaults
+	}
+	if c.Reserved == nil {
+		reserved, err := ReservedByKubelet(filepath.Join(c.KubeletDir, "config.yaml"))
+		if err != nil {
+			return fmt.Errorf("agent: %w", err)
+		}
+		c.Reserved = &reserved
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	return nil
+}
+
+func def[T comparable](field *T, value T) {
+	var zero T
+	if *field == zero {
+		*field = value
+	}
+}
+
+// Agent is a node's agent. It runs once.
+type Agent struct {
+	cfg      Config
+	log      *slog.Logger
+	version  cgroup.Version
+	files    cgroup.Dir
+	enforcer *enforce.Enforcer
+	machine  machine
+	kubelet  kubeletState
+	registry *prometheus.Registry
+	metrics  *metrics
+	health   health
+
+	generation int64
+	complaint  string // the last pass's error
+}
+
+// kubeletState is the checkpoint as it was last read.
+type kubeletState struct {
+	desire.Kubelet
+	modified time.Time
+	size     int64
+}
+
+// New checks the configuration and finds the cgroups.
+func New(cfg Config) (*Agent, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	version, files, err := cgroup.Find(cfg.CgroupMount)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	a := &Agent{
+		cfg: cfg, log: cfg.Log, files: files, version: version, registry: prometheus.NewRegistry(),
+		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
+		enforcer: enforce.New(enforce.Config{
+			Node: cfg.Node, Sets: cgroup.Sets{Files: files, Version: version}, CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
+			Name: cfg.Bundles.Name, Observe: cfg.Observe, Log: cfg.Log,
+		}),
+	}
+	a.metrics = newMetrics(a.registry)
+	return a, nil
+}
+
+const (
+	// passGap is the least time between two passes: a burst of changes is one.
+	passGap = 20 * time.Millisecond
+	// statusInterval is the least time between two statuses that bring no problem and solve none.
+	statusInterval = 10 * time.Second
+	stopTimeout    = 5 * time.Second
+)
+
+// Run does the agent's work until ctx is done.
+func (a *Agent) Run(ctx context.Context) error {
+	if a.cfg.REST == nil {
+		return errors.New("agent: no cluster")
+	}
+	stopServing, err := a.serve()
+	if err != nil {
+		return err
+	}
+	defer stopServing()
+	writer, err := apiwriter.New(apiwriter.Config{
+		REST: a.cfg.REST, Scheme: scheme.Scheme, Component: "lockstep-agent", Fixed: 1, Connections: 1,
+		StatusInterval: statusInterval, StopTimeout: stopTimeout, Registry: a.registry, Logger: a.log,
+	})
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	// The writer outlives the loop, whose last status it writes.
+	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
+	var end sync.WaitGroup
+	end.Go(func() {
+		if err := writer.Run(writing); err != nil {
+			a.log.Error("the writer ended", "error", err)
+		}
+	})
+	defer end.Wait()
+	defer stopWriting()
+
+	view, err := newView(a.cfg)
+	if err != nil {
+		return err
+	}
+	reporter := newReporter(a.cfg, writer, view)
+	watcher, err := watch.New(string(a.files))
+	if err != nil {
+		a.log.Warn("changes of cgroups are found by looking only", "interval", a.cfg.Interval, "error", err)
+		watcher = &watch.Watcher{}
+	} else {
+		defer watcher.Close()
+	}
+	// Without the pods of the node nothing may be written: what is pinned would seem not to be.
+	watching, stopWatching := context.WithCancel(ctx)
+	defer view.wait()
+	defer stopWatching()
+	if err := view.start(watching); err != nil {
+		if ctx.Err() != nil {
+			return nil // asked to stop before it was ready
+		}
+		return fmt.Errorf("agent: %w", err)
+	}
+	a.log.Info("at work", "node", a.cfg.Node, "server", a.cfg.REST.Host, "cgroups", a.version.String(), "observe", a.cfg.Observe)
+	a.loop(ctx, view, reporter, watcher)
+
+	// What is applied stays, unless asked otherwise.
+	if a.cfg.ReleaseOnExit {
+		if err := a.release(view, reporter); err != nil {
+			a.log.Error("not everything is released", "error", err)
+		}
+	}
+	flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	return writer.Flush(flushing)
+}
+
+// loop makes passes until ctx is done.
+func (a *Agent) loop(ctx context.Context, view *view, reporter *reporter, watcher *watch.Watcher) {
+	tick := time.NewTicker(a.cfg.Interval)
+	defer tick.Stop()
+	gap := time.NewTimer(0)
+	defer gap.Stop()
+	for {
+		// 1. Whatever happened since the last pass is in this one.
+		again := a.pass(view, reporter, watcher)
+		// 2. Not at once again.
+		gap.Reset(passGap)
+		select {
+		case <-ctx.Done():
+			return
+		case <-gap.C:
+		}
+		if again {
+			continue
+		}
+		// 3. Until something calls for it.
+		select {
+		case <-ctx.Done():
+			return
+		case <-watcher.Changed:
+		case <-view.changed:
+		case <-tick.C:
+		}
+	}
+}
+
+// pass brings node and API up to date, and says whether to look again at once.
+func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (again bool) {
+	began := time.Now()
+	in, err := a.input(view, began)
+	var out enforce.Outcome
+	if err == nil {
+		out, err = a.enforcer.Pass(in, began)
+	}
+	took := time.Since(began)
+	a.metrics.passed(out, err, took)
+	a.health.passed(err)
+	a.complain(err)
+	reporter.report(a.machine.topology, a.statusOf(out, err), began)
+	if watcher.Changed == nil || err != nil {
+		return false
+	}
+	added, err := watcher.Watch(out.Watch)
+	if err != nil {
+		a.metrics.unwatched.Set(1)
+		a.log.Debug("some changes of cgroups are found by looking only", "error", err)
+	} else {
+		a.metrics.unwatched.Set(0)
+	}
+	return added
+}
+
+// complain logs what stops every pass, once.
+func (a *Agent) complain(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	switch {
+	case text == a.complaint:
+	case text == "":
+		a.log.Info("CPU sets are applied again")
+	default:
+		a.log.Error("CPU sets cannot be applied", "error", err)
+	}
+	a.complaint = text
+}
+
+// input collects what a pass needs.
+func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
+	changed, err := a.machine.refresh(now)
+	if err != nil {
+		return enforce.Input{}, err
+	}
+	if changed {
+		a.generation++
+		a.log.Info("the machine", "cpus", a.machine.topology.Online().String(), "cores", len(a.machine.topology.Cores),
+			"l3", len(a.machine.topology.L3), "numa", len(a.machine.topology.NUMA), "reserved", a.cfg.Reserved.String())
+	}
+	if changed, err = a.kubelet.refresh(filepath.Join(a.cfg.KubeletDir, kubelet.StateFile)); err != nil {
+		return enforce.Input{}, err
+	}
+	if changed {
+		a.generation++
+	}
+	pods, names, podsGeneration := view.pods()
+	return enforce.Input{
+		Generation: a.generation + podsGeneration, Layout: a.machine.layout, Pods: pods, Names: names, Kubelet: a.kubelet.Kubelet,
+	}, nil
+}
+
+// refresh reads the checkpoint if it is another file than before.
+func (k *kubeletState) refresh(path string) (changed bool, err error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		changed = !k.modified.IsZero()
+		*k = kubeletState{}
+		return changed, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if info.ModTime().Equal(k.modified) && info.Size() == k.size {
+		return false, nil
+	}
+	if k.Kubelet, err = kubelet.Read(path); err != nil {
+		return false, err
+	}
+	k.modified, k.size = info.ModTime(), info.Size()
+	return true, nil
+}
+
+// Release takes back what an agent has done on this node. With a cluster in the configuration, the NodeTopology says so, and
+// memory nodes are given back too.
+func (a *Agent) Release(ctx context.Context) error {
+	if a.cfg.REST == nil {
+		return a.release(nil, nil)
+	}
+	writer, err := apiwriter.New(apiwriter.Config{REST: a.cfg.REST, Scheme: scheme.Scheme, Fixed: 1, Connections: 1, Logger: a.log})
+	if err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var end sync.WaitGroup
+	defer end.Wait()
+	defer cancel()
+	end.Go(func() { _ = writer.Run(ctx) })
+	view, err := newView(a.cfg)
+	if err != nil {
+		return err
+	}
+	defer view.wait()
+	defer cancel()
+	if err := view.start(ctx); err != nil {
+		return fmt.Errorf("agent: %w", err)
+	}
+	if err := a.release(view, newReporter(a.cfg, writer, view)); err != nil {
+		return err
+	}
+	return writer.Flush(ctx)
+}
+
+func (a *Agent) release(view *view, reporter *reporter) error {
+	var in enforce.Input
+	var err error
+	if view != nil {
+		in, err = a.input(view, time.Now())
+	} else {
+		_, err = a.kubelet.refresh(filepath.Join(a.cfg.KubeletDir, kubelet.StateFile))
+		in.Kubelet = a.kubelet.Kubelet
+	}
+	if err != nil {
+		return err
+	}
+	out, err := a.enforcer.Release(in)
+	if err != nil {
+		return err
+	}
+	a.log.Info("released", "writes", out.Writes, "failed", len(out.Problems))
+	if reporter != nil {
+		status := a.statusOf(out, errReleased)
+		reporter.report(a.machine.topology, status, time.Now())
+	}
+	if len(out.Problems) > 0 {
+		return fmt.Errorf("agent: %d pods keep CPU sets; the first, %s: %s", len(out.Problems), out.Problems[0].Pod, out.Problems[0].Message)
+	}
+	return nil
+}
+
+// errReleased is why CPU sets are not applied any more.
+var errReleased = errors.New("all CPU sets were given back")
+
+// health is what /healthz and /readyz say.
+type health struct {
+	last  atomic.Int64 // nanoseconds since 1970 of the last pass
+	ready atomic.Bool  // it did its work
+}
+
+func (h *health) passed(err error) {
+	h.last.Store(time.Now().UnixNano())
+	h.ready.Store(err == nil)
+}

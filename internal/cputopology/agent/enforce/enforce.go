@@ -1,0 +1,342 @@
+// Package enforce is the agent's work on the node itself, without an API server: one pass brings all containers to the CPU
+// sets that they shall have.
+//
+//	cgroups ──Scan──▶ tree ─┐
+//	pods, topology ─Compute─┴─▶ targets ──Apply──▶ cgroups
+//	                                         └───▶ Outcome: what is so now, what is wrong, what had drifted
+//
+// A pass depends on its input and on what is in the files. What is remembered between passes only spares work (what was
+// computed from the same input) and tells drift from news: a container that was as it should be, should still be that, and
+// is not.
+package enforce
+
+import (
+	"log/slog"
+	"maps"
+	"slices"
+	"time"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cputopology/agent/apply"
+	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// Config says what to work on.
+type Config struct {
+	// Node is the node's name.
+	Node string
+	Sets cgroup.Sets
+	// CgroupRoot is the cgroup that the kubelet's are in, from the root of the hierarchy.
+	CgroupRoot string
+	// Name finds the name of a container by its ID, where the API does not tell it yet. May be nil.
+	Name func(id string) (string, bool)
+	// Observe: write nothing.
+	Observe bool
+	Log     *slog.Logger
+}
+
+// Input is what shall be, as the API and the kubelet have it.
+type Input struct {
+	// Generation changes with anything else in Input but Names.
+	Generation int64
+	Layout     *allocate.Layout
+	Pods       []desire.Pod
+	Kubelet    desire.Kubelet
+	// Names are those of containers by their IDs.
+	Names map[string]string
+}
+
+// Outcome is what is so after a pass.
+type Outcome struct {
+	// Pool is where everything runs that is not pinned.
+	Pool cpuset.Set
+	// Pinned containers have the CPUs of their pods' annotations; Shared is the number of all other cgroups of containers.
+	Pinned, Shared int
+	KubeletPins    []topologyv1alpha1.KubeletPin
+	Problems       []topologyv1alpha1.Problem
+	// Writes counts those to the kernel's files, Repaired the containers whose CPUs somebody else had changed.
+	Writes, Repaired int
+	// Watch are the cgroups in which a change matters.
+	Watch []string
+}
+
+// Enforcer makes passes, one at a time.
+type Enforcer struct {
+	cfg Config
+	// state is desire's for the input of generation and allowed.
+	state      desire.State
+	generation int64
+	allowed    cpuset.Set
+	computed   bool
+	// settled are the CPUs of leaves that were as they should be after the last pass, by path.
+	settled map[string]cpuset.Set
+	// failing pods are not tried at every pass.
+	failing map[string]*failing
+	names   map[string]string // of containers by ID, found by cfg.Name
+}
+
+// failing is a pod, by its UID, that could not be brought to a target.
+type failing struct {
+	want    string // the target
+	problem topologyv1alpha1.Problem
+	next    time.Time
+	delay   time.Duration
+}
+
+const (
+	retryMin = time.Second
+	retryMax = 30 * time.Second
+)
+
+// New makes an Enforcer.
+func New(cfg Config) *Enforcer {
+	return &Enforcer{cfg: cfg, settled: map[string]cpuset.Set{}, failing: map[string]*failing{}, names: map[string]string{}}
+}
+
+// Pass makes one pass. An error means that nothing could be done at all; what is wrong with pods is in the Outcome.
+func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
+	// 1. What is there?
+	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
+	if err != nil {
+		return Outcome{}, err
+	}
+	allowed, err := e.allowedIn(tree)
+	if err != nil {
+		return Outcome{}, err
+	}
+	// 2. What shall be?
+	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
+		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet})
+		e.generation, e.allowed, e.computed = in.Generation, allowed, true
+	}
+	targets, pinned := e.targets(tree, in)
+	// 3. Make it so.
+	out := Outcome{Pool: e.state.Pool, KubeletPins: e.state.KubeletPins, Watch: watch(tree)}
+	out.Problems = append(out.Problems, e.state.Problems...)
+	changed := e.apply(targets, now, &out)
+	// 4. What is so now?
+	e.account(targets, pinned, changed, &out)
+	return out, nil
+}
+
+// allowedIn are the CPUs that pods can have at all.
+func (e *Enforcer) allowedIn(tree cgroup.Tree) (cpuset.Set, error) {
+	var allowed cpuset.Set
+	for _, root := range tree.Roots {
+		if err := e.cfg.Sets.Enable(root); err != nil {
+			return allowed, err
+		}
+		cpus, err := e.cfg.Sets.CPUs(root)
+		if err != nil {
+			return allowed, err
+		}
+		allowed = allowed.Union(cpus)
+	}
+	return allowed, nil
+}
+
+// watch lists the cgroups of a tree.
+func watch(tree cgroup.Tree) []string {
+	dirs := slices.Concat(tree.Roots, tree.QoS)
+	for _, p := range tree.Pods {
+		dirs = append(dirs, p.Path)
+		for _, l := range p.Leaves {
+			dirs = append(dirs, l.Path)
+		}
+	}
+	return dirs
+}
+
+// targets says what the cgroups shall have; pinned are the leaves among them with CPUs of an annotation.
+func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[string]bool) {
+	pinned := map[string]bool{}
+	targets := make([]apply.Target, len(tree.Pods))
+	used := map[string]string{}
+	for i, pod := range tree.Pods {
+		state, known := e.state.Pods[pod.UID]
+		_, kubelets := in.Kubelet.Pins[pod.UID]
+		t := apply.Target{Pod: pod, CPUs: e.state.Pool, Leaves: make([]apply.Leaf, len(pod.Leaves))}
+		switch {
+		case known:
+			t.CPUs = state.CPUs
+		case in.Kubelet.Static:
+			t.CPUs = e.allowed
+		}
+		for j, leaf := range pod.Leaves {
+			// What is not a container that we know, has all that the pod has; in a pod that we do not know, the pool.
+			want := apply.Leaf{CPUs: t.CPUs, Keep: kubelets}
+			if !known {
+				want.CPUs = e.state.Pool
+			}
+			if name, found := e.name(leaf.ID, in.Names, known && len(state.Containers) > 1); found {
+				used[leaf.ID] = name
+				if c, found := state.Containers[name]; found {
+					want = apply.Leaf{CPUs: c.CPUs, Mems: c.Mems, Own: c.Pinned, Keep: c.Kubelet}
+					pinned[leaf.Path] = c.Pinned
+				}
+			}
+			t.Leaves[j] = want
+		}
+		targets[i] = t
+	}
+	e.names = used
+	return targets, pinned
+}
+
+// name finds a container's name. The runtime is asked only where it makes a difference.
+func (e *Enforcer) name(id string, known map[string]string, ask bool) (string, bool) {
+	if name, found := known[id]; found {
+		return name, true
+	}
+	if name, found := e.names[id]; found {
+		return name, true
+	}
+	if !ask || e.cfg.Name == nil {
+		return "", false
+	}
+	return e.cfg.Name(id)
+}
+
+// apply brings the targets about, except those that fail again and again, and returns the leaves that were changed.
+func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []string {
+	if e.cfg.Observe {
+		return nil
+	}
+	failing := map[string]*failing{}
+	try := make([]apply.Target, 0, len(targets))
+	for _, t := range targets {
+		f := e.failing[t.Pod.UID]
+		if f != nil && now.Before(f.next) && f.want == describe(t) {
+			failing[t.Pod.UID] = f
+			continue
+		}
+		try = append(try, t)
+	}
+	report := apply.Applier{Sets: e.cfg.Sets}.Apply(try)
+	out.Writes = report.Writes
+	for _, failed := range report.Failures {
+		t := try[slices.IndexFunc(try, func(t apply.Target) bool { return t.Pod.UID == failed.UID })]
+		failing[failed.UID] = e.failed(t, failed, now)
+	}
+	e.failing = failing
+	for _, uid := range slices.Sorted(maps.Keys(failing)) {
+		out.Problems = append(out.Problems, failing[uid].problem)
+	}
+	return report.Changed
+}
+
+// failed notes a failure, and logs it when it is news.
+func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *failing {
+	f := &failing{want: describe(t), delay: retryMin}
+	f.problem = topologyv1alpha1.Problem{Pod: e.state.Pods[failed.UID].Name, Message: failed.Err.Error()}
+	if f.problem.Pod == "" {
+		f.problem.Pod = "uid/" + failed.UID
+	}
+	if before := e.failing[failed.UID]; before != nil && before.problem == f.problem {
+		f.delay = min(2*before.delay, retryMax)
+	} else {
+		e.cfg.Log.Error("a pod's CPU sets cannot be applied", "pod", f.problem.Pod, "cgroup", failed.Path, "error", failed.Err)
+	}
+	f.next = now.Add(f.delay)
+	return f
+}
+
+// describe is equal for equal targets.
+func describe(t apply.Target) string {
+	s := t.CPUs.String()
+	for _, l := range t.Leaves {
+		s += " " + l.CPUs.String()
+	}
+	return s
+}
+
+// account counts what is so, and finds what had drifted.
+func (e *Enforcer) account(targets []apply.Target, pinned map[string]bool, changed []string, out *Outcome) {
+	differ := map[string]bool{}
+	if e.cfg.Observe {
+		for _, path := range (apply.Applier{Sets: e.cfg.Sets}).Differ(targets) {
+			differ[path] = true
+		}
+	}
+	isChanged := make(map[string]bool, len(changed))
+	for _, path := range changed {
+		isChanged[path] = true
+	}
+	settled := make(map[string]cpuset.Set, len(e.settled))
+	for _, t := range targets {
+		bad := e.failing[t.Pod.UID] != nil
+		for i, leaf := range t.Leaves {
+			path := t.Pod.Leaves[i].Path
+			switch {
+			case pinned[path] && !bad && !differ[path]:
+				out.Pinned++
+			case !pinned[path]:
+				out.Shared++
+			}
+			if bad || leaf.Keep {
+				continue
+			}
+			before, was := e.settled[path]
+			switch {
+			case !isChanged[path]:
+			case was && before.Equal(leaf.CPUs):
+				out.Repaired++
+				e.cfg.Log.Warn("somebody had changed a container's CPUs; they are as they should be again",
+					"pod", e.podName(t.Pod.UID), "cgroup", path, "cpus", leaf.CPUs.String())
+			default:
+				e.cfg.Log.Debug("applied", "pod", e.podName(t.Pod.UID), "cgroup", path, "cpus", leaf.CPUs.String(), "pinned", pinned[path])
+			}
+			settled[path] = leaf.CPUs
+		}
+	}
+	e.settled = settled
+}
+
+func (e *Enforcer) podName(uid string) string {
+	if name := e.state.Pods[uid].Name; name != "" {
+		return name
+	}
+	return "uid/" + uid
+}
+
+// Release takes back all that passes have done, except for the kubelet's own pins. Without an API server, and so without
+// pods in its input, it still gives all CPUs back; memory nodes that containers were bound to it knows from pods only.
+func (e *Enforcer) Release(in Input) (Outcome, error) {
+	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
+	if err != nil {
+		return Outcome{}, err
+	}
+	allowed, err := e.allowedIn(tree)
+	if err != nil {
+		return Outcome{}, err
+	}
+	if in.Layout != nil {
+		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet})
+	}
+	var targets []apply.Target
+	for _, pod := range tree.Pods {
+		pins := in.Kubelet.Pins[pod.UID]
+		t := apply.Target{Pod: pod}
+		for _, leaf := range pod.Leaves {
+			name, named := in.Names[leaf.ID]
+			_, its := pins[name]
+			_, whole := pins[desire.WholePod]
+			// Without names, nothing in a pod of the kubelet's is touched.
+			t.Leaves = append(t.Leaves, apply.Leaf{Keep: len(pins) > 0 && (!named || its || whole), Mems: e.mems(pod.UID, name)})
+		}
+		targets = append(targets, t)
+	}
+	report := apply.Applier{Sets: e.cfg.Sets}.Release(targets)
+	out := Outcome{Pool: allowed, Writes: report.Writes}
+	for _, f := range report.Failures {
+		e.cfg.Log.Error("a pod's CPU sets cannot be released", "pod", e.podName(f.UID), "cgroup", f.Path, "error", f.Err)
+		out.Problems = append(out.Problems, topologyv1alpha1.Problem{Pod: e.podName(f.UID), Message: f.Err.Error()})
+	}
+	e.settled, e.failing, e.computed = map[string]cpuset.Set{}, map[string]*failing{}, false
+	return out, nil
+}
+
+func (e *Enforcer) mems(uid, name string) *cpuset.Set { return e.state.Pods[uid].Containers[name].Mems }

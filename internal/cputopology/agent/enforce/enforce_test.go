@@ -1,0 +1,560 @@
+package enforce
+
+import (
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/fakekernel"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// node is a place with cgroups, where processes run.
+type node interface {
+	cgroup.Files
+	// start makes a container's cgroup, as runtimes do, with a process in it. The pod's is made if it is missing.
+	start(dir string)
+	// runs is where the process of a cgroup runs.
+	runs(dir string) string
+}
+
+// fakeNode is on the fake kernel, of either version.
+type fakeNode struct {
+	*fakekernel.Kernel
+	t       testing.TB
+	version cgroup.Version
+}
+
+func newFakeNode(t testing.TB, version cgroup.Version, cpus int) *fakeNode {
+	n := &fakeNode{fakekernel.New(version, cpus, 1), t, version}
+	n.mkdir("kubepods")
+	n.mkdir("kubepods/burstable")
+	return n
+}
+
+func (n *fakeNode) mkdir(dir string) {
+	n.Mkdir(dir)
+	sets := cgroup.Sets{Files: n, Version: n.version}
+	if n.version == cgroup.V2 {
+		check(n.t, sets.Enable(dir))
+		return
+	}
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := n.ReadFile(path.Join(path.Dir(dir), file))
+		check(n.t, err)
+		check(n.t, n.WriteFile(path.Join(dir, file), string(value)))
+	}
+}
+
+func (n *fakeNode) start(dir string) {
+	if _, err := n.List(path.Dir(dir)); err != nil {
+		n.mkdir(path.Dir(dir))
+	}
+	n.mkdir(dir)
+	check(n.t, n.AddTask(dir))
+}
+
+func (n *fakeNode) runs(dir string) string { return n.Runs(dir).String() }
+
+// realNode is a cgroup of the running kernel, with processes that sleep.
+type realNode struct {
+	cgroup.Dir
+	t         testing.TB
+	processes map[string]*exec.Cmd
+	// before is called before each write.
+	before func()
+}
+
+// newRealNode makes one, or skips the test where the kernel has not what it takes.
+func newRealNode(t testing.TB) *realNode {
+	version, mount, err := cgroup.Find("/sys/fs/cgroup")
+	if err != nil || version != cgroup.V1 {
+		t.Skipf("no cgroups of version 1 here (%v, %v)", version, err)
+	}
+	cpus, err := cgroup.Sets{Files: mount, Version: version}.CPUs("")
+	check(t, err)
+	if !cpus.Contains(0) || !cpus.Contains(1) {
+		t.Skipf("CPUs 0 and 1 are needed, and there are %s", cpus)
+	}
+	top, err := os.MkdirTemp(string(mount), "lockstep-test-")
+	if err != nil {
+		t.Skipf("cgroups cannot be made: %v", err)
+	}
+	n := &realNode{Dir: cgroup.Dir(top), t: t, processes: map[string]*exec.Cmd{}}
+	t.Cleanup(n.remove)
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := mount.ReadFile(file)
+		check(t, err)
+		check(t, n.Dir.WriteFile(file, string(value)))
+	}
+	n.mkdir("kubepods")
+	n.mkdir("kubepods/burstable")
+	return n
+}
+
+func (n *realNode) WriteFile(name, content string) error {
+	if n.before != nil {
+		n.before()
+	}
+	return n.Dir.WriteFile(name, content)
+}
+
+func (n *realNode) mkdir(dir string) {
+	check(n.t, os.Mkdir(filepath.Join(string(n.Dir), dir), 0o755))
+	for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
+		value, err := n.ReadFile(path.Join(path.Dir(dir), file))
+		check(n.t, err)
+		check(n.t, n.Dir.WriteFile(path.Join(dir, file), string(value)))
+	}
+}
+
+func (n *realNode) start(dir string) {
+	if _, err := n.List(path.Dir(dir)); err != nil {
+		n.mkdir(path.Dir(dir))
+	}
+	n.mkdir(dir)
+	cmd := exec.Command("sleep", "1000")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	check(n.t, cmd.Start())
+	n.processes[dir] = cmd
+	check(n.t, n.Dir.WriteFile(path.Join(dir, "cgroup.procs"), fmt.Sprint(cmd.Process.Pid)))
+}
+
+func (n *realNode) runs(dir string) string {
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", n.processes[dir].Process.Pid))
+	check(n.t, err)
+	_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line)
+}
+
+func (n *realNode) remove() {
+	for _, cmd := range n.processes {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	}
+	n.removeTree(string(n.Dir))
+}
+
+func (n *realNode) removeTree(dir string) {
+	children, err := cgroup.Dir(dir).List("")
+	if err != nil {
+		n.t.Error(err)
+	}
+	for _, child := range children {
+		n.removeTree(filepath.Join(dir, child))
+	}
+	// The last process may be on its way out.
+	for range 100 {
+		if err = syscall.Rmdir(dir); err != unix.EBUSY {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	if err != nil {
+		n.t.Error(err)
+	}
+}
+
+func check(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// layoutOf is a machine of single-threaded cores in L3 domains of four.
+func layoutOf(t testing.TB, cpus int) *allocate.Layout {
+	p := cputopology.Parts{
+		Sockets: []cputopology.Socket{{CPUs: cpuset.Range(0, cpus-1)}},
+		NUMA:    []cputopology.NUMANode{{CPUs: cpuset.Range(0, cpus-1), MemoryBytes: 1 << 30, Distances: []int{10}}},
+	}
+	for id := range cpus {
+		p.Cores = append(p.Cores, cpuset.Of(id))
+		if id%4 == 0 {
+			p.L3 = append(p.L3, cputopology.L3{CPUs: cpuset.Range(id, min(id+3, cpus-1)), Bytes: 1 << 20})
+		}
+	}
+	topology, err := cputopology.New(p)
+	check(t, err)
+	l, err := allocate.NewLayout(topology, cpuset.Set{})
+	check(t, err)
+	return l
+}
+
+// pods is what the API has: by UID the CPUs of each container, "" for one that is not pinned, "+" before a burst one's.
+type pods map[string]map[string]string
+
+func (p pods) list() []desire.Pod {
+	var out []desire.Pod
+	for uid, containers := range p {
+		pod := desire.Pod{UID: uid, Namespace: "ns", Name: uid}
+		result := request.Result{Version: 1, Node: "n", Containers: map[string]request.ContainerResult{}}
+		for name, cpus := range containers {
+			pod.Containers = append(pod.Containers, name)
+			bare, burst := strings.CutPrefix(cpus, "+")
+			if cpus != "" {
+				r := request.ContainerResult{CPUs: cpuset.MustParse(bare), Share: 1, Burst: burst}
+				if burst {
+					r.Share = 0
+				}
+				result.Containers[name] = r
+			}
+		}
+		if len(result.Containers) > 0 {
+			data, err := json.Marshal(result)
+			if err != nil {
+				panic(err)
+			}
+			pod.Result = string(data)
+		}
+		out = append(out, pod)
+	}
+	return out
+}
+
+// world is a node and the enforcer of the moment.
+type world struct {
+	node
+	t          testing.TB
+	version    cgroup.Version
+	layout     *allocate.Layout
+	e          *Enforcer
+	generation int64
+	now        time.Time
+}
+
+func newWorld(t testing.TB, n node, version cgroup.Version, cpus int) *world {
+	w := &world{node: n, t: t, version: version, layout: layoutOf(t, cpus), now: time.Unix(1000, 0)}
+	w.restart()
+	return w
+}
+
+// restart is what a crash is: everything remembered is gone.
+func (w *world) restart() {
+	w.e = New(Config{Node: "n", Sets: cgroup.Sets{Files: w.node, Version: w.version}, Log: slog.New(slog.DiscardHandler)})
+}
+
+// names: containers' cgroups have the names of the containers, with their pod's before.
+func names(p pods) map[string]string {
+	out := map[string]string{}
+	for uid, containers := range p {
+		for name := range containers {
+			out[uid+name] = name
+		}
+	}
+	return out
+}
+
+func leaf(uid, name string) string { return "kubepods/burstable/pod" + uid + "/" + uid + name }
+
+func (w *world) input(p pods) Input {
+	w.generation++
+	return Input{Generation: w.generation, Layout: w.layout, Pods: p.list(), Names: names(p)}
+}
+
+func (w *world) pass(p pods) Outcome {
+	w.t.Helper()
+	out, err := w.e.Pass(w.input(p), w.now)
+	check(w.t, err)
+	return out
+}
+
+// is checks where processes run: "pod container cpus".
+func (w *world) is(want ...string) {
+	w.t.Helper()
+	for _, line := range want {
+		f := strings.Fields(line)
+		if got := w.runs(leaf(f[0], f[1])); got != f[2] {
+			w.t.Errorf("container %s of pod %s runs on %s, want %s", f[1], f[0], got, f[2])
+		}
+	}
+}
+
+// onAll runs a test on the running kernel and on fake ones. All have two CPUs.
+func onAll(t *testing.T, test func(t *testing.T, w *world)) {
+	t.Run("this kernel", func(t *testing.T) { test(t, newWorld(t, newRealNode(t), cgroup.V1, 2)) })
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run("fake "+version.String(), func(t *testing.T) { test(t, newWorld(t, newFakeNode(t, version, 2), version, 2)) })
+	}
+}
+
+func TestPinSwapWidenNarrow(t *testing.T) {
+	onAll(t, func(t *testing.T, w *world) {
+		for _, uid := range []string{"a", "b"} {
+			w.start(leaf(uid, "c"))
+			w.start(leaf(uid, "sandbox"))
+		}
+		steps := []struct {
+			what string
+			pods pods
+			want []string
+		}{
+			{"nobody is pinned", pods{"a": {"c": ""}, "b": {"c": ""}}, []string{"a c 0-1", "b c 0-1"}},
+			{"each has its own", pods{"a": {"c": "0"}, "b": {"c": "1"}}, []string{"a c 0", "a sandbox 0", "b c 1", "b sandbox 1"}},
+			{"they swap", pods{"a": {"c": "1"}, "b": {"c": "0"}}, []string{"a c 1", "b c 0"}},
+			{"one is in the pool, which is what the other leaves", pods{"a": {"c": "1"}, "b": {"c": ""}}, []string{"a c 1", "b c 0"}},
+			{"one widens", pods{"a": {"c": "0-1"}, "b": {"c": ""}}, []string{"a c 0-1", "b c 0-1"}},
+			{"and narrows", pods{"a": {"c": "0"}, "b": {"c": ""}}, []string{"a c 0", "b c 1"}},
+			{"a pod that the API does not know is in the pool", pods{"a": {"c": "0"}}, []string{"a c 0", "b c 1"}},
+			{"a pod that is gone leaves its CPUs", pods{"b": {"c": ""}}, []string{"a c 0-1", "b c 0-1"}},
+		}
+		for _, s := range steps {
+			out := w.pass(s.pods)
+			t.Run(s.what, func(t *testing.T) {
+				w.t = t
+				w.is(s.want...)
+			})
+			w.t = t
+			if again := w.pass(s.pods); again.Writes != 0 || again.Repaired != 0 || out.Repaired != 0 {
+				t.Errorf("%s: a second pass wrote %d times; repaired %d and %d", s.what, again.Writes, out.Repaired, again.Repaired)
+			}
+		}
+	})
+}
+
+// crash is what the process does not survive.
+type crash struct{}
+
+func TestKilledBetweenAnyTwoWrites(t *testing.T) {
+	from, to := pods{"a": {"c": "0", "d": ""}, "b": {"c": "1"}}, pods{"a": {"c": "1", "d": ""}, "b": {"c": ""}, "e": {"c": "0"}}
+	onAll(t, func(t *testing.T, w *world) {
+		for _, dir := range []string{leaf("a", "c"), leaf("a", "d"), leaf("b", "c"), leaf("e", "c")} {
+			w.start(dir)
+		}
+		for at := 0; ; at++ {
+			w.pass(from)
+			left := at
+			failpoint := func() {
+				if left == 0 {
+					panic(crash{})
+				}
+				left--
+			}
+			switch n := w.node.(type) {
+			case *realNode:
+				n.before = failpoint
+			case *fakeNode:
+				n.Before = func(string, string) { failpoint() }
+			}
+			crashed := crashes(func() { w.pass(to) })
+			switch n := w.node.(type) {
+			case *realNode:
+				n.before = nil
+			case *fakeNode:
+				n.Before = nil
+			}
+			w.restart()
+			if out := w.pass(to); out.Pinned != 2 {
+				t.Errorf("after write %d: %d pinned; %v", at, out.Pinned, out.Problems)
+			}
+			w.is("a c 1", "e c 0")
+			if !crashed {
+				if at < 4 {
+					t.Errorf("there were %d writes only", at)
+				}
+				return
+			}
+		}
+	})
+}
+
+func crashes(f func()) (yes bool) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, yes = r.(crash); !yes {
+				panic(r)
+			}
+		}
+	}()
+	f()
+	return false
+}
+
+func TestDriftIsRepaired(t *testing.T) {
+	onAll(t, func(t *testing.T, w *world) {
+		w.start(leaf("a", "c"))
+		w.start(leaf("b", "c"))
+		p := pods{"a": {"c": "0"}, "b": {"c": ""}}
+		w.pass(p)
+		sets := cgroup.Sets{Files: w.node, Version: w.version}
+		for _, dir := range []string{path.Dir(leaf("a", "c")), leaf("a", "c")} {
+			check(t, sets.SetCPUs(dir, cpuset.MustParse("0-1")))
+		}
+		w.is("a c 0-1")
+		out := w.pass(p)
+		w.is("a c 0", "b c 1")
+		if out.Repaired != 1 {
+			t.Errorf("%d repaired", out.Repaired)
+		}
+	})
+}
+
+func TestContainerStartsAgain(t *testing.T) {
+	onAll(t, func(t *testing.T, w *world) {
+		w.start(leaf("a", "c"))
+		w.start(leaf("b", "c"))
+		p := pods{"a": {"c": "0"}, "b": {"c": ""}}
+		w.pass(p)
+		// Another ID, which nobody has told us of: it is where it should be before any pass.
+		w.start(leaf("a", "again"))
+		w.is("a again 0")
+		if out := w.pass(p); out.Repaired != 0 || out.Pinned != 1 {
+			t.Errorf("%+v", out)
+		}
+		w.is("a again 0")
+	})
+}
+
+func TestContainersOfOnePodHaveTheirOwn(t *testing.T) {
+	onAll(t, func(t *testing.T, w *world) {
+		p := pods{"a": {"c": "0", "d": "1"}}
+		w.start(leaf("a", "c"))
+		w.start(leaf("a", "late"))
+		w.pass(p)
+		// The runtime's files tell the name before the API does.
+		w.e.cfg.Name = func(id string) (string, bool) { return "d", id == "alate" }
+		w.pass(p)
+		w.is("a c 0", "a late 1")
+	})
+}
+
+func TestStaticBurstShrinksAndWidens(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			w := newWorld(t, newFakeNode(t, version, 8), version, 8)
+			w.start(leaf("a", "c"))
+			w.start(leaf("b", "c"))
+			w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}})
+			w.is("a c 0-3", "b c 0-7")
+			w.start(leaf("e", "c"))
+			w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}, "e": {"c": "2"}})
+			w.is("a c 0-1,3", "b c 0-1,3-7", "e c 2")
+			w.pass(pods{"a": {"c": "+0-1"}, "b": {"c": ""}})
+			w.is("a c 0-3")
+		})
+	}
+}
+
+func TestKubeletsPinsAreLeftAlone(t *testing.T) {
+	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
+		t.Run(version.String(), func(t *testing.T) {
+			w := newWorld(t, newFakeNode(t, version, 8), version, 8)
+			w.start(leaf("k", "c"))
+			w.start(leaf("a", "c"))
+			sets := cgroup.Sets{Files: w.node, Version: version}
+			check(t, sets.SetCPUs(leaf("k", "c"), cpuset.MustParse("6-7")))
+			p := pods{"a": {"c": "0"}, "k": {"c": ""}}
+			in := w.input(p)
+			in.Kubelet = desire.Kubelet{Static: true, Pins: map[string]map[string]cpuset.Set{"k": {"c": cpuset.MustParse("6-7")}}}
+			for range 2 {
+				out, err := w.e.Pass(in, w.now)
+				check(t, err)
+				w.is("k c 6-7", "a c 0")
+				if out.Pool.String() != "1-5" || len(out.KubeletPins) != 1 {
+					t.Errorf("%+v", out)
+				}
+			}
+			_, err := w.e.Release(in)
+			check(t, err)
+			w.is("k c 6-7", "a c 0-7")
+		})
+	}
+}
+
+func TestRelease(t *testing.T) {
+	onAll(t, func(t *testing.T, w *world) {
+		w.start(leaf("a", "c"))
+		w.start(leaf("b", "c"))
+		w.pass(pods{"a": {"c": "0"}, "b": {"c": ""}})
+		w.is("a c 0", "b c 1")
+		w.restart()
+		out, err := w.e.Release(Input{})
+		check(t, err)
+		w.is("a c 0-1", "b c 0-1")
+		if out, err = w.e.Release(Input{}); err != nil || out.Writes != 0 {
+			t.Errorf("a second time: %d writes, %v", out.Writes, err)
+		}
+	})
+}
+
+func TestAFailingPodIsNotTriedAllTheTime(t *testing.T) {
+	n := newFakeNode(t, cgroup.V1, 2)
+	w := newWorld(t, n, cgroup.V1, 2)
+	w.start(leaf("a", "c"))
+	tries := 0
+	n.Fail = func(name, _ string) error {
+		tries++
+		return unix.EIO
+	}
+	p := pods{"a": {"c": "0"}}
+	in := w.input(p)
+	for range 100 {
+		out, err := w.e.Pass(in, w.now)
+		check(t, err)
+		if len(out.Problems) != 1 || out.Problems[0].Pod != "ns/a" || out.Pinned != 0 {
+			t.Fatalf("%+v", out)
+		}
+		w.now = w.now.Add(time.Second)
+	}
+	if tries < 5 || tries > 10 {
+		t.Errorf("%d tries in 100 s", tries)
+	}
+	n.Fail = nil
+	w.now = w.now.Add(retryMax)
+	if out, err := w.e.Pass(in, w.now); err != nil || len(out.Problems) != 0 || out.Pinned != 1 {
+		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+func TestObserveWritesNothing(t *testing.T) {
+	n := newFakeNode(t, cgroup.V2, 2)
+	w := newWorld(t, n, cgroup.V2, 2)
+	w.start(leaf("a", "c"))
+	w.e.cfg.Observe = true
+	before := n.Writes
+	if out := w.pass(pods{"a": {"c": "0"}}); out.Pinned != 0 || n.Writes != before {
+		t.Errorf("%+v, %d writes", out, n.Writes-before)
+	}
+}
+
+// BenchmarkAtRest is a pass over a full node where nothing has changed: 250 containers, each with a sandbox beside it.
+func BenchmarkAtRest(b *testing.B) {
+	n := newRealNode(b)
+	w := newWorld(b, n, cgroup.V1, 2)
+	p := pods{}
+	for i := range 250 {
+		uid := fmt.Sprintf("%036d", i)
+		p[uid] = map[string]string{"c": ""}
+		if i == 0 {
+			p[uid]["c"] = "0"
+		}
+		n.mkdir(path.Dir(leaf(uid, "c")))
+		n.mkdir(leaf(uid, "c"))
+		n.mkdir(leaf(uid, "sandbox"))
+	}
+	w.pass(p)
+	in := w.input(p)
+	_, err := w.e.Pass(in, w.now)
+	check(b, err)
+	for b.Loop() {
+		if out, err := w.e.Pass(in, w.now); err != nil || out.Writes != 0 {
+			b.Fatal(out.Writes, err)
+		}
+	}
+}

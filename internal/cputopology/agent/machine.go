@@ -1,0 +1,81 @@
+package agent
+
+import (
+	"bytes"
+	"fmt"
+	"io/fs"
+	"os"
+	"time"
+
+	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/sysfs"
+)
+
+// machine is what sysfs says. Reading it all takes thousands of files: that is done when the CPUs that are on line change,
+// and once in a while.
+type machine struct {
+	root     fs.FS
+	reserved cpuset.Set
+
+	topology *cputopology.Topology
+	layout   *allocate.Layout
+	online   []byte
+	next     time.Time
+}
+
+const (
+	onlineFile = "sys/devices/system/cpu/online"
+	// machineInterval is between two readings of everything: memory may be added while a machine runs.
+	machineInterval = 10 * time.Minute
+)
+
+// refresh reads what may have changed, and says whether anything has.
+func (m *machine) refresh(now time.Time) (bool, error) {
+	online, err := fs.ReadFile(m.root, onlineFile)
+	if err != nil {
+		return false, err
+	}
+	if m.topology != nil && bytes.Equal(online, m.online) && now.Before(m.next) {
+		return false, nil
+	}
+	topology, err := sysfs.Read(m.root)
+	if err != nil {
+		return false, err
+	}
+	m.online, m.next = online, now.Add(machineInterval)
+	if m.topology != nil && m.topology.Hash() == topology.Hash() {
+		return false, nil
+	}
+	layout, err := allocate.NewLayout(topology, m.reserved)
+	if err != nil {
+		return false, err
+	}
+	m.topology, m.layout = topology, layout
+	return true, nil
+}
+
+// ReservedByKubelet reads the CPUs that a kubelet's configuration reserves for the system. No file reserves none.
+func ReservedByKubelet(path string) (cpuset.Set, error) {
+	data, err := os.ReadFile(path)
+	if os.IsNotExist(err) {
+		return cpuset.Set{}, nil
+	}
+	if err != nil {
+		return cpuset.Set{}, err
+	}
+	var config struct {
+		ReservedSystemCPUs string `json:"reservedSystemCPUs"`
+	}
+	if err := yaml.Unmarshal(data, &config); err != nil {
+		return cpuset.Set{}, fmt.Errorf("%s: %w", path, err)
+	}
+	set, err := cpuset.Parse(config.ReservedSystemCPUs)
+	if err != nil {
+		return set, fmt.Errorf("%s: reservedSystemCPUs: %w", path, err)
+	}
+	return set, nil
+}

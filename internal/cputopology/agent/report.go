@@ -1,0 +1,263 @@
+package agent
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
+)
+
+// Bounds of the API.
+const (
+	pinsMax         = 1024
+	problemsMax     = 16
+	messageBytesMax = 256
+)
+
+// statusOf is what a pass shows of itself.
+func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTopologyStatus {
+	s := topologyv1alpha1.NodeTopologyStatus{
+		AgentVersion: clip(a.cfg.Version, 64), Mode: topologyv1alpha1.ApplyByFiles, Cgroups: a.version.String(),
+		Reserved: cputopology.List(*a.cfg.Reserved), Shared: cputopology.List(out.Pool), Pinned: int32(out.Pinned),
+		KubeletPins: out.KubeletPins[:min(len(out.KubeletPins), pinsMax)],
+	}
+	for _, p := range out.Problems[:min(len(out.Problems), problemsMax)] {
+		p.Message = clip(p.Message, messageBytesMax)
+		s.Problems = append(s.Problems, p)
+	}
+	ready := metav1.Condition{Type: topologyv1alpha1.NodeReady, Status: metav1.ConditionFalse}
+	switch {
+	case errors.Is(err, errReleased):
+		ready.Reason, ready.Message = "Released", err.Error()
+	case err != nil:
+		ready.Reason, ready.Message = "Failed", err.Error()
+	case a.cfg.Observe:
+		s.Mode = topologyv1alpha1.ApplyNothing
+		ready.Reason, ready.Message = "Observing", "the agent was told to write nothing"
+	default:
+		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "Applied", "CPU sets are applied"
+	}
+	s.Conditions = []metav1.Condition{ready}
+	return s
+}
+
+// clip shortens a text to a number of bytes, in whole characters.
+func clip(s string, bytesMax int) string {
+	if len(s) <= bytesMax {
+		return s
+	}
+	for i := range s {
+		if i > bytesMax-len("…") {
+			return s[:last(s, i)] + "…"
+		}
+	}
+	return s
+}
+
+// last is where the character before position i begins.
+func last(s string, i int) int {
+	at := 0
+	for j := range s[:i] {
+		at = j
+	}
+	return at
+}
+
+// reporter keeps the node's NodeTopology as it should be, with a write when it is not.
+type reporter struct {
+	cfg    Config
+	log    *slog.Logger
+	writer apiwriter.Writer
+	view   *view
+	told   map[topologyv1alpha1.Problem]bool // problems that events have been made of
+
+	topology *cputopology.Topology // that spec was made of
+	spec     topologyv1alpha1.NodeTopologySpec
+
+	lock sync.Mutex
+	// written is the object after the last write; writing says that one is on its way.
+	written *topologyv1alpha1.NodeTopology
+	writing bool
+	// status is on its way, possibly for a while.
+	status *topologyv1alpha1.NodeTopologyStatus
+	// refused is when the API server last refused a write.
+	refused time.Time
+}
+
+func newReporter(cfg Config, writer apiwriter.Writer, view *view) *reporter {
+	return &reporter{cfg: cfg, log: cfg.Log, writer: writer, view: view}
+}
+
+// refusalPause is how long a refused write is not tried again.
+const refusalPause = 30 * time.Second
+
+// report writes what differs from what the API has. It does not wait for writes: the next report sees what became of them.
+func (r *reporter) report(topology *cputopology.Topology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+	if topology == nil {
+		return // nothing is known of the machine
+	}
+	if topology != r.topology {
+		r.topology, r.spec = topology, topology.Encode()
+	}
+	r.events(status.Problems)
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	known := r.known()
+	switch {
+	case r.writing || now.Sub(r.refused) < refusalPause:
+	case known == nil:
+		r.create()
+	case !equality.Semantic.DeepEqual(known.Spec, r.spec):
+		r.patch(known)
+	default:
+		r.putStatus(known, status, now)
+	}
+}
+
+func (r *reporter) meta(reason string) apiwriter.Meta {
+	return apiwriter.Meta{Owner: "node/" + r.cfg.Node, Reason: reason}
+}
+
+// known is the newest of what was watched and what was written. What was watched as deleted is nil, unless it was written
+// since.
+func (r *reporter) known() *topologyv1alpha1.NodeTopology {
+	watched := r.view.topology()
+	switch {
+	case watched == nil && r.written != nil && r.view.deleted(r.written):
+		r.written, r.status = nil, nil
+		return nil
+	case watched == nil:
+		return r.written
+	case r.written == nil || version(watched) >= version(r.written):
+		return watched
+	}
+	return r.written
+}
+
+// version is the age of an object of one kind, as API servers count it.
+func version(o metav1.Object) uint64 {
+	n, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return n
+}
+
+// object is the node's NodeTopology, without its status. It goes with the node.
+func (r *reporter) object() *topologyv1alpha1.NodeTopology {
+	o := &topologyv1alpha1.NodeTopology{
+		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Annotations: map[string]string{apiwriter.CreatorAnnotation: "agent/" + r.cfg.Node}},
+		Spec:       r.spec,
+	}
+	if r.view.nodeUID != "" {
+		o.OwnerReferences = []metav1.OwnerReference{{APIVersion: "v1", Kind: "Node", Name: r.cfg.Node, UID: r.view.nodeUID}}
+	}
+	return o
+}
+
+func (r *reporter) create() {
+	r.writing = true
+	r.writer.Create(r.meta("node-topology"), r.object(), r.done)
+}
+
+func (r *reporter) patch(known *topologyv1alpha1.NodeTopology) {
+	data, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": r.spec}})
+	if err != nil {
+		panic(err) // strings and integers always marshal
+	}
+	r.writing = true
+	r.writer.Patch(r.meta("node-topology"), known, types.JSONPatchType, data, r.done)
+}
+
+// done takes up what became of a write.
+func (r *reporter) done(o apiwriter.Object, err error) {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	r.writing = false
+	r.ended(o, err)
+}
+
+func (r *reporter) ended(o apiwriter.Object, err error) {
+	if err != nil {
+		switch {
+		case errors.Is(err, apiwriter.ErrStopped):
+		case apierrors.IsNotFound(err):
+			r.written = nil // somebody has deleted it
+		default:
+			r.refused = time.Now()
+			r.log.Error("the NodeTopology cannot be written", "node", r.cfg.Node, "error", err)
+		}
+		return
+	}
+	if t, ok := o.(*topologyv1alpha1.NodeTopology); ok {
+		r.written = t
+	}
+}
+
+// putStatus hands the status over, unless it is there or on its way.
+func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+	ready := status.Conditions[0]
+	ready.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
+	before := meta.FindStatusCondition(known.Status.Conditions, ready.Type)
+	if before != nil && before.Status == ready.Status {
+		ready.LastTransitionTime = before.LastTransitionTime
+	}
+	status.Conditions = []metav1.Condition{ready}
+	if r.status != nil {
+		on := r.status.Conditions[0]
+		if on.Status == ready.Status {
+			status.Conditions[0].LastTransitionTime = on.LastTransitionTime
+		}
+		if equality.Semantic.DeepEqual(*r.status, status) {
+			return // on its way
+		}
+	} else if equality.Semantic.DeepEqual(known.Status, status) {
+		return
+	}
+	o := known.DeepCopy()
+	o.Status = status
+	r.status = &status
+	urgent := before == nil || before.Status != ready.Status || !equality.Semantic.DeepEqual(known.Status.Problems, status.Problems) ||
+		!equality.Semantic.DeepEqual(known.Status.KubeletPins, status.KubeletPins)
+	r.writer.Status(r.meta("node-topology-status"), o, urgent, func(o apiwriter.Object, err error) {
+		r.lock.Lock()
+		defer r.lock.Unlock()
+		if r.status == &status {
+			r.status = nil
+		}
+		r.ended(o, err)
+	})
+}
+
+// events tells of new problems, on the pods that have them.
+func (r *reporter) events(problems []topologyv1alpha1.Problem) {
+	told := make(map[topologyv1alpha1.Problem]bool, len(problems))
+	for _, p := range problems {
+		told[p] = true
+		pod := r.view.pod(p.Pod)
+		if pod == nil || r.told[p] {
+			continue
+		}
+		message := p.Message
+		if p.Container != "" {
+			message = fmt.Sprintf("container %s: %s", p.Container, message)
+		}
+		r.writer.Event(pod, corev1.EventTypeWarning, "CPUSetNotApplied", message)
+	}
+	r.told = told
+}

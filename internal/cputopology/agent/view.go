@@ -1,0 +1,207 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	"lockstep.dev/lockstep/api/scheme"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// view is what the API says of one node: its pods, and its NodeTopology.
+type view struct {
+	// changed gets a value after a change; several changes may be one value.
+	changed chan struct{}
+
+	node        string
+	core        rest.Interface
+	podInformer cache.SharedIndexInformer
+	topologies  cache.SharedIndexInformer
+	running     sync.WaitGroup
+	nodeUID     types.UID
+
+	lock       sync.Mutex
+	dirty      bool
+	deletedAt  uint64 // version of the NodeTopology that was last deleted
+	generation int64
+	list       []desire.Pod
+	names      map[string]string
+}
+
+func newView(cfg Config) (*view, error) {
+	v := &view{changed: make(chan struct{}, 1), node: cfg.Node, dirty: true}
+	var err error
+	if v.core, err = kubeclient.ForGroupVersion(cfg.REST, nil, corev1.SchemeGroupVersion, scheme.Scheme); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	own, err := kubeclient.ForGroupVersion(cfg.REST, nil, topologyv1alpha1.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
+	v.podInformer = v.informer(v.core, "pods", "spec.nodeName", &corev1.Pod{})
+	v.topologies = v.informer(own, "nodetopologies", "metadata.name", &topologyv1alpha1.NodeTopology{})
+	return v, nil
+}
+
+// informer watches those objects of which a field is the node's name.
+func (v *view) informer(client rest.Interface, resource, field string, example runtime.Object) cache.SharedIndexInformer {
+	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.OneTermEqualSelector(field, v.node))
+	informer := cache.NewSharedIndexInformer(lw, example, 0, nil)
+	err := informer.SetTransform(trim)
+	if err == nil {
+		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc: func(any) { v.note() }, UpdateFunc: func(any, any) { v.note() }, DeleteFunc: v.noteDeleted,
+		})
+	}
+	if err != nil {
+		panic(err) // only a running informer refuses
+	}
+	return informer
+}
+
+// trim keeps of a pod what is used.
+func trim(o any) (any, error) {
+	pod, ok := o.(*corev1.Pod)
+	if !ok {
+		return o, nil
+	}
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
+	}}
+	if result, found := pod.Annotations[request.LockstepResult]; found {
+		kept.Annotations = map[string]string{request.LockstepResult: result}
+	}
+	for _, c := range slices.Concat(pod.Spec.InitContainers, pod.Spec.Containers) {
+		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name})
+	}
+	for _, c := range pod.Spec.EphemeralContainers {
+		kept.Spec.Containers = append(kept.Spec.Containers, corev1.Container{Name: c.Name})
+	}
+	kept.Status.Phase = pod.Status.Phase
+	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
+		kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID})
+	}
+	return kept, nil
+}
+
+func (v *view) note() {
+	v.lock.Lock()
+	v.dirty = true
+	v.lock.Unlock()
+	select {
+	case v.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (v *view) noteDeleted(o any) {
+	if unseen, ok := o.(cache.DeletedFinalStateUnknown); ok {
+		o = unseen.Obj
+	}
+	if t, ok := o.(*topologyv1alpha1.NodeTopology); ok {
+		v.lock.Lock()
+		v.deletedAt = version(t)
+		v.lock.Unlock()
+	}
+	v.note()
+}
+
+// deleted says whether a NodeTopology that was written has been seen to be deleted since.
+func (v *view) deleted(t *topologyv1alpha1.NodeTopology) bool {
+	v.lock.Lock()
+	defer v.lock.Unlock()
+	return version(t) <= v.deletedAt
+}
+
+// start watches until ctx is done, and returns when all is read once.
+func (v *view) start(ctx context.Context) error {
+	for _, informer := range []cache.SharedIndexInformer{v.podInformer, v.topologies} {
+		v.running.Go(func() { informer.RunWithContext(ctx) })
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), v.podInformer.HasSynced, v.topologies.HasSynced) {
+		return fmt.Errorf("reading the pods of node %s: %w", v.node, context.Cause(ctx))
+	}
+	node := &corev1.Node{}
+	// Its UID is for the owner of the NodeTopology. A node that does not exist yet owns none.
+	if err := v.core.Get().Resource("nodes").Name(v.node).Do(ctx).Into(node); err == nil {
+		v.nodeUID = node.UID
+	}
+	return nil
+}
+
+// wait returns when the watches have ended.
+func (v *view) wait() { v.running.Wait() }
+
+// pods are those that may have processes, with the names of their containers by ID. Their generation changes when they do.
+// Neither may be modified.
+func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
+	v.lock.Lock()
+	dirty := v.dirty
+	v.dirty = false
+	v.lock.Unlock()
+	if !dirty {
+		return v.list, v.names, v.generation
+	}
+	var list []desire.Pod
+	names := map[string]string{}
+	for _, o := range v.podInformer.GetStore().List() {
+		pod := o.(*corev1.Pod)
+		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+			continue
+		}
+		p := desire.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time,
+			Result: pod.Annotations[request.LockstepResult]}
+		for _, c := range pod.Spec.Containers {
+			p.Containers = append(p.Containers, c.Name)
+		}
+		list = append(list, p)
+		for _, s := range pod.Status.ContainerStatuses {
+			if _, id, found := strings.Cut(s.ContainerID, "://"); found {
+				names[id] = s.Name
+			}
+		}
+	}
+	slices.SortFunc(list, func(a, b desire.Pod) int { return strings.Compare(a.UID, b.UID) })
+	if !reflect.DeepEqual(list, v.list) {
+		v.list = list
+		v.generation++
+	}
+	if !maps.Equal(names, v.names) {
+		v.names = names
+	}
+	return v.list, v.names, v.generation
+}
+
+// pod returns a pod of the node by "namespace/name", or nil.
+func (v *view) pod(key string) *corev1.Pod {
+	o, found, err := v.podInformer.GetStore().GetByKey(key)
+	if err != nil || !found {
+		return nil
+	}
+	return o.(*corev1.Pod)
+}
+
+// topology is the node's own, or nil.
+func (v *view) topology() *topologyv1alpha1.NodeTopology {
+	o, found, err := v.topologies.GetStore().GetByKey(v.node)
+	if err != nil || !found {
+		return nil
+	}
+	return o.(*topologyv1alpha1.NodeTopology)
+}
