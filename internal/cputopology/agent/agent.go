@@ -101,7 +101,7 @@ type Agent struct {
 	cfg      Config
 	log      *slog.Logger
 	version  cgroup.Version
-	files    cgroup.Dir
+	files    *cgroup.Cached
 	enforcer *enforce.Enforcer
 	machine  machine
 	kubelet  kubeletState
@@ -129,11 +129,12 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
+	cached := cgroup.NewCached(files)
 	a := &Agent{
-		cfg: cfg, log: cfg.Log, files: files, version: version, registry: prometheus.NewRegistry(),
+		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: prometheus.NewRegistry(),
 		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
 		enforcer: enforce.New(enforce.Config{
-			Node: cfg.Node, Sets: cgroup.Sets{Files: files, Version: version}, CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
+			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version}, CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
 			Name: cfg.Bundles.Name, Observe: cfg.Observe, Log: cfg.Log,
 		}),
 	}
@@ -182,7 +183,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return err
 	}
 	reporter := newReporter(a.cfg, writer, view)
-	watcher, err := watch.New(string(a.files))
+	watcher, err := watch.New(string(a.files.Dir))
 	if err != nil {
 		a.log.Warn("changes of cgroups are found by looking only", "interval", a.cfg.Interval, "error", err)
 		watcher = &watch.Watcher{}
@@ -250,6 +251,7 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 	var out enforce.Outcome
 	if err == nil {
 		out, err = a.enforcer.Pass(in, began)
+		a.files.Sweep()
 	}
 	took := time.Since(began)
 	a.metrics.passed(out, err, took)

@@ -537,6 +537,9 @@ func TestObserveWritesNothing(t *testing.T) {
 func BenchmarkAtRest(b *testing.B) {
 	n := newRealNode(b)
 	w := newWorld(b, n, cgroup.V1, 2)
+	cached := cgroup.NewCached(n.Dir)
+	defer cached.Close()
+	w.e.cfg.Sets.Files = cached
 	p := pods{}
 	for i := range 250 {
 		uid := fmt.Sprintf("%036d", i)
