@@ -18,7 +18,7 @@ func (c *Cluster) assertConsistent() error {
 	used, nonZero := map[string]place.Vector{}, map[string]place.Vector{}
 	byQueue := map[string]place.Vector{}
 	ports := map[string]int{}
-	unwritten, keepAway := 0, 0
+	unwritten, keepAway, pinned := 0, 0, map[string]int{}
 	for name, p := range c.pods {
 		want := c.holding(p)
 		if !p.held.same(&want) {
@@ -43,6 +43,9 @@ func (c *Cluster) assertConsistent() error {
 		if h.keepsAway {
 			keepAway++
 		}
+		if h.cpus != nil {
+			pinned[h.node]++
+		}
 		used[h.node] = used[h.node].Plus(h.request, 1)
 		nonZero[h.node] = nonZero[h.node].Plus(h.nonZero, 1)
 		ports[h.node] += len(h.ports)
@@ -58,6 +61,9 @@ func (c *Cluster) assertConsistent() error {
 	for name, n := range c.nodes {
 		if !sameAmounts(n.used, used[name]) || !sameAmounts(n.usedNonZero, nonZero[name]) {
 			bad("node %s: used %v and %v, should %v and %v", name, n.used, n.usedNonZero, used[name], nonZero[name])
+		}
+		if n.pinned != pinned[name] {
+			bad("node %s: %d pods pinned, should %d", name, n.pinned, pinned[name])
 		}
 		count := 0
 		for _, k := range n.ports {

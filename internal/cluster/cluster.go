@@ -57,6 +57,8 @@ type Cluster struct {
 	groupQueue map[types.NamespacedName]string
 	groupPods  map[types.NamespacedName]map[*pod]struct{}
 	priorities priorities
+	machines   machines
+	pins       bool // there has been a machine or a pod that holds CPUs
 	changes    Changes
 	listenRoom bool
 	listenPods bool
@@ -73,6 +75,7 @@ type node struct {
 	usedNonZero place.Vector
 	ports       place.PortSet
 	pods        map[*pod]struct{}
+	pinned      int // pods of them that hold CPUs
 	generation  int64
 	at          *list.Element
 }
@@ -91,6 +94,7 @@ type assumption struct {
 	node  string
 	queue string
 	class *place.Class
+	cpus  *CPUs // that it was given, or nil
 	// uid is that of the pod assumed, empty while it has yet to be created.
 	uid types.UID
 	// replaces is the UID of an earlier pod of this name that the assumption is not about.
@@ -107,12 +111,13 @@ type hold struct {
 	ports            []place.HostPort
 	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
 	keepsAway        bool        // it has a required anti-affinity, which binds others
+	cpus             *CPUs       // that it was given, if any
 }
 
 // same says that replacing one by the other changes nothing outside the pod.
 func (h *hold) same(o *hold) bool {
 	return h.node == o.node && h.queue == o.queue && slices.Equal(h.request, o.request) &&
-		slices.Equal(h.nonZero, o.nonZero) && slices.Equal(h.ports, o.ports)
+		slices.Equal(h.nonZero, o.nonZero) && slices.Equal(h.ports, o.ports) && h.cpus.same(o.cpus)
 }
 
 type queue struct {
@@ -139,6 +144,7 @@ func New(cfg Config) *Cluster {
 		groupQueue: map[types.NamespacedName]string{},
 		groupPods:  map[types.NamespacedName]map[*pod]struct{}{},
 		priorities: priorities{value: map[string]int32{}},
+		machines:   newMachines(),
 		listenRoom: true,
 		listenPods: true,
 		wake:       make(chan struct{}, 1),
@@ -151,13 +157,18 @@ func (c *Cluster) Dims() *place.Dims { return c.dims }
 // Assume gives a pod a node ahead of the API server. When a pod of that name exists without a node, it is that pod that
 // is to be bound; otherwise one is to be created. A later Assume of the same name replaces an earlier one.
 func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class) {
+	c.AssumePinned(name, node, queue, class, nil)
+}
+
+// AssumePinned is Assume for a pod that is given CPUs with the node.
+func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pod(name)
 	if p.assume != nil {
 		c.dropAssumption(p)
 	}
-	a := &assumption{node: node, queue: queue, class: class}
+	a := &assumption{node: node, queue: queue, class: class, cpus: cpus}
 	if o := p.object; o != nil {
 		if o.Spec.NodeName == "" && !ended(o) {
 			a.uid = o.UID
@@ -337,21 +348,23 @@ func (c *Cluster) settle(p *pod) {
 func (c *Cluster) holding(p *pod) hold {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
-		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object}
-		if old := p.held; old.of != nil && sameRequests(old.of, p.object) {
+		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.held.cpus.orParse(p.object)}
+		if old := p.held; old.of != nil && sameRequests(old.of, p.object) && h.cpus.same(old.cpus) {
 			h.request, h.nonZero, h.ports, h.keepsAway = old.request, old.nonZero, old.ports, old.keepsAway
 			return h
 		}
 		h.keepsAway = keepsAway(p.object)
 		h.request, h.nonZero = c.dims.PodVector(p.object)
+		h.request, h.nonZero = h.cpus.raise(h.request, h.nonZero)
 		h.ports = place.PodPorts(p.object)
 		return h
 	case p.assume != nil:
 		a := p.assume
-		return hold{
-			node: a.node, queue: a.queue, request: a.class.Request, nonZero: a.class.NonZero, ports: a.class.Ports,
-			keepsAway: keepsAway(a.class.Template),
+		h := hold{
+			node: a.node, queue: a.queue, ports: a.class.Ports, keepsAway: keepsAway(a.class.Template), cpus: a.cpus,
 		}
+		h.request, h.nonZero = h.cpus.raise(a.class.Request, a.class.NonZero)
+		return h
 	}
 	return hold{}
 }
@@ -397,6 +410,10 @@ func (c *Cluster) charge(p *pod, sign int64) {
 	n.usedNonZero = n.usedNonZero.Plus(h.nonZero, sign)
 	if h.keepsAway {
 		c.keepAway += int(sign)
+	}
+	if h.cpus != nil {
+		n.pinned += int(sign)
+		c.pins = true
 	}
 	for _, port := range h.ports {
 		if n.ports == nil {

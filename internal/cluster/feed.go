@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
 // Feed registers the model as a reader of the informers. Call it before other handlers are registered and before Start.
@@ -40,6 +41,11 @@ func (c *Cluster) Feed(i *Informers) error {
 			Added:   c.UpsertPriorityClass,
 			Updated: func(_, p *schedulingv1.PriorityClass) { c.UpsertPriorityClass(p) },
 			Deleted: func(p *schedulingv1.PriorityClass) { c.DeletePriorityClass(p.Name) },
+		}),
+		i.NodeTopologies.Handle(Handler[*topologyv1alpha1.NodeTopology]{
+			Added:   c.UpsertNodeTopology,
+			Updated: func(_, t *topologyv1alpha1.NodeTopology) { c.UpsertNodeTopology(t) },
+			Deleted: func(t *topologyv1alpha1.NodeTopology) { c.DeleteNodeTopology(t.Name) },
 		}),
 	)
 }

@@ -19,6 +19,7 @@ import (
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
@@ -46,6 +47,7 @@ type Informers struct {
 	Commands        *Kind[*busv1alpha1.Command]
 	PriorityClasses *Kind[*schedulingv1.PriorityClass]
 	LimitRanges     *Kind[*corev1.LimitRange]
+	NodeTopologies  *Kind[*topologyv1alpha1.NodeTopology]
 
 	// Workflows that have ended are kept without what they ran: see trimWorkflow.
 	Workflows                *Kind[*argov1alpha1.Workflow]
@@ -69,6 +71,7 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 	groups := client(schedulingv1beta1.GroupVersion)
 	bus := client(busv1alpha1.GroupVersion)
 	argo := client(argov1alpha1.GroupVersion)
+	topology := client(topologyv1alpha1.GroupVersion)
 	if failed != nil {
 		return nil, failed
 	}
@@ -85,6 +88,7 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 		Commands:        newKind[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, nil),
 		PriorityClasses: newKind[*schedulingv1.PriorityClass](sched, "priorityclasses", &schedulingv1.PriorityClass{}, nil, nil),
 		LimitRanges:     newKind[*corev1.LimitRange](core, "limitranges", &corev1.LimitRange{}, nil, nil),
+		NodeTopologies:  newKind(topology, "nodetopologies", &topologyv1alpha1.NodeTopology{}, trimTopology, nil),
 	}
 	i.addWorkflows(core, argo)
 	return i, nil
@@ -140,7 +144,7 @@ func (i *Informers) kinds() []watched {
 		i.Workflows, i.WorkflowTemplates, i.ClusterWorkflowTemplates, i.CronWorkflows, i.TaskResults, i.ConfigMaps, i.Pods,
 	}
 	if i.Nodes != nil {
-		kinds = append(kinds, i.Nodes, i.PriorityClasses, i.Queues, i.LimitRanges, i.PodGroups, i.Jobs, i.Commands)
+		kinds = append(kinds, i.Nodes, i.NodeTopologies, i.PriorityClasses, i.Queues, i.LimitRanges, i.PodGroups, i.Jobs, i.Commands)
 	}
 	return kinds
 }

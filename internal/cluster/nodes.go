@@ -61,6 +61,7 @@ func (c *Cluster) Total() place.Vector {
 type View struct {
 	*place.Snapshot
 	generation int64
+	follow     func(NodeCPUs)
 }
 
 // NewView returns a view without nodes; Refresh fills it.
@@ -80,6 +81,7 @@ func (c *Cluster) Refresh(v *View) {
 		}
 		if n.object == nil {
 			v.Remove(n.name)
+			c.tellCPUs(v, n)
 			continue
 		}
 		v.Set(place.Node{
@@ -94,6 +96,7 @@ func (c *Cluster) Refresh(v *View) {
 			Object:        n.object,
 			Generation:    n.generation,
 		})
+		c.tellCPUs(v, n)
 	}
 	v.generation = c.generation
 }
@@ -108,6 +111,9 @@ func (c *Cluster) removeUnknown(v *View) {
 	}
 	for _, name := range unknown {
 		v.Remove(name)
+		if v.follow != nil && c.pins {
+			v.follow(NodeCPUs{Node: name})
+		}
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
 // A cache of 10,000 pods is most of what the manager's memory holds, so every object loses what is never read before it
@@ -40,6 +41,12 @@ func trimNode(n *corev1.Node) {
 	for i, c := range n.Status.Conditions {
 		n.Status.Conditions[i] = corev1.NodeCondition{Type: c.Type, Status: c.Status}
 	}
+}
+
+// trimTopology drops what only people read.
+func trimTopology(t *topologyv1alpha1.NodeTopology) {
+	t.Annotations, t.Labels, t.OwnerReferences = nil, nil, nil
+	t.Status = topologyv1alpha1.NodeTopologyStatus{Reserved: t.Status.Reserved, KubeletPins: t.Status.KubeletPins}
 }
 
 // trimmer trims pods and remembers what they share. Its memory is bounded: when a table is full it starts again, which
@@ -136,8 +143,12 @@ func (t *trimmer) podMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// keepAnnotation says which annotations of a pod are read: those of the batch and scheduling APIs and our own.
+// keepAnnotation says which annotations of a pod are read: those of the batch and scheduling APIs, those that ask for
+// CPUs, and our own.
 func keepAnnotation(key string) bool {
+	if topologyv1alpha1.IsRequestAnnotation(key) {
+		return true
+	}
 	domain, _, ok := strings.Cut(key, "/")
 	return ok && (key == argov1alpha1.AnnotationNodeID || strings.HasSuffix(domain, "volcano.sh") || strings.HasSuffix(domain, "lockstep.dev") ||
 		domain == "scheduling.k8s.io")

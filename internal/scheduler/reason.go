@@ -16,7 +16,7 @@ func (r *Reason) key() string { return r.Code + ": " + r.Message }
 
 func shortageReason(s *place.Shortage, e *entry) Reason {
 	code := NotEnoughResources
-	if s.Resource == "" {
+	if s.Resource == "" && s.CPUs == "" || s.Never {
 		code = Unschedulable
 	}
 	return Reason{Code: code, Message: s.Stable(), Detail: s.Detail(), Shortage: s, Partial: e.partial}

@@ -15,6 +15,7 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/scheduler/pin"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -59,6 +60,7 @@ type Scheduler struct {
 	// What follows belongs to the cycle.
 	view   *cluster.View
 	placer *place.Placer
+	pinner *pin.Pinner
 	room   *room
 	ledger *share.Ledger
 	held   map[string]place.Vector // what the ledger has been told that queues hold
@@ -100,7 +102,9 @@ func New(cfg Config) (*Scheduler, error) {
 		held:    map[string]place.Vector{},
 		queues:  map[string]bool{},
 	}
-	s.placer = place.NewPlacer(s.view.Snapshot, cfg.Place)
+	s.pinner = pin.New(s.view, cfg.Log)
+	s.cfg.Place.Pin = s.pinner
+	s.placer = place.NewPlacer(s.view.Snapshot, s.cfg.Place)
 	s.room = newRoom(s.ledger)
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
@@ -219,11 +223,13 @@ func (s *Scheduler) attempt(e *entry) int {
 	}
 	// 4. Take the room, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
+	s.grant(e, placed, decision.Pins)
 	held := place.Vector(nil)
-	for _, a := range placed {
+	for i := range placed {
+		a := &placed[i]
 		class := e.classes[a.Demand]
 		held = held.Plus(class.Request, 1)
-		s.cluster.Assume(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class)
+		s.cluster.AssumePinned(e.gang.Demands[a.Demand].Units[a.Unit], a.Node, e.gang.Queue, class, a.cpus)
 	}
 	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
 	s.ledger.Charge(e.gang.Queue, held)
@@ -235,6 +241,21 @@ func (s *Scheduler) attempt(e *entry) int {
 	}
 	e.gang.Owner.Commit(e.gang, placed)
 	return len(placed)
+}
+
+// grant gives the pods placed the CPUs that were taken for them, which are listed in the same order.
+func (s *Scheduler) grant(e *entry, placed []Assignment, pins [][]place.Pin) {
+	if pins == nil {
+		return
+	}
+	next := make([]int, len(pins))
+	for i := range placed {
+		a := &placed[i]
+		if k := next[a.Demand]; k < len(pins[a.Demand]) {
+			next[a.Demand]++
+			a.cpus, a.Annotations = s.pinner.Grant(pins[a.Demand][k], e.gang.Demands[a.Demand].Units[a.Unit])
+		}
+	}
 }
 
 func (s *Scheduler) takeInbox() {
@@ -342,7 +363,7 @@ func (s *Scheduler) nodesHelp(l *line, nodes map[string]struct{}) bool {
 			continue
 		}
 		for d, c := range l.entries[0].classes {
-			if len(l.entries[0].left[d]) > 0 && roomFor(n, c) {
+			if len(l.entries[0].left[d]) > 0 && roomFor(n, c) && (c.Pins == nil || s.pinner.MayTake(c, i)) {
 				return true
 			}
 		}
@@ -439,6 +460,9 @@ func (s *Scheduler) class(template *corev1.Pod) (*place.Class, error) {
 	}
 	c, err := place.NewClass(s.cluster.Dims(), template)
 	if err != nil {
+		return nil, fmt.Errorf("pod template: %w", err)
+	}
+	if c, err = pin.Compile(c); err != nil {
 		return nil, fmt.Errorf("pod template: %w", err)
 	}
 	if len(s.classes) >= classesMax {

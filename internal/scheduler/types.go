@@ -6,6 +6,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -45,6 +46,9 @@ type Demand struct {
 type Assignment struct {
 	Demand, Unit int
 	Node         string
+	// Annotations say which CPUs the pod was given, if it asked for any. They are part of the create, or of the binding.
+	Annotations map[string]string
+	cpus        *cluster.CPUs // what Annotations say
 }
 
 // Owner turns placements into API writes: it creates the pods bound, or binds existing ones. Both methods are called

@@ -292,6 +292,16 @@ func (n *Node) Release(key string) bool {
 	return true
 }
 
+// Rename gives what a pod holds another key, which must not be taken.
+func (n *Node) Rename(from, to string) {
+	if a := n.pods[from]; a != nil && n.pods[to] == nil {
+		renamed := *a
+		renamed.Key = to
+		delete(n.pods, from)
+		n.pods[to] = &renamed
+	}
+}
+
 func (n *Node) apply(a *Allocation) {
 	n.pods[a.Key] = a
 	n.change(a, +1)

@@ -10,16 +10,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"sigs.k8s.io/yaml"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
 // Annotations and labels that ask.
 const (
-	LockstepRequest     = "cpu.lockstep.dev/request"
-	ACKScheduler        = "cpuset-scheduler"
-	ACKPolicy           = "cpu-policy"
-	KoordinatorQoS      = "koordinator.sh/qosClass" // a label
-	KoordinatorSpec     = "scheduling.koordinator.sh/resource-spec"
-	KoordinatorNUMASpec = "scheduling.koordinator.sh/numa-topology-spec"
+	LockstepRequest     = topologyv1alpha1.RequestAnnotation
+	ACKScheduler        = topologyv1alpha1.ACKSchedulerAnnotation
+	ACKPolicy           = topologyv1alpha1.ACKPolicyAnnotation
+	KoordinatorQoS      = topologyv1alpha1.KoordinatorQoSLabel
+	KoordinatorSpec     = topologyv1alpha1.KoordinatorSpecAnnotation
+	KoordinatorNUMASpec = topologyv1alpha1.KoordinatorNUMASpecAnnotation
 )
 
 // shareMax bounds share counts, and with them the reference counters of the allocator.
@@ -178,7 +180,7 @@ func koordinatorProd(pod *corev1.Pod) bool {
 	if pod.Spec.Priority != nil {
 		return *pod.Spec.Priority >= 9000 && *pod.Spec.Priority <= 9999
 	}
-	return pod.Labels["koordinator.sh/priority-class"] == "koord-prod" || strings.HasPrefix(pod.Spec.PriorityClassName, "koord-prod")
+	return pod.Labels[topologyv1alpha1.KoordinatorPriorityClassLabel] == "koord-prod" || strings.HasPrefix(pod.Spec.PriorityClassName, "koord-prod")
 }
 
 // lockstepPolicy is Lockstep's form, for the pod or for one container. Absent fields of a container are the pod's.

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"strconv"
 
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
 // Annotations that answer. Only Lockstep's own identity may set them.
 const (
-	LockstepResult    = "cpu.lockstep.dev/result"
-	ACKResult         = "cpuset"
-	KoordinatorResult = "scheduling.koordinator.sh/resource-status"
+	LockstepResult    = topologyv1alpha1.ResultAnnotation
+	ACKResult         = topologyv1alpha1.ACKResultAnnotation
+	KoordinatorResult = topologyv1alpha1.KoordinatorResultAnnotation
 )
 
 // Result is the CPUs a pod was given on a node.
@@ -43,6 +44,21 @@ type ContainerResult struct {
 	Init  bool `json:"init,omitempty"`
 	// Shadow says that the CPUs are accounted to other containers of the pod: an init container's, or a pod-wide set.
 	Shadow bool `json:"shadow,omitempty"`
+}
+
+// Exclusive are the CPUs that the pod keeps from everyone else.
+func (r Result) Exclusive() cpuset.Set {
+	var all cpuset.Set
+	for _, c := range r.Containers {
+		if c.Share != 1 || c.Shadow {
+			continue
+		}
+		all = all.Union(c.CPUs)
+		if c.Held != nil {
+			all = all.Union(*c.Held)
+		}
+	}
+	return all
 }
 
 // ackResult is container -> NUMA node id -> "elems" -> CPU id -> {}.

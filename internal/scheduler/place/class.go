@@ -3,6 +3,7 @@ package place
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,11 +22,7 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 		Rare:        rare(pod),
 	}
 	c.Request, c.NonZero = dims.PodVector(pod)
-	for dim, amount := range c.Request {
-		if amount != 0 {
-			c.needs = append(c.needs, need{dim, amount, 1 / float64(amount)})
-		}
-	}
+	c.setNeeds()
 	affinity := nodeAffinity(pod)
 	if len(affinity.PreferredDuringSchedulingIgnoredDuringExecution) > 0 {
 		terms, err := nodeaffinity.NewPreferredSchedulingTerms(affinity.PreferredDuringSchedulingIgnoredDuringExecution)
@@ -35,7 +32,6 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 		c.Preferred = terms
 	}
 	c.selective = len(pod.Spec.NodeSelector) > 0 || affinity.RequiredDuringSchedulingIgnoredDuringExecution != nil
-	c.bestEffort = c.Request[CPU] == 0 && c.Request[Memory] == 0
 
 	var err error
 	if c.staticKey, err = staticKey(pod, affinity); err != nil {
@@ -45,8 +41,32 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 	return c, nil
 }
 
+// Pinned is the class with a request for CPUs. Those that are held exclusively are taken from everyone, however little the
+// pods request: they count as requested.
+func (c *Class) Pinned(p Pins) *Class {
+	out := *c
+	out.Pins = p
+	if exclusive := 1000 * int64(p.Exclusive()); exclusive > out.Request[CPU] {
+		out.Request, out.NonZero = slices.Clone(c.Request), slices.Clone(c.NonZero)
+		out.Request[CPU], out.NonZero[CPU] = exclusive, max(exclusive, c.NonZero[CPU])
+		out.setNeeds()
+	}
+	out.key = out.staticKey + dynamicKey(&out) + "|" + p.Key()
+	return &out
+}
+
 // Key is equal for classes whose pods can go to the same nodes with the same preference, as far as the fast path sees.
 func (c *Class) Key() string { return c.key }
+
+func (c *Class) setNeeds() {
+	c.needs = nil
+	for dim, amount := range c.Request {
+		if amount != 0 {
+			c.needs = append(c.needs, need{dim, amount, 1 / float64(amount)})
+		}
+	}
+	c.bestEffort = c.Request[CPU] == 0 && c.Request[Memory] == 0
+}
 
 // need is one dimension of a request that is not zero. Only these are compared with a node: as in the kube-scheduler,
 // a pod that asks for none of a resource may go where that resource is overcommitted.

@@ -43,6 +43,8 @@ type Options struct {
 	Resources []ResourceWeight
 	// Rare serves the classes that need filters outside the fast path; without it they fit nowhere.
 	Rare RareFilter
+	// Pin serves the classes that ask for CPUs; without it they fit nowhere.
+	Pin Pinner
 }
 
 // RareFilter filters and scores nodes one pod at a time, by what the fast path does not know: inter-pod affinity,
@@ -75,11 +77,14 @@ type Placer struct {
 	log     []step // of the gang being placed: what to undo
 	demands []demand
 
-	// Scratch space of placeRare.
+	pins []pinned // of the steps of demands that ask for CPUs
+
+	// Scratch space of pickRare and pickPinned.
 	nodes   []*Node
 	ids     []int32
 	refused []string
 	scores  []int64
+	open    []bool
 }
 
 // step is one pod placed.
@@ -93,7 +98,8 @@ type demand struct {
 	scarce  float64 // how often the minimum fits into the cluster
 	size    float64 // largest share of the cluster that one pod takes
 	rare    bool
-	refused map[string]int // by the rare filter, when the last pod did not fit
+	refused map[string]int // by the rare filter or the pinner, when the last pod did not fit
+	cpus    *NoCPUs        // by the pinner, then
 }
 
 // NewPlacer returns a placer for the snapshot.
@@ -156,7 +162,7 @@ func (p *Placer) Place(g Gang) Decision {
 
 // prepare sets up the demands, and finds those whose minimum does not fit even alone.
 func (p *Placer) prepare(g Gang) *Shortage {
-	p.log = p.log[:0]
+	p.log, p.pins = p.log[:0], p.pins[:0]
 	p.demands = p.demands[:0]
 	for i, d := range g.Demands {
 		w := demand{Demand: d, number: i}
@@ -213,9 +219,12 @@ func (p *Placer) fill(d *demand, strategy Strategy, k int) {
 	x := p.indexes.get(d.Class, strategy)
 	for range k {
 		node := int32(-1)
-		if d.rare {
+		switch {
+		case d.Class.Pins != nil:
+			node = p.pickPinned(x, d)
+		case d.rare:
 			node = p.pickRare(x, d)
-		} else {
+		default:
 			node = x.best()
 		}
 		if node < 0 {
@@ -232,10 +241,31 @@ func (p *Placer) fill(d *demand, strategy Strategy, k int) {
 
 // pickRare finds the best node for one pod of a class that needs the rare filter, or -1.
 func (p *Placer) pickRare(x *index, d *demand) int32 {
+	n := p.filterRare(x, d)
+	if n == 0 {
+		return -1
+	}
+	p.scores = slices.Grow(p.scores[:0], n)[:n]
+	clear(p.scores)
+	p.o.Rare.Score(d.Class, p.nodes[:n], p.scores)
+	best := entry{node: -1}
+	for i, id := range p.ids[:n] {
+		e := x.heap[x.pos[id]]
+		e.key = pack(int64(e.key>>tieBits)+p.scores[i], p.s.ties[id])
+		if best.node < 0 || x.before(e, best) {
+			best = e
+		}
+	}
+	return best.node
+}
+
+// filterRare asks the rare filter about all nodes that pass the others. It returns how many pass it too: the first of
+// p.ids. When none does it says why in d.refused.
+func (p *Placer) filterRare(x *index, d *demand) int {
 	d.refused = nil
 	if p.o.Rare == nil {
 		d.refused = map[string]int{RefusedUnsupported: len(x.heap)}
-		return -1
+		return 0
 	}
 	p.nodes, p.ids = p.nodes[:0], p.ids[:0]
 	for _, e := range x.heap {
@@ -256,20 +286,8 @@ func (p *Placer) pickRare(x *index, d *demand) int32 {
 		for _, why := range p.refused {
 			d.refused[why]++
 		}
-		return -1
 	}
-	p.scores = slices.Grow(p.scores[:0], n)[:n]
-	clear(p.scores)
-	p.o.Rare.Score(d.Class, p.nodes[:n], p.scores)
-	best := entry{node: -1}
-	for i, id := range p.ids[:n] {
-		e := x.heap[x.pos[id]]
-		e.key = pack(int64(e.key>>tieBits)+p.scores[i], p.s.ties[id])
-		if best.node < 0 || x.before(e, best) {
-			best = e
-		}
-	}
-	return best.node
+	return n
 }
 
 // rollback takes back every step of the gang.
@@ -277,7 +295,10 @@ func (p *Placer) rollback() {
 	for i := len(p.log) - 1; i >= 0; i-- {
 		p.undo(p.log[i].node, p.demand(p.log[i].demand).Class)
 	}
-	p.log = p.log[:0]
+	for _, t := range slices.Backward(p.pins) {
+		p.o.Pin.GiveBack(t.pin)
+	}
+	p.log, p.pins = p.log[:0], p.pins[:0]
 	for i := range p.demands {
 		p.demands[i].placed = 0
 	}
@@ -298,6 +319,11 @@ func (p *Placer) Undo(g Gang, d Decision) {
 			p.undo(d.Placed[i][k], g.Demands[i].Class)
 		}
 	}
+	for _, pins := range d.Pins {
+		for _, pin := range pins {
+			p.o.Pin.GiveBack(pin)
+		}
+	}
 }
 
 // decide turns the log into a decision.
@@ -313,7 +339,14 @@ func (p *Placer) decide(g Gang) Decision {
 	for _, st := range p.log {
 		placed[st.demand] = append(placed[st.demand], st.node)
 	}
-	return Decision{Placed: placed}
+	if len(p.pins) == 0 {
+		return Decision{Placed: placed}
+	}
+	pins := make([][]Pin, len(g.Demands))
+	for _, t := range p.pins {
+		pins[t.demand] = append(pins[t.demand], t.pin)
+	}
+	return Decision{Placed: placed, Pins: pins}
 }
 
 // mixed says whether the order of demands can make a difference.

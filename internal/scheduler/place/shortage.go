@@ -68,6 +68,9 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 			}
 		}
 		maps.Copy(s.Rejected, d.refused)
+		if d.cpus != nil {
+			s.CPUs, s.Never = d.cpus.Want, d.cpus.Never
+		}
 		return s
 	}
 	// A resource is short when there is less of it than the pods still wanted ask for; the one most short is told.
@@ -99,6 +102,10 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 // Stable says what is short without figures that change while the cause stays the same.
 func (s *Shortage) Stable() string {
 	switch {
+	case s.Never:
+		return fmt.Sprintf("no node could ever give a pod %s", s.CPUs)
+	case s.CPUs != "":
+		return fmt.Sprintf("%d pods need nodes with %s", s.Wanted, s.CPUs)
 	case s.Resource == "":
 		return fmt.Sprintf("%d pods need a node that accepts them", s.Wanted)
 	case s.Fragmented:

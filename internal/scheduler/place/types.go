@@ -61,6 +61,8 @@ type Class struct {
 	Template *corev1.Pod
 	// Rare says that the class needs the filters outside the fast path (inter-pod affinity, topology spread, volumes).
 	Rare bool
+	// Pins is what the class asks of its node's CPUs, to be chosen by a Pinner together with the node; nil for most.
+	Pins Pins
 
 	needs      []need
 	selective  bool // has a node selector or required node affinity
@@ -92,6 +94,8 @@ type Gang struct {
 type Decision struct {
 	// Placed has one slice per demand: the snapshot's node index of each pod placed, at most Count long.
 	Placed [][]int32
+	// Pins has, for each demand whose class has Pins, what each pod placed was given. It is nil when there is none.
+	Pins [][]Pin
 	// Shortage says why the gang's minimum could not be placed.
 	Shortage *Shortage
 }
@@ -114,4 +118,8 @@ type Shortage struct {
 	// Rejected counts nodes by the filter that refuses one more pod, for the event's text. A node that is short of two
 	// resources counts for the first.
 	Rejected map[string]int
+	// CPUs is set when nodes have the resources but not the CPUs that are asked for, and says which; Never when none could
+	// have them even if nothing ran on it.
+	CPUs  string
+	Never bool
 }

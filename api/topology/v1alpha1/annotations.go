@@ -1,0 +1,44 @@
+package v1alpha1
+
+// What a pod asks of its node's CPUs, in three languages: Lockstep's own, and those of ACK and Koordinator.
+const (
+	RequestAnnotation = "cpu.lockstep.dev/request"
+
+	ACKSchedulerAnnotation = "cpuset-scheduler"
+	ACKPolicyAnnotation    = "cpu-policy"
+
+	KoordinatorQoSLabel           = "koordinator.sh/qosClass"
+	KoordinatorPriorityClassLabel = "koordinator.sh/priority-class"
+	KoordinatorSpecAnnotation     = "scheduling.koordinator.sh/resource-spec"
+	KoordinatorNUMASpecAnnotation = "scheduling.koordinator.sh/numa-topology-spec"
+)
+
+// Which CPUs a pod was given. Lockstep's own form is always written, the others to pods that asked in their language.
+const (
+	ResultAnnotation            = "cpu.lockstep.dev/result"
+	ACKResultAnnotation         = "cpuset"
+	KoordinatorResultAnnotation = "scheduling.koordinator.sh/resource-status"
+)
+
+// IsRequestAnnotation says whether a pod's annotation is part of what it asks of its node's CPUs.
+func IsRequestAnnotation(key string) bool {
+	switch key {
+	case RequestAnnotation, ACKSchedulerAnnotation, ACKPolicyAnnotation, KoordinatorSpecAnnotation, KoordinatorNUMASpecAnnotation:
+		return true
+	}
+	return false
+}
+
+// RequestAnnotations are those of a pod's annotations that ask for CPUs, or nil.
+func RequestAnnotations(annotations map[string]string) map[string]string {
+	var out map[string]string
+	for key, value := range annotations {
+		if IsRequestAnnotation(key) {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = value
+		}
+	}
+	return out
+}

@@ -1,0 +1,344 @@
+package pin
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/held"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/scheduler/place"
+)
+
+// Why nodes do not give a pod its CPUs, for place.NoCPUs.
+const (
+	refusedNoTopology    = "node(s) had no NodeTopology"
+	refusedWrongTopology = "node(s) had a NodeTopology that is not valid"
+	refusedCPUs          = "node(s) didn't have " // and what
+)
+
+// Pins is what pods of one class ask for. It implements place.Pins.
+type Pins struct {
+	request  *allocate.Request
+	language request.Language
+	// exclusive is how many CPUs a pod keeps from others, whatever the node.
+	exclusive int
+	key       string
+}
+
+// Key implements place.Pins.
+func (p *Pins) Key() string { return p.key }
+
+// Exclusive implements place.Pins.
+func (p *Pins) Exclusive() int { return p.exclusive }
+
+// Compile adds to a class what its template asks of CPUs, if it does. The error says what is wrong with the request, naming
+// the annotation and the field.
+func Compile(class *place.Class) (*place.Class, error) {
+	asked, err := request.Parse(class.Template)
+	if err != nil {
+		return nil, err
+	}
+	if asked == nil {
+		return class, nil
+	}
+	r, err := allocate.NewRequest(asked)
+	if err != nil {
+		return nil, err
+	}
+	p := &Pins{request: r, language: asked.Language, key: keyOf(asked)}
+	if !slices.ContainsFunc(asked.Containers, func(c request.Container) bool { return c.Share != 1 }) {
+		p.exclusive = r.CPUs()
+	}
+	return class.Pinned(p), nil
+}
+
+// keyOf is equal for requests that are served alike.
+func keyOf(p *request.Pod) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "%s %t", p.Language, p.PodWide)
+	for _, c := range p.Containers {
+		fmt.Fprintf(&b, " %s %d %t %d %+v", c.Name, c.CPUs, c.Init, c.MemoryBytes, c.Policy)
+	}
+	return b.String()
+}
+
+// Pinner implements place.Pinner on the nodes of a view. Like the view, it belongs to the scheduler's goroutine, and what
+// has been taken must have been given back, or granted and assumed, before the view is refreshed.
+type Pinner struct {
+	view *cluster.View
+	log  *slog.Logger
+
+	allocator allocate.Allocator
+	// nodes are those with a machine; machines[i] is about nodes[i].
+	nodes    []*allocate.Node
+	machines []machine
+	slots    map[string]int  // of a node, by its name
+	faulty   map[string]bool // nodes whose NodeTopology is wrong
+	slotOf   []int32         // by the view's index: slot + 1, or 0
+	serial   uint64          // of pods that have been given CPUs and no name yet
+}
+
+// machine is what the Pinner knows of a node besides the node.
+type machine struct {
+	*cluster.Machine
+	index int32 // of the node in the snapshot, -1 when it is not there
+	// given is the annotation of each pod on the node.
+	given map[string]string
+	// contested says that pods contradict each other: then the state is made anew with every change, so that one which
+	// lost gets its CPUs once they are free.
+	contested bool
+}
+
+// taken is a place.Pin.
+type taken struct {
+	node  *allocate.Node
+	pins  *Pins
+	given *allocate.Allocation
+}
+
+var _ place.Pinner = (*Pinner)(nil)
+
+// New returns a Pinner for a view that has not been refreshed yet. log may be nil.
+func New(view *cluster.View, log *slog.Logger) *Pinner {
+	if log == nil {
+		log = slog.New(slog.DiscardHandler)
+	}
+	p := &Pinner{view: view, log: log, slots: map[string]int{}, faulty: map[string]bool{}}
+	view.FollowCPUs(p.follow)
+	return p
+}
+
+// follow takes over the state of one node.
+func (p *Pinner) follow(n cluster.NodeCPUs) {
+	if n.Machine == nil || n.Machine.Fault != nil {
+		p.drop(n.Node)
+		if n.Machine == nil {
+			delete(p.faulty, n.Node)
+		} else if !p.faulty[n.Node] {
+			p.faulty[n.Node] = true
+			p.log.Warn("a NodeTopology is not valid; pods that ask for CPUs do not go to its node", "node", n.Node, "error", n.Machine.Fault)
+		}
+		return
+	}
+	delete(p.faulty, n.Node)
+	slot, known := p.slots[n.Node]
+	if !known {
+		slot = len(p.nodes)
+		p.slots[n.Node] = slot
+		p.nodes = append(p.nodes, nil)
+		p.machines = append(p.machines, machine{index: -1})
+	}
+	m := &p.machines[slot]
+	p.locate(n.Node, slot)
+	if m.Machine != n.Machine || m.contested || !p.update(p.nodes[slot], m, n.Pods) {
+		m.Machine = n.Machine
+		p.rebuild(slot, n)
+	}
+}
+
+// locate finds a node's index in the view.
+func (p *Pinner) locate(name string, slot int) {
+	m := &p.machines[slot]
+	index, ok := p.view.Index(name)
+	if !ok {
+		index = -1
+	}
+	if index == m.index {
+		return
+	}
+	p.vacate(m.index, slot)
+	m.index = index
+	if !ok {
+		return
+	}
+	for len(p.slotOf) <= int(index) {
+		p.slotOf = append(p.slotOf, 0)
+	}
+	p.slotOf[index] = int32(slot + 1)
+}
+
+// vacate says that a node is no longer at an index, where another may be by now.
+func (p *Pinner) vacate(index int32, slot int) {
+	if index >= 0 && p.slotOf[index] == int32(slot+1) {
+		p.slotOf[index] = 0
+	}
+}
+
+// update releases and restores what differs. It returns false when pods contradict each other.
+func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.PodCPUs) bool {
+	for name, given := range m.given {
+		if pod, there := pods[name]; !there || pod.Annotation != given {
+			n.Release(name)
+			delete(m.given, name)
+		}
+	}
+	for name, pod := range pods {
+		if _, there := m.given[name]; there {
+			continue
+		}
+		if held.Restore(n, held.Pod{Key: name, Result: pod.Result}) != nil {
+			return false
+		}
+		m.given[name] = pod.Annotation
+	}
+	return true
+}
+
+// rebuild makes a node's state from nothing.
+func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
+	m := &p.machines[slot]
+	m.given = map[string]string{}
+	pods := make([]held.Pod, 0, len(n.Pods))
+	for name, pod := range n.Pods {
+		created := time.Unix(1<<40, 0) // what is only assumed is younger than what is there
+		if pod.Object != nil {
+			created = pod.Object.CreationTimestamp.Time
+		}
+		pods = append(pods, held.Pod{Key: name, Created: created, Result: pod.Result})
+		m.given[name] = pod.Annotation
+	}
+	state := held.Replay(n.Node, n.Machine.Layout, n.Machine.Pins, pods)
+	p.nodes[slot] = state.Node
+	if len(state.Problems) > 0 && !m.contested {
+		for _, problem := range state.Problems {
+			p.log.Warn("CPUs cannot be held", "node", n.Node, "by", problem.Key, "why", problem.Message)
+		}
+	}
+	m.contested = len(state.Problems) > 0
+}
+
+// drop forgets a node.
+func (p *Pinner) drop(name string) {
+	slot, known := p.slots[name]
+	if !known {
+		return
+	}
+	delete(p.slots, name)
+	p.vacate(p.machines[slot].index, slot)
+	last := len(p.nodes) - 1
+	if slot != last {
+		p.nodes[slot], p.machines[slot] = p.nodes[last], p.machines[last]
+		p.slots[p.nodes[slot].Name] = slot
+		if i := p.machines[slot].index; i >= 0 {
+			p.slotOf[i] = int32(slot + 1)
+		}
+	}
+	p.nodes[last], p.machines[last] = nil, machine{}
+	p.nodes, p.machines = p.nodes[:last], p.machines[:last]
+}
+
+// Take implements place.Pinner.
+func (p *Pinner) Take(class *place.Class, open []bool) (int32, place.Pin) {
+	pins := class.Pins.(*Pins)
+	p.serial++
+	slot, given, err := p.allocator.Place(p.nodes, strconv.FormatUint(p.serial, 10), pins.request, p.allowed(open))
+	if err != nil {
+		return -1, nil
+	}
+	return p.machines[slot].index, &taken{p.nodes[slot], pins, given}
+}
+
+func (p *Pinner) allowed(open []bool) func(int) bool {
+	return func(slot int) bool {
+		i := p.machines[slot].index
+		return i >= 0 && int(i) < len(open) && open[i]
+	}
+}
+
+// GiveBack implements place.Pinner.
+func (p *Pinner) GiveBack(pin place.Pin) {
+	t := pin.(*taken)
+	t.node.Release(t.given.Key)
+}
+
+// Refused implements place.Pinner.
+func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
+	r := class.Pins.(*Pins).request
+	why := place.NoCPUs{Nodes: map[string]int{}, Want: "a NodeTopology"}
+	var layouts []*allocate.Layout
+	seen := map[*allocate.Layout]bool{}
+	for i, ok := range open {
+		switch {
+		case !ok:
+		case i < len(p.slotOf) && p.slotOf[i] != 0:
+			if l := p.nodes[p.slotOf[i]-1].Layout(); !seen[l] {
+				seen[l] = true
+				layouts = append(layouts, l)
+			}
+			why.Nodes[refusedCPUs]++
+		default:
+			why.Nodes[refusedNoTopology]++
+		}
+	}
+	if faulty := min(len(p.faulty), why.Nodes[refusedNoTopology]); faulty > 0 {
+		why.Nodes[refusedWrongTopology] = faulty
+		if why.Nodes[refusedNoTopology] -= faulty; why.Nodes[refusedNoTopology] == 0 {
+			delete(why.Nodes, refusedNoTopology)
+		}
+	}
+	if len(layouts) == 0 {
+		return why
+	}
+	_, err := p.allocator.Choose(p.nodes, r, func(int) bool { return false })
+	if never := p.allocator.Possible(layouts, r); never != nil {
+		why.Never, err = true, never
+	}
+	var unfit *allocate.UnfitError
+	if errors.As(err, &unfit) {
+		why.Want = unfit.Want
+	}
+	why.Nodes[refusedCPUs+why.Want] = why.Nodes[refusedCPUs]
+	delete(why.Nodes, refusedCPUs)
+	return why
+}
+
+// MayTake says whether a node that changed may give a pod of the class its CPUs by now: true more often than not.
+func (p *Pinner) MayTake(class *place.Class, node int32) bool {
+	if int(node) >= len(p.slotOf) || p.slotOf[node] == 0 {
+		return false
+	}
+	pins := class.Pins.(*Pins)
+	return p.nodes[p.slotOf[node]-1].IdleCPUs() >= pins.exclusive
+}
+
+// Grant makes what was taken the named pod's: what the model is to assume, and the annotations that the owner writes on
+// the pod.
+func (p *Pinner) Grant(pin place.Pin, name types.NamespacedName) (*cluster.CPUs, map[string]string) {
+	t := pin.(*taken)
+	key := name.String()
+	t.node.Release(key) // what the model drops with the new assumption
+	t.node.Rename(t.given.Key, key)
+	result := t.node.Result(t.given)
+	annotations, err := result.Annotations(t.pins.language, t.node.Layout().Topology())
+	if err != nil {
+		panic(err) // sets and integers always marshal
+	}
+	value := annotations[topologyv1alpha1.ResultAnnotation]
+	p.machines[p.slots[t.node.Name]].given[key] = value
+	return &cluster.CPUs{Annotation: value, Result: result}, annotations
+}
+
+// Granted is the annotations of a pod that say which CPUs it was given, or nil.
+func Granted(pod *corev1.Pod) map[string]string {
+	var out map[string]string
+	for _, key := range []string{topologyv1alpha1.ResultAnnotation, topologyv1alpha1.ACKResultAnnotation, topologyv1alpha1.KoordinatorResultAnnotation} {
+		if value, ok := pod.Annotations[key]; ok {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[key] = value
+		}
+	}
+	return out
+}

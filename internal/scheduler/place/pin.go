@@ -1,0 +1,99 @@
+package place
+
+// Pins is what the pods of a class ask of their node's CPUs. A Pinner makes it, and is the only one who understands it.
+type Pins interface {
+	// Key is equal for requests that the same nodes can serve.
+	Key() string
+	// Exclusive is how many CPUs a pod keeps from everyone else.
+	Exclusive() int
+}
+
+// Pin is the CPUs that one pod was given.
+type Pin any
+
+// Pinner chooses the CPUs of pods together with their node. It follows the transaction: what Take gave is taken into
+// account by the next Take, until GiveBack.
+type Pinner interface {
+	// Take chooses the node whose CPUs serve a pod of the class best, among those that open is true for, and takes the CPUs.
+	// It returns -1 where none can.
+	Take(class *Class, open []bool) (node int32, pin Pin)
+	// GiveBack takes back what Take gave.
+	GiveBack(Pin)
+	// Refused says why Take returned -1, given the same arguments.
+	Refused(class *Class, open []bool) NoCPUs
+}
+
+// NoCPUs says why no node can give a class its CPUs.
+type NoCPUs struct {
+	// Want describes the CPUs that are not to be had, without figures that change while the cause stays the same.
+	Want string
+	// Never says that no node could give them even if nothing ran on it.
+	Never bool
+	// Nodes counts the nodes by what is wrong with them.
+	Nodes map[string]int
+}
+
+// RefusedUnpinned counts nodes when a class asks for CPUs and there is no Pinner.
+const RefusedUnpinned = "node(s) cannot pin CPUs"
+
+// pinned is what a step of the log was given.
+type pinned struct {
+	demand int32
+	pin    Pin
+}
+
+// pickPinned finds the best node for one pod of a class that asks for CPUs and takes them, or returns -1.
+//
+// Nodes that the pod prefers, or that have no taint against it, come before those whose CPUs suit it better: the user, or
+// the administrator, has said so. Otherwise CPUs decide alone.
+func (p *Placer) pickPinned(x *index, d *demand) int32 {
+	d.refused, d.cpus = nil, nil
+	if p.o.Pin == nil {
+		d.refused = map[string]int{RefusedUnpinned: len(x.heap)}
+		return -1
+	}
+	candidates := len(x.heap)
+	p.ids = p.ids[:0]
+	if d.rare {
+		if candidates = p.filterRare(x, d); candidates == 0 {
+			return -1
+		}
+	} else {
+		for _, e := range x.heap {
+			p.ids = append(p.ids, e.node)
+		}
+	}
+	p.ids = p.ids[:candidates]
+	if len(p.open) < len(p.s.nodes) {
+		p.open = make([]bool, len(p.s.nodes))
+	}
+	for score, ok := x.static.bestBelow(p.ids, maxStatic); ok; score, ok = x.static.bestBelow(p.ids, score) {
+		clear(p.open)
+		for _, id := range p.ids {
+			p.open[id] = x.static.score[id] == score
+		}
+		if node, pin := p.o.Pin.Take(d.Class, p.open); node >= 0 {
+			p.pins = append(p.pins, pinned{int32(d.number), pin})
+			return node
+		}
+	}
+	for _, id := range p.ids {
+		p.open[id] = true
+	}
+	why := p.o.Pin.Refused(d.Class, p.open)
+	d.refused, d.cpus = why.Nodes, &why
+	return -1
+}
+
+// maxStatic is above every score of a node's object.
+const maxStatic = 1 << 62
+
+// bestBelow is the highest score below a bound of the nodes given; ok is false where there is none.
+func (st *static) bestBelow(ids []int32, bound int64) (score int64, ok bool) {
+	for _, id := range ids {
+		if s := st.score[id]; s < bound && (!ok || s > score) {
+			score, ok = s, true
+		}
+	}
+	return score, ok
+}
