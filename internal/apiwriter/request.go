@@ -197,8 +197,9 @@ func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Reque
 	if x.body == nil {
 		binding := &corev1.Binding{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
-			ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name, UID: x.uid},
-			Target:     corev1.ObjectReference{Kind: "Node", Name: x.node},
+			// The server copies a binding's annotations to the pod.
+			ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name, UID: x.uid, Annotations: x.binding.Annotations},
+			Target:     corev1.ObjectReference{Kind: "Node", Name: x.binding.Node},
 		}
 		info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), runtime.ContentTypeProtobuf)
 		var err error
@@ -216,10 +217,16 @@ func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Reque
 	if readErr != nil {
 		return nil, readErr
 	}
-	if pod, ok := there.(*corev1.Pod); ok && pod.Spec.NodeName == x.node && (x.uid == "" || pod.UID == x.uid) {
-		return nil, nil
+	pod, ok := there.(*corev1.Pod)
+	if !ok || pod.Spec.NodeName != x.binding.Node || x.uid != "" && pod.UID != x.uid {
+		return nil, err
 	}
-	return nil, err
+	for key, value := range x.binding.Annotations {
+		if pod.Annotations[key] != value {
+			return nil, err
+		}
+	}
+	return nil, nil
 }
 
 // putStatus replaces a status. A type of a CustomResourceDefinition takes its status from a PUT of the version last

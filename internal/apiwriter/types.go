@@ -47,8 +47,9 @@ type Writer interface {
 	// returned as success, unless it is being deleted; otherwise the error stands. The object returned is the server's,
 	// which may differ from obj: look at its node. obj is not modified, and the caller must not modify it until done.
 	Create(m Meta, obj Object, done func(Object, error))
-	// Bind binds a pod to a node. A conflict whose pod is already on that node is success.
-	Bind(m Meta, pod types.NamespacedName, uid types.UID, node string, done func(error))
+	// Bind binds a pod to a node, and gives it annotations with the same write. A conflict whose pod is already on that
+	// node, with these annotations, is success.
+	Bind(m Meta, b Binding, done func(error))
 	// Status replaces the status of an object. Writes to one object coalesce: the latest wins, at most one is in
 	// flight, and a minimal interval is kept between two, except when urgent. done is called for the write that
 	// carried (or superseded) this status.
@@ -68,6 +69,14 @@ type Writer interface {
 	Event(about Object, eventType, reason, message string)
 	// Flush returns when everything queued before the call has ended, or ctx is done.
 	Flush(ctx context.Context) error
+}
+
+// Binding is a pod's node, and what is written on the pod with it.
+type Binding struct {
+	Pod         types.NamespacedName
+	UID         types.UID // of the pod meant; empty for whichever has the name
+	Node        string
+	Annotations map[string]string
 }
 
 // DeleteOptions says how to delete.

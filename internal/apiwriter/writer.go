@@ -163,7 +163,7 @@ type write struct {
 	obj     Object // what to create, or the object meant
 	version string // resource version that a status is based on; empty writes it over whatever is there
 	body    []byte // encoded request, kept for further attempts
-	node    string // bind
+	binding *Binding
 	patch
 	DeleteOptions
 
@@ -184,12 +184,12 @@ func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 }
 
 // Bind implements Writer.
-func (w *W) Bind(m Meta, pod types.NamespacedName, uid types.UID, node string, done func(error)) {
+func (w *W) Bind(m Meta, b Binding, done func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.add(&write{
 		verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
-		kind: podKind, name: pod, uid: uid, node: node, done: ignoreObject(done),
+		kind: podKind, name: b.Pod, uid: b.UID, binding: &b, done: ignoreObject(done),
 	})
 }
 

@@ -271,7 +271,7 @@ func TestBind(t *testing.T) {
 	b := newBench(t, nil).run()
 	o := newOutcomes()
 	bind := func(name, node string, uid types.UID) {
-		b.Bind(test, types.NamespacedName{Namespace: b.ns, Name: name}, uid, node, o.ofErr(name+" to "+node))
+		b.Bind(test, Binding{Pod: types.NamespacedName{Namespace: b.ns, Name: name}, UID: uid, Node: node}, o.ofErr(name+" to "+node))
 		b.flush()
 	}
 	p := b.createdPod(b.pod("p", ""))
@@ -287,6 +287,23 @@ func TestBind(t *testing.T) {
 	}
 	if err := o.errs["p to n2"]; !apierrors.IsConflict(err) {
 		t.Errorf("binding a bound pod elsewhere: %v, want Conflict", err)
+	}
+	r := b.createdPod(b.pod("r", ""))
+	pinned := map[string]string{"cpu.lockstep.dev/result": "x"}
+	for _, want := range []map[string]string{pinned, pinned, {"cpu.lockstep.dev/result": "y"}} {
+		var got error
+		b.Bind(test, Binding{Pod: types.NamespacedName{Namespace: b.ns, Name: "r"}, UID: r.UID, Node: "n1", Annotations: want}, func(err error) { got = err })
+		b.flush()
+		if (want["cpu.lockstep.dev/result"] == "x") != (got == nil) {
+			t.Errorf("binding with annotations %v: %v", want, got)
+		}
+	}
+	live, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), "r", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if live.Spec.NodeName != "n1" || live.Annotations["cpu.lockstep.dev/result"] != "x" {
+		t.Errorf("the bound pod is on %q with annotations %v", live.Spec.NodeName, live.Annotations)
 	}
 	if err := o.errs["q to n1"]; !apierrors.IsConflict(err) {
 		t.Errorf("binding a pod with another UID: %v, want Conflict", err)
@@ -639,7 +656,7 @@ func TestLostAnswersAndRefusalsDoNotShow(t *testing.T) {
 				chain.Done()
 				return
 			}
-			b.Bind(test, types.NamespacedName{Namespace: b.ns, Name: name}, obj.GetUID(), "n1", func(err error) {
+			b.Bind(test, Binding{Pod: types.NamespacedName{Namespace: b.ns, Name: name}, UID: obj.GetUID(), Node: "n1"}, func(err error) {
 				o.ofErr("bind " + name)(err)
 				if err != nil || i%3 > 0 {
 					chain.Done()

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -75,7 +76,7 @@ func (c *Controller) makeUnbound(r *record) {
 		for i := range t.units[:t.replicas] {
 			if t.units[i].state == absent {
 				t.set(int32(i), making)
-				r.toWrite = append(r.toWrite, write{int32(ti), int32(i), ""})
+				r.toWrite = append(r.toWrite, write{task: int32(ti), index: int32(i)})
 			}
 		}
 	}
@@ -238,7 +239,7 @@ func (c *Controller) committed(r *record, s *submission, g *scheduler.Gang, plac
 		switch state := t.units[i].state; {
 		case state == queued:
 			t.set(i, placing)
-			r.toWrite = append(r.toWrite, write{int32(ti), i, a.Node})
+			r.toWrite = append(r.toWrite, write{int32(ti), i, a.Node, a.Annotations})
 		case !state.holds():
 			c.forget(r.key, t.pods.PodName(int(i)))
 		}
@@ -283,6 +284,9 @@ func (c *Controller) write(r *record, w write) {
 		case w.node == "":
 		case err != nil:
 			c.Model.Forget(name)
+		case p != nil && p.Spec.NodeName != "" && p.Annotations[topology.ResultAnnotation] != w.annotations[topology.ResultAnnotation]:
+			// Not what was decided: an earlier write of this pod, whose answer was lost, gave it other CPUs. These it has.
+			c.Model.UpsertPod(p)
 		case p != nil:
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
 		}
@@ -295,11 +299,11 @@ func (c *Controller) write(r *record, w write) {
 	}
 	if u.uid != "" {
 		m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "bind"}
-		c.Writer.Bind(m, name, u.uid, w.node, func(err error) { answer(nil, err) })
+		c.Writer.Bind(m, apiwriter.Binding{Pod: name, UID: u.uid, Node: w.node, Annotations: w.annotations}, func(err error) { answer(nil, err) })
 		return
 	}
 	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-pod"}
-	c.Writer.Create(m, t.pods.Pod(int(w.index), w.node), func(o apiwriter.Object, err error) {
+	c.Writer.Create(m, t.pods.Pod(int(w.index), w.node, w.annotations), func(o apiwriter.Object, err error) {
 		p, _ := o.(*corev1.Pod)
 		answer(p, err)
 	})
@@ -337,7 +341,7 @@ func (c *Controller) checkStored(r *record, w write, p *corev1.Pod) {
 		c.deletePod(r, int(w.task), w.index, new(int64), "replace-lost-pod")
 		return
 	}
-	if !pods.AsPlanned(t.plan, p) {
+	if !pods.AsPlanned(t.plan, p) || w.annotations != nil && p.Annotations[topology.ResultAnnotation] == "" {
 		c.Log.Info("admission changed a pod's requests or constraints: its task's pods are created first and bound later",
 			"job", r.key, "task", t.pods.Name)
 		t.afterwards = true

@@ -198,6 +198,7 @@ type message struct {
 type write struct {
 	task, index int32
 	node        string
+	annotations map[string]string // the CPUs it was given, if it asked for any
 }
 
 // place is where a pod belongs, or false when it is no pod that the job could have made.

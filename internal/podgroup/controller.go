@@ -373,7 +373,7 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 			continue
 		}
 		c.binding[name] = p.UID
-		c.bind(k, name, p.UID, a.Node)
+		c.bind(k, apiwriter.Binding{Pod: name, UID: p.UID, Node: a.Node, Annotations: a.Annotations})
 	}
 	if !stale {
 		u.waiting, u.since = nil, time.Time{}
@@ -391,15 +391,15 @@ func keyOfGang(g *scheduler.Gang) key {
 
 // bind writes a pod's node. A status of the pod that is under way comes first: it would take the binding's condition
 // back.
-func (c *Controller) bind(k key, name types.NamespacedName, uid types.UID, node string) {
+func (c *Controller) bind(k key, b apiwriter.Binding) {
 	write := func() {
-		c.cfg.Writer.Bind(apiwriter.Meta{Owner: k.String(), Reason: "bind"}, name, uid, node, func(err error) {
+		c.cfg.Writer.Bind(apiwriter.Meta{Owner: k.String(), Reason: "bind"}, b, func(err error) {
 			if err != nil {
-				c.bindFailed(k, name, uid, err)
+				c.bindFailed(k, b.Pod, b.UID, err)
 			}
 		})
 	}
-	if r := c.reports[name]; r != nil && r.underWay {
+	if r := c.reports[b.Pod]; r != nil && r.underWay {
 		r.then = append(r.then, write)
 		return
 	}

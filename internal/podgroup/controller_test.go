@@ -49,9 +49,9 @@ func (c *counter) of(what string) int {
 	return c.writes[what]
 }
 
-func (c *counter) Bind(m apiwriter.Meta, pod types.NamespacedName, uid types.UID, node string, done func(error)) {
-	c.count("bind " + pod.Name)
-	c.Writer.Bind(m, pod, uid, node, done)
+func (c *counter) Bind(m apiwriter.Meta, b apiwriter.Binding, done func(error)) {
+	c.count("bind " + b.Pod.Name)
+	c.Writer.Bind(m, b, done)
 }
 
 func (c *counter) Status(m apiwriter.Meta, obj apiwriter.Object, urgent bool, done func(apiwriter.Object, error)) {

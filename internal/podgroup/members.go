@@ -11,6 +11,7 @@ import (
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -143,7 +144,7 @@ func templateKey(p *corev1.Pod) string {
 	if err != nil {
 		return string(p.UID)
 	}
-	more, err := json.Marshal(labels)
+	more, err := json.Marshal([]any{labels, topologyv1alpha1.RequestAnnotations(p.Annotations)})
 	if err != nil {
 		return string(p.UID)
 	}

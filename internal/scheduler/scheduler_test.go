@@ -2,6 +2,7 @@ package scheduler
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -118,6 +119,7 @@ func bound(g *Gang, a Assignment) *corev1.Pod {
 	p.UID = types.UID(p.Name)
 	p.Spec.NodeName = a.Node
 	p.Annotations = map[string]string{schedulingv1beta1.QueueNameAnnotation: g.Queue}
+	maps.Copy(p.Annotations, a.Annotations)
 	return p
 }
 

@@ -20,6 +20,11 @@ const (
 	KoordinatorResultAnnotation = "scheduling.koordinator.sh/resource-status"
 )
 
+// ResultAnnotations are all annotations by which a pod is told its CPUs.
+func ResultAnnotations() []string {
+	return []string{ResultAnnotation, ACKResultAnnotation, KoordinatorResultAnnotation}
+}
+
 // IsRequestAnnotation says whether a pod's annotation is part of what it asks of its node's CPUs.
 func IsRequestAnnotation(key string) bool {
 	switch key {

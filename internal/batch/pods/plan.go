@@ -2,8 +2,11 @@ package pods
 
 import (
 	"maps"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
 // PlanOf is what the API server will make of a pod, as far as placement reads it: requests that default to limits, and
@@ -35,6 +38,7 @@ func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *c
 		}
 	}
 	p.Namespace, p.Labels = base.Namespace, base.Labels
+	p.Annotations = topology.RequestAnnotations(base.Annotations)
 	if s.Affinity == nil && len(s.TopologySpreadConstraints) == 0 {
 		p.Labels = maps.Clone(base.Labels)
 		delete(p.Labels, ownerLabel)
@@ -100,12 +104,25 @@ func merge(a, b corev1.ResourceList) corev1.ResourceList {
 // AsPlanned says whether the pod that the API server stored asks its node for no more, and no other node, than plan
 // did: admission may have added containers, requests or constraints.
 func AsPlanned(plan, stored *corev1.Pod) bool {
-	return sameRequests(plan.Spec.Containers, stored.Spec.Containers) &&
+	return sameRequests(plan.Spec.Containers, stored.Spec.Containers) && sameCPURequest(plan, stored) &&
 		sameRequests(plan.Spec.InitContainers, stored.Spec.InitContainers) &&
 		len(plan.Spec.NodeSelector) == len(stored.Spec.NodeSelector) &&
 		(plan.Spec.Affinity == nil) == (stored.Spec.Affinity == nil) &&
 		len(plan.Spec.TopologySpreadConstraints) == len(stored.Spec.TopologySpreadConstraints) &&
 		len(stored.Spec.Overhead) == len(plan.Spec.Overhead)
+}
+
+// sameCPURequest says whether the pod still asks for the CPUs that it was given.
+func sameCPURequest(plan, stored *corev1.Pod) bool {
+	if !maps.Equal(plan.Annotations, topology.RequestAnnotations(stored.Annotations)) {
+		return false
+	}
+	if plan.Annotations == nil {
+		return true
+	}
+	return slices.EqualFunc(plan.Spec.Containers, stored.Spec.Containers, func(a, b corev1.Container) bool {
+		return a.Resources.Limits.Cpu().Cmp(*b.Resources.Limits.Cpu()) == 0
+	})
 }
 
 func sameRequests(a, b []corev1.Container) bool {

@@ -9,6 +9,7 @@ import (
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
 // passThrough are the job's annotations that its pods get too.
@@ -90,13 +91,14 @@ func (t *Task) Plan() *corev1.Pod { return t.plan }
 // Adopt replaces the plan by an equal one, so that equal tasks of many jobs hold one.
 func (t *Task) Adopt(plan *corev1.Pod) { t.plan = plan }
 
-// Pod is the pod with this index, bound to node unless node is empty.
-func (t *Task) Pod(index int, node string) *corev1.Pod {
+// Pod is the pod with this index, bound to node unless node is empty, with the annotations that placement adds.
+func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod {
 	i := strconv.Itoa(index)
 	p := t.base
 	p.Name = t.prefix + i
 	p.Labels = with(t.base.Labels, batch.TaskIndexKey, i)
 	p.Annotations = with(t.base.Annotations, batch.TaskIndexKey, i)
+	maps.Copy(p.Annotations, placed)
 	p.Spec.NodeName = node
 	if t.hostname && p.Spec.Hostname == "" {
 		p.Spec.Hostname = p.Name
@@ -125,6 +127,9 @@ func newTask(job *batch.Job, i int, o Options) Task {
 		if v, ok := job.Annotations[key]; ok {
 			notes[key] = v
 		}
+	}
+	for _, key := range topology.ResultAnnotations() {
+		delete(notes, key) // CPUs are given by placement, not by a template
 	}
 	t.base = corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{

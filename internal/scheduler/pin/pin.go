@@ -9,7 +9,6 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -327,18 +326,4 @@ func (p *Pinner) Grant(pin place.Pin, name types.NamespacedName) (*cluster.CPUs,
 	value := annotations[topologyv1alpha1.ResultAnnotation]
 	p.machines[p.slots[t.node.Name]].given[key] = value
 	return &cluster.CPUs{Annotation: value, Result: result}, annotations
-}
-
-// Granted is the annotations of a pod that say which CPUs it was given, or nil.
-func Granted(pod *corev1.Pod) map[string]string {
-	var out map[string]string
-	for _, key := range []string{topologyv1alpha1.ResultAnnotation, topologyv1alpha1.ACKResultAnnotation, topologyv1alpha1.KoordinatorResultAnnotation} {
-		if value, ok := pod.Annotations[key]; ok {
-			if out == nil {
-				out = map[string]string{}
-			}
-			out[key] = value
-		}
-	}
-	return out
 }

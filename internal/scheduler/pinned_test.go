@@ -1,0 +1,399 @@
+package scheduler
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"pgregory.net/rapid"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+)
+
+// eight has 8 CPUs in two L3 domains, 0-3 and 4-7.
+var eight = machines.Machine{Name: "eight", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 1, CoresPerL3: 4, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 64 << 30}
+
+// topology is what an agent reports about a node.
+func topology(node string, m machines.Machine) *topologyv1alpha1.NodeTopology {
+	return &topologyv1alpha1.NodeTopology{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: m.MustTopology().Encode()}
+}
+
+// asks is a template of one container with so many CPUs and annotations, as KEY=VALUE.
+func asks(cpus string, annotations ...string) *corev1.Pod {
+	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+		Name: "main", Resources: corev1.ResourceRequirements{
+			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpus), corev1.ResourceMemory: resource.MustParse("1Mi")},
+			Limits:   corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpus)},
+		},
+	}}}}
+	p.Annotations = map[string]string{}
+	for _, a := range annotations {
+		key, value, _ := strings.Cut(a, "=")
+		p.Annotations[key] = value
+	}
+	return p
+}
+
+const (
+	own = topologyv1alpha1.RequestAnnotation + "="
+	ack = topologyv1alpha1.ACKSchedulerAnnotation + "=true"
+)
+
+// gangOf is count pods of a template, all of them needed.
+func (w *world) gangOf(key string, count int, template *corev1.Pod) *Gang {
+	d := Demand{Template: template, Min: count}
+	for i := range count {
+		d.Units = append(d.Units, types.NamespacedName{Namespace: "ns", Name: fmt.Sprintf("%s-%d", key, i)})
+	}
+	return &Gang{Key: key, Queue: "default", Created: time.Unix(1, 0), MinMember: count, Demands: []Demand{d}, Owner: w}
+}
+
+// given is where a gang's pods are: "node:cpus", sorted.
+func (w *world) given(key string) string {
+	var out []string
+	for _, a := range w.on[key] {
+		r, err := request.ParseResult(a.Annotations[topologyv1alpha1.ResultAnnotation])
+		if err != nil {
+			w.t.Fatalf("%s on %s: %v in %v", key, a.Node, err, a.Annotations)
+		}
+		out = append(out, a.Node+":"+r.Containers["main"].CPUs.String())
+	}
+	slices.Sort(out)
+	return strings.Join(out, " ")
+}
+
+// reasons is an owner that keeps the last reason told of each gang.
+type reasons map[string]Reason
+
+func (r reasons) Commit(*Gang, []Assignment)  {}
+func (r reasons) Waiting(g *Gang, why Reason) { r[g.Key] = why }
+
+func (w *world) wantGiven(key, want string) {
+	w.t.Helper()
+	if got := w.given(key); got != want {
+		w.t.Errorf("%s was given %s, want %s", key, got, want)
+	}
+}
+
+func TestPinnedPodsGetTheirCPUsWithTheirNode(t *testing.T) {
+	w := newWorld(t)
+	w.writes = true
+	w.node("a", "8")
+	w.node("plain", "64") // no NodeTopology: takes no pinned pod
+	w.cluster.UpsertNodeTopology(topology("a", eight))
+
+	w.Submit(w.gangOf("one", 1, asks("3", own+"true")))
+	w.Submit(w.gangOf("two", 2, asks("2", own+"{span: single-l3}")))
+	w.run()
+	w.wantGiven("one", "a:0-2")
+	w.wantGiven("two", "a:4-5 a:6-7")
+
+	w.Submit(w.gangOf("three", 1, asks("2", own+"true")))
+	w.run()
+	if w.given("three") != "" {
+		t.Errorf("three was given %s, and only CPU 3 was idle", w.given("three"))
+	}
+	w.heard()
+	w.finish("two")
+	w.run()
+	w.wantGiven("three", "a:4-5")
+}
+
+func TestGangsOfPinnedPodsAreAllOrNothing(t *testing.T) {
+	w := newWorld(t)
+	for _, n := range []string{"a", "b"} {
+		w.node(n, "8")
+		w.cluster.UpsertNodeTopology(topology(n, eight))
+	}
+	alone := asks("2", own+"{isolation: l3}") // a node takes two, though it has CPUs for four
+	w.Submit(w.gangOf("five", 5, alone))
+	w.run()
+	if got := w.heard(); got != "five: NotEnoughResources" {
+		t.Fatalf("heard %q", got)
+	}
+	w.Submit(w.gangOf("four", 4, alone))
+	w.run()
+	w.wantGiven("four", "a:0-1 a:4-5 b:0-1 b:4-5")
+}
+
+func TestWhyPinnedPodsWait(t *testing.T) {
+	for name, c := range map[string]struct {
+		template *corev1.Pod
+		topology *topologyv1alpha1.NodeTopology
+		code     string
+		message  string
+	}{
+		"no NodeTopology": {asks("2", own+"true"), nil, NotEnoughResources, "1 pods need nodes with a NodeTopology"},
+		"a NodeTopology that is wrong": {asks("2", own+"true"),
+			&topologyv1alpha1.NodeTopology{ObjectMeta: metav1.ObjectMeta{Name: "a"}}, NotEnoughResources, "1 pods need nodes with a NodeTopology"},
+		"never": {asks("6", own+"{span: single-l3}"), topology("a", eight), Unschedulable,
+			"no node could ever give a pod 6 free CPUs within one L3 domain"},
+		"half a CPU": {asks("1500m", ack), topology("a", eight), Unschedulable,
+			"pod template: cpuset-scheduler: spec.containers[main].resources.limits.cpu: 1500m is not a whole number of CPUs"},
+		"an unknown policy": {asks("1", ack, "cpu-policy=bursty"), topology("a", eight), Unschedulable,
+			`pod template: cpu-policy: "bursty" is unknown; it is "static-burst" or absent`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.node("a", "64")
+			if c.topology != nil {
+				w.cluster.UpsertNodeTopology(c.topology)
+			}
+			r := reasons{}
+			g := w.gangOf("g", 1, c.template)
+			g.Owner = r
+			w.Submit(g)
+			w.run()
+			if got := r["g"]; got.Code != c.code || got.Message != c.message {
+				t.Errorf("waits because of %s: %s, want %s: %s", got.Code, got.Message, c.code, c.message)
+			}
+		})
+	}
+}
+
+func TestTopologyThatArrivesLateLosesNothing(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "8")
+	w.cluster.UpsertNodeTopology(topology("a", eight))
+	w.Submit(w.gangOf("first", 1, asks("4", own+"true")))
+	w.run()
+
+	// A manager that starts later sees the pod before anything else, the node next, and its processors last.
+	later := newWorld(t)
+	later.cluster.UpsertPod(bound(w.started["first"], w.on["first"][0]))
+	later.node("a", "8")
+	later.Submit(later.gangOf("second", 1, asks("4", own+"true")))
+	later.run()
+	if got := later.heard(); got != "second: NotEnoughResources" {
+		t.Fatalf("heard %q", got)
+	}
+	later.cluster.UpsertNodeTopology(topology("a", eight))
+	later.run()
+	w.wantGiven("first", "a:0-3")
+	later.wantGiven("second", "a:4-7")
+}
+
+func TestPodsHoldTheirCPUsUntilTheyAreGone(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "8")
+	w.cluster.UpsertNodeTopology(topology("a", eight))
+	w.Submit(w.gangOf("old", 1, asks("4", own+"{bind: l3}")))
+	w.Submit(w.gangOf("other", 1, asks("4", own+"{bind: l3}")))
+	w.run()
+	p := bound(w.started["old"], w.on["old"][0])
+	p.DeletionTimestamp = &metav1.Time{Time: time.Unix(2000, 0)}
+	w.cluster.UpsertPod(p)
+	w.Submit(w.gangOf("new", 1, asks("4", own+"{bind: l3}")))
+	w.run()
+	if got := w.given("new"); got != "" {
+		t.Fatalf("new was given %s, which a pod that is being deleted still has", got)
+	}
+	w.cluster.DeletePod(p)
+	w.run()
+	if got := w.given("new"); got != w.given("old") {
+		t.Errorf("new was given %q, want %s", got, w.given("old"))
+	}
+}
+
+func TestReservedAndKubeletPinnedCPUsAreNotGivenOut(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "8")
+	object := topology("a", eight)
+	object.Status.Reserved = "0-1"
+	object.Status.KubeletPins = []topologyv1alpha1.KubeletPin{{PodUID: "u", Container: "c", CPUs: "2,4"}}
+	w.cluster.UpsertNodeTopology(object)
+	w.Submit(w.gangOf("g", 4, asks("1", own+"true")))
+	w.run()
+	w.wantGiven("g", "a:3 a:5 a:6 a:7")
+	w.Submit(w.gangOf("more", 1, asks("1", own+"true")))
+	w.run()
+	if got := w.given("more"); got != "" {
+		t.Fatalf("more was given %s", got)
+	}
+	object = object.DeepCopy()
+	object.Status.KubeletPins = nil
+	w.cluster.UpsertNodeTopology(object)
+	w.run()
+	w.wantGiven("more", "a:2")
+}
+
+func TestPreferredNodesComeBeforeBetterCPUs(t *testing.T) {
+	w := newWorld(t)
+	for _, n := range []string{"a", "b"} {
+		w.node(n, "8")
+		w.cluster.UpsertNodeTopology(topology(n, eight))
+	}
+	w.Submit(w.gangOf("first", 1, asks("1", own+"true")))
+	w.run()
+	first, other := w.on["first"][0].Node, "a"
+	if first == "a" {
+		other = "b"
+	}
+	// The fullest node would be taken, were it not for the preference.
+	p := asks("1", own+"true")
+	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
+		Weight: 1, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{other}}}},
+	}}}}
+	w.Submit(w.gangOf("preferring", 1, p))
+	w.Submit(w.gangOf("plain", 1, asks("1", own+"true")))
+	w.run()
+	if got := w.on["preferring"][0].Node; got != other {
+		t.Errorf("the pod that prefers %s is on %s", other, got)
+	}
+	w.wantGiven("plain", first+":1")
+}
+
+func TestExclusiveCPUsCountAsRequested(t *testing.T) {
+	w := newWorld(t)
+	w.writes = true
+	w.node("a", "8")
+	w.cluster.UpsertNodeTopology(topology("a", eight))
+	p := asks("2", own+"{isolation: l3}") // requests 2 and keeps 4 from others
+	p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1")
+	w.Submit(w.gangOf("alone", 1, p))
+	w.run()
+	w.wantGiven("alone", "a:0-1")
+	w.Submit(w.gangOf("plain", 5, template("1")))
+	w.run()
+	w.Submit(w.gangOf("plain4", 4, template("1")))
+	w.run()
+	if got := w.heard(); got != "alone+1, plain4+4, plain: NotEnoughResources" {
+		t.Errorf("heard %q: 4 of 8 CPUs are left for who is not pinned", got)
+	}
+}
+
+// TestPinnedAnswersInEachLanguage holds that what is written on a pod is what its language's tools expect.
+func TestPinnedAnswersInEachLanguage(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "8")
+	w.cluster.UpsertNodeTopology(topology("a", eight))
+	koordinator := asks("2")
+	koordinator.Labels = map[string]string{topologyv1alpha1.KoordinatorQoSLabel: "LSR", topologyv1alpha1.KoordinatorPriorityClassLabel: "koord-prod"}
+	w.Submit(w.gangOf("1-ack", 1, asks("2", ack, "cpu-policy=static-burst")))
+	w.Submit(w.gangOf("2-koordinator", 1, koordinator))
+	w.Submit(w.gangOf("3-plain", 1, template("1")))
+	w.run()
+	if got, want := w.on["1-ack"][0].Annotations[topologyv1alpha1.ACKResultAnnotation], `{"main":{"0":{"elems":{"0":{},"1":{}}}}}`; got != want {
+		t.Errorf("ACK's answer is %s, want %s", got, want)
+	}
+	if got, want := w.on["2-koordinator"][0].Annotations[topologyv1alpha1.KoordinatorResultAnnotation], `{"cpuset":"2-3"}`; got != want {
+		t.Errorf("Koordinator's answer is %s, want %s", got, want)
+	}
+	if got := w.on["3-plain"][0].Annotations; got != nil {
+		t.Errorf("a pod that asks for no CPUs has %v", got)
+	}
+}
+
+// TestPinnedByChance drives a model through arrivals, ends, deletions, lost writes, changed machines and restarts of the
+// scheduler: no two pods ever hold the same exclusive CPU, and what the scheduler keeps up to date is what a new one
+// finds.
+func TestPinnedByChance(t *testing.T) {
+	kinds := []*corev1.Pod{asks("1", own+"true"), asks("3", own+"true"), asks("2", own+"{isolation: core, span: single-numa}"),
+		asks("4", ack), asks("4", ack, "cpu-policy=static-burst"), template("1")}
+	shapes := []machines.Machine{machines.Intel104, machines.AMD256NPS4, eight}
+	rapid.Check(t, func(r *rapid.T) {
+		w := newWorld(t)
+		pods := map[string]*corev1.Pod{} // those that exist
+		names := []string{"a", "b", "c"}
+		serial := 0
+		take := func(key string) {
+			for _, a := range w.on[key] {
+				p := bound(w.started[key], a)
+				p.CreationTimestamp = metav1.Unix(int64(serial), 0)
+				if rapid.IntRange(0, 5).Draw(r, "lost") == 0 {
+					w.cluster.Forget(types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
+					continue
+				}
+				pods[p.Name] = p
+				w.cluster.UpsertPod(p)
+			}
+			delete(w.on, key)
+		}
+		any := func(m map[string]*corev1.Pod) *corev1.Pod {
+			if len(m) == 0 {
+				r.Skip("nothing there")
+			}
+			return m[rapid.SampledFrom(slices.Sorted(maps.Keys(m))).Draw(r, "which")]
+		}
+		r.Repeat(map[string]func(*rapid.T){
+			"submit": func(r *rapid.T) {
+				serial++
+				key := fmt.Sprintf("g%03d", serial)
+				w.Submit(w.gangOf(key, rapid.IntRange(1, 4).Draw(r, "count"), rapid.SampledFrom(kinds).Draw(r, "kind")))
+				w.run()
+				for _, key := range slices.Sorted(maps.Keys(w.on)) {
+					take(key)
+				}
+			},
+			"node": func(r *rapid.T) { w.node(rapid.SampledFrom(names).Draw(r, "node"), "64") },
+			"node gone": func(r *rapid.T) {
+				// Its pods go with it, as the control plane has it.
+				name := rapid.SampledFrom(names).Draw(r, "node")
+				w.cluster.DeleteNode(name)
+				for _, p := range pods {
+					if p.Spec.NodeName == name {
+						w.cluster.DeletePod(p)
+						delete(pods, p.Name)
+					}
+				}
+			},
+			"machine": func(r *rapid.T) {
+				// A machine changes while nothing runs on it.
+				name := rapid.SampledFrom(names).Draw(r, "node")
+				for _, p := range pods {
+					if p.Spec.NodeName == name && p.Annotations[topologyv1alpha1.ResultAnnotation] != "" {
+						return
+					}
+				}
+				w.cluster.UpsertNodeTopology(topology(name, rapid.SampledFrom(shapes).Draw(r, "machine")))
+			},
+			"machine forgotten": func(r *rapid.T) { w.cluster.DeleteNodeTopology(rapid.SampledFrom(names).Draw(r, "node")) },
+			"end": func(*rapid.T) {
+				p := any(pods).DeepCopy()
+				p.Status.Phase = corev1.PodSucceeded
+				delete(pods, p.Name)
+				w.cluster.UpsertPod(p)
+			},
+			"delete": func(*rapid.T) {
+				p := any(pods)
+				delete(pods, p.Name)
+				w.cluster.DeletePod(p)
+			},
+			"": func(r *rapid.T) {
+				w.cluster.Refresh(w.view)
+				if err := w.pinner.AssertConsistent(); err != nil {
+					r.Fatal(err)
+				}
+				if err := w.placer.AssertConsistent(); err != nil {
+					r.Fatal(err)
+				}
+				taken := map[string]cpuset.Set{}
+				for _, p := range pods {
+					value := p.Annotations[topologyv1alpha1.ResultAnnotation]
+					if value == "" {
+						continue
+					}
+					result, err := request.ParseResult(value)
+					if err != nil {
+						r.Fatal(err)
+					}
+					mine := result.Exclusive()
+					if both := mine.Intersect(taken[p.Spec.NodeName]); !both.IsEmpty() {
+						r.Fatalf("CPUs %s of node %s are given out twice, the second time to %s", both, p.Spec.NodeName, p.Name)
+					}
+					taken[p.Spec.NodeName] = taken[p.Spec.NodeName].Union(mine)
+				}
+			},
+		})
+	})
+}
