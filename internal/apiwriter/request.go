@@ -196,7 +196,7 @@ func (w *W) encode(x *write) ([]byte, error) {
 func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
 	if x.body == nil {
 		binding := &corev1.Binding{
-			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
+			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
 			// The server copies a binding's annotations to the pod.
 			ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name, UID: x.uid, Annotations: x.binding.Annotations},
 			Target:     corev1.ObjectReference{Kind: "Node", Name: x.binding.Node},
