@@ -197,3 +197,24 @@ func boolInt(b bool) int {
 
 // L3Domains returns the CPUs of each L3 domain (its part in one NUMA node and socket), in the layout's order.
 func (l *Layout) L3Domains() []cpuset.Set { return l.l3Sets }
+
+// NUMAOfL3 returns, for each of L3Domains, the position of its NUMA node among those with CPUs.
+func (l *Layout) NUMAOfL3() []int {
+	out := make([]int, len(l.cells))
+	for i, c := range l.cells {
+		out[i] = c.numa
+	}
+	return out
+}
+
+// PerL3 counts the CPUs of a set in each of L3Domains, adding to counts, which has an entry for each.
+func (l *Layout) PerL3(set cpuset.Set, counts []int) {
+	last := 0
+	for id := range set.All() {
+		i := int(l.own[id])
+		if c := &l.cells[last]; i < c.lo || i >= c.hi {
+			last = l.cellAt(i)
+		}
+		counts[last]++
+	}
+}

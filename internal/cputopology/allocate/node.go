@@ -454,3 +454,52 @@ func put(words []uint64, i int, on bool) {
 		words[i>>6] &^= 1 << (i & 63)
 	}
 }
+
+// IdlePerL3 is the number of idle CPUs in each of the layout's L3Domains.
+func (n *Node) IdlePerL3() []int {
+	out := make([]int, len(n.cellIdle))
+	for i, v := range n.cellIdle {
+		out[i] = int(v)
+	}
+	return out
+}
+
+// Company is the number of cores of a pod's CPUs that others use too, as far as the pod minds: not at all if it binds by
+// threads, and not for the odd CPU of an odd number where that may share its core.
+func (n *Node) Company(r *Request, cpus cpuset.Set) int {
+	l := n.layout
+	a := &r.groups[0].asks[0]
+	if a.bind == request.Threads {
+		return 0
+	}
+	company, shared, taken, last := 0, 0, 0, -1
+	endCell := func() {
+		if oddShares(l, a) {
+			shared = max(0, shared-taken%2)
+		}
+		company += shared
+		shared, taken = 0, 0
+	}
+	for k, core := range l.cores {
+		mine, others := 0, 0
+		for i := core.lo; i < core.hi; i++ {
+			switch {
+			case cpus.Contains(l.cpus[i]):
+				mine++
+			case n.refs[i] > 0 || has(n.exclusive, i):
+				others++
+			}
+		}
+		if mine == 0 {
+			continue
+		}
+		if c := l.cellAt(l.cores[k].lo); c != last {
+			endCell()
+			last = c
+		}
+		taken += mine
+		shared += boolInt(others > 0)
+	}
+	endCell()
+	return company
+}

@@ -225,9 +225,10 @@ func (s *solver) cellCost(c, t int) cost {
 // oddShares says whether one CPU in each L3 domain that gives an odd number of them may share its core without being
 // charged for it: else every odd number would waste half a core. So it is for requests that do not care how CPUs are
 // bound, on machines where this can be told from counters.
-func (s *solver) oddShares() bool {
-	l := s.n.layout
-	return l.uniform && l.smt == 2 && s.a.share == 1 && s.a.bind == request.AnyCPU
+func (s *solver) oddShares() bool { return oddShares(s.n.layout, s.a) }
+
+func oddShares(l *Layout, a *ask) bool {
+	return l.uniform && l.smt == 2 && a.share == 1 && a.bind == request.AnyCPU
 }
 
 // fixedCost is the part of a cost that depends only on how many CPUs an L3 domain gives.

@@ -1,14 +1,22 @@
-// Package repack plans moves of pods within a node that free whole L3 domains for large pods. A move rewrites the CPU
-// set of running containers; nobody is evicted.
+// Package repack plans moves of pods within a node that free whole L3 domains, or whole NUMA nodes, for large pods. A move
+// rewrites the CPU set of running containers; nobody is evicted.
 //
-//	used L3 domain with little in it ──▶ its pods fit idle CPUs of other used domains, no worse off? ──▶ moves
+//	Node ──▶ domains that little would have to leave ──search──▶ where their pods go ──allocate──▶ moves, in order
+//	          (a whole NUMA node, or one L3 domain)     │
+//	                                 into other domains in use, where need be in place of
+//	                                 smaller pods that fit elsewhere
 //
-// Domains are tried emptiest first. A plan's moves go to CPUs that are idle before the plan starts, so they can be made
-// in any order, one at a time, and the plan may be dropped half-way: every state in between is valid.
+// Each move goes to CPUs that are idle once those before it are made, so no two pods ever share a CPU that they would not
+// share at rest, provided that moves are made in order and each is complete before the next begins. A plan may be dropped
+// after any move: every state in between is valid.
+//
+// What is won is the freed domains; what it costs is the CPUs moved, twice that where a pod leaves its NUMA node, whose
+// memory has to follow it. No pod fares worse: not on more NUMA nodes, L3 domains or shared cores than before, and with no
+// more of its wishes given up. Pods that share CPUs, keep domains for themselves, or had memory promised on a NUMA node
+// stay where they are (the last within their NUMA node).
 package repack
 
 import (
-	"cmp"
 	"slices"
 
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
@@ -19,10 +27,20 @@ import (
 type Budget struct {
 	// MovesMax is the largest number of pods moved; 0 is no limit.
 	MovesMax int
-	// MovedShareMax is how much may be moved for an L3 domain, as a share of its CPUs: above it, what is disturbed costs
-	// more than what is won. 0 means a half.
-	MovedShareMax float64
+	// CostMax is the largest cost, in CPUs moved for each CPU freed: above it, what is disturbed is worth more than what is
+	// won. 0 means CostMaxDefault.
+	CostMax float64
+	// StayInNUMA forbids moves to another NUMA node.
+	StayInNUMA bool
 }
+
+// CostMaxDefault is the default of Budget.CostMax: freeing an L3 domain of 8 CPUs may move 32 CPUs within their NUMA node,
+// or 16 to others. Rewriting a CPU set costs its threads a migration and cold caches, milliseconds each; an L3 domain in
+// pieces costs the next large pod for its life.
+const CostMaxDefault = 4.0
+
+// crossNUMA is what moving a CPU to another NUMA node costs, in moves within one.
+const crossNUMA = 2
 
 // Move gives a pod other CPUs on its node.
 type Move struct {
@@ -30,122 +48,116 @@ type Move struct {
 	From, To *allocate.Allocation
 }
 
-// Plan is moves and the L3 domains they free.
+// Plan is moves, to be made in order, and the L3 domains they free.
 type Plan struct {
 	Moves []Move
 	Freed []cpuset.Set
+	// Cost is the sum over the moves of the CPUs moved, twice those moved to another NUMA node.
+	Cost int
 }
-
-// movedShareMax is the default of Budget.MovedShareMax.
-const movedShareMax = 0.5
 
 // Within plans moves on one node. request returns the request of a pod that may be moved, and nil for a pod that must
 // stay. The node is not changed.
 func Within(n *allocate.Node, request func(key string) *allocate.Request, budget Budget) Plan {
-	share := budget.MovedShareMax
-	if share == 0 {
-		share = movedShareMax
+	if budget.CostMax == 0 {
+		budget.CostMax = CostMaxDefault
 	}
 	var plan Plan
-	var al allocate.Allocator
-	state := n.Clone()
-	tried := map[int]bool{} // L3 domains that failed: what is won elsewhere does not help them
+	if !promising(n) {
+		return plan
+	}
+	p := planner{node: n, request: request, s: newSearch(n, request, budget)}
 	for {
-		at, pods := emptiest(state, tried)
-		if at < 0 {
+		victims, cost, ok := p.s.next()
+		if !ok {
 			return plan
 		}
-		tried[at] = true
-		domain := n.Layout().L3Domains()[at]
-		moved := 0
-		for _, p := range pods {
-			moved += p.CPUs().Len()
-		}
-		if float64(moved) > share*float64(domain.Len()) {
-			return plan // and so are all that follow
-		}
-		if budget.MovesMax > 0 && len(plan.Moves)+len(pods) > budget.MovesMax {
+		if budget.MovesMax > 0 && len(plan.Moves)+len(p.s.moves) > budget.MovesMax {
+			p.s.undo()
 			continue
 		}
-		if moves, after := drain(&al, state, domain, pods, request); moves != nil {
-			plan.Moves = append(plan.Moves, moves...)
-			plan.Freed = append(plan.Freed, domain)
-			state = after
+		moves, after := p.carryOut()
+		if moves == nil {
+			p.s.undo()
+			continue
+		}
+		p.s.keep()
+		p.node = after
+		plan.Moves = append(plan.Moves, moves...)
+		plan.Cost += cost
+		for _, v := range victims {
+			plan.Freed = append(plan.Freed, n.Layout().L3Domains()[v])
 		}
 	}
 }
 
-// emptiest returns the L3 domain, not yet tried, with the fewest CPUs in use, and the pods in it; -1 if there is none.
-// Domains in use by pods that also use others are left alone.
-func emptiest(n *allocate.Node, tried map[int]bool) (int, []*allocate.Allocation) {
+// promising says whether the L3 domain with the fewest CPUs in use could be emptied into the gaps of the others.
+func promising(n *allocate.Node) bool {
 	domains := n.Layout().L3Domains()
-	in := make([][]*allocate.Allocation, len(domains))
-	used := make([]int, len(domains))
-	for _, a := range n.Pods() {
-		cpus := a.CPUs()
-		for i, d := range domains {
-			if part := cpus.Intersect(d).Len(); part > 0 {
-				in[i] = append(in[i], a)
-				used[i] += part
-				if part < cpus.Len() {
-					used[i] = d.Len() // larger than any that can be drained
-				}
+	room, least, leastGap := 0, 0, 0
+	for i, idle := range n.IdlePerL3() {
+		if used := domains[i].Len() - idle; used > 0 && idle > 0 {
+			room += idle
+			if least == 0 || used < least {
+				least, leastGap = used, idle
 			}
 		}
 	}
-	best := -1
-	for i := range domains {
-		if used[i] > 0 && used[i] < domains[i].Len() && !tried[i] && (best < 0 || used[i] < used[best]) {
-			best = i
-		}
-	}
-	if best < 0 {
-		return -1, nil
-	}
-	return best, in[best]
+	return least > 0 && room-leastGap >= least
 }
 
-// drain moves the pods of a domain into other used domains. It returns nil if one of them cannot be moved, or only for
-// the worse.
-func drain(al *allocate.Allocator, n *allocate.Node, domain cpuset.Set, pods []*allocate.Allocation, request func(string) *allocate.Request) ([]Move, *allocate.Node) {
-	after := n.Clone()
-	for _, p := range pods {
-		after.Release(p.Key)
-	}
-	if !domain.SubsetOf(after.Idle()) {
-		return nil, nil // someone else, or nobody's to give: it would not be free
-	}
-	// Idle domains stay idle, this one among them.
-	const barrier = "\x00barrier"
-	var blocked cpuset.Set
-	for _, d := range n.Layout().L3Domains() {
-		if d.SubsetOf(after.Idle()) {
-			blocked = blocked.Union(d)
+type planner struct {
+	al      allocate.Allocator
+	node    *allocate.Node // as it is after the moves planned so far
+	request func(key string) *allocate.Request
+	s       *search
+}
+
+// carryOut chooses the CPUs for the moves that the search has just found. It returns nil if a pod would fare worse.
+func (p *planner) carryOut() ([]Move, *allocate.Node) {
+	after := p.node.Clone()
+	var moves []Move
+	for _, m := range p.s.moves {
+		from := m.pod.allocation
+		r := p.request(from.Key)
+		company := after.Company(r, from.CPUs())
+		l3, numas := after.Spans(from.CPUs())
+		after.Release(from.Key)
+		cpus := from.CPUs()
+		for _, part := range m.parts {
+			cpus = cpus.Minus(p.s.domains[part.from])
 		}
+		for _, part := range m.parts {
+			cpus = cpus.Union(p.s.domains[part.to].Intersect(after.Idle()))
+		}
+		to, err := p.among(after, from.Key, r, cpus)
+		if err != nil || to.Cost.Violations > from.Cost.Violations || after.Restore(to) != nil {
+			return nil, nil
+		}
+		if l, u := after.Spans(to.CPUs()); l > l3 || u > numas || after.Company(r, to.CPUs()) > company {
+			return nil, nil
+		}
+		moves = append(moves, Move{from.Key, from, to})
 	}
-	if err := after.Restore(&allocate.Allocation{Key: barrier, Containers: []allocate.ContainerCPUs{{CPUs: blocked, Held: blocked, Share: 1}}}); err != nil {
+	// The search counted CPUs by domain; the policies of the pods may have led elsewhere.
+	if !slices.Equal(after.IdlePerL3(), p.s.idle) {
 		return nil, nil
 	}
-	var moves []Move
-	largest := slices.SortedStableFunc(slices.Values(pods), func(a, b *allocate.Allocation) int { return cmp.Compare(b.CPUs().Len(), a.CPUs().Len()) })
-	for _, p := range largest {
-		r := request(p.Key)
-		if r == nil {
-			return nil, nil
-		}
-		to, err := al.Allocate(after, p.Key, r)
-		if err != nil || worse(to.Cost, p.Cost) {
-			return nil, nil
-		}
-		moves = append(moves, Move{p.Key, p, to})
+	for i, m := range p.s.moves {
+		m.pod.allocation = moves[i].To
 	}
-	after.Release(barrier)
 	return moves, after
 }
 
-// worse says whether a pod would feel the move: more wishes given up, more NUMA nodes or L3 domains, more containers on
-// its CPUs or its cores.
-func worse(to, from allocate.Cost) bool {
-	return to.Violations > from.Violations || to.NUMANodes > max(from.NUMANodes, 1) || to.Distance > from.Distance ||
-		to.L3 > max(from.L3, 1) || to.Refs > from.Refs || to.SharedCores > from.SharedCores
+// among plans a pod on some idle CPUs of a node, and leaves the node as it was.
+func (p *planner) among(n *allocate.Node, key string, r *allocate.Request, cpus cpuset.Set) (*allocate.Allocation, error) {
+	const barrier = "\x00barrier" // not the name of any pod
+	others := n.Idle().Minus(cpus)
+	if !others.IsEmpty() {
+		if err := n.Restore(&allocate.Allocation{Key: barrier, Containers: []allocate.ContainerCPUs{{CPUs: others, Held: others, Share: 1}}}); err != nil {
+			return nil, err
+		}
+		defer n.Release(barrier)
+	}
+	return p.al.Plan(n, key, r)
 }

@@ -21,7 +21,7 @@ func layout(tb testing.TB, m machines.Machine) *allocate.Layout {
 }
 
 func exclusive(cpus int) *allocate.Request {
-	r, err := allocate.NewRequest(&request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1, Bind: request.Threads}}}})
+	r, err := allocate.NewRequest(&request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1, Bind: request.AnyCPU}}}})
 	if err != nil {
 		panic(err)
 	}
@@ -53,8 +53,14 @@ func TestWithin(t *testing.T) {
 		"a pod that must stay":                {[]string{"0-1,128-129", "4-5,132-133"}, "1", Budget{}, 1, 1},
 		"the budget":                          {[]string{"0-1,128-129", "4,132", "8,136"}, "", Budget{MovesMax: 1}, 1, 1},
 		"too much to move for what it wins":   {[]string{"0-2,128-130", "4-6,132-134"}, "", Budget{}, 0, 0},
-		"a pod over two L3 is left alone":     {[]string{"0-5,128-133", "8,136"}, "", Budget{}, 1, 1},
-		"pods that would have to share cores": {[]string{"0-1,128", "4-5,132"}, "", Budget{}, 0, 0},
+		"the rest of a pod over two L3":       {[]string{"0-5,128-133", "8,136"}, "", Budget{}, 1, 1},
+		"odd CPUs may share a core":           {[]string{"0-1,128", "4-5,132"}, "", Budget{}, 1, 1},
+		"pods that would have to share cores": {[]string{"0,128", "4-7"}, "1", Budget{}, 0, 0},
+		"more cost than allowed":              {[]string{"0-1,128-129", "4-5,132-133"}, "", Budget{CostMax: 0.4}, 0, 0},
+		"within the NUMA node only":           {[]string{"0-1,128-129", "64-65,192-193"}, "", Budget{StayInNUMA: true}, 0, 0},
+		"to the other NUMA node":              {[]string{"0-1,128-129", "64-65,192-193"}, "", Budget{}, 1, 1},
+		"in place of a smaller pod": {[]string{"0-2,128-130" /* 6 of 8 */, "4-5,132-133", "6,134" /* 6 of 8 */, "8-11,136-138" /* 7 of 8 */, "12-13,140-141" /* 4 of 8 */},
+			"", Budget{}, 1, 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := allocate.NewNode("n", l)

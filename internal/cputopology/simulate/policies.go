@@ -16,6 +16,7 @@ func Policies() []Policy {
 	return []Policy{
 		newLockstep("lockstep", request.AnyCPU),
 		newLockstep("lockstep-threads", request.Threads),
+		&repacking{newLockstep("lockstep+repack", request.AnyCPU)},
 		&repacking{newLockstep("lockstep-threads+repack", request.Threads)},
 		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},

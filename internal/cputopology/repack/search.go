@@ -1,0 +1,366 @@
+package repack
+
+import (
+	"cmp"
+	"slices"
+
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+)
+
+// search looks for ways to empty domains. It knows how many CPUs each pod has in each L3 domain, not which.
+type search struct {
+	budget  Budget
+	domains []cpuset.Set
+	numa    []int // of each domain
+	idle    []int // CPUs of each domain
+	pieces  [][]*piece
+	victims []victim
+	moves   []move // of the attempt under way, in order
+	spent   int    // cost of moves
+	costMax int    // of the attempt under way
+	steps   int    // left of the attempt under way
+	leaving []bool // by domain: nothing may enter
+}
+
+// Bounds of the search for one victim: placements tried, and how many pieces deep one displaces the other.
+const (
+	stepsMax     = 600
+	displacedMax = 2
+)
+
+// pod is one that may be moved, once at most.
+type pod struct {
+	allocation *allocate.Allocation
+	perL3      []int
+	moved      bool
+	bound      bool // to its NUMA nodes
+}
+
+// piece is a pod's part in one domain.
+type piece struct {
+	pod    *pod
+	domain int
+	cpus   int
+}
+
+// move brings parts of a pod to other domains.
+type move struct {
+	pod   *pod
+	parts []part
+}
+
+type part struct{ cpus, from, to int }
+
+// victim is domains to be emptied together.
+type victim struct {
+	domains []int
+	used    int // CPUs that have to leave
+	size    int // CPUs that are won
+}
+
+func newSearch(n *allocate.Node, request func(string) *allocate.Request, budget Budget) *search {
+	l := n.Layout()
+	s := &search{budget: budget, domains: l.L3Domains(), numa: l.NUMAOfL3(), idle: n.IdlePerL3()}
+	s.pieces = make([][]*piece, len(s.domains))
+	s.leaving = make([]bool, len(s.domains))
+	movable := make([]int, len(s.domains)) // CPUs of pods that may be moved
+	for _, a := range n.Pods() {
+		if !own(a) || request(a.Key) == nil {
+			continue
+		}
+		p := &pod{allocation: a, perL3: make([]int, len(s.domains)), bound: budget.StayInNUMA || memoryBound(a)}
+		l.PerL3(a.CPUs(), p.perL3)
+		for d, cpus := range p.perL3 {
+			if cpus > 0 {
+				s.pieces[d] = append(s.pieces[d], &piece{p, d, cpus})
+				movable[d] += cpus
+			}
+		}
+	}
+	s.findVictims(movable)
+	return s
+}
+
+// own says whether a pod has its CPUs to itself and keeps no others free.
+func own(a *allocate.Allocation) bool {
+	for _, c := range a.Containers {
+		if c.Share != 1 || !c.Held.SubsetOf(a.CPUs()) {
+			return false
+		}
+	}
+	return true
+}
+
+func memoryBound(a *allocate.Allocation) bool {
+	return len(a.MemoryBytes) > 0 || slices.ContainsFunc(a.Containers, func(c allocate.ContainerCPUs) bool { return !c.Mems.IsEmpty() })
+}
+
+// findVictims lists what could be emptied: NUMA nodes before L3 domains, those with the least in use first.
+func (s *search) findVictims(movable []int) {
+	for d, idle := range s.idle {
+		size := s.domains[d].Len()
+		// What is neither idle nor a movable pod's stays, be it reserved, shared or not ours.
+		if used := movable[d]; used > 0 && idle > 0 && used+idle == size {
+			s.victims = append(s.victims, victim{[]int{d}, used, size})
+		}
+	}
+	byUse := func(a, b victim) int {
+		return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.domains[0], b.domains[0]))
+	}
+	slices.SortFunc(s.victims, byUse)
+	if s.budget.StayInNUMA {
+		return
+	}
+	var numas []victim
+	for from := 0; from < len(s.domains); {
+		v := victim{}
+		stuck, idleL3 := false, 0
+		to := from
+		for ; to < len(s.domains) && s.numa[to] == s.numa[from]; to++ {
+			size := s.domains[to].Len()
+			switch {
+			case s.idle[to] == size:
+				idleL3++
+			case movable[to]+s.idle[to] == size:
+				v.domains = append(v.domains, to)
+				v.used += movable[to]
+				v.size += size
+			default:
+				stuck = true
+			}
+		}
+		if !stuck && idleL3 > 0 && len(v.domains) > 0 { // without an idle L3 domain, nothing is won over the L3 domains alone
+			numas = append(numas, v)
+		}
+		from = to
+	}
+	slices.SortFunc(numas, byUse)
+	s.victims = append(numas, s.victims...)
+}
+
+// next finds moves that empty the next victim that can be emptied. The caller answers with keep or undo.
+func (s *search) next() (domains []int, cost int, ok bool) {
+	for len(s.victims) > 0 {
+		v := s.victims[0]
+		s.victims = s.victims[1:]
+		s.moves, s.spent, s.steps = s.moves[:0], 0, stepsMax
+		s.costMax = int(s.budget.CostMax * float64(v.size))
+		if v.used > s.costMax || slices.ContainsFunc(v.domains, func(d int) bool { return s.idle[d] == s.domains[d].Len() }) {
+			continue
+		}
+		var leaving []*piece
+		movable := 0
+		for _, d := range v.domains {
+			s.leaving[d] = true
+			for _, p := range s.pieces[d] {
+				if !p.pod.moved {
+					leaving = append(leaving, p)
+					movable += p.cpus
+				}
+			}
+		}
+		total := 0
+		for _, d := range v.domains {
+			total += s.domains[d].Len() - s.idle[d]
+		}
+		// Largest first: they have the fewest places to go.
+		slices.SortStableFunc(leaving, func(a, b *piece) int { return b.cpus - a.cpus })
+		found := movable == total && s.placeAll(leaving)
+		for _, d := range v.domains {
+			s.leaving[d] = false
+		}
+		if found {
+			return v.domains, s.spent, true
+		}
+	}
+	return nil, 0, false
+}
+
+// placeAll finds a domain for each piece.
+func (s *search) placeAll(left []*piece) bool {
+	if len(left) == 0 {
+		return true
+	}
+	return s.place(left[0], displacedMax, func() bool { return s.placeAll(left[1:]) })
+}
+
+// place tries domains for a piece, tightest first, and then those where one or two smaller pieces make room that fit
+// elsewhere, until the rest can be placed too.
+func (s *search) place(p *piece, displace int, rest func() bool) bool {
+	if p.pod.moved || s.steps == 0 {
+		return false
+	}
+	type option struct{ to, slack, cost int }
+	var options []option
+	for d, idle := range s.idle {
+		if c := s.cost(p, d); c > 0 && idle >= p.cpus && idle < s.domains[d].Len() {
+			options = append(options, option{d, idle - p.cpus, c})
+		}
+	}
+	slices.SortFunc(options, func(a, b option) int {
+		return cmp.Or(cmp.Compare(a.slack, b.slack), cmp.Compare(a.cost, b.cost), cmp.Compare(a.to, b.to))
+	})
+	tried := map[[2]int]bool{} // equal domains need no second try
+	for _, o := range options {
+		key := [2]int{o.slack, o.cost}
+		if tried[key] {
+			continue
+		}
+		tried[key] = true
+		if s.try(p, o.to, o.cost, rest) {
+			return true
+		}
+	}
+	if displace == 0 {
+		return false
+	}
+	for d, idle := range s.idle {
+		c := s.cost(p, d)
+		if c == 0 || idle == 0 || idle >= p.cpus {
+			continue
+		}
+		for i, q := range s.pieces[d] {
+			if s.mayGo(q, p) && idle+q.cpus >= p.cpus && s.displace(p, d, c, []*piece{q}, displace-1, rest) {
+				return true
+			}
+			for _, r := range s.pieces[d][:i] {
+				if s.mayGo(q, p) && s.mayGo(r, p) && idle+q.cpus < p.cpus && idle+r.cpus < p.cpus && idle+q.cpus+r.cpus >= p.cpus &&
+					s.displace(p, d, c, []*piece{r, q}, displace-1, rest) {
+					return true
+				}
+			}
+		}
+	}
+	return s.placeWhole(p, rest)
+}
+
+// placeWhole moves all of a pod that spans several L3 domains to another NUMA node: those that it fills to idle ones, which
+// comes to the same, and the piece to the tightest that is in use.
+func (s *search) placeWhole(p *piece, rest func() bool) bool {
+	cpus := p.pod.allocation.CPUs().Len()
+	if p.pod.bound || p.cpus == cpus || s.spent+crossNUMA*cpus > s.costMax {
+		return false
+	}
+	var fills []int
+	for d, n := range p.pod.perL3 {
+		switch {
+		case n == 0 || d == p.domain:
+		case n < s.domains[d].Len() || s.numa[d] != s.numa[p.domain]:
+			return false
+		default:
+			fills = append(fills, d)
+		}
+	}
+	for from := 0; from < len(s.domains); {
+		var idle []int
+		tightest, to := -1, from
+		for ; to < len(s.domains) && s.numa[to] == s.numa[from]; to++ {
+			switch gap := s.idle[to]; {
+			case s.leaving[to]:
+			case gap == s.domains[to].Len():
+				idle = append(idle, to)
+			case gap >= p.cpus && (tightest < 0 || gap < s.idle[tightest]):
+				tightest = to
+			}
+		}
+		if s.numa[from] != s.numa[p.domain] && tightest >= 0 && len(idle) >= len(fills) {
+			parts := []part{{p.cpus, p.domain, tightest}}
+			for k, f := range fills {
+				if s.domains[idle[k]].Len() == s.domains[f].Len() {
+					parts = append(parts, part{s.domains[f].Len(), f, idle[k]})
+				}
+			}
+			if len(parts) == len(fills)+1 && s.tryMove(move{p.pod, parts}, crossNUMA*cpus, rest) {
+				return true
+			}
+		}
+		from = to
+	}
+	return false
+}
+
+// mayGo says whether a piece may make room for a larger one.
+func (s *search) mayGo(q, p *piece) bool { return q.cpus < p.cpus && !q.pod.moved }
+
+// displace moves pieces of a domain elsewhere and another piece in their place.
+func (s *search) displace(p *piece, d, cost int, out []*piece, depth int, rest func() bool) bool {
+	if len(out) == 0 {
+		s.leaving[d] = false
+		done := s.try(p, d, cost, rest)
+		s.leaving[d] = true
+		return done
+	}
+	s.leaving[d] = true // what goes must not come back
+	done := s.place(out[0], depth, func() bool { return s.displace(p, d, cost, out[1:], depth, rest) })
+	s.leaving[d] = false
+	return done
+}
+
+// cost is what moving a piece to a domain costs, 0 if it may not go there.
+func (s *search) cost(p *piece, to int) int {
+	if s.leaving[to] || to == p.domain || p.pod.perL3[to] > 0 {
+		return 0
+	}
+	if s.numa[to] == s.numa[p.domain] {
+		return p.cpus
+	}
+	if p.pod.bound || p.cpus < p.pod.allocation.CPUs().Len() { // a part cannot leave the rest
+		return 0
+	}
+	return crossNUMA * p.cpus
+}
+
+// try moves a piece, and takes it back if the rest cannot be placed.
+func (s *search) try(p *piece, to, cost int, rest func() bool) bool {
+	return s.tryMove(move{p.pod, []part{{p.cpus, p.domain, to}}}, cost, rest)
+}
+
+func (s *search) tryMove(m move, cost int, rest func() bool) bool {
+	if s.spent+cost > s.costMax || s.steps == 0 {
+		return false
+	}
+	s.steps--
+	s.shift(m, 1)
+	s.spent += cost
+	s.moves = append(s.moves, m)
+	m.pod.moved = true
+	if rest() {
+		return true
+	}
+	m.pod.moved = false
+	s.moves = s.moves[:len(s.moves)-1]
+	s.spent -= cost
+	s.shift(m, -1)
+	return false
+}
+
+// shift makes a move (1) or takes it back (-1).
+func (s *search) shift(m move, sign int) {
+	for _, p := range m.parts {
+		s.idle[p.from] += sign * p.cpus
+		s.idle[p.to] -= sign * p.cpus
+	}
+}
+
+// keep makes the moves found final.
+func (s *search) keep() {
+	for _, m := range s.moves {
+		for _, part := range m.parts {
+			s.pieces[part.from] = slices.DeleteFunc(s.pieces[part.from], func(p *piece) bool { return p.pod == m.pod })
+			s.pieces[part.to] = append(s.pieces[part.to], &piece{m.pod, part.to, part.cpus})
+			m.pod.perL3[part.from] -= part.cpus
+			m.pod.perL3[part.to] += part.cpus
+		}
+	}
+	s.moves = s.moves[:0]
+}
+
+// undo takes the moves found back.
+func (s *search) undo() {
+	for _, m := range slices.Backward(s.moves) {
+		s.shift(m, -1)
+		m.pod.moved = false
+	}
+	s.moves = s.moves[:0]
+}
