@@ -46,6 +46,16 @@ load' gives the real nodes images.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec.NotDurable = !durable
+			if spec.Nodes.Topology != "" { // which says how large the nodes are
+				for flag, value := range map[string]*string{"node-cpu": &spec.Nodes.CPU, "node-memory": &spec.Nodes.Memory} {
+					if !cmd.Flags().Changed(flag) {
+						*value = ""
+					}
+				}
+				if err := spec.Nodes.Complete(); err != nil {
+					return usageError{err}
+				}
+			}
 			if err := checkUp(&spec); err != nil {
 				return err
 			}
@@ -61,6 +71,7 @@ load' gives the real nodes images.`,
 	f.StringVar(&spec.Nodes.CPU, "node-cpu", "32", "CPUs of each simulated node")
 	f.StringVar(&spec.Nodes.Memory, "node-memory", "256Gi", "memory of each simulated node")
 	f.IntVar(&spec.Nodes.Pods, "node-pods", 110, "number of pods that each simulated node takes")
+	f.StringVar(&spec.Nodes.Topology, "node-topology", "", "processors of each simulated node, to choose pods' CPUs on: "+strings.Join(machineNames(), ", "))
 	f.IntVar(&spec.RealNodes, "real-nodes", 0, "number of nodes that run containers; needs root, containerd, runc and CNI plugins")
 	f.BoolVar(&spec.WithoutManager, "without-manager", false, "leave Lockstep's manager out, to run one yourself")
 	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name it")
@@ -68,6 +79,7 @@ load' gives the real nodes images.`,
 	f.BoolVar(&spec.Restart, "restart", true, "start a component again that died")
 	f.StringVar(&spec.Kubeconfig, "kubeconfig", "", "also write the kubeconfig to this file")
 	f.BoolVar(&merge, "merge-kubeconfig", false, "also add a context lockstep-NAME to your own kubeconfig")
+	must(cmd.RegisterFlagCompletionFunc("node-topology", cobra.FixedCompletions(machineNames(), cobra.ShellCompDirectiveNoFileComp)))
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not ready by then")
 	return cmd
 }
@@ -171,13 +183,17 @@ func describeNodes(n localcluster.Nodes, real int) string {
 }
 
 func describeSimulated(n localcluster.Nodes) string {
+	cpu := n.CPU + " CPU"
+	if n.Topology != "" {
+		cpu += " (" + n.Topology + ")"
+	}
 	switch n.Count {
 	case 0:
 		return "no simulated nodes"
 	case 1:
-		return fmt.Sprintf("1 simulated node of %s CPU, %s, %d pods", n.CPU, n.Memory, n.Pods)
+		return fmt.Sprintf("1 simulated node of %s, %s, %d pods", cpu, n.Memory, n.Pods)
 	}
-	return fmt.Sprintf("%d simulated nodes of %s CPU, %s, %d pods", n.Count, n.CPU, n.Memory, n.Pods)
+	return fmt.Sprintf("%d simulated nodes of %s, %s, %d pods", n.Count, cpu, n.Memory, n.Pods)
 }
 
 func describeEtcd(durable bool) string {

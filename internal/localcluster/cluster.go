@@ -156,6 +156,9 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 				return fmt.Errorf("install: %w", err)
 			}
 		}
+		if err := CreateNodeTopologies(ctx, c.RESTConfig(), c.config.Nodes); err != nil {
+			return err
+		}
 		if c.components[Manager] == nil {
 			return nil
 		}

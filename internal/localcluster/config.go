@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -82,6 +83,9 @@ type Nodes struct {
 	Pods   int    `json:"pods"`
 	// Labels are added to each node.
 	Labels map[string]string `json:"labels,omitempty"`
+	// Topology is a machine of internal/cputopology/machines: each node has its processors, CPUs and memory, and a
+	// NodeTopology that says so, as its agent would report. It needs Config.Install. Empty: nobody knows their processors.
+	Topology string `json:"topology,omitempty"`
 	// Tainted nodes take only pods that tolerate NodeTypeLabel=NodeTypeSimulated:NoSchedule.
 	Tainted bool `json:"tainted,omitempty"`
 }
@@ -145,10 +149,26 @@ func (c *Config) defaultAndValidate() error {
 	if c.RealNodes > 0 {
 		c.Nodes.Tainted = true
 	}
-	return c.Nodes.defaultAndValidate()
+	if c.Nodes.Topology != "" && c.Install == nil {
+		return fmt.Errorf("localcluster: nodes with a topology need Lockstep's API to be installed")
+	}
+	return c.Nodes.Complete()
 }
 
-func (n *Nodes) defaultAndValidate() error {
+// Complete gives what is not set its default and refuses what cannot be.
+func (n *Nodes) Complete() error {
+	if n.Topology != "" {
+		t, err := topologyOf(n.Topology)
+		if err != nil {
+			return fmt.Errorf("node topology: %w", err)
+		}
+		if n.CPU == "" {
+			n.CPU = strconv.Itoa(t.Online().Len())
+		}
+		if n.Memory == "" {
+			n.Memory = resource.NewQuantity(memoryOf(t), resource.BinarySI).String()
+		}
+	}
 	if n.CPU == "" {
 		n.CPU = "32"
 	}

@@ -41,7 +41,7 @@ const nodeParallelism = 16
 // CreateNodes creates simulated nodes node-0000, node-0001, ... that are Ready at once: as a kubelet does, each is
 // registered with its status. Nodes that exist are left as they are.
 func CreateNodes(ctx context.Context, client kubernetes.Interface, nodes Nodes) error {
-	if err := nodes.defaultAndValidate(); err != nil {
+	if err := nodes.Complete(); err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)

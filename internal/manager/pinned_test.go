@@ -1,0 +1,240 @@
+package manager_test
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/held"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+var topologies = topology.GroupVersion.WithResource("nodetopologies")
+
+// pinned makes a job's pods ask for as many CPUs as they request, by annotations KEY=VALUE.
+func pinned(cpus int, annotations ...string) func(*batch.Job) {
+	return func(j *batch.Job) {
+		for _, a := range annotations {
+			key, value, _ := strings.Cut(a, "=")
+			annotated(key, value)(j)
+		}
+		r := &j.Spec.Tasks[0].Template.Spec.Containers[0].Resources
+		q := *resource.NewQuantity(int64(cpus), resource.DecimalSI)
+		r.Requests, r.Limits = corev1.ResourceList{corev1.ResourceCPU: q}, corev1.ResourceList{corev1.ResourceCPU: q}
+	}
+}
+
+const (
+	exclusive   = topology.RequestAnnotation + "=true"
+	ack         = topology.ACKSchedulerAnnotation + "=true"
+	staticBurst = topology.ACKPolicyAnnotation + "=static-burst"
+)
+
+// given is what the pods say they were given, by node, checked: every pod that asks has an answer of the right size, and
+// no exclusive CPU is given out twice.
+func (e *env) given() map[string][]held.Pod {
+	e.Helper()
+	out := map[string][]held.Pod{}
+	taken := map[string]cpuset.Set{}
+	for _, p := range e.pods() {
+		if topology.RequestAnnotations(p.Annotations) == nil || p.Spec.NodeName == "" {
+			continue
+		}
+		r, err := request.ParseResult(p.Annotations[topology.ResultAnnotation])
+		if err != nil || r.Node != p.Spec.NodeName {
+			e.Errorf("pod %s on %s was given %+v: %v", p.Name, p.Spec.NodeName, r, err)
+			continue
+		}
+		for _, c := range p.Spec.Containers {
+			if got := int64(r.Containers[c.Name].CPUs.Len()); got != c.Resources.Limits.Cpu().Value() {
+				e.Errorf("pod %s container %s was given %d CPUs for a limit of %s", p.Name, c.Name, got, c.Resources.Limits.Cpu())
+			}
+		}
+		if both := r.Exclusive().Intersect(taken[r.Node]); !both.IsEmpty() {
+			e.Errorf("CPUs %s of node %s are given out twice, the second time to %s", both, r.Node, p.Name)
+		}
+		taken[r.Node] = taken[r.Node].Union(r.Exclusive())
+		out[r.Node] = append(out[r.Node], held.Pod{Key: p.Name, Created: p.CreationTimestamp.Time, Result: r})
+	}
+	return out
+}
+
+// TestPinnedPods runs on 8 simulated nodes of 256 CPUs, with a manager that is a process of its own.
+func TestPinnedPods(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
+		localtest.WithNodes(localcluster.Nodes{Count: 8, Topology: machines.AMD256NPS4.Name, Pods: 250}))
+	e := newEnv(t, c)
+
+	// 200 pods in 30 gangs, in three languages of request, 1,000 CPUs together.
+	submit := func(prefix string) (names []string) {
+		for i := range 10 {
+			for _, j := range []*batch.Job{
+				newJob(fmt.Sprintf("%s-a%d", prefix, i), 8, "8", pinned(8, topology.RequestAnnotation+"={span: single-l3}")),
+				newJob(fmt.Sprintf("%s-b%d", prefix, i), 6, "4", pinned(4, exclusive)),
+				newJob(fmt.Sprintf("%s-c%d", prefix, i), 6, "2", pinned(2, ack)),
+			} {
+				e.create(j)
+				names = append(names, j.Name)
+			}
+		}
+		return names
+	}
+	run := func(names []string) {
+		for _, name := range names {
+			e.until(name, inPhase(batch.Running))
+		}
+	}
+	count := func() (n int) {
+		for _, pods := range e.given() {
+			n += len(pods)
+		}
+		return n
+	}
+
+	t.Run("one write each, with their CPUs", func(t *testing.T) {
+		run(submit("g"))
+		if n := count(); n != 200 {
+			t.Errorf("%d pods were given CPUs, want 200", n)
+		}
+		w := managerWrites(t, c, e.ns)
+		if w["pods create"] != 200 || w["pods patch"]+w["pods update"]+w["pods/binding create"] > 0 {
+			t.Errorf("wrote %v for 200 pods", w)
+		}
+		for _, p := range e.podsOf("g-c0") {
+			if p.Annotations[topology.ACKResultAnnotation] == "" {
+				t.Errorf("pod %s has no answer in ACK's form: %v", p.Name, p.Annotations)
+			}
+		}
+	})
+
+	t.Run("a restart at rest writes nothing", func(t *testing.T) { restartAtRest(t, e) })
+
+	t.Run("the manager is killed in the middle", func(t *testing.T) {
+		before := e.created()
+		names := submit("k")
+		e.eventually("50 pods more are created", func() error {
+			if n := e.created() - before; n < 50 {
+				return fmt.Errorf("%d are", n)
+			}
+			return nil
+		})
+		if err := c.Kill(localcluster.Manager); err != nil {
+			t.Fatal(err)
+		}
+		e.restart(localcluster.Manager)
+		run(names)
+		if n := count(); n != 400 {
+			t.Errorf("%d pods were given CPUs, want 400", n)
+		}
+	})
+
+	t.Run("pods of a Deployment are told with their binding", func(t *testing.T) {
+		before := managerWrites(t, c, e.ns)
+		labels := map[string]string{"app": "web"}
+		template := newJob("", 1, "2", pinned(2, exclusive)).Spec.Tasks[0].Template
+		template.Labels, template.Spec.SchedulerName, template.Spec.RestartPolicy = labels, scheduling.SchedulerLockstep, ""
+		_, err := e.core.AppsV1().Deployments(e.ns).Create(t.Context(), &appsv1.Deployment{
+			ObjectMeta: metav1.ObjectMeta{Name: "web"},
+			Spec:       appsv1.DeploymentSpec{Replicas: new(int32(5)), Selector: &metav1.LabelSelector{MatchLabels: labels}, Template: template},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.eventually("the Deployment is there", func() error {
+			d, err := e.core.AppsV1().Deployments(e.ns).Get(t.Context(), "web", metav1.GetOptions{})
+			if err == nil && d.Status.ReadyReplicas != 5 {
+				err = fmt.Errorf("%d of 5 are ready", d.Status.ReadyReplicas)
+			}
+			return err
+		})
+		if n := count(); n != 405 {
+			t.Errorf("%d pods were given CPUs, want 405", n)
+		}
+		after := managerWrites(t, c, e.ns)
+		if bound, other := after["pods/binding create"]-before["pods/binding create"], sum(after)-sum(before); bound != 5 || other != 5 {
+			t.Errorf("bound 5 pods by %d bindings in %d writes", bound, other)
+		}
+	})
+
+	t.Run("a NodeTopology that arrives late", func(t *testing.T) {
+		const node = "node-0000"
+		object, err := e.dyn.Resource(topologies).Get(t.Context(), node, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := e.dyn.Resource(topologies).Delete(t.Context(), node, metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		late := newJob("late", 2, "4", pinned(4, exclusive))
+		late.Spec.Tasks[0].Template.Spec.NodeSelector = map[string]string{corev1.LabelHostname: node}
+		e.create(late)
+		e.until("late", waitsWith("NotEnoughResources", "need nodes with a NodeTopology"))
+		object.SetResourceVersion("")
+		object.SetUID("")
+		if _, err := e.dyn.Resource(topologies).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e.until("late", inPhase(batch.Running))
+		count()
+	})
+
+	t.Run("what no node can give", func(t *testing.T) {
+		e.create(newJob("never", 1, "16", pinned(16, topology.RequestAnnotation+"={span: single-l3}")))
+		e.until("never", waitsWith("Unschedulable", "no node could ever give a pod 16 free CPUs within one L3 domain"))
+	})
+
+	t.Run("static-burst widens as others allow", func(t *testing.T) {
+		e.create(newJob("burst", 1, "4", pinned(4, ack, staticBurst)))
+		e.until("burst", inPhase(batch.Running))
+		pod := e.podsOf("burst")[0]
+		u, err := e.dyn.Resource(topologies).Get(t.Context(), pod.Spec.NodeName, metav1.GetOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var object topology.NodeTopology
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &object); err != nil {
+			t.Fatal(err)
+		}
+		layout, err := held.Layout(&object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		state := held.Replay(pod.Spec.NodeName, layout, nil, e.given()[pod.Spec.NodeName])
+		containers, shared := state.Effective()
+		if len(state.Problems) > 0 {
+			t.Errorf("the node's state has problems: %v", state.Problems)
+		}
+		if wide := containers[pod.Name]["main"].Set; wide.Len() != 8 || !wide.SubsetOf(shared) {
+			t.Errorf("widened to %s, want an L3 domain of 8 CPUs in the shared pool %s", wide, shared)
+		}
+	})
+}
+
+// waitsWith is a job that waits for this reason.
+func waitsWith(reason, message string) func(*batch.Job) error {
+	return func(j *batch.Job) error {
+		c := j.Status.Condition(batch.JobScheduled)
+		if c == nil || c.Reason != reason || !strings.Contains(c.Message, message) {
+			return fmt.Errorf("the condition is %+v, want %s: %s", c, reason, message)
+		}
+		return nil
+	}
+}
