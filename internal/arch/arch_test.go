@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"api"},
 	{"config", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
-		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/handover", "internal/workflow/pods",
+		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/handover", "internal/workflow/pods",
 		"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler"},
@@ -44,7 +44,7 @@ var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack", "internal/cputopology/agent/desire",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
-	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/handover", "internal/workflow/pods",
+	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/handover", "internal/workflow/pods",
 	"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",
 	"internal/lab/analyse", "internal/lab/scenario",
 }

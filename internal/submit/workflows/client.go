@@ -1,0 +1,274 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/workflow/compress"
+)
+
+// The resources of the API.
+const (
+	Workflows        = "workflows"
+	Templates        = "workflowtemplates"
+	ClusterTemplates = "clusterworkflowtemplates"
+	Crons            = "cronworkflows"
+)
+
+// fieldManager names this client in managedFields.
+const fieldManager = "lockstep"
+
+// Client reads and changes workflows and what belongs to them. It is safe for concurrent use.
+type Client struct {
+	rest rest.Interface
+	core kubernetes.Interface
+	// Now is the time that changes carry; time.Now by default.
+	Now func() time.Time
+}
+
+// New connects to a cluster.
+func New(cfg *rest.Config) (*Client, error) {
+	r, err := kubeclient.ForGroupVersion(cfg, nil, wf.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	core, err := kubeclient.Clientset(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{rest: r, core: core, Now: time.Now}, nil
+}
+
+// Object is any object of the API.
+type Object interface {
+	metav1.Object
+	runtime.Object
+}
+
+// Read gets an object of a resource into out.
+func (c *Client) Read(ctx context.Context, resource, namespace, name string, out Object) error {
+	err := c.rest.Get().NamespaceIfScoped(namespace, resource != ClusterTemplates).Resource(resource).Name(name).Do(ctx).Into(out)
+	return explain(err)
+}
+
+// explain says what to do about errors that mean that the API is not there.
+func explain(err error) error {
+	if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsNotFound(err) {
+		if d := status.Status().Details; d == nil || d.Name == "" {
+			return fmt.Errorf("the cluster has no workflows API: install it with 'lockstep install': %w", err)
+		}
+	}
+	return err
+}
+
+// Create creates an object, which must have a namespace if its resource has. With dryRun the server checks it and keeps
+// nothing. Unknown fields are errors.
+func (c *Client) Create(ctx context.Context, resource string, object, out Object, dryRun bool) error {
+	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict}
+	if dryRun {
+		options.DryRun = []string{metav1.DryRunAll}
+	}
+	return explain(c.rest.Post().NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).Resource(resource).
+		SpecificallyVersionedParams(options, metav1.ParameterCodec, metaVersion).Body(object).Do(ctx).Into(out))
+}
+
+// metaVersion is where the options of requests are defined, whatever the group of the request.
+var metaVersion = schema.GroupVersion{Version: "v1"}
+
+// Delete deletes an object and, in the background, what it owns.
+func (c *Client) Delete(ctx context.Context, resource, namespace, name string) error {
+	background := metav1.DeletePropagationBackground
+	return explain(c.rest.Delete().NamespaceIfScoped(namespace, resource != ClusterTemplates).Resource(resource).Name(name).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &background}).Do(ctx).Error())
+}
+
+// Get returns a workflow with its nodes unpacked. The name @latest is the workflow of the namespace that was created last.
+func (c *Client) Get(ctx context.Context, namespace, name string) (*wf.Workflow, error) {
+	if name == "@latest" {
+		return c.latest(ctx, namespace)
+	}
+	w := &wf.Workflow{}
+	if err := c.Read(ctx, Workflows, namespace, name, w); err != nil {
+		return nil, err
+	}
+	return w, unpack(w)
+}
+
+func (c *Client) latest(ctx context.Context, namespace string) (*wf.Workflow, error) {
+	var last *wf.Workflow
+	err := c.List(ctx, Query{Namespace: namespace}, func(w *wf.Workflow) error {
+		if last == nil || last.CreationTimestamp.Before(&w.CreationTimestamp) {
+			last = w
+		}
+		return nil
+	})
+	if err == nil && last == nil {
+		err = fmt.Errorf("namespace %s has no workflow", namespace)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return last, unpack(last)
+}
+
+// unpack puts compressed nodes back in their place.
+func unpack(w *wf.Workflow) error {
+	nodes, err := compress.Nodes(&w.Status)
+	if err != nil {
+		return fmt.Errorf("workflow %s/%s: %w", w.Namespace, w.Name, err)
+	}
+	w.Status.Nodes, w.Status.CompressedNodes = nodes, ""
+	return nil
+}
+
+// Query says which workflows to list.
+type Query struct {
+	// Namespace is empty for all.
+	Namespace       string
+	Labels, Fields  string
+	Prefix          string
+	Statuses        []string
+	Completed       bool // only those
+	Running         bool // only those that are not completed
+	Resubmitted     bool // only those
+	Since, OlderFor time.Duration
+	// PageSize is how many the server sends at a time; 500 by default.
+	PageSize int64
+}
+
+// selector is what of the query the server can answer.
+func (q *Query) selector() string {
+	var terms []string
+	if q.Labels != "" {
+		terms = append(terms, q.Labels)
+	}
+	switch {
+	case q.Completed && !q.Running:
+		terms = append(terms, wf.LabelCompleted+"=true")
+	case q.Running && !q.Completed:
+		terms = append(terms, wf.LabelCompleted+"!=true")
+	}
+	if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, "Pending") { // which new workflows have no label of
+		terms = append(terms, fmt.Sprintf("%s in (%s)", wf.LabelPhase, strings.Join(q.Statuses, ",")))
+	}
+	if q.Resubmitted {
+		terms = append(terms, LabelResubmittedFrom)
+	}
+	return strings.Join(terms, ",")
+}
+
+// LabelResubmittedFrom names the workflow that one was submitted again from.
+const LabelResubmittedFrom = "workflows.argoproj.io/resubmitted-from-workflow"
+
+func (q *Query) matches(w *wf.Workflow, now time.Time) bool {
+	phase := string(w.Status.Phase)
+	if phase == "" {
+		phase = string(wf.WorkflowPending)
+	}
+	age := now.Sub(w.CreationTimestamp.Time)
+	return strings.HasPrefix(w.Name, q.Prefix) && (len(q.Statuses) == 0 || slices.Contains(q.Statuses, phase)) &&
+		(q.Since == 0 || age <= q.Since) && (q.OlderFor == 0 || age >= q.OlderFor)
+}
+
+const defaultPage = 500
+
+// List calls each with every workflow that matches, page by page. Their nodes are as the server keeps them, maybe packed.
+func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) error) error {
+	options := metav1.ListOptions{LabelSelector: q.selector(), FieldSelector: q.Fields, Limit: q.PageSize}
+	if options.Limit <= 0 {
+		options.Limit = defaultPage
+	}
+	for {
+		page := &wf.WorkflowList{}
+		err := c.rest.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
+			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metaVersion).Do(ctx).Into(page)
+		if err != nil {
+			return explain(err)
+		}
+		for i := range page.Items {
+			if q.matches(&page.Items[i], c.Now()) {
+				if err := each(&page.Items[i]); err != nil {
+					return err
+				}
+			}
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// ListOf lists the objects of another resource of the API into list.
+func (c *Client) ListOf(ctx context.Context, resource, namespace, labels string, list runtime.Object) error {
+	return explain(c.rest.Get().NamespaceIfScoped(namespace, namespace != "" && resource != ClusterTemplates).Resource(resource).
+		SpecificallyVersionedParams(&metav1.ListOptions{LabelSelector: labels}, metav1.ParameterCodec, metaVersion).Do(ctx).Into(list))
+}
+
+// Watch calls each with a workflow, its nodes unpacked, as it is and whenever it changes, until each returns true, the
+// workflow is deleted, which is an error, or ctx is done.
+func (c *Client) Watch(ctx context.Context, namespace, name string, each func(*wf.Workflow) (done bool)) error {
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+			return c.rest.Get().Namespace(namespace).Resource(Workflows).SpecificallyVersionedParams(&o, metav1.ParameterCodec, metaVersion).Do(ctx).Get()
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+			return c.rest.Get().Namespace(namespace).Resource(Workflows).SpecificallyVersionedParams(&o, metav1.ParameterCodec, metaVersion).Watch(ctx)
+		},
+	}
+	gone := fmt.Errorf("workflow %s/%s was deleted", namespace, name)
+	exists := func(store cache.Store) (bool, error) {
+		if len(store.ListKeys()) == 0 {
+			return false, apierrors.NewNotFound(wf.Resource(Workflows), name)
+		}
+		return false, nil
+	}
+	_, err := watchtools.UntilWithSync(ctx, lw, &wf.Workflow{}, exists, func(e watch.Event) (bool, error) {
+		if e.Type == watch.Deleted {
+			return false, gone
+		}
+		w, ok := e.Object.(*wf.Workflow)
+		if !ok {
+			return false, nil
+		}
+		w = w.DeepCopy()
+		if err := unpack(w); err != nil {
+			return false, err
+		}
+		return each(w), nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return ctx.Err()
+	}
+	return err
+}
+
+// Wait returns a workflow once it is completed.
+func (c *Client) Wait(ctx context.Context, namespace, name string) (*wf.Workflow, error) {
+	var last *wf.Workflow
+	err := c.Watch(ctx, namespace, name, func(w *wf.Workflow) bool {
+		last = w
+		return w.Status.Phase.Completed()
+	})
+	return last, err
+}

@@ -1,0 +1,232 @@
+package workflows
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
+
+// LogOptions say what to print.
+type LogOptions struct {
+	// Pod is one pod of the workflow; empty is all of them. Labels chooses among them.
+	Pod, Labels string
+	// Container is main by default.
+	Container  string
+	Follow     bool
+	Previous   bool
+	Timestamps bool
+	// Since and SinceTime bound how old lines may be; TailLines how many of each pod, nil being all.
+	Since     time.Duration
+	SinceTime *time.Time
+	TailLines *int64
+	// Grep leaves out lines that it does not match.
+	Grep *regexp.Regexp
+}
+
+// Line is a line that a pod printed.
+type Line struct{ Pod, Text string }
+
+const (
+	// maxStreams is how many logs are read at a time. With Follow, a pod beyond that is read once another has ended.
+	maxStreams = 100
+	// maxLineBytes cuts lines, so that a program that prints no newline cannot fill the memory.
+	maxLineBytes = 1 << 20
+	retryLog     = 500 * time.Millisecond
+)
+
+// Logs calls print with the lines of a workflow's pods: pod by pod in the order of their creation, or with Follow as they come, until the
+// workflow is completed and every log read. print is called by one goroutine at a time.
+func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOptions, print func(Line)) error {
+	if o.Container == "" {
+		o.Container = "main"
+	}
+	var lock sync.Mutex
+	emit := func(l Line) {
+		if o.Grep == nil || o.Grep.MatchString(l.Text) {
+			lock.Lock()
+			defer lock.Unlock()
+			print(l)
+		}
+	}
+	if o.Follow {
+		return c.follow(ctx, namespace, workflow, o, emit)
+	}
+	pods, err := c.pods(ctx, namespace, workflow, o)
+	if err != nil {
+		return err
+	}
+	if len(pods) == 0 {
+		if w, err := c.Get(ctx, namespace, workflow); err != nil {
+			return err
+		} else if w.Status.Phase.Completed() {
+			return fmt.Errorf("workflow %s has no pods any more: keep them with spec.podGC, or their logs with spec.archiveLogs", workflow)
+		}
+		return nil
+	}
+	slices.SortFunc(pods, func(a, b corev1.Pod) int {
+		if d := a.CreationTimestamp.Compare(b.CreationTimestamp.Time); d != 0 {
+			return d
+		}
+		return strings.Compare(a.Name, b.Name)
+	})
+	var failed []error
+	for i := range pods {
+		if err := c.stream(ctx, &pods[i], o, emit); err != nil {
+			failed = append(failed, err)
+		}
+	}
+	if len(failed) < len(pods) {
+		return nil // pods that have not started yet have no log
+	}
+	return errors.Join(failed...)
+}
+
+// LabelsOfPods selects the pods of a workflow.
+func LabelsOfPods(workflow string) string { return wf.LabelWorkflow + "=" + workflow }
+
+func (c *Client) options(workflow string, o LogOptions) metav1.ListOptions {
+	out := metav1.ListOptions{LabelSelector: LabelsOfPods(workflow)}
+	if o.Labels != "" {
+		out.LabelSelector += "," + o.Labels
+	}
+	if o.Pod != "" {
+		out.FieldSelector = fields.OneTermEqualSelector("metadata.name", o.Pod).String()
+	}
+	return out
+}
+
+func (c *Client) pods(ctx context.Context, namespace, workflow string, o LogOptions) ([]corev1.Pod, error) {
+	list, err := c.core.CoreV1().Pods(namespace).List(ctx, c.options(workflow, o))
+	if err != nil {
+		return nil, err
+	}
+	return list.Items, nil
+}
+
+// follow reads the log of every pod that appears, until the workflow is completed and all logs have ended.
+func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOptions, emit func(Line)) error {
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var reading sync.WaitGroup
+	slots := make(chan struct{}, maxStreams)
+	options := c.options(workflow, o)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, l metav1.ListOptions) (runtime.Object, error) {
+			l.LabelSelector, l.FieldSelector = options.LabelSelector, options.FieldSelector
+			return c.core.CoreV1().Pods(namespace).List(ctx, l)
+		},
+		WatchFuncWithContext: func(ctx context.Context, l metav1.ListOptions) (watch.Interface, error) {
+			l.LabelSelector, l.FieldSelector = options.LabelSelector, options.FieldSelector
+			return c.core.CoreV1().Pods(namespace).Watch(ctx, l)
+		},
+	}
+	seen := map[string]bool{}
+	done := make(chan error, 1)
+	go func() {
+		_, err := watchtools.UntilWithSync(watching, lw, &corev1.Pod{}, nil, func(e watch.Event) (bool, error) {
+			pod, ok := e.Object.(*corev1.Pod)
+			if !ok || e.Type == watch.Deleted || pod.Status.Phase == corev1.PodPending || seen[string(pod.UID)] {
+				return false, nil
+			}
+			seen[string(pod.UID)] = true
+			reading.Go(func() {
+				select {
+				case slots <- struct{}{}:
+					defer func() { <-slots }()
+				case <-ctx.Done():
+					return
+				}
+				for ctx.Err() == nil {
+					if err := c.stream(ctx, pod, o, emit); !apierrors.IsBadRequest(err) { // the container is still being started
+						return
+					}
+					select {
+					case <-ctx.Done():
+					case <-time.After(retryLog):
+					}
+				}
+			})
+			return false, nil
+		})
+		done <- err
+	}()
+	_, err := c.Wait(ctx, namespace, workflow)
+	if err == nil {
+		// Pods whose end the controller has seen, this watch may not have seen begin.
+		select {
+		case <-ctx.Done():
+		case <-time.After(retryLog):
+		}
+	}
+	cancel()
+	<-done
+	reading.Wait()
+	return err
+}
+
+// stream reads one pod's log to its end.
+func (c *Client) stream(ctx context.Context, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
+	options := &corev1.PodLogOptions{Container: o.Container, Follow: o.Follow, Previous: o.Previous, Timestamps: o.Timestamps, TailLines: o.TailLines}
+	if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == o.Container }) &&
+		!slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == o.Container }) && len(pod.Spec.Containers) > 0 {
+		options.Container = pod.Spec.Containers[0].Name
+	}
+	if o.Since > 0 {
+		seconds := int64(o.Since.Seconds())
+		options.SinceSeconds = &seconds
+	}
+	if o.SinceTime != nil {
+		t := metav1.NewTime(*o.SinceTime)
+		options.SinceTime = &t
+	}
+	body, err := c.core.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	return lines(body, func(text string) { emit(Line{pod.Name, text}) })
+}
+
+// lines splits what r gives into lines of at most maxLineBytes.
+func lines(r io.Reader, each func(string)) error {
+	buffered := bufio.NewReaderSize(r, 64<<10)
+	var line []byte
+	for {
+		part, err := buffered.ReadSlice('\n')
+		line = append(line, part...)
+		if errors.Is(err, bufio.ErrBufferFull) && len(line) < maxLineBytes {
+			continue
+		}
+		if len(line) > 0 {
+			each(strings.TrimRight(string(line), "\r\n"))
+			line = line[:0]
+		}
+		switch {
+		case err == nil, errors.Is(err, bufio.ErrBufferFull):
+		case errors.Is(err, io.EOF):
+			return nil
+		default:
+			return err
+		}
+	}
+}
