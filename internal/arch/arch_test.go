@@ -23,7 +23,7 @@ var layers = [][]string{
 	{"api"},
 	{"config", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
-		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/handover", "internal/workflow/pods",
+		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 		"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler"},
@@ -44,7 +44,7 @@ var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack", "internal/cputopology/agent/desire",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
-	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/handover", "internal/workflow/pods",
+	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 	"internal/application/render", "internal/batch/lifecycle", "internal/batch/pods",
 	"internal/lab/analyse", "internal/lab/scenario",
 }
@@ -52,7 +52,7 @@ var pure = []string{
 // pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.
 var pureMayImport = []string{
 	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
-	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "sigs.k8s.io/yaml",
+	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
 }
 
 // pureExceptions are imports that pure packages may have all the same.

@@ -254,4 +254,3 @@ func verdictOf(w *wf.Workflow) error {
 	}
 	return fmt.Errorf("workflow %s: %s", w.Name, w.Status.Phase)
 }
-

@@ -58,7 +58,9 @@ func changeVerb(s streams, use, short, long, done string, running bool,
 func newSuspend(s streams) *cobra.Command {
 	return changeVerb(s, "suspend", "Keep workflows from starting anything new",
 		"Keep workflows from starting anything new (spec.suspend). What runs goes on. 'resume' takes it back.", "suspended", true, nil, nil,
-		func(ctx context.Context, client *workflows.Client, r ref) error { return client.Suspend(ctx, r.namespace, r.name) })
+		func(ctx context.Context, client *workflows.Client, r ref) error {
+			return client.Suspend(ctx, r.namespace, r.name)
+		})
 }
 
 func newResume(s streams) *cobra.Command {

@@ -1,0 +1,197 @@
+package archive
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
+
+// databases are those to test with: SQLite, and PostgreSQL where $LOCKSTEP_TEST_POSTGRES names an empty database.
+func databases(t *testing.T) map[string]string {
+	out := map[string]string{"sqlite": filepath.Join(t.TempDir(), "archive.db")}
+	if source := os.Getenv("LOCKSTEP_TEST_POSTGRES"); source != "" {
+		out["postgres"] = source
+	}
+	return out
+}
+
+func finished(n int, namespace string, phase wf.WorkflowPhase, l map[string]string) *wf.Workflow {
+	at := func(d time.Duration) metav1.Time { return metav1.NewTime(noon.Add(time.Duration(n)*time.Minute + d)) }
+	w := &wf.Workflow{TypeMeta: metav1.TypeMeta{APIVersion: "argoproj.io/v1alpha1", Kind: "Workflow"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: fmt.Sprintf("w-%d", n), UID: types.UID(fmt.Sprintf("%s-%d", namespace, n)),
+			Labels: l, CreationTimestamp: at(0)},
+		Spec: wf.WorkflowSpec{Entrypoint: "main"},
+		Status: wf.WorkflowStatus{Phase: phase, Message: "it's ? $1\x00 done", Progress: "1/1", StartedAt: at(time.Second), FinishedAt: at(time.Minute),
+			Nodes: wf.Nodes{"a": {ID: "a", Name: "a", Phase: wf.PhaseSucceeded}}}}
+	return w
+}
+
+func TestArchive(t *testing.T) {
+	for name, source := range databases(t) {
+		t.Run(name, func(t *testing.T) {
+			db, err := Open(t.Context(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer db.Close()
+			var all []*wf.Workflow
+			for n := range 10 {
+				phase := wf.WorkflowSucceeded
+				if n%3 == 0 {
+					phase = wf.WorkflowFailed
+				}
+				l := map[string]string{"even": fmt.Sprint(n%2 == 0)}
+				if n > 6 {
+					l["late"] = ""
+				}
+				all = append(all, finished(n, []string{"a", "b"}[n%2], phase, l))
+			}
+			if err := db.Put(t.Context(), noon, all...); err != nil {
+				t.Fatal(err)
+			}
+			list := func(q Query) string {
+				t.Helper()
+				got, err := db.List(t.Context(), q)
+				if err != nil {
+					t.Fatal(err)
+				}
+				var out []string
+				for _, w := range got {
+					out = append(out, strings.TrimPrefix(w.Name, "w-"))
+				}
+				return strings.Join(out, " ")
+			}
+			selector := func(text string) labels.Selector {
+				s, err := labels.Parse(text)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return s
+			}
+			for want, q := range map[string]Query{
+				"9 8 7 6 5 4 3 2 1 0": {},
+				"8 6 4 2 0":           {Namespace: "a"},
+				"9 6 3 0":             {Phases: []string{"Failed", "Error"}},
+				"9 3":                 {Phases: []string{"Failed"}, Labels: selector("even!=true")},
+				"8":                   {Labels: selector("late,even in (true, x)")},
+				"6 4 2 0":             {Labels: selector("!late,even notin (false)")},
+				"":                    {Labels: labels.Nothing()},
+				"5":                   {Prefix: "w-5"},
+				"7":                   {Name: "w-7", Namespace: "b"},
+				"9 8":                 {Limit: 2},
+				"7 6":                 {Limit: 2, After: all[8]},
+				"2 1":                 {CreatedAfter: noon.Add(time.Minute), CreatedBefore: noon.Add(2 * time.Minute)},
+			} {
+				if got := list(q); got != want {
+					t.Errorf("%+v: %s, want %s", q, got, want)
+				}
+			}
+			if got := list(Query{Name: "w' OR '1' = '1"}); got != "" {
+				t.Errorf("a name that is SQL finds %s", got)
+			}
+			got, err := db.Get(t.Context(), "a-4")
+			if err != nil {
+				t.Fatal(err)
+			}
+			got.Status.StartedAt, got.Status.FinishedAt, got.CreationTimestamp = all[4].Status.StartedAt, all[4].Status.FinishedAt, all[4].CreationTimestamp
+			for id, n := range got.Status.Nodes {
+				n.StartedAt, n.FinishedAt = metav1.Time{}, metav1.Time{}
+				got.Status.Nodes[id] = n
+			}
+			if diff := cmp.Diff(all[4], got); diff != "" {
+				t.Errorf("(-put +got)\n%s", diff)
+			}
+			// A workflow that was retried is there once, with its latest state.
+			again := all[3].DeepCopy()
+			again.Status.Phase, again.Labels = wf.WorkflowSucceeded, map[string]string{"retried": "yes"}
+			if err := db.Put(t.Context(), noon.Add(time.Hour), again); err != nil {
+				t.Fatal(err)
+			}
+			if got := list(Query{Phases: []string{"Failed"}}) + ", " + list(Query{Labels: selector("retried")}); got != "9 6 0, 3" {
+				t.Errorf("after a retry: %s", got)
+			}
+			if err := db.Delete(t.Context(), "a-4"); err != nil {
+				t.Error(err)
+			}
+			if err := db.Delete(t.Context(), "a-4"); !errors.Is(err, ErrNotFound) {
+				t.Errorf("deleted twice: %v", err)
+			}
+			if _, err := db.Get(t.Context(), "a-4"); !errors.Is(err, ErrNotFound) {
+				t.Errorf("got what was deleted: %v", err)
+			}
+			if n, err := db.Expire(t.Context(), noon.Add(time.Minute)); n != 8 || err != nil {
+				t.Errorf("%d expired, %v", n, err)
+			}
+			if got := list(Query{}); got != "3" {
+				t.Errorf("left: %s", got)
+			}
+			// Opened again, it is the same.
+			other, err := Open(t.Context(), source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer other.Close()
+			if w, err := other.Latest(t.Context(), "b", "w-3"); err != nil || w.UID != "b-3" {
+				t.Errorf("%v, %v", w, err)
+			}
+		})
+	}
+}
+
+func TestSecretsStaySecret(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "archive.db")
+	db, err := Open(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer db.Close()
+	if err := db.Put(t.Context(), noon, finished(1, "a", wf.WorkflowFailed, nil)); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(path + "*")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, f := range files {
+		if info, err := os.Stat(f); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v, %v", f, info.Mode(), err)
+		}
+	}
+	source := filepath.Join(dir, "source")
+	for _, bad := range []string{
+		"postgres://u:hunter2@127.0.0.1:1/db?connect_timeout=1", "postgres://u:hunter2@host:port/db", "postgres://u:hunter2@%zz/db", "mysql://u:hunter2@host/db",
+		"postgres://u:hunter2@127.0.0.1:1/db?sslmode=hunter2",
+	} {
+		if err := os.WriteFile(source, []byte(bad+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range []string{bad, "@" + source} {
+			db, err := Open(t.Context(), text)
+			if err == nil {
+				db.Close()
+				t.Errorf("%s: opened", text)
+			} else if strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("the error has the password: %v", err)
+			}
+		}
+	}
+	for _, bad := range []string{"", "@", "@" + filepath.Join(dir, "none")} {
+		if _, err := Open(t.Context(), bad); err == nil {
+			t.Errorf("%q: opened", bad)
+		}
+	}
+}

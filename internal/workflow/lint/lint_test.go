@@ -1,0 +1,66 @@
+package lint
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+)
+
+var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
+
+// TestGolden lints testdata/*.yaml; what is found is in the .txt beside it.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatal(files, err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, findings := Lint(filepath.Base(file), data, Options{
+			Workflow: func(s *wf.WorkflowSpec, _ string) error { return engine.Validate(s) },
+		})
+		var b strings.Builder
+		for _, f := range findings {
+			b.WriteString(f.String() + "\n")
+		}
+		golden := strings.TrimSuffix(file, ".yaml") + ".txt"
+		if *rewrite {
+			if err := os.WriteFile(golden, []byte(b.String()), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.String() != string(want) {
+			t.Errorf("%s gives (-rewrite to accept):\n%s", file, b.String())
+		}
+	}
+}
+
+func FuzzLint(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.yaml")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(string(data))
+	}
+	f.Fuzz(func(_ *testing.T, text string) {
+		Lint("f", []byte(text), Options{Workflow: func(s *wf.WorkflowSpec, _ string) error { return engine.Validate(s) }})
+	})
+}
