@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -15,6 +16,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
 // aliases are the short words for our kinds where a cluster may have others of the same name (batch/v1 has jobs too).
@@ -29,25 +32,56 @@ func newGet(s streams) *cobra.Command {
 		allNamespaces bool
 		selector      string
 		output        string
+		workflow      workflowGet
 	)
 	cmd := &cobra.Command{
 		Use:   "get KIND [NAME...]",
-		Short: "List jobs, queues, pod groups, or any other kind",
-		Long:  "List objects as kubectl get does. \"jobs\" are batch jobs (batch.volcano.sh); write jobs.batch for Kubernetes' own.",
-		Example: `  lockstep get jobs -A
+		Short: "Show workflows, jobs, queues, pod groups, or any other kind",
+		Long: `List objects as kubectl get does. "jobs" are batch jobs (batch.volcano.sh); write jobs.batch for Kubernetes' own.
+
+A workflow that is named (get wf NAME, or @latest) is drawn as the tree of its nodes; workflows in lists can be chosen by phase,
+age and more, in the cluster or, with --archived, in the archive.`,
+		Example: `  lockstep get wf
+  lockstep get wf hello
+  lockstep get wf --status Failed,Error --since 24h -A
+  lockstep get wf --archived --prefix nightly-
+  lockstep get jobs -A
   lockstep get queue research -o yaml`,
-		ValidArgs: []string{"jobs", "queues", "podgroups", "pods", "nodes"},
 	}
-	flags := kubeFlags(cmd)
+	c := newWFCommand(s, cmd)
+	flags := c.flags
+	kinds := []string{"workflows", "jobs", "queues", "podgroups", "pods", "nodes", "workflowtemplates", "clusterworkflowtemplates", "cronworkflows"}
+	names := c.completeWorkflows(workflows.Query{})
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+		switch {
+		case len(args) == 0:
+			return kinds, cobra.ShellCompDirectiveNoFileComp
+		case slices.Contains(workflowKinds, args[0]):
+			return names(cmd, args[1:], text)
+		}
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	workflow.add(cmd)
+	cmd.Flags().StringVar(&workflow.query.Fields, "field-selector", "", "field selector, for workflows")
 	cmd.Flags().BoolVarP(&allNamespaces, "all-namespaces", "A", false, "objects of every namespace")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector")
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json|yaml|wide|name; default: a table")
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "wide", "name"}, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usageError{errors.New("say what to get, for example: lockstep get jobs")}
 		}
 		kind, name, slash := strings.Cut(args[0], "/")
+		if slices.Contains(workflowKinds, kind) {
+			c.all, workflow.output, workflow.query.Labels = allNamespaces, output, selector
+			if !slash {
+				args = args[1:]
+			}
+			return workflow.run(c, cmd, args)
+		}
+		if flag := workflow.given(cmd); flag != "" {
+			return usageError{fmt.Errorf("--%s is for workflows", flag)}
+		}
 		if full, ok := aliases[kind]; ok {
 			args = append([]string{full}, args[1:]...)
 			if slash {

@@ -75,6 +75,10 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
 	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"}, "schedulerNames to answer to")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
+	f.StringVar(&cfg.Archive, "archive", "",
+		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
+	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")
+	f.StringVar(&cfg.ArchiveLabels, "archive-selector", "", "labels of the workflows to archive; empty is all")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
 }

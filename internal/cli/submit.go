@@ -5,15 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os/signal"
+	"maps"
+	"slices"
+	"strings"
 	"sync"
-	"syscall"
-	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/submit"
+	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
 // kubeFlags are kubectl's flags that every verb with a cluster takes: --kubeconfig, --context and -n.
@@ -24,101 +26,261 @@ func kubeFlags(cmd *cobra.Command) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-func newSubmit(s streams) *cobra.Command {
-	var (
-		files     []string
-		recursive bool
-		wait      bool
-		timeout   time.Duration
-		dryRun    string
-		output    string
-	)
-	cmd := &cobra.Command{
-		Use:   "submit [FILE...] [-f FILE]",
-		Short: "Send manifests to a cluster, and wait for the runs they start",
-		Long: `Send manifests to a cluster. Jobs are created: each is a run that happens once. Everything else
-(queues, pod groups, config maps) is applied. FILE is a file, a folder, a URL, or - for standard input.
+// submitFlags are the flags of submit.
+type submitFlags struct {
+	files         []string
+	recursive     bool
+	dryRun        string
+	output        string
+	from          string
+	parameters    []string
+	parameterFile string
+	priority      int32
+	labels        []string
+	overrides     submit.Overrides
+	following
+}
 
-Exit codes: 0 all was sent, and with --wait every run succeeded; 1 something was refused, or a run failed;
+func newSubmit(s streams) *cobra.Command {
+	var o submitFlags
+	cmd := &cobra.Command{
+		Use:   "submit [FILE...] [-f FILE] [--from KIND/NAME]",
+		Short: "Send manifests to a cluster, and wait for the runs they start",
+		Long: `Send manifests to a cluster. Jobs and workflows are created: each is a run that happens once. Everything else (queues,
+templates, config maps) is applied. FILE is a file, a folder, a URL, or - for standard input. With --from, a workflow
+is started from workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME of the cluster.
+
+The flags about workflows change every workflow among the manifests.
+
+Exit codes: 0 all was sent, and with --wait, --watch or --log every run succeeded; 1 something was refused, or a run failed;
 2 wrong usage; 3 the --timeout ran out.`,
 		Example: `  lockstep submit job.yaml --wait
+  lockstep submit hello.yaml -p message=hi --watch
+  lockstep submit --from workflowtemplate/build -p branch=main --log
   lockstep submit -f examples/batch --wait --timeout 5m
   cat job.yaml | lockstep submit - -n team-a -o name`,
 	}
-	flags := kubeFlags(cmd)
-	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "file, folder or URL to send; - is standard input")
-	cmd.Flags().BoolVarP(&recursive, "recursive", "R", false, "go into sub-folders of a folder")
-	cmd.Flags().BoolVar(&wait, "wait", false, "wait until every run has ended")
-	cmd.Flags().DurationVar(&timeout, "timeout", 0, "give up waiting after this time; 0 waits for ever")
-	cmd.Flags().StringVar(&dryRun, "dry-run", "none", `"none", or "server" to have everything checked and nothing kept`)
-	cmd.Flags().StringVarP(&output, "output", "o", "", "name|json|yaml; default: a line for each object")
-	must(cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "server"}, cobra.ShellCompDirectiveNoFileComp)))
+	c := newWFCommand(s, cmd)
+	f := cmd.Flags()
+	f.StringSliceVarP(&o.files, "filename", "f", nil, "file, folder or URL to send; - is standard input")
+	f.BoolVarP(&o.recursive, "recursive", "R", false, "go into sub-folders of a folder")
+	f.StringVar(&o.dryRun, "dry-run", "none", `"none"; "client" to print what would be sent; "server" to have it checked and nothing kept`)
+	f.StringVarP(&o.output, "output", "o", "", "name|json|yaml; default: a line for each object")
+	f.StringVar(&o.from, "from", "", "start a workflow from workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME")
+	f.StringArrayVarP(&o.parameters, "parameter", "p", nil, "NAME=VALUE of a workflow's argument")
+	f.StringVar(&o.parameterFile, "parameter-file", "", "file of arguments: a YAML or JSON object")
+	f.StringVar(&o.overrides.Entrypoint, "entrypoint", "", "template of the workflow to start with")
+	f.StringSliceVarP(&o.labels, "labels", "l", nil, "NAME=VALUE labels to put on workflows")
+	f.StringVar(&o.overrides.Name, "name", "", "name of the workflow")
+	f.StringVar(&o.overrides.GenerateName, "generate-name", "", "beginning of a name that the server completes")
+	f.StringVar(&o.overrides.ServiceAccount, "serviceaccount", "", "service account of the workflow's pods")
+	f.Int32Var(&o.priority, "priority", 0, "priority of the workflow")
+	o.following.add(cmd)
+	must(cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "client", "server"}, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"name", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("from", c.completeFrom))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		files := append(args, files...)
-		if len(files) == 0 {
-			return usageError{errors.New("no manifest given: name a file, a folder, or - for standard input")}
-		}
-		if dryRun != "none" && dryRun != "server" {
-			return usageError{fmt.Errorf("--dry-run=%s: want none or server", dryRun)}
-		}
-		if timeout < 0 {
-			return usageError{fmt.Errorf("--timeout=%s: want zero or more", timeout)}
-		}
-		print, err := objectPrinter(output, s.out)
+		o.files = append(args, o.files...)
+		return c.submit(cmd, &o)
+	}
+	return cmd
+}
+
+// complete checks the flags, and puts together what workflows are to be changed to.
+func (o *submitFlags) complete(cmd *cobra.Command) error {
+	switch {
+	case len(o.files) == 0 && o.from == "":
+		return usageError{errors.New("no manifest given: name a file, a folder, - for standard input, or --from KIND/NAME")}
+	case len(o.files) > 0 && o.from != "":
+		return usageError{errors.New("give manifests or --from, not both")}
+	case o.dryRun != "none" && o.dryRun != "server" && o.dryRun != "client":
+		return usageError{fmt.Errorf("--dry-run=%s: want none, client or server", o.dryRun)}
+	case o.overrides.Name != "" && o.overrides.GenerateName != "":
+		return usageError{errors.New("give --name or --generate-name, not both")}
+	}
+	o.overrides.Parameters = map[string]string{}
+	if o.parameterFile != "" {
+		values, err := submit.ReadParameters(o.parameterFile)
 		if err != nil {
 			return err
 		}
-		namespace, enforce, err := flags.ToRawKubeConfigLoader().Namespace()
+		o.overrides.Parameters = values
+	}
+	given, err := keyValues("--parameter", o.parameters)
+	if err != nil {
+		return err
+	}
+	maps.Copy(o.overrides.Parameters, given)
+	if o.overrides.Labels, err = keyValues("--labels", o.labels); err != nil {
+		return err
+	}
+	if cmd.Flags().Changed("priority") {
+		o.overrides.Priority = &o.priority
+	}
+	return nil
+}
+
+// objects are what is to be sent.
+func (c *wfCommand) objects(ctx context.Context, o *submitFlags) ([]*submit.Object, error) {
+	namespace, enforce, err := c.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, err
+	}
+	var out []*submit.Object
+	if o.from == "" {
+		if out, err = submit.Read(c.flags, namespace, enforce, o.files, o.recursive); err != nil {
+			return nil, err
+		}
+	} else {
+		w, err := c.workflowFrom(ctx, namespace, o.from)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		objects, err := submit.Read(flags, namespace, enforce, files, recursive)
+		cfg, err := c.flags.ToRESTConfig()
 		if err != nil {
-			return err
+			return nil, err
 		}
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-		defer stop()
-		if timeout > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeout(ctx, timeout)
-			defer cancel()
+		one, err := submit.NewWorkflow(c.flags, cfg, w)
+		if err != nil {
+			return nil, err
 		}
-		var failed int
-		var sent []*submit.Object
-		for _, o := range objects {
-			if ctx.Err() != nil {
-				return ctx.Err()
+		out = append(out, one)
+	}
+	for _, one := range out {
+		if one.IsWorkflow() {
+			if err := one.Override(o.overrides); err != nil {
+				return nil, err
 			}
-			verb, err := submit.Send(o, dryRun == "server")
-			if err != nil {
-				failed++
-				fmt.Fprintf(s.err, "lockstep: %s: %v\n", o.Ref(), err)
-				continue
-			}
-			sent = append(sent, o)
-			if dryRun == "server" {
-				verb += " (dry run)"
-			}
-			if print == nil {
-				fmt.Fprintf(s.out, "%s %s\n", o.Ref(), verb)
-			} else if err := print(o.Object()); err != nil {
+		}
+	}
+	return out, nil
+}
+
+// The words for kinds that a workflow can be started from.
+var (
+	templateWords        = []string{"workflowtemplate", "workflowtemplates", "wftmpl", "template"}
+	clusterTemplateWords = []string{"clusterworkflowtemplate", "clusterworkflowtemplates", "cwft", "clusterwftmpl", "cluster-template"}
+	cronWords            = []string{"cronworkflow", "cronworkflows", "cronwf", "cwf", "cron"}
+)
+
+func (c *wfCommand) workflowFrom(ctx context.Context, namespace, from string) (*wf.Workflow, error) {
+	kind, name, _ := strings.Cut(from, "/")
+	kind = strings.ToLower(kind)
+	client, _, err := c.connect()
+	switch {
+	case name == "":
+		return nil, usageError{fmt.Errorf("--from=%s: want KIND/NAME, for example workflowtemplate/build", from)}
+	case err != nil:
+		return nil, err
+	case slices.Contains(templateWords, kind):
+		err := client.Read(ctx, workflows.Templates, namespace, name, &wf.WorkflowTemplate{})
+		return submit.FromTemplate(namespace, name, false), err
+	case slices.Contains(clusterTemplateWords, kind):
+		err := client.Read(ctx, workflows.ClusterTemplates, "", name, &wf.ClusterWorkflowTemplate{})
+		return submit.FromTemplate(namespace, name, true), err
+	case slices.Contains(cronWords, kind):
+		return fromCron(ctx, client, namespace, name)
+	}
+	return nil, usageError{fmt.Errorf("--from=%s: want workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME", from)}
+}
+
+// completeFrom completes --from: first the kind, then the name.
+func (c *wfCommand) completeFrom(cmd *cobra.Command, args []string, text string) ([]string, cobra.ShellCompDirective) {
+	kinds := map[string]objectKind{"workflowtemplate": templateKind, "clusterworkflowtemplate": clusterTemplateKind, "cronworkflow": cronKind}
+	kind, name, slash := strings.Cut(text, "/")
+	if k, known := kinds[kind]; slash && known {
+		names, directive := k.names(c)(cmd, nil, name)
+		for i := range names {
+			names[i] = kind + "/" + names[i]
+		}
+		return names, directive
+	}
+	return []string{"workflowtemplate/", "clusterworkflowtemplate/", "cronworkflow/"}, cobra.ShellCompDirectiveNoSpace | cobra.ShellCompDirectiveNoFileComp
+}
+
+func (c *wfCommand) submit(cmd *cobra.Command, o *submitFlags) error {
+	if err := o.complete(cmd); err != nil {
+		return err
+	}
+	ctx, stop := c.bounded(cmd, o.timeout)
+	defer stop()
+	objects, err := c.objects(ctx, o)
+	if err != nil {
+		return err
+	}
+	runs := 0
+	for _, one := range objects {
+		if one.IsWorkflow() || !(o.watch || o.log) && one.IsRun() {
+			runs++
+		}
+	}
+	if err := o.check(runs); err != nil {
+		return err
+	}
+	if o.dryRun == "client" && o.output == "" {
+		o.output = "yaml"
+	}
+	print, err := objectPrinter(o.output, c.s.out)
+	if err != nil {
+		return err
+	}
+	if o.dryRun == "client" {
+		for _, one := range objects {
+			if err := print(one.Object()); err != nil {
 				return err
 			}
-		}
-		if wait && dryRun == "none" {
-			n, err := waitForRuns(ctx, s.err, sent)
-			if err != nil {
-				return err
-			}
-			failed += n
-		}
-		if failed > 0 {
-			return fmt.Errorf("%d of %d objects were refused or failed", failed, len(objects))
 		}
 		return nil
 	}
-	return cmd
+	var failed int
+	var sent []*submit.Object
+	for _, one := range objects {
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		verb, err := submit.Send(one, o.dryRun == "server")
+		if err != nil {
+			failed++
+			fmt.Fprintf(c.s.err, "lockstep: %s: %v\n", one.Ref(), err)
+			continue
+		}
+		sent = append(sent, one)
+		if o.dryRun == "server" {
+			verb += " (dry run)"
+		}
+		if print == nil {
+			fmt.Fprintf(c.s.out, "%s %s\n", one.Ref(), verb)
+		} else if err := print(one.Object()); err != nil {
+			return err
+		}
+	}
+	refused := func(failed int) error {
+		if failed == 0 {
+			return nil
+		}
+		return fmt.Errorf("%d of %d objects were refused or failed", failed, len(objects))
+	}
+	switch {
+	case o.dryRun != "none":
+	case o.wait:
+		n, err := waitForRuns(ctx, c.s.err, sent)
+		if err != nil {
+			return err
+		}
+		failed += n
+	case o.watch || o.log:
+		client, _, err := c.connect()
+		if err != nil {
+			return err
+		}
+		for _, one := range sent {
+			if one.IsWorkflow() {
+				namespace, name := one.Name()
+				return errors.Join(refused(failed), c.follow(ctx, client, o.following, []ref{{namespace, name}}))
+			}
+		}
+	}
+	return refused(failed)
 }
 
 // waitForRuns waits for all runs side by side, tells of each change of phase, and returns how many failed.

@@ -173,14 +173,6 @@ func outputFlag(cmd *cobra.Command, output *string, words ...string) {
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// noArgs is cobra's, with wrong usage as exit code.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
-
 // exactArgs wants n arguments, named for people.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {

@@ -44,7 +44,7 @@ var (
 		head: []string{"NAME", "ENTRYPOINT", "TEMPLATES", "AGE"},
 		row: func(o workflows.Object) []string {
 			t := o.(*wf.WorkflowTemplate)
-			return []string{t.Name, t.Spec.Entrypoint, fmt.Sprint(len(t.Spec.Templates)), age(t)}
+			return []string{t.Name, t.Spec.Entrypoint, fmt.Sprint(len(t.Spec.Templates)), ageOf(t)}
 		},
 	}
 	clusterTemplateKind = objectKind{
@@ -62,7 +62,7 @@ var (
 		head: []string{"NAME", "ENTRYPOINT", "TEMPLATES", "AGE"},
 		row: func(o workflows.Object) []string {
 			t := o.(*wf.ClusterWorkflowTemplate)
-			return []string{t.Name, t.Spec.Entrypoint, fmt.Sprint(len(t.Spec.Templates)), age(t)}
+			return []string{t.Name, t.Spec.Entrypoint, fmt.Sprint(len(t.Spec.Templates)), ageOf(t)}
 		},
 	}
 	cronKind = objectKind{
@@ -84,12 +84,12 @@ var (
 			if t := c.Status.LastScheduledTime; t != nil {
 				last = duration.HumanDuration(time.Since(t.Time))
 			}
-			return []string{c.Name, age(c), last, nextRun(c), strings.Join(c.Spec.Schedules, ","), c.Spec.Timezone, fmt.Sprint(c.Spec.Suspend), fmt.Sprint(len(c.Status.Active))}
+			return []string{c.Name, ageOf(c), last, nextRun(c), strings.Join(c.Spec.Schedules, ","), c.Spec.Timezone, fmt.Sprint(c.Spec.Suspend), fmt.Sprint(len(c.Status.Active))}
 		},
 	}
 )
 
-func age(o workflows.Object) string {
+func ageOf(o workflows.Object) string {
 	return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time))
 }
 

@@ -11,8 +11,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/rest"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -23,7 +25,9 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/upstream"
+	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/controller"
+	"lockstep.dev/lockstep/internal/workflow/cron"
 )
 
 // Config says what a manager manages. Only REST is required.
@@ -44,6 +48,11 @@ type Config struct {
 	// LeaderElect makes managers of one cluster take turns by a lease in LeaseNamespace (default lockstep-system).
 	LeaderElect    bool
 	LeaseNamespace string
+	// Archive is where finished workflows are kept: see archive.Open. Empty: nowhere. ArchiveTTL is for how long, zero being
+	// for ever, and ArchiveLabels chooses among them.
+	Archive       string
+	ArchiveTTL    time.Duration
+	ArchiveLabels string
 	// StopTimeout is how long a manager that was asked to stop may finish writing. Default 5 s.
 	StopTimeout time.Duration
 	Log         *slog.Logger
@@ -227,19 +236,56 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W) (*parts, er
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	run := []func(context.Context){
+		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run,
+		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
+	}
+	keep := func(*wf.Workflow) bool { return false }
+	if m.cfg.Archive != "" {
+		keeper, run1, err := m.archive(ctx, informers, writer)
+		if err != nil {
+			return nil, fmt.Errorf("manager: %w", err)
+		}
+		keep, run = keeper.Wants, append(run, run1)
+	}
 	workflows, err := controller.New(controller.Config{
-		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true,
+		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true, Keep: keep,
 		SchedulerNames: m.cfg.SchedulerNames, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	crons, err := cron.New(cron.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	return &parts{
-		informers: informers, rare: rare, jobs: jobs, workflows: workflows,
-		run: []func(context.Context){
-			sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run, workflows.Run,
-			func(ctx context.Context) { model.RunExpiry(ctx, informers) },
-		},
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, crons.Run),
+	}, nil
+}
+
+// archive opens the archive and makes what fills it.
+func (m *Manager) archive(ctx context.Context, informers *cluster.Informers, writer *apiwriter.W) (*archive.Keeper, func(context.Context), error) {
+	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
+	if err != nil {
+		return nil, nil, fmt.Errorf("archive: label selector: %w", err)
+	}
+	db, err := archive.Open(ctx, m.cfg.Archive)
+	if err != nil {
+		return nil, nil, err
+	}
+	keeper, err := archive.NewKeeper(archive.KeeperConfig{
+		DB: db, REST: m.cfg.REST, Informers: informers, Writer: writer, TTL: m.cfg.ArchiveTTL, Labels: chosen, Log: m.log,
+	})
+	if err != nil {
+		return nil, nil, errors.Join(err, db.Close())
+	}
+	m.log.Info("archiving finished workflows", "archive", db)
+	return keeper, func(ctx context.Context) {
+		keeper.Run(ctx)
+		if err := db.Close(); err != nil {
+			m.log.Warn("closing the archive", "error", err)
+		}
 	}, nil
 }
 

@@ -58,6 +58,7 @@ func (o *Object) Object() runtime.Object { return o.info.Object }
 // runs are the kinds that happen once, with what their end looks like.
 var runs = map[schema.GroupKind]func(*unstructured.Unstructured) Outcome{
 	{Group: "batch.volcano.sh", Kind: "Job"}: jobOutcome,
+	{Group: "argoproj.io", Kind: "Workflow"}: workflowOutcome,
 }
 
 // Outcome is how far a run is.

@@ -232,7 +232,7 @@ func (s *supervisor) config() localcluster.Config {
 		Log: s.log, OnEvent: s.onEvent, Install: install.Apply,
 	}
 	if !s.spec.WithoutManager {
-		config.ManagerCommand = []string{s.spec.Executable, "manager"}
+		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db")}
 	}
 	return config
 }

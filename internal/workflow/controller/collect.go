@@ -181,7 +181,9 @@ func (c *Controller) sweepOver(r *record) {
 		}
 	}
 	r.over.swept = !later
-	if left, expires := c.expiry(w); expires && left <= 0 && !r.over.expired {
+	if left, expires := c.expiry(w); expires && left <= 0 && c.Keep(w) {
+		c.queue.AddAfter(r.key, keepFor)
+	} else if expires && left <= 0 && !r.over.expired {
 		r.over.expired = true
 		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "workflow-ttl"}, w,
 			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, nil)
@@ -189,6 +191,9 @@ func (c *Controller) sweepOver(r *record) {
 		c.queue.AddAfter(r.key, max(left, 0))
 	}
 }
+
+// keepFor is how long a workflow that is still to be archived is left alone beyond its time.
+const keepFor = 5 * time.Second
 
 // expiry is how long a workflow that is over is still kept, if it is not kept for ever.
 func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {

@@ -54,6 +54,8 @@ type Config struct {
 	Client kubernetes.Interface
 	// Owns says which workflows are this manager's. Default: all. When its answers change, call Rebalance.
 	Owns func(*wf.Workflow) bool
+	// Keep says that a workflow that is over must not be deleted yet, because it is still to be archived; nil keeps none.
+	Keep func(*wf.Workflow) bool
 	// Leads says that this manager places pods, and keeps locks. One that does not leaves workflows that need either to
 	// the one that does.
 	Leads bool
@@ -80,6 +82,9 @@ func (cfg *Config) complete() error {
 	}
 	if cfg.Owns == nil {
 		cfg.Owns = func(*wf.Workflow) bool { return true }
+	}
+	if cfg.Keep == nil {
+		cfg.Keep = func(*wf.Workflow) bool { return false }
 	}
 	if len(cfg.SchedulerNames) == 0 {
 		cfg.SchedulerNames = []string{scheduling.SchedulerLockstep}

@@ -1,13 +1,14 @@
 // Package lint checks manifests before a cluster sees them, and says where in the file something is wrong.
 //
-//	file ──▶ documents ──▶ every field against the Go types: unknown, twice, of the wrong type
-//	                  └──▶ what the engine refuses, with the place looked up in the document
+//	files ──▶ documents ──▶ every field against the Go types: unknown, twice, of the wrong type
+//	                   └──▶ what the engine says of all objects together, with the place looked up in the document
 //
 // It is pure: what it says depends on the text alone.
 package lint
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -21,6 +22,7 @@ import (
 	yaml "go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
@@ -39,6 +41,9 @@ type Finding struct {
 	// Line is counted from 1; 0 is the file as a whole.
 	Line    int
 	Message string
+	// Warning says that it may be meant as it is.
+	Warning bool
+	order   int // of the file
 }
 
 func (f Finding) String() string {
@@ -48,22 +53,35 @@ func (f Finding) String() string {
 	return fmt.Sprintf("%s:%d: %s", f.File, f.Line, f.Message)
 }
 
+// File is a manifest to check.
+type File struct {
+	Name string
+	Data []byte
+}
+
+// Problem is something that is wrong with the meaning of an object.
+type Problem struct {
+	Kind, Name string
+	// Field is a path such as spec.templates[0].steps[1][0].when; it is looked up in the document.
+	Field   string
+	Message string
+	Warning bool
+}
+
 // Options say what to check.
 type Options struct {
 	// Kinds are those to check, all of ours when empty. Other kinds are left alone.
 	Kinds []string
-	// Workflow says what is wrong with a workflow, a template or a cluster template, in errors that begin with a path such
-	// as templates.main.steps[0].a; Cron the same for crons. Nil checks nothing beyond the fields.
-	Workflow func(*wf.WorkflowSpec, string) error
-	Cron     func(*wf.CronWorkflow) error
+	// Check says what is wrong with objects whose fields are right, all of them together. Nil checks nothing more.
+	Check func([]runtime.Object) []Problem
 }
 
 // kinds are the kinds that can be checked.
-var kinds = map[string]func() any{
-	"Workflow":                func() any { return &wf.Workflow{} },
-	"WorkflowTemplate":        func() any { return &wf.WorkflowTemplate{} },
-	"ClusterWorkflowTemplate": func() any { return &wf.ClusterWorkflowTemplate{} },
-	"CronWorkflow":            func() any { return &wf.CronWorkflow{} },
+var kinds = map[string]func() runtime.Object{
+	"Workflow":                func() runtime.Object { return &wf.Workflow{} },
+	"WorkflowTemplate":        func() runtime.Object { return &wf.WorkflowTemplate{} },
+	"ClusterWorkflowTemplate": func() runtime.Object { return &wf.ClusterWorkflowTemplate{} },
+	"CronWorkflow":            func() runtime.Object { return &wf.CronWorkflow{} },
 }
 
 // Kinds are the kinds that Lint checks.
@@ -71,47 +89,89 @@ func Kinds() []string {
 	return []string{"Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow"}
 }
 
-// Lint checks the documents of a file and returns how many it checked, and what is wrong with them in the order of their lines.
-func Lint(file string, data []byte, o Options) (checked int, findings []Finding) {
-	l := &linter{file: file, options: &o}
-	if len(data) > maxBytes {
-		l.add(0, "is larger than %d bytes", maxBytes)
-		return 0, l.findings
+// Lint checks the documents of files and returns how many it checked, and what is wrong with them in the order of files and
+// lines.
+func Lint(files []File, o Options) (checked int, findings []Finding) {
+	l := &linter{options: &o}
+	for i := range files {
+		l.read(files[i], i)
 	}
-	decoder := yaml.NewDecoder(bytes.NewReader(data))
+	if o.Check != nil {
+		var list []runtime.Object
+		for i := range l.objects {
+			list = append(list, l.objects[i].object)
+		}
+		for _, p := range o.Check(list) {
+			l.problem(p)
+		}
+	}
+	slices.SortStableFunc(l.findings, func(a, b Finding) int { return cmp.Or(a.order-b.order, a.Line-b.Line) })
+	if more := len(l.findings) - maxFindings; more > 0 {
+		l.findings = append(l.findings[:maxFindings], Finding{File: "...", Message: fmt.Sprintf("and %d more", more)})
+	}
+	return l.checked, l.findings
+}
+
+func (l *linter) read(f File, order int) {
+	l.file, l.order = f.Name, order
+	if len(f.Data) > maxBytes {
+		l.add(0, "is larger than %d bytes", maxBytes)
+		return
+	}
+	decoder := yaml.NewDecoder(bytes.NewReader(f.Data))
 	for n := 0; ; n++ {
 		var doc yaml.Node
 		err := decoder.Decode(&doc)
 		if errors.Is(err, io.EOF) {
-			break
+			return
 		}
 		if err != nil {
 			l.syntax(err)
-			break
+			return
 		}
 		if n == maxDocuments {
 			l.add(doc.Line, "more than %d documents", maxDocuments)
-			break
+			return
 		}
-		if len(doc.Content) == 1 && l.document(doc.Content[0]) {
-			checked++
+		if len(doc.Content) == 1 {
+			l.document(doc.Content[0])
 		}
 	}
-	slices.SortStableFunc(l.findings, func(a, b Finding) int { return a.Line - b.Line })
-	if more := len(l.findings) - maxFindings; more > 0 {
-		l.findings = append(l.findings[:maxFindings], Finding{File: file, Message: fmt.Sprintf("and %d more", more)})
+}
+
+// problem reports a problem at its place in the document of its object.
+func (l *linter) problem(p Problem) {
+	for i := range l.objects {
+		o := &l.objects[i]
+		if o.kind != p.Kind || o.name != p.Name {
+			continue
+		}
+		l.findings = append(l.findings, Finding{File: o.file, order: o.order, Line: locate(o.root, p.Field), Message: p.Message, Warning: p.Warning})
+		return
 	}
-	return checked, l.findings
+	l.findings = append(l.findings, Finding{File: p.Kind + " " + p.Name, order: 1 << 30, Message: p.Message, Warning: p.Warning})
+}
+
+// object is one whose fields are right.
+type object struct {
+	object     runtime.Object
+	root       *yaml.Node
+	kind, name string
+	file       string
+	order      int
 }
 
 type linter struct {
 	file     string
+	order    int
 	options  *Options
 	findings []Finding
+	objects  []object
+	checked  int
 }
 
 func (l *linter) add(line int, format string, args ...any) {
-	l.findings = append(l.findings, Finding{File: l.file, Line: line, Message: fmt.Sprintf(format, args...)})
+	l.findings = append(l.findings, Finding{File: l.file, order: l.order, Line: line, Message: fmt.Sprintf(format, args...)})
 }
 
 var syntaxLine = regexp.MustCompile(`line (\d+): (.*)`)
@@ -125,51 +185,61 @@ func (l *linter) syntax(err error) {
 	l.add(0, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
-// document checks one document, and says whether it was of a kind to check. The items of a List are documents.
-func (l *linter) document(root *yaml.Node) (checked bool) {
+// document checks one document. The items of a List are documents.
+func (l *linter) document(root *yaml.Node) {
 	if root.Kind != yaml.MappingNode {
 		if root.Tag != "!!null" {
 			l.add(root.Line, "is no object: it has no apiVersion and kind")
 		}
-		return false
+		return
 	}
 	kind := scalar(child(root, "kind"))
 	if kind == "List" {
 		if items := child(root, "items"); items != nil {
 			for _, item := range items.Content {
-				checked = l.document(item) || checked
+				l.document(item)
 			}
 		}
-		return checked
+		return
 	}
 	group := scalar(child(root, "apiVersion"))
 	make, known := kinds[kind]
 	switch {
 	case kind == "" || group == "":
 		l.add(root.Line, "has no apiVersion or no kind: want apiVersion: %s and kind: %s", wf.GroupVersion, strings.Join(Kinds(), ", "))
-		return true
+		return
 	case !strings.HasPrefix(group, wf.GroupVersion.Group+"/"):
-		return false
+		return
 	case group != wf.GroupVersion.String():
 		l.add(child(root, "apiVersion").Line, "apiVersion: %s is not known; there is %s", group, wf.GroupVersion)
-		return true
-	case !known:
-		return false
-	case len(l.options.Kinds) > 0 && !slices.Contains(l.options.Kinds, kind):
-		return false
+		return
+	case !known, len(l.options.Kinds) > 0 && !slices.Contains(l.options.Kinds, kind):
+		return
 	}
-	object := make()
+	l.checked++
+	o := object{object: make(), root: root, kind: kind, file: l.file, order: l.order}
 	before := len(l.findings)
-	l.fields(root, reflect.TypeOf(object).Elem(), "", 0)
+	l.fields(root, reflect.TypeOf(o.object).Elem(), "", 0)
 	if len(l.findings) > before {
-		return true
+		return
 	}
-	if err := decode(root, object); err != nil {
+	if err := decode(root, o.object); err != nil {
 		l.add(root.Line, "%s", err)
-		return true
+		return
 	}
-	l.semantics(root, object)
-	return true
+	if child(root, "spec") == nil {
+		l.add(root.Line, "spec: is required")
+		return
+	}
+	meta := o.object.(metav1.Object)
+	if o.name = meta.GetName(); o.name == "" {
+		o.name = meta.GetGenerateName()
+	}
+	if o.name == "" {
+		l.add(root.Line, "metadata.name or metadata.generateName: is required")
+		return
+	}
+	l.objects = append(l.objects, o)
 }
 
 // decode reads a node into an object as the API server would: by JSON.
@@ -185,55 +255,8 @@ func decode(n *yaml.Node, object any) error {
 	return json.Unmarshal(data, object)
 }
 
-func (l *linter) semantics(root *yaml.Node, object any) {
-	spec := child(root, "spec")
-	if spec == nil {
-		l.add(root.Line, "spec: is required")
-		return
-	}
-	check := func(at *yaml.Node, s *wf.WorkflowSpec, kind string) {
-		if l.options.Workflow != nil {
-			l.place(at, l.options.Workflow(s, kind))
-		}
-	}
-	switch o := object.(type) {
-	case *wf.Workflow:
-		if o.Name == "" && o.GenerateName == "" {
-			l.add(root.Line, "metadata.name or metadata.generateName: is required")
-		}
-		check(spec, &o.Spec, "Workflow")
-	case *wf.WorkflowTemplate:
-		check(spec, &o.Spec, "WorkflowTemplate")
-	case *wf.ClusterWorkflowTemplate:
-		check(spec, &o.Spec, "ClusterWorkflowTemplate")
-	case *wf.CronWorkflow:
-		if l.options.Cron != nil {
-			l.place(spec, l.options.Cron(o))
-		}
-		if inner := child(spec, "workflowSpec"); inner != nil {
-			check(inner, &o.Spec.WorkflowSpec, "CronWorkflow")
-		}
-	}
-}
-
-// place reports an error, each of several on its own, at the place that it names.
-func (l *linter) place(spec *yaml.Node, err error) {
-	if err == nil {
-		return
-	}
-	if several, ok := err.(interface{ Unwrap() []error }); ok {
-		for _, one := range several.Unwrap() {
-			l.place(spec, one)
-		}
-		return
-	}
-	l.add(locate(spec, err.Error()), "%s", err)
-}
-
-// locate follows the path that a message begins with, as far as the document has it, and returns the line.
-func locate(n *yaml.Node, message string) int {
-	path, _, _ := strings.Cut(message, " ")
-	path = strings.TrimRight(strings.TrimPrefix(path, "spec."), ":,")
+// locate follows a path as far as the document has it, and returns the line.
+func locate(n *yaml.Node, path string) int {
 	line := n.Line
 	for path != "" {
 		next, rest, ok := step(n, path)
@@ -245,47 +268,41 @@ func locate(n *yaml.Node, message string) int {
 	return line
 }
 
-// step takes the first element of a path: a field, an index, or the name of an item of a list.
+// step takes the first element of a path: a field or an index.
 func step(n *yaml.Node, path string) (next *yaml.Node, rest string, ok bool) {
 	n = target(n)
 	path = strings.TrimPrefix(path, ".")
-	switch {
-	case strings.HasPrefix(path, "["):
+	if strings.HasPrefix(path, "[") {
 		index, rest, found := strings.Cut(path[1:], "]")
 		i, err := strconv.Atoi(index)
-		if !found || err != nil || n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content) {
+		switch {
+		case !found || err != nil:
+			return nil, "", false
+		case n.Kind == yaml.MappingNode && i == 0: // a step in place of a list of one
+			return n, rest, true
+		case n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content):
 			return nil, "", false
 		}
 		return n.Content[i], rest, true
-	case n.Kind == yaml.MappingNode:
-		end := strings.IndexAny(path, ".[:")
-		if end < 0 {
-			end = len(path)
-		}
-		for i := 0; i+1 < len(n.Content); i += 2 {
-			if n.Content[i].Value == path[:end] {
-				at := *n.Content[i+1]
-				at.Line = n.Content[i].Line // the key's: the value of a block begins on the next
-				return &at, strings.TrimPrefix(path[end:], ":"), true
-			}
-		}
-	case n.Kind == yaml.SequenceNode:
-		// The longest name that fits: names may hold dots.
-		var best *yaml.Node
-		name := ""
-		for _, item := range n.Content {
-			for _, one := range append([]*yaml.Node{item}, item.Content...) { // steps are lists of lists
-				is := scalar(child(one, "name"))
-				if is != "" && len(is) > len(name) && strings.HasPrefix(path, is) && (len(path) == len(is) || strings.ContainsAny(path[len(is):len(is)+1], ".[:")) {
-					best, name = one, is
-				}
-			}
-		}
-		if best != nil {
-			return best, strings.TrimPrefix(path[len(name):], ":"), true
+	}
+	if n.Kind != yaml.MappingNode {
+		return nil, "", false
+	}
+	// The longest key that fits: keys may hold dots.
+	var key, value *yaml.Node
+	for i := 0; i+1 < len(n.Content); i += 2 {
+		k := n.Content[i]
+		fits := strings.HasPrefix(path, k.Value) && (len(path) == len(k.Value) || strings.ContainsAny(path[len(k.Value):len(k.Value)+1], ".["))
+		if fits && (key == nil || len(k.Value) > len(key.Value)) {
+			key, value = k, n.Content[i+1]
 		}
 	}
-	return nil, "", false
+	if key == nil {
+		return nil, "", false
+	}
+	at := *target(value)
+	at.Line = key.Line // the value of a block begins on the next
+	return &at, path[len(key.Value):], true
 }
 
 func target(n *yaml.Node) *yaml.Node {

@@ -7,11 +7,20 @@ import (
 	"strings"
 	"testing"
 
-	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"k8s.io/apimachinery/pkg/runtime"
+
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
+
+func check(objects []runtime.Object) []Problem {
+	var out []Problem
+	for _, p := range engine.Lint(objects, nil) {
+		out = append(out, Problem{Kind: p.Kind, Name: p.Name, Field: p.Field, Message: p.String(), Warning: p.Warning})
+	}
+	return out
+}
 
 // TestGolden lints testdata/*.yaml; what is found is in the .txt beside it.
 func TestGolden(t *testing.T) {
@@ -24,9 +33,7 @@ func TestGolden(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, findings := Lint(filepath.Base(file), data, Options{
-			Workflow: func(s *wf.WorkflowSpec, _ string) error { return engine.Validate(s) },
-		})
+		_, findings := Lint([]File{{filepath.Base(file), data}}, Options{Check: check})
 		var b strings.Builder
 		for _, f := range findings {
 			b.WriteString(f.String() + "\n")
@@ -61,6 +68,6 @@ func FuzzLint(f *testing.F) {
 		f.Add(string(data))
 	}
 	f.Fuzz(func(_ *testing.T, text string) {
-		Lint("f", []byte(text), Options{Workflow: func(s *wf.WorkflowSpec, _ string) error { return engine.Validate(s) }})
+		Lint([]File{{"f", []byte(text)}}, Options{Check: check})
 	})
 }
