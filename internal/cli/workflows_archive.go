@@ -37,8 +37,8 @@ func (a *archiveFlags) open(ctx context.Context, c *wfCommand) (*archive.DB, err
 	source := a.source
 	if source == "" {
 		// A local cluster keeps its archive beside its kubeconfig.
-		if path := *c.flags.KubeConfig; path != "" {
-			if beside := filepath.Join(filepath.Dir(path), archiveFile); exists(beside) {
+		for _, path := range append([]string{*c.flags.KubeConfig}, filepath.SplitList(os.Getenv("KUBECONFIG"))...) {
+			if beside := filepath.Join(filepath.Dir(path), archiveFile); path != "" && source == "" && exists(beside) {
 				source = beside
 			}
 		}
