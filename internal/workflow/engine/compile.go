@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
@@ -324,7 +325,14 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
 	var err error
 	// Expressions of hooks are evaluated when something happens; what they mention is not there yet.
-	if s.program, err = template.Compile(&s.WorkflowStep, "name", "hooks"); err != nil {
+	compiled := s.WorkflowStep
+	compiled.Arguments.Artifacts = slices.Clone(compiled.Arguments.Artifacts)
+	for i := range compiled.Arguments.Artifacts {
+		if a := &compiled.Arguments.Artifacts[i]; a.Optional {
+			a.From = "" // it may be missing: it is resolved where artifacts are linked
+		}
+	}
+	if s.program, err = template.Compile(&compiled, "name", "hooks"); err != nil {
 		return nil, err
 	}
 	s.loop, err = template.Compile(&s.sources)

@@ -32,9 +32,13 @@ type frame struct {
 	failed  bool // a target's branch has failed: under failFast nothing more is started
 
 	// The template's parallelism:
-	active int
-	queued []func()
+	active      int
+	queued      []queued
+	childFailed bool
 }
+
+// queued is a child that waits for the template's parallelism.
+type queued struct{ start, drop func() }
 
 func (r *Run) startFrame(n *node, c *call, t *compiled, inputs *inputsScope, kind wf.NodeType) *node {
 	if r.begin(n, c, kind) {
@@ -57,10 +61,10 @@ func (f *frame) passes(s *step) []template.Scope {
 	return []template.Scope{f.run.globals, f.inputs, &siblings{f, s}}
 }
 
-// admit starts a child when the template's parallelism lets it.
-func (f *frame) admit(start func()) {
+// admit starts a child when the template's parallelism lets it. With failFast it is dropped if another has failed meanwhile.
+func (f *frame) admit(start, drop func()) {
 	if p := f.t.Parallelism; p != nil && *p > 0 && int64(f.active) >= *p && f.run.stopping == "" {
-		f.queued = append(f.queued, start)
+		f.queued = append(f.queued, queued{start, drop})
 		return
 	}
 	f.active++
@@ -71,10 +75,14 @@ func (f *frame) admit(start func()) {
 func (f *frame) release() {
 	f.active--
 	if len(f.queued) > 0 {
-		start := f.queued[0]
+		next := f.queued[0]
 		f.queued = f.queued[1:]
 		f.active++
-		start()
+		if f.childFailed && f.t.FailFast != nil && *f.t.FailFast {
+			next.drop()
+			return
+		}
+		next.start()
 	}
 }
 
@@ -88,7 +96,11 @@ func (f *frame) startGroup(i int) {
 		return
 	}
 	edges := []*node{f.node}
-	if f.groupNode != nil {
+	switch {
+	case f.groupNode == nil:
+	case len(f.t.groups[f.group]) == 0:
+		edges = []*node{f.groupNode} // whose only edge leads to the next group
+	default:
 		edges = f.groupNode.outbound()
 	}
 	g := &node{}

@@ -155,6 +155,8 @@ func (m *member) run(c *child, described call, name string, edges []*node, paren
 		if c.node = r.execute(described); c.node.run != nil {
 			c.changed(c.node)
 		}
+	}, func() {
+		m.skip(c, name, wf.PhaseOmitted, "omitted: another one failed before this was started", edges, parent)
 	})
 }
 
@@ -229,6 +231,9 @@ func (c *child) finish() {
 	}
 	c.done = true
 	m := c.member
+	if c.node.Phase.FailedOrError() && !continues(m.step.ContinueOn, c.node.Phase) {
+		m.frame.childFailed = true
+	}
 	if c.hooks != nil {
 		m.frame.release()
 	}

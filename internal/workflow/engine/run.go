@@ -495,10 +495,7 @@ func (r *Run) setGlobals() error {
 	if r.spec.Priority != nil {
 		g["workflow.priority"] = strconv.Itoa(int(*r.spec.Priority))
 	}
-	created := w.CreationTimestamp.UTC()
-	g["workflow.creationTimestamp"] = created.Format(time.RFC3339)
-	g["workflow.creationTimestamp.RFC3339"] = created.Format(time.RFC3339)
-	g["workflow.creationTimestamp.s"] = strconv.FormatInt(created.Unix(), 10)
+	setCreationTime(g, w.CreationTimestamp.UTC())
 	if at, found := w.Annotations[wf.AnnotationScheduledTime]; found {
 		g["workflow.scheduledTime"] = at
 	}
