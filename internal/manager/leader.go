@@ -45,6 +45,20 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	if err := m.prepareLease(ctx, client, writer); err != nil {
 		m.log.Warn("looking at the lease failed", "error", err) // the election tries again
 	}
+	shards, err := m.joinShards(ctx, client)
+	if err != nil {
+		return err
+	}
+	defer shards.leave()
+	// Until it is this manager's turn it works on its share of the workflows, and leaves the rest to the one that leads.
+	following, endFollowing := context.WithCancel(ctx)
+	defer endFollowing()
+	followed := make(chan struct{})
+	go func() {
+		defer close(followed)
+		m.follow(following, writer, shards)
+	}()
+	defer func() { endFollowing(); <-followed }()
 	// The election outlives the work, so that the lease is given up when everything has been written and not before.
 	electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
@@ -66,7 +80,9 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 				defer end(nil)
 				stop := context.AfterFunc(elected, func() { end(errLostLease) })
 				defer stop()
-				worked <- m.lead(work, writer)
+				endFollowing()
+				<-followed
+				worked <- m.lead(work, writer, shards)
 			},
 			OnStoppedLeading: func() {},
 		},

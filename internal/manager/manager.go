@@ -135,14 +135,14 @@ func (m *Manager) Run(ctx context.Context) error {
 	defer stopWriting()
 
 	if !m.cfg.LeaderElect {
-		return m.lead(ctx, writer)
+		return m.lead(ctx, writer, nil)
 	}
 	return m.leadInTurn(ctx, writer)
 }
 
-// lead does the manager's work until ctx is done.
-func (m *Manager) lead(ctx context.Context, writer *apiwriter.W) error {
-	parts, err := m.assemble(ctx, writer)
+// lead does the manager's work until ctx is done. shards is nil when there are no other managers.
+func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, shards *shards) error {
+	parts, err := m.assemble(ctx, writer, shards)
 	if err != nil {
 		return err
 	}
@@ -192,7 +192,7 @@ type parts struct {
 }
 
 // assemble makes the parts and connects them.
-func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W) (*parts, error) {
+func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *shards) (*parts, error) {
 	informers, err := cluster.NewInformers(m.cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -250,11 +250,12 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W) (*parts, er
 	}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true, Keep: keep,
-		SchedulerNames: m.cfg.SchedulerNames, Metrics: m.registry, Log: m.log,
+		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	shards.works(workflows)
 	crons, err := cron.New(cron.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

@@ -1,29 +1,509 @@
 package controller_test
 
 import (
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// step is a template whose pod runs that long, exits with code and says message.
+// stepTemplates are templates whose pods run for a moment, and how they end.
 const stepTemplates = `
 - name: quick
-  metadata: {annotations: {lockstep.dev/sim-duration: 100ms}}
+  metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}
   container: {image: a, command: [c]}
 - name: hello
-  metadata: {annotations: {lockstep.dev/sim-duration: 100ms, lockstep.dev/sim-message: '{"lockstep":1,"result":"hello"}'}}
+  metadata: {annotations: {lockstep.dev/sim-duration: 50ms, lockstep.dev/sim-message: '{"lockstep":1,"result":"hello"}'}}
+  container: {image: a, command: [c]}
+- name: say
+  inputs: {parameters: [{name: text}]}
+  metadata: {annotations: {lockstep.dev/sim-duration: 50ms, lockstep.dev/sim-message: '{"lockstep":1,"result":"{{inputs.parameters.text}}"}'}}
   container: {image: a, command: [c]}
 - name: fail
-  metadata: {annotations: {lockstep.dev/sim-duration: 100ms, lockstep.dev/sim-exit-code: "3"}}
+  metadata: {annotations: {lockstep.dev/sim-duration: 50ms, lockstep.dev/sim-exit-code: "3"}}
   container: {image: a, command: [c]}
 - name: forever
   container: {image: a, command: [c]}
+- name: pause
+  suspend: {}
 `
 
-func TestHelloWorld(t *testing.T) {
+func running(node string) func(*wf.Workflow) error {
+	return func(w *wf.Workflow) error {
+		for _, n := range w.Status.Nodes {
+			if n.DisplayName == node && n.Phase == wf.PhaseRunning {
+				return nil
+			}
+		}
+		return fmt.Errorf("%s does not run", node)
+	}
+}
+
+func TestHelloWorldAndItsContract(t *testing.T) {
 	e := start(t)
-	e.submit("hi", "entrypoint: hello\ntemplates:"+stepTemplates)
+	e.submit("hi", "entrypoint: hello\npodGC: {strategy: OnPodSuccess, deleteDelayDuration: 0s}\ntemplates:"+stepTemplates)
 	w := e.until("hi", inPhase(wf.WorkflowSucceeded))
 	e.expect(w, "W Pod Succeeded result=hello")
+	for key, want := range map[string]string{wf.LabelPhase: "Succeeded", wf.LabelCompleted: "true"} {
+		if got := w.Labels[key]; got != want {
+			t.Errorf("label %s is %q, want %q", key, got, want)
+		}
+	}
+	if w.Annotations[wf.AnnotationPodNameFormat] != "v2" || w.Status.Progress != "1/1" || w.Status.FinishedAt.IsZero() || w.Status.StartedAt.IsZero() {
+		t.Errorf("annotations %v, status %+v", w.Annotations, w.Status)
+	}
+	conditions := map[wf.ConditionType]metav1.ConditionStatus{}
+	for _, c := range w.Status.Conditions {
+		conditions[c.Type] = c.Status
+	}
+	if want := map[wf.ConditionType]metav1.ConditionStatus{"PodRunning": "False", "Completed": "True"}; !maps.Equal(conditions, want) {
+		t.Errorf("conditions %v, want %v", conditions, want)
+	}
+	e.noPods("hi")
+	e.calls(map[string]int{"writes": 4, "reads": 0})
+}
+
+// noPods waits until the workflow has no pods.
+func (e *env) noPods(workflow string) {
+	e.Helper()
+	e.eventually("the pods are gone", func() error {
+		if left := e.pods(workflow); len(left) > 0 {
+			return fmt.Errorf("%d pods are left", len(left))
+		}
+		return nil
+	})
+}
+
+// calls checks what the manager has asked of the server in this namespace.
+func (e *env) calls(most map[string]int) {
+	e.Helper()
+	calls := managerCalls(e, e.c, e.ns)
+	if n := sum(calls, writeVerbs...); n > most["writes"] {
+		e.Errorf("%d writes, want at most %d: %v", n, most["writes"], calls)
+	}
+	if n := sum(calls, "get", "list", "watch"); n > most["reads"] {
+		e.Errorf("%d reads, want at most %d: %v", n, most["reads"], calls)
+	}
+}
+
+func TestAChainOfFiveWritesLittle(t *testing.T) {
+	e := start(t)
+	spec := "entrypoint: main\npodGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}\ntemplates:\n- name: main\n  steps:\n"
+	for i := range 5 {
+		spec += fmt.Sprintf("  - - {name: s%d, template: say, arguments: {parameters: [{name: text, value: t%d}]}}\n", i, i)
+	}
+	e.submit("chain", spec+strings.TrimPrefix(stepTemplates, "\n"))
+	w := e.until("chain", inPhase(wf.WorkflowSucceeded))
+	if len(w.Status.Nodes) != 11 || w.Status.Progress != "5/5" {
+		t.Errorf("%d nodes, progress %s", len(w.Status.Nodes), w.Status.Progress)
+	}
+	e.noPods("chain")
+	e.calls(map[string]int{"writes": 14})
+}
+
+func TestFanOutAndItsResults(t *testing.T) {
+	e := start(t)
+	e.submit("fan", `
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: each, template: say, withSequence: {count: "30"}, arguments: {parameters: [{name: text, value: "n{{item}}"}]}}
+  - - {name: all, template: say, arguments: {parameters: [{name: text, value: "{{=len(fromJSON(steps.each.outputs.result))}}"}]}}
+`+strings.TrimPrefix(stepTemplates, "\n"))
+	w := e.until("fan", inPhase(wf.WorkflowSucceeded))
+	for _, n := range w.Status.Nodes {
+		if n.DisplayName == "all" && (n.Outputs == nil || n.Outputs.Result == nil || *n.Outputs.Result != "30") {
+			t.Errorf("the results of the loop are %+v, want 30 of them", n.Outputs)
+		}
+	}
+	e.calls(map[string]int{"writes": 31 + 6})
+}
+
+func TestDAG(t *testing.T) {
+	e := start(t)
+	e.submit("dag", `
+entrypoint: main
+templates:
+- name: main
+  dag:
+    failFast: false
+    tasks:
+    - {name: a, template: hello}
+    - {name: b, template: fail, depends: a}
+    - {name: c, template: quick, depends: a}
+    - {name: d, template: quick, depends: "b.Failed && c"}
+    - {name: e, template: quick, depends: b}
+`+strings.TrimPrefix(stepTemplates, "\n"))
+	w := e.until("dag", inPhase(wf.WorkflowFailed))
+	e.expect(w, `
+	W DAG Failed
+	W.a Pod Succeeded result=hello
+	W.b Pod Failed: Error (exit code 3)
+	W.c Pod Succeeded
+	W.d Pod Succeeded
+	W.e Skipped Omitted: omitted: depends condition not met`)
+}
+
+func TestRetriesOfAStep(t *testing.T) {
+	e := start(t)
+	e.submit("again", `
+entrypoint: main
+templates:
+- name: main
+  retryStrategy: {limit: "2", backoff: {duration: 100ms}}
+  metadata: {annotations: {lockstep.dev/sim-duration: 50ms, lockstep.dev/sim-exit-code: "{{=retries == '2' ? '0' : '1'}}"}}
+  container: {image: a, command: [c]}
+`)
+	w := e.until("again", inPhase(wf.WorkflowSucceeded))
+	e.expect(w, `
+	W Retry Succeeded
+	W(0) Pod Failed: Error (exit code 1)
+	W(1) Pod Failed: Error (exit code 1)
+	W(2) Pod Succeeded`)
+}
+
+const pausing = `
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: one, template: quick}
+  - - {name: wait, template: pause}
+  - - {name: two, template: quick}
+`
+
+// TestAPauseEndsAsTheCommandLineEndsIt ends a pause as clients do: by a patch of the node in the status.
+func TestAPauseEndsAsTheCommandLineEndsIt(t *testing.T) {
+	e := start(t)
+	e.submit("p", pausing+strings.TrimPrefix(stepTemplates, "\n"))
+	w := e.until("p", running("wait"))
+	for id, n := range w.Status.Nodes {
+		if n.DisplayName == "wait" {
+			e.patch("p", fmt.Sprintf(`{"status":{"nodes":{%q:{"phase":"Succeeded","message":"by hand"}}}}`, id))
+		}
+	}
+	w = e.until("p", inPhase(wf.WorkflowSucceeded))
+	e.expect(w, `
+	W Steps Succeeded
+	W[0] StepGroup Succeeded
+	W[0].one Pod Succeeded
+	W[1] StepGroup Succeeded
+	W[1].wait Suspend Succeeded: by hand
+	W[2] StepGroup Succeeded
+	W[2].two Pod Succeeded`)
+}
+
+func TestASuspendedWorkflowWaits(t *testing.T) {
+	e := start(t)
+	e.submit("s", "suspend: true\nentrypoint: quick\ntemplates:"+stepTemplates)
+	e.submit("other", "entrypoint: quick\ntemplates:"+stepTemplates)
+	e.until("other", inPhase(wf.WorkflowSucceeded)) // by then the first would have begun
+	if pods := e.pods("s"); len(pods) > 0 {
+		t.Fatalf("%d pods of a suspended workflow", len(pods))
+	}
+	e.patch("s", `{"spec":{"suspend":null}}`)
+	e.until("s", inPhase(wf.WorkflowSucceeded))
+}
+
+func TestStopAndTerminate(t *testing.T) {
+	for _, c := range []struct {
+		shutdown string
+		onExit   bool
+	}{{"Stop", true}, {"Terminate", false}} {
+		t.Run(c.shutdown, func(t *testing.T) {
+			e := start(t)
+			e.submit("s", "entrypoint: forever\nonExit: quick\ntemplates:"+stepTemplates)
+			e.until("s", running("s"))
+			e.patch("s", fmt.Sprintf(`{"spec":{"shutdown":%q}}`, c.shutdown))
+			w := e.until("s", inPhase(wf.WorkflowFailed))
+			if want := "Stopped with strategy '" + c.shutdown + "'"; w.Status.Message != want {
+				t.Errorf("message %q, want %q", w.Status.Message, want)
+			}
+			if _, ran := w.Status.Nodes[wf.NodeID("s", "s.onExit")]; ran != c.onExit {
+				t.Errorf("the exit handler ran: %t, want %t", ran, c.onExit)
+			}
+			e.eventually("the pod is gone", func() error {
+				for _, p := range e.pods("s") {
+					if p.Status.Phase == corev1.PodRunning {
+						return errors.New("a pod runs")
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestTheDeadlineOfAWorkflow(t *testing.T) {
+	e := start(t)
+	e.submit("late", "activeDeadlineSeconds: 1\nentrypoint: forever\ntemplates:"+stepTemplates)
+	w := e.until("late", inPhase(wf.WorkflowFailed))
+	if !strings.Contains(table(w), "exceeded its deadline") {
+		t.Errorf("the nodes are\n%s", table(w))
+	}
+}
+
+func TestPodGC(t *testing.T) {
+	for _, c := range []struct {
+		gc   string
+		left int
+	}{
+		{"{strategy: OnPodCompletion, deleteDelayDuration: 0s}", 0},
+		{"{strategy: OnPodSuccess, deleteDelayDuration: 0s}", 1},
+		{"{strategy: OnWorkflowCompletion, deleteDelayDuration: 0s}", 0},
+		{"{strategy: OnWorkflowSuccess, deleteDelayDuration: 0s}", 2},
+		{"{strategy: OnPodCompletion, deleteDelayDuration: 0s, labelSelector: {matchLabels: {go: away}}}", 2},
+		{"{strategy: OnWorkflowCompletion, deleteDelayDuration: 0s, labelSelector: {matchLabels: {workflows.argoproj.io/workflow: g}}}", 0},
+	} {
+		t.Run(c.gc, func(t *testing.T) {
+			e := start(t)
+			e.submit("g", "podGC: "+c.gc+`
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: one, template: quick}
+  - - {name: two, template: fail}
+`+strings.TrimPrefix(stepTemplates, "\n"))
+			e.until("g", inPhase(wf.WorkflowFailed))
+			// Another workflow that is over and collected after this one's turn.
+			e.submit("after", "podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}\nentrypoint: quick\ntemplates:"+stepTemplates)
+			e.until("after", inPhase(wf.WorkflowSucceeded))
+			e.noPods("after")
+			e.eventually("the pods that are to go are gone", func() error {
+				if n := len(e.pods("g")); n != c.left {
+					return fmt.Errorf("%d pods are left, want %d", n, c.left)
+				}
+				return nil
+			})
+		})
+	}
+}
+
+func TestTTL(t *testing.T) {
+	e := start(t)
+	e.submit("short", "ttlStrategy: {secondsAfterCompletion: 1000, secondsAfterSuccess: 1}\nentrypoint: quick\ntemplates:"+stepTemplates)
+	e.submit("fails", "ttlStrategy: {secondsAfterCompletion: 1000, secondsAfterFailure: 0}\nentrypoint: fail\ntemplates:"+stepTemplates)
+	e.submit("long", "ttlStrategy: {secondsAfterCompletion: 1000}\nentrypoint: quick\ntemplates:"+stepTemplates)
+	for _, name := range []string{"short", "fails"} {
+		e.eventually(name+" is deleted", func() error {
+			if _, err := e.get(name); !apierrors.IsNotFound(err) {
+				return fmt.Errorf("it is there: %v", err)
+			}
+			return nil
+		})
+	}
+	e.until("long", inPhase(wf.WorkflowSucceeded))
+}
+
+// TestRetryAsTheCommandLineDoesIt takes failed nodes out of the status and deletes their pods, as clients do.
+func TestRetryAsTheCommandLineDoesIt(t *testing.T) {
+	e := start(t)
+	e.submit("r", `
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: one, template: hello}
+  - - {name: two, template: fail}
+`+strings.TrimPrefix(stepTemplates, "\n"))
+	e.until("r", inPhase(wf.WorkflowFailed))
+	first := e.pods("r")
+	two := wf.NodeID("r", "r[1].two")
+	for _, p := range first {
+		if p.Annotations[wf.AnnotationNodeID] == two {
+			if err := e.core.CoreV1().Pods(e.ns).Delete(t.Context(), p.Name, metav1.DeleteOptions{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	e.patch("r", fmt.Sprintf(`{"metadata":{"labels":{%q:null,%q:"Running"}},"spec":{"shutdown":null},"status":{"phase":"","message":null,
+		"startedAt":"2030-01-01T00:00:00Z","finishedAt":null,"nodes":{%q:null,%q:{"phase":"Running","message":null,"finishedAt":null},%q:{"phase":"Running","message":null,"finishedAt":null}}}}`,
+		wf.LabelCompleted, wf.LabelPhase, two, "r", wf.NodeID("r", "r[1]")))
+	e.until("r", func(now *wf.Workflow) error {
+		for _, p := range e.pods("r") {
+			if p.Annotations[wf.AnnotationNodeID] == two && now.Status.Phase == wf.WorkflowFailed {
+				return nil
+			}
+		}
+		return errors.New("it was not taken up again")
+	})
+	again := map[string]types.UID{}
+	for _, p := range e.pods("r") {
+		again[p.Annotations[wf.AnnotationNodeID]] = p.UID
+	}
+	for _, p := range first {
+		id := p.Annotations[wf.AnnotationNodeID]
+		if same := again[id] == p.UID; same != (id != two) {
+			t.Errorf("pod %s is the same: %t", p.Name, same)
+		}
+	}
+}
+
+func TestAPodThatIsDeletedIsAnError(t *testing.T) {
+	e := start(t)
+	e.submit("d", "entrypoint: forever\ntemplates:"+stepTemplates)
+	e.until("d", running("d"))
+	if err := e.core.CoreV1().Pods(e.ns).Delete(t.Context(), "d", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.expect(e.until("d", inPhase(wf.WorkflowError)), "W Pod Error: pod deleted")
+}
+
+func TestABadWorkflowSaysWhatIsWrong(t *testing.T) {
+	e := start(t)
+	e.submit("bad", "entrypoint: nowhere\ntemplates:"+stepTemplates)
+	w := e.until("bad", inPhase(wf.WorkflowError))
+	if !strings.Contains(w.Status.Message, "nowhere") {
+		t.Errorf("message %q", w.Status.Message)
+	}
+	e.submit("mount", `
+entrypoint: main
+templates:
+- name: main
+  container: {image: a, command: [c], volumeMounts: [{name: none, mountPath: /x}]}
+`)
+	w = e.until("mount", inPhase(wf.WorkflowError))
+	if !strings.Contains(w.Status.Message, "volume 'none'") {
+		t.Errorf("message %q", w.Status.Message)
+	}
+	e.submit("invalid", `
+entrypoint: main
+templates:
+- name: main
+  container: {image: a, command: [c], env: [{name: "a=b"}]}
+`)
+	w = e.until("invalid", inPhase(wf.WorkflowError))
+	if !strings.Contains(w.Status.Message, "env[0].name") {
+		t.Errorf("message %q", w.Status.Message)
+	}
+}
+
+func TestMutex(t *testing.T) {
+	e := start(t)
+	const spec = `
+synchronization: {mutexes: [{name: only}]}
+entrypoint: quick
+templates:`
+	pods := e.watchPods()
+	for i := range 4 {
+		e.submit(fmt.Sprint("m", i), spec+stepTemplates)
+	}
+	for i := range 4 {
+		w := e.until(fmt.Sprint("m", i), inPhase(wf.WorkflowSucceeded))
+		if s := w.Status.Synchronization; s != nil && s.Mutex != nil && len(s.Mutex.Holding) > 0 {
+			t.Errorf("a workflow that is over holds %+v", s.Mutex.Holding)
+		}
+	}
+	if most := pods.stop(); most != 1 {
+		t.Errorf("%d pods were under one mutex at the same time", most)
+	}
+}
+
+// watched counts pods that are not over.
+type watched struct {
+	stop func() int // ends the watch and returns the most that there were at a time
+}
+
+func (e *env) watchPods() *watched {
+	e.Helper()
+	w, err := e.core.CoreV1().Pods(e.ns).Watch(e.Context(), metav1.ListOptions{})
+	if err != nil {
+		e.Fatal(err)
+	}
+	most := make(chan int)
+	go func() {
+		open, n := map[types.UID]bool{}, 0
+		for event := range w.ResultChan() {
+			p, ok := event.Object.(*corev1.Pod)
+			if !ok {
+				continue
+			}
+			if open[p.UID] = true; event.Type == watch.Deleted || p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed {
+				delete(open, p.UID)
+			}
+			n = max(n, len(open))
+		}
+		most <- n
+	}()
+	return &watched{stop: func() int { w.Stop(); return <-most }}
+}
+
+func TestSemaphoreWhoseLimitGrows(t *testing.T) {
+	e := start(t)
+	limit := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Data: map[string]string{"max": "1"}}
+	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), limit, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const spec = `
+synchronization: {semaphores: [{configMapKeyRef: {name: limits, key: max}}]}
+entrypoint: forever
+templates:`
+	e.submit("a", spec+stepTemplates)
+	e.until("a", running("a"))
+	e.submit("b", spec+stepTemplates)
+	e.until("b", func(w *wf.Workflow) error {
+		if !strings.Contains(w.Status.Message, "Waiting for") {
+			return errors.New("it does not wait")
+		}
+		return nil
+	})
+	limit.Data["max"] = "2"
+	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Update(t.Context(), limit, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.until("b", running("b"))
+	for _, name := range []string{"a", "b"} {
+		e.patch(name, `{"spec":{"shutdown":"Terminate"}}`)
+		e.until(name, inPhase(wf.WorkflowFailed))
+	}
+}
+
+func TestWorkflowTemplate(t *testing.T) {
+	e := start(t)
+	e.create("workflowtemplates", "lib", "spec:\n  entrypoint: hello\n  templates:"+strings.ReplaceAll(stepTemplates, "\n", "\n  "))
+	e.submit("w", "workflowTemplateRef: {name: lib}")
+	w := e.until("w", inPhase(wf.WorkflowSucceeded))
+	if w.Status.StoredWorkflowTemplateSpec == nil || w.Labels[wf.LabelWorkflowTemplate] != "lib" {
+		t.Errorf("labels %v, stored %v", w.Labels, w.Status.StoredWorkflowTemplateSpec)
+	}
+}
+
+// TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and then room.
+func TestAGangIsPlacedTogether(t *testing.T) {
+	e := start(t)
+	const spec = `
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: each, template: big, withSequence: {count: "%d"}}
+- name: big
+  metadata: {annotations: {lockstep.dev/sim-duration: 200ms, lockstep.dev/gang: all}}
+  container: {image: a, command: [c], resources: {requests: {cpu: "20"}}}
+`
+	e.submit("fits", fmt.Sprintf(spec, 8))
+	e.submit("never", fmt.Sprintf(spec, 9))
+	e.until("fits", inPhase(wf.WorkflowSucceeded))
+	w := e.until("never", func(w *wf.Workflow) error {
+		if !strings.Contains(table(w), "NotEnoughResources") {
+			return errors.New("it does not say why it waits")
+		}
+		return nil
+	})
+	if pods := e.pods("never"); len(pods) > 0 {
+		t.Errorf("%d pods of a gang that does not fit", len(pods))
+	}
+	e.patch(w.Name, `{"spec":{"shutdown":"Terminate"}}`)
+	e.until("never", inPhase(wf.WorkflowFailed))
 }

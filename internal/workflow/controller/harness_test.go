@@ -133,7 +133,7 @@ func (e *env) create(resource, name, manifest string) *wf.Workflow {
 		err = json.Unmarshal(answer, out)
 	}
 	if err != nil {
-		e.Fatalf("creating %s %s: %v", resource, name, err)
+		e.Fatalf("creating %s %s: %v: %s", resource, name, err, answer)
 	}
 	return out
 }

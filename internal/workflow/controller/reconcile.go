@@ -195,6 +195,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 		c.resumePods(r, &own, retried, prepared, since)
 		c.prepareMetadata(r, w)
 	}
+	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.units), "retried", retried)
 	r.spec = effective(&own)
 	r.wake = c.Clock.Now() // the first Step comes whatever happened
 	for id, n := range nodes {
@@ -314,6 +315,8 @@ func (c *Controller) step(r *record) {
 		events := r.events
 		r.events, r.wake = nil, time.Time{}
 		out := r.run.Step(now, events...)
+		c.Log.Debug("step", "workflow", r.key, "events", len(events), "create", len(out.Create), "delete", len(out.Delete),
+			"changed", len(out.Changed), "phase", r.run.Workflow.Status.Phase)
 		c.act(r, &out, now)
 		if r.run != nil && r.run.Workflow.Status.Phase.Completed() {
 			r.next.urgent = true

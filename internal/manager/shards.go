@@ -1,0 +1,241 @@
+package manager
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/shard"
+	"lockstep.dev/lockstep/internal/workflow/controller"
+)
+
+// shards is this manager's part in the division of workflows. nil is the only manager's, which has them all.
+type shards struct {
+	member  *shard.Member
+	working atomic.Pointer[controller.Controller]
+	leave   func()
+}
+
+// joinShards takes part in the division of workflows, until leave.
+func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface) (*shards, error) {
+	// A lease must not wait behind other writes, so it has a writer of its own.
+	writer, err := apiwriter.New(apiwriter.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: 2, Logger: m.log})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	s := &shards{}
+	s.member, err = shard.New(shard.Config{
+		Name: identity(), Namespace: m.cfg.LeaseNamespace,
+		Leases: &leases{namespace: m.cfg.LeaseNamespace, client: client, writer: writer},
+		Changed: func() {
+			if c := s.working.Load(); c != nil {
+				c.Rebalance()
+			}
+		},
+		Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	// What is worked on ends before its lease does.
+	living, end := context.WithCancel(context.WithoutCancel(ctx))
+	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
+	var running sync.WaitGroup
+	running.Go(func() { s.member.Run(living) })
+	var written sync.WaitGroup
+	written.Go(func() { _ = writer.Run(writing) })
+	s.leave = func() {
+		end()
+		running.Wait()
+		endWriting()
+		written.Wait()
+	}
+	return s, nil
+}
+
+// owns says which workflows are this manager's. Those that need the manager that leads are its, whoever's their share is.
+func (s *shards) owns(leads bool) func(*wf.Workflow) bool {
+	if s == nil {
+		return nil
+	}
+	return func(w *wf.Workflow) bool {
+		if w.Annotations[wf.AnnotationLeader] != "" {
+			return leads
+		}
+		return s.member.Owns(w.Namespace + "/" + w.Name)
+	}
+}
+
+// works says which controller works on this manager's share.
+func (s *shards) works(c *controller.Controller) {
+	if s != nil {
+		s.working.Store(c)
+	}
+}
+
+// follow works on this manager's share of the workflows while another manager leads.
+func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shards) {
+	if err := m.tryToFollow(ctx, writer, shards); err != nil && ctx.Err() == nil {
+		m.log.Error("working on a share of the workflows failed", "error", err)
+	}
+}
+
+func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *shards) error {
+	client, err := kubeclient.Clientset(m.cfg.REST)
+	if err != nil {
+		return err
+	}
+	informers, err := cluster.NewWorkflowInformers(m.cfg.REST)
+	if err != nil {
+		return err
+	}
+	registry := &lentRegistry{Registerer: m.registry}
+	defer registry.giveBack()
+	elsewhere := controller.Elsewhere{}
+	workflows, err := controller.New(controller.Config{
+		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: writer, Client: client,
+		Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, Metrics: registry, Log: m.log,
+	})
+	if err != nil {
+		return err
+	}
+	watching, end := context.WithCancel(ctx)
+	informers.Start(watching)
+	defer informers.Wait()
+	defer end()
+	if err := informers.WaitForSync(ctx); err != nil {
+		return err
+	}
+	shards.works(workflows)
+	workflows.Resume()
+	m.log.Info("working on a share of the workflows", "server", m.cfg.REST.Host)
+	workflows.Run(ctx)
+	return nil
+}
+
+// lentRegistry is a registry for metrics that end before the process does.
+type lentRegistry struct {
+	prometheus.Registerer
+	lent []prometheus.Collector
+}
+
+// Register implements prometheus.Registerer.
+func (r *lentRegistry) Register(c prometheus.Collector) error {
+	err := r.Registerer.Register(c)
+	if err == nil {
+		r.lent = append(r.lent, c)
+	}
+	return err
+}
+
+func (r *lentRegistry) giveBack() {
+	for _, c := range r.lent {
+		r.Unregister(c)
+	}
+}
+
+// leases implements shard.Leases. Every write but the first is of the version that was last seen: one that was sent long
+// ago and arrives late is refused.
+type leases struct {
+	namespace string
+	client    kubernetes.Interface
+	writer    apiwriter.Writer
+	version   *coordinationv1.Lease // metadata of the own lease as last seen; nil: not known
+}
+
+var leaseMeta = apiwriter.Meta{Owner: "manager", Reason: "shard"}
+
+// List implements shard.Leases.
+func (l *leases) List(ctx context.Context) ([]coordinationv1.Lease, error) {
+	list, err := l.client.CoordinationV1().Leases(l.namespace).List(ctx, metav1.ListOptions{LabelSelector: shard.Label})
+	if err != nil {
+		return nil, err
+	}
+	// A process of this machine that has ended need not be waited for.
+	return slices.DeleteFunc(list.Items, func(lease coordinationv1.Lease) bool {
+		return lease.Spec.HolderIdentity != nil && hasEnded(*lease.Spec.HolderIdentity)
+	}), nil
+}
+
+// Put implements shard.Leases.
+func (l *leases) Put(ctx context.Context, lease *coordinationv1.Lease) error {
+	if l.version == nil {
+		there, err := l.client.CoordinationV1().Leases(l.namespace).Get(ctx, lease.Name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			made, err := wait(ctx, func(done func(apiwriter.Object, error)) { l.writer.Create(leaseMeta, lease, done) })
+			l.remember(made, err)
+			return err
+		case err != nil:
+			return err
+		}
+		l.version = there
+	}
+	ops, err := json.Marshal([]map[string]any{
+		{"op": "add", "path": "/metadata/annotations", "value": lease.Annotations},
+		{"op": "add", "path": "/metadata/labels", "value": lease.Labels},
+		{"op": "add", "path": "/spec", "value": lease.Spec},
+	})
+	if err != nil {
+		return err
+	}
+	about := l.version
+	now, err := wait(ctx, func(done func(apiwriter.Object, error)) { l.writer.PatchVersion(leaseMeta, about, true, ops, done) })
+	l.remember(now, err)
+	return err
+}
+
+// remember keeps the version that was written, or that it is not known.
+func (l *leases) remember(o apiwriter.Object, err error) {
+	l.version = nil
+	if err == nil {
+		l.version = &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{
+			Namespace: l.namespace, Name: o.GetName(), UID: o.GetUID(), ResourceVersion: o.GetResourceVersion(),
+		}}
+	}
+}
+
+// Delete implements shard.Leases.
+func (l *leases) Delete(ctx context.Context, name string) error {
+	_, err := wait(ctx, func(done func(apiwriter.Object, error)) {
+		about := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: l.namespace, Name: name}}
+		l.writer.Delete(leaseMeta, about, apiwriter.DeleteOptions{}, func(err error) { done(nil, err) })
+	})
+	return err
+}
+
+// wait returns when a write has ended, or ctx is done: then the write may still come.
+func wait(ctx context.Context, write func(done func(apiwriter.Object, error))) (apiwriter.Object, error) {
+	type answer struct {
+		o   apiwriter.Object
+		err error
+	}
+	answers := make(chan answer, 1)
+	write(func(o apiwriter.Object, err error) { answers <- answer{o, err} })
+	select {
+	case a := <-answers:
+		return a.o, a.err
+	case <-ctx.Done():
+		return nil, errors.Join(errNotAnswered, ctx.Err())
+	case <-time.After(time.Minute):
+		return nil, errNotAnswered
+	}
+}
+
+var errNotAnswered = errors.New("the server did not answer in time")

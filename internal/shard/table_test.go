@@ -1,0 +1,145 @@
+package shard
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+)
+
+func TestAMemberThatComesOrGoesMovesOnlyItsShare(t *testing.T) {
+	three, four := []string{"a", "b", "c"}, []string{"a", "b", "c", "d"}
+	count, moved := map[string]int{}, 0
+	for i := range 4000 {
+		key := fmt.Sprintf("ns/wf-%d", i)
+		before, after := Owner(key, three), Owner(key, four)
+		count[after]++
+		if before != after {
+			moved++
+			if after != "d" {
+				t.Fatalf("%s moved from %s to %s, which was there before", key, before, after)
+			}
+		}
+	}
+	for m, n := range count {
+		if n < 800 || n > 1200 {
+			t.Errorf("%s has %d of 4000 keys", m, n)
+		}
+	}
+}
+
+// server keeps leases as the API server does.
+type server struct {
+	version int
+	leases  map[string]Lease
+}
+
+func (s *server) put(member string, view []string) {
+	s.version++
+	s.leases[member] = Lease{Member: member, Stamp: fmt.Sprint(s.version), View: slices.Clone(view)}
+}
+
+func (s *server) list() []Lease {
+	var out []Lease
+	for _, l := range s.leases {
+		out = append(out, l)
+	}
+	return out
+}
+
+// process is a member between two of its requests, any of which may take its time.
+type process struct {
+	table    *Table
+	division Division
+	step     int
+	view     []string
+	sent     time.Time
+	listed   []Lease
+	dead     bool
+	next     time.Time
+}
+
+// TestNoKeyIsEverOwnedTwice runs members that come, die, and are slow at any moment, in any order.
+func TestNoKeyIsEverOwnedTwice(t *testing.T) {
+	times := Times{Period: 2 * time.Second, Fence: 7 * time.Second, Expiry: 10 * time.Second}
+	keys := []string{"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"}
+	rapid.Check(t, func(t *rapid.T) {
+		s := &server{leases: map[string]Lease{}}
+		now := time.Unix(1000, 0)
+		var members []*process
+		for range rapid.IntRange(20, 200).Draw(t, "moves") {
+			switch move := rapid.IntRange(0, 19).Draw(t, "move"); {
+			case move == 0 && len(members) < 5:
+				members = append(members, &process{table: NewTable(fmt.Sprint("m", len(members)), times), next: now})
+			case move == 1 && len(members) > 0:
+				members[rapid.IntRange(0, len(members)-1).Draw(t, "dies")].dead = true
+			case move <= 5:
+				now = now.Add(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
+			case len(members) > 0:
+				p := members[rapid.IntRange(0, len(members)-1).Draw(t, "goes on")]
+				if p.dead {
+					continue
+				}
+				switch p.step {
+				case 0: // decides what to write, and sends it
+					p.view, p.sent = slices.Clone(p.table.Own()), now
+				case 1: // the server takes it
+					s.put(p.table.self, p.view)
+				case 2: // the answer comes
+					p.table.Written(p.view, p.sent)
+				case 3: // the server lists
+					p.listed = s.list()
+				case 4:
+					p.table.Observe(now, p.listed)
+					p.division = p.table.Division()
+				}
+				p.step = (p.step + 1) % 5
+			}
+			for _, key := range keys {
+				owner := ""
+				for _, p := range members {
+					if !p.dead && p.division.Owns(key, now) {
+						if owner != "" {
+							t.Fatalf("%s is owned by %s and %s", key, owner, p.table.self)
+						}
+						owner = p.table.self
+					}
+				}
+			}
+		}
+		// Left alone, those that live divide all keys among them.
+		alive := 0
+		for _, p := range members {
+			if !p.dead {
+				alive++
+			}
+			p.step = 0
+		}
+		for range 12 {
+			now = now.Add(times.Period)
+			for _, p := range members {
+				if p.dead {
+					continue
+				}
+				view := slices.Clone(p.table.Own())
+				s.put(p.table.self, view)
+				p.table.Written(view, now)
+				p.table.Observe(now, s.list())
+				p.division = p.table.Division()
+			}
+		}
+		for _, key := range keys {
+			owners := 0
+			for _, p := range members {
+				if !p.dead && p.division.Owns(key, now) {
+					owners++
+				}
+			}
+			if alive > 0 && owners != 1 {
+				t.Fatalf("%s has %d owners among %d members", key, owners, alive)
+			}
+		}
+	})
+}
