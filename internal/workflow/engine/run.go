@@ -96,12 +96,13 @@ type Run struct {
 	status   bool
 	queue    []*node // fulfilled; their owners are to be told
 	timers   timers
-	active   int                // pods that run
-	waiting  []*leaf            // for the workflow's parallelism
-	observed map[string]bool    // pods known at the first Step
-	held     map[string]Event   // events to be taken in, also while the workflow is suspended
-	arrived  []string           // their keys, in the order of their arrival
-	live     map[*leaf]struct{} // leaves under way
+	active   int                 // pods that run
+	waiting  []*leaf             // for the workflow's parallelism
+	observed map[string]bool     // pods known at the first Step
+	early    map[string]PodState // their states, until there is a leaf to observe them
+	held     map[string]Event    // events to be taken in, also while the workflow is suspended
+	arrived  []string            // their keys, in the order of their arrival
+	live     map[*leaf]struct{}  // leaves under way
 	create   []CreatePod
 	remove   []DeletePod
 
@@ -179,6 +180,7 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 func (r *Run) advance() {
 	if !r.started {
 		r.started = true
+		r.early = map[string]PodState{}
 		r.observed = map[string]bool{}
 		for _, e := range r.held {
 			if p, found := e.(PodState); found {
@@ -219,17 +221,39 @@ func (r *Run) advance() {
 		default:
 			if n := r.nodes[key]; n != nil && n.leaf != nil {
 				n.leaf.observe(e)
+			} else if p, found := e.(PodState); found && r.observed[key] {
+				r.early[key] = p
 			}
 		}
 		r.settle()
 	}
 	clear(r.held)
 	r.arrived = nil
+	r.catchUp()
 	for len(r.timers) > 0 && !r.timers[0].at.After(r.now) {
 		heap.Pop(&r.timers).(timer).fire()
 		r.settle()
 	}
 	r.settle()
+	r.catchUp()
+}
+
+// catchUp lets leaves observe pods that were known before them: after a restart pods may be further than the status.
+func (r *Run) catchUp() {
+	for again := true; again; {
+		again = false
+		for _, id := range sortedKeys(r.early) {
+			n := r.nodes[id]
+			if n == nil || n.leaf == nil {
+				continue
+			}
+			state := r.early[id]
+			delete(r.early, id)
+			n.leaf.observe(state)
+			r.settle()
+			again = true
+		}
+	}
 }
 
 // settle tells the owners of fulfilled nodes until nothing more follows.
