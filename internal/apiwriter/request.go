@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -44,7 +45,15 @@ func (k kind) label(v verb) string {
 }
 
 // kindOf looks up the kind of obj. The caller holds mu.
-func (w *W) kindOf(obj Object) (kind, error) {
+func (w *W) kindOf(m Meta, obj Object) (kind, error) {
+	if u, ok := obj.(*unstructured.Unstructured); ok {
+		gvk := u.GroupVersionKind()
+		if m.Resource != "" {
+			return kind{gvk, m.Resource}, nil
+		}
+		plural, _ := meta.UnsafeGuessKindToResource(gvk)
+		return kind{gvk, plural.Resource}, nil
+	}
 	kinds, _, err := w.cfg.Scheme.ObjectKinds(obj)
 	if err != nil {
 		return kind{}, fmt.Errorf("%w: %w", errLocal, err)
@@ -76,7 +85,12 @@ func (w *W) client(k kind) (rest.Interface, error) {
 	c, ok := w.clients[key]
 	if !ok {
 		var err error
-		if c, err = kubeclient.ForGroupVersion(w.cfg.REST, w.conns[key.conn], key.gv, w.cfg.Scheme); err != nil {
+		if w.cfg.Scheme.IsVersionRegistered(key.gv) {
+			c, err = kubeclient.ForGroupVersion(w.cfg.REST, w.conns[key.conn], key.gv, w.cfg.Scheme)
+		} else {
+			c, err = kubeclient.ForUnknown(w.cfg.REST, w.conns[key.conn], key.gv)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errLocal, err)
 		}
 		w.clients[key] = c
@@ -117,10 +131,7 @@ func (w *W) send(ctx context.Context, x *write, apiVerb string, r *rest.Request,
 	var obj Object
 	err := res.Error()
 	if err == nil && decode {
-		var o runtime.Object
-		if o, err = res.Get(); err == nil {
-			obj = o.(Object)
-		} else {
+		if obj, err = decoded(x, res); err != nil {
 			err = fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 		}
 	}
@@ -132,11 +143,40 @@ func (w *W) send(ctx context.Context, x *write, apiVerb string, r *rest.Request,
 
 // read gets the object that x is about.
 func (w *W) read(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
-	o, err := at(client.Get()).Name(x.name.Name).Do(ctx).Get()
+	return decoded(x, asJSON(x, at(client.Get())).Name(x.name.Name).Do(ctx))
+}
+
+// decoded is the object in an answer, of the Go type that x has.
+func decoded(x *write, res rest.Result) (Object, error) {
+	if _, ok := x.obj.(*unstructured.Unstructured); ok {
+		data, err := res.Raw()
+		if err != nil {
+			return nil, err
+		}
+		u := &unstructured.Unstructured{}
+		return u, u.UnmarshalJSON(data)
+	}
+	o, err := res.Get()
 	if err != nil {
 		return nil, err
 	}
 	return o.(Object), nil
+}
+
+// asJSON asks for an answer in JSON where it is decoded by us.
+func asJSON(x *write, r *rest.Request) *rest.Request {
+	if _, ok := x.obj.(*unstructured.Unstructured); ok {
+		r.SetHeader("Accept", runtime.ContentTypeJSON)
+	}
+	return r
+}
+
+// contentType is the encoding in which x is sent.
+func (x *write) contentType() string {
+	if _, ok := x.obj.(*unstructured.Unstructured); ok {
+		return runtime.ContentTypeJSON
+	}
+	return kubeclient.ContentType(x.kind.GroupVersion())
 }
 
 func (w *W) create(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
@@ -146,7 +186,7 @@ func (w *W) create(ctx context.Context, client rest.Interface, at func(*rest.Req
 			return nil, err
 		}
 	}
-	r := at(client.Post()).SetHeader("Content-Type", kubeclient.ContentType(x.kind.GroupVersion())).Body(x.body)
+	r := asJSON(x, at(client.Post())).SetHeader("Content-Type", x.contentType()).Body(x.body)
 	obj, err := w.send(ctx, x, "create", r, x.done != nil)
 	if err == nil {
 		return obj, nil
@@ -183,7 +223,10 @@ func ours(want, there Object) bool {
 }
 
 func (w *W) encode(x *write) ([]byte, error) {
-	media := kubeclient.ContentType(x.kind.GroupVersion())
+	if u, ok := x.obj.(*unstructured.Unstructured); ok {
+		return u.MarshalJSON()
+	}
+	media := x.contentType()
 	info, _ := runtime.SerializerInfoForMediaType(w.codecs.SupportedMediaTypes(), media)
 	codec := w.codecs.EncoderForVersion(info.Serializer, x.kind.GroupVersion())
 	body, err := runtime.Encode(codec, x.obj)
@@ -299,7 +342,7 @@ func (w *W) doPatch(ctx context.Context, client rest.Interface, at func(*rest.Re
 		}
 		x.body = body
 	}
-	obj, err := w.send(ctx, x, "patch", at(client.Patch(x.patch.kind)).Name(x.name.Name).Body(x.body), x.done != nil)
+	obj, err := w.send(ctx, x, "patch", asJSON(x, at(client.Patch(x.patch.kind))).Name(x.name.Name).Body(x.body), x.done != nil)
 	return obj, w.otherUID(ctx, client, at, x, err)
 }
 

@@ -54,7 +54,7 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 		w.reject(done, ErrStopped)
 		return
 	}
-	k, err := w.kindOf(obj)
+	k, err := w.kindOf(m, obj)
 	if err != nil {
 		w.reject(done, err)
 		return

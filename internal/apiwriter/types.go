@@ -23,7 +23,8 @@ const (
 	ClassEvent               // events; dropped, and counted, under pressure
 )
 
-// Object is any typed API object (core or one of ours) that knows its own group, version and kind through the scheme.
+// Object is any typed API object (core or one of ours) that knows its own group, version and kind through the scheme, or an
+// *unstructured.Unstructured, for kinds that the scheme does not know.
 type Object interface {
 	metav1.Object
 	runtime.Object
@@ -35,6 +36,9 @@ type Meta struct {
 	Owner string
 	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
 	Reason string
+	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". Empty, it is guessed from
+	// the kind.
+	Resource string
 }
 
 // Writer is the one way to change the cluster. Calls never block on the API server: each write is queued and done is

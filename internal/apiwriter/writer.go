@@ -234,7 +234,7 @@ func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*writ
 	}
 	fill(x)
 	var err error
-	if x.kind, err = w.kindOf(obj); err != nil {
+	if x.kind, err = w.kindOf(m, obj); err != nil {
 		w.reject(done, err)
 		return
 	}

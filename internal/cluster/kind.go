@@ -63,6 +63,18 @@ func newSelected[T object](client rest.Interface, resource, selector string, exa
 	return &Kind[T]{informer: inf}
 }
 
+// Watch prepares a watch of those objects of a resource whose labels match selector, or of all, for parts that bring
+// their own types. trim may be nil; it may modify the object. Nothing is read before Run.
+func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Kind[T] {
+	return newSelected(client, resource, selector, example, trim, nil)
+}
+
+// Run watches until ctx is done.
+func (k *Kind[T]) Run(ctx context.Context) { k.run(ctx) }
+
+// Synced says that everything that existed at the start has been handed to every handler.
+func (k *Kind[T]) Synced() bool { return k.synced() }
+
 // Handle registers h. It is called for every object that exists already as Added, then for changes.
 func (k *Kind[T]) Handle(h Handler[T]) error {
 	reg, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{

@@ -36,6 +36,7 @@ const appliedAnnotation = "lockstep.dev/applied"
 // resources maps the kinds in package config to their resources; kinds that are not here are plain plurals.
 var resources = map[string]string{
 	"ValidatingAdmissionPolicy":  "validatingadmissionpolicies",
+	"MutatingAdmissionPolicy":    "mutatingadmissionpolicies",
 	"NetworkPolicy":              "networkpolicies",
 	"PriorityLevelConfiguration": "prioritylevelconfigurations",
 }

@@ -130,6 +130,29 @@ func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion
 	return client, nil
 }
 
+// ForUnknown is a client for types of gv that no scheme knows, in JSON. Answers are read raw: only errors are decoded.
+func ForUnknown(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
+	c := rest.CopyConfig(cfg)
+	c.GroupVersion = &gv
+	c.APIPath = "/apis"
+	if gv.Group == "" {
+		c.APIPath = "/api"
+	}
+	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
+	c.ContentType = jsonType
+	if conn == nil {
+		var err error
+		if conn, err = rest.HTTPClientFor(c); err != nil {
+			return nil, fmt.Errorf("client for %s: %w", gv, err)
+		}
+	}
+	client, err := rest.RESTClientForConfigAndClient(c, conn)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", gv, err)
+	}
+	return client, nil
+}
+
 // ContentType is the cheapest encoding in which an API server takes objects of gv.
 func ContentType(gv schema.GroupVersion) string {
 	if scheme.Scheme.IsVersionRegistered(gv) {

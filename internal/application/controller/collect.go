@@ -1,0 +1,143 @@
+package controller
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// collect removes what has left the application, and writes into the tracker what is there now.
+func (c *Controller) collect(a *app) {
+	wanted := map[plan.Ref]bool{}
+	for i := range a.plan.Resources {
+		wanted[a.plan.Resources[i].Ref] = true
+	}
+	var kept []oam.ManagedResource
+	for i := range a.record.resources {
+		m := &a.record.resources[i]
+		if wanted[refOf(m)] {
+			kept = append(kept, *m)
+			continue
+		}
+		strategy, propagation := a.plan.Policies.Leaves(m)
+		if strategy == plan.GCNever {
+			continue
+		}
+		if strategy == plan.GCOnAppDelete {
+			kept = append(kept, *m)
+			continue
+		}
+		gone, err := c.removeOne(a, m, propagation)
+		if err != nil {
+			c.log.Warn("an object cannot be removed", "application", a.key, "object", refOf(m).String(), "error", err)
+		}
+		if !gone {
+			kept = append(kept, *m)
+		}
+	}
+	dirty := a.dirty || len(kept) != len(a.record.resources)
+	applied := map[string]json.RawMessage{}
+	for i := range a.plan.Resources {
+		r := &a.plan.Resources[i]
+		if r.ReadOnly || isSecret(r.GVK) {
+			continue
+		}
+		ref := refKey(r.Ref)
+		applied[ref] = r.JSON
+		dirty = dirty || !bytes.Equal(a.record.Applied[ref], r.JSON)
+	}
+	if !dirty || a.flying("tracker") {
+		return
+	}
+	a.record.resources, a.record.Applied = kept, applied
+	c.writeTracker(a, "", a.record.object.Spec.ApplicationGeneration)
+}
+
+// removeOne removes one object, and says whether it is gone. What belongs to somebody else by now is left alone.
+func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav1.DeletionPropagation) (bool, error) {
+	ref := refOf(m)
+	ready, err := c.live.ready(ref.GVK, a.key)
+	if err != nil {
+		return strings.Contains(err.Error(), "has no kind"), nil // no kind, no objects
+	}
+	if !ready {
+		return false, nil
+	}
+	name := refKey(ref)
+	if a.flying(name) {
+		return false, nil
+	}
+	there := c.live.get(ref)
+	switch {
+	case there == nil:
+		return true, nil
+	case there.owner != a.key:
+		return true, c.leave(a, ref, there)
+	case there.deleting:
+		return false, nil
+	}
+	if others := sharers(there); len(others) > 1 {
+		return false, c.handOver(a, ref, there, others)
+	}
+	if failure := a.failures()[name]; failure != "" && !c.mayRetry(a, name) {
+		return false, fmt.Errorf("%s", failure)
+	}
+	if !a.starts(name) {
+		return false, nil
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(ref.GVK)
+	u.SetNamespace(ref.Namespace)
+	u.SetName(ref.Name)
+	u.SetUID(there.uid)
+	c.cfg.Writer.Delete(c.meta(a, ref.GVK, "application-delete"), u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
+		c.settled(a, name, err)
+	})
+	return false, nil
+}
+
+// leave takes the application out of those that share somebody else's object.
+func (c *Controller) leave(a *app, ref plan.Ref, there *object) error {
+	if !sharedBy(there, a.key) {
+		return nil
+	}
+	var others []string
+	for _, s := range sharers(there) {
+		if s != a.key.String() {
+			others = append(others, s)
+		}
+	}
+	return c.relabel(a, ref, there, nil, others)
+}
+
+// handOver makes the next of those who share an object its owner.
+func (c *Controller) handOver(a *app, ref plan.Ref, there *object, list []string) error {
+	var others []string
+	for _, s := range list {
+		if s != a.key.String() {
+			others = append(others, s)
+		}
+	}
+	namespace, name, _ := strings.Cut(others[0], "/")
+	return c.relabel(a, ref, there, map[string]any{oam.AppNameLabel: name, oam.AppNamespaceLabel: namespace, oam.RenderHashLabel: nil}, others)
+}
+
+func (c *Controller) relabel(a *app, ref plan.Ref, there *object, labels map[string]any, sharers []string) error {
+	metadata := map[string]any{"annotations": map[string]any{oam.SharedByAnnotation: strings.Join(sharers, ",")}}
+	if labels != nil {
+		metadata["labels"] = labels
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return c.change(a, &plan.Resource{Ref: ref}, there, patch)
+}

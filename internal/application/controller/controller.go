@@ -1,0 +1,252 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/workqueue"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// Config says what the controller works with. REST and Writer are required.
+type Config struct {
+	// REST is the cluster, for reading.
+	REST   *rest.Config
+	Writer apiwriter.Writer
+	// Workers is how many applications are worked on at a time. Default 4.
+	Workers int
+	// RevisionLimit is how many revisions of an application are kept. Default 10.
+	RevisionLimit int
+	// EvaluationLimit is how long the templates of one application may take. Default 5 s.
+	EvaluationLimit time.Duration
+	// Settle is how long a change may take before its progress is reported: what is done sooner is reported once, when
+	// it is done. Default 1 s.
+	Settle time.Duration
+	Log    *slog.Logger
+	// Now is the clock. Default time.Now.
+	Now func() time.Time
+}
+
+func (c *Config) complete() error {
+	if c.REST == nil || c.Writer == nil {
+		return errors.New("application controller: REST and Writer are required")
+	}
+	if c.Workers <= 0 {
+		c.Workers = 4
+	}
+	if c.RevisionLimit <= 0 {
+		c.RevisionLimit = 10
+	}
+	if c.EvaluationLimit <= 0 {
+		c.EvaluationLimit = 5 * time.Second
+	}
+	if c.Settle <= 0 {
+		c.Settle = time.Second
+	}
+	if c.Log == nil {
+		c.Log = slog.Default()
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	return nil
+}
+
+// Controller makes applications real. It runs once.
+type Controller struct {
+	cfg  Config
+	log  *slog.Logger
+	defs *definitions
+	kind *kinds
+	live *live
+
+	applications *cluster.Kind[*oam.Application]
+	trackers     *cluster.Kind[*oam.ResourceTracker]
+	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
+
+	mu   sync.Mutex
+	apps map[types.NamespacedName]*app
+}
+
+// New prepares a controller. Nothing is read before Run.
+func New(cfg Config) (*Controller, error) {
+	if err := cfg.complete(); err != nil {
+		return nil, err
+	}
+	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, oam.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	dyn, err := dynamic.NewForConfig(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("application controller: %w", err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg.REST)
+	if err != nil {
+		return nil, fmt.Errorf("application controller: %w", err)
+	}
+	c := &Controller{
+		cfg: cfg, log: cfg.Log,
+		kind:         &kinds{client: disco, now: cfg.Now},
+		applications: cluster.Watch(client, "applications", "", &oam.Application{}, nil),
+		trackers:     cluster.Watch(client, "resourcetrackers", "", &oam.ResourceTracker{}, nil),
+		defs: &definitions{
+			components: cluster.Watch(client, "componentdefinitions", "", &oam.ComponentDefinition{}, nil),
+			traits:     cluster.Watch(client, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
+			compiled:   map[definitionKey]compiled{},
+		},
+		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
+		apps:  map[types.NamespacedName]*app{},
+	}
+	c.live = &live{client: dyn, kinds: c.kind, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
+	return c, c.handle()
+}
+
+// handle brings changes of what is watched to the queue.
+func (c *Controller) handle() error {
+	return errors.Join(
+		c.applications.Handle(cluster.Handler[*oam.Application]{
+			Added:   func(o *oam.Application) { c.enqueue(key(o.Namespace, o.Name)) },
+			Updated: c.applicationUpdated,
+			Deleted: func(o *oam.Application) { c.enqueue(key(o.Namespace, o.Name)) },
+		}),
+		// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something.
+		c.trackers.Handle(cluster.Handler[*oam.ResourceTracker]{
+			Added:   func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
+			Deleted: func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
+		}),
+		c.defs.components.Handle(cluster.Handler[*oam.ComponentDefinition]{
+			Added:   func(*oam.ComponentDefinition) { c.definitionsChanged() },
+			Updated: func(_, _ *oam.ComponentDefinition) { c.definitionsChanged() },
+			Deleted: func(o *oam.ComponentDefinition) { c.defs.forget("ComponentDefinition", o.Namespace, o.Name) },
+		}),
+		c.defs.traits.Handle(cluster.Handler[*oam.TraitDefinition]{
+			Added:   func(*oam.TraitDefinition) { c.definitionsChanged() },
+			Updated: func(_, _ *oam.TraitDefinition) { c.definitionsChanged() },
+			Deleted: func(o *oam.TraitDefinition) { c.defs.forget("TraitDefinition", o.Namespace, o.Name) },
+		}),
+	)
+}
+
+// applicationUpdated leaves out our own writes of the status.
+func (c *Controller) applicationUpdated(old, new *oam.Application) {
+	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
+		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
+	if !same || new.DeletionTimestamp != nil {
+		c.enqueue(key(new.Namespace, new.Name))
+	}
+}
+
+// definitionsChanged brings back the applications that wait for a definition, and those that follow changes of them.
+func (c *Controller) definitionsChanged() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, a := range c.apps {
+		if a.follows.Load() {
+			c.queue.Add(k)
+		}
+	}
+}
+
+func (c *Controller) enqueue(k types.NamespacedName) {
+	if k.Name != "" {
+		c.queue.Add(k)
+	}
+}
+
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// Run works until ctx is done.
+func (c *Controller) Run(ctx context.Context) {
+	defer c.queue.ShutDown()
+	for err := c.kind.learnVersion(); err != nil; err = c.kind.learnVersion() {
+		c.log.Warn("applications wait", "error", err)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Second):
+		}
+	}
+	c.live.ctx = ctx
+	var watching sync.WaitGroup
+	watching.Go(func() { c.applications.Run(ctx) })
+	watching.Go(func() { c.trackers.Run(ctx) })
+	watching.Go(func() { c.defs.components.Run(ctx) })
+	watching.Go(func() { c.defs.traits.Run(ctx) })
+	defer watching.Wait()
+	defer c.live.running.Wait()
+	for !(c.applications.Synced() && c.trackers.Synced() && c.defs.components.Synced() && c.defs.traits.Synced()) {
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	var working sync.WaitGroup
+	for range c.cfg.Workers {
+		working.Go(func() {
+			for c.next(ctx) {
+			}
+		})
+	}
+	<-ctx.Done()
+	c.queue.ShutDown()
+	working.Wait()
+}
+
+func (c *Controller) next(ctx context.Context) bool {
+	k, stop := c.queue.Get()
+	if stop {
+		return false
+	}
+	defer c.queue.Done(k)
+	c.pass(ctx, k)
+	return true
+}
+
+// appOf is the application's state in memory, made when there is none.
+func (c *Controller) appOf(k types.NamespacedName) *app {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a := c.apps[k]
+	if a == nil {
+		a = &app{key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}}
+		c.apps[k] = a
+	}
+	return a
+}
+
+func (c *Controller) forget(k types.NamespacedName) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.apps, k)
+	c.queue.Forget(k)
+}
+
+func equalMaps(a, b map[string]string) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	for k, v := range a {
+		if w, ok := b[k]; !ok || v != w {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,293 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// patchType is how objects of a kind are patched: those of Kubernetes' own types by its rules for lists.
+func patchType(gvk schema.GroupVersionKind) types.PatchType {
+	if clientgoscheme.Scheme.Recognizes(gvk) {
+		return types.StrategicMergePatchType
+	}
+	return types.MergePatchType
+}
+
+// difference is the patch that brings an object to where it should be, or nil when it is there. With recreate, it has to
+// be made anew for that.
+func (c *Controller) difference(a *app, r *plan.Resource, there *object, update bool) (patch []byte, recreate bool, _ error) {
+	wanted, err := labelled(a, r)
+	if err != nil {
+		return nil, false, err
+	}
+	var current map[string]any
+	if err := kjson.Unmarshal(there.raw, &current); err != nil {
+		return nil, false, err
+	}
+	whole := keep(r.Keep, wanted.Object, current, update)
+	if whole && !update {
+		return nil, false, nil
+	}
+	if !update {
+		// The labels of the revision are those of the last change.
+		copyLabels(wanted.Object, current, oam.AppRevisionLabel, oam.ComponentRevisionLabel)
+		if contains(current, wanted.Object) {
+			return nil, false, nil
+		}
+	}
+	base := a.record.Applied[refKey(r.Ref)]
+	if base == nil || !update {
+		base = r.JSON // nothing has left it
+	}
+	modified, err := json.Marshal(wanted.Object)
+	if err != nil {
+		return nil, false, err
+	}
+	if patchType(r.GVK) == types.StrategicMergePatchType {
+		typed, err := clientgoscheme.Scheme.New(r.GVK)
+		if err != nil {
+			return nil, false, err
+		}
+		lookup, err := strategicpatch.NewPatchMetaFromStruct(typed)
+		if err != nil {
+			return nil, false, err
+		}
+		patch, err = strategicpatch.CreateThreeWayMergePatch(base, modified, there.raw, lookup, true)
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", r.Ref, err)
+		}
+	} else if patch, err = jsonmergepatch.CreateThreeWayJSONMergePatch(base, modified, there.raw); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", r.Ref, err)
+	}
+	if string(patch) == "{}" {
+		return nil, false, nil
+	}
+	return patch, mustRecreate(r.RecreateFields, wanted.Object, current), nil
+}
+
+func mustRecreate(paths []string, wanted, current map[string]any) bool {
+	for _, p := range paths {
+		want, _ := at(wanted, p)
+		is, _ := at(current, p)
+		if want != nil && !contains(is, want) {
+			return true
+		}
+	}
+	return false
+}
+
+// keep puts the live value of kept fields into what is wanted. whole says that everything is kept.
+func keep(fields []plan.KeptField, wanted, current map[string]any, update bool) (whole bool) {
+	for _, f := range fields {
+		if f.Affect == plan.OnUpdate && !update || f.Affect == plan.OnStateKeep && update {
+			continue
+		}
+		if f.Path == "*" {
+			whole = true
+			continue
+		}
+		if value, ok := at(current, f.Path); ok {
+			put(wanted, f.Path, value)
+		}
+	}
+	return whole
+}
+
+// at is the value at a path such as spec.template.spec.containers[0].image.
+func at(v any, path string) (any, bool) {
+	for _, step := range steps(path) {
+		switch x := v.(type) {
+		case map[string]any:
+			var ok bool
+			if v, ok = x[step]; !ok {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(x) {
+				return nil, false
+			}
+			v = x[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// put sets the value at a path that exists as far as its last step.
+func put(v any, path string, value any) {
+	all := steps(path)
+	for i, step := range all {
+		last := i == len(all)-1
+		switch x := v.(type) {
+		case map[string]any:
+			if last {
+				x[step] = value
+				return
+			}
+			if x[step] == nil {
+				x[step] = map[string]any{}
+			}
+			v = x[step]
+		case []any:
+			n, err := strconv.Atoi(step)
+			if err != nil || n < 0 || n >= len(x) {
+				return
+			}
+			if last {
+				x[n] = value
+				return
+			}
+			v = x[n]
+		default:
+			return
+		}
+	}
+}
+
+// steps splits a path. A part in quotes or in brackets may have dots.
+func steps(path string) []string {
+	var out []string
+	for path != "" {
+		switch {
+		case path[0] == '.':
+			path = path[1:]
+		case path[0] == '[':
+			end := strings.IndexByte(path, ']')
+			if end < 0 {
+				return append(out, path)
+			}
+			out = append(out, strings.Trim(path[1:end], `"'`))
+			path = path[end+1:]
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			out = append(out, path[:end])
+			path = path[end:]
+		}
+	}
+	return out
+}
+
+func copyLabels(to, from map[string]any, keys ...string) {
+	source, _, _ := unstructured.NestedMap(from, "metadata", "labels")
+	target, _ := to["metadata"].(map[string]any)["labels"].(map[string]any)
+	for _, k := range keys {
+		if v, ok := source[k]; ok {
+			target[k] = v
+		} else {
+			delete(target, k)
+		}
+	}
+}
+
+// contains says whether live has everything that wanted has; live may have more, as the server's defaults.
+func contains(live, wanted any) bool {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		there, ok := live.(map[string]any)
+		if !ok {
+			return len(wanted) == 0 && live == nil
+		}
+		for k, v := range wanted {
+			if !contains(there[k], v) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		there, ok := live.([]any)
+		if !ok || len(there) != len(wanted) {
+			return len(wanted) == 0 && live == nil
+		}
+		for i := range wanted {
+			if !contains(there[i], wanted[i]) {
+				return false
+			}
+		}
+		return true
+	case int64:
+		switch live := live.(type) {
+		case int64:
+			return live == wanted
+		case float64:
+			return live == float64(wanted)
+		case nil:
+			return wanted == 0 // left out where it is the zero value
+		}
+		return false
+	case string:
+		return live == wanted || wanted == "" && live == nil
+	case bool:
+		return live == wanted || !wanted && live == nil
+	}
+	return reflect.DeepEqual(live, wanted)
+}
+
+// content is the hash of what others than the status's writers decide.
+func content(there *object) string {
+	var o map[string]any
+	if err := kjson.Unmarshal(there.raw, &o); err != nil {
+		return ""
+	}
+	delete(o, "status")
+	metadata, err := meta.Accessor(&unstructured.Unstructured{Object: o})
+	if err != nil {
+		return ""
+	}
+	metadata.SetResourceVersion("")
+	metadata.SetGeneration(0)
+	data, err := json.Marshal(o)
+	if err != nil {
+		return ""
+	}
+	return plan.Hash(data)
+}
+
+// accept notes what the server made of a write, when it is not all that was asked for: asking again would change nothing.
+func (c *Controller) accept(a *app, ref string, r *plan.Resource, there *object) {
+	var current, wanted map[string]any
+	if kjson.Unmarshal(there.raw, &current) != nil || kjson.Unmarshal(r.JSON, &wanted) != nil {
+		return
+	}
+	hash := ""
+	if !contains(current, wanted) {
+		hash = content(there)
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.uids == nil {
+		a.uids = map[types.UID]bool{}
+	}
+	a.uids[there.uid] = true
+	if hash == "" {
+		delete(a.accepted, ref)
+	} else {
+		a.accepted[ref] = hash
+	}
+}
+
+func (c *Controller) asAccepted(a *app, ref string, there *object) bool {
+	a.mu.Lock()
+	hash := a.accepted[ref]
+	a.mu.Unlock()
+	return hash != "" && hash == content(there)
+}

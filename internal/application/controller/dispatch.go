@@ -1,0 +1,389 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// progress is how far a pass has found an application to be.
+type progress struct {
+	// planned says that there is a plan; without it nothing else is said.
+	planned bool
+	// applied is how many objects are as they should be.
+	applied int
+	// components are the components' states, in the plan's order.
+	components []componentState
+	// finished says that every component has been healthy since the spec last changed.
+	finished bool
+	// problems are what keeps objects from being as they should be.
+	problems []string
+}
+
+// dispatch makes what is missing and changes what is not as it should be.
+func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) progress {
+	p := progress{planned: true, components: make([]componentState, len(a.plan.Components))}
+	for i := range a.plan.Resources {
+		ready, err := c.live.ready(a.plan.Resources[i].GVK, a.key)
+		if err != nil {
+			p.problems = append(p.problems, err.Error())
+		}
+		if !ready {
+			return progress{} // told when it is
+		}
+	}
+	finished := workflowFinished(o, a)
+	healthy := map[string]bool{}
+	for i := range a.plan.Components {
+		p.components[i] = c.stateOf(a, i)
+		healthy[a.plan.Components[i].Name] = p.components[i].healthy
+	}
+	all := true
+	for i := range a.plan.Components {
+		comp := &a.plan.Components[i]
+		state := &p.components[i]
+		state.waits = !finished && waitsFor(comp, healthy)
+		for _, at := range comp.Resources {
+			r := &a.plan.Resources[at]
+			if state.waits || !finished && r.Stage == oam.PostDispatch && !state.workloadHealthy {
+				state.applied = false
+				continue
+			}
+			done, err := c.apply(ctx, a, r)
+			if err != nil {
+				p.problems = append(p.problems, err.Error())
+			}
+			if done {
+				p.applied++
+			} else {
+				state.applied = false
+			}
+		}
+		all = all && state.applied && state.healthy
+	}
+	p.finished = finished || all
+	return p
+}
+
+func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
+	for _, d := range comp.DependsOn {
+		if !healthy[d] {
+			return true
+		}
+	}
+	return false
+}
+
+// apply looks at one object and hands over what brings it to where it should be. It says whether it is there.
+func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
+	ref := refKey(r.Ref)
+	if a.flying(ref) {
+		return false, nil
+	}
+	failure := a.failures()[ref]
+	there := c.live.get(r.Ref)
+	switch {
+	case there == nil && r.ReadOnly:
+		return c.applyReadOnly(ctx, r)
+	case there == nil && failure != "" && !c.mayRetry(a, ref):
+		return false, errors.New(failure)
+	case there == nil:
+		return false, c.create(ctx, a, r)
+	case there.deleting:
+		return false, nil // made again when it is gone
+	case there.owner != a.key:
+		if r.ReadOnly || r.Shared && sharedBy(there, a.key) {
+			return true, nil
+		}
+		if r.Shared {
+			return false, c.share(a, r, there)
+		}
+		return false, fmt.Errorf("existing object %s is managed by other application %s", r.Ref, there.owner)
+	case r.ReadOnly:
+		return true, nil
+	}
+	update := there.renderHash != r.Hash
+	if !update && c.asAccepted(a, ref, there) {
+		return true, nil
+	}
+	patch, recreate, err := c.difference(a, r, there, update)
+	if err != nil {
+		return false, err
+	}
+	if patch == nil {
+		return true, nil
+	}
+	if failure != "" && !c.mayRetry(a, ref) {
+		return false, errors.New(failure)
+	}
+	if recreate {
+		c.recreate(a, r, there)
+		return false, nil
+	}
+	return false, c.change(a, r, there, patch)
+}
+
+// mayRetry says whether a write that failed is tried again now: when the queue's delay after the failure has passed.
+func (c *Controller) mayRetry(a *app, ref string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	at, ok := a.retryAt[ref]
+	return ok && !c.cfg.Now().Before(at)
+}
+
+func (c *Controller) applyReadOnly(ctx context.Context, r *plan.Resource) (bool, error) {
+	_, err := c.live.read(ctx, r.Ref)
+	if apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("%s does not exist, and a read-only policy keeps it from being made", r.Ref)
+	}
+	return err == nil, err
+}
+
+// labelled is the object as it is written, with the labels of the revision.
+func labelled(a *app, r *plan.Resource) (*unstructured.Unstructured, error) {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(r.JSON); err != nil {
+		return nil, err
+	}
+	labels := maps.Clone(u.GetLabels())
+	labels[oam.RenderHashLabel] = r.Hash
+	if last := a.record.latest(); last != nil {
+		labels[oam.AppRevisionLabel] = last.Name
+	}
+	for i := range a.plan.Components {
+		if a.plan.Components[i].Name == r.Component {
+			labels[oam.ComponentRevisionLabel] = a.plan.Components[i].Revision
+		}
+	}
+	u.SetLabels(labels)
+	if r.Shared {
+		annotations := u.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[oam.SharedByAnnotation] = a.key.String()
+		u.SetAnnotations(annotations)
+	}
+	return u, nil
+}
+
+// asWritten is an object as the writer takes it: typed where the scheme knows it.
+func asWritten(u *unstructured.Unstructured) (apiwriter.Object, error) {
+	typed, err := plan.Typed(u.Object)
+	if err != nil {
+		return nil, err
+	}
+	if typed == nil {
+		return u, nil
+	}
+	o, ok := typed.(apiwriter.Object)
+	if !ok {
+		return nil, fmt.Errorf("%s %s is not an object", u.GetKind(), u.GetName())
+	}
+	return o, nil
+}
+
+// meta is for whom and what a write is.
+func (c *Controller) meta(a *app, gvk schema.GroupVersionKind, reason string) apiwriter.Meta {
+	m := apiwriter.Meta{Owner: a.owner, Reason: reason}
+	if mapping, err := c.kind.mapping(gvk); err == nil {
+		m.Resource = mapping.Resource.Resource
+	}
+	return m
+}
+
+func (c *Controller) create(ctx context.Context, a *app, r *plan.Resource) error {
+	u, err := labelled(a, r)
+	if err != nil {
+		return err
+	}
+	o, err := asWritten(u)
+	if err != nil {
+		return err
+	}
+	ref := refKey(r.Ref)
+	if !a.starts(ref) {
+		return nil
+	}
+	resource := *r
+	c.cfg.Writer.Create(c.meta(a, r.GVK, "application-object"), o, func(got apiwriter.Object, err error) {
+		if apierrors.IsAlreadyExists(err) {
+			// Answered from a writer's goroutine, which must not wait.
+			go c.exists(ctx, a, &resource)
+			return
+		}
+		c.answered(a, &resource, got, err)
+	})
+	return nil
+}
+
+// answered takes in the answer to the creation or change of an object.
+func (c *Controller) answered(a *app, r *plan.Resource, got apiwriter.Object, err error) {
+	ref := refKey(r.Ref)
+	if err == nil && got != nil {
+		c.live.wrote(r.GVK, got)
+		if there := c.live.get(r.Ref); there != nil {
+			c.accept(a, ref, r, there)
+		}
+	}
+	c.settled(a, ref, err)
+}
+
+// settled notes how a write ended, and when it is tried again if it failed.
+func (c *Controller) settled(a *app, ref string, err error) {
+	a.ended(ref, err)
+	if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
+		delay := a.setRetry(ref, c.cfg.Now())
+		c.queue.Add(a.key) // to report it
+		c.queue.AddAfter(a.key, delay)
+		return
+	}
+	a.clearRetry(ref)
+	c.queue.Add(a.key)
+}
+
+// exists finds out whose an object is that was in the way of a creation.
+func (c *Controller) exists(ctx context.Context, a *app, r *plan.Resource) {
+	ref := refKey(r.Ref)
+	there, err := c.live.read(ctx, r.Ref)
+	if apierrors.IsNotFound(err) {
+		err = nil // gone since: the next pass makes it
+	}
+	if err != nil || there == nil {
+		c.settled(a, ref, err)
+		return
+	}
+	owner := ownerOf(there.GetLabels())
+	switch {
+	case owner == a.key:
+		// Ours, and the watch is late.
+		c.live.wrote(r.GVK, there)
+		c.settled(a, ref, nil)
+	case owner.Name != "":
+		c.live.wrote(r.GVK, there)
+		c.settled(a, ref, nil)
+	case r.TakeOver || c.wasOurs(a, there):
+		c.adopt(a, r, there)
+	default:
+		c.settled(a, ref, fmt.Errorf("%s exists but not managed by any application now", r.Ref))
+	}
+}
+
+// wasOurs says whether an object without our labels is one that we made, whose labels somebody took off.
+func (c *Controller) wasOurs(a *app, there *unstructured.Unstructured) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.uids[there.GetUID()]
+}
+
+// adopt changes an object that is nobody's into what it should be.
+func (c *Controller) adopt(a *app, r *plan.Resource, there *unstructured.Unstructured) {
+	ref := refKey(r.Ref)
+	o, err := newObject(there)
+	if err != nil {
+		c.settled(a, ref, err)
+		return
+	}
+	a.mu.Lock()
+	delete(a.flight, ref)
+	a.mu.Unlock()
+	patch, _, err := c.difference(a, r, o, true)
+	if err == nil {
+		err = c.change(a, r, o, patch)
+	}
+	if err != nil {
+		c.settled(a, ref, err)
+	}
+}
+
+// change patches an object.
+func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byte) error {
+	ref := refKey(r.Ref)
+	if !a.starts(ref) {
+		return nil
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(r.GVK)
+	u.SetNamespace(r.Namespace)
+	u.SetName(r.Name)
+	u.SetUID(there.uid)
+	o, err := asWritten(u)
+	if err != nil {
+		a.ended(ref, err)
+		return err
+	}
+	resource := *r
+	c.cfg.Writer.Patch(c.meta(a, r.GVK, "application-object"), o, patchType(r.GVK), patch, func(got apiwriter.Object, err error) {
+		c.answered(a, &resource, got, err)
+	})
+	return nil
+}
+
+// recreate deletes an object whose fields cannot be changed; the next pass makes it anew.
+func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
+	ref := refKey(r.Ref)
+	if !a.starts(ref) {
+		return
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(r.GVK)
+	u.SetNamespace(r.Namespace)
+	u.SetName(r.Name)
+	u.SetUID(there.uid)
+	c.cfg.Writer.Delete(c.meta(a, r.GVK, "application-recreate"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+		c.settled(a, ref, err)
+	})
+}
+
+// sharers are the applications that share an object, the owner first.
+func sharers(there *object) []string {
+	var o struct {
+		Metadata metav1.ObjectMeta `json:"metadata"`
+	}
+	if err := json.Unmarshal(there.raw, &o); err != nil {
+		return nil
+	}
+	var out []string
+	for s := range strings.SplitSeq(o.Metadata.Annotations[oam.SharedByAnnotation], ",") {
+		if s = strings.TrimSpace(s); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func sharedBy(there *object, k types.NamespacedName) bool {
+	for _, s := range sharers(there) {
+		if s == k.String() {
+			return true
+		}
+	}
+	return false
+}
+
+// share writes an application's name into the annotation of an object that it shares with its owner.
+func (c *Controller) share(a *app, r *plan.Resource, there *object) error {
+	list := sharers(there)
+	if len(list) == 0 {
+		return fmt.Errorf("existing object %s is managed by other application %s", r.Ref, there.owner)
+	}
+	value := strings.Join(append(list, a.key.String()), ",")
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{oam.SharedByAnnotation: value}}})
+	if err != nil {
+		return err
+	}
+	return c.change(a, r, there, patch)
+}

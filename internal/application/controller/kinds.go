@@ -1,0 +1,83 @@
+package controller
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/restmapper"
+
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// relearnInterval is the least time between two looks at which kinds there are.
+const relearnInterval = 5 * time.Second
+
+// kinds knows which kinds the API server has. It asks when a kind is not known.
+type kinds struct {
+	client discovery.DiscoveryInterface
+	now    func() time.Time
+
+	mu      sync.Mutex
+	mapper  meta.RESTMapper
+	learned time.Time
+	version render.ClusterVersion
+}
+
+// mapping says where objects of a kind live.
+func (k *kinds) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.mapper != nil {
+		m, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+		if err == nil || k.now().Sub(k.learned) < relearnInterval {
+			return m, noSuchKind(gvk, err)
+		}
+	}
+	groups, err := restmapper.GetAPIGroupResources(k.client)
+	if err != nil && len(groups) == 0 {
+		return nil, fmt.Errorf("which kinds there are: %w", err)
+	}
+	k.mapper, k.learned = restmapper.NewDiscoveryRESTMapper(groups), k.now()
+	m, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
+	return m, noSuchKind(gvk, err)
+}
+
+func noSuchKind(gvk schema.GroupVersionKind, err error) error {
+	if meta.IsNoMatchError(err) {
+		return fmt.Errorf("the API server has no kind %s of %s", gvk.Kind, gvk.GroupVersion())
+	}
+	return err
+}
+
+// Namespaced implements plan.Kinds.
+func (k *kinds) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
+	m, err := k.mapping(gvk)
+	if err != nil {
+		return false, err
+	}
+	return m.Scope.Name() == meta.RESTScopeNameNamespace, nil
+}
+
+// learnVersion asks the API server for its version.
+func (k *kinds) learnVersion() error {
+	v, err := k.client.ServerVersion()
+	if err != nil {
+		return fmt.Errorf("the API server's version: %w", err)
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.version = clusterVersion(v)
+	return nil
+}
+
+func clusterVersion(v *version.Info) render.ClusterVersion {
+	out := render.ClusterVersion{Major: v.Major, GitVersion: v.GitVersion, Platform: v.Platform}
+	_, _ = fmt.Sscanf(strings.TrimRight(v.Minor, "+"), "%d", &out.Minor)
+	return out
+}

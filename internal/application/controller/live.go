@@ -1,0 +1,256 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"strconv"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// object is a managed object as it was last seen.
+type object struct {
+	uid        types.UID
+	version    uint64
+	generation int64
+	deleting   bool
+	// owner is the application that the labels name.
+	owner      types.NamespacedName
+	renderHash string
+	// raw is the object as JSON, without managedFields.
+	raw []byte
+}
+
+// live is what is known of managed objects: one watch for each kind that an application has, of the objects that carry
+// an application's label.
+type live struct {
+	client  dynamic.Interface
+	kinds   *kinds
+	log     *slog.Logger
+	changed func(owner types.NamespacedName)
+
+	mu      sync.Mutex
+	ctx     context.Context // of the watches; nil before run
+	running sync.WaitGroup
+	watches map[schema.GroupVersionKind]*kindWatch
+}
+
+// kindWatch is the watch of one kind, and its store.
+type kindWatch struct {
+	l   *live
+	gvk schema.GroupVersionKind
+
+	mu      sync.Mutex
+	synced  bool
+	objects map[types.NamespacedName]*object
+	waiting map[types.NamespacedName]bool // applications to tell when it has synced
+}
+
+// ready says whether all objects of a kind are known; if not, the application is told when they are.
+func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (bool, error) {
+	l.mu.Lock()
+	w, ok := l.watches[gvk]
+	if !ok {
+		m, err := l.kinds.mapping(gvk)
+		if err != nil {
+			l.mu.Unlock()
+			return false, err
+		}
+		w = &kindWatch{l: l, gvk: gvk, objects: map[types.NamespacedName]*object{}, waiting: map[types.NamespacedName]bool{}}
+		l.watches[gvk] = w
+		l.running.Go(func() { w.run(l.ctx, m) })
+	}
+	l.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.synced {
+		w.waiting[app] = true
+	}
+	return w.synced, nil
+}
+
+// get is the object as last seen, or nil.
+func (l *live) get(ref plan.Ref) *object {
+	l.mu.Lock()
+	w := l.watches[ref.GVK]
+	l.mu.Unlock()
+	if w == nil {
+		return nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
+}
+
+// wrote takes in what the server answered to a write, ahead of the watch.
+func (l *live) wrote(gvk schema.GroupVersionKind, o runtime.Object) {
+	l.mu.Lock()
+	w := l.watches[gvk]
+	l.mu.Unlock()
+	if w == nil || o == nil {
+		return
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
+	if err != nil {
+		return
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(gvk)
+	w.put(u)
+}
+
+func (w *kindWatch) run(ctx context.Context, m *meta.RESTMapping) {
+	client := w.l.client.Resource(m.Resource)
+	options := func(o metav1.ListOptions) metav1.ListOptions {
+		o.LabelSelector = oam.AppNameLabel
+		return o
+	}
+	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.List(ctx, options(o))
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return client.Watch(ctx, options(o))
+		},
+	}, w.l.client)
+	example := &unstructured.Unstructured{}
+	example.SetGroupVersionKind(w.gvk)
+	r := cache.NewReflectorWithOptions(lw, example, w, cache.ReflectorOptions{Name: "applications/" + m.Resource.Resource})
+	r.RunWithContext(ctx)
+}
+
+// put stores u unless something newer is known.
+func (w *kindWatch) put(u *unstructured.Unstructured) {
+	o, err := newObject(u)
+	if err != nil {
+		w.l.log.Error("an object that cannot be read", "kind", w.gvk.Kind, "object", u.GetNamespace()+"/"+u.GetName(), "error", err)
+		return
+	}
+	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
+	w.mu.Lock()
+	before := w.objects[key]
+	if before != nil && before.version >= o.version {
+		w.mu.Unlock()
+		return
+	}
+	w.objects[key] = o
+	w.mu.Unlock()
+	w.l.changed(o.owner)
+	if before != nil && before.owner != o.owner {
+		w.l.changed(before.owner)
+	}
+}
+
+func newObject(u *unstructured.Unstructured) (*object, error) {
+	o := &object{uid: u.GetUID(), generation: u.GetGeneration(), deleting: u.GetDeletionTimestamp() != nil, owner: ownerOf(u.GetLabels())}
+	o.renderHash = u.GetLabels()[oam.RenderHashLabel]
+	var err error
+	if o.version, err = strconv.ParseUint(u.GetResourceVersion(), 10, 64); err != nil {
+		return nil, err
+	}
+	u.SetManagedFields(nil)
+	o.raw, err = json.Marshal(u.Object)
+	return o, err
+}
+
+// ownerOf is the application that labels name.
+func ownerOf(labels map[string]string) types.NamespacedName {
+	return types.NamespacedName{Namespace: labels[oam.AppNamespaceLabel], Name: labels[oam.AppNameLabel]}
+}
+
+// What follows makes a kindWatch the store that a Reflector fills.
+
+// Add implements cache.ReflectorStore.
+func (w *kindWatch) Add(o any) error {
+	w.put(o.(*unstructured.Unstructured))
+	return nil
+}
+
+// Update implements cache.ReflectorStore.
+func (w *kindWatch) Update(o any) error { return w.Add(o) }
+
+// Delete implements cache.ReflectorStore.
+func (w *kindWatch) Delete(o any) error {
+	u, ok := o.(*unstructured.Unstructured)
+	if !ok {
+		return nil
+	}
+	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
+	w.mu.Lock()
+	before := w.objects[key]
+	if before != nil && before.uid == u.GetUID() {
+		delete(w.objects, key)
+	}
+	w.mu.Unlock()
+	if before != nil {
+		w.l.changed(before.owner)
+	}
+	return nil
+}
+
+// Replace implements cache.ReflectorStore.
+func (w *kindWatch) Replace(list []any, version string) error {
+	at, _ := strconv.ParseUint(version, 10, 64)
+	there := map[types.NamespacedName]bool{}
+	for _, item := range list {
+		u := item.(*unstructured.Unstructured)
+		there[types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}] = true
+		w.put(u)
+	}
+	var tell []types.NamespacedName
+	w.mu.Lock()
+	for key, o := range w.objects {
+		// What was written after the list was made is not missing from it.
+		if !there[key] && (at == 0 || o.version <= at) {
+			delete(w.objects, key)
+			tell = append(tell, o.owner)
+		}
+	}
+	w.synced = true
+	for app := range w.waiting {
+		tell = append(tell, app)
+	}
+	clear(w.waiting)
+	w.mu.Unlock()
+	for _, app := range tell {
+		w.l.changed(app)
+	}
+	return nil
+}
+
+// Resync implements cache.ReflectorStore.
+func (w *kindWatch) Resync() error { return nil }
+
+var _ cache.ReflectorStore = (*kindWatch)(nil)
+
+// readTimeout bounds the rare reads of single objects.
+const readTimeout = 10 * time.Second
+
+// read asks the API server for one object, which the watch does not have: it is not labelled as an application's.
+func (l *live) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstructured, error) {
+	m, err := l.kinds.mapping(ref.GVK)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	r := l.client.Resource(m.Resource)
+	if ref.Namespace != "" {
+		return r.Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	}
+	return r.Get(ctx, ref.Name, metav1.GetOptions{})
+}

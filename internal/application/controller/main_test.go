@@ -1,0 +1,271 @@
+package controller_test
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// One real API server with the real controller manager and scheduler and simulated nodes, for all tests.
+func TestMain(m *testing.M) {
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithInstall(),
+		localtest.WithNodes(localcluster.Nodes{Count: 4}))
+}
+
+var (
+	applications = oam.GroupVersion.WithResource("applications")
+	trackers     = oam.GroupVersion.WithResource("resourcetrackers")
+	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
+	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+	services     = schema.GroupVersionResource{Version: "v1", Resource: "services"}
+)
+
+// env is a namespace of the cluster, with a controller over all of it.
+type env struct {
+	testing.TB
+	ns   string
+	c    *localcluster.Cluster
+	core kubernetes.Interface
+	dyn  dynamic.Interface
+}
+
+// shared is the controller of all tests but those that stop theirs.
+var shared struct {
+	once sync.Once
+	err  error
+}
+
+func start(t *testing.T) *env {
+	e := connect(t)
+	shared.once.Do(func() { _, shared.err = runController(e.c) })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return e
+}
+
+func connect(t *testing.T) *env {
+	t.Helper()
+	c := localtest.Shared(t)
+	e := &env{TB: t, c: c, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), dyn: dynamic.NewForConfigOrDie(c.RESTConfig())}
+	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ns = ns.Name
+	return e
+}
+
+// runController runs a controller under the manager's rights, until stop.
+func runController(c *localcluster.Cluster) (stop func(), _ error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
+	writer, err := apiwriter.New(apiwriter.Config{REST: c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log})
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = writer.Run(ctx) })
+	running.Go(func() { ctl.Run(ctx) })
+	return func() { cancel(); running.Wait() }, nil
+}
+
+// apply creates an object, or replaces the spec, labels and annotations of the one there is.
+func (e *env) apply(manifest string) *unstructured.Unstructured {
+	e.Helper()
+	u := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
+		e.Fatal(err)
+	}
+	u.SetNamespace(e.ns)
+	plural := strings.ToLower(u.GetKind()) + "s"
+	r := e.dyn.Resource(u.GroupVersionKind().GroupVersion().WithResource(plural)).Namespace(e.ns)
+	got, err := r.Apply(e.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true})
+	if err != nil {
+		e.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+	}
+	return got
+}
+
+// app is an Application with that spec in YAML.
+func (e *env) app(name, spec string) {
+	e.Helper()
+	e.apply("apiVersion: core.oam.dev/v1beta1\nkind: Application\nmetadata: {name: " + name + "}\nspec:\n" + indent(spec))
+}
+
+func indent(s string) string {
+	return "  " + strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n  ") + "\n"
+}
+
+func (e *env) get(gvr schema.GroupVersionResource, name string) (*unstructured.Unstructured, error) {
+	return e.dyn.Resource(gvr).Namespace(e.ns).Get(e.Context(), name, metav1.GetOptions{})
+}
+
+func (e *env) application(name string) *oam.Application {
+	e.Helper()
+	u, err := e.get(applications, name)
+	if err != nil {
+		e.Fatal(err)
+	}
+	var app oam.Application
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &app); err != nil {
+		e.Fatal(err)
+	}
+	return &app
+}
+
+func (e *env) eventually(what string, f func() error) {
+	e.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(e.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		last = f()
+		return last == nil, nil
+	})
+	if err != nil {
+		e.Fatalf("%s: %v", what, last)
+	}
+}
+
+// until waits until an application is as check wants it.
+func (e *env) until(name string, check func(*oam.Application) error) *oam.Application {
+	e.Helper()
+	var app *oam.Application
+	e.eventually("application "+name, func() error {
+		app = e.application(name)
+		if err := check(app); err != nil {
+			data, _ := json.Marshal(app.Status)
+			return fmt.Errorf("%w: %s", err, data)
+		}
+		return nil
+	})
+	return app
+}
+
+func inPhase(p oam.ApplicationPhase) func(*oam.Application) error {
+	return func(a *oam.Application) error {
+		if a.Status.Phase != p || a.Status.ObservedGeneration != a.Generation {
+			return fmt.Errorf("it is %s (generation %d of %d), not %s", a.Status.Phase, a.Status.ObservedGeneration, a.Generation, p)
+		}
+		return nil
+	}
+}
+
+// says is true of an application with a condition that is False and whose message has all the parts.
+func says(t oam.ConditionType, parts ...string) func(*oam.Application) error {
+	return func(a *oam.Application) error {
+		for _, c := range a.Status.Conditions {
+			if c.Type != t || c.Status != "False" {
+				continue
+			}
+			for _, part := range parts {
+				if !strings.Contains(c.Message, part) {
+					return fmt.Errorf("the message lacks %q: %s", part, c.Message)
+				}
+			}
+			return nil
+		}
+		return fmt.Errorf("there is no condition %s that is False", t)
+	}
+}
+
+// gone waits until an object does not exist.
+func (e *env) gone(gvr schema.GroupVersionResource, name string) {
+	e.Helper()
+	e.eventually(gvr.Resource+" "+name+" is gone", func() error {
+		if _, err := e.get(gvr, name); err == nil {
+			return fmt.Errorf("it is there")
+		}
+		return nil
+	})
+}
+
+func (e *env) delete(gvr schema.GroupVersionResource, name string) {
+	e.Helper()
+	if err := e.dyn.Resource(gvr).Namespace(e.ns).Delete(e.Context(), name, metav1.DeleteOptions{}); err != nil {
+		e.Fatal(err)
+	}
+}
+
+// requests are the manager's requests about the namespace and its applications' trackers, from the audit log.
+func (e *env) requests() map[string]int {
+	e.Helper()
+	b, err := os.ReadFile(e.c.AuditLogPath())
+	if err != nil {
+		e.Fatal(err)
+	}
+	out := map[string]int{}
+	lines := bufio.NewScanner(bytes.NewReader(b))
+	lines.Buffer(nil, 16<<20)
+	for lines.Scan() {
+		var a struct {
+			Stage     string
+			Verb      string
+			User      struct{ Username string }
+			ObjectRef struct{ Resource, Subresource, Namespace, Name string }
+		}
+		if json.Unmarshal(lines.Bytes(), &a) != nil || a.Stage != "ResponseComplete" || a.User.Username != localcluster.ManagerUser {
+			continue
+		}
+		r := a.ObjectRef
+		if r.Namespace != e.ns && !strings.HasPrefix(r.Name, e.ns+".") {
+			continue
+		}
+		what := r.Resource
+		if r.Subresource != "" {
+			what += "/" + r.Subresource
+		}
+		out[a.Verb+" "+what]++
+	}
+	return out
+}
+
+func total(m map[string]int) int {
+	n := 0
+	for _, v := range slices.Collect(maps.Values(m)) {
+		n += v
+	}
+	return n
+}
+
+// less is what was requested since before.
+func less(after, before map[string]int) map[string]int {
+	out := maps.Clone(after)
+	for k, v := range before {
+		if out[k] -= v; out[k] == 0 {
+			delete(out, k)
+		}
+	}
+	return out
+}

@@ -1,0 +1,448 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// app is what is known of one application beside what is watched. Passes over it do not overlap, for the queue hands a
+// key to one worker at a time; answers to writes come from other goroutines, and take mu.
+type app struct {
+	key   types.NamespacedName
+	owner string // for fairness among writes
+	// follows says that changes of definitions concern it.
+	follows atomic.Bool
+
+	// of passes
+
+	loaded  bool
+	record  record
+	planned string // what the plan was made of
+	plan    *plan.Plan
+	planErr error
+	since   time.Time // when the plan was made
+	states  map[string]states
+	status  *oam.ApplicationStatus // as last handed to the writer
+	dirty   bool                   // the tracker does not have the latest revision yet
+
+	mu       sync.Mutex
+	flight   map[string]bool      // what is being written: refs, or "tracker"
+	failed   map[string]string    // refs to why the last write about them failed
+	accepted map[string]string    // refs to the hash of content that is as near as the server lets it be
+	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
+	dropped  bool                 // the tracker has been deleted
+	uids     map[types.UID]bool   // of objects that we made or changed
+	retryAt  map[string]time.Time // refs to when a write that failed may be tried again
+	retries  map[string]int
+}
+
+// setRetry notes when a write may be tried again and returns how long that is.
+func (a *app) setRetry(ref string, now time.Time) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.retryAt == nil {
+		a.retryAt, a.retries = map[string]time.Time{}, map[string]int{}
+	}
+	delay := min(retryFirst<<a.retries[ref], retryMax)
+	a.retries[ref] = min(a.retries[ref]+1, 16)
+	a.retryAt[ref] = now.Add(delay)
+	return delay
+}
+
+func (a *app) clearRetry(ref string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.retryAt, ref)
+	delete(a.retries, ref)
+}
+
+// A write that was refused is tried again, for what refused it may have changed: after retryFirst, then twice that, and
+// so on to retryMax.
+const (
+	retryFirst = time.Second
+	retryMax   = 5 * time.Minute
+)
+
+// takeUp brings what answers to writes have left into what passes work with.
+func (a *app) takeUp() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answered != nil {
+		a.record.object, a.answered = a.answered, nil
+	}
+	if a.dropped {
+		a.record, a.dropped = record{}, false
+	}
+}
+
+func (a *app) flying(what string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.flight[what]
+}
+
+// starts says that what is being written, unless it already is.
+func (a *app) starts(what string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.flight[what] {
+		return false
+	}
+	a.flight[what] = true
+	return true
+}
+
+// ended notes the outcome of a write.
+func (a *app) ended(what string, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.flight, what)
+	if err != nil {
+		a.failed[what] = err.Error()
+	} else {
+		delete(a.failed, what)
+	}
+}
+
+func (a *app) failures() map[string]string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	out := make(map[string]string, len(a.failed))
+	for k, v := range a.failed {
+		out[k] = v
+	}
+	return out
+}
+
+// pass looks at one application and does what is to be done now.
+func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
+	a := c.appOf(k)
+	if !c.load(a) {
+		return
+	}
+	a.takeUp()
+	o, ok := c.applications.Get(k.Namespace, k.Name)
+	if !ok || o.DeletionTimestamp != nil {
+		c.remove(a, o)
+		return
+	}
+	if o.Labels[oam.PauseLabel] == "true" {
+		return
+	}
+	// 1. What should there be?
+	if !c.replan(a, o) {
+		c.report(a, o, progress{})
+		return
+	}
+	// 2. Remember what is about to be made, before it is made.
+	if !c.recordNew(a, o) {
+		return
+	}
+	// 3. Make it so.
+	p := c.dispatch(ctx, a, o)
+	// 4. Remove what there should no longer be, and remember what there is.
+	if p.applied == len(a.plan.Resources) && p.finished {
+		c.collect(a)
+	}
+	// 5. Say how it stands.
+	c.report(a, o, p)
+}
+
+// load takes up what an earlier manager has left, once.
+func (c *Controller) load(a *app) bool {
+	if a.loaded {
+		return true
+	}
+	if rt, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
+		r, err := newRecord(rt)
+		if err != nil {
+			c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
+			return false
+		}
+		a.record = r
+	}
+	a.loaded = true
+	return true
+}
+
+// replan makes the plan when what it is made of has changed. Without a plan it says false, and a.planErr why.
+func (c *Controller) replan(a *app, o *oam.Application) bool {
+	spec, publish := &o.Spec, o.Annotations[oam.PublishVersionAnnotation]
+	data, err := json.Marshal(spec)
+	if err != nil {
+		a.planErr = err
+		return false
+	}
+	hash := plan.Hash(data)
+	last := a.record.latest()
+	if last != nil && publish != "" && last.PublishVersion == publish && last.Hash != hash {
+		// Pinned: the spec waits for another publishVersion.
+		spec, hash = last.Spec, last.Hash
+	}
+	autoUpdate := o.Annotations[oam.AutoUpdateAnnotation] == "true"
+	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(o.Annotations)
+	if a.planned == input && a.plan != nil && !autoUpdate {
+		return true
+	}
+	if a.planned == input && a.planErr != nil && !a.follows.Load() {
+		return false
+	}
+	number, name := int64(1), ""
+	if last != nil {
+		number = last.Number
+		if last.Hash != hash || last.PublishVersion != publish {
+			number++
+		}
+	}
+	name = fmt.Sprintf("%s-v%d", o.Name, number)
+	if err := unsupported(spec); err != nil {
+		a.planned, a.plan, a.planErr = input, nil, &plan.Error{Stage: plan.Parse, Err: err}
+		return false
+	}
+	p, err := c.makePlan(&plan.Input{
+		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
+		Labels: o.Labels, Annotations: o.Annotations, Spec: spec, Cluster: c.kind.version,
+	})
+	a.planned, a.planErr = input, err
+	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition))
+	if err != nil {
+		a.plan = nil
+		return false
+	}
+	if last == nil || last.Hash != hash || last.PublishVersion != publish {
+		a.record.Revisions = append(a.record.Revisions, revision{
+			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.cfg.Now()).Rfc3339Copy(),
+			Spec: spec.DeepCopy(), Definitions: p.Definitions,
+		})
+		limit := c.cfg.RevisionLimit
+		if p.Policies.RevisionLimit > 0 {
+			limit = p.Policies.RevisionLimit
+		}
+		if n := len(a.record.Revisions); n > limit {
+			a.record.Revisions = slices.Clone(a.record.Revisions[n-limit:])
+		}
+		a.since, a.dirty = c.cfg.Now(), true
+	} else if !autoUpdate {
+		keepAsApplied(p, &a.record)
+	}
+	a.plan, a.states = p, map[string]states{}
+	a.mu.Lock()
+	clear(a.failed)
+	clear(a.retryAt)
+	clear(a.retries)
+	a.mu.Unlock()
+	return true
+}
+
+// unsupported names what an application asks for and does not get yet.
+func unsupported(spec *oam.ApplicationSpec) error {
+	if w := spec.Workflow; w != nil && (w.Ref != "" || len(w.Steps) > 0) {
+		return errors.New("spec.workflow: workflows of applications are not run yet; without one, all components are deployed")
+	}
+	for i := range spec.Components {
+		if c := &spec.Components[i]; len(c.Inputs) > 0 || len(c.Outputs) > 0 {
+			return fmt.Errorf("component %s: inputs and outputs are not passed on yet", c.Name)
+		}
+	}
+	return nil
+}
+
+// keepAsApplied puts the objects as they were applied in the place of those that definitions, changed since, would make:
+// an application changes when its spec does.
+func keepAsApplied(p *plan.Plan, r *record) {
+	last := r.latest()
+	if last == nil || equalMaps(last.Definitions, p.Definitions) {
+		return
+	}
+	for i := range p.Resources {
+		if data, ok := r.Applied[refKey(p.Resources[i].Ref)]; ok {
+			p.Resources[i].JSON, p.Resources[i].Hash = data, plan.Hash(data)
+		}
+	}
+}
+
+func hashOf(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
+	data, _ := json.Marshal(m) // a map of strings
+	return plan.Hash(data)
+}
+
+// recordNew names in the tracker what is about to be made. It says whether that is done.
+func (c *Controller) recordNew(a *app, o *oam.Application) bool {
+	if a.flying("tracker") {
+		return false
+	}
+	resources := a.record.resources
+	missing := false
+	for i := range a.plan.Resources {
+		if r := &a.plan.Resources[i]; !r.ReadOnly && !a.record.has(r.Ref) {
+			missing = true
+			resources = append(resources[:len(resources):len(resources)], managed(r))
+		}
+	}
+	if !missing && a.record.object != nil {
+		return true
+	}
+	a.record.resources = resources
+	// Of what is new there is nothing to be merged with later but what is applied now.
+	if a.record.Applied == nil {
+		a.record.Applied = map[string]json.RawMessage{}
+	}
+	for i := range a.plan.Resources {
+		r := &a.plan.Resources[i]
+		if _, known := a.record.Applied[refKey(r.Ref)]; !known && !isSecret(r.GVK) && !r.ReadOnly {
+			a.record.Applied[refKey(r.Ref)] = r.JSON
+		}
+	}
+	c.writeTracker(a, o.UID, o.Generation)
+	return false
+}
+
+// writeTracker creates or replaces the tracker's content.
+func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
+	compression, err := pack(a.record.packed)
+	if err != nil {
+		c.log.Error("an application's record cannot be packed", "application", a.key, "error", err)
+		return
+	}
+	spec := oam.ResourceTrackerSpec{
+		Type: oam.ResourceTrackerTypeRoot, ApplicationGeneration: generation,
+		ManagedResources: a.record.resources, Compression: compression,
+	}
+	if !a.starts("tracker") {
+		return
+	}
+	a.dirty = false
+	done := func(obj apiwriter.Object, err error) {
+		if err == nil {
+			a.mu.Lock()
+			a.answered, _ = obj.(*oam.ResourceTracker)
+			a.mu.Unlock()
+		}
+		a.ended("tracker", err)
+		c.again(a, err)
+	}
+	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-tracker"}
+	if a.record.object == nil {
+		c.cfg.Writer.Create(meta, &oam.ResourceTracker{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: trackerName(a.key.Namespace, a.key.Name),
+				Labels: map[string]string{
+					oam.AppNameLabel: a.key.Name, oam.AppNamespaceLabel: a.key.Namespace, oam.AppUIDLabel: string(uid),
+				},
+				Annotations: map[string]string{apiwriter.CreatorAnnotation: a.owner},
+			},
+			Spec: spec,
+		}, done)
+		return
+	}
+	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	if err != nil {
+		a.ended("tracker", err)
+		return
+	}
+	c.cfg.Writer.Patch(meta, a.record.object, types.JSONPatchType, data, done)
+}
+
+// again brings an application back after an answer: at once, or later when the write failed.
+func (c *Controller) again(a *app, err error) {
+	switch {
+	case err == nil:
+		c.queue.Add(a.key)
+	case errors.Is(err, apiwriter.ErrStopped):
+	default:
+		c.queue.Add(a.key) // to report it
+		c.queue.AddRateLimited(a.key)
+	}
+}
+
+// remove removes what an application made, and then what remembers it.
+func (c *Controller) remove(a *app, o *oam.Application) {
+	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
+		a.record.resources = nil
+	}
+	remaining := 0
+	for i := range a.record.resources {
+		m := &a.record.resources[i]
+		gone, err := c.removeOne(a, m, metav1.DeletePropagationBackground)
+		if err != nil {
+			c.log.Warn("an object cannot be removed", "application", a.key, "object", refOf(m).String(), "error", err)
+			c.queue.AddRateLimited(a.key)
+		}
+		if !gone {
+			remaining++
+		}
+	}
+	if remaining > 0 || a.flying("tracker") {
+		if o != nil {
+			c.reportDeleting(a, o, remaining)
+		}
+		return
+	}
+	tracker := a.record.object
+	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-tracker"}
+	if tracker != nil {
+		if a.starts("tracker") {
+			c.cfg.Writer.Delete(meta, tracker, apiwriter.DeleteOptions{}, func(err error) {
+				if err == nil {
+					a.mu.Lock()
+					a.dropped = true
+					a.mu.Unlock()
+				}
+				a.ended("tracker", err)
+				c.again(a, err)
+			})
+		}
+		return
+	}
+	if o == nil {
+		c.forget(a.key)
+		return
+	}
+	c.release(a, o)
+}
+
+// release takes our finalizers off, which lets the application go.
+func (c *Controller) release(a *app, o *oam.Application) {
+	kept := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool {
+		return f == oam.ResourceTrackerFinalizer || f == oam.OrphanFinalizer
+	})
+	if len(kept) == len(o.Finalizers) || !a.starts("finalizer") {
+		return
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": kept, "resourceVersion": o.ResourceVersion}})
+	if err != nil {
+		return
+	}
+	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-finalizer"}
+	c.cfg.Writer.Patch(meta, o, types.MergePatchType, data, func(_ apiwriter.Object, err error) {
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		if apierrors.IsConflict(err) {
+			// Somebody else was quicker: look at the new version when it is seen.
+			time.AfterFunc(100*time.Millisecond, func() { c.queue.Add(a.key) })
+			err = nil
+		}
+		a.ended("finalizer", err)
+		if err != nil {
+			c.again(a, err)
+		}
+	})
+}

@@ -1,0 +1,320 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// componentState is how a component stands.
+type componentState struct {
+	// applied says that its objects are as they should be; waits, that it waits for another component.
+	applied, waits  bool
+	healthy         bool
+	workloadHealthy bool
+	message         string
+	details         map[string]string
+	traits          []oam.TraitStatus
+}
+
+// states is a component's state, and the versions of the objects that it was read from.
+type states struct {
+	versions string
+	state    componentState
+}
+
+// stateOf reads a component's state from its live objects.
+func (c *Controller) stateOf(a *app, i int) componentState {
+	comp := &a.plan.Components[i]
+	var versions strings.Builder
+	var workload *object
+	complete := true
+	outputs := map[string]*object{}
+	for _, at := range comp.Resources {
+		r := &a.plan.Resources[at]
+		there := c.live.get(r.Ref)
+		if there == nil || there.renderHash != r.Hash && there.owner == a.key {
+			// What is about to change says nothing about what it is going to be.
+			if r.Stage != oam.PostDispatch && !r.ReadOnly {
+				complete = false
+			}
+			versions.WriteString("-")
+		}
+		if there != nil {
+			fmt.Fprintf(&versions, "%d", there.version)
+			if r.Output == "" {
+				workload = there
+			} else {
+				outputs[r.Output] = there
+			}
+		}
+		versions.WriteByte(',')
+	}
+	if known, ok := a.states[comp.Name]; ok && known.versions == versions.String() {
+		return known.state
+	}
+	state := componentState{applied: true}
+	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Output: asMap(workload), Outputs: map[string]any{}}
+	for name, o := range outputs {
+		live.Outputs[name] = asMap(o)
+	}
+	if complete {
+		s, err := comp.Template.State(live)
+		if err != nil {
+			c.log.Debug("a component's state cannot be read", "application", a.key, "component", comp.Name, "error", err)
+		}
+		state.workloadHealthy, state.message, state.details = s.Healthy, s.Message, s.Details
+	}
+	state.healthy = state.workloadHealthy
+	for n := range comp.Traits {
+		t := &comp.Traits[n]
+		live.Properties = t.Properties
+		s, err := t.Template.State(live)
+		if err != nil {
+			c.log.Debug("a trait's state cannot be read", "application", a.key, "component", comp.Name, "trait", t.Type, "error", err)
+		}
+		pending := t.Template.Definition.Stage == oam.PostDispatch && !state.workloadHealthy
+		state.traits = append(state.traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Pending: pending, Message: s.Message, Details: s.Details})
+		state.healthy = state.healthy && (s.Healthy || pending)
+	}
+	a.states[comp.Name] = states{versions.String(), state}
+	return state
+}
+
+func asMap(o *object) map[string]any {
+	if o == nil {
+		return nil
+	}
+	var m map[string]any
+	if err := kjson.Unmarshal(o.raw, &m); err != nil {
+		return nil
+	}
+	return m
+}
+
+// workflowFinished says whether the present revision has once been deployed to its end.
+func workflowFinished(o *oam.Application, a *app) bool {
+	status := &o.Status
+	if a.status != nil {
+		status = a.status
+	}
+	last := a.record.latest()
+	return status.Workflow != nil && status.Workflow.Finished && status.LatestRevision != nil && last != nil &&
+		status.LatestRevision.Name == last.Name && status.LatestRevision.RevisionHash == last.Hash
+}
+
+// report writes the status where it has changed.
+func (c *Controller) report(a *app, o *oam.Application, p progress) {
+	now := metav1.NewTime(c.cfg.Now()).Rfc3339Copy()
+	before := &o.Status
+	if a.status != nil {
+		before = a.status
+	}
+	s := before.DeepCopy()
+	s.ObservedGeneration = o.Generation
+	if a.plan == nil {
+		c.reportNoPlan(a, s, now)
+	} else if !p.planned {
+		return
+	} else {
+		c.reportProgress(a, o, s, p, now)
+	}
+	if same(before, s) {
+		return
+	}
+	settles := s.Phase == oam.PhaseRunningWorkflow && len(p.problems) == 0 && len(a.failures()) == 0
+	if settles && c.cfg.Now().Sub(a.since) < c.cfg.Settle {
+		// Soon there may be more to say.
+		c.queue.AddAfter(a.key, c.cfg.Settle-c.cfg.Now().Sub(a.since))
+		return
+	}
+	c.writeStatus(a, o, s, !settles)
+}
+
+func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
+	a.status = s
+	written := &oam.Application{ObjectMeta: metav1.ObjectMeta{
+		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
+	}, Status: *s.DeepCopy()}
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status"}, written, urgent, nil)
+}
+
+// reportNoPlan says why nothing can be done.
+func (c *Controller) reportNoPlan(a *app, s *oam.ApplicationStatus, now metav1.Time) {
+	failed := oam.ConditionParsed
+	var e *plan.Error
+	if errors.As(a.planErr, &e) {
+		switch e.Stage {
+		case plan.Policy:
+			failed = oam.ConditionPolicy
+		case plan.Render:
+			failed = oam.ConditionRender
+		}
+	}
+	s.Phase = oam.PhaseRendering
+	for _, t := range []oam.ConditionType{oam.ConditionParsed, oam.ConditionRevision, oam.ConditionPolicy, oam.ConditionRender} {
+		if t == failed {
+			setCondition(s, t, a.planErr, now)
+			break
+		}
+		setCondition(s, t, nil, now)
+	}
+	setCondition(s, oam.ConditionReady, a.planErr, now)
+}
+
+func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.ApplicationStatus, p progress, now metav1.Time) {
+	last := a.record.latest()
+	if last != nil {
+		s.LatestRevision = &oam.Revision{Name: last.Name, Revision: last.Number, RevisionHash: last.Hash}
+	}
+	for _, t := range []oam.ConditionType{oam.ConditionParsed, oam.ConditionRevision, oam.ConditionPolicy, oam.ConditionRender} {
+		setCondition(s, t, nil, now)
+	}
+	healthy := true
+	s.Services = nil
+	for i := range a.plan.Components {
+		comp, state := &a.plan.Components[i], &p.components[i]
+		service := oam.ComponentStatus{
+			Name: comp.Name, Namespace: comp.Namespace, Cluster: oam.LocalCluster, Healthy: state.healthy,
+			WorkloadHealthy: state.workloadHealthy, Message: state.message, Details: state.details, Traits: slices.Clone(state.traits),
+		}
+		if comp.Workload >= 0 {
+			gvk := a.plan.Resources[comp.Workload].GVK
+			service.WorkloadDefinition.APIVersion, service.WorkloadDefinition.Kind = gvk.ToAPIVersionAndKind()
+		}
+		healthy = healthy && state.healthy
+		s.Services = append(s.Services, service)
+	}
+	s.AppliedResources = nil
+	for i := range a.record.resources {
+		ref := a.record.resources[i].ClusterObjectReference
+		ref.Creator = "workflow"
+		s.AppliedResources = append(s.AppliedResources, ref)
+	}
+	var problem error
+	problems := slices.Clone(p.problems)
+	for _, f := range a.failures() {
+		if !slices.Contains(problems, f) {
+			problems = append(problems, f)
+		}
+	}
+	slices.Sort(problems)
+	if len(problems) > 0 {
+		problem = errors.New(strings.Join(problems, "; "))
+	}
+	s.Workflow = workflowStatus(a, s.Workflow, p, now)
+	s.Workflow.Message = ""
+	if problem != nil && !p.finished {
+		s.Workflow.Message = problem.Error()
+	}
+	switch {
+	case !p.finished:
+		s.Phase = oam.PhaseRunningWorkflow
+	case healthy:
+		s.Phase = oam.PhaseRunning
+	default:
+		s.Phase = oam.PhaseUnhealthy
+	}
+	if p.finished {
+		setCondition(s, oam.ConditionWorkflow, nil, now)
+	} else if problem != nil {
+		setCondition(s, oam.ConditionWorkflow, problem, now)
+	}
+	if p.finished || problem != nil {
+		setCondition(s, oam.ConditionReady, problem, now)
+	}
+}
+
+// workflowStatus is the status of the deployment without steps of its own: one for each component.
+func workflowStatus(a *app, before *oam.WorkflowStatus, p progress, now metav1.Time) *oam.WorkflowStatus {
+	last := a.record.latest()
+	w := &oam.WorkflowStatus{Mode: "DAG-DAG", AppRevision: last.Name + ":" + last.Hash, StartTime: now, Phase: "executing"}
+	if before != nil && before.AppRevision == w.AppRevision {
+		w = before.DeepCopy()
+	}
+	known := map[string]oam.WorkflowStepStatus{}
+	for _, s := range w.Steps {
+		known[s.Name] = s
+	}
+	w.Steps = nil
+	for i := range a.plan.Components {
+		comp, state := &a.plan.Components[i], &p.components[i]
+		s, ok := known[comp.Name]
+		if !ok {
+			s.ID, s.Name, s.Type = plan.Hash([]byte(a.key.String() + "/" + comp.Name))[:10], comp.Name, "apply-component"
+		}
+		phase, reason := oam.StepRunning, oam.StepReasonWait
+		switch {
+		case p.finished:
+			phase, reason = oam.StepSucceeded, ""
+		case state.waits:
+			phase, reason = oam.StepPending, ""
+		case state.applied && state.healthy:
+			phase, reason = oam.StepSucceeded, ""
+		}
+		if s.Phase != phase {
+			s.Phase, s.Reason, s.LastExecuteTime = phase, reason, now
+			if s.FirstExecuteTime.IsZero() && phase != oam.StepPending {
+				s.FirstExecuteTime = now
+			}
+		}
+		w.Steps = append(w.Steps, s)
+	}
+	if p.finished && !w.Finished {
+		w.Finished, w.EndTime, w.Phase = true, now, "succeeded"
+	}
+	return w
+}
+
+// setCondition sets a condition to True, or to False for an error.
+func setCondition(s *oam.ApplicationStatus, t oam.ConditionType, err error, now metav1.Time) {
+	c := oam.Condition{Type: t, Status: metav1.ConditionTrue, Reason: oam.ReasonAvailable, LastTransitionTime: now}
+	if t == oam.ConditionReady {
+		c.Reason = oam.ReasonReconcileSuccess
+	}
+	if err != nil {
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, oam.ReasonReconcileError, err.Error()
+	}
+	for i := range s.Conditions {
+		if have := &s.Conditions[i]; have.Type == t {
+			if have.Status == c.Status {
+				c.LastTransitionTime = have.LastTransitionTime
+			}
+			*have = c
+			return
+		}
+	}
+	s.Conditions = append(s.Conditions, c)
+}
+
+// same says whether two statuses say the same.
+func same(a, b *oam.ApplicationStatus) bool { return apiequality.Semantic.DeepEqual(a, b) }
+
+// reportDeleting says that an application is going, when that takes time.
+func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int) {
+	passed := c.cfg.Now().Sub(o.DeletionTimestamp.Time)
+	if passed < 2*c.cfg.Settle {
+		c.queue.AddAfter(a.key, 2*c.cfg.Settle-passed)
+		return
+	}
+	before := &o.Status
+	if a.status != nil {
+		before = a.status
+	}
+	s := before.DeepCopy()
+	s.Phase = oam.PhaseDeleting
+	setCondition(s, oam.ConditionDeleting, fmt.Errorf("%d objects remain", remaining), metav1.NewTime(c.cfg.Now()).Rfc3339Copy())
+	if !same(before, s) {
+		c.writeStatus(a, o, s, false)
+	}
+}

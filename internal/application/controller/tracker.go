@@ -1,0 +1,123 @@
+package controller
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// revision is one state of an application.
+type revision struct {
+	Name           string               `json:"name"`
+	Number         int64                `json:"number"`
+	Hash           string               `json:"hash"`
+	PublishVersion string               `json:"publishVersion,omitempty"`
+	Created        metav1.Time          `json:"created"`
+	Spec           *oam.ApplicationSpec `json:"spec"`
+	// Definitions are those it was rendered with: kind and name to hash.
+	Definitions map[string]string `json:"definitions,omitempty"`
+}
+
+// packed is what a tracker keeps packed.
+type packed struct {
+	// Revisions, oldest first.
+	Revisions []revision `json:"revisions,omitempty"`
+	// Applied are the objects as they were last applied, by Ref.String of their kind, without those that are secret.
+	Applied map[string]json.RawMessage `json:"applied,omitempty"`
+}
+
+// trackerName is the name of an application's tracker. Namespaces have no dots, so no two applications share one.
+func trackerName(namespace, name string) string { return namespace + "." + name }
+
+// refKey names an object in packed.
+func refKey(r plan.Ref) string {
+	return r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
+}
+
+func refOf(m *oam.ManagedResource) plan.Ref {
+	return plan.Ref{GVK: schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), Namespace: m.Namespace, Name: m.Name}
+}
+
+func managed(r *plan.Resource) oam.ManagedResource {
+	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output}
+	m.APIVersion, m.Kind = r.GVK.ToAPIVersionAndKind()
+	m.Namespace, m.Name = r.Namespace, r.Name
+	return m
+}
+
+// isSecret says whether an object stays out of the tracker's copies.
+func isSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
+
+// unpackedMax bounds what a tracker's packed data may become.
+const unpackedMax = 64 << 20
+
+func unpack(c oam.Compression) (packed, error) {
+	var p packed
+	if c.Data == "" {
+		return p, nil
+	}
+	if c.Type != oam.Gzip {
+		return p, fmt.Errorf("packed as %q", c.Type)
+	}
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader([]byte(c.Data))))
+	if err != nil {
+		return p, err
+	}
+	data, err := io.ReadAll(io.LimitReader(z, unpackedMax))
+	if err != nil {
+		return p, err
+	}
+	return p, json.Unmarshal(data, &p)
+}
+
+func pack(p packed) (oam.Compression, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return oam.Compression{}, err
+	}
+	var b bytes.Buffer
+	z := gzip.NewWriter(&b)
+	if _, err := z.Write(data); err != nil {
+		return oam.Compression{}, err
+	}
+	if err := z.Close(); err != nil {
+		return oam.Compression{}, err
+	}
+	return oam.Compression{Type: oam.Gzip, Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
+}
+
+// record is a tracker in memory: what it says, or what it will say when the write under way has ended.
+type record struct {
+	object    *oam.ResourceTracker // as last seen or written; nil before there is one
+	resources []oam.ManagedResource
+	packed
+}
+
+func newRecord(rt *oam.ResourceTracker) (record, error) {
+	p, err := unpack(rt.Spec.Compression)
+	if err != nil {
+		return record{}, fmt.Errorf("tracker %s: %w", rt.Name, err)
+	}
+	return record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources), packed: p}, nil
+}
+
+func (r *record) latest() *revision {
+	if len(r.Revisions) == 0 {
+		return nil
+	}
+	return &r.Revisions[len(r.Revisions)-1]
+}
+
+func (r *record) has(ref plan.Ref) bool {
+	return slices.ContainsFunc(r.resources, func(m oam.ManagedResource) bool { return refOf(&m) == ref })
+}

@@ -1,0 +1,381 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// Definitions finds the definitions that an application names.
+type Definitions interface {
+	// Component and Trait return the compiled definition that an application in namespace sees under a name, or an error
+	// that says why there is none.
+	Component(namespace, name string) (*render.Template, error)
+	Trait(namespace, name string) (*render.Template, error)
+}
+
+// Kinds knows where objects of a kind live.
+type Kinds interface {
+	// Namespaced says whether objects of a kind live in namespaces, or that there is no such kind.
+	Namespaced(gvk schema.GroupVersionKind) (bool, error)
+}
+
+// Ref names an object in the cluster.
+type Ref struct {
+	GVK       schema.GroupVersionKind
+	Namespace string
+	Name      string
+}
+
+func (r Ref) String() string {
+	if r.Namespace == "" {
+		return r.GVK.Kind + " " + r.Name
+	}
+	return r.GVK.Kind + " " + r.Namespace + "/" + r.Name
+}
+
+// KeptField is a field that keeps its live value.
+type KeptField struct {
+	// Path is such as spec.replicas, or * for everything.
+	Path   string
+	Affect Affect
+}
+
+// Resource is one object of an application.
+type Resource struct {
+	Ref
+	// JSON is the object, normal, with the labels of its owner but without those of the revision.
+	JSON []byte
+	// Hash tells objects apart.
+	Hash string
+
+	Component     string
+	ComponentType string
+	// Trait is the type of the trait that made it, or empty.
+	Trait string
+	// Output is its name in outputs, empty for a workload.
+	Output string
+	// TraitIndex is the trait's place among the component's; -1 for the component itself.
+	TraitIndex int
+	// PostDispatch objects are made when the workload is healthy; PreDispatch before it is made.
+	Stage oam.StageType
+
+	Keep           []KeptField
+	GC             GCStrategy
+	Propagation    string
+	Shared         bool
+	TakeOver       bool
+	ReadOnly       bool
+	Replace        bool
+	RecreateFields []string
+}
+
+// ResourceType is how policies and labels call what the object is to its component.
+func (r *Resource) ResourceType() string {
+	if r.Output == "" {
+		return oam.ResourceTypeWorkload
+	}
+	return oam.ResourceTypeTrait
+}
+
+// Component is one component of a plan.
+type Component struct {
+	Name      string
+	Type      string
+	Namespace string
+	Revision  string
+	DependsOn []string
+	Context   render.Context
+	// Template and Properties are for reading the state of what was made.
+	Template   *render.Template
+	Properties []byte
+	Traits     []Trait
+	// Resources are indexes into the plan's. Workload is one of them, or -1.
+	Resources []int
+	Workload  int
+}
+
+// Trait is a trait of a component.
+type Trait struct {
+	Type       string
+	Template   *render.Template
+	Properties []byte
+}
+
+// Plan is what an application is made of.
+type Plan struct {
+	Components []Component
+	Resources  []Resource
+	Policies   *Policies
+	// Definitions are the definitions used: kind and name to hash.
+	Definitions map[string]string
+}
+
+// Stage says what part of making a plan failed.
+type Stage string
+
+// The parts of making a plan.
+const (
+	Parse  Stage = "parse"
+	Policy Stage = "policy"
+	Render Stage = "render"
+)
+
+// Error is why there is no plan.
+type Error struct {
+	Stage Stage
+	// Component is where, or empty.
+	Component string
+	Err       error
+}
+
+func (e *Error) Error() string {
+	if e.Component == "" {
+		return e.Err.Error()
+	}
+	return fmt.Sprintf("component %s: %v", e.Component, e.Err)
+}
+
+func (e *Error) Unwrap() error { return e.Err }
+
+// Input is what a plan is made of.
+type Input struct {
+	Namespace, Name string
+	// Revision is the application's revision, as name-vN, and its number.
+	Revision       string
+	RevisionNum    int64
+	PublishVersion string
+	Labels         map[string]string
+	Annotations    map[string]string
+	Spec           *oam.ApplicationSpec
+	Cluster        render.ClusterVersion
+}
+
+// Make makes the plan of an application. Errors are *Error.
+func Make(in *Input, defs Definitions, kinds Kinds) (*Plan, error) {
+	policies, others, err := parsePolicies(in.Spec.Policies)
+	if err != nil {
+		return nil, &Error{Stage: Policy, Err: err}
+	}
+	for _, o := range others {
+		return nil, &Error{Stage: Policy, Err: fmt.Errorf("policy type %s is not supported", o.Type)}
+	}
+	p := &Plan{Policies: policies, Definitions: map[string]string{}}
+	names := map[string]bool{}
+	for i := range in.Spec.Components {
+		names[in.Spec.Components[i].Name] = true
+	}
+	seen := map[Ref]string{}
+	for i := range in.Spec.Components {
+		c := &in.Spec.Components[i]
+		for _, d := range c.DependsOn {
+			if !names[d] {
+				return nil, &Error{Parse, c.Name, fmt.Errorf("it depends on %s, which does not exist", d)}
+			}
+		}
+		if err := p.component(in, c, defs, kinds, seen); err != nil {
+			return nil, err
+		}
+	}
+	if cycle := p.cycle(); cycle != "" {
+		return nil, &Error{Parse, cycle, fmt.Errorf("it depends on itself")}
+	}
+	return p, nil
+}
+
+func (p *Plan) component(in *Input, c *oam.Component, defs Definitions, kinds Kinds, seen map[Ref]string) error {
+	fail := func(stage Stage, err error) error { return &Error{stage, c.Name, err} }
+	template, err := defs.Component(in.Namespace, c.Type)
+	if err != nil {
+		return fail(Parse, err)
+	}
+	p.use(template)
+	namespace := in.Namespace
+	if p.Policies.Namespace != "" {
+		namespace = p.Policies.Namespace
+	}
+	comp := Component{
+		Name: c.Name, Type: c.Type, Namespace: namespace, DependsOn: c.DependsOn, Template: template, Workload: -1,
+		Revision: componentRevision(c),
+	}
+	if c.Properties != nil {
+		comp.Properties = c.Properties.Raw
+	}
+	comp.Context = render.Context{
+		Name: c.Name, Namespace: namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
+		AppLabels: in.Labels, AppAnnotations: in.Annotations, Revision: comp.Revision, ClusterVersion: in.Cluster,
+		Cluster: oam.LocalCluster, PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
+		Components: in.Spec.Components,
+	}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
+	for i, t := range c.Traits {
+		template, err := defs.Trait(in.Namespace, t.Type)
+		if err != nil {
+			return fail(Parse, fmt.Errorf("traits[%d]: %w", i, err))
+		}
+		p.use(template)
+		trait := Trait{Type: t.Type, Template: template}
+		if t.Properties != nil {
+			trait.Properties = t.Properties.Raw
+		}
+		for _, other := range comp.Traits {
+			if slices.Contains(template.Definition.ConflictsWith, other.Type) || slices.Contains(other.Template.Definition.ConflictsWith, t.Type) {
+				return fail(Parse, fmt.Errorf("traits[%d]: %s cannot be used beside %s", i, t.Type, other.Type))
+			}
+		}
+		comp.Traits = append(comp.Traits, trait)
+		req.Traits = append(req.Traits, render.Use{Template: template, Properties: trait.Properties})
+	}
+	rendered, err := render.Render(req)
+	if err != nil {
+		return fail(Render, err)
+	}
+	objects := rendered.Auxiliaries
+	if rendered.Workload != nil {
+		objects = append([]render.Object{*rendered.Workload}, objects...)
+	}
+	for i := range objects {
+		r, err := newResource(in, &comp, &objects[i], kinds)
+		if err != nil {
+			return fail(Render, err)
+		}
+		if other, twice := seen[r.Ref]; twice {
+			return fail(Render, fmt.Errorf("%s is also made by component %s", r.Ref, other))
+		}
+		seen[r.Ref] = c.Name
+		p.Policies.treat(r)
+		if r.Output == "" {
+			comp.Workload = len(p.Resources)
+		}
+		comp.Resources = append(comp.Resources, len(p.Resources))
+		p.Resources = append(p.Resources, *r)
+	}
+	p.Components = append(p.Components, comp)
+	return nil
+}
+
+func (p *Plan) use(t *render.Template) { p.Definitions[t.Definition.String()] = t.Definition.Hash }
+
+// cycle is a component that depends on itself, or empty.
+func (p *Plan) cycle() string {
+	byName := map[string]*Component{}
+	for i := range p.Components {
+		byName[p.Components[i].Name] = &p.Components[i]
+	}
+	const open, done = 1, 2
+	state := map[string]int{}
+	var visit func(name string) string
+	visit = func(name string) string {
+		switch state[name] {
+		case open:
+			return name
+		case done:
+			return ""
+		}
+		state[name] = open
+		for _, d := range byName[name].DependsOn {
+			if c := visit(d); c != "" {
+				return c
+			}
+		}
+		state[name] = done
+		return ""
+	}
+	for i := range p.Components {
+		if c := visit(p.Components[i].Name); c != "" {
+			return c
+		}
+	}
+	return ""
+}
+
+// newResource completes an object: its name, namespace and labels.
+func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Resource, error) {
+	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(o.Object)}
+	gvk := u.GroupVersionKind()
+	what := "output"
+	if o.Name != "" {
+		what = "outputs." + o.Name
+	}
+	if gvk.Kind == "" || gvk.Version == "" {
+		return nil, fmt.Errorf("%s has no apiVersion or no kind", what)
+	}
+	namespaced, err := kinds.Namespaced(gvk)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if u.GetName() == "" {
+		u.SetName(comp.Name)
+	}
+	switch {
+	case !namespaced:
+		u.SetNamespace("")
+	case u.GetNamespace() == "":
+		u.SetNamespace(comp.Namespace)
+	}
+	unstructured.RemoveNestedField(u.Object, "status")
+	for _, f := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields", "ownerReferences", "selfLink"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", f)
+	}
+	r := &Resource{
+		Ref:       Ref{gvk, u.GetNamespace(), u.GetName()},
+		Component: comp.Name, ComponentType: comp.Type, Trait: o.Trait, Output: o.Name, TraitIndex: o.TraitIndex, Stage: o.Stage,
+	}
+	labels := u.GetLabels()
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel], labels[oam.AppComponentLabel] = in.Name, in.Namespace, comp.Name
+	labels[oam.ResourceTypeLabel] = r.ResourceType()
+	if o.Name == "" {
+		labels[oam.WorkloadTypeLabel] = labelValue(comp.Type)
+	} else {
+		labels[oam.TraitResourceLabel] = labelValue(o.Name)
+		labels[oam.TraitTypeLabel] = "AuxiliaryWorkload"
+		if o.Trait != "" {
+			labels[oam.TraitTypeLabel] = labelValue(o.Trait)
+		}
+	}
+	u.SetLabels(labels)
+	if err := normalise(u); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	if r.JSON, err = json.Marshal(u.Object); err != nil {
+		return nil, fmt.Errorf("%s: %w", what, err)
+	}
+	r.Hash = Hash(r.JSON)
+	return r, nil
+}
+
+// labelValue makes a value for a label of what may have characters that labels cannot have, as type@v1 has.
+func labelValue(s string) string {
+	s = strings.ReplaceAll(s, "@", "-")
+	if len(s) > 63 {
+		s = s[:63]
+	}
+	return strings.Trim(s, "-_.")
+}
+
+// Hash is a short hash.
+func Hash(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+func componentRevision(c *oam.Component) string {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return ""
+	}
+	return Hash(data)
+}

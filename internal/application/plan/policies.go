@@ -1,0 +1,302 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// The built-in policies.
+const (
+	TypeApplyOnce      = "apply-once"
+	TypeGarbageCollect = "garbage-collect"
+	TypeSharedResource = "shared-resource"
+	TypeTakeOver       = "take-over"
+	TypeReadOnly       = "read-only"
+	TypeResourceUpdate = "resource-update"
+	TypeTopology       = "topology"
+	TypeOverride       = "override"
+	TypeReplication    = "replication"
+	TypeDebug          = "debug"
+)
+
+// selector chooses objects: of every field that is given, one entry must match.
+type selector struct {
+	ComponentNames []string `json:"componentNames,omitempty"`
+	ComponentTypes []string `json:"componentTypes,omitempty"`
+	OAMTypes       []string `json:"oamTypes,omitempty"`
+	TraitTypes     []string `json:"traitTypes,omitempty"`
+	ResourceTypes  []string `json:"resourceTypes,omitempty"`
+	ResourceNames  []string `json:"resourceNames,omitempty"`
+}
+
+func (s *selector) matches(r *Resource) bool {
+	given := 0
+	for _, f := range []struct {
+		want []string
+		is   string
+	}{
+		{s.ComponentNames, r.Component}, {s.ComponentTypes, r.ComponentType}, {s.OAMTypes, r.ResourceType()},
+		{s.TraitTypes, r.Trait}, {s.ResourceTypes, r.GVK.Kind}, {s.ResourceNames, r.Name},
+	} {
+		if len(f.want) == 0 {
+			continue
+		}
+		given++
+		if !slices.Contains(f.want, f.is) {
+			return false
+		}
+	}
+	return given > 0
+}
+
+// Affect says when the fields of an apply-once rule keep their live value.
+type Affect string
+
+// When fields keep their live value.
+const (
+	Always      Affect = "always"
+	OnUpdate    Affect = "onUpdate"
+	OnStateKeep Affect = "onStateKeep"
+)
+
+type applyOnceRule struct {
+	Selector selector `json:"selector"`
+	Strategy struct {
+		Path   []string `json:"path"`
+		Affect Affect   `json:"affect,omitempty"`
+	} `json:"strategy"`
+}
+
+// GCStrategy says when an object that left the application is removed.
+type GCStrategy string
+
+// When objects are removed.
+const (
+	GCOnAppUpdate GCStrategy = "onAppUpdate"
+	GCOnAppDelete GCStrategy = "onAppDelete"
+	GCNever       GCStrategy = "never"
+)
+
+type gcRule struct {
+	Selector    selector   `json:"selector"`
+	Strategy    GCStrategy `json:"strategy"`
+	Propagation string     `json:"propagation,omitempty"`
+}
+
+type rule struct {
+	Selector selector `json:"selector"`
+}
+
+type updateRule struct {
+	Selector selector `json:"selector"`
+	Strategy struct {
+		Op             string   `json:"op,omitempty"`
+		RecreateFields []string `json:"recreateFields,omitempty"`
+	} `json:"strategy"`
+}
+
+// Policies are the built-in policies of an application that say how objects are treated, several of a type as one.
+type Policies struct {
+	applyOnce      bool
+	applyOnceRules []applyOnceRule
+
+	// RevisionLimit is how many revisions are kept; 0 is the manager's default.
+	RevisionLimit int
+	// KeepLegacy keeps what left the application until the application is deleted.
+	KeepLegacy bool
+	// DependencyOrder removes what depends on something before that.
+	DependencyOrder bool
+	gc              []gcRule
+
+	shared, takeOver, readOnly []rule
+	update                     []updateRule
+
+	// Namespace, where it is given, is where components go: a topology policy's.
+	Namespace string
+	// Clusters are where components go, empty for the local cluster.
+	Clusters []string
+}
+
+// parsePolicies reads the built-in policies. Others are left to definitions.
+func parsePolicies(policies []oam.AppPolicy) (*Policies, []oam.AppPolicy, error) {
+	p := &Policies{}
+	var others []oam.AppPolicy
+	for i := range policies {
+		own, err := p.add(&policies[i])
+		if err != nil {
+			return nil, nil, fmt.Errorf("spec.policies[%d] (%s): %w", i, policies[i].Type, err)
+		}
+		if !own {
+			others = append(others, policies[i])
+		}
+	}
+	return p, others, nil
+}
+
+// add takes one policy in, or says that it is not one of the built-in ones.
+func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
+	var raw []byte
+	if policy.Properties != nil {
+		raw = policy.Properties.Raw
+	}
+	switch policy.Type {
+	case TypeApplyOnce:
+		var in struct {
+			Enable bool            `json:"enable,omitempty"`
+			Rules  []applyOnceRule `json:"rules,omitempty"`
+		}
+		if err := strict(raw, &in); err != nil {
+			return true, err
+		}
+		p.applyOnce = p.applyOnce || in.Enable
+		if in.Enable {
+			p.applyOnceRules = append(p.applyOnceRules, in.Rules...)
+		}
+	case TypeGarbageCollect:
+		var in struct {
+			RevisionLimit     int      `json:"applicationRevisionLimit,omitempty"`
+			KeepLegacy        bool     `json:"keepLegacyResource,omitempty"`
+			ContinueOnFailure bool     `json:"continueOnFailure,omitempty"`
+			Order             string   `json:"order,omitempty"`
+			Rules             []gcRule `json:"rules,omitempty"`
+		}
+		if err := strict(raw, &in); err != nil {
+			return true, err
+		}
+		if in.Order != "" && in.Order != "dependency" {
+			return true, fmt.Errorf("order is %q; it can be dependency", in.Order)
+		}
+		if p.RevisionLimit == 0 {
+			p.RevisionLimit = in.RevisionLimit
+		}
+		p.KeepLegacy = p.KeepLegacy || in.KeepLegacy
+		p.DependencyOrder = p.DependencyOrder || in.Order == "dependency"
+		p.gc = append(p.gc, in.Rules...)
+	case TypeSharedResource:
+		return true, addRules(raw, &p.shared)
+	case TypeTakeOver:
+		return true, addRules(raw, &p.takeOver)
+	case TypeReadOnly:
+		return true, addRules(raw, &p.readOnly)
+	case TypeResourceUpdate:
+		var in struct {
+			Rules []updateRule `json:"rules,omitempty"`
+		}
+		if err := strict(raw, &in); err != nil {
+			return true, err
+		}
+		p.update = append(p.update, in.Rules...)
+	case TypeTopology:
+		var in struct {
+			Clusters             []string          `json:"clusters,omitempty"`
+			ClusterLabelSelector map[string]string `json:"clusterLabelSelector,omitempty"`
+			ClusterSelector      map[string]string `json:"clusterSelector,omitempty"`
+			AllowEmpty           bool              `json:"allowEmpty,omitempty"`
+			Namespace            string            `json:"namespace,omitempty"`
+		}
+		if err := strict(raw, &in); err != nil {
+			return true, err
+		}
+		for _, c := range in.Clusters {
+			if c != oam.LocalCluster {
+				return true, fmt.Errorf("there is no cluster %s", c)
+			}
+		}
+		if p.Namespace == "" {
+			p.Namespace = in.Namespace
+		}
+	case TypeDebug:
+	default:
+		return false, nil
+	}
+	return true, nil
+}
+
+func addRules(raw []byte, to *[]rule) error {
+	var in struct {
+		Rules []rule `json:"rules,omitempty"`
+	}
+	if err := strict(raw, &in); err != nil {
+		return err
+	}
+	*to = append(*to, in.Rules...)
+	return nil
+}
+
+// strict reads properties and refuses fields that mean nothing: a misspelt rule must not be a rule that never matches.
+func strict(raw []byte, into any) error {
+	if len(raw) == 0 {
+		return nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("properties: %w", err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("properties: more than one value")
+	}
+	return nil
+}
+
+// treat writes the policies' rules about r into it.
+func (p *Policies) treat(r *Resource) {
+	if p.applyOnce && len(p.applyOnceRules) == 0 {
+		r.Keep = []KeptField{{Path: "*", Affect: OnStateKeep}}
+	}
+	for i := range p.applyOnceRules {
+		rule := &p.applyOnceRules[i]
+		if !rule.Selector.matches(r) {
+			continue
+		}
+		affect := rule.Strategy.Affect
+		if affect == "" {
+			affect = Always
+		}
+		for _, path := range rule.Strategy.Path {
+			r.Keep = append(r.Keep, KeptField{Path: path, Affect: affect})
+		}
+		break
+	}
+	if p.KeepLegacy {
+		r.GC = GCOnAppDelete
+	}
+	for i := range p.gc {
+		if p.gc[i].Selector.matches(r) {
+			r.GC, r.Propagation = p.gc[i].Strategy, p.gc[i].Propagation
+			break
+		}
+	}
+	any := func(rules []rule) bool {
+		return slices.ContainsFunc(rules, func(x rule) bool { return x.Selector.matches(r) })
+	}
+	r.Shared, r.TakeOver, r.ReadOnly = any(p.shared), any(p.takeOver), any(p.readOnly)
+	for i := range p.update {
+		if p.update[i].Selector.matches(r) {
+			r.Replace, r.RecreateFields = p.update[i].Strategy.Op == "replace", p.update[i].Strategy.RecreateFields
+			break
+		}
+	}
+}
+
+// Leaves says what becomes of an object that has left the application.
+func (p *Policies) Leaves(m *oam.ManagedResource) (GCStrategy, metav1.DeletionPropagation) {
+	r := Resource{
+		Ref:       Ref{schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},
+		Component: m.Component, Trait: m.Trait, Output: m.Resource,
+	}
+	p.treat(&r)
+	if r.Propagation == "orphan" {
+		return r.GC, metav1.DeletePropagationOrphan
+	}
+	return r.GC, metav1.DeletePropagationBackground
+}
