@@ -18,6 +18,7 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
@@ -260,8 +261,12 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	apps, err := applications.New(applications.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	return &parts{
-		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, crons.Run),
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, crons.Run, apps.Run),
 	}, nil
 }
 

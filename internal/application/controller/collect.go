@@ -99,6 +99,9 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	u.SetName(ref.Name)
 	u.SetUID(there.uid)
 	c.cfg.Writer.Delete(c.meta(a, ref.GVK, "application-delete"), u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
+		if err == nil {
+			c.live.deleted(ref, there.uid)
+		}
 		c.settled(a, name, err)
 	})
 	return false, nil

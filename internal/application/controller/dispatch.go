@@ -343,7 +343,11 @@ func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
 	u.SetNamespace(r.Namespace)
 	u.SetName(r.Name)
 	u.SetUID(there.uid)
+	target := r.Ref
 	c.cfg.Writer.Delete(c.meta(a, r.GVK, "application-recreate"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+		if err == nil {
+			c.live.deleted(target, there.uid)
+		}
 		c.settled(a, ref, err)
 	})
 }

@@ -113,6 +113,24 @@ func (l *live) wrote(gvk schema.GroupVersionKind, o runtime.Object) {
 	w.put(u)
 }
 
+// deleted takes in that the server has accepted an object's deletion, ahead of the watch.
+func (l *live) deleted(ref plan.Ref, uid types.UID) {
+	l.mu.Lock()
+	w := l.watches[ref.GVK]
+	l.mu.Unlock()
+	if w == nil {
+		return
+	}
+	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if o := w.objects[key]; o != nil && o.uid == uid {
+		going := *o // others may hold the one that is there
+		going.deleting = true
+		w.objects[key] = &going
+	}
+}
+
 func (w *kindWatch) run(ctx context.Context, m *meta.RESTMapping) {
 	client := w.l.client.Resource(m.Resource)
 	options := func(o metav1.ListOptions) metav1.ListOptions {
