@@ -2,15 +2,21 @@ package rules
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -83,9 +89,14 @@ func TestNodeTopologySize(t *testing.T) {
 // as is a client that acts for someone else.
 func as(t *testing.T, who rest.ImpersonationConfig) dynamic.Interface {
 	t.Helper()
+	return dynamic.NewForConfigOrDie(impersonating(t, who))
+}
+
+func impersonating(t *testing.T, who rest.ImpersonationConfig) *rest.Config {
+	t.Helper()
 	config := rest.CopyConfig(localtest.Shared(t).RESTConfig())
 	config.Impersonate = who
-	return dynamic.NewForConfigOrDie(config)
+	return config
 }
 
 func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
@@ -134,5 +145,159 @@ func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
 			live.Object["status"] = map[string]any{"agentVersion": what}
 			check(c.UpdateStatus(t.Context(), live, metav1.UpdateOptions{}))
 		})
+	}
+}
+
+var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+
+// cpuPod is a pod of one container with these resources, and this metadata.
+func cpuPod(metadata, resources string) map[string]any {
+	return parse(`{apiVersion: v1, kind: Pod, metadata: {name: x, ` + metadata + `}, spec: {schedulerName: lockstep,
+		containers: [{name: c, image: i, resources: ` + resources + `}]}}`)
+}
+
+func parse(manifest string) map[string]any {
+	var fields map[string]any
+	if err := yaml.Unmarshal([]byte(manifest), &fields); err != nil {
+		panic(err)
+	}
+	return fields
+}
+
+func TestRequestsForCPUs(t *testing.T) {
+	c := client(t)
+	const four = "{limits: {cpu: 4}}"
+	notes := func(pairs string) string { return "annotations: {" + pairs + "}" }
+	own := func(value string) string { return notes("cpu.lockstep.dev/request: '" + value + "'") }
+	koord := func(spec string) string {
+		return `labels: {koordinator.sh/qosClass: LSR, koordinator.sh/priority-class: koord-prod}, ` + notes("scheduling.koordinator.sh/resource-spec: '"+spec+"'")
+	}
+	for what, tc := range map[string]struct{ metadata, resources, want string }{
+		"ACK":                          {notes(`cpuset-scheduler: "true"`), four, ""},
+		"ACK in thousandths":           {notes(`cpuset-scheduler: "true"`), "{limits: {cpu: 4000m}}", ""},
+		"ACK with static-burst":        {notes(`cpuset-scheduler: "true", cpu-policy: static-burst`), four, ""},
+		"ACK turned off":               {notes(`cpuset-scheduler: "false"`), "{limits: {cpu: 1500m}}", ""},
+		"a fraction":                   {notes(`cpuset-scheduler: "true"`), "{limits: {cpu: 1500m}}", "spec.containers[0].resources.limits.cpu: 1500m is not a whole number"},
+		"less than one":                {notes(`cpuset-scheduler: "true"`), "{limits: {cpu: 500m}}", "spec.containers[0].resources.limits.cpu: 500m"},
+		"no limit":                     {notes(`cpuset-scheduler: "true"`), "{requests: {cpu: 4}}", "spec.containers[*].resources.limits.cpu"},
+		"ACK's CPU and GPU feature":    {notes(`cpuset-scheduler: required`), four, "metadata.annotations[cpuset-scheduler]"},
+		"an unknown value":             {notes(`cpuset-scheduler: "yes"`), four, "metadata.annotations[cpuset-scheduler]"},
+		"an unknown policy":            {notes(`cpuset-scheduler: "true", cpu-policy: burst`), four, "metadata.annotations[cpu-policy]: it is"},
+		"a policy without the switch":  {notes(`cpu-policy: static-burst`), four, "metadata.annotations[cpu-policy]: needs"},
+		"two languages":                {notes(`cpuset-scheduler: "true", cpu.lockstep.dev/request: "true"`), four, "metadata: asks for CPUs in more than one way"},
+		"Lockstep":                     {own("true"), four, ""},
+		"Lockstep by requests":         {own("true"), "{requests: {cpu: 4}}", ""},
+		"Lockstep in YAML":             {own("{bind: full-core, span: single-numa, isolation: core, memory: local, share: 1, prefer: [bind], containers: {c: {bind: l3}}}"), four, ""},
+		"Lockstep in JSON":             {own(`{"bind": "full-core", "share": 1}`), four, ""},
+		"an unpinned container":        {own("{containers: {c: {pin: false}}}"), "{limits: {cpu: 1500m}}", ""},
+		"Lockstep with a fraction":     {own("{bind: l3}"), "{requests: {cpu: 2500m}}", "spec.containers[0].resources.requests.cpu: 2500m"},
+		"an unknown bind":              {own("{bind: cores}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"an unknown bind in JSON":      {own(`{"bind": "cores"}`), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"an unknown span":              {own("{span: one}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"a container's unknown memory": {own("{containers: {c: {memory: near}}}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"a share out of bounds":        {own("{share: 1001}"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"no object":                    {own("yes"), four, "metadata.annotations[cpu.lockstep.dev/request]"},
+		"Koordinator":                  {koord(`{"requiredCPUBindPolicy": "FullPCPUs", "preferredCPUExclusivePolicy": "PCPULevel"}`), "{requests: {cpu: 4}}", ""},
+		"Koordinator with a fraction":  {koord(`{}`), "{requests: {cpu: 1500m}}", "spec.containers[0].resources.requests.cpu"},
+		"Koordinator without a count":  {koord(`{}`), "{}", "spec.containers[*].resources.requests.cpu"},
+		"a spec that is no JSON":       {koord(`FullPCPUs`), "{requests: {cpu: 4}}", "metadata.annotations[scheduling.koordinator.sh/resource-spec]"},
+		"an unknown bind policy":       {koord(`{"preferredCPUBindPolicy": "ConstrainedBurst"}`), "{requests: {cpu: 4}}", "metadata.annotations[scheduling.koordinator.sh/resource-spec]"},
+		"an unknown exclusive policy":  {koord(`{"preferredCPUExclusivePolicy": "Always"}`), "{requests: {cpu: 4}}", "metadata.annotations[scheduling.koordinator.sh/resource-spec]"},
+		"another class":                {"labels: {koordinator.sh/qosClass: LS}", "{requests: {cpu: 1500m}}", ""},
+	} {
+		check := func(t *testing.T, path string, err error) {
+			t.Helper()
+			want := tc.want
+			if want != "" {
+				want = path + want
+			}
+			if want == "" && err != nil {
+				t.Errorf("refused: %v", err)
+			}
+			if want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+				t.Errorf("got %v, want a refusal that says %q", err, want)
+			}
+		}
+		dry := metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}
+		t.Run(what, func(t *testing.T) {
+			pod := &unstructured.Unstructured{Object: cpuPod(tc.metadata, tc.resources)}
+			_, err := c.Resource(pods).Namespace("default").Create(t.Context(), pod, dry)
+			check(t, "", err)
+			job := parse(`{apiVersion: batch.volcano.sh/v1alpha1, kind: Job, metadata: {name: x}, spec: {tasks: [` + task("name: w, replicas: 1") + `,
+				{name: p, replicas: 1, template: {metadata: {` + tc.metadata + `}, spec: {containers: [{name: c, image: i, resources: ` + tc.resources + `}]}}}]}}`)
+			_, err = in(c, jobs).Create(t.Context(), &unstructured.Unstructured{Object: job}, dry)
+			check(t, "spec.tasks[1].template.", err)
+		})
+	}
+	t.Run("the pods of another scheduler", func(t *testing.T) {
+		pod := cpuPod(notes(`cpuset-scheduler: "required"`), four)
+		set(pod, []string{"spec", "schedulerName"}, "ack")
+		if _, err := c.Resource(pods).Namespace("default").Create(t.Context(), &unstructured.Unstructured{Object: pod}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}}); err != nil {
+			t.Errorf("refused: %v", err)
+		}
+	})
+}
+
+func TestOnlyLockstepGivesCPUs(t *testing.T) {
+	client(t) // the policies are in force
+	core := kubernetes.NewForConfigOrDie(localtest.Shared(t).RESTConfig())
+	// Someone who may do anything with pods.
+	_, err := core.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/binding"}, Verbs: []string{"*"}}}}, metav1.CreateOptions{})
+	if err == nil {
+		_, err = core.RbacV1().ClusterRoleBindings().Create(t.Context(), &rbacv1.ClusterRoleBinding{ObjectMeta: metav1.ObjectMeta{Name: "pods"},
+			RoleRef:  rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "pods"},
+			Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "someone"}}}, metav1.CreateOptions{})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	someone := kubernetes.NewForConfigOrDie(impersonating(t, rest.ImpersonationConfig{UserName: "someone"}))
+	manager := kubernetes.NewForConfigOrDie(impersonating(t, rest.ImpersonationConfig{UserName: "lockstep-manager"}))
+	const key = "cpu.lockstep.dev/result"
+	result := map[string]string{key: "x"}
+	pod := func(name string, annotations map[string]string) *corev1.Pod {
+		return &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations},
+			Spec: corev1.PodSpec{SchedulerName: "lockstep", Containers: []corev1.Container{{Name: "c", Image: "i"}}}}
+	}
+	refused := func(what string, err error) {
+		t.Helper()
+		if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "metadata.annotations[") {
+			t.Errorf("%s: got %v, want a refusal that names the annotation", what, err)
+		}
+	}
+	allowed := func(what string, err error) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("%s: %v", what, err)
+		}
+	}
+	theirs, ours := someone.CoreV1().Pods("default"), manager.CoreV1().Pods("default")
+	for _, k := range []string{key, "cpuset", "scheduling.koordinator.sh/resource-status"} {
+		_, err := theirs.Create(t.Context(), pod("a", map[string]string{k: "x"}), metav1.CreateOptions{})
+		refused("creating a pod with "+k, err)
+	}
+	_, err = ours.Create(t.Context(), pod("given", result), metav1.CreateOptions{})
+	allowed("the manager's create", err)
+	plain, err := theirs.Create(t.Context(), pod("plain", nil), metav1.CreateOptions{})
+	allowed("a plain create", err)
+	for name, patch := range map[string]string{
+		"given": `{"metadata":{"annotations":{"cpu.lockstep.dev/result":null}}}`,
+		"plain": `{"metadata":{"annotations":{"cpu.lockstep.dev/result":"x"}}}`,
+	} {
+		for _, sub := range [][]string{nil, {"status"}} {
+			_, err := theirs.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}, sub...)
+			refused(fmt.Sprintf("patching %s %v", name, sub), err)
+		}
+	}
+	_, err = theirs.Patch(t.Context(), "given", types.MergePatchType, []byte(`{"metadata":{"labels":{"a":"b"}}}`), metav1.PatchOptions{})
+	allowed("patching something else", err)
+	_, err = theirs.Patch(t.Context(), "given", types.MergePatchType, []byte(`{"status":{"phase":"Running"}}`), metav1.PatchOptions{}, "status")
+	allowed("patching a status", err)
+	binding := &corev1.Binding{ObjectMeta: metav1.ObjectMeta{Name: "plain", UID: plain.UID, Annotations: result}, Target: corev1.ObjectReference{Kind: "Node", Name: "n"}}
+	refused("binding with the annotation", theirs.Bind(t.Context(), binding, metav1.CreateOptions{}))
+	allowed("the manager's binding", ours.Bind(t.Context(), binding, metav1.CreateOptions{}))
+	if live, err := theirs.Get(t.Context(), "plain", metav1.GetOptions{}); err != nil || live.Annotations[key] != "x" {
+		t.Errorf("the bound pod has annotations %v: %v", live.Annotations, err)
 	}
 }

@@ -176,11 +176,16 @@ func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	}
 }
 
+// koordinatorProd says whether the pod is of Koordinator's priority class koord-prod: by the label, which comes first there
+// too, by the name of its PriorityClass, or by its value.
 func koordinatorProd(pod *corev1.Pod) bool {
-	if pod.Spec.Priority != nil {
-		return *pod.Spec.Priority >= 9000 && *pod.Spec.Priority <= 9999
+	if class, ok := pod.Labels[topologyv1alpha1.KoordinatorPriorityClassLabel]; ok {
+		return class == "koord-prod"
 	}
-	return pod.Labels[topologyv1alpha1.KoordinatorPriorityClassLabel] == "koord-prod" || strings.HasPrefix(pod.Spec.PriorityClassName, "koord-prod")
+	if strings.HasPrefix(pod.Spec.PriorityClassName, "koord-prod") {
+		return true
+	}
+	return pod.Spec.Priority != nil && *pod.Spec.Priority >= 9000 && *pod.Spec.Priority <= 9999
 }
 
 // lockstepPolicy is Lockstep's form, for the pod or for one container. Absent fields of a container are the pod's.
