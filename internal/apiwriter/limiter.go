@@ -9,11 +9,13 @@ import (
 // too many make it slower; where the best is depends on the server, its load, and the distance to it, and all three
 // change. The limiter therefore asks the only one who knows, by experiment:
 //
-//	        ┌─ doubles while the rate rises by a twentieth ─┐
-//	ramp ───┤                                               ├──▶ steady
-//	        └─ else halves while that does ────────────────┘
+//	        ┌─ doubles until the rate falls, or stays twice ─┐
+//	ramp ───┤                                                ├──▶ steady
+//	        └─ if the first was best: halves likewise ───────┘
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
+//
+// After a pause it climbs again from where it was: what was measured on little work says nothing about much.
 //
 // A probe is compared with the base windows on both sides of it, so a server that gets slower or faster for everyone
 // does not count as an answer. Answers add up until their mean is clear of the noise, which is measured too. A direction
@@ -35,12 +37,15 @@ type limiter struct {
 	win      window
 	settling settling
 
-	rampRate float64 // rate at base in the ramp
-	before   float64 // log rate of the base window before the current probe
-	probed   float64 // log rate of the current probe, waiting for the base window after it
-	pending  int     // direction of probed; 0 when none waits
-	noise    float64 // variance of the log rate of a window
-	up, down evidence
+	rampStart float64   // the limit that the ramp began with
+	rampRate  float64   // the best rate of the ramp, which was at base
+	flat      int       // steps in a row that brought nothing
+	busy      time.Time // when writes last waited for their turn
+	before    float64   // log rate of the base window before the current probe
+	probed    float64   // log rate of the current probe, waiting for the base window after it
+	pending   int       // direction of probed; 0 when none waits
+	noise     float64   // variance of the log rate of a window
+	up, down  evidence
 }
 
 type phase int
@@ -87,7 +92,11 @@ const (
 	rampStep   = 2.0
 	steadyStep = 2
 
-	rampGain = 0.03 // doubling or halving must bring this much to go on
+	rampGain  = 0.03 // what a step of the ramp must bring to count as one that helped
+	rampSlack = 0.10 // a step that costs more than this ends the ramp: the next would cost more
+	rampFlat  = 2    // so many steps in a row that do not help end it too
+
+	pause = time.Second // without waiting writes for this long, what is known is old
 
 	gainUp   = 0.01 // a higher limit must be better by this much (log)
 	gainDown = 0.02 // a lower limit, likewise
@@ -143,6 +152,10 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		l.restart(now)
 		return
 	}
+	if now.Sub(l.busy) > pause && !l.busy.IsZero() {
+		l.ramp(now)
+	}
+	l.busy = now
 	if s := &l.settling; s.active {
 		if s.down && inFlight >= l.limit() {
 			return
@@ -196,39 +209,53 @@ func (l *limiter) measured(now time.Time, rate float64) {
 	l.ceiling = math.Min(l.ceiling*1.01, float64(l.max))
 	switch l.phase {
 	case rampFirst:
-		l.rampRate = rate
+		l.rampRate, l.rampStart = rate, l.base
 		l.phase = rampUp
-		if l.step(now, l.base*rampStep) {
-			return
-		}
-		l.phase = rampDown
-		if !l.step(now, l.base/rampStep) {
-			l.arrive(now)
-		}
+		l.climb(now, rampStep)
 	case rampUp:
-		switch {
-		case rate > l.rampRate*(1+rampGain):
-			l.base, l.rampRate = l.now, rate
-			if !l.step(now, l.base*rampStep) {
-				l.arrive(now)
-			}
-		case l.base == math.Min(limitStart, float64(l.max)):
-			l.phase = rampDown
-			l.step(now, l.base/rampStep)
-		default:
-			l.arrive(now)
-		}
+		l.judge(now, rate, rampStep)
 	case rampDown:
-		if rate > l.rampRate*(1+rampGain) {
-			l.base, l.rampRate = l.now, math.Max(rate, l.rampRate)
-			if l.step(now, l.base/rampStep) {
-				return
-			}
-		}
-		l.arrive(now)
+		l.judge(now, rate, 1/rampStep)
 	case steady:
 		l.steady(now, math.Log(rate))
 	}
+}
+
+// judge takes in the rate that a step of the ramp gave, and goes on or ends the ramp.
+func (l *limiter) judge(now time.Time, rate, step float64) {
+	if rate > l.rampRate*(1+rampGain) {
+		l.base, l.rampRate, l.flat = l.now, rate, 0
+	} else if l.flat++; l.flat == rampFlat || rate < l.rampRate*(1-rampSlack) {
+		l.turn(now)
+		return
+	}
+	l.climb(now, step)
+}
+
+// climb takes one more step of the ramp, or ends it at the end of the range.
+func (l *limiter) climb(now time.Time, step float64) {
+	if !l.step(now, l.now*step) {
+		l.turn(now)
+	}
+}
+
+// turn ends the way up. If it led nowhere, the way down is next.
+func (l *limiter) turn(now time.Time) {
+	l.flat = 0
+	if l.phase == rampUp && l.base == l.rampStart {
+		l.phase = rampDown
+		if l.step(now, l.base/rampStep) {
+			return
+		}
+	}
+	l.arrive(now)
+}
+
+// ramp begins a ramp at base.
+func (l *limiter) ramp(now time.Time) {
+	l.phase, l.flat = rampFirst, 0
+	l.forget()
+	l.step(now, l.base)
 }
 
 // arrive ends the ramp at base.

@@ -82,17 +82,30 @@ func valley(peak, best, fall float64) func(float64, time.Duration) float64 {
 
 // measured is the curve of a real API server on two cores.
 func measured(c float64, _ time.Duration) float64 {
-	points := []struct{ c, rate float64 }{{1, 285}, {4, 710}, {8, 860}, {32, 860}, {128, 700}, {1024, 520}}
+	return between([]point{{1, 285}, {4, 710}, {8, 860}, {32, 860}, {128, 700}, {1024, 520}}, c)
+}
+
+type point struct{ c, rate float64 }
+
+// between interpolates the rate at c, linearly in the logarithm of c.
+func between(points []point, c float64) float64 {
 	for i := 1; i < len(points); i++ {
 		if a, b := points[i-1], points[i]; c <= b.c {
 			f := math.Log(c/a.c) / math.Log(b.c/a.c)
 			return a.rate + f*(b.rate-a.rate)
 		}
 	}
-	return 520
+	return points[len(points)-1].rate
+}
+
+// pressed is the same server whose nodes react to each pod: whoever has more in flight gets more of it.
+func pressed(c float64, _ time.Duration) float64 {
+	return between([]point{{1, 198}, {4, 298}, {16, 335}, {64, 458}, {256, 621}, {1024, 721}}, c)
 }
 
 var servers = []server{
+	{name: "pressed", rate: pressed, noise: 0.05},
+	{name: "pressed, noisy", rate: pressed, noise: 0.20},
 	{name: "measured", rate: measured, noise: 0.05},
 	{name: "measured, noisy", rate: measured, noise: 0.20},
 	{name: "ever better, slightly", rate: func(c float64, _ time.Duration) float64 {
@@ -144,6 +157,28 @@ func TestLimiterComesWithinATenthOfTheBestFixedLimit(t *testing.T) {
 				t.Errorf("adaptive took %.1fs, more than a tenth above %.1fs with %d in flight", took.Seconds(), best.Seconds(), at)
 			}
 		})
+	}
+}
+
+// TestLimiterClimbsAgainAfterAPause: the last writes of a small load tell it that more in flight brings nothing.
+func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
+	l := newLimiter(0, 0)
+	now := time.Unix(0, 0)
+	for i := range 2000 {
+		now = now.Add(3 * time.Millisecond)
+		l.ended(now, 50*time.Millisecond, l.limit()-1, i < 1999, succeeded)
+	}
+	if low := l.limit(); l.phase != steady || low > limitStart {
+		t.Fatalf("phase %d at %d in flight after a load that is as fast at any limit", l.phase, low)
+	}
+	now = now.Add(time.Minute)
+	writes := 0
+	for ; l.limit() < limitMax && writes < 100_000; writes++ {
+		now = now.Add(time.Second / time.Duration(20*l.limit())) // twice as many in flight, twice as many a second
+		l.ended(now, 50*time.Millisecond, l.limit()-1, true, succeeded)
+	}
+	if writes > 4_000 {
+		t.Errorf("%d in flight after %d writes, though each step up brings twice as much", l.limit(), writes)
 	}
 }
 
