@@ -39,12 +39,15 @@ type limiter struct {
 
 	rampStart float64   // the limit that the ramp began with
 	rampRate  float64   // the best rate of the ramp, which was at base
+	rampError float64   // and its standard error, relative to it
+	level     float64   // the last limit of the ramp that may be as good as base
 	flat      int       // steps in a row that brought nothing
 	busy      time.Time // when writes last waited for their turn
 	before    float64   // log rate of the base window before the current probe
 	probed    float64   // log rate of the current probe, waiting for the base window after it
 	pending   int       // direction of probed; 0 when none waits
 	noise     float64   // variance of the log rate of a window
+	within    float64   // the same, told from inside of windows
 	up, down  evidence
 }
 
@@ -69,6 +72,36 @@ type evidence struct {
 type window struct {
 	start time.Time
 	ended int
+	// For the error of the rate: how long each batch of requests took to end.
+	batchStart    time.Time
+	batches       int
+	sums, squares float64 // of the batches' durations, in seconds
+}
+
+// windowBatch is how many requests make a batch.
+const windowBatch = 8
+
+// add counts a request that ended at now.
+func (w *window) add(now time.Time) {
+	if w.ended == 0 {
+		w.batchStart = w.start
+	}
+	if w.ended++; w.ended%windowBatch == 0 {
+		d := now.Sub(w.batchStart).Seconds()
+		w.batches, w.sums, w.squares, w.batchStart = w.batches+1, w.sums+d, w.squares+d*d, now
+	}
+}
+
+// err is the standard error of the window's rate, relative to it, from how much its batches differ. It is 1 for a window
+// that says nothing.
+func (w *window) err() float64 {
+	n := float64(w.batches)
+	if n < 2 || w.sums == 0 {
+		return 1
+	}
+	mean := w.sums / n
+	variance := math.Max(w.squares/n-mean*mean, 0) * n / (n - 1)
+	return math.Min(math.Sqrt(variance/n)/mean, 1)
 }
 
 // settling is the time after a change of the limit until requests of the old limit no longer count.
@@ -103,6 +136,7 @@ const (
 	memory   = 12   // probes that count in a mean
 
 	everyMax = 32
+	dear     = 0.3 // a probe that loses this much (log) is dear
 )
 
 // newLimiter returns a limiter that stays at fixed, or, when fixed is 0, adapts between 1 and max.
@@ -171,14 +205,15 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		l.win = window{start: now}
 		return
 	}
-	l.win.ended++
+	l.win.add(now)
 	length := now.Sub(l.win.start)
 	rate := float64(l.win.ended) / length.Seconds()
 	if !l.enough(length) && !l.tooFar(length, rate) {
 		return
 	}
+	relative := l.win.err()
 	l.win = window{start: now}
-	l.measured(now, rate)
+	l.measured(now, rate, relative)
 }
 
 // enough says whether a window of this length can be judged.
@@ -201,33 +236,54 @@ func (l *limiter) tooFar(length time.Duration, rate float64) bool {
 	case l.phase == steady && l.dir > 0:
 		before = math.Exp(l.before)
 	}
-	return length >= windowMin && l.win.ended >= windowFew && rate < 0.7*before
+	if length < windowMin || l.win.ended < windowFew {
+		return false
+	}
+	// Shortly after, the burst of requests that were begun at once counts against them.
+	return rate < 0.5*before || rate < 0.7*before && length >= l.roundTrips(0.5)
 }
 
-// measured acts on the rate that the limit in force gave in one window.
-func (l *limiter) measured(now time.Time, rate float64) {
+// measured acts on the rate that the limit in force gave in one window. relative is the rate's standard error.
+func (l *limiter) measured(now time.Time, rate, relative float64) {
 	l.ceiling = math.Min(l.ceiling*1.01, float64(l.max))
+	l.within += (relative*relative - l.within) / 8
 	switch l.phase {
 	case rampFirst:
-		l.rampRate, l.rampStart = rate, l.base
+		l.rampRate, l.rampError, l.rampStart, l.level = rate, relative, l.base, l.base
 		l.phase = rampUp
 		l.climb(now, rampStep)
 	case rampUp:
-		l.judge(now, rate, rampStep)
+		l.judge(now, rate, relative, rampStep)
 	case rampDown:
-		l.judge(now, rate, 1/rampStep)
+		l.judge(now, rate, relative, 1/rampStep)
 	case steady:
 		l.steady(now, math.Log(rate))
 	}
 }
 
-// judge takes in the rate that a step of the ramp gave, and goes on or ends the ramp.
-func (l *limiter) judge(now time.Time, rate, step float64) {
-	if rate > l.rampRate*(1+rampGain) {
-		l.base, l.rampRate, l.flat = l.now, rate, 0
-	} else if l.flat++; l.flat == rampFlat || rate < l.rampRate*(1-rampSlack) {
+// judge takes in the rate that a step of the ramp gave, and goes on or ends the ramp. A server whose speed varies much
+// cannot be judged in one window; then the ramp goes on, because to stop too early costs more: as long as a server
+// queues what it cannot do at once, more in flight does little harm, and the way down is found later.
+func (l *limiter) judge(now time.Time, rate, relative, step float64) {
+	gain := math.Log(rate / l.rampRate)
+	err := math.Hypot(relative, l.rampError)
+	switch {
+	case gain > rampGain:
+		l.base, l.rampRate, l.rampError, l.level, l.flat = l.now, rate, relative, l.now, 0
+	case gain < -math.Max(rampSlack, 2*err):
 		l.turn(now)
 		return
+	default:
+		if gain > -err {
+			l.level = l.now
+		}
+		if gain+err < rampGain {
+			l.flat++
+		}
+		if l.flat == rampFlat {
+			l.turn(now)
+			return
+		}
 	}
 	l.climb(now, step)
 }
@@ -242,6 +298,7 @@ func (l *limiter) climb(now time.Time, step float64) {
 // turn ends the way up. If it led nowhere, the way down is next.
 func (l *limiter) turn(now time.Time) {
 	l.flat = 0
+	l.base = math.Max(l.base, l.level)
 	if l.phase == rampUp && l.base == l.rampStart {
 		l.phase = rampDown
 		if l.step(now, l.base/rampStep) {
@@ -318,20 +375,20 @@ func (l *limiter) answer(after float64) {
 // move changes base when the evidence is clear, and says whether it did.
 func (l *limiter) move(now time.Time) bool {
 	// The error of a mean of n comparisons, each of one window with the mean of two.
-	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * math.Max(l.noise, 0.0004) / e.n) }
+	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * max(l.noise, l.within, 0.0004) / e.n) }
 	if e := &l.up; e.n > 0 {
 		se := clear(e)
 		if e.mean-se > gainUp {
 			return l.settleAt(now, math.Max(l.base*steadyStep, l.base+1), &l.down)
 		}
-		e.patience(e.mean+2*se < gainUp)
+		e.patience(e.mean+2*se, gainUp)
 	}
 	if e := &l.down; e.n > 0 {
 		se := clear(e)
 		if e.mean-se > gainDown {
 			return l.settleAt(now, math.Min(l.base/steadyStep, l.base-1), &l.up)
 		}
-		e.patience(e.mean+2*se < gainDown)
+		e.patience(e.mean+2*se, gainDown)
 	}
 	return false
 }
@@ -345,14 +402,18 @@ func (l *limiter) settleAt(now time.Time, limit float64, back *evidence) bool {
 	return true
 }
 
-// patience doubles the time until a direction is asked again when it was clearly wrong.
-func (e *evidence) patience(wrong bool) {
+// patience lengthens the time until a direction is asked again when it was clearly wrong, the more the more it costs to
+// ask. most is the best that the direction may be.
+func (e *evidence) patience(most, gain float64) {
 	if e.sinceAsk > 1 {
 		return // not the direction that was just asked
 	}
-	if wrong {
+	switch {
+	case most < -dear:
+		e.every = min(e.every*8, everyMax)
+	case most < gain:
 		e.every = min(e.every*2, everyMax)
-	} else {
+	default:
 		e.every = max(e.every/2, 2)
 	}
 }
@@ -371,8 +432,12 @@ func (l *limiter) step(now time.Time, limit float64) bool {
 		return false
 	}
 	down := limit < l.now
+	// Where more in flight brings no more, each takes longer in proportion. What ends before that long has passed was
+	// begun at the old limit, and held up by the burst of those that were begun at once.
+	trips := max(1, (1+limit/l.now)/2)
 	l.now = limit
 	l.settle(now, down)
+	l.settling.until = now.Add(l.roundTrips(trips))
 	return true
 }
 
