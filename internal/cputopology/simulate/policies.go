@@ -15,9 +15,8 @@ import (
 func Policies() []Policy {
 	return []Policy{
 		newLockstep("lockstep", request.AnyCPU),
-		newLockstep("lockstep-threads", request.Threads),
 		&repacking{newLockstep("lockstep+repack", request.AnyCPU)},
-		&repacking{newLockstep("lockstep-threads+repack", request.Threads)},
+		newLockstep("lockstep-threads", request.Threads),
 		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
 		&byHand{name: "most-allocated+packed-cores", node: mostAllocated, pick: packedCores},
@@ -57,15 +56,16 @@ func (p *lockstep) Place(nodes []*allocate.Node, key string, cpus int) (int, boo
 type repacking struct{ *lockstep }
 
 // Maintain carries out the plan for one node.
-func (p *repacking) Maintain(n *allocate.Node) int {
+func (p *repacking) Maintain(n *allocate.Node) (pods, cpus int) {
 	plan := repack.Within(n, func(key string) *allocate.Request { return p.requests[n.Pod(key).CPUs().Len()] }, repack.Budget{})
 	for _, m := range plan.Moves {
+		cpus += m.To.CPUs().Minus(m.From.CPUs()).Len()
 		n.Release(m.Pod)
 		if err := n.Restore(m.To); err != nil {
 			panic(err) // a plan's moves go to idle CPUs
 		}
 	}
-	return len(plan.Moves)
+	return len(plan.Moves), cpus
 }
 
 // byHand is a policy in two steps, as schedulers have it whose node choice does not know of cores.

@@ -49,8 +49,8 @@ type Config struct {
 	Seed    uint64
 	// Load is the share of all CPUs in use that arrivals are kept at, in (0, 1].
 	Load float64
-	// Arrivals is the number of pods placed under load; 0 is as many as filling the cluster took.
-	Arrivals int
+	// Turnover is how many times as many pods are placed under load as filling the cluster took.
+	Turnover float64
 	// Now is the clock for decision latencies.
 	Now func() time.Time
 }
@@ -70,15 +70,16 @@ type Result struct {
 	L3SplitAvoidablePercent   float64 `json:"l3SplitAvoidablePercent"`
 	NUMASplitPercent          float64 `json:"numaSplitPercent"`
 	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
-	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of those that would be idle if all
-	// pods were packed anew, none split more than it has to be. FreeL3IdlePercent is the same in percent of the idle CPUs
-	// divided by an L3's size, which no packing may reach. FreeL3, FreeL3Possible: domains at the end.
+	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of the most that could be idle if all
+	// pods were packed anew over the whole cluster, none split more than it has to be (see possibleL3). FreeL3IdlePercent is
+	// the same in percent of the idle CPUs divided by an L3's size. FreeL3, FreeL3Possible: domains at the end.
 	FreeL3Percent     float64 `json:"freeL3Percent"`
 	FreeL3IdlePercent float64 `json:"freeL3IdlePercent"`
 	FreeL3            int     `json:"freeL3"`
 	FreeL3Possible    int     `json:"freeL3Possible"`
-	// Moves counts pods moved within their nodes by policies that do so.
-	Moves int `json:"moves"`
+	// Moves counts pods moved within their nodes by policies that do so, MovedCPUs their CPUs.
+	Moves     int `json:"moves"`
+	MovedCPUs int `json:"movedCPUs"`
 	// Decision latencies.
 	LatencyP50Micros float64 `json:"latencyP50Micros"`
 	LatencyP99Micros float64 `json:"latencyP99Micros"`
@@ -91,9 +92,9 @@ type Policy interface {
 }
 
 // maintainer is a policy that also moves pods within their nodes. Maintain is called for each node that pods have left or
-// entered, and returns how many it moved.
+// entered, and returns how many pods and CPUs it moved.
 type maintainer interface {
-	Maintain(n *allocate.Node) (moves int)
+	Maintain(n *allocate.Node) (pods, cpus int)
 }
 
 // pod is a placed pod.
@@ -122,7 +123,17 @@ type simulation struct {
 	splits               struct{ l3, l3Avoidable, numa, numaAvoidable int }
 	freeSum, freeIdleSum float64
 	freeSeen             int
+	changes              []int // of each node, to know what of fewest still holds
+	fewest               map[fewestKey][]fewestL3
 }
+
+// fewestL3 remembers the fewest L3 domains in which a node had idle CPUs for a pod.
+type fewestL3 struct {
+	changes, l3 int
+	ok          bool
+}
+
+type fewestKey struct{ cpus, numas int }
 
 // Run simulates one policy.
 func Run(cfg Config, policy Policy) (Result, error) {
@@ -130,14 +141,14 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	if cfg.Nodes < 1 || cfg.Load <= 0 || cfg.Load > 1 || len(cfg.Mix.Sizes) == 0 || slices.Min(cfg.Mix.Sizes) < 1 {
-		return Result{}, fmt.Errorf("simulate: want at least one node, a load in (0, 1] and pod sizes above 0")
+	if cfg.Nodes < 1 || cfg.Load <= 0 || cfg.Load > 1 || cfg.Turnover < 0 || len(cfg.Mix.Sizes) == 0 || slices.Min(cfg.Mix.Sizes) < 1 {
+		return Result{}, fmt.Errorf("simulate: want at least one node, a load in (0, 1], a turnover of at least 0 and pod sizes above 0")
 	}
 	layout, err := allocate.NewLayout(topo, cpuset.Set{})
 	if err != nil {
 		return Result{}, err
 	}
-	s := &simulation{cfg: cfg, policy: policy, rng: rand.New(rand.NewPCG(cfg.Seed, 0))}
+	s := &simulation{cfg: cfg, policy: policy, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), changes: make([]int, cfg.Nodes), fewest: map[fewestKey][]fewestL3{}}
 	for i := range cfg.Nodes {
 		n := allocate.NewNode(fmt.Sprintf("node-%d", i), layout)
 		s.nodes = append(s.nodes, n)
@@ -167,11 +178,7 @@ func (s *simulation) fill() {
 }
 
 func (s *simulation) churn() {
-	arrivals := s.cfg.Arrivals
-	if arrivals == 0 {
-		arrivals = s.arrivals
-	}
-	for range arrivals {
+	for range int(s.cfg.Turnover * float64(s.arrivals)) {
 		size := s.draw()
 		for !s.fits(size) && len(s.pods) > 0 {
 			s.leave(s.rng.IntN(len(s.pods)))
@@ -186,27 +193,33 @@ func (s *simulation) churn() {
 	}
 }
 
-// possibleL3 is how many L3 domains would be idle if all pods were packed anew by first-fit decreasing: whole domains for
-// as much of a pod as fills them, the rest of each pod in one.
+// possibleL3 is how many L3 domains could be idle at most, were all pods packed anew, each over as few domains as its size
+// needs: no policy can do better, and none may be able to do as well, since NUMA nodes and nodes are taken for one pool.
+//
+// A pod that needs k domains may be taken to fill k-1 of them: if it lay otherwise, what shares these domains with it has
+// room together beside its rest, for it is no more than what the pod leaves of the k. So the rests, each smaller than a
+// domain, are to be packed, and a lower bound on the domains they need is a bound for all. For every threshold t of up to
+// half a domain: rests above size-t need a domain each; those above half and up to size-t as well; and what the latter leave
+// room for cannot take more of the rests from t up than their sum (Martello and Toth's L2).
 func (s *simulation) possibleL3() int {
-	rests := slices.Clone(s.rests)
-	used := s.wholes
-	for largest := s.l3Size - 1; largest > 0; {
-		if rests[largest] == 0 {
-			largest--
-			continue
-		}
-		used++
-		for room, size := s.l3Size, largest; size > 0; {
-			if size > room || rests[size] == 0 {
-				size--
-				continue
+	need := 0
+	for t := 1; t <= s.l3Size/2; t++ {
+		alone, half, halfSum, sum := 0, 0, 0, 0
+		for size := t; size < s.l3Size; size++ {
+			switch n := s.rests[size]; {
+			case size > s.l3Size-t:
+				alone += n
+			case 2*size > s.l3Size:
+				half += n
+				halfSum += n * size
+			default:
+				sum += n * size
 			}
-			rests[size]--
-			room -= size
 		}
+		over := max(0, sum-(half*s.l3Size-halfSum))
+		need = max(need, alone+half+(over+s.l3Size-1)/s.l3Size)
 	}
-	return s.cpus/s.l3Size - used
+	return s.cpus/s.l3Size - s.wholes - need
 }
 
 // count adds (1) or removes (-1) a pod from what possibleL3 packs.
@@ -233,6 +246,7 @@ func (s *simulation) leave(i int) {
 }
 
 func (s *simulation) recount(node int) {
+	s.changes[node]++
 	free := s.nodes[node].IdleL3()
 	s.freeL3 += free - s.nodeFree[node]
 	s.nodeFree[node] = free
@@ -258,7 +272,9 @@ func (s *simulation) arrive(size int) {
 
 func (s *simulation) maintain(node int) {
 	if m, ok := s.policy.(maintainer); ok {
-		s.result.Moves += m.Maintain(s.nodes[node])
+		pods, cpus := m.Maintain(s.nodes[node])
+		s.result.Moves += pods
+		s.result.MovedCPUs += cpus
 		s.recount(node)
 	}
 }
@@ -274,9 +290,10 @@ func (s *simulation) judge(node int, key string, size int) {
 		return
 	}
 	n.Release(key)
+	s.changes[node]++
 	betterL3, betterNUMA := false, false
-	for _, o := range s.nodes {
-		if better, ok := o.FewestL3(size, numa); ok && better < l3 {
+	for i, o := range s.nodes {
+		if better, ok := s.fewestL3(i, size, numa); ok && better < l3 {
 			betterL3 = true
 		}
 		if better, ok := o.FewestNUMA(size); ok && better < numa {
@@ -289,6 +306,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	if err := n.Restore(held); err != nil {
 		panic(err) // the CPUs were free a moment ago
 	}
+	s.changes[node]++
 	if l3 > leastL3 {
 		s.splits.l3++
 		if betterL3 {
@@ -301,6 +319,25 @@ func (s *simulation) judge(node int, key string, size int) {
 			s.splits.numaAvoidable++
 		}
 	}
+}
+
+// fewestL3 is Node.FewestL3, remembered until the node changes.
+func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
+	key := fewestKey{size, numas}
+	known := s.fewest[key]
+	if known == nil {
+		known = make([]fewestL3, len(s.nodes))
+		for i := range known {
+			known[i].changes = -1
+		}
+		s.fewest[key] = known
+	}
+	k := &known[node]
+	if k.changes != s.changes[node] {
+		k.changes = s.changes[node]
+		k.l3, k.ok = s.nodes[node].FewestL3(size, numas)
+	}
+	return k.l3, k.ok
 }
 
 func (s *simulation) finish() Result {

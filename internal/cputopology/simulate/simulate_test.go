@@ -21,8 +21,8 @@ func TestPlacementQuality(t *testing.T) {
 	}
 	for _, m := range []machines.Machine{machines.AMD256NPS1, machines.AMD256NPS4} {
 		for _, mix := range Mixes() {
-			for _, policy := range []string{"lockstep", "lockstep-threads+repack"} {
-				r, err := Run(Config{Machine: m, Nodes: 10, Mix: mix, Seed: 1, Load: 0.85, Now: frozen}, policies[policy])
+			for _, policy := range []string{"lockstep", "lockstep+repack"} {
+				r, err := Run(Config{Machine: m, Nodes: 10, Mix: mix, Seed: 1, Load: 0.85, Turnover: 1, Now: frozen}, policies[policy])
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -30,7 +30,7 @@ func TestPlacementQuality(t *testing.T) {
 				if r.L3SplitAvoidablePercent >= 1 || r.NUMASplitAvoidablePercent > 0 {
 					t.Errorf("%s %s %s: %.2f %% avoidable L3 splits, %.2f %% avoidable NUMA splits", policy, m.Name, mix.Name, r.L3SplitAvoidablePercent, r.NUMASplitAvoidablePercent)
 				}
-				if policy != "lockstep" && mix.Name != "odd" && r.FreeL3Percent < 90 {
+				if least := map[bool]float64{true: 82, false: 92}[mix.Name == "odd"]; policy != "lockstep" && r.FreeL3Percent < least {
 					t.Errorf("%s %s %s: only %.1f %% of the free L3 domains kept", policy, m.Name, mix.Name, r.FreeL3Percent)
 				}
 			}
@@ -39,7 +39,7 @@ func TestPlacementQuality(t *testing.T) {
 }
 
 func TestEqualSeedsGiveEqualResults(t *testing.T) {
-	cfg := Config{Machine: machines.AMD256NPS4, Nodes: 3, Mix: Mixes()[0], Seed: 7, Load: 0.85, Now: frozen}
+	cfg := Config{Machine: machines.AMD256NPS4, Nodes: 3, Mix: Mixes()[0], Seed: 7, Load: 0.85, Turnover: 1, Now: frozen}
 	for i := range Policies() {
 		a, err := Run(cfg, Policies()[i])
 		if err != nil {
@@ -59,7 +59,7 @@ func TestEqualSeedsGiveEqualResults(t *testing.T) {
 }
 
 func TestWrongConfigurations(t *testing.T) {
-	good := Config{Machine: machines.NoL3, Nodes: 1, Mix: Mixes()[1], Load: 0.5, Now: frozen}
+	good := Config{Machine: machines.NoL3, Nodes: 1, Mix: Mixes()[1], Load: 0.5, Turnover: 1, Now: frozen}
 	for name, change := range map[string]func(*Config){
 		"no nodes":      func(c *Config) { c.Nodes = 0 },
 		"no load":       func(c *Config) { c.Load = 0 },

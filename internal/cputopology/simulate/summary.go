@@ -1,0 +1,89 @@
+package simulate
+
+import "slices"
+
+// Summary is one policy on one machine, number of nodes and mix: means over seeds, and the worst seed where that matters.
+type Summary struct {
+	Policy  string `json:"policy"`
+	Machine string `json:"machine"`
+	Nodes   int    `json:"nodes"`
+	Mix     string `json:"mix"`
+	Seeds   int    `json:"seeds"`
+
+	Placed                       float64 `json:"placed"`
+	L3SplitPercent               float64 `json:"l3SplitPercent"`
+	L3SplitAvoidablePercent      float64 `json:"l3SplitAvoidablePercent"`
+	L3SplitAvoidablePercentMax   float64 `json:"l3SplitAvoidablePercentMax"`
+	NUMASplitPercent             float64 `json:"numaSplitPercent"`
+	NUMASplitAvoidablePercent    float64 `json:"numaSplitAvoidablePercent"`
+	NUMASplitAvoidablePercentMax float64 `json:"numaSplitAvoidablePercentMax"`
+	FreeL3Percent                float64 `json:"freeL3Percent"`
+	FreeL3PercentMin             float64 `json:"freeL3PercentMin"`
+	FreeL3IdlePercent            float64 `json:"freeL3IdlePercent"`
+	MovesPer100                  float64 `json:"movesPer100"` // pods moved for each 100 placed
+	LatencyP50Micros             float64 `json:"latencyP50Micros"`
+	LatencyP99Micros             float64 `json:"latencyP99Micros"`
+}
+
+// What is wanted of a policy, over all seeds of each machine, number of nodes and mix.
+const (
+	l3AvoidableMax   = 1.0  // percent, below
+	numaAvoidableMax = 0.0  // percent
+	freeL3Min        = 94.0 // percent of what is possible
+)
+
+// Holds says whether the summary meets what is wanted of a policy: practically no avoidable split, and the L3 domains kept
+// free that could be.
+func (s Summary) Holds() bool {
+	return s.L3SplitAvoidablePercentMax < l3AvoidableMax && s.NUMASplitAvoidablePercentMax <= numaAvoidableMax && s.FreeL3Percent >= freeL3Min
+}
+
+// Summarise groups results by machine, nodes, mix and policy, in the order in which these first appear.
+func Summarise(results []Result) []Summary {
+	type key struct {
+		machine, mix, policy string
+		nodes                int
+	}
+	var order []key
+	groups := map[key][]Result{}
+	for _, r := range results {
+		k := key{r.Machine, r.Mix, r.Policy, r.Nodes}
+		if groups[k] == nil {
+			order = append(order, k)
+		}
+		groups[k] = append(groups[k], r)
+	}
+	var out []Summary
+	for _, k := range order {
+		g := groups[k]
+		all := func(field func(Result) float64) []float64 {
+			var v []float64
+			for _, r := range g {
+				v = append(v, field(r))
+			}
+			return v
+		}
+		mean := func(field func(Result) float64) float64 {
+			sum := 0.0
+			for _, v := range all(field) {
+				sum += v
+			}
+			return sum / float64(len(g))
+		}
+		l3 := func(r Result) float64 { return r.L3SplitAvoidablePercent }
+		numa := func(r Result) float64 { return r.NUMASplitAvoidablePercent }
+		free := func(r Result) float64 { return r.FreeL3Percent }
+		out = append(out, Summary{Policy: k.policy, Machine: k.machine, Nodes: k.nodes, Mix: k.mix, Seeds: len(g),
+			Placed:                  mean(func(r Result) float64 { return float64(r.Placed) }),
+			L3SplitPercent:          mean(func(r Result) float64 { return r.L3SplitPercent }),
+			L3SplitAvoidablePercent: mean(l3), L3SplitAvoidablePercentMax: slices.Max(all(l3)),
+			NUMASplitPercent:          mean(func(r Result) float64 { return r.NUMASplitPercent }),
+			NUMASplitAvoidablePercent: mean(numa), NUMASplitAvoidablePercentMax: slices.Max(all(numa)),
+			FreeL3Percent: mean(free), FreeL3PercentMin: slices.Min(all(free)),
+			FreeL3IdlePercent: mean(func(r Result) float64 { return r.FreeL3IdlePercent }),
+			MovesPer100:       mean(func(r Result) float64 { return 100 * float64(r.Moves) / float64(max(r.Placed, 1)) }),
+			LatencyP50Micros:  mean(func(r Result) float64 { return r.LatencyP50Micros }),
+			LatencyP99Micros:  mean(func(r Result) float64 { return r.LatencyP99Micros })})
+	}
+	return out
+}
