@@ -108,11 +108,11 @@ type simulation struct {
 	policy               Policy
 	rng                  *rand.Rand
 	nodes                []*allocate.Node
-	empty                *allocate.Node
+	empty                []*allocate.Node // one of each machine
 	pods                 []pod
 	cpus                 int // of the cluster
 	idle                 int
-	l3Size               int
+	l3Size               int // CPUs; -1 if domains differ
 	freeL3               int // over all nodes
 	nodeFree             []int
 	took                 []time.Duration
@@ -148,15 +148,11 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	if err != nil {
 		return Result{}, err
 	}
-	s := &simulation{cfg: cfg, policy: policy, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), changes: make([]int, cfg.Nodes), fewest: map[fewestKey][]fewestL3{}}
+	s := &simulation{cfg: cfg, policy: policy, rng: rand.New(rand.NewPCG(cfg.Seed, 0)), fewest: map[fewestKey][]fewestL3{}}
 	for i := range cfg.Nodes {
-		n := allocate.NewNode(fmt.Sprintf("node-%d", i), layout)
-		s.nodes = append(s.nodes, n)
-		s.nodeFree = append(s.nodeFree, n.IdleL3())
-		s.freeL3 += n.IdleL3()
-		s.cpus += n.IdleCPUs()
+		s.addNode(allocate.NewNode(fmt.Sprintf("node-%d", i), layout))
 	}
-	s.empty = allocate.NewNode("", layout)
+	s.empty = []*allocate.Node{allocate.NewNode("", layout)}
 	s.idle = s.cpus
 	s.l3Size = s.cpus / max(s.freeL3, 1)
 	s.rests = make([]int, s.l3Size)
@@ -164,6 +160,14 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	s.fill()
 	s.churn()
 	return s.finish(), nil
+}
+
+func (s *simulation) addNode(n *allocate.Node) {
+	s.nodes = append(s.nodes, n)
+	s.nodeFree = append(s.nodeFree, n.IdleL3())
+	s.changes = append(s.changes, 0)
+	s.freeL3 += n.IdleL3()
+	s.cpus += n.IdleCPUs()
 }
 
 // fill lets pods arrive until one does not fit under the load.
@@ -184,12 +188,19 @@ func (s *simulation) churn() {
 			s.leave(s.rng.IntN(len(s.pods)))
 		}
 		s.arrive(size)
-		possible, idle := s.possibleL3(), s.idle/s.l3Size
-		if possible > 0 && idle > 0 {
-			s.freeSum += float64(s.freeL3) / float64(possible)
-			s.freeIdleSum += float64(s.freeL3) / float64(idle)
-			s.freeSeen++
-		}
+		s.seeFree()
+	}
+}
+
+// seeFree notes how many L3 domains are free now.
+func (s *simulation) seeFree() {
+	if s.l3Size < 1 {
+		return
+	}
+	if possible, idle := s.possibleL3(), s.idle/s.l3Size; possible > 0 && idle > 0 {
+		s.freeSum += float64(s.freeL3) / float64(possible)
+		s.freeIdleSum += float64(s.freeL3) / float64(idle)
+		s.freeSeen++
 	}
 }
 
@@ -225,6 +236,9 @@ func (s *simulation) possibleL3() int {
 // count adds (1) or removes (-1) a pod from what possibleL3 packs.
 func (s *simulation) count(size, sign int) {
 	s.idle -= sign * size
+	if s.l3Size < 1 {
+		return
+	}
 	s.wholes += sign * (size / s.l3Size)
 	s.rests[size%s.l3Size] += sign
 }
@@ -284,8 +298,15 @@ func (s *simulation) judge(node int, key string, size int) {
 	n := s.nodes[node]
 	held := n.Pod(key)
 	l3, numa := n.Spans(held.CPUs())
-	leastNUMA, _ := s.empty.FewestNUMA(size)
-	leastL3, _ := s.empty.FewestL3(size, leastNUMA)
+	leastL3, leastNUMA := l3, numa // on an empty machine
+	for _, e := range s.empty {
+		if u, ok := e.FewestNUMA(size); ok {
+			leastNUMA = min(leastNUMA, u)
+			if l, ok := e.FewestL3(size, u); ok {
+				leastL3 = min(leastL3, l)
+			}
+		}
+	}
 	if l3 <= leastL3 && numa <= leastNUMA {
 		return
 	}
@@ -345,7 +366,9 @@ func (s *simulation) finish() Result {
 	percent := func(count int) float64 { return 100 * float64(count) / float64(max(r.Placed, 1)) }
 	r.L3SplitPercent, r.L3SplitAvoidablePercent = percent(s.splits.l3), percent(s.splits.l3Avoidable)
 	r.NUMASplitPercent, r.NUMASplitAvoidablePercent = percent(s.splits.numa), percent(s.splits.numaAvoidable)
-	r.FreeL3, r.FreeL3Possible = s.freeL3, s.possibleL3()
+	if r.FreeL3 = s.freeL3; s.l3Size > 0 {
+		r.FreeL3Possible = s.possibleL3()
+	}
 	r.FreeL3Percent, r.FreeL3IdlePercent = 100, 100
 	if s.freeSeen > 0 {
 		r.FreeL3Percent, r.FreeL3IdlePercent = 100*s.freeSum/float64(s.freeSeen), 100*s.freeIdleSum/float64(s.freeSeen)
