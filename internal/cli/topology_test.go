@@ -3,11 +3,17 @@ package cli
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
 func TestTopologyVerbs(t *testing.T) {
@@ -21,7 +27,7 @@ func TestTopologyVerbs(t *testing.T) {
 		"an empty sysfs root":       {[]string{"show", "--sysfs", t.TempDir()}, exitFailed, "sys/devices/system/cpu/online: "},
 		"an unknown form":           {[]string{"show", "-o", "xml"}, exitUsage, "not json"},
 		"a small simulation":        {[]string{"simulate", "--nodes", "1", "--seeds", "1", "--machine", "vm8", "--mix", "small"}, exitOK, "least-allocated+packed-cores"},
-		"a load above 1":            {[]string{"simulate", "--load", "85"}, exitUsage, "--load above 0 and at most 1"},
+		"a load above 1":            {[]string{"simulate", "--load", "85"}, exitUsage, "--load must be above 0 and at most 1"},
 		"an unknown policy":         {[]string{"simulate", "--policy", "best"}, exitUsage, "there are lockstep"},
 		"an unknown mix":            {[]string{"simulate", "--mix", "none"}, exitUsage, "there are: [study"},
 		"topology without its verb": {nil, exitOK, "simulate"},
@@ -51,5 +57,81 @@ func TestTopologyShowAsJSONReadsBack(t *testing.T) {
 	}
 	if topo, err := cputopology.Decode(c); err != nil || len(topo.CPUs) != 48 {
 		t.Fatalf("%v, %v", topo, err)
+	}
+}
+
+// clusterDump is a list of two nodes, the second without a NodeTopology, and pods on the first.
+func clusterDump(t *testing.T) string {
+	spec := machines.AMD256NPS1.MustTopology().Encode()
+	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{
+		map[string]any{"apiVersion": "topology.lockstep.dev/v1alpha1", "kind": "NodeTopology", "metadata": map[string]any{"name": "a"}, "spec": spec},
+		map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "a"}},
+		map[string]any{"apiVersion": "v1", "kind": "Node", "metadata": map[string]any{"name": "b"}},
+		dumpedPod(t, "one", 4, "0-1,128-129"),
+		dumpedPod(t, "two", 4, "4-5,132-133"),
+		dumpedPod(t, "split", 2, "8,12"),
+		dumpedPod(t, "waiting", 2, ""),
+		map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": "ordinary", "namespace": "default"}},
+	}}
+	data, err := json.Marshal(list)
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "dump.json")
+	if err := os.WriteFile(file, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func dumpedPod(t *testing.T, name string, cpus int, on string) map[string]any {
+	annotations := map[string]string{"cpu.lockstep.dev/request": "true"}
+	spec := map[string]any{"containers": []any{map[string]any{"name": "c", "resources": map[string]any{"limits": map[string]string{"cpu": fmt.Sprint(cpus)}}}}}
+	if on != "" {
+		r, err := json.Marshal(request.Result{Version: 1, Node: "a", Containers: map[string]request.ContainerResult{"c": {CPUs: cpuset.MustParse(on), Share: 1}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		annotations[request.LockstepResult] = string(r)
+		spec["nodeName"] = "a"
+	}
+	return map[string]any{"apiVersion": "v1", "kind": "Pod", "metadata": map[string]any{"name": name, "namespace": "default", "uid": "uid-" + name, "annotations": annotations}, "spec": spec}
+}
+
+func TestTopologyOfDumpedClusters(t *testing.T) {
+	file := clusterDump(t)
+	page := filepath.Join(t.TempDir(), "a.html")
+	for name, c := range map[string]struct {
+		args []string
+		code int
+		out  []string // parts of stdout, or of stderr if the code is not 0
+	}{
+		"a node with its pods":        {[]string{"show", "a"}, exitOK, []string{"10 CPUs held by 3 pods, 246 idle", "default/split", "2 CPUs on CPUs 8,12 (2 L3 domains, 1 NUMA node)"}},
+		"as a page":                   {[]string{"show", "a", "-o", "html"}, exitOK, []string{"<!doctype html>", "default/two"}},
+		"as a page in a file":         {[]string{"show", "a", "--html", page}, exitOK, nil},
+		"an unknown node":             {[]string{"show", "z"}, exitFailed, []string{`node "z" is not known; known are a`}},
+		"no node named":               {[]string{"show"}, exitUsage, []string{"which node of the dump"}},
+		"a node with an assumed make": {[]string{"show", "b", "--assume", "intel104"}, exitOK, []string{"104 idle"}},
+		"policies on its pods":        {[]string{"simulate", "--seeds", "1"}, exitOK, []string{"as it is", "33.33 %", "kubelet-static-like"}},
+		"a plan of moves":             {[]string{"repack", "--dry-run"}, exitOK, []string{"default/one"}},
+		"a plan as JSON":              {[]string{"repack", "a", "--dry-run", "-o", "json"}, exitOK, []string{`"freed": [`}},
+		"moves are not made":          {[]string{"repack"}, exitUsage, []string{"--dry-run"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var out, errOut bytes.Buffer
+			code := Run(append(append([]string{"topology"}, c.args...), "--from-dump", file), strings.NewReader(""), &out, &errOut)
+			text := out.String()
+			if c.code != exitOK {
+				text = errOut.String()
+			}
+			for _, want := range c.out {
+				if code != c.code || !strings.Contains(text, want) {
+					t.Fatalf("exit code %d, want %d; %q not in:\n%s%s", code, c.code, want, out.String(), errOut.String())
+				}
+			}
+		})
+	}
+	if data, err := os.ReadFile(page); err != nil || !strings.Contains(string(data), "default/one") {
+		t.Errorf("the page: %v", err)
 	}
 }
