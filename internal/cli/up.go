@@ -73,6 +73,7 @@ load' gives the real nodes images.`,
 	f.IntVar(&spec.Nodes.Pods, "node-pods", 110, "number of pods that each simulated node takes")
 	f.StringVar(&spec.Nodes.Topology, "node-topology", "", "processors of each simulated node, to choose pods' CPUs on: "+strings.Join(machineNames(), ", "))
 	f.IntVar(&spec.RealNodes, "real-nodes", 0, "number of nodes that run containers; needs root, containerd, runc and CNI plugins")
+	f.BoolVar(&spec.WithAgent, "with-agent", false, "run Lockstep's agent on each real node, which gives pods the CPUs chosen for them")
 	f.BoolVar(&spec.WithoutManager, "without-manager", false, "leave Lockstep's manager out, to run one yourself")
 	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name it")
 	f.BoolVar(&durable, "durable", true, "have etcd write through to the disk; false is faster than any cluster that keeps its promises")
@@ -117,6 +118,9 @@ func checkUp(spec *supervise.Spec) (err error) {
 		if q.Sign() <= 0 {
 			return usageError{fmt.Errorf("%s %q: not positive", flag, value)}
 		}
+	}
+	if spec.WithAgent && spec.RealNodes == 0 {
+		return usageError{fmt.Errorf("--with-agent needs --real-nodes")}
 	}
 	if spec.RealNodes > 0 {
 		if _, err := realnodes.Check(); err != nil {

@@ -59,6 +59,8 @@ type Config struct {
 	// RealNodes is the number of nodes that run containers. Simulated nodes beside them have a taint that keeps away what
 	// does not tolerate it. They need root, and what realnodes.Check looks for.
 	RealNodes int
+	// AgentCommand starts Lockstep's agent on each real node, up to its own flags: {"/path/lockstep", "agent"}. Empty: none.
+	AgentCommand []string
 
 	// ExtraArgs are appended to a component's flags; the last of equal flags wins.
 	ExtraArgs map[Component][]string
@@ -142,6 +144,9 @@ func (c *Config) defaultAndValidate() error {
 	}
 	if c.RealNodes < 0 || c.RealNodes > realnodes.NodesMax {
 		return fmt.Errorf("localcluster: %d real nodes is not between 0 and %d", c.RealNodes, realnodes.NodesMax)
+	}
+	if len(c.AgentCommand) > 0 && c.RealNodes == 0 {
+		return fmt.Errorf("localcluster: the agent needs real nodes")
 	}
 	if c.RealNodes > 0 && c.WithoutControllerManager {
 		return fmt.Errorf("localcluster: real nodes need kube-controller-manager: pods' service accounts and certificates come from it")

@@ -89,6 +89,7 @@ func (c *Cluster) prepareRealNodes(ca *authority) error {
 			Message: "services with a cluster IP are not routed, headless ones are: " + host.NoServiceProxy})
 	}
 	spec := realnodes.NewSpec(c.config.Name, c.files.realNodes(), c.config.RealNodes, host)
+	spec.Agent = c.config.AgentCommand
 	spec.APIServerPort, spec.HealthPort, spec.Restart = c.ports[APIServer].port, c.ports[RealNodes].port, c.config.Restart
 	c.real = &spec
 	kubelet := pkix.Name{CommonName: "kube-apiserver-kubelet-client", Organization: []string{"system:masters"}}
@@ -107,6 +108,10 @@ func (c *Cluster) prepareRealNodes(ca *authority) error {
 		IssueNode: func(n realnodes.Node, path string) error {
 			subject := pkix.Name{CommonName: "system:node:" + n.Name(), Organization: []string{"system:nodes"}}
 			return ca.issue(path, subject, []net.IP{n.IP()}, x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageServerAuth)
+		},
+		IssueAgent: func(n realnodes.Node, path string) error {
+			subject := pkix.Name{CommonName: "lockstep-agent:" + n.Name(), Organization: []string{"lockstep:agents"}}
+			return ca.issue(path, subject, nil, x509.ExtKeyUsageClientAuth)
 		},
 	})
 }

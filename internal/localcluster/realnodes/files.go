@@ -25,6 +25,8 @@ type Credentials struct {
 	Proxy, Network string
 	// IssueNode writes a certificate and its key for a node, good for a client and for a server, to PATH.crt and PATH.key.
 	IssueNode func(n Node, path string) error
+	// IssueAgent does the same for the node's agent.
+	IssueAgent func(n Node, path string) error
 }
 
 // Files of a node by their names in its directory.
@@ -36,6 +38,9 @@ const (
 	fileKubelet        = "kubelet.yaml"
 	fileProxy          = "kube-proxy.yaml"
 	fileProxyConfig    = "kube-proxy.kubeconfig"
+	fileAgentCert      = "agent.crt"
+	fileAgentKey       = "agent.key"
+	fileAgentConfig    = "agent.kubeconfig"
 	fileContainerd     = "containerd.toml"
 	fileCNI            = "cni/10-lockstep.conflist"
 	fileResolv         = "resolv.conf"
@@ -108,6 +113,16 @@ func (s Spec) prepareNode(n Node, c Credentials) error {
 	}
 	if err := s.writeKubeconfig(n.Path(fileProxyConfig), c.CA, clientcmdapi.AuthInfo{Token: c.Proxy}); err != nil {
 		return err
+	}
+	if len(s.Agent) > 0 {
+		if err := c.IssueAgent(n, strings.TrimSuffix(n.Path(fileAgentCert), ".crt")); err != nil {
+			return err
+		}
+		if err := s.writeKubeconfig(n.Path(fileAgentConfig), c.CA, clientcmdapi.AuthInfo{
+			ClientCertificate: InNode + "/" + fileAgentCert, ClientKey: InNode + "/" + fileAgentKey,
+		}); err != nil {
+			return err
+		}
 	}
 	for name, content := range map[string]any{fileKubelet: s.kubeletConfig(n), fileProxy: s.proxyConfig(n), fileCNI: s.cniConfig(n)} {
 		data, err := yaml.Marshal(content)

@@ -46,7 +46,9 @@ type Spec struct {
 	// Restart starts containerd, kubelets and kube-proxies again that end. Without it a node ends as a whole when one of
 	// the first two does: it is powered off, and its Node object is deleted, as a cloud does.
 	Restart bool `json:"restart"`
-	Host    Host `json:"host"`
+	// Agent starts Lockstep's agent on each node, up to its own flags; empty: none. The first element is a path on the host.
+	Agent []string `json:"agent,omitempty"`
+	Host  Host     `json:"host"`
 	// Cgroup is the parent of all nodes' cgroups, from the root of each hierarchy.
 	Cgroup string `json:"cgroup"`
 }

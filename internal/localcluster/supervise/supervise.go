@@ -28,6 +28,8 @@ type Spec struct {
 	Nodes localcluster.Nodes
 	// RealNodes is the number of nodes that run containers.
 	RealNodes int
+	// WithAgent runs Lockstep's agent on each of those.
+	WithAgent bool
 	// The manager and kube-controller-manager are part unless left out; the stock kube-scheduler is if added.
 	WithoutManager, WithoutControllerManager, WithScheduler bool
 	NotDurable                                              bool
@@ -230,6 +232,9 @@ func (s *supervisor) config() localcluster.Config {
 		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
 		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
 		Log: s.log, OnEvent: s.onEvent, Install: install.Apply,
+	}
+	if s.spec.WithAgent {
+		config.AgentCommand = []string{s.spec.Executable, "agent"}
 	}
 	if !s.spec.WithoutManager {
 		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db")}

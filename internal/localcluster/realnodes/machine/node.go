@@ -6,9 +6,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -24,7 +26,7 @@ const wireFD = 3
 
 func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	// 1. Become a machine: mounts, name, network.
-	if err := mountNode(n); err != nil {
+	if err := mountNode(spec, n); err != nil {
 		return err
 	}
 	if err := unix.Sethostname([]byte(n.Name())); err != nil {
@@ -56,8 +58,18 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 			return children.keep(ctx, true, inNode("logs", "kube-proxy.log"), thisProgram, "kube-proxy", "--config="+inNode("kube-proxy.yaml"))
 		})
 	}
+	// 4. Lockstep's agent.
+	if len(spec.Agent) > 0 {
+		args := append(slices.Clone(spec.Agent[1:]), "--node-name="+n.Name(), "--kubeconfig="+inNode("agent.kubeconfig"), "--cgroup-root="+n.Cgroup())
+		group.Go(func() error {
+			return children.keep(ctx, true, inNode("logs", "agent.log"), inNode(agentProgram), args...)
+		})
+	}
 	return group.Wait()
 }
+
+// agentProgram is where a node finds the agent's program, in its own directory.
+const agentProgram = "lockstep"
 
 // tunables are settings of the whole machine, not of a namespace, which kubelets set. The node shows its kubelet files
 // that hold what it wants, and the machine's stay as they are.
@@ -70,7 +82,7 @@ var tunables = map[string]string{
 }
 
 // mountNode makes the node's file system of the host's: everything that its programs write to is the node's own.
-func mountNode(n realnodes.Node) error {
+func mountNode(spec realnodes.Spec, n realnodes.Node) error {
 	// The directories are opened before mounts may hide them.
 	open := map[string]int{}
 	for from, to := range map[string]string{
@@ -83,6 +95,17 @@ func mountNode(n realnodes.Node) error {
 		defer unix.Close(fd)
 		open[to] = fd
 	}
+	if len(spec.Agent) > 0 {
+		fd, err := unix.Open(spec.Agent[0], unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return fmt.Errorf("%s: %w", spec.Agent[0], err)
+		}
+		defer unix.Close(fd)
+		open[filepath.Join(realnodes.InNode, agentProgram)] = fd
+		if err := os.WriteFile(n.Path(agentProgram), nil, 0o700); err != nil {
+			return err
+		}
+	}
 	if err := ownMounts(); err != nil {
 		return err
 	}
@@ -91,9 +114,13 @@ func mountNode(n realnodes.Node) error {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
-	for to, fd := range open {
-		if err := os.MkdirAll(to, 0o755); err != nil {
-			return err
+	// What is mounted in another comes after it.
+	for _, to := range slices.Sorted(maps.Keys(open)) {
+		fd := open[to]
+		if filepath.Dir(to) != realnodes.InNode {
+			if err := os.MkdirAll(to, 0o755); err != nil {
+				return err
+			}
 		}
 		if err := bind(fmt.Sprintf("/proc/self/fd/%d", fd), to); err != nil {
 			return err
