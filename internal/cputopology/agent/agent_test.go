@@ -334,3 +334,21 @@ func TestAnotherNodesAgentMayNot(t *testing.T) {
 		t.Error("it has written another node's NodeTopology")
 	}
 }
+
+// TestTheDaemonSetIsOne has the API server check every field of the manifest.
+func TestTheDaemonSetIsOne(t *testing.T) {
+	data, err := os.ReadFile("../../../config/agent.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := kubeclient.Clientset(localtest.Shared(t).RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = client.AppsV1().RESTClient().Post().Namespace("lockstep-system").Resource("daemonsets").
+		VersionedParams(&metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}, FieldValidation: metav1.FieldValidationStrict}, metav1.ParameterCodec).
+		SetHeader("Content-Type", "application/yaml").Body(data).Do(t.Context()).Error()
+	if err != nil {
+		t.Error(err)
+	}
+}
