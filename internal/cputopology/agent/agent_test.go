@@ -23,8 +23,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/cputopology/request"
@@ -304,7 +304,9 @@ func TestKubeletsReservedAndPinnedCPUsAreReported(t *testing.T) {
 		t.Errorf("reserved %q, shared %q, pins:\n%s", got.Status.Reserved, got.Status.Shared, diff)
 	}
 	h.check(os.WriteFile(filepath.Join(h.dir, "cpu_manager_state"), []byte(`{"policyName":"none"}`), 0o600))
-	h.await("no pins", func(n *topologyv1alpha1.NodeTopology) bool { return len(n.Status.KubeletPins) == 0 && n.Status.Shared == "0-7" })
+	h.await("no pins", func(n *topologyv1alpha1.NodeTopology) bool {
+		return len(n.Status.KubeletPins) == 0 && n.Status.Shared == "0-7"
+	})
 }
 
 func TestReleaseOnExit(t *testing.T) {
