@@ -9,14 +9,19 @@ import (
 	"syscall"
 
 	"lockstep.dev/lockstep/internal/workflow/artifacts"
+	"lockstep.dev/lockstep/internal/workflow/executor"
+	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
 	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/resource"
 )
 
 const usage = `lockstep-exec-io runs inside the pods of workflows; people do not call it. What it has to do is in ` + handover.ArtifactPlanEnv + `.
 
   lockstep-exec-io init   bring input artifacts, before the container main
   lockstep-exec-io wait   save output artifacts, after it
-  lockstep-exec-io gc     delete artifacts`
+  lockstep-exec-io gc     delete artifacts
+  lockstep-exec-io resource
+                          act on objects of the cluster, as ` + handover.ResourcePlanEnv + ` says`
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -24,6 +29,9 @@ func run(args []string) int {
 	if len(args) != 1 {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
+	}
+	if args[0] == "resource" {
+		return act()
 	}
 	do, found := map[string]func(context.Context, *handover.ArtifactPlan) error{
 		"init": artifacts.Load, "wait": wait, "gc": artifacts.Delete,
@@ -67,6 +75,32 @@ func fail(plan *handover.ArtifactPlan, err error) int {
 	return handover.ExitExecutor
 }
 
+// act carries out a resource template.
+func act() int {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	plan, err := handover.DecodeResourcePlan(os.Getenv(handover.ResourcePlanEnv))
+	if err != nil {
+		return fail(nil, err)
+	}
+	var report handover.Report
+	client, err := incluster.New()
+	if err == nil {
+		report.Parameters, err = resource.Act(ctx, client, plan, os.Stdout)
+	}
+	if err != nil { // the template's failure, not the executor's
+		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
+		say(&handover.ArtifactPlan{MaxMessage: plan.MaxMessage}, handover.Report{Message: artifacts.Shorten(err)})
+		return 1
+	}
+	text, err := executor.Compose(report, plan.MaxMessage, plan.Task, nil)
+	if err != nil {
+		return fail(nil, err)
+	}
+	write(text)
+	return 0
+}
+
 // say writes the termination message.
 func say(plan *handover.ArtifactPlan, report handover.Report) {
 	limit := handover.MaxMessage
@@ -77,6 +111,10 @@ func say(plan *handover.ArtifactPlan, report handover.Report) {
 	if !fits {
 		text, _ = handover.Report{Failed: true, Message: "the list of saved artifacts is too long for a termination message"}.Encode(limit)
 	}
+	write(text)
+}
+
+func write(text string) {
 	if err := os.WriteFile("/dev/termination-log", []byte(text), 0o644); err != nil {
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: termination message: %v\n", err)
 	}

@@ -62,9 +62,6 @@ func Run(plan *handover.Plan, argv []string, config Config) int {
 	if config.Message == "" {
 		config.Message = defaultMessage
 	}
-	if config.Task == nil {
-		config.Task = createTaskResult
-	}
 	r := &run{plan: plan, config: config, argv: argv, signals: make(chan os.Signal, 64), result: tail{max: handover.MaxResult}}
 	signal.Notify(r.signals)
 	defer signal.Stop(r.signals)
@@ -225,22 +222,33 @@ func (r *run) commandsMessage() string {
 
 // finish hands the report over. Outputs that are too large for a termination message go into a WorkflowTaskResult.
 func (r *run) finish(code int) int {
-	text, fits := r.report.Encode(r.maxMessage())
-	if fits {
-		r.write(text)
-		return code
-	}
-	if r.plan.Task == nil {
+	text, err := Compose(r.report, r.maxMessage(), r.plan.Task, r.config.Task)
+	if err != nil {
 		r.report.Exit = &code
-		return r.fail(errors.New("the outputs are too large"))
+		return r.fail(err)
 	}
-	if err := r.config.Task(r.plan.Task, &r.report); err != nil {
-		r.report.Exit = &code
-		return r.fail(fmt.Errorf("the outputs do not fit into %d bytes, and no WorkflowTaskResult can be made: %w", r.maxMessage(), err))
-	}
-	r.report = handover.Report{Elsewhere: true, Message: r.report.Message}
-	r.say()
+	r.write(text)
 	return code
+}
+
+// Compose returns the termination message for a report. Outputs that are too large for it are given to put, which writes a
+// WorkflowTaskResult; nil: with the pod's service account.
+func Compose(report handover.Report, maxMessage int, task *handover.Task, put func(*handover.Task, *handover.Report) error) (string, error) {
+	text, fits := report.Encode(maxMessage)
+	if fits {
+		return text, nil
+	}
+	if task == nil {
+		return "", errors.New("the outputs are too large")
+	}
+	if put == nil {
+		put = createTaskResult
+	}
+	if err := put(task, &report); err != nil {
+		return "", fmt.Errorf("the outputs do not fit into %d bytes, and no WorkflowTaskResult can be made: %w", maxMessage, err)
+	}
+	text, _ = handover.Report{Elsewhere: true, Message: report.Message}.Encode(maxMessage)
+	return text, nil
 }
 
 func (r *run) maxMessage() int {

@@ -233,7 +233,7 @@ func (b *builder) addVolume(v corev1.Volume) {
 // carry adds the containers that move artifacts.
 func (b *builder) carry() error {
 	if len(b.moves.load) > 0 {
-		plan := handover.ArtifactPlan{Load: b.moves.load, MaxMessage: b.maxMessage()}
+		plan := handover.ArtifactPlan{Load: b.moves.load, MaxMessage: b.maxMessage(len(b.mains))}
 		c := corev1.Container{Name: InitContainer, Command: []string{handover.OwnIO, "init"}}
 		b.addVolume(corev1.Volume{Name: inputsVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: inputsVolume, MountPath: handover.InputDir})
@@ -258,7 +258,7 @@ func (b *builder) carry() error {
 	if len(b.moves.upload) == 0 {
 		return nil
 	}
-	plan := handover.ArtifactPlan{Upload: b.moves.upload, MaxMessage: b.maxMessage()}
+	plan := handover.ArtifactPlan{Upload: b.moves.upload, MaxMessage: b.maxMessage(len(b.mains))}
 	for i := range b.mains {
 		if len(b.moves.saves[b.mains[i].Name]) > 0 {
 			plan.After = append(plan.After, b.mains[i].Name)

@@ -1,10 +1,13 @@
 package pods
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
+	"path"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -35,11 +38,67 @@ func (b *builder) containers() error {
 			c.VolumeMounts = append(c.VolumeMounts, t.ContainerSet.VolumeMounts...)
 			b.mains = append(b.mains, c)
 		}
+	case t.Resource != nil:
+		return b.resource()
 	default:
-		return errors.New("the template has no container, script or containerSet")
+		return errors.New("the template has no container, script, containerSet or resource")
 	}
 	return nil
 }
+
+// resource is a container of ours that acts on objects of the cluster.
+func (b *builder) resource() error {
+	r := b.t.Resource
+	plan := handover.ResourcePlan{
+		Action: r.Action, MergeStrategy: r.MergeStrategy, Manifest: r.Manifest, Flags: r.Flags, Success: r.SuccessCondition, Failure: r.FailureCondition,
+		MaxMessage: b.maxMessage(1), Task: b.task(),
+	}
+	c := b.own(corev1.Container{Name: MainContainer, Command: []string{handover.OwnIO, "resource"}})
+	if r.ManifestFrom != nil && r.ManifestFrom.Artifact != nil {
+		a := *r.ManifestFrom.Artifact
+		a.Name, a.Path = manifestArtifact, path.Join(handover.InputDir, manifestArtifact)
+		in := wf.Inputs{Artifacts: []wf.Artifact{a}}
+		if b.create.Inputs != nil {
+			for _, input := range b.create.Inputs.Artifacts {
+				if input.Name == r.ManifestFrom.Artifact.Name && a.ArtifactLocation == (wf.ArtifactLocation{}) {
+					in.Artifacts[0].ArtifactLocation, in.Artifacts[0].Archive = input.ArtifactLocation, input.Archive
+				} else {
+					in.Artifacts = append(in.Artifacts, input)
+				}
+			}
+		}
+		b.create.Inputs, plan.ManifestFile = &in, a.Path
+	}
+	if r.SetOwnerReference {
+		owner, err := json.Marshal(metav1.OwnerReference{APIVersion: wf.GroupVersion.String(), Kind: "Workflow", Name: b.workflow.Name, UID: b.workflow.UID})
+		if err != nil {
+			return err
+		}
+		plan.Owner = owner
+	}
+	if out := b.create.Outputs; out != nil {
+		for _, p := range out.Parameters {
+			if p.ValueFrom == nil || p.ValueFrom.JSONPath == "" && p.ValueFrom.JQFilter == "" {
+				continue
+			}
+			f := handover.Field{Name: p.Name, JSONPath: p.ValueFrom.JSONPath, JQ: p.ValueFrom.JQFilter}
+			if d := p.ValueFrom.Default; d != nil {
+				f.Default = ptr.To(string(*d))
+			}
+			plan.Parameters = append(plan.Parameters, f)
+		}
+	}
+	text, err := plan.Encode()
+	if err != nil {
+		return fmt.Errorf("resource.manifest: %w", err)
+	}
+	c.Env = []corev1.EnvVar{{Name: handover.ResourcePlanEnv, Value: text}}
+	b.mains = append(b.mains, c)
+	return nil
+}
+
+// manifestArtifact is the artifact that a resource template takes its manifest from.
+const manifestArtifact = "manifest"
 
 // mirror adds the containers around main, with main's mounts for those that ask for them.
 func (b *builder) mirror() error {

@@ -49,7 +49,10 @@ func (b *builder) wrap() error {
 
 // plan says what is to be done around a main container's command; nil: nothing.
 func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
-	p := &handover.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage()}
+	if b.t.Resource != nil {
+		return nil, nil
+	}
+	p := &handover.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage(len(b.mains))}
 	p.Save, p.Logs = b.moves.saves[c.Name], b.moves.logs[c.Name]
 	needed := len(p.Save) > 0
 	if len(b.moves.upload) > 0 {
@@ -74,7 +77,7 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 		}
 		needed = needed || p.Result || len(p.Parameters) > 0 || p.Progress != ""
 		if needed {
-			p.Task = &handover.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
+			p.Task = b.task()
 		}
 	}
 	if set := b.t.ContainerSet; set != nil {
@@ -89,6 +92,11 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 		return nil, nil
 	}
 	return p, nil
+}
+
+// task names the node's WorkflowTaskResult.
+func (b *builder) task() *handover.Task {
+	return &handover.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
 }
 
 // order adds a container's place in its set. It says whether the container needs lockstep-exec for it.
@@ -110,8 +118,8 @@ func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, e
 }
 
 // maxMessage is how much a container may say in its termination message.
-func (b *builder) maxMessage() int {
-	containers := len(b.mains) + len(b.t.InitContainers) + len(b.t.Sidecars) + 2 // init and wait
+func (b *builder) maxMessage(mains int) int {
+	containers := mains + len(b.t.InitContainers) + len(b.t.Sidecars) + 2 // init and wait
 	return min(handover.MaxMessage, handover.MaxMessages/containers)
 }
 

@@ -1,0 +1,46 @@
+package handover
+
+import (
+	"encoding/json"
+	"fmt"
+)
+
+// ResourcePlanEnv is the environment variable that holds a ResourcePlan.
+const ResourcePlanEnv = "LOCKSTEP_RESOURCE"
+
+// ResourcePlan is what is to be done with objects of the cluster.
+type ResourcePlan struct {
+	Action        string   `json:"action"`                  // get, create, apply, patch, delete
+	MergeStrategy string   `json:"mergeStrategy,omitempty"` // of a patch: strategic, merge, json
+	Manifest      string   `json:"manifest,omitempty"`      // YAML
+	ManifestFile  string   `json:"manifestFile,omitempty"`
+	Flags         []string `json:"flags,omitempty"`
+	// Owner becomes an owner reference of objects that are made.
+	Owner json.RawMessage `json:"owner,omitempty"`
+	// Success and Failure are waited for: conditions on fields of the object, in the syntax of label selectors.
+	Success    string  `json:"success,omitempty"`
+	Failure    string  `json:"failure,omitempty"`
+	Parameters []Field `json:"parameters,omitempty"`
+	MaxMessage int     `json:"maxMessage,omitempty"`
+	Task       *Task   `json:"task,omitempty"`
+}
+
+// Field is an output parameter that is taken from the object.
+type Field struct {
+	Name     string  `json:"name"`
+	JSONPath string  `json:"jsonPath,omitempty"`
+	JQ       string  `json:"jq,omitempty"`
+	Default  *string `json:"default,omitempty"`
+}
+
+// Encode returns the plan as the value of an environment variable.
+func (p *ResourcePlan) Encode() (string, error) { return encode(p) }
+
+// DecodeResourcePlan reads the value of ResourcePlanEnv.
+func DecodeResourcePlan(text string) (*ResourcePlan, error) {
+	p := &ResourcePlan{}
+	if err := json.Unmarshal([]byte(text), p); err != nil {
+		return nil, fmt.Errorf("%s: %w", ResourcePlanEnv, err)
+	}
+	return p, nil
+}

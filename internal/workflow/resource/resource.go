@@ -1,0 +1,416 @@
+package resource
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+// An object that a condition is waited for is looked at after lookFirst, then ever more seldom, up to lookLast.
+const (
+	lookFirst = 200 * time.Millisecond
+	lookLast  = 5 * time.Second
+)
+
+// maxManifest bounds a manifest that is read from a file, in bytes.
+const maxManifest = 8 << 20
+
+// object is any object of the cluster.
+type object = map[string]any
+
+// target is where an object is.
+type target struct {
+	collection string // path of its kind, in its namespace
+	name       string
+}
+
+func (t target) path() string { return t.collection + "/" + url.PathEscape(t.name) }
+
+// actor carries out one plan.
+type actor struct {
+	client *incluster.Client
+	plan   *handover.ResourcePlan
+	flags  flags
+	log    io.Writer
+}
+
+// Act does what the plan says and returns the output parameters. All that goes wrong is the template's failure.
+func Act(ctx context.Context, client *incluster.Client, plan *handover.ResourcePlan, log io.Writer) (map[string]string, error) {
+	given, err := parseFlags(plan.Flags)
+	if err != nil {
+		return nil, err
+	}
+	a := &actor{client: client, plan: plan, flags: given, log: log}
+	conditions, err := parseConditions(plan.Success, plan.Failure)
+	if err != nil {
+		return nil, err
+	}
+	targets, last, err := a.act(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if plan.Action == "delete" {
+		return parameters(plan.Parameters, nil)
+	}
+	for _, t := range targets {
+		if last, err = a.await(ctx, t, conditions, last); err != nil {
+			return nil, err
+		}
+	}
+	return parameters(plan.Parameters, last)
+}
+
+// act carries out the action on all objects of the manifest, and returns the last one.
+func (a *actor) act(ctx context.Context) ([]target, object, error) {
+	text := []byte(a.plan.Manifest)
+	if a.plan.ManifestFile != "" {
+		f, err := os.Open(a.plan.ManifestFile)
+		if err != nil {
+			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
+		}
+		defer f.Close()
+		if text, err = io.ReadAll(io.LimitReader(f, maxManifest)); err != nil {
+			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
+		}
+	}
+	if a.flags.kind != "" { // the object is named by flags; the manifest, if any, is a patch
+		t, err := a.named(ctx)
+		if err != nil {
+			return nil, nil, err
+		}
+		patch, err := yaml.YAMLToJSON(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("manifest: %w", err)
+		}
+		o, err := a.one(ctx, t, json.RawMessage(patch))
+		return []target{t}, o, err
+	}
+	objects, err := parse(text)
+	if err != nil {
+		return nil, nil, fmt.Errorf("manifest: %w", err)
+	}
+	if len(objects) == 0 {
+		return nil, nil, errors.New("manifest: has no object")
+	}
+	var targets []target
+	var last object
+	for _, o := range objects {
+		t, err := a.locate(ctx, o)
+		if err != nil {
+			return nil, nil, err
+		}
+		if err := a.own(o); err != nil {
+			return nil, nil, err
+		}
+		body, err := json.Marshal(o)
+		if err != nil {
+			return nil, nil, err
+		}
+		if last, err = a.one(ctx, t, body); err != nil {
+			return nil, nil, err
+		}
+		if t.name == "" {
+			t.name, _ = metadata(last)["name"].(string)
+		}
+		targets = append(targets, t)
+	}
+	return targets, last, nil
+}
+
+// parse reads the objects of a manifest, and those of lists in it.
+func parse(text []byte) ([]object, error) {
+	var objects []object
+	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		doc, err := docs.Read()
+		if errors.Is(err, io.EOF) {
+			return objects, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		var o object
+		if err := yaml.Unmarshal(doc, &o); err != nil {
+			return nil, err
+		}
+		items, isList := o["items"].([]any)
+		if kind, _ := o["kind"].(string); isList && strings.HasSuffix(kind, "List") {
+			for _, item := range items {
+				if one, ok := item.(object); ok {
+					objects = append(objects, one)
+				}
+			}
+			continue
+		}
+		if len(o) > 0 {
+			objects = append(objects, o)
+		}
+	}
+}
+
+func metadata(o object) object {
+	m, _ := o["metadata"].(object)
+	if m == nil {
+		m = object{}
+	}
+	return m
+}
+
+// own makes the workflow an owner of an object that is made.
+func (a *actor) own(o object) error {
+	if len(a.plan.Owner) == 0 || a.plan.Action != "create" && a.plan.Action != "apply" {
+		return nil
+	}
+	var owner any
+	if err := json.Unmarshal(a.plan.Owner, &owner); err != nil {
+		return err
+	}
+	m := metadata(o)
+	owners, _ := m["ownerReferences"].([]any)
+	m["ownerReferences"] = append(owners, owner)
+	o["metadata"] = m
+	return nil
+}
+
+// one carries out the action on one object.
+func (a *actor) one(ctx context.Context, t target, body json.RawMessage) (object, error) {
+	var out object
+	method, path, contentType := "", t.path(), "application/json"
+	switch a.plan.Action {
+	case "get":
+		method, body = http.MethodGet, nil
+	case "create":
+		method, path = http.MethodPost, t.collection
+	case "apply":
+		method, contentType = http.MethodPatch, "application/apply-patch+yaml" // JSON is YAML
+		path += "?fieldManager=lockstep&force=true"
+	case "patch":
+		method = http.MethodPatch
+		switch a.plan.MergeStrategy {
+		case "", "strategic":
+			contentType = "application/strategic-merge-patch+json"
+		case "merge":
+			contentType = "application/merge-patch+json"
+		case "json":
+			contentType = "application/json-patch+json"
+		default:
+			return nil, fmt.Errorf("mergeStrategy: '%s' is not one of strategic, merge, json", a.plan.MergeStrategy)
+		}
+	case "delete":
+		return nil, a.remove(ctx, t)
+	default:
+		return nil, fmt.Errorf("action: '%s' is not one of get, create, apply, patch, delete", a.plan.Action)
+	}
+	if t.name == "" && method != http.MethodPost {
+		return nil, fmt.Errorf("%s: the object has no name", a.plan.Action)
+	}
+	err := a.client.Do(ctx, method, path, contentType, body, &out)
+	if a.plan.Action == "patch" && incluster.Is(err, http.StatusUnsupportedMediaType) && a.plan.MergeStrategy == "" {
+		// Objects of CRDs know no strategic merge.
+		err = a.client.Do(ctx, method, path, "application/merge-patch+json", body, &out)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s %s: %w", a.plan.Action, path, err)
+	}
+	fmt.Fprintf(a.log, "%s %s/%v\n", a.plan.Action, t.collection, metadata(out)["name"])
+	return out, nil
+}
+
+// remove deletes an object and waits until it is gone.
+func (a *actor) remove(ctx context.Context, t target) error {
+	options := object{"kind": "DeleteOptions", "apiVersion": "v1", "propagationPolicy": "Background"}
+	err := a.client.Do(ctx, http.MethodDelete, t.path(), "application/json", options, nil)
+	if incluster.Is(err, http.StatusNotFound) && a.flags.ignoreNotFound {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("delete %s: %w", t.path(), err)
+	}
+	fmt.Fprintf(a.log, "delete %s\n", t.path())
+	for pause := lookFirst; ; pause = min(2*pause, lookLast) {
+		if err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, nil); incluster.Is(err, http.StatusNotFound) {
+			return nil
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return err
+		}
+	}
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
+
+// await looks at an object until a condition holds, and returns how it then is.
+func (a *actor) await(ctx context.Context, t target, c *conditions, o object) (object, error) {
+	if c == nil {
+		return o, nil
+	}
+	for pause := lookFirst; ; pause = min(2*pause, lookLast) {
+		done, err := c.hold(o)
+		if err != nil || done {
+			return o, err
+		}
+		if err := sleep(ctx, pause); err != nil {
+			return nil, err
+		}
+		var now object
+		if err := a.client.Do(ctx, http.MethodGet, t.path(), "", nil, &now); err != nil {
+			return nil, fmt.Errorf("get %s: %w", t.path(), err)
+		}
+		o = now
+	}
+}
+
+// apiResource is a line of the API server's list of resources.
+type apiResource struct {
+	Name, SingularName, Kind string
+	Namespaced               bool
+	ShortNames               []string
+}
+
+func (a *actor) resources(ctx context.Context, groupVersion string) (base string, list []apiResource, err error) {
+	base = "/apis/" + groupVersion
+	if !strings.Contains(groupVersion, "/") {
+		base = "/api/" + groupVersion
+	}
+	var out struct{ Resources []apiResource }
+	if err := a.client.Do(ctx, http.MethodGet, base, "", nil, &out); err != nil {
+		return "", nil, fmt.Errorf("apiVersion %s: %w", groupVersion, err)
+	}
+	return base, out.Resources, nil
+}
+
+// locate finds where an object belongs.
+func (a *actor) locate(ctx context.Context, o object) (target, error) {
+	version, _ := o["apiVersion"].(string)
+	kind, _ := o["kind"].(string)
+	if version == "" || kind == "" {
+		return target{}, errors.New("manifest: needs apiVersion and kind")
+	}
+	base, list, err := a.resources(ctx, version)
+	if err != nil {
+		return target{}, err
+	}
+	for _, r := range list {
+		if r.Kind == kind && !strings.Contains(r.Name, "/") {
+			name, _ := metadata(o)["name"].(string)
+			namespace, _ := metadata(o)["namespace"].(string)
+			return a.at(base, r, namespace, name), nil
+		}
+	}
+	return target{}, fmt.Errorf("the cluster has no kind %s in %s", kind, version)
+}
+
+func (a *actor) at(base string, r apiResource, namespace, name string) target {
+	if !r.Namespaced {
+		return target{base + "/" + r.Name, name}
+	}
+	for _, n := range []string{a.flags.namespace, a.client.Namespace} {
+		if namespace == "" {
+			namespace = n
+		}
+	}
+	return target{base + "/namespaces/" + namespace + "/" + r.Name, name}
+}
+
+// named finds the object that flags name, as TYPE NAME, TYPE/NAME or TYPE.GROUP NAME.
+func (a *actor) named(ctx context.Context) (target, error) {
+	kind, group, _ := strings.Cut(strings.ToLower(a.flags.kind), ".")
+	versions := []string{"v1"}
+	var groups struct {
+		Groups []struct {
+			Name             string
+			PreferredVersion struct{ GroupVersion string }
+		}
+	}
+	if err := a.client.Do(ctx, http.MethodGet, "/apis", "", nil, &groups); err != nil {
+		return target{}, err
+	}
+	for _, g := range groups.Groups {
+		if group == "" || g.Name == group {
+			versions = append(versions, g.PreferredVersion.GroupVersion)
+		}
+	}
+	if group != "" {
+		versions = versions[1:]
+	}
+	for _, version := range versions {
+		base, list, err := a.resources(ctx, version)
+		if err != nil {
+			return target{}, err
+		}
+		for _, r := range list {
+			if r.Name == kind || r.SingularName == kind || strings.ToLower(r.Kind) == kind || slices.Contains(r.ShortNames, kind) {
+				return a.at(base, r, "", a.flags.name), nil
+			}
+		}
+	}
+	return target{}, fmt.Errorf("flags: the cluster has no resource '%s'", a.flags.kind)
+}
+
+// flags are the few of kubectl's that mean something here.
+type flags struct {
+	namespace, kind, name string
+	ignoreNotFound        bool
+}
+
+func parseFlags(list []string) (flags, error) {
+	var f flags
+	var words []string
+	for i := 0; i < len(list); i++ {
+		name, value, has := strings.Cut(list[i], "=")
+		switch {
+		case name == "-n" || name == "--namespace":
+			if !has {
+				if i++; i == len(list) {
+					return f, fmt.Errorf("flags: %s needs a value", name)
+				}
+				value = list[i]
+			}
+			f.namespace = value
+		case name == "--ignore-not-found":
+			f.ignoreNotFound = !has || value == "true"
+		case name == "--validate", name == "--server-side", name == "--force-conflicts", name == "--wait":
+			// What happens anyway.
+		case strings.HasPrefix(name, "-"):
+			return f, fmt.Errorf("flags: %s is not supported", name)
+		default:
+			words = append(words, list[i])
+		}
+	}
+	switch len(words) {
+	case 0:
+	case 1:
+		var found bool
+		if f.kind, f.name, found = strings.Cut(words[0], "/"); !found {
+			return f, fmt.Errorf("flags: '%s' names no object; want TYPE NAME or TYPE/NAME", words[0])
+		}
+	case 2:
+		f.kind, f.name = words[0], words[1]
+	default:
+		return f, fmt.Errorf("flags: more than one object: %v", words)
+	}
+	return f, nil
+}
