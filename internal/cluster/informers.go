@@ -57,6 +57,8 @@ type Informers struct {
 	TaskResults              *Kind[*argov1alpha1.WorkflowTaskResult]
 	// ConfigMaps are those for workflows: parameters and caches, by the label that says so.
 	ConfigMaps *Kind[*corev1.ConfigMap]
+	// Repositories are the ConfigMaps of artifact repositories, by their name.
+	Repositories *Kind[*corev1.ConfigMap]
 
 	running sync.WaitGroup
 }
@@ -103,7 +105,7 @@ func NewWorkflowInformers(cfg *rest.Config) (*Informers, error) {
 		return nil, failed
 	}
 	i := &Informers{
-		Pods: newSelected(core, "pods", argov1alpha1.LabelWorkflow, &corev1.Pod{}, newTrimmer().pod,
+		Pods: newSelected(core, "pods", selection{labels: argov1alpha1.LabelWorkflow}, &corev1.Pod{}, newTrimmer().pod,
 			cache.Indexers{PodsByController: indexPodByController}),
 	}
 	i.addWorkflows(core, argo)
@@ -118,7 +120,9 @@ func (i *Informers) addWorkflows(core, argo rest.Interface) {
 	i.CronWorkflows = newKind[*argov1alpha1.CronWorkflow](argo, "cronworkflows", &argov1alpha1.CronWorkflow{}, nil, nil)
 	i.TaskResults = newKind[*argov1alpha1.WorkflowTaskResult](argo, "workflowtaskresults", &argov1alpha1.WorkflowTaskResult{}, nil,
 		cache.Indexers{ResultsByWorkflow: indexResultByWorkflow})
-	i.ConfigMaps = newSelected[*corev1.ConfigMap](core, "configmaps", argov1alpha1.LabelConfigMapType, &corev1.ConfigMap{}, nil, nil)
+	i.ConfigMaps = newSelected[*corev1.ConfigMap](core, "configmaps", selection{labels: argov1alpha1.LabelConfigMapType}, &corev1.ConfigMap{}, nil, nil)
+	i.Repositories = newSelected[*corev1.ConfigMap](core, "configmaps", selection{fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap},
+		&corev1.ConfigMap{}, nil, nil)
 }
 
 // clients returns a function that makes clients and keeps the first error.
@@ -141,7 +145,7 @@ type watched interface {
 // kinds are all the watches.
 func (i *Informers) kinds() []watched {
 	kinds := []watched{
-		i.Workflows, i.WorkflowTemplates, i.ClusterWorkflowTemplates, i.CronWorkflows, i.TaskResults, i.ConfigMaps, i.Pods,
+		i.Workflows, i.WorkflowTemplates, i.ClusterWorkflowTemplates, i.CronWorkflows, i.TaskResults, i.ConfigMaps, i.Repositories, i.Pods,
 	}
 	if i.Nodes != nil {
 		kinds = append(kinds, i.Nodes, i.NodeTopologies, i.PriorityClasses, i.Queues, i.LimitRanges, i.PodGroups, i.Jobs, i.Commands)

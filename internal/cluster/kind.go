@@ -35,17 +35,20 @@ type Kind[T object] struct {
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
 func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
-	return newSelected(client, resource, "", example, trim, indexers)
+	return newSelected(client, resource, selection{}, example, trim, indexers)
 }
 
-// newSelected watches those objects of a resource whose labels match selector.
-func newSelected[T object](client rest.Interface, resource, selector string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
+// selection is which objects of a resource are watched, by selectors of labels and fields; empty: all.
+type selection struct{ labels, fields string }
+
+// newSelected watches the selected objects of a resource.
+func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = selector
+			o.LabelSelector, o.FieldSelector = selected.labels, selected.fields
 			return client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
 		},
-		WatchFuncWithContext: watchFunc(client, resource, selector),
+		WatchFuncWithContext: watchFunc(client, resource, selected),
 	}, client)
 	inf := cache.NewSharedIndexInformer(lw, example, 0, indexers)
 	err := inf.SetTransform(func(o any) (any, error) {
@@ -158,9 +161,9 @@ func typed[T object](objs []any) []T {
 	return out
 }
 
-func watchFunc(client rest.Interface, resource, selector string) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
+func watchFunc(client rest.Interface, resource string, selected selection) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.Watch, o.LabelSelector = true, selector
+		o.Watch, o.LabelSelector, o.FieldSelector = true, selected.labels, selected.fields
 		req := client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
 		if o.TimeoutSeconds != nil {
 			req = req.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)

@@ -150,6 +150,9 @@ func keepAnnotation(key string) bool {
 		return true
 	}
 	domain, _, ok := strings.Cut(key, "/")
+	if strings.HasPrefix(key, argov1alpha1.AnnotationFile) { // scripts and texts, for the kubelet alone
+		return false
+	}
 	return ok && (key == argov1alpha1.AnnotationNodeID || strings.HasSuffix(domain, "volcano.sh") || strings.HasSuffix(domain, "lockstep.dev") ||
 		domain == "scheduling.k8s.io")
 }

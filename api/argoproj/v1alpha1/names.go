@@ -30,6 +30,14 @@ const (
 	AnnotationScheduledTime = prefix + "scheduled-time"
 	AnnotationDisplayName   = prefix + "display-name"
 
+	// RepositoriesConfigMap holds artifact repositories, one in each key, unless a workflow names another ConfigMap.
+	// AnnotationDefaultRepository on it names the key of workflows that name none.
+	RepositoriesConfigMap       = "artifact-repositories"
+	AnnotationDefaultRepository = prefix + "default-artifact-repository"
+
+	// AnnotationFile starts the names of a pod's annotations that become files in it.
+	AnnotationFile = "lockstep.dev/file."
+
 	// KeyQueue names the queue of a workflow, or of one of its pods; a label or an annotation.
 	KeyQueue = "lockstep.dev/queue"
 	// KeyGang, in a template's metadata, makes the pods of that name among the children of a node a gang: those that are

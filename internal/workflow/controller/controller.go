@@ -64,6 +64,8 @@ type Config struct {
 	SchedulerNames []string
 	// Pods is what pods are made with.
 	Pods pods.Options
+	// SystemNamespace has the artifact repositories of namespaces that have none of their own. Default lockstep-system.
+	SystemNamespace string
 	// Workers is how many workflows are worked on at a time. Default 4.
 	Workers int
 	// Statuses is how many statuses that can wait may be at the writer at a time. Default 32.
@@ -90,6 +92,9 @@ func (cfg *Config) complete() error {
 		cfg.SchedulerNames = []string{scheduling.SchedulerLockstep}
 	}
 	cfg.Pods.SchedulerName = cfg.SchedulerNames[0]
+	if cfg.SystemNamespace == "" {
+		cfg.SystemNamespace = "lockstep-system"
+	}
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
 	}

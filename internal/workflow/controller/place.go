@@ -61,8 +61,11 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 		return
 	}
 	u := &unit{name: create.PodName, nodeID: create.NodeID, create: create}
-	var err error
-	if u.pod, err = pods.Build(r.run.Workflow, *create, c.Pods); err != nil {
+	options, err := c.podOptions(r)
+	if err == nil {
+		u.pod, err = pods.Build(r.run.Workflow, *create, options)
+	}
+	if err != nil {
 		r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodFailed, Error: true, Message: err.Error()})
 		return
 	}

@@ -54,6 +54,8 @@ type record struct {
 	running int // units whose pods run
 	refusal *refusal
 	objects *objects
+	// repository is where artifacts go that name no store.
+	repository *repository
 
 	// The status.
 	next     statusNews

@@ -127,12 +127,8 @@ func (b *builder) around(u *wf.UserContainer) corev1.Container {
 	return c
 }
 
-const (
-	// filesVolume holds what the kubelet makes from annotations.
-	filesVolume = "lockstep-files"
-	// annotationFile starts the names of the annotations.
-	annotationFile = "lockstep.dev/file."
-)
+// filesVolume holds what the kubelet makes from annotations.
+const filesVolume = "lockstep-files"
 
 // file makes a file of a text, without a container that writes it, and returns its mount at a path. It is read-only.
 func (b *builder) file(name, text, path string, mode int32) (corev1.VolumeMount, error) {
@@ -143,10 +139,10 @@ func (b *builder) file(name, text, path string, mode int32) (corev1.VolumeMount,
 	if size > maxAnnotations {
 		return corev1.VolumeMount{}, fmt.Errorf("%d bytes are more than a pod can carry; use an artifact or a ConfigMap", len(text))
 	}
-	b.pod.Annotations[annotationFile+name] = text
+	b.pod.Annotations[wf.AnnotationFile+name] = text
 	b.files = append(b.files, corev1.DownwardAPIVolumeFile{
 		Path: name, Mode: &mode,
-		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.annotations['%s%s']", annotationFile, name)},
+		FieldRef: &corev1.ObjectFieldSelector{FieldPath: fmt.Sprintf("metadata.annotations['%s%s']", wf.AnnotationFile, name)},
 	})
 	return corev1.VolumeMount{Name: filesVolume, MountPath: path, SubPath: name, ReadOnly: true}, nil
 }

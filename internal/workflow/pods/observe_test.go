@@ -136,7 +136,7 @@ func TestFindRepository(t *testing.T) {
 		"main/artifact-repositories": {Data: map[string]string{"std": "volume: {claimName: c}"}},
 		"main/own":                   {Data: map[string]string{"k": "artifactory: {repoURL: http://a/b}"}},
 	}
-	maps["main/artifact-repositories"].Annotations = map[string]string{AnnotationDefaultRepository: "std"}
+	maps["main/artifact-repositories"].Annotations = map[string]string{wf.AnnotationDefaultRepository: "std"}
 	get := func(namespace, name string) *corev1.ConfigMap { return maps[namespace+"/"+name] }
 	for name, c := range map[string]struct {
 		ref   *wf.ArtifactRepositoryRef

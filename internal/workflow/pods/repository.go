@@ -10,13 +10,6 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-const (
-	// RepositoriesConfigMap holds artifact repositories, one in each key, unless a workflow names another.
-	RepositoriesConfigMap = "artifact-repositories"
-	// AnnotationDefaultRepository on such a ConfigMap names the key of workflows that name none.
-	AnnotationDefaultRepository = "workflows.argoproj.io/default-artifact-repository"
-)
-
 // repositoryConfig is how a repository is written in a ConfigMap.
 type repositoryConfig struct {
 	ArchiveLogs *bool `json:"archiveLogs,omitempty"`
@@ -84,19 +77,19 @@ func FindRepository(ref *wf.ArtifactRepositoryRef, namespaces []string, get func
 	if ref == nil {
 		ref = &wf.ArtifactRepositoryRef{}
 	}
-	name := cmp.Or(ref.ConfigMap, RepositoriesConfigMap)
+	name := cmp.Or(ref.ConfigMap, wf.RepositoriesConfigMap)
 	for _, namespace := range namespaces {
 		m := get(namespace, name)
 		if m == nil {
 			continue
 		}
-		key := cmp.Or(ref.Key, m.Annotations[AnnotationDefaultRepository])
+		key := cmp.Or(ref.Key, m.Annotations[wf.AnnotationDefaultRepository])
 		text, found := m.Data[key]
 		switch {
 		case !found && key == "" && ref.ConfigMap == "":
 			continue
 		case !found && key == "":
-			return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap %s/%s has no annotation %s, and no key is given", namespace, name, AnnotationDefaultRepository)
+			return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap %s/%s has no annotation %s, and no key is given", namespace, name, wf.AnnotationDefaultRepository)
 		case !found:
 			return nil, nil, fmt.Errorf("artifactRepositoryRef: ConfigMap %s/%s has no key '%s'", namespace, name, key)
 		}
