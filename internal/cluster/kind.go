@@ -69,7 +69,7 @@ func newSelected[T object](client rest.Interface, resource string, selected sele
 // Watch prepares a watch of those objects of a resource whose labels match selector, or of all, for parts that bring
 // their own types. trim may be nil; it may modify the object. Nothing is read before Run.
 func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Kind[T] {
-	return newSelected(client, resource, selector, example, trim, nil)
+	return newSelected(client, resource, selection{labels: selector}, example, trim, nil)
 }
 
 // Run watches until ctx is done.
