@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/kubernetes"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -22,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/shard"
+	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/controller"
 )
 
@@ -110,7 +112,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	elsewhere := controller.Elsewhere{}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: writer, Client: client,
-		Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, Metrics: registry, Log: m.log,
+		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -127,6 +129,17 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	m.log.Info("working on a share of the workflows", "server", m.cfg.REST.Host)
 	workflows.Run(ctx)
 	return nil
+}
+
+// keptByArchive says that a workflow must not be deleted because the manager that leads may still have to archive it.
+func (m *Manager) keptByArchive(w *wf.Workflow) bool {
+	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived && m.archives(w)
+}
+
+// archives says whether a workflow is one of those that are archived.
+func (m *Manager) archives(w *wf.Workflow) bool {
+	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
+	return err == nil && chosen.Matches(labels.Set(w.Labels))
 }
 
 // lentRegistry is a registry for metrics that end before the process does.

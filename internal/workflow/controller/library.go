@@ -2,16 +2,22 @@ package controller
 
 import (
 	"encoding/json"
+	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // library is what a workflow of a namespace may refer to.
@@ -65,13 +71,105 @@ func (r *record) keepWithLeader() {
 	r.extraAnnotations[wf.AnnotationLeader] = "true"
 }
 
-// prepareMetadata finds the labels and annotations that the workflow's spec puts on it.
-func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) {
+// prepareMetadata finds the labels and annotations that the workflow's spec, or its template's, puts on it.
+func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	m := w.Spec.WorkflowMetadata
+	if ref := w.Spec.WorkflowTemplateRef; m == nil && ref != nil {
+		if spec, found := (library{c, w.Namespace}).Spec(ref.ClusterScope, ref.Name); found {
+			m = spec.WorkflowMetadata
+		}
+	}
 	if m == nil {
-		return
+		return nil
 	}
 	r.extraLabels, r.extraAnnotations = maps.Clone(m.Labels), maps.Clone(m.Annotations)
+	for name, from := range m.LabelsFrom {
+		value, err := evaluateLabel(from.Expression, w)
+		if err != nil {
+			return fmt.Errorf("workflowMetadata.labelsFrom.%s.expression: %w", name, err)
+		}
+		if r.extraLabels == nil {
+			r.extraLabels = map[string]string{}
+		}
+		r.extraLabels[name] = value
+	}
+	return nil
+}
+
+func evaluateLabel(source string, w *wf.Workflow) (string, error) {
+	e, err := template.CompileExpr(source)
+	if err != nil {
+		return "", err
+	}
+	scope := template.Map{
+		"workflow.name": w.Name, "workflow.namespace": w.Namespace, "workflow.uid": string(w.UID),
+		"workflow.serviceAccountName": w.Spec.ServiceAccountName, "workflow.mainEntrypoint": w.Spec.Entrypoint,
+	}
+	for _, p := range w.Spec.Arguments.Parameters {
+		if p.Value != nil {
+			scope["workflow.parameters."+p.Name] = string(*p.Value)
+		}
+	}
+	for key, value := range w.Labels {
+		scope["workflow.labels."+key] = value
+	}
+	for key, value := range w.Annotations {
+		scope["workflow.annotations."+key] = value
+	}
+	value, err := e.Text(scope)
+	if err != nil {
+		return "", err
+	}
+	if faults := validation.IsValidLabelValue(value); len(faults) > 0 {
+		return "", fmt.Errorf("%q is no label: %s", value, strings.Join(faults, "; "))
+	}
+	return value, nil
+}
+
+// resourceUnits are what one second of a resource's duration stands for.
+var resourceUnits = map[corev1.ResourceName]resource.Quantity{
+	corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("100Mi"),
+}
+
+// requestedAnyway is what a container is taken to use that says nothing.
+var requestedAnyway = corev1.ResourceList{
+	corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("100Mi"),
+}
+
+// resourcesDuration is what a pod that is over has used: for each resource the seconds its containers ran, times their
+// requests in units of that resource.
+func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
+	used := map[corev1.ResourceName]float64{}
+	for i := range p.Status.ContainerStatuses {
+		s := &p.Status.ContainerStatuses[i]
+		t := s.State.Terminated
+		if t == nil || t.StartedAt.IsZero() {
+			continue
+		}
+		requests := corev1.ResourceList{}
+		for j := range p.Spec.Containers {
+			if c := &p.Spec.Containers[j]; c.Name == s.Name {
+				maps.Copy(requests, requestedAnyway)
+				maps.Copy(requests, c.Resources.Requests)
+			}
+		}
+		seconds := t.FinishedAt.Sub(t.StartedAt.Time).Seconds()
+		for name, amount := range requests {
+			unit, found := resourceUnits[name]
+			if !found {
+				unit = resource.MustParse("1")
+			}
+			used[name] += seconds * amount.AsApproximateFloat64() / unit.AsApproximateFloat64()
+		}
+	}
+	if len(used) == 0 {
+		return nil
+	}
+	out := map[corev1.ResourceName]int64{}
+	for name, amount := range used {
+		out[name] = int64(math.Round(amount))
+	}
+	return out
 }
 
 // sortNatural sorts names with numbers in them as people count: item(2) before item(10).

@@ -193,7 +193,13 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient})
 	if !own.Status.Phase.Completed() {
 		c.resumePods(r, &own, retried, prepared, since)
-		c.prepareMetadata(r, w)
+		if err := c.prepareMetadata(r, w); err != nil {
+			out := r.run.Abort(c.Clock.Now(), err.Error())
+			c.act(r, &out, c.Clock.Now())
+		}
+		if own.Status.EstimatedDuration == 0 {
+			own.Status.EstimatedDuration = c.past.of(w)
+		}
 	}
 	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.units), "retried", retried)
 	r.spec = effective(&own)
@@ -442,6 +448,9 @@ func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
 	result, _ := c.Informers.TaskResults.Get(p.Namespace, u.nodeID)
 	s := pods.Observe(p, result)
 	s.NodeID, s.Gone = u.nodeID, gone
+	if ended(p) {
+		s.ResourcesDuration = resourcesDuration(p)
+	}
 	r.events = append(r.events, s)
 }
 

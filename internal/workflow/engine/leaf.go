@@ -28,6 +28,8 @@ type PodState struct {
 	Outputs  *wf.Outputs
 	// Containers are the phases of the members of a container set.
 	Containers map[string]ContainerState
+	// ResourcesDuration is what the pod has used, once it is over: its requests times how long it ran.
+	ResourcesDuration map[corev1.ResourceName]int64
 }
 
 // ContainerState is a member of a container set.
@@ -243,6 +245,9 @@ func (l *leaf) pod(e PodState) {
 			n.PodIP = e.PodIP
 		}
 		n.touch()
+	}
+	if e.ResourcesDuration != nil {
+		n.ResourcesDuration = e.ResourcesDuration
 	}
 	for name, state := range e.Containers {
 		if m := l.members[name]; m != nil {
