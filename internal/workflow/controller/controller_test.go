@@ -479,6 +479,29 @@ func TestWorkflowTemplate(t *testing.T) {
 	}
 }
 
+// TestALargeWorkflowIsCompressed has more nodes than fit into a status as they are. Pauses cost no pods.
+func TestALargeWorkflowIsCompressed(t *testing.T) {
+	e := start(t)
+	e.submit("large", `
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: each-of-many-with-a-name-that-takes-room, template: moment, withSequence: {count: "3000"}}
+  - - {name: last, template: quick}
+- name: moment
+  suspend: {duration: 500ms}
+`+strings.TrimPrefix(stepTemplates, "\n"))
+	w := e.until("large", inPhase(wf.WorkflowSucceeded))
+	if len(w.Status.Nodes) != 3004 {
+		t.Errorf("%d nodes", len(w.Status.Nodes))
+	}
+	if w.Status.CompressedNodes == "" {
+		t.Error("the nodes are not compressed")
+	}
+	e.calls(map[string]int{"writes": 1 + 6})
+}
+
 // TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and then room.
 func TestAGangIsPlacedTogether(t *testing.T) {
 	e := start(t)
