@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/system"
+	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -45,6 +46,7 @@ func newBenchRun(s streams) *cobra.Command {
 		gang, output          string
 		withoutFloor, durable bool
 	)
+	wfl := workflowBench{cfg: benchwf.Config{}}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run batch jobs through one or more systems and report how fast, at what cost, and whether correctly",
@@ -69,8 +71,8 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&scenarioName, "scenario", scenario.Batch, "what to do: batch")
-	f.StringSliceVar(&shapes, "shapes", []string{"500x20"}, "JOBSxPODS of each load")
+	f.StringVar(&scenarioName, "scenario", scenario.Batch, "what to do: "+strings.Join(benchScenarios, ", "))
+	f.StringSliceVar(&shapes, "shapes", []string{"500x20"}, "JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
 	f.StringVar(&gang, "gang", "true", "true: all pods of a job get nodes together or none does; false; or both, one after the other")
 	f.StringSliceVar(&cfg.Systems, "system", []string{"lockstep"}, "what to measure, in alternation: "+strings.Join(system.Names(), ", "))
 	f.IntVar(&cfg.Nodes.Count, "nodes", 1000, "number of simulated nodes")
@@ -92,13 +94,20 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.DurationVar(&cfg.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
 	f.StringVar(&cfg.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
 	f.StringVarP(&output, "output", "o", "table", "what to print: table, wide or json")
-	for flag, values := range map[string][]string{"scenario": {scenario.Batch}, "gang": {"true", "false", "both"},
+	wfl.add(cmd)
+	for flag, values := range map[string][]string{"scenario": benchScenarios, "gang": {"true", "false", "both"},
 		"system": system.Names(), "output": {"table", "wide", "json"}} {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		cfg.Durable, cfg.Version = durable, Version
+		if scenarioName == benchwf.Queued || scenarioName == benchwf.Rate {
+			if !cmd.Flags().Changed("shapes") {
+				shapes = []string{"hello"}
+			}
+			return wfl.run(s, cmd, &cfg, scenarioName, shapes, output, withoutFloor)
+		}
 		if err := benchConfig(&cfg, scenarioName, gang, output, shapes); err != nil {
 			return err
 		}
@@ -129,7 +138,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 
 func benchConfig(cfg *lab.Config, scenarioName, gang, output string, shapes []string) error {
 	if scenarioName != scenario.Batch {
-		return usageError{fmt.Errorf("--scenario=%s: want %s", scenarioName, scenario.Batch)}
+		return usageError{fmt.Errorf("--scenario=%s: want one of %s", scenarioName, strings.Join(benchScenarios, ", "))}
 	}
 	var err error
 	if cfg.Shapes, err = scenario.ParseShapes(shapes); err != nil {

@@ -1,0 +1,224 @@
+package workflows
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+const workflowResource = "workflows.argoproj.io"
+
+// newList makes an empty list of workflows, and a function that takes them out.
+func newList() (runtime.Object, func() []drive.Object) {
+	list := &wf.WorkflowList{}
+	return list, func() []drive.Object {
+		var out []drive.Object
+		for i := range list.Items {
+			out = append(out, &list.Items[i])
+		}
+		return out
+	}
+}
+
+// course is a workflow's way through the run.
+type course struct {
+	created, ended time.Time
+	firstPod       time.Time
+	pods           map[string]*span
+}
+
+type span struct {
+	from, to time.Time
+	creates  int
+}
+
+// analyse draws the conclusions.
+func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[localcluster.Component]localcluster.Usage) {
+	r := &t.run
+	courses := map[string]*course{}
+	r.Writes = map[string]int{}
+	var start, lastCreated, lastEnded time.Time
+	slices.SortStableFunc(t.events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
+	patches := 0
+	for i := range t.events {
+		e := &t.events[i]
+		if e.Actor == observe.Manager && !heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "") {
+			r.Writes[e.Kind()]++
+			r.WritesTotal++
+			if !e.OK() {
+				if r.Refused == nil {
+					r.Refused = map[string]int{}
+				}
+				r.Refused[fmt.Sprintf("%s %d", e.Kind(), e.Code)]++
+			}
+		}
+		if e.Namespace != namespace || !e.OK() {
+			continue
+		}
+		switch {
+		case e.Resource == workflowResource && e.Verb == "create":
+			courses[e.Name] = &course{created: e.Time, pods: map[string]*span{}}
+			if start.IsZero() || e.Received.Before(start) {
+				start = e.Received
+			}
+			lastCreated = e.Time
+		case e.Resource == workflowResource && e.Actor == observe.Manager:
+			patches++
+		case e.Resource == "pods" && e.Sub == "" && e.Verb == "create":
+			if c := courses[workflowOf(e.Name)]; c != nil {
+				if c.firstPod.IsZero() {
+					c.firstPod = e.Time
+				}
+				p := c.pods[e.Name]
+				if p == nil {
+					p = &span{from: e.Time}
+					c.pods[e.Name] = p
+				}
+				p.creates++
+			}
+		case e.Resource == "pods" && e.Sub == "status" && e.Actor == observe.Nodes:
+			if c := courses[workflowOf(e.Name)]; c != nil && c.pods[e.Name] != nil {
+				c.pods[e.Name].to = e.Time // the last is the one that says how it ended
+			}
+		}
+	}
+	var queued, beyond, total []float64
+	var created, ended []time.Time
+	bad := func(format string, args ...any) {
+		if len(r.Violations) < 50 {
+			r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
+		}
+	}
+	t.lock.Lock()
+	for key, e := range t.ended {
+		if ns, name, _ := strings.Cut(key, "/"); ns == namespace && courses[name] != nil {
+			courses[name].ended = e.at
+		}
+	}
+	t.lock.Unlock()
+	for _, o := range list {
+		w := o.(*wf.Workflow)
+		r.Checked++
+		if w.Status.Phase != wf.WorkflowSucceeded {
+			bad("%s is %q: %s", w.Name, w.Status.Phase, w.Status.Message)
+			continue
+		}
+		r.Succeeded++
+	}
+	if len(list) != r.Workflows {
+		bad("%d workflows of %d are there at the end", len(list), r.Workflows)
+	}
+	for name, c := range courses {
+		created = append(created, c.created)
+		if len(c.pods) != t.shape.Pods {
+			bad("%s had %d pods, not %d", name, len(c.pods), t.shape.Pods)
+		}
+		for pod, p := range c.pods {
+			r.Checked++
+			if p.creates > 1 {
+				bad("%s of %s was created %d times: a step ran twice", pod, name, p.creates)
+			}
+		}
+		if c.ended.IsZero() || c.firstPod.IsZero() {
+			continue
+		}
+		ended = append(ended, c.ended)
+		if c.ended.After(lastEnded) {
+			lastEnded = c.ended
+		}
+		queued = append(queued, c.firstPod.Sub(c.created).Seconds()*1e3)
+		total = append(total, c.ended.Sub(c.created).Seconds()*1e3)
+		beyond = append(beyond, max(0, c.ended.Sub(c.created).Seconds()-c.covered().Seconds())*1e3)
+	}
+	slices.SortFunc(created, time.Time.Compare)
+	slices.SortFunc(ended, time.Time.Compare)
+	if start.IsZero() {
+		start = began
+	}
+	r.SubmitSeconds, r.Seconds = round(lastCreated.Sub(start).Seconds()), round(lastEnded.Sub(start).Seconds())
+	if r.Seconds > 0 {
+		r.PerMinute = round(float64(len(ended)) / r.Seconds * 60)
+	}
+	r.QueueMs, r.BeyondMs, r.TotalMs = percentiles(queued), percentiles(beyond), percentiles(total)
+	if critical := int(math.Round(t.criticalSeconds() / t.cfg.PodTime.Seconds())); critical > 0 {
+		r.BeyondPerStepMs = round(r.BeyondMs.P50 / float64(critical))
+	}
+	n := float64(max(1, r.Workflows))
+	r.WritesPerWorkflow = math.Round(float64(r.WritesTotal)/n*1e3) / 1e3
+	r.Created, r.Ended = analyse.CurveOf(start, created), analyse.CurveOf(start, ended)
+	r.DepthMax = depth(created, ended)
+	r.CPUSeconds, r.PeakMiB = map[string]float64{}, map[string]float64{}
+	for c, u := range after {
+		r.CPUSeconds[string(c)] = round((u.CPU - before[c].CPU).Seconds())
+		if u.PeakRSSBytes > 0 {
+			r.PeakMiB[string(c)] = round(float64(u.PeakRSSBytes) / (1 << 20))
+		}
+	}
+	r.ManagerCPUMs = round(r.CPUSeconds[string(localcluster.Manager)] * 1e3 / n)
+	r.ManagerKiB = round(float64(max(0, after[localcluster.Manager].PeakRSSBytes-before[localcluster.Manager].RSSBytes)) / 1024 / n)
+}
+
+// workflowOf is the workflow that a pod's name begins with: names of the load have a fixed length.
+func workflowOf(pod string) string {
+	if n := len(name(0)); len(pod) >= n {
+		return pod[:n]
+	}
+	return ""
+}
+
+// covered is how long at least one of the workflow's pods was under way.
+func (c *course) covered() time.Duration {
+	var spans []span
+	for _, p := range c.pods {
+		if !p.to.IsZero() {
+			spans = append(spans, *p)
+		}
+	}
+	slices.SortFunc(spans, func(a, b span) int { return a.from.Compare(b.from) })
+	var sum time.Duration
+	var until time.Time
+	for _, s := range spans {
+		from := s.from
+		if from.Before(until) {
+			from = until
+		}
+		if s.to.After(from) {
+			sum += s.to.Sub(from)
+			until = s.to
+		}
+	}
+	return sum
+}
+
+// depth is the most workflows that were under way at a time.
+func depth(created, ended []time.Time) int {
+	most, i := 0, 0
+	for n, at := range created {
+		for i < len(ended) && ended[i].Before(at) {
+			i++
+		}
+		most = max(most, n+1-i)
+	}
+	return most
+}
+
+func percentiles(values []float64) Percentiles {
+	if len(values) == 0 {
+		return Percentiles{}
+	}
+	slices.SortFunc(values, cmp.Compare)
+	at := func(p float64) float64 { return round(values[max(0, int(math.Ceil(p*float64(len(values))))-1)]) }
+	return Percentiles{at(0.5), at(0.9), at(0.99)}
+}
+
+func round(x float64) float64 { return math.Round(x*100) / 100 }

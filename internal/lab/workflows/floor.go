@@ -1,0 +1,206 @@
+package workflows
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// sampleWorkflows are written to find the best concurrency.
+const sampleWorkflows = 150
+
+// podAt is a pod of the run: its name, and the node that it was created on.
+type podAt struct{ name, node string }
+
+// floorClient writes what the manager wrote, with nothing in between. Each of its connections is used in turn.
+type floorClient struct {
+	*trial
+	rests []rest.Interface
+	cores []rest.Interface
+}
+
+// floor measures how long a bare client takes to create the same workflows, create their pods on the same nodes, write the
+// same final statuses and, where the run collected its pods, delete them.
+func (t *trial) floor(ctx context.Context, list []drive.Object) error {
+	if t.model == nil {
+		return errors.New("no pod of the run was seen")
+	}
+	t.say("floor: clearing")
+	pods := map[string][]podAt{}
+	for i := range t.events {
+		if e := &t.events[i]; e.Namespace == namespace && e.Resource == "pods" && e.Sub == "" && e.Verb == "create" && e.OK() {
+			pods[workflowOf(e.Name)] = append(pods[workflowOf(e.Name)], podAt{e.Name, e.Node})
+		}
+	}
+	if err := t.cluster.StopComponent(ctx, localcluster.Manager); err != nil {
+		return err
+	}
+	if err := errors.Join(t.client.Clear(ctx, namespace, newList), t.quiet(ctx)); err != nil {
+		return err
+	}
+	f := &floorClient{trial: t}
+	conns, err := kubeclient.Connections(t.rest, 8)
+	if err != nil {
+		return err
+	}
+	for _, conn := range conns {
+		r, err1 := kubeclient.ForGroupVersion(t.rest, conn, wf.GroupVersion, scheme.Scheme)
+		c, err2 := kubeclient.ForGroupVersion(t.rest, conn, corev1.SchemeGroupVersion, scheme.Scheme)
+		if err := errors.Join(err1, err2); err != nil {
+			return err
+		}
+		f.rests, f.cores = append(f.rests, r), append(f.cores, c)
+	}
+	best, fastest := 0, 0.0
+	sample := list[:min(len(list), sampleWorkflows)]
+	for i, n := range t.cfg.FloorConcurrency {
+		ns := fmt.Sprintf("floor-%d", i)
+		took, err := f.write(ctx, ns, sample, pods, n)
+		if err != nil {
+			return err
+		}
+		rate := round(float64(len(sample)) / took.Seconds())
+		t.run.FloorSamples = append(t.run.FloorSamples, Sample{n, rate})
+		if rate > fastest {
+			best, fastest = n, rate
+		}
+		if err := t.client.Clear(ctx, ns, newList); err != nil {
+			return err
+		}
+	}
+	if err := t.quiet(ctx); err != nil {
+		return err
+	}
+	t.say("floor at %d in flight", best)
+	took, err := f.write(ctx, "floor", list, pods, best)
+	if err != nil {
+		return err
+	}
+	t.run.FloorSeconds, t.run.FloorConcurrency = round(took.Seconds()), best
+	// The pods of the last workflows had to run, which the floor does not wait for.
+	t.run.Ratio = round(t.run.Seconds / took.Seconds())
+	t.run.RatioBeyondPods = round((t.run.Seconds - t.criticalSeconds()) / took.Seconds())
+	return nil
+}
+
+// write writes the workflows of a list into a fresh namespace. Workflows overlap; the writes of one follow each other, its
+// pods side by side.
+func (f *floorClient) write(ctx context.Context, namespace string, list []drive.Object, pods map[string][]podAt, concurrency int) (time.Duration, error) {
+	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
+		return 0, err
+	}
+	begin := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	slots := make(chan struct{}, concurrency)
+	group.SetLimit(max(concurrency, 1) * 4)
+	n := 0
+	for i, o := range list {
+		n++
+		conn := i % len(f.rests)
+		w := o.(*wf.Workflow)
+		group.Go(func() error { return f.one(ctx, namespace, w, pods[w.Name], conn, slots) })
+	}
+	if err := group.Wait(); err != nil {
+		return 0, err
+	}
+	return time.Since(begin), nil
+}
+
+// one writes one workflow. Each write takes a slot.
+func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Workflow, pods []podAt, conn int, slots chan struct{}) error {
+	write := func(do func() error) error {
+		select {
+		case slots <- struct{}{}:
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		defer func() { <-slots }()
+		return do()
+	}
+	fresh := f.shape.Workflow(namespace, atRest.Name, f.cfg.PodTime, f.cfg.PodGC)
+	created := &wf.Workflow{}
+	if err := write(func() error { return f.client.CreateJob(ctx, fresh, created) }); err != nil {
+		return err
+	}
+	each := func(do func(podAt) error) error {
+		inner, _ := errgroup.WithContext(ctx)
+		for _, p := range pods {
+			inner.Go(func() error { return write(func() error { return do(p) }) })
+		}
+		return inner.Wait()
+	}
+	if err := each(func(p podAt) error {
+		return f.cores[conn].Post().Namespace(namespace).Resource("pods").Body(f.pod(created, p)).Do(ctx).Error()
+	}); err != nil {
+		return err
+	}
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": atRest.Labels, "annotations": atRest.Annotations}, "status": atRest.Status})
+	if err != nil {
+		return err
+	}
+	if err := write(func() error {
+		return f.rests[conn].Patch(types.MergePatchType).Namespace(namespace).Resource("workflows").Name(atRest.Name).Body(data).Do(ctx).Error()
+	}); err != nil || f.cfg.PodGC == "" {
+		return err
+	}
+	now := int64(0)
+	return each(func(p podAt) error {
+		err := f.cores[conn].Delete().Namespace(namespace).Resource("pods").Name(p.name).Body(&metav1.DeleteOptions{GracePeriodSeconds: &now}).Do(ctx).Error()
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return err
+	})
+}
+
+// pod is the model under another name, for another workflow, on another node. What the server had filled in is left out.
+func (f *floorClient) pod(owner *wf.Workflow, p podAt) *corev1.Pod {
+	spec := *f.model.Spec.DeepCopy()
+	spec.NodeName = p.node
+	var volumes []corev1.Volume
+	injected := map[string]bool{}
+	for _, v := range spec.Volumes {
+		if v.Projected != nil && len(v.Name) > 15 && v.Name[:15] == "kube-api-access" {
+			injected[v.Name] = true
+			continue
+		}
+		volumes = append(volumes, v)
+	}
+	spec.Volumes = volumes
+	for _, list := range [][]corev1.Container{spec.InitContainers, spec.Containers} {
+		for i := range list {
+			var mounts []corev1.VolumeMount
+			for _, m := range list[i].VolumeMounts {
+				if !injected[m.Name] {
+					mounts = append(mounts, m)
+				}
+			}
+			list[i].VolumeMounts = mounts
+		}
+	}
+	labels := map[string]string{}
+	for k, v := range f.model.Labels {
+		labels[k] = v
+	}
+	labels[wf.LabelWorkflow] = owner.Name
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: owner.Namespace, Name: p.name, Labels: labels, Annotations: f.model.Annotations,
+			OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(owner, wf.GroupVersion.WithKind("Workflow"))}},
+		Spec: spec,
+	}
+}

@@ -1,0 +1,495 @@
+package workflows
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// The scenarios.
+const (
+	Queued = "workflows-queued"
+	Rate   = "workflows-rate"
+)
+
+// Config says what to measure.
+type Config struct {
+	Scenario string
+	Shapes   []Shape
+	// Workflows is how many are queued at once.
+	Workflows int
+	// Start is the first pace of Rate, in workflows per second; each step of StepTime is Growth times the one before.
+	Start, Growth float64
+	// Max ends Rate before a step of a higher pace; zero is no bound.
+	Max      float64
+	StepTime time.Duration
+	PodTime  time.Duration
+	// PodGC is the strategy by which pods are collected; empty keeps them.
+	PodGC             string
+	WriterConcurrency []int
+	Repeat            int
+	Nodes             localcluster.Nodes
+	Durable           bool
+	ClientConcurrency int
+	WarmUp            int // workflows
+	FloorConcurrency  []int
+	Timeout           time.Duration
+	OutDir            string
+	Lockstep, Kube    string
+	// ManagerArgs are more flags for the manager.
+	ManagerArgs []string
+	Version     string
+	Progress    func(string)
+}
+
+// Validate says what is wrong with a configuration.
+func (c *Config) Validate() error {
+	switch {
+	case c.Scenario != Queued && c.Scenario != Rate:
+		return fmt.Errorf("scenario %q: want %s or %s", c.Scenario, Queued, Rate)
+	case len(c.Shapes) == 0:
+		return errors.New("no shapes")
+	case c.Workflows < 1 || c.Workflows > 100_000:
+		return fmt.Errorf("workflows: %d is not between 1 and 100000", c.Workflows)
+	case c.Start <= 0 || c.Growth <= 1 || c.StepTime < time.Second:
+		return errors.New("rate: want a positive start, a growth above 1, and steps of at least a second")
+	case c.PodTime <= 0 || c.Timeout <= 0 || c.Repeat < 1 || c.ClientConcurrency < 1:
+		return errors.New("pod time, timeout, repeat and client concurrency must be positive")
+	}
+	return nil
+}
+
+// Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its error.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.Progress == nil {
+		cfg.Progress = func(string) {}
+	}
+	if err := cfg.Validate(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+		return nil, err
+	}
+	if len(cfg.WriterConcurrency) == 0 {
+		cfg.WriterConcurrency = []int{0}
+	}
+	rep := &Report{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: cfg.effective()}
+	for _, shape := range cfg.Shapes {
+		for repeat := range cfg.Repeat {
+			for _, writes := range cfg.WriterConcurrency {
+				t := &trial{cfg: &cfg, shape: shape, writes: writes, run: Run{Scenario: cfg.Scenario, Shape: shape.String(), Repeat: repeat + 1, WritesInFlight: writes}}
+				err := t.measure(ctx)
+				if ctx.Err() != nil {
+					return rep, context.Cause(ctx)
+				}
+				if err != nil {
+					t.run.Error = err.Error()
+				}
+				rep.Runs = append(rep.Runs, t.run)
+				if err := rep.save(cfg.OutDir); err != nil {
+					return rep, err
+				}
+				cfg.Progress(t.run.line())
+			}
+		}
+	}
+	return rep, nil
+}
+
+func (c *Config) effective() map[string]any {
+	return map[string]any{"scenario": c.Scenario, "workflows": c.Workflows, "rateStart": c.Start, "rateGrowth": c.Growth, "rateMax": c.Max, "rateStep": c.StepTime.String(),
+		"podTime": c.PodTime.String(), "podGC": c.PodGC, "nodes": c.Nodes.Count, "etcdDurable": c.Durable, "clientConcurrency": c.ClientConcurrency,
+		"warmUp": c.WarmUp, "floorConcurrencyTried": c.FloorConcurrency, "managerArgs": c.ManagerArgs}
+}
+
+// trial is one run on a fresh control plane.
+type trial struct {
+	cfg    *Config
+	shape  Shape
+	writes int
+	run    Run
+
+	cluster *localcluster.Cluster
+	rest    *rest.Config
+	client  *drive.Client
+	audit   *observe.AuditLog
+	core    kubernetes.Interface
+	// model is a pod that the manager made, as the server keeps it.
+	model  *corev1.Pod
+	events []analyse.Event
+
+	lock sync.Mutex
+	// ended is when the watch showed that a workflow was completed, by namespace/name, and with which phase.
+	ended map[string]end
+}
+
+type end struct {
+	at    time.Time
+	phase string
+}
+
+const (
+	namespace   = "bench"
+	poll        = 50 * time.Millisecond
+	restFor     = 1500 * time.Millisecond
+	restAtMost  = time.Minute
+	stopTimeout = 30 * time.Second
+)
+
+func (t *trial) say(format string, args ...any) {
+	t.cfg.Progress(fmt.Sprintf("%s %s: ", t.run.Scenario, t.run.Shape) + fmt.Sprintf(format, args...))
+}
+
+// measure is the run, step by step.
+func (t *trial) measure(ctx context.Context) (err error) {
+	// 1. A control plane, and somebody who sees what happens.
+	stop, err := t.start(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop(err != nil)) }()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := t.watch(ctx); err != nil {
+		return err
+	}
+	// 2. Warm: every path taken once.
+	t.say("warming up")
+	if err := t.client.CreateNamespace(ctx, "warm-up"); err != nil {
+		return err
+	}
+	warm := Shape{"chain", 2}
+	if err := t.submit(ctx, "warm-up", warm, t.cfg.WarmUp); err != nil {
+		return err
+	}
+	if err := t.await(ctx, "warm-up", t.cfg.WarmUp); err != nil {
+		return fmt.Errorf("warm-up: %w", err)
+	}
+	if err := errors.Join(t.quiet(ctx), t.client.Clear(ctx, "warm-up", newList), t.quiet(ctx)); err != nil {
+		return err
+	}
+	// 3. The load.
+	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	t.events = nil
+	before, err := t.usage()
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if t.cfg.Scenario == Rate {
+		err = t.pace(ctx)
+	} else {
+		t.run.Workflows = t.cfg.Workflows
+		t.say("%d workflows", t.cfg.Workflows)
+		if err = t.submit(ctx, namespace, t.shape, t.cfg.Workflows); err == nil {
+			err = t.await(ctx, namespace, t.cfg.Workflows)
+		}
+	}
+	if err != nil {
+		return err
+	}
+	if err := t.quiet(ctx); err != nil {
+		return err
+	}
+	after, err := t.usage()
+	if err != nil {
+		return err
+	}
+	// 4. What came of it.
+	list, err := t.client.Jobs(ctx, namespace, newList)
+	if err != nil {
+		return err
+	}
+	t.analyse(began, list, before, after)
+	// 5. The floor, on the same control plane.
+	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 {
+		return nil
+	}
+	if err := t.floor(ctx, list); err != nil {
+		return fmt.Errorf("floor: %w", err)
+	}
+	return nil
+}
+
+func (t *trial) start(ctx context.Context) (stop func(failed bool) error, err error) {
+	t.say("starting a control plane")
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return nil, err
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	base = filepath.Join(base, "lockstep", "bench")
+	if err := os.MkdirAll(base, 0o700); err != nil {
+		return nil, err
+	}
+	dir, err := os.MkdirTemp(base, "workflows-")
+	if err != nil {
+		return nil, err
+	}
+	var died string
+	config := localcluster.Config{
+		Name: "bench", Dir: dir, KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes,
+		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
+		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append([]string{"--writer-concurrency=" + strconv.Itoa(t.writes)}, t.cfg.ManagerArgs...)},
+		OnEvent: func(e localcluster.Event) {
+			if e.Kind == localcluster.EventDied {
+				died += fmt.Sprintf("%s %s; its log ends:\n%s\n", e.Component, e.Message, e.LogTail)
+			}
+		},
+	}
+	if t.cluster, err = localcluster.Start(ctx, config); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	stop = func(failed bool) error {
+		var err error
+		if t.audit != nil {
+			err = t.audit.Close()
+		}
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		err = errors.Join(err, t.cluster.Stop(end))
+		if died != "" {
+			err = errors.Join(err, errors.New(died))
+		}
+		if failed && ctx.Err() == nil {
+			return errors.Join(err, fmt.Errorf("the logs are in %s", filepath.Join(dir, "logs")))
+		}
+		return errors.Join(err, os.RemoveAll(dir))
+	}
+	t.rest = t.cluster.RESTConfig()
+	t.core, err = kubeclient.Clientset(t.rest)
+	if err != nil {
+		return nil, errors.Join(err, stop(true))
+	}
+	if t.client, err = drive.New(t.rest, wf.GroupVersion.WithResource("workflows")); err == nil {
+		t.audit, err = observe.FollowAudit(t.cluster.AuditLogPath())
+	}
+	if err != nil {
+		return nil, errors.Join(err, stop(true))
+	}
+	return stop, nil
+}
+
+// watch notes when workflows end, until ctx is done.
+func (t *trial) watch(ctx context.Context) error {
+	t.ended = map[string]end{}
+	client, err := metadata.NewForConfig(t.rest)
+	if err != nil {
+		return err
+	}
+	informer := metadatainformer.NewFilteredMetadataInformer(client, wf.GroupVersion.WithResource("workflows"), metav1.NamespaceAll, 0, nil,
+		func(o *metav1.ListOptions) { o.LabelSelector = wf.LabelCompleted + "=true" }).Informer()
+	note := func(o any) {
+		m, ok := o.(*metav1.PartialObjectMetadata)
+		if !ok {
+			return
+		}
+		now := time.Now()
+		t.lock.Lock()
+		defer t.lock.Unlock()
+		key := m.Namespace + "/" + m.Name
+		if _, known := t.ended[key]; !known {
+			t.ended[key] = end{now, m.Labels[wf.LabelPhase]}
+		}
+	}
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: note}); err != nil {
+		return err
+	}
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return context.Cause(ctx)
+	}
+	return nil
+}
+
+func (t *trial) endedIn(namespace string) int {
+	t.lock.Lock()
+	defer t.lock.Unlock()
+	n := 0
+	for key := range t.ended {
+		if len(key) > len(namespace) && key[:len(namespace)] == namespace && key[len(namespace)] == '/' {
+			n++
+		}
+	}
+	return n
+}
+
+func name(i int) string { return fmt.Sprintf("w-%05d", i) }
+
+func (t *trial) submit(ctx context.Context, namespace string, shape Shape, n int) error {
+	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object {
+		return shape.Workflow(namespace, name(i), t.cfg.PodTime, t.cfg.PodGC)
+	}, func(int) {})
+}
+
+// await returns when n workflows have ended, or when time is up: what is missing then is for the analysis to say.
+func (t *trial) await(ctx context.Context, namespace string, n int) error {
+	timeout, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for t.endedIn(namespace) < n {
+		if err := errors.Join(t.collect(), t.findModel(ctx, namespace)); err != nil {
+			return err
+		}
+		select {
+		case <-timeout.Done():
+			return ctx.Err()
+		case <-tick.C:
+		}
+	}
+	return t.collect()
+}
+
+// findModel keeps the first pod that there is.
+func (t *trial) findModel(ctx context.Context, namespace string) error {
+	if t.model != nil {
+		return nil
+	}
+	list, err := t.core.CoreV1().Pods(namespace).List(ctx, metav1.ListOptions{Limit: 1})
+	if err == nil && len(list.Items) > 0 {
+		t.model = &list.Items[0]
+	}
+	return err
+}
+
+// pace submits at a pace that grows from step to step, until workflows remain that should have ended.
+func (t *trial) pace(ctx context.Context) error {
+	rate := t.cfg.Start
+	sent := 0
+	for {
+		begin := time.Now()
+		already, first := t.endedIn(namespace), sent
+		group, sending := errgroup.WithContext(ctx)
+		group.SetLimit(4 * t.cfg.ClientConcurrency)
+		for time.Since(begin) < t.cfg.StepTime && sending.Err() == nil {
+			next := begin.Add(time.Duration(float64(sent-first) / rate * float64(time.Second)))
+			if wait := time.Until(next); wait > 0 {
+				select {
+				case <-ctx.Done():
+				case <-time.After(wait):
+				}
+				continue
+			}
+			w := t.shape.Workflow(namespace, name(sent), t.cfg.PodTime, t.cfg.PodGC)
+			sent++
+			group.Go(func() error { return t.client.CreateJob(sending, w, &wf.Workflow{}) })
+		}
+		if err := errors.Join(group.Wait(), t.collect(), ctx.Err()); err != nil {
+			return err
+		}
+		took := time.Since(begin).Seconds()
+		ended := t.endedIn(namespace)
+		step := Step{Asked: rate, Sent: round(float64(sent-first) / took), Ended: round(float64(ended-already) / took), Waiting: sent - ended}
+		// What is under way for good reasons: the workflows of as long as one takes, and of the second that a manager is allowed.
+		allowed := int(math.Ceil(rate * (t.criticalSeconds() + 1)))
+		step.KeptUp = step.Waiting <= allowed && step.Sent >= 0.95*rate
+		t.run.Steps = append(t.run.Steps, step)
+		t.say("%.1f/s asked, %.1f/s sent, %.1f/s ended, %d under way", step.Asked, step.Sent, step.Ended, step.Waiting)
+		if !step.KeptUp || sent >= 50_000 {
+			break
+		}
+		t.run.SustainedPerSecond = rate
+		if rate *= t.cfg.Growth; t.cfg.Max > 0 && rate > t.cfg.Max {
+			break
+		}
+	}
+	t.run.Workflows = sent
+	return t.await(ctx, namespace, sent)
+}
+
+// criticalSeconds is the pod time on the longest way through a workflow.
+func (t *trial) criticalSeconds() float64 {
+	n := 1
+	switch t.shape.Kind {
+	case "chain":
+		n = t.shape.Pods
+	case "dag":
+		n = (t.shape.Pods + dagWidth - 1) / dagWidth
+	}
+	return float64(n) * t.cfg.PodTime.Seconds()
+}
+
+func (t *trial) collect() error {
+	events, err := t.audit.Next()
+	t.events = append(t.events, events...)
+	return err
+}
+
+var heartbeats = map[string]bool{"leases.coordination.k8s.io": true, "nodes": true}
+
+// quiet waits until nobody has written for a while, heartbeats aside.
+func (t *trial) quiet(ctx context.Context) error {
+	deadline := time.Now().Add(restAtMost)
+	seen, active, since := 0, 0, time.Now()
+	for time.Since(since) < restFor {
+		if err := t.collect(); err != nil {
+			return err
+		}
+		now := 0
+		for ; seen < len(t.events); seen++ {
+			if !heartbeats[t.events[seen].Resource] {
+				now++
+			}
+		}
+		if now > 0 {
+			active, since = active+now, time.Now()
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("somebody still writes after %s", restAtMost)
+		}
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-time.After(poll):
+		}
+	}
+	return nil
+}
+
+// usage is the CPU seconds and the memory of every component so far.
+func (t *trial) usage() (map[localcluster.Component]localcluster.Usage, error) {
+	out := map[localcluster.Component]localcluster.Usage{}
+	for _, c := range t.cluster.Components() {
+		u, err := t.cluster.Usage(c)
+		if err != nil {
+			return nil, fmt.Errorf("usage of %s: %w", c, err)
+		}
+		out[c] = u
+	}
+	var own syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
+		return nil, err
+	}
+	out["client"] = localcluster.Usage{CPU: time.Duration(own.Utime.Nano() + own.Stime.Nano())}
+	return out, nil
+}
