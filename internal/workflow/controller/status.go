@@ -82,13 +82,14 @@ func (c *Controller) report(r *record) {
 	}
 	key, uid := r.key, r.uid
 	over := r.run.Workflow.Status.Phase.Completed()
+	labels := labelsOf(r.run.Workflow) // as they are written: the run goes on meanwhile
 	c.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-status"}, about, urgent, patch,
 		func(o apiwriter.Object, err error) {
 			version := ""
 			if err == nil {
 				version = o.GetResourceVersion()
 			}
-			c.post(key, uid, func(r *record) { c.told(r, id, version, sent, over, err) })
+			c.post(key, uid, func(r *record) { c.told(r, id, version, sent, labels, over, err) })
 		})
 }
 
@@ -120,7 +121,7 @@ func (c *Controller) explainWaiting(r *record, now time.Time) {
 }
 
 // told takes in the writer's answer to a status.
-func (c *Controller) told(r *record, id uint64, version string, sent map[string]string, over bool, err error) {
+func (c *Controller) told(r *record, id uint64, version string, sent, labels map[string]string, over bool, err error) {
 	if r.writing != id {
 		return
 	}
@@ -130,7 +131,7 @@ func (c *Controller) told(r *record, id uint64, version string, sent map[string]
 	case err == nil:
 		r.setVersion(version, true)
 		r.base, r.failed, r.next.sent = sent, 0, nil
-		r.labelled()
+		r.labelled(labels)
 		for i := range r.done {
 			if r.done[i].state == doneSent {
 				r.done[i].state, r.done[i].due = doneWritten, r.run.Workflow.Status.Nodes[r.done[i].nodeID].FinishedAt.Time
@@ -200,14 +201,14 @@ func (c *Controller) finish(r *record) {
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
-// labelled notes that the labels of the last status are written.
-func (r *record) labelled() {
+// labelled notes that labels are written, those of the status that was.
+func (r *record) labelled(labels map[string]string) {
 	w := *r.object
 	w.Labels = maps.Clone(w.Labels)
 	if w.Labels == nil {
 		w.Labels = map[string]string{}
 	}
-	maps.Copy(w.Labels, labelsOf(r.run.Workflow))
+	maps.Copy(w.Labels, labels)
 	maps.Copy(w.Labels, r.extraLabels)
 	w.Annotations = maps.Clone(w.Annotations)
 	if w.Annotations == nil {
