@@ -4,6 +4,7 @@
 //	policies/     rules that the API server checks beyond the CRDs' schemas
 //	rbac.yaml     the manager's rights, and users' rights to our kinds
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
+//	agent.yaml   the node agents, for clusters whose nodes shall have them; nobody installs it by himself
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
 //

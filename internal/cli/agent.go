@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 
 	"lockstep.dev/lockstep/internal/cputopology/agent"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
@@ -62,6 +63,7 @@ API server any more.`,
 				level = slog.LevelDebug
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+			klog.SetSlogLogger(cfg.Log) // the API client's own
 			cfg.Version = Version
 			cfg.Root = os.DirFS(filepath.Clean(root))
 			if !offline {

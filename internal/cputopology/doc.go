@@ -15,6 +15,7 @@
 //	request   reads what a pod asks for, in three annotation languages, and writes the result annotations
 //	allocate  chooses CPUs on a node, and the node among many
 //	held      says who holds which CPUs of a node, from API objects
+//	agent     reports the machine and applies CPU sets, on each node; not pure, and on a higher floor
 //	repack    plans moves within a node that free whole L3 domains
 //	simulate  measures allocation policies on simulated clusters
 //	draw      draws a machine for a terminal

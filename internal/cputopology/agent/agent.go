@@ -58,6 +58,8 @@ type Config struct {
 	ReleaseOnExit bool
 	// Interval is between two looks at all files where nothing calls for one sooner. Default: DefaultInterval.
 	Interval time.Duration
+	// StatusInterval is the least time between two writes of a status that bring no problem and solve none. Default: 10 s.
+	StatusInterval time.Duration
 	// MetricsAddress serves /metrics; HealthAddress serves /healthz and /readyz. Both may be the same. Empty: not served.
 	MetricsAddress, HealthAddress string
 	Log                           *slog.Logger
@@ -70,6 +72,7 @@ func (c *Config) complete() error {
 	def(&c.CgroupMount, "/sys/fs/cgroup")
 	def(&c.KubeletDir, "/var/lib/kubelet")
 	def(&c.Interval, DefaultInterval)
+	def(&c.StatusInterval, 10*time.Second)
 	if c.Root == nil {
 		c.Root = os.DirFS("/")
 	}
@@ -144,10 +147,8 @@ func New(cfg Config) (*Agent, error) {
 
 const (
 	// passGap is the least time between two passes: a burst of changes is one.
-	passGap = 20 * time.Millisecond
-	// statusInterval is the least time between two statuses that bring no problem and solve none.
-	statusInterval = 10 * time.Second
-	stopTimeout    = 5 * time.Second
+	passGap     = 20 * time.Millisecond
+	stopTimeout = 5 * time.Second
 )
 
 // Run does the agent's work until ctx is done.
@@ -162,7 +163,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer stopServing()
 	writer, err := apiwriter.New(apiwriter.Config{
 		REST: a.cfg.REST, Scheme: scheme.Scheme, Component: "lockstep-agent", Fixed: 1, Connections: 1,
-		StatusInterval: statusInterval, StopTimeout: stopTimeout, Registry: a.registry, Logger: a.log,
+		StatusInterval: a.cfg.StatusInterval, StopTimeout: stopTimeout, Registry: a.registry, Logger: a.log,
 	})
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
