@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	localtest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
-		localtest.WithNodes(localcluster.Nodes{Count: 10}))
+		localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10}))
 }
 
 // lockstep runs a command line against the shared cluster and returns its exit code and output.
@@ -92,5 +92,39 @@ func TestBadManifestsAreRefusedByName(t *testing.T) {
 	}
 	if code, _, _ := lockstep(t, "submit"); code != 2 {
 		t.Errorf("without a manifest: exit code %d", code)
+	}
+}
+
+func TestTheApplicationsRun(t *testing.T) {
+	dir := "../../examples/applications/"
+	code, out, errOut := lockstep(t, "app", "up", "--wait", "--timeout", "1m", "-f", dir)
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	_, out, _ = lockstep(t, "app", "status", "shop")
+	for _, want := range []string{"Details:    running", "Message: Ready:2/2", "Type: scaler"} {
+		if !strings.Contains(out, want) {
+			t.Errorf("the status lacks %q:\n%s", want, out)
+		}
+	}
+	_, out, _ = lockstep(t, "app", "ls")
+	if !strings.Contains(out, "says HELLO") || strings.Count(out, "running") < 5 {
+		t.Errorf("ls:\n%s", out)
+	}
+	_, out, _ = lockstep(t, "app", "status", "shop", "--tree")
+	if !strings.Contains(out, "Secret/shop-credential") {
+		t.Errorf("tree:\n%s", out)
+	}
+	_, out, _ = lockstep(t, "app", "revisions", "shop")
+	if !strings.Contains(out, "shop-v1") {
+		t.Errorf("revisions:\n%s", out)
+	}
+	code, out, errOut = lockstep(t, "app", "dry-run", "--offline", "-f", dir+"shop.yaml")
+	if code != 0 || !strings.Contains(out, "kind: Deployment") || !strings.Contains(out, "# trait storage, outputs.secret-shop-credential") {
+		t.Errorf("dry-run: exit code %d\n%s%s", code, out, errOut)
+	}
+	code, out, errOut = lockstep(t, "app", "delete", "shop", "hello", "ordered")
+	if code != 0 {
+		t.Errorf("delete: exit code %d\n%s%s", code, out, errOut)
 	}
 }

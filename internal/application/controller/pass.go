@@ -148,6 +148,7 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		c.report(a, o, progress{})
 		return
 	}
+	c.hold(a, o)
 	// 2. Remember what is about to be made, before it is made.
 	if !c.recordNew(a, o) {
 		return
@@ -416,6 +417,25 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 		return
 	}
 	c.release(a, o)
+}
+
+// hold puts our finalizer on, where admission has not.
+func (c *Controller) hold(a *app, o *oam.Application) {
+	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || !a.starts("finalizer") {
+		return
+	}
+	finalizers := append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer)
+	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": o.ResourceVersion}})
+	if err != nil {
+		return
+	}
+	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.owner, Reason: "application-finalizer"}, o, types.MergePatchType, data, func(_ apiwriter.Object, err error) {
+		if err != nil {
+			// Changed or gone meanwhile, or refused: its next pass tries again, and does without until then.
+			c.log.Debug("no finalizer yet", "application", a.key, "error", err)
+		}
+		a.ended("finalizer", nil)
+	})
 }
 
 // release takes our finalizers off, which lets the application go.

@@ -121,3 +121,23 @@ func (r *record) latest() *revision {
 func (r *record) has(ref plan.Ref) bool {
 	return slices.ContainsFunc(r.resources, func(m oam.ManagedResource) bool { return refOf(&m) == ref })
 }
+
+// Revision is one state that an application had.
+type Revision struct {
+	Name, PublishVersion, Hash string
+	Created                    metav1.Time
+	Spec                       *oam.ApplicationSpec
+}
+
+// Revisions are the last states of an application that its tracker keeps, oldest first.
+func Revisions(rt *oam.ResourceTracker) ([]Revision, error) {
+	p, err := unpack(rt.Spec.Compression)
+	if err != nil {
+		return nil, fmt.Errorf("tracker %s: %w", rt.Name, err)
+	}
+	out := make([]Revision, len(p.Revisions))
+	for i, r := range p.Revisions {
+		out[i] = Revision{Name: r.Name, PublishVersion: r.PublishVersion, Hash: r.Hash, Created: r.Created, Spec: r.Spec}
+	}
+	return out, nil
+}

@@ -1,0 +1,128 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/config"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// builtin finds the built-in definitions.
+type builtin map[string]*render.Template
+
+func (b builtin) Component(_, name string) (*render.Template, error) {
+	return b.find("component", name)
+}
+func (b builtin) Trait(_, name string) (*render.Template, error) { return b.find("trait", name) }
+
+func (b builtin) find(kind, name string) (*render.Template, error) {
+	if t := b[kind+"-"+name]; t != nil {
+		return t, nil
+	}
+	return nil, errors.New("no " + kind + " " + name)
+}
+
+func loadBuiltin(t testing.TB) builtin {
+	t.Helper()
+	out := builtin{}
+	for _, d := range config.Definitions() {
+		object, err := render.ParseFile(d.File, d.Source, config.DefinitionFragment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		data, err := json.Marshal(object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var def *render.Definition
+		switch {
+		case strings.HasPrefix(d.File, "component-"):
+			var o oam.ComponentDefinition
+			err = json.Unmarshal(data, &o)
+			def = render.OfComponent(&o)
+		case strings.HasPrefix(d.File, "trait-"):
+			var o oam.TraitDefinition
+			err = json.Unmarshal(data, &o)
+			def = render.OfTrait(&o)
+		default:
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out[strings.TrimSuffix(d.File, ".cue")], err = render.Compile(def); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return out
+}
+
+// everyKind says that all kinds live in namespaces but for a few.
+type everyKind struct{}
+
+func (everyKind) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
+	return !strings.HasPrefix(gvk.Kind, "Cluster"), nil
+}
+
+func specOf(t testing.TB, manifest string) *oam.ApplicationSpec {
+	t.Helper()
+	var spec oam.ApplicationSpec
+	if err := yaml.UnmarshalStrict([]byte(manifest), &spec); err != nil {
+		t.Fatal(err)
+	}
+	return &spec
+}
+
+const small = `
+components:
+- name: %[1]s
+  type: webservice
+  properties: {image: nginx, cpu: "0.5", ports: [{port: 80}], env: [{name: A, value: "1"}]}
+  traits:
+  - type: scaler
+    properties: {replicas: 0}
+- name: %[1]s-config
+  type: k8s-objects
+  properties:
+    objects:
+    - {apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s}, data: {k: v}}
+    - {apiVersion: v1, kind: Secret, metadata: {name: %[1]s}, stringData: {k: v}}
+`
+
+func BenchmarkSmallApplication(b *testing.B) {
+	defs := loadBuiltin(b)
+	i := 0
+	for b.Loop() {
+		i++
+		name := fmt.Sprint("app-", i)
+		_, err := plan.Make(&plan.Input{Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, fmt.Sprintf(small, name))}, defs, everyKind{})
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkHealth(b *testing.B) {
+	defs := loadBuiltin(b)
+	t, err := defs.Component("", "webservice")
+	if err != nil {
+		b.Fatal(err)
+	}
+	live := map[string]any{"metadata": map[string]any{"generation": int64(1)}, "spec": map[string]any{"replicas": int64(1)},
+		"status": map[string]any{"replicas": int64(1), "readyReplicas": int64(1), "updatedReplicas": int64(1), "observedGeneration": int64(1)}}
+	for b.Loop() {
+		s, err := t.State(&render.Live{Context: render.Context{Name: "web", AppName: "shop"}, Output: live})
+		if err != nil || !s.Healthy {
+			b.Fatal(s, err)
+		}
+	}
+}

@@ -1,0 +1,84 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+
+	"cuelang.org/go/cue"
+)
+
+// Parameter is one parameter of a template.
+type Parameter struct {
+	// Name is a path such as ports[].port.
+	Name     string
+	Type     string
+	Required bool
+	Default  string
+	// Usage is the author's description, from a comment // +usage=.
+	Usage string
+}
+
+// parameterDepthMax bounds how deep parameters are listed.
+const parameterDepthMax = 4
+
+// Parameters lists a template's parameters, those with // +ignore left out.
+func (t *Template) Parameters() ([]Parameter, error) {
+	if t.main == nil {
+		return nil, fmt.Errorf("%s has no template", t.Definition)
+	}
+	var out []Parameter
+	err := t.main.evaluate(nil, func(_ *instance, v cue.Value) error {
+		out = listParameters(v.LookupPath(cue.ParsePath("parameter")), "", 0)
+		return nil
+	})
+	return out, err
+}
+
+func listParameters(v cue.Value, prefix string, depth int) []Parameter {
+	if depth > parameterDepthMax || v.IncompleteKind() != cue.StructKind {
+		return nil
+	}
+	fields, err := v.Fields(cue.Optional(true))
+	if err != nil {
+		return nil
+	}
+	var out []Parameter
+	for fields.Next() {
+		field := fields.Value()
+		usage, ignored := usageOf(field)
+		if ignored {
+			continue
+		}
+		p := Parameter{Name: prefix + fields.Selector().Unquoted(), Type: fmt.Sprint(field.IncompleteKind()), Usage: usage}
+		if fields.Selector().ConstraintType() != 0 {
+			p.Name = prefix + strings.TrimRight(fields.Selector().String(), "?!")
+		}
+		def, has := field.Default()
+		if has && def.IncompleteKind() != cue.StructKind {
+			if text, err := def.MarshalJSON(); err == nil {
+				p.Default = string(text)
+			}
+		}
+		p.Required = fields.Selector().ConstraintType() != cue.OptionalConstraint && p.Default == ""
+		out = append(out, p)
+		if field.IncompleteKind() == cue.ListKind {
+			out = append(out, listParameters(field.LookupPath(cue.MakePath(cue.AnyIndex)), p.Name+"[].", depth+1)...)
+		} else {
+			out = append(out, listParameters(field, p.Name+".", depth+1)...)
+		}
+	}
+	return out
+}
+
+func usageOf(v cue.Value) (usage string, ignored bool) {
+	for _, group := range v.Doc() {
+		for line := range strings.Lines(group.Text()) {
+			line = strings.TrimSpace(line)
+			if text, ok := strings.CutPrefix(line, "+usage="); ok && usage == "" {
+				usage = text
+			}
+			ignored = ignored || line == "+ignore"
+		}
+	}
+	return usage, ignored
+}

@@ -1,0 +1,92 @@
+// Package applications is the user's hand on applications: what the command line reads and deletes.
+package applications
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// Client reads and deletes applications of one cluster.
+type Client struct{ rest rest.Interface }
+
+// New returns a client. It does not contact the server.
+func New(cfg *rest.Config) (*Client, error) {
+	r, err := kubeclient.ForGroupVersion(cfg, nil, oam.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{r}, nil
+}
+
+// Get returns an application.
+func (c *Client) Get(ctx context.Context, namespace, name string) (*oam.Application, error) {
+	app := &oam.Application{}
+	return app, c.rest.Get().Namespace(namespace).Resource("applications").Name(name).Do(ctx).Into(app)
+}
+
+// List returns the applications of a namespace, or of all when it is empty.
+func (c *Client) List(ctx context.Context, namespace, selector string) ([]oam.Application, error) {
+	list := &oam.ApplicationList{}
+	r := c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource("applications")
+	if selector != "" {
+		r = r.Param("labelSelector", selector)
+	}
+	return list.Items, r.Do(ctx).Into(list)
+}
+
+// Tracker returns what remembers an application's objects and revisions.
+func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.ResourceTracker, error) {
+	list := &oam.ResourceTrackerList{}
+	selector := oam.AppNameLabel + "=" + name + "," + oam.AppNamespaceLabel + "=" + namespace
+	if err := c.rest.Get().Resource("resourcetrackers").Param("labelSelector", selector).Do(ctx).Into(list); err != nil {
+		return nil, err
+	}
+	if len(list.Items) == 0 {
+		return nil, fmt.Errorf("application %s/%s has not been deployed", namespace, name)
+	}
+	return &list.Items[0], nil
+}
+
+// Definitions returns the definitions that an application in a namespace sees: its own before those of everyone.
+func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.ComponentDefinition, []oam.TraitDefinition, error) {
+	var components []oam.ComponentDefinition
+	var traits []oam.TraitDefinition
+	for _, ns := range []string{namespace, oam.SystemNamespace} {
+		var cs oam.ComponentDefinitionList
+		if err := c.rest.Get().Namespace(ns).Resource("componentdefinitions").Do(ctx).Into(&cs); err != nil {
+			return nil, nil, err
+		}
+		var ts oam.TraitDefinitionList
+		if err := c.rest.Get().Namespace(ns).Resource("traitdefinitions").Do(ctx).Into(&ts); err != nil {
+			return nil, nil, err
+		}
+		components, traits = append(components, cs.Items...), append(traits, ts.Items...)
+	}
+	return components, traits, nil
+}
+
+// Delete deletes an application, and with wait returns when it is gone, or ctx is done.
+func (c *Client) Delete(ctx context.Context, namespace, name string, wait bool) error {
+	policy := metav1.DeletePropagationBackground
+	err := c.rest.Delete().Namespace(namespace).Resource("applications").Name(name).
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Error()
+	for err == nil && wait {
+		if _, gone := c.Get(ctx, namespace, name); gone != nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("application %s/%s is still there: %w", namespace, name, context.Cause(ctx))
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+	return err
+}
