@@ -202,6 +202,26 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	return in, nil
 }
 
+// locate takes over the paths and the template's own locations of artifacts as they are with their variables resolved.
+func (in *inputsScope) locate(t, made *wf.Template) {
+	if in.resolved == nil || t == made {
+		return
+	}
+	for i := range in.resolved.Artifacts {
+		a := &in.resolved.Artifacts[i]
+		for j := range t.Inputs.Artifacts {
+			declared, own := &t.Inputs.Artifacts[j], &made.Inputs.Artifacts[j]
+			if declared.Name != a.Name {
+				continue
+			}
+			a.Path = own.Path
+			if a.ArtifactLocation == declared.ArtifactLocation { // no argument gave it another
+				a.ArtifactLocation = own.ArtifactLocation
+			}
+		}
+	}
+}
+
 // known are the namespaces of variables that must have a value where a template is run.
 var known = []string{"inputs.", "steps.", "tasks.", "workflow.", "outputs.", "pod.", "node."}
 

@@ -104,6 +104,7 @@ func (l *leaf) launch() {
 		n.reject(err.Error())
 		return
 	}
+	l.inputs.locate(l.t.Template, made)
 	n.Inputs, n.leaf = l.inputs.resolved, l
 	r.live[l] = struct{}{}
 	l.startTimers(made)
