@@ -85,7 +85,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.IntVar(&cfg.Repeat, "repeat", 1, "how often to run everything")
 	f.IntVar(&cfg.ClientConcurrency, "client-concurrency", 64, "how many jobs the client creates at once")
 	f.IntVar(&cfg.WarmUpPods, "warm-up", 200, "pods that go through the system before it is measured")
-	f.IntSliceVar(&cfg.FloorConcurrency, "floor-concurrency", []int{8, 4, 16, 32, 64}, "writes in flight that the floor tries, to take the best")
+	f.IntSliceVar(&cfg.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024}, "writes in flight that the floor tries, to take the best")
 	f.BoolVar(&withoutFloor, "without-floor", false, "do not measure the floor")
 	f.BoolVar(&durable, "durable", true, "etcd writes to disk before it answers, as in production")
 	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
