@@ -302,6 +302,9 @@ func (c *Controller) write(r *record, w write) {
 		c.Writer.Bind(m, apiwriter.Binding{Pod: name, UID: u.uid, Node: w.node, Annotations: w.annotations}, func(err error) { answer(nil, err) })
 		return
 	}
+	if t.pods.Resting() {
+		c.compile(r, c.limitRanges(r.key.Namespace))
+	}
 	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-pod"}
 	c.Writer.Create(m, t.pods.Pod(int(w.index), w.node, w.annotations), func(o apiwriter.Object, err error) {
 		p, _ := o.(*corev1.Pod)
@@ -326,6 +329,9 @@ func (c *Controller) wrote(r *record, w write, p *corev1.Pod, err error) {
 		u.uid, u.version = p.UID, p.ResourceVersion
 		t.set(w.index, created)
 		c.checkStored(r, w, p)
+	}
+	if t.made() {
+		t.pods.Rest()
 	}
 }
 

@@ -95,6 +95,12 @@ func (t *task) set(i int32, s unitState) {
 }
 
 // resize changes the number of replicas and counts again.
+// made says that every pod of the task has been written: until one is replaced, nothing will be made. Ten thousand jobs
+// at rest would otherwise hold ten thousand pods that nobody needs.
+func (t *task) made() bool {
+	return t.surplus == 0 && t.counts[absent]+t.counts[making]+t.counts[queued]+t.counts[placing] == 0
+}
+
 func (t *task) resize(replicas int32) {
 	if int(replicas) > len(t.units) {
 		t.units = append(t.units, make([]unit, int(replicas)-len(t.units))...)

@@ -21,7 +21,7 @@ var passThrough = []string{
 // JobKind is the kind of a pod's controlling owner.
 var JobKind = batch.GroupVersion.WithKind("Job")
 
-// Set makes the pods of one job. It is immutable, but for Task.Adopt, and safe for concurrent use.
+// Set makes the pods of one job. It is immutable, but for Task.Adopt and Task.Rest, and safe for concurrent use.
 type Set struct {
 	tasks   []Task
 	objects []Object
@@ -33,8 +33,8 @@ type Task struct {
 	Replicas, Min int32
 
 	plan     *corev1.Pod
-	base     corev1.Pod
-	prefix   string // of pod names
+	base     *corev1.Pod // nil at rest
+	prefix   string      // of pod names
 	envIndex bool
 	hostname bool
 }
@@ -56,7 +56,7 @@ func New(job *batch.Job, o Options) (*Set, error) {
 	}
 	err := s.addPlugins(job)
 	for i := range s.tasks {
-		s.tasks[i].plan = PlanOf(&s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
+		s.tasks[i].plan = PlanOf(s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
 	}
 	return s, err
 }
@@ -91,10 +91,16 @@ func (t *Task) Plan() *corev1.Pod { return t.plan }
 // Adopt replaces the plan by an equal one, so that equal tasks of many jobs hold one.
 func (t *Task) Adopt(plan *corev1.Pod) { t.plan = plan }
 
+// Rest gives back the memory of what pods are made from. A task at rest makes none any more; a new Set does.
+func (t *Task) Rest() { t.base = nil }
+
+// Resting says whether the task is at rest.
+func (t *Task) Resting() bool { return t.base == nil }
+
 // Pod is the pod with this index, bound to node unless node is empty, with the annotations that placement adds.
 func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod {
 	i := strconv.Itoa(index)
-	p := t.base
+	p := *t.base
 	p.Name = t.prefix + i
 	p.Labels = with(t.base.Labels, batch.TaskIndexKey, i)
 	p.Annotations = with(t.base.Annotations, batch.TaskIndexKey, i)
@@ -131,7 +137,7 @@ func newTask(job *batch.Job, i int, o Options) Task {
 	for _, key := range topology.ResultAnnotations() {
 		delete(notes, key) // CPUs are given by placement, not by a template
 	}
-	t.base = corev1.Pod{
+	t.base = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: job.Namespace, Labels: labels, Annotations: notes, Finalizers: spec.Template.Finalizers,
 			OwnerReferences: ownerOf(job),
