@@ -261,7 +261,13 @@ func (w *world) act(words []string) {
 		w.step()
 	case "unsuspend":
 		spec.Suspend = nil
-		w.step()
+		var events []engine.Event
+		for id, n := range w.run.Workflow.Status.Nodes {
+			if n.Type == wf.NodeSuspend && !n.Phase.Fulfilled() {
+				events = append(events, engine.Resume{NodeID: id})
+			}
+		}
+		w.step(events...)
 	case "resume", "fail":
 		e := engine.Resume{NodeID: w.id(words[1]), Outputs: map[string]string{}}
 		if words[0] == "fail" {

@@ -325,18 +325,25 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
 	var err error
 	// Expressions of hooks are evaluated when something happens; what they mention is not there yet.
-	compiled := s.WorkflowStep
-	compiled.Arguments.Artifacts = slices.Clone(compiled.Arguments.Artifacts)
-	for i := range compiled.Arguments.Artifacts {
-		if a := &compiled.Arguments.Artifacts[i]; a.Optional {
-			a.From = "" // it may be missing: it is resolved where artifacts are linked
-		}
-	}
+	compiled := withoutOptional(&s.WorkflowStep)
 	if s.program, err = template.Compile(&compiled, "name", "hooks"); err != nil {
 		return nil, err
 	}
 	s.loop, err = template.Compile(&s.sources)
 	return s, err
+}
+
+// withoutOptional returns the step without where optional artifacts come from: that may be missing, and is resolved where
+// artifacts are linked.
+func withoutOptional(s *wf.WorkflowStep) wf.WorkflowStep {
+	out := *s
+	out.Arguments.Artifacts = slices.Clone(out.Arguments.Artifacts)
+	for i := range out.Arguments.Artifacts {
+		if a := &out.Arguments.Artifacts[i]; a.Optional {
+			a.From = ""
+		}
+	}
+	return out
 }
 
 func asStep(t *wf.DAGTask) wf.WorkflowStep {

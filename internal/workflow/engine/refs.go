@@ -156,7 +156,7 @@ func (c *references) call(m *memberView, scope string, p place, v *view) {
 	if m.called != nil {
 		c.arguments(s.Arguments, m.called, p)
 	}
-	plain := *s
+	plain := withoutOptional(s)
 	plain.Inline = nil
 	if program, err := template.Compile(&plain, "name", "hooks"); err == nil {
 		c.names(program, p, v)

@@ -1,0 +1,224 @@
+package workflows
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/submit/workflows"
+)
+
+func TestMain(m *testing.M) {
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
+		Count: 8, CPU: "32", Memory: "64Gi", Pods: 500,
+	}), localtest.WithInstall())
+}
+
+// cluster is a namespace of a cluster with a manager.
+type cluster struct {
+	*testing.T
+	ns     string
+	core   kubernetes.Interface
+	client *workflows.Client
+}
+
+// TestCluster runs every case on a real API server, all at the same time.
+func TestCluster(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it needs a cluster")
+	}
+	e := startCluster(t)
+	var all []*testCase
+	for _, f := range load(t) {
+		all = append(all, f.cases...)
+	}
+	for _, c := range all { // what workflows refer to must be there first
+		e.prepare(c)
+	}
+	began := time.Now()
+	var started sync.WaitGroup
+	gate := make(chan struct{}, 16) // clients at a time
+	for _, c := range all {
+		if c.notReal != "" {
+			continue
+		}
+		started.Go(func() {
+			gate <- struct{}{}
+			defer func() { <-gate }()
+			w := c.workflow.DeepCopy()
+			w.Namespace = e.ns
+			if err := e.client.Create(e.Context(), "workflows", w, &wf.Workflow{}, false); err != nil {
+				e.Errorf("%s: %v", c.name, err)
+			}
+		})
+	}
+	started.Wait()
+	if e.Failed() {
+		return
+	}
+	t.Run("case", func(t *testing.T) {
+		for _, c := range all {
+			if c.notReal == "" {
+				t.Run(c.name, func(t *testing.T) {
+					t.Parallel()
+					own := *e
+					own.T = t
+					own.follow(c)
+				})
+			}
+		}
+	})
+	t.Logf("%d workflows in %s", len(all), time.Since(began).Round(time.Second))
+}
+
+func startCluster(t *testing.T) *cluster {
+	c := localtest.Shared(t)
+	m, err := manager.New(manager.Config{REST: c.ManagerRESTConfig(), Log: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		_ = m.Run(ctx)
+	}()
+	t.Cleanup(func() { stop(); <-done })
+	client, err := workflows.New(c.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &cluster{T: t, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), client: client}
+	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e.ns = ns.Name
+	e.eventually("the service account exists", func() error {
+		_, err := e.core.CoreV1().ServiceAccounts(e.ns).Get(t.Context(), "default", metav1.GetOptions{})
+		return err
+	})
+	return e
+}
+
+// eventually waits until f returns nil.
+func (e *cluster) eventually(what string, f func() error) {
+	e.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(e.Context(), 50*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
+		last = f()
+		return last == nil, nil
+	})
+	if err != nil {
+		e.Fatalf("%s: %v", what, last)
+	}
+}
+
+// prepare creates what the case's workflow refers to.
+func (e *cluster) prepare(c *testCase) {
+	for _, cm := range c.configMaps {
+		if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(e.Context(), cm, metav1.CreateOptions{}); err != nil {
+			e.Fatal(err)
+		}
+	}
+	for scope, spec := range c.libraries {
+		kind, name, _ := strings.Cut(scope, "/")
+		var err error
+		if kind == "cluster" {
+			o := &wf.ClusterWorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *spec}
+			o.SetGroupVersionKind(wf.GroupVersion.WithKind("ClusterWorkflowTemplate"))
+			err = e.client.Create(e.Context(), "clusterworkflowtemplates", o, &wf.ClusterWorkflowTemplate{}, false)
+		} else {
+			o := &wf.WorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}, Spec: *spec}
+			o.SetGroupVersionKind(wf.GroupVersion.WithKind("WorkflowTemplate"))
+			err = e.client.Create(e.Context(), "workflowtemplates", o, &wf.WorkflowTemplate{}, false)
+		}
+		if err != nil {
+			e.Fatalf("%s: %v", c.name, err)
+		}
+	}
+}
+
+// follow does what users do, waits for the end and compares the nodes.
+func (e *cluster) follow(c *testCase) {
+	for _, action := range c.actions {
+		e.act(c, strings.Fields(action))
+	}
+	var w *wf.Workflow
+	e.eventually("the end", func() error {
+		var err error
+		if w, err = e.client.Get(e.Context(), e.ns, c.name); err == nil && !w.Status.Phase.Completed() {
+			err = fmt.Errorf("it is %q\n%s", w.Status.Phase, table(w))
+		}
+		return err
+	})
+	got := strings.ReplaceAll(table(w), e.ns+"/", "default/")
+	if got != c.want {
+		text, _ := json.Marshal(w.Status)
+		e.Errorf("got\n%s\nwant\n%s\nstatus %s", got, c.want, text)
+	}
+}
+
+func (e *cluster) act(c *testCase, words []string) {
+	ctx := e.Context()
+	choose := func(node string) workflows.NodeChange {
+		id := nodeID(c.name, node)
+		return workflows.NodeChange{Match: func(n *wf.NodeStatus) bool { return n.ID == id }}
+	}
+	var err error
+	switch words[0] {
+	case "wait":
+		e.eventually(strings.Join(words, " "), func() error {
+			w, err := e.client.Get(ctx, e.ns, c.name)
+			if err != nil {
+				return err
+			}
+			return waited(w, words[1:])
+		})
+	case "stop":
+		err = e.client.Stop(ctx, e.ns, c.name)
+	case "terminate":
+		err = e.client.Terminate(ctx, e.ns, c.name)
+	case "suspend":
+		err = e.client.Suspend(ctx, e.ns, c.name)
+	case "unsuspend":
+		err = e.client.Resume(ctx, e.ns, c.name, workflows.NodeChange{})
+	case "resume":
+		change := choose(words[1])
+		change.Outputs = map[string]string{}
+		for _, word := range words[2:] {
+			key, value, _ := strings.Cut(word, "=")
+			change.Outputs[key] = value
+		}
+		err = e.client.Resume(ctx, e.ns, c.name, change)
+	case "fail":
+		change := choose(words[1])
+		change.Phase, change.Message = wf.PhaseFailed, strings.Join(words[2:], " ")
+		err = e.client.SetNode(ctx, e.ns, c.name, change)
+	case "delete-pod":
+		n := wf.NodeStatus{}
+		if w, err := e.client.Get(ctx, e.ns, c.name); err == nil {
+			n = w.Status.Nodes[nodeID(c.name, words[1])]
+		}
+		err = e.client.DeletePods(ctx, e.ns, []string{wf.PodName(c.name, n.Name, n.TemplateName)})
+	default:
+		e.Fatalf("unknown action %q", words)
+	}
+	if err != nil {
+		e.Fatalf("%q: %v", words, err)
+	}
+}

@@ -1,0 +1,26 @@
+package workflows
+
+import (
+	"os"
+	"regexp"
+	"testing"
+)
+
+// TestEveryCaseIsInTheDocument: docs/workflows.md says for every part of the API which cases show it.
+func TestEveryCaseIsInTheDocument(t *testing.T) {
+	text, err := os.ReadFile("../../docs/workflows.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	words := map[string]bool{}
+	for _, word := range regexp.MustCompile(`[a-z0-9-]+`).FindAllString(string(text), -1) {
+		words[word] = true
+	}
+	for _, f := range load(t) {
+		for _, c := range f.cases {
+			if !words[c.name] {
+				t.Errorf("%s: case %s is not in docs/workflows.md", f.path, c.name)
+			}
+		}
+	}
+}
