@@ -82,7 +82,7 @@ func newWorld(t *testing.T, c *testCase) *world {
 	w.locks = locks.New(func(_, configMap, key string) (int, error) {
 		cm := c.configMaps[configMap]
 		if cm == nil {
-			return 0, fmt.Errorf("ConfigMap %s not found", configMap)
+			return 0, fmt.Errorf("ConfigMap default/%s: configmaps %q not found", configMap, configMap)
 		}
 		return strconv.Atoi(cm.Data[key])
 	})

@@ -382,7 +382,7 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 		if !found && !a.Optional && a.ArtifactLocation == (wf.ArtifactLocation{}) {
 			return fmt.Errorf("output artifact '%s' was not saved", a.Name)
 		}
-		if found || a.ArtifactLocation != (wf.ArtifactLocation{}) {
+		if found || !a.Optional && a.ArtifactLocation != (wf.ArtifactLocation{}) {
 			out.Artifacts = append(out.Artifacts, a)
 		}
 	}
