@@ -1,16 +1,20 @@
 package examples
 
 import (
+	"bytes"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"lockstep.dev/lockstep/internal/cli"
 )
 
 func workflow(name string) string { return filepath.Join("../../examples/workflows", name) }
 
 func TestTheWorkflowExamplesSucceed(t *testing.T) {
-	if code, out, errOut := lockstep(t, "lint", "../../examples/workflows"); code != 0 {
-		t.Fatalf("lint: exit code %d\n%s%s", code, out, errOut)
+	var found, problems bytes.Buffer
+	if code := cli.Run([]string{"lint", "../../examples/workflows"}, strings.NewReader(""), &found, &problems); code != 0 {
+		t.Fatalf("lint: exit code %d\n%s%s", code, found.String(), problems.String())
 	}
 	args := []string{"submit", "--wait", "--timeout", "2m"}
 	for _, name := range []string{"hello", "steps", "diamond", "loop", "exit-handler", "approval", "template", "cleanup", "nightly"} {

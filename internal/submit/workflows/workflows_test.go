@@ -1,0 +1,202 @@
+package workflows
+
+import (
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/workflow/compress"
+	"lockstep.dev/lockstep/internal/workflow/nodeselect"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m, localtest.WithInstall()) }
+
+func newClient(t *testing.T) (*Client, string) {
+	t.Helper()
+	c, err := New(localtest.Shared(t).RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ns, err := c.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hand-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c, ns.Name
+}
+
+// waiting makes a workflow with two nodes that wait, one for a value; packed puts them into status.compressedNodes.
+func waiting(t *testing.T, c *Client, namespace, name string, packed bool) {
+	t.Helper()
+	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	w.Spec = wf.WorkflowSpec{Entrypoint: "main", Templates: []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}}
+	w.Status = wf.WorkflowStatus{Phase: wf.WorkflowRunning, Nodes: wf.Nodes{
+		"a": {ID: "a", Name: "a", DisplayName: "a", Type: wf.NodeSuspend, Phase: wf.PhaseRunning},
+		"b": {ID: "b", Name: "b", DisplayName: "b", Type: wf.NodeSuspend, Phase: wf.PhaseRunning, Message: "old", Outputs: &wf.Outputs{
+			Parameters: []wf.Parameter{{Name: "v", ValueFrom: &wf.ValueFrom{Supplied: &wf.SuppliedValueFrom{}}}}}},
+		"c": {ID: "c", Name: "c", DisplayName: "c", Type: wf.NodePod, Phase: wf.PhaseRunning},
+	}}
+	if packed {
+		data, err := json.Marshal(w.Status.Nodes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if w.Status.CompressedNodes, err = compress.Pack(data); err != nil {
+			t.Fatal(err)
+		}
+		w.Status.Nodes = nil
+	}
+	if err := c.Create(t.Context(), Workflows, w, &wf.Workflow{}, false); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func get(t *testing.T, c *Client, namespace, name string) *wf.Workflow {
+	t.Helper()
+	w, err := c.Get(t.Context(), namespace, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func only(t *testing.T, selector string) func(*wf.NodeStatus) bool {
+	t.Helper()
+	match, err := nodeselect.Parse(selector)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return match
+}
+
+func TestChangesOfTheSpec(t *testing.T) {
+	c, ns := newClient(t)
+	waiting(t, c, ns, "w", false)
+	if err := c.Suspend(t.Context(), ns, "w"); err != nil {
+		t.Fatal(err)
+	}
+	if s := get(t, c, ns, "w").Spec.Suspend; s == nil || !*s {
+		t.Error("not suspended")
+	}
+	if err := c.Stop(t.Context(), ns, "w"); err != nil {
+		t.Fatal(err)
+	}
+	if s := get(t, c, ns, "w").Spec.Shutdown; s != wf.ShutdownStop {
+		t.Errorf("shutdown is %q", s)
+	}
+	if err := c.Terminate(t.Context(), ns, "w"); err != nil {
+		t.Fatal(err)
+	}
+	w := get(t, c, ns, "w")
+	if w.Spec.Shutdown != wf.ShutdownTerminate {
+		t.Errorf("shutdown is %q", w.Spec.Shutdown)
+	}
+	w.Status.Phase = wf.WorkflowFailed
+	if err := c.Replace(t.Context(), w); err != nil {
+		t.Fatal(err)
+	}
+	for what, err := range map[string]error{
+		"suspend": c.Suspend(t.Context(), ns, "w"), "stop": c.Stop(t.Context(), ns, "w"), "resume": c.Resume(t.Context(), ns, "w", NodeChange{}),
+	} {
+		if !errors.Is(err, ErrCompleted) {
+			t.Errorf("%s of a completed workflow: %v", what, err)
+		}
+	}
+}
+
+func TestChangesOfNodes(t *testing.T) {
+	for name, packed := range map[string]bool{"plain": false, "packed": true} {
+		t.Run(name, func(t *testing.T) {
+			c, ns := newClient(t)
+			c.Now = func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
+			waiting(t, c, ns, "w", packed)
+			// A node that waits for a value cannot be resumed without it, and nothing is done by halves.
+			if err := c.Resume(t.Context(), ns, "w", NodeChange{}); err == nil || !strings.Contains(err.Error(), `"v"`) {
+				t.Errorf("resumed without a value: %v", err)
+			}
+			if n := get(t, c, ns, "w").Status.Nodes["a"]; n.Phase != wf.PhaseRunning {
+				t.Errorf("a is %s", n.Phase)
+			}
+			if err := c.SetNode(t.Context(), ns, "w", NodeChange{Match: only(t, "displayName=b"), Outputs: map[string]string{"x": "1"}}); err == nil {
+				t.Error("a value for a parameter that does not exist was taken")
+			}
+			if err := c.SetNode(t.Context(), ns, "w", NodeChange{Match: only(t, "displayName=b"), Outputs: map[string]string{"v": "yes"}, Message: "new"}); err != nil {
+				t.Fatal(err)
+			}
+			n := get(t, c, ns, "w").Status.Nodes["b"]
+			if n.Phase != wf.PhaseRunning || n.Message != "new; old" || n.Outputs.Parameters[0].Value == nil || *n.Outputs.Parameters[0].Value != "yes" {
+				t.Errorf("b is %+v", n)
+			}
+			if err := c.Resume(t.Context(), ns, "w", NodeChange{Match: only(t, "displayName=b"), Message: "by me"}); err != nil {
+				t.Fatal(err)
+			}
+			if err := c.FailNodes(t.Context(), ns, "w", NodeChange{Match: only(t, "displayName=a"), Message: "no"}); err != nil {
+				t.Fatal(err)
+			}
+			w := get(t, c, ns, "w")
+			if a, b := w.Status.Nodes["a"], w.Status.Nodes["b"]; a.Phase != wf.PhaseFailed || a.Message != "no" || b.Phase != wf.PhaseSucceeded || b.FinishedAt.IsZero() {
+				t.Errorf("a is %+v, b is %+v", a, b)
+			}
+			if w.Status.Nodes["c"].Phase != wf.PhaseRunning {
+				t.Error("a pod's node was changed")
+			}
+			if err := c.Resume(t.Context(), ns, "w", NodeChange{}); err == nil {
+				t.Error("resumed where nothing waits")
+			}
+			raw := &wf.Workflow{}
+			if err := c.Read(t.Context(), Workflows, ns, "w", raw); err != nil {
+				t.Fatal(err)
+			}
+			if (raw.Status.CompressedNodes != "") != packed || (len(raw.Status.Nodes) > 0) == packed {
+				t.Error("the nodes have moved")
+			}
+		})
+	}
+}
+
+func TestListAndWatch(t *testing.T) {
+	c, ns := newClient(t)
+	for _, name := range []string{"a-1", "a-2", "b-1"} {
+		waiting(t, c, ns, name, name == "a-2")
+	}
+	count := func(q Query) int {
+		q.Namespace, q.PageSize = ns, 2
+		n := 0
+		if err := c.List(t.Context(), q, func(*wf.Workflow) error { n++; return nil }); err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if n := count(Query{}); n != 3 {
+		t.Errorf("%d in all", n)
+	}
+	if n := count(Query{Prefix: "a-"}); n != 2 {
+		t.Errorf("%d with the prefix", n)
+	}
+	if n := count(Query{Completed: true}); n != 0 {
+		t.Errorf("%d completed", n)
+	}
+	if n := count(Query{OlderFor: time.Hour}); n != 0 {
+		t.Errorf("%d that old", n)
+	}
+	go func() {
+		w, err := c.Get(t.Context(), ns, "a-2")
+		if err == nil {
+			w.Status.Phase = wf.WorkflowSucceeded
+			_ = c.Replace(t.Context(), w)
+		}
+	}()
+	w, err := c.Wait(t.Context(), ns, "a-2")
+	if err != nil || w.Status.Phase != wf.WorkflowSucceeded || len(w.Status.Nodes) != 3 {
+		t.Errorf("%v, %v", w, err)
+	}
+	if _, err := c.Wait(t.Context(), ns, "none"); err == nil {
+		t.Error("waited for what does not exist")
+	}
+}
