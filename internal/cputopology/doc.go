@@ -16,9 +16,10 @@
 //	allocate  chooses CPUs on a node, and the node among many
 //	held      says who holds which CPUs of a node, from API objects
 //	agent     reports the machine and applies CPU sets, on each node; not pure, and on a higher floor
-//	repack    plans moves within a node that free whole L3 domains
+//	repack    plans moves within a node that free whole L3 domains or NUMA nodes
 //	simulate  measures allocation policies on simulated clusters
-//	draw      draws a machine for a terminal
+//	dump      reads a cluster's machines and pinned pods from a list of objects
+//	draw      draws a machine and who sits where, for a terminal and as a page
 //
 // Everything here is pure: no clock, goroutine, API client or log. What is read comes through an fs.FS.
 //

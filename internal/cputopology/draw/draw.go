@@ -1,4 +1,5 @@
-// Package draw draws a machine for a terminal: sockets, NUMA nodes, L3 domains, cores and their threads.
+// Package draw draws a machine and who sits where, for a terminal and as an HTML page: sockets, NUMA nodes, L3 domains,
+// cores and their threads.
 package draw
 
 import (

@@ -6,7 +6,6 @@ import (
 	"html/template"
 	"io"
 	"slices"
-	"strings"
 
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
@@ -81,10 +80,7 @@ func Page(w io.Writer, v View) error {
 			kept[id] = i
 		}
 		d.Holders = append(d.Holders, pageHolder{Name: h.Name, CPUs: h.CPUs.String(), Count: h.CPUs.Len(), Shared: h.Shared, Style: colour(i),
-			Spans: plural(h.L3, "L3") + " · " + strings.TrimSuffix(plural(h.NUMA, "NUMA node"), "s")})
-		if h.L3 != 1 {
-			d.Holders[i].Spans = fmt.Sprintf("%d L3 · %d NUMA", h.L3, h.NUMA)
-		}
+			Spans: fmt.Sprintf("%d L3 · %d NUMA", h.L3, h.NUMA)})
 	}
 	cpu := func(id int) pageCPU {
 		c := pageCPU{ID: id, Class: "idle", Holder: -1, Hint: fmt.Sprintf("CPU %d: idle", id)}
