@@ -113,7 +113,17 @@ func (o *simulation) run(ctx context.Context, s streams) error {
 	if o.output == "json" {
 		return printJSON(s.out, report)
 	}
-	return printSimulation(s.out, report.Summaries)
+	if err := printSimulation(s.out, report.Summaries); err != nil {
+		return err
+	}
+	if !o.cluster && o.source.dump == "" {
+		for _, r := range report.Summaries {
+			if strings.HasPrefix(r.Policy, "lockstep") && !r.Holds() {
+				fmt.Fprintf(s.err, "%s on %d nodes of %s, mix %s: not what is wanted (%s)\n", r.Policy, r.Nodes, r.Machine, r.Mix, simulate.Wanted)
+			}
+		}
+	}
+	return nil
 }
 
 func (o *simulation) check() error {
