@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -97,7 +98,11 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 	there := c.live.get(r.Ref)
 	switch {
 	case there == nil && r.ReadOnly:
-		return c.applyReadOnly(ctx, r)
+		done, err := c.applyReadOnly(ctx, r)
+		if !done {
+			c.queue.AddAfter(a.key, readOnlyInterval)
+		}
+		return done, err
 	case there == nil && failure != "" && !c.mayRetry(a, ref):
 		return false, errors.New(failure)
 	case there == nil:
@@ -143,6 +148,9 @@ func (c *Controller) mayRetry(a *app, ref string) bool {
 	at, ok := a.retryAt[ref]
 	return ok && !c.cfg.Now().Before(at)
 }
+
+// readOnlyInterval is how often an object of somebody else, which no watch shows, is looked for while it is missing.
+const readOnlyInterval = 10 * time.Second
 
 func (c *Controller) applyReadOnly(ctx context.Context, r *plan.Resource) (bool, error) {
 	_, err := c.live.read(ctx, r.Ref)
@@ -266,6 +274,7 @@ func (c *Controller) exists(ctx context.Context, a *app, r *plan.Resource) {
 		c.settled(a, ref, err)
 		return
 	}
+	c.live.alive(r.GVK, there.GetUID())
 	owner := ownerOf(there.GetLabels())
 	switch {
 	case owner == a.key:

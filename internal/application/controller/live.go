@@ -58,6 +58,24 @@ type kindWatch struct {
 	synced  bool
 	objects map[types.NamespacedName]*object
 	waiting map[types.NamespacedName]bool // applications to tell when it has synced
+	// gone are the last objects seen to be deleted: an answer about one of them may come after that.
+	gone     map[types.UID]bool
+	goneRing [goneMax]types.UID
+	goneNext int
+}
+
+// goneMax bounds what is remembered of deleted objects.
+const goneMax = 1024
+
+// bury remembers that an object has been deleted. The caller holds mu.
+func (w *kindWatch) bury(uid types.UID) {
+	if w.gone == nil {
+		w.gone = map[types.UID]bool{}
+	}
+	delete(w.gone, w.goneRing[w.goneNext])
+	w.goneRing[w.goneNext] = uid
+	w.goneNext = (w.goneNext + 1) % goneMax
+	w.gone[uid] = true
 }
 
 // ready says whether all objects of a kind are known; if not, the application is told when they are.
@@ -113,6 +131,20 @@ func (l *live) wrote(gvk schema.GroupVersionKind, o runtime.Object) {
 	w.put(u)
 }
 
+// alive takes back that an object has been deleted: it was read, and so has only lost its label for a while, which watches
+// show in the same way.
+func (l *live) alive(gvk schema.GroupVersionKind, uid types.UID) {
+	l.mu.Lock()
+	w := l.watches[gvk]
+	l.mu.Unlock()
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.gone, uid)
+}
+
 // deleted takes in that the server has accepted an object's deletion, ahead of the watch.
 func (l *live) deleted(ref plan.Ref, uid types.UID) {
 	l.mu.Lock()
@@ -161,7 +193,7 @@ func (w *kindWatch) put(u *unstructured.Unstructured) {
 	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
 	w.mu.Lock()
 	before := w.objects[key]
-	if before != nil && before.version >= o.version {
+	if before != nil && before.version >= o.version || w.gone[o.uid] {
 		w.mu.Unlock()
 		return
 	}
@@ -210,6 +242,9 @@ func (w *kindWatch) Delete(o any) error {
 	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
 	w.mu.Lock()
 	before := w.objects[key]
+	if u.GetLabels()[oam.AppNameLabel] != "" {
+		w.bury(u.GetUID())
+	}
 	if before != nil && before.uid == u.GetUID() {
 		delete(w.objects, key)
 	}

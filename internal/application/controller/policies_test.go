@@ -1,0 +1,139 @@
+package controller_test
+
+import (
+	"fmt"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// configs is an application of ConfigMaps with those names, and policies.
+func configs(policies string, names ...string) string {
+	spec := "components:\n- name: config\n  type: k8s-objects\n  properties:\n    objects:\n"
+	for _, n := range names {
+		spec += fmt.Sprintf("    - {apiVersion: v1, kind: ConfigMap, metadata: {name: %s}, data: {k: v, l: v}}\n", n)
+	}
+	return spec + "policies:\n" + policies + "\n"
+}
+
+const everyConfigMap = "rules: [{selector: {resourceTypes: [ConfigMap]}}]"
+
+func (e *env) data(name string) map[string]string {
+	e.Helper()
+	cm, err := e.get(configMaps, name)
+	if err != nil {
+		e.Fatal(err)
+	}
+	data, _, _ := unstructured.NestedStringMap(cm.Object, "data")
+	return data
+}
+
+func (e *env) patchData(name, patch string) {
+	e.Helper()
+	if _, err := e.dyn.Resource(configMaps).Namespace(e.ns).Patch(e.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
+		e.Fatal(err)
+	}
+}
+
+func TestApplyOnceKeepsTheFieldsOfItsRules(t *testing.T) {
+	e := start(t)
+	e.app("a", configs("- {type: apply-once, properties: {enable: true, rules: [{selector: {resourceTypes: [ConfigMap]}, strategy: {path: [data.k]}}]}}", "a"))
+	e.until("a", inPhase(oam.PhaseRunning))
+	e.patchData("a", `{"data":{"k":"mine","l":"mine"}}`)
+	e.eventually("the field without a rule is as it was", func() error {
+		if d := e.data("a"); d["l"] != "v" || d["k"] != "mine" {
+			return fmt.Errorf("%v", d)
+		}
+		return nil
+	})
+}
+
+func TestWhatIsNeverCollectedStays(t *testing.T) {
+	e := start(t)
+	policy := "- {type: garbage-collect, properties: {rules: [{selector: {resourceNames: [kept]}, strategy: never}]}}"
+	e.app("a", configs(policy, "kept", "dropped", "a"))
+	e.until("a", inPhase(oam.PhaseRunning))
+	e.app("a", configs(policy, "a"))
+	e.gone(configMaps, "dropped")
+	e.data("kept")
+}
+
+func TestASharedObjectIsHandedOver(t *testing.T) {
+	e := start(t)
+	policy := "- {type: shared-resource, properties: {" + everyConfigMap + "}}"
+	e.app("one", configs(policy, "shared"))
+	e.until("one", inPhase(oam.PhaseRunning))
+	e.app("two", configs(policy, "shared"))
+	e.until("two", inPhase(oam.PhaseRunning))
+	e.delete(applications, "one")
+	e.gone(applications, "one")
+	e.eventually("the object is the other's", func() error {
+		cm, err := e.get(configMaps, "shared")
+		if err == nil && cm.GetLabels()[oam.AppNameLabel] != "two" {
+			err = fmt.Errorf("labels %v", cm.GetLabels())
+		}
+		return err
+	})
+	e.delete(applications, "two")
+	e.gone(applications, "two")
+	e.gone(configMaps, "shared")
+}
+
+func TestReadOnlyObjectsAreNeitherMadeNorRemoved(t *testing.T) {
+	e := start(t)
+	e.app("a", configs("- {type: read-only, properties: {"+everyConfigMap+"}}", "theirs"))
+	e.until("a", says(oam.ConditionWorkflow, "theirs does not exist", "read-only"))
+	e.apply("{apiVersion: v1, kind: ConfigMap, metadata: {name: theirs}, data: {x: z}}")
+	e.delete(applications, "a")
+	e.gone(applications, "a")
+	if d := e.data("theirs"); d["x"] != "z" || len(d) != 1 {
+		t.Errorf("data %v", d)
+	}
+}
+
+func TestAPublishVersionPins(t *testing.T) {
+	e := start(t)
+	manifest := func(version, value string) string {
+		return fmt.Sprintf(`
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: a, annotations: {app.oam.dev/publishVersion: %s}}
+spec: {components: [{name: c, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: %s}}]}}]}
+`, version, value)
+	}
+	e.apply(manifest("alpha", "old"))
+	e.until("a", inPhase(oam.PhaseRunning))
+	e.apply(manifest("alpha", "new"))
+	e.until("a", inPhase(oam.PhaseRunning))
+	if d := e.data("a"); d["k"] != "old" {
+		t.Errorf("a change of the spec went out: %v", d)
+	}
+	e.apply(manifest("beta", "new"))
+	e.eventually("the change is out", func() error {
+		if d := e.data("a"); d["k"] != "new" {
+			return fmt.Errorf("%v", d)
+		}
+		return nil
+	})
+}
+
+func TestLabelsThatWereTakenOffAreBack(t *testing.T) {
+	e := start(t)
+	e.app("a", "components: [{name: c, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: a}}]}}]")
+	e.until("a", inPhase(oam.PhaseRunning))
+	e.patchData("a", `{"metadata":{"labels":null}}`)
+	e.eventually("the labels are back", func() error {
+		cm, err := e.get(configMaps, "a")
+		if err == nil && cm.GetLabels()[oam.AppNameLabel] != "a" {
+			err = fmt.Errorf("labels %v", cm.GetLabels())
+		}
+		return err
+	})
+	e.delete(applications, "a")
+	e.gone(applications, "a")
+	e.gone(configMaps, "a")
+}
