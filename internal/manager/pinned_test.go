@@ -73,14 +73,14 @@ func (e *env) given() map[string][]held.Pod {
 	return out
 }
 
-// TestPinnedPods runs on 8 simulated nodes of 256 CPUs, with a manager that is a process of its own.
+// TestPinnedPods runs on 12 simulated nodes of 256 CPUs, with a manager that is a process of its own.
 func TestPinnedPods(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
-		localtest.WithNodes(localcluster.Nodes{Count: 8, Topology: machines.AMD256NPS4.Name, Pods: 250}))
+		localtest.WithNodes(localcluster.Nodes{Count: 12, Topology: machines.AMD256NPS4.Name, Pods: 250}))
 	e := newEnv(t, c)
 
 	// 200 pods in 30 gangs, in three languages of request, 1,000 CPUs together.
@@ -175,7 +175,18 @@ func TestPinnedPods(t *testing.T) {
 	})
 
 	t.Run("a NodeTopology that arrives late", func(t *testing.T) {
-		const node = "node-0000"
+		node, cpus := "", 0 // the one with most room
+		for i := range 12 {
+			used := 0
+			for _, p := range e.given()[localcluster.NodeName(i)] {
+				for _, c := range p.Result.Containers {
+					used += c.CPUs.Len()
+				}
+			}
+			if node == "" || used < cpus {
+				node, cpus = localcluster.NodeName(i), used
+			}
+		}
 		object, err := e.dyn.Resource(topologies).Get(t.Context(), node, metav1.GetOptions{})
 		if err != nil {
 			t.Fatal(err)
