@@ -10,7 +10,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -60,6 +62,9 @@ func (e *env) given() map[string][]held.Pod {
 			continue
 		}
 		for _, c := range p.Spec.Containers {
+			if c.Resources.Limits.Cpu().IsZero() {
+				continue
+			}
 			if got := int64(r.Containers[c.Name].CPUs.Len()); got != c.Resources.Limits.Cpu().Value() {
 				e.Errorf("pod %s container %s was given %d CPUs for a limit of %s", p.Name, c.Name, got, c.Resources.Limits.Cpu())
 			}
@@ -171,6 +176,36 @@ func TestPinnedPods(t *testing.T) {
 		after := managerWrites(t, c, e.ns)
 		if bound, other := after["pods/binding create"]-before["pods/binding create"], sum(after)-sum(before); bound != 5 || other != 5 {
 			t.Errorf("bound 5 pods by %d bindings in %d writes", bound, other)
+		}
+	})
+
+	t.Run("the pods of a workflow", func(t *testing.T) {
+		workflow := &unstructured.Unstructured{Object: map[string]any{
+			"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": map[string]any{"name": "w"},
+			"spec": map[string]any{"entrypoint": "main", "templates": []any{map[string]any{
+				"name": "main", "metadata": map[string]any{"annotations": map[string]any{
+					topology.RequestAnnotation: "{bind: full-core}", topology.ResultAnnotation: "spoofed", batch.SimDurationAnnotation: "1h"}},
+				"container": map[string]any{"image": "busybox", "command": []any{"true"},
+					"resources": map[string]any{"limits": map[string]any{"cpu": "2"}, "requests": map[string]any{"cpu": "2"}}},
+			}}},
+		}}
+		before := managerWrites(t, c, e.ns)["pods create"]
+		gvr := schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "workflows"}
+		if _, err := e.dyn.Resource(gvr).Namespace(e.ns).Create(t.Context(), workflow, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		e.eventually("its pod runs", func() error {
+			p, err := e.core.CoreV1().Pods(e.ns).Get(t.Context(), "w", metav1.GetOptions{})
+			if err == nil && p.Status.Phase != corev1.PodRunning {
+				err = fmt.Errorf("it is %s: %v", p.Status.Phase, p.Annotations)
+			}
+			return err
+		})
+		if n := count(); n != 406 {
+			t.Errorf("%d pods were given CPUs, want 406", n)
+		}
+		if n := managerWrites(t, c, e.ns)["pods create"] - before; n != 1 {
+			t.Errorf("%d creates for one pod", n)
 		}
 	})
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"lockstep.dev/lockstep/internal/cli"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -22,7 +23,7 @@ func TestMain(m *testing.M) {
 		panic(err)
 	}
 	localtest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
-		localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10}))
+		localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name}))
 }
 
 // lockstep runs a command line against the shared cluster and returns its exit code and output.
@@ -54,6 +55,18 @@ func TestTheExamplesSucceed(t *testing.T) {
 	_, out, _ = lockstep(t, "get", "queue", "adhoc", "-o", "yaml")
 	if !strings.Contains(out, "capability:") || !strings.Contains(out, "kind: Queue") {
 		t.Errorf("get queue -o yaml:\n%s", out)
+	}
+}
+
+func TestThePinnedExampleSucceeds(t *testing.T) {
+	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m", "-f", "../../examples/cpu/pinned.yaml")
+	if code != 0 {
+		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
+	}
+	for _, job := range []string{"solver", "pi", "quiet"} {
+		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
+			t.Errorf("%s did not complete:\n%s", job, errOut)
+		}
 	}
 }
 

@@ -38,6 +38,8 @@ type Placer interface {
 type Model interface {
 	// Confirm says that an assumed pod was written.
 	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
+	// UpsertPod takes over a pod as the API server has it, ahead of the watch.
+	UpsertPod(pod *corev1.Pod)
 	// Forget gives back the room that was assumed for a pod that will not come.
 	Forget(pod types.NamespacedName)
 	// Priority is the value of a PriorityClass, and whether there is one; without a name it is the default's.

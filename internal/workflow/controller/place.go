@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"maps"
 	"regexp"
 	"strconv"
 	"strings"
@@ -15,6 +16,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -68,6 +70,9 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if err != nil {
 		r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodFailed, Error: true, Message: err.Error()})
 		return
+	}
+	for _, key := range topology.ResultAnnotations() {
+		delete(u.pod.Annotations, key) // CPUs are given by placement, not by a template
 	}
 	u.queue = scheduling.DefaultQueue
 	if q := u.pod.Annotations[scheduling.QueueNameAnnotation]; q != "" {
@@ -136,7 +141,7 @@ func (c *Controller) submit(r *record) {
 	for _, id := range r.wantedUnits() {
 		u := r.units[id]
 		if u.unbound {
-			c.write(r, u, "")
+			c.write(r, u, "", nil)
 			continue
 		}
 		key := gangKey{queue: u.queue, plan: u.plan, priority: c.priority(r, u)}
@@ -264,7 +269,7 @@ func (c *Controller) committed(r *record, g *gang, request *scheduler.Gang, plac
 	for _, a := range placed {
 		name := request.Demands[a.Demand].Units[a.Unit]
 		if u := byName[name.Name]; u != nil && u.state == queued && r.units[u.nodeID] == u {
-			c.write(r, u, a.Node)
+			c.write(r, u, a.Node, a.Annotations)
 		} else if a.Node != "" {
 			c.Model.Forget(name)
 		}
@@ -279,8 +284,8 @@ func (c *Controller) committed(r *record, g *gang, request *scheduler.Gang, plac
 	}
 }
 
-// write creates a unit's pod, on a node unless that is empty.
-func (c *Controller) write(r *record, u *unit, node string) {
+// write creates a unit's pod, on a node unless that is empty, with what placement says on it.
+func (c *Controller) write(r *record, u *unit, node string, annotations map[string]string) {
 	u.state = placing
 	u.gang = nil
 	u.attempt++
@@ -290,6 +295,10 @@ func (c *Controller) write(r *record, u *unit, node string) {
 	if node != "" {
 		placed := *pod
 		placed.Spec.NodeName = node
+		if annotations != nil {
+			placed.Annotations = maps.Clone(pod.Annotations)
+			maps.Copy(placed.Annotations, annotations)
+		}
 		pod = &placed
 	}
 	c.Writer.Create(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-pod"}, pod, func(o apiwriter.Object, err error) {
@@ -300,6 +309,8 @@ func (c *Controller) write(r *record, u *unit, node string) {
 			c.Model.Forget(name)
 		case p.Spec.NodeName != node:
 			c.Model.Forget(name) // an earlier write, whose answer was lost, had put it elsewhere
+		case p.Annotations[topology.ResultAnnotation] != annotations[topology.ResultAnnotation]:
+			c.Model.UpsertPod(p) // likewise: it has the CPUs that it was given then
 		default:
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
 		}
@@ -517,6 +528,9 @@ func (Elsewhere) Withdraw(string) {}
 
 // Confirm implements Model.
 func (Elsewhere) Confirm(types.NamespacedName, types.UID, string) {}
+
+// UpsertPod implements Model.
+func (Elsewhere) UpsertPod(*corev1.Pod) {}
 
 // Forget implements Model.
 func (Elsewhere) Forget(types.NamespacedName) {}
