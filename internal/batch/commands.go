@@ -36,7 +36,7 @@ func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwr
 	c := &Commands{
 		jobs: jobs, queues: queues, writer: w, log: log, commands: i.Commands, queue: workqueue.NewTyped[types.NamespacedName](),
 	}
-	return c, i.Commands.Handle(cluster.Handler[*bus.Command]{Added: func(cmd *bus.Command) { c.queue.Add(keyOf(cmd)) }})
+	return c, i.Commands.Handle(cluster.Handler[*bus.Command]{Added: func(cmd *bus.Command) { c.queue.Add(cluster.KeyOf(cmd)) }})
 }
 
 // Run works until ctx is done.
@@ -56,10 +56,10 @@ func (c *Commands) Run(ctx context.Context) {
 }
 
 func (c *Commands) take(cmd *bus.Command) {
-	m := apiwriter.Meta{Owner: "command/" + keyOf(cmd).String(), Reason: "command"}
+	m := apiwriter.Meta{Owner: "command/" + cluster.KeyOf(cmd).String(), Reason: "command"}
 	c.writer.Delete(m, cmd, apiwriter.DeleteOptions{}, func(err error) {
 		if err != nil {
-			c.log.Warn("deleting a command failed; it is not carried out", "command", keyOf(cmd), "error", err)
+			c.log.Warn("deleting a command failed; it is not carried out", "command", cluster.KeyOf(cmd), "error", err)
 			return
 		}
 		c.carryOut(cmd)
@@ -69,7 +69,7 @@ func (c *Commands) take(cmd *bus.Command) {
 func (c *Commands) carryOut(cmd *bus.Command) {
 	target := cmd.TargetObject
 	if target == nil {
-		c.log.Warn("a command without a target was dropped", "command", keyOf(cmd))
+		c.log.Warn("a command without a target was dropped", "command", cluster.KeyOf(cmd))
 		return
 	}
 	switch cmd.Action {
@@ -78,11 +78,11 @@ func (c *Commands) carryOut(cmd *bus.Command) {
 		return
 	}
 	key := types.NamespacedName{Namespace: cmd.Namespace, Name: target.Name}
-	found := c.jobs.post(key, target.UID, func(r *record) {
+	found := c.jobs.loop.Post(key, target.UID, func(r *record) {
 		r.action = cmd.Action
 	})
 	if !found {
-		c.log.Warn("a command for a job that does not exist was dropped", "command", keyOf(cmd), "job", key)
+		c.log.Warn("a command for a job that does not exist was dropped", "command", cluster.KeyOf(cmd), "job", key)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -24,7 +25,7 @@ type submission struct {
 
 // Commit implements scheduler.Owner.
 func (s *submission) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
-	told := s.c.post(s.key, anyUID, func(r *record) { s.c.committed(r, s, g, placed) })
+	told := s.c.loop.Post(s.key, keyed.Anyone, func(r *record) { s.c.committed(r, s, g, placed) })
 	if !told {
 		s.c.committed(&record{key: s.key}, s, g, placed)
 	}
@@ -32,7 +33,7 @@ func (s *submission) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 
 // Waiting implements scheduler.Owner.
 func (s *submission) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
-	s.c.post(s.key, s.uid, func(r *record) {
+	s.c.loop.Post(s.key, s.uid, func(r *record) {
 		if r.submitted != s {
 			return
 		}
@@ -56,7 +57,7 @@ func (c *Controller) ask(r *record) {
 	}
 	if r.refusal != nil {
 		if left := r.refusal.retryAt.Sub(c.Clock.Now()); left > 0 {
-			c.queue.AddAfter(r.key, left)
+			c.loop.WakeAfter(r.key, left)
 			return
 		}
 	}
@@ -290,7 +291,7 @@ func (c *Controller) write(r *record, w write) {
 		case p != nil:
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
 		}
-		c.post(r.key, owner, func(r *record) {
+		c.loop.Post(r.key, owner, func(r *record) {
 			r.inflight--
 			if u := &r.tasks[w.task].units[w.index]; u.attempt == attempt && (u.state == placing || u.state == making) {
 				c.wrote(r, w, p, err)

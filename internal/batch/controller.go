@@ -4,19 +4,18 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -53,7 +52,7 @@ type Config struct {
 	// Window is how many of one job's pods may be at the writer at a time. Default 256, which keeps every connection
 	// busy and memory small.
 	Window int
-	Clock  clock.Clock
+	Clock  clock.WithTicker
 	Log    *slog.Logger
 }
 
@@ -61,11 +60,8 @@ type Config struct {
 // when they have caught up, and then Run.
 type Controller struct {
 	Config
-	queue workqueue.TypedDelayingInterface[types.NamespacedName]
+	loop  *keyed.Loop[types.NamespacedName, record]
 	plans *pods.Plans
-
-	mu      sync.RWMutex
-	records map[types.NamespacedName]*record
 }
 
 // New prepares a controller.
@@ -85,27 +81,16 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{
-		Config: cfg,
-		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
-			Name: "jobs", Clock: asTicker(cfg.Clock),
-		}),
-		plans:   pods.NewPlans(),
-		records: map[types.NamespacedName]*record{},
-	}
+	c := &Controller{Config: cfg, plans: pods.NewPlans()}
+	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
+		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
+	})
 	return c, c.watch()
-}
-
-func asTicker(c clock.Clock) clock.WithTicker {
-	if t, ok := c.(clock.WithTicker); ok {
-		return t
-	}
-	return clock.RealClock{}
 }
 
 // watch registers the handlers.
 func (c *Controller) watch() error {
-	wake := func(j *api.Job) { c.wake(keyOf(j)) }
+	wake := func(j *api.Job) { c.loop.Wake(cluster.KeyOf(j)) }
 	gone := func(n *corev1.Node) { c.nodeGone(n.Name) }
 	return errors.Join(
 		c.Informers.Jobs.Handle(cluster.Handler[*api.Job]{
@@ -129,85 +114,51 @@ func (c *Controller) Resume() {
 	var rest []types.NamespacedName
 	for _, j := range c.Informers.Jobs.List() {
 		if len(c.Informers.Pods.ByIndex(cluster.PodsByController, string(j.UID))) == 0 {
-			rest = append(rest, keyOf(j))
+			rest = append(rest, cluster.KeyOf(j))
 			continue
 		}
-		c.reconcile(keyOf(j))
+		c.reconcile(cluster.KeyOf(j))
 	}
 	for _, key := range rest {
-		c.queue.Add(key)
+		c.loop.Wake(key)
 	}
 }
 
 // Run works until ctx is done.
-func (c *Controller) Run(ctx context.Context) {
-	var workers sync.WaitGroup
-	for range c.Workers {
-		workers.Go(func() {
-			for {
-				key, stop := c.queue.Get()
-				if stop {
-					return
-				}
-				c.reconcile(key)
-				c.queue.Done(key)
-			}
-		})
-	}
-	sweep := c.Clock.NewTimer(sweepInterval)
-	defer sweep.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-sweep.C():
-			c.sweep()
-			sweep.Reset(sweepInterval)
-		}
-	}
-	c.queue.ShutDown()
-	workers.Wait()
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // sweepInterval is how often jobs are looked at whose written pods the watch should have shown by now.
 const sweepInterval = 10 * time.Second
 
 // sweep wakes the jobs that wait for the watch to show a pod.
 func (c *Controller) sweep() {
-	var late []types.NamespacedName
-	c.mu.RLock()
-	for key, r := range c.records {
+	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.unseen.Load() {
-			late = append(late, key)
+			c.loop.Post(key, keyed.Anyone, c.takeUnseen)
 		}
-	}
-	c.mu.RUnlock()
-	for _, key := range late {
-		c.post(key, anyUID, c.takeUnseen)
-	}
+	})
 }
-
-func (c *Controller) wake(key types.NamespacedName) { c.queue.Add(key) }
 
 // jobUpdated ignores updates of status: they are this controller's own.
 func (c *Controller) jobUpdated(old, now *api.Job) {
 	if old.Generation != now.Generation || old.UID != now.UID || now.DeletionTimestamp != nil {
-		c.wake(keyOf(now))
+		c.loop.Wake(cluster.KeyOf(now))
 	}
 }
 
 // podSeen hands a pod to its job.
 func (c *Controller) podSeen(p *corev1.Pod) {
 	if owner := jobOf(p); owner != nil {
-		c.post(types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}, owner.UID, func(r *record) { c.takePod(r, p) })
+		c.loop.Post(types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}, owner.UID, func(r *record) { c.takePod(r, p) })
 	}
 }
 
 func (c *Controller) podGone(p *corev1.Pod) {
 	if owner := jobOf(p); owner != nil {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}
-		c.post(key, owner.UID, func(r *record) { c.takePodGone(r, p) })
+		c.loop.Post(key, owner.UID, func(r *record) { c.takePodGone(r, p) })
 		// A job of the same name may have been waiting for the pod's name.
-		c.post(key, anyUID, func(r *record) {
+		c.loop.Post(key, keyed.Anyone, func(r *record) {
 			if r.uid != owner.UID && r.refusal != nil {
 				r.refusal.retryAt = time.Time{}
 			}
@@ -216,13 +167,11 @@ func (c *Controller) podGone(p *corev1.Pod) {
 }
 
 func (c *Controller) limitsChanged(namespace string) {
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	for key := range c.records {
+	c.loop.Each(func(key types.NamespacedName, _ *record) {
 		if key.Namespace == namespace {
-			c.wake(key)
+			c.loop.Wake(key)
 		}
-	}
+	})
 }
 
 // nodeGone hurries on what the control plane does after a minute: pods whose node is gone are deleted, and replaced.
@@ -230,34 +179,6 @@ func (c *Controller) nodeGone(node string) {
 	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByNode, node) {
 		c.podSeen(p)
 	}
-}
-
-// post leaves a message for the job with this key and UID, and says whether the key has a record. A job without one will
-// look at what there is when it is taken up.
-func (c *Controller) post(key types.NamespacedName, uid types.UID, do func(*record)) bool {
-	c.mu.RLock()
-	r := c.records[key]
-	if r != nil {
-		r.inboxMu.Lock()
-		r.inbox = append(r.inbox, message{uid, do})
-		r.inboxMu.Unlock()
-	}
-	c.mu.RUnlock()
-	if r != nil {
-		c.queue.Add(key)
-	}
-	return r != nil
-}
-
-// anyUID addresses a message to a key, whatever job it stands for.
-const anyUID types.UID = ""
-
-func (r *record) takeInbox() []message {
-	r.inboxMu.Lock()
-	defer r.inboxMu.Unlock()
-	in := r.inbox
-	r.inbox = nil
-	return in
 }
 
 // jobOf is the batch job that controls the pod, or nil.
@@ -272,10 +193,6 @@ func jobOf(p *corev1.Pod) *metav1.OwnerReference {
 }
 
 var jobAPIVersion = api.GroupVersion.String()
-
-func keyOf(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-}
 
 // gangKey is also the fairness key of the job's writes.
 func gangKey(key types.NamespacedName) string { return "job/" + key.String() }

@@ -6,10 +6,9 @@
 //	answers of the writer ────────▶ │ (per job)  │ ──Create, Delete, Bind, Status──▶ apiwriter
 //	                                └────────────┘
 //
-// Everything that happens to a job is a message in its record's inbox, and puts the job's key into a queue that holds
-// each key once. A worker takes a key and runs reconcile: take in the messages, decide (lifecycle.Next, pure), act. So
-// one job is worked on by one worker at a time, many events cost one reconcile, and an event costs the same whatever the
-// size of the job.
+// Everything that happens to a job is posted to its record (internal/keyed). A reconcile takes in what was posted, decides
+// (lifecycle.Next, pure) and acts. So one job is worked on by one worker at a time, many events cost one reconcile, and an
+// event costs the same whatever the size of the job.
 //
 // A pod's name follows from job, task and index, so a pod that was written but not yet seen is never written twice, and
 // after a restart every pod is found again by name and owner.

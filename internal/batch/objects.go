@@ -66,7 +66,7 @@ func (c *Controller) objectMeta(r *record, o pods.Object) apiwriter.Meta {
 func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(apiwriter.Object, error) {
 	jobKey, uid := r.key, r.uid
 	return func(stored apiwriter.Object, err error) {
-		c.post(jobKey, uid, func(r *record) {
+		c.loop.Post(jobKey, uid, func(r *record) {
 			e := r.objects[key]
 			e.writing = false
 			if err != nil {

@@ -28,18 +28,14 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if !exists || job.UID != r.uid {
 		c.abandon(r)
 		if !exists {
-			c.drop(r)
+			c.loop.Drop(key)
 			return
 		}
 	}
 	if !c.adopt(r, job) {
 		return
 	}
-	for _, m := range r.takeInbox() {
-		if m.uid == r.uid || m.uid == anyUID {
-			m.do(r)
-		}
-	}
+	c.loop.Deliver(key, r.uid)
 	// 2. Decide.
 	action := r.action
 	step := lifecycle.Next(r.facts())
@@ -69,26 +65,12 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 
 // record is the job's record; it makes one for a job that exists.
 func (c *Controller) record(key types.NamespacedName, exists bool) *record {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	r := c.records[key]
+	r := c.loop.Get(key)
 	if r == nil && exists {
 		r = &record{key: key}
-		c.records[key] = r
+		c.loop.Put(key, r)
 	}
 	return r
-}
-
-// drop forgets a record. Messages to its key are taken in for the last time: they may hold room to give back.
-func (c *Controller) drop(r *record) {
-	c.mu.Lock()
-	delete(c.records, r.key)
-	c.mu.Unlock()
-	for _, m := range r.takeInbox() {
-		if m.uid == anyUID {
-			m.do(r)
-		}
-	}
 }
 
 // abandon gives back what was taken for a job that is gone. Pods whose create is on its way have an owner that does not
@@ -263,7 +245,7 @@ func (c *Controller) takeUnseen(r *record) {
 		}
 		for i := range t.units {
 			u := &t.units[i]
-			if u.state != created || u.version == "" || !older(u.version, seen) {
+			if u.state != created || u.version == "" || !cluster.Older(u.version, seen) {
 				continue
 			}
 			p, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(i))
@@ -274,14 +256,6 @@ func (c *Controller) takeUnseen(r *record) {
 			}
 		}
 	}
-}
-
-// older compares resource versions, which are decimal numbers that grow.
-func older(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return a < b
 }
 
 func (c *Controller) nodeMissing(node string) bool {
@@ -366,7 +340,7 @@ func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason 
 			return
 		}
 		c.Log.Warn("deleting a pod failed", "job", r.key, "pod", pod.Name, "error", err)
-		c.post(r.key, owner, func(r *record) {
+		c.loop.Post(r.key, owner, func(r *record) {
 			if u := &r.tasks[ti].units[i]; u.state == leaving && u.uid == uid {
 				if p, ok := c.Informers.Pods.Get(pod.Namespace, pod.Name); ok && p.UID == uid && p.DeletionTimestamp == nil {
 					u.uid = "" // so that it is taken in afresh
@@ -385,7 +359,7 @@ func (c *Controller) expire(r *record) {
 	}
 	left := r.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second).Sub(c.Clock.Now())
 	if left > 0 {
-		c.queue.AddAfter(r.key, left)
+		c.loop.WakeAfter(r.key, left)
 		return
 	}
 	r.expired = true
@@ -394,7 +368,7 @@ func (c *Controller) expire(r *record) {
 	c.Writer.Delete(m, job, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
 		if err != nil {
 			c.Log.Warn("deleting a finished job failed", "job", r.key, "error", err)
-			c.post(r.key, uid, func(r *record) { r.expired = false })
+			c.loop.Post(r.key, uid, func(r *record) { r.expired = false })
 		}
 	})
 }

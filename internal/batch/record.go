@@ -2,7 +2,6 @@ package batch
 
 import (
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -94,13 +93,13 @@ func (t *task) set(i int32, s unitState) {
 	}
 }
 
-// resize changes the number of replicas and counts again.
 // made says that every pod of the task has been written: until one is replaced, nothing will be made. Ten thousand jobs
 // at rest would otherwise hold ten thousand pods that nobody needs.
 func (t *task) made() bool {
 	return t.surplus == 0 && t.counts[absent]+t.counts[making]+t.counts[queued]+t.counts[placing] == 0
 }
 
+// resize changes the number of replicas and counts again.
 func (t *task) resize(replicas int32) {
 	if int(replicas) > len(t.units) {
 		t.units = append(t.units, make([]unit, int(replicas)-len(t.units))...)
@@ -141,13 +140,9 @@ func (t *task) seen() lifecycle.Counts {
 	}
 }
 
-// record is what the controller knows of one job. Only the worker that has the job's key touches it, except for the
-// inbox, through which everything else speaks to it.
+// record is what the controller knows of one job. Only the turn of the job's key touches it, except for the atomic field.
 type record struct {
 	key types.NamespacedName
-
-	inboxMu sync.Mutex
-	inbox   []message
 	// unseen says that the record waits for the watch to show a pod that was written.
 	unseen atomic.Bool
 
@@ -192,12 +187,6 @@ type record struct {
 type refusal struct {
 	reason, message string
 	retryAt         time.Time
-}
-
-// message is something that happened to the job with this UID.
-type message struct {
-	uid types.UID
-	do  func(*record)
 }
 
 // write is a placed unit whose pod is not at the writer yet. An empty node asks for a pod to be bound later.

@@ -65,7 +65,7 @@ func (c *Controller) refuse(r *record, reason string, err error) {
 	if r.refusal == nil || !r.refusal.retryAt.After(now) {
 		r.failures++
 		r.refusal = &refusal{retryAt: now.Add(min(retryMax, retryMin<<min(r.failures-1, 9)))}
-		c.queue.AddAfter(r.key, r.refusal.retryAt.Sub(now))
+		c.loop.WakeAfter(r.key, r.refusal.retryAt.Sub(now))
 	}
 	r.refusal.reason, r.refusal.message = reason, plain(err)
 	c.withdraw(r)

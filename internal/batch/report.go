@@ -39,7 +39,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		return
 	}
 	if wait > 0 {
-		c.queue.AddAfter(r.key, wait)
+		c.loop.WakeAfter(r.key, wait)
 		return
 	}
 	c.announce(r, &next)
@@ -54,7 +54,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-status"}
 	c.Writer.Status(m, &job, next.State.Phase.Finished(), func(_ apiwriter.Object, err error) {
 		if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
-			c.post(r.key, uid, func(r *record) { c.statusLost(r, err) })
+			c.loop.Post(r.key, uid, func(r *record) { c.statusLost(r, err) })
 		}
 	})
 }

@@ -33,9 +33,9 @@ func (c *Cluster) Feed(i *Informers) error {
 			Deleted: func(q *schedulingv1beta1.Queue) { c.DeleteQueue(q.Name) },
 		}),
 		i.PodGroups.Handle(Handler[*schedulingv1beta1.PodGroup]{
-			Added:   func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(nameOf(g), g.QueueName()) },
-			Updated: func(_, g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(nameOf(g), g.QueueName()) },
-			Deleted: func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(nameOf(g)) },
+			Added:   func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(KeyOf(g), g.QueueName()) },
+			Updated: func(_, g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(KeyOf(g), g.QueueName()) },
+			Deleted: func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(KeyOf(g)) },
 		}),
 		i.PriorityClasses.Handle(Handler[*schedulingv1.PriorityClass]{
 			Added:   c.UpsertPriorityClass,
@@ -76,8 +76,4 @@ const expiryEvery = 30 * time.Second
 func newerVersion(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order >= 0
-}
-
-func nameOf(o object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
 }

@@ -133,7 +133,7 @@ func (c *Controller) collect(r *record) {
 		r.done = nil
 	}
 	if !next.IsZero() {
-		c.queue.AddAfter(r.key, next.Sub(now))
+		c.loop.WakeAfter(r.key, next.Sub(now))
 	}
 }
 
@@ -170,7 +170,7 @@ func (c *Controller) sweepOver(r *record) {
 			}
 			if wait := finished.Add(rule.delay).Sub(now); wait > 0 {
 				later = true
-				c.queue.AddAfter(r.key, wait)
+				c.loop.WakeAfter(r.key, wait)
 				continue
 			}
 			if !ended(p) {
@@ -182,13 +182,13 @@ func (c *Controller) sweepOver(r *record) {
 	}
 	r.over.swept = !later
 	if left, expires := c.expiry(w); expires && left <= 0 && c.Keep(w) {
-		c.queue.AddAfter(r.key, keepFor)
+		c.loop.WakeAfter(r.key, keepFor)
 	} else if expires && left <= 0 && !r.over.expired {
 		r.over.expired = true
 		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "workflow-ttl"}, w,
 			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, nil)
 	} else if expires {
-		c.queue.AddAfter(r.key, max(left, 0))
+		c.loop.WakeAfter(r.key, max(left, 0))
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -22,6 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
@@ -76,7 +75,7 @@ type Config struct {
 	NodesBytesMax int
 	// Metrics is where metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
-	Clock   clock.Clock
+	Clock   clock.WithTicker
 	Log     *slog.Logger
 }
 
@@ -119,7 +118,7 @@ func (cfg *Config) complete() error {
 // they have caught up, and then Run.
 type Controller struct {
 	Config
-	queue   workqueue.TypedDelayingInterface[types.NamespacedName]
+	loop    *keyed.Loop[types.NamespacedName, record]
 	plans   *batchpods.Plans
 	slots   slots
 	locks   *lockKeeper
@@ -129,9 +128,6 @@ type Controller struct {
 	past    estimates
 	// writeSeq numbers writes of statuses.
 	writeSeq atomic.Uint64
-
-	mu      sync.RWMutex
-	records map[types.NamespacedName]*record
 }
 
 // New prepares a controller.
@@ -139,16 +135,11 @@ func New(cfg Config) (*Controller, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	c := &Controller{
-		Config: cfg,
-		queue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[types.NamespacedName]{
-			Name: "workflows", Clock: asTicker(cfg.Clock),
-		}),
-		plans: batchpods.NewPlans(),
-
-		records: map[types.NamespacedName]*record{},
-	}
-	c.slots.init(cfg.Statuses, c.wake)
+	c := &Controller{Config: cfg, plans: batchpods.NewPlans()}
+	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
+		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
+	})
+	c.slots.init(cfg.Statuses, c.loop.Wake)
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
 	c.samples.init(cfg.Log)
@@ -159,16 +150,9 @@ func New(cfg Config) (*Controller, error) {
 	return c, c.watch()
 }
 
-func asTicker(c clock.Clock) clock.WithTicker {
-	if t, ok := c.(clock.WithTicker); ok {
-		return t
-	}
-	return clock.RealClock{}
-}
-
 // watch registers the handlers.
 func (c *Controller) watch() error {
-	wake := func(w *wf.Workflow) { c.wake(keyOf(w)) }
+	wake := func(w *wf.Workflow) { c.loop.Wake(cluster.KeyOf(w)) }
 	return errors.Join(
 		c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
 			Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) }, Deleted: wake,
@@ -185,13 +169,9 @@ func (c *Controller) watch() error {
 
 // seen wakes a workflow whose new version is not this controller's own last write.
 func (c *Controller) seen(w *wf.Workflow) {
-	key := keyOf(w)
-	c.mu.RLock()
-	r := c.records[key]
-	own := r != nil && r.ownVersion(w.ResourceVersion)
-	c.mu.RUnlock()
-	if !own {
-		c.wake(key)
+	key := cluster.KeyOf(w)
+	if r := c.loop.Get(key); r == nil || !r.ownVersion(w.ResourceVersion) {
+		c.loop.Wake(key)
 	}
 }
 
@@ -207,71 +187,39 @@ func (c *Controller) Resume() {
 	}
 	for _, w := range all {
 		if w.Status.Phase.Completed() || len(c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID))) == 0 {
-			rest = append(rest, keyOf(w))
+			rest = append(rest, cluster.KeyOf(w))
 			continue
 		}
-		c.reconcile(keyOf(w))
+		c.reconcile(cluster.KeyOf(w))
 	}
 	for _, key := range rest {
-		c.queue.Add(key)
+		c.loop.Wake(key)
 	}
 }
 
 // Rebalance looks at all workflows again, because other ones are this manager's now.
 func (c *Controller) Rebalance() {
 	for _, w := range c.Informers.Workflows.List() {
-		c.wake(keyOf(w))
+		c.loop.Wake(cluster.KeyOf(w))
 	}
 }
 
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	c.locks.run(ctx)
-	var workers sync.WaitGroup
-	for range c.Workers {
-		workers.Go(func() {
-			for {
-				key, stop := c.queue.Get()
-				if stop {
-					return
-				}
-				c.reconcile(key)
-				c.queue.Done(key)
-			}
-		})
-	}
-	sweep := c.Clock.NewTimer(sweepInterval)
-	defer sweep.Stop()
-	for ctx.Err() == nil {
-		select {
-		case <-ctx.Done():
-		case <-sweep.C():
-			c.sweep()
-			sweep.Reset(sweepInterval)
-		}
-	}
-	c.queue.ShutDown()
-	workers.Wait()
+	c.loop.Run(ctx)
 }
 
 // sweepInterval is how often workflows are looked at whose written pods the watch should have shown by now.
 const sweepInterval = 10 * time.Second
 
 func (c *Controller) sweep() {
-	var late []types.NamespacedName
-	c.mu.RLock()
-	for key, r := range c.records {
+	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.unseen.Load() > 0 {
-			late = append(late, key)
+			c.loop.Post(key, keyed.Anyone, c.takeUnseen)
 		}
-	}
-	c.mu.RUnlock()
-	for _, key := range late {
-		c.post(key, anyUID, c.takeUnseen)
-	}
+	})
 }
-
-func (c *Controller) wake(key types.NamespacedName) { c.queue.Add(key) }
 
 // podSeen hands a pod to its workflow.
 func (c *Controller) podSeen(p *corev1.Pod, gone bool) {
@@ -280,15 +228,7 @@ func (c *Controller) podSeen(p *corev1.Pod, gone bool) {
 		return
 	}
 	key := types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}
-	c.mu.RLock()
-	r := c.records[key]
-	if r != nil {
-		r.inbox.pod(p, gone)
-	}
-	c.mu.RUnlock()
-	if r != nil {
-		c.queue.Add(key)
-	}
+	c.loop.PostLatest(key, owner.UID, string(p.UID), func(r *record) { c.takePod(r, p, gone) })
 	c.locks.podSeen(owner.UID, key, gone)
 }
 
@@ -298,26 +238,8 @@ func (c *Controller) resultSeen(t *wf.WorkflowTaskResult) {
 	if name == "" {
 		return
 	}
-	c.post(types.NamespacedName{Namespace: t.Namespace, Name: name}, anyUID, func(r *record) { c.takeResult(r, t) })
+	c.loop.Post(types.NamespacedName{Namespace: t.Namespace, Name: name}, keyed.Anyone, func(r *record) { c.takeResult(r, t) })
 }
-
-// post leaves a message for the workflow with this key and UID, and says whether the key has a record. A workflow without
-// one will look at what there is when it is taken up.
-func (c *Controller) post(key types.NamespacedName, uid types.UID, do func(*record)) bool {
-	c.mu.RLock()
-	r := c.records[key]
-	if r != nil {
-		r.inbox.message(uid, do)
-	}
-	c.mu.RUnlock()
-	if r != nil {
-		c.queue.Add(key)
-	}
-	return r != nil
-}
-
-// anyUID addresses a message to a key, whatever workflow it stands for.
-const anyUID types.UID = ""
 
 // ours says whether a pod with this schedulerName is placed here.
 func (c *Controller) ours(schedulerName string) bool {
@@ -336,10 +258,6 @@ func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
 }
 
 var workflowAPIVersion = wf.GroupVersion.String()
-
-func keyOf(o metav1.Object) types.NamespacedName {
-	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
-}
 
 // ownerKey is the fairness key of the workflow's writes.
 func ownerKey(key types.NamespacedName) string { return "workflow/" + key.String() }

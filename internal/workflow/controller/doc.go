@@ -5,9 +5,9 @@
 //	answers of the writer, timers, locks ──────▶ │ (per wf) │ ──Submit──▶ scheduler
 //	                                             └──────────┘ ──Create, Delete, PatchVersion──▶ apiwriter
 //
-// Everything that happens to a workflow is a message in its record's inbox and puts the workflow's key into a queue that
-// holds each key once. A worker takes a key and runs reconcile: take in the messages, Step, act, write. So one workflow is
-// worked on by one worker at a time, many events cost one reconcile, and nothing waits for a fixed delay.
+// Everything that happens to a workflow is posted to its record (internal/keyed). A reconcile takes in what was posted, lets
+// the engine Step, acts and writes. So one workflow is worked on by one worker at a time, many events cost one reconcile, and
+// nothing waits for a fixed delay.
 //
 // # What is written when
 //

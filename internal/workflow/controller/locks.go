@@ -18,6 +18,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
@@ -69,7 +70,7 @@ func (k *lockKeeper) restore(w *wf.Workflow) {
 func (k *lockKeeper) tell(states []locks.State) {
 	for _, s := range states {
 		namespace, name := locks.WorkflowOf(s.Holder)
-		k.c.post(types.NamespacedName{Namespace: namespace, Name: name}, anyUID, func(r *record) {
+		k.c.loop.Post(types.NamespacedName{Namespace: namespace, Name: name}, keyed.Anyone, func(r *record) {
 			if r.run != nil {
 				r.events = append(r.events, engine.LockState(s))
 			}

@@ -36,14 +36,10 @@ func newMetrics(registry prometheus.Registerer, c *Controller) (*metrics, error)
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "lockstep_workflows_active", Help: "Workflows that this manager works on.",
-	}, func() float64 {
-		c.mu.RLock()
-		defer c.mu.RUnlock()
-		return float64(len(c.records))
-	})
+	}, func() float64 { return float64(c.loop.Records()) })
 	depth := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "lockstep_workflow_queue_depth", Help: "Workflows with something to take in.",
-	}, func() float64 { return float64(c.queue.Len()) })
+	}, func() float64 { return float64(c.loop.Depth()) })
 	if registry == nil {
 		return m, nil
 	}

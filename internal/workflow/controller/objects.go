@@ -37,7 +37,7 @@ func (c *Controller) ensureObjects(r *record) bool {
 	key, uid := r.key, r.uid
 	for _, o := range list {
 		c.Writer.Create(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object"}, o, func(_ apiwriter.Object, err error) {
-			c.post(key, uid, func(r *record) { c.madeObject(r, o, err) })
+			c.loop.Post(key, uid, func(r *record) { c.madeObject(r, o, err) })
 		})
 	}
 	return r.objects.made
@@ -53,7 +53,7 @@ func (c *Controller) madeObject(r *record, o apiwriter.Object, err error) {
 		r.objects, r.refusal = nil, &refusal{retryAt: now.Add(retryMin * 5), message: plain(err)}
 		r.news(now)
 		r.next.fields, s.Message = true, r.refusal.message
-		c.queue.AddAfter(r.key, retryMin*5)
+		c.loop.WakeAfter(r.key, retryMin*5)
 		return
 	}
 	if r.objects.left--; r.objects.left > 0 {

@@ -19,6 +19,7 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -48,7 +49,7 @@ func (c *Controller) startWaiting(r *record) {
 	if len(r.events) > 0 {
 		c.step(r) // pods that cannot be made end their nodes
 		if r.run != nil && len(r.waiting) > 0 {
-			c.wake(r.key)
+			c.loop.Wake(r.key)
 		}
 	}
 }
@@ -238,7 +239,7 @@ func (c *Controller) priority(r *record, u *unit) int32 {
 
 // Commit implements scheduler.Owner.
 func (g *gang) Commit(request *scheduler.Gang, placed []scheduler.Assignment) {
-	told := g.c.post(g.record, anyUID, func(r *record) { g.c.committed(r, g, request, placed) })
+	told := g.c.loop.Post(g.record, keyed.Anyone, func(r *record) { g.c.committed(r, g, request, placed) })
 	if !told {
 		for _, a := range placed {
 			if a.Node != "" {
@@ -250,10 +251,10 @@ func (g *gang) Commit(request *scheduler.Gang, placed []scheduler.Assignment) {
 
 // Waiting implements scheduler.Owner.
 func (g *gang) Waiting(request *scheduler.Gang, why scheduler.Reason) {
-	g.c.post(g.record, g.uid, func(r *record) {
+	g.c.loop.Post(g.record, g.uid, func(r *record) {
 		if r.gangs[g.key] == g && g.request == request {
 			g.why, g.whySince = &why, g.c.Clock.Now()
-			g.c.queue.AddAfter(r.key, waitTold)
+			g.c.loop.WakeAfter(r.key, waitTold)
 		}
 	})
 }
@@ -314,7 +315,7 @@ func (c *Controller) write(r *record, u *unit, node string, annotations map[stri
 		default:
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
 		}
-		c.post(key, owner, func(r *record) {
+		c.loop.Post(key, owner, func(r *record) {
 			if u.attempt == attempt {
 				c.wrote(r, u, node, p, err)
 			}
@@ -405,7 +406,7 @@ func (c *Controller) refused(r *record, u *unit, node string, err error) {
 		r.refusal.times++
 	}
 	r.refusal.message = plain(err)
-	c.queue.AddAfter(r.key, r.refusal.retryAt.Sub(now))
+	c.loop.WakeAfter(r.key, r.refusal.retryAt.Sub(now))
 	r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodPending, Message: r.refusal.message})
 }
 

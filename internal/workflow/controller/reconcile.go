@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"maps"
 	"slices"
 	"time"
 
@@ -30,21 +29,13 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if !mine || w.UID != r.uid {
 		c.abandon(r, exists && w.UID == r.uid)
 		if !mine {
-			c.drop(r)
+			c.drop(key, r)
 			return
 		}
 		r.uid = w.UID
 	}
 	c.takeVersion(r, w)
-	messages, seen := r.inbox.take()
-	for _, m := range messages {
-		if m.uid == r.uid || m.uid == anyUID {
-			m.do(r)
-		}
-	}
-	for _, name := range slices.Sorted(maps.Keys(seen)) {
-		c.takePod(r, seen[name])
-	}
+	c.loop.Deliver(key, r.uid)
 	// 2. Go as far as it can.
 	if r.run != nil {
 		c.explainWaiting(r, c.Clock.Now())
@@ -60,7 +51,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	// 5. Take away what has had its time.
 	c.collect(r)
 	if r.run == nil && r.writing == 0 && r.over.done() && r.next.empty() {
-		c.drop(r)
+		c.drop(key, r)
 	}
 }
 
@@ -83,37 +74,24 @@ func (c *Controller) atRest(w *wf.Workflow) bool {
 		if left <= 0 {
 			return false
 		}
-		c.queue.AddAfter(keyOf(w), left)
+		c.loop.WakeAfter(cluster.KeyOf(w), left)
 	}
 	return !c.collectable(w)
 }
 
 // record is the workflow's record; it makes one if wanted.
 func (c *Controller) record(key types.NamespacedName, make bool) *record {
-	c.mu.RLock()
-	r := c.records[key]
-	c.mu.RUnlock()
+	r := c.loop.Get(key)
 	if r == nil && make {
 		r = &record{key: key}
-		c.mu.Lock()
-		c.records[key] = r
-		c.mu.Unlock()
+		c.loop.Put(key, r)
 	}
 	return r
 }
 
-// drop forgets a record. Messages to its key are taken in for the last time: they may hold room to give back.
-func (c *Controller) drop(r *record) {
-	c.mu.Lock()
-	delete(c.records, r.key)
-	c.mu.Unlock()
+func (c *Controller) drop(key types.NamespacedName, r *record) {
 	c.slots.leave(r)
-	messages, _ := r.inbox.take()
-	for _, m := range messages {
-		if m.uid == anyUID {
-			m.do(r)
-		}
-	}
+	c.loop.Drop(key)
 }
 
 // abandon gives back what was taken for a workflow that is gone, or another manager's now. Pods whose create is on its way
@@ -148,7 +126,7 @@ func (r *record) reset() {
 
 // takeVersion takes in a version of the workflow that is newer than what was last taken in or written.
 func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
-	if r.writing != 0 || r.object != nil && !older(r.version, w.ResourceVersion) {
+	if r.writing != 0 || r.object != nil && !cluster.Older(r.version, w.ResourceVersion) {
 		return
 	}
 	first := r.object == nil
@@ -330,7 +308,7 @@ func (c *Controller) step(r *record) {
 		}
 	}
 	if r.run != nil && !r.wake.IsZero() {
-		c.queue.AddAfter(r.key, max(0, r.wake.Sub(now)))
+		c.loop.WakeAfter(r.key, max(0, r.wake.Sub(now)))
 	}
 }
 
@@ -403,12 +381,8 @@ func ended(p *corev1.Pod) bool {
 }
 
 // takePod takes in a pod as the watch shows it.
-func (c *Controller) takePod(r *record, news podNews) {
-	p := news.pod
-	if owner := workflowOf(p); owner == nil || owner.UID != r.uid {
-		return
-	}
-	if news.gone {
+func (c *Controller) takePod(r *record, p *corev1.Pod, gone bool) {
+	if gone {
 		c.podGone(r, p)
 		return
 	}
@@ -503,7 +477,7 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 func (c *Controller) takeUnseen(r *record) {
 	seen := c.Informers.Pods.SeenVersion()
 	for _, u := range r.units {
-		if u.state != created || u.version == "" || !older(u.version, seen) {
+		if u.state != created || u.version == "" || !cluster.Older(u.version, seen) {
 			continue
 		}
 		if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.UID == u.uid {

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -13,16 +12,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// record is what the controller knows of one workflow. Only the worker that has the workflow's key touches it, except for
-// the inbox, through which everything else speaks to it, and the atomic fields.
+// record is what the controller knows of one workflow. Only the turn of the workflow's key touches it, except for the
+// atomic fields.
 //
 //	            New             the engine ends it                 all its pods that are to go are gone
 //	(none) ───────────▶ running ──────────────────▶ over ───────────────────────────────────────────────▶ (none)
 //	                       ▲                          │ a user made it ready to be retried
 //	                       └──────────────────────────┘
 type record struct {
-	key   types.NamespacedName
-	inbox inbox
+	key types.NamespacedName
 	// unseen counts units whose pods were written and that the watch has not shown.
 	unseen atomic.Int32
 	// last is the version of the workflow that was written last.
@@ -182,48 +180,6 @@ type refusal struct {
 	times   int
 }
 
-// inbox is what happened to a workflow and has not been taken in.
-type inbox struct {
-	mu       sync.Mutex
-	messages []message
-	pods     map[string]podNews
-}
-
-// message is something that happened to the workflow with this UID.
-type message struct {
-	uid types.UID
-	do  func(*record)
-}
-
-// podNews is the last that was seen of a pod.
-type podNews struct {
-	pod  *corev1.Pod
-	gone bool
-}
-
-func (i *inbox) message(uid types.UID, do func(*record)) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	i.messages = append(i.messages, message{uid, do})
-}
-
-func (i *inbox) pod(p *corev1.Pod, gone bool) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.pods == nil {
-		i.pods = map[string]podNews{}
-	}
-	i.pods[p.Name] = podNews{p, gone}
-}
-
-func (i *inbox) take() ([]message, map[string]podNews) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	m, p := i.messages, i.pods
-	i.messages, i.pods = nil, nil
-	return m, p
-}
-
 func (r *record) ownVersion(version string) bool {
 	last := r.last.Load()
 	return last != nil && *last == version
@@ -234,12 +190,4 @@ func (r *record) setVersion(version string, own bool) {
 	if own {
 		r.last.Store(&version)
 	}
-}
-
-// older compares resource versions, which grow.
-func older(a, b string) bool {
-	if len(a) != len(b) {
-		return len(a) < len(b)
-	}
-	return a < b
 }

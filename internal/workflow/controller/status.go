@@ -45,12 +45,12 @@ func (c *Controller) report(r *record) {
 	}
 	now := c.Clock.Now()
 	if wait := r.retryAt.Sub(now); wait > 0 {
-		c.queue.AddAfter(r.key, wait)
+		c.loop.WakeAfter(r.key, wait)
 		return
 	}
 	if !r.next.urgent {
 		if wait := c.due(r).Sub(now); wait > 0 {
-			c.queue.AddAfter(r.key, wait)
+			c.loop.WakeAfter(r.key, wait)
 			return
 		}
 		if !c.slots.enter(r) {
@@ -89,7 +89,7 @@ func (c *Controller) report(r *record) {
 			if err == nil {
 				version = o.GetResourceVersion()
 			}
-			c.post(key, uid, func(r *record) { c.told(r, id, version, sent, labels, over, err) })
+			c.loop.Post(key, uid, func(r *record) { c.told(r, id, version, sent, labels, over, err) })
 		})
 }
 
@@ -168,7 +168,7 @@ func (c *Controller) told(r *record, id uint64, version string, sent, labels map
 	if r.first == firstSent {
 		r.first = firstUnwritten
 	}
-	c.wake(r.key)
+	c.loop.Wake(r.key)
 }
 
 // finish ends the run of a workflow whose end is written.
@@ -412,7 +412,7 @@ func (c *Controller) tooLarge(r *record, err error) {
 	s := &r.run.Workflow.Status
 	s.Nodes, s.StoredTemplates, r.packed, r.base, r.size = wf.Nodes{}, nil, false, nil, 0
 	r.next.urgent = true
-	c.wake(r.key)
+	c.loop.Wake(r.key)
 }
 
 // patcher collects the operations of a JSON patch.

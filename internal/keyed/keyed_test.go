@@ -1,0 +1,233 @@
+package keyed_test
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"pgregory.net/rapid"
+
+	"lockstep.dev/lockstep/internal/keyed"
+)
+
+// rec is a record that must be touched by its turn alone: the race detector sees to it that it is.
+type rec struct{ got []string }
+
+// running is a loop under way; its end waits for the loop's.
+func running[K comparable](t interface{ Cleanup(func()) }, l *keyed.Loop[K, rec]) (end func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { l.Run(ctx) })
+	end = func() { cancel(); done.Wait() }
+	t.Cleanup(end)
+	return end
+}
+
+// TestEveryPostRunsOnce posts from several goroutines to a few keys whose turns take up and drop records as drawn, and
+// compares what ran with what Post said was taken.
+func TestEveryPostRunsOnce(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		keys := rapid.IntRange(1, 4).Draw(t, "keys")
+		workers := rapid.IntRange(1, 4).Draw(t, "workers")
+		posters := rapid.IntRange(1, 4).Draw(t, "posters")
+		dropEvery := rapid.IntRange(2, 9).Draw(t, "drop every")
+		plans := make([][]int, posters)
+		for p := range plans {
+			plans[p] = rapid.SliceOfN(rapid.IntRange(0, keys-1), 0, 60).Draw(t, fmt.Sprintf("posts of %d", p))
+		}
+
+		var l *keyed.Loop[int, rec]
+		busy := make([]atomic.Int32, keys)
+		turns := make([]int, keys) // each touched by its key's turn alone
+		var atOnce, most atomic.Int32
+		turn := func(key int) {
+			if busy[key].Add(1) != 1 {
+				t.Errorf("two turns of key %d at once", key)
+			}
+			n := atOnce.Add(1)
+			for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+			}
+			turns[key]++
+			switch {
+			case l.Get(key) == nil:
+				l.Put(key, &rec{})
+			case turns[key]%dropEvery == 0:
+				l.Drop(key)
+			default:
+				l.Deliver(key, "now")
+			}
+			atOnce.Add(-1)
+			busy[key].Add(-1)
+		}
+		l = keyed.New[int, rec](keyed.Config[int]{Workers: workers, Turn: turn})
+		end := running(t, l)
+		for key := range keys {
+			l.Wake(key)
+		}
+
+		var mu sync.Mutex
+		ran := map[string]int{}
+		var wanted []string
+		var all sync.WaitGroup
+		for p, plan := range plans {
+			all.Go(func() {
+				for i, key := range plan {
+					id := fmt.Sprintf("%d of %d", i, p)
+					ok := l.Post(key, keyed.Anyone, func(r *rec) {
+						r.got = append(r.got, id)
+						mu.Lock()
+						ran[id]++
+						mu.Unlock()
+					})
+					if ok {
+						mu.Lock()
+						wanted = append(wanted, id)
+						mu.Unlock()
+					} else {
+						l.Wake(key)
+					}
+				}
+			})
+		}
+		all.Wait()
+		end() // what was queued has its turn
+		for key := range keys {
+			l.Drop(key) // a key's last turn may have put a record whose posts came during it
+		}
+		for _, id := range wanted {
+			if ran[id] != 1 {
+				t.Errorf("post %s ran %d times", id, ran[id])
+			}
+		}
+		if len(ran) != len(wanted) {
+			t.Errorf("%d posts ran, and %d were taken", len(ran), len(wanted))
+		}
+		if int(most.Load()) > workers {
+			t.Errorf("%d turns at once, with %d workers", most.Load(), workers)
+		}
+	})
+}
+
+// TestNoWakeUpIsLost raises a number and wakes, again and again: the last turn has to see the last number, however the
+// turns that run meanwhile fall.
+func TestNoWakeUpIsLost(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		wakes := rapid.IntRange(1, 300).Draw(t, "wakes")
+		wakers := rapid.IntRange(1, 4).Draw(t, "wakers")
+		var number, seen atomic.Int64
+		l := keyed.New[string, rec](keyed.Config[string]{Workers: 2, Turn: func(string) { seen.Store(number.Load()) }})
+		end := running(t, l)
+		var all sync.WaitGroup
+		for range wakers {
+			all.Go(func() {
+				for range wakes {
+					number.Add(1)
+					l.Wake("key")
+				}
+			})
+		}
+		all.Wait()
+		end()
+		if got := seen.Load(); got != int64(wakes*wakers) {
+			t.Fatalf("the last turn saw %d of %d", got, wakes*wakers)
+		}
+	})
+}
+
+func TestPostsAreForOneLifeOfAKey(t *testing.T) {
+	l := keyed.New[string, rec](keyed.Config[string]{Turn: func(string) {}})
+	note := func(s string) func(*rec) { return func(r *rec) { r.got = append(r.got, s) } }
+	if l.Post("key", keyed.Anyone, note("nobody is there")) {
+		t.Fatal("a post to a key without a record was taken")
+	}
+	r := &rec{}
+	l.Put("key", r)
+	l.Post("key", "old", note("for the one before"))
+	l.PostLatest("key", "new", "pod", note("pod: 1"))
+	l.Post("key", "new", note("for this one"))
+	l.PostLatest("key", "old", "pod", note("pod of the one before"))
+	l.PostLatest("key", "new", "other", note("other: 1"))
+	l.PostLatest("key", "new", "other", note("other: 2"))
+	l.Post("key", keyed.Anyone, note("for anyone"))
+	l.Deliver("key", "new")
+	l.Deliver("key", "new") // nothing is left
+	if want := []string{"pod: 1", "for this one", "other: 2", "for anyone"}; !slices.Equal(r.got, want) {
+		t.Fatalf("delivered %q, want %q", r.got, want)
+	}
+	r.got = nil
+	l.PostLatest("key", "new", "other", note("other: 3"))
+	l.Post("key", keyed.Anyone, note("to give back"))
+	l.Drop("key")
+	if want := []string{"to give back"}; !slices.Equal(r.got, want) || l.Records() != 0 || l.Get("key") != nil {
+		t.Fatalf("dropping delivered %q, want %q; %d records are left", r.got, want, l.Records())
+	}
+}
+
+func TestKeysAreWokenAtTheEarliestTimeAskedFor(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	turns := make(chan string, 10)
+	l := keyed.New[string, rec](keyed.Config[string]{Workers: 1, Clock: clock, Turn: func(k string) { turns <- k }})
+	running(t, l)
+	l.WakeAfter("late", time.Minute)
+	l.WakeAfter("late", time.Second)
+	l.WakeAfter("late", time.Hour)
+	l.WakeAfter("now", 0)
+	if got := <-turns; got != "now" {
+		t.Fatalf("%s had the first turn", got)
+	}
+	for range 9 {
+		clock.Step(100 * time.Millisecond)
+		select {
+		case got := <-turns:
+			t.Fatalf("%s was woken after %v", got, clock.Since(time.Unix(0, 0)))
+		default:
+		}
+	}
+	clock.Step(100 * time.Millisecond)
+	if got := <-turns; got != "late" {
+		t.Fatalf("%s was woken", got)
+	}
+}
+
+func TestSweepsComeAtTheirIntervalAndEachSeesAllRecords(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	swept := make(chan int, 1)
+	var l *keyed.Loop[types.NamespacedName, rec]
+	l = keyed.New[types.NamespacedName, rec](keyed.Config[types.NamespacedName]{
+		Clock: clock, SweepEvery: 10 * time.Second, Turn: func(types.NamespacedName) {},
+		Sweep: func() {
+			n := 0
+			l.Each(func(key types.NamespacedName, _ *rec) {
+				n++
+				l.Post(key, keyed.Anyone, func(*rec) {})
+			})
+			select {
+			case swept <- n:
+			default: // nobody asks any more
+			}
+		},
+	})
+	for i := range 3 {
+		l.Put(types.NamespacedName{Name: fmt.Sprint(i)}, &rec{})
+	}
+	running(t, l)
+	ticks, stop := context.WithCancel(t.Context())
+	defer stop()
+	go func() {
+		for ticks.Err() == nil { // the loop may not have begun to wait
+			clock.Step(10 * time.Second)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	for range 2 {
+		if n := <-swept; n != 3 {
+			t.Fatalf("a sweep saw %d records", n)
+		}
+	}
+}
