@@ -480,8 +480,9 @@ func dryRun(out io.Writer, u *unstructured.Unstructured, defs definitionSet) err
 	}
 	p, err := plan.Make(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels,
-		Annotations: app.Annotations, Spec: &app.Spec, Cluster: render.ClusterVersion{Major: "1", Minor: 36},
-	}, defs, anyKind{})
+		Annotations: app.Annotations, Spec: &app.Spec,
+		Clusters: plan.Local{Kinds: anyKind{}, Version: render.ClusterVersion{Major: "1", Minor: 36}},
+	}, defs)
 	if err != nil {
 		return fmt.Errorf("application %s: %w", app.Name, err)
 	}

@@ -38,15 +38,19 @@ func newKind[T object](client rest.Interface, resource string, example T, trim f
 	return newSelected(client, resource, selection{}, example, trim, indexers)
 }
 
-// selection is which objects of a resource are watched, by selectors of labels and fields; empty: all.
-type selection struct{ labels, fields string }
+// selection is which objects of a resource are watched, by selectors of labels and fields and by namespace; empty: all.
+type selection struct{ labels, fields, namespace string }
+
+func (s selection) get(client rest.Interface, resource string) *rest.Request {
+	return client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(resource)
+}
 
 // newSelected watches the selected objects of a resource.
 func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector, o.FieldSelector = selected.labels, selected.fields
-			return client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
+			return selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
 		},
 		WatchFuncWithContext: watchFunc(client, resource, selected),
 	}, client)
@@ -70,6 +74,11 @@ func newSelected[T object](client rest.Interface, resource string, selected sele
 // their own types. trim may be nil; it may modify the object. Nothing is read before Run.
 func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Kind[T] {
 	return newSelected(client, resource, selection{labels: selector}, example, trim, nil)
+}
+
+// WatchIn is Watch of the objects of one namespace.
+func WatchIn[T object](client rest.Interface, resource, namespace, selector string, example T, trim func(T)) *Kind[T] {
+	return newSelected(client, resource, selection{labels: selector, namespace: namespace}, example, trim, nil)
 }
 
 // Run watches until ctx is done.
@@ -164,7 +173,7 @@ func typed[T object](objs []any) []T {
 func watchFunc(client rest.Interface, resource string, selected selection) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		o.Watch, o.LabelSelector, o.FieldSelector = true, selected.labels, selected.fields
-		req := client.Get().Resource(resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
+		req := selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
 		if o.TimeoutSeconds != nil {
 			req = req.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
 		}

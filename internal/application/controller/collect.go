@@ -3,6 +3,7 @@ package controller
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -36,7 +37,7 @@ func (c *Controller) collect(a *app) {
 			continue
 		}
 		gone, err := c.removeOne(a, m, propagation)
-		if err != nil {
+		if unreachable := (*errDown)(nil); err != nil && !errors.As(err, &unreachable) {
 			c.log.Warn("an object cannot be removed", "application", a.key, "object", refOf(m).String(), "error", err)
 		}
 		if !gone {
@@ -51,6 +52,13 @@ func (c *Controller) collect(a *app) {
 			continue
 		}
 		ref := refKey(r.Ref)
+		if _, err := c.reach(r.Cluster); err != nil {
+			// What was last applied there is still what it is merged with when it can be reached.
+			if before, ok := a.record.Applied[ref]; ok {
+				applied[ref] = before
+			}
+			continue
+		}
 		applied[ref] = r.JSON
 		dirty = dirty || !bytes.Equal(a.record.Applied[ref], r.JSON)
 	}
@@ -64,7 +72,14 @@ func (c *Controller) collect(a *app) {
 // removeOne removes one object, and says whether it is gone. What belongs to somebody else by now is left alone.
 func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav1.DeletionPropagation) (bool, error) {
 	ref := refOf(m)
-	ready, err := c.live.ready(ref.GVK, a.key)
+	t, err := c.reach(ref.Cluster)
+	if left := errLeft(""); errors.As(err, &left) {
+		c.log.Info("an object stays in a cluster that is no longer managed", "application", a.key, "object", ref.String())
+		return true, nil
+	} else if err != nil {
+		return false, &errDown{err}
+	}
+	ready, err := t.live.ready(ref.GVK, a.key)
 	if err != nil {
 		return strings.Contains(err.Error(), "has no kind"), nil // no kind, no objects
 	}
@@ -75,7 +90,7 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	if a.flying(name) {
 		return false, nil
 	}
-	there := c.live.get(ref)
+	there := t.live.get(ref)
 	switch {
 	case there == nil:
 		return true, nil
@@ -98,9 +113,9 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	u.SetNamespace(ref.Namespace)
 	u.SetName(ref.Name)
 	u.SetUID(there.uid)
-	c.cfg.Writer.Delete(c.meta(a, ref.GVK, "application-delete"), u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
+	t.writer.Delete(c.meta(a, t, ref.GVK, "application-delete"), u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
 		if err == nil {
-			c.live.deleted(ref, there.uid)
+			t.live.deleted(ref, there.uid)
 		}
 		c.settled(a, name, err)
 	})

@@ -3,21 +3,18 @@ package controller
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/clusters"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -29,6 +26,8 @@ type Config struct {
 	Writer apiwriter.Writer
 	// Workers is how many applications are worked on at a time. Default 4.
 	Workers int
+	// Gateway is where managed clusters are reached that are not reached directly.
+	Gateway clusters.Gateway
 	// RevisionLimit is how many revisions of an application are kept. Default 10.
 	RevisionLimit int
 	// EvaluationLimit is how long the templates of one application may take. Default 5 s.
@@ -71,8 +70,10 @@ type Controller struct {
 	cfg  Config
 	log  *slog.Logger
 	defs *definitions
-	kind *kinds
-	live *live
+	ctx  context.Context // of Run
+
+	targets  *targets
+	clusters *clusters.Registry
 
 	applications *cluster.Kind[*oam.Application]
 	trackers     *cluster.Kind[*oam.ResourceTracker]
@@ -91,17 +92,8 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	dyn, err := dynamic.NewForConfig(cfg.REST)
-	if err != nil {
-		return nil, fmt.Errorf("application controller: %w", err)
-	}
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg.REST)
-	if err != nil {
-		return nil, fmt.Errorf("application controller: %w", err)
-	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Log,
-		kind:         &kinds{client: disco, now: cfg.Now},
 		applications: cluster.Watch(client, "applications", "", &oam.Application{}, nil),
 		trackers:     cluster.Watch(client, "resourcetrackers", "", &oam.ResourceTracker{}, nil),
 		defs: &definitions{
@@ -112,7 +104,18 @@ func New(cfg Config) (*Controller, error) {
 		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
 		apps:  map[types.NamespacedName]*app{},
 	}
-	c.live = &live{client: dyn, kinds: c.kind, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
+	local, err := c.newTarget("", cfg.REST, cfg.Writer)
+	if err != nil {
+		return nil, err
+	}
+	c.clusters, err = clusters.New(clusters.Config{
+		REST: cfg.REST, Gateway: cfg.Gateway, Log: cfg.Log, Now: cfg.Now,
+		Events: clusters.Events{Joined: c.joined, Left: c.left, Relabelled: c.relabelled, Turned: c.turned},
+	})
+	if err != nil {
+		return nil, err
+	}
+	c.targets = &targets{local: local, remote: map[string]*target{}, labels: c.clusters.Labelled}
 	return c, c.handle()
 }
 
@@ -168,14 +171,11 @@ func (c *Controller) enqueue(k types.NamespacedName) {
 	}
 }
 
-func key(namespace, name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: namespace, Name: name}
-}
-
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
-	for err := c.kind.learnVersion(); err != nil; err = c.kind.learnVersion() {
+	local := c.targets.local
+	for err := local.kinds.learn(); err != nil; err = local.kinds.learn() {
 		c.log.Warn("applications wait", "error", err)
 		select {
 		case <-ctx.Done():
@@ -183,15 +183,17 @@ func (c *Controller) Run(ctx context.Context) {
 		case <-time.After(time.Second):
 		}
 	}
-	c.live.ctx = ctx
+	c.ctx = ctx
+	local.live.start(ctx)
 	var watching sync.WaitGroup
 	watching.Go(func() { c.applications.Run(ctx) })
 	watching.Go(func() { c.trackers.Run(ctx) })
 	watching.Go(func() { c.defs.components.Run(ctx) })
 	watching.Go(func() { c.defs.traits.Run(ctx) })
+	watching.Go(func() { c.clusters.Run(ctx) })
 	defer watching.Wait()
-	defer c.live.running.Wait()
-	for !(c.applications.Synced() && c.trackers.Synced() && c.defs.components.Synced() && c.defs.traits.Synced()) {
+	defer c.stopTargets()
+	for !(c.applications.Synced() && c.trackers.Synced() && c.defs.components.Synced() && c.defs.traits.Synced() && c.clusters.Synced()) {
 		select {
 		case <-ctx.Done():
 			return
@@ -208,6 +210,16 @@ func (c *Controller) Run(ctx context.Context) {
 	<-ctx.Done()
 	c.queue.ShutDown()
 	working.Wait()
+}
+
+// stopTargets ends what runs for clusters, after the registry has ended.
+func (c *Controller) stopTargets() {
+	c.targets.local.live.stop()
+	c.targets.mu.RLock()
+	defer c.targets.mu.RUnlock()
+	for _, t := range c.targets.remote {
+		t.stop()
+	}
 }
 
 func (c *Controller) next(ctx context.Context) bool {

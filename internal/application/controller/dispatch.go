@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -24,48 +25,75 @@ import (
 type progress struct {
 	// planned says that there is a plan; without it nothing else is said.
 	planned bool
-	// applied is how many objects are as they should be.
-	applied int
+	// applied is how many objects are as they should be; blocked, how many are in clusters that cannot be reached.
+	applied, blocked int
 	// components are the components' states, in the plan's order.
 	components []componentState
 	// finished says that every component has been healthy since the spec last changed.
 	finished bool
+	// settled is finished, but for what is in clusters that cannot be reached.
+	settled bool
 	// problems are what keeps objects from being as they should be.
 	problems []string
+}
+
+func (p *progress) problem(err error) {
+	if text := err.Error(); !slices.Contains(p.problems, text) {
+		p.problems = append(p.problems, text)
+	}
 }
 
 // dispatch makes what is missing and changes what is not as it should be.
 func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) progress {
 	p := progress{planned: true, components: make([]componentState, len(a.plan.Components))}
+	blocked := map[int]bool{}
 	for i := range a.plan.Resources {
-		ready, err := c.live.ready(a.plan.Resources[i].GVK, a.key)
+		r := &a.plan.Resources[i]
+		t, err := c.reach(r.Cluster)
 		if err != nil {
-			p.problems = append(p.problems, err.Error())
+			blocked[i] = true
+			p.blocked++
+			p.problem(err)
+			continue
 		}
-		if !ready {
+		ready, err := t.live.ready(r.GVK, a.key)
+		switch {
+		case err != nil:
+			blocked[i] = true
+			p.problem(err)
+		case !ready:
 			return progress{} // told when it is
 		}
 	}
 	finished := workflowFinished(o, a)
 	healthy := map[string]bool{}
 	for i := range a.plan.Components {
+		comp := &a.plan.Components[i]
 		p.components[i] = c.stateOf(a, i)
-		healthy[a.plan.Components[i].Name] = p.components[i].healthy
+		if _, err := c.reach(comp.Cluster); err != nil {
+			p.components[i].healthy, p.components[i].workloadHealthy, p.components[i].message = false, false, err.Error()
+		}
+		healthy[comp.Key()] = p.components[i].healthy
 	}
-	all := true
+	p.finished, p.settled = true, true
 	for i := range a.plan.Components {
 		comp := &a.plan.Components[i]
 		state := &p.components[i]
 		state.waits = !finished && waitsFor(comp, healthy)
+		unreachable := false
 		for _, at := range comp.Resources {
 			r := &a.plan.Resources[at]
+			if blocked[at] {
+				state.applied, unreachable = false, true
+				continue
+			}
 			if state.waits || !finished && r.Stage == oam.PostDispatch && !state.workloadHealthy {
 				state.applied = false
 				continue
 			}
 			done, err := c.apply(ctx, a, r)
 			if err != nil {
-				p.problems = append(p.problems, err.Error())
+				p.problem(err)
 			}
 			if done {
 				p.applied++
@@ -73,15 +101,17 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 				state.applied = false
 			}
 		}
-		all = all && state.applied && state.healthy
+		there := state.applied && state.healthy
+		p.finished, p.settled = p.finished && there, p.settled && (there || unreachable)
 	}
-	p.finished = finished || all
+	p.finished = p.finished || finished
+	p.settled = p.settled || p.finished
 	return p
 }
 
 func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
 	for _, d := range comp.DependsOn {
-		if !healthy[d] {
+		if other := (plan.Component{Name: d, Placement: comp.Placement}); !healthy[other.Key()] {
 			return true
 		}
 	}
@@ -95,7 +125,7 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 		return false, nil
 	}
 	failure := a.failures()[ref]
-	there := c.live.get(r.Ref)
+	there := c.seen(r.Ref)
 	switch {
 	case there == nil && r.ReadOnly:
 		done, err := c.applyReadOnly(ctx, r)
@@ -153,7 +183,10 @@ func (c *Controller) mayRetry(a *app, ref string) bool {
 const readOnlyInterval = 10 * time.Second
 
 func (c *Controller) applyReadOnly(ctx context.Context, r *plan.Resource) (bool, error) {
-	_, err := c.live.read(ctx, r.Ref)
+	t, err := c.reach(r.Cluster)
+	if err == nil {
+		_, err = t.live.read(ctx, r.Ref)
+	}
 	if apierrors.IsNotFound(err) {
 		return false, fmt.Errorf("%s does not exist, and a read-only policy keeps it from being made", r.Ref)
 	}
@@ -205,9 +238,9 @@ func asWritten(u *unstructured.Unstructured) (apiwriter.Object, error) {
 }
 
 // meta is for whom and what a write is.
-func (c *Controller) meta(a *app, gvk schema.GroupVersionKind, reason string) apiwriter.Meta {
+func (c *Controller) meta(a *app, t *target, gvk schema.GroupVersionKind, reason string) apiwriter.Meta {
 	m := apiwriter.Meta{Owner: a.owner, Reason: reason}
-	if mapping, err := c.kind.mapping(gvk); err == nil {
+	if mapping, err := t.kinds.mapping(gvk); err == nil {
 		m.Resource = mapping.Resource.Resource
 	}
 	return m
@@ -222,28 +255,32 @@ func (c *Controller) create(ctx context.Context, a *app, r *plan.Resource) error
 	if err != nil {
 		return err
 	}
+	t, err := c.reach(r.Cluster)
+	if err != nil {
+		return err
+	}
 	ref := refKey(r.Ref)
 	if !a.starts(ref) {
 		return nil
 	}
 	resource := *r
-	c.cfg.Writer.Create(c.meta(a, r.GVK, "application-object"), o, func(got apiwriter.Object, err error) {
+	t.writer.Create(c.meta(a, t, r.GVK, "application-object"), o, func(got apiwriter.Object, err error) {
 		if apierrors.IsAlreadyExists(err) {
 			// Answered from a writer's goroutine, which must not wait.
-			go c.exists(ctx, a, &resource)
+			go c.exists(ctx, a, t, &resource)
 			return
 		}
-		c.answered(a, &resource, got, err)
+		c.answered(a, t, &resource, got, err)
 	})
 	return nil
 }
 
 // answered takes in the answer to the creation or change of an object.
-func (c *Controller) answered(a *app, r *plan.Resource, got apiwriter.Object, err error) {
+func (c *Controller) answered(a *app, t *target, r *plan.Resource, got apiwriter.Object, err error) {
 	ref := refKey(r.Ref)
 	if err == nil && got != nil {
-		c.live.wrote(r.GVK, got)
-		if there := c.live.get(r.Ref); there != nil {
+		t.live.wrote(r.GVK, got)
+		if there := t.live.get(r.Ref); there != nil {
 			c.accept(a, ref, r, there)
 		}
 	}
@@ -264,9 +301,9 @@ func (c *Controller) settled(a *app, ref string, err error) {
 }
 
 // exists finds out whose an object is that was in the way of a creation.
-func (c *Controller) exists(ctx context.Context, a *app, r *plan.Resource) {
+func (c *Controller) exists(ctx context.Context, a *app, t *target, r *plan.Resource) {
 	ref := refKey(r.Ref)
-	there, err := c.live.read(ctx, r.Ref)
+	there, err := t.live.read(ctx, r.Ref)
 	if apierrors.IsNotFound(err) {
 		err = nil // gone since: the next pass makes it
 	}
@@ -274,15 +311,15 @@ func (c *Controller) exists(ctx context.Context, a *app, r *plan.Resource) {
 		c.settled(a, ref, err)
 		return
 	}
-	c.live.alive(r.GVK, there.GetUID())
+	t.live.alive(r.GVK, there.GetUID())
 	owner := ownerOf(there.GetLabels())
 	switch {
 	case owner == a.key:
 		// Ours, and the watch is late.
-		c.live.wrote(r.GVK, there)
+		t.live.wrote(r.GVK, there)
 		c.settled(a, ref, nil)
 	case owner.Name != "":
-		c.live.wrote(r.GVK, there)
+		t.live.wrote(r.GVK, there)
 		c.settled(a, ref, nil)
 	case r.TakeOver || c.wasOurs(a, there):
 		c.adopt(a, r, there)
@@ -320,6 +357,10 @@ func (c *Controller) adopt(a *app, r *plan.Resource, there *unstructured.Unstruc
 
 // change patches an object.
 func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byte) error {
+	t, err := c.reach(r.Cluster)
+	if err != nil {
+		return err
+	}
 	ref := refKey(r.Ref)
 	if !a.starts(ref) {
 		return nil
@@ -335,8 +376,8 @@ func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byt
 		return err
 	}
 	resource := *r
-	c.cfg.Writer.Patch(c.meta(a, r.GVK, "application-object"), o, patchType(r.GVK), patch, func(got apiwriter.Object, err error) {
-		c.answered(a, &resource, got, err)
+	t.writer.Patch(c.meta(a, t, r.GVK, "application-object"), o, patchType(r.GVK), patch, func(got apiwriter.Object, err error) {
+		c.answered(a, t, &resource, got, err)
 	})
 	return nil
 }
@@ -344,7 +385,8 @@ func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byt
 // recreate deletes an object whose fields cannot be changed; the next pass makes it anew.
 func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
 	ref := refKey(r.Ref)
-	if !a.starts(ref) {
+	t, err := c.reach(r.Cluster)
+	if err != nil || !a.starts(ref) {
 		return
 	}
 	u := &unstructured.Unstructured{}
@@ -353,9 +395,9 @@ func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
 	u.SetName(r.Name)
 	u.SetUID(there.uid)
 	target := r.Ref
-	c.cfg.Writer.Delete(c.meta(a, r.GVK, "application-recreate"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+	t.writer.Delete(c.meta(a, t, r.GVK, "application-recreate"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
 		if err == nil {
-			c.live.deleted(target, there.uid)
+			t.live.deleted(target, there.uid)
 		}
 		c.settled(a, ref, err)
 	})

@@ -21,7 +21,7 @@ func (c *Controller) makePlan(in *plan.Input) (*plan.Plan, error) {
 				done <- result{err: &plan.Error{Stage: plan.Render, Err: fmt.Errorf("the evaluation of a template broke down: %v", r)}}
 			}
 		}()
-		p, err := plan.Make(in, c.defs, c.kind)
+		p, err := plan.Make(in, c.defs)
 		done <- result{p, err}
 	}()
 	limit := time.NewTimer(c.cfg.EvaluationLimit)

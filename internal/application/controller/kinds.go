@@ -39,13 +39,21 @@ func (k *kinds) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) 
 			return m, noSuchKind(gvk, err)
 		}
 	}
-	groups, err := restmapper.GetAPIGroupResources(k.client)
-	if err != nil && len(groups) == 0 {
-		return nil, fmt.Errorf("which kinds there are: %w", err)
+	if err := k.discover(); err != nil {
+		return nil, err
 	}
-	k.mapper, k.learned = restmapper.NewDiscoveryRESTMapper(groups), k.now()
 	m, err := k.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
 	return m, noSuchKind(gvk, err)
+}
+
+// discover asks which kinds there are. The caller holds mu.
+func (k *kinds) discover() error {
+	groups, err := restmapper.GetAPIGroupResources(k.client)
+	if err != nil && len(groups) == 0 {
+		return fmt.Errorf("which kinds there are: %w", err)
+	}
+	k.mapper, k.learned = restmapper.NewDiscoveryRESTMapper(groups), k.now()
+	return nil
 }
 
 func noSuchKind(gvk schema.GroupVersionKind, err error) error {
@@ -64,8 +72,8 @@ func (k *kinds) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
 	return m.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// learnVersion asks the API server for its version.
-func (k *kinds) learnVersion() error {
+// learn asks the API server for its version and its kinds.
+func (k *kinds) learn() error {
 	v, err := k.client.ServerVersion()
 	if err != nil {
 		return fmt.Errorf("the API server's version: %w", err)
@@ -73,7 +81,20 @@ func (k *kinds) learnVersion() error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.version = clusterVersion(v)
-	return nil
+	return k.discover()
+}
+
+// known says whether the API server has once said what kinds it has.
+func (k *kinds) known() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.mapper != nil
+}
+
+func (k *kinds) clusterVersion() render.ClusterVersion {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.version
 }
 
 func clusterVersion(v *version.Info) render.ClusterVersion {

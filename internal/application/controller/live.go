@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -44,18 +45,21 @@ type live struct {
 	changed func(owner types.NamespacedName)
 
 	mu      sync.Mutex
-	ctx     context.Context // of the watches; nil before run
+	ctx     context.Context // of the watches; nil while they are not to run
+	cancel  context.CancelFunc
 	running sync.WaitGroup
 	watches map[schema.GroupVersionKind]*kindWatch
 }
 
 // kindWatch is the watch of one kind, and its store.
 type kindWatch struct {
-	l   *live
-	gvk schema.GroupVersionKind
+	l       *live
+	gvk     schema.GroupVersionKind
+	mapping *meta.RESTMapping
 
 	mu      sync.Mutex
 	synced  bool
+	err     error // why it has not
 	objects map[types.NamespacedName]*object
 	waiting map[types.NamespacedName]bool // applications to tell when it has synced
 	// gone are the last objects seen to be deleted: an answer about one of them may come after that.
@@ -78,7 +82,39 @@ func (w *kindWatch) bury(uid types.UID) {
 	w.gone[uid] = true
 }
 
-// ready says whether all objects of a kind are known; if not, the application is told when they are.
+// start lets watches run until stop, those among them that have been stopped.
+func (l *live) start(ctx context.Context) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx != nil {
+		return
+	}
+	l.ctx, l.cancel = context.WithCancel(ctx)
+	for _, w := range l.watches {
+		l.running.Go(func() { w.run(l.ctx) })
+	}
+}
+
+// stop ends all watches. What they have shown stays, and is not up to date.
+func (l *live) stop() {
+	l.mu.Lock()
+	if l.ctx == nil {
+		l.mu.Unlock()
+		return
+	}
+	l.cancel()
+	l.ctx = nil
+	for _, w := range l.watches {
+		w.mu.Lock()
+		w.synced, w.err = false, nil
+		w.mu.Unlock()
+	}
+	l.mu.Unlock()
+	l.running.Wait()
+}
+
+// ready says whether all objects of a kind are known; if not, the application is told when they are, or when it is known
+// why they cannot be.
 func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (bool, error) {
 	l.mu.Lock()
 	w, ok := l.watches[gvk]
@@ -88,9 +124,11 @@ func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (boo
 			l.mu.Unlock()
 			return false, err
 		}
-		w = &kindWatch{l: l, gvk: gvk, objects: map[types.NamespacedName]*object{}, waiting: map[types.NamespacedName]bool{}}
+		w = &kindWatch{l: l, gvk: gvk, mapping: m, objects: map[types.NamespacedName]*object{}, waiting: map[types.NamespacedName]bool{}}
 		l.watches[gvk] = w
-		l.running.Go(func() { w.run(l.ctx, m) })
+		if ctx := l.ctx; ctx != nil {
+			l.running.Go(func() { w.run(ctx) })
+		}
 	}
 	l.mu.Unlock()
 	w.mu.Lock()
@@ -98,7 +136,10 @@ func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (boo
 	if !w.synced {
 		w.waiting[app] = true
 	}
-	return w.synced, nil
+	if w.synced {
+		return true, nil
+	}
+	return false, w.err
 }
 
 // get is the object as last seen, or nil.
@@ -163,24 +204,51 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 	}
 }
 
-func (w *kindWatch) run(ctx context.Context, m *meta.RESTMapping) {
-	client := w.l.client.Resource(m.Resource)
+func (w *kindWatch) run(ctx context.Context) {
+	client := w.l.client.Resource(w.mapping.Resource)
 	options := func(o metav1.ListOptions) metav1.ListOptions {
 		o.LabelSelector = oam.AppNameLabel
 		return o
 	}
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.List(ctx, options(o))
+			list, err := client.List(ctx, options(o))
+			w.tried(ctx, err)
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			return client.Watch(ctx, options(o))
+			events, err := client.Watch(ctx, options(o))
+			w.tried(ctx, err)
+			return events, err
 		},
 	}, w.l.client)
 	example := &unstructured.Unstructured{}
 	example.SetGroupVersionKind(w.gvk)
-	r := cache.NewReflectorWithOptions(lw, example, w, cache.ReflectorOptions{Name: "applications/" + m.Resource.Resource})
+	r := cache.NewReflectorWithOptions(lw, example, w, cache.ReflectorOptions{Name: "applications/" + w.mapping.Resource.Resource})
 	r.RunWithContext(ctx)
+}
+
+// tried notes whether the objects could be asked for, and tells those that wait when they could not.
+func (w *kindWatch) tried(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	news := err != nil && w.err == nil && !w.synced
+	w.err = nil
+	if err != nil {
+		w.err = fmt.Errorf("%s cannot be watched: %w", w.mapping.Resource.Resource, err)
+	}
+	var tell []types.NamespacedName
+	if news {
+		for app := range w.waiting {
+			tell = append(tell, app)
+		}
+	}
+	w.mu.Unlock()
+	for _, app := range tell {
+		w.l.changed(app)
+	}
 }
 
 // put stores u unless something newer is known.
@@ -273,7 +341,7 @@ func (w *kindWatch) Replace(list []any, version string) error {
 			tell = append(tell, o.owner)
 		}
 	}
-	w.synced = true
+	w.synced, w.err = true, nil
 	for app := range w.waiting {
 		tell = append(tell, app)
 	}

@@ -26,6 +26,8 @@ type app struct {
 	owner string // for fairness among writes
 	// follows says that changes of definitions concern it.
 	follows atomic.Bool
+	// places says that it depends on which clusters there are.
+	places atomic.Bool
 
 	// of passes
 
@@ -46,6 +48,7 @@ type app struct {
 	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
 	dropped  bool                 // the tracker has been deleted
 	uids     map[types.UID]bool   // of objects that we made or changed
+	clusters map[string]bool      // managed clusters in which it has something
 	retryAt  map[string]time.Time // refs to when a write that failed may be tried again
 	retries  map[string]int
 }
@@ -156,7 +159,7 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	// 3. Make it so.
 	p := c.dispatch(ctx, a, o)
 	// 4. Remove what there should no longer be, and remember what there is.
-	if p.applied == len(a.plan.Resources) && p.finished {
+	if p.applied+p.blocked == len(a.plan.Resources) && p.settled {
 		c.collect(a)
 	}
 	// 5. Say how it stands.
@@ -177,6 +180,7 @@ func (c *Controller) load(a *app) bool {
 		a.record = r
 	}
 	a.loaded = true
+	a.lives()
 	return true
 }
 
@@ -196,6 +200,10 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	}
 	autoUpdate := o.Annotations[oam.AutoUpdateAnnotation] == "true"
 	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(o.Annotations)
+	places := slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeTopology })
+	if a.places.Store(places); places {
+		input += fmt.Sprintf("/%d", c.targets.version())
+	}
 	if a.planned == input && a.plan != nil && !autoUpdate {
 		return true
 	}
@@ -216,7 +224,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	}
 	p, err := c.makePlan(&plan.Input{
 		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
-		Labels: o.Labels, Annotations: o.Annotations, Spec: spec, Cluster: c.kind.version,
+		Labels: o.Labels, Annotations: o.Annotations, Spec: spec, Clusters: c.targets,
 	})
 	a.planned, a.planErr = input, err
 	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition))
@@ -241,6 +249,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		keepAsApplied(p, &a.record)
 	}
 	a.plan, a.states = p, map[string]states{}
+	a.lives()
 	a.mu.Lock()
 	clear(a.failed)
 	clear(a.retryAt)
@@ -378,11 +387,13 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		a.record.resources = nil
 	}
-	remaining := 0
+	remaining, why := 0, error(nil)
 	for i := range a.record.resources {
 		m := &a.record.resources[i]
 		gone, err := c.removeOne(a, m, metav1.DeletePropagationBackground)
-		if err != nil {
+		if unreachable := (*errDown)(nil); errors.As(err, &unreachable) {
+			why = unreachable // it comes back when the cluster does
+		} else if err != nil {
 			c.log.Warn("an object cannot be removed", "application", a.key, "object", refOf(m).String(), "error", err)
 			c.queue.AddRateLimited(a.key)
 		}
@@ -392,7 +403,7 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 	}
 	if remaining > 0 || a.flying("tracker") {
 		if o != nil {
-			c.reportDeleting(a, o, remaining)
+			c.reportDeleting(a, o, remaining, why)
 		}
 		return
 	}

@@ -42,7 +42,7 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 	outputs := map[string]*object{}
 	for _, at := range comp.Resources {
 		r := &a.plan.Resources[at]
-		there := c.live.get(r.Ref)
+		there := c.seen(r.Ref)
 		if there == nil || there.renderHash != r.Hash && there.owner == a.key {
 			// What is about to change says nothing about what it is going to be.
 			if r.Stage != oam.PostDispatch && !r.ReadOnly {
@@ -60,7 +60,7 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 		}
 		versions.WriteByte(',')
 	}
-	if known, ok := a.states[comp.Name]; ok && known.versions == versions.String() {
+	if known, ok := a.states[comp.Key()]; ok && known.versions == versions.String() {
 		return known.state
 	}
 	state := componentState{applied: true}
@@ -87,7 +87,7 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 		state.traits = append(state.traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Pending: pending, Message: s.Message, Details: s.Details})
 		state.healthy = state.healthy && (s.Healthy || pending)
 	}
-	a.states[comp.Name] = states{versions.String(), state}
+	a.states[comp.Key()] = states{versions.String(), state}
 	return state
 }
 
@@ -185,7 +185,7 @@ func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.Applicati
 	for i := range a.plan.Components {
 		comp, state := &a.plan.Components[i], &p.components[i]
 		service := oam.ComponentStatus{
-			Name: comp.Name, Namespace: comp.Namespace, Cluster: oam.LocalCluster, Healthy: state.healthy,
+			Name: comp.Name, Namespace: comp.Namespace, Cluster: comp.ClusterName(), Healthy: state.healthy,
 			WorkloadHealthy: state.workloadHealthy, Message: state.message, Details: state.details, Traits: slices.Clone(state.traits),
 		}
 		if comp.Workload >= 0 {
@@ -301,7 +301,7 @@ func setCondition(s *oam.ApplicationStatus, t oam.ConditionType, err error, now 
 func same(a, b *oam.ApplicationStatus) bool { return apiequality.Semantic.DeepEqual(a, b) }
 
 // reportDeleting says that an application is going, when that takes time.
-func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int) {
+func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int, why error) {
 	passed := c.cfg.Now().Sub(o.DeletionTimestamp.Time)
 	if passed < 2*c.cfg.Settle {
 		c.queue.AddAfter(a.key, 2*c.cfg.Settle-passed)
@@ -313,7 +313,11 @@ func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int) {
 	}
 	s := before.DeepCopy()
 	s.Phase = oam.PhaseDeleting
-	setCondition(s, oam.ConditionDeleting, fmt.Errorf("%d objects remain", remaining), metav1.NewTime(c.cfg.Now()).Rfc3339Copy())
+	problem := fmt.Errorf("%d objects remain", remaining)
+	if why != nil {
+		problem = fmt.Errorf("%w: %w", problem, why)
+	}
+	setCondition(s, oam.ConditionDeleting, problem, metav1.NewTime(c.cfg.Now()).Rfc3339Copy())
 	if !same(before, s) {
 		c.writeStatus(a, o, s, false)
 	}

@@ -41,17 +41,21 @@ func trackerName(namespace, name string) string { return namespace + "." + name 
 
 // refKey names an object in packed.
 func refKey(r plan.Ref) string {
-	return r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
+	key := r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
+	if r.Cluster != "" {
+		return r.Cluster + ":" + key
+	}
+	return key
 }
 
 func refOf(m *oam.ManagedResource) plan.Ref {
-	return plan.Ref{GVK: schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), Namespace: m.Namespace, Name: m.Name}
+	return plan.Ref{Cluster: m.Cluster, GVK: schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), Namespace: m.Namespace, Name: m.Name}
 }
 
 func managed(r *plan.Resource) oam.ManagedResource {
 	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output}
 	m.APIVersion, m.Kind = r.GVK.ToAPIVersionAndKind()
-	m.Namespace, m.Name = r.Namespace, r.Name
+	m.Cluster, m.Namespace, m.Name = r.Cluster, r.Namespace, r.Name
 	return m
 }
 

@@ -30,18 +30,24 @@ type Kinds interface {
 	Namespaced(gvk schema.GroupVersionKind) (bool, error)
 }
 
-// Ref names an object in the cluster.
+// Ref names an object in one of the clusters.
 type Ref struct {
+	// Cluster is empty for the local one.
+	Cluster   string
 	GVK       schema.GroupVersionKind
 	Namespace string
 	Name      string
 }
 
 func (r Ref) String() string {
-	if r.Namespace == "" {
-		return r.GVK.Kind + " " + r.Name
+	name := r.Name
+	if r.Namespace != "" {
+		name = r.Namespace + "/" + r.Name
 	}
-	return r.GVK.Kind + " " + r.Namespace + "/" + r.Name
+	if r.Cluster != "" {
+		return r.GVK.Kind + " " + name + " in cluster " + r.Cluster
+	}
+	return r.GVK.Kind + " " + name
 }
 
 // KeptField is a field that keeps its live value.
@@ -90,9 +96,9 @@ func (r *Resource) ResourceType() string {
 
 // Component is one component of a plan.
 type Component struct {
-	Name      string
-	Type      string
-	Namespace string
+	Name string
+	Type string
+	Placement
 	Revision  string
 	DependsOn []string
 	Context   render.Context
@@ -104,6 +110,9 @@ type Component struct {
 	Resources []int
 	Workload  int
 }
+
+// Key tells the component from the others of the plan: one component may be in several placements.
+func (c *Component) Key() string { return c.Name + "@" + c.Cluster + "/" + c.Namespace }
 
 // Trait is a trait of a component.
 type Trait struct {
@@ -158,11 +167,11 @@ type Input struct {
 	Labels         map[string]string
 	Annotations    map[string]string
 	Spec           *oam.ApplicationSpec
-	Cluster        render.ClusterVersion
+	Clusters       Clusters
 }
 
 // Make makes the plan of an application. Errors are *Error.
-func Make(in *Input, defs Definitions, kinds Kinds) (*Plan, error) {
+func Make(in *Input, defs Definitions) (*Plan, error) {
 	policies, others, err := parsePolicies(in.Spec.Policies)
 	if err != nil {
 		return nil, &Error{Stage: Policy, Err: err}
@@ -175,16 +184,22 @@ func Make(in *Input, defs Definitions, kinds Kinds) (*Plan, error) {
 	for i := range in.Spec.Components {
 		names[in.Spec.Components[i].Name] = true
 	}
+	placements, err := policies.placements(in)
+	if err != nil {
+		return nil, &Error{Stage: Policy, Err: err}
+	}
 	seen := map[Ref]string{}
-	for i := range in.Spec.Components {
-		c := &in.Spec.Components[i]
-		for _, d := range c.DependsOn {
-			if !names[d] {
-				return nil, &Error{Parse, c.Name, fmt.Errorf("it depends on %s, which does not exist", d)}
+	for _, at := range placements {
+		for i := range in.Spec.Components {
+			c := &in.Spec.Components[i]
+			for _, d := range c.DependsOn {
+				if !names[d] {
+					return nil, &Error{Parse, c.Name, fmt.Errorf("it depends on %s, which does not exist", d)}
+				}
 			}
-		}
-		if err := p.component(in, c, defs, kinds, seen); err != nil {
-			return nil, err
+			if err := p.component(in, c, at, defs, seen); err != nil {
+				return nil, err
+			}
 		}
 	}
 	if cycle := p.cycle(); cycle != "" {
@@ -193,28 +208,28 @@ func Make(in *Input, defs Definitions, kinds Kinds) (*Plan, error) {
 	return p, nil
 }
 
-func (p *Plan) component(in *Input, c *oam.Component, defs Definitions, kinds Kinds, seen map[Ref]string) error {
+func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definitions, seen map[Ref]string) error {
 	fail := func(stage Stage, err error) error { return &Error{stage, c.Name, err} }
 	template, err := defs.Component(in.Namespace, c.Type)
 	if err != nil {
 		return fail(Parse, err)
 	}
 	p.use(template)
-	namespace := in.Namespace
-	if p.Policies.Namespace != "" {
-		namespace = p.Policies.Namespace
+	target, err := in.Clusters.Target(at.Cluster)
+	if err != nil {
+		return fail(Policy, err)
 	}
 	comp := Component{
-		Name: c.Name, Type: c.Type, Namespace: namespace, DependsOn: c.DependsOn, Template: template, Workload: -1,
+		Name: c.Name, Type: c.Type, Placement: at, DependsOn: c.DependsOn, Template: template, Workload: -1,
 		Revision: componentRevision(c),
 	}
 	if c.Properties != nil {
 		comp.Properties = c.Properties.Raw
 	}
 	comp.Context = render.Context{
-		Name: c.Name, Namespace: namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
-		AppLabels: in.Labels, AppAnnotations: in.Annotations, Revision: comp.Revision, ClusterVersion: in.Cluster,
-		Cluster: oam.LocalCluster, PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
+		Name: c.Name, Namespace: at.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
+		AppLabels: in.Labels, AppAnnotations: in.Annotations, Revision: comp.Revision, ClusterVersion: target.Version,
+		Cluster: at.ClusterName(), PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
 		Components: in.Spec.Components,
 	}
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
@@ -245,7 +260,7 @@ func (p *Plan) component(in *Input, c *oam.Component, defs Definitions, kinds Ki
 		objects = append([]render.Object{*rendered.Workload}, objects...)
 	}
 	for i := range objects {
-		r, err := newResource(in, &comp, &objects[i], kinds)
+		r, err := newResource(in, &comp, &objects[i], target.Kinds)
 		if err != nil {
 			return fail(Render, err)
 		}
@@ -301,6 +316,15 @@ func (p *Plan) cycle() string {
 
 // newResource completes an object: its name, namespace and labels.
 func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Resource, error) {
+	cluster := comp.Cluster
+	if o.ControlPlaneOnly && cluster != "" {
+		cluster = ""
+		local, err := in.Clusters.Target("")
+		if err != nil {
+			return nil, err
+		}
+		kinds = local.Kinds
+	}
 	u := &unstructured.Unstructured{Object: runtime.DeepCopyJSON(o.Object)}
 	gvk := u.GroupVersionKind()
 	what := "output"
@@ -328,7 +352,7 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 		unstructured.RemoveNestedField(u.Object, "metadata", f)
 	}
 	r := &Resource{
-		Ref:       Ref{gvk, u.GetNamespace(), u.GetName()},
+		Ref:       Ref{cluster, gvk, u.GetNamespace(), u.GetName()},
 		Component: comp.Name, ComponentType: comp.Type, Trait: o.Trait, Output: o.Name, TraitIndex: o.TraitIndex, Stage: o.Stage,
 	}
 	labels := u.GetLabels()
@@ -337,6 +361,9 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 	}
 	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel], labels[oam.AppComponentLabel] = in.Name, in.Namespace, comp.Name
 	labels[oam.ResourceTypeLabel] = r.ResourceType()
+	if cluster != "" {
+		labels[oam.AppClusterLabel] = labelValue(cluster)
+	}
 	if o.Name == "" {
 		labels[oam.WorkloadTypeLabel] = labelValue(comp.Type)
 	} else {

@@ -104,7 +104,7 @@ func BenchmarkSmallApplication(b *testing.B) {
 	for b.Loop() {
 		i++
 		name := fmt.Sprint("app-", i)
-		_, err := plan.Make(&plan.Input{Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, fmt.Sprintf(small, name))}, defs, everyKind{})
+		_, err := plan.Make(&plan.Input{Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, fmt.Sprintf(small, name)), Clusters: plan.Local{Kinds: everyKind{}}}, defs)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -120,10 +120,8 @@ type Policies struct {
 	shared, takeOver, readOnly []rule
 	update                     []updateRule
 
-	// Namespace, where it is given, is where components go: a topology policy's.
-	Namespace string
-	// Clusters are where components go, empty for the local cluster.
-	Clusters []string
+	// Topologies say where components go. Without any, they go to the application's namespace in the local cluster.
+	Topologies []Topology
 }
 
 // parsePolicies reads the built-in policies. Others are left to definitions.
@@ -196,24 +194,11 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		}
 		p.update = append(p.update, in.Rules...)
 	case TypeTopology:
-		var in struct {
-			Clusters             []string          `json:"clusters,omitempty"`
-			ClusterLabelSelector map[string]string `json:"clusterLabelSelector,omitempty"`
-			ClusterSelector      map[string]string `json:"clusterSelector,omitempty"`
-			AllowEmpty           bool              `json:"allowEmpty,omitempty"`
-			Namespace            string            `json:"namespace,omitempty"`
-		}
-		if err := strict(raw, &in); err != nil {
+		t := Topology{Name: policy.Name}
+		if err := strict(raw, &t); err != nil {
 			return true, err
 		}
-		for _, c := range in.Clusters {
-			if c != oam.LocalCluster {
-				return true, fmt.Errorf("there is no cluster %s", c)
-			}
-		}
-		if p.Namespace == "" {
-			p.Namespace = in.Namespace
-		}
+		p.Topologies = append(p.Topologies, t)
 	case TypeDebug:
 	default:
 		return false, nil
@@ -291,7 +276,7 @@ func (p *Policies) treat(r *Resource) {
 // Leaves says what becomes of an object that has left the application.
 func (p *Policies) Leaves(m *oam.ManagedResource) (GCStrategy, metav1.DeletionPropagation) {
 	r := Resource{
-		Ref:       Ref{schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},
+		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},
 		Component: m.Component, Trait: m.Trait, Output: m.Resource,
 	}
 	p.treat(&r)

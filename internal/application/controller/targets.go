@@ -1,0 +1,272 @@
+package controller
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/clusters"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// target is a cluster that objects go to, and what is needed to work with it: each has a writer, connections and watches
+// of its own, so that none waits for another.
+type target struct {
+	name   string // empty for the local one
+	kinds  *kinds
+	live   *live
+	writer apiwriter.Writer
+	remote *clusters.Cluster // nil for the local one
+	stop   func()            // ends what runs for it
+}
+
+// down is why the cluster cannot be worked with now, or nil.
+func (t *target) down() error {
+	if t.remote == nil {
+		return nil
+	}
+	return t.remote.Unreachable()
+}
+
+// targets are all clusters.
+type targets struct {
+	mu     sync.RWMutex
+	local  *target
+	remote map[string]*target
+	// changes counts what may make a difference to where components go.
+	changes uint64
+	labels  func(map[string]string) []string
+}
+
+// get is the cluster of that name, empty for the local one; nil when there is none.
+func (ts *targets) get(name string) *target {
+	if name == "" {
+		return ts.local
+	}
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
+	return ts.remote[name]
+}
+
+func (ts *targets) version() uint64 {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
+	return ts.changes
+}
+
+// Target implements plan.Clusters. A cluster that has not been reached yet is taken for one like the local one: what it
+// is to get is known, and the plan is made again when it is reached.
+func (ts *targets) Target(name string) (plan.Target, error) {
+	local := plan.Target{Kinds: ts.local.kinds, Version: ts.local.kinds.clusterVersion()}
+	t := ts.get(name)
+	switch {
+	case t == nil:
+		return plan.Target{}, fmt.Errorf("cluster %s: %w", name, plan.ErrNoCluster)
+	case t == ts.local || !t.kinds.known():
+		return local, nil
+	}
+	return plan.Target{Kinds: t.kinds, Version: t.kinds.clusterVersion()}, nil
+}
+
+// Labelled implements plan.Clusters.
+func (ts *targets) Labelled(labels map[string]string) []string {
+	var out []string
+	if local := (map[string]string{clusters.ControlPlaneLabel: "true"}); !slices.ContainsFunc(keysOf(labels), func(k string) bool { return local[k] != labels[k] }) {
+		out = append(out, "")
+	}
+	return append(out, ts.labels(labels)...)
+}
+
+func keysOf(m map[string]string) []string {
+	out := make([]string, 0, len(m))
+	for k := range m {
+		out = append(out, k)
+	}
+	return out
+}
+
+// newTarget connects what works with a cluster.
+func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.Writer) (*target, error) {
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("application controller: %w", err)
+	}
+	asking := rest.CopyConfig(cfg)
+	asking.Timeout = discoveryTimeout
+	disco, err := discovery.NewDiscoveryClientForConfig(asking)
+	if err != nil {
+		return nil, fmt.Errorf("application controller: %w", err)
+	}
+	t := &target{name: name, kinds: &kinds{client: disco, now: c.cfg.Now}, writer: writer}
+	t.live = &live{client: dyn, kinds: t.kinds, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
+	return t, nil
+}
+
+// discoveryTimeout bounds one question about what kinds a cluster has.
+const discoveryTimeout = 10 * time.Second
+
+// joined connects a managed cluster.
+func (c *Controller) joined(m *clusters.Cluster) {
+	log := c.log.With("cluster", m.Name)
+	writer, err := apiwriter.New(apiwriter.Config{
+		REST: m.REST, Scheme: scheme.Scheme, Connections: remoteConnections, RequestTimeout: remoteTimeout, Logger: log,
+	})
+	if err != nil {
+		log.Error("a managed cluster cannot be used", "error", err)
+		return
+	}
+	t, err := c.newTarget(m.Name, m.REST, writer)
+	if err != nil {
+		log.Error("a managed cluster cannot be used", "error", err)
+		return
+	}
+	t.remote = m
+	ctx, cancel := context.WithCancel(c.ctx)
+	var running sync.WaitGroup
+	running.Go(func() { _ = writer.Run(ctx) })
+	t.stop = func() {
+		t.live.stop()
+		cancel()
+		running.Wait()
+	}
+	c.targets.mu.Lock()
+	c.targets.remote[m.Name] = t
+	c.targets.mu.Unlock()
+}
+
+// The bounds of what a managed cluster is given.
+const (
+	remoteConnections = 4
+	remoteTimeout     = 15 * time.Second
+)
+
+// left disconnects a managed cluster. What is there stays there.
+func (c *Controller) left(m *clusters.Cluster) {
+	c.targets.mu.Lock()
+	t := c.targets.remote[m.Name]
+	delete(c.targets.remote, m.Name)
+	c.targets.changes++
+	c.targets.mu.Unlock()
+	if t != nil {
+		t.stop()
+	}
+	c.clustersChanged(m.Name)
+}
+
+// turned takes in that a cluster can be reached, or no longer: watches run only where they can.
+func (c *Controller) turned(m *clusters.Cluster) {
+	t := c.targets.get(m.Name)
+	if t == nil {
+		return
+	}
+	if m.Unreachable() != nil {
+		t.live.stop()
+	} else {
+		known := t.kinds.known()
+		if err := t.kinds.learn(); err != nil {
+			c.log.Warn("a managed cluster does not say what kinds it has", "cluster", m.Name, "error", err)
+		}
+		t.live.start(c.ctx)
+		if !known {
+			c.targets.mu.Lock()
+			c.targets.changes++
+			c.targets.mu.Unlock()
+		}
+	}
+	c.clustersChanged(m.Name)
+}
+
+func (c *Controller) relabelled(m *clusters.Cluster) {
+	c.targets.mu.Lock()
+	c.targets.changes++
+	c.targets.mu.Unlock()
+	c.clustersChanged(m.Name)
+}
+
+// clustersChanged brings back the applications that the cluster of that name concerns.
+func (c *Controller) clustersChanged(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for k, a := range c.apps {
+		if a.follows.Load() || a.places.Load() || a.livesIn(name) {
+			c.queue.Add(k)
+		}
+	}
+}
+
+// livesIn says whether the application has, or is to have, anything in a managed cluster.
+func (a *app) livesIn(cluster string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.clusters[cluster]
+}
+
+// lives notes the managed clusters in which the application has, or is to have, something.
+func (a *app) lives() {
+	var in map[string]bool
+	note := func(cluster string) {
+		if cluster == "" {
+			return
+		}
+		if in == nil {
+			in = map[string]bool{}
+		}
+		in[cluster] = true
+	}
+	for i := range a.record.resources {
+		note(a.record.resources[i].Cluster)
+	}
+	if a.plan != nil {
+		for i := range a.plan.Resources {
+			note(a.plan.Resources[i].Cluster)
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clusters = in
+}
+
+// seen is an object as last seen, or nil.
+func (c *Controller) seen(ref plan.Ref) *object {
+	t := c.targets.get(ref.Cluster)
+	if t == nil {
+		return nil
+	}
+	return t.live.get(ref)
+}
+
+// errLeft is for objects in clusters that are managed no longer.
+type errLeft string
+
+func (e errLeft) Error() string { return "cluster " + string(e) + " is no longer managed" }
+
+// errDown is for objects in clusters that cannot be reached now: when they can, their applications come back.
+type errDown struct{ error }
+
+func (e *errDown) Unwrap() error { return e.error }
+
+// reach is the cluster of that name, or why it cannot be worked with now.
+func (c *Controller) reach(name string) (*target, error) {
+	t := c.targets.get(name)
+	if t == nil {
+		return nil, errLeft(name)
+	}
+	return t, t.down()
+}
+
+var _ plan.Clusters = (*targets)(nil)
+
+// key names an application.
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
+}
