@@ -46,7 +46,7 @@ func TestWhereComponentsGo(t *testing.T) {
 		want     []string // cluster/namespace of the component, or the error's words
 		err      string
 	}{
-		"no policy: the application's own namespace":  {"[]", []string{"local/default"}, ""},
+		"no policy: the application's own namespace": {"[]", []string{"local/default"}, ""},
 		"a namespace":                                 {"[{name: t, type: topology, properties: {namespace: prod}}]", []string{"local/prod"}, ""},
 		"by names":                                    {"[{name: t, type: topology, properties: {clusters: [b, local]}}]", []string{"b/default", "local/default"}, ""},
 		"by labels":                                   {"[{name: t, type: topology, properties: {clusterLabelSelector: {region: hz}, namespace: prod}}]", []string{"a/prod", "b/prod"}, ""},
