@@ -12,6 +12,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
 	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/request"
 	"lockstep.dev/lockstep/internal/workflow/resource"
 )
 
@@ -21,7 +22,8 @@ const usage = `lockstep-exec-io runs inside the pods of workflows; people do not
   lockstep-exec-io wait   save output artifacts, after it
   lockstep-exec-io gc     delete artifacts
   lockstep-exec-io resource
-                          act on objects of the cluster, as ` + handover.ResourcePlanEnv + ` says`
+                          act on objects of the cluster, as ` + handover.ResourcePlanEnv + ` says
+  lockstep-exec-io http   send a request, as ` + handover.RequestPlanEnv + ` says`
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -30,8 +32,11 @@ func run(args []string) int {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
-	if args[0] == "resource" {
+	switch args[0] {
+	case "resource":
 		return act()
+	case "http":
+		return send()
 	}
 	do, found := map[string]func(context.Context, *handover.ArtifactPlan) error{
 		"init": artifacts.Load, "wait": wait, "gc": artifacts.Delete,
@@ -71,7 +76,7 @@ func wait(ctx context.Context, plan *handover.ArtifactPlan) error {
 
 func fail(plan *handover.ArtifactPlan, err error) int {
 	fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
-	say(plan, handover.Report{Failed: true, Message: artifacts.Shorten(err)})
+	say(plan, handover.Report{Failed: true, Message: handover.Shorten(err.Error())})
 	return handover.ExitExecutor
 }
 
@@ -90,7 +95,7 @@ func act() int {
 	}
 	if err != nil { // the template's failure, not the executor's
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
-		say(&handover.ArtifactPlan{MaxMessage: plan.MaxMessage}, handover.Report{Message: artifacts.Shorten(err)})
+		say(&handover.ArtifactPlan{MaxMessage: plan.MaxMessage}, handover.Report{Message: handover.Shorten(err.Error())})
 		return 1
 	}
 	text, err := executor.Compose(report, plan.MaxMessage, plan.Task, nil)
@@ -99,6 +104,22 @@ func act() int {
 	}
 	write(text)
 	return 0
+}
+
+// send carries out an http template.
+func send() int {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	plan, err := handover.DecodeRequestPlan(os.Getenv(handover.RequestPlanEnv))
+	if err != nil {
+		return fail(nil, err)
+	}
+	message, code := request.Run(ctx, plan, nil)
+	if report, ok := handover.DecodeReport(message); ok && report.Message != "" {
+		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
+	}
+	write(message)
+	return code
 }
 
 // say writes the termination message.

@@ -95,7 +95,7 @@ func describe(n *wf.NodeStatus) string {
 }
 
 // TestWorkflows runs all workflows of testdata side by side with real containers: results, parameters, artifacts, scripts,
-// exit codes, retries, daemons, sidecars, deadlines, container sets, images without a shell.
+// exit codes, retries, daemons, sidecars, deadlines, container sets, requests, images without a shell.
 func TestWorkflows(t *testing.T) {
 	e := shared.get(t)
 	namespace := e.namespace(t)
@@ -199,6 +199,9 @@ func (e *env) workflowsNamespace(t *testing.T, namespace string) string {
 			"volume": "volume: {hostPath: " + store + "}",
 			"logs":   "volume: {hostPath: " + store + ", keyFormat: \"logs/{{workflow.name}}\"}",
 		},
+	}, metav1.CreateOptions{}))
+	must(e.client.CoreV1().Secrets(namespace).Create(ctx, &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Name: "api"}, StringData: map[string]string{"token": "hunter2"},
 	}, metav1.CreateOptions{}))
 	must(e.client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "weak"}}, metav1.CreateOptions{}))
 	for _, role := range []string{"lockstep-workflow-executor", "edit"} {

@@ -36,7 +36,6 @@ type testCase struct {
 	workflow   *wf.Workflow
 	libraries  map[string]*wf.WorkflowSpec // by namespaced/NAME or cluster/NAME
 	configMaps map[string]*corev1.ConfigMap
-	notReal    string // why it is not run on a cluster
 }
 
 func load(t *testing.T) []*file {
@@ -124,8 +123,6 @@ func (c *testCase) parse(common string) error {
 				return err
 			}
 			c.configMaps[one.Name] = &one
-		case "OnlyEngine":
-			c.notReal = strings.TrimSpace(doc)
 		default:
 			return fmt.Errorf("kind %q", kind.Kind)
 		}

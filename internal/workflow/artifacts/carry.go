@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
@@ -123,15 +122,8 @@ func Upload(ctx context.Context, plan *handover.ArtifactPlan, dir string, stop <
 	return report
 }
 
-func failed(err error) handover.Report { return handover.Report{Failed: true, Message: Shorten(err)} }
-
-// Shorten returns an error's text in a length that fits into a termination message.
-func Shorten(err error) string {
-	const limit = 1 << 10
-	if text := err.Error(); len(text) > limit {
-		return strings.ToValidUTF8(text[:limit], "") + "…"
-	}
-	return err.Error()
+func failed(err error) handover.Report {
+	return handover.Report{Failed: true, Message: handover.Shorten(err.Error())}
 }
 
 // Delete deletes the plan's artifacts. It goes on after a failure, and reports all.

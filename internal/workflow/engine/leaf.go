@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// PodState is what is known of a node's pod, or of its HTTP request.
+// PodState is what is known of a node's pod.
 type PodState struct {
 	NodeID   string
 	Phase    corev1.PodPhase
@@ -68,13 +68,16 @@ type leaf struct {
 func (r *Run) startLeaf(n *node, c *call, t *compiled, inputs *inputsScope, kind wf.NodeType) *node {
 	l := &leaf{run: r, node: n, call: *c, t: t, inputs: inputs, kind: kind}
 	old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]
-	if kind == wf.NodePod && (old == nil || !old.known) && !r.room() && (r.stopping == "" || c.onExit) {
+	if l.hasPod() && (old == nil || !old.known) && !r.room() && (r.stopping == "" || c.onExit) {
 		r.waiting = append(r.waiting, l)
 		return n
 	}
 	l.launch()
 	return n
 }
+
+// hasPod says that the leaf is carried out by a pod: a pause is not.
+func (l *leaf) hasPod() bool { return l.kind != wf.NodeSuspend }
 
 // launch makes the node and asks for its pod.
 func (l *leaf) launch() {
@@ -97,7 +100,7 @@ func (l *leaf) launch() {
 		l.outputs, err = resolveOutputs(l.t.Outputs, passes)
 	}
 	shared := r.spec
-	if err == nil && l.kind == wf.NodePod {
+	if err == nil && l.hasPod() {
 		shared, err = r.podSpec(passes)
 	}
 	if err != nil {
@@ -119,10 +122,8 @@ func (l *leaf) launch() {
 	if l.call.target.ref != nil {
 		l.podName = wf.PodName(r.Workflow.Name, n.Name, l.call.target.ref.Template)
 	}
-	if l.kind == wf.NodePod {
-		l.counted = true
-		r.active++
-	}
+	l.counted = true
+	r.active++
 	n.progress(0, 1)
 	if !n.known {
 		n.set(wf.PhasePending, "")
@@ -215,7 +216,7 @@ func (l *leaf) observe(e Event) {
 			l.resume(e)
 		}
 	case PodState:
-		if l.kind != wf.NodeSuspend {
+		if l.hasPod() {
 			l.pod(e)
 		}
 	}

@@ -212,6 +212,16 @@ func (c *checker) template(t *wf.Template, p place) {
 		if t.HTTP.URL == "" {
 			c.add(p.at("http.url"), "is required")
 		}
+		if t.HTTP.TimeoutSeconds != nil && *t.HTTP.TimeoutSeconds <= 0 {
+			c.add(p.at("http.timeoutSeconds"), "must be positive")
+		}
+		for i := range t.HTTP.Headers {
+			if h := &t.HTTP.Headers[i]; h.Name == "" {
+				c.add(p.at("http").index("headers", i).at("name"), "is required")
+			} else if h.ValueFrom != nil && (h.ValueFrom.SecretKeyRef == nil || h.ValueFrom.SecretKeyRef.Name == "" || h.ValueFrom.SecretKeyRef.Key == "") {
+				c.add(p.at("http").named("headers", i, h.Name).at("valueFrom.secretKeyRef"), "needs name and key")
+			}
+		}
 		c.expression(p.at("http.successCondition"), t.HTTP.SuccessCondition)
 	case t.ContainerSet != nil:
 		c.containerSet(t, p.at("containerSet"))

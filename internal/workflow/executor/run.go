@@ -25,9 +25,6 @@ type Config struct {
 // defaultMessage is where the kubelet reads the termination message unless a container says otherwise.
 const defaultMessage = "/dev/termination-log"
 
-// maxText bounds what is kept of a message, in bytes.
-const maxText = 1 << 10
-
 // Exit codes of commands that could not be started, as a shell has them.
 const (
 	exitNotExecutable = 126
@@ -184,23 +181,16 @@ func lookPath(name string) (string, error) {
 // note says why the command did not start, in the log and in the report.
 func (r *run) note(err error) {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
-	r.report.Message = shorten(err.Error())
+	r.report.Message = handover.Shorten(err.Error())
 }
 
 // fail ends the container by a failure of the executor.
 func (r *run) fail(err error) int {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
-	r.report.Failed, r.report.Message = true, shorten(err.Error())
+	r.report.Failed, r.report.Message = true, handover.Shorten(err.Error())
 	r.report.Result, r.report.Parameters = nil, nil
 	r.say()
 	return handover.ExitExecutor
-}
-
-func shorten(text string) string {
-	if len(text) <= maxText {
-		return text
-	}
-	return strings.ToValidUTF8(text[:maxText], "") + "…"
 }
 
 // commandsMessage returns what the command itself left as its termination message.
@@ -213,11 +203,11 @@ func (r *run) commandsMessage() string {
 		return ""
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, maxText))
+	text, err := io.ReadAll(io.LimitReader(f, handover.MaxText))
 	if err != nil {
 		return ""
 	}
-	return shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+	return handover.Shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
 }
 
 // finish hands the report over. Outputs that are too large for a termination message go into a WorkflowTaskResult.

@@ -22,6 +22,17 @@ const (
 	MaxMessages = 12 << 10
 )
 
+// MaxText bounds a text that people read in a report, in bytes.
+const MaxText = 1 << 10
+
+// Shorten returns the text, or as much of it as MaxText allows.
+func Shorten(text string) string {
+	if len(text) <= MaxText {
+		return text
+	}
+	return strings.ToValidUTF8(text[:MaxText], "") + "…"
+}
+
 // Report is what lockstep-exec says in a container's termination message.
 type Report struct {
 	Version    int               `json:"lockstep"` // 1
@@ -36,6 +47,8 @@ type Report struct {
 	Exit   *int `json:"exit,omitempty"`
 	// Omitted says that the command did not run, because the container that it names failed.
 	Omitted string `json:"omitted,omitempty"`
+	// Plain says that the container ran nothing of the user's: its exit code means nothing, and Message is all that is to be said.
+	Plain bool `json:"plain,omitempty"`
 	// Elsewhere says that the outputs are in the node's WorkflowTaskResult.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }

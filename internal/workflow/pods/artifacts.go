@@ -205,7 +205,7 @@ func (b *builder) archiveLogs() error {
 	if l := b.t.ArchiveLocation; l != nil && l.ArchiveLogs != nil {
 		wanted = *l.ArchiveLogs
 	}
-	if !wanted || b.t.Resource != nil {
+	if !wanted || b.ours() {
 		return nil
 	}
 	for i := range b.mains {

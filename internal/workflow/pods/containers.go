@@ -40,8 +40,10 @@ func (b *builder) containers() error {
 		}
 	case t.Resource != nil:
 		return b.resource()
+	case t.HTTP != nil:
+		return b.request()
 	default:
-		return errors.New("the template has no container, script, containerSet or resource")
+		return errors.New("the template has no container, script, containerSet, resource or http")
 	}
 	return nil
 }
@@ -96,6 +98,36 @@ func (b *builder) resource() error {
 	b.mains = append(b.mains, c)
 	return nil
 }
+
+// request is a container of ours that sends a request.
+func (b *builder) request() error {
+	h := b.t.HTTP
+	secrets := newCarrier()
+	plan := handover.RequestPlan{
+		Method: h.Method, URL: h.URL, Headers: secrets.headers(h.Headers), Body: []byte(h.Body), NoTLS: h.InsecureSkipVerify,
+		Success: h.SuccessCondition, Result: b.create.IncludeResult, MaxMessage: b.maxMessage(1), Task: b.task(),
+	}
+	if h.BodyFrom != nil {
+		plan.Body = h.BodyFrom.Bytes
+	}
+	if h.TimeoutSeconds != nil {
+		plan.TimeoutSeconds = *h.TimeoutSeconds
+	}
+	text, err := plan.Encode()
+	if err != nil {
+		return fmt.Errorf("http: %w", err)
+	}
+	c := b.own(corev1.Container{Name: MainContainer, Command: []string{handover.OwnIO, "http"}, VolumeMounts: secrets.mounts})
+	c.Env = []corev1.EnvVar{{Name: handover.RequestPlanEnv, Value: text}}
+	for _, v := range secrets.volumes {
+		b.addVolume(v)
+	}
+	b.mains = append(b.mains, c)
+	return nil
+}
+
+// ours says that what runs in main is no command of the user's.
+func (b *builder) ours() bool { return b.t.Resource != nil || b.t.HTTP != nil }
 
 // manifestArtifact is the artifact that a resource template takes its manifest from.
 const manifestArtifact = "manifest"

@@ -229,6 +229,19 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 	return path.Join(handover.SecretDir, s.Name, s.Key)
 }
 
+// headers are those of a request, with the files of values that are secret.
+func (c *carrier) headers(list []wf.HTTPHeader) []handover.Header {
+	var out []handover.Header
+	for _, h := range list {
+		header := handover.Header{Name: h.Name, Value: h.Value}
+		if h.ValueFrom != nil {
+			header.File = c.secret(h.ValueFrom.SecretKeyRef)
+		}
+		out = append(out, header)
+	}
+	return out
+}
+
 // volumeName makes a name of a volume of the name of something else: dots are not allowed, and it may be too long.
 func volumeName(name string) string {
 	name = strings.ReplaceAll(name, ".", "-")
@@ -275,14 +288,7 @@ func (c *carrier) location(l *wf.ArtifactLocation) (handover.Location, error) {
 			CA: c.secret(s.CASecret), RoleARN: s.RoleARN, FromMachine: s.UseSDKCreds,
 		}
 	case l.HTTP != nil:
-		out.HTTP = &handover.HTTP{URL: l.HTTP.URL}
-		for _, h := range l.HTTP.Headers {
-			header := handover.Header{Name: h.Name, Value: h.Value}
-			if h.ValueFrom != nil {
-				header.File = c.secret(h.ValueFrom.SecretKeyRef)
-			}
-			out.HTTP.Headers = append(out.HTTP.Headers, header)
-		}
+		out.HTTP = &handover.HTTP{URL: l.HTTP.URL, Headers: c.headers(l.HTTP.Headers)}
 	case l.Artifactory != nil:
 		out.HTTP = &handover.HTTP{URL: l.Artifactory.URL, Username: c.secret(l.Artifactory.UsernameSecret), Password: c.secret(l.Artifactory.PasswordSecret)}
 	case l.Git != nil:

@@ -63,6 +63,9 @@ func read(s *engine.PodState, out *wf.Outputs, container string, r *handover.Rep
 			out.Artifacts = append(out.Artifacts, a)
 		}
 	}
+	if r.Plain {
+		s.ExitCode = nil
+	}
 	switch c := s.Containers[container]; {
 	case r.Omitted != "":
 		c.Phase, c.Message = wf.PhaseOmitted, "omitted: container "+r.Omitted+" failed"
@@ -79,6 +82,8 @@ func read(s *engine.PodState, out *wf.Outputs, container string, r *handover.Rep
 		if _, found := s.Containers[container]; found {
 			s.Containers[container] = engine.ContainerState{Phase: wf.PhaseError, Message: r.Message}
 		}
+	case r.Plain && s.Phase == corev1.PodFailed:
+		s.Message = r.Message
 	case r.Message != "" && s.Phase == corev1.PodFailed && container == MainContainer:
 		s.Message = cmp.Or(s.Message, "Error") + ": " + r.Message
 	}

@@ -49,7 +49,7 @@ func (b *builder) wrap() error {
 
 // plan says what is to be done around a main container's command; nil: nothing.
 func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
-	if b.t.Resource != nil {
+	if b.ours() {
 		return nil, nil
 	}
 	p := &handover.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage(len(b.mains))}

@@ -1,0 +1,215 @@
+package request
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"os"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"lockstep.dev/lockstep/internal/workflow/executor"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+const (
+	// patience bounds a request that says nothing of it.
+	patience = 30 * time.Second
+	// maxAnswer bounds what is read of an answer's body, in bytes.
+	maxAnswer = 2 << 20
+)
+
+// Failure is an answer that is not a success. Other errors say that there was no answer, or that it could not be judged.
+type Failure struct{ message string }
+
+func (e *Failure) Error() string { return e.message }
+
+// Send sends the plan's request and returns the answer's body. A body beside a Failure is the answer's all the same.
+func Send(ctx context.Context, plan *handover.RequestPlan) ([]byte, error) {
+	bound := time.Duration(plan.TimeoutSeconds) * time.Second
+	if bound == 0 {
+		bound = patience
+	}
+	ctx, cancel := context.WithTimeout(ctx, bound)
+	defer cancel()
+	request, hidden, err := build(ctx, plan)
+	if err != nil {
+		return nil, err
+	}
+	response, err := client(plan, hidden).Do(request)
+	if err != nil {
+		return nil, explain(ctx, plan, bound, err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer+1))
+	if err != nil {
+		return nil, explain(ctx, plan, bound, err)
+	}
+	if len(body) > maxAnswer {
+		return nil, fmt.Errorf("%s %s: the answer is larger than %d bytes", request.Method, shown(request.URL), maxAnswer)
+	}
+	return body, judge(plan, request, response, body)
+}
+
+// build makes the request; hidden are the names of headers whose values are secret.
+func build(ctx context.Context, plan *handover.RequestPlan) (request *http.Request, hidden []string, err error) {
+	request, err = http.NewRequestWithContext(ctx, strings.ToUpper(plan.Method), plan.URL, bytes.NewReader(plan.Body))
+	if err != nil {
+		var address *url.Error
+		if errors.As(err, &address) {
+			err = address.Err // the URL may have a secret in it
+		}
+		return nil, nil, fmt.Errorf("http: %w", err)
+	}
+	request.Header.Set("User-Agent", "lockstep-exec")
+	given := map[string]bool{} // a header of the plan replaces a default, and may be there more than once
+	for _, h := range plan.Headers {
+		value := h.Value
+		if h.File != "" {
+			data, err := os.ReadFile(h.File)
+			if err != nil {
+				return nil, nil, fmt.Errorf("http.headers.%s: %w", h.Name, err)
+			}
+			value = strings.TrimSpace(string(data))
+			hidden = append(hidden, h.Name)
+		}
+		if http.CanonicalHeaderKey(h.Name) == "Host" {
+			request.Host = value
+			continue
+		}
+		if name := http.CanonicalHeaderKey(h.Name); !given[name] {
+			given[name] = true
+			request.Header.Del(name)
+		}
+		request.Header.Add(h.Name, value)
+	}
+	return request, hidden, nil
+}
+
+// redirectsMax bounds how often an answer may send the request elsewhere.
+const redirectsMax = 10
+
+func client(plan *handover.RequestPlan, hidden []string) *http.Client {
+	transport := &http.Transport{
+		Proxy:           http.ProxyFromEnvironment,
+		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: plan.NoTLS}, //nolint:gosec // the template asks for it
+	}
+	return &http.Client{Transport: transport, CheckRedirect: func(next *http.Request, before []*http.Request) error {
+		if len(before) >= redirectsMax {
+			return fmt.Errorf("stopped after %d redirects", redirectsMax)
+		}
+		if first := before[0].URL; next.URL.Host != first.Host || next.URL.Scheme != first.Scheme {
+			for _, name := range hidden { // a secret is for the server that it was given for
+				next.Header.Del(name)
+			}
+		}
+		return nil
+	}}
+}
+
+// shown is a URL without what may be secret in it.
+func shown(u *url.URL) string {
+	clean := *u
+	clean.RawQuery, clean.Fragment = "", ""
+	return clean.Redacted()
+}
+
+func explain(ctx context.Context, plan *handover.RequestPlan, bound time.Duration, err error) error {
+	what := "http"
+	if u, parseErr := url.Parse(plan.URL); parseErr == nil {
+		what = shown(u)
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("%s: no answer within %s", what, bound)
+	}
+	var address *url.Error
+	if errors.As(err, &address) {
+		err = address.Err // without the URL
+	}
+	return fmt.Errorf("%s: %w", what, err)
+}
+
+// judge says whether the answer is a success.
+func judge(plan *handover.RequestPlan, request *http.Request, response *http.Response, body []byte) error {
+	if plan.Success == "" {
+		if response.StatusCode < 200 || response.StatusCode > 299 {
+			return &Failure{fmt.Sprintf("received non-2xx response code: %d", response.StatusCode)}
+		}
+		return nil
+	}
+	condition, err := template.CompileExpr(plan.Success)
+	if err != nil {
+		return fmt.Errorf("http.successCondition: %w", err)
+	}
+	yes, err := condition.Bool(template.Typed{
+		"request": map[string]any{
+			"method": request.Method, "url": plan.URL, "body": string(plan.Body), "headers": listed(request.Header, plan.Headers),
+		},
+		"response": map[string]any{"statusCode": response.StatusCode, "body": string(body), "headers": listed(response.Header, nil)},
+	})
+	if err != nil {
+		return fmt.Errorf("http.successCondition: %w", err)
+	}
+	if !yes {
+		return &Failure{fmt.Sprintf("successCondition '%s' evaluated false", plan.Success)}
+	}
+	return nil
+}
+
+// listed are headers as expressions see them. Secret ones have no values: what a condition says may be shown.
+func listed(headers http.Header, given []handover.Header) map[string]any {
+	out := map[string]any{}
+	for name, values := range headers {
+		list := make([]any, 0, len(values))
+		secret := slices.ContainsFunc(given, func(h handover.Header) bool { return h.File != "" && http.CanonicalHeaderKey(h.Name) == name })
+		for _, v := range values {
+			if secret {
+				v = ""
+			}
+			list = append(list, v)
+		}
+		out[name] = list
+	}
+	return out
+}
+
+// Run sends the plan's request and returns the termination message and the exit code of the container. put writes a
+// WorkflowTaskResult; nil: with the pod's service account.
+func Run(ctx context.Context, plan *handover.RequestPlan, put func(*handover.Task, *handover.Report) error) (message string, code int) {
+	limit := cmp.Or(plan.MaxMessage, handover.MaxMessage)
+	report := handover.Report{Plain: true}
+	body, err := Send(ctx, plan)
+	var failure *Failure
+	if errors.As(err, &failure) {
+		report.Message, code = handover.Shorten(failure.message), 1
+	} else if err != nil {
+		return failed(limit, err)
+	}
+	wanted := plan.Result && code == 0
+	if text := string(body); len(text) <= handover.MaxResult && utf8.ValidString(text) {
+		report.Result = &text
+	} else if wanted {
+		return failed(limit, fmt.Errorf("the answer is wanted as the result, and is no text of at most %d bytes", handover.MaxResult))
+	}
+	if _, fits := report.Encode(limit); !fits && !wanted {
+		report.Result = nil // it is only for people to see
+	}
+	if message, err = executor.Compose(report, limit, plan.Task, put); err != nil {
+		return failed(limit, err)
+	}
+	return message, code
+}
+
+func failed(limit int, err error) (string, int) {
+	message, _ := handover.Report{Plain: true, Failed: true, Message: handover.Shorten(err.Error())}.Encode(limit)
+	return message, handover.ExitExecutor
+}
