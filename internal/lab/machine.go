@@ -5,8 +5,6 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
-	"syscall"
-	"time"
 
 	"lockstep.dev/lockstep/internal/lab/report"
 )
@@ -56,13 +54,4 @@ func firstLine(path string) string {
 	}
 	line, _, _ := strings.Cut(string(data), "\n")
 	return line
-}
-
-// ownCPU is the CPU time that this process has used.
-func ownCPU() time.Duration {
-	var u syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
-		return 0
-	}
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }

@@ -119,7 +119,7 @@ func (t *trial) saveEvents() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(writeEvents(f, t.events), f.Close())
+	return errors.Join(writeEvents(f, t.log.Events), f.Close())
 }
 
 func writeEvents(f *os.File, events []analyse.Event) error {

@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
-	"path/filepath"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -18,38 +16,28 @@ import (
 	"lockstep.dev/lockstep/internal/lab/floor"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/report"
+	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/system"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 const (
-	// pollInterval is between two looks at the observer.
-	pollInterval = 100 * time.Millisecond
 	// restFor without a write is rest: longer than any controller here delays a status. Between the steps of a measurement
-	// pauseFor is enough. quietTimeout is how long to wait for either.
-	restFor      = 1500 * time.Millisecond
-	pauseFor     = 500 * time.Millisecond
-	quietTimeout = time.Minute
+	// pauseFor is enough.
+	restFor  = 1500 * time.Millisecond
+	pauseFor = 500 * time.Millisecond
 	// sampleSize is the number of pods of one sample of the floor's calibration: half a second's worth.
 	sampleSize = 400
-	// stopTimeout bounds the end of a control plane.
-	stopTimeout = 30 * time.Second
+	// cleanUpTimeout bounds what is done to a cluster that is not ours when the run is over.
+	cleanUpTimeout = 30 * time.Second
 )
-
-// heartbeats are written in time with a clock, whatever the load is.
-var heartbeats = map[string]bool{"leases.coordination.k8s.io": true, "nodes": true}
 
 // componentKeys are the components' names in reports.
 var componentKeys = map[localcluster.Component]string{
 	localcluster.APIServer: "apiserver", localcluster.Etcd: "etcd", localcluster.Manager: "manager",
 	localcluster.ControllerManager: "controllerManager", localcluster.Scheduler: "scheduler", localcluster.Kwok: "nodes",
-}
-
-// observer is an audit log or a watch.
-type observer interface {
-	Next() ([]analyse.Event, error)
-	Close() error
+	rig.Client: "client",
 }
 
 // trial is one run: one system under one load.
@@ -59,14 +47,10 @@ type trial struct {
 	index, total int
 	run          report.Run
 
-	cluster  *localcluster.Cluster // nil when the cluster is not ours
-	rest     *rest.Config
-	client   *drive.Client
-	observer observer
-	// events are all that was observed, in the order of arrival.
-	events []analyse.Event
-	// active is how many of them were no heartbeats.
-	active int
+	cluster *rig.Rig // nil when the cluster is not ours
+	rest    *rest.Config
+	client  *drive.Client
+	log     observe.Log
 	// stage and its count, for progress.
 	stage string
 }
@@ -83,7 +67,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if t.cluster == nil {
 		namespace = fmt.Sprintf("lockstep-bench-%d", time.Now().UnixMilli())
 		defer func() {
-			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 			defer cancel()
 			err = errors.Join(err, t.client.DeleteNamespace(cleanup, namespace))
 		}()
@@ -98,16 +82,18 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	if t.observer == nil {
-		if t.observer, err = observe.StartWatch(ctx, t.rest, namespace, t.experiment.sys.Jobs()); err != nil {
+	if t.log.Source == nil {
+		watch, err := observe.StartWatch(ctx, t.rest, namespace, t.experiment.sys.Jobs())
+		if err != nil {
 			return err
 		}
+		t.log.Source = watch
 	}
 	nodes, err := t.room(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	t.events, t.active = nil, 0
+	t.log.Forget()
 	if err := t.load(ctx, namespace); err != nil {
 		return err
 	}
@@ -146,17 +132,14 @@ func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err 
 			return nil, err
 		}
 	} else {
-		if down, err = t.start(ctx); err != nil {
+		if err := t.start(ctx); err != nil {
 			return nil, err
 		}
+		down = func(failed bool) error { return t.cluster.Stop(ctx, failed) }
 		t.rest, audit = t.cluster.RESTConfig(), t.cluster.AuditLogPath()
 	}
 	stop = func(failed bool) error {
-		var err error
-		if t.observer != nil {
-			err = t.observer.Close()
-		}
-		return errors.Join(err, down(failed))
+		return errors.Join(t.log.Close(), down(failed))
 	}
 	if t.client, err = drive.New(t.rest, t.experiment.sys.Jobs()); err != nil {
 		return nil, errors.Join(err, stop(true))
@@ -166,63 +149,16 @@ func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err 
 		if err != nil {
 			return nil, errors.Join(err, stop(true))
 		}
-		t.observer = log
+		t.log.Source = log
 	}
 	return stop, nil
 }
 
-func (t *trial) start(ctx context.Context) (func(failed bool) error, error) {
-	state, err := stateDir()
-	if err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(state, "bench-")
-	if err != nil {
-		return nil, err
-	}
-	var died string
-	config := localcluster.Config{
-		Name: "bench", Dir: dir, KubeBinary: t.config.Kube, NotDurable: !t.config.Durable, Nodes: t.config.Nodes,
-		OnEvent: func(e localcluster.Event) {
-			switch e.Kind {
-			case localcluster.EventDied:
-				died += fmt.Sprintf("%s %s; its log ends:\n%s\n", e.Component, e.Message, e.LogTail)
-			case localcluster.EventStarting:
-				t.enter("starting "+string(e.Component), 0)
-			}
-		},
-	}
+func (t *trial) start(ctx context.Context) (err error) {
+	config := localcluster.Config{KubeBinary: t.config.Kube, NotDurable: !t.config.Durable, Nodes: t.config.Nodes}
 	t.experiment.sys.Configure(&config)
-	if t.cluster, err = localcluster.Start(ctx, config); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return func(failed bool) error {
-		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		err := t.cluster.Stop(stop)
-		if died != "" {
-			err = errors.Join(err, errors.New(died))
-		}
-		if failed && ctx.Err() == nil {
-			return errors.Join(err, fmt.Errorf("the logs are in %s", filepath.Join(dir, "logs")))
-		}
-		return errors.Join(err, os.RemoveAll(dir))
-	}, nil
-}
-
-// stateDir is where control planes live while they are measured: on a disk, not in a memory file system, because etcd's
-// fsync is part of what is measured.
-func stateDir() (string, error) {
-	base := os.Getenv("XDG_STATE_HOME")
-	if base == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return "", err
-		}
-		base = filepath.Join(home, ".local", "state")
-	}
-	dir := filepath.Join(base, "lockstep", "bench")
-	return dir, os.MkdirAll(dir, 0o700)
+	t.cluster, err = rig.Start(ctx, config, func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
+	return err
 }
 
 // warmUp sends a small load through the system and removes it again.
@@ -269,100 +205,59 @@ func (t *trial) load(ctx context.Context, namespace string) error {
 // for the analysis to say.
 func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenario.Shape) error {
 	t.enter(stage, shape.Pods())
-	timeout, cancel := context.WithTimeout(ctx, t.config.Timeout)
+	sending, cancel := context.WithTimeout(ctx, t.config.Timeout)
 	defer cancel()
 	submitted := make(chan error, 1)
 	go func() {
-		submitted <- t.client.Submit(timeout, shape.Jobs, t.config.ClientConcurrency, func(i int) drive.Object {
+		submitted <- t.client.Submit(sending, shape.Jobs, t.config.ClientConcurrency, func(i int) drive.Object {
 			return t.experiment.sys.NewJob(namespace, scenario.JobName(i), shape.PodsPerJob, t.experiment.gang)
 		}, func(int) {})
 	}()
 	scheduled := map[string]bool{}
-	seen := len(t.events)
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
+	seen := len(t.log.Events)
 	allSubmitted := false
-	for !allSubmitted || len(scheduled) < shape.Pods() {
+	_, err := t.log.Until(ctx, t.config.Timeout, func() (bool, error) {
 		select {
 		case err := <-submitted:
-			if err != nil && ctx.Err() == nil && timeout.Err() == nil {
-				return err
+			if err != nil && sending.Err() == nil {
+				return false, err
 			}
-			allSubmitted, submitted = true, nil
-		case <-timeout.Done():
-			if ctx.Err() != nil {
-				return context.Cause(ctx)
-			}
-			if submitted != nil {
-				<-submitted
-			}
-			return nil
-		case <-tick.C:
+			allSubmitted = true
+		default:
 		}
-		if err := t.collect(); err != nil {
-			return err
-		}
-		for ; seen < len(t.events); seen++ {
-			e := &t.events[seen]
+		for ; seen < len(t.log.Events); seen++ {
+			e := &t.log.Events[seen]
 			if e.Resource == "pods" && e.Namespace == namespace && e.Node != "" && e.OK() {
 				scheduled[e.Name] = true
 			}
 		}
 		t.count(len(scheduled), shape.Pods())
-	}
-	return nil
-}
-
-// collect takes what the observer has.
-func (t *trial) collect() error {
-	events, err := t.observer.Next()
-	for i := range events {
-		if !heartbeats[events[i].Resource] {
-			t.active++
-		}
-	}
-	t.events = append(t.events, events...)
+		return allSubmitted && len(scheduled) >= shape.Pods(), nil
+	})
+	cancel()
 	return err
 }
 
 // quiet waits until nobody has written for quietFor, heartbeats aside.
 func (t *trial) quiet(ctx context.Context, quietFor time.Duration, stage string) error {
 	t.enter("waiting for quiet: "+stage, 0)
-	deadline := time.Now().Add(quietTimeout)
-	tick := time.NewTicker(pollInterval)
-	defer tick.Stop()
-	last, since := -1, time.Now()
-	for {
-		if err := t.collect(); err != nil {
-			return err
-		}
-		switch now := time.Now(); {
-		case t.active != last:
-			last, since = t.active, now
-		case now.Sub(since) >= quietFor:
-			return nil
-		case now.After(deadline):
-			return fmt.Errorf("%s: somebody still writes after %s", stage, quietTimeout)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-tick.C:
-		}
+	if err := t.log.Quiet(ctx, quietFor); err != nil {
+		return fmt.Errorf("%s: %w", stage, err)
 	}
+	return nil
 }
 
 // cpu is the CPU time used so far, in seconds, by each component and by this process, the client.
 func (t *trial) cpu() (report.Usage, error) {
-	out := report.Usage{"client": ownCPU().Seconds()}
 	if t.cluster == nil {
-		return out, nil
+		return report.Usage{componentKeys[rig.Client]: rig.OwnCPU().Seconds()}, nil
 	}
-	for _, c := range t.cluster.Components() {
-		u, err := t.cluster.Usage(c)
-		if err != nil {
-			return nil, fmt.Errorf("usage of %s: %w", c, err)
-		}
+	usages, err := t.cluster.Usages()
+	if err != nil {
+		return nil, err
+	}
+	out := report.Usage{}
+	for c, u := range usages {
 		out[componentKeys[c]] = u.CPU.Seconds()
 	}
 	return out, nil
@@ -415,9 +310,9 @@ func (t *trial) analyse(namespace string, nodes map[string]analyse.Resources, jo
 	sys, shape := t.experiment.sys, t.experiment.shape
 	spec := scenario.PodSpec()
 	in := analyse.Input{
-		Events: t.events, Namespace: namespace, JobResource: sys.Jobs().GroupResource().String(),
+		Events: t.log.Events, Namespace: namespace, JobResource: sys.Jobs().GroupResource().String(),
 		Nodes: nodes, Request: system.RequestOf(&spec), Identify: sys.Identify,
-		System: sys.Writers(), Heartbeats: heartbeats,
+		System: sys.Writers(), Heartbeats: observe.Heartbeats,
 	}
 	for i := range shape.Jobs {
 		in.Jobs = append(in.Jobs, analyse.Job{Name: scenario.JobName(i), Pods: shape.PodsPerJob,
@@ -431,7 +326,7 @@ func (t *trial) analyse(namespace string, nodes map[string]analyse.Resources, jo
 	}
 	result := analyse.Analyse(in)
 	t.run.Fill(result)
-	if _, ok := t.observer.(*observe.Watch); ok {
+	if _, ok := t.log.Source.(*observe.Watch); ok {
 		// A watch knows of no writes: no figures is better than wrong ones.
 		t.run.Writes, t.run.WritesByActor, t.run.Refused = nil, nil, nil
 		t.run.WritesPerPod, t.run.WritesPerPodUntilScheduled = 0, 0
@@ -484,17 +379,17 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if err := t.quiet(ctx, pauseFor, "floor"); err != nil {
 		return err
 	}
-	from := len(t.events)
+	from := len(t.log.Events)
 	count := func(done int) { t.count(done, result.Pods) }
 	t.enter(fmt.Sprintf("floor at %d in flight", result.Concurrency), result.Pods)
 	if _, err := load.Run(ctx, t.client, floorNamespace, result.Concurrency, count); err != nil {
 		return err
 	}
 	// The server writes an event before it answers: all are there.
-	if err := t.collect(); err != nil {
+	if err := t.log.Collect(); err != nil {
 		return err
 	}
-	return t.judgeFloor(t.events[from:], floorNamespace, result)
+	return t.judgeFloor(t.log.Events[from:], floorNamespace, result)
 }
 
 func (t *trial) calibrate(ctx context.Context, sample *floor.Load, result *report.Floor) error {

@@ -48,11 +48,11 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	courses := map[string]*course{}
 	r.Writes = map[string]int{}
 	var start, lastCreated, lastEnded time.Time
-	slices.SortStableFunc(t.events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(t.log.Events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
 	patches := 0
-	for i := range t.events {
-		e := &t.events[i]
-		if e.Actor == observe.Manager && !heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "") {
+	for i := range t.log.Events {
+		e := &t.log.Events[i]
+		if e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "") {
 			r.Writes[e.Kind()]++
 			r.WritesTotal++
 			if !e.OK() {

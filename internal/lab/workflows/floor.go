@@ -42,8 +42,8 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	}
 	t.say("floor: clearing")
 	pods := map[string][]podAt{}
-	for i := range t.events {
-		if e := &t.events[i]; e.Namespace == namespace && e.Resource == "pods" && e.Sub == "" && e.Verb == "create" && e.OK() {
+	for i := range t.log.Events {
+		if e := &t.log.Events[i]; e.Namespace == namespace && e.Resource == "pods" && e.Sub == "" && e.Verb == "create" && e.OK() {
 			pods[workflowOf(e.Name)] = append(pods[workflowOf(e.Name)], podAt{e.Name, e.Node})
 		}
 	}

@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"strconv"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,9 +22,9 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
-	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -133,14 +131,13 @@ type trial struct {
 	writes int
 	run    Run
 
-	cluster *localcluster.Cluster
+	cluster *rig.Rig
 	rest    *rest.Config
 	client  *drive.Client
-	audit   *observe.AuditLog
+	log     observe.Log
 	core    kubernetes.Interface
 	// model is a pod that the manager made, as the server keeps it.
-	model  *corev1.Pod
-	events []analyse.Event
+	model *corev1.Pod
 
 	lock sync.Mutex
 	// ended is when the watch showed that a workflow was completed, by namespace/name, and with which phase.
@@ -153,11 +150,8 @@ type end struct {
 }
 
 const (
-	namespace   = "bench"
-	poll        = 50 * time.Millisecond
-	restFor     = 1500 * time.Millisecond
-	restAtMost  = time.Minute
-	stopTimeout = 30 * time.Second
+	namespace = "bench"
+	restFor   = 1500 * time.Millisecond
 )
 
 func (t *trial) say(format string, args ...any) {
@@ -167,14 +161,16 @@ func (t *trial) say(format string, args ...any) {
 // measure is the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
 	// 1. A control plane, and somebody who sees what happens.
-	stop, err := t.start(ctx)
-	if err != nil {
+	if err := t.start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, stop(err != nil)) }()
-	ctx, cancel := context.WithCancel(ctx)
+	defer func() { err = errors.Join(err, t.log.Close(), t.cluster.Stop(ctx, err != nil)) }()
+	if err := t.connect(); err != nil {
+		return err
+	}
+	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	if err := t.watch(ctx); err != nil {
+	if err := t.watch(watching); err != nil {
 		return err
 	}
 	// 2. Warm: every path taken once.
@@ -196,8 +192,8 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	t.events = nil
-	before, err := t.usage()
+	t.log.Forget()
+	before, err := t.cluster.Usages()
 	if err != nil {
 		return err
 	}
@@ -217,7 +213,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.quiet(ctx); err != nil {
 		return err
 	}
-	after, err := t.usage()
+	after, err := t.cluster.Usages()
 	if err != nil {
 		return err
 	}
@@ -237,66 +233,29 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-func (t *trial) start(ctx context.Context) (stop func(failed bool) error, err error) {
+func (t *trial) start(ctx context.Context) (err error) {
 	t.say("starting a control plane")
-	base := os.Getenv("XDG_STATE_HOME")
-	if base == "" {
-		home, err := os.UserHomeDir()
-		if err != nil {
-			return nil, err
-		}
-		base = filepath.Join(home, ".local", "state")
-	}
-	base = filepath.Join(base, "lockstep", "bench")
-	if err := os.MkdirAll(base, 0o700); err != nil {
-		return nil, err
-	}
-	dir, err := os.MkdirTemp(base, "workflows-")
-	if err != nil {
-		return nil, err
-	}
-	var died string
-	config := localcluster.Config{
-		Name: "bench", Dir: dir, KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes,
+	t.cluster, err = rig.Start(ctx, localcluster.Config{
+		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes,
 		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
 		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append([]string{"--writer-concurrency=" + strconv.Itoa(t.writes)}, t.cfg.ManagerArgs...)},
-		OnEvent: func(e localcluster.Event) {
-			if e.Kind == localcluster.EventDied {
-				died += fmt.Sprintf("%s %s; its log ends:\n%s\n", e.Component, e.Message, e.LogTail)
-			}
-		},
-	}
-	if t.cluster, err = localcluster.Start(ctx, config); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	stop = func(failed bool) error {
-		var err error
-		if t.audit != nil {
-			err = t.audit.Close()
-		}
-		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		err = errors.Join(err, t.cluster.Stop(end))
-		if died != "" {
-			err = errors.Join(err, errors.New(died))
-		}
-		if failed && ctx.Err() == nil {
-			return errors.Join(err, fmt.Errorf("the logs are in %s", filepath.Join(dir, "logs")))
-		}
-		return errors.Join(err, os.RemoveAll(dir))
-	}
+	}, func(localcluster.Component) {})
+	return err
+}
+
+func (t *trial) connect() (err error) {
 	t.rest = t.cluster.RESTConfig()
-	t.core, err = kubeclient.Clientset(t.rest)
-	if err != nil {
-		return nil, errors.Join(err, stop(true))
+	if t.core, err = kubeclient.Clientset(t.rest); err != nil {
+		return err
 	}
-	if t.client, err = drive.New(t.rest, wf.GroupVersion.WithResource("workflows")); err == nil {
-		t.audit, err = observe.FollowAudit(t.cluster.AuditLogPath())
+	if t.client, err = drive.New(t.rest, wf.GroupVersion.WithResource("workflows")); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, errors.Join(err, stop(true))
+	audit, err := observe.FollowAudit(t.cluster.AuditLogPath())
+	if err == nil {
+		t.log.Source = audit
 	}
-	return stop, nil
+	return err
 }
 
 // watch notes when workflows end, until ctx is done.
@@ -353,21 +312,10 @@ func (t *trial) submit(ctx context.Context, namespace string, shape Shape, n int
 
 // await returns when n workflows have ended, or when time is up: what is missing then is for the analysis to say.
 func (t *trial) await(ctx context.Context, namespace string, n int) error {
-	timeout, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
-	defer cancel()
-	tick := time.NewTicker(poll)
-	defer tick.Stop()
-	for t.endedIn(namespace) < n {
-		if err := errors.Join(t.collect(), t.findModel(ctx, namespace)); err != nil {
-			return err
-		}
-		select {
-		case <-timeout.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
-	}
-	return t.collect()
+	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+		return t.endedIn(namespace) >= n, t.findModel(ctx, namespace)
+	})
+	return err
 }
 
 // findModel keeps the first pod that there is.
@@ -404,7 +352,7 @@ func (t *trial) pace(ctx context.Context) error {
 			sent++
 			group.Go(func() error { return t.client.CreateJob(sending, w, &wf.Workflow{}) })
 		}
-		if err := errors.Join(group.Wait(), t.collect(), ctx.Err()); err != nil {
+		if err := errors.Join(group.Wait(), t.log.Collect(), ctx.Err()); err != nil {
 			return err
 		}
 		took := time.Since(begin).Seconds()
@@ -439,57 +387,5 @@ func (t *trial) criticalSeconds() float64 {
 	return float64(n) * t.cfg.PodTime.Seconds()
 }
 
-func (t *trial) collect() error {
-	events, err := t.audit.Next()
-	t.events = append(t.events, events...)
-	return err
-}
-
-var heartbeats = map[string]bool{"leases.coordination.k8s.io": true, "nodes": true}
-
 // quiet waits until nobody has written for a while, heartbeats aside.
-func (t *trial) quiet(ctx context.Context) error {
-	deadline := time.Now().Add(restAtMost)
-	seen, active, since := 0, 0, time.Now()
-	for time.Since(since) < restFor {
-		if err := t.collect(); err != nil {
-			return err
-		}
-		now := 0
-		for ; seen < len(t.events); seen++ {
-			if !heartbeats[t.events[seen].Resource] {
-				now++
-			}
-		}
-		if now > 0 {
-			active, since = active+now, time.Now()
-		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("somebody still writes after %s", restAtMost)
-		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(poll):
-		}
-	}
-	return nil
-}
-
-// usage is the CPU seconds and the memory of every component so far.
-func (t *trial) usage() (map[localcluster.Component]localcluster.Usage, error) {
-	out := map[localcluster.Component]localcluster.Usage{}
-	for _, c := range t.cluster.Components() {
-		u, err := t.cluster.Usage(c)
-		if err != nil {
-			return nil, fmt.Errorf("usage of %s: %w", c, err)
-		}
-		out[c] = u
-	}
-	var own syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &own); err != nil {
-		return nil, err
-	}
-	out["client"] = localcluster.Usage{CPU: time.Duration(own.Utime.Nano() + own.Stime.Nano())}
-	return out, nil
-}
+func (t *trial) quiet(ctx context.Context) error { return t.log.Quiet(ctx, restFor) }

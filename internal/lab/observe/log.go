@@ -1,0 +1,96 @@
+package observe
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+)
+
+// Heartbeats are written in time with a clock, whatever the load is.
+var Heartbeats = map[string]bool{"leases.coordination.k8s.io": true, "nodes": true}
+
+// poll is between two looks at a source.
+const poll = 50 * time.Millisecond
+
+// Source is an AuditLog or a Watch.
+type Source interface {
+	// Next returns the events since the last call.
+	Next() ([]analyse.Event, error)
+	Close() error
+}
+
+// Log is what a source has shown since the last Forget. It is not safe for concurrent use.
+type Log struct {
+	Source Source
+	// Events are in the order of their arrival.
+	Events []analyse.Event
+	// active is how many there were that are no heartbeats, forgotten ones too.
+	active int
+}
+
+// Collect takes what the source has.
+func (l *Log) Collect() error {
+	events, err := l.Source.Next()
+	for i := range events {
+		if !Heartbeats[events[i].Resource] {
+			l.active++
+		}
+	}
+	l.Events = append(l.Events, events...)
+	return err
+}
+
+// Forget begins anew: what has happened so far belongs to no load.
+func (l *Log) Forget() { l.Events = nil }
+
+// Until collects until reached says that a condition holds. It says false when the time is up first.
+func (l *Log) Until(ctx context.Context, atMost time.Duration, reached func() (bool, error)) (bool, error) {
+	deadline := time.Now().Add(atMost)
+	tick := time.NewTicker(poll)
+	defer tick.Stop()
+	for {
+		if err := l.Collect(); err != nil {
+			return false, err
+		}
+		if done, err := reached(); done || err != nil {
+			return done, err
+		}
+		if time.Now().After(deadline) {
+			return false, nil
+		}
+		select {
+		case <-ctx.Done():
+			return false, context.Cause(ctx)
+		case <-tick.C:
+		}
+	}
+}
+
+// quietAtMost is how long Quiet waits.
+const quietAtMost = time.Minute
+
+// Quiet collects until nobody has written for a while, heartbeats aside.
+func (l *Log) Quiet(ctx context.Context, quietFor time.Duration) error {
+	last, since := -1, time.Now()
+	quiet, err := l.Until(ctx, quietAtMost, func() (bool, error) {
+		now := time.Now()
+		if l.active != last {
+			last, since = l.active, now
+		}
+		return now.Sub(since) >= quietFor, nil
+	})
+	if err == nil && !quiet {
+		return fmt.Errorf("somebody still writes after %s", quietAtMost)
+	}
+	return err
+}
+
+// Close ends the source.
+func (l *Log) Close() error {
+	if l.Source == nil {
+		return nil
+	}
+	return l.Source.Close()
+}

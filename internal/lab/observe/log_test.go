@@ -1,0 +1,59 @@
+package observe_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/observe"
+)
+
+// script shows one list of events after the other, and then nothing more.
+type script [][]analyse.Event
+
+func (s *script) Next() ([]analyse.Event, error) {
+	if len(*s) == 0 {
+		return nil, nil
+	}
+	next := (*s)[0]
+	*s = (*s)[1:]
+	return next, nil
+}
+
+func (s *script) Close() error { return nil }
+
+func TestQuietIsWhenOnlyHeartbeatsAreWritten(t *testing.T) {
+	pod, lease := analyse.Event{Resource: "pods"}, analyse.Event{Resource: "leases.coordination.k8s.io"}
+	source := script{{pod}, {pod, lease}, {lease}, {lease}, {lease}}
+	log := observe.Log{Source: &source}
+	if err := log.Quiet(t.Context(), time.Nanosecond); err != nil {
+		t.Fatal(err)
+	}
+	if len(log.Events) != 4 {
+		t.Errorf("quiet after %d events", len(log.Events))
+	}
+	log.Forget()
+	reached, err := log.Until(t.Context(), time.Minute, func() (bool, error) { return len(log.Events) == 2, nil })
+	if !reached || err != nil {
+		t.Errorf("reached %v, %v", reached, err)
+	}
+}
+
+func TestUntilEndsWithItsContextItsTimeAndItsCondition(t *testing.T) {
+	log := observe.Log{Source: &script{}}
+	never := func() (bool, error) { return false, nil }
+	if reached, err := log.Until(t.Context(), 0, never); reached || err != nil {
+		t.Errorf("the time is up: %v, %v", reached, err)
+	}
+	ctx, cancel := context.WithCancelCause(t.Context())
+	why := errors.New("why")
+	cancel(why)
+	if _, err := log.Until(ctx, time.Minute, never); !errors.Is(err, why) {
+		t.Errorf("the context is done: %v", err)
+	}
+	if _, err := log.Until(t.Context(), time.Minute, func() (bool, error) { return false, why }); !errors.Is(err, why) {
+		t.Errorf("the condition failed: %v", err)
+	}
+}

@@ -1,0 +1,111 @@
+// Package rig is the control plane of one measurement: fresh, on a disk, gone afterwards. Its logs stay when something failed.
+package rig
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+	"syscall"
+	"time"
+
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// stopTimeout bounds the end of a control plane.
+const stopTimeout = 30 * time.Second
+
+// Rig is a control plane under way.
+type Rig struct {
+	*localcluster.Cluster
+	dir string
+
+	lock sync.Mutex
+	died string // what there is to say about components that did
+}
+
+// Start brings a control plane up. Name, Dir and OnEvent of cfg are its own; starting is told what is started.
+func Start(ctx context.Context, cfg localcluster.Config, starting func(localcluster.Component)) (*Rig, error) {
+	state, err := stateDir()
+	if err != nil {
+		return nil, err
+	}
+	r := &Rig{}
+	if r.dir, err = os.MkdirTemp(state, "bench-"); err != nil {
+		return nil, err
+	}
+	cfg.Name, cfg.Dir = "bench", r.dir
+	cfg.OnEvent = func(e localcluster.Event) {
+		switch e.Kind {
+		case localcluster.EventDied:
+			r.lock.Lock()
+			r.died += fmt.Sprintf("%s %s; its log ends:\n%s\n", e.Component, e.Message, e.LogTail)
+			r.lock.Unlock()
+		case localcluster.EventStarting:
+			starting(e.Component)
+		}
+	}
+	if r.Cluster, err = localcluster.Start(ctx, cfg); err != nil {
+		return nil, errors.Join(err, os.RemoveAll(r.dir))
+	}
+	return r, nil
+}
+
+// Stop ends the control plane, ctx done or not. It fails if a component had died, and keeps the logs if the measurement
+// failed before ctx was done.
+func (r *Rig) Stop(ctx context.Context, failed bool) error {
+	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	err := r.Cluster.Stop(stop)
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if r.died != "" {
+		err = errors.Join(err, errors.New(r.died))
+	}
+	if failed && ctx.Err() == nil {
+		return errors.Join(err, fmt.Errorf("the logs are in %s", filepath.Join(r.dir, "logs")))
+	}
+	return errors.Join(err, os.RemoveAll(r.dir))
+}
+
+// Client is the key of this process among Usages: it makes the load.
+const Client localcluster.Component = "client"
+
+// Usages is the CPU time and memory of every component so far, and the CPU time of this process.
+func (r *Rig) Usages() (map[localcluster.Component]localcluster.Usage, error) {
+	out := map[localcluster.Component]localcluster.Usage{Client: {CPU: OwnCPU()}}
+	for _, c := range r.Components() {
+		u, err := r.Usage(c)
+		if err != nil {
+			return nil, fmt.Errorf("usage of %s: %w", c, err)
+		}
+		out[c] = u
+	}
+	return out, nil
+}
+
+// OwnCPU is the CPU time that this process has used so far.
+func OwnCPU() time.Duration {
+	var u syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
+		return 0
+	}
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+// stateDir is where control planes live while they are measured: on a disk, not in a memory file system, because etcd's
+// fsync is part of what is measured.
+func stateDir() (string, error) {
+	base := os.Getenv("XDG_STATE_HOME")
+	if base == "" {
+		home, err := os.UserHomeDir()
+		if err != nil {
+			return "", err
+		}
+		base = filepath.Join(home, ".local", "state")
+	}
+	dir := filepath.Join(base, "lockstep", "bench")
+	return dir, os.MkdirAll(dir, 0o700)
+}
