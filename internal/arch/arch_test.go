@@ -24,7 +24,7 @@ var layers = [][]string{
 	{"config", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
-		"internal/application/render", "internal/application/plan", "internal/batch/lifecycle", "internal/batch/pods"},
+		"internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/keyed", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler"},
 	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/localcluster", "internal/submit"},
@@ -45,7 +45,7 @@ var pure = []string{
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack", "internal/cputopology/agent/desire",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
-	"internal/application/render", "internal/application/plan", "internal/batch/lifecycle", "internal/batch/pods",
+	"internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods",
 	"internal/lab/analyse", "internal/lab/scenario",
 }
 

@@ -125,7 +125,9 @@ type Trait struct {
 type Plan struct {
 	Components []Component
 	Resources  []Resource
-	Policies   *Policies
+	// Loose are indexes of resources that belong to no component: steps have made them.
+	Loose    []int
+	Policies *Policies
 	// Definitions are the definitions used: kind and name to hash.
 	Definitions map[string]string
 }

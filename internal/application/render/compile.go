@@ -66,6 +66,9 @@ func (p *program) compile() (*instance, error) {
 		return nil, err
 	}
 	adapt(file)
+	if p.def.Kind == WorkflowStep {
+		numberFields(file)
+	}
 	file.Unresolved = nil
 	astutil.Resolve(file, func(token.Pos, string, ...any) {})
 	ctx := cuecontext.New()

@@ -1,0 +1,564 @@
+package flow
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// The limits of what is tried again.
+const (
+	// TriesMax is how often a step that ends in an error is run.
+	TriesMax = 10
+	// retryFirst and retryMax bound the time between two tries, which doubles.
+	retryFirst = time.Second
+	retryMax   = 5 * time.Minute
+)
+
+// Outcome is how a step stands that has been run.
+type Outcome int
+
+// The outcomes.
+const (
+	// Running: it goes on when something changes.
+	Running Outcome = iota
+	Succeeded
+	// Erred: it is tried again.
+	Erred
+	// Failed: for good.
+	Failed
+	// Suspending: it goes on when somebody resumes, or after a while.
+	Suspending
+)
+
+// Pause is why and how long a step suspends.
+type Pause struct {
+	Message string
+	// Duration is zero for as long as nobody resumes.
+	Duration time.Duration
+}
+
+// Result is what running a step has come to.
+type Result struct {
+	Outcome Outcome
+	// Reason is one of the reasons of steps; empty for the usual one.
+	Reason  string
+	Message string
+	// Outputs are values of the step's outputs, when it succeeded.
+	Outputs map[string]json.RawMessage
+	Pause   Pause
+}
+
+// Try is how often a step has erred, and when it is run again.
+type Try struct {
+	Count int
+	Next  time.Time
+}
+
+// Look is all that a decision is made of. Nothing of it is changed.
+type Look struct {
+	Program *Program
+	// Status is nil before the first look.
+	Status *oam.WorkflowStatus
+	// Outputs are the values that steps have given so far, as JSON.
+	Outputs map[string]json.RawMessage
+	// Results are of the steps that have been run for this look, by name.
+	Results map[string]Result
+	Tries   map[string]Try
+	// Resumed are the steps that go on after a pause of their own.
+	Resumed map[string]bool
+	// Held says that somebody has suspended the workflow: nothing runs until they resume it.
+	Held bool
+	// Context is what conditions and inputs see as context.
+	Context map[string]any
+	Now     time.Time
+	// ID makes the id of a step.
+	ID func(step string) string
+	// Decide evaluates a condition, with values by their top-level names.
+	Decide func(condition string, values map[string]any) (bool, error)
+}
+
+// Call is a step to run.
+type Call struct {
+	Step *Step
+	// Properties are the step's, with its inputs, as JSON.
+	Properties []byte
+	// Resumed says that the pause the step has made is over.
+	Resumed bool
+}
+
+// Decision is how a workflow goes on.
+type Decision struct {
+	Status  *oam.WorkflowStatus
+	Outputs map[string]json.RawMessage
+	Tries   map[string]Try
+	Resumed map[string]bool
+	// Run are steps to run now, for the next look.
+	Run []Call
+	// Wake is when to look again though nothing has changed; zero for never.
+	Wake time.Time
+}
+
+// advance is one look under way.
+type advance struct {
+	*Look
+	d     *Decision
+	steps map[string]*oam.StepStatus
+	asked map[string]bool // steps that have been looked at, and run or go on later
+	now   metav1.Time
+}
+
+// ended is how many steps have ended.
+func (a *advance) ended() int {
+	n := 0
+	for _, st := range a.steps {
+		if Ended(st) {
+			n++
+		}
+	}
+	return n
+}
+
+// Advance takes the results in and says what is next. Calling it again with its own decision and no results changes
+// nothing.
+func Advance(in *Look) *Decision {
+	now := metav1.NewTime(in.Now).Rfc3339Copy()
+	s := in.Status.DeepCopy()
+	if s == nil {
+		s = &oam.WorkflowStatus{Mode: in.Program.ModeText(), StartTime: now}
+	}
+	a := &advance{Look: in, now: now, steps: map[string]*oam.StepStatus{}, asked: map[string]bool{}, d: &Decision{
+		Status: s, Outputs: cloned(in.Outputs), Tries: cloned(in.Tries), Resumed: cloned(in.Resumed),
+	}}
+	if s.Finished {
+		return a.d
+	}
+	// Room for all, so that pointers into it stay.
+	s.Steps = slices.Grow(s.Steps, len(in.Program.Steps))
+	for i := range s.Steps {
+		a.steps[s.Steps[i].Name] = &s.Steps[i].StepStatus
+		if step := in.Program.Step(s.Steps[i].Name); step != nil {
+			s.Steps[i].SubSteps = slices.Grow(s.Steps[i].SubSteps, len(step.Sub))
+		}
+		for j := range s.Steps[i].SubSteps {
+			a.steps[s.Steps[i].SubSteps[j].Name] = &s.Steps[i].SubSteps[j]
+		}
+	}
+	// What ends may let steps start that stand before it.
+	for before := -1; !in.Held && before != a.ended(); {
+		before = a.ended()
+		a.walk(in.Program.Steps, in.Program.Mode.Steps, nil)
+	}
+	a.conclude()
+	return a.d
+}
+
+func cloned[V any](m map[string]V) map[string]V {
+	if m == nil {
+		return map[string]V{}
+	}
+	return maps.Clone(m)
+}
+
+// walk looks at the steps of a workflow or of a group. It says whether all have ended.
+func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatus) bool {
+	all, failed := true, false
+	for i := range steps {
+		s := &steps[i]
+		st := a.steps[s.Name]
+		if st != nil && Ended(st) {
+			failed = failed || st.Phase == oam.StepFailed
+			continue
+		}
+		if !a.look(s, group, mode == oam.WorkflowModeStep && failed) {
+			all = false
+			if mode == oam.WorkflowModeStep {
+				return false
+			}
+			continue
+		}
+		failed = failed || a.steps[s.Name].Phase == oam.StepFailed
+	}
+	return all
+}
+
+// look looks at one step that has not ended, and says whether it has by now. failed says that one before it failed.
+func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
+	st := a.steps[s.Name]
+	started := st != nil && st.Phase != oam.StepPending
+	if !started {
+		if on := a.waitsFor(s); on != "" {
+			st = a.status(s, group)
+			a.set(st, oam.StepPending, oam.StepReasonWait, "it waits for "+on)
+			return false
+		}
+		run, err := a.runs(s, failed)
+		if err != nil {
+			a.set(a.status(s, group), oam.StepSkipped, oam.StepReasonSkip, "if: "+err.Error())
+			a.skipSub(s, a.steps[s.Name])
+			return true
+		}
+		if !run {
+			a.set(a.status(s, group), oam.StepSkipped, oam.StepReasonSkip, "")
+			a.skipSub(s, a.steps[s.Name])
+			return true
+		}
+		st = a.status(s, group)
+	}
+	if s.timeout > 0 && !st.FirstExecuteTime.IsZero() {
+		end := st.FirstExecuteTime.Add(s.timeout)
+		if !a.Now.Before(end) {
+			a.set(st, oam.StepFailed, oam.StepReasonTimeout, fmt.Sprintf("it took longer than %s", s.Timeout))
+			a.endSub(s, oam.StepFailed, oam.StepReasonTimeout)
+			return true
+		}
+		a.wake(end)
+	}
+	switch {
+	case s.Type == TypeGroup:
+		return a.group(s, st)
+	case s.Type == TypeSuspend:
+		return a.suspend(s, st)
+	}
+	return a.run(s, st)
+}
+
+// pausing says that a step, and not somebody's hand, suspends the workflow.
+func (a *advance) pausing() bool {
+	for _, st := range a.steps {
+		if st.Phase == oam.StepSuspending {
+			return true
+		}
+	}
+	return false
+}
+
+// group looks at a group that has started.
+func (a *advance) group(s *Step, st *oam.StepStatus) bool {
+	a.set(st, oam.StepRunning, "", "")
+	if !a.walk(s.Sub, s.Mode, st) {
+		return false
+	}
+	for i := range s.Sub {
+		if sub := a.steps[s.Sub[i].Name]; sub.Phase == oam.StepFailed {
+			a.set(st, oam.StepFailed, sub.Reason, fmt.Sprintf("step %s failed: %s", sub.Name, sub.Message))
+			return true
+		}
+	}
+	a.set(st, oam.StepSucceeded, "", "")
+	return true
+}
+
+// suspend looks at a step that suspends until it is resumed, or for a while.
+func (a *advance) suspend(s *Step, st *oam.StepStatus) bool {
+	if a.Resumed[s.Name] {
+		return a.finish(s, st, Result{Outcome: Succeeded, Outputs: a.suspendOutputs(s)})
+	}
+	properties, err := a.properties(s)
+	if err != nil {
+		a.set(st, oam.StepFailed, oam.StepReasonInput, err.Error())
+		return true
+	}
+	pause, err := suspension(properties)
+	if err != nil {
+		a.set(st, oam.StepFailed, oam.StepReasonParameter, err.Error())
+		return true
+	}
+	return a.finish(s, st, Result{Outcome: Suspending, Pause: pause, Outputs: a.suspendOutputs(s)})
+}
+
+// suspendOutputs are the outputs of a suspend step: it has only texts and the context to take them from.
+func (a *advance) suspendOutputs(s *Step) map[string]json.RawMessage {
+	out := map[string]json.RawMessage{}
+	for _, o := range s.Outputs {
+		var v any = strings.Trim(o.ValueFrom, `"`)
+		if path, ok := strings.CutPrefix(o.ValueFrom, "context."); ok {
+			v, _ = lookup(a.Context, path)
+		}
+		if data, err := json.Marshal(v); err == nil {
+			out[o.Name] = data
+		}
+	}
+	return out
+}
+
+// run takes in what a step has come to, or asks for it to be run.
+func (a *advance) run(s *Step, st *oam.StepStatus) bool {
+	if a.asked[s.Name] {
+		return false
+	}
+	a.asked[s.Name] = true
+	if try, ok := a.d.Tries[s.Name]; ok && a.Now.Before(try.Next) {
+		a.wake(try.Next)
+		return false
+	}
+	if r, ok := a.Results[s.Name]; ok {
+		return a.finish(s, st, r)
+	}
+	properties, err := a.properties(s)
+	if err != nil {
+		a.set(st, oam.StepFailed, oam.StepReasonInput, err.Error())
+		return true
+	}
+	if st.Phase == "" || st.Phase == oam.StepPending {
+		a.set(st, oam.StepRunning, "", "")
+	}
+	a.d.Run = append(a.d.Run, Call{Step: s, Properties: properties, Resumed: a.Resumed[s.Name]})
+	return false
+}
+
+// finish takes a result in and says whether the step has ended.
+func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
+	reason := func(usual string) string {
+		if r.Reason != "" {
+			return r.Reason
+		}
+		return usual
+	}
+	if r.Outcome != Erred {
+		delete(a.d.Tries, s.Name)
+	}
+	switch r.Outcome {
+	case Running:
+		a.set(st, oam.StepRunning, reason(oam.StepReasonWait), r.Message)
+		return false
+	case Suspending:
+		a.set(st, oam.StepSuspending, oam.StepReasonSuspend, r.Pause.Message)
+		maps.Copy(a.d.Outputs, r.Outputs)
+		if r.Pause.Duration == 0 {
+			return false
+		}
+		end := st.FirstExecuteTime.Add(r.Pause.Duration)
+		if a.Now.Before(end) {
+			a.wake(end)
+			return false
+		}
+		a.d.Resumed[s.Name] = true
+		if s.Type != TypeSuspend {
+			a.set(st, oam.StepRunning, "", "")
+			a.wake(a.Now)
+			return false
+		}
+		a.set(st, oam.StepSucceeded, "", r.Pause.Message)
+		return true
+	case Failed:
+		a.set(st, oam.StepFailed, reason(oam.StepReasonAction), r.Message)
+		return true
+	case Erred:
+		try := a.d.Tries[s.Name]
+		try.Count++
+		if try.Count >= TriesMax {
+			delete(a.d.Tries, s.Name)
+			a.set(st, oam.StepFailed, oam.StepReasonFailedAfterRetries, r.Message)
+			return true
+		}
+		try.Next = a.Now.Add(Delay(try.Count))
+		a.d.Tries[s.Name] = try
+		a.set(st, oam.StepFailed, reason(oam.StepReasonExecute), r.Message)
+		a.wake(try.Next)
+		return false
+	}
+	for _, o := range s.Outputs {
+		if _, ok := r.Outputs[o.Name]; !ok {
+			a.set(st, oam.StepFailed, oam.StepReasonOutput, fmt.Sprintf("output %s: %s has no value", o.Name, o.ValueFrom))
+			return true
+		}
+	}
+	maps.Copy(a.d.Outputs, r.Outputs)
+	delete(a.d.Resumed, s.Name)
+	a.set(st, oam.StepSucceeded, "", r.Message)
+	return true
+}
+
+// Delay is how long after its nth error a step is run again.
+func Delay(n int) time.Duration {
+	return min(retryFirst<<min(max(n-3, 0), 16), retryMax)
+}
+
+// waitsFor is what a step that has not started waits for, or empty.
+func (a *advance) waitsFor(s *Step) string {
+	for _, d := range a.Program.needs(s) {
+		if st := a.steps[d]; st == nil || !Ended(st) {
+			return "step " + d
+		}
+	}
+	return ""
+}
+
+// runs says whether a step whose turn it is runs, or is skipped.
+func (a *advance) runs(s *Step, failed bool) (bool, error) {
+	switch s.If {
+	case "always":
+		return true, nil
+	case "":
+		if failed || a.d.Status.Terminated {
+			return false, nil
+		}
+		return !a.failedBefore(s, map[string]bool{}), nil
+	}
+	status := map[string]any{}
+	for name, st := range a.steps {
+		status[name] = map[string]any{
+			"id": st.ID, "name": st.Name, "type": st.Type, "phase": string(st.Phase), "message": st.Message, "reason": st.Reason,
+			"failed": st.Phase == oam.StepFailed, "succeeded": st.Phase == oam.StepSucceeded, "skipped": st.Phase == oam.StepSkipped,
+			"timeout": st.Reason == oam.StepReasonTimeout, "failedAfterRetries": st.Reason == oam.StepReasonFailedAfterRetries,
+			"terminate": st.Reason == oam.StepReasonTerminate,
+		}
+	}
+	inputs := map[string]any{}
+	for _, in := range s.Inputs {
+		if v, ok := a.value(in.From); ok {
+			inputs[in.From] = v
+		}
+	}
+	return a.Decide(s.If, map[string]any{"status": status, "inputs": inputs, "context": a.Context})
+}
+
+// failedBefore says whether something that a step depends on has failed, however far before.
+func (a *advance) failedBefore(s *Step, seen map[string]bool) bool {
+	for _, d := range a.Program.needs(s) {
+		if seen[d] {
+			continue
+		}
+		seen[d] = true
+		st := a.steps[d]
+		if st != nil && st.Phase == oam.StepFailed || a.failedBefore(a.Program.Step(d), seen) {
+			return true
+		}
+	}
+	return false
+}
+
+// properties are a step's, with its inputs.
+func (a *advance) properties(s *Step) ([]byte, error) {
+	return WithInputs(raw(s), s.Inputs, a.value)
+}
+
+// value is what an input is taken from: an output of a step, or a part of one, or of the context.
+func (a *advance) value(from string) (any, bool) {
+	if path, ok := strings.CutPrefix(from, "context."); ok {
+		return lookup(a.Context, path)
+	}
+	return Value(a.d.Outputs, from)
+}
+
+// conclude sums the steps up.
+func (a *advance) conclude() {
+	s := a.d.Status
+	ended, failure := true, ""
+	for i := range a.Program.Steps {
+		st := a.steps[a.Program.Steps[i].Name]
+		if st == nil || !Ended(st) {
+			ended = false
+			continue
+		}
+		if st.Phase == oam.StepFailed && failure == "" {
+			failure = fmt.Sprintf("step %s failed", st.Name)
+			if st.Message != "" {
+				failure += ": " + st.Message
+			}
+		}
+	}
+	s.Suspend = a.Held || a.pausing()
+	s.SuspendState = ""
+	if s.Suspend {
+		s.SuspendState = string(oam.StepSuspending)
+	}
+	s.Phase, s.Message = "executing", ""
+	switch {
+	case ended:
+		s.Finished, s.EndTime, s.Suspend, s.SuspendState = true, a.now, false, ""
+		s.Phase, s.Message = "succeeded", failure
+		if failure != "" {
+			s.Phase = "failed"
+			if s.Terminated {
+				s.Phase = "terminated"
+			}
+			s.Terminated = true
+		}
+	case s.Suspend:
+		s.Phase = "suspending"
+	}
+}
+
+// status is the entry of a step, made when there is none.
+func (a *advance) status(s *Step, group *oam.StepStatus) *oam.StepStatus {
+	if st := a.steps[s.Name]; st != nil {
+		return st
+	}
+	st := oam.StepStatus{ID: a.ID(s.Name), Name: s.Name, Type: s.Type}
+	list := &a.d.Status.Steps
+	if group == nil {
+		*list = append(*list, oam.WorkflowStepStatus{StepStatus: st})
+		at := &(*list)[len(*list)-1]
+		at.SubSteps = make([]oam.StepStatus, 0, len(s.Sub))
+		a.steps[s.Name] = &at.StepStatus
+		return &at.StepStatus
+	}
+	for i := range *list {
+		if (*list)[i].Name == group.Name {
+			(*list)[i].SubSteps = append((*list)[i].SubSteps, st)
+			at := &(*list)[i].SubSteps[len((*list)[i].SubSteps)-1]
+			a.steps[s.Name] = at
+			return at
+		}
+	}
+	panic("a group without a status") // groups are entered by their status
+}
+
+// set moves a step to a phase. Times change only with what is said.
+func (a *advance) set(st *oam.StepStatus, phase oam.WorkflowStepPhase, reason, message string) {
+	if st.FirstExecuteTime.IsZero() && phase != oam.StepPending {
+		st.FirstExecuteTime = a.now
+	}
+	if st.Phase == phase && st.Reason == reason && st.Message == message {
+		return
+	}
+	st.Phase, st.Reason, st.Message, st.LastExecuteTime = phase, reason, message, a.now
+}
+
+// skipSub and endSub end the steps of a group with it.
+func (a *advance) skipSub(s *Step, st *oam.StepStatus) {
+	for i := range s.Sub {
+		a.set(a.status(&s.Sub[i], st), oam.StepSkipped, oam.StepReasonSkip, "")
+	}
+}
+
+func (a *advance) endSub(s *Step, phase oam.WorkflowStepPhase, reason string) {
+	for i := range s.Sub {
+		if st := a.steps[s.Sub[i].Name]; st != nil && !Ended(st) {
+			a.set(st, phase, reason, "")
+		}
+	}
+}
+
+func (a *advance) wake(t time.Time) {
+	if a.d.Wake.IsZero() || t.Before(a.d.Wake) {
+		a.d.Wake = t
+	}
+}
+
+// Ended says whether a step goes nowhere any more. One that erred is run again.
+func Ended(st *oam.StepStatus) bool {
+	switch st.Phase {
+	case oam.StepSucceeded, oam.StepSkipped:
+		return true
+	case oam.StepFailed:
+		return st.Reason != oam.StepReasonExecute
+	}
+	return false
+}
+
+func raw(s *Step) []byte {
+	if s.Properties == nil {
+		return nil
+	}
+	return s.Properties.Raw
+}

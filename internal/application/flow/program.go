@@ -1,0 +1,206 @@
+package flow
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// The steps that the engine itself knows.
+const (
+	TypeSuspend = "suspend"
+	TypeGroup   = "step-group"
+)
+
+// Step is a step of a program.
+type Step struct {
+	oam.WorkflowStepBase
+	// Sub are the steps of a group, which follow one another in this mode.
+	Sub  []Step
+	Mode oam.WorkflowMode
+
+	timeout time.Duration
+}
+
+// Program is a workflow, checked and complete.
+type Program struct {
+	Mode  oam.WorkflowExecuteMode
+	Steps []Step
+
+	byName map[string]*Step
+	// giver is the step that gives an output.
+	giver map[string]string
+}
+
+// Compile checks a workflow: names, dependencies, durations. Steps without a name are called step-N, as their place is.
+func Compile(spec *oam.WorkflowSpec) (*Program, error) {
+	p := &Program{
+		Mode:   oam.WorkflowExecuteMode{Steps: oam.WorkflowModeStep, SubSteps: oam.WorkflowModeDAG},
+		byName: map[string]*Step{}, giver: map[string]string{},
+	}
+	if spec.Mode != nil {
+		if spec.Mode.Steps != "" {
+			p.Mode.Steps = spec.Mode.Steps
+		}
+		if spec.Mode.SubSteps != "" {
+			p.Mode.SubSteps = spec.Mode.SubSteps
+		}
+	}
+	p.Steps = make([]Step, len(spec.Steps))
+	for i := range spec.Steps {
+		in, s := &spec.Steps[i], &p.Steps[i]
+		s.WorkflowStepBase, s.Mode = in.WorkflowStepBase, in.Mode
+		where := fmt.Sprintf("workflow.steps[%d]", i)
+		if s.Name == "" {
+			s.Name = fmt.Sprintf("step-%d", i+1)
+		}
+		if s.Mode == "" {
+			s.Mode = p.Mode.SubSteps
+		}
+		if err := p.add(s, where); err != nil {
+			return nil, err
+		}
+		if s.Type != TypeGroup {
+			if len(in.SubSteps) > 0 {
+				return nil, fmt.Errorf("%s (%s): only a step of type %s has subSteps", where, s.Name, TypeGroup)
+			}
+			continue
+		}
+		if len(in.SubSteps) == 0 {
+			return nil, fmt.Errorf("%s (%s): a %s needs subSteps", where, s.Name, TypeGroup)
+		}
+		s.Sub = make([]Step, len(in.SubSteps))
+		for j := range in.SubSteps {
+			sub := &s.Sub[j]
+			sub.WorkflowStepBase = in.SubSteps[j]
+			at := fmt.Sprintf("%s.subSteps[%d]", where, j)
+			if sub.Name == "" {
+				sub.Name = fmt.Sprintf("%s-%d", s.Name, j+1)
+			}
+			if sub.Type == TypeGroup {
+				return nil, fmt.Errorf("%s (%s): a %s cannot be in another", at, sub.Name, TypeGroup)
+			}
+			if err := p.add(sub, at); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return p, p.checkDependencies()
+}
+
+// add takes a step in by its name.
+func (p *Program) add(s *Step, where string) error {
+	if p.byName[s.Name] != nil {
+		return fmt.Errorf("%s: two steps have the name %s", where, s.Name)
+	}
+	p.byName[s.Name] = s
+	if s.Timeout != "" {
+		d, err := time.ParseDuration(s.Timeout)
+		if err != nil || d <= 0 {
+			return fmt.Errorf("%s (%s): timeout %q is not a duration such as 30s", where, s.Name, s.Timeout)
+		}
+		s.timeout = d
+	}
+	for _, o := range s.Outputs {
+		if other := p.giver[o.Name]; other != "" {
+			return fmt.Errorf("%s (%s): step %s too has the output %s", where, s.Name, other, o.Name)
+		}
+		p.giver[o.Name] = s.Name
+	}
+	if s.Type == TypeSuspend {
+		if _, err := suspension(raw(s)); err != nil && len(s.Inputs) == 0 {
+			return fmt.Errorf("%s (%s): %w", where, s.Name, err)
+		}
+	}
+	return nil
+}
+
+// checkDependencies refuses what can never start: dependencies that do not exist, and circles of them.
+func (p *Program) checkDependencies() error {
+	const open, done = 1, 2
+	state := map[string]int{}
+	var visit func(s *Step) error
+	visit = func(s *Step) error {
+		switch state[s.Name] {
+		case open:
+			return fmt.Errorf("workflow: step %s depends on itself", s.Name)
+		case done:
+			return nil
+		}
+		state[s.Name] = open
+		for _, d := range p.needs(s) {
+			next := p.byName[d]
+			if next == nil {
+				return fmt.Errorf("workflow: step %s depends on %s, which does not exist", s.Name, d)
+			}
+			if err := visit(next); err != nil {
+				return err
+			}
+		}
+		// A group waits for what its steps wait for from outside.
+		for i := range s.Sub {
+			if err := visit(&s.Sub[i]); err != nil {
+				return err
+			}
+		}
+		state[s.Name] = done
+		return nil
+	}
+	for i := range p.Steps {
+		if err := visit(&p.Steps[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// needs are the steps that a step waits for: those it depends on, and those whose outputs it takes.
+func (p *Program) needs(s *Step) []string {
+	out := slices.Clone(s.DependsOn)
+	for _, in := range s.Inputs {
+		if g := p.giver[outputName(in.From)]; g != "" && g != s.Name && !slices.Contains(out, g) {
+			out = append(out, g)
+		}
+	}
+	return out
+}
+
+// Step is the step of that name, or nil.
+func (p *Program) Step(name string) *Step { return p.byName[name] }
+
+// ModeText is the mode as statuses have it, for example StepByStep-DAG.
+func (p *Program) ModeText() string { return string(p.Mode.Steps) + "-" + string(p.Mode.SubSteps) }
+
+// outputName is the first part of what an input is taken from: name, or name.path.in.it.
+func outputName(from string) string {
+	name, _, _ := strings.Cut(from, ".")
+	return name
+}
+
+// suspension reads the properties of a suspend step. A duration of zero lasts until somebody resumes.
+func suspension(raw []byte) (Pause, error) {
+	var in struct {
+		Duration string `json:"duration,omitempty"`
+		Message  string `json:"message,omitempty"`
+	}
+	if len(raw) > 0 {
+		if err := json.Unmarshal(raw, &in); err != nil {
+			return Pause{}, errors.New("properties: duration and message are texts")
+		}
+	}
+	p := Pause{Message: in.Message}
+	if in.Duration == "" {
+		return p, nil
+	}
+	d, err := time.ParseDuration(in.Duration)
+	if err != nil || d < 0 {
+		return p, fmt.Errorf("properties: duration %q is not a duration such as 30s", in.Duration)
+	}
+	p.Duration = d
+	return p, nil
+}

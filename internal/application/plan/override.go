@@ -1,0 +1,193 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// overriding is what an override policy says.
+type overriding struct {
+	Components []componentPatch `json:"components,omitempty"`
+	// Selector are the names of the components that remain, with * for anything; empty for all.
+	Selector []string `json:"selector,omitempty"`
+}
+
+type componentPatch struct {
+	// Name chooses components, with * for anything. Without a name, all of the type are chosen, or all.
+	Name       string                `json:"name,omitempty"`
+	Type       string                `json:"type,omitempty"`
+	Properties *runtime.RawExtension `json:"properties,omitempty"`
+	Traits     []traitPatch          `json:"traits,omitempty"`
+}
+
+type traitPatch struct {
+	Type       string                `json:"type"`
+	Properties *runtime.RawExtension `json:"properties,omitempty"`
+	// Disable takes the trait away.
+	Disable bool `json:"disable,omitempty"`
+}
+
+// Override are components as override policies change them, one after another. Policies of other types are passed over.
+func Override(components []oam.Component, policies []oam.AppPolicy) ([]oam.Component, error) {
+	for i := range policies {
+		p := &policies[i]
+		if p.Type != TypeOverride {
+			continue
+		}
+		var o overriding
+		if p.Properties != nil {
+			if err := strict(p.Properties.Raw, &o); err != nil {
+				return nil, fmt.Errorf("policy %s: %w", p.Name, err)
+			}
+		}
+		var err error
+		if components, err = o.apply(components); err != nil {
+			return nil, fmt.Errorf("policy %s: %w", p.Name, err)
+		}
+	}
+	return components, nil
+}
+
+func (o *overriding) apply(components []oam.Component) ([]oam.Component, error) {
+	out := slices.Clone(components)
+	for i := range o.Components {
+		patch := &o.Components[i]
+		matches, err := pattern(patch.Name)
+		if err != nil {
+			return nil, fmt.Errorf("components[%d]: %w", i, err)
+		}
+		found := false
+		for n := range out {
+			if patch.Name != "" && !matches(out[n].Name) || patch.Name == "" && patch.Type != "" && out[n].Type != patch.Type {
+				continue
+			}
+			found = true
+			if out[n], err = patch.apply(&out[n]); err != nil {
+				return nil, fmt.Errorf("components[%d]: %w", i, err)
+			}
+		}
+		if found || patch.Name == "" || strings.Contains(patch.Name, "*") {
+			continue
+		}
+		if patch.Type == "" {
+			return nil, fmt.Errorf("components[%d]: there is no component %s, and a new one needs a type", i, patch.Name)
+		}
+		added, err := patch.apply(&oam.Component{Name: patch.Name, Type: patch.Type})
+		if err != nil {
+			return nil, fmt.Errorf("components[%d]: %w", i, err)
+		}
+		out = append(out, added)
+	}
+	if len(o.Selector) == 0 {
+		return out, nil
+	}
+	return choose(out, o.Selector)
+}
+
+// choose are the components that one of the names, or patterns, means.
+func choose(components []oam.Component, names []string) ([]oam.Component, error) {
+	var out []oam.Component
+	for i, name := range names {
+		matches, err := pattern(name)
+		if err != nil {
+			return nil, fmt.Errorf("selector[%d]: %w", i, err)
+		}
+		found := false
+		for n := range components {
+			if !matches(components[n].Name) {
+				continue
+			}
+			found = true
+			if !slices.ContainsFunc(out, func(c oam.Component) bool { return c.Name == components[n].Name }) {
+				out = append(out, components[n])
+			}
+		}
+		if !found && !strings.Contains(name, "*") {
+			return nil, fmt.Errorf("selector[%d]: there is no component %s", i, name)
+		}
+	}
+	return out, nil
+}
+
+// pattern matches names, with * for anything.
+func pattern(name string) (func(string) bool, error) {
+	if !strings.Contains(name, "*") {
+		return func(s string) bool { return s == name }, nil
+	}
+	r, err := regexp.Compile("^" + strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, ".*") + "$")
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
+	}
+	return r.MatchString, nil
+}
+
+// apply is c as the patch changes it. A patch of another type takes the component's place.
+func (p *componentPatch) apply(c *oam.Component) (oam.Component, error) {
+	out := *c.DeepCopy()
+	if p.Type != "" && p.Type != c.Type {
+		out.Type, out.Properties, out.Traits = p.Type, nil, nil
+	}
+	var err error
+	if out.Properties, err = mergeProperties(out.Properties, p.Properties); err != nil {
+		return out, err
+	}
+	for i := range p.Traits {
+		t := &p.Traits[i]
+		at := slices.IndexFunc(out.Traits, func(x oam.Trait) bool { return x.Type == t.Type })
+		switch {
+		case t.Disable && at >= 0:
+			out.Traits = slices.Delete(out.Traits, at, at+1)
+		case t.Disable:
+		case at < 0:
+			out.Traits = append(out.Traits, oam.Trait{Type: t.Type, Properties: t.Properties})
+		default:
+			if out.Traits[at].Properties, err = mergeProperties(out.Traits[at].Properties, t.Properties); err != nil {
+				return out, fmt.Errorf("trait %s: %w", t.Type, err)
+			}
+		}
+	}
+	return out, nil
+}
+
+// mergeProperties is base with over's fields in the place of its own; structs are merged, lists are not.
+func mergeProperties(base, over *runtime.RawExtension) (*runtime.RawExtension, error) {
+	if over == nil || len(over.Raw) == 0 {
+		return base, nil
+	}
+	if base == nil || len(base.Raw) == 0 {
+		return over, nil
+	}
+	var b, o map[string]any
+	if err := kjson.Unmarshal(base.Raw, &b); err != nil {
+		return nil, fmt.Errorf("properties: %w", err)
+	}
+	if err := kjson.Unmarshal(over.Raw, &o); err != nil {
+		return nil, fmt.Errorf("properties: %w", err)
+	}
+	data, err := json.Marshal(mergeMaps(b, o))
+	if err != nil {
+		return nil, fmt.Errorf("properties: %w", err)
+	}
+	return &runtime.RawExtension{Raw: data}, nil
+}
+
+func mergeMaps(base, over map[string]any) map[string]any {
+	for k, v := range over {
+		inner, ok := v.(map[string]any)
+		there, both := base[k].(map[string]any)
+		if ok && both {
+			base[k] = mergeMaps(there, inner)
+		} else {
+			base[k] = v
+		}
+	}
+	return base
+}

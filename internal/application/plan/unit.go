@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// Unit is the part of an application that one step of its workflow deploys, and where to.
+type Unit struct {
+	// Only are the names of its components, which do not wait for others; nil for all.
+	Only []string `json:"only,omitempty"`
+	// Value is a component that the step made itself, in the place of the application's.
+	Value *oam.Component `json:"value,omitempty"`
+	// Policies are the topology and override policies that the step names.
+	Policies []oam.AppPolicy `json:"policies,omitempty"`
+	// Cluster and Namespace are where it goes, when they are given without a policy.
+	Cluster   string `json:"cluster,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	// Unwatched says that the step goes on without waiting for health.
+	Unwatched bool `json:"unwatched,omitempty"`
+}
+
+// Spec is the application's spec as far as the unit goes: its components, as its policies change them, and the policies
+// that say where they go and how their objects are treated.
+func (u *Unit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error) {
+	out := &oam.ApplicationSpec{Components: app.Components}
+	if u.Value != nil {
+		out.Components = []oam.Component{*u.Value.DeepCopy()}
+	}
+	var err error
+	if out.Components, err = Override(out.Components, u.Policies); err != nil {
+		return nil, err
+	}
+	if out.Components, err = replicate(out.Components, u.Policies); err != nil {
+		return nil, err
+	}
+	if u.Only != nil {
+		for _, name := range u.Only {
+			if !slices.ContainsFunc(out.Components, func(c oam.Component) bool { return c.Name == name }) {
+				return nil, fmt.Errorf("there is no component %s", name)
+			}
+		}
+		out.Components = slices.DeleteFunc(slices.Clone(out.Components), func(c oam.Component) bool { return !slices.Contains(u.Only, c.Name) })
+	}
+	// What is deployed by another step is waited for there.
+	names := map[string]bool{}
+	for i := range out.Components {
+		names[out.Components[i].Name] = true
+	}
+	if u.Only != nil || u.Value != nil {
+		out.Components = slices.Clone(out.Components)
+		for i := range out.Components {
+			out.Components[i].DependsOn = slices.DeleteFunc(slices.Clone(out.Components[i].DependsOn), func(d string) bool { return !names[d] })
+		}
+	}
+	for i := range app.Policies {
+		if !chooses(app.Policies[i].Type) {
+			out.Policies = append(out.Policies, app.Policies[i])
+		}
+	}
+	for i := range u.Policies {
+		if u.Policies[i].Type == TypeTopology {
+			out.Policies = append(out.Policies, u.Policies[i])
+		}
+	}
+	if u.Cluster != "" || u.Namespace != "" {
+		cluster := u.Cluster
+		if cluster == "" {
+			cluster = oam.LocalCluster
+		}
+		properties, err := json.Marshal(map[string]any{"clusters": []string{cluster}, "namespace": u.Namespace})
+		if err != nil {
+			return nil, err
+		}
+		out.Policies = append(out.Policies, oam.AppPolicy{Name: "step", Type: TypeTopology, Properties: &runtime.RawExtension{Raw: properties}})
+	}
+	return out, nil
+}
+
+// chooses says whether a policy is one that steps choose, and not one that always holds.
+func chooses(policyType string) bool {
+	return policyType == TypeTopology || policyType == TypeOverride || policyType == TypeReplication
+}
+
+// replicate makes copies of components for each key of replication policies.
+func replicate(components []oam.Component, policies []oam.AppPolicy) ([]oam.Component, error) {
+	for i := range policies {
+		if policies[i].Type != TypeReplication {
+			continue
+		}
+		var in struct {
+			Keys     []string `json:"keys"`
+			Selector []string `json:"selector,omitempty"`
+		}
+		if policies[i].Properties != nil {
+			if err := strict(policies[i].Properties.Raw, &in); err != nil {
+				return nil, fmt.Errorf("policy %s: %w", policies[i].Name, err)
+			}
+		}
+		if len(in.Keys) == 0 {
+			return nil, fmt.Errorf("policy %s: keys must be given", policies[i].Name)
+		}
+		var out []oam.Component
+		for _, c := range components {
+			if len(in.Selector) > 0 && !slices.Contains(in.Selector, c.Name) || c.ReplicaKey != "" {
+				out = append(out, c)
+				continue
+			}
+			for _, key := range in.Keys {
+				c.ReplicaKey = key
+				out = append(out, c)
+			}
+		}
+		components = out
+	}
+	return components, nil
+}
+
+// Merge is one plan of several. What a later one makes again takes the place of what an earlier one made.
+func Merge(parts []*Plan, policies *Policies) *Plan {
+	out := &Plan{Policies: policies, Definitions: map[string]string{}}
+	last := map[Ref]int{}             // the part that has the last word about an object
+	lastComponent := map[string]int{} // and about a component in a place
+	for n, p := range parts {
+		for i := range p.Resources {
+			last[p.Resources[i].Ref] = n
+		}
+		for i := range p.Components {
+			lastComponent[p.Components[i].Key()] = n
+		}
+		for k, v := range p.Definitions {
+			out.Definitions[k] = v
+		}
+	}
+	for n, p := range parts {
+		in := map[int]bool{}
+		for i := range p.Components {
+			c := p.Components[i]
+			for _, at := range c.Resources {
+				in[at] = true
+			}
+			if lastComponent[c.Key()] != n {
+				continue
+			}
+			resources, workload := c.Resources, c.Workload
+			c.Resources, c.Workload = nil, -1
+			for _, at := range resources {
+				if last[p.Resources[at].Ref] != n {
+					continue
+				}
+				if at == workload {
+					c.Workload = len(out.Resources)
+				}
+				c.Resources = append(c.Resources, len(out.Resources))
+				out.Resources = append(out.Resources, p.Resources[at])
+			}
+			out.Components = append(out.Components, c)
+		}
+		for i := range p.Resources {
+			if !in[i] && last[p.Resources[i].Ref] == n {
+				out.Loose = append(out.Loose, len(out.Resources))
+				out.Resources = append(out.Resources, p.Resources[i])
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,603 @@
+package render
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"cuelang.org/go/cue"
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/cuecontext"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// The bounds of steps.
+const (
+	actionsMax     = 512
+	actionDepthMax = 16
+)
+
+// StepContext is what the template of a step knows of where it is.
+type StepContext struct {
+	Context
+	// StepName and SessionID are the step's name and id.
+	StepName, SessionID string
+	// Application is the application as JSON has it, for steps that look at its components and policies.
+	Application map[string]any
+}
+
+// Values are the context as steps, conditions and inputs see it.
+func (c *StepContext) Values() map[string]any {
+	v := c.Context.values()
+	if c.StepName != "" {
+		v["stepName"], v["stepSessionID"] = c.StepName, c.SessionID
+	}
+	return v
+}
+
+// Action is something that a step wants done outside.
+type Action struct {
+	// Key tells the action from the others of the step.
+	Key string
+	// Do is what is to be done: apply, read, list, delete, patch, http, email, component-apply, deploy, …
+	Do string
+	// Params are the action's parameters, as JSON has them.
+	Params map[string]any
+}
+
+// Answer is what an action has given.
+type Answer struct {
+	// Returns are its values by their names in $returns.
+	Returns map[string]any
+	// Wait says that the step goes on later, with this message.
+	Wait    bool
+	Message string
+}
+
+// StepRequest asks how a step goes on.
+type StepRequest struct {
+	Properties []byte
+	Context    StepContext
+	// Answers are those of the actions done so far, by their keys.
+	Answers map[string]Answer
+	// Resumed says that the pauses the step has made so far are over.
+	Resumed bool
+	Outputs []oam.StepOutput
+}
+
+// StepOutcome is how a step stands.
+type StepOutcome int
+
+// The outcomes.
+const (
+	// StepActs: an action is to be done.
+	StepActs StepOutcome = iota
+	StepDone
+	StepWaits
+	StepSuspends
+	StepFails
+	// StepBreaks: the step has done its part, and the workflow ends with it.
+	StepBreaks
+)
+
+// StepState is how a step stands, and what it wants done.
+type StepState struct {
+	Outcome StepOutcome
+	Action  Action
+	Message string
+	// Duration is how long a step suspends; zero for as long as nobody resumes.
+	Duration time.Duration
+	// Logs are what the step wants logged.
+	Logs []string
+	// Outputs are the values of the step's outputs, when it is done.
+	Outputs map[string]json.RawMessage
+}
+
+// Step evaluates a step's template as far as the answers go. It is a function of the request: what has been done is done
+// again in the same way, with the answers at hand, up to the first action without one. Errors are *Error.
+func (t *Template) Step(req *StepRequest) (*StepState, error) {
+	if t.main == nil {
+		return nil, &Error{Definition: t.Definition.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+	}
+	out := &StepState{}
+	err := t.run(req.Properties, req.Context.Values(), nil, func(i *instance, v cue.Value) error {
+		r := &stepRun{t: t, i: i, v: v, req: req, out: out, done: map[string]bool{}, vars: map[string]any{}}
+		return r.run()
+	})
+	return out, err
+}
+
+// stepRun is one evaluation of a step.
+type stepRun struct {
+	t    *Template
+	i    *instance
+	v    cue.Value // with what actions have returned
+	req  *StepRequest
+	out  *StepState
+	done map[string]bool
+	vars map[string]any
+}
+
+func (r *stepRun) run() error {
+	for range actionsMax {
+		path, action, found := r.next(nil, r.v, 0)
+		if !found {
+			r.out.Outcome = StepDone
+			return r.outputs()
+		}
+		key := cue.MakePath(path...).String()
+		r.done[key] = true
+		goesOn, err := r.do(path, key, action)
+		if err != nil {
+			return fmt.Errorf("%s: %w", key, err)
+		}
+		if !goesOn {
+			return nil
+		}
+	}
+	return fmt.Errorf("a step with more than %d actions", actionsMax)
+}
+
+// next is the first action, in the order of the template, that has not been done.
+func (r *stepRun) next(path []cue.Selector, v cue.Value, depth int) ([]cue.Selector, cue.Value, bool) {
+	if depth > actionDepthMax {
+		return nil, v, false
+	}
+	if depth > 0 && verb(v) != "" && verb(v) != "steps" {
+		return path, v, !r.done[cue.MakePath(path...).String()]
+	}
+	type field struct {
+		sel   cue.Selector
+		v     cue.Value
+		order int
+	}
+	var fields []field
+	switch v.IncompleteKind() {
+	case cue.StructKind, cue.BottomKind: // a struct with fields that hang on what is not known yet is a bottom
+		all, err := v.Fields()
+		if err != nil {
+			return nil, v, false
+		}
+		for all.Next() {
+			name := all.Selector().Unquoted()
+			if depth == 0 && (name == "parameter" || name == "context") || strings.HasPrefix(name, "$") {
+				continue
+			}
+			fields = append(fields, field{all.Selector(), all.Value(), orderOf(all.Value())})
+		}
+		slices.SortStableFunc(fields, func(a, b field) int { return a.order - b.order })
+	case cue.ListKind:
+		items, err := v.List()
+		if err != nil {
+			return nil, v, false
+		}
+		for n := 0; items.Next(); n++ {
+			fields = append(fields, field{cue.Index(n), items.Value(), n})
+		}
+	}
+	for _, f := range fields {
+		if p, action, ok := r.next(append(slices.Clone(path), f.sel), f.v, depth+1); ok {
+			return p, action, true
+		}
+	}
+	return nil, v, false
+}
+
+// orderOf is the place of a field in its template: see numberFields.
+func orderOf(v cue.Value) int {
+	n := 1 << 30
+	for _, a := range v.Attributes(cue.FieldAttr) {
+		if a.Name() == orderAttribute {
+			if at, err := strconv.Atoi(a.Contents()); err == nil {
+				n = min(n, at)
+			}
+		}
+	}
+	return n
+}
+
+// orderAttribute numbers the fields of step templates: evaluation puts fields that depend on conditions last, actions
+// are done in the order of the text.
+const orderAttribute = "lockstepOrder"
+
+// numberFields gives every field its number.
+func numberFields(f *ast.File) {
+	n := 0
+	ast.Walk(f, func(node ast.Node) bool {
+		if field, ok := node.(*ast.Field); ok {
+			n++
+			field.Attrs = append(field.Attrs, &ast.Attribute{Text: fmt.Sprintf("@%s(%d)", orderAttribute, n)})
+		}
+		return true
+	}, nil)
+}
+
+// verb is what an action does, or empty for what is no action.
+func verb(v cue.Value) string {
+	if k := v.IncompleteKind(); k != cue.StructKind && k != cue.BottomKind {
+		return ""
+	}
+	do, err := v.LookupPath(cue.MakePath(cue.Def("#do"))).String()
+	if err != nil {
+		return ""
+	}
+	return do
+}
+
+// do does one action, or says what is to be done for it. It says whether the step goes on.
+func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, error) {
+	do := verb(action)
+	params, legacy := action, true
+	if p := action.LookupPath(cue.MakePath(cue.Str("$params"))); p.Exists() {
+		params, legacy = p, false
+	} else if provider, _ := action.LookupPath(cue.MakePath(cue.Def("#provider"))).String(); provider != "op" && provider != "" {
+		params, legacy = r.i.ctx.CompileString("{}"), false
+	}
+	text := func(name string) string {
+		s, _ := params.LookupPath(cue.MakePath(cue.Str(name))).String()
+		return s
+	}
+	if m := text("message"); m != "" {
+		r.out.Message = m
+	}
+	switch do {
+	case "message":
+		return true, nil
+	case "log":
+		if data := params.LookupPath(cue.MakePath(cue.Str("data"))); data.Exists() {
+			if value, err := plain(data); err == nil {
+				r.out.Logs = append(r.out.Logs, fmt.Sprint(value))
+			}
+		}
+		return true, nil
+	case "wait":
+		goesOn, err := params.LookupPath(cue.MakePath(cue.Str("continue"))).Bool()
+		// What it asks about may not be known yet.
+		if err == nil && goesOn {
+			return true, nil
+		}
+		r.out.Outcome = StepWaits
+		return false, nil
+	case "suspend":
+		if r.req.Resumed {
+			return true, nil
+		}
+		r.out.Outcome = StepSuspends
+		if d := text("duration"); d != "" {
+			duration, err := time.ParseDuration(d)
+			if err != nil {
+				return false, fmt.Errorf("duration %q is not a duration such as 30s", d)
+			}
+			r.out.Duration = duration
+		}
+		return false, nil
+	case "fail":
+		r.out.Outcome = StepFails
+		return false, nil
+	case "break":
+		r.out.Outcome = StepBreaks
+		return false, nil
+	case "var":
+		return true, r.variable(path, params, legacy)
+	case "string":
+		data, err := params.LookupPath(cue.MakePath(cue.Str("bt"))).Bytes()
+		if err != nil {
+			return false, err
+		}
+		return true, r.fill(path, legacy, map[string]any{"str": string(data)})
+	case "timestamp", "date":
+		return true, r.date(do, path, params, legacy)
+	case "patch-k8s-object":
+		patched, err := r.patched(params)
+		if err != nil {
+			return false, err
+		}
+		return true, r.fill(path, legacy, map[string]any{"result": patched})
+	case "load", "load-comps-in-order", "load-policies":
+		return true, r.fill(path, legacy, map[string]any{"value": r.loaded(do)})
+	}
+	return r.outside(path, key, do, params, legacy)
+}
+
+// outside is for actions that somebody else does.
+func (r *stepRun) outside(path []cue.Selector, key, do string, params cue.Value, legacy bool) (bool, error) {
+	var in map[string]any
+	switch {
+	case do == "patch":
+		// The object is read first, and applied with the patch in it.
+		target, err := objectOf(params.LookupPath(cue.MakePath(cue.Str("value"))))
+		if err != nil {
+			return false, err
+		}
+		cluster, _ := params.LookupPath(cue.MakePath(cue.Str("cluster"))).String()
+		read, ok := r.req.Answers[key+"#read"]
+		if !ok {
+			return r.ask(Action{Key: key + "#read", Do: "read", Params: map[string]any{"value": target, "cluster": cluster}})
+		}
+		if err, failed := read.Returns["err"]; failed {
+			return false, fmt.Errorf("%v", err)
+		}
+		base, _ := read.Returns["value"].(map[string]any)
+		patch := params.LookupPath(cue.MakePath(cue.Str("patch")))
+		m := &merger{ctx: r.i.ctx}
+		if _, err := m.patch(base, patch); err != nil {
+			return false, err
+		}
+		change, err := plain(patch)
+		if err != nil {
+			return false, err
+		}
+		in = map[string]any{"value": target, "patch": change, "cluster": cluster}
+	default:
+		var err error
+		if in, err = r.params(params, do, legacy); err != nil {
+			return false, err
+		}
+	}
+	answer, ok := r.req.Answers[key]
+	if !ok {
+		return r.ask(Action{Key: key, Do: do, Params: in})
+	}
+	if answer.Message != "" {
+		r.out.Message = answer.Message
+	}
+	if answer.Wait {
+		r.out.Outcome = StepWaits
+		return false, nil
+	}
+	returns := maps.Clone(answer.Returns)
+	if legacy {
+		switch do {
+		case "do":
+			returns = map[string]any{"response": returns}
+		case "list":
+			if values, ok := returns["values"]; ok {
+				delete(returns, "values")
+				returns["list"] = values
+			}
+		case "patch":
+			returns = map[string]any{"result": returns["value"]}
+		case "apply", "read", "apply-in-parallel":
+			// What the template says stands: the server may have written it in another way.
+			if value, ok := returns["value"]; ok {
+				returns["value"] = agreed(value, in["value"])
+			}
+		}
+	}
+	return true, r.fill(path, legacy, returns)
+}
+
+func (r *stepRun) ask(a Action) (bool, error) {
+	r.out.Outcome, r.out.Action = StepActs, a
+	return false, nil
+}
+
+// params are an action's parameters as JSON has them, with its patch applied.
+func (r *stepRun) params(params cue.Value, do string, legacy bool) (map[string]any, error) {
+	out := map[string]any{}
+	fields, err := params.Fields()
+	if err != nil {
+		return nil, err
+	}
+	for fields.Next() {
+		name := fields.Selector().Unquoted()
+		if strings.HasPrefix(name, "$") || name == "patch" {
+			continue
+		}
+		value, err := plain(fields.Value())
+		if err != nil {
+			return nil, err
+		}
+		out[name] = value
+	}
+	if patch := params.LookupPath(cue.MakePath(cue.Str("patch"))); patch.Exists() && (do == "apply" || do == "component-apply") {
+		if do == "apply" {
+			if out["value"], err = r.patched(params); err != nil {
+				return nil, err
+			}
+			return out, nil
+		}
+		if out["patch"], err = plain(patch); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// patched is params.value with params.patch.
+func (r *stepRun) patched(params cue.Value) (map[string]any, error) {
+	base, err := objectOf(params.LookupPath(cue.MakePath(cue.Str("value"))))
+	if err != nil {
+		return nil, err
+	}
+	m := &merger{ctx: r.i.ctx}
+	return m.patch(base, params.LookupPath(cue.MakePath(cue.Str("patch"))))
+}
+
+// fill writes what an action returned into the value.
+func (r *stepRun) fill(path []cue.Selector, legacy bool, returns map[string]any) error {
+	if len(returns) == 0 {
+		return nil
+	}
+	if !legacy {
+		path = append(slices.Clone(path), cue.Str("$returns"))
+	}
+	for _, name := range slices.Sorted(maps.Keys(returns)) {
+		at := cue.MakePath(append(slices.Clone(path), cue.Str(name))...)
+		r.v = r.v.FillPath(at, r.i.ctx.BuildExpr(exprOf(returns[name])))
+	}
+	return r.v.LookupPath(cue.MakePath(path...)).Err()
+}
+
+// agreed is live with what was declared in the place of what differs from it.
+func agreed(live, declared any) any {
+	switch d := declared.(type) {
+	case map[string]any:
+		l, ok := live.(map[string]any)
+		if !ok {
+			return declared
+		}
+		out := maps.Clone(l)
+		for k, v := range d {
+			if there, ok := l[k]; ok {
+				out[k] = agreed(there, v)
+			} else {
+				out[k] = v
+			}
+		}
+		return out
+	case []any:
+		l, ok := live.([]any)
+		if !ok || len(l) != len(d) {
+			return declared
+		}
+		out := make([]any, len(d))
+		for i := range d {
+			out[i] = agreed(l[i], d[i])
+		}
+		return out
+	case nil:
+		return live
+	}
+	return declared
+}
+
+func (r *stepRun) variable(path []cue.Selector, params cue.Value, legacy bool) error {
+	method, _ := params.LookupPath(cue.MakePath(cue.Str("method"))).String()
+	name, err := params.LookupPath(cue.MakePath(cue.Str("path"))).String()
+	if err != nil {
+		return err
+	}
+	if method == "Put" {
+		value, err := plain(params.LookupPath(cue.MakePath(cue.Str("value"))))
+		if err != nil {
+			return err
+		}
+		r.vars[name] = value
+		return nil
+	}
+	value, ok := r.vars[name]
+	if !ok {
+		return fmt.Errorf("no value has been put under %s", name)
+	}
+	return r.fill(path, legacy, map[string]any{"value": value})
+}
+
+func (r *stepRun) date(do string, path []cue.Selector, params cue.Value, legacy bool) error {
+	layout, _ := params.LookupPath(cue.MakePath(cue.Str("layout"))).String()
+	if layout == "" {
+		layout = time.RFC3339
+	}
+	if do == "timestamp" {
+		date, err := params.LookupPath(cue.MakePath(cue.Str("date"))).String()
+		if err != nil {
+			return err
+		}
+		at, err := time.Parse(layout, date)
+		if err != nil {
+			return err
+		}
+		return r.fill(path, legacy, map[string]any{"timestamp": at.Unix()})
+	}
+	seconds, err := params.LookupPath(cue.MakePath(cue.Str("timestamp"))).Int64()
+	if err != nil {
+		return err
+	}
+	return r.fill(path, legacy, map[string]any{"date": time.Unix(seconds, 0).UTC().Format(layout)})
+}
+
+// loaded are the application's components or policies, by name or in order.
+func (r *stepRun) loaded(do string) any {
+	spec, _ := r.req.Context.Application["spec"].(map[string]any)
+	field := "components"
+	if do == "load-policies" {
+		field = "policies"
+	}
+	list, _ := spec[field].([]any)
+	if do == "load-comps-in-order" {
+		return list
+	}
+	byName := map[string]any{}
+	for _, item := range list {
+		if m, ok := item.(map[string]any); ok {
+			byName[fmt.Sprint(m["name"])] = m
+		}
+	}
+	return byName
+}
+
+// outputs evaluates what the step's outputs are taken from.
+func (r *stepRun) outputs() error {
+	for _, o := range r.req.Outputs {
+		value, err := valueFrom(r.i.ctx, r.v, o.ValueFrom)
+		if err != nil {
+			return fmt.Errorf("output %s: %w", o.Name, err)
+		}
+		if r.out.Outputs == nil {
+			r.out.Outputs = map[string]json.RawMessage{}
+		}
+		r.out.Outputs[o.Name] = value
+	}
+	return nil
+}
+
+// valueFromMax bounds the length of expressions.
+const valueFromMax = 16 << 10
+
+// valueFrom is the value of a path, or of an expression, among the fields of v.
+func valueFrom(ctx *cue.Context, v cue.Value, expression string) (json.RawMessage, error) {
+	if len(expression) > valueFromMax {
+		return nil, fmt.Errorf("an expression of more than %d bytes", valueFromMax)
+	}
+	if path := cue.ParsePath(expression); path.Err() == nil {
+		if at := v.LookupPath(path); at.Exists() {
+			return at.MarshalJSON()
+		}
+	}
+	got := ctx.CompileString(expression, cue.Scope(v), cue.InferBuiltins(true))
+	if err := got.Err(); err != nil {
+		return nil, err
+	}
+	return got.MarshalJSON()
+}
+
+// ValueFrom evaluates an expression over values by their top-level names, as outputs of components are.
+func ValueFrom(expression string, values map[string]any) (json.RawMessage, error) {
+	ctx := cuecontext.New()
+	out, err := valueFrom(ctx, ctx.BuildExpr(exprOf(values)), expression)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %s", expression, firstProblem(err))
+	}
+	return out, nil
+}
+
+// conditionMax bounds the length of conditions.
+const conditionMax = 4 << 10
+
+// Condition evaluates a condition over values by their top-level names.
+func Condition(condition string, values map[string]any) (bool, error) {
+	if len(condition) > conditionMax {
+		return false, fmt.Errorf("a condition of more than %d bytes", conditionMax)
+	}
+	ctx := cuecontext.New()
+	scope := ctx.BuildExpr(exprOf(values))
+	v := ctx.CompileString(condition, cue.Scope(scope), cue.InferBuiltins(true))
+	yes, err := v.Bool()
+	if err != nil {
+		return false, errors.New(firstProblem(err))
+	}
+	return yes, nil
+}
+
+func firstProblem(err error) string {
+	if problems := problemsOf(err, ""); len(problems) > 0 {
+		return problems[0].String()
+	}
+	return err.Error()
+}
