@@ -78,6 +78,11 @@ func (d definitionSet) Trait(_, name string) (*render.Template, error) {
 	return d.compile(render.Trait, name)
 }
 
+// Policy implements plan.Definitions.
+func (d definitionSet) Policy(_, name string) (*render.Template, error) {
+	return d.compile(render.Policy, name)
+}
+
 func (d definitionSet) compile(kind render.Kind, name string) (*render.Template, error) {
 	def, ok := d[string(kind)+" "+name]
 	if !ok {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 
+	"lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -92,17 +94,17 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	shared, err := kubeclient.ForGroupVersion(cfg.REST, nil, v1alpha1.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Log,
 		applications: cluster.Watch(client, "applications", "", &oam.Application{}, nil),
 		trackers:     cluster.Watch(client, "resourcetrackers", "", &oam.ResourceTracker{}, nil),
-		defs: &definitions{
-			components: cluster.Watch(client, "componentdefinitions", "", &oam.ComponentDefinition{}, nil),
-			traits:     cluster.Watch(client, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
-			compiled:   map[definitionKey]compiled{},
-		},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
-		apps:  map[types.NamespacedName]*app{},
+		defs:         newDefinitions(client, shared),
+		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
+		apps:         map[types.NamespacedName]*app{},
 	}
 	local, err := c.newTarget("", cfg.REST, cfg.Writer)
 	if err != nil {
@@ -132,16 +134,7 @@ func (c *Controller) handle() error {
 			Added:   func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
 			Deleted: func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
 		}),
-		c.defs.components.Handle(cluster.Handler[*oam.ComponentDefinition]{
-			Added:   func(*oam.ComponentDefinition) { c.definitionsChanged() },
-			Updated: func(_, _ *oam.ComponentDefinition) { c.definitionsChanged() },
-			Deleted: func(o *oam.ComponentDefinition) { c.defs.forget("ComponentDefinition", o.Namespace, o.Name) },
-		}),
-		c.defs.traits.Handle(cluster.Handler[*oam.TraitDefinition]{
-			Added:   func(*oam.TraitDefinition) { c.definitionsChanged() },
-			Updated: func(_, _ *oam.TraitDefinition) { c.definitionsChanged() },
-			Deleted: func(o *oam.TraitDefinition) { c.defs.forget("TraitDefinition", o.Namespace, o.Name) },
-		}),
+		c.defs.handle(c.definitionsChanged),
 	)
 }
 
@@ -186,14 +179,13 @@ func (c *Controller) Run(ctx context.Context) {
 	c.ctx = ctx
 	local.live.start(ctx)
 	var watching sync.WaitGroup
-	watching.Go(func() { c.applications.Run(ctx) })
-	watching.Go(func() { c.trackers.Run(ctx) })
-	watching.Go(func() { c.defs.components.Run(ctx) })
-	watching.Go(func() { c.defs.traits.Run(ctx) })
-	watching.Go(func() { c.clusters.Run(ctx) })
+	all := append(c.defs.watched(), c.applications, c.trackers, c.clusters)
+	for _, w := range all {
+		watching.Go(func() { w.Run(ctx) })
+	}
 	defer watching.Wait()
 	defer c.stopTargets()
-	for !(c.applications.Synced() && c.trackers.Synced() && c.defs.components.Synced() && c.defs.traits.Synced() && c.clusters.Synced()) {
+	for slices.ContainsFunc(all, func(w watched) bool { return !w.Synced() }) {
 		select {
 		case <-ctx.Done():
 			return

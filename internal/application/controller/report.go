@@ -184,6 +184,9 @@ func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.Applicati
 	s.Services = nil
 	for i := range a.plan.Components {
 		comp, state := &a.plan.Components[i], &p.components[i]
+		if comp.Policy {
+			continue
+		}
 		service := oam.ComponentStatus{
 			Name: comp.Name, Namespace: comp.Namespace, Cluster: comp.ClusterName(), Healthy: state.healthy,
 			WorkloadHealthy: state.workloadHealthy, Message: state.message, Details: state.details, Traits: slices.Clone(state.traits),
@@ -249,6 +252,9 @@ func workflowStatus(a *app, before *oam.WorkflowStatus, p progress, now metav1.T
 	w.Steps = nil
 	for i := range a.plan.Components {
 		comp, state := &a.plan.Components[i], &p.components[i]
+		if comp.Policy {
+			continue
+		}
 		s, ok := known[comp.Name]
 		if !ok {
 			s.ID, s.Name, s.Type = plan.Hash([]byte(a.key.String() + "/" + comp.Name))[:10], comp.Name, "apply-component"

@@ -18,10 +18,11 @@ import (
 
 // Definitions finds the definitions that an application names.
 type Definitions interface {
-	// Component and Trait return the compiled definition that an application in namespace sees under a name, or an error
+	// Component, Trait and Policy return the compiled definition that an application in namespace sees under a name, or an error
 	// that says why there is none.
 	Component(namespace, name string) (*render.Template, error)
 	Trait(namespace, name string) (*render.Template, error)
+	Policy(namespace, name string) (*render.Template, error)
 }
 
 // Kinds knows where objects of a kind live.
@@ -71,6 +72,8 @@ type Resource struct {
 	Trait string
 	// Output is its name in outputs, empty for a workload.
 	Output string
+	// Step is the workflow's step that made it itself, or empty.
+	Step string
 	// TraitIndex is the trait's place among the component's; -1 for the component itself.
 	TraitIndex int
 	// PostDispatch objects are made when the workload is healthy; PreDispatch before it is made.
@@ -106,6 +109,8 @@ type Component struct {
 	Template   *render.Template
 	Properties []byte
 	Traits     []Trait
+	// Policy says that it is a policy's, which has no health.
+	Policy bool
 	// Resources are indexes into the plan's. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
@@ -178,9 +183,6 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 	if err != nil {
 		return nil, &Error{Stage: Policy, Err: err}
 	}
-	for _, o := range others {
-		return nil, &Error{Stage: Policy, Err: fmt.Errorf("policy type %s is not supported", o.Type)}
-	}
 	p := &Plan{Policies: policies, Definitions: map[string]string{}}
 	names := map[string]bool{}
 	for i := range in.Spec.Components {
@@ -191,6 +193,11 @@ func Make(in *Input, defs Definitions) (*Plan, error) {
 		return nil, &Error{Stage: Policy, Err: err}
 	}
 	seen := map[Ref]string{}
+	for i := range others {
+		if err := p.policy(in, &others[i], defs, seen); err != nil {
+			return nil, err
+		}
+	}
 	for _, at := range placements {
 		for i := range in.Spec.Components {
 			c := &in.Spec.Components[i]
@@ -253,23 +260,61 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		comp.Traits = append(comp.Traits, trait)
 		req.Traits = append(req.Traits, render.Use{Template: template, Properties: trait.Properties})
 	}
+	if err := p.render(in, &comp, req, target.Kinds, seen); err != nil {
+		return fail(Render, err)
+	}
+	return nil
+}
+
+// policy adds what a policy of a user's definition makes.
+func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen map[Ref]string) error {
+	template, err := defs.Policy(in.Namespace, policy.Type)
+	if err != nil {
+		return &Error{Stage: Policy, Err: fmt.Errorf("policy %s: %w", policy.Name, err)}
+	}
+	p.use(template)
+	target, err := in.Clusters.Target("")
+	if err != nil {
+		return &Error{Stage: Policy, Err: err}
+	}
+	comp := Component{Name: policy.Name, Type: policy.Type, Policy: true, Placement: Placement{Namespace: in.Namespace}, Template: template, Workload: -1}
+	if comp.Name == "" {
+		comp.Name = policy.Type
+	}
+	if policy.Properties != nil {
+		comp.Properties = policy.Properties.Raw
+	}
+	comp.Context = render.Context{
+		Name: comp.Name, Namespace: in.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
+		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: oam.LocalCluster,
+		PublishVersion: in.PublishVersion, Components: in.Spec.Components,
+	}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
+	if err := p.render(in, &comp, req, target.Kinds, seen); err != nil {
+		return &Error{Stage: Policy, Err: fmt.Errorf("policy %s: %w", comp.Name, err)}
+	}
+	return nil
+}
+
+// render adds a component and its objects.
+func (p *Plan) render(in *Input, comp *Component, req *render.Request, kinds Kinds, seen map[Ref]string) error {
 	rendered, err := render.Render(req)
 	if err != nil {
-		return fail(Render, err)
+		return err
 	}
 	objects := rendered.Auxiliaries
 	if rendered.Workload != nil {
 		objects = append([]render.Object{*rendered.Workload}, objects...)
 	}
 	for i := range objects {
-		r, err := newResource(in, &comp, &objects[i], target.Kinds)
+		r, err := newResource(in, comp, &objects[i], kinds)
 		if err != nil {
-			return fail(Render, err)
+			return err
 		}
 		if other, twice := seen[r.Ref]; twice {
-			return fail(Render, fmt.Errorf("%s is also made by component %s", r.Ref, other))
+			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}
-		seen[r.Ref] = c.Name
+		seen[r.Ref] = comp.Name
 		p.Policies.treat(r)
 		if r.Output == "" {
 			comp.Workload = len(p.Resources)
@@ -277,7 +322,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		comp.Resources = append(comp.Resources, len(p.Resources))
 		p.Resources = append(p.Resources, *r)
 	}
-	p.Components = append(p.Components, comp)
+	p.Components = append(p.Components, *comp)
 	return nil
 }
 
@@ -361,7 +406,12 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel], labels[oam.AppComponentLabel] = in.Name, in.Namespace, comp.Name
+	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel] = in.Name, in.Namespace
+	if comp.Type == "" {
+		// A step's own object, which may be of another component by its labels.
+		return r, r.complete(u, labels, what)
+	}
+	labels[oam.AppComponentLabel] = comp.Name
 	labels[oam.ResourceTypeLabel] = r.ResourceType()
 	if cluster != "" {
 		labels[oam.AppClusterLabel] = labelValue(cluster)
@@ -375,15 +425,21 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 			labels[oam.TraitTypeLabel] = labelValue(o.Trait)
 		}
 	}
+	return r, r.complete(u, labels, what)
+}
+
+// complete takes the object as it is to be, with its labels.
+func (r *Resource) complete(u *unstructured.Unstructured, labels map[string]string, what string) error {
 	u.SetLabels(labels)
 	if err := normalise(u); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
+	var err error
 	if r.JSON, err = json.Marshal(u.Object); err != nil {
-		return nil, fmt.Errorf("%s: %w", what, err)
+		return fmt.Errorf("%s: %w", what, err)
 	}
 	r.Hash = Hash(r.JSON)
-	return r, nil
+	return nil
 }
 
 // labelValue makes a value for a label of what may have characters that labels cannot have, as type@v1 has.

@@ -22,7 +22,8 @@ type builtin map[string]*render.Template
 func (b builtin) Component(_, name string) (*render.Template, error) {
 	return b.find("component", name)
 }
-func (b builtin) Trait(_, name string) (*render.Template, error) { return b.find("trait", name) }
+func (b builtin) Policy(_, name string) (*render.Template, error) { return b.find("policy", name) }
+func (b builtin) Trait(_, name string) (*render.Template, error)  { return b.find("trait", name) }
 
 func (b builtin) find(kind, name string) (*render.Template, error) {
 	if t := b[kind+"-"+name]; t != nil {
