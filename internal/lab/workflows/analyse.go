@@ -3,6 +3,7 @@ package workflows
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -114,6 +115,9 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 			continue
 		}
 		r.Succeeded++
+	}
+	if left := t.podsLeft(); t.cfg.PodGC != "" && len(left) > 0 {
+		bad("%d pods were not collected, %s among them", len(left), slices.Min(slices.Collect(maps.Keys(left))))
 	}
 	if len(list) != r.Workflows {
 		bad("%d workflows of %d are there at the end", len(list), r.Workflows)

@@ -210,7 +210,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := t.quiet(ctx); err != nil {
+	if err := errors.Join(t.collected(ctx), t.quiet(ctx)); err != nil {
 		return err
 	}
 	after, err := t.cluster.Usages()
@@ -316,6 +316,33 @@ func (t *trial) await(ctx context.Context, namespace string, n int) error {
 		return t.endedIn(namespace) >= n, t.findModel(ctx, namespace)
 	})
 	return err
+}
+
+// collected returns when podGC has taken all pods, or when time is up: those that are left are for the analysis to report.
+func (t *trial) collected(ctx context.Context) error {
+	if t.cfg.PodGC == "" {
+		return nil
+	}
+	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return len(t.podsLeft()) == 0, nil })
+	return err
+}
+
+// podsLeft are the pods of the load that were created and not deleted, as far as the events say.
+func (t *trial) podsLeft() map[string]bool {
+	left := map[string]bool{}
+	for i := range t.log.Events {
+		e := &t.log.Events[i]
+		if e.Namespace != namespace || e.Resource != "pods" || e.Sub != "" || !e.OK() {
+			continue
+		}
+		switch e.Verb {
+		case "create":
+			left[e.Name] = true
+		case "delete":
+			delete(left, e.Name)
+		}
+	}
+	return left
 }
 
 // findModel keeps the first pod that there is.

@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -112,7 +111,7 @@ func (c *Controller) collect(r *record) {
 			continue
 		}
 		p, found := c.Informers.Pods.Get(r.key.Namespace, d.name)
-		if !found || p.UID != d.uid || p.DeletionTimestamp != nil {
+		if !found || p.UID != d.uid || c.isLeaving(r, p) {
 			continue
 		}
 		if !rule.pod(p.Status.Phase == corev1.PodFailed, p.Labels) {
@@ -126,7 +125,6 @@ func (c *Controller) collect(r *record) {
 			}
 			continue
 		}
-		r.forgetPod(d)
 		c.deletePod(r, d.name, d.uid, nil, "pod-gc")
 	}
 	if r.done = kept; len(kept) == 0 {
@@ -137,19 +135,15 @@ func (c *Controller) collect(r *record) {
 	}
 }
 
-// forgetPod notes that a pod's deletion was asked for.
-func (r *record) forgetPod(d donePod) {
-	if r.run != nil {
-		return
-	}
-	if r.over.deleted == nil {
-		r.over.deleted = map[string]types.UID{}
-	}
-	r.over.deleted[d.name] = d.uid
+// isLeaving says whether a pod is being deleted, or its deletion was asked for.
+func (c *Controller) isLeaving(r *record, p *corev1.Pod) bool {
+	return p.DeletionTimestamp != nil || r.deleting[p.UID]
 }
 
-// done says that nothing is left to be waited for.
-func (o *overState) done() bool { return o.swept && len(o.deleted) == 0 && !o.expired }
+// finished says that nothing is left to be waited for: answers to writes, or that pods are gone.
+func (r *record) finished() bool {
+	return r.run == nil && r.writing == 0 && r.next.empty() && r.creating == 0 && len(r.deleting) == 0 && r.over.swept && !r.over.expired
+}
 
 // sweepOver deletes what a workflow that is over leaves, each at its time.
 func (c *Controller) sweepOver(r *record) {
@@ -164,8 +158,7 @@ func (c *Controller) sweepOver(r *record) {
 	later := false
 	if rule.strategy != "" {
 		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID)) {
-			d := donePod{name: p.Name, uid: p.UID}
-			if p.DeletionTimestamp != nil || r.over.deleted[p.Name] == p.UID || !rule.workflow(w.Status.Phase, p.Status.Phase == corev1.PodFailed, p.Labels) {
+			if c.isLeaving(r, p) || !rule.workflow(w.Status.Phase, p.Status.Phase == corev1.PodFailed, p.Labels) {
 				continue
 			}
 			if wait := finished.Add(rule.delay).Sub(now); wait > 0 {
@@ -176,7 +169,6 @@ func (c *Controller) sweepOver(r *record) {
 			if !ended(p) {
 				continue // it is on its way out
 			}
-			r.forgetPod(d)
 			c.deletePod(r, p.Name, p.UID, nil, "pod-gc")
 		}
 	}

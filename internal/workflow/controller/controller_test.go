@@ -129,6 +129,32 @@ templates:
 	e.calls(map[string]int{"writes": 31 + 6})
 }
 
+// TestAFanOutOfAThousandWritesLittle has every pod created once, deleted once, and a few statuses, at full width.
+func TestAFanOutOfAThousandWritesLittle(t *testing.T) {
+	e := start(t)
+	e.submit("wide", `
+entrypoint: main
+podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}
+templates:
+- name: main
+  steps:
+  - - {name: each, template: second, withSequence: {count: "1000"}}
+- name: second
+  metadata: {annotations: {lockstep.dev/sim-duration: 1s}}
+  container: {image: a, command: [c]}
+`)
+	w := e.until("wide", inPhase(wf.WorkflowSucceeded))
+	if len(w.Status.Nodes) != 1002 || w.Status.Progress != "1000/1000" {
+		t.Errorf("%d nodes, progress %s", len(w.Status.Nodes), w.Status.Progress)
+	}
+	e.noPods("wide")
+	calls := managerCalls(t, e.c, e.ns)
+	if calls["pods create"] != 1000 || calls["pods delete"] != 1000 {
+		t.Errorf("%d pods were created, %d deletes sent", calls["pods create"], calls["pods delete"])
+	}
+	e.calls(map[string]int{"writes": 2010, "reads": 0})
+}
+
 func TestDAG(t *testing.T) {
 	e := start(t)
 	e.submit("dag", `

@@ -290,6 +290,7 @@ func (c *Controller) write(r *record, u *unit, node string, annotations map[stri
 	u.state = placing
 	u.gang = nil
 	u.attempt++
+	r.creating++
 	attempt, owner, key := u.attempt, r.uid, r.key
 	name := types.NamespacedName{Namespace: key.Namespace, Name: u.name}
 	pod := u.pod
@@ -316,6 +317,7 @@ func (c *Controller) write(r *record, u *unit, node string, annotations map[stri
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
 		}
 		c.loop.Post(key, owner, func(r *record) {
+			r.creating--
 			if u.attempt == attempt {
 				c.wrote(r, u, node, p, err)
 			}
@@ -500,10 +502,27 @@ func (c *Controller) withdraw(r *record) {
 	r.waiting = nil
 }
 
-// deletePod deletes a pod. grace is nil for the pod's own.
+// deletePod deletes a pod. grace is nil for the pod's own. A deletion that the server refuses is not asked for again until
+// the workflow is taken up anew.
 func (c *Controller) deletePod(r *record, name string, uid types.UID, grace *int64, reason string) {
+	if r.deleting == nil {
+		r.deleting = map[types.UID]bool{}
+	}
+	r.deleting[uid] = true
+	key, owner := r.key, r.uid
 	about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: name, UID: uid}}
-	c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: reason}, about, apiwriter.DeleteOptions{GracePeriodSeconds: grace}, nil)
+	c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: reason}, about, apiwriter.DeleteOptions{GracePeriodSeconds: grace}, func(err error) {
+		p, found := c.Informers.Pods.Get(key.Namespace, name)
+		switch {
+		case errors.Is(err, apiwriter.ErrStopped):
+			return
+		case err != nil:
+			c.Log.Warn("deleting a pod failed", "workflow", key, "pod", name, "error", err)
+		case found && p.UID == uid:
+			return // the watch will say when it is gone
+		}
+		c.loop.Post(key, owner, func(r *record) { delete(r.deleting, uid) })
+	})
 }
 
 // Elsewhere is the Placer and Model of a manager that does not place pods: they are created for the scheduler of the one

@@ -50,7 +50,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	c.report(r)
 	// 5. Take away what has had its time.
 	c.collect(r)
-	if r.run == nil && r.writing == 0 && r.over.done() && r.next.empty() {
+	if r.finished() {
 		c.drop(key, r)
 	}
 }
@@ -109,6 +109,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 	c.samples.forget(string(r.uid))
 	r.reset()
 	r.uid, r.object, r.version = "", nil, ""
+	r.creating, r.deleting = 0, nil
 	r.unseen.Store(0)
 }
 
@@ -454,9 +455,7 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	if r.leaving[p.Name] == p.UID {
 		delete(r.leaving, p.Name)
 	}
-	if r.over.deleted[p.Name] == p.UID {
-		delete(r.over.deleted, p.Name)
-	}
+	delete(r.deleting, p.UID)
 	r.done = slices.DeleteFunc(r.done, func(d donePod) bool { return d.uid == p.UID && d.state == doneWritten })
 	c.startDelayed(r, p.Name)
 	u := r.units[p.Annotations[wf.AnnotationNodeID]]

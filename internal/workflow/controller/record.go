@@ -49,9 +49,13 @@ type record struct {
 	first   firstState
 	gangs   map[string]*gang
 	gangSeq int
-	running int // units whose pods run
-	refusal *refusal
-	objects *objects
+	// creating counts creates at the writer, and deleting has the pods whose deletion was asked for and that are still
+	// there. Both outlast the run.
+	creating int
+	deleting map[types.UID]bool
+	running  int // units whose pods run
+	refusal  *refusal
+	objects  *objects
 	// repository is where artifacts go that name no store.
 	repository *repository
 
@@ -116,10 +120,8 @@ const (
 
 // overState is what is left of a workflow that is over.
 type overState struct {
-	swept   bool                 // its pods were looked at
-	deleted map[string]types.UID // pods whose deletion was asked for
-	expired bool                 // its own deletion was asked for
-	claims  bool                 // its claims were looked at
+	swept   bool // its pods were looked at
+	expired bool // its own deletion was asked for
 }
 
 // unitState is where the pod of a node stands.
