@@ -7,6 +7,9 @@ const (
 	// RestartWorkflowAnnotation asks for another run of the workflow: "true", a time (RFC 3339), or a duration, which
 	// repeats.
 	RestartWorkflowAnnotation = "app.oam.dev/restart-workflow"
+	// WorkflowCommandAnnotation says what is to be done with the workflow, once for each value: suspend, resume,
+	// terminate or restart, or resume/STEP, with @ and a mark that tells one command from the next.
+	WorkflowCommandAnnotation = "lockstep.dev/workflow-command"
 	// AutoUpdateAnnotation "true" takes up changes of definitions without a change of the application.
 	AutoUpdateAnnotation = "app.oam.dev/autoUpdate"
 	// PauseLabel "true" leaves the application, and what it manages, as they are.

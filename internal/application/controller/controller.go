@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"time"
@@ -34,6 +35,10 @@ type Config struct {
 	RevisionLimit int
 	// EvaluationLimit is how long the templates of one application may take. Default 5 s.
 	EvaluationLimit time.Duration
+	// UnconfinedSteps lets steps of workflows read and write outside of the namespace of their application.
+	UnconfinedSteps bool
+	// LocalRequests lets steps send requests to this machine.
+	LocalRequests bool
 	// Settle is how long a change may take before its progress is reported: what is done sooner is reported once, when
 	// it is done. Default 1 s.
 	Settle time.Duration
@@ -81,6 +86,11 @@ type Controller struct {
 	trackers     *cluster.Kind[*oam.ResourceTracker]
 	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
+	// What steps of workflows use.
+	spies   *spies
+	http    *http.Client
+	outside chan struct{}
+
 	mu   sync.Mutex
 	apps map[types.NamespacedName]*app
 }
@@ -106,6 +116,8 @@ func New(cfg Config) (*Controller, error) {
 		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
 		apps:         map[types.NamespacedName]*app{},
 	}
+	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
+	c.http, c.outside = newHTTP(cfg.LocalRequests), make(chan struct{}, outsideMax)
 	local, err := c.newTarget("", cfg.REST, cfg.Writer)
 	if err != nil {
 		return nil, err
@@ -142,9 +154,16 @@ func (c *Controller) handle() error {
 func (c *Controller) applicationUpdated(old, new *oam.Application) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
-	if !same || new.DeletionTimestamp != nil {
+	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) {
 		c.enqueue(key(new.Namespace, new.Name))
 	}
+}
+
+// commandedByStatus says whether the status says something about the workflow that somebody may have written who is not
+// us.
+func commandedByStatus(old, new *oam.Application) bool {
+	a, b := old.Status.Workflow, new.Status.Workflow
+	return a != nil && b != nil && (a.Suspend != b.Suspend || a.Terminated != b.Terminated)
 }
 
 // definitionsChanged brings back the applications that wait for a definition, and those that follow changes of them.
@@ -240,6 +259,7 @@ func (c *Controller) forget(k types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.apps, k)
+	c.spies.leave(k)
 	c.queue.Forget(k)
 }
 

@@ -33,6 +33,8 @@ type progress struct {
 	finished bool
 	// settled is finished, but for what is in clusters that cannot be reached.
 	settled bool
+	// workflow is how far the steps are, of an application that has steps.
+	workflow *oam.WorkflowStatus
 	// problems are what keeps objects from being as they should be.
 	problems []string
 }
@@ -103,6 +105,18 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 		}
 		there := state.applied && state.healthy
 		p.finished, p.settled = p.finished && there, p.settled && (there || unreachable)
+	}
+	for _, at := range a.plan.Loose {
+		if blocked[at] {
+			continue
+		}
+		done, err := c.apply(ctx, a, &a.plan.Resources[at])
+		if err != nil {
+			p.problem(err)
+		}
+		if done {
+			p.applied++
+		}
 	}
 	p.finished = p.finished || finished
 	p.settled = p.settled || p.finished

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -10,26 +11,39 @@ import (
 // makePlan makes a plan on another goroutine, for as long as the limit allows. CUE cannot be interrupted: a template that
 // takes longer goes on until it ends by itself, and is not evaluated again for this state of the application.
 func (c *Controller) makePlan(in *plan.Input) (*plan.Plan, error) {
-	type result struct {
-		plan *plan.Plan
-		err  error
+	var made *plan.Plan
+	err := c.evaluate(func() error {
+		p, err := plan.Make(in, c.defs)
+		made = p
+		return err
+	})
+	var e *plan.Error
+	if err != nil && !errors.As(err, &e) {
+		err = &plan.Error{Stage: plan.Render, Err: err}
 	}
-	done := make(chan result, 1)
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// evaluate calls f on another goroutine, and waits for it as long as the limit allows.
+func (c *Controller) evaluate(f func() error) error {
+	done := make(chan error, 1)
 	go func() {
 		defer func() {
 			if r := recover(); r != nil {
-				done <- result{err: &plan.Error{Stage: plan.Render, Err: fmt.Errorf("the evaluation of a template broke down: %v", r)}}
+				done <- fmt.Errorf("the evaluation of a template broke down: %v", r)
 			}
 		}()
-		p, err := plan.Make(in, c.defs)
-		done <- result{p, err}
+		done <- f()
 	}()
 	limit := time.NewTimer(c.cfg.EvaluationLimit)
 	defer limit.Stop()
 	select {
-	case r := <-done:
-		return r.plan, r.err
+	case err := <-done:
+		return err
 	case <-limit.C:
-		return nil, &plan.Error{Stage: plan.Render, Err: fmt.Errorf("the templates took more than %s to evaluate", c.cfg.EvaluationLimit)}
+		return fmt.Errorf("the templates took more than %s to evaluate", c.cfg.EvaluationLimit)
 	}
 }

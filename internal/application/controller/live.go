@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"strconv"
@@ -12,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -56,6 +58,9 @@ type kindWatch struct {
 	l       *live
 	gvk     schema.GroupVersionKind
 	mapping *meta.RESTMapping
+	// only and tell are of watches of one object.
+	only types.NamespacedName
+	tell func()
 
 	mu      sync.Mutex
 	synced  bool
@@ -205,9 +210,16 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 }
 
 func (w *kindWatch) run(ctx context.Context) {
-	client := w.l.client.Resource(w.mapping.Resource)
+	var client dynamic.ResourceInterface = w.l.client.Resource(w.mapping.Resource)
+	if w.only.Namespace != "" {
+		client = w.l.client.Resource(w.mapping.Resource).Namespace(w.only.Namespace)
+	}
 	options := func(o metav1.ListOptions) metav1.ListOptions {
-		o.LabelSelector = oam.AppNameLabel
+		if w.only.Name == "" {
+			o.LabelSelector = oam.AppNameLabel
+		} else {
+			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.only.Name).String()
+		}
 		return o
 	}
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
@@ -228,6 +240,35 @@ func (w *kindWatch) run(ctx context.Context) {
 	r.RunWithContext(ctx)
 }
 
+// single watches one object. It tells of every change, until stop.
+func (l *live) single(ref plan.Ref, tell func()) (w *kindWatch, stop func(), _ error) {
+	m, err := l.kinds.mapping(ref.GVK)
+	if err != nil {
+		return nil, nil, err
+	}
+	w = &kindWatch{
+		l: l, gvk: ref.GVK, mapping: m, only: types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, tell: tell,
+		objects: map[types.NamespacedName]*object{}, waiting: map[types.NamespacedName]bool{},
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ctx == nil {
+		return nil, nil, errors.New("the cluster cannot be reached now")
+	}
+	ctx, cancel := context.WithCancel(l.ctx)
+	l.running.Go(func() { w.run(ctx) })
+	return w, cancel, nil
+}
+
+// changed tells who is to know of a change of an object of an application.
+func (w *kindWatch) changed(owner types.NamespacedName) {
+	if w.tell != nil {
+		w.tell()
+		return
+	}
+	w.l.changed(owner)
+}
+
 // tried notes whether the objects could be asked for, and tells those that wait when they could not.
 func (w *kindWatch) tried(ctx context.Context, err error) {
 	if ctx.Err() != nil {
@@ -244,10 +285,13 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 		for app := range w.waiting {
 			tell = append(tell, app)
 		}
+		if w.tell != nil {
+			tell = append(tell, types.NamespacedName{})
+		}
 	}
 	w.mu.Unlock()
 	for _, app := range tell {
-		w.l.changed(app)
+		w.changed(app)
 	}
 }
 
@@ -267,9 +311,9 @@ func (w *kindWatch) put(u *unstructured.Unstructured) {
 	}
 	w.objects[key] = o
 	w.mu.Unlock()
-	w.l.changed(o.owner)
+	w.changed(o.owner)
 	if before != nil && before.owner != o.owner {
-		w.l.changed(before.owner)
+		w.changed(before.owner)
 	}
 }
 
@@ -318,7 +362,7 @@ func (w *kindWatch) Delete(o any) error {
 	}
 	w.mu.Unlock()
 	if before != nil {
-		w.l.changed(before.owner)
+		w.changed(before.owner)
 	}
 	return nil
 }
@@ -345,10 +389,13 @@ func (w *kindWatch) Replace(list []any, version string) error {
 	for app := range w.waiting {
 		tell = append(tell, app)
 	}
+	if w.tell != nil {
+		tell = append(tell, types.NamespacedName{})
+	}
 	clear(w.waiting)
 	w.mu.Unlock()
 	for _, app := range tell {
-		w.l.changed(app)
+		w.changed(app)
 	}
 	return nil
 }

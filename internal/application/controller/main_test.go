@@ -91,7 +91,7 @@ func runController(c *localcluster.Cluster) (stop func(), _ error) {
 	if err != nil {
 		return nil, err
 	}
-	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log})
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true})
 	if err != nil {
 		return nil, err
 	}
@@ -110,12 +110,16 @@ func (e *env) apply(manifest string) *unstructured.Unstructured {
 		e.Fatal(err)
 	}
 	u.SetNamespace(e.ns)
-	plural := strings.ToLower(u.GetKind()) + "s"
+	plural := strings.Replace(strings.ToLower(u.GetKind())+"s", "ys", "ies", 1)
 	r := e.dyn.Resource(u.GroupVersionKind().GroupVersion().WithResource(plural)).Namespace(e.ns)
-	got, err := r.Apply(e.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true})
-	if err != nil {
-		e.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
-	}
+	var got *unstructured.Unstructured
+	e.eventually(u.GetKind()+" "+u.GetName(), func() (err error) {
+		// The server takes a while to know the types of definitions that it has just been given.
+		if got, err = r.Apply(e.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true}); err != nil && !strings.Contains(err.Error(), "There can be a delay") {
+			e.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+		}
+		return err
+	})
 	return got
 }
 
@@ -268,4 +272,12 @@ func less(after, before map[string]int) map[string]int {
 		}
 	}
 	return out
+}
+
+// namespace makes another namespace.
+func (e *env) namespace(name string) {
+	e.Helper()
+	if _, err := e.core.CoreV1().Namespaces().Create(e.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,15 +32,20 @@ type app struct {
 
 	// of passes
 
-	loaded  bool
-	record  record
-	planned string // what the plan was made of
-	plan    *plan.Plan
-	planErr error
-	since   time.Time // when the plan was made
-	states  map[string]states
-	status  *oam.ApplicationStatus // as last handed to the writer
-	dirty   bool                   // the tracker does not have the latest revision yet
+	course *course // of an application that is deployed in steps
+	// again says that the revision is deployed once more, with the definitions as they are now.
+	again     bool
+	restarted string      // the annotation that has been obeyed and is about to go
+	restartAt metav1.Time // when the workflow runs again
+	loaded    bool
+	record    record
+	planned   string // what the plan was made of
+	plan      *plan.Plan
+	planErr   error
+	since     time.Time // when the plan was made
+	states    map[string]states
+	status    *oam.ApplicationStatus // as last handed to the writer
+	dirty     bool                   // the tracker does not have the latest revision yet
 
 	mu       sync.Mutex
 	flight   map[string]bool      // what is being written: refs, or "tracker"
@@ -51,6 +57,9 @@ type app struct {
 	clusters map[string]bool      // managed clusters in which it has something
 	retryAt  map[string]time.Time // refs to when a write that failed may be tried again
 	retries  map[string]int
+	// statusVersion is the application's after our last write of its status; statusWrites are under way.
+	statusVersion uint64
+	statusWrites  int
 }
 
 // setRetry notes when a write may be tried again and returns how long that is.
@@ -146,18 +155,45 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	if o.Labels[oam.PauseLabel] == "true" {
 		return
 	}
+	if c.restart(a, o) {
+		c.runAgain(a)
+		if a.record.object != nil {
+			c.writeTracker(a, o.UID, o.Generation)
+			return
+		}
+	}
 	// 1. What should there be?
 	if !c.replan(a, o) {
 		c.report(a, o, progress{})
 		return
 	}
 	c.hold(a, o)
-	// 2. Remember what is about to be made, before it is made.
-	if !c.recordNew(a, o) {
-		return
+	var p progress
+	for range stepsMax {
+		// 2. Remember what is about to be made, before it is made.
+		if !c.recordNew(a, o) {
+			return
+		}
+		// 3. Make it so.
+		p = c.dispatch(ctx, a, o)
+		if a.course == nil || !p.planned {
+			break
+		}
+		more, unsaved := c.advance(ctx, a, o, &p)
+		if more {
+			a.plan = c.merged(a, a.course)
+			a.lives()
+		}
+		if unsaved {
+			if c.recordNew(a, o) {
+				c.writeTracker(a, o.UID, o.Generation)
+			}
+			return
+		}
+		if !more {
+			break
+		}
 	}
-	// 3. Make it so.
-	p := c.dispatch(ctx, a, o)
 	// 4. Remove what there should no longer be, and remember what there is.
 	if p.applied+p.blocked == len(a.plan.Resources) && p.settled {
 		c.collect(a)
@@ -199,7 +235,8 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		spec, hash = last.Spec, last.Hash
 	}
 	autoUpdate := o.Annotations[oam.AutoUpdateAnnotation] == "true"
-	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(o.Annotations)
+	annotations := withoutCommands(o.Annotations)
+	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(annotations)
 	places := slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeTopology })
 	if a.places.Store(places); places {
 		input += fmt.Sprintf("/%d", c.targets.version())
@@ -218,14 +255,20 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		}
 	}
 	name = fmt.Sprintf("%s-v%d", o.Name, number)
-	if err := unsupported(spec); err != nil {
-		a.planned, a.plan, a.planErr = input, nil, &plan.Error{Stage: plan.Parse, Err: err}
-		return false
-	}
-	p, err := c.makePlan(&plan.Input{
+	in := &plan.Input{
 		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
-		Labels: o.Labels, Annotations: o.Annotations, Spec: spec, Clusters: c.targets,
-	})
+		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets,
+	}
+	var p *plan.Plan
+	if coursed(spec) {
+		if a.status == nil {
+			a.status = o.Status.DeepCopy()
+		}
+		p, err = c.prepare(a, in, a.record.run(name, hash))
+	} else {
+		a.course = nil
+		p, err = c.makePlan(in)
+	}
 	a.planned, a.planErr = input, err
 	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition))
 	if err != nil {
@@ -245,9 +288,12 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 			a.record.Revisions = slices.Clone(a.record.Revisions[n-limit:])
 		}
 		a.since, a.dirty = c.cfg.Now(), true
-	} else if !autoUpdate {
+	} else if a.again {
+		a.record.latest().Definitions, a.dirty = p.Definitions, true
+	} else if !autoUpdate && (a.course == nil || workflowFinished(o, a)) {
 		keepAsApplied(p, &a.record)
 	}
+	a.again = false
 	a.plan, a.states = p, map[string]states{}
 	a.lives()
 	a.mu.Lock()
@@ -258,17 +304,17 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	return true
 }
 
-// unsupported names what an application asks for and does not get yet.
-func unsupported(spec *oam.ApplicationSpec) error {
-	if w := spec.Workflow; w != nil && (w.Ref != "" || len(w.Steps) > 0) {
-		return errors.New("spec.workflow: workflows of applications are not run yet; without one, all components are deployed")
+// withoutCommands are annotations without those that say what is to be done once.
+func withoutCommands(annotations map[string]string) map[string]string {
+	_, command := annotations[oam.WorkflowCommandAnnotation]
+	_, restart := annotations[oam.RestartWorkflowAnnotation]
+	if !command && !restart {
+		return annotations
 	}
-	for i := range spec.Components {
-		if c := &spec.Components[i]; len(c.Inputs) > 0 || len(c.Outputs) > 0 {
-			return fmt.Errorf("component %s: inputs and outputs are not passed on yet", c.Name)
-		}
-	}
-	return nil
+	out := maps.Clone(annotations)
+	delete(out, oam.WorkflowCommandAnnotation)
+	delete(out, oam.RestartWorkflowAnnotation)
+	return out
 }
 
 // keepAsApplied puts the objects as they were applied in the place of those that definitions, changed since, would make:
@@ -467,8 +513,7 @@ func (c *Controller) release(a *app, o *oam.Application) {
 			err = nil
 		}
 		if apierrors.IsConflict(err) {
-			// Somebody else was quicker: look at the new version when it is seen.
-			time.AfterFunc(100*time.Millisecond, func() { c.queue.Add(a.key) })
+			// Somebody else was quicker: the watch brings the new version.
 			err = nil
 		}
 		a.ended("finalizer", err)

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
@@ -109,7 +110,8 @@ func workflowFinished(o *oam.Application, a *app) bool {
 		status = a.status
 	}
 	last := a.record.latest()
-	return status.Workflow != nil && status.Workflow.Finished && status.LatestRevision != nil && last != nil &&
+	return status.Workflow != nil && status.Workflow.Finished && !status.Workflow.Terminated && status.LatestRevision != nil && last != nil &&
+		status.Workflow.AppRevision == a.record.run(last.Name, last.Hash) &&
 		status.LatestRevision.Name == last.Name && status.LatestRevision.RevisionHash == last.Hash
 }
 
@@ -146,7 +148,18 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 	written := &oam.Application{ObjectMeta: metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 	}, Status: *s.DeepCopy()}
-	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status"}, written, urgent, nil)
+	a.mu.Lock()
+	a.statusWrites++
+	a.mu.Unlock()
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status"}, written, urgent, func(o apiwriter.Object, err error) {
+		a.mu.Lock()
+		defer a.mu.Unlock()
+		if a.statusWrites--; err == nil && o != nil {
+			if v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64); err == nil {
+				a.statusVersion = max(a.statusVersion, v)
+			}
+		}
+	})
 }
 
 // reportNoPlan says why nothing can be done.
@@ -215,12 +228,25 @@ func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.Applicati
 	if len(problems) > 0 {
 		problem = errors.New(strings.Join(problems, "; "))
 	}
-	s.Workflow = workflowStatus(a, s.Workflow, p, now)
-	s.Workflow.Message = ""
-	if problem != nil && !p.finished {
+	if p.workflow != nil {
+		s.Workflow = p.workflow.DeepCopy()
+	} else {
+		s.Workflow = workflowStatus(a, s.Workflow, p, now)
+		s.Workflow.Message = ""
+	}
+	if problem != nil && !s.Workflow.Finished {
 		s.Workflow.Message = problem.Error()
 	}
+	if s.WorkflowRestartScheduledAt = nil; !a.restartAt.IsZero() && o.Annotations[oam.RestartWorkflowAnnotation] != "" {
+		s.WorkflowRestartScheduledAt = &a.restartAt
+	}
 	switch {
+	case s.Workflow.Finished && s.Workflow.Phase == "terminated":
+		s.Phase, problem = oam.PhaseWorkflowTerminated, errors.New("the workflow was terminated")
+	case s.Workflow.Finished && s.Workflow.Terminated:
+		s.Phase, problem = oam.PhaseWorkflowFailed, errors.New(s.Workflow.Message)
+	case s.Workflow.Suspend:
+		s.Phase = oam.PhaseWorkflowSuspending
 	case !p.finished:
 		s.Phase = oam.PhaseRunningWorkflow
 	case healthy:
@@ -241,7 +267,7 @@ func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.Applicati
 // workflowStatus is the status of the deployment without steps of its own: one for each component.
 func workflowStatus(a *app, before *oam.WorkflowStatus, p progress, now metav1.Time) *oam.WorkflowStatus {
 	last := a.record.latest()
-	w := &oam.WorkflowStatus{Mode: "DAG-DAG", AppRevision: last.Name + ":" + last.Hash, StartTime: now, Phase: "executing"}
+	w := &oam.WorkflowStatus{Mode: "DAG-DAG", AppRevision: a.record.run(last.Name, last.Hash), StartTime: now, Phase: "executing"}
 	if before != nil && before.AppRevision == w.AppRevision {
 		w = before.DeepCopy()
 	}

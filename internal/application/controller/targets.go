@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/clusters"
@@ -85,6 +87,13 @@ func (ts *targets) Labelled(labels map[string]string) []string {
 		out = append(out, "")
 	}
 	return append(out, ts.labels(labels)...)
+}
+
+// names are the clusters' names, the local one first.
+func (ts *targets) names() []string {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
+	return append([]string{oam.LocalCluster}, slices.Sorted(maps.Keys(ts.remote))...)
 }
 
 func keysOf(m map[string]string) []string {

@@ -34,6 +34,8 @@ type packed struct {
 	Revisions []revision `json:"revisions,omitempty"`
 	// Applied are the objects as they were last applied, by Ref.String of their kind, without those that are secret.
 	Applied map[string]json.RawMessage `json:"applied,omitempty"`
+	// Flow is what is remembered of the workflow, where there is something.
+	Flow *flowRecord `json:"flow,omitempty"`
 }
 
 // trackerName is the name of an application's tracker. Namespaces have no dots, so no two applications share one.

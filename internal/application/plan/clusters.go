@@ -119,6 +119,15 @@ func selectorText(selector map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
+// Placements are where the application's topology policies send its components.
+func Placements(in *Input) ([]Placement, error) {
+	p, err := Open(in)
+	if err != nil {
+		return nil, err
+	}
+	return p.Policies.placements(in)
+}
+
 // placements are those of all topologies, each once.
 func (p *Policies) placements(in *Input) ([]Placement, error) {
 	if len(p.Topologies) == 0 {

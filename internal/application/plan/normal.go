@@ -73,6 +73,21 @@ func encodeStringData(secret map[string]any) {
 	delete(secret, "stringData")
 }
 
+// SecretData are the values of a Secret.
+func SecretData(secret map[string]any) (map[string][]byte, error) {
+	out := map[string][]byte{}
+	data, _ := secret["data"].(map[string]any)
+	for k, v := range data {
+		text, _ := v.(string)
+		value, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return nil, fmt.Errorf("key %s: %w", k, err)
+		}
+		out[k] = value
+	}
+	return out, nil
+}
+
 // dropNulls takes out fields that are null: types write them where they have no value.
 func dropNulls(v any) {
 	switch v := v.(type) {

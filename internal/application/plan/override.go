@@ -44,7 +44,7 @@ func Override(components []oam.Component, policies []oam.AppPolicy) ([]oam.Compo
 		}
 		var o overriding
 		if p.Properties != nil {
-			if err := strict(p.Properties.Raw, &o); err != nil {
+			if err := Strict(p.Properties.Raw, &o); err != nil {
 				return nil, fmt.Errorf("policy %s: %w", p.Name, err)
 			}
 		}

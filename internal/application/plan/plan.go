@@ -315,7 +315,7 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, kinds Kin
 			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}
 		seen[r.Ref] = comp.Name
-		p.Policies.treat(r)
+		p.Policies.Treat(r)
 		if r.Output == "" {
 			comp.Workload = len(p.Resources)
 		}

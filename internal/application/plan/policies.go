@@ -152,7 +152,7 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 			Enable bool            `json:"enable,omitempty"`
 			Rules  []applyOnceRule `json:"rules,omitempty"`
 		}
-		if err := strict(raw, &in); err != nil {
+		if err := Strict(raw, &in); err != nil {
 			return true, err
 		}
 		p.applyOnce = p.applyOnce || in.Enable
@@ -167,7 +167,7 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 			Order             string   `json:"order,omitempty"`
 			Rules             []gcRule `json:"rules,omitempty"`
 		}
-		if err := strict(raw, &in); err != nil {
+		if err := Strict(raw, &in); err != nil {
 			return true, err
 		}
 		if in.Order != "" && in.Order != "dependency" {
@@ -189,17 +189,17 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		var in struct {
 			Rules []updateRule `json:"rules,omitempty"`
 		}
-		if err := strict(raw, &in); err != nil {
+		if err := Strict(raw, &in); err != nil {
 			return true, err
 		}
 		p.update = append(p.update, in.Rules...)
 	case TypeTopology:
 		t := Topology{Name: policy.Name}
-		if err := strict(raw, &t); err != nil {
+		if err := Strict(raw, &t); err != nil {
 			return true, err
 		}
 		p.Topologies = append(p.Topologies, t)
-	case TypeDebug:
+	case TypeDebug, TypeOverride, TypeReplication: // for steps
 	default:
 		return false, nil
 	}
@@ -210,15 +210,15 @@ func addRules(raw []byte, to *[]rule) error {
 	var in struct {
 		Rules []rule `json:"rules,omitempty"`
 	}
-	if err := strict(raw, &in); err != nil {
+	if err := Strict(raw, &in); err != nil {
 		return err
 	}
 	*to = append(*to, in.Rules...)
 	return nil
 }
 
-// strict reads properties and refuses fields that mean nothing: a misspelt rule must not be a rule that never matches.
-func strict(raw []byte, into any) error {
+// Strict reads properties and refuses fields that mean nothing: a misspelt rule must not be a rule that never matches.
+func Strict(raw []byte, into any) error {
 	if len(raw) == 0 {
 		return nil
 	}
@@ -233,8 +233,17 @@ func strict(raw []byte, into any) error {
 	return nil
 }
 
-// treat writes the policies' rules about r into it.
-func (p *Policies) treat(r *Resource) {
+// BuiltIn says whether a type of policy needs no definition.
+func BuiltIn(policyType string) bool {
+	switch policyType {
+	case TypeApplyOnce, TypeGarbageCollect, TypeSharedResource, TypeTakeOver, TypeReadOnly, TypeResourceUpdate, TypeTopology, TypeOverride, TypeReplication, TypeDebug:
+		return true
+	}
+	return false
+}
+
+// Treat writes the policies' rules about r into it.
+func (p *Policies) Treat(r *Resource) {
 	if p.applyOnce && len(p.applyOnceRules) == 0 {
 		r.Keep = []KeptField{{Path: "*", Affect: OnStateKeep}}
 	}
@@ -279,7 +288,7 @@ func (p *Policies) Leaves(m *oam.ManagedResource) (GCStrategy, metav1.DeletionPr
 		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},
 		Component: m.Component, Trait: m.Trait, Output: m.Resource,
 	}
-	p.treat(&r)
+	p.Treat(&r)
 	if r.Propagation == "orphan" {
 		return r.GC, metav1.DeletePropagationOrphan
 	}

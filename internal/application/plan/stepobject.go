@@ -31,6 +31,6 @@ func Object(in *Input, policies *Policies, step, cluster string, object map[stri
 		return nil, fmt.Errorf("what step %s applies: %w", step, err)
 	}
 	r.Component, r.Output, r.Step = "", "", step
-	policies.treat(r)
+	policies.Treat(r)
 	return r, nil
 }

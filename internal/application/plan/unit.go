@@ -98,7 +98,7 @@ func replicate(components []oam.Component, policies []oam.AppPolicy) ([]oam.Comp
 			Selector []string `json:"selector,omitempty"`
 		}
 		if policies[i].Properties != nil {
-			if err := strict(policies[i].Properties.Raw, &in); err != nil {
+			if err := Strict(policies[i].Properties.Raw, &in); err != nil {
 				return nil, fmt.Errorf("policy %s: %w", policies[i].Name, err)
 			}
 		}

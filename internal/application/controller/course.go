@@ -1,0 +1,537 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// course is the workflow of an application under way, in memory: what neither its status nor its record says, or what
+// is made of them.
+type course struct {
+	run     string
+	program *flow.Program
+	input   plan.Input
+	// policies are the application's, and those that several applications share and steps have named, by name.
+	policies map[string]*oam.AppPolicy
+	opened   *plan.Plan // without components
+
+	// parts are what steps deploy, by their keys, in the order in which they started.
+	parts []*part
+	// made are the objects that steps have applied themselves.
+	made  []plan.Resource
+	tries map[string]flow.Try
+	// answers are those of actions that are not asked again at every look, by step and key.
+	answers map[string]map[string]kept
+	wake    time.Time
+	// status is as decided last, which may not have been written yet.
+	status *oam.WorkflowStatus
+	// in are the plans of parts that the application's plan has taken in.
+	in map[*plan.Plan]bool
+	// stale says that parts or made have changed since the plan was merged.
+	stale bool
+}
+
+// part is a unit and what it is made of.
+type part struct {
+	key  string
+	unit plan.Unit
+	plan *plan.Plan
+	// waits are inputs that components still wait for, and what has been put in, told by its hash.
+	waits  []string
+	inputs string
+	err    error
+}
+
+// flowRecord is what is remembered of a workflow beside its status, in the tracker.
+type flowRecord struct {
+	// Run tells the runs of the workflow apart.
+	Run string `json:"run"`
+	// Restarts is how often the revision's workflow has been run again.
+	Restarts int `json:"restarts,omitempty"`
+	// Outputs are the values that steps and components have given.
+	Outputs map[string]json.RawMessage `json:"outputs,omitempty"`
+	// Resumed are steps that go on after a pause of their own.
+	Resumed map[string]bool `json:"resumed,omitempty"`
+	// Held says that somebody has suspended the workflow.
+	Held bool `json:"held,omitempty"`
+	// Command is the last command that was carried out.
+	Command string `json:"command,omitempty"`
+	// Units are what steps of users' definitions deploy, by key.
+	Units map[string]plan.Unit `json:"units,omitempty"`
+	// Made are the objects that steps applied, to the steps.
+	Made map[string]string `json:"made,omitempty"`
+}
+
+// coursed says whether an application is deployed in steps of its own. What is not is deployed whole, which costs less.
+func coursed(spec *oam.ApplicationSpec) bool {
+	if spec.Workflow != nil && (spec.Workflow.Ref != "" || len(spec.Workflow.Steps) > 0) {
+		return true
+	}
+	for i := range spec.Policies {
+		if t := spec.Policies[i].Type; t == plan.TypeOverride || t == plan.TypeReplication {
+			return true
+		}
+	}
+	for i := range spec.Components {
+		if c := &spec.Components[i]; len(c.Inputs) > 0 || len(c.Outputs) > 0 {
+			return true
+		}
+	}
+	return false
+}
+
+// workflowOf is an application's workflow: its own, one that it refers to, or one made of its policies or components.
+func (c *Controller) workflowOf(in *plan.Input) (*oam.WorkflowSpec, error) {
+	w := in.Spec.Workflow
+	if w != nil && w.Ref != "" {
+		shared, ok := c.defs.sharedWorkflows.Get(in.Namespace, w.Ref)
+		if !ok {
+			return nil, fmt.Errorf("workflow.ref: Workflow %s/%s: %w", in.Namespace, w.Ref, errNoDefinition)
+		}
+		return &oam.WorkflowSpec{Mode: shared.Mode, Steps: shared.Steps}, nil
+	}
+	if w != nil && len(w.Steps) > 0 {
+		return w, nil
+	}
+	out := &oam.WorkflowSpec{Mode: &oam.WorkflowExecuteMode{Steps: oam.WorkflowModeDAG, SubSteps: oam.WorkflowModeDAG}}
+	if w != nil && w.Mode != nil {
+		out.Mode = w.Mode
+	}
+	var topologies, others []string
+	for i := range in.Spec.Policies {
+		switch p := &in.Spec.Policies[i]; p.Type {
+		case plan.TypeTopology:
+			topologies = append(topologies, policyName(p, i))
+		case plan.TypeOverride, plan.TypeReplication:
+			others = append(others, policyName(p, i))
+		}
+	}
+	deploy := func(name string, policies []string) error {
+		properties, err := json.Marshal(map[string]any{"policies": policies})
+		out.Steps = append(out.Steps, oam.WorkflowStep{WorkflowStepBase: oam.WorkflowStepBase{
+			Name: name, Type: stepDeploy, Properties: &runtime.RawExtension{Raw: properties},
+		}})
+		return err
+	}
+	switch {
+	case len(topologies) > 0:
+		for _, t := range topologies {
+			if err := deploy("deploy-"+t, append([]string{t}, others...)); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	case len(others) > 0:
+		return out, deploy("deploy", others)
+	}
+	for i := range in.Spec.Components {
+		comp := &in.Spec.Components[i]
+		properties, err := json.Marshal(map[string]any{"component": comp.Name})
+		if err != nil {
+			return nil, err
+		}
+		step := oam.WorkflowStepBase{Name: comp.Name, Type: stepApplyComponent, DependsOn: comp.DependsOn, Outputs: comp.Outputs, Properties: &runtime.RawExtension{Raw: properties}}
+		for _, in := range comp.Inputs {
+			step.Inputs = append(step.Inputs, oam.StepInput{From: in.From}) // put into the component, not into the step
+		}
+		out.Steps = append(out.Steps, oam.WorkflowStep{WorkflowStepBase: step})
+	}
+	return out, nil
+}
+
+// policyName is the name by which steps call a policy.
+func policyName(p *oam.AppPolicy, i int) string {
+	if p.Name != "" {
+		return p.Name
+	}
+	return fmt.Sprintf("%s-auto-gen-%d", p.Type, i)
+}
+
+// prepare makes the course of an application whose spec, or what it refers to, has changed, and the plan of what is
+// deployed so far.
+func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, error) {
+	parse := func(err error) error { return &plan.Error{Stage: plan.Parse, Err: err} }
+	spec, err := c.workflowOf(in)
+	if err != nil {
+		return nil, parse(err)
+	}
+	w := &course{input: *in, policies: map[string]*oam.AppPolicy{}, tries: map[string]flow.Try{}, answers: map[string]map[string]kept{}}
+	if w.program, err = flow.Compile(spec); err != nil {
+		return nil, parse(err)
+	}
+	if w.opened, err = plan.Open(in); err != nil {
+		return nil, err
+	}
+	for i := range in.Spec.Policies {
+		p := in.Spec.Policies[i]
+		p.Name = policyName(&p, i)
+		w.policies[p.Name] = &p
+	}
+	if err := c.checkTypes(in, w); err != nil {
+		return nil, parse(err)
+	}
+	if f := a.record.Flow; f == nil || f.Run != run {
+		a.record.Flow = &flowRecord{Run: run}
+		if f != nil {
+			// What somebody said before still holds, and is not done again.
+			a.record.Flow.Command = f.Command
+		}
+	}
+	if old := a.course; old != nil && old.run == run {
+		w.tries, w.answers, w.status = old.tries, old.answers, old.status
+	} else {
+		w.status = a.workflow(run)
+	}
+	w.run = run
+	a.course = w
+	if err := c.policiesPart(w); err != nil {
+		return nil, err
+	}
+	c.resume(a, w)
+	return c.merged(a, w), nil
+}
+
+// policiesPart deploys what the policies of users' definitions make, before all steps.
+func (c *Controller) policiesPart(w *course) error {
+	in := w.input
+	in.Spec = &oam.ApplicationSpec{}
+	for _, name := range slices.Sorted(maps.Keys(w.policies)) {
+		if p := w.policies[name]; !plan.BuiltIn(p.Type) {
+			in.Spec.Policies = append(in.Spec.Policies, *p)
+		}
+	}
+	if len(in.Spec.Policies) == 0 {
+		return nil
+	}
+	p, err := c.makePlan(&in)
+	if err != nil {
+		return err
+	}
+	w.parts = append(w.parts, &part{key: "policies", plan: p, unit: plan.Unit{Unwatched: true}})
+	return nil
+}
+
+// checkTypes finds what names no definition before anything is deployed.
+func (c *Controller) checkTypes(in *plan.Input, w *course) error {
+	check := func(s *flow.Step) error {
+		if s.Type == flow.TypeGroup || s.Type == flow.TypeSuspend || nativeStep(s.Type) {
+			return nil
+		}
+		if _, err := c.defs.Step(in.Namespace, s.Type); err != nil {
+			return fmt.Errorf("workflow step %s: %w", s.Name, err)
+		}
+		return nil
+	}
+	for i := range w.program.Steps {
+		s := &w.program.Steps[i]
+		if err := check(s); err != nil {
+			return err
+		}
+		for j := range s.Sub {
+			if err := check(&s.Sub[j]); err != nil {
+				return err
+			}
+		}
+	}
+	for i := range in.Spec.Components {
+		comp := &in.Spec.Components[i]
+		if _, err := c.defs.Component(in.Namespace, comp.Type); err != nil {
+			return fmt.Errorf("component %s: %w", comp.Name, err)
+		}
+		for j := range comp.Traits {
+			if _, err := c.defs.Trait(in.Namespace, comp.Traits[j].Type); err != nil {
+				return fmt.Errorf("component %s: traits[%d]: %w", comp.Name, j, err)
+			}
+		}
+	}
+	return nil
+}
+
+// resume takes up what has been deployed so far, after a restart of the manager.
+func (c *Controller) resume(a *app, w *course) {
+	f := a.record.Flow
+	if status := w.status; status != nil {
+		for i := range status.Steps {
+			started := func(st *oam.StepStatus) {
+				s := w.program.Step(st.Name)
+				if s == nil || st.Phase == oam.StepPending || st.Phase == oam.StepSkipped || !nativeStep(s.Type) {
+					return
+				}
+				properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, func(from string) (any, bool) { return flow.Value(f.Outputs, from) })
+				if err != nil {
+					return
+				}
+				if unit, pause, err := c.nativeUnit(w, s, properties); err == nil && (pause == nil || f.Resumed[s.Name] || flow.Ended(st)) {
+					c.deploy(a, w, s.Name, unit)
+				}
+			}
+			started(&status.Steps[i].StepStatus)
+			for j := range status.Steps[i].SubSteps {
+				started(&status.Steps[i].SubSteps[j])
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.Units)) {
+		c.deploy(a, w, key, f.Units[key])
+	}
+	for _, ref := range slices.Sorted(maps.Keys(f.Made)) {
+		if data, ok := a.record.Applied[ref]; ok {
+			for i := range a.record.resources {
+				if m := &a.record.resources[i]; refKey(refOf(m)) == ref {
+					r := plan.Resource{Ref: refOf(m), JSON: data, Hash: plan.Hash(data), Step: f.Made[ref], TraitIndex: -1}
+					w.opened.Policies.Treat(&r)
+					w.made = append(w.made, r)
+				}
+			}
+		}
+	}
+}
+
+// workflow is the status of a run, or nil before it has one.
+func (a *app) workflow(run string) *oam.WorkflowStatus {
+	if a.status == nil || a.status.Workflow == nil || a.status.Workflow.AppRevision != run {
+		return nil
+	}
+	return a.status.Workflow
+}
+
+// merged is the plan of all that has been deployed so far.
+func (c *Controller) merged(a *app, w *course) *plan.Plan {
+	var parts []*plan.Plan
+	for _, p := range w.parts {
+		if p.plan != nil {
+			parts = append(parts, p.plan)
+		}
+	}
+	if len(w.made) > 0 {
+		parts = append(parts, &plan.Plan{Resources: w.made})
+	}
+	out := plan.Merge(parts, w.opened.Policies)
+	w.stale, w.in = false, map[*plan.Plan]bool{}
+	for _, p := range parts {
+		w.in[p] = true
+	}
+	return out
+}
+
+// deploy starts a unit, or looks again at one that has been started.
+func (c *Controller) deploy(a *app, w *course, key string, unit plan.Unit) *part {
+	for _, p := range w.parts {
+		if p.key == key {
+			c.replanPart(a, w, p)
+			return p
+		}
+	}
+	p := &part{key: key, unit: unit}
+	w.parts = append(w.parts, p)
+	c.replanPart(a, w, p)
+	return p
+}
+
+// replanPart makes the plan of a part when there is none yet, or when components wait for inputs that there are now.
+func (c *Controller) replanPart(a *app, w *course, p *part) {
+	if p.plan != nil && len(p.waits) == 0 {
+		return
+	}
+	spec, err := p.unit.Spec(w.input.Spec)
+	if err != nil {
+		p.err = &plan.Error{Stage: plan.Policy, Err: err}
+		return
+	}
+	spec.Components, p.waits, err = withInputs(spec.Components, a.record.Flow.Outputs, w.context())
+	if err != nil {
+		p.err = &plan.Error{Stage: plan.Parse, Err: err}
+		return
+	}
+	// Policies that make objects are deployed once, not with every step.
+	spec.Policies = slices.DeleteFunc(spec.Policies, func(p oam.AppPolicy) bool { return !plan.BuiltIn(p.Type) })
+	data, err := json.Marshal(spec.Components)
+	if err != nil {
+		p.err = err
+		return
+	}
+	if hash := plan.Hash(data); p.plan == nil && p.err == nil || hash != p.inputs || retried(p.err) {
+		p.inputs = hash
+		in := w.input
+		in.Spec = spec
+		made, err := c.makePlan(&in)
+		p.err = err
+		if err == nil {
+			p.plan, w.stale = made, true
+		}
+	}
+}
+
+// retried says whether an error of planning may pass without a change of the application.
+func retried(err error) bool {
+	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster)
+}
+
+// withInputs are the components whose inputs there are, with them, and what the others wait for. What depends on a
+// component that waits, waits too.
+func withInputs(components []oam.Component, outputs map[string]json.RawMessage, context map[string]any) (ready []oam.Component, waits []string, _ error) {
+	value := func(from string) (any, bool) {
+		if v, ok := flow.Value(outputs, from); ok {
+			return v, true
+		}
+		if path, ok := strings.CutPrefix(from, "context."); ok {
+			data, err := json.Marshal(context)
+			if err != nil {
+				return nil, false
+			}
+			return flow.Value(map[string]json.RawMessage{"context": data}, "context."+path)
+		}
+		return nil, false
+	}
+	waiting := map[string]bool{}
+	for i := range components {
+		for _, in := range components[i].Inputs {
+			if _, ok := value(in.From); !ok {
+				waiting[components[i].Name] = true
+				waits = append(waits, in.From)
+			}
+		}
+	}
+	for again := true; again; {
+		again = false
+		for i := range components {
+			name := components[i].Name
+			if !waiting[name] && slices.ContainsFunc(components[i].DependsOn, func(d string) bool { return waiting[d] }) {
+				waiting[name], again = true, true
+			}
+		}
+	}
+	for i := range components {
+		comp := components[i]
+		if waiting[comp.Name] {
+			continue
+		}
+		if len(comp.Inputs) > 0 {
+			properties, err := flow.WithInputs(rawOf(comp.Properties), comp.Inputs, value)
+			if err != nil {
+				return nil, nil, fmt.Errorf("component %s: %w", comp.Name, err)
+			}
+			comp.Properties, comp.Inputs = &runtime.RawExtension{Raw: properties}, nil
+		}
+		ready = append(ready, comp)
+	}
+	return ready, waits, nil
+}
+
+func rawOf(r *runtime.RawExtension) []byte {
+	if r == nil {
+		return nil
+	}
+	return r.Raw
+}
+
+// context is what conditions, inputs and steps see as context.
+func (w *course) context() map[string]any {
+	c := w.stepContext("", "")
+	return c.Values()
+}
+
+func (w *course) stepContext(step, id string) render.StepContext {
+	in := &w.input
+	return render.StepContext{
+		Context: render.Context{
+			Name: in.Name, Namespace: in.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
+			AppLabels: in.Labels, AppAnnotations: in.Annotations, PublishVersion: in.PublishVersion, WorkflowName: in.Name,
+			Cluster: oam.LocalCluster, Components: in.Spec.Components,
+		},
+		StepName: step, SessionID: id,
+	}
+}
+
+// stepsMax bounds how many rounds of steps one look takes.
+const stepsMax = 64
+
+// advance lets the workflow go on as far as it does now. It says whether more is to be deployed, and whether something
+// is to be remembered before the status may speak of it.
+func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p *progress) (more, unsaved bool) {
+	w, f := a.course, a.record.Flow
+	now := c.cfg.Now()
+	if w.status == nil {
+		w.status = &oam.WorkflowStatus{AppRevision: w.run, Mode: w.program.ModeText(), StartTime: metav1.NewTime(now).Rfc3339Copy()}
+	}
+	unsaved = c.obey(a, o, w)
+	look := func(results map[string]flow.Result) *flow.Decision {
+		d := flow.Advance(&flow.Look{
+			Program: w.program, Status: w.status, Outputs: f.Outputs, Results: results, Tries: w.tries, Resumed: f.Resumed,
+			Held: f.Held, Context: w.context(), Now: now, Decide: c.decide,
+			ID: func(step string) string { return plan.Hash([]byte(a.key.String() + "/" + f.Run + "/" + step))[:10] },
+		})
+		unsaved = unsaved || !sameOutputs(f.Outputs, d.Outputs) || !maps.Equal(f.Resumed, d.Resumed)
+		w.status, f.Outputs, f.Resumed, w.tries, w.wake = d.Status, d.Outputs, d.Resumed, d.Tries, d.Wake
+		return d
+	}
+	remembered := func() int { return len(f.Units) + len(f.Made) + len(f.Outputs) }
+	before := remembered()
+	d := look(nil)
+	for range stepsMax {
+		if len(d.Run) == 0 {
+			break
+		}
+		results, ended := map[string]flow.Result{}, false
+		for _, call := range d.Run {
+			r := c.runStep(ctx, a, o, p, call, idOf(w.status, call.Step.Name))
+			results[call.Step.Name] = r
+			ended = ended || r.Outcome == flow.Succeeded || r.Outcome == flow.Failed
+		}
+		if d = look(results); !ended {
+			break
+		}
+	}
+	if !w.wake.IsZero() {
+		c.queue.AddAfter(a.key, max(0, w.wake.Sub(now)))
+	}
+	p.workflow = w.status
+	p.finished = w.status.Finished && !w.status.Terminated
+	p.settled = p.finished
+	if w.status.Finished {
+		c.spies.leave(a.key)
+	}
+	return w.stale, unsaved || before != remembered()
+}
+
+func idOf(s *oam.WorkflowStatus, step string) string {
+	for i := range s.Steps {
+		if s.Steps[i].Name == step {
+			return s.Steps[i].ID
+		}
+		for j := range s.Steps[i].SubSteps {
+			if s.Steps[i].SubSteps[j].Name == step {
+				return s.Steps[i].SubSteps[j].ID
+			}
+		}
+	}
+	return ""
+}
+
+func sameOutputs(a, b map[string]json.RawMessage) bool {
+	return maps.EqualFunc(a, b, func(x, y json.RawMessage) bool { return string(x) == string(y) })
+}
+
+// decide evaluates a condition, for as long as an evaluation may take.
+func (c *Controller) decide(condition string, values map[string]any) (bool, error) {
+	var yes bool
+	err := c.evaluate(func() (err error) {
+		yes, err = render.Condition(condition, values)
+		return err
+	})
+	return yes, err
+}

@@ -1,0 +1,395 @@
+package controller
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// The steps that are done without a template, unless a namespace has a definition of its own under the name.
+const (
+	stepDeploy         = "deploy"
+	stepApplyComponent = "apply-component"
+)
+
+func nativeStep(stepType string) bool {
+	return stepType == stepDeploy || stepType == stepApplyComponent
+}
+
+// runStep says how a step stands, and does what it wants done.
+func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
+	w := a.course
+	if nativeStep(call.Step.Type) {
+		unit, pause, err := c.nativeUnit(w, call.Step, call.Properties)
+		switch {
+		case errors.Is(err, errNoDefinition):
+			a.follows.Store(true)
+			return flow.Result{Outcome: flow.Running, Message: err.Error()}
+		case err != nil:
+			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonParameter, Message: err.Error()}
+		case pause != nil && !call.Resumed:
+			return flow.Result{Outcome: flow.Suspending, Pause: *pause}
+		}
+		r, part := c.unitResult(a, p, call.Step.Name, unit)
+		if r.Outcome == flow.Succeeded && len(call.Step.Outputs) > 0 {
+			r.Outputs, err = c.unitOutputs(p, a, part, call.Step.Outputs)
+			if err != nil {
+				return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonOutput, Message: err.Error()}
+			}
+		}
+		return r
+	}
+	return c.runTemplate(ctx, a, o, p, call, id)
+}
+
+// nativeUnit reads what a deploy or an apply-component step deploys, and whether it waits for somebody's consent first.
+func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (plan.Unit, *flow.Pause, error) {
+	if s.Type == stepApplyComponent {
+		var in struct {
+			Component string `json:"component"`
+			Cluster   string `json:"cluster,omitempty"`
+			Namespace string `json:"namespace,omitempty"`
+		}
+		if err := plan.Strict(properties, &in); err != nil {
+			return plan.Unit{}, nil, err
+		}
+		if in.Component == "" {
+			return plan.Unit{}, nil, errors.New("properties: component must be given")
+		}
+		return plan.Unit{Only: []string{in.Component}, Cluster: in.Cluster, Namespace: in.Namespace}, nil, nil
+	}
+	in := struct {
+		Auto                     *bool    `json:"auto,omitempty"`
+		Policies                 []string `json:"policies,omitempty"`
+		Parallelism              int      `json:"parallelism,omitempty"`
+		IgnoreTerraformComponent *bool    `json:"ignoreTerraformComponent,omitempty"`
+	}{}
+	if err := plan.Strict(properties, &in); err != nil {
+		return plan.Unit{}, nil, err
+	}
+	policies, err := c.chosen(w, in.Policies)
+	if err != nil {
+		return plan.Unit{}, nil, err
+	}
+	var pause *flow.Pause
+	if in.Auto != nil && !*in.Auto {
+		pause = &flow.Pause{Message: "it deploys when it is resumed"}
+	}
+	return plan.Unit{Policies: policies}, pause, nil
+}
+
+// chosen are the policies of those names: the application's, or those that applications share.
+func (c *Controller) chosen(w *course, names []string) ([]oam.AppPolicy, error) {
+	var out []oam.AppPolicy
+	for _, name := range names {
+		p := w.policies[name]
+		if p == nil {
+			shared, ok := c.defs.sharedPolicies.Get(w.input.Namespace, name)
+			if !ok {
+				return nil, fmt.Errorf("policy %s: neither the application has it nor the namespace %s: %w", name, w.input.Namespace, errNoDefinition)
+			}
+			p = &oam.AppPolicy{Name: name, Type: shared.Type, Properties: shared.Properties}
+			w.policies[name] = p
+		}
+		out = append(out, *p)
+	}
+	return out, nil
+}
+
+// unitResult deploys a unit and says how it stands.
+func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit) (flow.Result, *part) {
+	w := a.course
+	part := c.deploy(a, w, key, unit)
+	if err := part.err; err != nil {
+		var e *plan.Error
+		reason := oam.StepReasonRendering
+		if errors.As(err, &e) && e.Stage != plan.Render {
+			reason = oam.StepReasonParameter
+		}
+		if retried(err) {
+			a.follows.Store(true)
+			return flow.Result{Outcome: flow.Running, Message: err.Error()}, part
+		}
+		return flow.Result{Outcome: flow.Failed, Reason: reason, Message: err.Error()}, part
+	}
+	if part.plan == nil || !w.in[part.plan] {
+		return flow.Result{Outcome: flow.Running}, part // to be dispatched first
+	}
+	if failure := c.partFailure(a, part); failure != "" {
+		return flow.Result{Outcome: flow.Erred, Message: failure}, part
+	}
+	waits := ""
+	for i := range part.plan.Components {
+		comp := &part.plan.Components[i]
+		state := p.state(a.plan, comp.Key())
+		if state == nil {
+			return flow.Result{Outcome: flow.Running}, part
+		}
+		if !state.applied || !state.healthy && !unit.Unwatched {
+			if waits == "" {
+				waits = "component " + comp.Name + " is not healthy"
+				if state.message != "" {
+					waits += ": " + state.message
+				}
+			}
+			continue
+		}
+		// What it puts out others may wait for.
+		outputs := slices.DeleteFunc(slices.Clone(w.outputsOf(comp.Name)), func(o oam.StepOutput) bool { return a.record.Flow.Outputs[o.Name] != nil })
+		if len(outputs) == 0 {
+			continue
+		}
+		values, err := c.componentOutputs(a, comp.Key(), outputs)
+		if err != nil {
+			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonOutput, Message: err.Error()}, part
+		}
+		f := a.record.Flow
+		if f.Outputs == nil {
+			f.Outputs = map[string]json.RawMessage{}
+		}
+		maps.Copy(f.Outputs, values)
+	}
+	if len(part.waits) > 0 {
+		c.replanPart(a, w, part)
+		if part.err != nil {
+			return c.unitResult(a, p, key, unit)
+		}
+		if len(part.waits) > 0 && waits == "" {
+			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonInput, Message: "nothing gives " + strings.Join(part.waits, ", ")}, part
+		}
+		return flow.Result{Outcome: flow.Running, Message: waits}, part
+	}
+	if waits != "" {
+		return flow.Result{Outcome: flow.Running, Message: waits}, part
+	}
+	return flow.Result{Outcome: flow.Succeeded}, part
+}
+
+// outputsOf are the outputs that a component is to give.
+func (w *course) outputsOf(component string) []oam.StepOutput {
+	for i := range w.input.Spec.Components {
+		if w.input.Spec.Components[i].Name == component {
+			return w.input.Spec.Components[i].Outputs
+		}
+	}
+	return nil
+}
+
+// state is the state of a component, or nil when it is not in the plan.
+func (p *progress) state(in *plan.Plan, key string) *componentState {
+	for i := range in.Components {
+		if in.Components[i].Key() == key {
+			return &p.components[i]
+		}
+	}
+	return nil
+}
+
+// partFailure is why an object of a part could not be written, or empty.
+func (c *Controller) partFailure(a *app, p *part) string {
+	failures := a.failures()
+	for i := range p.plan.Resources {
+		if f := failures[refKey(p.plan.Resources[i].Ref)]; f != "" {
+			return f
+		}
+	}
+	return ""
+}
+
+// unitOutputs are the outputs of a step that deploys a unit, out of the objects of its first component.
+func (c *Controller) unitOutputs(p *progress, a *app, part *part, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
+	out := map[string]json.RawMessage{}
+	for _, o := range outputs {
+		if v, ok := a.record.Flow.Outputs[o.Name]; ok {
+			out[o.Name] = v
+		}
+	}
+	if len(out) == len(outputs) || len(part.plan.Components) == 0 {
+		return out, nil
+	}
+	return c.componentOutputs(a, part.plan.Components[0].Key(), outputs)
+}
+
+// componentOutputs evaluates outputs over the live objects of a component.
+func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
+	values := a.course.objects(c, a, key)
+	out := map[string]json.RawMessage{}
+	for _, o := range outputs {
+		var v json.RawMessage
+		err := c.evaluate(func() (err error) {
+			v, err = render.ValueFrom(o.ValueFrom, values)
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("output %s: %w", o.Name, err)
+		}
+		out[o.Name] = v
+	}
+	return out, nil
+}
+
+// objects are the live objects of a component: output, outputs, and the context.
+func (w *course) objects(c *Controller, a *app, key string) map[string]any {
+	outputs := map[string]any{}
+	values := map[string]any{"outputs": outputs, "context": w.context()}
+	for i := range a.plan.Components {
+		comp := &a.plan.Components[i]
+		if comp.Key() != key {
+			continue
+		}
+		for _, at := range comp.Resources {
+			r := &a.plan.Resources[at]
+			there := asMap(c.seen(r.Ref))
+			if there == nil {
+				continue
+			}
+			if r.Output == "" {
+				values["output"] = there
+			} else {
+				outputs[r.Output] = there
+			}
+		}
+	}
+	return values
+}
+
+// kept is the answer to an action that is not asked again at every look.
+type kept struct {
+	answer render.Answer
+	err    error
+	ready  bool
+	// times is how often it has been asked for; again is when it is asked for once more while the step waits.
+	times int
+	again time.Time
+}
+
+// The times between two looks at what no watch shows, which double.
+const (
+	againFirst = time.Second
+	againMax   = time.Minute
+)
+
+// runTemplate runs a step of a definition, up to what it waits for.
+func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
+	w, name := a.course, call.Step.Name
+	template, err := c.defs.Step(w.input.Namespace, call.Step.Type)
+	if err != nil {
+		a.follows.Store(errors.Is(err, errNoDefinition))
+		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
+	}
+	application, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&oam.Application{ObjectMeta: o.ObjectMeta, Spec: *w.input.Spec})
+	if err != nil {
+		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
+	}
+	req := &render.StepRequest{
+		Properties: call.Properties, Context: w.stepContext(name, id), Answers: map[string]render.Answer{}, Resumed: call.Resumed,
+		Outputs: call.Step.Outputs,
+	}
+	req.Context.Application = application
+	for range actionsMax {
+		var s *render.StepState
+		err := c.evaluate(func() (err error) {
+			s, err = template.Step(req)
+			return err
+		})
+		if err != nil {
+			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
+		}
+		for _, line := range s.Logs {
+			c.log.Debug("a step says", "application", a.key, "step", name, "text", line)
+		}
+		switch s.Outcome {
+		case render.StepDone:
+			return flow.Result{Outcome: flow.Succeeded, Message: s.Message, Outputs: s.Outputs}
+		case render.StepFails:
+			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonAction, Message: s.Message}
+		case render.StepBreaks:
+			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonTerminate, Message: s.Message}
+		case render.StepSuspends:
+			return flow.Result{Outcome: flow.Suspending, Pause: flow.Pause{Message: s.Message, Duration: s.Duration}}
+		case render.StepWaits:
+			c.askAgain(a, name)
+			return flow.Result{Outcome: flow.Running, Message: s.Message}
+		}
+		answer, ready, err := c.act(ctx, a, p, name, &s.Action)
+		if err != nil {
+			a.mu.Lock()
+			delete(w.answers, name)
+			a.mu.Unlock()
+			return flow.Result{Outcome: flow.Erred, Message: s.Action.Key + ": " + err.Error()}
+		}
+		if !ready {
+			return flow.Result{Outcome: flow.Running, Message: s.Message}
+		}
+		req.Answers[s.Action.Key] = answer
+	}
+	return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: "it has too many actions"}
+}
+
+// actionsMax bounds the actions of one step.
+const actionsMax = 512
+
+// askAgain lets what no watch shows be asked for again after a while, when the step still waits.
+func (c *Controller) askAgain(a *app, step string) {
+	now := c.cfg.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, k := range a.course.answers[step] {
+		if !k.ready {
+			continue
+		}
+		if k.again.IsZero() {
+			k.again = now.Add(min(againFirst<<min(k.times, 10), againMax))
+			a.course.answers[step][key] = k
+		}
+		c.queue.AddAfter(a.key, max(0, k.again.Sub(now)))
+	}
+}
+
+// once does something of a step once, on a goroutine of its own, and gives the answer when there is one.
+func (c *Controller) once(a *app, step, key string, do func() (render.Answer, error)) (render.Answer, bool, error) {
+	w, now := a.course, c.cfg.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if w.answers[step] == nil {
+		w.answers[step] = map[string]kept{}
+	}
+	k, asked := w.answers[step][key]
+	due := asked && k.ready && !k.again.IsZero() && !now.Before(k.again)
+	if asked && !due {
+		return k.answer, k.ready, k.err
+	}
+	select {
+	case c.outside <- struct{}{}:
+	default:
+		c.queue.AddAfter(a.key, againFirst) // too much is under way
+		return render.Answer{}, false, nil
+	}
+	w.answers[step][key] = kept{times: k.times + 1}
+	go func() {
+		defer func() { <-c.outside }()
+		answer, err := do()
+		a.mu.Lock()
+		if _, wanted := w.answers[step]; wanted {
+			w.answers[step][key] = kept{answer: answer, err: err, ready: true, times: k.times + 1}
+		}
+		a.mu.Unlock()
+		c.queue.Add(a.key)
+	}()
+	return render.Answer{}, false, nil
+}
+
+// outsideMax bounds what steps do at the same time outside of the manager's own writes.
+const outsideMax = 16

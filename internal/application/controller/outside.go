@@ -1,0 +1,280 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"mime"
+	"net"
+	"net/http"
+	"net/mail"
+	"net/smtp"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// The bounds of what steps ask of others.
+const (
+	requestTimeout    = 30 * time.Second
+	requestTimeoutMax = 5 * time.Minute
+	responseBytesMax  = 1 << 20
+	redirectsMax      = 5
+)
+
+// httpRequest is a request of a step.
+type httpRequest struct {
+	Method  string `json:"method"`
+	URL     string `json:"url"`
+	Request struct {
+		Timeout           string            `json:"timeout,omitempty"`
+		Body              string            `json:"body,omitempty"`
+		Header            map[string]string `json:"header,omitempty"`
+		HeadersFromSecret []struct {
+			Name   string `json:"name"`
+			Secret string `json:"secret"`
+			Key    string `json:"key"`
+		} `json:"headersFromSecret,omitempty"`
+	} `json:"request"`
+	TLS *struct{} `json:"tls_config,omitempty"`
+
+	timeout time.Duration
+}
+
+func newRequest(params map[string]any) (*httpRequest, error) {
+	data, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	r := &httpRequest{timeout: requestTimeout}
+	if err := json.Unmarshal(data, r); err != nil {
+		return nil, fmt.Errorf("the request: %w", err)
+	}
+	u, err := url.Parse(r.URL)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return nil, fmt.Errorf("%q is not an address that begins with http:// or https://", r.URL)
+	}
+	if r.TLS != nil {
+		return nil, errors.New("tls_config is not supported")
+	}
+	if r.Method == "" {
+		r.Method = http.MethodGet
+	}
+	if t := r.Request.Timeout; t != "" {
+		if r.timeout, err = time.ParseDuration(t); err != nil || r.timeout <= 0 || r.timeout > requestTimeoutMax {
+			return nil, fmt.Errorf("timeout %q is not a duration of up to %s", t, requestTimeoutMax)
+		}
+	}
+	return r, nil
+}
+
+// request sends a request and answers with the response, whatever its status.
+func (c *Controller) request(ctx context.Context, namespace string, r *httpRequest) (render.Answer, error) {
+	ctx, cancel := context.WithTimeout(ctx, r.timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Request.Body))
+	if err != nil {
+		return render.Answer{}, err
+	}
+	for k, v := range r.Request.Header {
+		req.Header.Set(k, v)
+	}
+	for _, h := range r.Request.HeadersFromSecret {
+		value, err := c.secretValue(ctx, namespace, h.Secret, h.Key)
+		if err != nil {
+			return render.Answer{}, fmt.Errorf("header %s: %w", h.Name, err)
+		}
+		req.Header.Set(h.Name, value)
+	}
+	res, err := c.http.Do(req)
+	if err != nil {
+		return render.Answer{}, err
+	}
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(res.Body, responseBytesMax+1))
+	if err != nil {
+		return render.Answer{}, err
+	}
+	if len(body) > responseBytesMax {
+		return render.Answer{}, fmt.Errorf("the response has more than %d bytes", responseBytesMax)
+	}
+	header := map[string]any{}
+	for k, values := range res.Header {
+		header[k] = anyList(values)
+	}
+	return render.Answer{Returns: map[string]any{"body": string(body), "header": header, "statusCode": int64(res.StatusCode)}}, nil
+}
+
+// secretValue is one value of a Secret of the application's namespace.
+func (c *Controller) secretValue(ctx context.Context, namespace, name, key string) (string, error) {
+	t := c.targets.local
+	m, err := t.kinds.mapping(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
+	if err != nil {
+		return "", err
+	}
+	u, err := t.live.client.Resource(m.Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	if err != nil {
+		return "", err
+	}
+	data, err := plan.SecretData(u.Object)
+	if err != nil {
+		return "", err
+	}
+	value, ok := data[key]
+	if !ok {
+		return "", fmt.Errorf("secret %s has no key %s", name, key)
+	}
+	return strings.TrimSpace(string(value)), nil
+}
+
+// newHTTP is the client for requests of steps. Unless local is set it does not connect to this machine, nor to addresses
+// of the link, where clouds keep the machine's credentials.
+func newHTTP(local bool) *http.Client {
+	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: guard(local)}
+	return &http.Client{
+		Transport: &http.Transport{
+			DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConns: outsideMax, MaxIdleConnsPerHost: 2,
+			MaxConnsPerHost: outsideMax, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: requestTimeoutMax,
+			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+		},
+		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
+			if len(via) >= redirectsMax {
+				return errors.New("too many redirects")
+			}
+			return nil
+		},
+	}
+}
+
+// guard refuses connections to addresses that are not for users.
+func guard(local bool) func(network, address string, _ syscall.RawConn) error {
+	return func(_, address string, _ syscall.RawConn) error {
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			return err
+		}
+		ip := net.ParseIP(host)
+		if ip == nil || !local && (ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified() || ip.IsMulticast()) {
+			return fmt.Errorf("steps do not connect to %s", host)
+		}
+		return nil
+	}
+}
+
+// message is an e-mail that a step sends.
+type message struct {
+	From struct {
+		Address  string `json:"address"`
+		Alias    string `json:"alias,omitempty"`
+		Password string `json:"password"`
+		Host     string `json:"host"`
+		Port     int    `json:"port"`
+	} `json:"from"`
+	To      []string `json:"to"`
+	Content struct {
+		Subject string `json:"subject"`
+		Body    string `json:"body"`
+	} `json:"content"`
+}
+
+// recipientsMax bounds the recipients of one e-mail.
+const recipientsMax = 100
+
+func newMail(params map[string]any) (*message, error) {
+	data, err := json.Marshal(params)
+	if err != nil {
+		return nil, err
+	}
+	m := &message{}
+	if err := json.Unmarshal(data, m); err != nil {
+		return nil, fmt.Errorf("the e-mail: %w", err)
+	}
+	if len(m.To) == 0 || len(m.To) > recipientsMax {
+		return nil, fmt.Errorf("the e-mail has %d recipients; one to %d are possible", len(m.To), recipientsMax)
+	}
+	for _, address := range append(slices.Clone(m.To), m.From.Address) {
+		if _, err := mail.ParseAddress(address); err != nil || strings.ContainsAny(address, "\r\n") {
+			return nil, fmt.Errorf("%q is not an address of e-mail", address)
+		}
+	}
+	if m.From.Host == "" || m.From.Port <= 0 || m.From.Port > 65535 {
+		return nil, errors.New("the e-mail: from.host and from.port must be given")
+	}
+	return m, nil
+}
+
+// send sends an e-mail, encrypted where the server can.
+func (c *Controller) send(ctx context.Context, m *message) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	dialer := &net.Dialer{Control: guard(c.cfg.LocalRequests)}
+	address := net.JoinHostPort(m.From.Host, strconv.Itoa(m.From.Port))
+	conn, err := dialer.DialContext(ctx, "tcp", address)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		if err := conn.SetDeadline(deadline); err != nil {
+			return err
+		}
+	}
+	config := &tls.Config{ServerName: m.From.Host, MinVersion: tls.VersionTLS12}
+	if m.From.Port == 465 {
+		conn = tls.Client(conn, config)
+	}
+	client, err := smtp.NewClient(conn, m.From.Host)
+	if err != nil {
+		return err
+	}
+	if ok, _ := client.Extension("STARTTLS"); ok {
+		if err := client.StartTLS(config); err != nil {
+			return err
+		}
+	}
+	if ok, _ := client.Extension("AUTH"); ok && m.From.Password != "" {
+		if err := client.Auth(smtp.PlainAuth("", m.From.Address, m.From.Password, m.From.Host)); err != nil {
+			return err
+		}
+	}
+	if err := client.Mail(m.From.Address); err != nil {
+		return err
+	}
+	for _, to := range m.To {
+		if err := client.Rcpt(to); err != nil {
+			return err
+		}
+	}
+	w, err := client.Data()
+	if err != nil {
+		return err
+	}
+	if _, err := w.Write(m.text(c.cfg.Now())); err != nil {
+		return err
+	}
+	if err := w.Close(); err != nil {
+		return err
+	}
+	return client.Quit()
+}
+
+func (m *message) text(now time.Time) []byte {
+	var b bytes.Buffer
+	from := mail.Address{Name: m.From.Alias, Address: m.From.Address}
+	fmt.Fprintf(&b, "From: %s\r\nTo: %s\r\nSubject: %s\r\nDate: %s\r\nMIME-Version: 1.0\r\nContent-Type: text/html; charset=UTF-8\r\n\r\n%s\r\n",
+		from.String(), strings.Join(m.To, ", "), mime.QEncoding.Encode("utf-8", m.Content.Subject), now.Format(time.RFC1123Z), m.Content.Body)
+	return b.Bytes()
+}
