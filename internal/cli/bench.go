@@ -18,6 +18,7 @@ import (
 	"golang.org/x/term"
 
 	"lockstep.dev/lockstep/internal/lab"
+	benchapps "lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -47,6 +48,7 @@ func newBenchRun(s streams) *cobra.Command {
 		withoutFloor, durable bool
 	)
 	wfl := workflowBench{cfg: benchwf.Config{}}
+	apps := applicationBench{}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run batch jobs through one or more systems and report how fast, at what cost, and whether correctly",
@@ -95,6 +97,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.StringVar(&cfg.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
 	f.StringVarP(&output, "output", "o", "table", "what to print: table, wide or json")
 	wfl.add(cmd)
+	apps.add(cmd)
 	for flag, values := range map[string][]string{"scenario": benchScenarios, "gang": {"true", "false", "both"},
 		"system": system.Names(), "output": {"table", "wide", "json"}} {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
@@ -107,6 +110,9 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 				shapes = []string{"hello"}
 			}
 			return wfl.run(s, cmd, &cfg, scenarioName, shapes, output, withoutFloor)
+		}
+		if slices.Contains(benchapps.Scenarios, scenarioName) {
+			return apps.run(s, cmd, &cfg, scenarioName, output, wfl.cfg.ManagerArgs, withoutFloor)
 		}
 		if err := benchConfig(&cfg, scenarioName, gang, output, shapes); err != nil {
 			return err

@@ -11,12 +11,13 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/lab"
+	benchapps "lockstep.dev/lockstep/internal/lab/applications"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
 )
 
 // benchScenarios are the scenarios of 'bench run'.
-var benchScenarios = []string{scenario.Batch, benchwf.Queued, benchwf.Rate}
+var benchScenarios = append([]string{scenario.Batch, benchwf.Queued, benchwf.Rate}, benchapps.Scenarios...)
 
 // workflowBench are the flags of the scenarios about workflows.
 type workflowBench struct{ cfg benchwf.Config }
@@ -30,7 +31,7 @@ func (b *workflowBench) add(cmd *cobra.Command) {
 	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of workflows-rate: how long a step is")
 	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows: how long a pod runs")
 	f.StringVar(&b.cfg.PodGC, "pod-gc", "OnPodCompletion", "of workflows: when pods are collected; empty keeps them")
-	f.StringSliceVar(&b.cfg.ManagerArgs, "manager-args", nil, "of workflows: more flags for the manager")
+	f.StringSliceVar(&b.cfg.ManagerArgs, "manager-args", nil, "of workflows and applications: more flags for the manager")
 	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20, "of workflows: how many go through the system before it is measured")
 }
 

@@ -10,6 +10,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"time"
@@ -164,6 +165,31 @@ func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructure
 	}
 	return err
 }
+
+// AwaitApplications returns when applications are admitted, which is up to five seconds after Apply: so often the API
+// server looks for the types that its policies may change. Until then it refuses them as 503.
+func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return err
+	}
+	app := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"components": []any{}}}}
+	app.SetGroupVersionKind(oam.GroupVersion.WithKind("Application"))
+	app.SetNamespace(metav1.NamespaceDefault)
+	app.SetName("dry-run-of-lockstep")
+	var last error
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, admittedAtMost, true, func(ctx context.Context) (bool, error) {
+		_, last = resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return !apierrors.IsServiceUnavailable(last), nil
+	})
+	if err != nil {
+		return fmt.Errorf("applications are not admitted: %w", errors.Join(err, last))
+	}
+	return nil
+}
+
+// admittedAtMost bounds AwaitApplications.
+const admittedAtMost = 30 * time.Second
 
 func resourceOf(client dynamic.Interface, object *unstructured.Unstructured) dynamic.ResourceInterface {
 	gvk := object.GroupVersionKind()

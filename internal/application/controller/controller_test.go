@@ -117,6 +117,25 @@ func TestDriftIsRepaired(t *testing.T) {
 	})
 }
 
+func TestADeletionThatTakesLongEndsAllTheSame(t *testing.T) {
+	e := start(t)
+	e.app("shop", fmt.Sprintf(small, "shop", "v"))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	finalizers := func(list string) {
+		t.Helper()
+		patch := []byte(`{"metadata":{"finalizers":` + list + `}}`)
+		if _, err := e.dyn.Resource(configMaps).Namespace(e.ns).Patch(t.Context(), "shop-conf", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	finalizers(`["example.com/held"]`)
+	e.delete(applications, "shop")
+	// The status changes while it is being deleted.
+	e.until("shop", says(oam.ConditionDeleting, "1 objects remain"))
+	finalizers("[]")
+	e.gone(applications, "shop")
+}
+
 func TestWhatLeavesTheSpecIsRemoved(t *testing.T) {
 	e := start(t)
 	e.app("shop", `

@@ -29,6 +29,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -75,6 +76,9 @@ func start(t *testing.T) *env {
 func connect(t *testing.T) *env {
 	t.Helper()
 	c := localtest.Shared(t)
+	if err := install.AwaitApplications(t.Context(), c.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
 	e := &env{TB: t, c: c, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), dyn: dynamic.NewForConfigOrDie(c.RESTConfig())}
 	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
 	if err != nil {

@@ -481,18 +481,32 @@ func (c *Controller) hold(a *app, o *oam.Application) {
 	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || !a.starts("finalizer") {
 		return
 	}
-	finalizers := append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer)
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": finalizers, "resourceVersion": o.ResourceVersion}})
+	data, err := finalizersPatch(o, append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer))
 	if err != nil {
 		return
 	}
-	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.owner, Reason: "application-finalizer"}, o, types.MergePatchType, data, func(_ apiwriter.Object, err error) {
+	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.owner, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
 		if err != nil {
 			// Changed or gone meanwhile, or refused: its next pass tries again, and does without until then.
 			c.log.Debug("no finalizer yet", "application", a.key, "error", err)
 		}
 		a.ended("finalizer", nil)
 	})
+}
+
+// finalizersPatch replaces the finalizers if they are still what they were: whatever else has changed meanwhile, our own
+// status among it, does not matter.
+func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	const path = "/metadata/finalizers"
+	if len(o.Finalizers) == 0 {
+		return json.Marshal([]op{{"add", path, to}})
+	}
+	return json.Marshal([]op{{"test", path, o.Finalizers}, {"replace", path, to}})
 }
 
 // release takes our finalizers off, which lets the application go.
@@ -503,17 +517,18 @@ func (c *Controller) release(a *app, o *oam.Application) {
 	if len(kept) == len(o.Finalizers) || !a.starts("finalizer") {
 		return
 	}
-	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": kept, "resourceVersion": o.ResourceVersion}})
+	data, err := finalizersPatch(o, kept)
 	if err != nil {
 		return
 	}
 	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-finalizer"}
-	c.cfg.Writer.Patch(meta, o, types.MergePatchType, data, func(_ apiwriter.Object, err error) {
+	c.cfg.Writer.Patch(meta, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
 		if apierrors.IsNotFound(err) {
 			err = nil
 		}
-		if apierrors.IsConflict(err) {
-			// Somebody else was quicker: the watch brings the new version.
+		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
+			// Somebody else was quicker: look at the new version when it is seen.
+			c.queue.AddAfter(a.key, 100*time.Millisecond)
 			err = nil
 		}
 		a.ended("finalizer", err)

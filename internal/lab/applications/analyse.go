@@ -1,0 +1,204 @@
+package applications
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/metadata"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// managed are the resources that applications of the load are made of.
+var managed = []schema.GroupVersionResource{
+	{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"},
+}
+
+// count takes in writes, CPU and memory.
+func (p *Phase) count(t *trial, before, after map[localcluster.Component]localcluster.Usage) {
+	p.Writes = map[string]int{}
+	for i := range t.log.Events {
+		e := &t.log.Events[i]
+		if e.Actor != observe.Manager || observe.Heartbeats[e.Resource] {
+			continue
+		}
+		p.Writes[e.Kind()]++
+		p.WritesTotal++
+		if !e.OK() {
+			if p.Refused == nil {
+				p.Refused = map[string]int{}
+			}
+			p.Refused[fmt.Sprintf("%s %d", e.Kind(), e.Code)]++
+		}
+	}
+	n := float64(t.cfg.Applications)
+	p.WritesEach = round3(float64(p.WritesTotal) / n)
+	p.CPUSeconds, p.PeakMiB, p.RSSMiB = map[string]float64{}, map[string]float64{}, map[string]float64{}
+	for c, u := range after {
+		p.CPUSeconds[string(c)] = round((u.CPU - before[c].CPU).Seconds())
+		if u.PeakRSSBytes > 0 {
+			p.PeakMiB[string(c)], p.RSSMiB[string(c)] = mib(u.PeakRSSBytes), mib(u.RSSBytes)
+		}
+	}
+	manager := localcluster.Manager
+	p.ManagerCPUMs = round3((after[manager].CPU - before[manager].CPU).Seconds() * 1e3 / n)
+	p.ManagerKiB = round(float64(max(0, after[manager].RSSBytes-before[manager].RSSBytes)) / 1024 / n)
+}
+
+// timings works out how long applications took to run in a generation since the client asked for it with a verb.
+func (t *trial) timings(p *Phase, generation int64, verb string) {
+	asked := map[string]time.Time{}
+	ready := map[string]time.Time{} // when the last Deployment of an application became ready
+	told := map[string][]time.Time{}
+	var first, last time.Time
+	for i := range t.log.Events {
+		e := &t.log.Events[i]
+		if e.Namespace != namespace || !e.OK() {
+			continue
+		}
+		switch {
+		case e.Resource == "applications.core.oam.dev" && e.Sub == "" && e.Verb == verb && e.Actor == observe.Client:
+			asked[e.Name] = e.Time
+			if first.IsZero() || e.Received.Before(first) {
+				first = e.Received
+			}
+		case e.Resource == "applications.core.oam.dev" && e.Sub == "status" && e.Actor == observe.Manager:
+			told[e.Name] = append(told[e.Name], e.Time)
+		case e.Resource == "deployments.apps" && e.Sub == "status":
+			if app := appOf(e.Name); e.Time.After(ready[app]) {
+				ready[app] = e.Time
+			}
+		}
+	}
+	var total, report []float64
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for name, at := range asked {
+		s := t.seen[namespace+"/"+name]
+		if s.generation < generation {
+			continue
+		}
+		p.Done++
+		total = append(total, s.at.Sub(at).Seconds()*1e3)
+		if s.at.After(last) {
+			last = s.at
+		}
+		if r, ok := ready[name]; ok {
+			for _, w := range told[name] {
+				if !w.Before(r) {
+					report = append(report, w.Sub(r).Seconds()*1e3)
+					break
+				}
+			}
+		}
+	}
+	p.Seconds = round(last.Sub(first).Seconds())
+	p.rate()
+	p.TotalMs, p.ReportMs = percentiles(total), percentiles(report)
+}
+
+func (p *Phase) rate() {
+	if p.Seconds > 0 {
+		p.PerSecond = round(float64(p.Done) / p.Seconds)
+	}
+}
+
+// lastWrite is when the last write about a resource was answered.
+func (p *Phase) lastWrite(resource string, t *trial) time.Time {
+	var last time.Time
+	for i := range t.log.Events {
+		if e := &t.log.Events[i]; e.Resource == resource && e.Time.After(last) {
+			last = e.Time
+		}
+	}
+	return last
+}
+
+// appOf is the application that an object's name begins with: names of the load have a fixed length.
+func appOf(object string) string {
+	if n := len(name(0)); len(object) >= n {
+		return object[:n]
+	}
+	return ""
+}
+
+// check compares what there is with what there should be.
+func (t *trial) check(ctx context.Context) error {
+	list, err := t.leftovers(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	count := map[string]int{}
+	for _, l := range list {
+		_, object, _ := strings.Cut(l, " ")
+		count[appOf(object)]++
+	}
+	for i := range t.cfg.Applications {
+		t.run.Checked++
+		if got, want := count[name(i)], t.cfg.Shape.objects(); got != want {
+			t.bad("%s has %d objects, not %d", name(i), got, want)
+		}
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i := range t.cfg.Applications {
+		t.run.Checked++
+		if s := t.seen[namespace+"/"+name(i)]; s.phase != oam.PhaseRunning {
+			t.bad("%s is %q", name(i), s.phase)
+		}
+	}
+	return nil
+}
+
+func (t *trial) bad(format string, args ...any) {
+	if len(t.run.Violations) < 50 {
+		t.run.Violations = append(t.run.Violations, fmt.Sprintf(format, args...))
+	}
+}
+
+// leftovers are the objects in a namespace that belong to applications, as "resource name".
+func (t *trial) leftovers(ctx context.Context, namespace string) ([]string, error) {
+	client, err := metadata.NewForConfig(t.rest)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, gvr := range managed {
+		next := ""
+		for {
+			list, err := client.Resource(gvr).Namespace(namespace).List(ctx, metav1.ListOptions{LabelSelector: oam.AppNameLabel, Limit: 2500, Continue: next})
+			if err != nil {
+				return nil, err
+			}
+			for i := range list.Items {
+				out = append(out, gvr.Resource+" "+list.Items[i].Name)
+			}
+			if next = list.Continue; next == "" {
+				break
+			}
+		}
+	}
+	return out, nil
+}
+
+func percentiles(values []float64) Percentiles {
+	if len(values) == 0 {
+		return Percentiles{}
+	}
+	slices.SortFunc(values, cmp.Compare)
+	at := func(p float64) float64 { return round(values[max(0, int(math.Ceil(p*float64(len(values))))-1)]) }
+	return Percentiles{at(0.5), at(0.9), at(0.99)}
+}
+
+func mib(bytes int64) float64  { return round(float64(bytes) / (1 << 20)) }
+func round(x float64) float64  { return math.Round(x*100) / 100 }
+func round3(x float64) float64 { return math.Round(x*1000) / 1000 }

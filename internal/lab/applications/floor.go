@@ -1,0 +1,224 @@
+package applications
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// sampleApplications are written to find the best concurrency.
+const sampleApplications = 150
+
+// floorMax bounds how many applications the floor writes: its pace does not change with more.
+const floorMax = 1000
+
+// floor writes what the run left, with nothing in between.
+type floor struct {
+	*trial
+	apps  []*floorApp
+	conns []*http.Client
+}
+
+// floorApp is an application as it is at rest: what a client has to write to bring it there.
+type floorApp struct {
+	app     *oam.Application
+	tracker *unstructured.Unstructured
+	objects []*unstructured.Unstructured
+}
+
+var trackers = oam.GroupVersion.WithResource("resourcetrackers")
+
+// copyForFloor copies applications and what they made.
+func (t *trial) copyForFloor(ctx context.Context) (*floor, error) {
+	f := &floor{trial: t}
+	byName := map[string]*floorApp{}
+	for i := range min(t.cfg.Applications, floorMax) {
+		app := &oam.Application{}
+		if err := t.get(i).Do(ctx).Into(app); err != nil {
+			return nil, err
+		}
+		a := &floorApp{app: app}
+		byName[app.Name] = a
+		f.apps = append(f.apps, a)
+	}
+	dyn, err := dynamic.NewForConfig(t.rest)
+	if err != nil {
+		return nil, err
+	}
+	each := func(gvr schema.GroupVersionResource, ns, selector string, take func(*unstructured.Unstructured)) error {
+		next := ""
+		for {
+			list, err := dyn.Resource(gvr).Namespace(ns).List(ctx, metav1.ListOptions{LabelSelector: selector, Limit: 500, Continue: next})
+			if err != nil {
+				return err
+			}
+			for i := range list.Items {
+				take(&list.Items[i])
+			}
+			if next = list.GetContinue(); next == "" {
+				return nil
+			}
+		}
+	}
+	for _, gvr := range managed {
+		if err := each(gvr, namespace, oam.AppNameLabel, func(u *unstructured.Unstructured) {
+			if a := byName[u.GetLabels()[oam.AppNameLabel]]; a != nil {
+				a.objects = append(a.objects, bare(u))
+			}
+		}); err != nil {
+			return nil, err
+		}
+	}
+	err = each(trackers, "", oam.AppNamespaceLabel+"="+namespace, func(u *unstructured.Unstructured) {
+		if a := byName[u.GetLabels()[oam.AppNameLabel]]; a != nil {
+			a.tracker = bare(u)
+		}
+	})
+	return f, err
+}
+
+func (t *trial) get(i int) *rest.Request {
+	return t.apps.Get().Namespace(namespace).Resource("applications").Name(name(i))
+}
+
+// bare is an object without what the server fills in.
+func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
+	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
+		unstructured.RemoveNestedField(u.Object, "metadata", field)
+	}
+	if annotations := u.GetAnnotations(); annotations["deployment.kubernetes.io/revision"] != "" {
+		delete(annotations, "deployment.kubernetes.io/revision")
+		u.SetAnnotations(annotations)
+	}
+	unstructured.RemoveNestedField(u.Object, "status")
+	return u
+}
+
+// measure writes the copies at several concurrencies, and all of them at the best.
+func (f *floor) measure(ctx context.Context) (err error) {
+	f.say("floor: clearing")
+	if err := f.cluster.StopComponent(ctx, localcluster.Manager); err != nil {
+		return err
+	}
+	if f.conns, err = kubeclient.Connections(f.rest, 8); err != nil {
+		return err
+	}
+	if err := f.log.Quiet(ctx, quietFor); err != nil {
+		return err
+	}
+	best, fastest := 0, 0.0
+	sample := f.apps[:min(len(f.apps), sampleApplications)]
+	for i, n := range f.cfg.FloorConcurrency {
+		took, err := f.write(ctx, fmt.Sprintf("floor-%d", i), sample, n)
+		if err != nil {
+			return err
+		}
+		rate := round(float64(len(sample)) / took.Seconds())
+		f.run.FloorSamples = append(f.run.FloorSamples, Sample{n, rate})
+		if rate > fastest {
+			best, fastest = n, rate
+		}
+	}
+	if err := f.log.Quiet(ctx, quietFor); err != nil {
+		return err
+	}
+	f.say("floor at %d in flight", best)
+	took, err := f.write(ctx, "floor", f.apps, best)
+	if err != nil {
+		return err
+	}
+	f.run.FloorPerSecond, f.run.FloorConcurrency = round(float64(len(f.apps))/took.Seconds()), best
+	if deploy := f.run.Phases[0]; deploy.PerSecond > 0 {
+		f.run.Ratio = round(f.run.FloorPerSecond / deploy.PerSecond)
+	}
+	return nil
+}
+
+// write writes applications into a fresh namespace. Applications overlap; the writes of one follow each other.
+func (f *floor) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
+	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
+		return 0, err
+	}
+	clients := make([]map[schema.GroupVersion]rest.Interface, len(f.conns))
+	for i, conn := range f.conns {
+		clients[i] = map[schema.GroupVersion]rest.Interface{}
+		for _, gv := range []schema.GroupVersion{oam.GroupVersion, {Version: "v1"}, {Group: "apps", Version: "v1"}} {
+			c, err := kubeclient.ForGroupVersion(f.rest, conn, gv, scheme.Scheme)
+			if err != nil {
+				return 0, err
+			}
+			clients[i][gv] = c
+		}
+	}
+	begin := time.Now()
+	group, ctx := errgroup.WithContext(ctx)
+	group.SetLimit(concurrency)
+	for i, a := range apps {
+		group.Go(func() error { return a.write(ctx, clients[i%len(clients)], namespace) })
+	}
+	if err := group.Wait(); err != nil {
+		return 0, err
+	}
+	return time.Since(begin), nil
+}
+
+func (a *floorApp) write(ctx context.Context, clients map[schema.GroupVersion]rest.Interface, namespace string) error {
+	app := &oam.Application{
+		TypeMeta:   metav1.TypeMeta{APIVersion: oam.GroupVersion.String(), Kind: "Application"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: a.app.Name}, Spec: a.app.Spec,
+	}
+	created := &oam.Application{}
+	if err := clients[oam.GroupVersion].Post().Namespace(namespace).Resource("applications").Body(app).Do(ctx).Into(created); err != nil {
+		return err
+	}
+	for _, u := range append([]*unstructured.Unstructured{a.tracker}, a.objects...) {
+		if u == nil {
+			continue
+		}
+		o := u.DeepCopy()
+		if o.GetNamespace() != "" {
+			o.SetNamespace(namespace)
+		} else {
+			o.SetName(strings.Replace(o.GetName(), "bench.", namespace+".", 1))
+		}
+		gvk := o.GroupVersionKind()
+		typed, err := scheme.Scheme.New(gvk)
+		if err != nil {
+			return err
+		}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, typed); err != nil {
+			return err
+		}
+		resource := strings.ToLower(gvk.Kind) + "s"
+		if err := clients[gvk.GroupVersion()].Post().NamespaceIfScoped(namespace, o.GetNamespace() != "").Resource(resource).Body(typed).Do(ctx).Error(); err != nil {
+			return err
+		}
+	}
+	created.Status = a.app.Status
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": app.APIVersion, "kind": app.Kind,
+		"metadata": map[string]any{"namespace": namespace, "name": app.Name, "uid": created.UID, "resourceVersion": created.ResourceVersion},
+		"status":   created.Status,
+	})
+	if err != nil {
+		return err
+	}
+	return clients[oam.GroupVersion].Put().Namespace(namespace).Resource("applications").Name(app.Name).SubResource("status").
+		SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+}

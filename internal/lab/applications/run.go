@@ -1,0 +1,487 @@
+package applications
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// The scenarios.
+const (
+	ScenarioSmall   = "apps-small"
+	ScenarioLarge   = "apps-large"
+	ScenarioUpdates = "apps-updates"
+	ScenarioHold    = "apps-hold"
+)
+
+// Scenarios are all of them.
+var Scenarios = []string{ScenarioSmall, ScenarioLarge, ScenarioUpdates, ScenarioHold}
+
+// Config says what to measure.
+type Config struct {
+	Scenario string
+	// Applications is how many are deployed at once.
+	Applications int
+	// Rounds of updates.
+	Rounds int
+	// Hold is how long nobody does anything, once all run.
+	Hold time.Duration
+	// Replicas of each Deployment. With 0 there are no pods, and what is measured is the applications alone.
+	Replicas int
+	// Delete measures the deletion of all, too.
+	Delete bool
+	Limits Limits
+	// Shape is small or large; empty is the scenario's.
+	Shape             Shape
+	Nodes             localcluster.Nodes
+	Durable           bool
+	Repeat            int
+	ClientConcurrency int
+	FloorConcurrency  []int
+	Timeout           time.Duration
+	OutDir            string
+	Lockstep, Kube    string
+	ManagerArgs       []string
+	// Profile collects a CPU profile of the manager while applications are deployed, into OutDir.
+	Profile  bool
+	Version  string
+	Progress func(string)
+}
+
+// Complete fills in what the scenario says, and says what is wrong.
+func (c *Config) Complete() error {
+	if !slices.Contains(Scenarios, c.Scenario) {
+		return fmt.Errorf("scenario %q: want one of %v", c.Scenario, Scenarios)
+	}
+	if c.Shape == "" {
+		c.Shape = Small
+		if c.Scenario == ScenarioLarge || c.Scenario == ScenarioUpdates {
+			c.Shape = Large
+		}
+	}
+	switch {
+	case c.Shape != Small && c.Shape != Large:
+		return fmt.Errorf("shape %q: want %s or %s", c.Shape, Small, Large)
+	case c.Applications < 1 || c.Applications > 99_999:
+		return fmt.Errorf("applications: %d is not between 1 and 99999", c.Applications)
+	case c.Rounds < 0 || c.Replicas < 0 || c.Limits.CPU < 0 || c.Limits.MemoryMiB < 0 || c.Hold < 0:
+		return errors.New("rounds, replicas, hold and limits must not be negative")
+	case c.Timeout <= 0 || c.Repeat < 1 || c.ClientConcurrency < 1:
+		return errors.New("timeout, repeat and client concurrency must be positive")
+	}
+	if c.Scenario != ScenarioUpdates {
+		c.Rounds = 0
+	}
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	return nil
+}
+
+// Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its error.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.Complete(); err != nil {
+		return nil, err
+	}
+	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+		return nil, err
+	}
+	rep := &Report{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: cfg.effective()}
+	for repeat := range cfg.Repeat {
+		t := &trial{cfg: &cfg, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
+		err := t.measure(ctx)
+		if ctx.Err() != nil {
+			return rep, context.Cause(ctx)
+		}
+		if err != nil {
+			t.run.Error = err.Error()
+		}
+		rep.Runs = append(rep.Runs, t.run)
+		if err := rep.save(cfg.OutDir); err != nil {
+			return rep, err
+		}
+		cfg.Progress(t.run.line())
+	}
+	return rep, nil
+}
+
+func (c *Config) effective() map[string]any {
+	return map[string]any{"scenario": c.Scenario, "shape": c.Shape, "applications": c.Applications, "rounds": c.Rounds, "hold": c.Hold.String(),
+		"replicas": c.Replicas, "limits": c.Limits, "nodes": c.Nodes.Count, "etcdDurable": c.Durable, "clientConcurrency": c.ClientConcurrency,
+		"floorConcurrencyTried": c.FloorConcurrency, "managerArgs": c.ManagerArgs}
+}
+
+// trial is one run on a fresh control plane.
+type trial struct {
+	cfg *Config
+	run Run
+
+	cluster *rig.Rig
+	rest    *rest.Config
+	client  *drive.Client
+	apps    rest.Interface
+	log     observe.Log
+
+	mu sync.Mutex
+	// seen is what the watch has shown of each application, by namespace/name.
+	seen map[string]sight
+}
+
+// sight is what the watch has shown of an application.
+type sight struct {
+	at         time.Time // when it was shown to run in this generation
+	generation int64     // in which it runs
+	phase      oam.ApplicationPhase
+}
+
+const (
+	namespace = "bench"
+	warmUp    = "warm-up"
+	quietFor  = 1500 * time.Millisecond
+	// sampleApplications go through the system before it is measured.
+	warmUpApplications = 20
+)
+
+func (t *trial) say(format string, args ...any) {
+	t.cfg.Progress(fmt.Sprintf("%s: ", t.run.Scenario) + fmt.Sprintf(format, args...))
+}
+
+// measure is the run, step by step.
+func (t *trial) measure(ctx context.Context) (err error) {
+	// 1. A control plane, and somebody who sees what happens.
+	t.say("starting a control plane")
+	t.cluster, err = rig.Start(ctx, localcluster.Config{
+		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes, WithScheduler: t.cfg.Replicas > 0,
+		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
+		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: t.managerArgs()},
+	}, func(localcluster.Component) {})
+	if err != nil {
+		return err
+	}
+	release := func() error { return nil }
+	defer func() {
+		err = errors.Join(err, t.log.Close(), t.cluster.Stop(ctx, err != nil))
+		err = errors.Join(err, release())
+	}()
+	if err := errors.Join(t.connect(), install.AwaitApplications(ctx, t.rest)); err != nil {
+		return err
+	}
+	if pid, running := t.cluster.PID(localcluster.Manager); running {
+		if release, err = limit(pid, t.cfg.Limits); err != nil {
+			release = func() error { return nil }
+			return err
+		}
+	}
+	watching, cancel := context.WithCancel(ctx)
+	defer cancel()
+	if err := t.watch(watching); err != nil {
+		return err
+	}
+	// 2. Warm: every path taken once.
+	t.say("warming up")
+	if err := t.warm(ctx); err != nil {
+		return fmt.Errorf("warm-up: %w", err)
+	}
+	// 3. All at once.
+	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+		return err
+	}
+	stopProfile := t.profile(ctx, "deploy")
+	if err := t.deploy(ctx); err != nil {
+		return err
+	}
+	stopProfile()
+	// 4. Nobody does anything.
+	if err := t.hold(ctx); err != nil {
+		return err
+	}
+	// 5. Changes.
+	for round := range t.cfg.Rounds {
+		if err := t.update(ctx, round+1); err != nil {
+			return fmt.Errorf("round %d: %w", round+1, err)
+		}
+	}
+	// 6. The floor, of what there is now.
+	var floor *floor
+	if len(t.cfg.FloorConcurrency) > 0 {
+		if floor, err = t.copyForFloor(ctx); err != nil {
+			return fmt.Errorf("floor: %w", err)
+		}
+	}
+	// 7. The end of it all.
+	if t.cfg.Delete {
+		if err := t.remove(ctx); err != nil {
+			return fmt.Errorf("deletion: %w", err)
+		}
+	}
+	if floor == nil || len(t.run.Violations) > 0 {
+		return nil
+	}
+	if err := floor.measure(ctx); err != nil {
+		return fmt.Errorf("floor: %w", err)
+	}
+	return nil
+}
+
+func (t *trial) managerArgs() []string {
+	args := slices.Clone(t.cfg.ManagerArgs)
+	if t.cfg.Profile {
+		args = append(args, "--pprof")
+	}
+	return args
+}
+
+func (t *trial) connect() (err error) {
+	t.rest = t.cluster.RESTConfig()
+	if t.client, err = drive.New(t.rest, oam.GroupVersion.WithResource("applications")); err != nil {
+		return err
+	}
+	if t.apps, err = kubeclient.ForGroupVersion(t.rest, nil, oam.GroupVersion, scheme.Scheme); err != nil {
+		return err
+	}
+	audit, err := observe.FollowAudit(t.cluster.AuditLogPath())
+	if err == nil {
+		t.log.Source = audit
+	}
+	return err
+}
+
+// watch notes since when applications run, until ctx is done.
+func (t *trial) watch(ctx context.Context) error {
+	t.seen = map[string]sight{}
+	note := func(a *oam.Application) {
+		now := time.Now()
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		key := a.Namespace + "/" + a.Name
+		s := t.seen[key]
+		s.phase = a.Status.Phase
+		if a.Status.Phase == oam.PhaseRunning && a.Status.ObservedGeneration == a.Generation && s.generation < a.Generation {
+			s.at, s.generation = now, a.Generation
+		}
+		t.seen[key] = s
+	}
+	kind := cluster.Watch(t.apps, "applications", "", &oam.Application{}, func(a *oam.Application) {
+		a.Spec = oam.ApplicationSpec{}
+		a.Status = oam.ApplicationStatus{Phase: a.Status.Phase, ObservedGeneration: a.Status.ObservedGeneration}
+	})
+	err := kind.Handle(cluster.Handler[*oam.Application]{
+		Added: note, Updated: func(_, a *oam.Application) { note(a) },
+		Deleted: func(a *oam.Application) {
+			t.mu.Lock()
+			defer t.mu.Unlock()
+			delete(t.seen, a.Namespace+"/"+a.Name)
+		},
+	})
+	if err != nil {
+		return err
+	}
+	go kind.Run(ctx)
+	synced, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return kind.Synced(), nil })
+	if err == nil && !synced {
+		err = errors.New("the applications could not be watched")
+	}
+	return err
+}
+
+// running counts the applications of a namespace that run in a generation or a later one.
+func (t *trial) running(namespace string, generation int64) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for key, s := range t.seen {
+		if len(key) > len(namespace) && key[:len(namespace)] == namespace && key[len(namespace)] == '/' &&
+			s.generation >= generation && s.phase == oam.PhaseRunning {
+			n++
+		}
+	}
+	return n
+}
+
+func (t *trial) submit(ctx context.Context, namespace string, n int) error {
+	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object {
+		return t.cfg.Shape.application(namespace, i, 0, t.cfg.Replicas, nil)
+	}, func(int) {})
+}
+
+func (t *trial) await(ctx context.Context, namespace string, n int, generation int64) error {
+	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.running(namespace, generation) >= n, nil })
+	return err
+}
+
+func (t *trial) warm(ctx context.Context) error {
+	if err := t.client.CreateNamespace(ctx, warmUp); err != nil {
+		return err
+	}
+	if err := t.submit(ctx, warmUp, warmUpApplications); err != nil {
+		return err
+	}
+	if err := t.await(ctx, warmUp, warmUpApplications, 1); err != nil {
+		return err
+	}
+	if n := t.running(warmUp, 1); n < warmUpApplications {
+		return fmt.Errorf("%d of %d applications run", n, warmUpApplications)
+	}
+	return errors.Join(t.log.Quiet(ctx, quietFor), t.clear(ctx, warmUp, warmUpApplications), t.log.Quiet(ctx, quietFor))
+}
+
+// clear deletes the applications of a namespace and waits until they are gone.
+func (t *trial) clear(ctx context.Context, namespace string, n int) error {
+	group, sending := errgroup.WithContext(ctx)
+	group.SetLimit(t.cfg.ClientConcurrency)
+	for i := range n {
+		group.Go(func() error {
+			err := t.apps.Delete().Namespace(namespace).Resource("applications").Name(name(i)).Body(&metav1.DeleteOptions{}).Do(sending).Error()
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.there(namespace) == 0, nil })
+	return err
+}
+
+// there counts the applications of a namespace.
+func (t *trial) there(namespace string) int {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n := 0
+	for key := range t.seen {
+		if len(key) > len(namespace) && key[:len(namespace)] == namespace && key[len(namespace)] == '/' {
+			n++
+		}
+	}
+	return n
+}
+
+// phase measures what happens while act does something and everything has come to rest after it.
+func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phase, error) {
+	t.log.Forget()
+	before, err := t.cluster.Usages()
+	if err != nil {
+		return nil, err
+	}
+	p := &Phase{Name: what, began: time.Now()}
+	if err := act(); err != nil {
+		return nil, err
+	}
+	if err := t.log.Quiet(ctx, quietFor); err != nil {
+		return nil, err
+	}
+	after, err := t.cluster.Usages()
+	if err != nil {
+		return nil, err
+	}
+	p.count(t, before, after)
+	return p, nil
+}
+
+func (t *trial) deploy(ctx context.Context) error {
+	n := t.cfg.Applications
+	t.say("%d applications", n)
+	p, err := t.phase(ctx, "deploy", func() error {
+		if err := t.submit(ctx, namespace, n); err != nil {
+			return err
+		}
+		return t.await(ctx, namespace, n, 1)
+	})
+	if err != nil {
+		return err
+	}
+	t.timings(p, 1, "create")
+	t.run.Phases = append(t.run.Phases, *p)
+	return t.check(ctx)
+}
+
+func (t *trial) hold(ctx context.Context) error {
+	if t.cfg.Hold <= 0 {
+		return nil
+	}
+	t.say("at rest for %s", t.cfg.Hold)
+	p, err := t.phase(ctx, "hold", func() error {
+		_, err := t.log.Until(ctx, t.cfg.Hold, func() (bool, error) { return false, nil })
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.Seconds = round(time.Since(p.began).Seconds())
+	t.run.Phases = append(t.run.Phases, *p)
+	perHour := p.ManagerCPUMs * 3600 / time.Since(p.began).Seconds()
+	t.run.RestCPUMsPerHour = round3(perHour)
+	return nil
+}
+
+// update changes a field of each application.
+func (t *trial) update(ctx context.Context, number int) error {
+	t.say("update %d", number)
+	p, err := t.phase(ctx, fmt.Sprintf("update %d", number), func() error {
+		group, sending := errgroup.WithContext(ctx)
+		group.SetLimit(t.cfg.ClientConcurrency)
+		for i := range t.cfg.Applications {
+			group.Go(func() error {
+				app := t.cfg.Shape.application(namespace, i, number, t.cfg.Replicas, nil)
+				data, err := json.Marshal(map[string]any{"spec": map[string]any{"components": app.Spec.Components}})
+				if err != nil {
+					return err
+				}
+				return t.apps.Patch(types.MergePatchType).Namespace(namespace).Resource("applications").Name(app.Name).Body(data).Do(sending).Error()
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		return t.await(ctx, namespace, t.cfg.Applications, int64(number+1))
+	})
+	if err != nil {
+		return err
+	}
+	t.timings(p, int64(number+1), "patch")
+	t.run.Phases = append(t.run.Phases, *p)
+	return t.check(ctx)
+}
+
+func (t *trial) remove(ctx context.Context) error {
+	t.say("deleting all")
+	p, err := t.phase(ctx, "delete", func() error { return t.clear(ctx, namespace, t.cfg.Applications) })
+	if err != nil {
+		return err
+	}
+	p.Done = t.cfg.Applications - t.there(namespace)
+	p.Seconds = round(p.lastWrite("applications.core.oam.dev", t).Sub(p.began).Seconds())
+	p.rate()
+	t.run.Phases = append(t.run.Phases, *p)
+	left, err := t.leftovers(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	for _, l := range left {
+		t.bad("%s is still there", l)
+	}
+	return nil
+}
