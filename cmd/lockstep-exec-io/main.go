@@ -37,9 +37,11 @@ func run(args []string) int {
 		return act()
 	case "http":
 		return send()
+	case "gc":
+		return collect()
 	}
 	do, found := map[string]func(context.Context, *handover.ArtifactPlan) error{
-		"init": artifacts.Load, "wait": wait, "gc": artifacts.Delete,
+		"init": artifacts.Load, "wait": wait,
 	}[args[0]]
 	if !found {
 		fmt.Fprintln(os.Stderr, usage)
@@ -106,6 +108,23 @@ func act() int {
 	return 0
 }
 
+// collect deletes artifacts.
+func collect() int {
+	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer release()
+	plan, err := handover.DecodeArtifactPlan(os.Getenv(handover.ArtifactPlanEnv))
+	if err != nil {
+		return fail(nil, err)
+	}
+	report := artifacts.Delete(ctx, plan)
+	say(plan, report)
+	if report.Failed {
+		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %d artifacts are left: %s\n", len(report.Left), report.Message)
+		return 1
+	}
+	return 0
+}
+
 // send carries out an http template.
 func send() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -130,7 +149,7 @@ func say(plan *handover.ArtifactPlan, report handover.Report) {
 	}
 	text, fits := report.Encode(limit)
 	if !fits {
-		text, _ = handover.Report{Failed: true, Message: "the list of saved artifacts is too long for a termination message"}.Encode(limit)
+		text, _ = handover.Report{Failed: true, Message: "the list of artifacts is too long for a termination message"}.Encode(limit)
 	}
 	write(text)
 }

@@ -27,8 +27,10 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/upstream"
 	"lockstep.dev/lockstep/internal/workflow/archive"
+	"lockstep.dev/lockstep/internal/workflow/artifactgc"
 	"lockstep.dev/lockstep/internal/workflow/controller"
 	"lockstep.dev/lockstep/internal/workflow/cron"
+	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
 // Config says what a manager manages. Only REST is required.
@@ -257,6 +259,12 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	shards.works(workflows)
+	collector, err := artifactgc.New(artifactgc.Config{
+		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: pods.Options{SchedulerName: m.cfg.SchedulerNames[0]}, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	crons, err := cron.New(cron.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -266,7 +274,7 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	return &parts{
-		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, crons.Run, apps.Run),
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, crons.Run, apps.Run),
 	}, nil
 }
 

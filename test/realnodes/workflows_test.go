@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -126,6 +127,69 @@ func TestWorkflows(t *testing.T) {
 	} else if text, err := os.ReadFile(logs[0]); err != nil || string(text) != "kept\n" {
 		t.Errorf("archived log is %q, %v", text, err)
 	}
+}
+
+// TestArtifactsOutOfTheBox: a cluster with real nodes has an artifact repository, and artifacts go when they are to go.
+func TestArtifactsOutOfTheBox(t *testing.T) {
+	e := shared.get(t)
+	namespace, client := e.namespace(t), e.workflows(t)
+	store := filepath.Join(e.dir, "artifacts", namespace)
+	spec := `
+entrypoint: main
+artifactGC: {strategy: %s}
+templates:
+- name: main
+  steps:
+  - - {name: a, template: make}
+  - - {name: b, template: use, arguments: {artifacts: [{name: in, from: "{{steps.a.outputs.artifacts.out}}"}]}}
+- name: make
+  outputs: {artifacts: [{name: out, path: /tmp/out}, {name: kept, path: /tmp/out, archive: {none: {}}, volume: {key: "{{workflow.namespace}}/kept-{{workflow.name}}"}, artifactGC: {strategy: Never}}]}
+  container: {image: "localhost/busybox:1", command: [sh, -c, "echo made > /tmp/out"]}
+- name: use
+  inputs: {artifacts: [{name: in, path: /tmp/in}]}
+  container: {image: "localhost/busybox:1", command: [grep, made, /tmp/in]}
+`
+	for name, strategy := range map[string]string{"completion": wf.ArtifactGCOnCompletion, "deletion": wf.ArtifactGCOnDeletion} {
+		w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+		w.SetGroupVersionKind(wf.GroupVersion.WithKind("Workflow"))
+		if err := yaml.UnmarshalStrict(fmt.Appendf(nil, spec, strategy), &w.Spec); err != nil {
+			t.Fatal(err)
+		}
+		if err := client.Post().Namespace(namespace).Resource("workflows").Body(w).Do(t.Context()).Error(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	there := func(name string) bool {
+		_, err := os.Stat(filepath.Join(store, name))
+		return err == nil
+	}
+	for _, name := range []string{"completion", "deletion"} {
+		eventually(t, name+" succeeds", func(ctx context.Context) (bool, error) {
+			w := wf.Workflow{}
+			err := client.Get().Namespace(namespace).Resource("workflows").Name(name).Do(ctx).Into(&w)
+			if w.Status.Phase.Completed() && w.Status.Phase != wf.WorkflowSucceeded {
+				t.Fatalf("%s is %s: %s", name, w.Status.Phase, w.Status.Message)
+			}
+			return w.Status.Phase == wf.WorkflowSucceeded, err
+		})
+	}
+	eventually(t, "the artifacts of one are gone", func(context.Context) (bool, error) { return !there("completion"), nil })
+	if !there("deletion") {
+		t.Error("the artifacts of the other are gone too")
+	}
+	if err := client.Delete().Namespace(namespace).Resource("workflows").Name("deletion").Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the artifacts of the other are gone", func(context.Context) (bool, error) { return !there("deletion"), nil })
+	for _, name := range []string{"completion", "deletion"} {
+		if !there("kept-" + name) {
+			t.Errorf("what %s keeps is gone", name)
+		}
+	}
+	eventually(t, "the workflow is gone", func(ctx context.Context) (bool, error) {
+		err := client.Get().Namespace(namespace).Resource("workflows").Name("deletion").Do(ctx).Error()
+		return apierrors.IsNotFound(err), nil
+	})
 }
 
 // check compares a workflow that has ended with what is written about it.

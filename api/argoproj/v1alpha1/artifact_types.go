@@ -55,6 +55,13 @@ type NoneStrategy struct{}
 // ZipStrategy is a zip file.
 type ZipStrategy struct{}
 
+// When artifacts are deleted.
+const (
+	ArtifactGCNever        = "Never"
+	ArtifactGCOnCompletion = "OnWorkflowCompletion"
+	ArtifactGCOnDeletion   = "OnWorkflowDeletion"
+)
+
 // ArtifactGC says when artifacts are deleted.
 type ArtifactGC struct {
 	Strategy           string    `json:"strategy,omitempty"`

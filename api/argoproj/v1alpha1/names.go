@@ -23,6 +23,12 @@ const (
 	LabelArchivingStatus        = prefix + "workflow-archiving-status"
 	LabelPreviousWorkflow       = prefix + "resubmitted-from-workflow"
 
+	// LabelComponent is on pods of a workflow that are none of its nodes'.
+	LabelComponent      = prefix + "component"
+	ComponentArtifactGC = "artifact-gc"
+	// FinalizerArtifactGC keeps a workflow until its artifacts are deleted.
+	FinalizerArtifactGC = prefix + "artifact-gc"
+
 	AnnotationNodeID        = prefix + "node-id"
 	AnnotationNodeName      = prefix + "node-name"
 	AnnotationNodeType      = prefix + "node-type"

@@ -130,6 +130,8 @@ const (
 	ConditionSpecWarning  ConditionType = "SpecWarning"
 	ConditionSpecError    ConditionType = "SpecError"
 	ConditionMetricsError ConditionType = "MetricsError"
+	// ConditionArtifactGCError says which artifacts could not be deleted.
+	ConditionArtifactGCError ConditionType = "ArtifactGCError"
 )
 
 // Condition is one fact about a workflow.

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -231,7 +232,7 @@ func (s *supervisor) config() localcluster.Config {
 		Name: s.spec.Name, Dir: s.place.dir, KubeBinary: s.spec.KubeBinary,
 		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
 		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
-		Log: s.log, OnEvent: s.onEvent, Install: install.Apply,
+		Log: s.log, OnEvent: s.onEvent, Install: s.install,
 	}
 	if s.spec.WithAgent {
 		config.AgentCommand = []string{s.spec.Executable, "agent"}
@@ -240,6 +241,13 @@ func (s *supervisor) config() localcluster.Config {
 		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db")}
 	}
 	return config
+}
+
+func (s *supervisor) install(ctx context.Context, cfg *rest.Config) error {
+	if err := install.Apply(ctx, cfg); err != nil || s.spec.RealNodes == 0 {
+		return err
+	}
+	return localcluster.ShareArtifacts(ctx, cfg, s.place.dir)
 }
 
 func (s *supervisor) stop(cluster *localcluster.Cluster) error {

@@ -101,8 +101,10 @@ func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOpti
 	return errors.Join(failed...)
 }
 
-// LabelsOfPods selects the pods of a workflow.
-func LabelsOfPods(workflow string) string { return wf.LabelWorkflow + "=" + workflow }
+// LabelsOfPods selects the pods of a workflow's nodes.
+func LabelsOfPods(workflow string) string {
+	return wf.LabelWorkflow + "=" + workflow + ",!" + wf.LabelComponent
+}
 
 func (c *Client) options(workflow string, o LogOptions) metav1.ListOptions {
 	out := metav1.ListOptions{LabelSelector: LabelsOfPods(workflow)}

@@ -270,3 +270,20 @@ func TestResubmit(t *testing.T) {
 		t.Errorf("%+v", b)
 	}
 }
+
+func TestAWorkflowWithoutItsArtifactsIsNotRetried(t *testing.T) {
+	w := &wf.Workflow{}
+	w.Name, w.Status.Phase = "w", wf.WorkflowFailed
+	w.Status.ArtifactGCStatus = &wf.ArtifactGCStatus{StrategiesProcessed: map[string]bool{wf.ArtifactGCOnCompletion: true}}
+	outputs := func(deleted bool) *wf.Outputs {
+		return &wf.Outputs{Artifacts: []wf.Artifact{{Name: "a", Deleted: deleted}}}
+	}
+	w.Status.Nodes = wf.Nodes{"w": {ID: "w", Name: "w", Type: wf.NodePod, Phase: wf.PhaseFailed, Outputs: outputs(true)}}
+	if _, err := Retry(w, RetryOptions{}); err == nil || !strings.Contains(err.Error(), "submitted again") {
+		t.Errorf("got %v", err)
+	}
+	w.Status.Nodes["w"] = wf.NodeStatus{ID: "w", Name: "w", Type: wf.NodePod, Phase: wf.PhaseFailed, Outputs: outputs(false)}
+	if plan, err := Retry(w, RetryOptions{}); err != nil || plan.Workflow.Status.ArtifactGCStatus != nil {
+		t.Errorf("nothing was deleted: %v", err)
+	}
+}

@@ -41,6 +41,9 @@ func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
 	default:
 		return Plan{}, fmt.Errorf("workflow %s is not finished, it is %q: only what has failed can be retried", w.Name, w.Status.Phase)
 	}
+	if gc := w.Status.ArtifactGCStatus; gc != nil && gc.StrategiesProcessed[wf.ArtifactGCOnCompletion] && hasDeleted(w) {
+		return Plan{}, fmt.Errorf("artifacts of workflow %s have been deleted, as its artifactGC says: it can only be submitted again", w.Name)
+	}
 	if o.Select != nil && !o.RestartSuccessful {
 		return Plan{}, errors.New("nodes can only be chosen together with restarting successful ones")
 	}
@@ -86,6 +89,16 @@ func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
 	return plan, nil
 }
 
+// hasDeleted says whether any artifact of a workflow was deleted.
+func hasDeleted(w *wf.Workflow) bool {
+	for _, n := range w.Status.Nodes {
+		if n.Outputs != nil && slices.ContainsFunc(n.Outputs.Artifacts, func(a wf.Artifact) bool { return a.Deleted }) {
+			return true
+		}
+	}
+	return false
+}
+
 // open makes a finished workflow one that runs.
 func open(w *wf.Workflow, now time.Time) {
 	w.Spec.Shutdown = wf.ShutdownNone
@@ -94,6 +107,7 @@ func open(w *wf.Workflow, now time.Time) {
 	}
 	s := &w.Status
 	s.Phase, s.Message, s.Conditions, s.Synchronization = wf.WorkflowRunning, "", nil, nil
+	s.ArtifactGCStatus = nil
 	s.StartedAt, s.FinishedAt = metav1.NewTime(now), metav1.Time{}
 	if w.Labels == nil {
 		w.Labels = map[string]string{}

@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -166,8 +167,8 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("left over: %v", left)
 			}
 			for range 2 { // what is gone is no error
-				if err := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{{Name: "out", At: location}}}); err != nil {
-					t.Fatal(err)
+				if report := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{{Name: "out", At: location}}}); report.Failed {
+					t.Fatal(report.Message)
 				}
 			}
 			if err := Load(t.Context(), plan); err == nil || !strings.Contains(err.Error(), "'in'") {
@@ -245,11 +246,20 @@ func TestVolumes(t *testing.T) {
 	if content(t, to) != "text" || content(t, dir, "volume", "wf", "out") != "text" {
 		t.Error("content differs")
 	}
-	if err := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{{Name: "x", At: at}}}); err != nil {
-		t.Fatal(err)
+	file(t, "text", dir, "volume", "wf", "pod", "other")
+	deep := handover.Location{Volume: &handover.File{Root: filepath.Join(dir, "volume"), Path: "wf/pod/deep/out"}}
+	file(t, "text", dir, "volume", "wf", "pod", "deep", "out")
+	outside := handover.Location{Volume: &handover.File{Root: filepath.Join(dir, "nowhere"), Path: "a"}}
+	report := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{
+		{Name: "x", At: at}, {Name: "no volume", At: outside}, {Name: "deep", At: deep, Prune: 3}, {Name: "gone", At: deep, Prune: 3},
+	}})
+	if !report.Failed || !slices.Equal(report.Left, []int{1}) || !strings.Contains(report.Message, "artifact 'no volume'") {
+		t.Errorf("got %+v", report)
 	}
-	if _, err := os.Stat(filepath.Join(dir, "volume", "wf", "out")); err == nil {
-		t.Error("still there")
+	for name, there := range map[string]bool{"wf/out": false, "wf/pod/deep": false, "wf/pod/other": true} {
+		if _, err := os.Stat(filepath.Join(dir, "volume", name)); (err == nil) != there {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
 
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
@@ -126,18 +127,44 @@ func failed(err error) handover.Report {
 	return handover.Report{Failed: true, Message: handover.Shorten(err.Error())}
 }
 
-// Delete deletes the plan's artifacts. It goes on after a failure, and reports all.
-func Delete(ctx context.Context, plan *handover.ArtifactPlan) error {
-	var errs []error
+// deleters is how many artifacts are deleted at a time.
+const deleters = 8
+
+// Delete deletes the plan's artifacts. It goes on after a failure, and reports all: those that are left, and why the first
+// of them is.
+func Delete(ctx context.Context, plan *handover.ArtifactPlan) handover.Report {
+	errs := make([]error, len(plan.Delete))
+	var running sync.WaitGroup
+	gate := make(chan struct{}, deleters)
 	for i := range plan.Delete {
-		d := &plan.Delete[i]
-		at, err := open(d.At)
-		if err == nil {
-			err = at.remove(ctx)
-		}
-		if err != nil {
-			errs = append(errs, fmt.Errorf("artifact '%s': %w", d.Name, err))
-		}
+		gate <- struct{}{}
+		running.Go(func() {
+			defer func() { <-gate }()
+			errs[i] = remove(ctx, &plan.Delete[i])
+		})
 	}
-	return errors.Join(errs...)
+	running.Wait()
+	var report handover.Report
+	for i, err := range errs {
+		if err == nil {
+			continue
+		}
+		if len(report.Left) == 0 {
+			report = failed(fmt.Errorf("artifact '%s': %w", plan.Delete[i].Name, err))
+		}
+		report.Left = append(report.Left, i)
+	}
+	return report
+}
+
+func remove(ctx context.Context, d *handover.Delete) error {
+	at, err := open(d.At)
+	if err != nil {
+		return err
+	}
+	if v, ok := at.(volumeStore); ok {
+		v.prune = d.Prune
+		at = v
+	}
+	return at.remove(ctx)
 }

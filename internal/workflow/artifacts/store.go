@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"strings"
 
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
@@ -31,7 +32,7 @@ func open(l handover.Location) (store, error) {
 	case l.Git != nil:
 		return gitStore{l.Git}, nil
 	case l.Volume != nil:
-		return volumeStore{l.Volume}, nil
+		return volumeStore{file: l.Volume}, nil
 	case l.Raw != nil:
 		return rawStore{l.Raw}, nil
 	}
@@ -112,7 +113,10 @@ func (s rawStore) save(context.Context, source) error { return errors.New("raw: 
 func (s rawStore) remove(context.Context) error       { return nil }
 
 // volumeStore is a path on a volume.
-type volumeStore struct{ file *handover.File }
+type volumeStore struct {
+	file  *handover.File
+	prune int // directories around it that go with it when they are empty
+}
 
 func (s volumeStore) load(_ context.Context, to string) error {
 	root, err := os.OpenRoot(s.file.Root)
@@ -136,5 +140,13 @@ func (s volumeStore) remove(context.Context) error {
 	if s.file.Path == "" || s.file.Path == "." {
 		return errors.New("volume: no key")
 	}
-	return root.RemoveAll(s.file.Path)
+	if err := root.RemoveAll(s.file.Path); err != nil {
+		return err
+	}
+	for dir, n := path.Dir(s.file.Path), s.prune; n > 0 && dir != "."; dir, n = path.Dir(dir), n-1 {
+		if root.Remove(dir) != nil {
+			break // there is something else in it
+		}
+	}
+	return nil
 }

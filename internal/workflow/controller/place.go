@@ -38,7 +38,7 @@ func (c *Controller) startWaiting(r *record) {
 		return
 	}
 	r.spec = r.waiting[0].Spec
-	if !c.ensureObjects(r) {
+	if c.guardArtifacts(r) || !c.ensureObjects(r) {
 		return
 	}
 	list := r.waiting

@@ -64,7 +64,7 @@ func (c *Controller) mine(w *wf.Workflow) bool {
 // at when there is.
 func (c *Controller) atRest(w *wf.Workflow) bool {
 	if !w.Status.Phase.Completed() {
-		return w.DeletionTimestamp != nil
+		return w.DeletionTimestamp != nil && !guarded(w)
 	}
 	c.past.learn(w)
 	if w.DeletionTimestamp != nil {
@@ -123,6 +123,7 @@ func (r *record) reset() {
 	r.writing, r.told, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
 	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
 	r.done, r.over = nil, overState{}
+	r.looked, r.finalizer = false, false
 }
 
 // takeVersion takes in a version of the workflow that is newer than what was last taken in or written.
@@ -134,7 +135,7 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	r.object, r.stuck = w, false
 	r.setVersion(w.ResourceVersion, false)
 	switch {
-	case w.DeletionTimestamp != nil:
+	case w.DeletionTimestamp != nil && !guarded(w):
 		if r.run != nil { // its pods are collected; nothing more is started
 			c.withdraw(r)
 			r.run, r.next = nil, statusNews{}
@@ -153,6 +154,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	own := *w
 	own.Status = *w.Status.DeepCopy()
 	own.ResourceVersion = ""
+	endDeleted(&own)
 	nodes, err := compress.Nodes(&own.Status)
 	if err != nil {
 		c.Log.Warn("a workflow's nodes cannot be read", "workflow", r.key, "error", err)
@@ -243,10 +245,11 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	own := r.run.Workflow
 	own.ObjectMeta = w.ObjectMeta
 	own.ResourceVersion = ""
-	if own.Spec.Shutdown != w.Spec.Shutdown || ptr.Deref(own.Spec.Suspend, false) != ptr.Deref(w.Spec.Suspend, false) {
+	if w.DeletionTimestamp != nil || own.Spec.Shutdown != w.Spec.Shutdown || ptr.Deref(own.Spec.Suspend, false) != ptr.Deref(w.Spec.Suspend, false) {
 		r.wake = c.Clock.Now()
 	}
 	own.Spec = w.Spec
+	endDeleted(own)
 	r.base = nil // someone else wrote: what the server has is not known any more
 	if len(r.pauses) == 0 {
 		return

@@ -75,6 +75,7 @@ type record struct {
 
 	// Metadata beside the usual that the workflow is to have.
 	extraLabels, extraAnnotations map[string]string
+	looked, finalizer             bool // it is known whether artifacts are to be deleted; and they are: it is to have the finalizer
 
 	// done are the pods whose nodes are done, to be deleted when a status says so and they have been there long enough.
 	done []donePod

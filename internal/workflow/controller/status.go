@@ -216,6 +216,7 @@ func (r *record) labelled(labels map[string]string) {
 	}
 	w.Annotations[wf.AnnotationPodNameFormat] = "v2"
 	maps.Copy(w.Annotations, r.extraAnnotations)
+	w.Finalizers = r.finalizers()
 	r.object = &w
 }
 
@@ -357,6 +358,10 @@ func (r *record) patchMetadata(p *patcher, w *wf.Workflow) {
 	p.addMap("/metadata/labels", r.object.Labels, labelsOf(w), r.extraLabels)
 	annotations := map[string]string{wf.AnnotationPodNameFormat: "v2"}
 	p.addMap("/metadata/annotations", r.object.Annotations, annotations, r.extraAnnotations)
+	if list := r.finalizers(); len(list) > len(r.object.Finalizers) {
+		value, _ := json.Marshal(list)
+		p.add("/metadata/finalizers", value)
+	}
 }
 
 // patchParts sets the fields and nodes that changed.

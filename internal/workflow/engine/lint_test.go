@@ -46,6 +46,7 @@ spec:
   arguments: {parameters: [{name: a}, {name: b, value: 1}]}
   hooks: {h: {template: leaf}}
   podGC: {strategy: Always}
+  artifactGC: {strategy: Sometimes}
   templates:
   - name: main
     steps:
@@ -105,6 +106,7 @@ spec:
 }
 
 const lintWant = `
+Workflow/w spec.artifactGC.strategy | spec.artifactGC.strategy: 'Sometimes' is none of Never, OnWorkflowCompletion, OnWorkflowDeletion
 Workflow/w spec.podGC.strategy | spec.podGC.strategy: 'Always' is none of OnPodCompletion, OnPodSuccess, OnWorkflowCompletion, OnWorkflowSuccess
 Workflow/w spec.hooks.h.expression | spec.hooks.h.expression: is required
 Workflow/w spec.templates[0].steps[0][1] | spec.templates.main.steps[0].one: name is not unique

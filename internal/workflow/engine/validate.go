@@ -102,6 +102,9 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	default:
 		c.add(top.at("shutdown"), "'%s' is not known", spec.Shutdown)
 	}
+	if spec.ArtifactGC != nil {
+		c.collected(top.at("artifactGC.strategy"), spec.ArtifactGC.Strategy)
+	}
 	c.choice(top.at("podGC.strategy"), podGCStrategy(spec), "", "OnPodCompletion", "OnPodSuccess", "OnWorkflowCompletion", "OnWorkflowSuccess")
 	c.unique(spec.Arguments.Parameters, top.at("arguments"))
 	c.hooks(spec.Hooks, top)
@@ -313,8 +316,16 @@ func (c *checker) artifacts(t *wf.Template, p place) {
 			}
 			paths[a.Path] = a.Name
 			c.expression(at.at("fromExpression"), a.FromExpression)
+			if a.ArtifactGC != nil {
+				c.collected(at.at("artifactGC.strategy"), a.ArtifactGC.Strategy)
+			}
 		}
 	}
+}
+
+// collected checks when artifacts are to be deleted.
+func (c *checker) collected(p place, strategy string) {
+	c.choice(p, strategy, "", wf.ArtifactGCNever, wf.ArtifactGCOnCompletion, wf.ArtifactGCOnDeletion)
 }
 
 // outputs checks where outputs come from.

@@ -1,9 +1,6 @@
 package handover
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // ArtifactPlanEnv is the environment variable that holds the plan of a container that moves artifacts.
 const ArtifactPlanEnv = "LOCKSTEP_ARTIFACTS"
@@ -46,6 +43,8 @@ type Upload struct {
 type Delete struct {
 	Name string   `json:"name"` // node/artifact
 	At   Location `json:"at"`
+	// Prune is how many directories around a file on a volume go with it if nothing else is in them.
+	Prune int `json:"prune,omitempty"`
 }
 
 // Location is where an artifact is; one of the fields. Secrets are in files, so that a Location has none.
@@ -119,9 +118,5 @@ func (p *ArtifactPlan) Encode() (string, error) { return encode(p) }
 
 // DecodeArtifactPlan reads the value of ArtifactPlanEnv.
 func DecodeArtifactPlan(text string) (*ArtifactPlan, error) {
-	p := &ArtifactPlan{}
-	if err := json.Unmarshal([]byte(text), p); err != nil {
-		return nil, fmt.Errorf("%s: %w", ArtifactPlanEnv, err)
-	}
-	return p, nil
+	return decode[ArtifactPlan](ArtifactPlanEnv, text)
 }

@@ -3,6 +3,7 @@ package handover
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 )
 
 // PlanEnv is the environment variable that holds a container's plan. The user's command does not see it.
@@ -39,7 +40,7 @@ const (
 // MaxResult is how much of a command's output is kept as its result: the last so many bytes.
 const MaxResult = 256 << 10
 
-// MaxPlan bounds a plan's JSON in bytes: it is one environment string.
+// MaxPlan bounds a plan's text in bytes: it is one environment string.
 const MaxPlan = 120 << 10
 
 // Plan is what lockstep-exec does around a container's command. The command itself is in its arguments.
@@ -108,22 +109,36 @@ type Task struct {
 // Encode returns the plan as the value of an environment variable.
 func (p *Plan) Encode() (string, error) { return encode(p) }
 
+// packedPlan starts a plan that is compressed.
+const packedPlan = "gzip:"
+
+// encode returns a plan as text: JSON, or compressed if that is too long.
 func encode(v any) (string, error) {
 	data, err := json.Marshal(v)
-	if err != nil {
-		return "", err
+	if err != nil || len(data) <= MaxPlan {
+		return string(data), err
 	}
-	if len(data) > MaxPlan {
-		return "", fmt.Errorf("what the executor has to know takes %d bytes, more than the %d that a pod can carry", len(data), MaxPlan)
+	text, err := pack(data)
+	if err == nil && len(text) > MaxPlan {
+		err = fmt.Errorf("what the executor has to know takes %d bytes, more than the %d that a pod can carry", len(text), MaxPlan)
 	}
-	return string(data), nil
+	return packedPlan + text, err
 }
 
-// DecodePlan reads the value of PlanEnv.
-func DecodePlan(text string) (*Plan, error) {
-	p := &Plan{}
-	if err := json.Unmarshal([]byte(text), p); err != nil {
-		return nil, fmt.Errorf("%s: %w", PlanEnv, err)
+// decode reads what encode made of a plan; name is of the environment variable that has it.
+func decode[P any](name, text string) (*P, error) {
+	p, data, err := new(P), []byte(text), error(nil)
+	if rest, found := strings.CutPrefix(text, packedPlan); found {
+		data, err = unpack(rest)
+	}
+	if err == nil {
+		err = json.Unmarshal(data, p)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", name, err)
 	}
 	return p, nil
 }
+
+// DecodePlan reads the value of PlanEnv.
+func DecodePlan(text string) (*Plan, error) { return decode[Plan](PlanEnv, text) }

@@ -12,8 +12,35 @@ import (
 // ExitExecutor is the exit code of lockstep-exec when it fails itself.
 const ExitExecutor = 64
 
-// maxReport bounds what a compressed report may become, in bytes.
-const maxReport = 4 << 20
+// maxUnpacked bounds what a compressed text may become, in bytes.
+const maxUnpacked = 4 << 20
+
+// pack returns data compressed, as text.
+func pack(data []byte) (string, error) {
+	var b bytes.Buffer
+	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
+	if err != nil {
+		return "", err
+	}
+	if _, err := z.Write(data); err != nil {
+		return "", err
+	}
+	err = z.Close()
+	return base64.StdEncoding.EncodeToString(b.Bytes()), err
+}
+
+// unpack reads what pack made.
+func unpack(text string) ([]byte, error) {
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return nil, err
+	}
+	z, err := gzip.NewReader(bytes.NewReader(data))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(z, maxUnpacked))
+}
 
 // MaxMessage is how large a termination message may be, and MaxMessages those of all containers of a pod together, in bytes:
 // limits of the kubelet.
@@ -49,6 +76,8 @@ type Report struct {
 	Omitted string `json:"omitted,omitempty"`
 	// Plain says that the container ran nothing of the user's: its exit code means nothing, and Message is all that is to be said.
 	Plain bool `json:"plain,omitempty"`
+	// Left are the places in the plan of artifacts that could not be deleted.
+	Left []int `json:"left,omitempty"`
 	// Elsewhere says that the outputs are in the node's WorkflowTaskResult.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
@@ -75,15 +104,11 @@ func (r Report) Encode(max int) (string, bool) {
 	if len(data) <= max {
 		return string(data), true
 	}
-	var b bytes.Buffer
-	z, _ := gzip.NewWriterLevel(&b, gzip.BestCompression)
-	if _, err := z.Write(data); err != nil {
+	text, err := pack(data)
+	if err != nil {
 		return "", false
 	}
-	if err := z.Close(); err != nil {
-		return "", false
-	}
-	data, err = json.Marshal(packed{Version: 1, Gzip: base64.StdEncoding.EncodeToString(b.Bytes())})
+	data, err = json.Marshal(packed{Version: 1, Gzip: text})
 	return string(data), err == nil && len(data) <= max
 }
 
@@ -98,15 +123,7 @@ func DecodeReport(message string) (Report, bool) {
 		return r, false
 	}
 	if p.Gzip != "" {
-		data, err := base64.StdEncoding.DecodeString(p.Gzip)
-		if err != nil {
-			return r, false
-		}
-		z, err := gzip.NewReader(bytes.NewReader(data))
-		if err != nil {
-			return r, false
-		}
-		text, err := io.ReadAll(io.LimitReader(z, maxReport))
+		text, err := unpack(p.Gzip)
 		if err != nil {
 			return r, false
 		}

@@ -1,10 +1,5 @@
 package handover
 
-import (
-	"encoding/json"
-	"fmt"
-)
-
 // RequestPlanEnv is the environment variable that holds a RequestPlan.
 const RequestPlanEnv = "LOCKSTEP_REQUEST"
 
@@ -30,9 +25,5 @@ func (p *RequestPlan) Encode() (string, error) { return encode(p) }
 
 // DecodeRequestPlan reads the value of RequestPlanEnv.
 func DecodeRequestPlan(text string) (*RequestPlan, error) {
-	p := &RequestPlan{}
-	if err := json.Unmarshal([]byte(text), p); err != nil {
-		return nil, fmt.Errorf("%s: %w", RequestPlanEnv, err)
-	}
-	return p, nil
+	return decode[RequestPlan](RequestPlanEnv, text)
 }

@@ -1,9 +1,6 @@
 package handover
 
-import (
-	"encoding/json"
-	"fmt"
-)
+import "encoding/json"
 
 // ResourcePlanEnv is the environment variable that holds a ResourcePlan.
 const ResourcePlanEnv = "LOCKSTEP_RESOURCE"
@@ -38,9 +35,5 @@ func (p *ResourcePlan) Encode() (string, error) { return encode(p) }
 
 // DecodeResourcePlan reads the value of ResourcePlanEnv.
 func DecodeResourcePlan(text string) (*ResourcePlan, error) {
-	p := &ResourcePlan{}
-	if err := json.Unmarshal([]byte(text), p); err != nil {
-		return nil, fmt.Errorf("%s: %w", ResourcePlanEnv, err)
-	}
-	return p, nil
+	return decode[ResourcePlan](ResourcePlanEnv, text)
 }

@@ -1,0 +1,320 @@
+package artifactgc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/workflow/compress"
+	"lockstep.dev/lockstep/internal/workflow/pods"
+)
+
+// Config says what a Controller works with. REST, Informers and Writer are required.
+type Config struct {
+	REST      *rest.Config
+	Informers *cluster.Informers
+	Writer    apiwriter.Writer
+	// Pods is what pods are made with.
+	Pods pods.Options
+	Log  *slog.Logger
+}
+
+const (
+	// workers is how many workflows are looked at side by side: each may wait for a read.
+	workers = 4
+	// podsMax is how many pods of one workflow delete at a time.
+	podsMax = 4
+	// readTimeout bounds the reading of a workflow.
+	readTimeout = 10 * time.Second
+	// readAgain is when one that could not be read is read again.
+	readAgain = 2 * time.Second
+	// refusedAgain is when a pod that was refused, by a quota perhaps, is written again; then twice as long, up to refusedMax.
+	refusedAgain, refusedMax = 5 * time.Second, 5 * time.Minute
+)
+
+// Controller deletes artifacts.
+type Controller struct {
+	cfg    Config
+	client rest.Interface
+	loop   *keyed.Loop[types.NamespacedName, turn]
+}
+
+// turn is what is known of a workflow whose artifacts are being deleted.
+type turn struct {
+	// whole is the workflow as it was read, and nodes its nodes.
+	whole *wf.Workflow
+	nodes wf.Nodes
+	// asked are the pods whose create is on its way or was answered; refused is what the server said about the last that it
+	// did not take.
+	asked    map[string]bool
+	refused  error
+	retryAt  time.Time
+	refusals int
+	writing  bool // a patch is on its way
+}
+
+// New prepares a Controller and registers with the informers, which must not have started.
+func New(cfg Config) (*Controller, error) {
+	if cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
+		return nil, errors.New("artifactgc: a cluster, informers and a writer are required")
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.Default()
+	}
+	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, fmt.Errorf("artifactgc: %w", err)
+	}
+	c := &Controller{cfg: cfg, client: client}
+	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn})
+	return c, errors.Join(
+		cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+			Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
+		}),
+		cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+			Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
+		}),
+	)
+}
+
+// Run works until ctx is done.
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
+
+// guarded says whether a workflow waits for its artifacts to be deleted, now or later.
+func guarded(w *wf.Workflow) bool { return slices.Contains(w.Finalizers, wf.FinalizerArtifactGC) }
+
+func (c *Controller) consider(w *wf.Workflow) {
+	if key := cluster.KeyOf(w); c.loop.Get(key) != nil || guarded(w) && len(due(w)) > 0 && w.Labels[wf.LabelInstanceID] == "" {
+		c.loop.Wake(key)
+	}
+}
+
+func keyOfPod(p *corev1.Pod) (key types.NamespacedName, ours bool) {
+	return types.NamespacedName{Namespace: p.Namespace, Name: p.Labels[wf.LabelWorkflow]}, p.Labels[wf.LabelComponent] == wf.ComponentArtifactGC
+}
+
+func (c *Controller) podSeen(p *corev1.Pod) {
+	if key, ours := keyOfPod(p); ours && ended(p) {
+		c.loop.Wake(key)
+	}
+}
+
+// podGone has a pod made again that was deleted before its time.
+func (c *Controller) podGone(p *corev1.Pod) {
+	if key, ours := keyOfPod(p); ours {
+		c.loop.Post(key, keyed.Anyone, func(t *turn) { delete(t.asked, p.Name) })
+	}
+}
+
+func ended(p *corev1.Pod) bool {
+	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
+}
+
+// turn brings one workflow forward.
+func (c *Controller) turn(key types.NamespacedName) {
+	// 1. Whether there is anything to do.
+	w, found := c.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
+	if !found || !guarded(w) || len(due(w)) == 0 {
+		c.loop.Drop(key)
+		return
+	}
+	t := c.loop.Get(key)
+	if t == nil {
+		t = &turn{asked: map[string]bool{}}
+		c.loop.Put(key, t)
+	}
+	c.loop.Deliver(key, w.UID)
+	if t.writing {
+		return // its answer comes, and then the new version
+	}
+	// 2. The whole of the workflow.
+	if t.whole == nil || t.whole.ResourceVersion != w.ResourceVersion {
+		if err := c.read(key, t); err != nil {
+			if !apierrors.IsNotFound(err) {
+				c.cfg.Log.Warn("reading a workflow whose artifacts are to be deleted failed", "workflow", key, "error", err)
+				c.loop.WakeAfter(key, readAgain)
+			}
+			return
+		}
+		if t.whole.UID != w.UID || cluster.Older(t.whole.ResourceVersion, w.ResourceVersion) {
+			c.loop.WakeAfter(key, readAgain)
+			return
+		}
+	}
+	w = t.whole
+	strategies := due(w)
+	if len(strategies) == 0 {
+		return // the watch will say so too
+	}
+	// 3. The pods that delete, and what came of them.
+	var result outcome
+	list, err := pods.Collections(w, t.nodes, strategies, c.options(w))
+	if err != nil {
+		result.left, result.faults = 1, []string{err.Error()}
+	}
+	waiting := c.look(key, t, w, list, &result)
+	if waiting {
+		return
+	}
+	// 4. What is to be written.
+	c.conclude(key, t, w, strategies, &result)
+}
+
+func (c *Controller) read(key types.NamespacedName, t *turn) error {
+	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	defer cancel()
+	w := &wf.Workflow{}
+	if err := c.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w); err != nil {
+		return err
+	}
+	nodes, err := compress.Nodes(&w.Status)
+	if err != nil {
+		return err
+	}
+	w.SetGroupVersionKind(wf.GroupVersion.WithKind("Workflow"))
+	t.whole, t.nodes = w, nodes
+	return nil
+}
+
+// options are those of a workflow's pods: the repository is the one that it had.
+func (c *Controller) options(w *wf.Workflow) pods.Options {
+	options := c.cfg.Pods
+	if ref := w.Status.ArtifactRepositoryRef; ref != nil && ref.ArtifactRepository != nil {
+		options.Repository = &pods.Repository{Location: *ref.ArtifactRepository}
+	}
+	return options
+}
+
+// look makes the pods that there are not, and takes in those that have ended. It says whether there is more to wait for.
+func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, list []pods.Collection, result *outcome) (waiting bool) {
+	if t.refused != nil && !t.retryAt.After(time.Now()) {
+		t.refused = nil
+	}
+	running := 0
+	for i := range list {
+		pod, found := c.cfg.Informers.Pods.Get(key.Namespace, list[i].Pod.Name)
+		switch {
+		case found && ended(pod):
+			result.take(&list[i], pod)
+		case found, t.asked[list[i].Pod.Name]:
+			running++
+		}
+	}
+	for i := range list {
+		name := list[i].Pod.Name
+		if _, found := c.cfg.Informers.Pods.Get(key.Namespace, name); found || t.asked[name] || running >= podsMax || t.refused != nil {
+			continue
+		}
+		running++
+		c.create(key, t, w, list[i].Pod)
+	}
+	if t.refused != nil && running == 0 {
+		result.left++
+		result.faults = append(result.faults, t.refused.Error())
+		return false
+	}
+	return running > 0
+}
+
+func (c *Controller) create(key types.NamespacedName, t *turn, w *wf.Workflow, pod *corev1.Pod) {
+	t.asked[pod.Name] = true
+	pod.Annotations[apiwriter.CreatorAnnotation] = string(w.UID)
+	c.cfg.Writer.Create(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-pod"}, pod, func(_ apiwriter.Object, err error) {
+		if err == nil || errors.Is(err, apiwriter.ErrStopped) {
+			return
+		}
+		c.loop.Post(key, w.UID, func(t *turn) {
+			delete(t.asked, pod.Name)
+			after := min(refusedMax, refusedAgain<<min(t.refusals, 6))
+			t.refused, t.retryAt = err, time.Now().Add(after)
+			t.refusals++
+			c.cfg.Log.Warn("a pod that deletes artifacts was refused", "workflow", key, "pod", pod.Name, "error", err)
+			c.loop.WakeAfter(key, after)
+		})
+	})
+}
+
+// conclude writes what came of the artifacts, and lets the workflow go if it is to go.
+func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow, strategies []string, result *outcome) {
+	deleting := w.DeletionTimestamp != nil
+	if deleting && (len(result.faults) == 0 || forced(w) || namespaceEnds(t.refused)) {
+		if len(result.faults) > 0 {
+			c.cfg.Writer.Event(w, corev1.EventTypeWarning, "ArtifactsLeft", result.message())
+		}
+		c.patch(key, t, w, release(w), func() { c.deletePods(key, w, result) })
+		return
+	}
+	ops, err := record(w, t.nodes, strategies, result)
+	if err != nil {
+		c.cfg.Log.Error("recording the deletion of artifacts failed", "workflow", key, "error", err)
+		return
+	}
+	if t.refused != nil { // what was refused is not carried out
+		ops = slices.DeleteFunc(ops, func(o op) bool { return o.Path == "/status/artifactGCStatus" })
+	}
+	if len(ops) == 0 {
+		return
+	}
+	if len(result.faults) > 0 {
+		c.cfg.Writer.Event(w, corev1.EventTypeWarning, "ArtifactGCFailed", result.message())
+	}
+	c.patch(key, t, w, ops, func() {
+		if len(result.faults) == 0 {
+			c.deletePods(key, w, result)
+		}
+	})
+}
+
+// namespaceEnds says that a pod was refused because its namespace is being deleted: nothing can be done any more.
+func namespaceEnds(err error) bool {
+	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
+}
+
+func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, ops []op, then func()) {
+	data, err := json.Marshal(ops)
+	if err != nil {
+		c.cfg.Log.Error("recording the deletion of artifacts failed", "workflow", key, "error", err)
+		return
+	}
+	t.writing = true
+	t.whole = nil // it is read again if there is more to do
+	c.cfg.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-status"}, w, true, data, func(_ apiwriter.Object, err error) {
+		if err == nil {
+			then()
+		} else if !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
+			c.cfg.Log.Warn("recording the deletion of artifacts failed", "workflow", key, "error", err)
+		}
+		c.loop.Post(key, w.UID, func(t *turn) {
+			t.writing = false
+			if err != nil {
+				c.loop.WakeAfter(key, readAgain)
+			}
+		})
+	})
+}
+
+// deletePods deletes pods that have done their work.
+func (c *Controller) deletePods(key types.NamespacedName, w *wf.Workflow, result *outcome) {
+	for _, name := range result.pods {
+		c.cfg.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-pod"},
+			&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: name}}, apiwriter.DeleteOptions{}, nil)
+	}
+}
+
+func ownerKey(key types.NamespacedName) string { return "workflow/" + key.String() }

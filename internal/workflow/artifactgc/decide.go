@@ -1,0 +1,207 @@
+package artifactgc
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/compress"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/pods"
+)
+
+// due are the strategies whose time has come and that have not been carried out.
+func due(w *wf.Workflow) []string {
+	switch {
+	case !w.Status.Phase.Completed():
+		return nil
+	case w.DeletionTimestamp != nil:
+		return []string{wf.ArtifactGCOnCompletion, wf.ArtifactGCOnDeletion}
+	case w.Status.ArtifactGCStatus != nil && w.Status.ArtifactGCStatus.StrategiesProcessed[wf.ArtifactGCOnCompletion]:
+		return nil
+	}
+	return []string{wf.ArtifactGCOnCompletion}
+}
+
+// spec is the one that a workflow ran.
+func spec(w *wf.Workflow) *wf.WorkflowSpec {
+	if w.Status.StoredWorkflowTemplateSpec != nil {
+		return w.Status.StoredWorkflowTemplateSpec
+	}
+	return &w.Spec
+}
+
+// forced says that a workflow may go although artifacts are left.
+func forced(w *wf.Workflow) bool {
+	for _, s := range []*wf.WorkflowSpec{&w.Spec, spec(w)} {
+		if s.ArtifactGC != nil && s.ArtifactGC.ForceFinalizerRemoval {
+			return true
+		}
+	}
+	return false
+}
+
+// outcome is what came of the pods of a workflow.
+type outcome struct {
+	deleted []pods.Collected
+	faults  []string
+	pods    []string
+	left    int
+}
+
+// take adds a pod that has ended.
+func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
+	o.pods = append(o.pods, pod.Name)
+	failed := func(message string) {
+		o.left += len(c.Artifacts)
+		o.faults = append(o.faults, fmt.Sprintf("pod %s: %s", pod.Name, message))
+	}
+	if pod.Status.Phase == corev1.PodSucceeded {
+		o.deleted = append(o.deleted, c.Artifacts...)
+		return
+	}
+	for i := range pod.Status.ContainerStatuses {
+		t := pod.Status.ContainerStatuses[i].State.Terminated
+		if t == nil {
+			continue
+		}
+		report, found := handover.DecodeReport(t.Message)
+		switch {
+		case !found:
+			failed(fmt.Sprintf("exit code %d %s", t.ExitCode, t.Reason))
+		case len(report.Left) == 0:
+			failed(report.Message)
+		default:
+			for i := range c.Artifacts {
+				if !slices.Contains(report.Left, i) {
+					o.deleted = append(o.deleted, c.Artifacts[i])
+				}
+			}
+			o.left += len(report.Left)
+			o.faults = append(o.faults, report.Message)
+		}
+		return
+	}
+	failed(strings.TrimSpace(pod.Status.Reason + " " + pod.Status.Message))
+}
+
+// message says what was not deleted, and what can be done.
+func (o *outcome) message() string {
+	return fmt.Sprintf("%d artifacts could not be deleted: %s. Delete the pods that failed to try again, or set spec.artifactGC.forceFinalizerRemoval "+
+		"to let the workflow be deleted without", o.left, strings.Join(o.faults, "; "))
+}
+
+// op is an operation of a JSON patch.
+type op struct {
+	Op    string `json:"op"`
+	Path  string `json:"path"`
+	Value any    `json:"value,omitempty"`
+}
+
+// record is the patch that says in a workflow's status what came of its artifacts; nil: it says so already.
+func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]op, error) {
+	var ops []op
+	marked := mark(nodes, o.deleted)
+	if len(marked) > 0 && w.Status.CompressedNodes != "" {
+		data, err := json.Marshal(nodes)
+		if err != nil {
+			return nil, err
+		}
+		text, err := compress.Pack(data)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op{"replace", "/status/compressedNodes", text})
+	} else {
+		for _, id := range marked {
+			ops = append(ops, op{"replace", "/status/nodes/" + id + "/outputs/artifacts", nodes[id].Outputs.Artifacts})
+		}
+	}
+	if w.Status.Outputs != nil && markList(w.Status.Outputs.Artifacts, locations(o.deleted)) {
+		ops = append(ops, op{"replace", "/status/outputs/artifacts", w.Status.Outputs.Artifacts})
+	}
+	status := &wf.ArtifactGCStatus{StrategiesProcessed: map[string]bool{}, PodsRecouped: map[string]bool{}}
+	if old := w.Status.ArtifactGCStatus; old != nil {
+		maps.Copy(status.StrategiesProcessed, old.StrategiesProcessed)
+		maps.Copy(status.PodsRecouped, old.PodsRecouped)
+	}
+	before := len(status.StrategiesProcessed) + len(status.PodsRecouped)
+	for _, s := range strategies {
+		status.StrategiesProcessed[s] = true
+	}
+	for _, name := range o.pods {
+		status.PodsRecouped[name] = true
+	}
+	if len(status.StrategiesProcessed)+len(status.PodsRecouped) > before {
+		ops = append(ops, op{"add", "/status/artifactGCStatus", status})
+	}
+	if conditions, changed := conditions(w, o); changed {
+		ops = append(ops, op{"add", "/status/conditions", conditions})
+	}
+	return ops, nil
+}
+
+func conditions(w *wf.Workflow, o *outcome) (list []wf.Condition, changed bool) {
+	var old wf.Condition
+	for _, c := range w.Status.Conditions {
+		if c.Type == wf.ConditionArtifactGCError {
+			old = c
+			continue
+		}
+		list = append(list, c)
+	}
+	var now wf.Condition
+	if len(o.faults) > 0 {
+		now = wf.Condition{Type: wf.ConditionArtifactGCError, Status: metav1.ConditionTrue, Message: o.message()}
+		list = append(list, now)
+	}
+	return list, now != old
+}
+
+// mark marks artifacts as deleted wherever they are shown, and returns the ids of the nodes that changed.
+func mark(nodes wf.Nodes, deleted []pods.Collected) []string {
+	gone := locations(deleted)
+	var changed []string
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		if n := nodes[id]; n.Outputs != nil && markList(n.Outputs.Artifacts, gone) {
+			changed = append(changed, id)
+		}
+	}
+	return changed
+}
+
+func markList(list []wf.Artifact, gone map[string]bool) (changed bool) {
+	for i := range list {
+		if a := &list[i]; !a.Deleted && gone[locationText(&a.ArtifactLocation)] {
+			a.Deleted, changed = true, true
+		}
+	}
+	return changed
+}
+
+func locations(deleted []pods.Collected) map[string]bool {
+	out := map[string]bool{}
+	for i := range deleted {
+		out[locationText(&deleted[i].Location)] = true
+	}
+	return out
+}
+
+func locationText(l *wf.ArtifactLocation) string {
+	data, err := json.Marshal(l)
+	if err != nil || string(data) == "{}" {
+		return ""
+	}
+	return string(data)
+}
+
+// release is the patch that lets a workflow be deleted.
+func release(w *wf.Workflow) []op {
+	return []op{{"replace", "/metadata/finalizers", slices.DeleteFunc(slices.Clone(w.Finalizers), func(f string) bool { return f == wf.FinalizerArtifactGC })}}
+}

@@ -1,0 +1,195 @@
+package pods
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+const (
+	// collectedMax is how many artifacts one pod deletes.
+	collectedMax = 500
+	// collectSeconds bounds the life of a pod that deletes artifacts.
+	collectSeconds = 1800
+)
+
+// Collection is a pod that deletes artifacts of a workflow that is over. Its name follows from what it deletes.
+type Collection struct {
+	Pod       *corev1.Pod
+	Artifacts []Collected
+}
+
+// Collected is an artifact that is deleted.
+type Collected struct {
+	NodeID, Name string
+	Location     wf.ArtifactLocation // as it is in the status
+}
+
+// CollectsArtifacts says whether a workflow wants any of its artifacts deleted. spec is the one that it runs.
+func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) bool {
+	collected := func(s string) bool { return s != "" && s != wf.ArtifactGCNever }
+	if spec.ArtifactGC != nil && collected(spec.ArtifactGC.Strategy) {
+		return true
+	}
+	own := func(t *wf.Template) bool {
+		return slices.ContainsFunc(t.Outputs.Artifacts, func(a wf.Artifact) bool { return a.ArtifactGC != nil && collected(a.ArtifactGC.Strategy) })
+	}
+	for i := range spec.Templates {
+		if own(&spec.Templates[i]) {
+			return true
+		}
+	}
+	for _, t := range stored {
+		if own(&t) {
+			return true
+		}
+	}
+	return false
+}
+
+// Collections returns the pods that delete those artifacts of a workflow's nodes whose strategy is one of due: one pod, unless
+// artifacts name service accounts or metadata of their own, or are very many. options.Repository is the workflow's.
+func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) ([]Collection, error) {
+	spec := &w.Spec
+	if w.Status.StoredWorkflowTemplateSpec != nil {
+		spec = w.Status.StoredWorkflowTemplateSpec
+	}
+	common := wf.WorkflowLevelArtifactGC{}
+	if spec.ArtifactGC != nil {
+		common = *spec.ArtifactGC
+	}
+	groups := map[string]*collector{}
+	for _, id := range slices.Sorted(maps.Keys(nodes)) {
+		n := nodes[id]
+		if n.Outputs == nil || n.Type != wf.NodePod {
+			continue // others only hand on what pods have made
+		}
+		for i := range n.Outputs.Artifacts {
+			a := &n.Outputs.Artifacts[i]
+			gc := common.ArtifactGC
+			if own := a.ArtifactGC; own != nil {
+				gc = wf.ArtifactGC{
+					Strategy: cmp.Or(own.Strategy, gc.Strategy), ServiceAccountName: cmp.Or(own.ServiceAccountName, gc.ServiceAccountName),
+					PodMetadata: cmp.Or(own.PodMetadata, gc.PodMetadata),
+				}
+			}
+			if a.Deleted || a.Raw != nil || !slices.Contains(due, gc.Strategy) {
+				continue
+			}
+			who, err := json.Marshal([]any{gc.ServiceAccountName, gc.PodMetadata})
+			if err != nil {
+				return nil, err
+			}
+			group := groups[string(who)]
+			if group == nil {
+				group = &collector{workflow: w, spec: spec, gc: gc, options: options}
+				groups[string(who)] = group
+			}
+			group.list = append(group.list, Collected{NodeID: id, Name: a.Name, Location: a.ArtifactLocation})
+		}
+	}
+	var all []Collection
+	for _, who := range slices.Sorted(maps.Keys(groups)) {
+		for list := range slices.Chunk(groups[who].list, collectedMax) {
+			c, err := groups[who].build(list, common.PodSpecPatch)
+			if err != nil {
+				return nil, err
+			}
+			all = append(all, c)
+		}
+	}
+	return all, nil
+}
+
+// collector makes the pods of artifacts that are deleted by the same service account.
+type collector struct {
+	workflow *wf.Workflow
+	spec     *wf.WorkflowSpec
+	gc       wf.ArtifactGC
+	options  Options
+	list     []Collected
+}
+
+func (g *collector) build(list []Collected, patch string) (Collection, error) {
+	spec := &wf.WorkflowSpec{ // what says where pods of the workflow may run, and nothing of what is in them
+		NodeSelector: g.spec.NodeSelector, Affinity: g.spec.Affinity, Tolerations: g.spec.Tolerations, SchedulerName: g.spec.SchedulerName,
+		ServiceAccountName: g.spec.ServiceAccountName, SecurityContext: g.spec.SecurityContext, ImagePullSecrets: g.spec.ImagePullSecrets,
+		PodPriorityClassName: g.spec.PodPriorityClassName, HostNetwork: g.spec.HostNetwork, DNSPolicy: g.spec.DNSPolicy, DNSConfig: g.spec.DNSConfig,
+		HostAliases: g.spec.HostAliases, PodSpecPatch: patch, PodMetadata: g.gc.PodMetadata,
+	}
+	t := &wf.Template{ServiceAccountName: g.gc.ServiceAccountName}
+	b := &builder{workflow: g.workflow, spec: spec, t: t, create: engine.CreatePod{Template: t}, options: g.options}
+	b.options.Image = cmp.Or(b.options.Image, DefaultImage)
+	plan := &handover.ArtifactPlan{MaxMessage: handover.MaxMessage}
+	carries := newCarrier()
+	for _, a := range list {
+		name := a.NodeID + "/" + a.Name
+		location, err := b.input(&wf.Artifact{Name: a.Name, ArtifactLocation: a.Location})
+		if err != nil {
+			return Collection{}, fmt.Errorf("artifact '%s': %w", name, err)
+		}
+		d := handover.Delete{Name: name}
+		if d.At, err = carries.location(&location); err != nil {
+			return Collection{}, fmt.Errorf("artifact '%s': %w", name, err)
+		}
+		if location.Volume != nil {
+			d.Prune = ownDirectories(volumeKey(location.Volume), g.workflow.Name)
+		}
+		plan.Delete = append(plan.Delete, d)
+	}
+	b.metadata()
+	delete(b.pod.Annotations, wf.AnnotationNodeID)
+	delete(b.pod.Annotations, wf.AnnotationNodeName)
+	b.pod.Labels[wf.LabelComponent] = wf.ComponentArtifactGC
+	if err := b.settings(); err != nil {
+		return Collection{}, err
+	}
+	main := corev1.Container{Name: MainContainer, Command: []string{handover.OwnIO, "gc"}}
+	if err := b.carrier(&main, plan, carries); err != nil {
+		return Collection{}, err
+	}
+	b.mains = []corev1.Container{main}
+	b.pod.Spec.ActiveDeadlineSeconds = ptr.To[int64](collectSeconds)
+	if err := b.assemble(); err != nil {
+		return Collection{}, err
+	}
+	if err := b.patch(); err != nil {
+		return Collection{}, fmt.Errorf("artifactGC.%w", err)
+	}
+	pod := b.pod
+	prefix := g.workflow.Name
+	if len(prefix) > 230 {
+		prefix = prefix[:230]
+	}
+	text, err := plan.Encode()
+	if err != nil {
+		return Collection{}, err
+	}
+	pod.Name = prefix + "-artgc-" + wf.Hash(text+" of "+string(g.workflow.UID))
+	pod.OwnerReferences[0].Controller = nil // for it is none of the workflow's nodes
+	if slices.Contains(g.workflow.Finalizers, metav1.FinalizerDeleteDependents) {
+		pod.OwnerReferences = nil // with it the pod would be deleted before it could do anything
+	}
+	return Collection{Pod: pod, Artifacts: list}, nil
+}
+
+// ownDirectories is how many directories around a key are the workflow's alone: those from the one that has its name.
+func ownDirectories(key, workflow string) int {
+	parts := strings.Split(path.Dir(key), "/")
+	if i := slices.Index(parts, workflow); i >= 0 {
+		return len(parts) - i
+	}
+	return 0
+}
