@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -85,6 +86,7 @@ type pod struct {
 	name   types.NamespacedName
 	object *corev1.Pod
 	assume *assumption
+	moving *CPUs                // that the object will have by a write which was not seen yet
 	group  types.NamespacedName // whose groupPods it is in, if any
 	held   hold
 }
@@ -227,6 +229,9 @@ func (c *Cluster) UpsertPod(object *corev1.Pod) {
 	p = c.pod(name)
 	old := p.object
 	p.object = object
+	if m := p.moving; m != nil && (old == nil || old.UID != object.UID || object.Annotations[topologyv1alpha1.ResultAnnotation] == m.Annotation) {
+		p.moving = nil
+	}
 	if a := p.assume; a != nil && object.UID != a.replaces && (object.Spec.NodeName != "" || ended(object)) {
 		c.dropAssumption(p)
 	}
@@ -245,7 +250,7 @@ func (c *Cluster) DeletePod(object *corev1.Pod) {
 	if p == nil || p.object != nil && p.object.UID != object.UID {
 		return
 	}
-	p.object = nil
+	p.object, p.moving = nil, nil
 	if a := p.assume; a != nil && a.uid == object.UID {
 		c.dropAssumption(p)
 	}
@@ -348,7 +353,10 @@ func (c *Cluster) settle(p *pod) {
 func (c *Cluster) holding(p *pod) hold {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
-		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.held.cpus.orParse(p.object)}
+		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.moving}
+		if h.cpus == nil {
+			h.cpus = p.held.cpus.orParse(p.object)
+		}
 		if old := p.held; old.of != nil && sameRequests(old.of, p.object) && h.cpus.same(old.cpus) {
 			h.request, h.nonZero, h.ports, h.keepsAway = old.request, old.nonZero, old.ports, old.keepsAway
 			return h

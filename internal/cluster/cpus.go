@@ -2,10 +2,14 @@ package cluster
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
@@ -63,6 +67,10 @@ type Machine struct {
 	Fault  error
 	// Pins are the kubelet's own.
 	Pins []topologyv1alpha1.KubeletPin
+	// Moved is the number of the last move of a pod that is complete.
+	Moved int64
+	// Closed says that no further pods are given CPUs, because the node's agent does not apply them.
+	Closed bool
 }
 
 // machines are the machines by node. A machine may be known before its node is, and outlives it.
@@ -93,18 +101,36 @@ func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 		if len(m.layouts) >= layoutsMax {
 			clear(m.layouts)
 		}
-		known = &Machine{}
+		known = &Machine{Moved: math.MaxInt64} // as without an agent
 		known.Layout, known.Fault = held.Layout(t)
 		m.layouts[string(key)] = known
 	}
-	if len(t.Status.KubeletPins) == 0 {
+	moved, closed := moved(t), closed(t)
+	if len(t.Status.KubeletPins) == 0 && moved == known.Moved && closed == known.Closed {
 		return known
 	}
-	return &Machine{Layout: known.Layout, Fault: known.Fault, Pins: t.Status.KubeletPins}
+	return &Machine{Layout: known.Layout, Fault: known.Fault, Pins: t.Status.KubeletPins, Moved: moved, Closed: closed}
+}
+
+// moved is the last move that is complete. Where no agent has ever reported, as on simulated nodes, there is nothing to
+// wait for.
+func moved(t *topologyv1alpha1.NodeTopology) int64 {
+	if t.Status.AgentVersion == "" {
+		return math.MaxInt64
+	}
+	return t.Status.Moved
+}
+
+// closed says whether the agent does not apply CPU sets, and was not told not to.
+func closed(t *topologyv1alpha1.NodeTopology) bool {
+	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
+	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason != topologyv1alpha1.ReasonObserving ||
+		meta.IsStatusConditionFalse(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 }
 
 func (m *Machine) same(o *Machine) bool {
-	return m == o || m != nil && o != nil && m.Layout == o.Layout && (m.Fault == nil) == (o.Fault == nil) && slices.Equal(m.Pins, o.Pins)
+	return m == o || m != nil && o != nil && m.Layout == o.Layout && (m.Fault == nil) == (o.Fault == nil) &&
+		m.Moved == o.Moved && m.Closed == o.Closed && slices.Equal(m.Pins, o.Pins)
 }
 
 // UpsertNodeTopology takes over what is known about a node's processors. What an agent reports besides costs a comparison.
@@ -155,9 +181,12 @@ func (v *View) FollowCPUs(follow func(NodeCPUs)) { v.follow = follow }
 
 // tellCPUs is part of Refresh.
 func (c *Cluster) tellCPUs(v *View, n *node) {
-	if v.follow == nil || !c.pins {
-		return
+	if v.follow != nil && c.pins {
+		v.follow(c.cpusOf(n))
 	}
+}
+
+func (c *Cluster) cpusOf(n *node) NodeCPUs {
 	out := NodeCPUs{Node: n.name}
 	if n.object != nil {
 		out.Machine = c.machines.byNode[n.name]
@@ -170,5 +199,40 @@ func (c *Cluster) tellCPUs(v *View, n *node) {
 			}
 		}
 	}
-	v.follow(out)
+	return out
+}
+
+// CPUsOn is who was given which CPUs of a node at this moment. The Machine is nil where nothing is known.
+func (c *Cluster) CPUsOn(name string) NodeCPUs {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	n := c.nodes[name]
+	if n == nil {
+		return NodeCPUs{Node: name}
+	}
+	return c.cpusOf(n)
+}
+
+// AssumeMoved gives a pod that has a node other CPUs there, ahead of the API server. It says whether the pod is still the
+// one meant and has what it was given before. The assumption ends when the watch shows it to be true, or by ForgetMoved.
+func (c *Cluster) AssumeMoved(name types.NamespacedName, uid types.UID, before string, cpus *CPUs) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.pods[name]
+	if p == nil || p.object == nil || p.object.UID != uid || p.held.cpus == nil || p.held.cpus.Annotation != before || p.moving != nil {
+		return false
+	}
+	p.moving = cpus
+	c.settle(p)
+	return true
+}
+
+// ForgetMoved takes an AssumeMoved back: the pod has not been written.
+func (c *Cluster) ForgetMoved(name types.NamespacedName, cpus *CPUs) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if p := c.pods[name]; p != nil && p.moving == cpus && cpus != nil {
+		p.moving = nil
+		c.settle(p)
+	}
 }

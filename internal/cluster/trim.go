@@ -43,10 +43,9 @@ func trimNode(n *corev1.Node) {
 	}
 }
 
-// trimTopology drops what only people read.
+// trimTopology drops what only people read. The status is whole: the manager writes parts of it.
 func trimTopology(t *topologyv1alpha1.NodeTopology) {
 	t.Annotations, t.Labels, t.OwnerReferences = nil, nil, nil
-	t.Status = topologyv1alpha1.NodeTopologyStatus{Reserved: t.Status.Reserved, KubeletPins: t.Status.KubeletPins}
 }
 
 // trimmer trims pods and remembers what they share. Its memory is bounded: when a table is full it starts again, which
@@ -82,7 +81,7 @@ func (t *trimmer) pod(p *corev1.Pod) {
 		t.stepStatus(&p.Status)
 		return
 	}
-	t.podStatus(&p.Status, p.Spec.NodeName != "")
+	t.podStatus(&p.Status, p.Spec.NodeName != "", p.Labels[topologyv1alpha1.AgentLabel] != "")
 }
 
 // stepStatus keeps of a workflow's pod what becomes of its node's status: how containers ended and what they said, what
@@ -200,11 +199,12 @@ func schedulableVolumes(in []corev1.Volume) []corev1.Volume {
 	return out
 }
 
-func (t *trimmer) podStatus(s *corev1.PodStatus, bound bool) {
+func (t *trimmer) podStatus(s *corev1.PodStatus, bound, agent bool) {
 	out := corev1.PodStatus{Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message}
 	for _, c := range s.Conditions {
-		// A pod that waits shows why in PodScheduled; DisruptionTarget is how an eviction is told from a failure.
-		if c.Type == corev1.DisruptionTarget || !bound {
+		// A pod that waits shows why in PodScheduled; DisruptionTarget is how an eviction is told from a failure; whether an
+		// agent is there is told by its pod.
+		if c.Type == corev1.DisruptionTarget || !bound || agent && c.Type == corev1.PodReady {
 			out.Conditions = append(out.Conditions, c)
 		}
 	}

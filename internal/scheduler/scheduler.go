@@ -54,6 +54,7 @@ type Scheduler struct {
 
 	mu      sync.Mutex
 	inbox   map[string]*entry // submitted since the last cycle; nil means withdrawn
+	moves   []moves           // asked for since the last cycle
 	classes map[*corev1.Pod]*place.Class
 	wake    chan struct{}
 
@@ -169,6 +170,7 @@ func (s *Scheduler) cycle() (more bool) {
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
 	s.reopenHelped(&changes)
+	s.move()
 	if _, waiting := s.ledger.Next(); waiting {
 		s.cluster.Refresh(s.view)
 		if s.cfg.Refresh != nil {
@@ -255,6 +257,42 @@ func (s *Scheduler) grant(e *entry, placed []Assignment, pins [][]place.Pin) {
 			next[a.Demand]++
 			a.cpus, a.Annotations = s.pinner.Grant(pins[a.Demand][k], e.gang.Demands[a.Demand].Units[a.Unit])
 		}
+	}
+}
+
+// moves are those asked for with one Move.
+type moves struct {
+	node  string
+	moves []pin.Move
+	done  func([]error)
+}
+
+// Move gives pods that run other CPUs of their node. done is called from the scheduler's goroutine, and must not block: for
+// each move, in order, with nil when pod and model hold both its old CPUs and its new ones, and it is for the caller to
+// write the pod, or to take it back with cluster.ForgetMoved; or with why not. Nobody else is given either set meanwhile.
+func (s *Scheduler) Move(node string, list []pin.Move, done func([]error)) {
+	s.mu.Lock()
+	s.moves = append(s.moves, moves{node, list, done})
+	s.mu.Unlock()
+	s.poke()
+}
+
+// move carries out what was asked for. Between two placements nothing is taken that the model does not know.
+func (s *Scheduler) move() {
+	s.mu.Lock()
+	asked := s.moves
+	s.moves = nil
+	s.mu.Unlock()
+	if len(asked) == 0 {
+		return
+	}
+	s.cluster.Refresh(s.view)
+	for _, a := range asked {
+		errs := make([]error, len(a.moves))
+		for i, m := range a.moves {
+			errs[i] = s.pinner.Move(s.cluster, a.node, m)
+		}
+		a.done(errs)
 	}
 }
 

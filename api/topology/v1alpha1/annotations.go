@@ -13,6 +13,12 @@ const (
 	KoordinatorNUMASpecAnnotation = "scheduling.koordinator.sh/numa-topology-spec"
 )
 
+// MoveAnnotation on a pod, with the value "false", keeps it on the CPUs that it was given first.
+const MoveAnnotation = "cpu.lockstep.dev/move"
+
+// AgentLabel is on the pods and leases of agents.
+const AgentLabel = "topology.lockstep.dev/agent"
+
 // Which CPUs a pod was given. Lockstep's own form is always written, the others to pods that asked in their language.
 const (
 	ResultAnnotation            = "cpu.lockstep.dev/result"

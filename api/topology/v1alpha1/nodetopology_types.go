@@ -19,8 +19,18 @@ const (
 	ApplyNothing ApplyMode = "Observe" // the agent reports and does not write
 )
 
-// NodeReady is the type of the condition that is True while the agent applies CPU sets on the node.
-const NodeReady = "Ready"
+// The types of conditions.
+const (
+	// NodeReady is True while the agent applies CPU sets on the node. The agent writes it.
+	NodeReady = "Ready"
+	// AgentAlive is False when the agent has not been heard of for a while: its pod is not ready, or its lease has run out.
+	// The manager writes it, when that changes. Pods that ask for CPUs do not go to such a node.
+	AgentAlive = "AgentAlive"
+)
+
+// ReasonObserving is the reason of NodeReady when the agent was told to write nothing. Pods that ask for CPUs go to such a
+// node all the same: for looking at what would be chosen.
+const ReasonObserving = "Observing"
 
 // NodeTopology says what the processors of the node of the same name look like, and what the node's agent reports.
 //
@@ -35,6 +45,8 @@ const NodeReady = "Ready"
 // +kubebuilder:printcolumn:name="MODE",type=string,JSONPath=`.status.mode`
 // +kubebuilder:printcolumn:name="PINNED",type=integer,JSONPath=`.status.pinned`
 // +kubebuilder:printcolumn:name="READY",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="ALIVE",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="AgentAlive")].status`
+// +kubebuilder:printcolumn:name="REPACK",type=string,priority=1,JSONPath=`.status.repack.phase`
 // +kubebuilder:printcolumn:name="RESERVED",type=string,priority=1,JSONPath=`.status.reserved`
 // +kubebuilder:printcolumn:name="AGENT",type=string,priority=1,JSONPath=`.status.agentVersion`
 // +kubebuilder:printcolumn:name="AGE",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -45,8 +57,82 @@ type NodeTopology struct {
 
 	// +required
 	Spec NodeTopologySpec `json:"spec"`
+	// Repack asks the manager to move pinned pods within the node, so that whole L3 domains become free. It is not part of
+	// the spec, which is the agent's; whoever sets it needs the verb "repack" on nodetopologies.
+	// +optional
+	Repack *RepackRequest `json:"repack,omitempty"`
 	// +optional
 	Status NodeTopologyStatus `json:"status,omitempty"`
+}
+
+// RepackRequest asks for pinned pods to be moved within a node. It is carried out once for each ID.
+type RepackRequest struct {
+	// ID tells requests apart: another than status.repack.id is a new one.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=64
+	ID string `json:"id"`
+	// MovesMax is the largest number of pods moved; 0 is no limit.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	MovesMax int32 `json:"movesMax,omitempty"`
+	// CostMaxPercent is the largest cost, in CPUs moved for each 100 CPUs freed, where a CPU moved to another NUMA node
+	// counts twice; 0 is the default, 400.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=100000
+	CostMaxPercent int32 `json:"costMaxPercent,omitempty"`
+	// StayInNUMA forbids moves to other NUMA nodes.
+	// +optional
+	StayInNUMA bool `json:"stayInNUMA,omitempty"`
+}
+
+// RepackPhase is how far a repack has come.
+// +kubebuilder:validation:Enum=Moving;Done;Failed
+type RepackPhase string
+
+// The phases. Done is also when there was nothing to win.
+const (
+	RepackMoving RepackPhase = "Moving"
+	RepackDone   RepackPhase = "Done"
+	RepackFailed RepackPhase = "Failed"
+)
+
+// RepackStatus is what became of the last repack.
+type RepackStatus struct {
+	// ID is that of the request, or "policy" for moves that the manager made by its own configuration.
+	// +kubebuilder:validation:MaxLength=64
+	ID    string      `json:"id"`
+	Phase RepackPhase `json:"phase"`
+	// Moves is how many pods have other CPUs now.
+	// +optional
+	Moves int32 `json:"moves,omitempty"`
+	// Freed are the L3 domains that became free by it, each as a CPU list.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=1024
+	Freed []CPUList `json:"freed,omitempty"`
+	// Message says why it failed, or what was not done.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+	// Started and Finished are when; Finished is absent while it is going on.
+	// +optional
+	Started metav1.Time `json:"started,omitempty,omitzero"`
+	// +optional
+	Finished *metav1.Time `json:"finished,omitempty"`
+}
+
+// Liveness says how the node's agent shows that it is there. Exactly one field is set.
+type Liveness struct {
+	// Pod is namespace/name of the pod that the agent runs in: its kubelet says whether it is ready, which costs no write
+	// of the agent's.
+	// +optional
+	// +kubebuilder:validation:MaxLength=320
+	Pod string `json:"pod,omitempty"`
+	// Lease is namespace/name of the lease that an agent renews which runs in no pod.
+	// +optional
+	// +kubebuilder:validation:MaxLength=320
+	Lease string `json:"lease,omitempty"`
 }
 
 // NodeTopologySpec is the machine, as sets of CPUs. It changes when the machine does: a CPU goes off line, the firmware
@@ -175,6 +261,16 @@ type NodeTopologyStatus struct {
 	// Pinned is how many containers have the CPU set that their pod's annotation says.
 	// +optional
 	Pinned int32 `json:"pinned,omitempty"`
+	// Moved is the number of the last move of a pod to other CPUs that is complete: no process is left on the CPUs that
+	// it was moved away from.
+	// +optional
+	Moved int64 `json:"moved,omitempty"`
+	// Liveness says how the agent shows that it is there. Without it, it is taken to be.
+	// +optional
+	Liveness *Liveness `json:"liveness,omitempty"`
+	// Repack is what became of the last repack. The manager writes it.
+	// +optional
+	Repack *RepackStatus `json:"repack,omitempty"`
 	// KubeletPins are the containers that the kubelet's own static CPU manager has pinned.
 	// +optional
 	// +listType=atomic
@@ -185,7 +281,8 @@ type NodeTopologyStatus struct {
 	// +listType=atomic
 	// +kubebuilder:validation:MaxItems=16
 	Problems []Problem `json:"problems,omitempty"`
-	// Conditions: Ready says whether CPU sets are being applied, and if not, why.
+	// Conditions: Ready says whether CPU sets are being applied, and if not, why; AgentAlive, which the manager writes,
+	// whether the agent is there.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

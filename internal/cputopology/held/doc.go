@@ -14,6 +14,11 @@
 // older pod: what runs is not moved. The pod that loses is named in Problems, holds nothing and runs on the shared pool,
 // until what it collides with is gone.
 //
+// # While a pod is moved
+//
+// A pod that is given other CPUs of its node holds both, those it had and those it gets, until the agent reports that the
+// move is complete (status.moved of the NodeTopology). So at no time are CPUs given out on which it may still run.
+//
 // CPUs that the machine no longer has (off line since) are left out of what a pod holds. A pod of which nothing is left
 // runs on the shared pool.
 package held

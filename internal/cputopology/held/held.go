@@ -18,7 +18,8 @@ import (
 type Pod struct {
 	Key     string // unique on the node: its UID, or namespace/name
 	Created time.Time
-	Result  request.Result
+	// Result is Settled by the moves that are complete: what a pod is still moved away from, it holds.
+	Result request.Result
 }
 
 // Problem is a pod that does not hold what its annotation says.
@@ -92,6 +93,10 @@ func Restore(n *allocate.Node, p Pod) error {
 	wanted := a.CPUs()
 	for i := range a.Containers {
 		c := &a.Containers[i]
+		if from := p.Result.Containers[c.Name].From; from != nil {
+			// While it is moved, nobody else gets either.
+			c.Held = c.Held.Union(*from)
+		}
 		c.CPUs, c.Held = c.CPUs.Intersect(online), c.Held.Intersect(online)
 	}
 	a.Containers = slices.DeleteFunc(a.Containers, func(c allocate.ContainerCPUs) bool { return c.CPUs.IsEmpty() })

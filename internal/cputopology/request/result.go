@@ -26,6 +26,9 @@ type Result struct {
 	Containers map[string]ContainerResult `json:"containers"`
 	// Memory is what was promised to the pod on each NUMA node, in bytes, where its memory is to be local.
 	Memory map[int]int64 `json:"memory,omitempty"`
+	// Move numbers the moves on the node, if the pod has been given other CPUs than it began on. It is complete when the
+	// NodeTopology's status.moved is not lower; until then the containers hold what they are moved away From, too.
+	Move int64 `json:"move,omitempty"`
 }
 
 // ContainerResult is one container's part.
@@ -38,6 +41,8 @@ type ContainerResult struct {
 	Share int `json:"share,omitempty"`
 	// Held are the CPUs kept from others for the sake of isolation, where they are more than CPUs.
 	Held *cpuset.Set `json:"held,omitempty"`
+	// From are the CPUs that Result.Move is away from.
+	From *cpuset.Set `json:"from,omitempty"`
 	// Burst says that the set is widened to the L3 domains of CPUs, as far as they are not held exclusively. CPUs are
 	// then the container's own share, and the quota must stay.
 	Burst bool `json:"burst,omitempty"`
@@ -45,6 +50,24 @@ type ContainerResult struct {
 	// Shadow says that the CPUs are accounted to other containers of the pod: an init container's, or a pod-wide set.
 	Shadow bool `json:"shadow,omitempty"`
 }
+
+// Settled is the result when all moves up to the given number are complete: what its own was away from is not held any
+// more.
+func (r Result) Settled(moved int64) Result {
+	if r.Move == 0 || r.Move > moved {
+		return r
+	}
+	out := r
+	out.Containers = make(map[string]ContainerResult, len(r.Containers))
+	for name, c := range r.Containers {
+		c.From = nil
+		out.Containers[name] = c
+	}
+	return out
+}
+
+// Moving says whether the pod's move is not known to be complete.
+func (r Result) Moving(moved int64) bool { return r.Move > moved }
 
 // Exclusive are the CPUs that the pod keeps from everyone else.
 func (r Result) Exclusive() cpuset.Set {

@@ -29,7 +29,7 @@ func (p *Pinner) AssertConsistent() error {
 			if err != nil {
 				return fmt.Errorf("pin: pod %s on node %s: %w", key, name, err)
 			}
-			pods = append(pods, held.Pod{Key: key, Result: result})
+			pods = append(pods, held.Pod{Key: key, Result: result.Settled(m.Moved)})
 		}
 		fresh := held.Replay(name, m.Layout, m.Pins, pods)
 		if !m.contested && (!fresh.Node.Idle().Equal(n.Idle()) || len(fresh.Node.Pods()) != len(n.Pods()) || len(fresh.Problems) > 0) {

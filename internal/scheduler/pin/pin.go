@@ -23,6 +23,7 @@ import (
 const (
 	refusedNoTopology    = "node(s) had no NodeTopology"
 	refusedWrongTopology = "node(s) had a NodeTopology that is not valid"
+	refusedClosed        = "node(s) had no agent at work"
 	refusedCPUs          = "node(s) didn't have " // and what
 )
 
@@ -186,7 +187,7 @@ func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.Po
 		if _, there := m.given[name]; there {
 			continue
 		}
-		if held.Restore(n, held.Pod{Key: name, Result: pod.Result}) != nil {
+		if held.Restore(n, held.Pod{Key: name, Result: pod.Result.Settled(m.Moved)}) != nil {
 			return false
 		}
 		m.given[name] = pod.Annotation
@@ -204,7 +205,7 @@ func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
 		if pod.Object != nil {
 			created = pod.Object.CreationTimestamp.Time
 		}
-		pods = append(pods, held.Pod{Key: name, Created: created, Result: pod.Result})
+		pods = append(pods, held.Pod{Key: name, Created: created, Result: pod.Result.Settled(m.Moved)})
 		m.given[name] = pod.Annotation
 	}
 	state := held.Replay(n.Node, n.Machine.Layout, n.Machine.Pins, pods)
@@ -250,8 +251,8 @@ func (p *Pinner) Take(class *place.Class, open []bool) (int32, place.Pin) {
 
 func (p *Pinner) allowed(open []bool) func(int) bool {
 	return func(slot int) bool {
-		i := p.machines[slot].index
-		return i >= 0 && int(i) < len(open) && open[i]
+		m := &p.machines[slot]
+		return !m.Closed && m.index >= 0 && int(m.index) < len(open) && open[m.index]
 	}
 }
 
@@ -275,7 +276,11 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 				seen[l] = true
 				layouts = append(layouts, l)
 			}
-			why.Nodes[refusedCPUs]++
+			if p.machines[p.slotOf[i]-1].Closed {
+				why.Nodes[refusedClosed]++
+			} else {
+				why.Nodes[refusedCPUs]++
+			}
 		default:
 			why.Nodes[refusedNoTopology]++
 		}
@@ -297,8 +302,12 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 	if errors.As(err, &unfit) {
 		why.Want = unfit.Want
 	}
-	why.Nodes[refusedCPUs+why.Want] = why.Nodes[refusedCPUs]
-	delete(why.Nodes, refusedCPUs)
+	if unfit := why.Nodes[refusedCPUs]; unfit > 0 {
+		why.Nodes[refusedCPUs+why.Want] = unfit
+		delete(why.Nodes, refusedCPUs)
+	} else if !why.Never {
+		why.Want = "an agent at work"
+	}
 	return why
 }
 
@@ -307,8 +316,48 @@ func (p *Pinner) MayTake(class *place.Class, node int32) bool {
 	if int(node) >= len(p.slotOf) || p.slotOf[node] == 0 {
 		return false
 	}
-	pins := class.Pins.(*Pins)
-	return p.nodes[p.slotOf[node]-1].IdleCPUs() >= pins.exclusive
+	slot := p.slotOf[node] - 1
+	return !p.machines[slot].Closed && p.nodes[slot].IdleCPUs() >= class.Pins.(*Pins).exclusive
+}
+
+// Move gives a pod other CPUs of its node, if they are free: what it has and what it gets are its own from here on. It
+// assumes so in the model. The view has to be up to date.
+func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
+	slot, known := p.slots[node]
+	if !known {
+		return fmt.Errorf("nothing is known of the CPUs of node %s", node)
+	}
+	n, state, key := p.nodes[slot], &p.machines[slot], m.Pod.String()
+	if state.Closed || state.contested {
+		return fmt.Errorf("nothing is moved on node %s as it is", node)
+	}
+	if state.given[key] != m.Before {
+		return fmt.Errorf("pod %s was given other CPUs meanwhile", key)
+	}
+	old := n.Pod(key)
+	n.Release(key)
+	err := held.Restore(n, held.Pod{Key: key, Result: m.After.Result})
+	if err == nil && !model.AssumeMoved(m.Pod, m.UID, m.Before, m.After) {
+		n.Release(key)
+		err = fmt.Errorf("pod %s is not what it was", key)
+	}
+	if err != nil {
+		if restoreErr := n.Restore(old); restoreErr != nil {
+			state.contested = true // the next change makes the state anew
+		}
+		return err
+	}
+	state.given[key] = m.After.Annotation
+	return nil
+}
+
+// Move is other CPUs for a pod that runs.
+type Move struct {
+	Pod types.NamespacedName
+	UID types.UID
+	// Before is the pod's annotation that the move was planned on, After what it is to be.
+	Before string
+	After  *cluster.CPUs
 }
 
 // Grant makes what was taken the named pod's: what the model is to assume, and the annotations that the owner writes on
