@@ -295,7 +295,7 @@ func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.
 		}
 		r := at(client.Put()).Name(x.name.Name).SubResource("status").SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
 		obj, err := w.send(ctx, x, "update", r, true)
-		if !apierrors.IsConflict(err) {
+		if !apierrors.IsConflict(err) || x.shared {
 			return obj, err
 		}
 		x.version = "" // not the version we know; whose it is, the patch finds out

@@ -36,6 +36,9 @@ type Meta struct {
 	Owner string
 	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
 	Reason string
+	// Shared says of a status that others write parts of it too: it is written only in the place of the version that it was
+	// made from, and else refused as a Conflict.
+	Shared bool
 	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". Empty, it is guessed from
 	// the kind.
 	Resource string

@@ -162,6 +162,7 @@ type write struct {
 	uid     types.UID
 	obj     Object // what to create, or the object meant
 	version string // resource version that a status is based on; empty writes it over whatever is there
+	shared  bool   // a status in the place of that version only
 	body    []byte // encoded request, kept for further attempts
 	binding *Binding
 	patch

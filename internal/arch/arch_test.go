@@ -27,7 +27,7 @@ var layers = [][]string{
 		"internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/keyed", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler"},
-	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/localcluster", "internal/submit"},
+	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/steward", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},

@@ -90,6 +90,8 @@ API server any more.`,
 	f.StringVar(&kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials")
 	f.StringVar(&kubecontext, "context", "", "context of the kubeconfig (default its current one)")
 	f.StringVar(&cfg.Node, "node-name", os.Getenv("NODE_NAME"), "name of this node (default $NODE_NAME)")
+	f.StringVar(&cfg.Pod, "pod", podOfEnvironment(), "namespace/name of the pod that this runs in, whose readiness says that it is there\n(default $POD_NAMESPACE/$POD_NAME); empty: it renews a lease")
+	f.StringVar(&cfg.LeaseNamespace, "lease-namespace", "lockstep-system", "namespace of that lease")
 	f.StringVar(&root, "root", "/", "directory that holds the machine's sys/devices")
 	f.StringVar(&cfg.CgroupMount, "cgroup-mount", "/sys/fs/cgroup", "where the cgroup file system is")
 	f.StringVar(&cfg.CgroupRoot, "cgroup-root", "/", "the kubelet's --cgroup-root, as a path below that")
@@ -105,4 +107,13 @@ API server any more.`,
 		"address of /healthz and /readyz, which may be that of the metrics; empty: not served")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
 	return cmd
+}
+
+// podOfEnvironment is the pod that a manifest names, or empty.
+func podOfEnvironment() string {
+	namespace, name := os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME")
+	if namespace == "" || name == "" {
+		return ""
+	}
+	return namespace + "/" + name
 }

@@ -8,9 +8,11 @@ import (
 	"os/signal"
 	"runtime/debug"
 	"syscall"
+	"time"
 
 	"github.com/spf13/cobra"
 
+	"lockstep.dev/lockstep/internal/cputopology/repack"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
 )
@@ -39,6 +41,9 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 			}
 			if cfg.NodeScore != "least" && cfg.NodeScore != "most" {
 				return usageError{fmt.Errorf("--node-score %q: want least or most", cfg.NodeScore)}
+			}
+			if cfg.Repack.MovesPerHour < 0 || cfg.Repack.CostMax <= 0 {
+				return usageError{fmt.Errorf("--repack-moves-per-hour must not be negative, --repack-cost above 0")}
 			}
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(managerGCPercent)
@@ -75,6 +80,11 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
 	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"}, "schedulerNames to answer to")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
+	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 0,
+		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")
+	f.Float64Var(&cfg.Repack.CostMax, "repack-cost", repack.CostMaxDefault, "CPUs moved by that at most for each CPU freed; those moved to another NUMA node count twice")
+	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second, "how long the pinned pods of a node must not have changed before that")
+	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
 	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")

@@ -115,7 +115,7 @@ func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 // moved is the last move that is complete. Where no agent has ever reported, as on simulated nodes, there is nothing to
 // wait for.
 func moved(t *topologyv1alpha1.NodeTopology) int64 {
-	if t.Status.AgentVersion == "" {
+	if t.Status.AgentVersion == "" && t.Status.Liveness == nil {
 		return math.MaxInt64
 	}
 	return t.Status.Moved

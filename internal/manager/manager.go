@@ -21,6 +21,7 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/cputopology/steward"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/podgroup"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -56,6 +57,8 @@ type Config struct {
 	Archive       string
 	ArchiveTTL    time.Duration
 	ArchiveLabels string
+	// Repack is what is moved within nodes without being asked for.
+	Repack steward.Policy
 	// StopTimeout is how long a manager that was asked to stop may finish writing. Default 5 s.
 	StopTimeout time.Duration
 	Log         *slog.Logger
@@ -239,7 +242,15 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	topologies, err := steward.New(steward.Config{
+		REST: m.cfg.REST, Informers: informers, Model: model, Mover: sched, Writer: writer, Ours: m.ours, Policy: m.cfg.Repack,
+		Metrics: m.registry, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	run := []func(context.Context){
+		topologies.Run,
 		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 	}

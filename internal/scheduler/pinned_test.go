@@ -1,6 +1,7 @@
 package scheduler
 
 import (
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -15,9 +16,11 @@ import (
 	"pgregory.net/rapid"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
 // eight has 8 CPUs in two L3 domains, 0-3 and 4-7.
@@ -294,6 +297,126 @@ func TestPinnedAnswersInEachLanguage(t *testing.T) {
 	}
 }
 
+// moved is the move of a gang's first pod to other CPUs, and its object as it is once that is written.
+func moved(p *corev1.Pod, number int64, cpus cpuset.Set) (pin.Move, *corev1.Pod) {
+	before := p.Annotations[topologyv1alpha1.ResultAnnotation]
+	result, err := request.ParseResult(before)
+	if err != nil {
+		panic(err)
+	}
+	c := result.Containers["main"]
+	from := c.CPUs.Minus(cpus)
+	c.CPUs, c.From = cpus, &from
+	result.Containers, result.Move = map[string]request.ContainerResult{"main": c}, number
+	data, err := json.Marshal(result)
+	if err != nil {
+		panic(err)
+	}
+	after := p.DeepCopy()
+	after.Annotations[topologyv1alpha1.ResultAnnotation] = string(data)
+	return pin.Move{Pod: cluster.KeyOf(p), UID: p.UID, Before: before, After: &cluster.CPUs{Annotation: string(data), Result: result}}, after
+}
+
+// move asks for moves, and returns what was said.
+func (w *world) move(node string, moves ...pin.Move) (errs []error) {
+	w.t.Helper()
+	w.Scheduler.Move(node, moves, func(said []error) { errs = said })
+	w.run()
+	if len(errs) != len(moves) {
+		w.t.Fatalf("%d answers to %d moves", len(errs), len(moves))
+	}
+	return errs
+}
+
+// withAgent is a NodeTopology of an agent that has completed moves.
+func withAgent(node string, moved int64) *topologyv1alpha1.NodeTopology {
+	t := topology(node, eight)
+	t.Status.AgentVersion, t.Status.Moved = "test", moved
+	return t
+}
+
+func TestPodsThatAreMovedHoldBoth(t *testing.T) {
+	w := newWorld(t)
+	w.writes = true
+	w.node("a", "8")
+	w.cluster.UpsertNodeTopology(withAgent("a", 0))
+	w.Submit(w.gangOf("p", 1, asks("2", own+"true")))
+	w.Submit(w.gangOf("q", 1, asks("1", own+"true")))
+	w.run()
+	w.wantGiven("p", "a:0-1")
+	w.wantGiven("q", "a:2")
+	p := bound(w.started["p"], w.on["p"][0])
+	taken, _ := moved(p, 1, cpuset.MustParse("2-3"))
+	if errs := w.move("a", taken); errs[0] == nil {
+		t.Error("it was given a CPU of another")
+	}
+	m, after := moved(p, 1, cpuset.MustParse("4-5"))
+	if errs := w.move("a", m); errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	if errs := w.move("a", m); errs[0] == nil {
+		t.Error("the same move is made twice")
+	}
+	idle := func(want string) {
+		t.Helper()
+		w.cluster.Refresh(w.view)
+		if err := w.pinner.AssertConsistent(); err != nil {
+			t.Error(err)
+		}
+		for cpus, fits := range map[string]bool{"3": strings.Contains(want, "3"), "0-1": strings.Contains(want, "0-1"), "4-5": strings.Contains(want, "4-5")} {
+			q := bound(w.started["q"], w.on["q"][0])
+			probe, _ := moved(q, 9, cpuset.MustParse(cpus))
+			err := w.move("a", probe)[0]
+			if fits != (err == nil) {
+				t.Errorf("idle should be %s; a move to %s: %v", want, cpus, err)
+			}
+			w.cluster.ForgetMoved(probe.Pod, probe.After)
+		}
+	}
+	idle("3")
+	// The write is seen: it holds both still. A refresh from the API alone says the same.
+	w.cluster.UpsertPod(after)
+	idle("3")
+	// The agent has done it.
+	w.cluster.UpsertNodeTopology(withAgent("a", 1))
+	idle("3 0-1")
+	// Another write is refused: what was assumed is taken back.
+	back, _ := moved(after, 2, cpuset.MustParse("0-1"))
+	if errs := w.move("a", back); errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	idle("3")
+	w.cluster.ForgetMoved(back.Pod, back.After)
+	idle("3 0-1")
+}
+
+func TestNodesWhoseAgentIsGoneTakeNoPinnedPods(t *testing.T) {
+	w := newWorld(t)
+	w.node("a", "8")
+	gone := withAgent("a", 0)
+	gone.Status.Conditions = []metav1.Condition{{Type: topologyv1alpha1.NodeReady, Status: metav1.ConditionTrue}, {Type: topologyv1alpha1.AgentAlive, Status: metav1.ConditionFalse}}
+	released := withAgent("a", 0)
+	released.Status.Conditions = []metav1.Condition{{Type: topologyv1alpha1.NodeReady, Status: metav1.ConditionFalse, Reason: "Released"}}
+	r := reasons{}
+	g := w.gangOf("g", 1, asks("2", own+"true"))
+	g.Owner = r
+	for _, object := range []*topologyv1alpha1.NodeTopology{gone, released} {
+		w.cluster.UpsertNodeTopology(object)
+		w.Submit(g)
+		w.run()
+		if got := r["g"].Message; got != "1 pods need nodes with an agent at work" {
+			t.Errorf("waits because %q", got)
+		}
+	}
+	g.Owner = w
+	w.Submit(g)
+	observing := released.DeepCopy()
+	observing.Status.Conditions[0].Reason = topologyv1alpha1.ReasonObserving
+	w.cluster.UpsertNodeTopology(observing)
+	w.run()
+	w.wantGiven("g", "a:0-1")
+}
+
 // TestPinnedByChance drives a model through arrivals, ends, deletions, lost writes, changed machines and restarts of the
 // scheduler: no two pods ever hold the same exclusive CPU, and what the scheduler keeps up to date is what a new one
 // finds.
@@ -304,6 +427,7 @@ func TestPinnedByChance(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(t)
 		pods := map[string]*corev1.Pod{} // those that exist
+		agents := map[string]*topologyv1alpha1.NodeTopology{}
 		names := []string{"a", "b", "c"}
 		serial := 0
 		take := func(key string) {
@@ -355,9 +479,16 @@ func TestPinnedByChance(t *testing.T) {
 						return
 					}
 				}
-				w.cluster.UpsertNodeTopology(topology(name, rapid.SampledFrom(shapes).Draw(r, "machine")))
+				t := topology(name, rapid.SampledFrom(shapes).Draw(r, "machine"))
+				t.Status.AgentVersion = "test"
+				agents[name] = t
+				w.cluster.UpsertNodeTopology(t)
 			},
-			"machine forgotten": func(r *rapid.T) { w.cluster.DeleteNodeTopology(rapid.SampledFrom(names).Draw(r, "node")) },
+			"machine forgotten": func(r *rapid.T) {
+				name := rapid.SampledFrom(names).Draw(r, "node")
+				delete(agents, name)
+				w.cluster.DeleteNodeTopology(name)
+			},
 			"end": func(*rapid.T) {
 				p := any(pods).DeepCopy()
 				p.Status.Phase = corev1.PodSucceeded
@@ -368,6 +499,38 @@ func TestPinnedByChance(t *testing.T) {
 				p := any(pods)
 				delete(pods, p.Name)
 				w.cluster.DeletePod(p)
+			},
+			"move": func(r *rapid.T) {
+				p := any(pods)
+				result, err := request.ParseResult(p.Annotations[topologyv1alpha1.ResultAnnotation])
+				idle, known := w.pinner.Idle(p.Spec.NodeName)
+				if err != nil || !known || result.Containers["main"].Share != 1 || result.Containers["main"].Held != nil {
+					r.Skip("it cannot be moved")
+				}
+				want := result.Containers["main"].CPUs.Len()
+				if idle.Len() < want {
+					r.Skip("no room")
+				}
+				serial++
+				m, after := moved(p, int64(serial), cpuset.Of(idle.IDs()[:want]...))
+				if err := w.move(p.Spec.NodeName, m)[0]; err != nil {
+					r.Skip(err) // the node has changed
+				}
+				if rapid.Bool().Draw(r, "refused") {
+					w.cluster.ForgetMoved(m.Pod, m.After)
+					return
+				}
+				pods[p.Name] = after
+				w.cluster.UpsertPod(after)
+			},
+			"moved": func(r *rapid.T) {
+				name := rapid.SampledFrom(names).Draw(r, "node")
+				if t := agents[name]; t != nil {
+					t = t.DeepCopy()
+					t.Status.Moved = int64(serial)
+					agents[name] = t
+					w.cluster.UpsertNodeTopology(t)
+				}
 			},
 			"": func(r *rapid.T) {
 				w.cluster.Refresh(w.view)
@@ -388,6 +551,10 @@ func TestPinnedByChance(t *testing.T) {
 						r.Fatal(err)
 					}
 					mine := result.Exclusive()
+					// What it is moved away from is its own until the agent says so.
+					if t := agents[p.Spec.NodeName]; t != nil && result.Moving(t.Status.Moved) {
+						mine = mine.Union(*result.Containers["main"].From)
+					}
 					if both := mine.Intersect(taken[p.Spec.NodeName]); !both.IsEmpty() {
 						r.Fatalf("CPUs %s of node %s are given out twice, the second time to %s", both, p.Spec.NodeName, p.Name)
 					}

@@ -38,6 +38,11 @@ type Config struct {
 	REST *rest.Config
 	// Version is the agent's own.
 	Version string
+	// Pod is namespace/name of the pod that the agent runs in, whose kubelet says whether it is there. Without one it renews
+	// a Lease in LeaseNamespace (default lockstep-system).
+	Pod, LeaseNamespace string
+	// PulseInterval is between two renewals of the lease. Default: 15 s.
+	PulseInterval time.Duration
 
 	// Root holds sys/devices. Default: /.
 	Root fs.FS
@@ -69,10 +74,12 @@ func (c *Config) complete() error {
 	if c.Node == "" {
 		return errors.New("agent: which node is this?")
 	}
+	def(&c.LeaseNamespace, "lockstep-system")
 	def(&c.CgroupMount, "/sys/fs/cgroup")
 	def(&c.KubeletDir, "/var/lib/kubelet")
 	def(&c.Interval, DefaultInterval)
 	def(&c.StatusInterval, 10*time.Second)
+	def(&c.PulseInterval, 15*time.Second)
 	if c.Root == nil {
 		c.Root = os.DirFS("/")
 	}
@@ -113,6 +120,7 @@ type Agent struct {
 	health   health
 
 	generation int64
+	moved      int64  // the last move that is complete
 	complaint  string // the last pass's error
 }
 
@@ -201,6 +209,9 @@ func (a *Agent) Run(ctx context.Context) error {
 		}
 		return fmt.Errorf("agent: %w", err)
 	}
+	if a.cfg.Pod == "" {
+		end.Go(func() { newPulse(a.cfg, writer, view.nodeUID).run(watching, &a.health) })
+	}
 	a.log.Info("at work", "node", a.cfg.Node, "server", a.cfg.REST.Host, "cgroups", a.version.String(), "observe", a.cfg.Observe)
 	a.loop(ctx, view, reporter, watcher)
 
@@ -254,13 +265,19 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 		out, err = a.enforcer.Pass(in, began)
 		a.files.Sweep()
 	}
+	if err == nil && out.Moved > a.moved {
+		// What pods were moved away from is everybody's from here on.
+		a.moved = out.Moved
+		a.generation++
+		again = true
+	}
 	took := time.Since(began)
 	a.metrics.passed(out, err, took)
 	a.health.passed(err)
 	a.complain(err)
 	reporter.report(a.machine.topology, a.statusOf(out, err), began)
 	if watcher.Changed == nil || err != nil {
-		return false
+		return again
 	}
 	added, err := watcher.Watch(out.Watch)
 	if err != nil {
@@ -269,7 +286,7 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 	} else {
 		a.metrics.unwatched.Set(0)
 	}
-	return added
+	return again || added
 }
 
 // complain logs what stops every pass, once.
@@ -305,9 +322,15 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	if changed {
 		a.generation++
 	}
+	if t := view.topology(); t != nil && t.Status.Moved > a.moved {
+		// An agent before this one has completed it.
+		a.moved = t.Status.Moved
+		a.generation++
+	}
 	pods, names, podsGeneration := view.pods()
 	return enforce.Input{
 		Generation: a.generation + podsGeneration, Layout: a.machine.layout, Pods: pods, Names: names, Kubelet: a.kubelet.Kubelet,
+		Moved: a.moved,
 	}, nil
 }
 

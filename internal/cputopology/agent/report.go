@@ -34,7 +34,7 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 	s := topologyv1alpha1.NodeTopologyStatus{
 		AgentVersion: clip(a.cfg.Version, 64), Mode: topologyv1alpha1.ApplyByFiles, Cgroups: a.version.String(),
 		Reserved: cputopology.List(*a.cfg.Reserved), Shared: cputopology.List(out.Pool), Pinned: int32(out.Pinned),
-		KubeletPins: out.KubeletPins[:min(len(out.KubeletPins), pinsMax)],
+		KubeletPins: out.KubeletPins[:min(len(out.KubeletPins), pinsMax)], Moved: a.moved, Liveness: a.cfg.liveness(),
 	}
 	for _, p := range out.Problems[:min(len(out.Problems), problemsMax)] {
 		p.Message = clip(p.Message, messageBytesMax)
@@ -48,7 +48,7 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 		ready.Reason, ready.Message = "Failed", err.Error()
 	case a.cfg.Observe:
 		s.Mode = topologyv1alpha1.ApplyNothing
-		ready.Reason, ready.Message = "Observing", "the agent was told to write nothing"
+		ready.Reason, ready.Message = topologyv1alpha1.ReasonObserving, "the agent was told to write nothing"
 	default:
 		ready.Status, ready.Reason, ready.Message = metav1.ConditionTrue, "Applied", "CPU sets are applied"
 	}
@@ -198,6 +198,8 @@ func (r *reporter) ended(o apiwriter.Object, err error) {
 		case errors.Is(err, apiwriter.ErrStopped):
 		case apierrors.IsNotFound(err):
 			r.written = nil // somebody has deleted it
+		case apierrors.IsConflict(err):
+			// The manager has written its part: the watch brings it, and the next pass starts from there.
 		default:
 			r.refused = time.Now()
 			r.log.Error("the NodeTopology cannot be written", "node", r.cfg.Node, "error", err)
@@ -217,12 +219,18 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 	if before != nil && before.Status == ready.Status {
 		ready.LastTransitionTime = before.LastTransitionTime
 	}
+	if r.status != nil && r.status.Conditions[0].Status == ready.Status {
+		ready.LastTransitionTime = r.status.Conditions[0].LastTransitionTime
+	}
 	status.Conditions = []metav1.Condition{ready}
-	if r.status != nil {
-		on := r.status.Conditions[0]
-		if on.Status == ready.Status {
-			status.Conditions[0].LastTransitionTime = on.LastTransitionTime
+	// The rest is the manager's.
+	status.Repack = known.Status.Repack
+	for _, c := range known.Status.Conditions {
+		if c.Type != ready.Type {
+			status.Conditions = append(status.Conditions, c)
 		}
+	}
+	if r.status != nil {
 		if equality.Semantic.DeepEqual(*r.status, status) {
 			return // on its way
 		}
@@ -233,8 +241,10 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 	o.Status = status
 	r.status = &status
 	urgent := before == nil || before.Status != ready.Status || !equality.Semantic.DeepEqual(known.Status.Problems, status.Problems) ||
-		!equality.Semantic.DeepEqual(known.Status.KubeletPins, status.KubeletPins)
-	r.writer.Status(r.meta("node-topology-status"), o, urgent, func(o apiwriter.Object, err error) {
+		!equality.Semantic.DeepEqual(known.Status.KubeletPins, status.KubeletPins) || known.Status.Moved != status.Moved
+	meta := r.meta("node-topology-status")
+	meta.Shared = true
+	r.writer.Status(meta, o, urgent, func(o apiwriter.Object, err error) {
 		r.lock.Lock()
 		defer r.lock.Unlock()
 		if r.status == &status {

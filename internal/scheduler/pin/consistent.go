@@ -3,9 +3,19 @@ package pin
 import (
 	"fmt"
 
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
+
+// Idle are the CPUs of a node that nobody holds, if the node is known.
+func (p *Pinner) Idle(node string) (cpuset.Set, bool) {
+	slot, known := p.slots[node]
+	if !known {
+		return cpuset.Set{}, false
+	}
+	return p.nodes[slot].Idle(), true
+}
 
 // AssertConsistent compares the state of every node with the same made from nothing. It is for tests and simulations.
 func (p *Pinner) AssertConsistent() error {

@@ -358,6 +358,8 @@ type Move struct {
 	// Before is the pod's annotation that the move was planned on, After what it is to be.
 	Before string
 	After  *cluster.CPUs
+	// Patch is the merge patch that makes it so, for whoever writes the pod.
+	Patch []byte
 }
 
 // Grant makes what was taken the named pod's: what the model is to assume, and the annotations that the owner writes on

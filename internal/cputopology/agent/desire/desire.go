@@ -41,6 +41,8 @@ type Input struct {
 	Allowed cpuset.Set
 	Pods    []Pod
 	Kubelet Kubelet
+	// Moved is the number of the last move that is complete: pods hold what later ones are away from.
+	Moved int64
 }
 
 // Kubelet is what a kubelet's CPU manager holds.
@@ -72,6 +74,8 @@ type State struct {
 	Pool cpuset.Set
 	// Pods by UID. Pods that are not in it are in the pool.
 	Pods map[string]PodState
+	// Moves are the numbers of the moves that are not known to be complete, by the pod's UID.
+	Moves map[string]int64
 	// KubeletPins are the kubelet's, in order.
 	KubeletPins []topologyv1alpha1.KubeletPin
 	// Problems are wishes that cannot be met, in order.
@@ -108,7 +112,7 @@ type computation struct {
 // Compute applies the rules. The order of Input.Pods does not matter.
 func Compute(in Input) State {
 	c := &computation{Input: in, results: make(map[string]request.Result)}
-	s := State{Pods: make(map[string]PodState, len(in.Pods)), KubeletPins: pins(in.Kubelet)}
+	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, KubeletPins: pins(in.Kubelet)}
 	// 1. Who holds what.
 	containers, shared := c.replay(s.KubeletPins)
 	// 2. The pool is what can be had of it here.
@@ -120,6 +124,9 @@ func Compute(in Input) State {
 	// 3. Each pod's part.
 	for _, p := range in.Pods {
 		s.Pods[p.UID] = c.pod(p, containers[p.UID])
+		if r := c.results[p.UID]; r.Moving(in.Moved) {
+			s.Moves[p.UID] = r.Move
+		}
 	}
 	slices.SortStableFunc(c.problems, func(a, b topologyv1alpha1.Problem) int {
 		return cmp.Or(cmp.Compare(a.Pod, b.Pod), cmp.Compare(a.Container, b.Container))
@@ -169,7 +176,7 @@ func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map
 			continue
 		}
 		c.results[p.UID] = result
-		pods = append(pods, held.Pod{Key: p.UID, Created: p.Created, Result: result})
+		pods = append(pods, held.Pod{Key: p.UID, Created: p.Created, Result: result.Settled(c.Moved)})
 	}
 	state := held.Replay(c.Node, c.Layout, pins, pods)
 	for _, p := range state.Problems {

@@ -13,6 +13,7 @@ package enforce
 import (
 	"log/slog"
 	"maps"
+	"math"
 	"slices"
 	"time"
 
@@ -45,6 +46,8 @@ type Input struct {
 	Layout     *allocate.Layout
 	Pods       []desire.Pod
 	Kubelet    desire.Kubelet
+	// Moved is the number of the last move that is complete.
+	Moved int64
 	// Names are those of containers by their IDs.
 	Names map[string]string
 }
@@ -57,6 +60,8 @@ type Outcome struct {
 	Pinned, Shared int
 	KubeletPins    []topologyv1alpha1.KubeletPin
 	Problems       []topologyv1alpha1.Problem
+	// Moved is the number of the last move that is complete now.
+	Moved int64
 	// Writes counts those to the kernel's files, Repaired the containers whose CPUs somebody else had changed.
 	Writes, Repaired int
 	// Watch are the cgroups in which a change matters.
@@ -109,7 +114,7 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	}
 	// 2. What shall be?
 	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
-		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet})
+		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
 		e.generation, e.allowed, e.computed = in.Generation, allowed, true
 	}
 	targets, pinned := e.targets(tree, in)
@@ -119,7 +124,24 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	changed := e.apply(targets, now, &out)
 	// 4. What is so now?
 	e.account(targets, pinned, changed, &out)
+	out.Moved = e.moved(in)
 	return out, nil
+}
+
+// moved is the last move that is complete: no earlier one has failed. A pod that has ended or has yet to begin has nothing
+// to move.
+func (e *Enforcer) moved(in Input) int64 {
+	if e.cfg.Observe {
+		return in.Moved
+	}
+	last, stuck := in.Moved, int64(math.MaxInt64)
+	for uid, move := range e.state.Moves {
+		last = max(last, move)
+		if e.failing[uid] != nil {
+			stuck = min(stuck, move)
+		}
+	}
+	return max(in.Moved, min(last, stuck-1))
 }
 
 // allowedIn are the CPUs that pods can have at all.
@@ -314,7 +336,7 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if in.Layout != nil {
-		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet})
+		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
 	}
 	var targets []apply.Target
 	for _, pod := range tree.Pods {

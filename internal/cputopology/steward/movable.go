@@ -1,0 +1,84 @@
+package steward
+
+import (
+	"encoding/json"
+	"math"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/scheduler/pin"
+)
+
+// noAgent is cluster.Machine's number of moves where nobody counts them.
+const noAgent = math.MaxInt64
+
+// movable is a pod that may be given other CPUs.
+type movable struct {
+	pod      cluster.PodCPUs
+	request  *allocate.Request
+	language request.Language
+}
+
+// movable says whether a pod may be moved, by its request; nil if not.
+func (s *Steward) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
+	o := pod.Object
+	if o == nil || o.DeletionTimestamp != nil || !s.cfg.Ours(o) || o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||
+		pod.Result.Node != o.Spec.NodeName || pod.Result.Topology != m.Layout.Topology().Hash() {
+		return nil
+	}
+	asked, err := request.Parse(o)
+	if err != nil || asked == nil {
+		return nil
+	}
+	r, err := allocate.NewRequest(asked)
+	if err != nil {
+		return nil
+	}
+	return &movable{pod: pod, request: r, language: asked.Language}
+}
+
+// requests is what the planner asks of pods.
+func requests(pods map[string]*movable) func(string) *allocate.Request {
+	return func(key string) *allocate.Request {
+		if m := pods[key]; m != nil {
+			return m.request
+		}
+		return nil
+	}
+}
+
+// to is the move to a result.
+func (m *movable) to(result request.Result, serial int64, topo *cputopology.Topology) (pin.Move, error) {
+	result.Move = serial
+	var all cpuset.Set
+	for _, c := range result.Containers {
+		all = all.Union(c.CPUs)
+	}
+	for name, c := range result.Containers {
+		// What another container of the pod gets, the pod holds anyway.
+		if from := m.pod.Result.Containers[name].CPUs.Minus(all); !from.IsEmpty() && !c.Shadow {
+			c.From = &from
+			result.Containers[name] = c
+		}
+	}
+	annotations, err := result.Annotations(m.language, topo)
+	if err != nil {
+		return pin.Move{}, err
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
+	if err != nil {
+		return pin.Move{}, err
+	}
+	result.Version = 1
+	return pin.Move{
+		Pod: types.NamespacedName{Namespace: m.pod.Object.Namespace, Name: m.pod.Object.Name}, UID: m.pod.Object.UID,
+		Before: m.pod.Annotation, After: &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
+		Patch: patch,
+	}, nil
+}

@@ -1,0 +1,417 @@
+package steward
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/held"
+	"lockstep.dev/lockstep/internal/cputopology/repack"
+	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/scheduler/pin"
+)
+
+// Bounds of a repack.
+const (
+	// waveMax is how many pods of a node are moved at once.
+	waveMax = 16
+	// moveTimeout is how long the agent may take for a wave.
+	moveTimeout = time.Minute
+	// busyMax is how often in a row the CPUs of all moves of a wave may be given to somebody else first.
+	busyMax = 5
+)
+
+// byPolicy is the ID of repacks that nobody asked for.
+const byPolicy = "policy"
+
+// policyNodesMax is on how many nodes the policy moves pods at once.
+const policyNodesMax = 10
+
+// policyState is what the policy knows of a node.
+type policyState struct {
+	changed time.Time   // the pinned pods, last
+	planned time.Time   // the last plan
+	moves   []time.Time // of the last hour
+}
+
+// repacking is a repack under way.
+//
+//	begin ──▶ plan ──▶ reserve ──▶ write ──▶ the agent moves ──▶ plan ...
+//	           │          │ all CPUs were given to others: plan again, a few times
+//	           ▼          ▼
+//	       nothing left: Done        no agent, or it does not get on: Failed
+type repacking struct {
+	id      string
+	policy  bool
+	budget  repack.Budget
+	started metav1.Time
+	moves   int32
+	moved   map[types.UID]bool
+	freed   []cpuset.Set
+	// asked says that the scheduler has not answered yet; writes is how many pods are being written.
+	asked  bool
+	writes int
+	busy   int // waves in a row that got none of their CPUs
+	// waiting is since when the agent has had something to do.
+	waiting time.Time
+	failure string
+}
+
+// repack takes the repack of a node further, and puts into status what has to be told.
+func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+	defer func() {
+		// What is to be seen stays so until it is, whoever else writes the status meanwhile.
+		if n.shown != nil {
+			status.Repack = n.shown
+		}
+		if n.repack == nil && equality.Semantic.DeepEqual(n.shown, t.Status.Repack) {
+			n.shown = nil
+		}
+	}()
+	if n.repack == nil && !s.begin(n, t, now) {
+		return
+	}
+	r := n.repack
+	if r.asked || r.writes > 0 {
+		return // the answer wakes the node
+	}
+	// 1. What of earlier moves is under way?
+	node := s.cfg.Model.CPUsOn(n.name)
+	if !r.policy && (t.Repack == nil || t.Repack.ID != r.id) && r.failure == "" {
+		r.failure = "the request was withdrawn"
+	}
+	if r.failure == "" {
+		r.failure = hindrance(t, node)
+	}
+	if pod := unsettled(node); pod != "" && r.failure == "" {
+		if r.waiting.IsZero() {
+			r.waiting = now
+		}
+		if until := r.waiting.Add(moveTimeout); now.Before(until) {
+			s.loop.WakeAfter(n.name, until.Sub(now))
+			return
+		}
+		r.failure = fmt.Sprintf("the agent has not moved pod %s to its new CPUs%s", pod, problemOf(t, pod))
+	}
+	r.waiting = time.Time{}
+	// 2. What is to be moved next?
+	if r.failure == "" {
+		if moves := s.plan(n, node); len(moves) > 0 {
+			r.asked = true
+			s.cfg.Mover.Move(n.name, moves, func(errs []error) { s.reserved(n.name, r, moves, errs) })
+			s.show(n, topologyv1alpha1.RepackMoving, nil)
+			return
+		}
+	}
+	// 3. Nothing: that was it.
+	s.finish(n, node, now)
+}
+
+// begin starts what is asked for, or what the policy finds. It says whether there is something.
+func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time) bool {
+	was := t.Status.Repack
+	if n.shown != nil {
+		was = n.shown
+	}
+	under := was != nil && was.Phase == topologyv1alpha1.RepackMoving
+	r := &repacking{started: metav1.NewTime(now).Rfc3339Copy(), moved: map[types.UID]bool{}}
+	switch ask := t.Repack; {
+	case ask != nil && (was == nil || was.ID != ask.ID || under):
+		r.id = ask.ID
+		r.budget = repack.Budget{MovesMax: int(ask.MovesMax), CostMax: float64(ask.CostMaxPercent) / 100, StayInNUMA: ask.StayInNUMA}
+	case under && was.ID != byPolicy:
+		r.id = was.ID // and is withdrawn, which is said below
+	case under, s.policyMoves(n, now):
+		r.id, r.policy = byPolicy, true
+		r.budget = repack.Budget{MovesMax: s.policyLeft(n, now), CostMax: s.cfg.Policy.CostMax, StayInNUMA: s.cfg.Policy.StayInNUMA}
+	default:
+		return false
+	}
+	if under && was.ID == r.id {
+		// Another manager has begun it. Its moves are in the pods' annotations.
+		r.started, r.moves = was.Started, was.Moves
+		for _, l := range was.Freed {
+			if set, err := cpuset.Parse(string(l)); err == nil {
+				r.freed = append(r.freed, set)
+			}
+		}
+	}
+	if r.policy {
+		s.mu.Lock()
+		s.active++
+		s.mu.Unlock()
+	}
+	n.repack = r
+	return true
+}
+
+// ended is called once for each repacking.
+func (s *Steward) ended(r *repacking) {
+	if r.policy {
+		s.mu.Lock()
+		s.active--
+		s.mu.Unlock()
+	}
+}
+
+// policyMoves says whether the policy is to look at a node now.
+func (s *Steward) policyMoves(n *node, now time.Time) bool {
+	p := &n.policy
+	if s.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
+		return false
+	}
+	quiet := s.cfg.Policy.Quiet
+	due := p.changed.Add(quiet)
+	if next := p.planned.Add(2 * quiet); next.After(due) {
+		due = next
+	}
+	if now.Before(due) {
+		s.loop.WakeAfter(n.name, due.Sub(now))
+		return false
+	}
+	s.mu.Lock()
+	full := s.active >= policyNodesMax
+	s.mu.Unlock()
+	if full || s.policyLeft(n, now) == 0 {
+		s.loop.WakeAfter(n.name, 2*quiet)
+		return false
+	}
+	p.planned = now
+	return true
+}
+
+// policyLeft is how many moves the policy still has for a node.
+func (s *Steward) policyLeft(n *node, now time.Time) int {
+	n.policy.moves = slices.DeleteFunc(n.policy.moves, func(at time.Time) bool { return now.Sub(at) >= time.Hour })
+	return max(0, s.cfg.Policy.MovesPerHour-len(n.policy.moves))
+}
+
+// hindrance is why nothing can be moved on a node, or empty.
+func hindrance(t *topologyv1alpha1.NodeTopology, node cluster.NodeCPUs) string {
+	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
+	switch {
+	case node.Machine == nil:
+		return "the node does not exist"
+	case node.Machine.Fault != nil:
+		return "the machine is not described correctly: " + node.Machine.Fault.Error()
+	case node.Machine.Closed:
+		return "the node's agent is not at work"
+	case t.Status.Mode == topologyv1alpha1.ApplyNothing, ready != nil && ready.Reason == topologyv1alpha1.ReasonObserving:
+		return "the node's agent only observes"
+	}
+	return ""
+}
+
+// unsettled is a pod whose move is not complete, or empty.
+func unsettled(node cluster.NodeCPUs) string {
+	if node.Machine == nil {
+		return ""
+	}
+	first := ""
+	for name, pod := range node.Pods {
+		if pod.Result.Moving(node.Machine.Moved) && (first == "" || name < first) {
+			first = name
+		}
+	}
+	return first
+}
+
+func problemOf(t *topologyv1alpha1.NodeTopology, pod string) string {
+	for _, p := range t.Status.Problems {
+		if p.Pod == pod {
+			return ": " + p.Message
+		}
+	}
+	return ""
+}
+
+// plan chooses the next wave: moves that need nothing of each other.
+func (s *Steward) plan(n *node, on cluster.NodeCPUs) []pin.Move {
+	r := n.repack
+	budget := r.budget
+	if budget.MovesMax > 0 || r.policy {
+		if budget.MovesMax -= int(r.moves); budget.MovesMax <= 0 {
+			return nil
+		}
+	}
+	pods := make([]held.Pod, 0, len(on.Pods))
+	movable := map[string]*movable{}
+	serial := int64(0)
+	for name, pod := range on.Pods {
+		p := held.Pod{Key: name, Result: pod.Result.Settled(on.Machine.Moved)}
+		if pod.Object != nil {
+			p.Created = pod.Object.CreationTimestamp.Time
+		}
+		pods = append(pods, p)
+		serial = max(serial, pod.Result.Move)
+		if m := s.movable(on.Machine, pod); m != nil && !r.moved[pod.Object.UID] {
+			movable[name] = m
+		}
+	}
+	state := held.Replay(n.name, on.Machine.Layout, on.Machine.Pins, pods)
+	if len(state.Problems) > 0 {
+		r.failure = "the pods of the node contradict each other: " + state.Problems[0].Key + ": " + state.Problems[0].Message
+		return nil
+	}
+	plan := repack.Within(state.Node, requests(movable), budget)
+	for _, f := range plan.Freed {
+		if !slices.ContainsFunc(r.freed, f.Equal) {
+			r.freed = append(r.freed, f)
+		}
+	}
+	if moved := on.Machine.Moved; moved < noAgent {
+		serial = max(serial, moved)
+	}
+	var wave []pin.Move
+	idle := state.Node.Idle()
+	for _, m := range plan.Moves {
+		// A later move may go where this one comes from: it waits for the next wave, and so does what follows it.
+		if len(wave) == waveMax || !m.To.CPUs().Minus(m.From.CPUs()).SubsetOf(idle) {
+			break
+		}
+		idle = idle.Minus(m.To.CPUs())
+		move, err := movable[m.Pod].to(state.Node.Result(m.To), serial+1, on.Machine.Layout.Topology())
+		if err != nil {
+			r.failure = fmt.Sprintf("pod %s: %v", m.Pod, err)
+			return nil
+		}
+		wave = append(wave, move)
+	}
+	return wave
+}
+
+// reserved is called by the scheduler: it says which of the moves have their CPUs.
+func (s *Steward) reserved(name string, r *repacking, moves []pin.Move, errs []error) {
+	if !s.loop.Post(name, keyed.Anyone, func(n *node) {
+		if n.repack == r {
+			s.writePods(n, moves, errs)
+			return
+		}
+		s.giveBack(moves, errs)
+	}) {
+		s.giveBack(moves, errs) // the node has gone
+	}
+}
+
+func (s *Steward) giveBack(moves []pin.Move, errs []error) {
+	for i, m := range moves {
+		if errs[i] == nil {
+			s.cfg.Model.ForgetMoved(m.Pod, m.After)
+		}
+	}
+}
+
+// writePods writes the moves that have their CPUs.
+func (s *Steward) writePods(n *node, moves []pin.Move, errs []error) {
+	r := n.repack
+	r.asked = false
+	for i, m := range moves {
+		if errs[i] != nil {
+			s.metrics.moves.WithLabelValues("busy").Inc()
+			s.log.Debug("a pod is not moved", "node", n.name, "pod", m.Pod.String(), "why", errs[i])
+			continue
+		}
+		r.writes++
+		r.moved[m.UID] = true
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID}}
+		s.cfg.Writer.Patch(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, types.MergePatchType, m.Patch,
+			func(_ apiwriter.Object, err error) {
+				if err != nil {
+					s.cfg.Model.ForgetMoved(m.Pod, m.After)
+				}
+				s.loop.Post(n.name, keyed.Anyone, func(n *node) { s.written(n, r, m, err) })
+			})
+	}
+	if r.writes > 0 {
+		r.busy = 0
+		return
+	}
+	if r.busy++; r.busy >= busyMax {
+		r.failure = "the CPUs were given to others again and again: " + errors.Join(errs...).Error()
+	}
+}
+
+// written takes up what became of writing a pod.
+func (s *Steward) written(n *node, r *repacking, m pin.Move, err error) {
+	r.writes--
+	switch {
+	case err == nil:
+		r.moves++
+		s.metrics.moves.WithLabelValues("made").Inc()
+		n.policy.moves = append(n.policy.moves, s.clock.Now())
+		s.log.Info("a pod is moved to other CPUs", "node", n.name, "pod", m.Pod.String(), "cpus", m.After.Annotation)
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		// It has gone, and its CPUs with it.
+	default:
+		s.metrics.moves.WithLabelValues("failed").Inc()
+		if r.failure == "" {
+			r.failure = fmt.Sprintf("pod %s cannot be written: %v", m.Pod, err)
+		}
+	}
+}
+
+// finish ends the repack.
+func (s *Steward) finish(n *node, on cluster.NodeCPUs, now time.Time) {
+	r := n.repack
+	defer func() { n.repack = nil }()
+	s.ended(r)
+	if r.policy && r.moves == 0 && r.failure == "" {
+		return // nobody has asked, and there is nothing to tell
+	}
+	r.freed = slices.DeleteFunc(r.freed, func(f cpuset.Set) bool { return !idle(on, f) })
+	phase, by := topologyv1alpha1.RepackDone, "request"
+	if r.failure != "" {
+		phase = topologyv1alpha1.RepackFailed
+	}
+	if r.policy {
+		by = byPolicy
+	}
+	s.show(n, phase, &now)
+	s.metrics.repacks.WithLabelValues(by, string(phase)).Inc()
+	s.metrics.freed.Add(float64(len(r.freed)))
+}
+
+// idle says whether nobody has been given any of the CPUs.
+func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
+	for _, pod := range on.Pods {
+		for _, c := range pod.Result.Containers {
+			if c.CPUs.Overlaps(cpus) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// messageMax is the API's bound, in bytes.
+const messageMax = 512
+
+// show says what is to be seen of the repack.
+func (s *Steward) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
+	r := n.repack
+	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: r.failure}
+	if len(out.Message) > messageMax {
+		out.Message = out.Message[:messageMax]
+	}
+	for _, f := range r.freed {
+		out.Freed = append(out.Freed, cputopology.List(f))
+	}
+	if finished != nil {
+		at := metav1.NewTime(*finished).Rfc3339Copy()
+		out.Finished = &at
+	}
+	n.shown = out
+}

@@ -1,0 +1,324 @@
+package steward
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
+
+	"lockstep.dev/lockstep/api/scheme"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/scheduler/pin"
+)
+
+// Mover reserves the CPUs of moves: see scheduler.Scheduler.
+type Mover interface {
+	Move(node string, moves []pin.Move, done func([]error))
+}
+
+// Policy is what the manager does by itself. Its zero value is nothing.
+type Policy struct {
+	// MovesPerHour is how many pods of one node may be moved in an hour; 0: none.
+	MovesPerHour int
+	// CostMax is the largest cost, in CPUs moved for each CPU freed. 0 is the planner's default.
+	CostMax float64
+	// StayInNUMA forbids moves to other NUMA nodes.
+	StayInNUMA bool
+	// Quiet is how long the pinned pods of a node must not have changed; twice that is between two plans for a node.
+	// Default: 30 s.
+	Quiet time.Duration
+}
+
+// Config is what a Steward needs. All but Policy, LeaseNamespace, Metrics, Clock and Log are required.
+type Config struct {
+	REST      *rest.Config
+	Informers *cluster.Informers
+	Model     *cluster.Cluster
+	Mover     Mover
+	Writer    apiwriter.Writer
+	// Ours says which pods are scheduled here.
+	Ours func(*corev1.Pod) bool
+	// Policy is what is moved without being asked for.
+	Policy Policy
+	// LeaseNamespace is where agents have their leases. Default: lockstep-system.
+	LeaseNamespace string
+	Metrics        prometheus.Registerer
+	Clock          clock.WithTicker
+	Log            *slog.Logger
+}
+
+// Steward looks after NodeTopologies.
+type Steward struct {
+	cfg     Config
+	log     *slog.Logger
+	clock   clock.WithTicker
+	metrics *metrics
+	leases  *cluster.Kind[*coordinationv1.Lease]
+	loop    *keyed.Loop[string, node]
+
+	mu     sync.Mutex
+	gone   map[string]bool // nodes whose agent is
+	active int             // repacks by policy under way
+}
+
+// node is what is known of one.
+type node struct {
+	name     string
+	watchman watchman
+	repack   *repacking // under way, or nil
+	// shown is what is to be seen of a repack and may not be yet.
+	shown  *topologyv1alpha1.RepackStatus
+	policy policyState
+	// written is the object after the last write of ours.
+	written *topologyv1alpha1.NodeTopology
+	writing bool
+}
+
+// New registers its handlers with the informers: call it before they start.
+func New(cfg Config) (*Steward, error) {
+	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil || cfg.Ours == nil {
+		return nil, errors.New("steward: something required is missing")
+	}
+	if cfg.LeaseNamespace == "" {
+		cfg.LeaseNamespace = "lockstep-system"
+	}
+	if cfg.Policy.Quiet <= 0 {
+		cfg.Policy.Quiet = 30 * time.Second
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
+	if cfg.Log == nil {
+		cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, coordinationv1.SchemeGroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, fmt.Errorf("steward: %w", err)
+	}
+	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
+	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
+	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock})
+	return s, errors.Join(
+		cfg.Informers.NodeTopologies.Handle(cluster.Handler[*topologyv1alpha1.NodeTopology]{
+			Added:   func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
+			Updated: func(_, t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
+			Deleted: func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
+		}),
+		cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+			Added:   s.podChanged,
+			Updated: func(_, p *corev1.Pod) { s.podChanged(p) },
+			Deleted: s.podChanged,
+		}),
+		s.leases.Handle(cluster.Handler[*coordinationv1.Lease]{
+			Added:   s.leaseChanged,
+			Updated: func(_, l *coordinationv1.Lease) { s.leaseChanged(l) },
+			Deleted: s.leaseChanged,
+		}),
+	)
+}
+
+// podChanged wakes the node of an agent's pod, and of one that holds CPUs.
+func (s *Steward) podChanged(p *corev1.Pod) {
+	if p.Spec.NodeName == "" {
+		return
+	}
+	_, pinned := p.Annotations[topologyv1alpha1.ResultAnnotation]
+	if pinned && s.cfg.Policy.MovesPerHour > 0 {
+		now := s.clock.Now()
+		s.loop.PostLatest(p.Spec.NodeName, keyed.Anyone, "changed", func(n *node) { n.policy.changed = now })
+	}
+	if pinned || p.Labels[topologyv1alpha1.AgentLabel] != "" {
+		s.loop.Wake(p.Spec.NodeName)
+	}
+}
+
+func (s *Steward) leaseChanged(l *coordinationv1.Lease) {
+	if node := l.Spec.HolderIdentity; node != nil {
+		s.loop.Wake(*node)
+	}
+}
+
+// Run works until ctx is done.
+func (s *Steward) Run(ctx context.Context) {
+	var leases sync.WaitGroup
+	leases.Go(func() { s.leases.Run(ctx) })
+	defer leases.Wait()
+	for !s.leases.Synced() {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.clock.After(syncPoll):
+		}
+	}
+	s.loop.Run(ctx)
+}
+
+// syncPoll is how often to look whether the leases have been read: informers do not tell.
+const syncPoll = 10 * time.Millisecond
+
+// turn looks at one node.
+func (s *Steward) turn(name string) {
+	watched, found := s.cfg.Informers.NodeTopologies.Get("", name)
+	n := s.loop.Get(name)
+	if !found {
+		if n != nil {
+			s.forget(n)
+		}
+		return
+	}
+	if n == nil {
+		n = &node{name: name, policy: policyState{changed: s.clock.Now()}}
+		s.loop.Put(name, n)
+	}
+	s.loop.Deliver(name, keyed.Anyone)
+	t := watched
+	if w := n.written; w != nil && w.UID == t.UID && cluster.Older(t.ResourceVersion, w.ResourceVersion) {
+		t = w // the cache has not caught up with our own write
+	}
+	now := s.clock.Now()
+	// 1. Is the agent there?
+	v := n.watchman.judge(t, s.signs(t), now)
+	s.count(name, !v.alive)
+	if !v.next.IsZero() {
+		s.loop.WakeAfter(name, v.next.Sub(now))
+	}
+	status := t.Status
+	status.Conditions = v.conditions(t, now)
+	// 2. Is there something to move?
+	s.repack(n, t, &status, now)
+	// 3. Tell.
+	s.write(n, t, status, now)
+}
+
+func (s *Steward) forget(n *node) {
+	if n.repack != nil {
+		s.ended(n.repack)
+		n.repack = nil
+	}
+	s.loop.Drop(n.name)
+	s.count(n.name, false)
+}
+
+// signs are what an agent is judged by.
+func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) signs {
+	out := signs{node: t.Name}
+	switch l := t.Status.Liveness; {
+	case l == nil:
+	case l.Pod != "":
+		out.pod, _ = s.cfg.Informers.Pods.Get(split(l.Pod))
+	default:
+		if namespace, name := split(l.Lease); namespace == s.cfg.LeaseNamespace {
+			out.lease, _ = s.leases.Get(namespace, name)
+		}
+	}
+	return out
+}
+
+// count keeps the number of nodes without an agent.
+func (s *Steward) count(name string, gone bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if gone {
+		s.gone[name] = true
+	} else {
+		delete(s.gone, name)
+	}
+	s.metrics.gone.Set(float64(len(s.gone)))
+}
+
+// write writes the status if it differs. The agent writes it, too: then this is tried again when its write is seen.
+func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+	if n.writing || equality.Semantic.DeepEqual(t.Status, status) {
+		return
+	}
+	o := t.DeepCopy()
+	o.Status = *status.DeepCopy()
+	n.writing = true
+	gone := goneSince(t, &o.Status)
+	ended := repackEnded(t, &o.Status)
+	s.cfg.Writer.Status(apiwriter.Meta{Owner: "node/" + n.name, Reason: "node-topology-status", Shared: true}, o, true,
+		func(done apiwriter.Object, err error) {
+			s.loop.Post(n.name, keyed.Anyone, func(n *node) {
+				n.writing = false
+				switch w, ok := done.(*topologyv1alpha1.NodeTopology); {
+				case err == nil && ok:
+					n.written = w
+					s.tell(w, gone, ended)
+				case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, apiwriter.ErrStopped):
+				default:
+					s.log.Error("the status of a NodeTopology cannot be written", "node", n.name, "error", err)
+					s.loop.WakeAfter(n.name, refusedPause)
+				}
+			})
+		})
+}
+
+// refusedPause is how long a write that was refused is not tried again.
+const refusedPause = 30 * time.Second
+
+// goneSince is what a write says about an agent that has gone, or empty.
+func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) string {
+	for _, c := range status.Conditions {
+		if c.Type == topologyv1alpha1.AgentAlive && c.Status == "False" && !equality.Semantic.DeepEqual(t.Status.Conditions, status.Conditions) {
+			return c.Message
+		}
+	}
+	return ""
+}
+
+// repackEnded is the repack that a write says has ended, or nil.
+func repackEnded(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) *topologyv1alpha1.RepackStatus {
+	if r := status.Repack; r != nil && r.Finished != nil && (r.Moves > 0 || r.Phase == topologyv1alpha1.RepackFailed) && !equality.Semantic.DeepEqual(t.Status.Repack, r) {
+		return r
+	}
+	return nil
+}
+
+// tell makes events of what a write has said.
+func (s *Steward) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *topologyv1alpha1.RepackStatus) {
+	if gone != "" {
+		s.log.Warn("a node's agent is gone; no pods are given CPUs there", "node", t.Name, "why", gone)
+		s.cfg.Writer.Event(t, corev1.EventTypeWarning, "AgentGone", gone)
+	}
+	if ended == nil {
+		return
+	}
+	kind, text := corev1.EventTypeNormal, fmt.Sprintf("moved %d pods; free by that: %s", ended.Moves, lists(ended.Freed))
+	if ended.Phase == topologyv1alpha1.RepackFailed {
+		kind = corev1.EventTypeWarning
+	}
+	if ended.Message != "" {
+		text += "; " + ended.Message
+	}
+	s.log.Info("repacked", "node", t.Name, "phase", ended.Phase, "moves", ended.Moves, "freed", len(ended.Freed), "message", ended.Message)
+	s.cfg.Writer.Event(t, kind, "Repacked", text)
+}
+
+func lists(sets []topologyv1alpha1.CPUList) string {
+	if len(sets) == 0 {
+		return "nothing"
+	}
+	var b strings.Builder
+	for i, l := range sets {
+		if i > 0 {
+			b.WriteString(" and ")
+		}
+		fmt.Fprintf(&b, "CPUs %s", l)
+	}
+	return b.String()
+}
