@@ -1,0 +1,550 @@
+package steward_test
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/cli"
+	"lockstep.dev/lockstep/internal/cputopology"
+	"lockstep.dev/lockstep/internal/cputopology/agent"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/cputopology/steward"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
+)
+
+// Run as "TESTBINARY manager ..." the test binary is the manager, for the test that kills it.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "manager" {
+		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	}
+	localtest.Main(m, localtest.WithNodes(nodes), localtest.WithInstall())
+}
+
+// nodes are simulated, one for each test; the agents that report about them are real, on cgroups that are plain files.
+var nodes = localcluster.Nodes{Count: 6, CPU: "256", Memory: "1Ti", Pods: 250}
+
+// env is a cluster, and one node of it with its kubelet's cgroups.
+type env struct {
+	*testing.T
+	cluster *localcluster.Cluster
+	node    string
+	dir     string
+	core    kubernetes.Interface
+	own     rest.Interface
+	stop    func() // ends the agent
+}
+
+func newEnv(t *testing.T, c *localcluster.Cluster, index int) *env {
+	e := &env{T: t, cluster: c, node: localcluster.NodeName(index), dir: t.TempDir()}
+	var err error
+	e.core, err = kubeclient.Clientset(c.RESTConfig())
+	e.check(err)
+	e.own, err = kubeclient.ForGroupVersion(c.RESTConfig(), nil, topology.GroupVersion, scheme.Scheme)
+	e.check(err)
+	for _, dir := range []string{"", "kubepods", "kubepods/burstable"} {
+		e.cgroup(dir)
+	}
+	e.kubelet()
+	t.Cleanup(func() { e.stopAgent() })
+	return e
+}
+
+func (e *env) check(err error) {
+	e.Helper()
+	if err != nil {
+		e.Fatal(err)
+	}
+}
+
+var machine = machines.AMD256NPS4
+
+func (e *env) cgroup(dir string) {
+	path := filepath.Join(e.dir, "cpuset", dir)
+	e.check(os.MkdirAll(path, 0o755))
+	for file, content := range map[string]string{"cpuset.cpus": "0-255\n", "cpuset.mems": "0-7\n", "cpuset.memory_migrate": "0\n"} {
+		e.check(os.WriteFile(filepath.Join(path, file), []byte(content), 0o644))
+	}
+}
+
+// kubelet makes a cgroup for each pod of the node, and takes it away after the pod.
+func (e *env) kubelet() {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			list, err := e.core.CoreV1().Pods("").List(ctx, metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.node})
+			if err != nil {
+				continue
+			}
+			there := map[string]bool{}
+			for _, p := range list.Items {
+				dir := e.podDir(&p)
+				there[filepath.Base(dir)] = true
+				if _, err := os.Stat(filepath.Join(e.dir, "cpuset", dir)); err != nil {
+					e.cgroup(dir)
+				}
+			}
+			found, _ := filepath.Glob(filepath.Join(e.dir, "cpuset/kubepods/burstable/pod*"))
+			for _, dir := range found {
+				if !there[filepath.Base(dir)] {
+					_ = os.RemoveAll(dir)
+				}
+			}
+			select {
+			case <-ctx.Done():
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	})
+	e.Cleanup(func() { end(); running.Wait() })
+}
+
+func (e *env) podDir(p *corev1.Pod) string { return "kubepods/burstable/pod" + string(p.UID) }
+
+// applied are the CPUs of a pod's cgroup.
+func (e *env) applied(p *corev1.Pod) string {
+	data, err := os.ReadFile(filepath.Join(e.dir, "cpuset", e.podDir(p), "cpuset.cpus"))
+	if err != nil {
+		return err.Error()
+	}
+	line, _, _ := strings.Cut(string(data), "\n")
+	return line
+}
+
+// startAgent runs the node's agent.
+func (e *env) startAgent() {
+	user := rest.CopyConfig(e.cluster.RESTConfig())
+	user.Impersonate = rest.ImpersonationConfig{UserName: "lockstep-agent:" + e.node, Groups: []string{"lockstep:agents", "system:authenticated"}}
+	a, err := agent.New(agent.Config{
+		Node: e.node, REST: user, Version: "test", Root: machine.FS(), CgroupMount: e.dir, KubeletDir: e.dir, Bundles: []string{},
+		Interval: 50 * time.Millisecond, StatusInterval: 50 * time.Millisecond, PulseInterval: 300 * time.Millisecond, Log: e.log(),
+	})
+	e.check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- a.Run(ctx) }()
+	e.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			e.Error(err)
+		}
+	}
+}
+
+func (e *env) stopAgent() {
+	if e.stop != nil {
+		e.stop()
+		e.stop = nil
+	}
+}
+
+func (e *env) log() *slog.Logger {
+	if !testing.Verbose() {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(os.Stderr, nil))
+}
+
+// startManager runs a manager until the test ends.
+func (e *env) startManager(policy steward.Policy) {
+	m, err := manager.New(manager.Config{REST: e.cluster.ManagerRESTConfig(), Repack: policy, Log: e.log()})
+	e.check(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- m.Run(ctx) }()
+	e.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			e.Error(err)
+		}
+	})
+}
+
+func (e *env) eventually(what string, is func() error) {
+	e.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(e.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		last = is()
+		return last == nil, nil
+	})
+	if err != nil {
+		e.Fatalf("%s: %v", what, last)
+	}
+}
+
+func (e *env) topology() (*topology.NodeTopology, error) {
+	t := &topology.NodeTopology{}
+	return t, e.own.Get().Resource("nodetopologies").Name(e.node).Do(context.Background()).Into(t)
+}
+
+// await waits until the NodeTopology is as it should be.
+func (e *env) await(what string, is func(*topology.NodeTopology) bool) *topology.NodeTopology {
+	e.Helper()
+	var last *topology.NodeTopology
+	e.eventually(what, func() (err error) {
+		if last, err = e.topology(); err == nil && !is(last) {
+			err = fmt.Errorf("it says %+v", last.Status)
+		}
+		return err
+	})
+	return last
+}
+
+func ready(t *topology.NodeTopology) bool {
+	return meta.IsStatusConditionTrue(t.Status.Conditions, topology.NodeReady)
+}
+
+// ask asks for a repack.
+func (e *env) ask(r topology.RepackRequest) {
+	e.Helper()
+	data, err := json.Marshal(map[string]any{"repack": r})
+	e.check(err)
+	e.check(e.own.Patch(types.MergePatchType).Resource("nodetopologies").Name(e.node).Body(data).Do(e.Context()).Error())
+}
+
+// ended waits until a repack has.
+func (e *env) ended(id string) *topology.RepackStatus {
+	e.Helper()
+	return e.await("the end of repack "+id, func(t *topology.NodeTopology) bool {
+		r := t.Status.Repack
+		return r != nil && r.ID == id && r.Finished != nil
+	}).Status.Repack
+}
+
+// create makes a pod on the node that asks for CPUs.
+func (e *env) create(name string, cpus int, annotations map[string]string) {
+	e.Helper()
+	amount := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}
+	p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{topology.RequestAnnotation: "true"}}, Spec: corev1.PodSpec{
+		SchedulerName: scheduling.SchedulerLockstep, NodeSelector: map[string]string{corev1.LabelHostname: e.node},
+		Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{Requests: amount, Limits: amount}}},
+	}}
+	maps.Copy(p.Annotations, annotations)
+	_, err := e.core.CoreV1().Pods("default").Create(e.Context(), p, metav1.CreateOptions{})
+	e.check(err)
+	e.Cleanup(func() {
+		_ = e.core.CoreV1().Pods("default").Delete(context.Background(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)})
+	})
+}
+
+// given are the CPUs of the node's pods that have been given some.
+func (e *env) given() map[string]request.Result {
+	e.Helper()
+	out := map[string]request.Result{}
+	for _, p := range e.pods() {
+		if value := p.Annotations[topology.ResultAnnotation]; value != "" {
+			r, err := request.ParseResult(value)
+			e.check(err)
+			out[p.Name] = r
+		}
+	}
+	return out
+}
+
+func (e *env) pods() []corev1.Pod {
+	e.Helper()
+	list, err := e.core.CoreV1().Pods("default").List(e.Context(), metav1.ListOptions{FieldSelector: "spec.nodeName=" + e.node})
+	e.check(err)
+	return list.Items
+}
+
+// fragment leaves as many L3 domains half used, each by a pod of 4 CPUs.
+func (e *env) fragment(domains int, annotations map[string]string) {
+	e.Helper()
+	for i := range 2 * domains {
+		e.create(fmt.Sprintf("%s-%02d", e.node, i), 4, annotations)
+	}
+	e.eventually("the pods have CPUs", func() error {
+		if n := len(e.given()); n != 2*domains {
+			return fmt.Errorf("%d have", n)
+		}
+		return nil
+	})
+	kept := map[int]bool{}
+	topo := machine.MustTopology()
+	for _, name := range slices.Sorted(maps.Keys(e.given())) {
+		l3 := slices.IndexFunc(topo.CPUs, func(c cputopology.CPU) bool { return e.given()[name].Containers["c"].CPUs.Contains(c.ID) })
+		if d := topo.CPUs[l3].L3; !kept[d] {
+			kept[d] = true
+			continue
+		}
+		e.check(e.core.CoreV1().Pods("default").Delete(e.Context(), name, metav1.DeleteOptions{GracePeriodSeconds: new(int64)}))
+	}
+	e.eventually("the others are gone", func() error {
+		if n := len(e.given()); n != domains {
+			return fmt.Errorf("%d are there", n)
+		}
+		return nil
+	})
+}
+
+// atRest checks that all pods have the CPUs of their annotations, each its own.
+func (e *env) atRest() {
+	e.Helper()
+	e.eventually("all is applied", func() error {
+		var all cpuset.Set
+		for _, p := range e.pods() {
+			r, err := request.ParseResult(p.Annotations[topology.ResultAnnotation])
+			if err != nil {
+				return err
+			}
+			its := r.Containers["c"].CPUs
+			if its.Overlaps(all) {
+				return fmt.Errorf("pod %s has CPUs %s, of which others have some", p.Name, its)
+			}
+			all = all.Union(its)
+			if got := e.applied(&p); got != its.String() {
+				return fmt.Errorf("pod %s runs on %s, and was given %s", p.Name, got, its)
+			}
+		}
+		return nil
+	})
+}
+
+// guard looks at the cgroups all the time until the test ends: no two pods have a CPU in common.
+func (e *env) guard() {
+	ctx, end := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			first, second := e.sets(), e.sets()
+			// Pods that have the same before and after had it in between.
+			for a, its := range first {
+				for b, other := range second {
+					if a < b && first[a].Equal(second[a]) && first[b].Equal(other) && its.Len() <= 8 && other.Len() <= 8 && its.Overlaps(other) {
+						e.Errorf("pods %s and %s both run on CPUs %s", a, b, its.Intersect(other))
+						return
+					}
+				}
+			}
+		}
+	})
+	e.Cleanup(func() { end(); running.Wait() })
+}
+
+func (e *env) sets() map[string]cpuset.Set {
+	out := map[string]cpuset.Set{}
+	found, _ := filepath.Glob(filepath.Join(e.dir, "cpuset/kubepods/burstable/pod*/cpuset.cpus"))
+	for _, file := range found {
+		data, err := os.ReadFile(file)
+		line, _, whole := strings.Cut(string(data), "\n")
+		if set, parseErr := cpuset.Parse(line); err == nil && whole && parseErr == nil {
+			out[file] = set
+		}
+	}
+	return out
+}
+
+func TestRepackOnRequest(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 0)
+	e.startManager(steward.Policy{})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(6, nil)
+	e.atRest()
+	e.guard()
+	before := e.given()
+
+	e.ask(topology.RepackRequest{ID: "one"})
+	r := e.ended("one")
+	if r.Phase != topology.RepackDone || r.Moves != 3 || len(r.Freed) != 3 {
+		t.Errorf("6 half-used L3 domains: %+v, want 3 freed by 3 moves", r)
+	}
+	e.atRest()
+	moved := 0
+	for name, now := range e.given() {
+		if now.Move > 0 {
+			moved++
+			if from := now.Containers["c"].From; from == nil || !from.Equal(before[name].Containers["c"].CPUs) {
+				t.Errorf("pod %s was moved from %v, and had %s", name, from, before[name].Containers["c"].CPUs)
+			}
+		} else if !now.Containers["c"].CPUs.Equal(before[name].Containers["c"].CPUs) {
+			t.Errorf("pod %s has other CPUs and was not moved", name)
+		}
+	}
+	if moved != 3 {
+		t.Errorf("%d pods were moved", moved)
+	}
+
+	// Nothing is left to win. The pods that go next are free of what they were moved away from.
+	e.ask(topology.RepackRequest{ID: "two"})
+	if r := e.ended("two"); r.Phase != topology.RepackDone || r.Moves != 0 || len(r.Freed) != 0 {
+		t.Errorf("when nothing is left: %+v", r)
+	}
+	at := e.await("all moves", func(n *topology.NodeTopology) bool { return n.Status.Moved > 0 && ready(n) })
+	e.create(e.node+"-whole", 200, nil) // 256 less 3 L3 domains are 232
+	e.eventually("a large pod", func() error {
+		if _, found := e.given()[e.node+"-whole"]; !found {
+			return fmt.Errorf("has no CPUs")
+		}
+		return nil
+	})
+	// An agent that comes later knows what is complete.
+	e.stopAgent()
+	e.startAgent()
+	e.atRest()
+	if now, err := e.topology(); err != nil || now.Status.Moved != at.Status.Moved {
+		t.Errorf("moved: %d, then %d (%v)", at.Status.Moved, now.Status.Moved, err)
+	}
+}
+
+func TestRepackKeepsToItsBoundsAndLeavesAloneWhoSaysSo(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 1)
+	e.startManager(steward.Policy{})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(4, map[string]string{topology.MoveAnnotation: "false"})
+	e.ask(topology.RepackRequest{ID: "stay"})
+	if r := e.ended("stay"); r.Phase != topology.RepackDone || r.Moves != 0 {
+		t.Errorf("pods that are to stay: %+v", r)
+	}
+	for _, p := range e.pods() {
+		_, err := e.core.CoreV1().Pods("default").Patch(t.Context(), p.Name, types.MergePatchType,
+			[]byte(fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, topology.MoveAnnotation)), metav1.PatchOptions{})
+		e.check(err)
+	}
+	e.ask(topology.RepackRequest{ID: "bounded", MovesMax: 1})
+	if r := e.ended("bounded"); r.Phase != topology.RepackDone || r.Moves != 1 || len(r.Freed) != 1 {
+		t.Errorf("with one move: %+v", r)
+	}
+	e.atRest()
+}
+
+func TestRepackWaitsForTheAgent(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 2)
+	e.startManager(steward.Policy{})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(2, nil)
+	e.atRest()
+	e.stopAgent()
+	e.ask(topology.RepackRequest{ID: "late"})
+	var moved string
+	e.eventually("the pod's annotation", func() error {
+		for name, r := range e.given() {
+			if r.Move > 0 {
+				moved = name
+				return nil
+			}
+		}
+		return fmt.Errorf("no pod has another")
+	})
+	from := *e.given()[moved].Containers["c"].From
+	// The agent is gone by now, and comes back.
+	e.await("the agent to be missed", func(n *topology.NodeTopology) bool {
+		return meta.IsStatusConditionFalse(n.Status.Conditions, topology.AgentAlive)
+	})
+	if r := e.ended("late"); r.Phase != topology.RepackFailed || !strings.Contains(r.Message, "agent") {
+		t.Errorf("without an agent: %+v", r)
+	}
+	e.create(e.node+"-waits", 4, nil)
+	e.eventually("why a pod waits", func() error {
+		p, err := e.core.CoreV1().Pods("default").Get(t.Context(), e.node+"-waits", metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		for _, c := range p.Status.Conditions {
+			if c.Type == corev1.PodScheduled && strings.Contains(c.Message, "an agent at work") {
+				return nil
+			}
+		}
+		return fmt.Errorf("it says %+v", p.Status.Conditions)
+	})
+	e.guard()
+	e.startAgent()
+	e.await("the agent to be heard again", func(n *topology.NodeTopology) bool {
+		return meta.IsStatusConditionTrue(n.Status.Conditions, topology.AgentAlive) && ready(n) && n.Status.Moved > 0
+	})
+	e.eventually("the pod that waited", func() error {
+		if _, found := e.given()[e.node+"-waits"]; !found {
+			return fmt.Errorf("has no CPUs; %s were freed", from)
+		}
+		return nil
+	})
+	e.atRest()
+}
+
+func TestRepackByPolicy(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 3)
+	e.startManager(steward.Policy{MovesPerHour: 2, Quiet: 300 * time.Millisecond})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(6, nil)
+	r := e.ended("policy")
+	if r.Phase != topology.RepackDone || r.Moves < 1 || r.Moves > 2 {
+		t.Errorf("by policy: %+v, want one or two moves", r)
+	}
+	e.atRest()
+	moved := 0
+	for _, r := range e.given() {
+		if r.Move > 0 {
+			moved++
+		}
+	}
+	if moved > 2 {
+		t.Errorf("%d pods were moved, with 2 an hour", moved)
+	}
+}
+
+// TestTheManagerIsKilledAmidARepack has several waves to be interrupted.
+func TestTheManagerIsKilledAmidARepack(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := localtest.Start(t, localtest.WithManager(self, "manager"), localtest.WithNodes(nodes), localtest.WithInstall())
+	e := newEnv(t, c, 0)
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(20, nil)
+	e.atRest()
+	e.guard()
+	e.stopAgent() // so that there is something under way
+	e.ask(topology.RepackRequest{ID: "killed"})
+	e.eventually("the first move", func() error {
+		for _, r := range e.given() {
+			if r.Move > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("none yet")
+	})
+	e.check(c.Kill(localcluster.Manager))
+	e.startAgent()
+	e.eventually("the manager starts again", func() error { return c.StartComponent(t.Context(), localcluster.Manager) })
+	if r := e.ended("killed"); r.Phase != topology.RepackDone {
+		t.Errorf("%+v", r)
+	}
+	e.atRest()
+	e.ask(topology.RepackRequest{ID: "after"})
+	if r := e.ended("after"); r.Phase != topology.RepackDone || r.Moves != 0 {
+		t.Errorf("something was left: %+v", r)
+	}
+}
