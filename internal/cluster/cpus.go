@@ -76,6 +76,7 @@ type Machine struct {
 // machines are the machines by node. A machine may be known before its node is, and outlives it.
 type machines struct {
 	byNode map[string]*Machine
+	follow func(node string) // told of changes, or nil
 
 	mu      sync.Mutex // of layouts, which are made without the model's lock
 	layouts map[string]*Machine
@@ -141,11 +142,22 @@ func (c *Cluster) UpsertNodeTopology(object *topologyv1alpha1.NodeTopology) {
 // DeleteNodeTopology removes it.
 func (c *Cluster) DeleteNodeTopology(name string) { c.setMachine(name, nil) }
 
+// FollowMachines calls follow, which must not block, after what is known of a node's processors has changed. It is called
+// before the model is fed.
+func (c *Cluster) FollowMachines(follow func(node string)) { c.machines.follow = follow }
+
 func (c *Cluster) setMachine(node string, m *Machine) {
+	if c.putMachine(node, m) && c.machines.follow != nil {
+		c.machines.follow(node)
+	}
+}
+
+// putMachine says whether something has changed.
+func (c *Cluster) putMachine(node string, m *Machine) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.same(c.machines.byNode[node]) {
-		return
+		return false
 	}
 	if m == nil {
 		delete(c.machines.byNode, node)
@@ -157,6 +169,7 @@ func (c *Cluster) setMachine(node string, m *Machine) {
 		c.touch(n)
 		c.changed(func(ch *Changes) { ch.node(node) })
 	}
+	return true
 }
 
 // NodeCPUs is who was given which CPUs of a node.

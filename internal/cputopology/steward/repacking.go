@@ -30,6 +30,8 @@ const (
 	waveMax = 16
 	// moveTimeout is how long the agent may take for a wave.
 	moveTimeout = time.Minute
+	// movePoll is how often to look meanwhile: the model may learn of a pod's end later than this package.
+	movePoll = 2 * time.Second
 	// busyMax is how often in a row the CPUs of all moves of a wave may be given to somebody else first.
 	busyMax = 5
 )
@@ -101,7 +103,7 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, status *topo
 			r.waiting = now
 		}
 		if until := r.waiting.Add(moveTimeout); now.Before(until) {
-			s.loop.WakeAfter(n.name, until.Sub(now))
+			s.loop.WakeAfter(n.name, min(until.Sub(now), movePoll))
 			return
 		}
 		r.failure = fmt.Sprintf("the agent has not moved pod %s to its new CPUs%s", pod, problemOf(t, pod))

@@ -113,6 +113,8 @@ func New(cfg Config) (*Steward, error) {
 	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
 	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
 	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock})
+	// The model learns of an object from another goroutine than this package, and possibly later.
+	cfg.Model.FollowMachines(s.loop.Wake)
 	return s, errors.Join(
 		cfg.Informers.NodeTopologies.Handle(cluster.Handler[*topologyv1alpha1.NodeTopology]{
 			Added:   func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
