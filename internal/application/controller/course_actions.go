@@ -399,7 +399,17 @@ func (c *Controller) actUnit(a *app, p *progress, key string, unit plan.Unit) (*
 
 func (c *Controller) actPlacements(a *app, action *render.Action) (render.Answer, bool, error) {
 	names, _ := action.Params["policies"].([]any)
-	var out []any
+	out := []any{}
+	if len(names) == 0 {
+		for _, name := range slices.Sorted(maps.Keys(a.course.policies)) {
+			if a.course.policies[name].Type == plan.TypeTopology {
+				names = append(names, name)
+			}
+		}
+	}
+	if len(names) == 0 {
+		out = append(out, map[string]any{"cluster": oam.LocalCluster, "namespace": a.key.Namespace})
+	}
 	for _, name := range names {
 		policies, err := c.chosen(a.course, []string{fmt.Sprint(name)})
 		if err != nil {
@@ -437,6 +447,11 @@ func (c *Controller) actEndpoints(a *app, action *render.Action) (render.Answer,
 	}
 	resources := a.record.resources
 	if k != a.key {
+		// Its status changes when its services are there.
+		other := plan.Ref{GVK: oam.GroupVersion.WithKind("Application"), Namespace: k.Namespace, Name: k.Name}
+		if _, known, err := c.spies.look(c.targets.local, other, a.key); err != nil || !known {
+			return render.Answer{}, false, err
+		}
 		rt, ok := c.trackers.Get("", trackerName(k.Namespace, k.Name))
 		if !ok {
 			return render.Answer{}, false, fmt.Errorf("there is no application %s", k)

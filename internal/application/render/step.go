@@ -243,6 +243,7 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 		s, _ := params.LookupPath(cue.MakePath(cue.Str(name))).String()
 		return s
 	}
+	before := r.out.Message
 	if m := text("message"); m != "" {
 		r.out.Message = m
 	}
@@ -260,12 +261,14 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 		goesOn, err := params.LookupPath(cue.MakePath(cue.Str("continue"))).Bool()
 		// What it asks about may not be known yet.
 		if err == nil && goesOn {
+			r.out.Message = before
 			return true, nil
 		}
 		r.out.Outcome = StepWaits
 		return false, nil
 	case "suspend":
 		if r.req.Resumed {
+			r.out.Message = before
 			return true, nil
 		}
 		r.out.Outcome = StepSuspends

@@ -21,10 +21,16 @@ func compileStep(t *testing.T, template string) *render.Template {
 // play runs a step with the answers that world gives, until it asks for nothing more.
 func play(t *testing.T, template, properties string, world map[string]render.Answer, outputs ...oam.StepOutput) (*render.StepState, []render.Action) {
 	t.Helper()
-	tmpl := compileStep(t, template)
+	return playTemplate(t, compileStep(t, template), properties, world, outputs...)
+}
+
+func playTemplate(t *testing.T, tmpl *render.Template, properties string, world map[string]render.Answer, outputs ...oam.StepOutput) (*render.StepState, []render.Action) {
+	t.Helper()
 	req := &render.StepRequest{
 		Properties: []byte(properties), Answers: map[string]render.Answer{}, Outputs: outputs,
-		Context: render.StepContext{Context: render.Context{Name: "shop", Namespace: "default", AppName: "shop"}, StepName: "one"},
+		Context: render.StepContext{Context: render.Context{Name: "shop", Namespace: "default", AppName: "shop"}, StepName: "one", Application: map[string]any{
+			"spec": map[string]any{"components": []any{map[string]any{"name": "web", "type": "worker"}, map[string]any{"name": "db", "type": "worker"}}},
+		}},
 	}
 	var asked []render.Action
 	for range 20 {

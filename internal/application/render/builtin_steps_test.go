@@ -1,0 +1,212 @@
+package render_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"strings"
+	"testing"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// secret is the answer to reading a Secret with one value.
+func secret(key, value string) render.Answer {
+	return render.Answer{Returns: map[string]any{"value": map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}}}}
+}
+
+func status(code int64, body string) render.Answer {
+	return render.Answer{Returns: map[string]any{"statusCode": code, "body": body}}
+}
+
+func value(object map[string]any) render.Answer {
+	return render.Answer{Returns: map[string]any{"value": object}}
+}
+
+// TestBuiltinSteps plays each built-in step with the answers that a cluster would give.
+func TestBuiltinSteps(t *testing.T) {
+	all, err := builtins()
+	if err != nil {
+		t.Fatal(err)
+	}
+	used := map[string]bool{}
+	for name, c := range map[string]struct {
+		step, properties string
+		world            map[string]render.Answer
+		asked            string // what is asked for, as key:do and parameters
+		outcome          render.StepOutcome
+		message          string
+		outputs          []oam.StepOutput
+		given            map[string]string
+	}{
+		"apply-object": {
+			step: "apply-object", properties: `{"value": {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}}`,
+			world:   map[string]render.Answer{"apply": value(map[string]any{"metadata": map[string]any{"uid": "u"}})},
+			asked:   `apply:apply cluster: value:map[apiVersion:v1 kind:ConfigMap metadata:map[name:a]]`,
+			outcome: render.StepDone, outputs: []oam.StepOutput{{Name: "uid", ValueFrom: "value.metadata.uid"}}, given: map[string]string{"uid": `"u"`},
+		},
+		"read-object waits": {
+			step: "read-object", properties: `{"kind": "Application", "name": "x"}`, world: map[string]render.Answer{"read": {Returns: map[string]any{"err": "not found"}}},
+			asked: `read:read cluster: value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:x]]`, outcome: render.StepWaits, message: "it waits for Application x",
+		},
+		"read-object": {
+			step: "read-object", properties: `{"apiVersion": "v1", "kind": "Service", "name": "x", "namespace": "n", "cluster": "c"}`,
+			world:   map[string]render.Answer{"read": value(map[string]any{"spec": map[string]any{"ip": "1.2.3.4"}})},
+			asked:   `read:read cluster:c value:map[apiVersion:v1 kind:Service metadata:map[name:x namespace:n]]`,
+			outcome: render.StepDone,
+			outputs: []oam.StepOutput{{Name: "ip", ValueFrom: "output.value.spec.ip"}}, given: map[string]string{"ip": `"1.2.3.4"`},
+		},
+		"notification to slack": {
+			step: "notification", properties: `{"slack": {"url": {"value": "http://slack"}, "message": {"text": "hello"}}}`,
+			world:   map[string]render.Answer{"slack.send": status(200, "ok")},
+			asked:   `slack.send:do method:POST request:map[body:{"text":"hello"} header:map[Content-Type:application/json]] url:http://slack`,
+			outcome: render.StepDone,
+		},
+		"notification with a secret, refused": {
+			step: "notification", properties: `{"dingding": {"url": {"secretRef": {"name": "s", "key": "k"}}, "message": {"msgtype": "text"}}}`,
+			world: map[string]render.Answer{"dingding.secret.read": secret("k", "http://ding"), "dingding.send": status(403, "no")},
+			asked: `dingding.secret.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:s namespace:default]]; ` +
+				`dingding.send:do method:POST request:map[body:{"msgtype":"text"} header:map[Content-Type:application/json]] url:http://ding`,
+			outcome: render.StepFails, message: "dingding answers 403: no",
+		},
+		"notification by e-mail": {
+			step: "notification",
+			properties: `{"email": {"from": {"address": "a@x", "alias": "A", "password": {"secretRef": {"name": "s", "key": "k"}}, "host": "h"}, "to": ["b@x"],
+				"content": {"subject": "s", "body": "b"}}, "lark": {"url": {"value": "http://lark"}, "message": {}}}`,
+			world: map[string]render.Answer{"email.secret.read": secret("k", "pw"), "email.send": {}, "lark.send": status(200, "")},
+			asked: `lark.send:do method:POST request:map[body:{} header:map[Content-Type:application/json]] url:http://lark; ` +
+				`email.secret.read:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:s namespace:default]]; ` +
+				`email.send:send content:map[body:b subject:s] from:map[address:a@x alias:A host:h password:pw port:587] to:[b@x]`,
+			outcome: render.StepDone,
+		},
+		"webhook": {
+			step: "webhook", properties: `{"url": {"value": "http://hook"}, "data": {"a": 1}}`, world: map[string]render.Answer{"post.send": status(500, "broken")},
+			asked:   `post.send:do method:POST request:map[body:{"a":1} header:map[Content-Type:application/json]] url:http://hook`,
+			outcome: render.StepFails, message: "the webhook answers 500: broken",
+		},
+		"webhook with the application": {
+			step: "webhook", properties: `{"url": {"secretRef": {"name": "s", "key": "k"}}}`,
+			world: map[string]render.Answer{"read.application": value(map[string]any{"kind": "Application"}), "read.secret": secret("k", "http://hook"), "post.send": status(200, "")},
+			asked: `read.application:read cluster: value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:shop namespace:default]]; ` +
+				`read.secret:read cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:s namespace:default]]; ` +
+				`post.send:do method:POST request:map[body:{"kind":"Application"} header:map[Content-Type:application/json]] url:http://hook`,
+			outcome: render.StepDone,
+		},
+		"request": {
+			step: "request", properties: `{"url": "http://api", "method": "PUT", "body": {"n": 1}, "header": {"X": "y"}}`, world: map[string]render.Answer{"req": status(200, `{"stars": 5}`)},
+			asked: `req:do method:PUT request:map[body:{"n":1} header:map[X:y]] url:http://api`, outcome: render.StepDone,
+			outputs: []oam.StepOutput{{Name: "n", ValueFrom: "import \"strconv\"\n\"stars: \" + strconv.FormatInt(response[\"stars\"], 10)"}},
+			given:   map[string]string{"n": `"stars: 5"`},
+		},
+		"request refused": {
+			step: "request", properties: `{"url": "http://api"}`, world: map[string]render.Answer{"req": status(404, `{}`)},
+			asked: `req:do method:GET request:map[] url:http://api`, outcome: render.StepFails, message: "GET http://api answers 404",
+		},
+		"depends-on-app waits": {
+			step: "depends-on-app", properties: `{"name": "db"}`, world: map[string]render.Answer{"other": value(map[string]any{"status": map[string]any{"status": "unhealthy"}})},
+			asked:   `other:read cluster: value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:db namespace:default]]`,
+			outcome: render.StepWaits, message: "it waits for application default/db",
+		},
+		"depends-on-app": {
+			step: "depends-on-app", properties: `{"name": "db", "namespace": "n"}`, world: map[string]render.Answer{"other": value(map[string]any{"status": map[string]any{"status": "running"}})},
+			asked:   `other:read cluster: value:map[apiVersion:core.oam.dev/v1beta1 kind:Application metadata:map[name:db namespace:n]]`,
+			outcome: render.StepDone,
+		},
+		"export2config": {
+			step: "export2config", properties: `{"configName": "c", "data": {"a": "b"}}`, world: map[string]render.Answer{"apply": {}},
+			asked: `apply:apply cluster: value:map[apiVersion:v1 data:map[a:b] kind:ConfigMap metadata:map[name:c]]`, outcome: render.StepDone,
+		},
+		"export2secret": {
+			step: "export2secret", properties: `{"secretName": "c", "namespace": "n", "type": "t/u", "data": {"a": "b"}}`, world: map[string]render.Answer{"apply": {}},
+			asked: `apply:apply cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c namespace:n] stringData:map[a:b] type:t/u]`, outcome: render.StepDone,
+		},
+		"export2secret of a registry": {
+			step: "export2secret", properties: `{"secretName": "c", "kind": "docker-registry", "dockerRegistry": {"username": "u", "password": "p", "server": "s"}}`, world: map[string]render.Answer{"apply": {}},
+			asked:   `apply:apply cluster: value:map[apiVersion:v1 kind:Secret metadata:map[name:c] stringData:map[.dockerconfigjson:{"auths":{"s":{"username":"u","password":"p","auth":"dTpw"}}}] type:kubernetes.io/dockerconfigjson]`,
+			outcome: render.StepDone,
+		},
+		"collect-service-endpoints waits": {
+			step: "collect-service-endpoints", properties: `{"portName": "http"}`, world: map[string]render.Answer{"collect": {Returns: map[string]any{"list": []any{}}}},
+			asked: `collect:collectServiceEndpoints app:map[filter:map[] name:shop namespace:default]`, outcome: render.StepWaits, message: "it waits for an address of shop",
+		},
+		"collect-service-endpoints": {
+			step: "collect-service-endpoints", properties: `{"name": "db", "components": ["c"], "port": 81}`,
+			world: map[string]render.Answer{"collect": {Returns: map[string]any{"list": []any{
+				map[string]any{"endpoint": map[string]any{"host": "a", "port": int64(80), "inner": true}},
+				map[string]any{"endpoint": map[string]any{"host": "b", "port": int64(81), "inner": true, "path": "/p"}},
+			}}}},
+			asked: `collect:collectServiceEndpoints app:map[filter:map[components:[c]] name:db namespace:default]`, outcome: render.StepDone,
+			outputs: []oam.StepOutput{{Name: "url", ValueFrom: "value.url"}, {Name: "host", ValueFrom: "value.endpoint.host"}},
+			given:   map[string]string{"url": `"http://b:81/p"`, "host": `"b"`},
+		},
+		"print-message-in-status": {step: "print-message-in-status", properties: `{"message": "hello"}`, outcome: render.StepDone, message: "hello"},
+		"suspend":                 {step: "suspend", properties: `{"duration": "1s"}`, outcome: render.StepSuspends},
+		"step-group":              {step: "step-group", properties: `{}`, outcome: render.StepDone},
+		"deploy waits":            {step: "deploy", properties: `{"auto": false}`, outcome: render.StepSuspends, message: "it deploys when it is resumed"},
+		"deploy": {
+			step: "deploy", properties: `{"policies": ["a"]}`, world: map[string]render.Answer{"deploy": {}},
+			asked: `deploy:deploy ignoreTerraformComponent:true inlinePolicies:[] parallelism:5 policies:[a]`, outcome: render.StepDone,
+		},
+		"apply-component": {
+			step: "apply-component", properties: `{"component": "web", "namespace": "n"}`, world: map[string]render.Answer{"apply": {}},
+			asked: `apply:component-apply cluster: namespace:n value:map[name:web type:worker] waitHealthy:true`, outcome: render.StepDone,
+		},
+		"apply-application": {
+			step: "apply-application", properties: `{}`, world: map[string]render.Answer{"apply.components.web": {}, "apply.components.db": {}},
+			asked: `apply.components.web:component-apply cluster: namespace: value:map[name:web type:worker] waitHealthy:true; ` +
+				`apply.components.db:component-apply cluster: namespace: value:map[name:db type:worker] waitHealthy:true`, outcome: render.StepDone,
+		},
+		"apply-remaining": {
+			step: "apply-remaining", properties: `{"exceptions": {"web": {}}}`, world: map[string]render.Answer{"apply.components.db": {}},
+			asked: `apply.components.db:component-apply cluster: namespace: value:map[name:db type:worker] waitHealthy:true`, outcome: render.StepDone,
+		},
+		"export-data": {
+			step: "export-data", properties: `{"name": "d", "data": {"a": "b"}, "topology": "t"}`,
+			world:   map[string]render.Answer{"places": {Returns: map[string]any{"placements": []any{map[string]any{"cluster": "c", "namespace": "n"}}}}, `apply."c/n"`: {}},
+			asked:   `places:get-placements-from-topology-policies policies:[t]; apply."c/n":apply cluster:c value:map[apiVersion:v1 data:map[a:b] kind:ConfigMap metadata:map[name:d namespace:n]]`,
+			outcome: render.StepDone,
+		},
+		"export-service": {
+			step: "export-service", properties: `{"name": "d", "ip": "1.2.3.4", "port": 80, "targetPort": 8080}`,
+			world: map[string]render.Answer{
+				"places":                {Returns: map[string]any{"placements": []any{map[string]any{"cluster": "c", "namespace": "n"}}}},
+				`apply."c/n".service`:   {},
+				`apply."c/n".endpoints`: {},
+			},
+			asked: `places:get-placements-from-topology-policies policies:[]; ` +
+				`apply."c/n".service:apply cluster:c value:map[apiVersion:v1 kind:Service metadata:map[name:d namespace:n] spec:map[ports:[map[port:80 protocol:TCP targetPort:8080]] type:ClusterIP]]; ` +
+				`apply."c/n".endpoints:apply cluster:c value:map[apiVersion:v1 kind:Endpoints metadata:map[name:d namespace:n] subsets:[map[addresses:[map[ip:1.2.3.4]] ports:[map[port:8080]]]]]`,
+			outcome: render.StepDone,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			template := all[string(render.WorkflowStep)+" "+c.step]
+			if template == nil {
+				t.Fatal("there is no such step")
+			}
+			used[template.Definition.String()] = true
+			s, asked := playTemplate(t, template, c.properties, c.world, c.outputs...)
+			var got []string
+			for _, a := range asked {
+				text := strings.TrimSuffix(strings.TrimPrefix(fmt.Sprint(a.Params), "map["), "]")
+				got = append(got, a.Key+":"+a.Do+" "+text)
+			}
+			if g := strings.Join(got, "; "); g != c.asked {
+				t.Errorf("it asks for\n%s\nnot\n%s", g, c.asked)
+			}
+			if s.Outcome != c.outcome || s.Message != c.message {
+				t.Errorf("outcome %d, message %q", s.Outcome, s.Message)
+			}
+			for name, want := range c.given {
+				if string(s.Outputs[name]) != want {
+					t.Errorf("output %s is %s, not %s", name, s.Outputs[name], want)
+				}
+			}
+		})
+	}
+	for name, template := range all {
+		if template.Definition.Kind == render.WorkflowStep && !used[name] {
+			t.Errorf("no case uses %s", name)
+		}
+	}
+}
