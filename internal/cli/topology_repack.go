@@ -1,14 +1,27 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/signal"
+	"slices"
+	"strings"
 	"text/tabwriter"
+	"time"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"sigs.k8s.io/yaml"
 
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/repack"
+	"lockstep.dev/lockstep/internal/submit"
 )
 
 // repackPlan is the JSON form of `topology repack`.
@@ -32,81 +45,212 @@ type repackMove struct {
 
 func newTopologyRepack(s streams) *cobra.Command {
 	var (
-		budget repack.Budget
-		output string
-		dryRun bool
+		budget            repack.Budget
+		output            string
+		dryRun, all, wait bool
+		timeout           time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "repack [NODE...] --dry-run",
-		Short: "Plan moves of pinned pods within their nodes that free whole L3 domains",
-		Long: `Plan moves of pinned pods within their nodes that free whole L3 domains, or whole NUMA nodes, for large pods. Nobody is
-evicted: a move gives a running pod other CPUs of its node, and no pod fares worse. A plan's moves are made in its order.
+		Use:   "repack NODE...|--all",
+		Short: "Move pinned pods within their nodes so that whole L3 domains become free",
+		Long: `Move pinned pods within their nodes so that whole L3 domains, or whole NUMA nodes, become free for large pods. Nobody is
+evicted: a move gives a running pod other CPUs of its node, and no pod fares worse. Pods stay that say so by the annotation
+` + topologyv1alpha1.MoveAnnotation + `: "false".
 
-Planning is all it does so far: --dry-run has to be given. Carrying a plan out while the scheduler gives out CPUs is the
-scheduler's own business.`,
+With --dry-run it prints what would be moved now, of the whole cluster without nodes, and writes nothing.
+
+Without, it asks the manager to do so, by the field repack of the nodes' NodeTopologies: with --all of those where there is
+something to win. The manager plans again, with what is there then, and moves pods while the nodes' agents follow. What has
+come of it is in status.repack; with --wait it is waited for and printed. The right to ask is the verb repack on
+nodetopologies.topology.lockstep.dev.
+
+Exit codes: 0 done, or asked for; 1 a repack has failed; 3 --timeout ran out.`,
 		Example: `  lockstep topology repack --dry-run
-  lockstep topology repack node-7 --dry-run --stay-in-numa --moves 4`,
+  lockstep topology repack node-7 --stay-in-numa --moves 4 --wait
+  lockstep topology repack --all --wait`,
 	}
 	source := addClusterSource(cmd, s)
 	f := cmd.Flags()
-	f.BoolVar(&dryRun, "dry-run", false, "print the plan")
+	f.BoolVar(&dryRun, "dry-run", false, "print what would be moved, and ask for nothing")
+	f.BoolVar(&all, "all", false, "all nodes where there is something to win")
+	f.BoolVar(&wait, "wait", false, "wait until all has been done")
+	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
 	f.IntVar(&budget.MovesMax, "moves", 0, "pods moved on each node at most; 0 for no limit")
 	f.Float64Var(&budget.CostMax, "cost", repack.CostMaxDefault, "CPUs moved at most for each CPU freed; those moved to another NUMA node count twice")
 	f.BoolVar(&budget.StayInNUMA, "stay-in-numa", false, "no moves to other NUMA nodes")
-	f.StringVarP(&output, "output", "o", "", "json")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	f.StringVarP(&output, "output", "o", "", "json or yaml; name, where something is asked for")
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp)))
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case !dryRun:
-			return usageError{errors.New("only plans are made so far: give --dry-run")}
-		case output != "" && output != "json":
-			return usageError{fmt.Errorf("--output %q: not json", output)}
+		case !slices.Contains([]string{"", "json", "yaml", "name"}, output) || output == "name" && dryRun:
+			return usageError{fmt.Errorf("--output %q: not json or yaml", output)}
 		case budget.MovesMax < 0 || budget.CostMax <= 0:
 			return usageError{errors.New("--moves must be at least 0, --cost above 0")}
+		case all && len(args) > 0:
+			return usageError{errors.New("name nodes or give --all, not both")}
+		case !dryRun && !all && len(args) == 0:
+			return usageError{errors.New("name nodes, or give --all, or --dry-run to see what would be moved")}
+		case !dryRun && source.dump != "":
+			return usageError{errors.New("a dump cannot be repacked: give --dry-run")}
 		}
-		c, err := source.read()
-		if err != nil {
-			return err
-		}
-		warn(s, c)
-		requests := map[string]*allocate.Request{}
-		for _, p := range c.Pods {
-			if p.Object.DeletionTimestamp == nil {
-				requests[p.Key] = p.Request
+		if dryRun || all {
+			plan, nodes, err := planRepack(s, source, args, budget)
+			if err != nil {
+				return err
+			}
+			switch {
+			case dryRun && output == "json":
+				return printJSON(s.out, plan)
+			case dryRun && output == "yaml":
+				return printYAML(s.out, plan)
+			case dryRun || len(plan.Nodes) == 0:
+				return printRepack(s, plan, nodes)
+			}
+			for _, n := range plan.Nodes {
+				args = append(args, n.Node)
 			}
 		}
-		names := c.Names()
-		plan := repackPlan{SchemaVersion: "v1", Nodes: []repackNode{}}
-		nodes := c.Nodes
-		if len(args) > 0 {
-			nodes = nil
-			for _, name := range args {
-				n := c.Node(name)
-				if n == nil {
-					return fmt.Errorf("the topology of node %q is not known; known are %s", name, nodeNames(c))
-				}
-				nodes = append(nodes, *n)
-			}
-		}
-		for _, n := range nodes {
-			p := repack.Within(n.State.Node, func(key string) *allocate.Request { return requests[key] }, budget)
-			if len(p.Moves) == 0 {
-				continue
-			}
-			out := repackNode{Node: n.Name, Cost: p.Cost}
-			for _, d := range p.Freed {
-				out.Freed = append(out.Freed, d.String())
-			}
-			for _, m := range p.Moves {
-				out.Moves = append(out.Moves, repackMove{names[m.Pod], m.From.CPUs().String(), m.To.CPUs().String()})
-			}
-			plan.Nodes = append(plan.Nodes, out)
-		}
-		if output == "json" {
-			return printJSON(s.out, plan)
-		}
-		return printRepack(s, plan, len(nodes))
+		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		defer cancel()
+		ctx, stop := signal.NotifyContext(ctx, os.Interrupt)
+		defer stop()
+		return askRepack(ctx, s, source, args, budget, wait, output)
 	}
 	return cmd
+}
+
+// planRepack plans for the named nodes, or all. It returns the number of nodes, too.
+func planRepack(s streams, source *clusterSource, names []string, budget repack.Budget) (repackPlan, int, error) {
+	plan := repackPlan{SchemaVersion: "v1", Nodes: []repackNode{}}
+	c, err := source.read()
+	if err != nil {
+		return plan, 0, err
+	}
+	warn(s, c)
+	requests := map[string]*allocate.Request{}
+	for _, p := range c.Pods {
+		if p.Object.DeletionTimestamp == nil && p.Object.Annotations[topologyv1alpha1.MoveAnnotation] != "false" {
+			requests[p.Key] = p.Request
+		}
+	}
+	pods := c.Names()
+	nodes := c.Nodes
+	if len(names) > 0 {
+		nodes = nil
+		for _, name := range names {
+			n := c.Node(name)
+			if n == nil {
+				return plan, 0, fmt.Errorf("the topology of node %q is not known; known are %s", name, nodeNames(c))
+			}
+			nodes = append(nodes, *n)
+		}
+	}
+	for _, n := range nodes {
+		p := repack.Within(n.State.Node, func(key string) *allocate.Request { return requests[key] }, budget)
+		if len(p.Moves) == 0 {
+			continue
+		}
+		out := repackNode{Node: n.Name, Cost: p.Cost}
+		for _, d := range p.Freed {
+			out.Freed = append(out.Freed, d.String())
+		}
+		for _, m := range p.Moves {
+			out.Moves = append(out.Moves, repackMove{pods[m.Pod], m.From.CPUs().String(), m.To.CPUs().String()})
+		}
+		plan.Nodes = append(plan.Nodes, out)
+	}
+	return plan, len(nodes), nil
+}
+
+// repackOutcome is the JSON form of what has become of requests.
+type repackOutcome struct {
+	SchemaVersion string           `json:"schemaVersion"`
+	Nodes         []repackedOfNode `json:"nodes"`
+}
+
+type repackedOfNode struct {
+	Node string `json:"node"`
+	// Repack is what the NodeTopology says; without --wait it is the request's ID alone.
+	Repack topologyv1alpha1.RepackStatus `json:"repack"`
+}
+
+// askRepack asks for repacks of nodes, and waits for them if it is to.
+func askRepack(ctx context.Context, s streams, source *clusterSource, nodes []string, budget repack.Budget, wait bool, output string) error {
+	cfg, err := source.kube.ToRESTConfig()
+	if err != nil {
+		return err
+	}
+	client, err := submit.NewTopologies(cfg)
+	if err != nil {
+		return err
+	}
+	ask := topologyv1alpha1.RepackRequest{
+		ID: string(uuid.NewUUID()), MovesMax: int32(min(budget.MovesMax, math.MaxInt32)), CostMaxPercent: int32(min(100*budget.CostMax, 100000)), StayInNUMA: budget.StayInNUMA,
+	}
+	for _, node := range nodes {
+		if err := client.Repack(ctx, node, ask); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.err, "nodetopology/%s: repack asked for\n", node)
+	}
+	out := repackOutcome{SchemaVersion: "v1"}
+	failed := 0
+	for _, node := range nodes {
+		r := topologyv1alpha1.RepackStatus{ID: ask.ID}
+		if wait {
+			ended, err := client.Repacked(ctx, node, ask.ID)
+			if err != nil {
+				return fmt.Errorf("waiting for the repack of node %s: %w", node, err)
+			}
+			r = *ended
+		}
+		if r.Phase == topologyv1alpha1.RepackFailed {
+			failed++
+		}
+		out.Nodes = append(out.Nodes, repackedOfNode{node, r})
+	}
+	if err := printRepacked(s, out, wait, output); err != nil {
+		return err
+	}
+	if failed > 0 {
+		return fmt.Errorf("%d of %d repacks have failed", failed, len(nodes))
+	}
+	return nil
+}
+
+func printRepacked(s streams, out repackOutcome, wait bool, output string) error {
+	switch output {
+	case "json":
+		return printJSON(s.out, out)
+	case "yaml":
+		return printYAML(s.out, out)
+	case "name":
+		for _, n := range out.Nodes {
+			fmt.Fprintf(s.out, "nodetopology.topology.lockstep.dev/%s\n", n.Node)
+		}
+		return nil
+	}
+	if !wait {
+		return nil
+	}
+	w := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "NODE\tPHASE\tMOVES\tFREED\tMESSAGE")
+	for _, n := range out.Nodes {
+		freed := make([]string, len(n.Repack.Freed))
+		for i, l := range n.Repack.Freed {
+			freed[i] = string(l)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t%s\t%s\n", n.Node, n.Repack.Phase, n.Repack.Moves, cmp.Or(strings.Join(freed, " and "), "-"), n.Repack.Message)
+	}
+	return w.Flush()
+}
+
+func printYAML(out io.Writer, v any) error {
+	data, err := yaml.Marshal(v)
+	if err == nil {
+		_, err = out.Write(data)
+	}
+	return err
 }
 
 func printRepack(s streams, plan repackPlan, nodes int) error {

@@ -115,7 +115,10 @@ func TestTopologyOfDumpedClusters(t *testing.T) {
 		"policies on its pods":        {[]string{"simulate", "--seeds", "1"}, exitOK, []string{"as it is", "33.33 %", "kubelet-static-like"}},
 		"a plan of moves":             {[]string{"repack", "--dry-run"}, exitOK, []string{"default/one"}},
 		"a plan as JSON":              {[]string{"repack", "a", "--dry-run", "-o", "json"}, exitOK, []string{`"freed": [`}},
-		"moves are not made":          {[]string{"repack"}, exitUsage, []string{"--dry-run"}},
+		"a plan as YAML":              {[]string{"repack", "a", "--dry-run", "-o", "yaml"}, exitOK, []string{"schemaVersion: v1", "freed:"}},
+		"a dump is not repacked":      {[]string{"repack", "a"}, exitUsage, []string{"--dry-run"}},
+		"no nodes":                    {[]string{"repack"}, exitUsage, []string{"--all"}},
+		"nodes and all":               {[]string{"repack", "a", "--all"}, exitUsage, []string{"not both"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut bytes.Buffer

@@ -7,8 +7,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -106,27 +104,11 @@ func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 		known.Layout, known.Fault = held.Layout(t)
 		m.layouts[string(key)] = known
 	}
-	moved, closed := moved(t), closed(t)
+	moved, closed := held.Moved(t), held.Closed(t)
 	if len(t.Status.KubeletPins) == 0 && moved == known.Moved && closed == known.Closed {
 		return known
 	}
 	return &Machine{Layout: known.Layout, Fault: known.Fault, Pins: t.Status.KubeletPins, Moved: moved, Closed: closed}
-}
-
-// moved is the last move that is complete. Where no agent has ever reported, as on simulated nodes, there is nothing to
-// wait for.
-func moved(t *topologyv1alpha1.NodeTopology) int64 {
-	if t.Status.AgentVersion == "" && t.Status.Liveness == nil {
-		return math.MaxInt64
-	}
-	return t.Status.Moved
-}
-
-// closed says whether the agent does not apply CPU sets, and was not told not to.
-func closed(t *topologyv1alpha1.NodeTopology) bool {
-	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
-	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason != topologyv1alpha1.ReasonObserving ||
-		meta.IsStatusConditionFalse(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 }
 
 func (m *Machine) same(o *Machine) bool {

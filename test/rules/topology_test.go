@@ -120,7 +120,6 @@ func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
 		"another's, by a user's name":      {rest.ImpersonationConfig{UserName: "lockstep-agent:mine", Groups: []string{"lockstep:agents"}}, "yours", "metadata.name: the agent of node mine"},
 		"a member of the group, otherwise": {rest.ImpersonationConfig{UserName: "someone", Groups: []string{"lockstep:agents"}}, "mine", "do not say which node"},
 		"the name without the group":       {rest.ImpersonationConfig{UserName: "lockstep-agent:mine"}, "mine", "cannot update resource"},
-		"the manager":                      {rest.ImpersonationConfig{UserName: "lockstep-manager"}, "mine", "cannot update resource"},
 	} {
 		t.Run(what, func(t *testing.T) {
 			live, err := admin.Resource(topologies).Get(t.Context(), tc.node, metav1.GetOptions{})
@@ -145,6 +144,49 @@ func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
 			live.Object["status"] = map[string]any{"agentVersion": what}
 			check(c.UpdateStatus(t.Context(), live, metav1.UpdateOptions{}))
 		})
+	}
+}
+
+// TestWhatOfNodeTopologiesIsWhose holds that requests for moves are their own right, that the manager writes statuses only, and
+// that agents renew their own leases only.
+func TestWhatOfNodeTopologiesIsWhose(t *testing.T) {
+	admin := client(t)
+	if err := create(t, admin, topologies, "whose", machine, false); err != nil {
+		t.Fatal(err)
+	}
+	agent := rest.ImpersonationConfig{UserName: "lockstep-agent:whose", Groups: []string{"lockstep:agents"}}
+	manager := rest.ImpersonationConfig{UserName: "lockstep-manager"}
+	leases := schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1", Resource: "leases"}
+	patch := func(who rest.ImpersonationConfig, data string, sub ...string) error {
+		_, err := as(t, who).Resource(topologies).Patch(t.Context(), "whose", types.MergePatchType, []byte(data), metav1.PatchOptions{}, sub...)
+		return err
+	}
+	lease := func(who rest.ImpersonationConfig, name string) error {
+		_, err := as(t, who).Resource(leases).Namespace("lockstep-system").Create(t.Context(), &unstructured.Unstructured{Object: parse(
+			`{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: ` + name + `}, spec: {holderIdentity: x}}`)}, metav1.CreateOptions{})
+		return err
+	}
+	for _, tc := range []struct {
+		what string
+		err  error
+		want string // empty where it is allowed
+	}{
+		{"an agent asks for moves", patch(agent, `{"repack":{"id":"a"}}`), "the verb repack"},
+		{"the manager asks for moves", patch(manager, `{"repack":{"id":"a"}}`), "cannot patch resource"},
+		{"an administrator does", patch(rest.ImpersonationConfig{}, `{"repack":{"id":"a"}}`), ""},
+		{"an agent takes it back", patch(agent, `{"repack":null}`), "the verb repack"},
+		{"an agent writes its machine beside it", patch(agent, `{"spec":{"offline":"4-5"}}`), ""},
+		{"the manager writes a machine", patch(manager, `{"spec":{"offline":"4-7"}}`), "cannot patch resource"},
+		{"the manager writes a status", patch(manager, `{"status":{"moved":1}}`, "status"), ""},
+		{"a request without an ID", patch(rest.ImpersonationConfig{}, `{"repack":{"id":""}}`), "repack.id"},
+		{"a negative number of moves", patch(rest.ImpersonationConfig{}, `{"repack":{"id":"b","movesMax":-1}}`), "repack.movesMax"},
+		{"an agent's lease", lease(agent, "lockstep-agent.whose"), ""},
+		{"another agent's lease", lease(agent, "lockstep-agent.mine"), "may write the Lease lockstep-agent.whose only"},
+		{"the managers' lease", lease(agent, "lockstep-manager"), "may write the Lease lockstep-agent.whose only"},
+	} {
+		if tc.want == "" && tc.err != nil || tc.want != "" && (tc.err == nil || !strings.Contains(tc.err.Error(), tc.want)) {
+			t.Errorf("%s: got %v, want %q", tc.what, tc.err, tc.want)
+		}
 	}
 }
 

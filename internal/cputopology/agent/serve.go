@@ -1,11 +1,8 @@
 package agent
 
 import (
-	"context"
 	"errors"
 	"fmt"
-	"net"
-	"net/http"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -13,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
+	"lockstep.dev/lockstep/internal/serve"
 )
 
 // metrics of the agent. Those of its writes are apiwriter's.
@@ -70,56 +68,23 @@ const stalled = 30 * time.Second
 
 // serve opens the HTTP servers and returns how to close them.
 func (a *Agent) serve() (stop func(), err error) {
-	muxes := map[string]*http.ServeMux{}
-	mux := func(address string) *http.ServeMux {
-		if muxes[address] == nil {
-			muxes[address] = http.NewServeMux()
+	var paths serve.Paths
+	paths.Handle(a.cfg.MetricsAddress, "GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
+	paths.Check(a.cfg.HealthAddress, "GET /healthz", func() error {
+		last := a.health.last.Load()
+		if since := time.Since(time.Unix(0, last)); last != 0 && since > stalled {
+			return fmt.Errorf("the last pass was %.0f s ago", since.Seconds())
 		}
-		return muxes[address]
-	}
-	if address := a.cfg.MetricsAddress; address != "" {
-		mux(address).Handle("GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))
-	}
-	if address := a.cfg.HealthAddress; address != "" {
-		mux(address).HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) {
-			last := a.health.last.Load()
-			if since := time.Since(time.Unix(0, last)); last != 0 && since > stalled {
-				http.Error(w, fmt.Sprintf("the last pass was %.0f s ago", since.Seconds()), http.StatusServiceUnavailable)
-				return
-			}
-			fmt.Fprintln(w, "ok")
-		})
-		mux(address).HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-			if !a.health.ready.Load() {
-				http.Error(w, "CPU sets are not applied: see the log", http.StatusServiceUnavailable)
-				return
-			}
-			fmt.Fprintln(w, "ok")
-		})
-	}
-	var servers []*http.Server
-	stop = func() {
-		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-		defer cancel()
-		for _, s := range servers {
-			if s.Shutdown(ctx) != nil {
-				_ = s.Close()
-			}
+		return nil
+	})
+	paths.Check(a.cfg.HealthAddress, "GET /readyz", func() error {
+		if !a.health.ready.Load() {
+			return errors.New("CPU sets are not applied: see the log")
 		}
-	}
-	for address, handler := range muxes {
-		l, err := net.Listen("tcp", address)
-		if err != nil {
-			stop()
-			return nil, fmt.Errorf("agent: %w", err)
-		}
-		s := &http.Server{Handler: handler, ReadHeaderTimeout: 5 * time.Second}
-		servers = append(servers, s)
-		go func() {
-			if err := s.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-				a.log.Error("serving ended", "address", address, "error", err)
-			}
-		}()
+		return nil
+	})
+	if stop, err = paths.Start(a.log); err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
 	}
 	return stop, nil
 }

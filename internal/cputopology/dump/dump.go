@@ -64,7 +64,7 @@ func Parse(data []byte, assumed *allocate.Layout) (*Cluster, error) {
 	if len(list.Items) == 0 {
 		return nil, fmt.Errorf("dump: no items; make one with: kubectl get nodetopologies,nodes,pods -A -o json")
 	}
-	r := reader{cluster: &Cluster{}, pins: map[string][]topologyv1alpha1.KubeletPin{}, layouts: map[string]*allocate.Layout{}, shared: map[string]*allocate.Layout{}}
+	r := reader{cluster: &Cluster{}, pins: map[string][]topologyv1alpha1.KubeletPin{}, moved: map[string]int64{}, layouts: map[string]*allocate.Layout{}, shared: map[string]*allocate.Layout{}}
 	for i, item := range list.Items {
 		if err := r.object(item); err != nil {
 			return nil, fmt.Errorf("dump: item %d: %w", i, err)
@@ -83,6 +83,7 @@ type reader struct {
 	layouts map[string]*allocate.Layout
 	shared  map[string]*allocate.Layout // by topology: equal machines share one
 	pins    map[string][]topologyv1alpha1.KubeletPin
+	moved   map[string]int64
 	results []placed
 }
 
@@ -118,7 +119,7 @@ func (r *reader) object(item json.RawMessage) error {
 			return nil
 		}
 		r.layouts[t.Name] = l
-		r.pins[t.Name] = t.Status.KubeletPins
+		r.pins[t.Name], r.moved[t.Name] = t.Status.KubeletPins, held.Moved(&t)
 	case head.Kind == "Node" && head.APIVersion == "v1":
 		r.nodes = append(r.nodes, head.Metadata.Name)
 	case head.Kind == "Pod" && head.APIVersion == "v1":
@@ -189,6 +190,7 @@ func (r *reader) finish(assumed *allocate.Layout) {
 			r.problem("pod %s: the topology of its node %s is not known", p.pod.Key, p.name)
 			continue
 		}
+		p.pod.Result = p.pod.Result.Settled(r.moved[p.name])
 		byNode[p.name] = append(byNode[p.name], p.pod)
 	}
 	for name, l := range r.layouts {

@@ -3,8 +3,12 @@ package held
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology"
@@ -47,6 +51,23 @@ func Layout(t *topologyv1alpha1.NodeTopology) (*allocate.Layout, error) {
 		return nil, fmt.Errorf("status.reserved: %w", err)
 	}
 	return allocate.NewLayout(topo, reserved)
+}
+
+// Moved is the number of the last move on the node that is complete. Where no agent has ever reported, as on simulated
+// nodes, there is nothing to wait for.
+func Moved(t *topologyv1alpha1.NodeTopology) int64 {
+	if t.Status.AgentVersion == "" && t.Status.Liveness == nil {
+		return math.MaxInt64
+	}
+	return t.Status.Moved
+}
+
+// Closed says that no further pods are to be given CPUs of the node, because its agent does not apply them, and was not
+// told not to.
+func Closed(t *topologyv1alpha1.NodeTopology) bool {
+	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
+	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason != topologyv1alpha1.ReasonObserving ||
+		meta.IsStatusConditionFalse(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 }
 
 // KubeletKey is the key under which a State's Node has a container that the kubelet pinned.

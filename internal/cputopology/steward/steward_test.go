@@ -398,6 +398,11 @@ func TestRepackOnRequest(t *testing.T) {
 	if r := e.ended("two"); r.Phase != topology.RepackDone || r.Moves != 0 || len(r.Freed) != 0 {
 		t.Errorf("when nothing is left: %+v", r)
 	}
+	var out, errOut strings.Builder
+	if code := cli.Run([]string{"topology", "repack", e.node, "--wait", "--kubeconfig", e.cluster.Kubeconfig()}, strings.NewReader(""), &out, &errOut); code != 0 ||
+		!strings.Contains(out.String(), e.node+"  Done   0      -") {
+		t.Errorf("exit code %d:\n%s%s", code, out.String(), errOut.String())
+	}
 	at := e.await("all moves", func(n *topology.NodeTopology) bool { return n.Status.Moved > 0 && ready(n) })
 	e.create(e.node+"-whole", 200, nil) // 256 less 3 L3 domains are 232
 	e.eventually("a large pod", func() error {

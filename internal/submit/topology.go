@@ -1,0 +1,78 @@
+package submit
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
+	watchtools "k8s.io/client-go/tools/watch"
+
+	"lockstep.dev/lockstep/api/scheme"
+	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// Topologies asks for what NodeTopologies can be asked for.
+type Topologies struct{ client rest.Interface }
+
+const nodeTopologies = "nodetopologies"
+
+// NewTopologies connects to a cluster.
+func NewTopologies(cfg *rest.Config) (*Topologies, error) {
+	client, err := kubeclient.ForGroupVersion(cfg, nil, topologyv1alpha1.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
+	return &Topologies{client}, nil
+}
+
+// Repack asks for the pods of a node to be moved, in the place of what was asked for before.
+func (t *Topologies) Repack(ctx context.Context, node string, ask topologyv1alpha1.RepackRequest) error {
+	// Of fields that are absent a merge would keep what is there.
+	data, err := json.Marshal(map[string]any{"repack": map[string]any{
+		"id": ask.ID, "movesMax": ask.MovesMax, "costMaxPercent": ask.CostMaxPercent, "stayInNUMA": ask.StayInNUMA,
+	}})
+	if err != nil {
+		return err
+	}
+	return t.client.Patch(types.MergePatchType).Resource(nodeTopologies).Name(node).Body(data).Do(ctx).Error()
+}
+
+// Repacked waits until the repack with an ID has ended, or ctx is done. It is an error if the node goes, or is asked for
+// another meanwhile.
+func (t *Topologies) Repacked(ctx context.Context, node, id string) (*topologyv1alpha1.RepackStatus, error) {
+	lw := cache.NewListWatchFromClient(t.client, nodeTopologies, metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", node))
+	gone := fmt.Errorf("NodeTopology %s was deleted", node)
+	exists := func(store cache.Store) (bool, error) {
+		if len(store.ListKeys()) == 0 {
+			return false, gone
+		}
+		return false, nil
+	}
+	var out *topologyv1alpha1.RepackStatus
+	_, err := watchtools.UntilWithSync(ctx, lw, &topologyv1alpha1.NodeTopology{}, exists, func(ev watch.Event) (bool, error) {
+		o, ok := ev.Object.(*topologyv1alpha1.NodeTopology)
+		switch {
+		case ev.Type == watch.Deleted:
+			return false, gone
+		case !ok:
+			return false, nil
+		case o.Status.Repack != nil && o.Status.Repack.ID == id && o.Status.Repack.Finished != nil:
+			out = o.Status.Repack
+			return true, nil
+		case o.Repack == nil || o.Repack.ID != id:
+			return false, fmt.Errorf("another repack was asked for")
+		}
+		return false, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	return out, err
+}
