@@ -76,6 +76,9 @@ func workflowCases(t *testing.T, namespace string) []*workflowCase {
 func describe(n *wf.NodeStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s message=%q", n.Type, n.Phase, n.Message)
+	if n.Progress != "0/1" && n.Progress != "1/1" {
+		fmt.Fprintf(&b, " progress=%s", n.Progress)
+	}
 	if o := n.Outputs; o != nil {
 		if o.Result != nil {
 			fmt.Fprintf(&b, " result=%q", *o.Result)

@@ -26,6 +26,7 @@ type PodState struct {
 	HostName string
 	ExitCode *int32
 	Outputs  *wf.Outputs
+	Progress string // "N/M", as the pod says itself; "": it says nothing
 	// Containers are the phases of the members of a container set.
 	Containers map[string]ContainerState
 	// ResourcesDuration is what the pod has used, once it is over: its requests times how long it ran.
@@ -124,7 +125,13 @@ func (l *leaf) launch() {
 	}
 	l.counted = true
 	r.active++
-	n.progress(0, 1)
+	done, total := 0, 1
+	if n.known { // it may have said more itself
+		if d, t, ok := ParseProgress(n.Progress); ok {
+			done, total = d, t
+		}
+	}
+	n.progress(done, total)
 	if !n.known {
 		n.set(wf.PhasePending, "")
 	}
@@ -251,6 +258,9 @@ func (l *leaf) pod(e PodState) {
 	if e.ResourcesDuration != nil {
 		n.ResourcesDuration = e.ResourcesDuration
 	}
+	if done, total, ok := ParseProgress(e.Progress); ok && l.podName != "" && (done != n.done || total != n.total) {
+		n.progress(done-n.done, total-n.total)
+	}
 	for name, state := range e.Containers {
 		if m := l.members[name]; m != nil {
 			m.set(state.Phase, state.Message)
@@ -325,8 +335,8 @@ func (l *leaf) release() {
 		l.counted = false
 		l.run.active--
 	}
-	if l.podName != "" && l.node.done == 0 {
-		l.node.progress(1, 0)
+	if n := l.node; l.podName != "" && n.done < n.total {
+		n.progress(n.total-n.done, 0)
 	}
 }
 

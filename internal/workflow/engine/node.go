@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -146,8 +147,7 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 
 // count adds the pods of a restored node to the progress of those around it.
 func (n *node) count() {
-	var done, total int
-	if _, err := fmt.Sscanf(n.Progress, "%d/%d", &done, &total); err == nil {
+	if done, total, ok := ParseProgress(n.Progress); ok {
 		n.done, n.total = done, total
 		for p := n.parent; p != nil; p = p.parent {
 			p.done, p.total = p.done+done, p.total+total
@@ -155,6 +155,18 @@ func (n *node) count() {
 		n.run.done, n.run.total = n.run.done+done, n.run.total+total
 	}
 }
+
+// ParseProgress reads "N/M". It is false for anything else, and where N is beyond M.
+func ParseProgress(text string) (done, total int, ok bool) {
+	before, after, found := strings.Cut(text, "/")
+	done, err1 := strconv.Atoi(before)
+	total, err2 := strconv.Atoi(after)
+	ok = found && err1 == nil && err2 == nil && done >= 0 && total > 0 && done <= total && total <= progressMax
+	return done, total, ok
+}
+
+// progressMax bounds what a pod may say of its work, so that sums stay numbers.
+const progressMax = 1_000_000_000
 
 // progress counts pods on the node and all around it.
 func (n *node) progress(done, total int) {

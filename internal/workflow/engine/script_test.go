@@ -225,6 +225,8 @@ func (p *player) pod(id string, phase corev1.PodPhase, words []string) PodState 
 			e.HostName = value
 		case "ip":
 			e.PodIP = value
+		case "progress":
+			e.Progress = value
 		case "ready":
 			e.Ready = true
 		case "error":
@@ -378,6 +380,9 @@ func (p *player) nodes() {
 		}
 		if m := n.MemoizationStatus; m != nil {
 			fmt.Fprintf(&p.out, " %s/%s hit=%t", m.CacheName, m.Key, m.Hit)
+		}
+		if n.Type == wf.NodePod && !strings.HasSuffix(n.Progress, "/1") && n.Progress != "" {
+			fmt.Fprintf(&p.out, " progress=%s of %s", n.Progress, p.run.Workflow.Status.Progress)
 		}
 		if s := n.SynchronizationStatus; s != nil {
 			fmt.Fprintf(&p.out, " waiting=%s", s.Waiting)

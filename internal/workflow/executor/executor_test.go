@@ -492,3 +492,39 @@ func TestInstall(t *testing.T) {
 		t.Error(err, string(out))
 	}
 }
+
+func TestProgressIsToldWhileTheCommandRuns(t *testing.T) {
+	t.Setenv("ARGO_PROGRESS_FILE_TICK_DURATION", "1ms")
+	t.Setenv("ARGO_PROGRESS_PATCH_TICK_DURATION", "1ms")
+	dir := t.TempDir()
+	plan := handover.Plan{Progress: filepath.Join(dir, "progress"), Task: &handover.Task{Name: "node"}}
+	// The command ends when it was told on, or after a time that no machine needs.
+	e := run(t, dir, plan, sh(`echo 1/4 > progress; i=0; while test ! -f task && test $i -lt 300; do sleep 0.1; i=$((i+1)); done; echo 2/4 >> progress; echo 4/4 >> progress`)...)
+	if e.code != 0 || e.report.Progress != "4/4" {
+		t.Errorf("exit code %d, %+v %s", e.code, e.report, e.stderr)
+	}
+	var told handover.Report
+	if data, err := os.ReadFile(filepath.Join(dir, "task")); err != nil {
+		t.Error(err)
+	} else if err := json.Unmarshal(data, &told); err != nil || !strings.HasSuffix(told.Progress, "/4") || told.Result != nil {
+		t.Errorf("told %s, %v", data, err)
+	}
+}
+
+func TestProgressThatCannotBeTold(t *testing.T) {
+	for name, c := range map[string]struct{ script, want string }{
+		"no file":               {"true", ""},
+		"a directory":           {"mkdir progress", ""},
+		"the last line counts":  {"printf '1/2\\n2/2\\n' > progress", "2/2"},
+		"the end of a long one": {"yes 1/3 | head -n 10000 > progress; echo 3/3 >> progress", "3/3"},
+		"a link out of it":      {"ln -s /dev/zero progress", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			if e := run(t, dir, handover.Plan{Progress: filepath.Join(dir, "progress")}, sh(c.script)...); e.code != 0 || e.report.Progress != c.want {
+				t.Errorf("exit code %d, progress %q %s", e.code, e.report.Progress, e.stderr)
+			}
+		})
+	}
+}

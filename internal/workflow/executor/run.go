@@ -92,7 +92,9 @@ func (r *run) life() int {
 		return handover.ExitExecutor
 	}
 	// 3. The command.
+	watched := r.watchProgress()
 	code, err := r.attempts()
+	r.report.Progress = watched()
 	if err != nil {
 		return r.fail(err)
 	}

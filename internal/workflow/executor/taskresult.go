@@ -6,6 +6,7 @@ import (
 	"maps"
 	"net/http"
 	"slices"
+	"strconv"
 	"time"
 
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
@@ -22,6 +23,7 @@ type (
 		Kind       string         `json:"kind"`
 		Metadata   map[string]any `json:"metadata"`
 		Outputs    *taskOutputs   `json:"outputs,omitempty"`
+		Progress   string         `json:"progress,omitempty"`
 	}
 	taskOutputs struct {
 		Parameters []taskParameter  `json:"parameters,omitempty"`
@@ -34,11 +36,14 @@ type (
 	}
 )
 
-// createTaskResult writes the outputs of a report into the node's WorkflowTaskResult.
+// createTaskResult writes a report into the node's WorkflowTaskResult: outputs, or how far a command is that still runs.
 func createTaskResult(task *handover.Task, report *handover.Report) error {
 	client, err := incluster.New()
 	if err != nil {
 		return err
+	}
+	if onlyProgress(report) {
+		return putTaskResult(client, task, nil, report.Progress)
 	}
 	outputs := &taskOutputs{Result: report.Result}
 	for _, name := range slices.Sorted(maps.Keys(report.Parameters)) {
@@ -52,16 +57,20 @@ func createTaskResult(task *handover.Task, report *handover.Report) error {
 		artifact["name"] = saved.Name
 		outputs.Artifacts = append(outputs.Artifacts, artifact)
 	}
-	return putTaskResult(client, task, outputs)
+	return putTaskResult(client, task, outputs, report.Progress)
 }
 
-func putTaskResult(client *incluster.Client, task *handover.Task, outputs *taskOutputs) error {
+func onlyProgress(r *handover.Report) bool {
+	return r.Progress != "" && r.Result == nil && len(r.Parameters)+len(r.Artifacts) == 0
+}
+
+func putTaskResult(client *incluster.Client, task *handover.Task, outputs *taskOutputs, progress string) error {
 	object := &taskResult{
-		APIVersion: "argoproj.io/v1alpha1", Kind: "WorkflowTaskResult", Outputs: outputs,
+		APIVersion: "argoproj.io/v1alpha1", Kind: "WorkflowTaskResult", Outputs: outputs, Progress: progress,
 		Metadata: map[string]any{
 			"name": task.Name,
 			"labels": map[string]string{
-				"workflows.argoproj.io/workflow": task.Workflow, "workflows.argoproj.io/report-outputs-completed": "true",
+				"workflows.argoproj.io/workflow": task.Workflow, "workflows.argoproj.io/report-outputs-completed": strconv.FormatBool(outputs != nil),
 			},
 			"ownerReferences": []map[string]any{{
 				"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "name": task.Workflow, "uid": task.WorkflowUID,

@@ -39,6 +39,9 @@ func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 		}
 	}
 	blame(&s, pod)
+	if result != nil {
+		s.Progress = cmp.Or(s.Progress, result.Progress) // what the pod's end says is newer
+	}
 	if result != nil && result.Outputs != nil {
 		merge(&out, result.Outputs)
 		some = true
@@ -66,6 +69,7 @@ func read(s *engine.PodState, out *wf.Outputs, container string, r *handover.Rep
 	if r.Plain {
 		s.ExitCode = nil
 	}
+	s.Progress = cmp.Or(r.Progress, s.Progress)
 	switch c := s.Containers[container]; {
 	case r.Omitted != "":
 		c.Phase, c.Message = wf.PhaseOmitted, "omitted: container "+r.Omitted+" failed"

@@ -72,7 +72,7 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 				p.Parameters = append(p.Parameters, out)
 			}
 		}
-		if mentions(c, progressEnv) {
+		if mentions(c, progressEnv) || b.t.Script != nil && strings.Contains(b.t.Script.Source, progressEnv) {
 			p.Progress = handover.ProgressFile
 		}
 		needed = needed || p.Result || len(p.Parameters) > 0 || p.Progress != ""

@@ -1,0 +1,100 @@
+package executor
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"lockstep.dev/lockstep/internal/workflow/handover"
+)
+
+const (
+	// progressLook is how often the command's progress is read, progressTell how often it is told while the command runs: each
+	// time is a write to the API server. Commands can have others by these variables, with Go durations.
+	progressLook, progressTell       = 3 * time.Second, time.Minute
+	progressLookEnv, progressTellEnv = "ARGO_PROGRESS_FILE_TICK_DURATION", "ARGO_PROGRESS_PATCH_TICK_DURATION"
+	// progressMin bounds both.
+	progressMin = time.Second
+	// maxProgress bounds what is read, in bytes.
+	maxProgress = 64
+)
+
+// watchProgress tells how far the command says that it is, until the function that it returns is called, which returns the
+// last that the command has said.
+func (r *run) watchProgress() (last func() string) {
+	if r.plan.Progress == "" {
+		return func() string { return "" }
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		look := time.NewTicker(durationOf(progressLookEnv, progressLook))
+		defer look.Stop()
+		every := durationOf(progressTellEnv, progressTell)
+		var told string
+		var at time.Time
+		for {
+			select {
+			case <-stop:
+				return
+			case <-look.C:
+			}
+			now := r.readProgress()
+			if now == "" || now == told || time.Since(at) < every || r.plan.Task == nil {
+				continue
+			}
+			put := r.config.Task
+			if put == nil {
+				put = createTaskResult
+			}
+			at = time.Now()
+			if err := put(r.plan.Task, &handover.Report{Progress: now}); err != nil {
+				// It is told again at the end, without the API server.
+				fmt.Fprintf(r.config.Stderr, "lockstep-exec: progress cannot be told: %v\n", err)
+				return
+			}
+			told = now
+		}
+	}()
+	return func() string {
+		close(stop)
+		<-done
+		return r.readProgress()
+	}
+}
+
+// readProgress is the last line of the command's progress file.
+func (r *run) readProgress() string {
+	f, err := os.Open(r.plan.Progress)
+	if err != nil {
+		return ""
+	}
+	defer f.Close()
+	if info, err := f.Stat(); err != nil || !info.Mode().IsRegular() {
+		return ""
+	} else if size := info.Size(); size > maxProgress {
+		if _, err := f.Seek(size-maxProgress, io.SeekStart); err != nil {
+			return ""
+		}
+	}
+	text, err := io.ReadAll(io.LimitReader(f, maxProgress))
+	if err != nil {
+		return ""
+	}
+	lines := strings.Fields(string(text))
+	if len(lines) == 0 {
+		return ""
+	}
+	return lines[len(lines)-1]
+}
+
+// durationOf reads a duration from the environment.
+func durationOf(name string, otherwise time.Duration) time.Duration {
+	d, err := time.ParseDuration(os.Getenv(name))
+	if err != nil {
+		return otherwise
+	}
+	return max(d, progressMin)
+}
