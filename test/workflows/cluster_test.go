@@ -12,10 +12,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager"
@@ -31,9 +36,10 @@ func TestMain(m *testing.M) {
 // cluster is a namespace of a cluster with a manager.
 type cluster struct {
 	*testing.T
-	ns     string
-	core   kubernetes.Interface
-	client *workflows.Client
+	ns        string
+	core      kubernetes.Interface
+	client    *workflows.Client
+	workflows rest.Interface
 }
 
 // TestCluster runs every case on a real API server, all at the same time.
@@ -97,7 +103,11 @@ func startCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	e := &cluster{T: t, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), client: client}
+	raw, err := kubeclient.ForGroupVersion(c.RESTConfig(), nil, wf.GroupVersion, scheme.Scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &cluster{T: t, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), client: client, workflows: raw}
 	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -204,6 +214,11 @@ func (e *cluster) act(c *testCase, words []string) {
 		change := choose(words[1])
 		change.Phase, change.Message = wf.PhaseFailed, strings.Join(words[2:], " ")
 		err = e.client.SetNode(ctx, e.ns, c.name, change)
+	case "edit":
+		var patch []byte
+		if patch, err = yaml.YAMLToJSON([]byte("spec: " + strings.Join(words[1:], " "))); err == nil {
+			err = e.workflows.Patch(types.MergePatchType).Namespace(e.ns).Resource("workflows").Name(c.name).Body(patch).Do(ctx).Error()
+		}
 	case "delete-pod":
 		n := wf.NodeStatus{}
 		if w, err := e.client.Get(ctx, e.ns, c.name); err == nil {

@@ -14,6 +14,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/localcluster/simnode"
@@ -279,6 +280,11 @@ func (w *world) act(words []string) {
 			}
 		}
 		w.step(e)
+	case "edit":
+		if err := yaml.Unmarshal([]byte(strings.Join(words[1:], " ")), spec); err != nil {
+			w.Fatal(err)
+		}
+		w.step()
 	case "delete-pod":
 		s := engine.PodState{NodeID: w.id(words[1]), Phase: corev1.PodRunning, Gone: true}
 		w.pods[s.NodeID] = s

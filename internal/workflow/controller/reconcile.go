@@ -245,7 +245,7 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	own := r.run.Workflow
 	own.ObjectMeta = w.ObjectMeta
 	own.ResourceVersion = ""
-	if w.DeletionTimestamp != nil || own.Spec.Shutdown != w.Spec.Shutdown || ptr.Deref(own.Spec.Suspend, false) != ptr.Deref(w.Spec.Suspend, false) {
+	if w.DeletionTimestamp != nil || edited(&own.Spec, &w.Spec) {
 		r.wake = c.Clock.Now()
 	}
 	own.Spec = w.Spec
@@ -271,6 +271,12 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 			r.events = append(r.events, resume(&n))
 		}
 	}
+}
+
+// edited says whether the engine has to look at a workflow because of how its spec was changed.
+func edited(a, b *wf.WorkflowSpec) bool {
+	return a.Shutdown != b.Shutdown || ptr.Deref(a.Suspend, false) != ptr.Deref(b.Suspend, false) ||
+		!ptr.Equal(a.Parallelism, b.Parallelism) || !ptr.Equal(a.ActiveDeadlineSeconds, b.ActiveDeadlineSeconds)
 }
 
 // resume is the end of a pause as a user wrote it.

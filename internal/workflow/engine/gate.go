@@ -416,9 +416,7 @@ func (r *Run) run() {
 			s.StartedAt = metav1.NewTime(r.now)
 		}
 	}
-	if d := r.spec.ActiveDeadlineSeconds; d != nil {
-		r.at(s.StartedAt.Add(time.Duration(*d)*time.Second), func() { r.stop("Step exceeded its deadline", false) })
-	}
+	r.setDeadline()
 	r.meterWorkflow()
 	r.hooks = &hooks{run: r, name: r.Workflow.Name, spec: r.spec.Hooks, from: r.local(), finished: r.finish}
 	r.root = r.execute(call{

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -147,9 +146,6 @@ func (l *leaf) launch() {
 		NodeID: n.ID, NodeName: n.Name, PodName: l.podName, Template: made, OnExit: l.call.onExit,
 		Inputs: l.inputs.resolved, Outputs: &l.outputs, Spec: shared,
 		IncludeResult: l.call.wantResult, AvoidHosts: l.call.avoidHosts,
-	}
-	if d := r.spec.ActiveDeadlineSeconds; d != nil && !l.call.onExit {
-		spec.Deadline = r.Workflow.Status.StartedAt.Add(time.Duration(*d) * time.Second)
 	}
 	r.create = append(r.create, spec)
 }

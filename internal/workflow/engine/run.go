@@ -57,7 +57,7 @@ type Result struct {
 	StatusFirst bool
 }
 
-// CreatePod describes a pod, or for an HTTP template a request, to be made. What it points to is shared: not to be changed.
+// CreatePod describes a pod to be made. What it points to is shared: not to be changed.
 type CreatePod struct {
 	NodeID, NodeName, PodName string
 	Template                  *wf.Template // with all variables resolved, but for the outputs
@@ -65,10 +65,9 @@ type CreatePod struct {
 	Outputs                   *wf.Outputs  // as declared, with all variables resolved
 	// Spec is the workflow's, after workflowTemplateRef. The variables of what shapes pods are resolved.
 	Spec          *wf.WorkflowSpec
-	IncludeResult bool      // somebody reads the result
-	OnExit        bool      // it belongs to an exit handler, and survives a stop
-	Deadline      time.Time // zero: none
-	AvoidHosts    []string  // hosts of failed attempts
+	IncludeResult bool     // somebody reads the result
+	OnExit        bool     // it belongs to an exit handler, and survives a stop
+	AvoidHosts    []string // hosts of failed attempts
 }
 
 // DeletePod names a pod that must end.
@@ -128,6 +127,8 @@ type Run struct {
 	stopping    string
 	stopMessage string
 	done, total int // pods
+	deadline    time.Time
+	terminated  bool // exit handlers were ended too
 }
 
 // New returns a Run of a workflow. It changes w.Status only. A workflow that cannot run ends in Error at the first Step.
@@ -171,10 +172,44 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 		}
 		r.held[e.key()] = e
 	}
-	if s := r.Workflow.Spec.Suspend; s == nil || !*s {
+	if s := &r.Workflow.Spec; s.Suspend == nil || !*s.Suspend || s.Shutdown != wf.ShutdownNone { // a suspended workflow can be ended
 		r.advance()
 	}
 	return r.result()
+}
+
+// takeEdits takes in what users may change of a workflow that runs, beside suspend and shutdown, which are read where they
+// count. All else was compiled at the start.
+func (r *Run) takeEdits() {
+	own := &r.Workflow.Spec
+	byItself := own.WorkflowTemplateRef == nil // else what it does not say is as its template says
+	if byItself || own.Parallelism != nil {
+		r.spec.Parallelism = own.Parallelism
+	}
+	if byItself || own.ActiveDeadlineSeconds != nil {
+		r.spec.ActiveDeadlineSeconds = own.ActiveDeadlineSeconds
+	}
+	if r.root != nil {
+		r.setDeadline()
+	}
+}
+
+// setDeadline has the workflow stopped at its deadline, in place of the one that was set before.
+func (r *Run) setDeadline() {
+	t := time.Time{} // never
+	if d := r.spec.ActiveDeadlineSeconds; d != nil {
+		t = r.Workflow.Status.StartedAt.Add(time.Duration(*d) * time.Second)
+	}
+	if t.Equal(r.deadline) {
+		return
+	}
+	if r.deadline = t; !t.IsZero() {
+		r.at(t, func() {
+			if r.deadline.Equal(t) {
+				r.stop("Step exceeded its deadline", false)
+			}
+		})
+	}
 }
 
 func (r *Run) advance() {
@@ -206,8 +241,12 @@ func (r *Run) advance() {
 			return same
 		})
 	}
-	if s := r.Workflow.Spec.Shutdown; s != wf.ShutdownNone && r.stopping == "" {
-		r.stop(fmt.Sprintf("Stopped with strategy '%s'", s), s == wf.ShutdownTerminate)
+	if !r.ended {
+		r.takeEdits()
+	}
+	if s := r.Workflow.Spec.Shutdown; s != wf.ShutdownNone && (r.stopping == "" || s == wf.ShutdownTerminate && !r.terminated) {
+		r.terminated = s == wf.ShutdownTerminate
+		r.stop(fmt.Sprintf("Stopped with strategy '%s'", s), r.terminated)
 	}
 	for _, key := range r.arrived {
 		switch e := r.held[key].(type) {

@@ -28,7 +28,7 @@ var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata gi
 //	all PHASE                        the state of all pods under way
 //	resume NAME [key=value ...]      ends a pause; supplies outputs
 //	after DURATION                   lets time pass
-//	spec shutdown|suspend VALUE      changes the workflow
+//	spec FIELD VALUE                 changes the workflow: shutdown, suspend, parallelism, deadline
 //	restart                          goes on with a new Run on the status
 //	nodes                            prints the nodes
 //
@@ -181,9 +181,22 @@ func (p *player) command(words []string) {
 		p.step()
 	case "spec":
 		spec := &p.run.Workflow.Spec
-		if words[1] == "shutdown" {
+		number := func() *int64 {
+			n, err := strconv.ParseInt(words[2], 10, 64)
+			if words[2] == "none" {
+				return nil
+			}
+			p.must(err)
+			return &n
+		}
+		switch words[1] {
+		case "shutdown":
 			spec.Shutdown = wf.ShutdownStrategy(words[2])
-		} else {
+		case "parallelism":
+			spec.Parallelism = number()
+		case "deadline":
+			spec.ActiveDeadlineSeconds = number()
+		default:
 			suspend := words[2] == "true"
 			spec.Suspend = &suspend
 		}
