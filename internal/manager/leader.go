@@ -45,7 +45,7 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	if err := m.prepareLease(ctx, client, writer); err != nil {
 		m.log.Warn("looking at the lease failed", "error", err) // the election tries again
 	}
-	shards, err := m.joinShards(ctx, client)
+	shards, err := m.joinShards(ctx, client, writer)
 	if err != nil {
 		return err
 	}

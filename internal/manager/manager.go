@@ -276,16 +276,19 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	crons, err := cron.New(cron.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
-	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+	if shards == nil {
+		crons, err := cron.New(cron.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
+		if err != nil {
+			return nil, fmt.Errorf("manager: %w", err)
+		}
+		run = append(run, crons.Run)
 	}
 	apps, err := applications.New(applications.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	return &parts{
-		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, crons.Run, apps.Run),
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, apps.Run),
 	}, nil
 }
 

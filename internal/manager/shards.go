@@ -25,23 +25,33 @@ import (
 	"lockstep.dev/lockstep/internal/shard"
 	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/controller"
+	"lockstep.dev/lockstep/internal/workflow/cron"
 )
 
-// shards is this manager's part in the division of workflows. nil is the only manager's, which has them all.
+// shards is this manager's part in the division of workflows and crons. nil is the only manager's, which has them all.
 type shards struct {
 	member  *shard.Member
 	working atomic.Pointer[controller.Controller]
+	crons   *cron.Controller
 	leave   func()
 }
 
-// joinShards takes part in the division of workflows, until leave.
-func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface) (*shards, error) {
+// joinShards takes part in the division of workflows and crons, until leave. Crons run from now on, whoever leads: they need
+// nothing that only the manager that leads has. Their names have the time that they are for, so that the moment in which two
+// managers believe that a cron is theirs does no harm. crons is the writer of what they start.
+func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, crons apiwriter.Writer) (*shards, error) {
 	// A lease must not wait behind other writes, so it has a writer of its own.
 	writer, err := apiwriter.New(apiwriter.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: 2, Logger: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	s := &shards{}
+	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: crons, Log: m.log, Owns: func(namespace, name string) bool {
+		return s.member.Owns(namespace + "/" + name)
+	}})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	s.member, err = shard.New(shard.Config{
 		Name: identity(), Namespace: m.cfg.LeaseNamespace,
 		Leases: &leases{namespace: m.cfg.LeaseNamespace, client: client, writer: writer},
@@ -49,6 +59,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface) (
 			if c := s.working.Load(); c != nil {
 				c.Rebalance()
 			}
+			s.crons.Resync()
 		},
 		Log: m.log,
 	})
@@ -60,9 +71,14 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface) (
 	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
 	running.Go(func() { s.member.Run(living) })
+	working, endWork := context.WithCancel(ctx)
+	var worked sync.WaitGroup
+	worked.Go(func() { s.crons.Run(working) })
 	var written sync.WaitGroup
 	written.Go(func() { _ = writer.Run(writing) })
 	s.leave = func() {
+		endWork()
+		worked.Wait()
 		end()
 		running.Wait()
 		endWriting()

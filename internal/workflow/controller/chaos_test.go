@@ -17,6 +17,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/informers"
@@ -349,12 +350,42 @@ func TestManagersShareAndTakeOver(t *testing.T) {
 		}
 		return errors.New("no pod was bound")
 	})
+	for i := range 4 { // which the managers share likewise
+		e.create("cronworkflows", fmt.Sprintf("cron-%d", i), cronSpec)
+	}
+	e.everyCronStarts("before")
 	names := e.submitMixed(4, "")
 	first.kill()
 	killed := time.Now()
 	more := e.submitMixed(2, "after-")
 	e.endAlike(names, undisturbed)
 	e.endAlike(more, undisturbed)
+	e.everyCronStarts("after")
 	t.Logf("all workflows were over %v after a manager was killed", time.Since(killed).Round(100*time.Millisecond))
 	l.check(t)
+}
+
+// cronSpec starts a workflow each second, which is over at once.
+const cronSpec = `
+spec:
+  schedules: ["@every 1s"]
+  workflowSpec: {entrypoint: main, templates: [{name: main, steps: [[]]}]}
+`
+
+// everyCronStarts waits until all of the four crons have started a workflow after now.
+func (e *env) everyCronStarts(when string) {
+	e.Helper()
+	since := metav1.NewTime(time.Now())
+	e.eventually("every cron starts workflows "+when, func() error {
+		for i := range 4 {
+			cron := &wf.CronWorkflow{}
+			if err := e.argo.Get().Namespace(e.ns).Resource("cronworkflows").Name(fmt.Sprintf("cron-%d", i)).Do(e.Context()).Into(cron); err != nil {
+				return err
+			}
+			if last := cron.Status.LastScheduledTime; last == nil || !last.After(since.Time) {
+				return fmt.Errorf("cron %d last did at %v, %v", i, last, cron.Status.Conditions)
+			}
+		}
+		return nil
+	})
 }

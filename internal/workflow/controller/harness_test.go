@@ -119,7 +119,7 @@ func (e *env) create(resource, name, manifest string) *wf.Workflow {
 	if err := yaml.Unmarshal([]byte(manifest), &u.Object); err != nil {
 		e.Fatalf("%v in\n%s", err, manifest)
 	}
-	kind := map[string]string{"workflows": "Workflow", "workflowtemplates": "WorkflowTemplate", "clusterworkflowtemplates": "ClusterWorkflowTemplate"}[resource]
+	kind := map[string]string{"workflows": "Workflow", "workflowtemplates": "WorkflowTemplate", "clusterworkflowtemplates": "ClusterWorkflowTemplate", "cronworkflows": "CronWorkflow"}[resource]
 	u.SetAPIVersion(wf.GroupVersion.String())
 	u.SetKind(kind)
 	u.SetName(name)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,13 +55,20 @@ func newCluster(t *testing.T) *cluster {
 // start runs a controller until stop is called.
 func (c *cluster) start() (stop func()) {
 	c.Helper()
+	stop, _ = c.startOwning(func(string) bool { return true })
+	return stop
+}
+
+// startOwning runs one that has only some of the crons; resync tells it that these are others now.
+func (c *cluster) startOwning(owns func(name string) bool) (stop, resync func()) {
+	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	writer, err := apiwriter.New(apiwriter.Config{REST: c.cfg, Scheme: scheme.Scheme, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		c.Fatal(err)
 	}
 	controller, err := New(Config{REST: c.cfg, Writer: writer, Clock: c.clock, Log: slog.New(slog.DiscardHandler),
-		Owns: func(namespace, _ string) bool { return namespace == c.namespace }})
+		Owns: func(namespace, name string) bool { return namespace == c.namespace && owns(name) }})
 	if err != nil {
 		c.Fatal(err)
 	}
@@ -77,7 +85,7 @@ func (c *cluster) start() (stop func()) {
 		}
 	}
 	c.Cleanup(stop)
-	return stop
+	return stop, controller.Resync
 }
 
 func (c *cluster) create(cron *wf.CronWorkflow) {
@@ -184,6 +192,55 @@ func TestTwoManagersAtOnce(t *testing.T) {
 		names = append(names, fmt.Sprintf("c-%d", at.Unix()))
 		c.await("c", fmt.Sprintf("[%s] %d active 0 succeeded 0 failed Active", strings.Join(names, ", "), n))
 	}
+}
+
+// TestCronsAreShared: each manager runs its own crons; those of one that dies are taken over without a time that is missed
+// or comes twice, and handed back.
+func TestCronsAreShared(t *testing.T) {
+	c := newCluster(t)
+	var dead, back atomic.Bool
+	first := func(name string) bool { return (name == "a") == !back.Load() && !dead.Load() }
+	stop, _ := c.startOwning(first)
+	_, resync := c.startOwning(func(name string) bool { return !first(name) })
+	for _, name := range []string{"a", "b"} {
+		c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: wf.CronWorkflowSpec{Schedules: []string{"0 * * * *"}}})
+		c.await(name, "[] 0 active 0 succeeded 0 failed Active")
+	}
+	hour := c.clock.Now().Truncate(time.Hour)
+	want := func(name string, n int) string {
+		var all []string
+		for _, cron := range []string{"a", "b"} {
+			for i := 1; i <= n; i++ {
+				all = append(all, fmt.Sprintf("%s-%d", cron, hour.Add(time.Duration(i)*time.Hour).Unix()))
+			}
+		}
+		return fmt.Sprintf("[%s] %d active 0 succeeded 0 failed Active", strings.Join(all, ", "), n)
+	}
+	at := func(n int, late time.Duration) { c.clock.SetTime(hour.Add(time.Duration(n)*time.Hour + late)) }
+	both := func(n int) {
+		for _, name := range []string{"a", "b"} {
+			c.await(name, want(name, n))
+		}
+	}
+	// 1. Both work.
+	at(1, 0)
+	both(1)
+	// 2. One dies just before its time. The others have its crons 20 s later.
+	stop()
+	at(2, 20*time.Second)
+	dead.Store(true)
+	resync()
+	both(2)
+	// 3. Another one comes, and has its share, just after a time has come.
+	at(3, 0)
+	both(3)
+	dead.Store(false)
+	back.Store(true)
+	_, again := c.startOwning(first)
+	resync()
+	again()
+	at(4, 0)
+	both(4)
 }
 
 func TestWrongCronsSayWhy(t *testing.T) {
