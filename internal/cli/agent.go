@@ -13,6 +13,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"lockstep.dev/lockstep/internal/cputopology/agent"
+	"lockstep.dev/lockstep/internal/cputopology/agent/nri"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -97,6 +98,7 @@ API server any more.`,
 	f.StringVar(&cfg.CgroupRoot, "cgroup-root", "/", "the kubelet's --cgroup-root, as a path below that")
 	f.StringVar(&cfg.KubeletDir, "kubelet-dir", "/var/lib/kubelet", "the kubelet's directory, for its CPU manager's state and its config.yaml")
 	f.StringVar(&reserved, "reserved-cpus", "", "CPUs for the system, which are not given out (default: those that the kubelet's config.yaml reserves)")
+	f.StringVar(&cfg.NRISocket, "nri-socket", nri.DefaultSocket, "where the container runtime's Node Resource Interface listens, if it does; empty: not asked")
 	f.BoolVar(&cfg.Observe, "observe", false, "report, and write to no cgroup")
 	f.BoolVar(&release, "release", false, "give back what agents have done on this node, and end")
 	f.BoolVar(&offline, "offline", false, "with --release: do without an API server")

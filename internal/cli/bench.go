@@ -19,6 +19,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab"
 	benchapps "lockstep.dev/lockstep/internal/lab/applications"
+	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/system"
@@ -35,7 +36,7 @@ func newBench(s streams) *cobra.Command {
 			return usageError{errors.New("say what to do: 'bench run'")}
 		},
 	}
-	cmd.AddCommand(newBenchRun(s))
+	cmd.AddCommand(newBenchRun(s), newBenchLoad(s))
 	return cmd
 }
 
@@ -49,6 +50,7 @@ func newBenchRun(s streams) *cobra.Command {
 	)
 	wfl := workflowBench{cfg: benchwf.Config{}}
 	apps := applicationBench{}
+	cpus := cpuBench{}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run batch jobs through one or more systems and report how fast, at what cost, and whether correctly",
@@ -60,6 +62,10 @@ The results are in --out: report.html, result.json, and the observed events of e
 
 With --kubeconfig an existing cluster is measured, in which the system has to be running; without its audit log (--audit-log)
 a watch gives the times, and there is no floor and no count of writes.
+
+The scenario cpu-topology is another measurement: a web server under load and the computation of pi on a real node of this
+machine (as root), unpinned, pinned and static-burst. On a machine that cannot show a difference it says so, and checks that
+pods run where they were to.
 
 Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwise; 2 wrong usage; 130 interrupted.`,
 		Example: `  lockstep bench run --shapes 500x20,1x10000 --gang both --nodes 1000
@@ -98,6 +104,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.StringVarP(&output, "output", "o", "table", "what to print: table, wide or json")
 	wfl.add(cmd)
 	apps.add(cmd)
+	cpus.add(cmd)
 	for flag, values := range map[string][]string{"scenario": benchScenarios, "gang": {"true", "false", "both"},
 		"system": system.Names(), "output": {"table", "wide", "json"}} {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
@@ -113,6 +120,9 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 		}
 		if slices.Contains(benchapps.Scenarios, scenarioName) {
 			return apps.run(s, cmd, &cfg, scenarioName, output, wfl.cfg.ManagerArgs, withoutFloor)
+		}
+		if scenarioName == benchcpus.Scenario {
+			return cpus.run(s, cmd, &cfg, output)
 		}
 		if err := benchConfig(&cfg, scenarioName, gang, output, shapes); err != nil {
 			return err

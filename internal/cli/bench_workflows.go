@@ -12,12 +12,13 @@ import (
 
 	"lockstep.dev/lockstep/internal/lab"
 	benchapps "lockstep.dev/lockstep/internal/lab/applications"
+	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
 )
 
 // benchScenarios are the scenarios of 'bench run'.
-var benchScenarios = append([]string{scenario.Batch, benchwf.Queued, benchwf.Rate}, benchapps.Scenarios...)
+var benchScenarios = append([]string{scenario.Batch, benchwf.Queued, benchwf.Rate, benchcpus.Scenario}, benchapps.Scenarios...)
 
 // workflowBench are the flags of the scenarios about workflows.
 type workflowBench struct{ cfg benchwf.Config }

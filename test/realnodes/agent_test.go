@@ -154,7 +154,12 @@ func allStarted(pod *corev1.Pod) bool {
 // choose changes a pod's CPUs, as moves within a node do.
 func (e *env) choose(t *testing.T, pod *corev1.Pod, cpus map[string]string) {
 	t.Helper()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{request.LockstepResult: resultOf(t, cpus)}}})
+	e.annotate(t, pod, resultOf(t, cpus))
+}
+
+func (e *env) annotate(t *testing.T, pod *corev1.Pod, result string) {
+	t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{request.LockstepResult: result}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -427,6 +432,55 @@ func TestAgentKilledAtAnyMoment(t *testing.T) {
 		}
 		e.awaitAllowed(t, a, "main", cpus[0])
 		e.awaitAllowed(t, b, "main", cpus[1])
+	}
+}
+
+// TestAgentTellsWhenAMoveIsComplete moves a pod to and fro as the manager does, and kills the agent meanwhile.
+func TestAgentTellsWhenAMoveIsComplete(t *testing.T) {
+	e := pinnable(t)
+	ns := e.namespace(t)
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	pod := e.runPinned(t, ns, "moved", map[string]string{"main": "0"}, onAgentNode("main"))
+	free := e.runPinned(t, ns, "free", nil, onAgentNode("main"))
+	e.awaitAllowed(t, pod, "main", "0")
+	number := e.topology(t).Status.Moved
+	for i := range 4 {
+		from, to := "0", "1"
+		if i%2 == 1 {
+			from, to = to, from
+		}
+		number++
+		result, err := request.ParseResult(resultOf(t, map[string]string{"main": to}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, away := result.Containers["main"], cpuset.MustParse(from)
+		c.From, result.Move = &away, number
+		result.Containers["main"] = c
+		data, err := json.Marshal(result)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pid := e.agentPID(t)
+		e.annotate(t, pod, string(data))
+		if i >= 2 {
+			time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)
+			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+				t.Fatal(err)
+			}
+		}
+		began := time.Now()
+		eventually(t, "the move to be complete", func(context.Context) (bool, error) {
+			return e.topology(t).Status.Moved >= number, nil
+		})
+		// By then nothing runs on what it was moved away from, but for those who may.
+		if got := e.allowed(t, pod, "main"); got != to {
+			t.Errorf("move %d is complete and the pod runs on %s", number, got)
+		}
+		e.awaitAllowed(t, free, "main", from)
+		t.Logf("move %d, from %s to %s: complete after %v", number, from, to, time.Since(began).Round(time.Millisecond))
 	}
 }
 

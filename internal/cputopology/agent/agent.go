@@ -22,8 +22,10 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
 	"lockstep.dev/lockstep/internal/cputopology/agent/kubelet"
+	"lockstep.dev/lockstep/internal/cputopology/agent/nri"
 	"lockstep.dev/lockstep/internal/cputopology/agent/watch"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
 // DefaultInterval is between two looks at all files. What somebody writes into a cgroup is undone sooner, mostly.
@@ -54,6 +56,8 @@ type Config struct {
 	KubeletDir string
 	// Bundles are where the runtime keeps containers' configurations; default: bundle.Defaults. Empty, not nil: nowhere.
 	Bundles bundle.Names
+	// NRISocket is where the runtime's Node Resource Interface listens, if it has one; empty: not asked.
+	NRISocket string
 	// Reserved are CPUs for the system, which are not given out. Default: those that the kubelet's configuration names.
 	Reserved *cpuset.Set
 
@@ -118,6 +122,8 @@ type Agent struct {
 	registry *prometheus.Registry
 	metrics  *metrics
 	health   health
+	nri      *nri.Plugin                  // or nil
+	offer    atomic.Pointer[desire.State] // to the runtime, of the last pass
 
 	generation int64
 	moved      int64  // the last move that is complete
@@ -141,16 +147,50 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cached := cgroup.NewCached(files)
-	a := &Agent{
+	var a *Agent
+	a = &Agent{
 		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: prometheus.NewRegistry(),
 		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
 		enforcer: enforce.New(enforce.Config{
 			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version}, CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
-			Name: cfg.Bundles.Name, Observe: cfg.Observe, Log: cfg.Log,
+			Name: func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Log: cfg.Log,
 		}),
+	}
+	if cfg.NRISocket != "" && !cfg.Observe {
+		a.nri = nri.New(nri.Config{Socket: cfg.NRISocket, Want: a.want, Log: cfg.Log})
 	}
 	a.metrics = newMetrics(a.registry)
 	return a, nil
+}
+
+// name is a container's by its ID, where the API does not tell it yet.
+func (a *Agent) name(id string) (string, bool) {
+	if a.nri != nil {
+		if name, found := a.nri.Name(id); found {
+			return name, true
+		}
+	}
+	return a.cfg.Bundles.Name(id)
+}
+
+// want is what a container that is about to be made is to have.
+func (a *Agent) want(uid, container string, annotations map[string]string) (nri.Wish, bool) {
+	offer := a.offer.Load()
+	if offer == nil {
+		return nri.Wish{}, false
+	}
+	if pod, known := offer.Pods[uid]; known {
+		c, known := pod.Containers[container]
+		return nri.Wish{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Kubelet
+	}
+	// The runtime has heard of the pod before the agent: what it was created with stands. Whether others hold the same, the
+	// next pass finds out.
+	result, err := request.ParseResult(annotations[request.LockstepResult])
+	if err != nil || result.Node != a.cfg.Node {
+		return nri.Wish{}, false
+	}
+	c, known := result.Containers[container]
+	return nri.Wish{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Burst
 }
 
 const (
@@ -212,6 +252,9 @@ func (a *Agent) Run(ctx context.Context) error {
 	if a.cfg.Pod == "" {
 		end.Go(func() { newPulse(a.cfg, writer, view.nodeUID).run(watching, &a.health) })
 	}
+	if a.nri != nil {
+		end.Go(func() { a.nri.Run(watching) })
+	}
 	a.log.Info("at work", "node", a.cfg.Node, "server", a.cfg.REST.Host, "cgroups", a.version.String(), "observe", a.cfg.Observe)
 	a.loop(ctx, view, reporter, watcher)
 
@@ -263,6 +306,7 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 	var out enforce.Outcome
 	if err == nil {
 		out, err = a.enforcer.Pass(in, began)
+		a.tender(err)
 		a.files.Sweep()
 	}
 	if err == nil && out.Moved > a.moved {
@@ -287,6 +331,19 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 		a.metrics.unwatched.Set(0)
 	}
 	return again || added
+}
+
+// tender is what the runtime is told from here on: nothing after a pass that could not be made.
+func (a *Agent) tender(err error) {
+	if a.nri == nil {
+		return
+	}
+	if err != nil {
+		a.offer.Store(nil)
+		return
+	}
+	offer := a.enforcer.Offer()
+	a.offer.Store(&offer)
 }
 
 // complain logs what stops every pass, once.

@@ -13,6 +13,7 @@
 //	enforce   one pass over the node
 //	cgroup    where the cgroups are
 //	kubelet   what the kubelet's own CPU manager holds
+//	nri       containers are made with their CPUs, where the runtime asks
 //	bundle    names of containers from the runtime's files
 //	watch     cgroups that somebody else changes
 //

@@ -36,6 +36,9 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 		Reserved: cputopology.List(*a.cfg.Reserved), Shared: cputopology.List(out.Pool), Pinned: int32(out.Pinned),
 		KubeletPins: out.KubeletPins[:min(len(out.KubeletPins), pinsMax)], Moved: a.moved, Liveness: a.cfg.liveness(),
 	}
+	if a.nri != nil && a.nri.Connected() {
+		s.Mode = topologyv1alpha1.ApplyByNRI
+	}
 	for _, p := range out.Problems[:min(len(out.Problems), problemsMax)] {
 		p.Message = clip(p.Message, messageBytesMax)
 		s.Problems = append(s.Problems, p)

@@ -317,6 +317,19 @@ func (e *Enforcer) account(targets []apply.Target, pinned map[string]bool, chang
 	e.settled = settled
 }
 
+// Offer is what containers are to have by the last pass, for whoever makes them, without the pods that have failed. It is not
+// changed by later passes.
+func (e *Enforcer) Offer() desire.State {
+	s := e.state
+	if len(e.failing) > 0 {
+		s.Pods = maps.Clone(s.Pods)
+		for uid := range e.failing {
+			delete(s.Pods, uid)
+		}
+	}
+	return s
+}
+
 func (e *Enforcer) podName(uid string) string {
 	if name := e.state.Pods[uid].Name; name != "" {
 		return name

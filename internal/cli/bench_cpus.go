@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep.dev/lockstep/internal/lab"
+	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
+)
+
+// cpuBench are the flags of the scenario cpu-topology.
+type cpuBench struct{ cfg benchcpus.Config }
+
+func (b *cpuBench) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.DurationVar(&b.cfg.LoadTime, "load-time", 10*time.Second, "of cpu-topology: how long each load is measured")
+	f.IntVar(&b.cfg.Connections, "connections", 32, "of cpu-topology: requests on their way to the web server at a time")
+}
+
+// run measures what pinning is worth on this machine.
+func (b *cpuBench) run(s streams, cmd *cobra.Command, common *lab.Config, output string) error {
+	cfg := b.cfg
+	cfg.Repeat, cfg.Timeout, cfg.Version = common.Repeat, common.Timeout, common.Version
+	if common.Kubeconfig != "" {
+		return usageError{errors.New("--kubeconfig: this scenario brings its own control plane and a real node of this machine")}
+	}
+	if !slices.Contains([]string{"table", "wide", "json"}, output) {
+		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
+	}
+	if cfg.OutDir = common.OutDir; cfg.OutDir == "" {
+		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
+	}
+	if err := benchPrograms(common); err != nil {
+		return err
+	}
+	cfg.Lockstep, cfg.Kube = common.Lockstep, common.Kube
+	cfg.Progress = func(line string) { fmt.Fprintln(s.err, line) }
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C kills
+	rep, err := benchcpus.Measure(ctx, cfg)
+	if rep == nil || len(rep.Runs) == 0 {
+		return err
+	}
+	fmt.Fprintf(s.err, "report: %s\n", filepath.Join(cfg.OutDir, "report.html"))
+	if output == "json" {
+		encoder := json.NewEncoder(s.out)
+		encoder.SetIndent("", "  ")
+		return errors.Join(err, encoder.Encode(rep), rep.Faults())
+	}
+	return errors.Join(err, rep.Table(s.out), rep.Faults())
+}
+
+// newBenchLoad is what runs in the pods of that scenario.
+func newBenchLoad(s streams) *cobra.Command {
+	cmd := &cobra.Command{Use: "load", Short: "The loads of cpu-topology, as they run in its pods", Hidden: true, Args: noArgs}
+	var address, url string
+	var connections, threads int
+	var duration time.Duration
+	interruptible := func(cmd *cobra.Command) (context.Context, func()) {
+		return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+	}
+	serve := &cobra.Command{Use: "serve", Short: "A web server", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := interruptible(cmd)
+		defer stop()
+		return benchcpus.Serve(ctx, address)
+	}}
+	serve.Flags().StringVar(&address, "address", "127.0.0.1:8080", "address to listen on")
+	drive := &cobra.Command{Use: "drive", Short: "Its client", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := interruptible(cmd)
+		defer stop()
+		result, err := benchcpus.Drive(ctx, url, connections, duration)
+		if err != nil {
+			return err
+		}
+		return result.Leave(s.out)
+	}}
+	drive.Flags().StringVar(&url, "url", "http://127.0.0.1:8080", "address of the server")
+	drive.Flags().IntVar(&connections, "connections", 32, "requests under way at a time")
+	pi := &cobra.Command{Use: "pi", Short: "The computation of pi", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
+		ctx, stop := interruptible(cmd)
+		defer stop()
+		result, err := benchcpus.Pi(ctx, threads, duration)
+		if err != nil {
+			return err
+		}
+		return result.Leave(s.out)
+	}}
+	pi.Flags().IntVar(&threads, "threads", 1, "computations at a time")
+	for _, c := range []*cobra.Command{drive, pi} {
+		c.Flags().DurationVar(&duration, "for", 10*time.Second, "how long")
+	}
+	cmd.AddCommand(serve, drive, pi)
+	return cmd
+}

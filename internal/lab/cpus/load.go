@@ -1,0 +1,255 @@
+package cpus
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// Result is what a load says of itself when it ends.
+type Result struct {
+	// PerSecond are requests answered, or computations of pi.
+	PerSecond float64 `json:"perSecond"`
+	P50Ms     float64 `json:"p50Ms,omitempty"`
+	P99Ms     float64 `json:"p99Ms,omitempty"`
+	Errors    int64   `json:"errors,omitempty"`
+	// Allowed is where the process may run, by the kernel; of a client, that is its server.
+	Allowed string `json:"allowed"`
+}
+
+// terminationLog is where a container leaves its last words.
+const terminationLog = "/dev/termination-log"
+
+// Leave writes a result for whoever reads the pod, and for people.
+func (r Result) Leave(out io.Writer) error {
+	data, err := json.Marshal(r)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(terminationLog); err == nil {
+		if err := os.WriteFile(terminationLog, data, 0o644); err != nil {
+			return err
+		}
+	}
+	_, err = fmt.Fprintf(out, "%s\n", data)
+	return err
+}
+
+// allowed is this process's Cpus_allowed_list.
+func allowed() (string, error) {
+	data, err := os.ReadFile("/proc/self/status")
+	if err != nil {
+		return "", err
+	}
+	_, rest, found := strings.Cut(string(data), "Cpus_allowed_list:")
+	if !found {
+		return "", errors.New("/proc/self/status has no Cpus_allowed_list")
+	}
+	line, _, _ := strings.Cut(rest, "\n")
+	return strings.TrimSpace(line), nil
+}
+
+// workBytes is what the server computes a checksum of for each request: about 20 µs, most of it in the caches.
+const workBytes = 32 << 10
+
+// Serve answers requests until ctx is done. Each costs a checksum over memory of the server's own.
+func Serve(ctx context.Context, address string) error {
+	content := make([]byte, 1<<20)
+	for i := range content {
+		content[i] = byte(i * 31)
+	}
+	var next atomic.Uint32
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /", func(w http.ResponseWriter, _ *http.Request) {
+		at := int(next.Add(workBytes)) % (len(content) - workBytes)
+		fmt.Fprintf(w, "%x\n", sha256.Sum256(content[at:at+workBytes]))
+	})
+	mux.HandleFunc("GET /allowed", func(w http.ResponseWriter, _ *http.Request) {
+		list, err := allowed()
+		if err != nil {
+			http.Error(w, err.Error(), http.StatusInternalServerError)
+			return
+		}
+		fmt.Fprint(w, list)
+	})
+	server := &http.Server{Addr: address, Handler: mux, ReadHeaderTimeout: 5 * time.Second}
+	defer context.AfterFunc(ctx, func() { _ = server.Close() })()
+	if err := server.ListenAndServe(); !errors.Is(err, http.ErrServerClosed) {
+		return err
+	}
+	return nil
+}
+
+// warmUp precedes what is measured.
+const warmUp = time.Second
+
+// Drive asks the server at url for as long, over connections that stay open, each with one request at a time.
+func Drive(ctx context.Context, url string, connections int, duration time.Duration) (Result, error) {
+	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
+		MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+	}}
+	if err := awaitServer(ctx, client, url); err != nil {
+		return Result{}, err
+	}
+	var times histogram
+	var failed atomic.Int64
+	var running sync.WaitGroup
+	began := time.Now().Add(warmUp)
+	end := began.Add(duration)
+	for range connections {
+		running.Go(func() {
+			for ctx.Err() == nil && time.Now().Before(end) {
+				start := time.Now()
+				err := fetch(ctx, client, url, nil)
+				switch {
+				case start.Before(began):
+				case err != nil:
+					failed.Add(1)
+				default:
+					times.add(time.Since(start))
+				}
+			}
+		})
+	}
+	running.Wait()
+	if ctx.Err() != nil {
+		return Result{}, ctx.Err()
+	}
+	var where strings.Builder
+	if err := fetch(ctx, client, url+"/allowed", &where); err != nil {
+		return Result{}, err
+	}
+	return Result{PerSecond: float64(times.count()) / duration.Seconds(), P50Ms: times.quantile(0.5), P99Ms: times.quantile(0.99),
+		Errors: failed.Load(), Allowed: where.String()}, nil
+}
+
+func awaitServer(ctx context.Context, client *http.Client, url string) error {
+	for {
+		err := fetch(ctx, client, url, nil)
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the server does not answer: %w", err)
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+func fetch(ctx context.Context, client *http.Client, url string, into io.Writer) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if into == nil {
+		into = io.Discard
+	}
+	_, err = io.Copy(into, io.LimitReader(resp.Body, 1<<20))
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = errors.New(resp.Status)
+	}
+	return err
+}
+
+// histogram counts durations in buckets that grow by 2 %, from 1 µs. It is safe for concurrent use.
+type histogram struct{ buckets [1024]atomic.Int64 }
+
+const growth = 1.02
+
+func (h *histogram) add(d time.Duration) {
+	i := int(math.Log(max(1, float64(d.Nanoseconds())/1e3)) / math.Log(growth))
+	h.buckets[min(i, len(h.buckets)-1)].Add(1)
+}
+
+func (h *histogram) count() (n int64) {
+	for i := range h.buckets {
+		n += h.buckets[i].Load()
+	}
+	return n
+}
+
+// quantile is in milliseconds, the upper end of its bucket.
+func (h *histogram) quantile(q float64) float64 {
+	left := int64(math.Ceil(q * float64(h.count())))
+	for i := range h.buckets {
+		if left -= h.buckets[i].Load(); left <= 0 {
+			return math.Pow(growth, float64(i+1)) / 1e3
+		}
+	}
+	return 0
+}
+
+// piDigits takes about 5 ms.
+const piDigits = 2000
+
+// Pi computes the digits of pi again and again for as long, in as many threads.
+func Pi(ctx context.Context, threads int, duration time.Duration) (Result, error) {
+	runtime.GOMAXPROCS(threads)
+	var done atomic.Int64
+	var running sync.WaitGroup
+	began := time.Now().Add(warmUp)
+	end := began.Add(duration)
+	for range threads {
+		running.Go(func() {
+			for ctx.Err() == nil && time.Now().Before(end) {
+				start := time.Now()
+				digits(piDigits)
+				if !start.Before(began) {
+					done.Add(1)
+				}
+			}
+		})
+	}
+	running.Wait()
+	where, err := allowed()
+	if err == nil {
+		err = ctx.Err()
+	}
+	return Result{PerSecond: float64(done.Load()) / duration.Seconds(), Allowed: where}, err
+}
+
+// digits are the first n decimals of pi, by Machin's formula: pi/4 = 4 arctan(1/5) - arctan(1/239).
+func digits(n int) *big.Int {
+	const guard = 10
+	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n+guard)), nil)
+	pi := new(big.Int).Mul(arctan(unit, 5), big.NewInt(4))
+	pi.Sub(pi, arctan(unit, 239)).Mul(pi, big.NewInt(4))
+	return pi.Quo(pi, new(big.Int).Exp(big.NewInt(10), big.NewInt(guard), nil))
+}
+
+// arctan of 1/x, in units.
+func arctan(unit *big.Int, x int64) *big.Int {
+	term := new(big.Int).Quo(unit, big.NewInt(x))
+	sum := new(big.Int).Set(term)
+	square := big.NewInt(x * x)
+	part := new(big.Int)
+	for i, sign := int64(3), int64(-1); term.Sign() != 0; i, sign = i+2, -sign {
+		term.Quo(term, square)
+		part.Quo(term, big.NewInt(i))
+		if sign < 0 {
+			sum.Sub(sum, part)
+		} else {
+			sum.Add(sum, part)
+		}
+	}
+	return sum
+}
