@@ -4,6 +4,7 @@
 //	policies/     rules that the API server checks beyond the CRDs' schemas
 //	rbac.yaml     the manager's rights, and users' rights to our kinds
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
+//	multi-tenant.yaml  the manager's right to act as applications' authors; nobody installs it by himself
 //	agent.yaml   the node agents, for clusters whose nodes shall have them; nobody installs it by himself
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
@@ -37,6 +38,9 @@ func Policies() []*unstructured.Unstructured { return read("policies/*.yaml") }
 func RBAC() []*unstructured.Unstructured {
 	return append(read("rbac.yaml"), read("rbac-applications.yaml")...)
 }
+
+// MultiTenant returns the further rights of managers that run with --multi-tenant.
+func MultiTenant() []*unstructured.Unstructured { return read("multi-tenant.yaml") }
 
 // FlowControl returns the manager's share of the API server's concurrency.
 func FlowControl() []*unstructured.Unstructured { return read("flowcontrol.yaml") }

@@ -126,6 +126,12 @@ func (w *W) attempt(x *write) (Object, error) {
 
 // send makes one request and counts it. With decode, the answer is returned as an object.
 func (w *W) send(ctx context.Context, x *write, apiVerb string, r *rest.Request, decode bool) (Object, error) {
+	if x.as != nil {
+		r.SetHeader("Impersonate-User", x.as.User)
+		if len(x.as.Groups) > 0 {
+			r.SetHeader("Impersonate-Group", x.as.Groups...)
+		}
+	}
 	started := time.Now()
 	res := r.Do(ctx)
 	var obj Object

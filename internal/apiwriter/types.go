@@ -42,6 +42,14 @@ type Meta struct {
 	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". Empty, it is guessed from
 	// the kind.
 	Resource string
+	// As is whose rights the write is made with; nil for the writer's own. The writer must be allowed to impersonate.
+	As *Identity
+}
+
+// Identity is a user of the API server.
+type Identity struct {
+	User   string
+	Groups []string
 }
 
 // Writer is the one way to change the cluster. Calls never block on the API server: each write is queued and done is

@@ -165,6 +165,7 @@ type write struct {
 	shared  bool   // a status in the place of that version only
 	body    []byte // encoded request, kept for further attempts
 	binding *Binding
+	as      *Identity
 	patch
 	DeleteOptions
 
@@ -230,7 +231,7 @@ func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*writ
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	x := &write{
-		owner: m.Owner, reason: m.Reason, obj: obj, uid: obj.GetUID(), done: done,
+		owner: m.Owner, reason: m.Reason, as: m.As, obj: obj, uid: obj.GetUID(), done: done,
 		name: types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()},
 	}
 	fill(x)

@@ -26,7 +26,7 @@ var layers = [][]string{
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 		"internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/keyed", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
-	{"internal/scheduler"},
+	{"internal/scheduler", "internal/application/clusters"},
 	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/steward", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},
 	{"internal/cli"},

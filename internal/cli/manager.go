@@ -85,6 +85,10 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.Float64Var(&cfg.Repack.CostMax, "repack-cost", repack.CostMaxDefault, "CPUs moved by that at most for each CPU freed; those moved to another NUMA node count twice")
 	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second, "how long the pinned pods of a node must not have changed before that")
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
+	f.BoolVar(&cfg.MultiTenant, "multi-tenant", false,
+		"applications act with the rights of who wrote them; needs the rights in config/multi-tenant.yaml")
+	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "", "address of the cluster gateway, for managed clusters behind one (default: this API server)")
+	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "", "file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
 	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")

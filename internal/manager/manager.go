@@ -18,6 +18,7 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/clusters"
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
@@ -52,6 +53,10 @@ type Config struct {
 	// LeaderElect makes managers of one cluster take turns by a lease in LeaseNamespace (default lockstep-system).
 	LeaderElect    bool
 	LeaseNamespace string
+	// MultiTenant lets applications act with the rights of their authors, which takes the rights in config/multi-tenant.yaml.
+	MultiTenant bool
+	// Gateway is where clusters are reached that are managed through a cluster gateway.
+	Gateway clusters.Gateway
 	// Archive is where finished workflows are kept: see archive.Open. Empty: nowhere. ArchiveTTL is for how long, zero being
 	// for ever, and ArchiveLabels chooses among them.
 	Archive       string
@@ -283,13 +288,25 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 		}
 		run = append(run, crons.Run)
 	}
-	apps, err := applications.New(applications.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
+	apps, err := m.applications(writer, shards)
 	if err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
+		return nil, err
 	}
 	return &parts{
 		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, apps.Run),
 	}, nil
+}
+
+// applications makes the controller of this manager's share of the applications.
+func (m *Manager) applications(writer *apiwriter.W, shards *shards) (*applications.Controller, error) {
+	apps, err := applications.New(applications.Config{
+		REST: m.cfg.REST, Writer: writer, Owns: shards.ownsKey(), MultiTenant: m.cfg.MultiTenant, Gateway: m.cfg.Gateway, Log: m.log,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	shards.deploys(apps)
+	return apps, nil
 }
 
 // archive opens the archive and makes what fills it.

@@ -20,6 +20,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/shard"
@@ -28,12 +29,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/cron"
 )
 
-// shards is this manager's part in the division of workflows and crons. nil is the only manager's, which has them all.
+// shards is this manager's part in the division of workflows, crons and applications. nil is the only manager's, which has
+// them all.
 type shards struct {
 	member  *shard.Member
 	working atomic.Pointer[controller.Controller]
-	crons   *cron.Controller
-	leave   func()
+	// deploying works on this manager's share of the applications.
+	deploying atomic.Pointer[applications.Controller]
+	crons     *cron.Controller
+	leave     func()
 }
 
 // joinShards takes part in the division of workflows and crons, until leave. Crons run from now on, whoever leads: they need
@@ -57,6 +61,9 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 		Leases: &leases{namespace: m.cfg.LeaseNamespace, client: client, writer: writer},
 		Changed: func() {
 			if c := s.working.Load(); c != nil {
+				c.Rebalance()
+			}
+			if c := s.deploying.Load(); c != nil {
 				c.Rebalance()
 			}
 			s.crons.Resync()
@@ -107,7 +114,22 @@ func (s *shards) works(c *controller.Controller) {
 	}
 }
 
-// follow works on this manager's share of the workflows while another manager leads.
+// ownsKey says which applications are this manager's; nil: all are.
+func (s *shards) ownsKey() func(string) bool {
+	if s == nil {
+		return nil
+	}
+	return s.member.Owns
+}
+
+// deploys says which controller works on this manager's share of the applications.
+func (s *shards) deploys(c *applications.Controller) {
+	if s != nil {
+		s.deploying.Store(c)
+	}
+}
+
+// follow works on this manager's share of the workflows and applications while another manager leads.
 func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shards) {
 	if err := m.tryToFollow(ctx, writer, shards); err != nil && ctx.Err() == nil {
 		m.log.Error("working on a share of the workflows failed", "error", err)
@@ -142,7 +164,14 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	}
 	shards.works(workflows)
 	workflows.Resume()
-	m.log.Info("working on a share of the workflows", "server", m.cfg.REST.Host)
+	apps, err := m.applications(writer, shards)
+	if err != nil {
+		return err
+	}
+	m.log.Info("working on a share of the workflows and applications", "server", m.cfg.REST.Host)
+	var deploying sync.WaitGroup
+	deploying.Go(func() { apps.Run(ctx) })
+	defer deploying.Wait()
 	workflows.Run(ctx)
 	return nil
 }

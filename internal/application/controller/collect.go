@@ -113,7 +113,9 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	u.SetNamespace(ref.Namespace)
 	u.SetName(ref.Name)
 	u.SetUID(there.uid)
-	t.writer.Delete(c.meta(a, t, ref.GVK, "application-delete"), u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
+	meta := c.meta(a, t, ref.GVK, "application-delete")
+	meta.As = nil // what the record names was made by the application, and goes whatever its author may do by now
+	t.writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
 		if err == nil {
 			t.live.deleted(ref, there.uid)
 		}

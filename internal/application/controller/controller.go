@@ -29,6 +29,11 @@ type Config struct {
 	Writer apiwriter.Writer
 	// Workers is how many applications are worked on at a time. Default 4.
 	Workers int
+	// Owns says whether an application, as namespace/name, is this controller's to work on now; nil: all are. When that
+	// changes, Rebalance must be called.
+	Owns func(key string) bool
+	// MultiTenant lets applications act with the rights of their authors, and not with the manager's: see as.go.
+	MultiTenant bool
 	// Gateway is where managed clusters are reached that are not reached directly.
 	Gateway clusters.Gateway
 	// RevisionLimit is how many revisions of an application are kept. Default 10.
@@ -239,8 +244,23 @@ func (c *Controller) next(ctx context.Context) bool {
 		return false
 	}
 	defer c.queue.Done(k)
+	if c.cfg.Owns != nil && !c.cfg.Owns(k.String()) {
+		// What is known of it is past when it comes back. Answers that are still to come find nobody.
+		c.forget(k)
+		return true
+	}
 	c.pass(ctx, k)
 	return true
+}
+
+// Rebalance looks at all applications, for other ones than before may be this controller's.
+func (c *Controller) Rebalance() {
+	for _, o := range c.applications.List() {
+		c.enqueue(key(o.Namespace, o.Name))
+	}
+	for _, rt := range c.trackers.List() {
+		c.enqueue(ownerOf(rt.Labels))
+	}
 }
 
 // appOf is the application's state in memory, made when there is none.

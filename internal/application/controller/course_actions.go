@@ -42,7 +42,8 @@ func (c *Controller) act(ctx context.Context, a *app, p *progress, step string, 
 		if err != nil {
 			return render.Answer{}, false, err
 		}
-		return c.once(a, step, action.Key, func() (render.Answer, error) { return c.request(ctx, a.key.Namespace, request) })
+		as := a.as
+		return c.once(a, step, action.Key, func() (render.Answer, error) { return c.request(ctx, as, a.key.Namespace, request) })
 	case "send":
 		mail, err := newMail(action.Params)
 		if err != nil {
@@ -203,6 +204,9 @@ func (c *Controller) actRead(ctx context.Context, a *app, action *render.Action)
 	case object == nil:
 		return render.Answer{Returns: map[string]any{"err": ref.String() + " not found"}}, true, nil
 	}
+	if err := c.mayRead(ctx, a, t, ref); err != nil {
+		return render.Answer{}, false, err
+	}
 	return render.Answer{Returns: map[string]any{"value": object}}, true, nil
 }
 
@@ -277,10 +281,15 @@ func (c *Controller) actList(ctx context.Context, a *app, step string, action *r
 		}
 		options.LabelSelector = set.String()
 	}
+	as := a.as
 	return c.once(a, step, action.Key, func() (render.Answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
 		defer cancel()
-		list, err := t.live.client.Resource(m.Resource).Namespace(ref.Namespace).List(ctx, options)
+		client, err := t.reader(as)
+		if err != nil {
+			return render.Answer{}, err
+		}
+		list, err := client.Resource(m.Resource).Namespace(ref.Namespace).List(ctx, options)
 		if err != nil {
 			return render.Answer{}, err
 		}

@@ -35,6 +35,12 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 	if err != nil {
 		return nil, false, err
 	}
+	if r.Shared && sharedBy(there, a.key) {
+		// Who shares it is for them all to say.
+		annotations := wanted.GetAnnotations()
+		annotations[oam.SharedByAnnotation] = strings.Join(sharers(there), ",")
+		wanted.SetAnnotations(annotations)
+	}
 	var current map[string]any
 	if err := kjson.Unmarshal(there.raw, &current); err != nil {
 		return nil, false, err

@@ -142,7 +142,7 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 	there := c.seen(r.Ref)
 	switch {
 	case there == nil && r.ReadOnly:
-		done, err := c.applyReadOnly(ctx, r)
+		done, err := c.applyReadOnly(ctx, a, r)
 		if !done {
 			c.queue.AddAfter(a.key, readOnlyInterval)
 		}
@@ -154,6 +154,13 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 	case there.deleting:
 		return false, nil // made again when it is gone
 	case there.owner != a.key:
+		if r.ReadOnly {
+			if t, err := c.reach(r.Cluster); err != nil {
+				return false, err
+			} else if err := c.mayRead(ctx, a, t, r.Ref); err != nil {
+				return false, err
+			}
+		}
 		if r.ReadOnly || r.Shared && sharedBy(there, a.key) {
 			return true, nil
 		}
@@ -162,6 +169,9 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 		}
 		return false, fmt.Errorf("existing object %s is managed by other application %s", r.Ref, there.owner)
 	case r.ReadOnly:
+		return true, nil
+	}
+	if a.checked[r.Ref] == (checked{there.version, r.Hash}) {
 		return true, nil
 	}
 	update := there.renderHash != r.Hash
@@ -173,6 +183,7 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 		return false, err
 	}
 	if patch == nil {
+		a.checked[r.Ref] = checked{there.version, r.Hash}
 		return true, nil
 	}
 	if failure != "" && !c.mayRetry(a, ref) {
@@ -196,8 +207,11 @@ func (c *Controller) mayRetry(a *app, ref string) bool {
 // readOnlyInterval is how often an object of somebody else, which no watch shows, is looked for while it is missing.
 const readOnlyInterval = 10 * time.Second
 
-func (c *Controller) applyReadOnly(ctx context.Context, r *plan.Resource) (bool, error) {
+func (c *Controller) applyReadOnly(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
 	t, err := c.reach(r.Cluster)
+	if err == nil {
+		err = c.mayRead(ctx, a, t, r.Ref)
+	}
 	if err == nil {
 		_, err = t.live.read(ctx, r.Ref)
 	}
@@ -253,7 +267,7 @@ func asWritten(u *unstructured.Unstructured) (apiwriter.Object, error) {
 
 // meta is for whom and what a write is.
 func (c *Controller) meta(a *app, t *target, gvk schema.GroupVersionKind, reason string) apiwriter.Meta {
-	m := apiwriter.Meta{Owner: a.owner, Reason: reason}
+	m := apiwriter.Meta{Owner: a.owner, Reason: reason, As: a.as}
 	if mapping, err := t.kinds.mapping(gvk); err == nil {
 		m.Resource = mapping.Resource.Resource
 	}
@@ -303,9 +317,13 @@ func (c *Controller) answered(a *app, t *target, r *plan.Resource, got apiwriter
 
 // settled notes how a write ended, and when it is tried again if it failed.
 func (c *Controller) settled(a *app, ref string, err error) {
+	now := c.cfg.Now()
+	a.mu.Lock()
+	a.lastAnswer = now
+	a.mu.Unlock()
 	a.ended(ref, err)
 	if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
-		delay := a.setRetry(ref, c.cfg.Now())
+		delay := a.setRetry(ref, now)
 		c.queue.Add(a.key) // to report it
 		c.queue.AddAfter(a.key, delay)
 		return

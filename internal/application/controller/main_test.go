@@ -64,6 +64,9 @@ var shared struct {
 	err  error
 }
 
+// elsewhere are the namespaces whose applications another controller than the shared one works on.
+var elsewhere sync.Map
+
 func start(t *testing.T) *env {
 	e := connect(t)
 	shared.once.Do(func() { _, shared.err = runController(e.c) })

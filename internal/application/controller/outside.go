@@ -23,6 +23,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
 )
@@ -82,7 +83,7 @@ func newRequest(params map[string]any) (*httpRequest, error) {
 }
 
 // request sends a request and answers with the response, whatever its status.
-func (c *Controller) request(ctx context.Context, namespace string, r *httpRequest) (render.Answer, error) {
+func (c *Controller) request(ctx context.Context, as *apiwriter.Identity, namespace string, r *httpRequest) (render.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Request.Body))
@@ -93,7 +94,7 @@ func (c *Controller) request(ctx context.Context, namespace string, r *httpReque
 		req.Header.Set(k, v)
 	}
 	for _, h := range r.Request.HeadersFromSecret {
-		value, err := c.secretValue(ctx, namespace, h.Secret, h.Key)
+		value, err := c.secretValue(ctx, as, namespace, h.Secret, h.Key)
 		if err != nil {
 			return render.Answer{}, fmt.Errorf("header %s: %w", h.Name, err)
 		}
@@ -119,13 +120,17 @@ func (c *Controller) request(ctx context.Context, namespace string, r *httpReque
 }
 
 // secretValue is one value of a Secret of the application's namespace.
-func (c *Controller) secretValue(ctx context.Context, namespace, name, key string) (string, error) {
+func (c *Controller) secretValue(ctx context.Context, as *apiwriter.Identity, namespace, name, key string) (string, error) {
 	t := c.targets.local
 	m, err := t.kinds.mapping(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
 	if err != nil {
 		return "", err
 	}
-	u, err := t.live.client.Resource(m.Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
+	client, err := t.reader(as)
+	if err != nil {
+		return "", err
+	}
+	u, err := client.Resource(m.Resource).Namespace(namespace).Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return "", err
 	}

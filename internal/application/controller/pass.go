@@ -32,7 +32,9 @@ type app struct {
 
 	// of passes
 
-	course *course // of an application that is deployed in steps
+	as     *apiwriter.Identity // whom its writes are made as; nil for the manager
+	reads  map[plan.Ref]error  // whether its author may see others' objects
+	course *course             // of an application that is deployed in steps
 	// again says that the revision is deployed once more, with the definitions as they are now.
 	again     bool
 	restarted string      // the annotation that has been obeyed and is about to go
@@ -40,18 +42,22 @@ type app struct {
 	loaded    bool
 	record    record
 	planned   string // what the plan was made of
+	made      made   // the same, for a quick look
 	plan      *plan.Plan
 	planErr   error
 	since     time.Time // when the plan was made
 	states    map[string]states
-	status    *oam.ApplicationStatus // as last handed to the writer
-	dirty     bool                   // the tracker does not have the latest revision yet
+	// checked are the objects that were found to be as they should be.
+	checked map[plan.Ref]checked
+	status  *oam.ApplicationStatus // as last handed to the writer
+	dirty   bool                   // the tracker does not have the latest revision yet
 
 	mu       sync.Mutex
 	flight   map[string]bool      // what is being written: refs, or "tracker"
 	failed   map[string]string    // refs to why the last write about them failed
 	accepted map[string]string    // refs to the hash of content that is as near as the server lets it be
 	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
+	other    *oam.ResourceTracker // a tracker that was there already, and says something else
 	dropped  bool                 // the tracker has been deleted
 	uids     map[types.UID]bool   // of objects that we made or changed
 	clusters map[string]bool      // managed clusters in which it has something
@@ -59,6 +65,8 @@ type app struct {
 	retries  map[string]int
 	// statusVersion is the application's after our last write of its status; statusWrites are under way.
 	statusVersion uint64
+	lastAnswer    time.Time // to a write about an object
+	released      types.UID // of the application once our finalizers are off: what is still seen of it is past
 	statusWrites  int
 }
 
@@ -99,6 +107,13 @@ func (a *app) takeUp() {
 	if a.dropped {
 		a.record, a.dropped = record{}, false
 	}
+	if a.other != nil {
+		// Another manager was here a moment ago: it goes on from what that one has written.
+		if r, err := newRecord(a.other); err == nil {
+			a.record, a.planned, a.plan = r, "", nil
+		}
+		a.other = nil
+	}
 }
 
 func (a *app) flying(what string) bool {
@@ -128,6 +143,47 @@ func (a *app) ended(what string, err error) {
 	} else {
 		delete(a.failed, what)
 	}
+}
+
+func (a *app) wasReleased(uid types.UID) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.released == uid
+}
+
+// writing says whether writes are under way whose answers bring the application back.
+func (a *app) writing() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.flight) > 0
+}
+
+// settlesAt is when enough time has passed since something happened to say how far it is.
+func (a *app) settlesAt(after time.Duration) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.lastAnswer.After(a.since) {
+		return a.lastAnswer.Add(after)
+	}
+	return a.since.Add(after)
+}
+
+// made is what a plan was made of.
+type made struct {
+	uid                 types.UID
+	generation          int64
+	labels, annotations map[string]string
+	clusters            uint64
+}
+
+func (m *made) of(o *oam.Application, clusters uint64) bool {
+	return m.uid == o.UID && m.generation == o.Generation && m.clusters == clusters && equalMaps(m.labels, o.Labels) && equalMaps(m.annotations, o.Annotations)
+}
+
+// checked is a version of an object, and what it was found to be like.
+type checked struct {
+	version uint64
+	hash    string
 }
 
 func (a *app) failures() map[string]string {
@@ -162,7 +218,14 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 			return
 		}
 	}
-	// 1. What should there be?
+	// 1. What should there be, and by whose hand?
+	author, err := c.authorOf(o)
+	if err != nil {
+		a.plan, a.planned, a.planErr = nil, "", err
+		c.report(a, o, progress{})
+		return
+	}
+	a.as = author
 	if !c.replan(a, o) {
 		c.report(a, o, progress{})
 		return
@@ -222,6 +285,10 @@ func (c *Controller) load(a *app) bool {
 
 // replan makes the plan when what it is made of has changed. Without a plan it says false, and a.planErr why.
 func (c *Controller) replan(a *app, o *oam.Application) bool {
+	clusters := c.targets.version()
+	if a.planned != "" && a.plan != nil && !a.follows.Load() && a.made.of(o, clusters) {
+		return true
+	}
 	spec, publish := &o.Spec, o.Annotations[oam.PublishVersionAnnotation]
 	data, err := json.Marshal(spec)
 	if err != nil {
@@ -239,8 +306,9 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(annotations)
 	places := slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeTopology })
 	if a.places.Store(places); places {
-		input += fmt.Sprintf("/%d", c.targets.version())
+		input += fmt.Sprintf("/%d", clusters)
 	}
+	a.made = made{o.UID, o.Generation, o.Labels, o.Annotations, clusters}
 	if a.planned == input && a.plan != nil && !autoUpdate {
 		return true
 	}
@@ -294,7 +362,8 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		keepAsApplied(p, &a.record)
 	}
 	a.again = false
-	a.plan, a.states = p, map[string]states{}
+	a.reads = nil
+	a.plan, a.states, a.checked = p, map[string]states{}, map[plan.Ref]checked{}
 	a.lives()
 	a.mu.Lock()
 	clear(a.failed)
@@ -388,7 +457,12 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 	done := func(obj apiwriter.Object, err error) {
 		if err == nil {
 			a.mu.Lock()
-			a.answered, _ = obj.(*oam.ResourceTracker)
+			rt, _ := obj.(*oam.ResourceTracker)
+			if rt != nil && rt.Spec.Compression.Data != compression.Data {
+				a.other = rt
+			} else {
+				a.answered = rt
+			}
 			a.mu.Unlock()
 		}
 		a.ended("tracker", err)
@@ -514,7 +588,7 @@ func (c *Controller) release(a *app, o *oam.Application) {
 	kept := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool {
 		return f == oam.ResourceTrackerFinalizer || f == oam.OrphanFinalizer
 	})
-	if len(kept) == len(o.Finalizers) || !a.starts("finalizer") {
+	if len(kept) == len(o.Finalizers) || a.wasReleased(o.UID) || !a.starts("finalizer") {
 		return
 	}
 	data, err := finalizersPatch(o, kept)
@@ -530,6 +604,10 @@ func (c *Controller) release(a *app, o *oam.Application) {
 			// Somebody else was quicker: look at the new version when it is seen.
 			c.queue.AddAfter(a.key, 100*time.Millisecond)
 			err = nil
+		} else if err == nil {
+			a.mu.Lock()
+			a.released = o.UID
+			a.mu.Unlock()
 		}
 		a.ended("finalizer", err)
 		if err != nil {

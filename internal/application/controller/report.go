@@ -135,10 +135,15 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 		return
 	}
 	settles := s.Phase == oam.PhaseRunningWorkflow && len(p.problems) == 0 && len(a.failures()) == 0
-	if settles && c.cfg.Now().Sub(a.since) < c.cfg.Settle {
+	if settles {
 		// Soon there may be more to say.
-		c.queue.AddAfter(a.key, c.cfg.Settle-c.cfg.Now().Sub(a.since))
-		return
+		if a.writing() {
+			return
+		}
+		if wait := a.settlesAt(c.cfg.Settle).Sub(c.cfg.Now()); wait > 0 {
+			c.queue.AddAfter(a.key, wait)
+			return
+		}
 	}
 	c.writeStatus(a, o, s, !settles)
 }
@@ -334,6 +339,9 @@ func same(a, b *oam.ApplicationStatus) bool { return apiequality.Semantic.DeepEq
 
 // reportDeleting says that an application is going, when that takes time.
 func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int, why error) {
+	if why == nil && a.writing() {
+		return // their answers bring it back
+	}
 	passed := c.cfg.Now().Sub(o.DeletionTimestamp.Time)
 	if passed < 2*c.cfg.Settle {
 		c.queue.AddAfter(a.key, 2*c.cfg.Settle-passed)

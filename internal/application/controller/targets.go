@@ -28,6 +28,7 @@ type target struct {
 	kinds  *kinds
 	live   *live
 	writer apiwriter.Writer
+	rest   *rest.Config
 	remote *clusters.Cluster // nil for the local one
 	stop   func()            // ends what runs for it
 }
@@ -116,7 +117,7 @@ func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.W
 	if err != nil {
 		return nil, fmt.Errorf("application controller: %w", err)
 	}
-	t := &target{name: name, kinds: &kinds{client: disco, now: c.cfg.Now}, writer: writer}
+	t := &target{name: name, kinds: &kinds{client: disco, now: c.cfg.Now}, writer: writer, rest: cfg}
 	t.live = &live{client: dyn, kinds: t.kinds, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
 	return t, nil
 }

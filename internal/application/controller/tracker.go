@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -86,13 +87,18 @@ func unpack(c oam.Compression) (packed, error) {
 	return p, json.Unmarshal(data, &p)
 }
 
+// packers are kept, for one takes 800 KB to make.
+var packers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
 func pack(p packed) (oam.Compression, error) {
 	data, err := json.Marshal(p)
 	if err != nil {
 		return oam.Compression{}, err
 	}
 	var b bytes.Buffer
-	z := gzip.NewWriter(&b)
+	z := packers.Get().(*gzip.Writer)
+	defer packers.Put(z)
+	z.Reset(&b)
 	if _, err := z.Write(data); err != nil {
 		return oam.Compression{}, err
 	}

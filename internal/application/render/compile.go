@@ -34,6 +34,7 @@ type program struct {
 	def     *Definition
 	section string
 	source  string
+	reads   *reads
 
 	mu   sync.Mutex
 	idle []*instance
@@ -68,6 +69,9 @@ func (p *program) compile() (*instance, error) {
 	adapt(file)
 	if p.def.Kind == WorkflowStep {
 		numberFields(file)
+	}
+	if p.reads == nil {
+		p.reads = readsOf(file) // the first compilation, before others see the program
 	}
 	file.Unresolved = nil
 	astutil.Resolve(file, func(token.Pos, string, ...any) {})
@@ -118,24 +122,25 @@ func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Va
 	if err != nil {
 		return asError(p.def, p.section, err)
 	}
-	v := i.root
+	// Both at once: each unification evaluates the whole template.
+	given := &ast.StructLit{}
 	for _, name := range []string{"parameter", "context"} {
 		in, ok := inputs[name]
 		if !ok {
 			continue
 		}
+		var expr ast.Expr
 		if raw, ok := in.([]byte); ok {
-			expr, err := cuejson.Extract(name, raw)
-			if err != nil {
+			if expr, err = cuejson.Extract(name, raw); err != nil {
 				return asError(p.def, p.section, err)
 			}
-			in = i.ctx.BuildExpr(expr)
 		} else {
 			// A Go value given as it is would be data without a source, and be empty where a template embeds it.
-			in = i.ctx.BuildExpr(exprOf(in))
+			expr = exprOf(in)
 		}
-		v = v.FillPath(cue.MakePath(cue.Str(name)), in)
+		given.Elts = append(given.Elts, &ast.Field{Label: ast.NewIdent(name), Value: expr})
 	}
+	v := i.root.Unify(i.ctx.BuildExpr(given))
 	if err := use(i, v); err != nil {
 		return asError(p.def, p.section, err)
 	}

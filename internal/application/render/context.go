@@ -38,8 +38,8 @@ type ClusterVersion struct {
 	Platform   string
 }
 
-// values is the context as templates see it.
-func (c *Context) values() map[string]any {
+// values is the context as templates see it, for those that look at its components or do not.
+func (c *Context) values(components bool) map[string]any {
 	v := map[string]any{
 		"name": c.Name, "namespace": c.Namespace, "appName": c.AppName, "appRevision": c.AppRevision,
 		"appRevisionNum": c.AppRevisionNum, "revision": c.Revision, "componentType": c.ComponentType,
@@ -52,7 +52,7 @@ func (c *Context) values() map[string]any {
 	}
 	// Absent rather than empty, so that templates can ask whether they are there.
 	maps.DeleteFunc(v, func(k string, v any) bool { return v == "" && k != "namespace" })
-	if len(c.Components) > 0 {
+	if components && len(c.Components) > 0 {
 		list := make([]any, len(c.Components))
 		for i, comp := range c.Components {
 			item := map[string]any{"name": comp.Name, "type": comp.Type}

@@ -34,16 +34,37 @@ func (t *Template) State(live *Live) (State, error) {
 	if t.health == nil && t.message == nil && t.details == nil {
 		return s, nil
 	}
-	values := live.Context.values()
+	values := live.Context.values(t.states.reads.context.at("components"))
 	if live.Output != nil {
 		values["output"] = live.Output
 	}
 	if live.Outputs != nil {
 		values["outputs"] = live.Outputs
 	}
+	// Only what the section looks at: what differs from one object to the next, as their names do, seldom matters.
+	looked := t.states.reads.context.of(values).(map[string]any)
+	var properties []byte
+	if t.states.reads.parameter {
+		properties = live.Properties
+	}
+	key, err := memoKey(looked, properties)
+	if err != nil {
+		return t.stateOf(looked, properties)
+	}
+	if known, ok := t.states.get(key); ok {
+		return known.state, known.err
+	}
+	s, err = t.stateOf(looked, properties)
+	t.states.put(key, s, err)
+	return s, err
+}
+
+// stateOf evaluates the status section.
+func (t *Template) stateOf(values map[string]any, properties []byte) (State, error) {
+	s := State{Healthy: true}
 	inputs := map[string]any{"context": values}
-	if len(live.Properties) > 0 {
-		inputs["parameter"] = live.Properties
+	if len(properties) > 0 {
+		inputs["parameter"] = properties
 	}
 	var failed error
 	if t.health != nil {

@@ -34,7 +34,7 @@ type StepContext struct {
 
 // Values are the context as steps, conditions and inputs see it.
 func (c *StepContext) Values() map[string]any {
-	v := c.Context.values()
+	v := c.Context.values(true)
 	if c.StepName != "" {
 		v["stepName"], v["stepSessionID"] = c.StepName, c.SessionID
 	}

@@ -15,6 +15,8 @@ type Template struct {
 	Definition *Definition
 
 	main, health, message, details *program
+
+	states stateMemo
 }
 
 // Compile compiles a definition. Errors are *Error.
@@ -37,6 +39,12 @@ func Compile(d *Definition) (*Template, error) {
 			return nil, err
 		}
 		*part.into = p
+	}
+	t.states.reads = reads{}
+	for _, p := range []*program{t.health, t.message, t.details} {
+		if p != nil {
+			t.states.reads.add(p.reads)
+		}
 	}
 	return t, nil
 }
@@ -81,7 +89,11 @@ type Rendered struct {
 
 // Render makes the objects of a component. Errors are *Error.
 func Render(req *Request) (*Rendered, error) {
-	r, _, err := renderWith(req, req.Context.values())
+	components := false
+	for _, use := range append([]Use{req.Component}, req.Traits...) {
+		components = components || use.Template.main != nil && use.Template.main.reads.context.at("components")
+	}
+	r, _, err := renderWith(req, req.Context.values(components))
 	return r, err
 }
 
@@ -202,7 +214,7 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 
 // run evaluates the main program. made are the output and outputs so far, for traits.
 func (t *Template) run(properties []byte, values, made map[string]any, use func(*instance, cue.Value) error) error {
-	inputs := map[string]any{"context": values}
+	inputs := map[string]any{}
 	if len(properties) > 0 && string(properties) != "null" {
 		if err := checkProperties(properties); err != nil {
 			return &Error{Definition: t.Definition.String(), Section: "properties", Problems: []Problem{{Message: err.Error()}}}
@@ -212,8 +224,8 @@ func (t *Template) run(properties []byte, values, made map[string]any, use func(
 	if made != nil {
 		values = maps.Clone(values)
 		maps.Copy(values, made)
-		inputs["context"] = values
 	}
+	inputs["context"] = t.main.reads.context.of(values)
 	return t.main.evaluate(inputs, func(i *instance, v cue.Value) error {
 		if err := refused(v); err != nil {
 			return err

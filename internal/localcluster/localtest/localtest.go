@@ -130,12 +130,34 @@ var shared struct {
 	err     error
 }
 
+// beside are the clusters of Beside.
+var beside []*localcluster.Cluster
+
+// Beside returns another cluster that lives as long as the package's tests: an etcd and a kube-apiserver. The package's
+// TestMain must call Main. It is not safe for concurrent use.
+func Beside(t testing.TB, options ...Option) *localcluster.Cluster {
+	t.Helper()
+	config, err := newConfig(options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c, err := start(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	beside = append(beside, c)
+	return c
+}
+
 // Main runs a package's tests, which may use Shared, and stops the shared cluster after them. It does not return.
 func Main(m *testing.M, options ...Option) {
 	shared.options = options
 	code := m.Run()
-	if shared.cluster != nil {
-		if err := stop(shared.cluster); err != nil {
+	for _, c := range append(beside, shared.cluster) {
+		if c == nil {
+			continue
+		}
+		if err := stop(c); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			code = max(code, 1)
 		}

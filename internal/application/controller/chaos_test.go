@@ -1,0 +1,164 @@
+package controller_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/controller"
+)
+
+// doomed runs a controller for a namespace whose end is sudden: requests under way are broken off, and nothing that
+// waits is written.
+func (e *env) doomed() (kill func()) {
+	e.Helper()
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	writer, err := apiwriter.New(apiwriter.Config{REST: e.c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log, StopTimeout: time.Nanosecond})
+	if err != nil {
+		e.Fatal(err)
+	}
+	ctl, err := controller.New(controller.Config{REST: e.c.ManagerRESTConfig(), Writer: writer, Log: log, Owns: e.owns})
+	if err != nil {
+		e.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { _ = writer.Run(ctx) })
+	running.Go(func() { ctl.Run(ctx) })
+	return func() { cancel(); running.Wait() }
+}
+
+func (e *env) owns(key string) bool { return len(key) > len(e.ns) && key[:len(e.ns)+1] == e.ns+"/" }
+
+func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
+	kills := 5
+	if os.Getenv("LOCKSTEP_CHAOS") == "full" {
+		kills = 50
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := rand.New(rand.NewPCG(seed, 0))
+	e := connect(t)
+	elsewhere.Store(e.ns, true)
+	// What is nobody's stays, whatever its name.
+	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Data: map[string]string{"k": "theirs"}}
+	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	const apps = 10
+	want := map[string]string{} // the value of each application that is to be there
+	change := func(i int) {
+		name := fmt.Sprintf("app-%d", i)
+		_, there := want[name]
+		if there && r.IntN(3) == 0 {
+			err := e.dyn.Resource(applications).Namespace(e.ns).Delete(t.Context(), name, metav1.DeleteOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			delete(want, name)
+			return
+		}
+		value := fmt.Sprintf("v%d", r.IntN(1000))
+		// One that is going must be gone before it can be made again.
+		e.eventually(name+" is written", func() error {
+			a, err := e.get(applications, name)
+			if err == nil && a.GetDeletionTimestamp() != nil {
+				return fmt.Errorf("it is going")
+			}
+			return e.tryApp(name, pair(name, value))
+		})
+		want[name] = value
+	}
+	stop := e.doomed()
+	for i := range apps {
+		change(i)
+	}
+	for range kills {
+		for range 1 + r.IntN(apps) {
+			change(r.IntN(apps))
+		}
+		before, some := total(e.requests()), r.IntN(10)
+		e.eventually("something has been written, or nothing is left to write", func() error {
+			if total(e.requests())-before >= some || e.asWanted(want) == nil {
+				return nil
+			}
+			return fmt.Errorf("less than %d requests", some)
+		})
+		stop()
+		stop = e.doomed()
+	}
+	e.eventually("everything is as it was last asked for", func() error { return e.asWanted(want) })
+	for name := range want {
+		e.until(name, inPhase(oam.PhaseRunning))
+	}
+	for i := range apps {
+		name := fmt.Sprintf("app-%d", i)
+		if err := e.dyn.Resource(applications).Namespace(e.ns).Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			t.Fatal(err)
+		}
+		e.gone(applications, name)
+	}
+	e.eventually("nothing is left", func() error { return e.asWanted(nil) })
+	stop()
+}
+
+// pair is an application of two components, one of which comes after the other.
+func pair(name, value string) string {
+	return fmt.Sprintf(`
+components:
+- name: %[1]s-a
+  type: k8s-objects
+  properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s-a}, data: {k: %[2]s}}]}
+- name: %[1]s-b
+  type: k8s-objects
+  dependsOn: [%[1]s-a]
+  properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s-b-%[2]s}, data: {k: %[2]s}}]}
+`, name, value)
+}
+
+// asWanted says what differs between what applications should have made, by their names, and what there is.
+func (e *env) asWanted(want map[string]string) error {
+	list, err := e.core.CoreV1().ConfigMaps(e.ns).List(e.Context(), metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	left := map[string]string{"foreign": "theirs"}
+	for name, value := range want {
+		left[name+"-a"], left[name+"-b-"+value] = value, value
+	}
+	for i := range list.Items {
+		cm := &list.Items[i]
+		value, expected := left[cm.Name]
+		switch {
+		case cm.Name == "kube-root-ca.crt":
+		case !expected:
+			return fmt.Errorf("%s should not be there", cm.Name)
+		case cm.Data["k"] != value:
+			return fmt.Errorf("%s is %q, not %q", cm.Name, cm.Data["k"], value)
+		}
+		delete(left, cm.Name)
+	}
+	for name := range left {
+		return fmt.Errorf("%s is missing", name)
+	}
+	rts, err := e.dyn.Resource(trackers).List(e.Context(), metav1.ListOptions{LabelSelector: oam.AppNamespaceLabel + "=" + e.ns})
+	if err != nil {
+		return err
+	}
+	if len(rts.Items) != len(want) {
+		return fmt.Errorf("%d records of %d applications", len(rts.Items), len(want))
+	}
+	return nil
+}

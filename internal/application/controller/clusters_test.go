@@ -1,0 +1,212 @@
+package controller_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"strings"
+	"sync"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/clusters"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/link"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// far is a real control plane that is managed over a link, under a name.
+type far struct {
+	name string
+	link *link.Link
+	core kubernetes.Interface
+}
+
+// fleet are two control planes for all tests, without a controller manager: applications in them have no workloads.
+var fleet struct {
+	once sync.Once
+	all  []*localcluster.Cluster
+}
+
+func (e *env) far(n int) *far {
+	e.Helper()
+	fleet.once.Do(func() {
+		for range 2 {
+			fleet.all = append(fleet.all, localtest.Beside(e))
+		}
+	})
+	c := fleet.all[n]
+	cfg := c.RESTConfig()
+	u, err := url.Parse(cfg.Host)
+	if err != nil {
+		e.Fatal(err)
+	}
+	l, err := link.New(u.Host, 0)
+	if err != nil {
+		e.Fatal(err)
+	}
+	f := &far{name: fmt.Sprintf("far-%d-%s", n, e.ns), link: l, core: kubernetes.NewForConfigOrDie(cfg)}
+	if _, err := f.core.CoreV1().Namespaces().Create(e.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: e.ns}}, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	cfg.Host = "https://" + l.Addr()
+	cred, err := clusters.FromREST(f.name, cfg)
+	if err != nil {
+		e.Fatal(err)
+	}
+	cred.Labels = map[string]string{"of": e.ns}
+	if _, err := e.core.CoreV1().Secrets(oam.SystemNamespace).Create(e.Context(), cred.Secret(), metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() {
+		f.detach(e)
+		_ = l.Close()
+	})
+	return f
+}
+
+func (f *far) detach(e *env) {
+	err := e.core.CoreV1().Secrets(oam.SystemNamespace).Delete(context.Background(), f.name, metav1.DeleteOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		e.Error(err)
+	}
+}
+
+// config waits until a ConfigMap of the application is in the cluster with a value.
+func (f *far) config(e *env, name, value string) {
+	e.Helper()
+	e.eventually(fmt.Sprintf("%s is %s in %s", name, value, f.name), func() error {
+		cm, err := f.core.CoreV1().ConfigMaps(e.ns).Get(e.Context(), name, metav1.GetOptions{})
+		if err == nil && cm.Data["k"] != value {
+			err = fmt.Errorf("it is %q", cm.Data["k"])
+		}
+		return err
+	})
+}
+
+func (f *far) without(e *env, name string) {
+	e.Helper()
+	e.eventually(name+" is gone from "+f.name, func() error {
+		_, err := f.core.CoreV1().ConfigMaps(e.ns).Get(e.Context(), name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("it is there"))
+	})
+}
+
+// placed is an application of one ConfigMap in clusters.
+func placed(name, value, topology string) string {
+	return fmt.Sprintf(`
+components:
+- name: %[1]s
+  type: k8s-objects
+  properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s}, data: {k: %[2]s}}]}
+policies:
+- {name: where, type: topology, properties: %[3]s}
+`, name, value, topology)
+}
+
+func TestApplicationsGoToClusters(t *testing.T) {
+	e := start(t)
+	a, b := e.far(0), e.far(1)
+	e.app("shop", placed("shop", "v", fmt.Sprintf("{clusters: [local, %s]}", a.name)))
+	app := e.until("shop", inPhase(oam.PhaseRunning))
+	a.config(e, "shop", "v")
+	e.eventually("it is in the local cluster too", func() error { _, err := e.get(configMaps, "shop"); return err })
+	b.without(e, "shop")
+	if s := app.Status.Services; len(s) != 2 || s[0].Cluster != "local" || s[1].Cluster != a.name {
+		t.Errorf("services: %+v", s)
+	}
+
+	// Drift is repaired as it happens, there too.
+	if err := a.core.CoreV1().ConfigMaps(e.ns).Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.config(e, "shop", "v")
+	patch := []byte(`{"data":{"k":"changed"}}`)
+	if _, err := a.core.CoreV1().ConfigMaps(e.ns).Patch(t.Context(), "shop", types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	a.config(e, "shop", "v")
+
+	// From one cluster to the others, chosen by their labels.
+	e.app("shop", placed("shop", "w", fmt.Sprintf("{clusterLabelSelector: {of: %s}}", e.ns)))
+	a.config(e, "shop", "w")
+	b.config(e, "shop", "w")
+	e.gone(configMaps, "shop")
+
+	// A cluster that loses the label loses the application.
+	patch = []byte(`{"metadata":{"labels":{"of":null}}}`)
+	if _, err := e.core.CoreV1().Secrets(oam.SystemNamespace).Patch(t.Context(), b.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	b.without(e, "shop")
+	e.delete(applications, "shop")
+	e.gone(applications, "shop")
+	a.without(e, "shop")
+}
+
+func TestAnUnreachableClusterDelaysOnlyWhatIsThere(t *testing.T) {
+	e := start(t)
+	a, b := e.far(0), e.far(1)
+	both := fmt.Sprintf("{clusters: [%s, %s]}", a.name, b.name)
+	e.app("both", placed("both", "v", both))
+	e.app("gone", placed("gone", "v", both))
+	e.app("only-a", placed("only-a", "v", fmt.Sprintf("{clusters: [%s]}", a.name)))
+	for _, name := range []string{"both", "gone", "only-a"} {
+		e.until(name, inPhase(oam.PhaseRunning))
+	}
+	b.link.Cut()
+	// It is shown where it matters, and only there.
+	e.until("both", func(app *oam.Application) error {
+		for _, s := range app.Status.Services {
+			if s.Cluster == b.name && strings.Contains(s.Message, "unreachable since") {
+				return nil
+			}
+		}
+		return errors.New("nothing is said of the cluster")
+	})
+	e.until("only-a", inPhase(oam.PhaseRunning))
+	// Changes, and deletions, of what is elsewhere go on.
+	e.app("both", placed("both", "w", both))
+	a.config(e, "both", "w")
+	e.app("new", placed("new", "v", both))
+	a.config(e, "new", "v")
+	e.delete(applications, "only-a")
+	e.gone(applications, "only-a")
+	e.delete(applications, "gone")
+	a.without(e, "gone")
+	e.until("gone", says(oam.ConditionDeleting, "1 objects remain", b.name, "unreachable"))
+	// What is there catches up by itself.
+	b.link.Mend()
+	b.config(e, "both", "w")
+	b.config(e, "new", "v")
+	b.without(e, "gone")
+	e.gone(applications, "gone")
+	e.until("both", inPhase(oam.PhaseRunning))
+	e.until("new", inPhase(oam.PhaseRunning))
+	for _, name := range []string{"both", "new"} {
+		e.delete(applications, name)
+		e.gone(applications, name)
+	}
+}
+
+func TestWhatIsInADetachedClusterStaysThere(t *testing.T) {
+	e := start(t)
+	a := e.far(0)
+	e.app("shop", placed("shop", "v", fmt.Sprintf("{clusters: [%s]}", a.name)))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	a.detach(e)
+	e.until("shop", says(oam.ConditionReady, a.name, "there is no such cluster"))
+	e.delete(applications, "shop")
+	e.gone(applications, "shop")
+	a.config(e, "shop", "v")
+}

@@ -1,0 +1,47 @@
+package render
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"sync"
+)
+
+// statesMax bounds the states that a template remembers. Most templates have a handful: not there, not ready, ready.
+const statesMax = 1024
+
+// stateMemo remembers what a status section made of what it looked at.
+type stateMemo struct {
+	reads reads
+
+	mu    sync.Mutex
+	known map[[sha256.Size]byte]knownState
+}
+
+type knownState struct {
+	state State
+	err   error
+}
+
+func memoKey(looked map[string]any, properties []byte) ([sha256.Size]byte, error) {
+	data, err := json.Marshal(looked)
+	if err != nil {
+		return [sha256.Size]byte{}, err
+	}
+	return sha256.Sum256(append(append(data, 0), properties...)), nil
+}
+
+func (m *stateMemo) get(key [sha256.Size]byte) (knownState, bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	k, ok := m.known[key]
+	return k, ok
+}
+
+func (m *stateMemo) put(key [sha256.Size]byte, s State, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil || len(m.known) >= statesMax {
+		m.known = map[[sha256.Size]byte]knownState{}
+	}
+	m.known[key] = knownState{s, err}
+}

@@ -1,0 +1,173 @@
+package render
+
+import (
+	"strconv"
+
+	"cuelang.org/go/cue/ast"
+	"cuelang.org/go/cue/token"
+)
+
+// reads are the parts of its inputs that a program looks at, as far as its text shows; rather too many than too few.
+type reads struct {
+	parameter bool
+	context   look
+}
+
+// look is what is looked at in a value: all of it, or some of its fields.
+type look struct {
+	all    bool
+	fields map[string]*look
+}
+
+func (l *look) add(path []string) {
+	if l.all {
+		return
+	}
+	if len(path) == 0 {
+		l.all, l.fields = true, nil
+		return
+	}
+	if l.fields == nil {
+		l.fields = map[string]*look{}
+	}
+	next := l.fields[path[0]]
+	if next == nil {
+		next = &look{}
+		l.fields[path[0]] = next
+	}
+	next.add(path[1:])
+}
+
+// at says whether the field of that name, or a part of it, is looked at.
+func (l *look) at(field string) bool { return l.all || l.fields[field] != nil }
+
+// of is the part of a value that is looked at. What is not a struct is looked at as a whole.
+func (l *look) of(value any) any {
+	fields, ok := value.(map[string]any)
+	if !ok || l.all {
+		return value
+	}
+	out := make(map[string]any, len(l.fields))
+	for name, inner := range l.fields {
+		if v, ok := fields[name]; ok {
+			out[name] = inner.of(v)
+		}
+	}
+	return out
+}
+
+// add makes r the reads of both.
+func (r *reads) add(other *reads) {
+	r.parameter = r.parameter || other.parameter
+	r.context.join(&other.context)
+}
+
+func (l *look) join(other *look) {
+	if other.all {
+		l.add(nil)
+	}
+	if l.all {
+		return
+	}
+	for name, inner := range other.fields {
+		if l.fields == nil {
+			l.fields = map[string]*look{}
+		}
+		if l.fields[name] == nil {
+			l.fields[name] = &look{}
+		}
+		l.fields[name].join(inner)
+	}
+}
+
+// readsOf finds what a file looks at.
+func readsOf(f *ast.File) *reads {
+	r := &reads{}
+	for _, d := range f.Decls {
+		// What is said of the context beside it being there may look at all of it.
+		if field, ok := d.(*ast.Field); ok {
+			if name, _, err := ast.LabelName(field.Label); err == nil && name == "context" {
+				if id, ok := field.Value.(*ast.Ident); !ok || id.Name != "_" {
+					r.context.add(nil)
+				}
+			}
+		}
+	}
+	ast.Walk(f, r.visit, nil)
+	return r
+}
+
+// visit takes in a node. It says whether what is inside it remains to be visited.
+func (r *reads) visit(n ast.Node) bool {
+	switch n := n.(type) {
+	case *ast.Field:
+		// A label is a name, not a look at the field of that name, unless it is an expression.
+		if _, ok := n.Label.(*ast.Ident); !ok {
+			ast.Walk(n.Label, r.visit, nil)
+		}
+		if n.Value != nil {
+			ast.Walk(n.Value, r.visit, nil)
+		}
+		for _, a := range n.Attrs {
+			ast.Walk(a, r.visit, nil)
+		}
+		return false
+	case *ast.SelectorExpr, *ast.IndexExpr:
+		path, base, inner := chain(n.(ast.Expr))
+		id, ok := base.(*ast.Ident)
+		if !ok {
+			return true
+		}
+		r.look(id.Name, path)
+		for _, e := range inner {
+			ast.Walk(e, r.visit, nil)
+		}
+		return false
+	case *ast.Ident:
+		r.look(n.Name, nil)
+	}
+	return true
+}
+
+func (r *reads) look(name string, path []string) {
+	switch name {
+	case "parameter":
+		r.parameter = true
+	case "context":
+		r.context.add(path)
+	}
+}
+
+// chain takes base.a["b"][i].c apart: the path as far as it is known, base, and the expressions that are indexes.
+func chain(e ast.Expr) (path []string, base ast.Expr, inner []ast.Expr) {
+	path, base, inner, _ = unchain(e)
+	return path, base, inner
+}
+
+// unchain is chain; open says that the path may still be extended.
+func unchain(e ast.Expr) (path []string, base ast.Expr, inner []ast.Expr, open bool) {
+	name := ""
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return unchain(e.X)
+	case *ast.SelectorExpr:
+		path, base, inner, open = unchain(e.X)
+		text, _, err := ast.LabelName(e.Sel)
+		name, open = text, open && err == nil
+	case *ast.IndexExpr:
+		path, base, inner, open = unchain(e.X)
+		lit, ok := e.Index.(*ast.BasicLit)
+		if ok && lit.Kind == token.STRING {
+			text, err := strconv.Unquote(lit.Value)
+			name, open = text, open && err == nil
+		} else {
+			inner, open = append(inner, e.Index), false
+		}
+	default:
+		return nil, e, nil, true
+	}
+	if open {
+		path = append(path, name)
+	}
+	return path, base, inner, open
+}

@@ -1,0 +1,87 @@
+package render
+
+import (
+	"testing"
+
+	"cuelang.org/go/cue/parser"
+	"github.com/google/go-cmp/cmp"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+func TestWhatAProgramLooksAt(t *testing.T) {
+	values := map[string]any{
+		"name": "web", "appName": "shop",
+		"output": map[string]any{
+			"metadata": map[string]any{"name": "web", "annotations": map[string]any{"a": "1"}},
+			"spec":     map[string]any{"replicas": int64(1), "list": []any{map[string]any{"x": "y"}}},
+			"status":   map[string]any{"ready": int64(1), "other": int64(2)},
+		},
+		"outputs": map[string]any{"svc": map[string]any{"kind": "Service"}, "cm": map[string]any{"kind": "ConfigMap"}},
+	}
+	type m = map[string]any
+	output := values["output"].(m)
+	for name, c := range map[string]struct {
+		source    string
+		want      any
+		parameter bool
+	}{
+		"nothing":                             {`isHealth: true`, m{}, false},
+		"a field":                             {`isHealth: context.output.status.ready == 1`, m{"output": m{"status": m{"ready": int64(1)}}}, false},
+		"a field in quotes, an index by name": {`x: context.output["status"]."ready"`, m{"output": m{"status": m{"ready": int64(1)}}}, false},
+		"a field that is not there":           {`x: context.output.status.none`, m{"output": m{"status": m{}}}, false},
+		"within a list":                       {`x: context.output.spec.list[0].x`, m{"output": m{"spec": m{"list": output["spec"].(m)["list"]}}}, false},
+		"by a name that is computed, which is looked at too": {`x: context.outputs[context.name]`, m{"name": "web", "outputs": values["outputs"]}, false},
+		"by an interpolation":                                {`x: "\(context.name)-x"`, m{"name": "web"}, false},
+		"a part and the whole of it":                         {"x: context.output.status.ready\ny: context.output.status", m{"output": m{"status": output["status"]}}, false},
+		"all":                                                {`let c = context` + "\n" + `x: c.name`, values, false},
+		"a loop over all":                                    {`for k, v in context {"\(k)": "x"}`, values, false},
+		"a loop over some":                                   {`x: [for k, v in context.output.status {k}]`, m{"output": m{"status": output["status"]}}, false},
+		"a condition":                                        {`if context.output.status.ready != _|_ {x: 1}`, m{"output": m{"status": m{"ready": int64(1)}}}, false},
+		"a declared context":                                 {"context: {name: string}\nx: context.appName", values, false},
+		"a declared context that says nothing":               {"context: _\nx: context.appName", m{"appName": "shop"}, false},
+		"parameters":                                         {`x: parameter.image`, m{}, true},
+		"a field that is called context is not the context": {`x: {context: 1}`, m{}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f, err := parser.ParseFile("x", c.source)
+			if err != nil {
+				t.Fatal(err)
+			}
+			r := readsOf(f)
+			if diff := cmp.Diff(c.want, r.context.of(values)); diff != "" {
+				t.Error(diff)
+			}
+			if r.parameter != c.parameter {
+				t.Errorf("parameter: %t", r.parameter)
+			}
+		})
+	}
+}
+
+func TestAStateIsWorkedOutOnceForWhatItLooksAt(t *testing.T) {
+	template, err := Compile(&Definition{Kind: Component, Name: "x", Template: "output: {}", Health: oam.DefinitionHealth{HealthPolicy: "isHealth: context.output.status.ready == context.output.spec.want"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	state := func(name string, ready, want int64) bool {
+		s, err := template.State(&Live{Context: Context{Name: name}, Output: map[string]any{
+			"metadata": map[string]any{"name": name}, "spec": map[string]any{"want": want}, "status": map[string]any{"ready": ready}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s.Healthy
+	}
+	for i, c := range []struct {
+		name        string
+		ready, want int64
+		known       int
+	}{{"a", 1, 1, 1}, {"b", 1, 1, 1}, {"a", 0, 1, 2}, {"c", 0, 1, 2}, {"c", 1, 1, 2}} {
+		if got := state(c.name, c.ready, c.want); got != (c.ready == c.want) {
+			t.Errorf("%d: healthy %t", i, got)
+		}
+		if n := len(template.states.known); n != c.known {
+			t.Errorf("%d: %d states are known, not %d", i, n, c.known)
+		}
+	}
+}

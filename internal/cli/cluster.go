@@ -1,0 +1,281 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+
+	"lockstep.dev/lockstep/internal/application/clusters"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	submit "lockstep.dev/lockstep/internal/submit/clusters"
+)
+
+// clusterCommand is what the verbs about managed clusters share.
+type clusterCommand struct {
+	s     streams
+	flags *genericclioptions.ConfigFlags
+}
+
+func newCluster(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "cluster",
+		Aliases: []string{"clusters"},
+		Short:   "Clusters that applications are deployed to beside this one: join, list, label, probe, detach",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(newClusterJoin(s), newClusterList(s), newClusterLabels(s), newClusterProbe(s), newClusterDetach(s))
+	return cmd
+}
+
+func (c *clusterCommand) connect() (*submit.Client, error) {
+	cfg, err := kubeclient.Load(*c.flags.KubeConfig, *c.flags.Context)
+	if err != nil {
+		return nil, err
+	}
+	return submit.New(cfg)
+}
+
+// oneName takes the name of a cluster.
+func oneName(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return usageError{fmt.Errorf("say which cluster: lockstep cluster %s NAME", cmd.Name())}
+	}
+	return nil
+}
+
+func newClusterJoin(s streams) *cobra.Command {
+	var name, context, alias string
+	var labels []string
+	var gateway, unchecked bool
+	cmd := &cobra.Command{
+		Use:   "join KUBECONFIG",
+		Short: "Let applications be deployed to another cluster",
+		Long: `Register the cluster that a kubeconfig names: its address and credential go into a Secret of the namespace vela-system.
+The credential must be a token or a certificate; the manager acts in the cluster with its rights. Joining again under the
+same name replaces how the cluster is reached.`,
+		Example: "  lockstep cluster join hz.kubeconfig --name hz-1 --labels region=hz,stage=prod",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return usageError{errors.New("say how the cluster is reached: lockstep cluster join KUBECONFIG --name NAME")}
+			}
+			return nil
+		},
+	}
+	c := &clusterCommand{s, kubeFlags(cmd)}
+	cmd.Flags().StringVar(&name, "name", "", "name of the cluster; required")
+	cmd.Flags().StringVar(&alias, "alias", "", "what people call it")
+	cmd.Flags().StringVar(&context, "of-context", "", "context of KUBECONFIG (default its current one)")
+	cmd.Flags().StringSliceVar(&labels, "labels", nil, "labels for placement, KEY=VALUE")
+	cmd.Flags().BoolVar(&gateway, "through-gateway", false, "the manager reaches it through its cluster gateway")
+	cmd.Flags().BoolVar(&unchecked, "unchecked", false, "do not try first whether the cluster can be reached from here")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		set, err := parseLabels(labels, false)
+		if err != nil {
+			return usageError{err}
+		}
+		cfg, err := kubeclient.Load(args[0], context)
+		if err != nil {
+			return err
+		}
+		if name == "" {
+			return usageError{errors.New("--name: a managed cluster needs a name")}
+		}
+		cred, err := clusters.FromREST(name, cfg)
+		if err != nil {
+			return fmt.Errorf("%s: %w", args[0], err)
+		}
+		cred.Alias, cred.Gateway = alias, gateway
+		for k, v := range set {
+			cred.Labels[k] = *v
+		}
+		client, err := c.connect()
+		if err != nil {
+			return err
+		}
+		if !unchecked && !gateway {
+			if err := client.Probe(cmd.Context(), cred, clusters.Gateway{}); err != nil {
+				return fmt.Errorf("cluster %s does not answer at %s: %w; --unchecked joins it all the same", name, cred.Endpoint, err)
+			}
+		}
+		replaced, err := client.Join(cmd.Context(), cred)
+		if err != nil {
+			return err
+		}
+		verb := "joined"
+		if replaced {
+			verb = "replaced"
+		}
+		fmt.Fprintf(s.out, "cluster/%s %s\n", name, verb)
+		return nil
+	}
+	return cmd
+}
+
+// parseLabels reads KEY=VALUE and, where labels may be taken off, KEY-.
+func parseLabels(texts []string, off bool) (map[string]*string, error) {
+	out := map[string]*string{}
+	for _, text := range texts {
+		key, value, given := strings.Cut(text, "=")
+		if !given {
+			var dash bool
+			if key, dash = strings.CutSuffix(text, "-"); !dash || !off {
+				return nil, fmt.Errorf("label %q: want KEY=VALUE", text)
+			}
+			out[key] = nil
+		} else {
+			out[key] = &value
+		}
+		problems := append(validation.IsQualifiedName(key), validation.IsValidLabelValue(value)...)
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("label %q: %s", text, problems[0])
+		}
+	}
+	return out, nil
+}
+
+func newClusterList(s streams) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "The managed clusters, and whether they answer from here",
+		Args:    noArgs,
+	}
+	c := &clusterCommand{s, kubeFlags(cmd)}
+	cmd.Flags().StringVarP(&output, "output", "o", "", "name, or wide, which asks each cluster whether it is there; default: a table")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if !slices.Contains([]string{"", "name", "wide"}, output) {
+			return usageError{fmt.Errorf("--output=%s: want name or wide", output)}
+		}
+		client, err := c.connect()
+		if err != nil {
+			return err
+		}
+		list, problems, err := client.List(cmd.Context())
+		if err != nil {
+			return err
+		}
+		for _, p := range problems {
+			fmt.Fprintln(s.err, p)
+		}
+		if output == "name" {
+			for _, cred := range list {
+				fmt.Fprintf(s.out, "cluster/%s\n", cred.Name)
+			}
+			return nil
+		}
+		w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
+		header, local := "CLUSTER\tALIAS\tTYPE\tENDPOINT\tLABELS", "local\t\tInternal\t-\t"
+		if output == "wide" {
+			header, local = header+"\tANSWERS", local+"\ttrue"
+		}
+		fmt.Fprintf(w, "%s\n%s\n", header, local)
+		for _, cred := range list {
+			endpoint := cred.Endpoint
+			if cred.Gateway {
+				endpoint = "(gateway)"
+			}
+			var labels []string
+			for _, k := range slices.Sorted(maps.Keys(cred.Labels)) {
+				labels = append(labels, k+"="+cred.Labels[k])
+			}
+			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s", cred.Name, cred.Alias, cred.Type, endpoint, strings.Join(labels, ","))
+			if output == "wide" {
+				answers := "true"
+				if err := client.Probe(cmd.Context(), cred, clusters.Gateway{}); err != nil {
+					answers = err.Error()
+				}
+				fmt.Fprintf(w, "\t%s", answers)
+			}
+			fmt.Fprintln(w)
+		}
+		return w.Flush()
+	}
+	return cmd
+}
+
+func newClusterLabels(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "labels NAME KEY=VALUE... KEY-...",
+		Aliases: []string{"label"},
+		Short:   "Set the labels that placement goes by, or take them off",
+		Example: "  lockstep cluster labels hz-1 region=hz old-",
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) < 2 {
+				return usageError{errors.New("say which cluster and which labels: lockstep cluster labels NAME KEY=VALUE")}
+			}
+			return nil
+		},
+	}
+	c := &clusterCommand{s, kubeFlags(cmd)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		set, err := parseLabels(args[1:], true)
+		if err != nil {
+			return usageError{err}
+		}
+		client, err := c.connect()
+		if err != nil {
+			return err
+		}
+		if err := client.Label(cmd.Context(), args[0], set); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "cluster/%s labeled\n", args[0])
+		return nil
+	}
+	return cmd
+}
+
+func newClusterProbe(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "probe NAME",
+		Short: "Ask a cluster whether it answers, from here",
+		Args:  oneName,
+	}
+	c := &clusterCommand{s, kubeFlags(cmd)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, err := c.connect()
+		if err != nil {
+			return err
+		}
+		cred, err := client.Get(cmd.Context(), args[0])
+		if err != nil {
+			return err
+		}
+		if err := client.Probe(cmd.Context(), cred, clusters.Gateway{}); err != nil {
+			return fmt.Errorf("cluster %s does not answer: %w", args[0], err)
+		}
+		fmt.Fprintf(s.out, "cluster %s answers\n", args[0])
+		return nil
+	}
+	return cmd
+}
+
+func newClusterDetach(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "detach NAME",
+		Short: "Manage a cluster no longer; what applications have there stays there",
+		Args:  oneName,
+	}
+	c := &clusterCommand{s, kubeFlags(cmd)}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, err := c.connect()
+		if err != nil {
+			return err
+		}
+		if err := client.Detach(cmd.Context(), args[0]); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.out, "cluster/%s detached\n", args[0])
+		return nil
+	}
+	return cmd
+}
