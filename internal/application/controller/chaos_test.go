@@ -3,10 +3,12 @@ package controller_test
 import (
 	"context"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
 	"math/rand/v2"
 	"os"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -22,14 +24,14 @@ import (
 
 // doomed runs a controller for a namespace whose end is sudden: requests under way are broken off, and nothing that
 // waits is written.
-func (e *env) doomed() (kill func()) {
+func (e *env) doomed(owns func(key string) bool) (_ *controller.Controller, kill func()) {
 	e.Helper()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
 	writer, err := apiwriter.New(apiwriter.Config{REST: e.c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log, StopTimeout: time.Nanosecond})
 	if err != nil {
 		e.Fatal(err)
 	}
-	ctl, err := controller.New(controller.Config{REST: e.c.ManagerRESTConfig(), Writer: writer, Log: log, Owns: e.owns})
+	ctl, err := controller.New(controller.Config{REST: e.c.ManagerRESTConfig(), Writer: writer, Log: log, Owns: owns})
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -37,7 +39,7 @@ func (e *env) doomed() (kill func()) {
 	var running sync.WaitGroup
 	running.Go(func() { _ = writer.Run(ctx) })
 	running.Go(func() { ctl.Run(ctx) })
-	return func() { cancel(); running.Wait() }
+	return ctl, func() { cancel(); running.Wait() }
 }
 
 func (e *env) owns(key string) bool { return len(key) > len(e.ns) && key[:len(e.ns)+1] == e.ns+"/" }
@@ -52,11 +54,7 @@ func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
 	r := rand.New(rand.NewPCG(seed, 0))
 	e := connect(t)
 	elsewhere.Store(e.ns, true)
-	// What is nobody's stays, whatever its name.
-	foreign := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Data: map[string]string{"k": "theirs"}}
-	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), foreign, metav1.CreateOptions{}); err != nil {
-		t.Fatal(err)
-	}
+	e.foreign()
 	const apps = 10
 	want := map[string]string{} // the value of each application that is to be there
 	change := func(i int) {
@@ -81,7 +79,7 @@ func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
 		})
 		want[name] = value
 	}
-	stop := e.doomed()
+	_, stop := e.doomed(e.owns)
 	for i := range apps {
 		change(i)
 	}
@@ -97,7 +95,7 @@ func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
 			return fmt.Errorf("less than %d requests", some)
 		})
 		stop()
-		stop = e.doomed()
+		_, stop = e.doomed(e.owns)
 	}
 	e.eventually("everything is as it was last asked for", func() error { return e.asWanted(want) })
 	for name := range want {
@@ -112,6 +110,64 @@ func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
 	}
 	e.eventually("nothing is left", func() error { return e.asWanted(nil) })
 	stop()
+}
+
+func TestApplicationsAreSharedAndTakenOver(t *testing.T) {
+	e := connect(t)
+	elsewhere.Store(e.ns, true)
+	e.foreign()
+	const apps = 12
+	var dead atomic.Bool // the first
+	share := func(n uint32) func(string) bool {
+		return func(key string) bool {
+			if dead.Load() {
+				return e.owns(key) && n == 1
+			}
+			h := fnv.New32a()
+			_, _ = h.Write([]byte(key))
+			return e.owns(key) && h.Sum32()%2 == n
+		}
+	}
+	_, kill := e.doomed(share(0))
+	second, stop := e.doomed(share(1))
+	defer stop()
+	want := map[string]string{}
+	write := func(value string) {
+		for i := range apps {
+			name := fmt.Sprintf("app-%d", i)
+			want[name] = value
+			e.app(name, pair(name, value))
+		}
+	}
+	write("one")
+	e.eventually("all are deployed", func() error { return e.asWanted(want) })
+	for name := range want {
+		e.until(name, inPhase(oam.PhaseRunning))
+	}
+	// Nothing was done twice.
+	if r := e.requests(); r["create configmaps"] != 2*apps || r["create resourcetrackers"] != apps {
+		t.Errorf("requests %v", r)
+	}
+	kill()
+	write("two")
+	dead.Store(true)
+	second.Rebalance()
+	e.eventually("the other has taken over", func() error { return e.asWanted(want) })
+	for name := range want {
+		e.until(name, inPhase(oam.PhaseRunning))
+	}
+	if r := e.requests(); r["create configmaps"] != 3*apps || r["create resourcetrackers"] != apps {
+		t.Errorf("requests %v", r)
+	}
+}
+
+// foreign makes an object that is nobody's, and stays.
+func (e *env) foreign() {
+	e.Helper()
+	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Data: map[string]string{"k": "theirs"}}
+	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(e.Context(), cm, metav1.CreateOptions{}); err != nil {
+		e.Fatal(err)
+	}
 }
 
 // pair is an application of two components, one of which comes after the other.
