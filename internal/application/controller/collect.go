@@ -28,7 +28,7 @@ func (c *Controller) collect(a *app) {
 			kept = append(kept, *m)
 			continue
 		}
-		strategy, propagation := a.plan.Policies.Leaves(m)
+		strategy, propagation := a.plan.Policies.Leaves(m, a.record.componentType(m.Component))
 		if strategy == plan.GCNever {
 			continue
 		}

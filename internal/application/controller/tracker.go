@@ -130,6 +130,18 @@ func (r *record) latest() *revision {
 	return &r.Revisions[len(r.Revisions)-1]
 }
 
+// componentType is the type that a component had last.
+func (r *record) componentType(name string) string {
+	for i := len(r.Revisions) - 1; i >= 0; i-- {
+		for j := range r.Revisions[i].Spec.Components {
+			if c := &r.Revisions[i].Spec.Components[j]; c.Name == name {
+				return c.Type
+			}
+		}
+	}
+	return ""
+}
+
 func (r *record) has(ref plan.Ref) bool {
 	return slices.ContainsFunc(r.resources, func(m oam.ManagedResource) bool { return refOf(&m) == ref })
 }

@@ -212,8 +212,12 @@ func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
 		}
 		st = a.status(s, group)
 	}
-	if s.timeout > 0 && !st.FirstExecuteTime.IsZero() {
-		end := st.FirstExecuteTime.Add(s.timeout)
+	if s.timeout > 0 {
+		begun := st.FirstExecuteTime
+		if begun.IsZero() {
+			begun = a.now
+		}
+		end := begun.Add(s.timeout)
 		if !a.Now.Before(end) {
 			a.set(st, oam.StepFailed, oam.StepReasonTimeout, fmt.Sprintf("it took longer than %s", s.Timeout))
 			a.endSub(s, oam.StepFailed, oam.StepReasonTimeout)

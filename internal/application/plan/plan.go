@@ -117,7 +117,13 @@ type Component struct {
 }
 
 // Key tells the component from the others of the plan: one component may be in several placements.
-func (c *Component) Key() string { return c.Name + "@" + c.Cluster + "/" + c.Namespace }
+func (c *Component) Key() string {
+	key := c.Name + "@" + c.Cluster + "/" + c.Namespace
+	if c.Context.ReplicaKey != "" {
+		key += "#" + c.Context.ReplicaKey
+	}
+	return key
+}
 
 // Trait is a trait of a component.
 type Trait struct {
@@ -412,6 +418,9 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 		return r, r.complete(u, labels, what)
 	}
 	labels[oam.AppComponentLabel] = comp.Name
+	if comp.Context.ReplicaKey != "" {
+		labels[oam.ReplicaKeyLabel] = labelValue(comp.Context.ReplicaKey)
+	}
 	labels[oam.ResourceTypeLabel] = r.ResourceType()
 	if cluster != "" {
 		labels[oam.AppClusterLabel] = labelValue(cluster)

@@ -283,10 +283,10 @@ func (p *Policies) Treat(r *Resource) {
 }
 
 // Leaves says what becomes of an object that has left the application.
-func (p *Policies) Leaves(m *oam.ManagedResource) (GCStrategy, metav1.DeletionPropagation) {
+func (p *Policies) Leaves(m *oam.ManagedResource, componentType string) (GCStrategy, metav1.DeletionPropagation) {
 	r := Resource{
 		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},
-		Component: m.Component, Trait: m.Trait, Output: m.Resource,
+		Component: m.Component, ComponentType: componentType, Trait: m.Trait, Output: m.Resource,
 	}
 	p.Treat(&r)
 	if r.Propagation == "orphan" {

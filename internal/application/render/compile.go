@@ -178,11 +178,33 @@ func adapt(f *ast.File) {
 			}
 		case *ast.CallExpr:
 			boundCall(n)
+		case *ast.Field:
+			ownComments(n)
 		}
 		return true
 	}
 	astutil.Apply(f, nil, rewrite)
 	tidyImports(f)
+}
+
+// ownComments gives the directives about the whole of a patch to it, where patch: operations: ... is written in one: CUE
+// gives comments to the inner field then, which is right for directives about lists.
+func ownComments(f *ast.Field) {
+	if name, _, err := ast.LabelName(f.Label); err != nil || name != "patch" {
+		return
+	}
+	inner, ok := f.Value.(*ast.StructLit)
+	if !ok || inner.Lbrace.IsValid() || len(inner.Elts) != 1 {
+		return
+	}
+	for _, group := range ast.Comments(f) {
+		for _, line := range group.List {
+			if strings.Contains(line.Text, "+patchStrategy=json") {
+				inner.Lbrace, inner.Rbrace = token.Blank.Pos(), token.Blank.Pos()
+				return
+			}
+		}
+	}
 }
 
 // listPackage is the name under which rewritten templates import the package list: one that no template uses.

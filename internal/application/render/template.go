@@ -296,6 +296,9 @@ func missing(v cue.Value, path string, depth int) []Problem {
 		}
 		return out
 	}
+	if depth == 0 && v.IncompleteKind() == cue.TopKind {
+		return nil // nothing is declared
+	}
 	if def, ok := v.Default(); ok {
 		v = def
 	}

@@ -1,0 +1,187 @@
+package applications
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/restmapper"
+
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+func TestMain(m *testing.M) {
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithInstall(),
+		localtest.WithNodes(localcluster.Nodes{Count: 8}))
+}
+
+// world is the cluster of all cases, with a controller.
+type world struct {
+	c      *localcluster.Cluster
+	dyn    dynamic.Interface
+	core   kubernetes.Interface
+	mapper meta.RESTMapper
+	// echo answers every request with what it was sent.
+	echo string
+}
+
+var shared struct {
+	once sync.Once
+	w    *world
+	err  error
+}
+
+func open(t testing.TB) *world {
+	t.Helper()
+	c := localtest.Shared(t)
+	shared.once.Do(func() { shared.w, shared.err = newWorld(c) })
+	if shared.err != nil {
+		t.Fatal(shared.err)
+	}
+	return shared.w
+}
+
+func newWorld(c *localcluster.Cluster) (*world, error) {
+	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
+	writer, err := apiwriter.New(apiwriter.Config{REST: c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
+	if err != nil {
+		return nil, err
+	}
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, EvaluationLimit: 20 * time.Second})
+	if err != nil {
+		return nil, err
+	}
+	// They run for as long as the process.
+	go func() { _ = writer.Run(context.Background()) }()
+	go ctl.Run(context.Background())
+	cfg := rest.CopyConfig(c.RESTConfig())
+	cfg.QPS = -1
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	groups, err := restmapper.GetAPIGroupResources(disco)
+	if err != nil {
+		return nil, err
+	}
+	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
+		w.Header().Set("X-Method", r.Method)
+		if strings.Contains(r.URL.Path, "refuse") {
+			w.WriteHeader(http.StatusForbidden)
+		}
+		if len(body) == 0 {
+			body = []byte(`{"empty": true}`)
+		}
+		_, _ = w.Write(body)
+	}))
+	return &world{
+		c: c, dyn: dynamic.NewForConfigOrDie(cfg), core: kubernetes.NewForConfigOrDie(cfg), mapper: restmapper.NewDiscoveryRESTMapper(groups), echo: echo.URL,
+	}, nil
+}
+
+// resource is where an object lives.
+func (w *world) resource(u *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
+	m, err := w.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	if err != nil {
+		return nil, err
+	}
+	if m.Scope.Name() != meta.RESTScopeNameNamespace {
+		return w.dyn.Resource(m.Resource), nil
+	}
+	if u.GetNamespace() != "" {
+		namespace = u.GetNamespace()
+	}
+	return w.dyn.Resource(m.Resource).Namespace(namespace), nil
+}
+
+// namespace makes a namespace for a case.
+func (w *world) namespace(t testing.TB) string {
+	t.Helper()
+	ns, err := w.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "case-"}}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return ns.Name
+}
+
+// eventually waits until f has no error.
+func eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	var last error
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		last = f()
+		return last == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, last)
+	}
+}
+
+// contains says where live lacks what wanted has, or nothing.
+func contains(live, wanted any, path string) error {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		there, ok := live.(map[string]any)
+		if !ok && live != nil {
+			return fmt.Errorf("%s is %v, not a struct", path, live)
+		}
+		for k, v := range wanted {
+			if err := contains(there[k], v, path+"."+k); err != nil {
+				return err
+			}
+		}
+		return nil
+	case []any:
+		there, ok := live.([]any)
+		if !ok && len(wanted) > 0 || len(there) != len(wanted) {
+			return fmt.Errorf("%s is %v, not %v", path, live, wanted)
+		}
+		for i := range wanted {
+			if err := contains(there[i], wanted[i], fmt.Sprintf("%s[%d]", path, i)); err != nil {
+				return err
+			}
+		}
+		return nil
+	case string:
+		if text, ok := strings.CutPrefix(wanted, "~"); ok {
+			if !strings.Contains(fmt.Sprint(live), text) {
+				return fmt.Errorf("%s is %q, which lacks %q", path, live, text)
+			}
+			return nil
+		}
+	case nil:
+		if live != nil {
+			return fmt.Errorf("%s is %v; it should not be there", path, live)
+		}
+		return nil
+	}
+	if fmt.Sprint(live) != fmt.Sprint(wanted) {
+		return fmt.Errorf("%s is %v, not %v", path, live, wanted)
+	}
+	return nil
+}
+
+// patience is how long a case waits for what must come: many run at the same time.
+const patience = 40 * time.Second
