@@ -40,7 +40,7 @@ func newApp(s streams) *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppRevisions(s), newAppDelete(s))
+	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppRevisions(s), newAppWorkflow(s), newAppDelete(s))
 	return cmd
 }
 

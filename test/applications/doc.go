@@ -3,7 +3,7 @@
 //
 // Each file in testdata is about one part of the API and is a list of cases:
 //
-//   - name: deploy-takes-overrides          as docs/applications.md calls it
+//   - name: deploy-takes-overrides          as docs/applications-reference.md calls it
 //     before: [objects]                     that are there first
 //     app: {metadata, spec}                 the application, called app unless it has a name
 //     wait: {phase, steps, says, status}    what it must come to; phase running by default

@@ -1,4 +1,4 @@
-// Package applications is the user's hand on applications: what the command line reads and deletes.
+// Package applications is the user's hand on applications: what the command line reads, changes and deletes.
 package applications
 
 import (
@@ -7,6 +7,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -71,6 +72,11 @@ func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.Compo
 		components, traits = append(components, cs.Items...), append(traits, ts.Items...)
 	}
 	return components, traits, nil
+}
+
+// Patch changes an application.
+func (c *Client) Patch(ctx context.Context, namespace, name string, kind types.PatchType, data []byte) error {
+	return c.rest.Patch(kind).Namespace(namespace).Resource("applications").Name(name).Body(data).Do(ctx).Error()
 }
 
 // Delete deletes an application, and with wait returns when it is gone, or ctx is done.

@@ -1,0 +1,157 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/controller"
+)
+
+func newAppWorkflow(s streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "workflow",
+		Aliases: []string{"wf"},
+		Short:   "Suspend, resume, end, repeat or take back the deployment of an application",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.AddCommand(
+		newAppCommand(s, "suspend", "Let nothing new start until the workflow is resumed"),
+		newAppCommand(s, "resume", "Let a workflow go on that is suspended, by hand or by a step"),
+		newAppCommand(s, "terminate", "End the steps that run, and skip the others"),
+		newAppCommand(s, "restart", "Run the workflow again, with the definitions as they are now"),
+		newAppRollback(s),
+	)
+	return cmd
+}
+
+// newAppCommand is a verb that the manager carries out.
+func newAppCommand(s streams, verb, short string) *cobra.Command {
+	var step string
+	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: cobra.ExactArgs(1)}
+	c := &appCommand{s, kubeFlags(cmd)}
+	if verb == "resume" {
+		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, namespace, err := c.connect()
+		if err != nil {
+			return err
+		}
+		app, err := client.Get(cmd.Context(), namespace, args[0])
+		if err != nil {
+			return err
+		}
+		if err := possible(app, verb); err != nil {
+			return err
+		}
+		value := verb
+		if step != "" {
+			value += "/" + step
+		}
+		// The time tells one command from the next.
+		value += "@" + time.Now().UTC().Format(time.RFC3339Nano)
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{oam.WorkflowCommandAnnotation: value}}})
+		if err != nil {
+			return err
+		}
+		if err := client.Patch(cmd.Context(), namespace, args[0], types.MergePatchType, patch); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.s.out, "application.core.oam.dev/%s workflow %s requested\n", args[0], verb)
+		return nil
+	}
+	return cmd
+}
+
+// possible says why a command about a workflow would do nothing, or nil.
+func possible(app *oam.Application, verb string) error {
+	w := app.Status.Workflow
+	switch {
+	case verb == "restart":
+		return nil
+	case w == nil:
+		return fmt.Errorf("application %s has not begun to be deployed: see lockstep app status %s", app.Name, app.Name)
+	case w.Finished:
+		return fmt.Errorf("%s workflow not allowed because application %s is %s", verb, app.Name, app.Status.Phase)
+	case verb == "resume" && !w.Suspend:
+		return fmt.Errorf("application %s is not suspended; it is %s", app.Name, app.Status.Phase)
+	}
+	return nil
+}
+
+func newAppRollback(s streams) *cobra.Command {
+	var revision string
+	cmd := &cobra.Command{
+		Use:     "rollback NAME",
+		Short:   "Deploy an earlier revision again",
+		Long:    "Give the application the spec of an earlier revision, the one before the present one by default.",
+		Example: "  lockstep app workflow rollback shop\n  lockstep app workflow rollback shop --revision shop-v3",
+		Args:    cobra.ExactArgs(1),
+	}
+	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.Flags().StringVar(&revision, "revision", "", "the revision, as lockstep app revisions lists it")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		client, namespace, err := c.connect()
+		if err != nil {
+			return err
+		}
+		rt, err := client.Tracker(cmd.Context(), namespace, args[0])
+		if err != nil {
+			return err
+		}
+		revisions, err := controller.Revisions(rt)
+		if err != nil {
+			return err
+		}
+		to, err := chosenRevision(revisions, revision)
+		if err != nil {
+			return err
+		}
+		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": to.Spec}})
+		if err != nil {
+			return err
+		}
+		app, err := client.Get(cmd.Context(), namespace, args[0])
+		if err != nil {
+			return err
+		}
+		if app.Annotations[oam.PublishVersionAnnotation] != "" {
+			patch, err = json.Marshal([]map[string]any{
+				{"op": "replace", "path": "/spec", "value": to.Spec},
+				{"op": "replace", "path": "/metadata/annotations/app.oam.dev~1publishVersion", "value": to.Name + "-again-" + time.Now().UTC().Format("20060102150405")},
+			})
+			if err != nil {
+				return err
+			}
+		}
+		if err := client.Patch(cmd.Context(), namespace, args[0], types.JSONPatchType, patch); err != nil {
+			return err
+		}
+		fmt.Fprintf(c.s.out, "application.core.oam.dev/%s rolled back to %s\n", args[0], to.Name)
+		return nil
+	}
+	return cmd
+}
+
+// chosenRevision is the revision of that name, or the one before the last.
+func chosenRevision(revisions []controller.Revision, name string) (*controller.Revision, error) {
+	if name == "" {
+		if len(revisions) < 2 {
+			return nil, errors.New("there is no earlier revision")
+		}
+		return &revisions[len(revisions)-2], nil
+	}
+	for i := range revisions {
+		if revisions[i].Name == name {
+			return &revisions[i], nil
+		}
+	}
+	return nil, fmt.Errorf("there is no revision %s any more: see lockstep app revisions", name)
+}
