@@ -153,6 +153,9 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 
 func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
 	a.status = s
+	if o.Annotations[oam.RestartWorkflowAnnotation] != "" {
+		c.queue.Add(a.key) // when it is run again hangs on when it ended
+	}
 	written := &oam.Application{ObjectMeta: metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 	}, Status: *s.DeepCopy()}
