@@ -15,6 +15,9 @@ import (
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
 //
+// A step up is not taken at once: each request that ends lets one more begin than ended, so that the server is not
+// handed a burst, whose answers say nothing about the new limit.
+//
 // After a pause it climbs again from where it was: what was measured on little work says nothing about much.
 //
 // A probe is compared with the base windows on both sides of it, so a server that gets slower or faster for everyone
@@ -30,7 +33,8 @@ type limiter struct {
 	ceiling  float64 // no limit above it, after an overload
 	lastCut  time.Time
 	base     float64 // the best limit known
-	now      float64 // the limit in force: base, or a probe
+	now      float64 // the limit that is tried: base, or a probe
+	grown    float64 // the limit in force, on its way up to now
 	phase    phase
 	dir      int // of the current probe: +1, -1, or 0 at base
 	rtt      float64
@@ -41,6 +45,7 @@ type limiter struct {
 	rampRate  float64   // the best rate of the ramp, which was at base
 	rampError float64   // and its standard error, relative to it
 	level     float64   // the last limit of the ramp that may be as good as base
+	fell      sample    // the step of the ramp that fell, until base has been measured again
 	flat      int       // steps in a row that brought nothing
 	busy      time.Time // when writes last waited for their turn
 	before    float64   // log rate of the base window before the current probe
@@ -104,6 +109,9 @@ func (w *window) err() float64 {
 	return math.Min(math.Sqrt(variance/n)/mean, 1)
 }
 
+// sample is the rate that a limit gave, and its standard error, relative to it.
+type sample struct{ limit, rate, err float64 }
+
 // settling is the time after a change of the limit until requests of the old limit no longer count.
 type settling struct {
 	active bool
@@ -125,8 +133,13 @@ const (
 	rampStep   = 2.0
 	steadyStep = 2
 
+	grownTrips = 0.85 // after a step up has grown, what ends within so many round trips was held up by the growth
+
 	rampGain  = 0.03 // what a step of the ramp must bring to count as one that helped
 	rampSlack = 0.10 // a step that costs more than this ends the ramp: the next would cost more
+	rampLevel = 1.2  // a step that brings nothing counts as level with the best if it is not worse by so many errors
+	rampFell  = 2    // a step that costs more than so many errors fell,
+	rampSure  = 2.5  // and with more than so many there is no doubt about it
 	rampFlat  = 2    // so many steps in a row that do not help end it too
 
 	pause = time.Second // without waiting writes for this long, what is known is old
@@ -145,7 +158,7 @@ func newLimiter(fixed, max int) *limiter {
 		max = limitMax
 	}
 	l := &limiter{fixed: fixed, max: max, base: math.Min(limitStart, float64(max)), noise: 0.05 * 0.05}
-	l.now = l.base
+	l.now, l.grown = l.base, l.base
 	l.ceiling = float64(max)
 	l.forget()
 	return l
@@ -156,7 +169,7 @@ func (l *limiter) limit() int {
 	if l.fixed > 0 {
 		return l.fixed
 	}
-	return int(math.Round(l.now))
+	return int(math.Round(l.grown))
 }
 
 // ended tells the limiter of a request that ended at now after latency. inFlight is how many others are in flight, and
@@ -180,7 +193,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		l.rtt = latency.Seconds()
 		l.settle(now, false) // the first requests open connections
 	} else {
-		l.rtt += (latency.Seconds() - l.rtt) / 16
+		l.rtt += (latency.Seconds() - l.rtt) / math.Max(16, l.grown/8)
 	}
 	if !waiting {
 		l.restart(now)
@@ -190,6 +203,12 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		l.ramp(now)
 	}
 	l.busy = now
+	if l.grown < l.now {
+		if l.grown = math.Min(l.grown+1, l.now); l.grown == l.now {
+			l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
+		}
+		return
+	}
 	if s := &l.settling; s.active {
 		if s.down && inFlight >= l.limit() {
 			return
@@ -218,7 +237,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 
 // enough says whether a window of this length can be judged.
 func (l *limiter) enough(length time.Duration) bool {
-	if length < l.roundTrips(1.5) {
+	if length < l.roundTrips(1) {
 		return false
 	}
 	if l.phase != steady && l.win.ended >= windowSure && length >= windowRush {
@@ -236,11 +255,7 @@ func (l *limiter) tooFar(length time.Duration, rate float64) bool {
 	case l.phase == steady && l.dir > 0:
 		before = math.Exp(l.before)
 	}
-	if length < windowMin || l.win.ended < windowFew {
-		return false
-	}
-	// Shortly after, the burst of requests that were begun at once counts against them.
-	return rate < 0.5*before || rate < 0.7*before && length >= l.roundTrips(0.5)
+	return length >= max(windowMin, l.roundTrips(0.5)) && l.win.ended >= windowFew && rate < 0.6*before
 }
 
 // measured acts on the rate that the limit in force gave in one window. relative is the rate's standard error.
@@ -265,16 +280,31 @@ func (l *limiter) measured(now time.Time, rate, relative float64) {
 // cannot be judged in one window; then the ramp goes on, because to stop too early costs more: as long as a server
 // queues what it cannot do at once, more in flight does little harm, and the way down is found later.
 func (l *limiter) judge(now time.Time, rate, relative, step float64) {
+	if f := l.fell; f.limit != 0 {
+		// Base was measured on both sides of the step that fell. If it fell as well, the server got slower for everyone.
+		l.rampRate, l.rampError = math.Sqrt(l.rampRate*rate), math.Hypot(l.rampError, relative)/2
+		if math.Log(f.rate/l.rampRate) < -math.Max(rampSlack, rampFell*math.Hypot(f.err, l.rampError)) {
+			l.turn(now)
+			return
+		}
+		l.level, l.now, l.fell = f.limit, f.limit, sample{}
+		l.climb(now, step)
+		return
+	}
 	gain := math.Log(rate / l.rampRate)
 	err := math.Hypot(relative, l.rampError)
 	switch {
 	case gain > rampGain:
 		l.base, l.rampRate, l.rampError, l.level, l.flat = l.now, rate, relative, l.now, 0
-	case gain < -math.Max(rampSlack, 2*err):
+	case gain < -math.Max(rampSlack, rampSure*err), step < 1 && gain < -math.Max(rampSlack, rampFell*err):
 		l.turn(now)
 		return
+	case gain < -math.Max(rampSlack, rampFell*err):
+		l.fell = sample{l.now, rate, relative}
+		l.step(now, l.base)
+		return
 	default:
-		if gain > -err {
+		if gain > -rampLevel*err {
 			l.level = l.now
 		}
 		if gain+err < rampGain {
@@ -297,7 +327,7 @@ func (l *limiter) climb(now time.Time, step float64) {
 
 // turn ends the way up. If it led nowhere, the way down is next.
 func (l *limiter) turn(now time.Time) {
-	l.flat = 0
+	l.flat, l.fell = 0, sample{}
 	l.base = math.Max(l.base, l.level)
 	if l.phase == rampUp && l.base == l.rampStart {
 		l.phase = rampDown
@@ -310,7 +340,7 @@ func (l *limiter) turn(now time.Time) {
 
 // ramp begins a ramp at base.
 func (l *limiter) ramp(now time.Time) {
-	l.phase, l.flat = rampFirst, 0
+	l.phase, l.flat, l.fell = rampFirst, 0, sample{}
 	l.forget()
 	l.step(now, l.base)
 }
@@ -431,13 +461,12 @@ func (l *limiter) step(now time.Time, limit float64) bool {
 		l.now = limit
 		return false
 	}
-	down := limit < l.now
-	// Where more in flight brings no more, each takes longer in proportion. What ends before that long has passed was
-	// begun at the old limit, and held up by the burst of those that were begun at once.
-	trips := max(1, (1+limit/l.now)/2)
 	l.now = limit
-	l.settle(now, down)
-	l.settling.until = now.Add(l.roundTrips(trips))
+	if limit > l.grown {
+		return true // ended lets it grow
+	}
+	l.grown = limit
+	l.settle(now, true)
 	return true
 }
 
@@ -450,6 +479,7 @@ func (l *limiter) restart(now time.Time) {
 	if l.phase == steady {
 		l.dir, l.pending, l.before = 0, 0, 0
 		l.now = l.base
+		l.grown = math.Min(l.grown, l.now)
 	}
 	l.settle(now, false)
 }
@@ -460,7 +490,7 @@ func (l *limiter) cut(now time.Time, factor float64) {
 		return
 	}
 	l.lastCut = now
-	l.base = math.Max(1, math.Min(l.now, l.base)*factor)
+	l.base = math.Max(1, math.Min(l.grown, l.base)*factor)
 	l.ceiling = math.Max(1, l.base*1.2)
 	l.phase = steady
 	l.forget()

@@ -1,6 +1,7 @@
 package apiwriter
 
 import (
+	"cmp"
 	"container/heap"
 	"fmt"
 	"math"
@@ -17,6 +18,7 @@ type server struct {
 	name  string
 	rate  func(c float64, at time.Duration) float64
 	noise float64
+	every time.Duration // for so long the speed stays the same; the default is a tenth of a second
 	far   time.Duration
 	// writes of the load; the default is 10,000.
 	writes int
@@ -38,7 +40,7 @@ func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration
 	for finished < writes {
 		for len(flights) < l.limit() && begun < writes {
 			// The server works through its backlog at the rate that its concurrency gives.
-			if q := now / (100 * time.Millisecond); q != speedAt {
+			if q := now / cmp.Or(s.every, 100*time.Millisecond); q != speedAt {
 				speedAt, speed = q, math.Exp(s.noise*rnd.NormFloat64())
 			}
 			begun++
@@ -106,8 +108,10 @@ func pressed(c float64, _ time.Duration) float64 {
 var servers = []server{
 	{name: "pressed", rate: pressed, noise: 0.05},
 	{name: "pressed, noisy", rate: pressed, noise: 0.20},
+	{name: "pressed, wavering", rate: pressed, noise: 0.20, every: 700 * time.Millisecond},
 	{name: "measured", rate: measured, noise: 0.05},
 	{name: "measured, noisy", rate: measured, noise: 0.20},
+	{name: "measured, wavering", rate: measured, noise: 0.20, every: 700 * time.Millisecond},
 	{name: "ever better, slightly", rate: func(c float64, _ time.Duration) float64 {
 		return 600 * (1 - math.Exp(-c/3)) * (1 + 0.05*math.Log2(math.Min(c, 200)/16))
 	}, noise: 0.10},
@@ -186,7 +190,7 @@ func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 func TestLimiterCutsOnOverload(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
-	l.base, l.now, l.phase, l.rtt = 200, 200, steady, 0.05
+	l.base, l.now, l.grown, l.phase, l.rtt = 200, 200, 200, steady, 0.05
 	l.ended(now.Add(time.Second), 50*time.Millisecond, 199, true, overloaded)
 	if got := l.limit(); got != 140 {
 		t.Errorf("after a refusal the limit is %d, want 140", got)
