@@ -204,8 +204,9 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	}
 	l.busy = now
 	if l.grown < l.now {
+		l.win.add(now)
 		if l.grown = math.Min(l.grown+1, l.now); l.grown == l.now {
-			l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
+			l.hasGrown(now)
 		}
 		return
 	}
@@ -233,6 +234,19 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	relative := l.win.err()
 	l.win = window{start: now}
 	l.measured(now, rate, relative)
+}
+
+// hasGrown acts on the end of a step up. If the rate was higher already while it grew, the ramp goes on at once.
+func (l *limiter) hasGrown(now time.Time) {
+	length := now.Sub(l.win.start)
+	rate := float64(l.win.ended) / length.Seconds()
+	if l.phase == rampUp && length >= windowRush && math.Log(rate/l.rampRate) > rampGain {
+		relative := l.win.err()
+		l.win = window{start: now}
+		l.measured(now, rate, relative)
+		return
+	}
+	l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
 }
 
 // enough says whether a window of this length can be judged.
@@ -462,8 +476,9 @@ func (l *limiter) step(now time.Time, limit float64) bool {
 		return false
 	}
 	l.now = limit
-	if limit > l.grown {
-		return true // ended lets it grow
+	if limit > l.grown { // ended lets it grow
+		l.win = window{start: now}
+		return true
 	}
 	l.grown = limit
 	l.settle(now, true)
