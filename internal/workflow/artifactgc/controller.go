@@ -203,8 +203,12 @@ func (c *Controller) options(w *wf.Workflow) pods.Options {
 
 // look makes the pods that there are not, and takes in those that have ended. It says whether there is more to wait for.
 func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, list []pods.Collection, result *outcome) (waiting bool) {
-	if t.refused != nil && !t.retryAt.After(time.Now()) {
-		t.refused = nil
+	if t.refused != nil {
+		if wait := time.Until(t.retryAt); wait > 0 {
+			c.loop.WakeAfter(key, wait)
+		} else {
+			t.refused = nil
+		}
 	}
 	running := 0
 	for i := range list {

@@ -412,9 +412,17 @@ func (c *Controller) refused(r *record, u *unit, node string, err error) {
 	r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodPending, Message: r.refusal.message})
 }
 
-// refusalOver says whether pods may be written.
+// refusalOver says whether pods may be written. If not, the workflow is looked at again when they may: an earlier wake may
+// have taken the place of the one that was asked for when the refusal came.
 func (c *Controller) refusalOver(r *record) bool {
-	return r.refusal == nil || !r.refusal.retryAt.After(c.Clock.Now())
+	if r.refusal == nil {
+		return true
+	}
+	wait := r.refusal.retryAt.Sub(c.Clock.Now())
+	if wait > 0 {
+		c.loop.WakeAfter(r.key, wait)
+	}
+	return wait <= 0
 }
 
 // mayForbidNode says whether the refusal may come from a policy or webhook that does not want pods to name their node.

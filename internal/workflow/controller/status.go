@@ -108,7 +108,11 @@ func (c *Controller) due(r *record) time.Time {
 // explainWaiting tells the nodes of pods that have waited for a while why they wait.
 func (c *Controller) explainWaiting(r *record, now time.Time) {
 	for _, g := range r.gangs {
-		if g.why == nil || now.Sub(g.whySince) < waitTold {
+		if g.why == nil {
+			continue
+		}
+		if wait := waitTold - now.Sub(g.whySince); wait > 0 {
+			c.loop.WakeAfter(r.key, wait)
 			continue
 		}
 		for _, u := range g.units {
