@@ -112,32 +112,45 @@ Exit codes: 0 retried, and with --watch, --wait or --log succeeded; 1 otherwise;
 		if o.Select, err = matchNodes(selector, nil); err != nil {
 			return err
 		}
-		client, namespace, err := c.connect()
-		if err != nil {
-			return err
-		}
-		ctx, stop := c.bounded(cmd, f.timeout)
-		defer stop()
-		list, err := choice.chosen(ctx, client, namespace, false, args)
-		if err != nil {
-			return err
-		}
-		if err := f.check(len(list)); err != nil {
-			return err
-		}
-		err = c.eachPrinted(list, "retried", output, func(r ref) (*wf.Workflow, error) {
-			w, err := client.Get(ctx, r.namespace, r.name)
-			if err != nil {
-				return nil, err
-			}
+		return c.anew(cmd, args, &choice, &f, "retried", output, func(ctx context.Context, client *workflows.Client, w *wf.Workflow) (*wf.Workflow, error) {
 			return retryWorkflow(ctx, client, w, o)
 		})
-		if err != nil {
-			return err
-		}
-		return c.follow(ctx, client, f, list)
 	}
 	return cmd
+}
+
+// anew has act make workflows run again, each as it is now, and follows those that it returns.
+func (c *wfCommand) anew(cmd *cobra.Command, args []string, choice *selection, f *following, done, output string,
+	act func(context.Context, *workflows.Client, *wf.Workflow) (*wf.Workflow, error)) error {
+	client, namespace, err := c.connect()
+	if err != nil {
+		return err
+	}
+	ctx, stop := c.bounded(cmd, f.timeout)
+	defer stop()
+	list, err := choice.chosen(ctx, client, namespace, false, args)
+	if err != nil {
+		return err
+	}
+	if err := f.check(len(list)); err != nil {
+		return err
+	}
+	var running []ref
+	err = c.eachPrinted(list, done, output, func(r ref) (*wf.Workflow, error) {
+		w, err := client.Get(ctx, r.namespace, r.name)
+		if err != nil {
+			return nil, err
+		}
+		got, err := act(ctx, client, w)
+		if err == nil {
+			running = append(running, ref{got.Namespace, got.Name})
+		}
+		return got, err
+	})
+	if err != nil {
+		return err
+	}
+	return c.follow(ctx, client, *f, running)
 }
 
 // retryWorkflow deletes the pods that are to run again, and writes the workflow as it is to go on.
@@ -215,38 +228,13 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 		if cmd.Flags().Changed("priority") {
 			o.Priority = &priority
 		}
-		client, namespace, err := c.connect()
-		if err != nil {
-			return err
-		}
-		ctx, stop := c.bounded(cmd, f.timeout)
-		defer stop()
-		list, err := choice.chosen(ctx, client, namespace, false, args)
-		if err != nil {
-			return err
-		}
-		if err := f.check(len(list)); err != nil {
-			return err
-		}
-		var created []ref
-		act := func(r ref) (*wf.Workflow, error) {
-			w, err := client.Get(ctx, r.namespace, r.name)
-			if err != nil {
-				return nil, err
-			}
+		return c.anew(cmd, args, &choice, &f, "resubmitted", output, func(ctx context.Context, client *workflows.Client, w *wf.Workflow) (*wf.Workflow, error) {
 			got, err := resubmitWorkflow(ctx, client, w, o)
-			if err == nil {
-				created = append(created, ref{got.Namespace, got.Name})
-				if output == "" {
-					fmt.Fprintf(s.out, "workflow %s created\n", got.Name)
-				}
+			if err == nil && output == "" {
+				fmt.Fprintf(s.out, "workflow %s created\n", got.Name)
 			}
 			return got, err
-		}
-		if err := c.eachPrinted(list, "resubmitted", output, act); err != nil {
-			return err
-		}
-		return c.follow(ctx, client, f, created)
+		})
 	}
 	return cmd
 }

@@ -57,17 +57,23 @@ func exists(path string) bool {
 	return err == nil
 }
 
+// opened is the archive, and the namespace to look in. The archive is to be closed.
+func (a *archiveFlags) opened(ctx context.Context, c *wfCommand) (*archive.DB, string, error) {
+	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, "", err
+	}
+	db, err := a.open(ctx, c)
+	return db, namespace, err
+}
+
 // get is 'get workflows --archived'.
 func (a *archiveFlags) get(ctx context.Context, c *wfCommand, g *workflowGet, names []string) error {
-	db, err := a.open(ctx, c)
+	db, namespace, err := a.opened(ctx, c)
 	if err != nil {
 		return err
 	}
 	defer db.Close()
-	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
-	if err != nil {
-		return err
-	}
 	if len(names) == 0 {
 		q := archive.Query{Namespace: namespace, Prefix: g.query.Prefix, Phases: g.query.Statuses, Limit: int(g.query.PageSize)}
 		if c.all {
@@ -172,15 +178,11 @@ func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		ctx, stop := c.context(cmd)
 		defer stop()
-		db, err := a.open(ctx, c)
+		db, namespace, err := a.opened(ctx, c)
 		if err != nil {
 			return err
 		}
 		defer db.Close()
-		namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
-		if err != nil {
-			return err
-		}
 		for _, name := range bareWorkflows(args) {
 			w, err := archived(ctx, db, namespace, name)
 			if err != nil {

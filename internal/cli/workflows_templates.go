@@ -34,48 +34,25 @@ var (
 		newObject: func() workflows.Object { return &wf.WorkflowTemplate{} },
 		newList: func() (runtime.Object, func() []workflows.Object) {
 			l := &wf.WorkflowTemplateList{}
-			return l, func() (out []workflows.Object) {
-				for i := range l.Items {
-					out = append(out, &l.Items[i])
-				}
-				return out
-			}
+			return l, objectsOf(&l.Items)
 		},
-		head: []string{"NAME", "ENTRYPOINT", "TEMPLATES", "AGE"},
-		row: func(o workflows.Object) []string {
-			t := o.(*wf.WorkflowTemplate)
-			return []string{t.Name, t.Spec.Entrypoint, fmt.Sprint(len(t.Spec.Templates)), ageOf(t)}
-		},
+		head: templateHead, row: func(o workflows.Object) []string { return templateRow(o, &o.(*wf.WorkflowTemplate).Spec) },
 	}
 	clusterTemplateKind = objectKind{
 		use: "cluster-template", noun: "cluster workflow template", kind: "ClusterWorkflowTemplate", resource: workflows.ClusterTemplates,
 		newObject: func() workflows.Object { return &wf.ClusterWorkflowTemplate{} },
 		newList: func() (runtime.Object, func() []workflows.Object) {
 			l := &wf.ClusterWorkflowTemplateList{}
-			return l, func() (out []workflows.Object) {
-				for i := range l.Items {
-					out = append(out, &l.Items[i])
-				}
-				return out
-			}
+			return l, objectsOf(&l.Items)
 		},
-		head: []string{"NAME", "ENTRYPOINT", "TEMPLATES", "AGE"},
-		row: func(o workflows.Object) []string {
-			t := o.(*wf.ClusterWorkflowTemplate)
-			return []string{t.Name, t.Spec.Entrypoint, fmt.Sprint(len(t.Spec.Templates)), ageOf(t)}
-		},
+		head: templateHead, row: func(o workflows.Object) []string { return templateRow(o, &o.(*wf.ClusterWorkflowTemplate).Spec) },
 	}
 	cronKind = objectKind{
 		use: "cron", noun: "cron workflow", kind: "CronWorkflow", resource: workflows.Crons, namespaced: true,
 		newObject: func() workflows.Object { return &wf.CronWorkflow{} },
 		newList: func() (runtime.Object, func() []workflows.Object) {
 			l := &wf.CronWorkflowList{}
-			return l, func() (out []workflows.Object) {
-				for i := range l.Items {
-					out = append(out, &l.Items[i])
-				}
-				return out
-			}
+			return l, objectsOf(&l.Items)
 		},
 		head: []string{"NAME", "AGE", "LAST RUN", "NEXT RUN", "SCHEDULES", "TIMEZONE", "SUSPENDED", "ACTIVE"},
 		row: func(o workflows.Object) []string {
@@ -88,6 +65,26 @@ var (
 		},
 	}
 )
+
+// objectsOf gives the items of a list when it has been read.
+func objectsOf[T any, P interface {
+	*T
+	workflows.Object
+}](items *[]T) func() []workflows.Object {
+	return func() []workflows.Object {
+		out := make([]workflows.Object, len(*items))
+		for i := range *items {
+			out[i] = P(&(*items)[i])
+		}
+		return out
+	}
+}
+
+var templateHead = []string{"NAME", "ENTRYPOINT", "TEMPLATES", "AGE"}
+
+func templateRow(o workflows.Object, spec *wf.WorkflowSpec) []string {
+	return []string{o.GetName(), spec.Entrypoint, fmt.Sprint(len(spec.Templates)), ageOf(o)}
+}
 
 func ageOf(o workflows.Object) string {
 	return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time))

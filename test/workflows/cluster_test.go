@@ -171,6 +171,12 @@ func (e *cluster) follow(c *testCase) {
 		}
 		return err
 	})
+	for _, fault := range contractFaults(w) {
+		e.Error(fault)
+	}
+	if w.Labels[wf.LabelCompleted] != "true" || w.Labels[wf.LabelPhase] != string(w.Status.Phase) || w.Annotations[wf.AnnotationPodNameFormat] != "v2" {
+		e.Errorf("labels %v, annotations %v", w.Labels, w.Annotations)
+	}
 	got := strings.ReplaceAll(table(w), e.ns+"/", "default/")
 	if got != c.want {
 		text, _ := json.Marshal(w.Status)

@@ -39,6 +39,9 @@ func TestEngine(t *testing.T) {
 				if !w.run.Workflow.Status.Phase.Completed() {
 					t.Errorf("nothing is left to happen, and it is not done")
 				}
+				for _, fault := range contractFaults(w.run.Workflow) {
+					t.Error(fault)
+				}
 				if *rewrite {
 					c.want = got
 				} else if got != c.want {
@@ -146,6 +149,9 @@ func (w *world) step(events ...engine.Event) {
 			w.Errorf("the pod of %s is made twice", c.NodeName)
 		}
 		w.pods[c.NodeID] = engine.PodState{NodeID: c.NodeID, Phase: corev1.PodPending}
+		if n := w.run.Workflow.Status.Nodes[c.NodeID]; c.PodName != clientPodName(w.c.name, &n) {
+			w.Errorf("the pod of %s is %s, and clients look for %s", c.NodeName, c.PodName, clientPodName(w.c.name, &n))
+		}
 		w.life(c)
 	}
 	var answers []engine.Event
