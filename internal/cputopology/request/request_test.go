@@ -1,11 +1,13 @@
 package request
 
 import (
+	"encoding/json"
 	"errors"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 
@@ -184,6 +186,37 @@ func FuzzParse(f *testing.F) {
 		got, err := Parse(p)
 		if err == nil && got != nil && got.Containers[0].CPUs < 1 {
 			t.Fatalf("%+v has no CPUs", got)
+		}
+	})
+}
+
+// FuzzResults feeds arbitrary answers, as anyone might have written them on a pod: refused, or read back as written.
+func FuzzResults(f *testing.F) {
+	f.Add(`{"v":1,"node":"n","topology":"h","containers":{"a":{"cpus":"0-3","held":"0-7","mems":"0","share":1},"b":{"cpus":"8","init":true,"shadow":true}},"memory":{"0":1024}}`)
+	f.Add(`{"nginx":{"0":{"elems":{"0":{},"1":{}}},"1":{"elems":{"64":{}}}}}`)
+	f.Fuzz(func(t *testing.T, value string) {
+		if r, err := ParseResult(value); err == nil {
+			data, err := json.Marshal(r)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if len(data) > annotationBytesMax {
+				return // read, and longer when written out in full
+			}
+			back, err := ParseResult(string(data))
+			if err != nil {
+				t.Fatalf("%q reads as %+v, and that not at all: %v", value, r, err)
+			}
+			if diff := cmp.Diff(r, back, cmpopts.EquateEmpty(), cmp.Comparer(func(a, b cpuset.Set) bool { return a.Equal(b) })); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+		if sets, err := ParseACKResult(value); err == nil {
+			for _, s := range sets {
+				if s.First() < -1 || s.Len() > cpuset.Max {
+					t.Fatalf("%q gives %s", value, s)
+				}
+			}
 		}
 	})
 }

@@ -47,3 +47,18 @@ func TestParse(t *testing.T) {
 		t.Errorf("no file: %+v, %v", got, err)
 	}
 }
+
+// FuzzParse feeds arbitrary checkpoints: refused, or pins that are within what a set of CPUs can hold.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`{"policyName":"static","defaultCpuSet":"0,3","entries":{"uid":{"c":"1-2"}},"checksum":1}`))
+	f.Add([]byte(`{"policyName":"static","entries":{},"podEntries":{"uid":{"cpuSet":"1-2"}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		k, err := Parse(data)
+		if err != nil {
+			return
+		}
+		if again, err := Parse(data); err != nil || !cmp.Equal(k, again, cmp.Comparer(func(a, b cpuset.Set) bool { return a.Equal(b) })) {
+			t.Fatalf("read twice, %q gives %+v and %+v, %v", data, k, again, err)
+		}
+	})
+}

@@ -1,0 +1,62 @@
+package dump
+
+import (
+	"testing"
+
+	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+)
+
+// FuzzParse feeds arbitrary dumps. What is read must hold together: nobody runs nowhere, and every pod's CPUs exist.
+func FuzzParse(f *testing.F) {
+	f.Add([]byte(`kind: List
+items:
+- apiVersion: topology.lockstep.dev/v1alpha1
+  kind: NodeTopology
+  metadata: {name: n}
+  spec: {cores: ["0-3", "4-7"], sockets: [{id: 0, cpus: "0-7"}], numa: [{id: 0, cpus: "0-7", memory: 1024, distances: [10]}], l3: [{bytes: 1, domains: ["0-7"]}]}
+  status: {reserved: "7", kubeletPins: [{pod: u, container: c, cpus: "3"}]}
+- {apiVersion: v1, kind: Node, metadata: {name: m}}
+- apiVersion: v1
+  kind: Pod
+  metadata:
+    name: p
+    namespace: default
+    uid: u-1
+    annotations:
+      cpu.lockstep.dev/request: "true"
+      cpu.lockstep.dev/result: '{"v":1,"node":"n","topology":"","containers":{"c":{"cpus":"0-1","share":1}}}'
+  spec: {nodeName: n, containers: [{name: c, resources: {limits: {cpu: "2"}}}]}
+`))
+	f.Add([]byte(`{"kind":"List","items":[{"apiVersion":"v1","kind":"Node","metadata":{"name":"m"}},{"apiVersion":"v1","kind":"Pod","metadata":{"name":"p","uid":"u","annotations":{"cpuset-scheduler":"true","cpu-policy":"static-burst","cpu.lockstep.dev/result":"{\"v\":1,\"node\":\"m\",\"containers\":{\"c\":{\"cpus\":\"0-1\",\"share\":2,\"burst\":true}}}"}},"spec":{"nodeName":"m","containers":[{"name":"c","resources":{"limits":{"cpu":"2"}}}]}}]}`))
+	assumed, err := allocate.NewLayout(machines.Offlined.MustTopology(), cpuset.Set{})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		c, err := Parse(data, assumed)
+		if err != nil {
+			return
+		}
+		for _, n := range c.Nodes {
+			online := n.Layout.Topology().Online()
+			containers, shared := n.State.Effective()
+			if shared.IsEmpty() || !shared.SubsetOf(online) {
+				t.Fatalf("node %s: the shared pool is %q", n.Name, shared)
+			}
+			for pod, cs := range containers {
+				for name, c := range cs {
+					if c.Set.IsEmpty() || !c.Set.SubsetOf(online) {
+						t.Fatalf("node %s: pod %s container %s runs on %q", n.Name, pod, name, c.Set)
+					}
+				}
+			}
+		}
+		for _, p := range c.Pods {
+			if p.CPUs < 1 || p.Request == nil {
+				t.Fatalf("%+v", p)
+			}
+		}
+	})
+}
