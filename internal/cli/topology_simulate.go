@@ -239,11 +239,11 @@ func (o *simulation) existing(s streams) ([]simulate.Result, error) {
 // printSimulation prints the mean over seeds for each machine, number of nodes, mix and policy.
 func printSimulation(out io.Writer, summaries []simulate.Summary) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "MACHINE\tNODES\tMIX\tPOLICY\tPLACED\tL3 SPLIT\tAVOIDABLE\tNUMA SPLIT\tAVOIDABLE\tFREE L3 KEPT\tWORST\tOF IDLE\tMOVES/100\tP50\tP99")
+	fmt.Fprintln(w, "MACHINE\tNODES\tMIX\tPOLICY\tPLACED\tL3 SPLIT\tAVOIDABLE\tNUMA SPLIT\tAVOIDABLE\tFREE L3 KEPT\tWORST\tWITHIN NODES\tOF IDLE\tMOVES/100\tP50\tP99")
 	for _, r := range summaries {
-		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f %%\t%.1f %%\t%.1f %%\t%.1f\t%.0f µs\t%.0f µs\n",
+		fmt.Fprintf(w, "%s\t%d\t%s\t%s\t%.0f\t%.2f %%\t%.2f %%\t%.2f %%\t%.2f %%\t%.1f %%\t%.1f %%\t%.1f %%\t%.1f %%\t%.1f\t%.0f µs\t%.0f µs\n",
 			r.Machine, r.Nodes, r.Mix, r.Policy, r.Placed, r.L3SplitPercent, r.L3SplitAvoidablePercent, r.NUMASplitPercent,
-			r.NUMASplitAvoidablePercent, r.FreeL3Percent, r.FreeL3PercentMin, r.FreeL3IdlePercent, r.MovesPer100, r.LatencyP50Micros, r.LatencyP99Micros)
+			r.NUMASplitAvoidablePercent, r.FreeL3Percent, r.FreeL3PercentMin, r.FreeL3WithinPercent, r.FreeL3IdlePercent, r.MovesPer100, r.LatencyP50Micros, r.LatencyP99Micros)
 	}
 	return w.Flush()
 }

@@ -20,9 +20,15 @@ const (
 // Allocator chooses CPUs and nodes. It holds scratch memory only: the zero value is ready, and it is not safe for
 // concurrent use.
 type Allocator struct {
+	// Repacks says that pods are moved within their nodes to free L3 domains (package repack). Of nodes that are equal in the
+	// terms up to the L3 domains used, the one is then taken whose pods need the fewest domains when packed anew, and that
+	// leaves most room for others like them (see packing.go).
+	Repacks bool
+
 	s          solver
 	candidates []candidate
 	known      map[ask][]knownCost
+	packings   packings
 }
 
 // knownCost is the cost of an ask on a node, or its bound, for the state of the node at version. Between two decisions
@@ -32,6 +38,7 @@ type knownCost struct {
 	version uint64
 	cost    cost
 	exact   bool
+	packed  added
 }
 
 // knownMax bounds the asks remembered; when there are more, all are forgotten.
@@ -113,16 +120,19 @@ func (al *Allocator) Possible(layouts []*Layout, r *Request) error {
 // candidate is a node that may take a request: its cost, or a lower bound of it.
 type candidate struct {
 	cost  cost
+	later uint32 // see packings.later; it compares after cost.hi
 	node  int32
 	idle  int32 // of equal nodes the fullest is taken, to keep others free
 	exact bool
 }
 
-func (c candidate) before(d candidate) bool {
-	if c.cost != d.cost {
-		return c.cost.less(d.cost)
-	}
-	return c.idle < d.idle || c.idle == d.idle && c.node < d.node
+// compareCost compares costs, and what packing anew makes of them.
+func (c candidate) compareCost(d candidate) int {
+	return cmp.Or(cmp.Compare(c.cost.hi, d.cost.hi), cmp.Compare(c.later, d.later), cmp.Compare(c.cost.lo, d.cost.lo))
+}
+
+func (c candidate) compare(d candidate) int {
+	return cmp.Or(c.compareCost(d), cmp.Compare(c.idle, d.idle), cmp.Compare(c.node, d.node))
 }
 
 // Choose returns the index of the node that takes the request at the least cost; of equal nodes the fullest, then the
@@ -147,6 +157,10 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 	best := candidate{cost: infinite, node: -1}
 	open := al.candidates[:0]
 	costs := al.costsOf(a, len(nodes))
+	packs := al.Repacks && a.share == 1
+	if packs {
+		al.packings.see(nodes)
+	}
 	for i, n := range nodes {
 		if a.share == 1 && n.totalIdle < r.cpus || allowed != nil && !allowed(i) {
 			continue
@@ -155,17 +169,24 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		if known.node != n || known.version != n.version {
 			*known = knownCost{node: n, version: n.version}
 			known.cost, known.exact = al.s.bound(n, a)
+			if packs {
+				known.packed = al.packings.with(i, a.cpus)
+			}
 		}
 		if known.cost.isInfinite() {
 			continue
 		}
-		k := candidate{known.cost, int32(i), int32(n.totalIdle), known.exact && len(r.groups) == 1}
+		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
+		if packs {
+			k.later = al.packings.later(i, known.packed)
+			k.idle = -k.idle
+		}
 		switch {
 		case !k.exact:
-			if best.node < 0 || !best.cost.less(k.cost) {
+			if best.node < 0 || best.compareCost(k) >= 0 {
 				open = append(open, k)
 			}
-		case k.before(best):
+		case best.node < 0 || k.compare(best) < 0:
 			best = k
 		}
 	}
@@ -176,13 +197,11 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 
 // refine computes exact costs of the open candidates, most promising first, while one of them may still win.
 func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost, best *candidate) {
-	open := slices.DeleteFunc(al.candidates, func(c candidate) bool { return best.node >= 0 && best.cost.less(c.cost) })
-	slices.SortFunc(open, func(x, y candidate) int {
-		return cmp.Or(cmp.Compare(x.cost.hi, y.cost.hi), cmp.Compare(x.cost.lo, y.cost.lo), cmp.Compare(x.idle, y.idle), cmp.Compare(x.node, y.node))
-	})
+	open := slices.DeleteFunc(al.candidates, func(c candidate) bool { return best.node >= 0 && best.compareCost(c) < 0 })
+	slices.SortFunc(open, candidate.compare)
 	limit := al.s.work + chooseBudget
 	for _, k := range open {
-		if best.node >= 0 && (best.cost.less(k.cost) || al.s.work > limit) {
+		if best.node >= 0 && (best.compareCost(k) < 0 || al.s.work > limit) {
 			return
 		}
 		known := &costs[k.node]
@@ -194,7 +213,7 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 			known.cost, known.exact = c, true
 		}
 		k.cost = known.cost
-		if k.cost.isInfinite() || !k.before(*best) {
+		if k.cost.isInfinite() || best.node >= 0 && k.compare(*best) >= 0 {
 			continue
 		}
 		if len(r.groups) > 1 { // the other groups have to fit as well

@@ -484,7 +484,7 @@ func TestChooseIsTheBestPlan(t *testing.T) {
 				if request.Fields(a.Cost.Violations)&request.BindField != 0 {
 					bind = request.AnyCPU
 				}
-				if k := (candidate{cost: a.Cost.pack(bind), node: int32(i), idle: int32(n.totalIdle)}); want < 0 || k.before(best) {
+				if k := (candidate{cost: a.Cost.pack(bind), node: int32(i), idle: int32(n.totalIdle)}); want < 0 || k.compare(best) < 0 {
 					want, best = i, k
 				}
 			}

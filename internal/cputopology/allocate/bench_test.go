@@ -12,9 +12,14 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// exclusive returns a request for one container with its own CPUs.
+// podOf is a pod of one container with its own CPUs.
+func podOf(cpus int) *request.Pod {
+	return &request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1}}}}
+}
+
+// exclusive is its request.
 func exclusive(tb testing.TB, cpus int) *Request {
-	r, err := NewRequest(&request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1}}}})
+	r, err := NewRequest(podOf(cpus))
 	if err != nil {
 		tb.Fatal(err)
 	}

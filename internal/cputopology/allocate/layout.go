@@ -27,6 +27,7 @@ type Layout struct {
 	own      []int32 // CPU id -> own number, -1 if none
 	cores    []span
 	coreOf   []int32 // own number -> core
+	cellOf   []int32 // own number -> L3 domain
 	cells    []cell
 	l3Sets   []cpuset.Set // of cells
 	numas    []numa
@@ -34,6 +35,7 @@ type Layout struct {
 	// uniform says that all cores have smt threads, one or two: then the cost of a take follows from two counters.
 	uniform bool
 	smt     int
+	packs   int        // CPUs of an L3 domain where all have as many and packing.go applies, else 0
 	subsets [][]subset // by size
 }
 
@@ -101,6 +103,7 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 		l.cells[len(l.cells)-1].hi++
 		l.numas[len(l.numas)-1].hi++
 		l.coreOf = append(l.coreOf, int32(len(l.cores)-1))
+		l.cellOf = append(l.cellOf, int32(len(l.cells)-1))
 	}
 	if len(l.cells) > maxL3 || len(l.numas) > maxNUMA {
 		return nil, fmt.Errorf("allocate: %d L3 domains and %d NUMA nodes, above the limits of %d and %d", len(l.cells), len(l.numas), maxL3, maxNUMA)
@@ -111,6 +114,9 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 	}
 	l.smt = l.cores[0].len()
 	l.uniform = l.smt <= 2 && !slices.ContainsFunc(l.cores, func(c span) bool { return c.len() != l.smt })
+	if l3 := l.cells[0].len(); l3 <= packingL3Max && len(l.cells) >= packingDomains && !slices.ContainsFunc(l.cells, func(c cell) bool { return c.len() != l3 }) {
+		l.packs = l3
+	}
 	for n := range len(l.numas) + 1 {
 		l.subsets = append(l.subsets, l.subsetsOf(n))
 	}

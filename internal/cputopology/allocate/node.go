@@ -31,6 +31,8 @@ type Node struct {
 	totalIdle  int
 	sizes      []podSize
 	memoryFree []int64 // bytes not promised to pods with local memory, by NUMA node of the layout
+
+	touched []int // scratch of change
 }
 
 // NewNode returns a node whose CPUs are all idle.
@@ -55,6 +57,7 @@ func (n *Node) Clone() *Node {
 	c.pods = maps.Clone(n.pods)
 	c.refs, c.limit, c.exclusive, c.idle = slices.Clone(n.refs), slices.Clone(n.limit), slices.Clone(n.exclusive), slices.Clone(n.idle)
 	c.cellIdle, c.cellWhole, c.numaIdle = slices.Clone(n.cellIdle), slices.Clone(n.cellWhole), slices.Clone(n.numaIdle)
+	c.touched = nil
 	c.sizes, c.memoryFree = slices.Clone(n.sizes), slices.Clone(n.memoryFree)
 	return &c
 }
@@ -311,8 +314,16 @@ func (n *Node) apply(a *Allocation) {
 func (n *Node) change(a *Allocation, sign int) {
 	l := n.layout
 	n.version++
-	touched := make(map[int]bool, 4)
 	relimit := false
+	last := -1
+	touch := func(i int) { // sets are in order of CPU numbers: those of a domain come in one or two runs
+		if c := l.cellAt(i); c != last {
+			if last = c; !slices.Contains(n.touched, c) {
+				n.touched = append(n.touched, c)
+			}
+		}
+	}
+	n.touched = n.touched[:0]
 	for _, c := range a.Containers {
 		if c.shadow {
 			continue
@@ -320,7 +331,7 @@ func (n *Node) change(a *Allocation, sign int) {
 		for id := range c.CPUs.All() {
 			i := int(l.own[id])
 			n.refs[i] = uint16(int(n.refs[i]) + sign)
-			touched[l.cellAt(i)] = true
+			touch(i)
 			if sign > 0 && c.Share > 1 && (n.limit[i] == 0 || int(n.limit[i]) > c.Share) {
 				n.limit[i] = uint16(c.Share)
 			}
@@ -332,13 +343,13 @@ func (n *Node) change(a *Allocation, sign int) {
 		for id := range c.Held.All() {
 			i := int(l.own[id])
 			put(n.exclusive, i, sign > 0)
-			touched[l.cellAt(i)] = true
+			touch(i)
 		}
 	}
 	if relimit {
 		n.recomputeLimits()
 	}
-	for c := range touched {
+	for _, c := range n.touched {
 		n.recount(c)
 	}
 	n.countSize(a, sign)
@@ -425,15 +436,7 @@ func (n *Node) check() error {
 }
 
 // cellAt is the L3 domain of an own number.
-func (l *Layout) cellAt(i int) int {
-	c, _ := slices.BinarySearchFunc(l.cells, i, func(c cell, i int) int {
-		if c.hi <= i {
-			return -1
-		}
-		return 1
-	})
-	return c
-}
+func (l *Layout) cellAt(i int) int { return int(l.cellOf[i]) }
 
 func (n *Node) toSet(words []uint64) cpuset.Set {
 	var b cpuset.Builder

@@ -3,6 +3,8 @@ package allocate
 import (
 	"fmt"
 	"maps"
+	"math/rand/v2"
+	"os"
 	"slices"
 	"testing"
 
@@ -17,59 +19,102 @@ import (
 
 // cpuAt is what the oracle keeps of a CPU: where it is (with L3 domains cut at NUMA and socket borders) and who has it.
 type cpuAt struct {
-	id, core, numa, socket int
-	l3                     [3]int
-	idle, available        bool
-	refs                   int
+	id, core, l3, numa, socket int // all but id and socket count from 0 in order of appearance
+	idle, available            bool
+	refs                       int
 }
 
-func view(n *Node, a *ask) []cpuAt {
-	var out []cpuAt
+// domain is a core, an L3 domain or a NUMA node.
+type domain struct{ size, idle, taken, numa int }
+
+// machineView is a node as the oracle sees it.
+type machineView struct {
+	n                *Node
+	cpus             []cpuAt
+	core, l3, numa   []domain
+	numaIndex        []int   // in the topology
+	memory           []int64 // by NUMA node
+	sizes            []int   // of the pods on the node
+	threads          int     // of every core, 0 if they differ
+	partly, partlyTo []int   // scratch
+}
+
+func view(n *Node, a *ask) *machineView {
+	v := &machineView{n: n, sizes: sizesOn(n)}
+	cores, l3s, numas := map[int]int{}, map[[3]int]int{}, map[int]int{}
 	for _, c := range n.layout.topo.CPUs {
 		i := int(n.layout.own[c.ID])
 		usable := has(n.layout.usable, i)
-		v := cpuAt{id: c.ID, core: c.Core, numa: c.NUMA, socket: c.Socket, l3: [3]int{c.NUMA, c.Socket, domainOf(c)}, refs: int(n.refs[i])}
-		v.idle = usable && v.refs == 0 && !has(n.exclusive, i)
+		at := cpuAt{id: c.ID, core: number(cores, c.Core), numa: number(numas, c.NUMA), l3: number(l3s, [3]int{c.NUMA, c.Socket, domainOf(c)}),
+			socket: c.Socket, refs: int(n.refs[i])}
+		at.idle = usable && at.refs == 0 && !has(n.exclusive, i)
 		most := refsMax
 		for _, limit := range []int{a.share, int(n.limit[i])} {
 			if limit > 0 {
 				most = min(most, limit)
 			}
 		}
-		v.available = usable && !has(n.exclusive, i) && v.refs < most
-		out = append(out, v)
+		at.available = usable && !has(n.exclusive, i) && at.refs < most
+		v.cpus = append(v.cpus, at)
+		for _, in := range []struct {
+			domains *[]domain
+			at      int
+		}{{&v.core, at.core}, {&v.l3, at.l3}, {&v.numa, at.numa}} {
+			if in.at == len(*in.domains) {
+				*in.domains = append(*in.domains, domain{numa: at.numa})
+			}
+			d := &(*in.domains)[in.at]
+			d.size++
+			d.idle += boolInt(at.idle)
+		}
+		if at.numa == len(v.numaIndex) {
+			v.numaIndex, v.memory = append(v.numaIndex, c.NUMA), append(v.memory, 0)
+			for k, m := range n.layout.numas {
+				if m.index == c.NUMA {
+					v.memory[at.numa] = max(0, n.memoryFree[k])
+				}
+			}
+		}
 	}
-	return out
+	v.threads = v.core[0].size
+	for _, d := range v.core {
+		if d.size != v.threads {
+			v.threads = 0
+		}
+	}
+	return v
+}
+
+// number numbers keys in order of appearance.
+func number[K comparable](seen map[K]int, key K) int {
+	if _, ok := seen[key]; !ok {
+		seen[key] = len(seen)
+	}
+	return seen[key]
+}
+
+// take marks a set of indices into cpus as taken (1), or not any more (-1).
+func (v *machineView) take(set []int, sign int) {
+	for _, i := range set {
+		c := &v.cpus[i]
+		v.core[c.core].taken += sign
+		v.l3[c.l3].taken += sign
+		v.numa[c.numa].taken += sign
+	}
 }
 
 // judge returns the cost of a set of indices into cpus, and whether it meets the ask.
-func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
-	in := map[int]bool{}
+func (v *machineView) judge(set []int, a *ask) (Cost, bool) {
 	for _, i := range set {
-		in[i] = true
-		if !cpus[i].available {
+		if !v.cpus[i].available {
 			return Cost{}, false
 		}
 	}
-	type domain struct{ size, idle, taken int }
-	core, l3, numa, sockets := map[int]*domain{}, map[[3]int]*domain{}, map[int]*domain{}, map[int]bool{}
-	for i, c := range cpus {
-		for _, d := range []*domain{get(core, c.core), get(l3, c.l3), get(numa, c.numa)} {
-			d.size++
-			if c.idle {
-				d.idle++
-			}
-			if in[i] {
-				d.taken++
-			}
-		}
-		if in[i] {
-			sockets[c.socket] = true
-		}
-	}
+	v.take(set, 1)
+	defer v.take(set, -1)
 	cost := Cost{Violations: int(a.violated)}
 	var shared, split, doubled int
-	for _, d := range core {
+	for _, d := range v.core {
 		if d.taken == 0 {
 			continue
 		}
@@ -86,21 +131,21 @@ func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
 	default:
 		cost.SharedCores, cost.SplitCores = shared, split
 	}
-	if len(core) == len(cpus)/2 && a.bind == request.AnyCPU && a.share == 1 && !slices.ContainsFunc(slices.Collect(maps.Values(core)), func(d *domain) bool { return d.size != 2 }) {
+	if v.threads == 2 && a.bind == request.AnyCPU && a.share == 1 {
 		// The odd CPU of each L3 domain may share its core.
 		cost.SharedCores = 0
-		for key, d := range l3 {
+		for k, d := range v.l3 {
 			shared := 0
-			for i, c := range cpus {
-				if in[i] && c.l3 == key && core[c.core].idle < core[c.core].size {
+			for _, i := range set {
+				if c := &v.cpus[i]; c.l3 == k && v.core[c.core].idle < v.core[c.core].size {
 					shared++ // no more than one thread of such a core is idle
 				}
 			}
 			cost.SharedCores += max(0, shared-d.taken%2)
 		}
 	}
-	scale := newFitScale(min(a.cpus, len(l3)))
-	for key, d := range l3 {
+	scale := newFitScale(min(a.cpus, len(v.l3)))
+	for k, d := range v.l3 {
 		if d.taken == 0 {
 			continue
 		}
@@ -117,60 +162,56 @@ func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
 		if after > 0 {
 			cost.Fit += scale.open
 		}
-		var partly, partlyThen []int
+		v.partly, v.partlyTo = v.partly[:0], v.partlyTo[:0]
 		whole, wholeThen, largest := 0, 0, 0
-		for other, o := range l3 {
-			if other[0] != key[0] {
+		for other, o := range v.l3 {
+			if o.numa != d.numa {
 				continue
 			}
 			largest = max(largest, o.size)
 			if o.idle == o.size {
 				whole++
 			} else {
-				partly = append(partly, o.idle)
+				v.partly = append(v.partly, o.idle)
 			}
 			switch {
-			case other == key:
-				partlyThen = append(partlyThen, after)
+			case other == k:
+				v.partlyTo = append(v.partlyTo, after)
 			case o.idle == o.size:
 				wholeThen++
 			default:
-				partlyThen = append(partlyThen, o.idle)
+				v.partlyTo = append(v.partlyTo, o.idle)
 			}
 		}
 		putOff := 0
-		for _, size := range sizesOn(n) {
-			putOff += breaks(size, largest, partlyThen, wholeThen) - breaks(size, largest, partly, whole)
+		for _, size := range v.sizes {
+			putOff += breaks(size, largest, v.partlyTo, wholeThen) - breaks(size, largest, v.partly, whole)
 		}
 		cost.Fit += min(max(0, putOff), scale.putOffMax)
 		cost.Slack += after
 	}
-	var nodes []int
 	var memory int64
-	for i, d := range numa {
+	for x, d := range v.numa {
 		if d.taken == 0 {
 			continue
 		}
 		if a.isolation == request.IsolateNUMA && d.idle < d.size {
 			return cost, false
 		}
-		nodes = append(nodes, i)
+		cost.NUMANodes++
 		cost.WholeNUMA += boolInt(d.idle == d.size)
-		for k, m := range n.layout.numas {
-			if m.index == i {
-				memory += max(0, n.memoryFree[k])
+		memory += v.memory[x]
+		for y, o := range v.numa[:x] {
+			if o.taken > 0 {
+				i, j := v.numaIndex[x], v.numaIndex[y]
+				cost.Distance += v.n.layout.topo.NUMA[max(i, j)].Distances[min(i, j)]
 			}
 		}
 	}
-	cost.NUMANodes = len(nodes)
-	for k, x := range nodes {
-		for _, y := range nodes[:k] {
-			x, y := max(x, y), min(x, y)
-			cost.Distance += n.layout.topo.NUMA[x].Distances[y]
-		}
-	}
-	for _, i := range set {
-		cost.Refs += cpus[i].refs
+	sockets := 0
+	for k, i := range set {
+		cost.Refs += v.cpus[i].refs
+		sockets += boolInt(!slices.ContainsFunc(set[:k], func(j int) bool { return v.cpus[j].socket == v.cpus[i].socket }))
 	}
 	switch a.span {
 	case request.SingleL3:
@@ -182,7 +223,7 @@ func judge(n *Node, cpus []cpuAt, set []int, a *ask) (Cost, bool) {
 			return cost, false
 		}
 	case request.SingleSocket:
-		if len(sockets) > 1 {
+		if sockets > 1 {
 			return cost, false
 		}
 	}
@@ -209,9 +250,14 @@ func sizesOn(n *Node) []int {
 
 // breaks is how many idle L3 domains a pod breaks into beyond those it fills.
 func breaks(cpus, l3 int, partly []int, whole int) int {
-	slices.Sort(partly)
-	slices.Reverse(partly)
-	partly = append(partly, 0, 0)
+	var most [2]int // the two largest
+	for _, p := range partly {
+		if p > most[0] {
+			p, most[0] = most[0], p
+		}
+		most[1] = max(most[1], p)
+	}
+	partly = most[:]
 	switch rest := cpus % l3; {
 	case rest == 0:
 		return boolInt(whole < cpus/l3)
@@ -227,29 +273,21 @@ func breaks(cpus, l3 int, partly []int, whole int) int {
 	return 2
 }
 
-func get[K comparable, V any](m map[K]*V, k K) *V {
-	if m[k] == nil {
-		m[k] = new(V)
-	}
-	return m[k]
-}
-
 // oracle returns the least cost over all sets.
-func oracle(n *Node, a *ask) (Cost, []int, bool) {
-	cpus := view(n, a)
+func oracle(v *machineView, a *ask) (Cost, []int, bool) {
 	var best cost
 	var bestSet []int
 	found := false
 	var try func(from int, set []int)
 	try = func(from int, set []int) {
 		if len(set) == a.cpus {
-			if c, ok := judge(n, cpus, set, a); ok && (!found || c.pack(a.bind).less(best)) {
+			if c, ok := v.judge(set, a); ok && (!found || c.pack(a.bind).less(best)) {
 				best, bestSet, found = c.pack(a.bind), slices.Clone(set), true
 			}
 			return
 		}
-		for i := from; i <= len(cpus)-(a.cpus-len(set)); i++ {
-			if cpus[i].available {
+		for i := from; i <= len(v.cpus)-(a.cpus-len(set)); i++ {
+			if v.cpus[i].available {
 				try(i+1, append(set, i))
 			}
 		}
@@ -430,20 +468,24 @@ func occupy(t *rapid.T, topo *cputopology.Topology) *Node {
 	return n
 }
 
+// fataler is what testing.T and rapid.T have in common here.
+type fataler interface{ Fatalf(string, ...any) }
+
 // againstOracle compares every ask of a policy on a node with the oracle, and the bound that Choose uses.
-func againstOracle(t *rapid.T, n *Node, cpus int, p request.Policy) {
+func againstOracle(t fataler, n *Node, cpus int, bytes int64, p request.Policy) {
 	var s solver
-	for _, a := range asks(cpus, int64(rapid.IntRange(0, 150).Draw(t, "bytes")), p) {
+	for _, a := range asks(cpus, bytes, p) {
 		var takes []take
 		got, ok := s.solve(n, &a, &takes, exactBudget)
 		var set cpuset.Set
 		if ok {
 			set = s.pick(takes)
 		}
-		want, wantSet, wantOK := oracle(n, &a)
+		v := view(n, &a)
+		want, wantSet, wantOK := oracle(v, &a)
 		describe := func() string {
 			state := ""
-			for _, c := range view(n, &a) {
+			for _, c := range v.cpus {
 				state += fmt.Sprintf("\n  %+v", c)
 			}
 			return fmt.Sprintf("ask %+v%s", a, state)
@@ -463,8 +505,7 @@ func againstOracle(t *rapid.T, n *Node, cpus int, p request.Policy) {
 			t.Fatalf("cost %+v of %s, the oracle has %+v of %v\n%s", got.unpack(a.bind), set, want, wantSet, describe())
 		}
 		var chosen []int
-		all := view(n, &a)
-		for i, c := range all {
+		for i, c := range v.cpus {
 			if set.Contains(c.id) {
 				chosen = append(chosen, i)
 			}
@@ -472,7 +513,7 @@ func againstOracle(t *rapid.T, n *Node, cpus int, p request.Policy) {
 		if len(chosen) != cpus {
 			t.Fatalf("%d CPUs chosen (%s), want %d\n%s", len(chosen), set, cpus, describe())
 		}
-		if judged, fine := judge(n, all, chosen, &a); !fine || judged != want {
+		if judged, fine := v.judge(chosen, &a); !fine || judged != want {
 			t.Fatalf("the chosen CPUs %s cost %+v (%v), claimed %+v\n%s", set, judged, fine, want, describe())
 		}
 		a.violated = 0
@@ -483,23 +524,187 @@ func againstOracle(t *rapid.T, n *Node, cpus int, p request.Policy) {
 	}
 }
 
-func TestNeverWorseThanBruteForceOnRegularMachines(t *testing.T) {
-	// Four machines share the draws of one check: about 25 for each machine, and more on request (-rapid.checks).
-	for some := range slices.Chunk(regulars(), 4) {
-		rapid.Check(t, func(t *rapid.T) {
-			topo := some[rapid.IntRange(0, len(some)-1).Draw(t, "machine")]
-			n := occupy(t, topo)
-			againstOracle(t, n, rapid.IntRange(1, len(topo.CPUs)).Draw(t, "count"), drawPolicy(t))
-		})
+// nested is every machine of so many CPUs whose domains nest: before each CPU but the first a core, an L3 domain, a NUMA
+// node or a socket may end, or none. There are 5 to the power of cpus-1.
+func nested(cpus int) []*cputopology.Topology {
+	var out []*cputopology.Topology
+	borders := make([]int, cpus)
+	var draw func(i int)
+	draw = func(i int) {
+		if i < cpus {
+			for borders[i] = range 5 {
+				draw(i + 1)
+			}
+			return
+		}
+		var p cputopology.Parts
+		from := [5]int{} // where the core, L3 domain, NUMA node and socket under way began (1 to 4)
+		for id := 1; id <= cpus; id++ {
+			level := 4
+			if id < cpus {
+				level = borders[id]
+			}
+			ends := func(kind int) (cpuset.Set, bool) {
+				if level < kind {
+					return cpuset.Set{}, false
+				}
+				s := cpuset.Range(from[kind], id-1)
+				from[kind] = id
+				return s, true
+			}
+			if s, ok := ends(1); ok {
+				p.Cores = append(p.Cores, s)
+			}
+			if s, ok := ends(2); ok {
+				p.L3 = append(p.L3, cputopology.L3{CPUs: s})
+			}
+			if s, ok := ends(3); ok {
+				p.NUMA = append(p.NUMA, cputopology.NUMANode{ID: len(p.NUMA), CPUs: s, MemoryBytes: int64(40 * s.Len())})
+			}
+			if s, ok := ends(4); ok {
+				p.Sockets = append(p.Sockets, cputopology.Socket{ID: len(p.Sockets), CPUs: s})
+			}
+		}
+		for i := range p.NUMA {
+			for j := range p.NUMA {
+				p.NUMA[i].Distances = append(p.NUMA[i].Distances, 10+10*max(i-j, j-i))
+			}
+		}
+		topo, err := cputopology.New(p)
+		if err != nil {
+			panic(err)
+		}
+		out = append(out, topo)
 	}
+	draw(1)
+	return out
+}
+
+// policies is every combination of the policies' fields that the choice on a node depends on, without wishes: these come to
+// the same conditions one after the other.
+func policies() []request.Policy {
+	var out []request.Policy
+	for bind := range request.Bind(5) {
+		for span := range request.Span(4) {
+			for _, memory := range []request.Memory{request.AnyMemory, request.LocalMemory} {
+				for isolation := range request.Isolation(4) {
+					out = append(out, request.Policy{Bind: bind, Span: span, Isolation: isolation, Memory: memory, Share: 1})
+				}
+				for _, share := range []int{0, 2} {
+					out = append(out, request.Policy{Bind: bind, Span: span, Memory: memory, Share: share})
+					if bind != request.WholeL3 {
+						out = append(out, request.Policy{Bind: bind, Span: span, Memory: memory, Share: share, Burst: true})
+					}
+				}
+			}
+		}
+	}
+	return out
+}
+
+// stateNode is a node in the state that a number stands for: a digit for each CPU, in the given base. 0 is idle, 1 held by
+// a pod with its neighbours in that state, 2 shared, 3 reserved.
+func stateNode(topo *cputopology.Topology, state, base int) *Node {
+	var held, shared, reserved cpuset.Builder
+	for _, c := range topo.CPUs {
+		switch state % base {
+		case 1:
+			held.Add(c.ID)
+		case 2:
+			shared.Add(c.ID)
+		case 3:
+			reserved.Add(c.ID)
+		}
+		state /= base
+	}
+	l, err := NewLayout(topo, reserved.Set())
+	if err != nil {
+		panic(err)
+	}
+	n := NewNode("n", l)
+	give := func(key string, part ContainerCPUs) {
+		if !part.CPUs.IsEmpty() {
+			if err := n.Restore(&Allocation{Key: key, Containers: []ContainerCPUs{part}}); err != nil {
+				panic(err)
+			}
+		}
+	}
+	exclusive := held.Set()
+	give("held", ContainerCPUs{CPUs: exclusive, Held: exclusive, Share: 1})
+	give("shared", ContainerCPUs{CPUs: shared.Set(), Share: 3})
+	return n
+}
+
+func power(base, exponent int) int {
+	out := 1
+	for range exponent {
+		out *= base
+	}
+	return out
+}
+
+// Every machine of a few CPUs, in every state, for every number of CPUs and every policy. LOCKSTEP_ORACLE=full takes
+// larger machines and more states: minutes.
+func TestNeverWorseThanBruteForceInAnyState(t *testing.T) {
+	bases := []int{0, 4, 4, 2} // by the number of CPUs: states of each
+	if os.Getenv("LOCKSTEP_ORACLE") == "full" {
+		bases = []int{0, 4, 4, 4, 2}
+	}
+	cases := 0
+	for cpus, base := range bases {
+		if cpus == 0 {
+			continue
+		}
+		for _, topo := range nested(cpus) {
+			for state := range power(base, cpus) {
+				n := stateNode(topo, state, base)
+				for want := 1; want <= cpus; want++ {
+					for _, p := range policies() {
+						againstOracle(t, n, want, 60, p)
+						cases++
+					}
+				}
+			}
+		}
+	}
+	t.Logf("%d cases", cases)
+}
+
+// Every machine of up to 5 CPUs whose domains nest, and every regular one of up to 12: on each, states, numbers of CPUs and
+// policies drawn evenly from all of them.
+func TestNeverWorseThanBruteForceOnEveryMachine(t *testing.T) {
+	const seed = 1
+	most, draws := 4, 12
+	if os.Getenv("LOCKSTEP_ORACLE") == "full" {
+		most, draws = 6, 150
+	}
+	all := regulars()
+	for cpus := 1; cpus <= most; cpus++ {
+		all = append(all, nested(cpus)...)
+	}
+	rng := rand.New(rand.NewPCG(seed, 0))
+	policies := policies()
+	for _, topo := range all {
+		cpus := len(topo.CPUs)
+		for range draws {
+			n := stateNode(topo, rng.IntN(power(4, cpus)), 4)
+			if rng.IntN(2) == 0 {
+				n = stateNode(topo, rng.IntN(power(2, cpus)), 2)
+			}
+			p := policies[rng.IntN(len(policies))]
+			p.Prefer = request.Fields(rng.IntN(16))
+			againstOracle(t, n, 1+rng.IntN(cpus), int64(rng.IntN(150)), p)
+		}
+	}
+	t.Logf("%d machines, %d draws on each, seed %d", len(all), draws, seed)
 }
 
 func TestNeverWorseThanBruteForceOnIrregularMachines(t *testing.T) {
-	for range 20 {
-		rapid.Check(t, func(t *rapid.T) {
-			topo := irregular(t)
-			n := occupy(t, topo)
-			againstOracle(t, n, rapid.IntRange(1, len(topo.CPUs)).Draw(t, "count"), drawPolicy(t))
-		})
-	}
+	rapid.Check(t, func(t *rapid.T) {
+		topo := irregular(t)
+		n := occupy(t, topo)
+		for range 10 {
+			againstOracle(t, n, rapid.IntRange(1, len(topo.CPUs)).Draw(t, "count"), int64(rapid.IntRange(0, 150).Draw(t, "bytes")), drawPolicy(t))
+		}
+	})
 }

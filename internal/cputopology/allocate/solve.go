@@ -73,6 +73,9 @@ type solver struct {
 	core     []cost     // scratch: the options of one knapsack step
 	row      []cost     // scratch of inOneNUMA
 	from     [][]uint16 // by L3 domain of a NUMA node: the choices of its last recorded knapsack
+	picks    [][]uint16 // scratch of pickIn
+	largest  []int      // scratch of fewestCells
+	kinds    []cellKind // scratch of fewestCells
 	work     int        // inner steps done, the budget's unit
 	fits     fits
 }
@@ -330,29 +333,79 @@ func (s *solver) addOption(t, options []cost, from []uint16) {
 	s.work += len(t) * len(options)
 }
 
-// numaRow fills row with the least cost of taking 0..cpus CPUs from a NUMA node: the knapsack over its L3 domains.
-func (s *solver) numaRow(i int, row []cost, record bool) {
+// numaRow fills row with the least cost of taking 0..cpus CPUs from a NUMA node: the knapsack over its L3 domains. Choices
+// with fewer than least CPUs from a domain, or with more domains of a kind than some, are left out; 0 leaves nothing out.
+func (s *solver) numaRow(i int, row []cost, record bool, least, some int) {
 	m := &s.n.layout.numas[i]
 	for t := range row {
 		row[t] = infinite
 	}
 	row[0] = cost{}
+	s.kinds = s.kinds[:0]
 	for c := m.cells.lo; c < m.cells.hi; c++ {
 		most := min(s.a.cpus, s.eligible[c])
-		s.core = append(s.core[:0], cost{})
-		for t := 1; t <= most; t++ {
-			s.core = append(s.core, infinite)
-		}
-		for t := 1; t <= most; t++ {
-			s.core[t] = s.cellCostKeeping(c, t)
-		}
+		left := most < max(least, 1) || some > 0 && s.enough(c, some)
 		var from []uint16
 		if record {
 			from = resize(s.fromRow(c-m.cells.lo), len(row))
 			s.from[c-m.cells.lo] = from
+			if left {
+				clear(from)
+			}
+		}
+		if left {
+			continue
+		}
+		s.core = append(s.core[:0], cost{})
+		for t := 1; t <= most; t++ {
+			s.core = append(s.core, infinite)
+		}
+		for t := max(least, 1); t <= most; t++ {
+			s.core[t] = s.cellCostKeeping(c, t)
 		}
 		s.addOption(row, s.core, from)
 	}
+}
+
+// cellKind is what the cost of a take depends on, where it follows from counters, and how many L3 domains are alike.
+type cellKind struct {
+	size, eligible  int
+	idle, wholeIdle uint16
+	seen            int
+}
+
+// enough says whether as many L3 domains like this one were seen before, and counts it.
+func (s *solver) enough(c, some int) bool {
+	kind := cellKind{s.n.layout.cells[c].len(), s.eligible[c], s.n.cellIdle[c], s.n.cellWhole[c], 0}
+	for k := range s.kinds {
+		seen := s.kinds[k].seen
+		if s.kinds[k].seen = 0; s.kinds[k] == kind {
+			s.kinds[k].seen = seen + 1
+			return seen >= some
+		}
+		s.kinds[k].seen = seen
+	}
+	kind.seen = 1
+	s.kinds = append(s.kinds, kind)
+	return false
+}
+
+// fewestCells returns the fewest L3 domains of a NUMA node that have the CPUs, and how many CPUs each of so few gives at
+// least.
+func (s *solver) fewestCells(i int) (cells, least int) {
+	m := &s.n.layout.numas[i]
+	s.largest = append(s.largest[:0], s.eligible[m.cells.lo:m.cells.hi]...)
+	slices.Sort(s.largest)
+	room, last := 0, 0
+	for _, e := range slices.Backward(s.largest) {
+		if room >= s.a.cpus {
+			break
+		}
+		room += e
+		last = e
+		cells++
+	}
+	return cells, max(0, s.a.cpus-(room-last))
 }
 
 func (s *solver) fromRow(i int) []uint16 {
@@ -413,10 +466,20 @@ func (s *solver) inOneNUMA(i int, takes *[]take) cost {
 		}
 	}
 	s.row = resize(s.row, s.a.cpus+1)
-	s.numaRow(i, s.row, takes != nil)
-	total := s.row[s.a.cpus]
+	total := infinite
+	if s.idleOnly && s.n.layout.uniform {
+		// The fewest L3 domains are the least of them, whatever else: try only choices that may have so few.
+		cells, least := s.fewestCells(i)
+		s.numaRow(i, s.row, takes != nil, least, cells)
+		if total = s.row[s.a.cpus]; total.hi != uint64(cells) {
+			total = infinite // so few cannot be taken as they are asked for
+		}
+	}
 	if total.isInfinite() {
-		return infinite
+		s.numaRow(i, s.row, takes != nil, 0, 0)
+		if total = s.row[s.a.cpus]; total.isInfinite() {
+			return infinite
+		}
 	}
 	if takes != nil {
 		*takes = s.backtrack(i, s.a.cpus, (*takes)[:0])
@@ -531,7 +594,7 @@ func (s *solver) severalNUMA(takes *[]take, limit int) cost {
 			for _, i := range set.numas {
 				if rows[i] == nil {
 					rows[i] = make([]cost, s.a.cpus+1)
-					s.numaRow(i, rows[i], false)
+					s.numaRow(i, rows[i], false, 0, 0)
 				}
 			}
 			c := s.combine(set, rows, nil)
@@ -552,7 +615,7 @@ func (s *solver) severalNUMA(takes *[]take, limit int) cost {
 		*takes = (*takes)[:0]
 		for k, i := range bestSet.numas {
 			row := make([]cost, s.a.cpus+1)
-			s.numaRow(i, row, true)
+			s.numaRow(i, row, true, 0, 0)
 			*takes = s.backtrack(i, split[k], *takes)
 		}
 	}
@@ -618,27 +681,44 @@ func (s *solver) pick(takes []take) cpuset.Set {
 func (s *solver) pickIn(t take, out *cpuset.Builder) {
 	l := s.n.layout
 	cell := l.cells[t.cell]
-	row := make([]cost, t.cpus+1)
-	for i := range row {
-		row[i] = infinite
+	if t.cpus == s.eligible[t.cell] { // no choice
+		for k := cell.cores.lo; k < cell.cores.hi; k++ {
+			core := l.cores[k]
+			if avail := s.availableIn(k); avail == 0 || s.a.fullCore && avail < core.len() {
+				continue
+			}
+			for i := core.lo; i < core.hi; i++ {
+				if s.available(i) {
+					out.Add(l.cpus[i])
+				}
+			}
+		}
+		return
 	}
-	row[0] = cost{}
-	var from [][]uint16
+	s.row = resize(s.row, t.cpus+1)
+	for i := range s.row {
+		s.row[i] = infinite
+	}
+	s.row[0] = cost{}
 	// From the first core on: of equal choices the one found first stays, so low numbers win.
 	for k := cell.cores.lo; k < cell.cores.hi; k++ {
-		choice := make([]uint16, t.cpus+1)
+		step := k - cell.cores.lo
+		if step == len(s.picks) {
+			s.picks = append(s.picks, nil)
+		}
+		s.picks[step] = resize(s.picks[step], t.cpus+1)
 		s.core = s.coreCosts(k, s.core)
-		s.addOption(row, s.core, choice)
-		from = append(from, choice)
+		s.addOption(s.row, s.core, s.picks[step])
 	}
 	left := t.cpus
-	for step, choice := range slices.Backward(from) {
+	for step := cell.cores.len() - 1; step >= 0; step-- {
 		core := l.cores[cell.cores.lo+step]
+		count := int(s.picks[step][left])
 		last := -1
-		for range int(choice[left]) {
+		for range count {
 			last = s.nextThread(core, last)
 			out.Add(l.cpus[last])
 		}
-		left -= int(choice[left])
+		left -= count
 	}
 }

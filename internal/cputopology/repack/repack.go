@@ -34,10 +34,10 @@ type Budget struct {
 	StayInNUMA bool
 }
 
-// CostMaxDefault is the default of Budget.CostMax: freeing an L3 domain of 8 CPUs may move 32 CPUs within their NUMA node,
-// or 16 to others. Rewriting a CPU set costs its threads a migration and cold caches, milliseconds each; an L3 domain in
+// CostMaxDefault is the default of Budget.CostMax: freeing an L3 domain of 8 CPUs may move 40 CPUs within their NUMA node,
+// or 20 to others. Rewriting a CPU set costs its threads a migration and cold caches, milliseconds each; an L3 domain in
 // pieces costs the next large pod for its life.
-const CostMaxDefault = 4.0
+const CostMaxDefault = 5.0
 
 // crossNUMA is what moving a CPU to another NUMA node costs, in moves within one.
 const crossNUMA = 2

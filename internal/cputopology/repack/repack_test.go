@@ -61,6 +61,8 @@ func TestWithin(t *testing.T) {
 		"to the other NUMA node":              {[]string{"0-1,128-129", "64-65,192-193"}, "", Budget{}, 1, 1},
 		"in place of a smaller pod": {[]string{"0-2,128-130" /* 6 of 8 */, "4-5,132-133", "6,134" /* 6 of 8 */, "8-11,136-138" /* 7 of 8 */, "12-13,140-141" /* 4 of 8 */},
 			"", Budget{}, 1, 2},
+		"the pods of a full L3 fill gaps": {[]string{"0-5,128-133", "6-7,134", "135" /* with 4 of the first: full */, "8-13,136-141", /* 4 of 8 */
+			"16-18,144-145" /* 5 of 8 */, "20-23,148-150" /* 7 of 8 */}, "", Budget{}, 1, 3},
 	} {
 		t.Run(name, func(t *testing.T) {
 			n := allocate.NewNode("n", l)
@@ -94,7 +96,7 @@ func TestPlansHold(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := allocate.NewNode("n", rapid.SampledFrom(layouts).Draw(t, "machine"))
 		var al allocate.Allocator
-		for i, size := range rapid.SliceOfN(rapid.IntRange(1, 9), 1, 40).Draw(t, "sizes") {
+		for i, size := range rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 12, 20}), 1, 60).Draw(t, "sizes") {
 			_, _ = al.Allocate(n, fmt.Sprint(i), exclusive(size)) // a full node is as good a state as any
 		}
 		for _, a := range n.Pods() {

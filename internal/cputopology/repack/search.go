@@ -101,7 +101,8 @@ func (s *search) findVictims(movable []int) {
 	for d, idle := range s.idle {
 		size := s.domains[d].Len()
 		// What is neither idle nor a movable pod's stays, be it reserved, shared or not ours.
-		if used := movable[d]; used > 0 && idle > 0 && used+idle == size {
+		// One that is full may be worth it too: its pods may fill gaps that nothing else fits.
+		if used := movable[d]; used > 0 && used+idle == size {
 			s.victims = append(s.victims, victim{[]int{d}, used, size})
 		}
 	}
@@ -236,7 +237,8 @@ func (s *search) place(p *piece, displace int, rest func() bool) bool {
 }
 
 // placeWhole moves all of a pod that spans several L3 domains to another NUMA node: those that it fills to idle ones, which
-// comes to the same, and the piece to the tightest that is in use.
+// comes to the same, and the piece to the tightest that is in use. Where one idle domain is missing there, the pods of
+// another make room for it by going to an idle one elsewhere, in place of the one that the pod leaves.
 func (s *search) placeWhole(p *piece, rest func() bool) bool {
 	cpus := p.pod.allocation.CPUs().Len()
 	if p.pod.bound || p.cpus == cpus || s.spent+crossNUMA*cpus > s.costMax {
@@ -246,7 +248,7 @@ func (s *search) placeWhole(p *piece, rest func() bool) bool {
 	for d, n := range p.pod.perL3 {
 		switch {
 		case n == 0 || d == p.domain:
-		case n < s.domains[d].Len() || s.numa[d] != s.numa[p.domain]:
+		case n < s.domains[d].Len() || s.numa[d] != s.numa[p.domain] || s.domains[d].Len() != s.domains[p.domain].Len():
 			return false
 		default:
 			fills = append(fills, d)
@@ -257,27 +259,70 @@ func (s *search) placeWhole(p *piece, rest func() bool) bool {
 		tightest, to := -1, from
 		for ; to < len(s.domains) && s.numa[to] == s.numa[from]; to++ {
 			switch gap := s.idle[to]; {
-			case s.leaving[to]:
+			case s.leaving[to] || s.domains[to].Len() != s.domains[p.domain].Len():
 			case gap == s.domains[to].Len():
 				idle = append(idle, to)
 			case gap >= p.cpus && (tightest < 0 || gap < s.idle[tightest]):
 				tightest = to
 			}
 		}
-		if s.numa[from] != s.numa[p.domain] && tightest >= 0 && len(idle) >= len(fills) {
-			parts := []part{{p.cpus, p.domain, tightest}}
-			for k, f := range fills {
-				if s.domains[idle[k]].Len() == s.domains[f].Len() {
-					parts = append(parts, part{s.domains[f].Len(), f, idle[k]})
+		if s.numa[from] != s.numa[p.domain] && tightest >= 0 {
+			whole := func(into []int) bool {
+				parts := []part{{p.cpus, p.domain, tightest}}
+				for k, f := range fills {
+					parts = append(parts, part{s.domains[f].Len(), f, into[k]})
 				}
+				return s.tryMove(move{p.pod, parts}, crossNUMA*cpus, rest)
 			}
-			if len(parts) == len(fills)+1 && s.tryMove(move{p.pod, parts}, crossNUMA*cpus, rest) {
+			if len(idle) >= len(fills) && whole(idle) {
+				return true
+			}
+			if len(idle) == len(fills)-1 && s.vacate(from, to, tightest, p.pod, func(made int) bool { return whole(append(idle, made)) }) {
 				return true
 			}
 		}
 		from = to
 	}
 	return false
+}
+
+// vacate moves the pods of the least used domain in from..to-1 to an idle domain of another NUMA node. Neither that of a
+// piece that is to come (but) nor one with the pod is vacated.
+func (s *search) vacate(from, to, but int, by *pod, rest func(made int) bool) bool {
+	made, used := -1, 0
+	for d := from; d < to; d++ {
+		n := s.domains[d].Len() - s.idle[d]
+		if d == but || n == 0 || s.leaving[d] || by.perL3[d] > 0 || made >= 0 && n >= used {
+			continue
+		}
+		sum := 0
+		for _, q := range s.pieces[d] {
+			if !q.pod.moved && !q.pod.bound && q.cpus == q.pod.allocation.CPUs().Len() {
+				sum += q.cpus
+			}
+		}
+		if sum == n {
+			made, used = d, n
+		}
+	}
+	if made < 0 {
+		return false
+	}
+	for d, idle := range s.idle {
+		if s.numa[d] == s.numa[made] || idle < s.domains[d].Len() || idle < used || s.leaving[d] {
+			continue
+		}
+		return s.all(s.pieces[made], d, func() bool { return rest(made) })
+	}
+	return false
+}
+
+// all moves pieces, each all of its pod, to a domain in another NUMA node.
+func (s *search) all(pieces []*piece, to int, rest func() bool) bool {
+	if len(pieces) == 0 {
+		return rest()
+	}
+	return s.try(pieces[0], to, crossNUMA*pieces[0].cpus, func() bool { return s.all(pieces[1:], to, rest) })
 }
 
 // mayGo says whether a piece may make room for a larger one.

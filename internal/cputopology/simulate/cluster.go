@@ -32,7 +32,7 @@ func AsItIs(c Existing) (Result, error) {
 		for _, a := range n.Pods() {
 			size := a.CPUs().Len()
 			s.result.Placed++
-			s.count(size, +1)
+			s.count(i, size, +1)
 			s.judge(i, a.Key, size)
 		}
 	}
@@ -88,9 +88,7 @@ func newExisting(c Existing, seed uint64) (*simulation, error) {
 			}
 		}
 	}
-	if s.l3Size > 0 {
-		s.rests = make([]int, s.l3Size)
-	}
+	s.measure()
 	s.idle = s.cpus
 	s.result = Result{Machine: c.Name, Nodes: len(c.Nodes), Mix: "its pods", Seed: seed}
 	return s, nil

@@ -15,7 +15,7 @@ import (
 func Policies() []Policy {
 	return []Policy{
 		newLockstep("lockstep", request.AnyCPU),
-		&repacking{newLockstep("lockstep+repack", request.AnyCPU)},
+		newRepacking("lockstep+repack"),
 		newLockstep("lockstep-threads", request.Threads),
 		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
@@ -52,8 +52,14 @@ func (p *lockstep) Place(nodes []*allocate.Node, key string, cpus int) (int, boo
 	return node, err == nil
 }
 
-// repacking is lockstep with moves within nodes after each change.
+// repacking is lockstep with moves within nodes after each change, which the choice of nodes counts on.
 type repacking struct{ *lockstep }
+
+func newRepacking(name string) *repacking {
+	p := &repacking{newLockstep(name, request.AnyCPU)}
+	p.al.Repacks = true
+	return p
+}
 
 // Maintain carries out the plan for one node.
 func (p *repacking) Maintain(n *allocate.Node) (pods, cpus int) {

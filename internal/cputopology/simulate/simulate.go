@@ -72,11 +72,14 @@ type Result struct {
 	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
 	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of the most that could be idle if all
 	// pods were packed anew over the whole cluster, none split more than it has to be (see possibleL3). FreeL3IdlePercent is
-	// the same in percent of the idle CPUs divided by an L3's size. FreeL3, FreeL3Possible: domains at the end.
-	FreeL3Percent     float64 `json:"freeL3Percent"`
-	FreeL3IdlePercent float64 `json:"freeL3IdlePercent"`
-	FreeL3            int     `json:"freeL3"`
-	FreeL3Possible    int     `json:"freeL3Possible"`
+	// the same in percent of the idle CPUs divided by an L3's size. FreeL3WithinPercent is the same as FreeL3Percent for what
+	// could be idle if the pods of each node were packed anew within their node: the most that moves within nodes can do for
+	// the choice of nodes that the policy made. FreeL3, FreeL3Possible: domains at the end.
+	FreeL3Percent       float64 `json:"freeL3Percent"`
+	FreeL3IdlePercent   float64 `json:"freeL3IdlePercent"`
+	FreeL3WithinPercent float64 `json:"freeL3WithinPercent"`
+	FreeL3              int     `json:"freeL3"`
+	FreeL3Possible      int     `json:"freeL3Possible"`
 	// Moves counts pods moved within their nodes by policies that do so, MovedCPUs their CPUs.
 	Moves     int `json:"moves"`
 	MovedCPUs int `json:"movedCPUs"`
@@ -117,11 +120,13 @@ type simulation struct {
 	nodeFree             []int
 	took                 []time.Duration
 	arrivals             int
-	wholes               int   // L3 domains that pods fill entirely
-	rests                []int // number of pods by what they need beyond whole L3 domains
+	all                  demand   // of all pods, over all nodes as one pool
+	each                 []demand // by node
+	eachFree             int      // sum over the nodes of what each could keep free
 	result               Result
 	splits               struct{ l3, l3Avoidable, numa, numaAvoidable int }
 	freeSum, freeIdleSum float64
+	freeWithinSum        float64
 	freeSeen             int
 	changes              []int // of each node, to know what of fewest still holds
 	fewest               map[fewestKey][]fewestL3
@@ -155,7 +160,7 @@ func Run(cfg Config, policy Policy) (Result, error) {
 	s.empty = []*allocate.Node{allocate.NewNode("", layout)}
 	s.idle = s.cpus
 	s.l3Size = s.cpus / max(s.freeL3, 1)
-	s.rests = make([]int, s.l3Size)
+	s.measure()
 	s.result = Result{Policy: policy.Name(), Machine: cfg.Machine.Name, Nodes: cfg.Nodes, Mix: cfg.Mix.Name, Seed: cfg.Seed}
 	s.fill()
 	s.churn()
@@ -199,48 +204,61 @@ func (s *simulation) seeFree() {
 	}
 	if possible, idle := s.possibleL3(), s.idle/s.l3Size; possible > 0 && idle > 0 {
 		s.freeSum += float64(s.freeL3) / float64(possible)
+		s.freeWithinSum += float64(s.eachFree) / float64(possible)
 		s.freeIdleSum += float64(s.freeL3) / float64(idle)
 		s.freeSeen++
 	}
 }
 
-// possibleL3 is how many L3 domains could be idle at most, were all pods packed anew, each over as few domains as its size
-// needs: no policy can do better, and none may be able to do as well, since NUMA nodes and nodes are taken for one pool.
+// demand is what pods need of L3 domains, were they packed anew, each over as few domains as its size needs.
 //
 // A pod that needs k domains may be taken to fill k-1 of them: if it lay otherwise, what shares these domains with it has
 // room together beside its rest, for it is no more than what the pod leaves of the k. So the rests, each smaller than a
-// domain, are to be packed, and a lower bound on the domains they need is a bound for all. For every threshold t of up to
-// half a domain: rests above size-t need a domain each; those above half and up to size-t as well; and what the latter leave
-// room for cannot take more of the rests from t up than their sum (Martello and Toth's L2).
-func (s *simulation) possibleL3() int {
-	need := 0
-	for t := 1; t <= s.l3Size/2; t++ {
-		alone, half, halfSum, sum := 0, 0, 0, 0
-		for size := t; size < s.l3Size; size++ {
-			switch n := s.rests[size]; {
-			case size > s.l3Size-t:
-				alone += n
-			case 2*size > s.l3Size:
-				half += n
-				halfSum += n * size
-			default:
-				sum += n * size
-			}
-		}
-		over := max(0, sum-(half*s.l3Size-halfSum))
-		need = max(need, alone+half+(over+s.l3Size-1)/s.l3Size)
-	}
-	return s.cpus/s.l3Size - s.wholes - need
+// domain, are to be packed, and a lower bound on the domains they need is a bound for all.
+type demand struct {
+	domains int   // to be had
+	wholes  int   // that pods fill entirely
+	rests   []int // number of pods by what they need beyond whole domains
+	free    int   // domains that could be idle at most
 }
 
-// count adds (1) or removes (-1) a pod from what possibleL3 packs.
-func (s *simulation) count(size, sign int) {
+func newDemand(domains, l3Size int) demand {
+	return demand{domains: domains, rests: make([]int, l3Size), free: domains}
+}
+
+// add adds (1) or removes (-1) a pod.
+func (d *demand) add(size, sign int) {
+	d.wholes += sign * (size / len(d.rests))
+	d.rests[size%len(d.rests)] += sign
+	d.free = d.domains - d.wholes - allocate.L3Needed(d.rests)
+}
+
+// measure begins to count what is possible, where L3 domains have a common size.
+func (s *simulation) measure() {
+	if s.l3Size < 1 {
+		return
+	}
+	s.all = newDemand(s.cpus/s.l3Size, s.l3Size)
+	for _, n := range s.nodes {
+		s.each = append(s.each, newDemand(len(n.Layout().L3Domains()), s.l3Size))
+		s.eachFree += len(n.Layout().L3Domains())
+	}
+}
+
+// possibleL3 is how many L3 domains could be idle at most, were all pods packed anew over the whole cluster: no policy that
+// does not split pods can do better, and none may be able to do as well, since NUMA nodes and nodes are taken for one pool.
+func (s *simulation) possibleL3() int { return s.all.free }
+
+// count adds (1) or removes (-1) a pod of a node from what is possible.
+func (s *simulation) count(node, size, sign int) {
 	s.idle -= sign * size
 	if s.l3Size < 1 {
 		return
 	}
-	s.wholes += sign * (size / s.l3Size)
-	s.rests[size%s.l3Size] += sign
+	s.all.add(size, sign)
+	s.eachFree -= s.each[node].free
+	s.each[node].add(size, sign)
+	s.eachFree += s.each[node].free
 }
 
 func (s *simulation) draw() int { return s.cfg.Mix.Sizes[s.rng.IntN(len(s.cfg.Mix.Sizes))] }
@@ -253,7 +271,7 @@ func (s *simulation) leave(i int) {
 	p := s.pods[i]
 	s.nodes[p.node].Release(p.key)
 	s.recount(p.node)
-	s.count(p.cpus, -1)
+	s.count(p.node, p.cpus, -1)
 	s.maintain(p.node)
 	s.pods[i] = s.pods[len(s.pods)-1]
 	s.pods = s.pods[:len(s.pods)-1]
@@ -277,7 +295,7 @@ func (s *simulation) arrive(size int) {
 		return
 	}
 	s.result.Placed++
-	s.count(size, +1)
+	s.count(node, size, +1)
 	s.pods = append(s.pods, pod{key, node, size})
 	s.recount(node)
 	s.judge(node, key, size)
@@ -369,9 +387,9 @@ func (s *simulation) finish() Result {
 	if r.FreeL3 = s.freeL3; s.l3Size > 0 {
 		r.FreeL3Possible = s.possibleL3()
 	}
-	r.FreeL3Percent, r.FreeL3IdlePercent = 100, 100
-	if s.freeSeen > 0 {
-		r.FreeL3Percent, r.FreeL3IdlePercent = 100*s.freeSum/float64(s.freeSeen), 100*s.freeIdleSum/float64(s.freeSeen)
+	r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100, 100, 100
+	if seen := float64(s.freeSeen); seen > 0 {
+		r.FreeL3Percent, r.FreeL3IdlePercent, r.FreeL3WithinPercent = 100*s.freeSum/seen, 100*s.freeIdleSum/seen, 100*s.freeWithinSum/seen
 	}
 	slices.Sort(s.took)
 	micros := func(d time.Duration) float64 { return float64(d.Nanoseconds()) / 1e3 }

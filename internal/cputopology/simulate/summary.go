@@ -20,6 +20,7 @@ type Summary struct {
 	FreeL3Percent                float64 `json:"freeL3Percent"`
 	FreeL3PercentMin             float64 `json:"freeL3PercentMin"`
 	FreeL3IdlePercent            float64 `json:"freeL3IdlePercent"`
+	FreeL3WithinPercent          float64 `json:"freeL3WithinPercent"`
 	MovesPer100                  float64 `json:"movesPer100"` // pods moved for each 100 placed
 	LatencyP50Micros             float64 `json:"latencyP50Micros"`
 	LatencyP99Micros             float64 `json:"latencyP99Micros"`
@@ -83,10 +84,11 @@ func Summarise(results []Result) []Summary {
 			NUMASplitPercent:          mean(func(r Result) float64 { return r.NUMASplitPercent }),
 			NUMASplitAvoidablePercent: mean(numa), NUMASplitAvoidablePercentMax: slices.Max(all(numa)),
 			FreeL3Percent: mean(free), FreeL3PercentMin: slices.Min(all(free)),
-			FreeL3IdlePercent: mean(func(r Result) float64 { return r.FreeL3IdlePercent }),
-			MovesPer100:       mean(func(r Result) float64 { return 100 * float64(r.Moves) / float64(max(r.Placed, 1)) }),
-			LatencyP50Micros:  mean(func(r Result) float64 { return r.LatencyP50Micros }),
-			LatencyP99Micros:  mean(func(r Result) float64 { return r.LatencyP99Micros })})
+			FreeL3IdlePercent:   mean(func(r Result) float64 { return r.FreeL3IdlePercent }),
+			FreeL3WithinPercent: mean(func(r Result) float64 { return r.FreeL3WithinPercent }),
+			MovesPer100:         mean(func(r Result) float64 { return 100 * float64(r.Moves) / float64(max(r.Placed, 1)) }),
+			LatencyP50Micros:    mean(func(r Result) float64 { return r.LatencyP50Micros }),
+			LatencyP99Micros:    mean(func(r Result) float64 { return r.LatencyP99Micros })})
 	}
 	return out
 }

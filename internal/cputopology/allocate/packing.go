@@ -1,0 +1,155 @@
+package allocate
+
+// Where pods are moved within their nodes (package repack), gaps between them do not stay where they are. What counts for
+// the choice of a node is then how many L3 domains its pods need when packed anew, and what could be added without one
+// more. That depends on the numbers of CPUs only: of each pod what it needs beyond whole L3 domains, its rest.
+
+// packingL3Max is the largest L3 domain, in CPUs, and packingNodes the fewest of them, for which this is worked out.
+const (
+	packingL3Max   = 64
+	packingDomains = 4
+)
+
+// L3Needed returns a lower bound of the L3 domains in which rests can be packed: rests[i] of i CPUs each, in domains of
+// len(rests) CPUs. For every threshold t of up to half a domain: rests above size-t need a domain each; those above half
+// and up to size-t as well; and what the latter leave room for cannot take more of the rests from t up than their sum
+// (Martello and Toth's L2). It is seldom below what is needed.
+func L3Needed(rests []int) int {
+	size := len(rests)
+	var countBuf, sumBuf [packingL3Max + 1]int
+	count, sum := countBuf[:1], sumBuf[:1] // of rests below an index
+	for i, n := range rests {
+		count, sum = append(count, count[i]+n), append(sum, sum[i]+i*n)
+	}
+	need := 0
+	for t := 1; t <= size/2; t++ {
+		alone := count[size] - count[size-t+1]
+		half, halfSum := count[size-t+1]-count[size/2+1], sum[size-t+1]-sum[size/2+1]
+		over := max(0, sum[size/2+1]-sum[t]-(half*size-halfSum))
+		need = max(need, alone+half+(over+size-1)/size)
+	}
+	return need
+}
+
+// rests adds what the pods on the node need beyond whole L3 domains.
+func (n *Node) rests(out []int) {
+	for _, s := range n.sizes {
+		if r := s.cpus % len(out); r > 0 {
+			out[r] += s.pods
+		}
+	}
+}
+
+// room is the largest rest that could be added to rests, which need as many domains, without one more.
+func room(rests []int, need int) int {
+	lo, hi := 0, len(rests)-1 // lo fits; what is above hi does not
+	for lo < hi {
+		mid := (lo + hi + 1) / 2
+		rests[mid]++
+		if L3Needed(rests) > need {
+			hi = mid - 1
+		} else {
+			lo = mid
+		}
+		rests[mid]--
+	}
+	return lo
+}
+
+// packed is the packing of one node, for the state of the node at version.
+type packed struct {
+	node    *Node
+	version uint64
+	need    int
+	room    int
+	sizes   uint64 // bit r: some pod has a rest of r
+}
+
+// packings knows the packings of all nodes of a decision.
+type packings struct {
+	nodes []packed
+	rests [packingL3Max]int
+	// lost and won are what it is worth that a node can take any rest of up to so many CPUs without another domain: the sum
+	// over those rests that some pod has, each the dearer the fewer nodes can take it.
+	lost, won [packingL3Max]int
+}
+
+// packingWorth is what it is worth to be the only node that can take a rest.
+const packingWorth = 600
+
+// see brings the packings up to date with the nodes.
+func (p *packings) see(nodes []*Node) {
+	if len(p.nodes) < len(nodes) {
+		p.nodes = make([]packed, len(nodes))
+	}
+	var takers [packingL3Max + 1]int // nodes whose room is just so much
+	var sizes uint64
+	for i, n := range nodes {
+		k := &p.nodes[i]
+		if n.layout.packs == 0 {
+			*k = packed{}
+			continue
+		}
+		if k.node != n || k.version != n.version {
+			*k = packed{node: n, version: n.version}
+			rests := p.rests[:n.layout.packs]
+			clear(rests)
+			n.rests(rests)
+			for r, count := range rests {
+				if count > 0 {
+					k.sizes |= 1 << r
+				}
+			}
+			k.need = L3Needed(rests)
+			k.room = room(rests, k.need)
+		}
+		takers[k.room]++
+		sizes |= k.sizes
+	}
+	for r := packingL3Max - 1; r > 0; r-- {
+		takers[r] += takers[r+1] // now: nodes that take r
+	}
+	for r := 1; r < packingL3Max; r++ {
+		p.lost[r], p.won[r] = p.lost[r-1], p.won[r-1]
+		if sizes>>r&1 != 0 {
+			p.lost[r] += packingWorth / max(1, takers[r])
+			p.won[r] += packingWorth / (1 + takers[r])
+		}
+	}
+}
+
+// added is what taking more CPUs does to a node's packing: domains needed more, and the room left.
+type added struct{ domains, room int8 }
+
+// with is what taking so many CPUs more does to a node.
+func (p *packings) with(i, cpus int) added {
+	k := &p.nodes[i]
+	if k.node == nil {
+		return added{}
+	}
+	rests := p.rests[:k.node.layout.packs]
+	rest := cpus % len(rests)
+	if rest == 0 {
+		return added{0, int8(k.room)}
+	}
+	clear(rests)
+	k.node.rests(rests)
+	rests[rest]++
+	need := L3Needed(rests)
+	return added{int8(need - k.need), int8(room(rests, need))}
+}
+
+// later puts it in a number to compare nodes by, lower is better: first the domains, then the rests that the node cannot
+// take any more and could before, the dearer the fewer nodes can.
+func (p *packings) later(i int, a added) uint32 {
+	const unchanged = 1 << 16 // above what can be won: packingL3Max times packingWorth
+	change := 0
+	switch before, after := p.nodes[i].room, int(a.room); {
+	case p.nodes[i].node == nil:
+	case after < before:
+		change = p.lost[before] - p.lost[after]
+	default:
+		change = p.won[before] - p.won[after]
+	}
+	return uint32(a.domains)<<18 + uint32(unchanged+change)
+}

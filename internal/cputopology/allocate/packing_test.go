@@ -1,0 +1,133 @@
+package allocate
+
+import (
+	"testing"
+
+	"pgregory.net/rapid"
+
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/cputopology/machines"
+)
+
+// fewestBins packs rests into bins of size in every way.
+func fewestBins(rests []int, size int) int {
+	best := len(rests)
+	var gaps []int
+	var pack func(i int)
+	pack = func(i int) {
+		if len(gaps) >= best {
+			return
+		}
+		if i == len(rests) {
+			best = len(gaps)
+			return
+		}
+		for g := range gaps {
+			if gaps[g] >= rests[i] {
+				gaps[g] -= rests[i]
+				pack(i + 1)
+				gaps[g] += rests[i]
+			}
+		}
+		gaps = append(gaps, size-rests[i])
+		pack(i + 1)
+		gaps = gaps[:len(gaps)-1]
+	}
+	pack(0)
+	return best
+}
+
+func TestL3NeededIsABound(t *testing.T) {
+	exact := 0
+	rapid.Check(t, func(t *rapid.T) {
+		size := rapid.IntRange(1, 16).Draw(t, "size")
+		counts := make([]int, size)
+		var rests []int
+		if size > 1 {
+			rests = rapid.SliceOfN(rapid.IntRange(1, size-1), 0, 8).Draw(t, "rests")
+		}
+		for _, r := range rests {
+			counts[r]++
+		}
+		bound, least := L3Needed(counts), fewestBins(rests, size)
+		if bound > least {
+			t.Fatalf("%v in domains of %d: the bound is %d, but %d are enough", rests, size, bound, least)
+		}
+		if bound == least {
+			exact++
+		}
+	})
+	if exact < 50 {
+		t.Errorf("the bound is reached in %d draws only", exact)
+	}
+}
+
+// Where pods are moved later, a pod goes where no L3 domain more is needed once they are: not to the node whose gap is the
+// tightest now, but to one where a gap of another size stays of use.
+func TestChooseForRepackedNodes(t *testing.T) {
+	l, err := NewLayout(machines.AMD256NPS1.MustTopology(), cpuset.Set{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := func(name string, sizes ...int) *Node {
+		n := NewNode(name, l)
+		for k, size := range sizes { // one on each L3 domain
+			cpus := cpuset.Of(l.L3Domains()[k].IDs()[:size]...)
+			if err := n.Restore(&Allocation{Key: name + string(rune('a'+k)), Containers: []ContainerCPUs{{CPUs: cpus, Held: cpus, Share: 1}}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return n
+	}
+	for name, c := range map[string]struct {
+		nodes     []*Node
+		cpus      int
+		now, then int
+	}{
+		// A gap of 3 is filled without a loss now; packed anew, 5 and 3 fill a domain and leave room for none, 4 for 4.
+		"no domain more": {[]*Node{node("five", 5, 3), node("four", 4)}, 3, 0, 1},
+		// Packed anew, the node with 3, 3 and 5 is the only one with room for 5; the one with 6 has room for 2.
+		"the rarer room stays": {[]*Node{node("six", 6), node("threes", 3, 3, 5)}, 2, 1, 0},
+	} {
+		for repacks, want := range map[bool]int{false: c.now, true: c.then} {
+			al := Allocator{Repacks: repacks}
+			if got, err := al.Choose(c.nodes, exclusive(t, c.cpus), nil); err != nil || got != want {
+				t.Errorf("%s, moved later %v: node %d, want %d (%v)", name, repacks, got, want, err)
+			}
+		}
+	}
+}
+
+// What is remembered of a node's packing is what its state gives.
+func TestPackingsFollowTheNodes(t *testing.T) {
+	l, err := NewLayout(machines.AMD256NPS4.MustTopology(), cpuset.Set{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rapid.Check(t, func(t *rapid.T) {
+		nodes := []*Node{NewNode("a", l), NewNode("b", l), NewNode("c", l)}
+		kept, keys := Allocator{Repacks: true}, []string{}
+		at := map[string]int{}
+		for step := range 30 {
+			if len(keys) > 3 && rapid.Bool().Draw(t, "leaves") {
+				key := keys[0]
+				keys = keys[1:]
+				nodes[at[key]].Release(key)
+			}
+			r, err := NewRequest(podOf(rapid.IntRange(1, 20).Draw(t, "CPUs")))
+			if err != nil {
+				t.Fatal(err)
+			}
+			fresh := Allocator{Repacks: true}
+			want, wantErr := fresh.Choose(nodes, r, nil)
+			key := string(rune('a' + step))
+			got, _, err := kept.Place(nodes, key, r, nil)
+			if got != want || (err == nil) != (wantErr == nil) {
+				t.Fatalf("node %d (%v), and %d (%v) without memory", got, err, want, wantErr)
+			}
+			if err == nil {
+				keys, at[key] = append(keys, key), got
+			}
+		}
+	})
+}
