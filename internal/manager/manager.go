@@ -222,7 +222,8 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	}
 	sched, err := scheduler.New(scheduler.Config{
 		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
-		Metrics: m.registry, Log: m.log,
+		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0,
+		Metrics:      m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

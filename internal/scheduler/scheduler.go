@@ -28,6 +28,9 @@ type Config struct {
 	// Refresh, when set, is called before the placements of a cycle with the nodes as they are, for a rare filter that
 	// keeps state of its own. rare says that gangs wait that need it.
 	Refresh func(nodes *place.Snapshot, rare bool)
+	// CPUsRepacked says that pinned pods are moved within their nodes without being asked for: their nodes are then chosen
+	// for what can be made of them (allocate.Allocator.Repacks).
+	CPUsRepacked bool
 	// RetryEvery is how often gangs that wait for room are tried though nothing seems to have changed, in case a change
 	// that helps was not recognised as one. Default 30 s, at least 1 s.
 	RetryEvery time.Duration
@@ -103,7 +106,7 @@ func New(cfg Config) (*Scheduler, error) {
 		held:    map[string]place.Vector{},
 		queues:  map[string]bool{},
 	}
-	s.pinner = pin.New(s.view, cfg.Log)
+	s.pinner = pin.New(s.view, cfg.CPUsRepacked, cfg.Log)
 	s.cfg.Place.Pin = s.pinner
 	s.placer = place.NewPlacer(s.view.Snapshot, s.cfg.Place)
 	s.room = newRoom(s.ledger)

@@ -109,12 +109,14 @@ type taken struct {
 
 var _ place.Pinner = (*Pinner)(nil)
 
-// New returns a Pinner for a view that has not been refreshed yet. log may be nil.
-func New(view *cluster.View, log *slog.Logger) *Pinner {
+// New returns a Pinner for a view that has not been refreshed yet. repacked says that pods are moved within their nodes
+// (allocate.Allocator.Repacks). log may be nil.
+func New(view *cluster.View, repacked bool, log *slog.Logger) *Pinner {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
 	}
 	p := &Pinner{view: view, log: log, slots: map[string]int{}, faulty: map[string]bool{}}
+	p.allocator.Repacks = repacked
 	view.FollowCPUs(p.follow)
 	return p
 }
