@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// lineMax is the width, in characters, that lines of cores are broken at.
-const lineMax = 110
+// lineMax is the width, in characters, that lines of cores are broken at: that of a terminal.
+const lineMax = 80
 
 // Machine draws the topology. Each bracket is a core with its threads' CPU numbers; '*' marks CPUs isolated from the
 // kernel's scheduler, 'e' efficient cores.
