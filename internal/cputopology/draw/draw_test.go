@@ -29,8 +29,8 @@ isolated (*) CPUs 8-9,24-25
 		"two kinds of cores": {machines.Hybrid, `24 CPUs, 16 cores of 1 to 2 threads, 1 socket, 1 NUMA node, 1 L3 domain
 socket 0  CPUs 0-23
   NUMA node 0  64 GiB  distances 10
-    L3 #0 30 MiB [0 1][2 3][4 5][6 7][8 9][10 11][12 13][14 15][16e][17e][18e][19e]
-                 [20e][21e][22e][23e]
+    L3 #0 30 MiB [0 1][2 3][4 5][6 7][8 9][10 11][12 13][14 15][16e][17e][18e]
+                 [19e][20e][21e][22e][23e]
 efficient (e) CPUs 16-23
 `},
 		"no L3": {machines.NoL3, `8 CPUs, 8 cores of 1 thread, 1 socket, 1 NUMA node, 0 L3 domains
