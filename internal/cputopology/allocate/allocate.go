@@ -38,7 +38,7 @@ type knownCost struct {
 	version uint64
 	cost    cost
 	exact   bool
-	packed  added
+	packed  added // where the Allocator Repacks
 }
 
 // knownMax bounds the asks remembered; when there are more, all are forgotten.
@@ -122,7 +122,7 @@ type candidate struct {
 	cost  cost
 	later uint32 // see packings.later; it compares after cost.hi
 	node  int32
-	idle  int32 // of equal nodes the fullest is taken, to keep others free
+	idle  int32 // of equal nodes the fullest is taken, to keep others free, unless pods are moved later
 	exact bool
 }
 
@@ -179,7 +179,7 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
 		if packs {
 			k.later = al.packings.later(i, known.packed)
-			k.idle = -k.idle
+			k.idle = -k.idle // the emptiest: moves need room to work with
 		}
 		switch {
 		case !k.exact:

@@ -23,6 +23,9 @@
 // Binding by threads says that company on a core is welcome: shared cores come last. Binding spread counts second
 // threads of a core before them.
 //
+// Where pods are moved within nodes afterwards (Allocator.Repacks), nodes are compared between 5 and 6 by what their pods need
+// when packed anew; see packing.go.
+//
 // Of equal choices the one with the lowest CPU numbers is taken, and of equal nodes the fullest. Equal states decide
 // equally.
 //

@@ -4,7 +4,7 @@ package allocate
 // the choice of a node is then how many L3 domains its pods need when packed anew, and what could be added without one
 // more. That depends on the numbers of CPUs only: of each pod what it needs beyond whole L3 domains, its rest.
 
-// packingL3Max is the largest L3 domain, in CPUs, and packingNodes the fewest of them, for which this is worked out.
+// packingL3Max is the largest L3 domain, in CPUs, and packingDomains the fewest of them, for which this is worked out.
 const (
 	packingL3Max   = 64
 	packingDomains = 4

@@ -4,7 +4,8 @@
 //	Node ──▶ domains that little would have to leave ──search──▶ where their pods go ──allocate──▶ moves, in order
 //	          (a whole NUMA node, or one L3 domain)     │
 //	                                 into other domains in use, where need be in place of
-//	                                 smaller pods that fit elsewhere
+//	                                 smaller pods that fit elsewhere; pods over several
+//	                                 domains as a whole, where need be in exchange
 //
 // Each move goes to CPUs that are idle once those before it are made, so no two pods ever share a CPU that they would not
 // share at rest, provided that moves are made in order and each is complete before the next begins. A plan may be dropped
