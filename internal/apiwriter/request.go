@@ -357,18 +357,18 @@ const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=
 
 func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
 	if x.body == nil {
-		var ops []json.RawMessage
-		if err := json.Unmarshal(x.patch.data, &ops); err != nil {
-			return nil, fmt.Errorf("patch of %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
-		}
 		// A patch that sets these to what they are not is refused as a conflict.
 		condition, err := json.Marshal([]jsonPatchOp{{"add", "/metadata/uid", x.uid}, {"add", "/metadata/resourceVersion", x.version}})
 		if err != nil {
 			return nil, err
 		}
+		ops, found := bytes.CutPrefix(bytes.TrimSpace(x.patch.data), []byte("["))
+		if !found {
+			return nil, fmt.Errorf("patch of %s %s %w: it is no list", x.kind.Kind, x.name, errLocal)
+		}
 		x.body = condition
-		if len(ops) > 0 {
-			x.body = append(append(condition[:len(condition)-1], ','), bytes.TrimPrefix(bytes.TrimSpace(x.patch.data), []byte("["))...)
+		if !bytes.HasPrefix(bytes.TrimSpace(ops), []byte("]")) {
+			x.body = append(append(condition[:len(condition)-1], ','), ops...)
 		}
 		x.patch.data = nil
 	}
@@ -382,11 +382,18 @@ func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*re
 	if err != nil {
 		return nil, res.Error()
 	}
-	written := &metav1.PartialObjectMetadata{}
-	if err := json.Unmarshal(data, written); err != nil {
+	var written struct {
+		Metadata struct {
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(data, &written); err != nil {
 		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	return written, nil
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: x.name.Namespace, Name: x.name.Name, UID: written.Metadata.UID, ResourceVersion: written.Metadata.ResourceVersion,
+	}}, nil
 }
 
 // patchWithUID adds the condition that the object has uid.

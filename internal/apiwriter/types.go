@@ -3,6 +3,7 @@ package apiwriter
 import (
 	"context"
 	"errors"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -74,14 +75,17 @@ type Writer interface {
 	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))
 	// PatchVersion applies a JSON patch to an object on condition that it still has obj's resource version, or it is
 	// Conflict; so is a further attempt after an answer that was lost. It is for kinds without a status subresource, whose
-	// status is the controller's and whose spec is the user's. The object that done gets has its metadata only. Urgent
-	// writes are those that say how an object ended.
+	// status is the controller's and whose spec is the user's. The object that done gets has its name, UID and resource
+	// version only. Urgent writes are those that say how an object ended.
 	PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error))
 	// Delete deletes an object, with its UID as precondition when set. NotFound is success.
 	Delete(m Meta, obj Object, opts DeleteOptions, done func(error))
 	// Event records an event about an object. Equal events (object, reason, message) are counted into one; under
 	// pressure events are dropped and the drop is counted.
 	Event(about Object, eventType, reason, message string)
+	// Lag is how long a write that cannot wait takes at present, from the call to the answer. Who has something to write
+	// that can wait leaves it for several times as long: it may not be needed by then.
+	Lag() time.Duration
 	// Flush returns when everything queued before the call has ended, or ctx is done.
 	Flush(ctx context.Context) error
 }

@@ -96,6 +96,7 @@ type W struct {
 	limiter  *limiter
 	inFlight int
 	yielding yielding
+	lag      lag
 	open     int    // calls whose done is still to come
 	seq      uint64 // of the last call
 	flushes  []*flush
@@ -455,6 +456,9 @@ func (w *W) work(x *write) {
 		o := classify(err, w.down.recovering(ended))
 		w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
 		w.observeServer(ended, o, err)
+		if x.class < ClassStatus {
+			w.lag.ended(ended, ended.Sub(x.queued))
+		}
 		ends := w.settle(x, obj, err, o)
 		if x = w.nextWrite(); x != nil {
 			w.inFlight++

@@ -470,8 +470,11 @@ func TestPatchOfAVersion(t *testing.T) {
 		return o.objs["p"], o.errs["p"]
 	}
 	next, err := patch(p.ResourceVersion, "2")
-	if err != nil || next.GetLabels()["a"] != "2" || next.GetResourceVersion() == p.ResourceVersion {
-		t.Fatalf("a patch of the version that is there: %v", err)
+	if err != nil || next.GetUID() != p.UID || next.GetResourceVersion() == p.ResourceVersion {
+		t.Fatalf("a patch of the version that is there: %v, answered %v", err, next)
+	}
+	if now, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), "p", metav1.GetOptions{}); err != nil || now.Labels["a"] != "2" || now.ResourceVersion != next.GetResourceVersion() {
+		t.Errorf("the pod is %v, %v after it", now, err)
 	}
 	if _, err := patch(p.ResourceVersion, "3"); !apierrors.IsConflict(err) {
 		t.Errorf("a patch of an older version: %v, want a conflict", err)

@@ -61,6 +61,8 @@ type Informers struct {
 	Repositories *Kind[*corev1.ConfigMap]
 
 	running sync.WaitGroup
+
+	specs specs
 }
 
 // NewInformers prepares the watches of the cluster at cfg. Nothing is read before Start.

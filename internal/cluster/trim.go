@@ -127,7 +127,9 @@ func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
 	}
 	if old, found := i.Workflows.Get(w.Namespace, w.Name); found && old.UID == w.UID && reflect.DeepEqual(old.Spec, w.Spec) {
 		w.Spec = old.Spec
+		return
 	}
+	i.specs.share(&w.Spec)
 }
 
 func (t *trimmer) podMeta(m *metav1.ObjectMeta) {

@@ -15,7 +15,6 @@ import (
 
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/cli-runtime/pkg/resource"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -112,7 +111,7 @@ func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion
 	if gv.Group == "" {
 		c.APIPath = "/api"
 	}
-	c.NegotiatedSerializer = serializer.NewCodecFactory(s).WithoutConversion()
+	c.NegotiatedSerializer = codecsOf(s)
 	c.ContentType = ContentType(gv)
 	if c.ContentType == protobufType {
 		c.AcceptContentTypes = protobufType + "," + jsonType

@@ -1,7 +1,6 @@
 package lab
 
 import (
-	"compress/gzip"
 	"context"
 	"encoding/json"
 	"errors"
@@ -12,7 +11,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 )
@@ -115,20 +114,5 @@ func (t *trial) saveEvents() error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	f, err := os.Create(filepath.Join(dir, "events.jsonl.gz"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(writeEvents(f, t.log.Events), f.Close())
-}
-
-func writeEvents(f *os.File, events []analyse.Event) error {
-	z := gzip.NewWriter(f)
-	encoder := json.NewEncoder(z)
-	for i := range events {
-		if err := encoder.Encode(&events[i]); err != nil {
-			return err
-		}
-	}
-	return z.Close()
+	return t.log.Save(filepath.Join(dir, observe.EventsFile))
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"path/filepath"
 	"strconv"
 	"sync"
 	"time"
@@ -108,7 +109,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 					t.run.Error = err.Error()
 				}
 				rep.Runs = append(rep.Runs, t.run)
-				if err := rep.save(cfg.OutDir); err != nil {
+				if err := errors.Join(t.saveEvents(len(rep.Runs)), rep.save(cfg.OutDir)); err != nil {
 					return rep, err
 				}
 				cfg.Progress(t.run.line())
@@ -116,6 +117,15 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		}
 	}
 	return rep, nil
+}
+
+// saveEvents keeps what was observed of the run, which is the n-th.
+func (t *trial) saveEvents(n int) error {
+	dir := filepath.Join(t.cfg.OutDir, fmt.Sprintf("%02d-%s", n, t.shape))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return t.log.Save(filepath.Join(dir, observe.EventsFile))
 }
 
 func (c *Config) effective() map[string]any {

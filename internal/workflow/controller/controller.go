@@ -69,7 +69,8 @@ type Config struct {
 	SystemNamespace string
 	// Workers is how many workflows are worked on at a time. Default 4.
 	Workers int
-	// Statuses is how many statuses that can wait may be at the writer at a time. Default 32.
+	// Statuses is how many statuses that can wait may be at the writer at a time, while the server answers quickly.
+	// Default 32.
 	Statuses int
 	// NodesBytesMax is how large the JSON of a workflow's nodes may be before it is compressed. Default 1 MiB.
 	NodesBytesMax int
@@ -139,7 +140,7 @@ func New(cfg Config) (*Controller, error) {
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 	})
-	c.slots.init(cfg.Statuses, c.loop.Wake)
+	c.slots.init(cfg.Statuses, cfg.Writer.Lag, c.loop.Wake)
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
 	c.samples.init(cfg.Log)

@@ -506,6 +506,7 @@ func TestWorkflowTemplate(t *testing.T) {
 }
 
 // TestALargeWorkflowIsCompressed has more nodes than fit into a status as they are. Pauses cost no pods.
+// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times what an object may have.
 func TestALargeWorkflowIsCompressed(t *testing.T) {
 	e := start(t)
 	e.submit("large", `
@@ -513,13 +514,13 @@ entrypoint: main
 templates:
 - name: main
   steps:
-  - - {name: each-of-many-with-a-name-that-takes-room, template: moment, withSequence: {count: "3000"}}
+  - - {name: each-of-many-with-a-name-that-takes-room, template: moment, withSequence: {count: "10000"}}
   - - {name: last, template: quick}
 - name: moment
   suspend: {duration: 500ms}
 `+strings.TrimPrefix(stepTemplates, "\n"))
 	w := e.until("large", inPhase(wf.WorkflowSucceeded))
-	if len(w.Status.Nodes) != 3004 {
+	if len(w.Status.Nodes) != 10_004 {
 		t.Errorf("%d nodes", len(w.Status.Nodes))
 	}
 	if w.Status.CompressedNodes == "" {

@@ -61,7 +61,9 @@ var inProcess struct {
 func start(t testing.TB) *env {
 	c := localtest.Shared(t)
 	inProcess.once.Do(func() {
-		m, err := manager.New(manager.Config{REST: c.ManagerRESTConfig(), Log: testLog()})
+		cfg := c.ManagerRESTConfig()
+		cfg.Wrap(answers.wrap)
+		m, err := manager.New(manager.Config{REST: cfg, Log: testLog()})
 		if err != nil {
 			inProcess.err = err
 			return

@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"runtime"
@@ -13,11 +14,13 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
 // TestMeasure prints what workflows cost, with LOCKSTEP_MEASURE=N for N hello-worlds at once. It asserts nothing: what a
@@ -85,6 +88,91 @@ func TestMeasure(t *testing.T) {
 		float64(cpuAfter-cpu)/float64(time.Millisecond)/float64(n), float64(most-memory)/1024/float64(n), memory>>20, most>>20)
 	t.Logf("the manager's calls: %v, %.2f writes per workflow of one pod or step", calls, float64(sum(calls, writeVerbs...))/float64(n+40+200))
 	runtime.KeepAlive(manager)
+}
+
+// TestMeasureStatusWrites prints what a status costs the API server, by how large it is, with LOCKSTEP_MEASURE=N for N writes
+// of each size: patches of ten nodes of many, as a workflow that runs has them, and all nodes compressed.
+func TestMeasureStatusWrites(t *testing.T) {
+	writes, err := strconv.Atoi(os.Getenv("LOCKSTEP_MEASURE"))
+	if err != nil {
+		t.Skip("LOCKSTEP_MEASURE=N measures N writes of each size")
+	}
+	cluster := localtest.Start(t, localtest.WithInstall())
+	e := newEnv(t, cluster)
+	node := func(i, turn int) wf.NodeStatus {
+		name := fmt.Sprintf("w[0].step(%d:%d)", i, i)
+		return wf.NodeStatus{ID: wf.NodeID("w", name), Name: name, DisplayName: fmt.Sprintf("step(%d:%d)", i, i), Type: wf.NodePod, TemplateName: "leaf",
+			TemplateScope: "local/w", Phase: wf.PhaseRunning, BoundaryID: "w", StartedAt: metav1.Now(), Progress: fmt.Sprintf("%d/10", turn%10),
+			HostNodeName: fmt.Sprintf("node-%d", turn)}
+	}
+	patch := func(name string, ops any) {
+		body, err := json.Marshal(ops)
+		if err == nil {
+			err = e.argo.Patch(types.JSONPatchType).Namespace(e.ns).Resource("workflows").Name(name).Body(body).
+				SetHeader("Accept", "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1").Do(t.Context()).Error()
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	for _, size := range []struct {
+		nodes  int
+		packed bool
+	}{{1, false}, {10, false}, {100, false}, {1000, false}, {3000, false}, {3000, true}, {10_000, true}} {
+		name := fmt.Sprintf("n-%d-%t", size.nodes, size.packed)
+		e.submit(name, "entrypoint: quick\ntemplates:"+stepTemplates)
+		nodes := wf.Nodes{}
+		for i := range size.nodes {
+			n := node(i, 0)
+			nodes[n.ID] = n
+		}
+		status := func() any {
+			data, err := json.Marshal(nodes)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !size.packed {
+				return map[string]any{"phase": "Running", "nodes": json.RawMessage(data)}
+			}
+			text, err := compress.Pack(data)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return map[string]any{"phase": "Running", "compressedNodes": text}
+		}
+		patch(name, []op{{"add", "/status", status()}})
+		before, err := cluster.Usage(localcluster.APIServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for turn := range writes {
+			ops := []op{{"add", "/status/progress", fmt.Sprintf("%d/%d", turn, size.nodes)}}
+			for i := range min(10, size.nodes) {
+				n := node(i, turn)
+				nodes[n.ID] = n
+				ops = append(ops, op{"add", "/status/nodes/" + n.ID, n})
+			}
+			if size.packed {
+				ops = []op{{"add", "/status", status()}}
+			}
+			patch(name, ops)
+		}
+		after, err := cluster.Usage(localcluster.APIServer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		raw, err := e.argo.Get().Namespace(e.ns).Resource("workflows").Name(name).Do(t.Context()).Raw()
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Logf("%d nodes, compressed %t: an object of %d KiB, %.1f ms of the server's CPU per write", size.nodes, size.packed, len(raw)>>10,
+			float64(after.CPU-before.CPU)/float64(time.Millisecond)/float64(writes))
+	}
 }
 
 // usage is what a process has used of the CPU, and its resident memory in bytes.

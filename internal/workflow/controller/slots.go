@@ -2,24 +2,43 @@ package controller
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
 // slots bounds how many statuses that can wait are at the writer: one that has not been handed over yet takes in what
-// happens meanwhile, or turns out not to be needed.
+// happens meanwhile, or turns out not to be needed. The busier the server is, the fewer there are: of thousands of workflows
+// that were submitted at once, most are told about when they end, and the server's time goes to their pods.
 type slots struct {
 	mu      sync.Mutex
-	free    int
+	most    int
+	lag     func() time.Duration // of writes that cannot wait
 	wake    func(types.NamespacedName)
 	holds   map[types.NamespacedName]bool
 	waiting map[types.NamespacedName]bool
 	line    []types.NamespacedName // may have keys that do not wait any more
 }
 
-func (s *slots) init(free int, wake func(types.NamespacedName)) {
-	s.free, s.wake = free, wake
+const (
+	// lagQuick is a lag up to which all slots are there; at twice that there are half as many, and so on.
+	lagQuick = 50 * time.Millisecond
+	// slotsLeast are there however busy the server is, so that workflows that run for long are shown too.
+	slotsLeast = 2
+)
+
+func (s *slots) init(most int, lag func() time.Duration, wake func(types.NamespacedName)) {
+	s.most, s.lag, s.wake = most, lag, wake
 	s.holds, s.waiting = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+}
+
+// free says whether there is a slot. The caller holds mu.
+func (s *slots) free() bool {
+	n := s.most
+	if lag := s.lag(); lag > lagQuick {
+		n = max(slotsLeast, int(int64(n)*int64(lagQuick)/int64(lag)))
+	}
+	return len(s.holds) < n
 }
 
 // enter says whether the record may hand over its status. If not, its key is woken when it may.
@@ -29,8 +48,7 @@ func (s *slots) enter(r *record) bool {
 	switch {
 	case s.holds[r.key]:
 		return true
-	case s.free > 0:
-		s.free--
+	case len(s.waiting) == 0 && s.free():
 		s.holds[r.key] = true
 		return true
 	case !s.waiting[r.key]:
@@ -40,7 +58,8 @@ func (s *slots) enter(r *record) bool {
 	return false
 }
 
-// leave gives the record's slot to the next in line.
+// leave gives the record's slot, if it has one, to those next in line. While any wait there are some that have slots, so
+// none waits for ever.
 func (s *slots) leave(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,16 +68,16 @@ func (s *slots) leave(r *record) {
 		return
 	}
 	delete(s.holds, r.key)
-	for len(s.line) > 0 {
+	for len(s.line) > 0 && s.free() {
 		next := s.line[0]
 		s.line = s.line[1:]
 		if s.waiting[next] {
 			delete(s.waiting, next)
 			s.holds[next] = true
 			s.wake(next)
-			return
 		}
 	}
-	s.line = nil
-	s.free++
+	if len(s.line) == 0 {
+		s.line = nil
+	}
 }

@@ -23,7 +23,7 @@ import (
 // How long a change of status may wait for others to be written with it. How a workflow ended is never held back.
 const (
 	// firstTold is when a workflow that runs is first shown as running; one that is over sooner is spared the write.
-	firstTold = time.Second
+	firstTold = 2 * time.Second
 	// firstQueued is the same for one whose pods wait for room: that it exists and waits is no news for a while.
 	firstQueued = 5 * time.Second
 	// Between two writes of one workflow. It grows with their number from the first to the second.

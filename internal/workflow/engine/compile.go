@@ -63,7 +63,7 @@ func scopeOf(cluster bool, name string) string {
 // load freezes what the workflow refers to, and checks the spec.
 func (r *Run) load() error {
 	w := r.Workflow
-	r.spec = w.Spec.DeepCopy()
+	r.spec = ownSpec(&w.Spec)
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
 		if w.Status.StoredWorkflowTemplateSpec == nil {
 			spec, found := r.librarySpec(ref.ClusterScope, ref.Name)
@@ -76,7 +76,7 @@ func (r *Run) load() error {
 			}
 			w.Status.StoredWorkflowTemplateSpec, r.status = merged, true
 		}
-		r.spec = w.Status.StoredWorkflowTemplateSpec.DeepCopy()
+		r.spec = ownSpec(w.Status.StoredWorkflowTemplateSpec)
 	}
 	if err := Validate(r.spec); err != nil {
 		return err
@@ -110,6 +110,13 @@ func (r *Run) load() error {
 	}
 	c.check(local.scope)
 	return join(c.findings)
+}
+
+// ownSpec is a copy of a spec for one run, which sets its arguments and shares the rest with other runs of the same.
+func ownSpec(s *wf.WorkflowSpec) *wf.WorkflowSpec {
+	own := *s
+	own.Arguments = *s.Arguments.DeepCopy()
+	return &own
 }
 
 func (r *Run) librarySpec(cluster bool, name string) (*wf.WorkflowSpec, bool) {

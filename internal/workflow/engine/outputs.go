@@ -128,7 +128,7 @@ func (r *Run) export(out *wf.Outputs) {
 		if p.GlobalName == "" || p.Value == nil {
 			continue
 		}
-		r.globals["workflow.outputs.parameters."+p.GlobalName] = string(*p.Value)
+		r.globals.Map["workflow.outputs.parameters."+p.GlobalName] = string(*p.Value)
 		s := r.globalOutputs()
 		exported, found := wf.Parameter{Name: p.GlobalName, Value: p.Value}, false
 		for i := range s.Parameters {

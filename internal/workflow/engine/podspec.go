@@ -31,18 +31,24 @@ type podShape struct {
 	PodSpecPatch string       `json:"podSpecPatch,omitempty"`
 }
 
-// resolveSpec puts the workflow's variables into what shapes its pods.
-func (r *Run) resolveSpec() error {
-	s := r.spec
-	settings := podSettings{
+func settingsOf(s *wf.WorkflowSpec) podSettings {
+	return podSettings{
 		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity, s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig,
 		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName, s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC,
 	}
+}
+
+// resolveSpec puts the workflow's variables into what shapes its pods.
+func (r *Run) resolveSpec() error {
+	s := r.spec
+	settings := settingsOf(s)
 	program, err := template.Compile(&settings)
 	if err != nil {
 		return err
 	}
 	if program.HasTags() {
+		r.spec = r.spec.DeepCopy() // it is shared
+		s, settings = r.spec, settingsOf(r.spec)
 		if err := program.Apply(&settings, []template.Scope{r.globals}, known...); err != nil {
 			return err
 		}

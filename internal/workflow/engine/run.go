@@ -83,7 +83,7 @@ type Run struct {
 	config     Config
 	spec       *wf.WorkflowSpec // after workflowTemplateRef
 	templates  map[string]*compiled
-	globals    template.Map
+	globals    *globals
 	now        time.Time
 	started    bool
 	ended      bool
@@ -138,7 +138,7 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	r := &Run{
 		Workflow: w, config: config,
-		templates: map[string]*compiled{}, globals: template.Map{}, nodes: map[string]*node{}, dirty: map[*node]bool{},
+		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}}, nodes: map[string]*node{}, dirty: map[*node]bool{},
 		held: map[string]Event{}, live: map[*leaf]struct{}{},
 		gates: map[string]waiter{}, wanted: map[string][]string{}, awaited: map[string]LockState{},
 		holds: map[string]map[string]bool{}, lookups: map[string]*gate{},
@@ -374,7 +374,7 @@ func (o *mainOwner) changed(n *node) { r := (*Run)(o); r.hooks.consider([]templa
 func (o *mainOwner) fulfilled(n *node) {
 	r := (*Run)(o)
 	r.outcome = n
-	r.globals["workflow.status"] = string(workflowPhase(n.Phase))
+	r.globals.Map["workflow.status"] = string(workflowPhase(n.Phase))
 	r.hooks.consider([]template.Scope{r.globals})
 	if r.hooks.open == 0 {
 		r.finish()
@@ -397,7 +397,7 @@ func (r *Run) finish() {
 		r.conclude()
 		return
 	}
-	r.globals["workflow.failures"] = r.failures()
+	r.globals.Map["workflow.failures"] = r.failures()
 	name := r.Workflow.Name + ".onExit"
 	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globals})
 	c := call{
@@ -552,13 +552,13 @@ func (r *Run) failures() string {
 
 // setGlobals fills the variables of the whole workflow.
 func (r *Run) setGlobals() error {
-	w, g := r.Workflow, r.globals
+	w, g := r.Workflow, r.globals.Map
 	g["workflow.name"], g["workflow.namespace"], g["workflow.uid"] = w.Name, w.Namespace, string(w.UID)
 	g["workflow.serviceAccountName"], g["workflow.mainEntrypoint"] = r.spec.ServiceAccountName, r.spec.Entrypoint
 	if r.spec.Priority != nil {
 		g["workflow.priority"] = strconv.Itoa(int(*r.spec.Priority))
 	}
-	setCreationTime(g, w.CreationTimestamp.UTC())
+	r.globals.created = w.CreationTimestamp.UTC()
 	if at, found := w.Annotations[wf.AnnotationScheduledTime]; found {
 		g["workflow.scheduledTime"] = at
 	}
@@ -585,7 +585,7 @@ func (r *Run) setGlobals() error {
 		if p.Value == nil {
 			return fmt.Errorf("spec.arguments.parameters.%s.value or spec.arguments.parameters.%s.valueFrom is required", p.Name, p.Name)
 		}
-		text, err := resolveText(string(*p.Value), []template.Scope{g})
+		text, err := resolveText(string(*p.Value), []template.Scope{r.globals})
 		if err != nil {
 			return fmt.Errorf("spec.arguments.parameters.%s: %w", p.Name, err)
 		}

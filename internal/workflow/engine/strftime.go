@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"lockstep.dev/lockstep/internal/workflow/template"
@@ -16,12 +17,38 @@ var strftime = map[string]string{
 	"RFC3339": time.RFC3339,
 }
 
-// setCreationTime sets workflow.creationTimestamp and its forms, which are named by a conversion of strftime.
-func setCreationTime(g template.Map, at time.Time) {
-	name := "workflow.creationTimestamp"
-	g[name] = at.Format(time.RFC3339)
+// globals are the variables of the whole workflow.
+type globals struct {
+	template.Map
+	// created gives the forms of workflow.creationTimestamp. There are some forty, few are ever asked for, and there may be
+	// thousands of workflows: they are made when one is.
+	created time.Time
+}
+
+const creationTimestamp = "workflow.creationTimestamp"
+
+// Lookup implements template.Scope.
+func (g *globals) Lookup(name string) (template.Value, bool) {
+	if strings.HasPrefix(name, creationTimestamp) {
+		return g.forms().Lookup(name)
+	}
+	return g.Map.Lookup(name)
+}
+
+// Walk implements template.Scope.
+func (g *globals) Walk(prefix string, yield func(string, template.Value)) {
+	if strings.HasPrefix(prefix, creationTimestamp) || strings.HasPrefix(creationTimestamp, prefix) {
+		g.forms().Walk(prefix, yield)
+	}
+	g.Map.Walk(prefix, yield)
+}
+
+// forms are workflow.creationTimestamp and its forms, which are named by a conversion of strftime.
+func (g *globals) forms() template.Map {
+	at := g.created
+	forms := template.Map{creationTimestamp: at.Format(time.RFC3339)}
 	for conversion, layout := range strftime {
-		g[name+"."+conversion] = at.Format(layout)
+		forms[creationTimestamp+"."+conversion] = at.Format(layout)
 	}
 	year, week := at.ISOWeek()
 	weekday := int(at.Weekday())
@@ -32,6 +59,7 @@ func setCreationTime(g template.Map, at time.Time) {
 		"s": strconv.FormatInt(at.Unix(), 10), "u": strconv.Itoa((weekday+6)%7 + 1), "w": strconv.Itoa(weekday),
 		"U": fmt.Sprintf("%02d", (at.YearDay()+6-weekday)/7), "W": fmt.Sprintf("%02d", (at.YearDay()+6-(weekday+6)%7)/7),
 	} {
-		g[name+"."+conversion] = text
+		forms[creationTimestamp+"."+conversion] = text
 	}
+	return forms
 }

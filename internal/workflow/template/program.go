@@ -1,9 +1,12 @@
 package template
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -32,7 +35,7 @@ type step struct {
 func Compile(value any, skip ...string) (*Program, error) {
 	p := &Program{}
 	c := compiler{program: p, skip: skip}
-	err := c.walk(reflect.ValueOf(value).Elem(), nil, "")
+	err := c.walk(reflect.ValueOf(value).Elem())
 	return p, err
 }
 
@@ -50,27 +53,41 @@ func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	}
 }
 
+// compiler walks through a value. Most of a value is zero and most of the rest has no tags, so where it is gets written down
+// only when it has found some.
 type compiler struct {
 	program *Program
 	skip    []string
+	path    []step
+	names   []string // what each step of path adds to where
 }
 
-func (c *compiler) walk(v reflect.Value, path []step, where string) error {
-	down := func(next reflect.Value, s step, name string) error {
-		return c.walk(next, append(path[:len(path):len(path)], s), where+name)
-	}
+// down walks one level down.
+func (c *compiler) down(next reflect.Value, s step, name string) error {
+	c.path, c.names = append(c.path, s), append(c.names, name)
+	err := c.walk(next)
+	c.path, c.names = c.path[:len(c.path)-1], c.names[:len(c.names)-1]
+	return err
+}
+
+func (c *compiler) where() string { return strings.TrimPrefix(strings.Join(c.names, ""), ".") }
+
+func (c *compiler) walk(v reflect.Value) error {
 	switch v.Kind() {
 	case reflect.String:
-		return c.add(v.String(), path, where, false)
+		return c.add(v.String(), false)
 	case reflect.Pointer:
 		if !v.IsNil() {
-			return down(v.Elem(), step{kind: reflect.Pointer}, "")
+			return c.down(v.Elem(), step{kind: reflect.Pointer}, "")
 		}
 	case reflect.Struct:
 		for i := range v.NumField() {
+			if v.Field(i).IsZero() {
+				continue
+			}
 			field := v.Type().Field(i)
 			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
-			if !field.IsExported() || len(path) == 0 && contains(c.skip, name) {
+			if !field.IsExported() || len(c.path) == 0 && contains(c.skip, name) {
 				continue
 			}
 			if name != "" && name != "-" {
@@ -78,19 +95,19 @@ func (c *compiler) walk(v reflect.Value, path []step, where string) error {
 			} else {
 				name = ""
 			}
-			if err := down(v.Field(i), step{index: i, kind: reflect.Struct}, name); err != nil {
+			if err := c.down(v.Field(i), step{index: i, kind: reflect.Struct}, name); err != nil {
 				return err
 			}
 		}
 	case reflect.Slice:
 		if v.Type().Elem().Kind() == reflect.Uint8 {
-			if strings.Contains(string(v.Bytes()), "{{") {
-				return c.add(string(v.Bytes()), path, where, true)
+			if bytes.Contains(v.Bytes(), []byte("{{")) {
+				return c.add(string(v.Bytes()), true)
 			}
 			return nil
 		}
 		for i := range v.Len() {
-			if err := down(v.Index(i), step{index: i, kind: reflect.Slice}, fmt.Sprintf("[%d]", i)); err != nil {
+			if err := c.down(v.Index(i), step{index: i, kind: reflect.Slice}, "["+strconv.Itoa(i)+"]"); err != nil {
 				return err
 			}
 		}
@@ -105,12 +122,12 @@ func (c *compiler) walk(v reflect.Value, path []step, where string) error {
 		for _, key := range sortedKeys(keys) {
 			value := v.MapIndex(reflect.ValueOf(key).Convert(v.Type().Key()))
 			if value.Kind() == reflect.String {
-				if err := c.addEntry(key, value.String(), path, where); err != nil {
+				if err := c.addEntry(key, value.String()); err != nil {
 					return err
 				}
 				continue
 			}
-			if err := down(value, step{key: key, kind: reflect.Map}, "."+key); err != nil {
+			if err := c.down(value, step{key: key, kind: reflect.Map}, "."+key); err != nil {
 				return err
 			}
 		}
@@ -127,26 +144,26 @@ func contains(names []string, name string) bool {
 	return false
 }
 
-func (c *compiler) add(source string, path []step, where string, raw bool) error {
+func (c *compiler) add(source string, raw bool) error {
 	if !strings.Contains(source, "{{") {
 		return nil
 	}
 	text, err := Parse(source)
 	if err != nil {
-		return fmt.Errorf("%s: %w", strings.TrimPrefix(where, "."), err)
+		return fmt.Errorf("%s: %w", c.where(), err)
 	}
 	if text.HasTags() {
-		c.program.sites = append(c.program.sites, site{path: path, where: strings.TrimPrefix(where, "."), text: text, raw: raw})
+		c.program.sites = append(c.program.sites, site{path: slices.Clone(c.path), where: c.where(), text: text, raw: raw})
 	}
 	return nil
 }
 
 // addEntry adds an entry of a map of strings.
-func (c *compiler) addEntry(key, value string, path []step, where string) error {
+func (c *compiler) addEntry(key, value string) error {
 	if !strings.Contains(key, "{{") && !strings.Contains(value, "{{") {
 		return nil
 	}
-	where = strings.TrimPrefix(where+"."+key, ".")
+	where := strings.TrimPrefix(c.where()+"."+key, ".")
 	k, err := Parse(key)
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
@@ -155,7 +172,7 @@ func (c *compiler) addEntry(key, value string, path []step, where string) error 
 	if err != nil {
 		return fmt.Errorf("%s: %w", where, err)
 	}
-	path = append(path[:len(path):len(path)], step{key: key, kind: reflect.Map})
+	path := append(slices.Clone(c.path), step{key: key, kind: reflect.Map})
 	c.program.sites = append(c.program.sites, site{path: path, where: where, text: v, key: k})
 	return nil
 }

@@ -1,0 +1,36 @@
+package apiwriter
+
+import (
+	"math"
+	"time"
+)
+
+// lag is how long writes that cannot wait take at present, from the call to the answer: a moving average, which fades when
+// nothing is written.
+type lag struct {
+	seconds float64
+	at      time.Time
+}
+
+const (
+	// lagWeight is that of the last write in the average.
+	lagWeight = 1.0 / 16
+	// lagHalf is how long the average takes to fall by half when nothing is written.
+	lagHalf = time.Second
+)
+
+func (l *lag) now(now time.Time) float64 {
+	return l.seconds * math.Exp2(-float64(max(0, now.Sub(l.at)))/float64(lagHalf))
+}
+
+func (l *lag) ended(now time.Time, took time.Duration) {
+	before := l.now(now)
+	l.seconds, l.at = before+lagWeight*(took.Seconds()-before), now
+}
+
+// Lag implements Writer.
+func (w *W) Lag() time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return time.Duration(w.lag.now(time.Now()) * float64(time.Second))
+}

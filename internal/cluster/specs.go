@@ -1,0 +1,82 @@
+package cluster
+
+import (
+	"reflect"
+	"strings"
+	"sync"
+
+	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// specs lets workflows share what they run: thousands of the same are submitted with different arguments, or none. What is
+// shared must not be written to, as nothing from a cache must. Its memory is bounded: large specs are not kept, and when the
+// table is full it begins anew.
+type specs struct {
+	mu    sync.Mutex
+	known map[string]*argov1alpha1.WorkflowSpec
+}
+
+const (
+	specsMax = 256
+	// specTextMax is the most bytes of scripts and arguments that a shared spec may have, specTemplatesMax the most
+	// templates.
+	specTextMax      = 16 << 10
+	specTemplatesMax = 64
+)
+
+// share replaces a spec by an equal one that is there already.
+func (s *specs) share(w *argov1alpha1.WorkflowSpec) {
+	if len(w.Templates) == 0 || len(w.Templates) > specTemplatesMax || specText(w) > specTextMax {
+		return
+	}
+	own := w.Arguments
+	w.Arguments = argov1alpha1.Arguments{}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := specKey(w)
+	same := s.known[key]
+	if same == nil || !reflect.DeepEqual(same, w) {
+		if s.known == nil || len(s.known) >= specsMax {
+			s.known = map[string]*argov1alpha1.WorkflowSpec{}
+		}
+		// A copy has slices without room at their ends, which somebody might append to.
+		same = w.DeepCopy()
+		s.known[key] = same
+	}
+	*w = *same
+	w.Arguments = own
+}
+
+// specKey is what equal specs have in common and others mostly not.
+func specKey(w *argov1alpha1.WorkflowSpec) string {
+	var b strings.Builder
+	b.WriteString(w.Entrypoint)
+	for i := range w.Templates {
+		b.WriteByte('/')
+		b.WriteString(w.Templates[i].Name)
+		if c := w.Templates[i].Container; c != nil {
+			b.WriteByte('=')
+			b.WriteString(c.Image)
+		}
+	}
+	return b.String()
+}
+
+func specText(w *argov1alpha1.WorkflowSpec) int {
+	n := 0
+	for i := range w.Templates {
+		t := &w.Templates[i]
+		if t.Script != nil {
+			n += len(t.Script.Source)
+		}
+		if t.Resource != nil {
+			n += len(t.Resource.Manifest)
+		}
+		if c := t.Container; c != nil {
+			for _, text := range append(c.Command[:len(c.Command):len(c.Command)], c.Args...) {
+				n += len(text)
+			}
+		}
+	}
+	return n
+}

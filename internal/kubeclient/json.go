@@ -1,0 +1,74 @@
+package kubeclient
+
+import (
+	"bytes"
+
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/runtime/serializer/json"
+)
+
+// codecs are the scheme's, with a JSON that finds out the kind of an object without parsing all of it twice: that is done for
+// each event of a watch and for the object in it.
+type codecs struct {
+	serializer.WithoutConversionCodecFactory
+	media []kruntime.SerializerInfo
+}
+
+func codecsOf(s *kruntime.Scheme) codecs {
+	c := codecs{WithoutConversionCodecFactory: serializer.WithoutConversionCodecFactory{CodecFactory: serializer.NewCodecFactory(s)}}
+	quick := json.NewSerializerWithOptions(quickMeta{}, s, s, json.SerializerOptions{})
+	for _, info := range c.WithoutConversionCodecFactory.SupportedMediaTypes() {
+		if info.MediaType == jsonType {
+			info.Serializer = quick
+			stream := *info.StreamSerializer
+			stream.Serializer = quick
+			info.StreamSerializer = &stream
+		}
+		c.media = append(c.media, info)
+	}
+	return c
+}
+
+// SupportedMediaTypes implements runtime.NegotiatedSerializer.
+func (c codecs) SupportedMediaTypes() []kruntime.SerializerInfo { return c.media }
+
+// quickMeta finds version and kind at the beginning of an object, which is where API servers put them, and else as usual.
+type quickMeta struct{}
+
+// Interpret implements json.MetaFactory.
+func (quickMeta) Interpret(data []byte) (*schema.GroupVersionKind, error) {
+	if rest, found := bytes.CutPrefix(data, []byte(`{"type":"`)); found {
+		// An event of a watch has neither.
+		if _, rest, found = cutWord(rest); found && bytes.HasPrefix(rest, []byte(`,"object":{"apiVersion":`)) {
+			return &schema.GroupVersionKind{}, nil
+		}
+	}
+	if rest, found := bytes.CutPrefix(data, []byte(`{"apiVersion":"`)); found {
+		if version, rest, found := cutWord(rest); found {
+			if rest, found = bytes.CutPrefix(rest, []byte(`,"kind":"`)); found {
+				if kind, _, found := cutWord(rest); found {
+					gv, err := schema.ParseGroupVersion(version)
+					if err != nil {
+						return nil, err
+					}
+					return &schema.GroupVersionKind{Group: gv.Group, Version: gv.Version, Kind: kind}, nil
+				}
+			}
+		}
+	}
+	return json.DefaultMetaFactory.Interpret(data)
+}
+
+// wordMax is longer than any version or kind.
+const wordMax = 400
+
+// cutWord takes a string without escapes off the front of data, which begins after its first quote.
+func cutWord(data []byte) (word string, rest []byte, found bool) {
+	end := bytes.IndexByte(data[:min(len(data), wordMax)], '"')
+	if end < 0 || bytes.IndexByte(data[:end], '\\') >= 0 {
+		return "", nil, false
+	}
+	return string(data[:end]), data[end+1:], true
+}
