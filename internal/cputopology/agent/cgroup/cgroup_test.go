@@ -132,3 +132,18 @@ func TestCachedIsDir(t *testing.T) {
 		t.Fatal(err)
 	}
 }
+
+// TestAShorterValueOnAPlainFile: files of a kernel forget what was there, plain files keep its end.
+func TestAShorterValueOnAPlainFile(t *testing.T) {
+	root := t.TempDir()
+	if err := os.WriteFile(filepath.Join(root, "cpuset.cpus"), []byte("0-7,128-135,168-169\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	dir := cgroup.Dir(root)
+	if err := dir.WriteFile("cpuset.cpus", "174-175\n"); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := dir.ReadFile("cpuset.cpus"); err != nil || string(got) != "174-175\n" {
+		t.Errorf("%q, %v", got, err)
+	}
+}

@@ -84,10 +84,12 @@ func readAll(fd int, path string) ([]byte, error) {
 		if n == 0 {
 			return buf, nil
 		}
-		buf = buf[:len(buf)+n]
-		if buf[len(buf)-1] == '\n' {
-			return buf, nil // the files that are read have one line
+		// The files that are read have one line. What follows it, on files that only stand for a kernel's, is the end of a
+		// longer value that was there before.
+		if i := bytes.IndexByte(buf[len(buf):len(buf)+n], '\n'); i >= 0 {
+			return buf[:len(buf)+i+1], nil
 		}
+		buf = buf[:len(buf)+n]
 		if len(buf) > fileBytesMax {
 			return nil, &fs.PathError{Op: "read", Path: path, Err: unix.EFBIG}
 		}
