@@ -97,7 +97,7 @@ func TestMeasureStatusWrites(t *testing.T) {
 	if err != nil {
 		t.Skip("LOCKSTEP_MEASURE=N measures N writes of each size")
 	}
-	cluster := localtest.Start(t, localtest.WithInstall())
+	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall())
 	e := newEnv(t, cluster)
 	node := func(i, turn int) wf.NodeStatus {
 		name := fmt.Sprintf("w[0].step(%d:%d)", i, i)
