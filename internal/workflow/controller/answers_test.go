@@ -114,3 +114,15 @@ templates:
 		t.Errorf("the workflow has succeeded and its labels are %v", w.Labels)
 	}
 }
+
+// TestAnEditThatComesBeforeTheAnswerToAStatus is taken in although nothing happens to the workflow after the answer.
+func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
+	e := start(t)
+	there, release := answers.hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
+	e.submit("w", "entrypoint: forever\ntemplates:"+stepTemplates)
+	e.await(there) // the answer to the status that says that it runs
+	e.patch("w", `{"spec":{"shutdown":"Terminate"}}`)
+	e.passedBy("other")
+	release()
+	e.until("w", inPhase(wf.WorkflowFailed))
+}

@@ -36,6 +36,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 	c.takeVersion(r, w)
 	c.loop.Deliver(key, r.uid)
+	c.takeVersion(r, w) // one that had to wait for the answer to a status: nothing else may ever wake this key
 	// 2. Go as far as it can.
 	if r.run != nil {
 		c.explainWaiting(r, c.Clock.Now())
