@@ -1,17 +1,14 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -22,6 +19,7 @@ import (
 	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
 	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -106,7 +104,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	apps.add(cmd)
 	cpus.add(cmd)
 	for flag, values := range map[string][]string{"scenario": benchScenarios, "gang": {"true", "false", "both"},
-		"system": system.Names(), "output": {"table", "wide", "json"}} {
+		"system": system.Names(), "output": benchOutputs} {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 
@@ -135,18 +133,14 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 		}
 		progress := newBenchProgress(s.err)
 		cfg.Progress = progress.show
-		ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+		ctx, stop := interruptible(cmd)
 		defer stop()
-		go func() {
-			<-ctx.Done()
-			stop() // a second Ctrl-C kills
-		}()
 		rep, err := lab.Run(ctx, cfg)
 		progress.end()
 		if rep == nil || len(rep.Runs) == 0 {
 			return err
 		}
-		fmt.Fprintf(s.err, "report: %s\n", filepath.Join(cfg.OutDir, lab.ReportFile))
+		fmt.Fprintf(s.err, "report: %s\n", filepath.Join(cfg.OutDir, series.PageFile))
 		return errors.Join(err, printReport(s.out, rep, output), verdict(rep))
 	}
 	return cmd
@@ -170,11 +164,8 @@ func benchConfig(cfg *lab.Config, scenarioName, gang, output string, shapes []st
 	default:
 		return usageError{fmt.Errorf("--gang=%s: want true, false or both", gang)}
 	}
-	if !slices.Contains([]string{"table", "wide", "json"}, output) {
-		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
-	}
-	if cfg.OutDir == "" {
-		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
+	if err := benchOutput(cfg, output); err != nil {
+		return err
 	}
 	if err := cfg.Validate(); err != nil {
 		return usageError{err}
@@ -197,9 +188,7 @@ func benchPrograms(cfg *lab.Config) error {
 
 func printReport(w io.Writer, rep *report.Report, output string) error {
 	if output == "json" {
-		encoder := json.NewEncoder(w)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(rep.WithoutCurves())
+		return printJSON(w, rep.WithoutCurves())
 	}
 	return report.Table(w, rep, output == "wide")
 }

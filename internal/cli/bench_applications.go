@@ -1,11 +1,7 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
-	"fmt"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,8 +28,12 @@ func (b *applicationBench) add(cmd *cobra.Command) {
 // run measures applications.
 func (b *applicationBench) run(s streams, cmd *cobra.Command, common *lab.Config, scenarioName, output string, managerArgs []string, withoutFloor bool) error {
 	cfg := b.cfg
-	cfg.Scenario, cfg.Repeat, cfg.Nodes, cfg.Durable, cfg.Version = scenarioName, common.Repeat, common.Nodes, common.Durable, common.Version
-	cfg.ClientConcurrency, cfg.Timeout, cfg.ManagerArgs = common.ClientConcurrency, common.Timeout, managerArgs
+	var err error
+	if cfg.Config, err = benchSeries(s, common, output); err != nil {
+		return err
+	}
+	cfg.Scenario, cfg.Nodes, cfg.Durable = scenarioName, common.Nodes, common.Durable
+	cfg.ClientConcurrency, cfg.ManagerArgs = common.ClientConcurrency, managerArgs
 	if !cmd.Flags().Changed("nodes") {
 		cfg.Nodes.Count = 10
 	}
@@ -42,36 +42,14 @@ func (b *applicationBench) run(s streams, cmd *cobra.Command, common *lab.Config
 	} else if !cmd.Flags().Changed("floor-concurrency") {
 		cfg.FloorConcurrency = []int{16, 64, 256}
 	}
-	if common.Kubeconfig != "" {
-		return usageError{errors.New("--kubeconfig: scenarios about applications bring their own control plane")}
-	}
-	if !slices.Contains([]string{"table", "wide", "json"}, output) {
-		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
-	}
-	if cfg.OutDir = common.OutDir; cfg.OutDir == "" {
-		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
-	}
 	if err := cfg.Complete(); err != nil {
 		return usageError{err}
 	}
-	if err := benchPrograms(common); err != nil {
-		return err
-	}
-	cfg.Lockstep, cfg.Kube = common.Lockstep, common.Kube
-	cfg.Progress = func(line string) { fmt.Fprintln(s.err, line) }
-	ctx, stop := (&wfCommand{}).context(cmd)
+	ctx, stop := interruptible(cmd)
 	defer stop()
 	rep, err := benchapps.Measure(ctx, cfg)
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
 	}
-	fmt.Fprintf(s.err, "results: %s\n", filepath.Join(cfg.OutDir, "result.json"))
-	if output == "json" {
-		encoder := json.NewEncoder(s.out)
-		encoder.SetIndent("", "  ")
-		err = errors.Join(err, encoder.Encode(rep))
-	} else {
-		err = errors.Join(err, rep.Table(s.out))
-	}
-	return errors.Join(err, rep.Faults())
+	return errors.Join(err, printSeries(s, cfg.OutDir, output, rep))
 }

@@ -1,15 +1,7 @@
 package cli
 
 import (
-	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
-	"os"
-	"os/signal"
-	"path/filepath"
-	"slices"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -30,35 +22,20 @@ func (b *cpuBench) add(cmd *cobra.Command) {
 // run measures what pinning is worth on this machine.
 func (b *cpuBench) run(s streams, cmd *cobra.Command, common *lab.Config, output string) error {
 	cfg := b.cfg
-	cfg.Repeat, cfg.Timeout, cfg.Version = common.Repeat, common.Timeout, common.Version
-	if common.Kubeconfig != "" {
-		return usageError{errors.New("--kubeconfig: this scenario brings its own control plane and a real node of this machine")}
-	}
-	if !slices.Contains([]string{"table", "wide", "json"}, output) {
-		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
-	}
-	if cfg.OutDir = common.OutDir; cfg.OutDir == "" {
-		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
-	}
-	if err := benchPrograms(common); err != nil {
+	var err error
+	if cfg.Config, err = benchSeries(s, common, output); err != nil {
 		return err
 	}
-	cfg.Lockstep, cfg.Kube = common.Lockstep, common.Kube
-	cfg.Progress = func(line string) { fmt.Fprintln(s.err, line) }
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	if err := cfg.Complete(); err != nil {
+		return usageError{err}
+	}
+	ctx, stop := interruptible(cmd)
 	defer stop()
-	defer context.AfterFunc(ctx, stop)() // a second Ctrl-C kills
 	rep, err := benchcpus.Measure(ctx, cfg)
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
 	}
-	fmt.Fprintf(s.err, "report: %s\n", filepath.Join(cfg.OutDir, "report.html"))
-	if output == "json" {
-		encoder := json.NewEncoder(s.out)
-		encoder.SetIndent("", "  ")
-		return errors.Join(err, encoder.Encode(rep), rep.Faults())
-	}
-	return errors.Join(err, rep.Table(s.out), rep.Faults())
+	return errors.Join(err, printSeries(s, cfg.OutDir, output, rep))
 }
 
 // newBenchLoad is what runs in the pods of that scenario.
@@ -67,9 +44,6 @@ func newBenchLoad(s streams) *cobra.Command {
 	var address, url string
 	var connections, threads int
 	var duration time.Duration
-	interruptible := func(cmd *cobra.Command) (context.Context, func()) {
-		return signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
-	}
 	serve := &cobra.Command{Use: "serve", Short: "A web server", Args: noArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := interruptible(cmd)
 		defer stop()

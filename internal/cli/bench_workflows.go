@@ -1,11 +1,8 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -39,19 +36,17 @@ func (b *workflowBench) add(cmd *cobra.Command) {
 // run measures workflows.
 func (b *workflowBench) run(s streams, cmd *cobra.Command, common *lab.Config, scenarioName string, shapes []string, output string, withoutFloor bool) error {
 	cfg := b.cfg
-	cfg.Scenario, cfg.Repeat, cfg.Nodes, cfg.Durable, cfg.Version = scenarioName, common.Repeat, common.Nodes, common.Durable, common.Version
-	cfg.WriterConcurrency, cfg.ClientConcurrency, cfg.Timeout = common.WriterConcurrency, common.ClientConcurrency, common.Timeout
+	var err error
+	if cfg.Config, err = benchSeries(s, common, output); err != nil {
+		return err
+	}
+	cfg.Scenario, cfg.Nodes, cfg.Durable = scenarioName, common.Nodes, common.Durable
+	cfg.WriterConcurrency, cfg.ClientConcurrency = common.WriterConcurrency, common.ClientConcurrency
 	if !cmd.Flags().Changed("nodes") {
 		cfg.Nodes.Count = 100
 	}
 	if cfg.FloorConcurrency = common.FloorConcurrency; withoutFloor {
 		cfg.FloorConcurrency = nil
-	}
-	if common.Kubeconfig != "" {
-		return usageError{errors.New("--kubeconfig: scenarios about workflows bring their own control plane")}
-	}
-	if !slices.Contains([]string{"table", "wide", "json"}, output) {
-		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
 	}
 	for _, text := range shapes {
 		shape, err := benchwf.ParseShape(text)
@@ -60,30 +55,14 @@ func (b *workflowBench) run(s streams, cmd *cobra.Command, common *lab.Config, s
 		}
 		cfg.Shapes = append(cfg.Shapes, shape)
 	}
-	if cfg.OutDir = common.OutDir; cfg.OutDir == "" {
-		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
-	}
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.Complete(); err != nil {
 		return usageError{err}
 	}
-	if err := benchPrograms(common); err != nil {
-		return err
-	}
-	cfg.Lockstep, cfg.Kube = common.Lockstep, common.Kube
-	cfg.Progress = func(line string) { fmt.Fprintln(s.err, line) }
-	ctx, stop := (&wfCommand{}).context(cmd)
+	ctx, stop := interruptible(cmd)
 	defer stop()
 	rep, err := benchwf.Measure(ctx, cfg)
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
 	}
-	fmt.Fprintf(s.err, "report: %s\n", filepath.Join(cfg.OutDir, "report.html"))
-	if output == "json" {
-		encoder := json.NewEncoder(s.out)
-		encoder.SetIndent("", "  ")
-		err = errors.Join(err, encoder.Encode(rep))
-	} else {
-		err = errors.Join(err, rep.Table(s.out))
-	}
-	return errors.Join(err, rep.Faults())
+	return errors.Join(err, printSeries(s, cfg.OutDir, output, rep))
 }

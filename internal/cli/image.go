@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"os/signal"
 	"strings"
-	"syscall"
 
 	"github.com/spf13/cobra"
 
@@ -45,7 +43,7 @@ imagePullPolicy: IfNotPresent.`,
 			if len(args) != 1 {
 				return usageError{fmt.Errorf("image load takes one FILE or DIR, not %d", len(args))}
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), os.Interrupt, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd)
 			defer stop()
 			state, err := supervise.Get(ctx, name)
 			if err != nil {

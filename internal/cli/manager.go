@@ -1,13 +1,10 @@
 package cli
 
 import (
-	"context"
 	"fmt"
 	"log/slog"
 	"os"
-	"os/signal"
 	"runtime/debug"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -61,10 +58,8 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 			if err != nil {
 				return err
 			}
-			ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+			ctx, stop := interruptible(cmd)
 			defer stop()
-			// A second signal ends the process at once.
-			defer context.AfterFunc(ctx, stop)()
 			return m.Run(ctx)
 		},
 	}

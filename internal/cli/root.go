@@ -9,6 +9,8 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os/signal"
+	"syscall"
 
 	"github.com/spf13/cobra"
 )
@@ -56,6 +58,13 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exitInterrupted
 	}
 	return exitFailed
+}
+
+// interruptible is a command's context that an interrupt ends; a second one ends the process at once.
+func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
+	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	return ctx, stop
 }
 
 func newRoot(s streams) *cobra.Command {

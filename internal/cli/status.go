@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -68,9 +67,7 @@ The exit code is 1 when there is none, or one of them is not ready.`,
 func printStatus(out io.Writer, report statusReport, output string) error {
 	switch output {
 	case "json":
-		e := json.NewEncoder(out)
-		e.SetIndent("", "  ")
-		return e.Encode(report)
+		return printJSON(out, report)
 	case "yaml":
 		data, err := yaml.Marshal(report)
 		if err != nil {

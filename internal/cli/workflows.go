@@ -6,10 +6,8 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"slices"
 	"strings"
-	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,13 +52,6 @@ func (c *wfCommand) connect() (*workflows.Client, string, error) {
 	}
 	client, err := workflows.New(cfg)
 	return client, namespace, err
-}
-
-// context is done when the user interrupts.
-func (c *wfCommand) context(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second signal ends the process at once
-	return ctx, stop
 }
 
 // workflowKinds are the words for the kind of workflows.

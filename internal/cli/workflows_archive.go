@@ -176,7 +176,7 @@ func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 		setup(cmd)
 	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		db, namespace, err := a.opened(ctx, c)
 		if err != nil {

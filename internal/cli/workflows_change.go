@@ -38,7 +38,7 @@ func changeVerb(s streams, use, short, long, done string, running bool,
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		list, err := choice.chosen(ctx, client, namespace, false, args)
 		if err != nil {
@@ -182,7 +182,7 @@ unless --phase ends it.`,
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		name := bare(args[0], workflowKinds...)
 		if err := client.SetNode(ctx, namespace, name, change); err != nil {
@@ -230,7 +230,7 @@ func newDelete(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		list, err := choice.chosen(ctx, client, namespace, c.all, args)
 		if err != nil {

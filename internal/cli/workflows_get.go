@@ -46,7 +46,7 @@ func (g *workflowGet) given(cmd *cobra.Command) (flag string) {
 
 // run lists workflows, or draws one.
 func (g *workflowGet) run(c *wfCommand, cmd *cobra.Command, names []string) error {
-	ctx, stop := c.context(cmd)
+	ctx, stop := interruptible(cmd)
 	defer stop()
 	names = bareWorkflows(names)
 	if g.archived {

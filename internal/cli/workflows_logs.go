@@ -70,7 +70,7 @@ func newLogs(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		name := bare(args[0], workflowKinds...)
 		if name == "@latest" {

@@ -154,7 +154,7 @@ func (k objectKind) list(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		if c.all {
 			namespace = ""
@@ -213,7 +213,7 @@ func (k objectKind) get(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		for _, name := range args {
 			o := k.newObject()
@@ -290,7 +290,7 @@ func (k objectKind) delete(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		if all {
 			list, items := k.newList()
@@ -329,7 +329,7 @@ func cronSuspend(s streams, use, short string, suspend bool) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, stop := c.context(cmd)
+		ctx, stop := interruptible(cmd)
 		defer stop()
 		for _, name := range args {
 			if err := client.SuspendCron(ctx, namespace, name, suspend); err != nil {

@@ -53,7 +53,7 @@ Exit codes: 0 the workflow succeeded; 1 it failed, or could not be watched; 2 wr
 
 // bounded is context, with a bound unless it is zero.
 func (c *wfCommand) bounded(cmd *cobra.Command, timeout time.Duration) (context.Context, context.CancelFunc) {
-	ctx, stop := c.context(cmd)
+	ctx, stop := interruptible(cmd)
 	if timeout <= 0 {
 		return ctx, stop
 	}

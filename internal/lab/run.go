@@ -2,18 +2,18 @@ package lab
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
 	"time"
 
-	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 // Run makes all runs of the experiment. The report holds those that ended, also when Run fails; a run that could not be
@@ -53,7 +53,7 @@ func Run(ctx context.Context, cfg Config) (*report.Report, error) {
 			t.run.Error = err.Error()
 		}
 		rep.Runs = append(rep.Runs, t.run)
-		if err := errors.Join(t.saveEvents(), save(cfg.OutDir, rep)); err != nil {
+		if err := errors.Join(t.saveEvents(), series.Save(cfg.OutDir, rep, func(w io.Writer) error { return report.HTML(w, rep) })); err != nil {
 			return rep, err
 		}
 		t.progress(Progress{Result: report.Line(&t.run)})
@@ -88,31 +88,9 @@ func (c *Config) effective() map[string]any {
 	return out
 }
 
-func save(dir string, rep *report.Report) error {
-	data, err := json.Marshal(rep)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "result.json"), append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(dir, ReportFile))
-	if err != nil {
-		return err
-	}
-	return errors.Join(report.HTML(f, rep), f.Close())
-}
-
-// ReportFile is the name of the page in OutDir.
-const ReportFile = "report.html"
-
 var notInFileNames = regexp.MustCompile(`[^a-zA-Z0-9.=-]+`)
 
 func (t *trial) saveEvents() error {
-	dir := filepath.Join(t.config.OutDir, fmt.Sprintf("%02d-%s", t.index,
-		strings.Trim(notInFileNames.ReplaceAllString(t.experiment.String(), "-"), "-")))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return t.log.Save(filepath.Join(dir, observe.EventsFile))
+	name := strings.Trim(notInFileNames.ReplaceAllString(t.experiment.String(), "-"), "-")
+	return series.SaveEvents(filepath.Join(t.config.OutDir, fmt.Sprintf("%02d-%s", t.index, name)), &t.log)
 }

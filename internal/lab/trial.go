@@ -394,27 +394,24 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 
 func (t *trial) calibrate(ctx context.Context, sample *floor.Load, result *report.Floor) error {
 	_, pods := sample.Counts()
-	best := 0.0
-	for i, concurrency := range t.config.FloorConcurrency {
+	var err error
+	var samples []floor.Sample
+	result.Concurrency, samples, err = floor.Calibrate(t.config.FloorConcurrency, pods, func(i, concurrency int) (time.Duration, error) {
 		namespace := fmt.Sprintf("bench-calibrate-%d", i)
 		t.enter(fmt.Sprintf("floor: trying %d in flight", concurrency), pods)
 		if err := t.client.CreateNamespace(ctx, namespace); err != nil {
-			return err
+			return 0, err
 		}
 		took, err := sample.Run(ctx, t.client, namespace, concurrency, func(done int) { t.count(done, pods) })
 		if err != nil {
-			return err
+			return 0, err
 		}
-		rate := math.Round(float64(pods)/took.Seconds()*10) / 10
-		result.Calibration = append(result.Calibration, report.Calibration{Concurrency: concurrency, PodsPerSecond: rate})
-		if rate > best {
-			best, result.Concurrency = rate, concurrency
-		}
-		if err := t.client.Clear(ctx, namespace, t.experiment.sys.NewList); err != nil {
-			return err
-		}
+		return took, t.client.Clear(ctx, namespace, t.experiment.sys.NewList)
+	})
+	for _, s := range samples {
+		result.Calibration = append(result.Calibration, report.Calibration{Concurrency: s.Concurrency, PodsPerSecond: s.PerSecond})
 	}
-	return nil
+	return err
 }
 
 func (t *trial) judgeFloor(events []analyse.Event, namespace string, result *report.Floor) error {

@@ -56,7 +56,7 @@ func Analyse(in Input) Result {
 		res.FirstScheduledSeconds = since(start, scheduled[0])
 		res.ScheduleSeconds = since(start, lastScheduled)
 	}
-	res.LatencyMs = percentiles(latencies)
+	res.LatencyMs = PercentilesOf(latencies, 1)
 	res.Stalls = stalls(start, scheduled)
 	res.Curves = Curves{
 		Created: curve(start, created), Scheduled: curve(start, scheduled),
@@ -124,23 +124,25 @@ func since(start, t time.Time) float64 {
 	if start.IsZero() || t.IsZero() {
 		return 0
 	}
-	return round(t.Sub(start).Seconds(), 3)
+	return Round(t.Sub(start).Seconds(), 3)
 }
 
-func round(x float64, digits int) float64 {
+// Round rounds to so many digits after the point.
+func Round(x float64, digits int) float64 {
 	p := math.Pow(10, float64(digits))
 	return math.Round(x*p) / p
 }
 
-// percentiles by the nearest rank: the smallest value that at least that share of all values does not exceed.
-func percentiles(values []float64) Percentiles {
+// PercentilesOf are by the nearest rank: the smallest value that at least that share of all values does not exceed, rounded to
+// so many digits. The values are sorted.
+func PercentilesOf(values []float64, digits int) Percentiles {
 	if len(values) == 0 {
 		return Percentiles{}
 	}
 	slices.Sort(values)
 	rank := func(p float64) float64 {
 		i := int(math.Ceil(p*float64(len(values)))) - 1
-		return round(values[max(0, i)], 1)
+		return Round(values[max(0, i)], digits)
 	}
 	return Percentiles{P50: rank(0.50), P90: rank(0.90), P99: rank(0.99)}
 }
@@ -149,7 +151,7 @@ func stalls(start time.Time, sorted []time.Time) Stalls {
 	var s Stalls
 	for i := 1; i < len(sorted); i++ {
 		gap := sorted[i].Sub(sorted[i-1])
-		s.LongestSeconds = max(s.LongestSeconds, round(gap.Seconds(), 3))
+		s.LongestSeconds = max(s.LongestSeconds, Round(gap.Seconds(), 3))
 		if gap <= StallThreshold {
 			continue
 		}
@@ -200,38 +202,49 @@ func perSecond(start time.Time, sorted []time.Time) []int {
 	return out
 }
 
-func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time) {
-	res.Writes = map[string]int{}
-	res.WritesByActor = map[string]map[string]int{}
-	total, untilScheduled := 0, 0
+// CountWrites counts the writes that match.
+func CountWrites(events []Event, match func(*Event) bool) Writes {
+	w := Writes{ByKind: map[string]int{}}
 	for i := range events {
 		e := &events[i]
-		if e.Verb == finish || e.Received.Before(res.Start) {
+		if !match(e) {
 			continue
 		}
-		kind := e.Kind()
+		w.ByKind[e.Kind()]++
+		w.Total++
+		if !e.OK() {
+			if w.Refused == nil {
+				w.Refused = map[string]int{}
+			}
+			w.Refused[e.Kind()+" "+strconv.Itoa(e.Code)]++
+		}
+	}
+	return w
+}
+
+func countWrites(res *Result, events []Event, in *Input, lastScheduled time.Time) {
+	res.WritesByActor = map[string]map[string]int{}
+	untilScheduled := 0
+	writes := CountWrites(events, func(e *Event) bool {
+		if e.Verb == finish || e.Received.Before(res.Start) {
+			return false
+		}
 		if res.WritesByActor[e.Actor] == nil {
 			res.WritesByActor[e.Actor] = map[string]int{}
 		}
-		res.WritesByActor[e.Actor][kind]++
+		res.WritesByActor[e.Actor][e.Kind()]++
 		if !in.System[e.Actor] || in.Heartbeats[e.Resource] {
-			continue
+			return false
 		}
-		res.Writes[kind]++
-		total++
 		if !e.Time.After(lastScheduled) {
 			untilScheduled++
 		}
-		if !e.OK() {
-			if res.Refused == nil {
-				res.Refused = map[string]int{}
-			}
-			res.Refused[kind+" "+strconv.Itoa(e.Code)]++
-		}
-	}
+		return true
+	})
+	res.Writes, res.Refused = writes.ByKind, writes.Refused
 	if res.Pods > 0 {
-		res.WritesPerPod = round(float64(total)/float64(res.Pods), 4)
-		res.WritesPerPodUntilScheduled = round(float64(untilScheduled)/float64(res.Pods), 4)
+		res.WritesPerPod = Round(float64(writes.Total)/float64(res.Pods), 4)
+		res.WritesPerPodUntilScheduled = Round(float64(untilScheduled)/float64(res.Pods), 4)
 	}
 }
 

@@ -252,10 +252,10 @@ func TestPercentilesByNearestRank(t *testing.T) {
 	for i := 1; i <= 200; i++ {
 		values = append(values, float64(i))
 	}
-	if got, want := percentiles(values), (Percentiles{100, 180, 198}); got != want {
+	if got, want := PercentilesOf(values, 1), (Percentiles{100, 180, 198}); got != want {
 		t.Errorf("got %v, want %v", got, want)
 	}
-	if got, want := percentiles([]float64{7}), (Percentiles{7, 7, 7}); got != want {
+	if got, want := PercentilesOf([]float64{7}, 1), (Percentiles{7, 7, 7}); got != want {
 		t.Errorf("of one value: got %v, want %v", got, want)
 	}
 }

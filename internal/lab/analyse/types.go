@@ -123,7 +123,17 @@ type Result struct {
 
 // Percentiles of a distribution.
 type Percentiles struct {
-	P50, P90, P99 float64
+	P50 float64 `json:"p50"`
+	P90 float64 `json:"p90"`
+	P99 float64 `json:"p99"`
+}
+
+// Writes are writes by kind, the refused ones included.
+type Writes struct {
+	ByKind map[string]int `json:"writes"`
+	Total  int            `json:"writesTotal"`
+	// Refused are those that the server did not carry out, by kind and HTTP status; nil when there are none.
+	Refused map[string]int `json:"refused,omitempty"`
 }
 
 // Stalls are the gaps longer than StallThreshold between one SCHEDULED and the next.

@@ -1,11 +1,7 @@
 package applications
 
 import (
-	"cmp"
 	"context"
-	"fmt"
-	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -14,7 +10,9 @@ import (
 	"k8s.io/client-go/metadata"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -25,30 +23,10 @@ var managed = []schema.GroupVersionResource{
 
 // count takes in writes, CPU and memory.
 func (p *Phase) count(t *trial, before, after map[localcluster.Component]localcluster.Usage) {
-	p.Writes = map[string]int{}
-	for i := range t.log.Events {
-		e := &t.log.Events[i]
-		if e.Actor != observe.Manager || observe.Heartbeats[e.Resource] {
-			continue
-		}
-		p.Writes[e.Kind()]++
-		p.WritesTotal++
-		if !e.OK() {
-			if p.Refused == nil {
-				p.Refused = map[string]int{}
-			}
-			p.Refused[fmt.Sprintf("%s %d", e.Kind(), e.Code)]++
-		}
-	}
+	p.Writes = analyse.CountWrites(t.log.Events, func(e *analyse.Event) bool { return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] })
 	n := float64(t.cfg.Applications)
-	p.WritesEach = round3(float64(p.WritesTotal) / n)
-	p.CPUSeconds, p.PeakMiB, p.RSSMiB = map[string]float64{}, map[string]float64{}, map[string]float64{}
-	for c, u := range after {
-		p.CPUSeconds[string(c)] = round((u.CPU - before[c].CPU).Seconds())
-		if u.PeakRSSBytes > 0 {
-			p.PeakMiB[string(c)], p.RSSMiB[string(c)] = mib(u.PeakRSSBytes), mib(u.RSSBytes)
-		}
-	}
+	p.WritesEach = round3(float64(p.Writes.Total) / n)
+	p.Used = rig.UsedBetween(before, after)
 	manager := localcluster.Manager
 	p.ManagerCPUMs = round3((after[manager].CPU - before[manager].CPU).Seconds() * 1e3 / n)
 	p.ManagerKiB = round(float64(max(0, after[manager].RSSBytes-before[manager].RSSBytes)) / 1024 / n)
@@ -80,14 +58,16 @@ func (t *trial) timings(p *Phase, generation int64, verb string) {
 		}
 	}
 	var total, report []float64
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	var requests, runs []time.Time
+	seen := t.seen.In(namespace)
 	for name, at := range asked {
-		s := t.seen[namespace+"/"+name]
+		requests = append(requests, at)
+		s := seen[name]
 		if s.generation < generation {
 			continue
 		}
 		p.Done++
+		runs = append(runs, s.at)
 		total = append(total, s.at.Sub(at).Seconds()*1e3)
 		if s.at.After(last) {
 			last = s.at
@@ -103,7 +83,9 @@ func (t *trial) timings(p *Phase, generation int64, verb string) {
 	}
 	p.Seconds = round(last.Sub(first).Seconds())
 	p.rate()
-	p.TotalMs, p.ReportMs = percentiles(total), percentiles(report)
+	p.TotalMs, p.ReportMs = analyse.PercentilesOf(total, 2), analyse.PercentilesOf(report, 2)
+	curve, ran := analyse.CurveOf(first, requests), analyse.CurveOf(first, runs)
+	p.Asked, p.Ran = &curve, &ran
 }
 
 func (p *Phase) rate() {
@@ -145,24 +127,17 @@ func (t *trial) check(ctx context.Context) error {
 	for i := range t.cfg.Applications {
 		t.run.Checked++
 		if got, want := count[name(i)], t.cfg.Shape.objects(); got != want {
-			t.bad("%s has %d objects, not %d", name(i), got, want)
+			t.run.Bad("%s has %d objects, not %d", name(i), got, want)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
+	seen := t.seen.In(namespace)
 	for i := range t.cfg.Applications {
 		t.run.Checked++
-		if s := t.seen[namespace+"/"+name(i)]; s.phase != oam.PhaseRunning {
-			t.bad("%s is %q", name(i), s.phase)
+		if s := seen[name(i)]; s.phase != oam.PhaseRunning {
+			t.run.Bad("%s is %q", name(i), s.phase)
 		}
 	}
 	return nil
-}
-
-func (t *trial) bad(format string, args ...any) {
-	if len(t.run.Violations) < 50 {
-		t.run.Violations = append(t.run.Violations, fmt.Sprintf(format, args...))
-	}
 }
 
 // leftovers are the objects in a namespace that belong to applications, as "resource name".
@@ -190,15 +165,5 @@ func (t *trial) leftovers(ctx context.Context, namespace string) ([]string, erro
 	return out, nil
 }
 
-func percentiles(values []float64) Percentiles {
-	if len(values) == 0 {
-		return Percentiles{}
-	}
-	slices.SortFunc(values, cmp.Compare)
-	at := func(p float64) float64 { return round(values[max(0, int(math.Ceil(p*float64(len(values))))-1)]) }
-	return Percentiles{at(0.5), at(0.9), at(0.99)}
-}
-
-func mib(bytes int64) float64  { return round(float64(bytes) / (1 << 20)) }
-func round(x float64) float64  { return math.Round(x*100) / 100 }
-func round3(x float64) float64 { return math.Round(x*1000) / 1000 }
+func round(x float64) float64  { return analyse.Round(x, 2) }
+func round3(x float64) float64 { return analyse.Round(x, 3) }

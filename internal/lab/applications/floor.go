@@ -19,6 +19,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/lab/floor"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -28,8 +29,8 @@ const sampleApplications = 150
 // floorMax bounds how many applications the floor writes: its pace does not change with more.
 const floorMax = 1000
 
-// floor writes what the run left, with nothing in between.
-type floor struct {
+// copies are what the run left, to be written with nothing in between.
+type copies struct {
 	*trial
 	apps  []*floorApp
 	conns []*http.Client
@@ -45,8 +46,8 @@ type floorApp struct {
 var trackers = oam.GroupVersion.WithResource("resourcetrackers")
 
 // copyForFloor copies applications and what they made.
-func (t *trial) copyForFloor(ctx context.Context) (*floor, error) {
-	f := &floor{trial: t}
+func (t *trial) copyForFloor(ctx context.Context) (*copies, error) {
+	f := &copies{trial: t}
 	byName := map[string]*floorApp{}
 	for i := range min(t.cfg.Applications, floorMax) {
 		app := &oam.Application{}
@@ -111,7 +112,7 @@ func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 }
 
 // measure writes the copies at several concurrencies, and all of them at the best.
-func (f *floor) measure(ctx context.Context) (err error) {
+func (f *copies) measure(ctx context.Context) (err error) {
 	f.say("floor: clearing")
 	if err := f.cluster.StopComponent(ctx, localcluster.Manager); err != nil {
 		return err
@@ -122,18 +123,13 @@ func (f *floor) measure(ctx context.Context) (err error) {
 	if err := f.log.Quiet(ctx, quietFor); err != nil {
 		return err
 	}
-	best, fastest := 0, 0.0
 	sample := f.apps[:min(len(f.apps), sampleApplications)]
-	for i, n := range f.cfg.FloorConcurrency {
-		took, err := f.write(ctx, fmt.Sprintf("floor-%d", i), sample, n)
-		if err != nil {
-			return err
-		}
-		rate := round(float64(len(sample)) / took.Seconds())
-		f.run.FloorSamples = append(f.run.FloorSamples, Sample{n, rate})
-		if rate > fastest {
-			best, fastest = n, rate
-		}
+	best, samples, err := floor.Calibrate(f.cfg.FloorConcurrency, len(sample), func(i, concurrency int) (time.Duration, error) {
+		return f.write(ctx, fmt.Sprintf("floor-%d", i), sample, concurrency)
+	})
+	f.run.FloorSamples = samples
+	if err != nil {
+		return err
 	}
 	if err := f.log.Quiet(ctx, quietFor); err != nil {
 		return err
@@ -151,7 +147,7 @@ func (f *floor) measure(ctx context.Context) (err error) {
 }
 
 // write writes applications into a fresh namespace. Applications overlap; the writes of one follow each other.
-func (f *floor) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
+func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
 	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err
 	}

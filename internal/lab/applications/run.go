@@ -5,9 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
+	"path/filepath"
 	"slices"
-	"sync"
+	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -24,6 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -40,6 +41,7 @@ var Scenarios = []string{ScenarioSmall, ScenarioLarge, ScenarioUpdates, Scenario
 
 // Config says what to measure.
 type Config struct {
+	series.Config
 	Scenario string
 	// Applications is how many are deployed at once.
 	Applications int
@@ -56,17 +58,11 @@ type Config struct {
 	Shape             Shape
 	Nodes             localcluster.Nodes
 	Durable           bool
-	Repeat            int
 	ClientConcurrency int
 	FloorConcurrency  []int
-	Timeout           time.Duration
-	OutDir            string
-	Lockstep, Kube    string
 	ManagerArgs       []string
 	// Profile collects a CPU profile of the manager while applications are deployed, into OutDir.
-	Profile  bool
-	Version  string
-	Progress func(string)
+	Profile bool
 }
 
 // Complete fills in what the scenario says, and says what is wrong.
@@ -87,16 +83,13 @@ func (c *Config) Complete() error {
 		return fmt.Errorf("applications: %d is not between 1 and 99999", c.Applications)
 	case c.Rounds < 0 || c.Replicas < 0 || c.Limits.CPU < 0 || c.Limits.MemoryMiB < 0 || c.Hold < 0:
 		return errors.New("rounds, replicas, hold and limits must not be negative")
-	case c.Timeout <= 0 || c.Repeat < 1 || c.ClientConcurrency < 1:
-		return errors.New("timeout, repeat and client concurrency must be positive")
+	case c.ClientConcurrency < 1:
+		return errors.New("client concurrency must be positive")
 	}
 	if c.Scenario != ScenarioUpdates {
 		c.Rounds = 0
 	}
-	if c.Progress == nil {
-		c.Progress = func(string) {}
-	}
-	return nil
+	return c.Config.Complete()
 }
 
 // Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its error.
@@ -104,24 +97,20 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+	inner, err := series.New[*Run](cfg.Config, cfg.effective())
+	if err != nil {
 		return nil, err
 	}
-	rep := &Report{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: cfg.effective()}
+	rep := &Report{inner}
 	for repeat := range cfg.Repeat {
 		t := &trial{cfg: &cfg, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
-		err := t.measure(ctx)
-		if ctx.Err() != nil {
-			return rep, context.Cause(ctx)
-		}
-		if err != nil {
-			t.run.Error = err.Error()
-		}
-		rep.Runs = append(rep.Runs, t.run)
-		if err := rep.save(cfg.OutDir); err != nil {
+		if err := rep.Make(ctx, &t.run, t.measure); err != nil {
 			return rep, err
 		}
-		cfg.Progress(t.run.line())
+		if err := series.Save(cfg.OutDir, rep, rep.HTML); err != nil {
+			return rep, err
+		}
+		cfg.Progress(series.Line(&t.run))
 	}
 	return rep, nil
 }
@@ -137,15 +126,13 @@ type trial struct {
 	cfg *Config
 	run Run
 
-	cluster *rig.Rig
+	cluster *rig.Observed
 	rest    *rest.Config
 	client  *drive.Client
 	apps    rest.Interface
-	log     observe.Log
-
-	mu sync.Mutex
-	// seen is what the watch has shown of each application, by namespace/name.
-	seen map[string]sight
+	log     *observe.Log
+	// seen is what the watch has shown of each application.
+	seen observe.Seen[sight]
 }
 
 // sight is what the watch has shown of an application.
@@ -159,7 +146,7 @@ const (
 	namespace = "bench"
 	warmUp    = "warm-up"
 	quietFor  = 1500 * time.Millisecond
-	// sampleApplications go through the system before it is measured.
+	// warmUpApplications go through the system before it is measured.
 	warmUpApplications = 20
 )
 
@@ -171,20 +158,24 @@ func (t *trial) say(format string, args ...any) {
 func (t *trial) measure(ctx context.Context) (err error) {
 	// 1. A control plane, and somebody who sees what happens.
 	t.say("starting a control plane")
-	t.cluster, err = rig.Start(ctx, localcluster.Config{
+	t.cluster, err = rig.Observe(ctx, localcluster.Config{
 		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes, WithScheduler: t.cfg.Replicas > 0,
 		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
 		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: t.managerArgs()},
-	}, func(localcluster.Component) {})
+	}, oam.GroupVersion.WithResource("applications"), func(localcluster.Component) {})
 	if err != nil {
 		return err
 	}
+	t.rest, t.client, t.log = t.cluster.REST, t.cluster.Client, &t.cluster.Log
 	release := func() error { return nil }
 	defer func() {
-		err = errors.Join(err, t.log.Close(), t.cluster.Stop(ctx, err != nil))
+		err = errors.Join(err, t.cluster.Stop(ctx, err != nil))
 		err = errors.Join(err, release())
 	}()
-	if err := errors.Join(t.connect(), install.AwaitApplications(ctx, t.rest)); err != nil {
+	if t.apps, err = kubeclient.ForGroupVersion(t.rest, nil, oam.GroupVersion, scheme.Scheme); err != nil {
+		return err
+	}
+	if err := install.AwaitApplications(ctx, t.rest); err != nil {
 		return err
 	}
 	if pid, running := t.cluster.PID(localcluster.Manager); running {
@@ -207,11 +198,12 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	stopProfile := t.profile(ctx, "deploy")
-	if err := t.deploy(ctx); err != nil {
+	profiled := t.profile(ctx, "deploy")
+	err = t.deploy(ctx)
+	profiled()
+	if err != nil {
 		return err
 	}
-	stopProfile()
 	// 4. Nobody does anything.
 	if err := t.hold(ctx); err != nil {
 		return err
@@ -223,9 +215,9 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		}
 	}
 	// 6. The floor, of what there is now.
-	var floor *floor
+	var left *copies
 	if len(t.cfg.FloorConcurrency) > 0 {
-		if floor, err = t.copyForFloor(ctx); err != nil {
+		if left, err = t.copyForFloor(ctx); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
 	}
@@ -235,10 +227,10 @@ func (t *trial) measure(ctx context.Context) (err error) {
 			return fmt.Errorf("deletion: %w", err)
 		}
 	}
-	if floor == nil || len(t.run.Violations) > 0 {
+	if left == nil || len(t.run.Violations) > 0 {
 		return nil
 	}
-	if err := floor.measure(ctx); err != nil {
+	if err := left.measure(ctx); err != nil {
 		return fmt.Errorf("floor: %w", err)
 	}
 	return nil
@@ -252,35 +244,17 @@ func (t *trial) managerArgs() []string {
 	return args
 }
 
-func (t *trial) connect() (err error) {
-	t.rest = t.cluster.RESTConfig()
-	if t.client, err = drive.New(t.rest, oam.GroupVersion.WithResource("applications")); err != nil {
-		return err
-	}
-	if t.apps, err = kubeclient.ForGroupVersion(t.rest, nil, oam.GroupVersion, scheme.Scheme); err != nil {
-		return err
-	}
-	audit, err := observe.FollowAudit(t.cluster.AuditLogPath())
-	if err == nil {
-		t.log.Source = audit
-	}
-	return err
-}
-
 // watch notes since when applications run, until ctx is done.
 func (t *trial) watch(ctx context.Context) error {
-	t.seen = map[string]sight{}
 	note := func(a *oam.Application) {
 		now := time.Now()
-		t.mu.Lock()
-		defer t.mu.Unlock()
-		key := a.Namespace + "/" + a.Name
-		s := t.seen[key]
-		s.phase = a.Status.Phase
-		if a.Status.Phase == oam.PhaseRunning && a.Status.ObservedGeneration == a.Generation && s.generation < a.Generation {
-			s.at, s.generation = now, a.Generation
-		}
-		t.seen[key] = s
+		t.seen.Note(a.Namespace, a.Name, func(s sight) sight {
+			s.phase = a.Status.Phase
+			if a.Status.Phase == oam.PhaseRunning && a.Status.ObservedGeneration == a.Generation && s.generation < a.Generation {
+				s.at, s.generation = now, a.Generation
+			}
+			return s
+		})
 	}
 	kind := cluster.Watch(t.apps, "applications", "", &oam.Application{}, func(a *oam.Application) {
 		a.Spec = oam.ApplicationSpec{}
@@ -288,11 +262,7 @@ func (t *trial) watch(ctx context.Context) error {
 	})
 	err := kind.Handle(cluster.Handler[*oam.Application]{
 		Added: note, Updated: func(_, a *oam.Application) { note(a) },
-		Deleted: func(a *oam.Application) {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			delete(t.seen, a.Namespace+"/"+a.Name)
-		},
+		Deleted: func(a *oam.Application) { t.seen.Forget(a.Namespace, a.Name) },
 	})
 	if err != nil {
 		return err
@@ -307,16 +277,7 @@ func (t *trial) watch(ctx context.Context) error {
 
 // running counts the applications of a namespace that run in a generation or a later one.
 func (t *trial) running(namespace string, generation int64) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := 0
-	for key, s := range t.seen {
-		if len(key) > len(namespace) && key[:len(namespace)] == namespace && key[len(namespace)] == '/' &&
-			s.generation >= generation && s.phase == oam.PhaseRunning {
-			n++
-		}
-	}
-	return n
+	return t.seen.Count(namespace, func(s sight) bool { return s.generation >= generation && s.phase == oam.PhaseRunning })
 }
 
 func (t *trial) submit(ctx context.Context, namespace string, n int) error {
@@ -368,15 +329,7 @@ func (t *trial) clear(ctx context.Context, namespace string, n int) error {
 
 // there counts the applications of a namespace.
 func (t *trial) there(namespace string) int {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	n := 0
-	for key := range t.seen {
-		if len(key) > len(namespace) && key[:len(namespace)] == namespace && key[len(namespace)] == '/' {
-			n++
-		}
-	}
-	return n
+	return t.seen.Count(namespace, func(sight) bool { return true })
 }
 
 // phase measures what happens while act does something and everything has come to rest after it.
@@ -387,10 +340,11 @@ func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phas
 		return nil, err
 	}
 	p := &Phase{Name: what, began: time.Now()}
-	if err := act(); err != nil {
-		return nil, err
+	if err = act(); err == nil {
+		err = t.log.Quiet(ctx, quietFor)
 	}
-	if err := t.log.Quiet(ctx, quietFor); err != nil {
+	events := filepath.Join(t.cfg.OutDir, fmt.Sprintf("%02d-%s", t.run.Repeat, t.run.Scenario), strings.ReplaceAll(what, " ", "-"))
+	if err := errors.Join(err, series.SaveEvents(events, t.log)); err != nil {
 		return nil, err
 	}
 	after, err := t.cluster.Usages()
@@ -481,7 +435,7 @@ func (t *trial) remove(ctx context.Context) error {
 		return err
 	}
 	for _, l := range left {
-		t.bad("%s is still there", l)
+		t.run.Bad("%s is still there", l)
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 func TestPlans(t *testing.T) {
@@ -70,11 +71,11 @@ func TestLoadsSayWhatTheyDid(t *testing.T) {
 }
 
 func TestReports(t *testing.T) {
-	r := &Report{Plan: Plan{Small: true, Why: "it has 2 CPUs"}, Runs: []Run{
+	r := &Report{Plan: Plan{Small: true, Why: "it has 2 CPUs"}, Report: series.Report[*Run]{Runs: []*Run{
 		{Mode: Unpinned, Web: Result{PerSecond: 100, P99Ms: 2}, Pi: Result{PerSecond: 10}, Pods: []Placed{{"web", "", "0-1"}}},
 		{Mode: Pinned, Web: Result{PerSecond: 150, P99Ms: 1}, Pi: Result{PerSecond: 11}, Pods: []Placed{{"web", "0", "0"}}},
-		{Mode: StaticBurst, Error: "<b>no</b>"},
-	}}
+		{Mode: StaticBurst, Verdict: series.Verdict{Error: "<b>no</b>"}},
+	}}}
 	var table, html bytes.Buffer
 	if err := r.Table(&table); err != nil {
 		t.Fatal(err)

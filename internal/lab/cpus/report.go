@@ -2,43 +2,33 @@ package cpus
 
 import (
 	_ "embed"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
-	"os"
-	"path/filepath"
 	"slices"
 	"text/tabwriter"
-	"time"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/lab/series"
 )
 
 // Report is one invocation.
 type Report struct {
-	SchemaVersion string                  `json:"schemaVersion"`
-	Version       string                  `json:"lockstepVersion"`
-	Time          time.Time               `json:"time"`
-	Config        map[string]any          `json:"config"`
-	Machine       topologyv1alpha1.Counts `json:"machine"`
-	Plan          Plan                    `json:"plan"`
-	Runs          []Run                   `json:"runs"`
+	series.Report[*Run]
+	Machine topologyv1alpha1.Counts `json:"machine"`
+	Plan    Plan                    `json:"plan"`
 }
 
 // Run is one mode.
 type Run struct {
-	Mode   Mode   `json:"mode"`
-	Repeat int    `json:"repeat"`
-	Error  string `json:"error,omitempty"`
+	Mode   Mode `json:"mode"`
+	Repeat int  `json:"repeat"`
+	series.Verdict
 	// Web is the server under load, Pi the sum of the computations.
 	Web Result `json:"web"`
 	Pi  Result `json:"pi"`
 	// Pods says where each was to run and where it ran.
-	Pods       []Placed `json:"pods"`
-	Checked    int      `json:"checked"`
-	Violations []string `json:"violations"`
+	Pods []Placed `json:"pods"`
 }
 
 // Placed is a pod with the CPUs that it was given (empty: none) and those that the kernel allowed it.
@@ -70,8 +60,8 @@ func (r *Report) Summaries() []Summary {
 	var out []Summary
 	for _, m := range modes {
 		var web, p50, p99, pi []float64
-		for _, run := range r.Runs {
-			if run.Mode == m && run.Error == "" {
+		for _, run := range r.Measured() {
+			if run.Mode == m {
 				web, p50, p99, pi = append(web, run.Web.PerSecond), append(p50, run.Web.P50Ms), append(p99, run.Web.P99Ms), append(pi, run.Pi.PerSecond)
 			}
 		}
@@ -100,32 +90,17 @@ func median(xs []float64) float64 {
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
-// Faults says why a caller should look: nil if there is nothing wrong.
-func (r *Report) Faults() error {
-	var errs []error
-	for _, run := range r.Runs {
-		switch {
-		case run.Error != "":
-			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.title(), run.Error))
-		case len(run.Violations) > 0:
-			errs = append(errs, fmt.Errorf("%s: %d violations", run.title(), len(run.Violations)))
-		}
-	}
-	return errors.Join(errs...)
-}
-
-func (r *Run) title() string {
+// Title names the run.
+func (r *Run) Title() string {
 	if r.Repeat > 1 {
 		return fmt.Sprintf("%s #%d", r.Mode, r.Repeat)
 	}
 	return string(r.Mode)
 }
 
-func (r *Run) line() string {
-	if r.Error != "" {
-		return r.title() + ": not measured: " + r.Error
-	}
-	return fmt.Sprintf("%s: web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks, %d violations", r.title(), r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked, len(r.Violations))
+// Line is what the loads made of it.
+func (r *Run) Line() string {
+	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked)
 }
 
 // Table writes the report for a terminal.
@@ -138,28 +113,19 @@ func (r *Report) Table(w io.Writer) error {
 	}
 	fmt.Fprintln(t)
 	fmt.Fprintln(t, "RUN\tPOD\tGIVEN\tALLOWED")
-	for i := range r.Runs {
-		for _, p := range r.Runs[i].Pods {
+	for _, run := range r.Runs {
+		for _, p := range run.Pods {
 			given := p.Given
 			if given == "" {
 				given = "-"
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", r.Runs[i].title(), p.Name, given, p.Allowed)
+			fmt.Fprintf(t, "%s\t%s\t%s\t%s\n", run.Title(), p.Name, given, p.Allowed)
 		}
 	}
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	for i := range r.Runs {
-		run := &r.Runs[i]
-		if run.Error != "" {
-			fmt.Fprintf(w, "%s: %s\n", run.title(), run.Error)
-		}
-		for _, v := range run.Violations {
-			fmt.Fprintf(w, "%s: %s\n", run.title(), v)
-		}
-	}
-	return nil
+	return r.WriteFaults(w)
 }
 
 func times(x float64) string {
@@ -169,33 +135,14 @@ func times(x float64) string {
 	return fmt.Sprintf("%.2f", x)
 }
 
-func (r *Report) save(dir string) error {
-	data, err := json.Marshal(r)
-	if err != nil {
-		return err
-	}
-	if err := os.WriteFile(filepath.Join(dir, "result.json"), append(data, '\n'), 0o644); err != nil {
-		return err
-	}
-	f, err := os.Create(filepath.Join(dir, "report.html"))
-	if err != nil {
-		return err
-	}
-	return errors.Join(r.HTML(f), f.Close())
-}
-
 //go:embed page.html
 var page string
 
 // HTML writes the report as one page that needs nothing else.
 func (r *Report) HTML(w io.Writer) error {
-	t, err := template.New("page").Funcs(template.FuncMap{
-		"title": func(r Run) string { return r.title() }, "times": times, "config": func(v any) string { return fmt.Sprint(v) },
+	return r.Page(w, series.Page{Title: "CPU topology: unpinned, pinned, static-burst", Body: page, Data: r, Funcs: template.FuncMap{
+		"times": times,
 		// bar is the height of a ratio in a chart where 2 is full.
 		"bar": func(x float64) float64 { return min(100, 50*x) },
-	}).Parse(page)
-	if err != nil {
-		return fmt.Errorf("report page: %w", err)
-	}
-	return t.Execute(w, r)
+	}})
 }

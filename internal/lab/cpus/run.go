@@ -28,6 +28,7 @@ import (
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes/ociimage"
@@ -36,35 +37,27 @@ import (
 // Scenario is the name of the scenario.
 const Scenario = "cpu-topology"
 
-// Config says what to measure. Lockstep, Kube and OutDir are required.
+// Config says what to measure.
 type Config struct {
+	series.Config
 	// LoadTime is how long each load is measured. Default 10 s.
 	LoadTime time.Duration
 	// Connections is how many requests are on their way to the web server at a time. Default 32.
 	Connections int
-	Repeat      int
-	// Timeout bounds each run.
-	Timeout        time.Duration
-	OutDir         string
-	Lockstep, Kube string
-	Version        string
-	Progress       func(string)
 }
 
-func (c *Config) complete() error {
+// Complete fills in what may be left out, and says what is wrong.
+func (c *Config) Complete() error {
 	if c.LoadTime == 0 {
 		c.LoadTime = 10 * time.Second
 	}
 	if c.Connections == 0 {
 		c.Connections = 32
 	}
-	if c.Progress == nil {
-		c.Progress = func(string) {}
+	if c.LoadTime < time.Second || c.Connections < 1 || c.Timeout <= c.LoadTime {
+		return errors.New("the time of loads must be a second at least and shorter than the timeout, and connections positive")
 	}
-	if c.LoadTime < time.Second || c.Connections < 1 || c.Repeat < 1 || c.Timeout <= c.LoadTime {
-		return errors.New("the time of loads must be a second at least and shorter than the timeout; connections and repeat positive")
-	}
-	return nil
+	return c.Config.Complete()
 }
 
 const (
@@ -86,13 +79,15 @@ type trial struct {
 // Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its
 // error.
 func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
-	if err := cfg.complete(); err != nil {
+	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
 	if _, err := realnodes.Check(); err != nil {
 		return nil, fmt.Errorf("this scenario runs on a real node: %w", err)
 	}
-	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+	rep = &Report{}
+	if rep.Report, err = series.New[*Run](cfg.Config, map[string]any{
+		"scenario": Scenario, "loadTime": cfg.LoadTime.String(), "connections": cfg.Connections, "repeat": cfg.Repeat}); err != nil {
 		return nil, err
 	}
 	cluster, err := rig.Start(ctx, localcluster.Config{
@@ -109,24 +104,18 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 		return nil, err
 	}
 	t.plan = planFor(topology.Spec.Counts)
-	rep = &Report{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Machine: topology.Spec.Counts, Plan: t.plan, Config: map[string]any{
-		"scenario": Scenario, "loadTime": cfg.LoadTime.String(), "connections": cfg.Connections, "repeat": cfg.Repeat}}
+	rep.Machine, rep.Plan = topology.Spec.Counts, t.plan
 	cfg.Progress(rep.Headline())
 	for repeat := range cfg.Repeat {
 		for _, mode := range modes {
-			run := Run{Mode: mode, Repeat: repeat + 1, Violations: []string{}}
-			err := t.run(ctx, &run)
-			if ctx.Err() != nil {
-				return rep, context.Cause(ctx)
-			}
-			if err != nil {
-				run.Error = err.Error()
-			}
-			rep.Runs = append(rep.Runs, run)
-			if err := rep.save(cfg.OutDir); err != nil {
+			run := &Run{Mode: mode, Repeat: repeat + 1}
+			if err := rep.Make(ctx, run, func(ctx context.Context) error { return t.run(ctx, run) }); err != nil {
 				return rep, err
 			}
-			cfg.Progress(run.line())
+			if err := series.Save(cfg.OutDir, rep, rep.HTML); err != nil {
+				return rep, err
+			}
+			cfg.Progress(series.Line(run))
 		}
 	}
 	return rep, nil
@@ -334,9 +323,7 @@ func (t *trial) check(r *Run, pod *corev1.Pod, allowed string) {
 	placed := Placed{Name: pod.Name, Allowed: allowed}
 	defer func() { r.Pods = append(r.Pods, placed) }()
 	r.Checked++
-	bad := func(format string, args ...any) {
-		r.Violations = append(r.Violations, "pod "+pod.Name+": "+fmt.Sprintf(format, args...))
-	}
+	bad := func(format string, args ...any) { r.Bad("pod %s: "+format, append([]any{pod.Name}, args...)...) }
 	value, given := pod.Annotations[topologyv1alpha1.ResultAnnotation]
 	if given != (r.Mode != Unpinned) {
 		bad("it was given CPUs: %v", given)

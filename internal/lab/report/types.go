@@ -72,11 +72,12 @@ type Run struct {
 	WritesByActor              map[string]map[string]int `json:"writesByActor,omitempty"`
 	Refused                    map[string]int            `json:"refused,omitempty"`
 
-	LatencyMs  Latency    `json:"latencyMs"`
-	Stalls     Stalls     `json:"stalls"`
-	CPUSeconds Usage      `json:"cpuSeconds"`
-	PeakRSSMiB Usage      `json:"peakRSSMiB"`
-	Invariants Invariants `json:"invariants"`
+	// LatencyMs is from a job's creation to its pods being SCHEDULED.
+	LatencyMs  analyse.Percentiles `json:"latencyMs"`
+	Stalls     Stalls              `json:"stalls"`
+	CPUSeconds Usage               `json:"cpuSeconds"`
+	PeakRSSMiB Usage               `json:"peakRSSMiB"`
+	Invariants Invariants          `json:"invariants"`
 
 	// Curves are left out of what goes to stdout.
 	Curves *Curves `json:"curves,omitempty"`
@@ -84,13 +85,6 @@ type Run struct {
 
 // Usage is an amount per component: apiserver, etcd, manager, controllerManager, scheduler, nodes, client.
 type Usage map[string]float64
-
-// Latency is from a job's creation to its pods being SCHEDULED.
-type Latency struct {
-	P50 float64 `json:"p50"`
-	P90 float64 `json:"p90"`
-	P99 float64 `json:"p99"`
-}
 
 // Stalls are gaps of more than a second between one SCHEDULED and the next.
 type Stalls struct {
@@ -140,7 +134,7 @@ func (r *Run) Fill(a analyse.Result) {
 	r.CreateSeconds, r.ScheduleSeconds = a.CreateSeconds, a.ScheduleSeconds
 	r.Writes, r.WritesByActor, r.Refused = a.Writes, a.WritesByActor, a.Refused
 	r.WritesPerPod, r.WritesPerPodUntilScheduled = a.WritesPerPod, a.WritesPerPodUntilScheduled
-	r.LatencyMs = Latency(a.LatencyMs)
+	r.LatencyMs = a.LatencyMs
 	r.Stalls = Stalls(a.Stalls)
 	r.Invariants = Invariants(a.Invariants)
 	if r.Invariants.Violations == nil {

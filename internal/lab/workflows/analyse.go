@@ -1,12 +1,9 @@
 package workflows
 
 import (
-	"cmp"
-	"fmt"
 	"maps"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -14,6 +11,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -47,22 +45,14 @@ type span struct {
 func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[localcluster.Component]localcluster.Usage) {
 	r := &t.run
 	courses := map[string]*course{}
-	r.Writes = map[string]int{}
+	r.Writes = analyse.CountWrites(t.log.Events, func(e *analyse.Event) bool {
+		return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "")
+	})
 	var start, lastCreated, lastEnded time.Time
 	slices.SortStableFunc(t.log.Events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
 	patches := 0
 	for i := range t.log.Events {
 		e := &t.log.Events[i]
-		if e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "") {
-			r.Writes[e.Kind()]++
-			r.WritesTotal++
-			if !e.OK() {
-				if r.Refused == nil {
-					r.Refused = map[string]int{}
-				}
-				r.Refused[fmt.Sprintf("%s %d", e.Kind(), e.Code)]++
-			}
-		}
 		if e.Namespace != namespace || !e.OK() {
 			continue
 		}
@@ -95,42 +85,35 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	}
 	var queued, beyond, total []float64
 	var created, ended []time.Time
-	bad := func(format string, args ...any) {
-		if len(r.Violations) < 50 {
-			r.Violations = append(r.Violations, fmt.Sprintf(format, args...))
+	for name, at := range t.ended.In(namespace) {
+		if courses[name] != nil {
+			courses[name].ended = at
 		}
 	}
-	t.lock.Lock()
-	for key, e := range t.ended {
-		if ns, name, _ := strings.Cut(key, "/"); ns == namespace && courses[name] != nil {
-			courses[name].ended = e.at
-		}
-	}
-	t.lock.Unlock()
 	for _, o := range list {
 		w := o.(*wf.Workflow)
 		r.Checked++
 		if w.Status.Phase != wf.WorkflowSucceeded {
-			bad("%s is %q: %s", w.Name, w.Status.Phase, w.Status.Message)
+			r.Bad("%s is %q: %s", w.Name, w.Status.Phase, w.Status.Message)
 			continue
 		}
 		r.Succeeded++
 	}
 	if left := t.podsLeft(); t.cfg.PodGC != "" && len(left) > 0 {
-		bad("%d pods were not collected, %s among them", len(left), slices.Min(slices.Collect(maps.Keys(left))))
+		r.Bad("%d pods were not collected, %s among them", len(left), slices.Min(slices.Collect(maps.Keys(left))))
 	}
 	if len(list) != r.Workflows {
-		bad("%d workflows of %d are there at the end", len(list), r.Workflows)
+		r.Bad("%d workflows of %d are there at the end", len(list), r.Workflows)
 	}
 	for name, c := range courses {
 		created = append(created, c.created)
 		if len(c.pods) != t.shape.Pods {
-			bad("%s had %d pods, not %d", name, len(c.pods), t.shape.Pods)
+			r.Bad("%s had %d pods, not %d", name, len(c.pods), t.shape.Pods)
 		}
 		for pod, p := range c.pods {
 			r.Checked++
 			if p.creates > 1 {
-				bad("%s of %s was created %d times: a step ran twice", pod, name, p.creates)
+				r.Bad("%s of %s was created %d times: a step ran twice", pod, name, p.creates)
 			}
 		}
 		if c.ended.IsZero() || c.firstPod.IsZero() {
@@ -153,21 +136,15 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	if r.Seconds > 0 {
 		r.PerMinute = round(float64(len(ended)) / r.Seconds * 60)
 	}
-	r.QueueMs, r.BeyondMs, r.TotalMs = percentiles(queued), percentiles(beyond), percentiles(total)
+	r.QueueMs, r.BeyondMs, r.TotalMs = analyse.PercentilesOf(queued, 2), analyse.PercentilesOf(beyond, 2), analyse.PercentilesOf(total, 2)
 	if critical := int(math.Round(t.criticalSeconds() / t.cfg.PodTime.Seconds())); critical > 0 {
 		r.BeyondPerStepMs = round(r.BeyondMs.P50 / float64(critical))
 	}
 	n := float64(max(1, r.Workflows))
-	r.WritesPerWorkflow = math.Round(float64(r.WritesTotal)/n*1e3) / 1e3
+	r.WritesPerWorkflow = analyse.Round(float64(r.Writes.Total)/n, 3)
 	r.Created, r.Ended = analyse.CurveOf(start, created), analyse.CurveOf(start, ended)
 	r.DepthMax = depth(created, ended)
-	r.CPUSeconds, r.PeakMiB = map[string]float64{}, map[string]float64{}
-	for c, u := range after {
-		r.CPUSeconds[string(c)] = round((u.CPU - before[c].CPU).Seconds())
-		if u.PeakRSSBytes > 0 {
-			r.PeakMiB[string(c)] = round(float64(u.PeakRSSBytes) / (1 << 20))
-		}
-	}
+	r.Used = rig.UsedBetween(before, after)
 	r.ManagerCPUMs = round(r.CPUSeconds[string(localcluster.Manager)] * 1e3 / n)
 	r.ManagerKiB = round(float64(max(0, after[localcluster.Manager].PeakRSSBytes-before[localcluster.Manager].RSSBytes)) / 1024 / n)
 }
@@ -216,13 +193,4 @@ func depth(created, ended []time.Time) int {
 	return most
 }
 
-func percentiles(values []float64) Percentiles {
-	if len(values) == 0 {
-		return Percentiles{}
-	}
-	slices.SortFunc(values, cmp.Compare)
-	at := func(p float64) float64 { return round(values[max(0, int(math.Ceil(p*float64(len(values))))-1)]) }
-	return Percentiles{at(0.5), at(0.9), at(0.99)}
-}
-
-func round(x float64) float64 { return math.Round(x*100) / 100 }
+func round(x float64) float64 { return analyse.Round(x, 2) }

@@ -18,6 +18,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/floor"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -66,22 +67,18 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 		}
 		f.rests, f.cores = append(f.rests, r), append(f.cores, c)
 	}
-	best, fastest := 0, 0.0
 	sample := list[:min(len(list), sampleWorkflows)]
-	for i, n := range t.cfg.FloorConcurrency {
+	best, samples, err := floor.Calibrate(t.cfg.FloorConcurrency, len(sample), func(i, concurrency int) (time.Duration, error) {
 		ns := fmt.Sprintf("floor-%d", i)
-		took, err := f.write(ctx, ns, sample, pods, n)
+		took, err := f.write(ctx, ns, sample, pods, concurrency)
 		if err != nil {
-			return err
+			return 0, err
 		}
-		rate := round(float64(len(sample)) / took.Seconds())
-		t.run.FloorSamples = append(t.run.FloorSamples, Sample{n, rate})
-		if rate > fastest {
-			best, fastest = n, rate
-		}
-		if err := t.client.Clear(ctx, ns, newList); err != nil {
-			return err
-		}
+		return took, t.client.Clear(ctx, ns, newList)
+	})
+	t.run.FloorSamples = samples
+	if err != nil {
+		return err
 	}
 	if err := t.quiet(ctx); err != nil {
 		return err

@@ -5,10 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"os"
 	"path/filepath"
 	"strconv"
-	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -26,6 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -37,6 +36,7 @@ const (
 
 // Config says what to measure.
 type Config struct {
+	series.Config
 	Scenario string
 	Shapes   []Shape
 	// Workflows is how many are queued at once.
@@ -50,23 +50,20 @@ type Config struct {
 	// PodGC is the strategy by which pods are collected; empty keeps them.
 	PodGC             string
 	WriterConcurrency []int
-	Repeat            int
 	Nodes             localcluster.Nodes
 	Durable           bool
 	ClientConcurrency int
 	WarmUp            int // workflows
 	FloorConcurrency  []int
-	Timeout           time.Duration
-	OutDir            string
-	Lockstep, Kube    string
 	// ManagerArgs are more flags for the manager.
 	ManagerArgs []string
-	Version     string
-	Progress    func(string)
 }
 
-// Validate says what is wrong with a configuration.
-func (c *Config) Validate() error {
+// Complete fills in what may be left out, and says what is wrong.
+func (c *Config) Complete() error {
+	if len(c.WriterConcurrency) == 0 {
+		c.WriterConcurrency = []int{0}
+	}
 	switch {
 	case c.Scenario != Queued && c.Scenario != Rate:
 		return fmt.Errorf("scenario %q: want %s or %s", c.Scenario, Queued, Rate)
@@ -76,56 +73,38 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("workflows: %d is not between 1 and 100000", c.Workflows)
 	case c.Start <= 0 || c.Growth <= 1 || c.StepTime < time.Second:
 		return errors.New("rate: want a positive start, a growth above 1, and steps of at least a second")
-	case c.PodTime <= 0 || c.Timeout <= 0 || c.Repeat < 1 || c.ClientConcurrency < 1:
-		return errors.New("pod time, timeout, repeat and client concurrency must be positive")
+	case c.PodTime <= 0 || c.ClientConcurrency < 1:
+		return errors.New("pod time and client concurrency must be positive")
 	}
-	return nil
+	return c.Config.Complete()
 }
 
 // Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its error.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
-	if cfg.Progress == nil {
-		cfg.Progress = func(string) {}
-	}
-	if err := cfg.Validate(); err != nil {
+	if err := cfg.Complete(); err != nil {
 		return nil, err
 	}
-	if err := os.MkdirAll(cfg.OutDir, 0o755); err != nil {
+	inner, err := series.New[*Run](cfg.Config, cfg.effective())
+	if err != nil {
 		return nil, err
 	}
-	if len(cfg.WriterConcurrency) == 0 {
-		cfg.WriterConcurrency = []int{0}
-	}
-	rep := &Report{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: cfg.effective()}
+	rep := &Report{inner}
 	for _, shape := range cfg.Shapes {
 		for repeat := range cfg.Repeat {
 			for _, writes := range cfg.WriterConcurrency {
 				t := &trial{cfg: &cfg, shape: shape, writes: writes, run: Run{Scenario: cfg.Scenario, Shape: shape.String(), Repeat: repeat + 1, WritesInFlight: writes}}
-				err := t.measure(ctx)
-				if ctx.Err() != nil {
-					return rep, context.Cause(ctx)
-				}
-				if err != nil {
-					t.run.Error = err.Error()
-				}
-				rep.Runs = append(rep.Runs, t.run)
-				if err := errors.Join(t.saveEvents(len(rep.Runs)), rep.save(cfg.OutDir)); err != nil {
+				if err := rep.Make(ctx, &t.run, t.measure); err != nil {
 					return rep, err
 				}
-				cfg.Progress(t.run.line())
+				events := filepath.Join(cfg.OutDir, fmt.Sprintf("%02d-%s", len(rep.Runs), shape))
+				if err := errors.Join(series.SaveEvents(events, t.log), series.Save(cfg.OutDir, rep, rep.HTML)); err != nil {
+					return rep, err
+				}
+				cfg.Progress(series.Line(&t.run))
 			}
 		}
 	}
 	return rep, nil
-}
-
-// saveEvents keeps what was observed of the run, which is the n-th.
-func (t *trial) saveEvents(n int) error {
-	dir := filepath.Join(t.cfg.OutDir, fmt.Sprintf("%02d-%s", n, t.shape))
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	return t.log.Save(filepath.Join(dir, observe.EventsFile))
 }
 
 func (c *Config) effective() map[string]any {
@@ -141,22 +120,16 @@ type trial struct {
 	writes int
 	run    Run
 
-	cluster *rig.Rig
+	cluster *rig.Observed
 	rest    *rest.Config
 	client  *drive.Client
-	log     observe.Log
+	log     *observe.Log
 	core    kubernetes.Interface
 	// model is a pod that the manager made, as the server keeps it.
 	model *corev1.Pod
 
-	lock sync.Mutex
-	// ended is when the watch showed that a workflow was completed, by namespace/name, and with which phase.
-	ended map[string]end
-}
-
-type end struct {
-	at    time.Time
-	phase string
+	// ended is when the watch showed that a workflow was completed.
+	ended observe.Seen[time.Time]
 }
 
 const (
@@ -174,10 +147,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, t.log.Close(), t.cluster.Stop(ctx, err != nil)) }()
-	if err := t.connect(); err != nil {
-		return err
-	}
+	defer func() { err = errors.Join(err, t.cluster.Stop(ctx, err != nil)) }()
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := t.watch(watching); err != nil {
@@ -245,32 +215,24 @@ func (t *trial) measure(ctx context.Context) (err error) {
 
 func (t *trial) start(ctx context.Context) (err error) {
 	t.say("starting a control plane")
-	t.cluster, err = rig.Start(ctx, localcluster.Config{
+	t.cluster, err = rig.Observe(ctx, localcluster.Config{
 		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes,
 		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
 		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append([]string{"--writer-concurrency=" + strconv.Itoa(t.writes)}, t.cfg.ManagerArgs...)},
-	}, func(localcluster.Component) {})
-	return err
-}
-
-func (t *trial) connect() (err error) {
-	t.rest = t.cluster.RESTConfig()
-	if t.core, err = kubeclient.Clientset(t.rest); err != nil {
+	}, wf.GroupVersion.WithResource("workflows"), func(localcluster.Component) {})
+	if err != nil {
 		return err
 	}
-	if t.client, err = drive.New(t.rest, wf.GroupVersion.WithResource("workflows")); err != nil {
-		return err
+	t.rest, t.client, t.log = t.cluster.REST, t.cluster.Client, &t.cluster.Log
+	t.core, err = kubeclient.Clientset(t.rest)
+	if err != nil {
+		return errors.Join(err, t.cluster.Stop(ctx, true))
 	}
-	audit, err := observe.FollowAudit(t.cluster.AuditLogPath())
-	if err == nil {
-		t.log.Source = audit
-	}
-	return err
+	return nil
 }
 
 // watch notes when workflows end, until ctx is done.
 func (t *trial) watch(ctx context.Context) error {
-	t.ended = map[string]end{}
 	client, err := metadata.NewForConfig(t.rest)
 	if err != nil {
 		return err
@@ -283,12 +245,12 @@ func (t *trial) watch(ctx context.Context) error {
 			return
 		}
 		now := time.Now()
-		t.lock.Lock()
-		defer t.lock.Unlock()
-		key := m.Namespace + "/" + m.Name
-		if _, known := t.ended[key]; !known {
-			t.ended[key] = end{now, m.Labels[wf.LabelPhase]}
-		}
+		t.ended.Note(m.Namespace, m.Name, func(at time.Time) time.Time {
+			if at.IsZero() {
+				at = now
+			}
+			return at
+		})
 	}
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: note}); err != nil {
 		return err
@@ -301,15 +263,7 @@ func (t *trial) watch(ctx context.Context) error {
 }
 
 func (t *trial) endedIn(namespace string) int {
-	t.lock.Lock()
-	defer t.lock.Unlock()
-	n := 0
-	for key := range t.ended {
-		if len(key) > len(namespace) && key[:len(namespace)] == namespace && key[len(namespace)] == '/' {
-			n++
-		}
-	}
-	return n
+	return t.ended.Count(namespace, func(time.Time) bool { return true })
 }
 
 func name(i int) string { return fmt.Sprintf("w-%05d", i) }

@@ -1,0 +1,56 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab"
+	"lockstep.dev/lockstep/internal/lab/series"
+)
+
+// benchOutputs are what 'bench run' prints.
+var benchOutputs = []string{"table", "wide", "json"}
+
+// benchOutput checks --output, and gives --out its default.
+func benchOutput(cfg *lab.Config, output string) error {
+	if !slices.Contains(benchOutputs, output) {
+		return usageError{fmt.Errorf("--output=%s: want table, wide or json", output)}
+	}
+	if cfg.OutDir == "" {
+		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
+	}
+	return nil
+}
+
+// benchSeries is what a scenario with a control plane of its own takes from the common flags.
+func benchSeries(s streams, common *lab.Config, output string) (series.Config, error) {
+	if common.Kubeconfig != "" {
+		return series.Config{}, usageError{errors.New("--kubeconfig: this scenario brings its own control plane")}
+	}
+	if err := benchOutput(common, output); err != nil {
+		return series.Config{}, err
+	}
+	if err := benchPrograms(common); err != nil {
+		return series.Config{}, err
+	}
+	return series.Config{
+		Repeat: common.Repeat, Timeout: common.Timeout, OutDir: common.OutDir, Version: common.Version, Lockstep: common.Lockstep, Kube: common.Kube,
+		Progress: func(line string) { fmt.Fprintln(s.err, line) },
+	}, nil
+}
+
+// printSeries says where the results are, prints them, and fails if a caller should look.
+func printSeries(s streams, dir, output string, rep interface {
+	Table(io.Writer) error
+	Faults() error
+}) error {
+	fmt.Fprintf(s.err, "report: %s\n", filepath.Join(dir, series.PageFile))
+	if output == "json" {
+		return errors.Join(printJSON(s.out, rep), rep.Faults())
+	}
+	return errors.Join(rep.Table(s.out), rep.Faults())
+}

@@ -1,0 +1,46 @@
+package applications
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
+)
+
+func TestReports(t *testing.T) {
+	curve := analyse.Curve{AtSeconds: []float64{0.1, 5}, Count: []int{1, 300}}
+	r := &Report{series.Report[*Run]{Runs: []*Run{
+		{Scenario: ScenarioSmall, Repeat: 1, Applications: 300, FloorPerSecond: 90, FloorConcurrency: 16, Ratio: 1.5, RestCPUMsPerHour: 0.25,
+			FloorSamples: []floor.Sample{{Concurrency: 16, PerSecond: 91}}, Phases: []Phase{
+				{Name: "deploy", Done: 300, Seconds: 5, PerSecond: 60, TotalMs: analyse.Percentiles{P50: 1234}, Asked: &curve, Ran: &curve,
+					Writes: analyse.Writes{ByKind: map[string]int{"deployments.apps/create": 300}, Total: 300, Refused: map[string]int{"secrets/create 409": 3}},
+					Used:   rig.Used{CPUSeconds: map[string]float64{"manager": 2.5}, PeakMiB: map[string]float64{"manager": 77}}},
+				{Name: "hold", Seconds: 30},
+			}, Verdict: series.Verdict{Checked: 600, Violations: []string{"app-00001 is <b>lost</b>"}}},
+		{Scenario: ScenarioSmall, Repeat: 2, Verdict: series.Verdict{Error: "no disk"}},
+	}}}
+	var table, html bytes.Buffer
+	if err := r.Table(&table); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.HTML(&html); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"1234ms", "90.0/s", "1.50", "0.25", "no disk", "apps-small #2"} {
+		if !strings.Contains(table.String(), want) || !strings.Contains(html.String(), want) {
+			t.Errorf("%q is missing in the page or in:\n%s", want, table.String())
+		}
+	}
+	for _, want := range []string{"refused: secrets/create 409", "77 MiB", "91/s", "polyline"} {
+		if !strings.Contains(html.String(), want) {
+			t.Errorf("%q is missing in the page", want)
+		}
+	}
+	if strings.Contains(html.String(), "<b>lost</b>") {
+		t.Error("the page is not escaped")
+	}
+}

@@ -1,0 +1,32 @@
+package floor
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestTheFastestConcurrencyIsTaken(t *testing.T) {
+	took := map[int]time.Duration{4: 2 * time.Second, 16: time.Second, 64: 1500 * time.Millisecond}
+	best, samples, err := Calibrate([]int{4, 16, 64}, 100, func(_, n int) (time.Duration, error) { return took[n], nil })
+	if err != nil || best != 16 {
+		t.Errorf("%d, %v", best, err)
+	}
+	if diff := cmp.Diff([]Sample{{4, 50}, {16, 100}, {64, 66.67}}, samples); diff != "" {
+		t.Error(diff)
+	}
+	broken := errors.New("broken")
+	if _, samples, err := Calibrate([]int{4, 16}, 1, func(i, _ int) (time.Duration, error) {
+		if i == 1 {
+			return 0, broken
+		}
+		return time.Second, nil
+	}); !errors.Is(err, broken) || len(samples) != 1 {
+		t.Errorf("%v, %v", samples, err)
+	}
+	if _, _, err := Calibrate(nil, 1, nil); err == nil {
+		t.Error("nothing to try is no error")
+	}
+}

@@ -1,0 +1,67 @@
+package rig
+
+import (
+	"context"
+	"errors"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/drive"
+	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// Observed is a control plane with a client that makes the load, and a log of who writes what.
+type Observed struct {
+	*Rig
+	REST   *rest.Config
+	Client *drive.Client
+	Log    observe.Log
+}
+
+// Observe starts a control plane as Start does; jobs are the resource that the load is made of.
+func Observe(ctx context.Context, cfg localcluster.Config, jobs schema.GroupVersionResource, starting func(localcluster.Component)) (*Observed, error) {
+	r, err := Start(ctx, cfg, starting)
+	if err != nil {
+		return nil, err
+	}
+	o := &Observed{Rig: r, REST: r.RESTConfig()}
+	if o.Client, err = drive.New(o.REST, jobs); err != nil {
+		return nil, errors.Join(err, o.Stop(ctx, true))
+	}
+	audit, err := observe.FollowAudit(r.AuditLogPath())
+	if err != nil {
+		return nil, errors.Join(err, o.Stop(ctx, true))
+	}
+	o.Log.Source = audit
+	return o, nil
+}
+
+// Stop ends the log and then the control plane, see Rig.Stop.
+func (o *Observed) Stop(ctx context.Context, failed bool) error {
+	return errors.Join(o.Log.Close(), o.Rig.Stop(ctx, failed))
+}
+
+// Used is what each process used between two looks at Usages.
+type Used struct {
+	CPUSeconds map[string]float64 `json:"cpuSeconds"`
+	// RSSMiB is at the second look, PeakMiB the most that the process ever had until then.
+	RSSMiB  map[string]float64 `json:"rssMiB"`
+	PeakMiB map[string]float64 `json:"peakRSSMiB"`
+}
+
+// UsedBetween are the differences of two looks.
+func UsedBetween(before, after map[localcluster.Component]localcluster.Usage) Used {
+	used := Used{CPUSeconds: map[string]float64{}, RSSMiB: map[string]float64{}, PeakMiB: map[string]float64{}}
+	for c, u := range after {
+		used.CPUSeconds[string(c)] = analyse.Round((u.CPU - before[c].CPU).Seconds(), 2)
+		if u.PeakRSSBytes > 0 {
+			used.RSSMiB[string(c)], used.PeakMiB[string(c)] = mib(u.RSSBytes), mib(u.PeakRSSBytes)
+		}
+	}
+	return used
+}
+
+func mib(bytes int64) float64 { return analyse.Round(float64(bytes)/(1<<20), 2) }

@@ -1,0 +1,73 @@
+package series
+
+import (
+	_ "embed"
+	"fmt"
+	"html/template"
+	"io"
+	"maps"
+	"strings"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+)
+
+//go:embed page.html
+var pageSource string
+
+// Chart shows how many of something there were over time.
+type Chart struct {
+	// Seconds and Count are where its axes end.
+	Seconds float64
+	Count   int
+	Curves  []Curve
+}
+
+// Curve is one of a chart, with its name in the key.
+type Curve struct {
+	Name string
+	analyse.Curve
+}
+
+const chartWidth, chartHeight = 640.0, 200.0
+
+// Points are the points of a curve in the picture.
+func (c Chart) Points(curve Curve) string {
+	var b strings.Builder
+	for i := range curve.AtSeconds {
+		x, y := 0.0, chartHeight
+		if c.Seconds > 0 && c.Count > 0 {
+			x, y = min(1, curve.AtSeconds[i]/c.Seconds)*chartWidth, chartHeight*(1-float64(curve.Count[i])/float64(c.Count))
+		}
+		fmt.Fprintf(&b, "%.1f,%.1f ", x, y)
+	}
+	return b.String()
+}
+
+// Page is a scenario's part of its page.
+type Page struct {
+	Title string
+	// Body is a template. It may use, beside its own Funcs: ms, the templates writes, usage, samples, verdict and chart.
+	Body  string
+	Funcs template.FuncMap
+	Data  any
+}
+
+// Page writes a report as one page that needs nothing else.
+func (r *Report[R]) Page(w io.Writer, p Page) error {
+	funcs := template.FuncMap{"ms": Ms, "value": func(v any) string { return strings.Trim(fmt.Sprint(v), "[]") }}
+	maps.Copy(funcs, p.Funcs)
+	t, err := template.New("page").Funcs(funcs).Parse(pageSource)
+	if err == nil {
+		_, err = t.New("body").Parse(p.Body)
+	}
+	if err != nil {
+		return fmt.Errorf("report page: %w", err)
+	}
+	return t.Execute(w, struct {
+		Title, Version string
+		Time           time.Time
+		Config         map[string]any
+		Data           any
+	}{p.Title, r.Version, r.Time, r.Config, p.Data})
+}

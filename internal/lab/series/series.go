@@ -1,0 +1,195 @@
+package series
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"time"
+
+	"lockstep.dev/lockstep/internal/lab/observe"
+)
+
+// The names of the files in a folder of results.
+const (
+	ResultFile = "result.json"
+	PageFile   = "report.html"
+)
+
+// Config is what all series are told.
+type Config struct {
+	// Repeat is how often everything is run.
+	Repeat int
+	// Timeout bounds each wait of a run.
+	Timeout time.Duration
+	// OutDir is the folder for the results.
+	OutDir string
+	// Lockstep and Kube are the programs that the control plane is made of.
+	Lockstep, Kube string
+	Version        string
+	// Progress is told what happens, a line at a time.
+	Progress func(string)
+}
+
+// Complete fills in what may be left out, and says what is wrong.
+func (c *Config) Complete() error {
+	if c.Progress == nil {
+		c.Progress = func(string) {}
+	}
+	if c.Repeat < 1 || c.Timeout <= 0 {
+		return errors.New("timeout and repeat must be positive")
+	}
+	return nil
+}
+
+// maxViolations bounds Verdict.Violations: more do not tell more.
+const maxViolations = 50
+
+// Verdict is what came of a run. Runs embed it.
+type Verdict struct {
+	// Error is why a run has no result.
+	Error string `json:"error,omitempty"`
+	// Checked is how many facts were checked.
+	Checked    int      `json:"checked"`
+	Violations []string `json:"violations"`
+}
+
+// Bad notes a violation.
+func (v *Verdict) Bad(format string, args ...any) {
+	if len(v.Violations) < maxViolations {
+		v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
+	}
+}
+
+func (v *Verdict) verdict() *Verdict { return v }
+
+// Run is a pointer to a struct that embeds Verdict.
+type Run interface {
+	verdict() *Verdict
+	// Title names the run among those of its report.
+	Title() string
+	// Line is what came of a run that was measured, in one line.
+	Line() string
+}
+
+// Report is one invocation.
+type Report[R Run] struct {
+	SchemaVersion string         `json:"schemaVersion"`
+	Version       string         `json:"lockstepVersion"`
+	Time          time.Time      `json:"time"`
+	Config        map[string]any `json:"config"`
+	Runs          []R            `json:"runs"`
+}
+
+// New makes a report without runs, and the folder for the results: better now than after a run. effective is the
+// configuration, defaults included.
+func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
+	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{}},
+		os.MkdirAll(cfg.OutDir, 0o755)
+}
+
+// Make makes a run and takes it into the report: one that could not be measured too, with its error. It fails when ctx is
+// done, and then the run is not in the report.
+func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Context) error) error {
+	err := measure(ctx)
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	v := run.verdict()
+	if err != nil {
+		v.Error = err.Error()
+	}
+	if v.Violations == nil {
+		v.Violations = []string{}
+	}
+	r.Runs = append(r.Runs, run)
+	return nil
+}
+
+// Line says what came of a run.
+func Line(run Run) string {
+	if e := run.verdict().Error; e != "" {
+		return run.Title() + ": not measured: " + e
+	}
+	return fmt.Sprintf("%s: %s, %d violations", run.Title(), run.Line(), len(run.verdict().Violations))
+}
+
+// Measured are the runs that have a result.
+func (r *Report[R]) Measured() []R {
+	var out []R
+	for _, run := range r.Runs {
+		if run.verdict().Error == "" {
+			out = append(out, run)
+		}
+	}
+	return out
+}
+
+// Faults says why a caller should look: nil if there is nothing wrong.
+func (r *Report[R]) Faults() error {
+	var errs []error
+	for _, run := range r.Runs {
+		switch v := run.verdict(); {
+		case v.Error != "":
+			errs = append(errs, fmt.Errorf("%s: not measured: %s", run.Title(), v.Error))
+		case len(v.Violations) > 0:
+			errs = append(errs, fmt.Errorf("%s: %d violations", run.Title(), len(v.Violations)))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// WriteFaults writes what is wrong below a table, a line each.
+func (r *Report[R]) WriteFaults(w io.Writer) error {
+	for _, run := range r.Runs {
+		v := run.verdict()
+		lines := v.Violations
+		if v.Error != "" {
+			lines = append([]string{v.Error}, lines...)
+		}
+		for _, line := range lines {
+			if _, err := fmt.Fprintf(w, "%s: %s\n", run.Title(), line); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// Save writes the report and its page into a folder.
+func Save(dir string, report any, page func(io.Writer) error) error {
+	data, err := json.Marshal(report)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, ResultFile), append(data, '\n'), 0o644); err != nil {
+		return err
+	}
+	f, err := os.Create(filepath.Join(dir, PageFile))
+	if err != nil {
+		return err
+	}
+	return errors.Join(page(f), f.Close())
+}
+
+// SaveEvents writes what was observed into a folder, which is made. A run that had no control plane has no log.
+func SaveEvents(dir string, log *observe.Log) error {
+	if log == nil {
+		return nil
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	return log.Save(filepath.Join(dir, observe.EventsFile))
+}
+
+// Ms writes a time in milliseconds, and longer ones in seconds.
+func Ms(x float64) string {
+	if x >= 10_000 {
+		return fmt.Sprintf("%.1fs", x/1e3)
+	}
+	return fmt.Sprintf("%.0fms", x)
+}

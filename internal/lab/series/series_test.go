@@ -1,0 +1,119 @@
+package series
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+)
+
+type run struct {
+	Name string `json:"name"`
+	Verdict
+}
+
+func (r *run) Title() string { return r.Name }
+func (r *run) Line() string  { return "3 of 3" }
+
+func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
+	r, err := New[*run](Config{OutDir: filepath.Join(t.TempDir(), "out"), Version: "v"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	good, bad, failed := &run{Name: "good"}, &run{Name: "bad"}, &run{Name: "failed"}
+	for _, c := range []struct {
+		run     *run
+		measure func(context.Context) error
+		line    string
+	}{
+		{good, func(context.Context) error { return nil }, "good: 3 of 3, 0 violations"},
+		{bad, func(context.Context) error { bad.Bad("%d pods are %s", 2, "lost"); return nil }, "bad: 3 of 3, 1 violations"},
+		{failed, func(context.Context) error { return errors.New("no disk") }, "failed: not measured: no disk"},
+	} {
+		if err := r.Make(t.Context(), c.run, c.measure); err != nil {
+			t.Fatal(err)
+		}
+		if got := Line(c.run); got != c.line {
+			t.Errorf("%q, want %q", got, c.line)
+		}
+	}
+	interrupted, cancel := context.WithCancel(t.Context())
+	err = r.Make(interrupted, &run{Name: "interrupted"}, func(context.Context) error { cancel(); return errors.New("cut") })
+	if !errors.Is(err, context.Canceled) || len(r.Runs) != 3 {
+		t.Errorf("an interrupted run: %v, and %d runs", err, len(r.Runs))
+	}
+	if diff := cmp.Diff([]*run{good, bad}, r.Measured()); diff != "" {
+		t.Error(diff)
+	}
+	if err := r.Faults(); err == nil || err.Error() != "bad: 1 violations\nfailed: not measured: no disk" {
+		t.Errorf("faults: %v", err)
+	}
+	var faults bytes.Buffer
+	if err := r.WriteFaults(&faults); err != nil || faults.String() != "bad: 2 pods are lost\nfailed: no disk\n" {
+		t.Errorf("%q, %v", faults.String(), err)
+	}
+}
+
+func TestViolationsAreBounded(t *testing.T) {
+	var v Verdict
+	for range 10 * maxViolations {
+		v.Bad("again")
+	}
+	if len(v.Violations) != maxViolations {
+		t.Error(len(v.Violations))
+	}
+}
+
+func TestSavedReportsAreWholeAndEscaped(t *testing.T) {
+	dir := t.TempDir()
+	type report struct {
+		Report[*run]
+		Extra int `json:"extra"`
+	}
+	inner, err := New[*run](Config{OutDir: dir}, map[string]any{"flag": []string{"<i>"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := report{inner, 7}
+	r.Runs = append(r.Runs, &run{Name: "<b>one</b>", Verdict: Verdict{Violations: []string{"<script>"}}})
+	chart := Chart{Seconds: 10, Count: 4, Curves: []Curve{{"half", analyse.Curve{AtSeconds: []float64{0, 5}, Count: []int{0, 4}}}}}
+	page := func(w io.Writer) error {
+		return r.Page(w, Page{Title: "a <page>", Data: map[string]any{"runs": r.Runs, "chart": chart},
+			Body: `{{range .runs}}{{.Title}}{{template "verdict" .Verdict}}{{end}}{{template "chart" .chart}}`})
+	}
+	if err := Save(dir, r, page); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(dir, ResultFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var saved report
+	if err := json.Unmarshal(data, &saved); err != nil {
+		t.Fatal(err)
+	}
+	if saved.Extra != 7 || saved.SchemaVersion != "v1" || len(saved.Runs) != 1 || saved.Runs[0].Violations[0] != "<script>" {
+		t.Errorf("saved %s", data)
+	}
+	html, err := os.ReadFile(filepath.Join(dir, PageFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, raw := range []string{"<b>one", "<script>", "a <page>", "<i>"} {
+		if strings.Contains(string(html), raw) {
+			t.Errorf("%s is not escaped", raw)
+		}
+	}
+	if want := `points="0.0,200.0 320.0,0.0 "`; !strings.Contains(string(html), want) {
+		t.Errorf("the chart has no %s", want)
+	}
+}

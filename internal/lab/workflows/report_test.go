@@ -1,0 +1,45 @@
+package workflows
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
+)
+
+func TestReports(t *testing.T) {
+	curve := analyse.Curve{AtSeconds: []float64{0.1, 5}, Count: []int{1, 300}}
+	r := &Report{series.Report[*Run]{Runs: []*Run{
+		{Scenario: Queued, Shape: "hello", Repeat: 1, Workflows: 300, Succeeded: 300, Seconds: 5, PerMinute: 3600, FloorSeconds: 4, Ratio: 1.25, Created: curve, Ended: curve,
+			BeyondMs: analyse.Percentiles{P50: 321}, FloorSamples: []floor.Sample{{Concurrency: 16, PerSecond: 91}},
+			Writes: analyse.Writes{ByKind: map[string]int{"pods/create": 300}, Total: 300, Refused: map[string]int{"pods/create 409": 3}},
+			Used:   rig.Used{CPUSeconds: map[string]float64{"manager": 2.5}, PeakMiB: map[string]float64{"manager": 77}}, Verdict: series.Verdict{Checked: 600}},
+		{Scenario: Rate, Shape: "chain-3", Repeat: 1, Workflows: 100, Seconds: 10, SustainedPerSecond: 7.5, Steps: []Step{{Asked: 5, Sent: 5, KeptUp: true}, {Asked: 7.5}},
+			Verdict: series.Verdict{Violations: []string{"w-00001 is <b>lost</b>"}}},
+		{Scenario: Queued, Shape: "hello", Repeat: 2, WritesInFlight: 4, Verdict: series.Verdict{Error: "no disk"}},
+	}}}
+	var table, html bytes.Buffer
+	if err := r.Table(&table); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.HTML(&html); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"321ms", "3600", "1.25", "7.5/s", "no disk", "queued hello w=4 #2", "rate chain-3"} {
+		if !strings.Contains(table.String(), want) || !strings.Contains(html.String(), want) {
+			t.Errorf("%q is missing in the page or in:\n%s", want, table.String())
+		}
+	}
+	for _, want := range []string{"refused: pods/create 409", "77 MiB", "91/s", "polyline", "fell behind"} {
+		if !strings.Contains(html.String(), want) {
+			t.Errorf("%q is missing in the page", want)
+		}
+	}
+	if strings.Contains(html.String(), "<b>lost</b>") {
+		t.Error("the page is not escaped")
+	}
+}
