@@ -18,6 +18,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/clusters"
+	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -82,6 +83,7 @@ type Controller struct {
 	cfg  Config
 	log  *slog.Logger
 	defs *definitions
+	memo plan.Memo
 	ctx  context.Context // of Run
 
 	targets  *targets

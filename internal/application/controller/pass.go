@@ -325,7 +325,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	name = fmt.Sprintf("%s-v%d", o.Name, number)
 	in := &plan.Input{
 		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
-		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets,
+		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets, Memo: &c.memo,
 	}
 	var p *plan.Plan
 	if coursed(spec) {

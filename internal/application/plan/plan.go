@@ -181,6 +181,8 @@ type Input struct {
 	Annotations    map[string]string
 	Spec           *oam.ApplicationSpec
 	Clusters       Clusters
+	// Memo is of plans made before; nil works everything out.
+	Memo *Memo
 }
 
 // Make makes the plan of an application. Errors are *Error.
@@ -304,19 +306,12 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 
 // render adds a component and its objects.
 func (p *Plan) render(in *Input, comp *Component, req *render.Request, kinds Kinds, seen map[Ref]string) error {
-	rendered, err := render.Render(req)
+	resources, err := in.Memo.resources(in, comp, req, kinds)
 	if err != nil {
 		return err
 	}
-	objects := rendered.Auxiliaries
-	if rendered.Workload != nil {
-		objects = append([]render.Object{*rendered.Workload}, objects...)
-	}
-	for i := range objects {
-		r, err := newResource(in, comp, &objects[i], kinds)
-		if err != nil {
-			return err
-		}
+	for i := range resources {
+		r := &resources[i]
 		if other, twice := seen[r.Ref]; twice {
 			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}

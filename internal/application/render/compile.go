@@ -35,6 +35,7 @@ type program struct {
 	section string
 	source  string
 	reads   *reads
+	wording wording
 
 	mu   sync.Mutex
 	idle []*instance
@@ -71,7 +72,7 @@ func (p *program) compile() (*instance, error) {
 		numberFields(file)
 	}
 	if p.reads == nil {
-		p.reads = readsOf(file) // the first compilation, before others see the program
+		p.reads, p.wording = readsOf(file), wordingOf(file) // the first compilation, before others see the program
 	}
 	file.Unresolved = nil
 	astutil.Resolve(file, func(token.Pos, string, ...any) {})

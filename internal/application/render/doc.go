@@ -19,6 +19,13 @@
 // traits), patch and patchOutputs (traits), or errs, messages that refuse the properties. Directives in comments say how
 // a patch is merged: see merge.
 //
+// # Shapes
+//
+// Applications that are deployed by the hundred differ in little but their names. A request's Shape is what is left of it
+// without them, and its Holes are where they were; what has been worked out for one request of a shape holds for the
+// others, with their names filled in, if the templates are parametric (parametric.go) and the names cannot be mistaken
+// for something else (words.go). Package internal/application/plan remembers it.
+//
 // # Bounds
 //
 // CUE always ends, but may take exponential time, and its evaluator cannot be interrupted. So what goes in is bounded:

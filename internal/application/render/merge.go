@@ -46,11 +46,7 @@ func directivesOf(v cue.Value) directives {
 }
 
 // merger merges patches of one evaluation.
-type merger struct {
-	ctx *cue.Context
-	// undecided is set when the outcome hung on whether a placeholder equals some other text.
-	undecided bool
-}
+type merger struct{ ctx *cue.Context }
 
 // patch applies the value of a patch field to an object.
 func (m *merger) patch(base map[string]any, patch cue.Value) (map[string]any, error) {
@@ -152,7 +148,7 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 				return nil, err
 			}
 		}
-		at := m.match(out, item, d.keys)
+		at := match(out, item, d.keys)
 		if at < 0 {
 			whole, err := plain(items.Value())
 			if err != nil {
@@ -179,18 +175,15 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 }
 
 // match is the index of the item with the same key, or -1. Of several keys the first that the item has counts.
-func (m *merger) match(list []any, item any, keys []string) int {
+func match(list []any, item any, keys []string) int {
 	for _, key := range keys {
 		want, ok := lookup(item, key)
 		if !ok {
 			continue
 		}
 		for i, other := range list {
-			if there, ok := lookup(other, key); ok {
-				if reflect.DeepEqual(want, there) {
-					return i
-				}
-				m.undecided = m.undecided || hasPlaceholder(want) || hasPlaceholder(there)
+			if there, ok := lookup(other, key); ok && reflect.DeepEqual(want, there) {
+				return i
 			}
 		}
 		return -1
@@ -274,7 +267,6 @@ func (m *merger) mergeByIndex(base []any, patch cue.Value) (any, error) {
 func (m *merger) unify(base any, patch cue.Value) (any, error) {
 	unified := patch.Unify(m.ctx.Encode(base))
 	if err := unified.Err(); err != nil {
-		m.undecided = m.undecided || hasPlaceholder(base)
 		return nil, err
 	}
 	return plain(unified)

@@ -87,31 +87,35 @@ type Rendered struct {
 	Auxiliaries []Object
 }
 
+// Objects makes the objects of a component, its workload first. Errors are *Error.
+func Objects(req *Request) ([]Object, error) {
+	r, err := Render(req)
+	if err != nil {
+		return nil, err
+	}
+	if r.Workload == nil {
+		return r.Auxiliaries, nil
+	}
+	return append([]Object{*r.Workload}, r.Auxiliaries...), nil
+}
+
 // Render makes the objects of a component. Errors are *Error.
 func Render(req *Request) (*Rendered, error) {
 	components := false
 	for _, use := range append([]Use{req.Component}, req.Traits...) {
 		components = components || use.Template.main != nil && use.Template.main.reads.context.at("components")
 	}
-	r, _, err := renderWith(req, req.Context.values(components))
-	return r, err
-}
-
-// renderWith renders with a context of its own. undecided says that the result depends on more of the context than
-// placeholders show.
-func renderWith(req *Request, values map[string]any) (_ *Rendered, undecided bool, _ error) {
+	values := req.Context.values(components)
 	out, err := renderComponent(req.Component, values)
 	if err != nil {
-		return nil, false, err
+		return nil, err
 	}
 	for i, use := range req.Traits {
-		u, err := renderTrait(out, i, use, values)
-		undecided = undecided || u
-		if err != nil {
-			return nil, undecided, err
+		if err := renderTrait(out, i, use, values); err != nil {
+			return nil, err
 		}
 	}
-	return out, undecided, nil
+	return out, nil
 }
 
 func renderComponent(use Use, values map[string]any) (*Rendered, error) {
@@ -147,11 +151,11 @@ func renderComponent(use Use, values map[string]any) (*Rendered, error) {
 }
 
 // renderTrait adds a trait's objects to out, and applies its patches.
-func renderTrait(out *Rendered, index int, use Use, values map[string]any) (undecided bool, _ error) {
+func renderTrait(out *Rendered, index int, use Use, values map[string]any) error {
 	t := use.Template
 	d := t.Definition
 	if t.main == nil {
-		return false, &Error{Definition: d.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+		return &Error{Definition: d.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
 	outputs := map[string]any{}
 	for _, o := range out.Auxiliaries {
@@ -163,7 +167,6 @@ func renderTrait(out *Rendered, index int, use Use, values map[string]any) (unde
 	}
 	err := t.run(use.Properties, values, made, func(i *instance, v cue.Value) error {
 		m := &merger{ctx: i.ctx}
-		defer func() { undecided = m.undecided }()
 		if v.LookupPath(cue.ParsePath("processing")).Exists() {
 			return fmt.Errorf("processing: requests while rendering are not supported")
 		}
@@ -187,7 +190,7 @@ func renderTrait(out *Rendered, index int, use Use, values map[string]any) (unde
 	if err == nil && d.ManageWorkload {
 		out.Workload = nil
 	}
-	return undecided, err
+	return err
 }
 
 func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {

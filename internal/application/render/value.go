@@ -90,30 +90,3 @@ func number(text string, kind token.Token) ast.Expr {
 	}
 	return ast.NewLit(kind, text)
 }
-
-// Placeholders stand for texts of the context while a result is made that is good for many contexts: see memo.go. They
-// are between two characters of Unicode's private use area.
-const (
-	placeholderStart = "\uE0F0"
-	placeholderEnd   = "\uE0F1"
-)
-
-func hasPlaceholder(v any) bool {
-	switch v := v.(type) {
-	case string:
-		return strings.Contains(v, placeholderStart)
-	case map[string]any:
-		for k, item := range v {
-			if hasPlaceholder(k) || hasPlaceholder(item) {
-				return true
-			}
-		}
-	case []any:
-		for _, item := range v {
-			if hasPlaceholder(item) {
-				return true
-			}
-		}
-	}
-	return false
-}

@@ -15,12 +15,13 @@ import (
 // profileSeconds is how long a profile is; a shorter phase ends it by closing the connection, and is given none.
 const profileSeconds = 10
 
-// profile collects a CPU profile of the manager into the results' folder. The function it returns waits for it.
+// profile collects a CPU profile of the manager into the results' folder. The function it returns waits for it, and adds a
+// profile of the memory.
 func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	if !t.cfg.Profile {
 		return func() {}
 	}
-	var port int
+	port := 0
 	for _, s := range t.cluster.Status() {
 		if s.Name == localcluster.Manager {
 			port = s.Port
@@ -32,7 +33,12 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 			t.say("no profile: %v", err)
 		}
 	})
-	return getting.Wait
+	return func() {
+		getting.Wait()
+		if err := t.fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1", port), what+"-heap.pprof"); err != nil {
+			t.say("no profile of memory: %v", err)
+		}
+	}
 }
 
 func (t *trial) fetch(ctx context.Context, url, name string) error {

@@ -1,0 +1,216 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"fmt"
+	"reflect"
+	"slices"
+	"sync"
+
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// memoMax bounds how many shapes a memo remembers, and memoBytesMax what their objects take.
+const (
+	memoMax      = 1024
+	memoBytesMax = 8 << 20
+)
+
+// Memo remembers the objects of components that differ in the names of their applications only: what an application of a
+// known shape is made of is copied, with its names filled in, and not worked out. It gives what would be worked out: see
+// render.Words for why. The zero value is ready, and may be used by several goroutines.
+type Memo struct {
+	mu    sync.Mutex
+	known map[memoKey]*form
+	bytes int
+
+	filled uint64
+}
+
+type memoKey [sha256.Size]byte
+
+// form is what components of one shape are made of. nil stands for shapes that have been met once, and those without
+// words for shapes whose components are worked out one by one.
+type form struct {
+	holes     render.Holes // as they are filled in what follows
+	words     *render.Words
+	resources []Resource
+}
+
+// resources are the objects of a component, before its policies have been asked.
+func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
+	holes, ok := render.HolesOf(in.Name, comp.Revision)
+	if m == nil || !ok {
+		return work(in, comp, req, kinds)
+	}
+	shape, open, ok := req.Shape(holes)
+	if !ok {
+		return work(in, comp, req, kinds)
+	}
+	last := holes.Filled(true)
+	sum := sha256.New()
+	sum.Write(shape[:])
+	for _, s := range []string{in.Namespace, comp.Name, comp.Type, comp.Cluster, comp.Namespace, comp.Context.ReplicaKey} {
+		fmt.Fprintf(sum, "%d %s ", len(s), holes.Refill(s, last))
+	}
+	key := memoKey(sum.Sum(nil))
+	p, met := m.get(key)
+	if p == nil {
+		out, err := work(in, comp, req, kinds)
+		switch {
+		case err != nil: // there may be something of that shape that can be worked out
+		case !met:
+			m.put(key, nil) // most shapes are met once
+		default:
+			m.put(key, learn(in, comp, open, holes, kinds, out))
+		}
+		return out, err
+	}
+	if p.words == nil || p.words.Spell(holes) {
+		return work(in, comp, req, kinds)
+	}
+	out := p.fill(holes)
+	for i := range out {
+		// Whether objects of a kind live in namespaces is for their cluster to say.
+		if namespaced, err := kinds.Namespaced(out[i].GVK); err != nil || namespaced != (out[i].Namespace != "") {
+			return work(in, comp, req, kinds)
+		}
+	}
+	return out, nil
+}
+
+// work works the objects of a component out.
+func work(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
+	objects, err := render.Objects(req)
+	if err != nil {
+		return nil, err
+	}
+	return complete(in, comp, objects, kinds)
+}
+
+// complete makes resources of objects.
+func complete(in *Input, comp *Component, objects []render.Object, kinds Kinds) ([]Resource, error) {
+	var out []Resource
+	for i := range objects {
+		r, err := newResource(in, comp, &objects[i], kinds)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, *r)
+	}
+	return out, nil
+}
+
+// learn makes the form of a component's shape, whose objects are known by now. It has no words when what is worked out
+// with other names in the holes differs in more than these names.
+func learn(in *Input, comp *Component, open *render.Request, holes render.Holes, kinds Kinds, known []Resource) *form {
+	none := &form{}
+	words, ok := render.WordsOf(open, holes)
+	if !ok {
+		return none
+	}
+	last, first := holes.Filled(true), holes.Filled(false)
+	out, ok := workWith(in, comp, open, holes, last, kinds)
+	if !ok {
+		return none
+	}
+	p := &form{holes: last, words: words, resources: out}
+	for i := range out {
+		if !p.whole(&out[i]) {
+			return none
+		}
+	}
+	other, ok := workWith(in, comp, last.Open(open, first), holes, first, kinds)
+	if !ok || !reflect.DeepEqual((&form{holes: first, resources: other}).fill(holes), known) || !reflect.DeepEqual(p.fill(holes), known) {
+		return none
+	}
+	return p
+}
+
+// workWith works a component out with its holes filled otherwise.
+func workWith(in *Input, comp *Component, req *render.Request, holes, with render.Holes, kinds Kinds) ([]Resource, bool) {
+	inOpen, compOpen := *in, *comp
+	inOpen.Name, inOpen.Namespace = holes.Refill(in.Name, with), holes.Refill(in.Namespace, with)
+	compOpen.Name, compOpen.Namespace, compOpen.Cluster = holes.Refill(comp.Name, with), holes.Refill(comp.Namespace, with), holes.Refill(comp.Cluster, with)
+	compOpen.Type, compOpen.Context = holes.Refill(comp.Type, with), req.Context
+	objects, err := render.Objects(req)
+	if err != nil {
+		return nil, false
+	}
+	names := 0
+	for i := range objects {
+		names += with.Keys(objects[i].Object)
+	}
+	out, err := complete(&inOpen, &compOpen, objects, kinds)
+	if err != nil {
+		return nil, false
+	}
+	// A name of a field that a type does not have is left out; another name may be one that the type has.
+	for i := range out {
+		kept, err := with.KeysOfJSON(out[i].JSON)
+		if err != nil {
+			return nil, false
+		}
+		names -= kept
+	}
+	return out, names == 0
+}
+
+// fill are the form's resources with names in their holes.
+func (p *form) fill(with render.Holes) []Resource {
+	out := slices.Clone(p.resources)
+	for i := range out {
+		r := &out[i]
+		for _, s := range p.texts(r) {
+			*s = p.holes.Refill(*s, with)
+		}
+		r.JSON = p.holes.RefillJSON(r.JSON, with)
+		r.Hash = Hash(r.JSON)
+	}
+	return out
+}
+
+// texts are the parts of a resource that may have holes, beside its JSON.
+func (p *form) texts(r *Resource) []*string {
+	return []*string{&r.Cluster, &r.Namespace, &r.Name, &r.Component, &r.ComponentType, &r.Trait, &r.Output, &r.Step}
+}
+
+// whole says whether all that is left of a resource's fillings is where it can be replaced.
+func (p *form) whole(r *Resource) bool {
+	return p.holes.Whole(string(r.JSON)) && !p.holes.In(r.GVK.String()) && !p.holes.In(string(r.Stage)) &&
+		!slices.ContainsFunc(p.texts(r), func(s *string) bool { return !p.holes.Whole(*s) })
+}
+
+// get is the form of a shape; met says whether the shape has been met before.
+func (m *Memo) get(key memoKey) (p *form, met bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	p, met = m.known[key]
+	if p != nil && p.words != nil {
+		m.filled++
+	}
+	return p, met
+}
+
+func (m *Memo) put(key memoKey, p *form) {
+	size := 0
+	if p != nil {
+		for i := range p.resources {
+			size += len(p.resources[i].JSON)
+		}
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.known == nil || len(m.known) >= memoMax || m.bytes+size > memoBytesMax {
+		m.known, m.bytes = map[memoKey]*form{}, 0
+	}
+	m.known[key] = p
+	m.bytes += size
+}
+
+// Filled is how many components were made by filling in names.
+func (m *Memo) Filled() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.filled
+}

@@ -1,0 +1,229 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"pgregory.net/rapid"
+	"sigs.k8s.io/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// builtinCases are components that use every built-in definition.
+func builtinCases(t *testing.T) []oam.Component {
+	t.Helper()
+	files, err := filepath.Glob("../render/testdata/builtins/*.yaml")
+	if err != nil || len(files) < 30 {
+		t.Fatalf("%d cases: %v", len(files), err)
+	}
+	var out []oam.Component
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		source, _, _ := strings.Cut(string(data), "\n---\n")
+		var c oam.Component
+		if err := yaml.UnmarshalStrict([]byte(source), &c); err != nil {
+			t.Fatalf("%s: %v", file, err)
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// strange are names that templates and properties may spell, or that are cut, escaped or ordered in their own way.
+var strange = []string{
+	"a", "1", "0", "10", "web", "name", "data", "configmap-a", "secret", "image", "true", "e", "aa", "aaa", "app", "port-80", "nginx",
+	"spec", "metadata", "paused", "replicas", "z", "web-1", "web-17", "n0026", "u0001", strings.Repeat("a", 63), strings.Repeat("ab-", 20) + "a",
+}
+
+func TestWhatIsRememberedIsWhatIsWorkedOut(t *testing.T) {
+	defs, cases := loadBuiltin(t), builtinCases(t)
+	memo, filled := &plan.Memo{}, map[string]int{}
+	name := rapid.OneOf(rapid.SampledFrom(strange), rapid.StringMatching(`[a-z]([-a-z0-9]{0,8}[a-z0-9])?`), rapid.StringMatching(`app-[0-9]{2}`))
+	same := func(t rapid.TB, which int, app string, places uint64) {
+		c := named(cases[which], app, places)
+		before := memo.Filled()
+		got, errGot := makeOne(app, c, defs, memo)
+		want, errWant := makeOne(app, c, defs, nil)
+		if fmt.Sprint(errGot) != fmt.Sprint(errWant) {
+			t.Fatalf("%v, without a memo %v", errGot, errWant)
+		}
+		if errWant != nil {
+			return
+		}
+		if diff := cmp.Diff(want.Resources, got.Resources); diff != "" {
+			t.Fatalf("%s as worked out and as remembered:\n%s", app, diff)
+		}
+		filled[c.Type] += int(memo.Filled() - before)
+		for _, trait := range c.Traits {
+			filled[trait.Type] += int(memo.Filled() - before)
+		}
+	}
+	for which := range cases {
+		for _, places := range []uint64{math.MaxUint64, math.MaxUint64 - 1, math.MaxUint64 - 2, 0x9e3779b97f4a7c15} {
+			for n := range 4 {
+				same(t, which, fmt.Sprint("app-", n), places)
+			}
+		}
+	}
+	rapid.Check(t, func(rt *rapid.T) {
+		which, places := rapid.IntRange(0, len(cases)-1).Draw(rt, "case"), rapid.Uint64().Draw(rt, "places")
+		for range 4 {
+			same(rt, which, name.Draw(rt, "name"), places)
+		}
+	})
+	for _, common := range []string{"webservice", "worker", "task", "scaler", "storage", "env", "labels", "k8s-objects"} {
+		if filled[common] == 0 {
+			t.Errorf("nothing of %s was filled in", common)
+		}
+	}
+}
+
+func makeOne(app string, c oam.Component, defs plan.Definitions, memo *plan.Memo) (*plan.Plan, error) {
+	return plan.Make(&plan.Input{
+		Namespace: "prod", Name: app, Revision: app + "-v1", RevisionNum: 1, Spec: &oam.ApplicationSpec{Components: []oam.Component{c}},
+		Clusters: plan.Local{Kinds: everyKind{}}, Memo: memo,
+	}, defs)
+}
+
+// named is a component with an application's name in its own, and in texts of its properties, which the bits of places
+// choose.
+func named(c oam.Component, app string, places uint64) oam.Component {
+	put := func(raw *runtime.RawExtension) *runtime.RawExtension {
+		if raw == nil {
+			return nil
+		}
+		var v any
+		if err := json.Unmarshal(raw.Raw, &v); err != nil {
+			panic(err)
+		}
+		var walk func(v any) any
+		walk = func(v any) any {
+			switch v := v.(type) {
+			case map[string]any:
+				for k, item := range v {
+					v[k] = walk(item)
+				}
+			case []any:
+				for i, item := range v {
+					v[i] = walk(item)
+				}
+			case string:
+				// The text decides where its name stands, for the order of fields is not given.
+				at := len(v) * 7
+				for _, c := range v {
+					at += int(c)
+				}
+				switch places >> (at % 60) & 7 {
+				case 0:
+					return app
+				case 1:
+					return app + "-" + v
+				case 2:
+					return v + app
+				}
+			}
+			return v
+		}
+		data, err := json.Marshal(walk(v))
+		if err != nil {
+			panic(err)
+		}
+		return &runtime.RawExtension{Raw: data}
+	}
+	c.Properties = put(c.Properties)
+	traits := make([]oam.Trait, len(c.Traits))
+	for i, trait := range c.Traits {
+		traits[i] = oam.Trait{Type: trait.Type, Properties: put(trait.Properties)}
+	}
+	c.Traits = traits
+	if places%3 > 0 {
+		c.Name = app
+	}
+	if places%3 == 2 {
+		c.Name += "-x"
+	}
+	return c
+}
+
+// TestTemplatesThatLookIntoNames are shapes that must not be taken for others.
+func TestTemplatesThatLookIntoNames(t *testing.T) {
+	object := func(fields string) string {
+		return "import \"strings\"\noutput: {apiVersion: \"v1\", kind: \"ConfigMap\", data: {" + fields + "}}\nparameter: {...}\n"
+	}
+	for about, c := range map[string]struct {
+		template, properties string
+		names                []string
+	}{
+		"compares with a word":             {object(`x: [if context.name == "app-03" {"yes"}, "no"][0]`), `{}`, nil},
+		"compares with what it has made":   {object(`x: [if context.name == "app-\(parameter.n)" {"yes"}, "no"][0]`), `{"n": "03"}`, nil},
+		"compares with a number":           {object(`x: [if context.name == "app-0\(parameter.n)" {"yes"}, "no"][0]`), `{"n": 3}`, nil},
+		"compares with a negative number":  {object(`x: [if context.name == "app\(parameter.n)" {"yes"}, "no"][0]`), `{"n": -3}`, []string{"app-1", "app-2", "app-3", "app-4"}},
+		"looks a name up":                  {object(`x: [if parameter.of[context.name] != _|_ {"yes"}, "no"][0]`), `{"of": {"app-03": 1}}`, nil},
+		"unifies with a word":              {object(`x: context.name & ("app-03" | *string)`), `{}`, nil},
+		"matches an expression":            {object(`x: [if context.name =~ "3$" {"yes"}, "no"][0]`), `{}`, nil},
+		"asks for the order":               {object(`x: [if context.name < "app-03" {"yes"}, "no"][0]`), `{}`, nil},
+		"asks for the end":                 {object(`x: [if strings.HasSuffix(context.name, "3") {"yes"}, "no"][0]`), `{}`, nil},
+		"takes it apart":                   {object(`x: strings.Split(context.name, "-")[1]`), `{}`, nil},
+		"puts it into another case":        {object(`x: strings.ToUpper(context.name)`), `{}`, nil},
+		"takes its length":                 {object(`x: [if len(context.name) > 6 {"long"}, "short"][0]`), `{}`, []string{"app-1", "app-2", "app-3", "app-100", "app-4"}},
+		"a field of two names":             {object(`"app-03": "there", "\(context.name)": "there"`), `{}`, nil},
+		"fields in their order":            {object(`for i, n in [for n, _ in _f {n}] {"\(i)": n}`) + "_f: {for n in [\"app-03x\", context.name, \"app-02x\"] {\"\\(n)\": n}}\n", `{}`, nil},
+		"overlaps":                         {object(`x: [if "a\(context.name)" == "\(context.name)a" {"yes"}, "no"][0]`), `{}`, []string{"ab", "bb", "cb", "aa", "db"}},
+		"a secret, whose values are coded": {"output: {apiVersion: \"v1\", kind: \"Secret\", stringData: x: context.name}\nparameter: {...}\n", `{}`, nil},
+		"a field that only some have":      {"output: {apiVersion: \"apps/v1\", kind: \"Deployment\", spec: \"\\(context.name)\": true}\nparameter: {...}\n", `{}`, []string{"pausea", "pauseb", "pausec", "paused", "pausee"}},
+		"a name that is cut": {"output: {apiVersion: \"v1\", kind: \"ConfigMap\"}\noutputs: \"\\(context.name)\": {apiVersion: \"v1\", kind: \"Secret\"}\nparameter: {...}\n", `{}`, []string{
+			strings.Repeat("a", 66), strings.Repeat("b", 66), strings.Repeat("c", 66), strings.Repeat("d", 62) + "-ddd", strings.Repeat("e", 66)}},
+	} {
+		t.Run(about, func(t *testing.T) {
+			template, err := render.Compile(&render.Definition{Kind: render.Component, Name: "x", Template: c.template})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defs, memo := builtin{"component-x": template}, &plan.Memo{}
+			names := c.names
+			if names == nil {
+				names = []string{"app-01", "app-02", "app-00", "app-03", "app-04", "app-03"}
+			}
+			for _, app := range names {
+				comp := oam.Component{Name: app, Type: "x", Properties: &runtime.RawExtension{Raw: []byte(c.properties)}}
+				got, err := makeOne(app, comp, defs, memo)
+				if err != nil {
+					t.Fatal(err)
+				}
+				want, err := makeOne(app, comp, defs, nil)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if diff := cmp.Diff(want.Resources, got.Resources); diff != "" {
+					t.Errorf("%s as worked out and as remembered:\n%s", app, diff)
+				}
+			}
+		})
+	}
+}
+
+func BenchmarkSmallApplicationOfAKnownShape(b *testing.B) {
+	defs, memo := loadBuiltin(b), &plan.Memo{}
+	i := 0
+	for b.Loop() {
+		i++
+		name := fmt.Sprintf("app-%05d", i)
+		_, err := plan.Make(&plan.Input{Namespace: "default", Name: name, Revision: name + "-v1", RevisionNum: 1, Spec: specOf(b, fmt.Sprintf(small, name)), Clusters: plan.Local{Kinds: everyKind{}}, Memo: memo}, defs)
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+}

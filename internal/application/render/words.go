@@ -1,0 +1,139 @@
+package render
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Words are the strings that the evaluation of a request has to make others of, beside what fills its holes.
+//
+// What makes it exact to fill the holes of a result: parametric programs (wording) find out nothing about strings but
+// whether two are equal. So two requests that differ in their holes are evaluated alike if strings that are equal in the
+// one are equal in the other. A string of an evaluation is a row of words, numbers and holes. Two different rows are the
+// same string only where, at their first difference, the name that fills a hole of one is spelled by words of the other;
+// and Spell says whether that can be.
+type Words struct {
+	words  []string
+	signed bool
+}
+
+// WordsOf are the words of an open request, or false if it cannot be read.
+func WordsOf(open *Request, h Holes) (*Words, bool) {
+	w := &Words{}
+	seen := map[string]bool{"true": true, "false": true, "null": true}
+	filled := h.Filled(true)
+	add := func(s string) {
+		s = strings.ReplaceAll(s, filled.app, "\x00")
+		if h.revision != "" {
+			s = strings.ReplaceAll(s, filled.revision, "\x00")
+		}
+		for part := range strings.SplitSeq(s, "\x00") {
+			if part != "" {
+				seen[part] = true
+			}
+		}
+	}
+	var walk func(v any)
+	walk = func(v any) {
+		switch v := v.(type) {
+		case map[string]any:
+			for k, item := range v {
+				add(k)
+				walk(item)
+			}
+		case []any:
+			for _, item := range v {
+				walk(item)
+			}
+		case string:
+			add(v)
+		case int64, float64:
+			w.signed = w.signed || strings.Trim(fmt.Sprint(v), "0123456789") != ""
+		}
+	}
+	walk(open.Context.values(false))
+	for _, use := range append([]Use{open.Component}, open.Traits...) {
+		text := &use.Template.main.wording
+		w.signed = w.signed || text.signed
+		for _, word := range text.words {
+			seen[word] = true
+		}
+		if len(use.Properties) == 0 {
+			continue
+		}
+		v, err := decode(use.Properties)
+		if err != nil {
+			return nil, false
+		}
+		walk(v)
+	}
+	for word := range seen {
+		if word != "" {
+			w.words = append(w.words, word)
+		}
+	}
+	return w, true
+}
+
+// Spell says whether the words can spell what fills one of the holes.
+func (w *Words) Spell(h Holes) bool {
+	return w.spell(h.app, h.revision) || h.revision != "" && w.spell(h.revision, h.app)
+}
+
+// spell says whether name can be spelled, other being what fills the other hole: by the end of a word, then words, then
+// the beginning of a word or of what fills a hole.
+func (w *Words) spell(name, other string) bool {
+	digits := "0123456789"
+	if w.signed {
+		digits += "+-.eE"
+	}
+	reached := make([]bool, len(name))
+	reach := func(n int) bool {
+		if n < len(name) {
+			reached[n] = true
+		}
+		return n >= len(name)
+	}
+	number := func(from int) bool { // a number, or the end of one
+		n := from
+		for n < len(name) && strings.IndexByte(digits, name[n]) >= 0 {
+			if n++; reach(n) {
+				return true
+			}
+		}
+		return false
+	}
+	// 1. The end of a word, or all of it.
+	if number(0) || other != "" && (strings.HasPrefix(other, name) || strings.HasPrefix(name, other) && reach(len(other))) {
+		return true
+	}
+	for _, word := range w.words {
+		if strings.Contains(word, name) {
+			return true
+		}
+		for n := 1; n <= min(len(word), len(name)-1); n++ {
+			if name[:n] == word[len(word)-n:] {
+				reach(n)
+			}
+		}
+	}
+	// 2. What is left.
+	for at := 1; at < len(name); at++ {
+		if !reached[at] {
+			continue
+		}
+		rest := name[at:]
+		if strings.HasPrefix(name, rest) || strings.HasPrefix(other, rest) || other != "" && strings.HasPrefix(rest, other) && reach(at+len(other)) || number(at) {
+			return true
+		}
+		for _, word := range w.words {
+			if strings.HasPrefix(word, rest) {
+				return true
+			}
+			if strings.HasPrefix(rest, word) {
+				reach(at + len(word))
+			}
+		}
+	}
+	return false
+}
