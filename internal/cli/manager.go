@@ -75,10 +75,11 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
 	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"}, "schedulerNames to answer to")
 	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
-	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 0,
+	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 20,
 		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")
 	f.Float64Var(&cfg.Repack.CostMax, "repack-cost", repack.CostMaxDefault, "CPUs moved by that at most for each CPU freed; those moved to another NUMA node count twice")
 	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second, "how long the pinned pods of a node must not have changed before that")
+	f.DurationVar(&cfg.Repack.Patience, "repack-patience", time.Minute, "how long a node's agent may take for a move before it is taken back")
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
 	f.BoolVar(&cfg.MultiTenant, "multi-tenant", false,
 		"applications act with the rights of who wrote them; needs the rights in config/multi-tenant.yaml")

@@ -26,7 +26,7 @@ type simulation struct {
 	seeds, workers            int
 	load, turnover            float64
 	output, page              string
-	cluster                   bool
+	cluster, strict           bool
 	source                    *clusterSource
 }
 
@@ -48,10 +48,14 @@ func newTopologySimulate(s streams) *cobra.Command {
 pods were split over L3 domains and NUMA nodes although they need not have been, how many L3 domains were kept free for
 large pods, and what a decision took. The table gives means over the seeds; -o json gives every run.
 
+The policy lockstep is the manager with its defaults, which moves pods within their nodes (see repack), in the simulation after
+each change; lockstep-without-moves is the manager with --repack-moves-per-hour 0. The others choose a node and then cores.
+
 With --cluster or --from-dump, the pods of a cluster that ask for CPUs of their own are placed anew on its empty nodes by each
 policy, in the order in which they were created (in random orders for seeds above 1), beside the placement that they have.`,
 		Example: `  lockstep topology simulate
-  lockstep topology simulate --nodes 20,1000 --html report.html
+  lockstep topology simulate --nodes 20,1000 --policy lockstep,lockstep-without-moves,least-allocated+packed-cores --check
+  lockstep topology simulate --html report.html
   kubectl get nodetopologies,nodes,pods -A -o json | lockstep topology simulate --from-dump -`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
@@ -68,6 +72,7 @@ policy, in the order in which they were created (in random orders for seeds abov
 	f.Float64Var(&o.load, "load", 0.85, "share of all CPUs in use")
 	f.IntVar(&o.workers, "workers", runtime.NumCPU(), "simulations at a time; use 1 to measure latencies")
 	f.StringVarP(&o.output, "output", "o", "", "json: every run")
+	f.BoolVar(&o.strict, "check", false, "exit with 1 unless the policy lockstep is what is wanted everywhere:\n"+simulate.Wanted)
 	f.StringVar(&o.page, "html", "", "also write the table to this file, as one page that needs nothing else")
 	return cmd
 }
@@ -116,12 +121,27 @@ func (o *simulation) run(ctx context.Context, s streams) error {
 	if err := printSimulation(s.out, report.Summaries); err != nil {
 		return err
 	}
-	if !o.cluster && o.source.dump == "" {
-		for _, r := range report.Summaries {
-			if strings.HasPrefix(r.Policy, "lockstep") && !r.Holds() {
-				fmt.Fprintf(s.err, "%s on %d nodes of %s, mix %s: not what is wanted (%s)\n", r.Policy, r.Nodes, r.Machine, r.Mix, simulate.Wanted)
-			}
+	if o.cluster || o.source.dump != "" {
+		return nil
+	}
+	return o.judge(s, report.Summaries)
+}
+
+// judge says where Lockstep's policies are not what is wanted. It returns an error if the one that is installed is not, and
+// --check asks for that.
+func (o *simulation) judge(s streams, summaries []simulate.Summary) error {
+	missed := 0
+	for _, r := range summaries {
+		if !strings.HasPrefix(r.Policy, simulate.Own) || r.Holds() {
+			continue
 		}
+		fmt.Fprintf(s.err, "%s on %d nodes of %s, mix %s: not what is wanted (%s)\n", r.Policy, r.Nodes, r.Machine, r.Mix, simulate.Wanted)
+		if r.Policy == simulate.Own {
+			missed++
+		}
+	}
+	if o.strict && missed > 0 {
+		return fmt.Errorf("%d of the combinations of machine, nodes and mix are not what is wanted", missed)
 	}
 	return nil
 }
@@ -132,6 +152,8 @@ func (o *simulation) check() error {
 		return fmt.Errorf("--output %q: not json", o.output)
 	case len(o.nodes) == 0 || slices.Min(o.nodes) < 1 || o.seeds < 1 || o.workers < 1:
 		return errors.New("--nodes, --seeds and --workers must be at least 1")
+	case o.strict && (o.cluster || o.source.dump != "" || !slices.Contains(o.policies, simulate.Own)):
+		return fmt.Errorf("--check judges the policy %s on simulated clusters", simulate.Own)
 	case o.load <= 0 || o.load > 1 || o.turnover < 0:
 		return errors.New("--load must be above 0 and at most 1, --turnover at least 0")
 	}

@@ -222,7 +222,7 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	}
 	sched, err := scheduler.New(scheduler.Config{
 		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
-		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0,
+		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
 		Metrics:      m.registry, Log: m.log,
 	})
 	if err != nil {

@@ -388,6 +388,29 @@ func TestPodsThatAreMovedHoldBoth(t *testing.T) {
 	idle("3")
 	w.cluster.ForgetMoved(back.Pod, back.After)
 	idle("3 0-1")
+	// What is complete cannot be taken back: others may have the CPUs by now.
+	taken, _ = moved(after, 2, cpuset.MustParse("0-1"))
+	taken.Back = true
+	if errs := w.move("a", taken); errs[0] == nil {
+		t.Error("a complete move is taken back")
+	}
+	// What is not can, also while the agent is gone.
+	m, after = moved(after, 2, cpuset.MustParse("6-7"))
+	if errs := w.move("a", m); errs[0] != nil {
+		t.Fatal(errs[0])
+	}
+	w.cluster.UpsertPod(after)
+	gone := withAgent("a", 1)
+	gone.Status.Conditions = append(gone.Status.Conditions, metav1.Condition{Type: topologyv1alpha1.AgentAlive, Status: metav1.ConditionFalse})
+	w.cluster.UpsertNodeTopology(gone)
+	forward, _ := moved(after, 3, cpuset.MustParse("4-5"))
+	if errs := w.move("a", forward); errs[0] == nil {
+		t.Error("a pod is moved while the agent is gone")
+	}
+	forward.Back = true
+	if errs := w.move("a", forward); errs[0] != nil {
+		t.Error(errs[0])
+	}
 }
 
 func TestNodesWhoseAgentIsGoneTakeNoPinnedPods(t *testing.T) {

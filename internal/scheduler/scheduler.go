@@ -28,8 +28,8 @@ type Config struct {
 	// Refresh, when set, is called before the placements of a cycle with the nodes as they are, for a rare filter that
 	// keeps state of its own. rare says that gangs wait that need it.
 	Refresh func(nodes *place.Snapshot, rare bool)
-	// CPUsRepacked says that pinned pods are moved within their nodes without being asked for: their nodes are then chosen
-	// for what can be made of them (allocate.Allocator.Repacks).
+	// CPUsRepacked says that pinned pods are moved within their nodes without being asked for, to any NUMA node: their nodes
+	// are then chosen for what can be made of them (allocate.Allocator.Repacks).
 	CPUsRepacked bool
 	// RetryEvery is how often gangs that wait for room are tried though nothing seems to have changed, in case a change
 	// that helps was not recognised as one. Default 30 s, at least 1 s.

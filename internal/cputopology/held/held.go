@@ -111,12 +111,12 @@ func Restore(n *allocate.Node, p Pod) error {
 	}
 	a := allocate.FromResult(p.Key, p.Result)
 	online := n.Layout().Topology().Online()
-	wanted := a.CPUs()
+	wanted := a.CPUs() // what one container had and another has now, the pod holds anyway
 	for i := range a.Containers {
 		c := &a.Containers[i]
-		if from := p.Result.Containers[c.Name].From; from != nil {
+		if r := p.Result.Containers[c.Name]; r.From != nil && !r.Shadow {
 			// While it is moved, nobody else gets either.
-			c.Held = c.Held.Union(*from)
+			c.Held = c.Held.Union(r.From.Minus(wanted))
 		}
 		c.CPUs, c.Held = c.CPUs.Intersect(online), c.Held.Intersect(online)
 	}

@@ -32,6 +32,7 @@ const (
 // pod is one that may be moved, once at most.
 type pod struct {
 	allocation *allocate.Allocation
+	cpus       int // in all
 	perL3      []int
 	moved      bool
 	bound      bool // to its NUMA nodes
@@ -69,7 +70,7 @@ func newSearch(n *allocate.Node, request func(string) *allocate.Request, budget 
 		if !own(a) || request(a.Key) == nil {
 			continue
 		}
-		p := &pod{allocation: a, perL3: make([]int, len(s.domains)), bound: budget.StayInNUMA || memoryBound(a)}
+		p := &pod{allocation: a, cpus: a.CPUs().Len(), perL3: make([]int, len(s.domains)), bound: budget.StayInNUMA || memoryBound(a)}
 		l.PerL3(a.CPUs(), p.perL3)
 		for d, cpus := range p.perL3 {
 			if cpus > 0 {
@@ -202,13 +203,10 @@ func (s *search) place(p *piece, displace int, rest func() bool) bool {
 	slices.SortFunc(options, func(a, b option) int {
 		return cmp.Or(cmp.Compare(a.slack, b.slack), cmp.Compare(a.cost, b.cost), cmp.Compare(a.to, b.to))
 	})
-	tried := map[[2]int]bool{} // equal domains need no second try
-	for _, o := range options {
-		key := [2]int{o.slack, o.cost}
-		if tried[key] {
-			continue
+	for i, o := range options {
+		if i > 0 && o.slack == options[i-1].slack && o.cost == options[i-1].cost {
+			continue // equal domains need no second try
 		}
-		tried[key] = true
 		if s.try(p, o.to, o.cost, rest) {
 			return true
 		}
@@ -240,7 +238,7 @@ func (s *search) place(p *piece, displace int, rest func() bool) bool {
 // comes to the same, and the piece to the tightest that is in use. Where one idle domain is missing there, the pods of
 // another make room for it by going to an idle one elsewhere, in place of the one that the pod leaves.
 func (s *search) placeWhole(p *piece, rest func() bool) bool {
-	cpus := p.pod.allocation.CPUs().Len()
+	cpus := p.pod.cpus
 	if p.pod.bound || p.cpus == cpus || s.spent+crossNUMA*cpus > s.costMax {
 		return false
 	}
@@ -297,7 +295,7 @@ func (s *search) vacate(from, to, but int, by *pod, rest func(made int) bool) bo
 		}
 		sum := 0
 		for _, q := range s.pieces[d] {
-			if !q.pod.moved && !q.pod.bound && q.cpus == q.pod.allocation.CPUs().Len() {
+			if !q.pod.moved && !q.pod.bound && q.cpus == q.pod.cpus {
 				sum += q.cpus
 			}
 		}
@@ -350,7 +348,7 @@ func (s *search) cost(p *piece, to int) int {
 	if s.numa[to] == s.numa[p.domain] {
 		return p.cpus
 	}
-	if p.pod.bound || p.cpus < p.pod.allocation.CPUs().Len() { // a part cannot leave the rest
+	if p.pod.bound || p.cpus < p.pod.cpus { // a part cannot leave the rest
 		return 0
 	}
 	return crossNUMA * p.cpus

@@ -29,6 +29,8 @@ type Result struct {
 	// Move numbers the moves on the node, if the pod has been given other CPUs than it began on. It is complete when the
 	// NodeTopology's status.moved is not lower; until then the containers hold what they are moved away From, too.
 	Move int64 `json:"move,omitempty"`
+	// Back says that the move takes back one that could not be made. It is not taken back itself.
+	Back bool `json:"back,omitempty"`
 }
 
 // ContainerResult is one container's part.
@@ -41,7 +43,7 @@ type ContainerResult struct {
 	Share int `json:"share,omitempty"`
 	// Held are the CPUs kept from others for the sake of isolation, where they are more than CPUs.
 	Held *cpuset.Set `json:"held,omitempty"`
-	// From are the CPUs that Result.Move is away from.
+	// From are the CPUs that the container had before Result.Move; nil if it has the same.
 	From *cpuset.Set `json:"from,omitempty"`
 	// Burst says that the set is widened to the L3 domains of CPUs, as far as they are not held exclusively. CPUs are
 	// then the container's own share, and the quota must stay.
@@ -66,6 +68,22 @@ func (r Result) Settled(moved int64) Result {
 	return out
 }
 
+// Returned is the result with its move taken back by another, of the given number: the containers have the CPUs again that
+// they had before, and hold the others until that is complete.
+func (r Result) Returned(move int64) Result {
+	out := r
+	out.Move, out.Back = move, true
+	out.Containers = make(map[string]ContainerResult, len(r.Containers))
+	for name, c := range r.Containers {
+		if c.From != nil {
+			from := c.CPUs
+			c.CPUs, c.From = *c.From, &from
+		}
+		out.Containers[name] = c
+	}
+	return out
+}
+
 // Moving says whether the pod's move is not known to be complete.
 func (r Result) Moving(moved int64) bool { return r.Move > moved }
 
@@ -79,6 +97,17 @@ func (r Result) Exclusive() cpuset.Set {
 		all = all.Union(c.CPUs)
 		if c.Held != nil {
 			all = all.Union(*c.Held)
+		}
+	}
+	return all
+}
+
+// Claims are the CPUs that a pod holds exclusively while its move is not complete.
+func (r Result) Claims() cpuset.Set {
+	all := r.Exclusive()
+	for _, c := range r.Containers {
+		if c.From != nil && !c.Shadow {
+			all = all.Union(*c.From)
 		}
 	}
 	return all

@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"html/template"
 	"io"
+	"strings"
 )
 
 //go:embed page.html
@@ -31,7 +32,7 @@ func Page(w io.Writer, summaries []Summary, load, turnover float64) error {
 			lastMix = ""
 		}
 		g := &groups[len(groups)-1]
-		own := len(s.Policy) >= len("lockstep") && s.Policy[:len("lockstep")] == "lockstep"
+		own := strings.HasPrefix(s.Policy, Own)
 		g.Rows = append(g.Rows, row{s, s.Mix != lastMix, own, min(s.FreeL3Percent, 100)})
 		lastMix = s.Mix
 	}

@@ -11,12 +11,19 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
+// Own is the policy that is Lockstep as it is installed: pods are moved within their nodes. OwnWithoutMoves is what is left
+// of it where that is forbidden.
+const (
+	Own             = "lockstep"
+	OwnWithoutMoves = "lockstep-without-moves"
+)
+
 // Policies returns new instances of all policies. They keep no state between simulations that changes a choice.
 func Policies() []Policy {
 	return []Policy{
-		newLockstep("lockstep", request.AnyCPU),
-		newRepacking("lockstep+repack"),
-		newLockstep("lockstep-threads", request.Threads),
+		newRepacking(Own),
+		newLockstep(OwnWithoutMoves, request.AnyCPU),
+		newLockstep(OwnWithoutMoves+"-threads", request.Threads),
 		&byHand{name: "first-fit", node: firstFit, pick: lowestNumbers},
 		&byHand{name: "least-allocated+packed-cores", node: leastAllocated, pick: packedCores},
 		&byHand{name: "most-allocated+packed-cores", node: mostAllocated, pick: packedCores},

@@ -19,6 +19,9 @@
 // whoever dies in between: what is under way is read from the annotations and status.moved, by the scheduler, the agent and
 // the next manager alike.
 //
+// A move that the agent cannot make is taken back by another, from what the annotation says (see settle.go). So each move is
+// made or is not; what a repack has moved before one fails stays where it is, for every move leaves a valid state.
+//
 // After each wave a new plan is made of what is there then. A pod is moved once at most in one repack, which bounds it.
 //
 // # Whose pods

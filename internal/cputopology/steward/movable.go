@@ -10,7 +10,6 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
-	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
@@ -56,18 +55,29 @@ func requests(pods map[string]*movable) func(string) *allocate.Request {
 // to is the move to a result.
 func (m *movable) to(result request.Result, serial int64, topo *cputopology.Topology) (pin.Move, error) {
 	result.Move = serial
-	var all cpuset.Set
-	for _, c := range result.Containers {
-		all = all.Union(c.CPUs)
-	}
 	for name, c := range result.Containers {
-		// What another container of the pod gets, the pod holds anyway.
-		if from := m.pod.Result.Containers[name].CPUs.Minus(all); !from.IsEmpty() && !c.Shadow {
+		if from := m.pod.Result.Containers[name].CPUs; !from.Equal(c.CPUs) {
 			c.From = &from
 			result.Containers[name] = c
 		}
 	}
-	annotations, err := result.Annotations(m.language, topo)
+	return moveTo(m.pod, result, m.language, topo)
+}
+
+// back is the move that takes a pod's move back.
+func back(pod cluster.PodCPUs, serial int64, topo *cputopology.Topology) (pin.Move, error) {
+	language := request.Lockstep
+	if asked, err := request.Parse(pod.Object); err == nil && asked != nil {
+		language = asked.Language
+	}
+	move, err := moveTo(pod, pod.Result.Returned(serial), language, topo)
+	move.Back = true
+	return move, err
+}
+
+func moveTo(pod cluster.PodCPUs, result request.Result, language request.Language, topo *cputopology.Topology) (pin.Move, error) {
+	result.Version = 1
+	annotations, err := result.Annotations(language, topo)
 	if err != nil {
 		return pin.Move{}, err
 	}
@@ -75,10 +85,9 @@ func (m *movable) to(result request.Result, serial int64, topo *cputopology.Topo
 	if err != nil {
 		return pin.Move{}, err
 	}
-	result.Version = 1
 	return pin.Move{
-		Pod: types.NamespacedName{Namespace: m.pod.Object.Namespace, Name: m.pod.Object.Name}, UID: m.pod.Object.UID,
-		Before: m.pod.Annotation, After: &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
+		Pod: types.NamespacedName{Namespace: pod.Object.Namespace, Name: pod.Object.Name}, UID: pod.Object.UID,
+		Before: pod.Annotation, After: &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
 		Patch: patch,
 	}, nil
 }

@@ -6,21 +6,17 @@ import (
 	"slices"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
-	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/repack"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -28,10 +24,6 @@ import (
 const (
 	// waveMax is how many pods of a node are moved at once.
 	waveMax = 16
-	// moveTimeout is how long the agent may take for a wave.
-	moveTimeout = time.Minute
-	// movePoll is how often to look meanwhile: the model may learn of a pod's end later than this package.
-	movePoll = 2 * time.Second
 	// busyMax is how often in a row the CPUs of all moves of a wave may be given to somebody else first.
 	busyMax = 5
 )
@@ -52,9 +44,10 @@ type policyState struct {
 // repacking is a repack under way.
 //
 //	begin ──▶ plan ──▶ reserve ──▶ write ──▶ the agent moves ──▶ plan ...
-//	           │          │ all CPUs were given to others: plan again, a few times
-//	           ▼          ▼
-//	       nothing left: Done        no agent, or it does not get on: Failed
+//	           │          │                       │
+//	           │          │ given to others        ▼
+//	           ▼          ▼ meanwhile: again  what it cannot move is taken back (settle.go), and nothing more is planned: Failed
+//	       nothing left: Done
 type repacking struct {
 	id      string
 	policy  bool
@@ -63,17 +56,12 @@ type repacking struct {
 	moves   int32
 	moved   map[types.UID]bool
 	freed   []cpuset.Set
-	// asked says that the scheduler has not answered yet; writes is how many pods are being written.
-	asked  bool
-	writes int
-	busy   int // waves in a row that got none of their CPUs
-	// waiting is since when the agent has had something to do.
-	waiting time.Time
+	busy    int // waves in a row that got none of their CPUs
 	failure string
 }
 
-// repack takes the repack of a node further, and puts into status what has to be told.
-func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+// repack takes the repack of a node further, and puts into status what has to be told. underWay says that moves are.
+func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	defer func() {
 		// What is to be seen stays so until it is, whoever else writes the status meanwhile.
 		if n.shown != nil {
@@ -83,43 +71,32 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, status *topo
 			n.shown = nil
 		}
 	}()
-	if n.repack == nil && !s.begin(n, t, now) {
-		return
-	}
-	r := n.repack
-	if r.asked || r.writes > 0 {
+	if n.repack == nil && !s.begin(n, t, now) || n.rewriting {
 		return // the answer wakes the node
 	}
-	// 1. What of earlier moves is under way?
-	node := s.cfg.Model.CPUsOn(n.name)
-	if !r.policy && (t.Repack == nil || t.Repack.ID != r.id) && r.failure == "" {
-		r.failure = "the request was withdrawn"
+	r := n.repack
+	// 1. Does something stand against it?
+	if !r.policy && (t.Repack == nil || t.Repack.ID != r.id) {
+		n.failed("the request was withdrawn")
 	}
+	n.failed(hindrance(t, on))
+	// 2. What has been begun is completed, or taken back.
+	if underWay {
+		return
+	}
+	if pod := unsettled(on); pod != "" {
+		n.failed("pod " + pod + " has not got back to the CPUs that it had before an earlier move" + problemOf(t, pod))
+	}
+	// 3. What is to be moved next?
 	if r.failure == "" {
-		r.failure = hindrance(t, node)
-	}
-	if pod := unsettled(node); pod != "" && r.failure == "" {
-		if r.waiting.IsZero() {
-			r.waiting = now
-		}
-		if until := r.waiting.Add(moveTimeout); now.Before(until) {
-			s.loop.WakeAfter(n.name, min(until.Sub(now), movePoll))
-			return
-		}
-		r.failure = fmt.Sprintf("the agent has not moved pod %s to its new CPUs%s", pod, problemOf(t, pod))
-	}
-	r.waiting = time.Time{}
-	// 2. What is to be moved next?
-	if r.failure == "" {
-		if moves := s.plan(n, node); len(moves) > 0 {
-			r.asked = true
-			s.cfg.Mover.Move(n.name, moves, func(errs []error) { s.reserved(n.name, r, moves, errs) })
+		if moves := s.plan(n, t, on); len(moves) > 0 {
+			s.rewrite(n, moves, func(n *node, errs []error) { s.written(n, r, moves, errs) })
 			s.show(n, topologyv1alpha1.RepackMoving, nil)
 			return
 		}
 	}
-	// 3. Nothing: that was it.
-	s.finish(n, node, now)
+	// 4. Nothing: that was it.
+	s.finish(n, on, now)
 }
 
 // begin starts what is asked for, or what the policy finds. It says whether there is something.
@@ -241,7 +218,7 @@ func problemOf(t *topologyv1alpha1.NodeTopology, pod string) string {
 }
 
 // plan chooses the next wave: moves that need nothing of each other.
-func (s *Steward) plan(n *node, on cluster.NodeCPUs) []pin.Move {
+func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs) []pin.Move {
 	r := n.repack
 	budget := r.budget
 	if budget.MovesMax > 0 || r.policy {
@@ -251,15 +228,16 @@ func (s *Steward) plan(n *node, on cluster.NodeCPUs) []pin.Move {
 	}
 	pods := make([]held.Pod, 0, len(on.Pods))
 	movable := map[string]*movable{}
-	serial := int64(0)
+	serial := nextMove(on)
 	for name, pod := range on.Pods {
 		p := held.Pod{Key: name, Result: pod.Result.Settled(on.Machine.Moved)}
 		if pod.Object != nil {
 			p.Created = pod.Object.CreationTimestamp.Time
 		}
 		pods = append(pods, p)
-		serial = max(serial, pod.Result.Move)
-		if m := s.movable(on.Machine, pod); m != nil && !r.moved[pod.Object.UID] {
+		// What could not be moved before, the policy leaves alone; what has a problem as it is, everybody.
+		m := s.movable(on.Machine, pod)
+		if m != nil && !r.moved[pod.Object.UID] && !(r.policy && n.stuck[pod.Object.UID]) && problemOf(t, name) == "" {
 			movable[name] = m
 		}
 	}
@@ -274,9 +252,6 @@ func (s *Steward) plan(n *node, on cluster.NodeCPUs) []pin.Move {
 			r.freed = append(r.freed, f)
 		}
 	}
-	if moved := on.Machine.Moved; moved < noAgent {
-		serial = max(serial, moved)
-	}
 	var wave []pin.Move
 	idle := state.Node.Idle()
 	for _, m := range plan.Moves {
@@ -285,7 +260,7 @@ func (s *Steward) plan(n *node, on cluster.NodeCPUs) []pin.Move {
 			break
 		}
 		idle = idle.Minus(m.To.CPUs())
-		move, err := movable[m.Pod].to(state.Node.Result(m.To), serial+1, on.Machine.Layout.Topology())
+		move, err := movable[m.Pod].to(state.Node.Result(m.To), serial, on.Machine.Layout.Topology())
 		if err != nil {
 			r.failure = fmt.Sprintf("pod %s: %v", m.Pod, err)
 			return nil
@@ -295,73 +270,37 @@ func (s *Steward) plan(n *node, on cluster.NodeCPUs) []pin.Move {
 	return wave
 }
 
-// reserved is called by the scheduler: it says which of the moves have their CPUs.
-func (s *Steward) reserved(name string, r *repacking, moves []pin.Move, errs []error) {
-	if !s.loop.Post(name, keyed.Anyone, func(n *node) {
-		if n.repack == r {
-			s.writePods(n, moves, errs)
-			return
-		}
-		s.giveBack(moves, errs)
-	}) {
-		s.giveBack(moves, errs) // the node has gone
-	}
-}
-
-func (s *Steward) giveBack(moves []pin.Move, errs []error) {
-	for i, m := range moves {
-		if errs[i] == nil {
-			s.cfg.Model.ForgetMoved(m.Pod, m.After)
-		}
-	}
-}
-
-// writePods writes the moves that have their CPUs.
-func (s *Steward) writePods(n *node, moves []pin.Move, errs []error) {
-	r := n.repack
-	r.asked = false
-	for i, m := range moves {
-		if errs[i] != nil {
+// written takes up what became of a wave.
+func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error) {
+	busy := true
+	for i, err := range errs {
+		m := moves[i]
+		var refused writeError
+		switch {
+		case err == nil:
+			busy = false
+			r.moves++
+			r.moved[m.UID] = true
+			s.metrics.moves.WithLabelValues("made").Inc()
+			n.policy.moves = append(n.policy.moves, s.clock.Now())
+			s.log.Info("a pod is moved to other CPUs", "node", n.name, "pod", m.Pod.String(), "cpus", m.After.Annotation)
+		case !errors.As(err, &refused):
 			s.metrics.moves.WithLabelValues("busy").Inc()
-			s.log.Debug("a pod is not moved", "node", n.name, "pod", m.Pod.String(), "why", errs[i])
-			continue
+			s.log.Debug("a pod is not moved", "node", n.name, "pod", m.Pod.String(), "why", err)
+		case refused.gone():
+			busy = false
+		default:
+			busy = false
+			s.metrics.moves.WithLabelValues("failed").Inc()
+			n.failed(fmt.Sprintf("pod %s cannot be written: %v", m.Pod, err))
 		}
-		r.writes++
-		r.moved[m.UID] = true
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID}}
-		s.cfg.Writer.Patch(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, types.MergePatchType, m.Patch,
-			func(_ apiwriter.Object, err error) {
-				if err != nil {
-					s.cfg.Model.ForgetMoved(m.Pod, m.After)
-				}
-				s.loop.Post(n.name, keyed.Anyone, func(n *node) { s.written(n, r, m, err) })
-			})
 	}
-	if r.writes > 0 {
+	if !busy {
 		r.busy = 0
 		return
 	}
 	if r.busy++; r.busy >= busyMax {
-		r.failure = "the CPUs were given to others again and again: " + errors.Join(errs...).Error()
-	}
-}
-
-// written takes up what became of writing a pod.
-func (s *Steward) written(n *node, r *repacking, m pin.Move, err error) {
-	r.writes--
-	switch {
-	case err == nil:
-		r.moves++
-		s.metrics.moves.WithLabelValues("made").Inc()
-		n.policy.moves = append(n.policy.moves, s.clock.Now())
-		s.log.Info("a pod is moved to other CPUs", "node", n.name, "pod", m.Pod.String(), "cpus", m.After.Annotation)
-	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		// It has gone, and its CPUs with it.
-	default:
-		s.metrics.moves.WithLabelValues("failed").Inc()
-		if r.failure == "" {
-			r.failure = fmt.Sprintf("pod %s cannot be written: %v", m.Pod, err)
-		}
+		n.failed("the CPUs were given to others again and again: " + errors.Join(errs...).Error())
 	}
 }
 

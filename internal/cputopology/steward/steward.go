@@ -14,6 +14,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 
@@ -42,6 +43,9 @@ type Policy struct {
 	// Quiet is how long the pinned pods of a node must not have changed; twice that is between two plans for a node.
 	// Default: 30 s.
 	Quiet time.Duration
+	// Patience is how long an agent may take for a move, whoever asked for it, before it is taken back; a sixth of it where
+	// the agent says that it cannot, or is not at work. Default: a minute.
+	Patience time.Duration
 }
 
 // Config is what a Steward needs. All but Policy, LeaseNamespace, Metrics, Clock and Log are required.
@@ -84,6 +88,11 @@ type node struct {
 	// shown is what is to be seen of a repack and may not be yet.
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
+	// settling are the moves that are not known to be complete, by the pod's UID; rewriting says that pods are being given
+	// other CPUs; stuck are pods whose move was taken back.
+	settling  map[types.UID]settling
+	rewriting bool
+	stuck     map[types.UID]bool
 	// written is the object after the last write of ours.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
@@ -99,6 +108,9 @@ func New(cfg Config) (*Steward, error) {
 	}
 	if cfg.Policy.Quiet <= 0 {
 		cfg.Policy.Quiet = 30 * time.Second
+	}
+	if cfg.Policy.Patience <= 0 {
+		cfg.Policy.Patience = time.Minute
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
@@ -184,7 +196,7 @@ func (s *Steward) turn(name string) {
 		return
 	}
 	if n == nil {
-		n = &node{name: name, policy: policyState{changed: s.clock.Now()}}
+		n = &node{name: name, policy: policyState{changed: s.clock.Now()}, stuck: map[types.UID]bool{}}
 		s.loop.Put(name, n)
 	}
 	s.loop.Deliver(name, keyed.Anyone)
@@ -201,9 +213,12 @@ func (s *Steward) turn(name string) {
 	}
 	status := t.Status
 	status.Conditions = v.conditions(t, now)
-	// 2. Is there something to move?
-	s.repack(n, t, &status, now)
-	// 3. Tell.
+	// 2. What is under way, and does it get on?
+	on := s.cfg.Model.CPUsOn(name)
+	underWay := s.settle(n, t, on, now)
+	// 3. Is there something to move?
+	s.repack(n, t, on, underWay, &status, now)
+	// 4. Tell.
 	s.write(n, t, status, now)
 }
 

@@ -58,11 +58,12 @@ type env struct {
 	dir     string
 	core    kubernetes.Interface
 	own     rest.Interface
+	pulse   time.Duration
 	stop    func() // ends the agent
 }
 
 func newEnv(t *testing.T, c *localcluster.Cluster, index int) *env {
-	e := &env{T: t, cluster: c, node: localcluster.NodeName(index), dir: t.TempDir()}
+	e := &env{T: t, cluster: c, node: localcluster.NodeName(index), dir: t.TempDir(), pulse: 300 * time.Millisecond}
 	var err error
 	e.core, err = kubeclient.Clientset(c.RESTConfig())
 	e.check(err)
@@ -144,7 +145,7 @@ func (e *env) startAgent() {
 	user.Impersonate = rest.ImpersonationConfig{UserName: "lockstep-agent:" + e.node, Groups: []string{"lockstep:agents", "system:authenticated"}}
 	a, err := agent.New(agent.Config{
 		Node: e.node, REST: user, Version: "test", Root: machine.FS(), CgroupMount: e.dir, KubeletDir: e.dir, Bundles: []string{},
-		Interval: 50 * time.Millisecond, StatusInterval: 50 * time.Millisecond, PulseInterval: 300 * time.Millisecond, Log: e.log(),
+		Interval: 50 * time.Millisecond, StatusInterval: 50 * time.Millisecond, PulseInterval: e.pulse, Log: e.log(),
 	})
 	e.check(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -462,12 +463,17 @@ func TestRepackWaitsForTheAgent(t *testing.T) {
 		return fmt.Errorf("no pod has another")
 	})
 	from := *e.given()[moved].Containers["c"].From
+	to := e.given()[moved].Containers["c"].CPUs
 	// The agent is gone by now, and comes back.
 	e.await("the agent to be missed", func(n *topology.NodeTopology) bool {
 		return meta.IsStatusConditionFalse(n.Status.Conditions, topology.AgentAlive)
 	})
 	if r := e.ended("late"); r.Phase != topology.RepackFailed || !strings.Contains(r.Message, "agent") {
 		t.Errorf("without an agent: %+v", r)
+	}
+	// The pod is told its old CPUs, which it never left, and holds the others until an agent has looked.
+	if r := e.given()[moved]; !r.Back || !r.Containers["c"].CPUs.Equal(from) || !r.Containers["c"].From.Equal(to) {
+		t.Errorf("the move is not taken back: %+v", r)
 	}
 	e.create(e.node+"-waits", 4, nil)
 	e.eventually("why a pod waits", func() error {
@@ -489,7 +495,7 @@ func TestRepackWaitsForTheAgent(t *testing.T) {
 	})
 	e.eventually("the pod that waited", func() error {
 		if _, found := e.given()[e.node+"-waits"]; !found {
-			return fmt.Errorf("has no CPUs; %s were freed", from)
+			return fmt.Errorf("has no CPUs; %s were freed", to)
 		}
 		return nil
 	})
@@ -516,6 +522,102 @@ func TestRepackByPolicy(t *testing.T) {
 	if moved > 2 {
 		t.Errorf("%d pods were moved, with 2 an hour", moved)
 	}
+}
+
+// TestAMoveToCPUsThatTheNodeLacksIsTakenBack has a kubelet whose cgroup is smaller than the machine.
+func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 4)
+	e.startManager(steward.Policy{Patience: 3 * time.Second})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(2, nil)
+	e.atRest()
+	before := e.given()
+	topo := machine.MustTopology()
+	var gaps cpuset.Set
+	for _, r := range before {
+		its := r.Containers["c"].CPUs
+		gaps = gaps.Union(topo.L3[topo.CPUs[its.First()].L3].CPUs.Minus(its))
+	}
+	whole := topo.Online()
+	kubepods := filepath.Join(e.dir, "cpuset/kubepods/cpuset.cpus")
+	e.check(os.WriteFile(kubepods, []byte(whole.Minus(gaps).String()+"\n"), 0o644))
+	e.ask(topology.RepackRequest{ID: "lacking"})
+	if r := e.ended("lacking"); r.Phase != topology.RepackFailed || r.Moves != 0 || !strings.Contains(r.Message, "not in the kubelet's cgroup") {
+		t.Errorf("to CPUs that cannot be had: %+v", r)
+	}
+	moved := e.backWhereTheyWere(before)
+	// Nothing is left half-way: the next one has nothing to wait for, and when the CPUs can be had it is made.
+	e.await("the way back", func(n *topology.NodeTopology) bool { return n.Status.Moved >= e.given()[moved].Move })
+	e.check(os.WriteFile(kubepods, []byte(whole.String()+"\n"), 0o644))
+	e.await("no problem", func(n *topology.NodeTopology) bool { return len(n.Status.Problems) == 0 })
+	e.guard()
+	e.ask(topology.RepackRequest{ID: "again"})
+	if r := e.ended("again"); r.Phase != topology.RepackDone || r.Moves != 1 {
+		t.Errorf("when the CPUs can be had: %+v", r)
+	}
+	e.atRest()
+}
+
+// TestAMoveThatTheKernelRefusesIsTakenBack has pods whose CPU sets cannot be written once their move is known.
+func TestAMoveThatTheKernelRefusesIsTakenBack(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 5)
+	e.pulse = time.Minute
+	e.startManager(steward.Policy{Patience: 3 * time.Second})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.fragment(2, nil)
+	e.atRest()
+	before := e.given()
+	files := map[string]string{}
+	for _, p := range e.pods() {
+		files[filepath.Join(e.dir, "cpuset", e.podDir(&p), "cpuset.cpus")] = e.applied(&p)
+	}
+	e.stopAgent()
+	e.ask(topology.RepackRequest{ID: "refused"})
+	e.eventually("the pod's annotation", func() error {
+		for _, r := range e.given() {
+			if r.Move > 0 {
+				return nil
+			}
+		}
+		return fmt.Errorf("no pod has another")
+	})
+	for file := range files { // a directory can be neither read nor written
+		e.check(os.Remove(file))
+		e.check(os.Mkdir(file, 0o755))
+	}
+	e.startAgent()
+	if r := e.ended("refused"); r.Phase != topology.RepackFailed || r.Moves != 0 || !strings.Contains(r.Message, "cpuset.cpus") {
+		t.Errorf("refused: %+v", r)
+	}
+	moved := e.backWhereTheyWere(before)
+	for file, cpus := range files {
+		e.check(os.Remove(file))
+		e.check(os.WriteFile(file, []byte(cpus+"\n"), 0o644))
+	}
+	e.await("the way back", func(n *topology.NodeTopology) bool {
+		return n.Status.Moved >= e.given()[moved].Move && len(n.Status.Problems) == 0
+	})
+	e.atRest()
+}
+
+// backWhereTheyWere checks that one pod's move was taken back, and that all are told what they were before. It returns the
+// pod's name.
+func (e *env) backWhereTheyWere(before map[string]request.Result) (moved string) {
+	e.Helper()
+	for name, r := range e.given() {
+		if !r.Containers["c"].CPUs.Equal(before[name].Containers["c"].CPUs) {
+			e.Errorf("pod %s has %s, and had %s", name, r.Containers["c"].CPUs, before[name].Containers["c"].CPUs)
+		}
+		if r.Back {
+			moved = name
+		}
+	}
+	if moved == "" {
+		e.Fatal("no move was taken back")
+	}
+	return moved
 }
 
 // TestTheManagerIsKilledAmidARepack has several waves to be interrupted.

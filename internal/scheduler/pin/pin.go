@@ -14,6 +14,7 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -330,13 +331,16 @@ func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 		return fmt.Errorf("nothing is known of the CPUs of node %s", node)
 	}
 	n, state, key := p.nodes[slot], &p.machines[slot], m.Pod.String()
-	if state.Closed || state.contested {
+	if state.contested || state.Closed && !m.Back {
 		return fmt.Errorf("nothing is moved on node %s as it is", node)
 	}
 	if state.given[key] != m.Before {
 		return fmt.Errorf("pod %s was given other CPUs meanwhile", key)
 	}
 	old := n.Pod(key)
+	if m.Back && (old == nil || !m.After.Result.Claims().Intersect(n.Layout().Topology().Online()).SubsetOf(heldBy(old))) {
+		return fmt.Errorf("pod %s does not hold any more what it was moved away from", key)
+	}
 	n.Release(key)
 	err := held.Restore(n, held.Pod{Key: key, Result: m.After.Result})
 	if err == nil && !model.AssumeMoved(m.Pod, m.UID, m.Before, m.After) {
@@ -353,6 +357,15 @@ func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 	return nil
 }
 
+// heldBy is what a pod keeps from others.
+func heldBy(a *allocate.Allocation) cpuset.Set {
+	var all cpuset.Set
+	for _, c := range a.Containers {
+		all = all.Union(c.Held)
+	}
+	return all
+}
+
 // Move is other CPUs for a pod that runs.
 type Move struct {
 	Pod types.NamespacedName
@@ -360,6 +373,9 @@ type Move struct {
 	// Before is the pod's annotation that the move was planned on, After what it is to be.
 	Before string
 	After  *cluster.CPUs
+	// Back says that it takes a move back that is not complete. Then it needs nothing that the pod does not hold, and is made
+	// on nodes too whose agent is not at work.
+	Back bool
 	// Patch is the merge patch that makes it so, for whoever writes the pod.
 	Patch []byte
 }

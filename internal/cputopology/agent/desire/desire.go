@@ -76,6 +76,8 @@ type State struct {
 	Pods map[string]PodState
 	// Moves are the numbers of the moves that are not known to be complete, by the pod's UID.
 	Moves map[string]int64
+	// Stuck are those of Moves that cannot be made: the pod stays where it is.
+	Stuck map[string]bool
 	// KubeletPins are the kubelet's, in order.
 	KubeletPins []topologyv1alpha1.KubeletPin
 	// Problems are wishes that cannot be met, in order.
@@ -105,14 +107,15 @@ type Container struct {
 type computation struct {
 	Input
 	results  map[string]request.Result // by UID
+	stuck    map[string]bool
 	problems []topologyv1alpha1.Problem
 	pool     cpuset.Set
 }
 
 // Compute applies the rules. The order of Input.Pods does not matter.
 func Compute(in Input) State {
-	c := &computation{Input: in, results: make(map[string]request.Result)}
-	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, KubeletPins: pins(in.Kubelet)}
+	c := &computation{Input: in, results: make(map[string]request.Result), stuck: map[string]bool{}}
+	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, Stuck: c.stuck, KubeletPins: pins(in.Kubelet)}
 	// 1. Who holds what.
 	containers, shared := c.replay(s.KubeletPins)
 	// 2. The pool is what can be had of it here.
@@ -175,6 +178,7 @@ func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map
 			c.problem(p.String(), "", "%v", err)
 			continue
 		}
+		result = c.staying(p, result)
 		c.results[p.UID] = result
 		pods = append(pods, held.Pod{Key: p.UID, Created: p.Created, Result: result.Settled(c.Moved)})
 	}
@@ -193,6 +197,32 @@ func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map
 	}
 	return containers, shared
 }
+
+// staying is the result of a pod that is to be moved, if it can be; else with the CPUs that it has. What a pod runs on is
+// better than what it cannot have.
+func (c *computation) staying(p Pod, r request.Result) request.Result {
+	if !r.Moving(c.Moved) {
+		return r
+	}
+	usable := c.usable()
+	missing := func(r request.Result) cpuset.Set {
+		var all cpuset.Set
+		for _, container := range r.Containers {
+			all = all.Union(container.CPUs)
+		}
+		return all.Minus(usable)
+	}
+	before := r.Returned(r.Move)
+	if lost := missing(r); !lost.IsEmpty() && missing(before).IsEmpty() {
+		c.problem(p.String(), "", "it stays where it is: of the CPUs that it is to be moved to, %s are off line or not in the kubelet's cgroup", lost)
+		c.stuck[p.UID] = true
+		return before
+	}
+	return r
+}
+
+// usable are the CPUs that pods can have here.
+func (c *computation) usable() cpuset.Set { return c.Layout.Topology().Online().Intersect(c.Allowed) }
 
 // pod makes one pod's part; own are the CPUs of its pinned containers.
 func (c *computation) pod(p Pod, own map[string]held.CPUs) PodState {
@@ -227,8 +257,7 @@ func (c *computation) pinnedByKubelet(uid, container string) (cpuset.Set, bool) 
 
 // container makes a pinned container's part.
 func (c *computation) container(p Pod, name string, own held.CPUs) Container {
-	usable := c.Layout.Topology().Online().Intersect(c.Allowed)
-	if lost := c.results[p.UID].Containers[name].CPUs.Minus(usable); !lost.IsEmpty() {
+	if lost := c.results[p.UID].Containers[name].CPUs.Minus(c.usable()); !lost.IsEmpty() {
 		c.problem(p.String(), name, "CPUs %s are off line or not in the kubelet's cgroup", lost)
 	}
 	cpus := own.Set.Intersect(c.Allowed)

@@ -146,6 +146,40 @@ func TestCompute(t *testing.T) {
 	}
 }
 
+// TestMovesThatCannotBeMade leave pods where they are, if that is any better.
+func TestMovesThatCannotBeMade(t *testing.T) {
+	result := func(cpus, from string) Pod {
+		before := cpuset.MustParse(from)
+		c := own(cpus)
+		c.From = &before
+		p := pod("a", 1, containers{"c": c})
+		p.Result = p.Result[:len(p.Result)-1] + `,"move":3}`
+		return p
+	}
+	for name, c := range map[string]struct {
+		allowed, cpus, from string
+		want                string
+		stuck               bool
+	}{
+		"all can be had":        {"0-15", "0-1", "2-3", "0-1", false},
+		"one is missing":        {"1-15", "0-1", "2-3", "2-3", true},
+		"so is one before":      {"1-2,4-15", "0-1", "2-3", "1", false},
+		"the move was complete": {"1-15", "0-1", "2-3", "1", false},
+	} {
+		in := Input{Node: "n", Layout: layout(t), Allowed: cpuset.MustParse(c.allowed), Pods: []Pod{result(c.cpus, c.from)}}
+		if name == "the move was complete" {
+			in.Moved = 3
+		}
+		s := Compute(in)
+		if got := s.Pods["a"].Containers["c"].CPUs.String(); got != c.want || s.Stuck["a"] != c.stuck {
+			t.Errorf("%s: it runs on %s, stuck %v; want %s, %v", name, got, s.Stuck["a"], c.want, c.stuck)
+		}
+		if c.stuck && (s.Moves["a"] != 3 || len(s.Problems) != 1) {
+			t.Errorf("%s: moves %v, problems %+v", name, s.Moves, s.Problems)
+		}
+	}
+}
+
 // TestAnythingComputes holds, whatever annotations say: each set is within what is allowed, none is empty, a container's is
 // within its pod's, and the order of pods does not matter.
 func TestAnythingComputes(t *testing.T) {

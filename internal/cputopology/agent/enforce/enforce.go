@@ -137,7 +137,7 @@ func (e *Enforcer) moved(in Input) int64 {
 	last, stuck := in.Moved, int64(math.MaxInt64)
 	for uid, move := range e.state.Moves {
 		last = max(last, move)
-		if e.failing[uid] != nil {
+		if e.failing[uid] != nil || e.state.Stuck[uid] {
 			stuck = min(stuck, move)
 		}
 	}
