@@ -48,7 +48,9 @@ type Config struct {
 	// Settle is how long a change may take before its progress is reported: what is done sooner is reported once, when
 	// it is done. Default 1 s.
 	Settle time.Duration
-	Log    *slog.Logger
+	// Rest is how long an application has been as it should be when what has been worked out for it is let go. Default 10 s.
+	Rest time.Duration
+	Log  *slog.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -69,6 +71,9 @@ func (c *Config) complete() error {
 	if c.Settle <= 0 {
 		c.Settle = time.Second
 	}
+	if c.Rest <= 0 {
+		c.Rest = 10 * time.Second
+	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
@@ -84,6 +89,7 @@ type Controller struct {
 	log  *slog.Logger
 	defs *definitions
 	memo plan.Memo
+	gate gate
 	ctx  context.Context // of Run
 
 	targets  *targets
@@ -99,7 +105,9 @@ type Controller struct {
 	outside chan struct{}
 
 	mu   sync.Mutex
-	apps map[types.NamespacedName]*app
+	apps map[types.NamespacedName]*app // those that are not at rest
+	// resting are the objects that applications at rest have made.
+	resting map[types.NamespacedName][]types.UID
 }
 
 // New prepares a controller. Nothing is read before Run.
@@ -121,7 +129,7 @@ func New(cfg Config) (*Controller, error) {
 		trackers:     cluster.Watch(client, "resourcetrackers", "", &oam.ResourceTracker{}, nil),
 		defs:         newDefinitions(client, shared),
 		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
-		apps:         map[types.NamespacedName]*app{},
+		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},
 	}
 	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
 	c.http, c.outside = newHTTP(cfg.LocalRequests), make(chan struct{}, outsideMax)
@@ -157,13 +165,20 @@ func (c *Controller) handle() error {
 	)
 }
 
-// applicationUpdated leaves out our own writes of the status.
+// applicationUpdated leaves out writes of the status of applications at rest.
 func (c *Controller) applicationUpdated(old, new *oam.Application) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
-	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) {
+	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.awake(key(new.Namespace, new.Name)) {
 		c.enqueue(key(new.Namespace, new.Name))
 	}
+}
+
+// awake says whether an application is not at rest: the last thing that is seen of it may let it rest.
+func (c *Controller) awake(k types.NamespacedName) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.apps[k] != nil
 }
 
 // commandedByStatus says whether the status says something about the workflow that somebody may have written who is not
@@ -249,6 +264,7 @@ func (c *Controller) next(ctx context.Context) bool {
 	if c.cfg.Owns != nil && !c.cfg.Owns(k.String()) {
 		// What is known of it is past when it comes back. Answers that are still to come find nobody.
 		c.forget(k)
+		c.through(k)
 		return true
 	}
 	c.pass(ctx, k)
@@ -271,7 +287,7 @@ func (c *Controller) appOf(k types.NamespacedName) *app {
 	defer c.mu.Unlock()
 	a := c.apps[k]
 	if a == nil {
-		a = &app{key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}}
+		a = &app{key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}, uids: c.woken(k)}
 		c.apps[k] = a
 	}
 	return a
@@ -281,6 +297,7 @@ func (c *Controller) forget(k types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.apps, k)
+	delete(c.resting, k)
 	c.spies.leave(k)
 	c.queue.Forget(k)
 }

@@ -292,6 +292,10 @@ func (c *Controller) accept(a *app, ref string, r *plan.Resource, there *object)
 	a.uids[there.uid] = true
 	if hash == "" {
 		delete(a.accepted, ref)
+		if a.fine == nil {
+			a.fine = map[plan.Ref]checked{}
+		}
+		a.fine[r.Ref] = checked{there.version, r.Hash}
 	} else {
 		a.accepted[ref] = hash
 	}

@@ -13,10 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
 )
@@ -227,7 +229,13 @@ func labelled(a *app, r *plan.Resource) (*unstructured.Unstructured, error) {
 	if err := u.UnmarshalJSON(r.JSON); err != nil {
 		return nil, err
 	}
-	labels := maps.Clone(u.GetLabels())
+	label(a, r, u)
+	return u, nil
+}
+
+// label puts the labels of the revision on an object.
+func label(a *app, r *plan.Resource, o metav1.Object) {
+	labels := maps.Clone(o.GetLabels())
 	labels[oam.RenderHashLabel] = r.Hash
 	if last := a.record.latest(); last != nil {
 		labels[oam.AppRevisionLabel] = last.Name
@@ -237,16 +245,32 @@ func labelled(a *app, r *plan.Resource) (*unstructured.Unstructured, error) {
 			labels[oam.ComponentRevisionLabel] = a.plan.Components[i].Revision
 		}
 	}
-	u.SetLabels(labels)
+	o.SetLabels(labels)
 	if r.Shared {
-		annotations := u.GetAnnotations()
+		annotations := maps.Clone(o.GetAnnotations())
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
 		annotations[oam.SharedByAnnotation] = a.key.String()
-		u.SetAnnotations(annotations)
+		o.SetAnnotations(annotations)
 	}
-	return u, nil
+}
+
+// created is the object as the writer takes it for its creation.
+func created(a *app, r *plan.Resource) (apiwriter.Object, error) {
+	typed, err := scheme.Scheme.New(r.GVK)
+	o, ok := typed.(apiwriter.Object)
+	if runtime.IsNotRegisteredError(err) || err == nil && !ok {
+		return labelled(a, r)
+	}
+	if err == nil {
+		err = json.Unmarshal(r.JSON, o)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", r.Ref, err)
+	}
+	label(a, r, o)
+	return o, nil
 }
 
 // asWritten is an object as the writer takes it: typed where the scheme knows it.
@@ -275,11 +299,7 @@ func (c *Controller) meta(a *app, t *target, gvk schema.GroupVersionKind, reason
 }
 
 func (c *Controller) create(ctx context.Context, a *app, r *plan.Resource) error {
-	u, err := labelled(a, r)
-	if err != nil {
-		return err
-	}
-	o, err := asWritten(u)
+	o, err := created(a, r)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
@@ -160,21 +161,16 @@ func (l *live) get(ref plan.Ref) *object {
 	return w.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 }
 
-// wrote takes in what the server answered to a write, ahead of the watch.
-func (l *live) wrote(gvk schema.GroupVersionKind, o runtime.Object) {
+// wrote takes in what the server answered to a write, ahead of the watch. It may change it.
+func (l *live) wrote(gvk schema.GroupVersionKind, o apiwriter.Object) {
 	l.mu.Lock()
 	w := l.watches[gvk]
 	l.mu.Unlock()
 	if w == nil || o == nil {
 		return
 	}
-	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(o)
-	if err != nil {
-		return
-	}
-	u := &unstructured.Unstructured{Object: content}
-	u.SetGroupVersionKind(gvk)
-	w.put(u)
+	o.GetObjectKind().SetGroupVersionKind(gvk)
+	w.put(o)
 }
 
 // alive takes back that an object has been deleted: it was read, and so has only lost its label for a while, which watches
@@ -296,7 +292,7 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 }
 
 // put stores u unless something newer is known.
-func (w *kindWatch) put(u *unstructured.Unstructured) {
+func (w *kindWatch) put(u apiwriter.Object) {
 	o, err := newObject(u)
 	if err != nil {
 		w.l.log.Error("an object that cannot be read", "kind", w.gvk.Kind, "object", u.GetNamespace()+"/"+u.GetName(), "error", err)
@@ -317,7 +313,8 @@ func (w *kindWatch) put(u *unstructured.Unstructured) {
 	}
 }
 
-func newObject(u *unstructured.Unstructured) (*object, error) {
+// newObject takes an object's managed fields off.
+func newObject(u apiwriter.Object) (*object, error) {
 	o := &object{uid: u.GetUID(), generation: u.GetGeneration(), deleting: u.GetDeletionTimestamp() != nil, owner: ownerOf(u.GetLabels())}
 	o.renderHash = u.GetLabels()[oam.RenderHashLabel]
 	var err error
@@ -325,7 +322,7 @@ func newObject(u *unstructured.Unstructured) (*object, error) {
 		return nil, err
 	}
 	u.SetManagedFields(nil)
-	o.raw, err = json.Marshal(u.Object)
+	o.raw, err = json.Marshal(u)
 	return o, err
 }
 

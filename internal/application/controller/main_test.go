@@ -98,7 +98,7 @@ func runController(c *localcluster.Cluster) (stop func(), _ error) {
 	if err != nil {
 		return nil, err
 	}
-	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true})
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, Rest: 20 * time.Millisecond})
 	if err != nil {
 		return nil, err
 	}

@@ -49,12 +49,14 @@ type app struct {
 	states    map[string]states
 	// checked are the objects that were found to be as they should be.
 	checked map[plan.Ref]checked
+	idle    time.Time              // since when there is nothing to be done
 	status  *oam.ApplicationStatus // as last handed to the writer
 	dirty   bool                   // the tracker does not have the latest revision yet
 
 	mu       sync.Mutex
 	flight   map[string]bool      // what is being written: refs, or "tracker"
 	failed   map[string]string    // refs to why the last write about them failed
+	fine     map[plan.Ref]checked // objects that answers have shown to be as they should be
 	accepted map[string]string    // refs to the hash of content that is as near as the server lets it be
 	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
 	other    *oam.ResourceTracker // a tracker that was there already, and says something else
@@ -101,6 +103,10 @@ const (
 func (a *app) takeUp() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
+	if a.checked != nil {
+		maps.Copy(a.checked, a.fine)
+		clear(a.fine)
+	}
 	if a.answered != nil {
 		a.record.object, a.answered = a.answered, nil
 	}
@@ -199,6 +205,12 @@ func (a *app) failures() map[string]string {
 // pass looks at one application and does what is to be done now.
 func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	a := c.appOf(k)
+	through := true
+	defer func() {
+		if through && !a.writing() {
+			c.through(k)
+		}
+	}()
 	if !c.load(a) {
 		return
 	}
@@ -209,6 +221,10 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		return
 	}
 	if o.Labels[oam.PauseLabel] == "true" {
+		return
+	}
+	if a.record.object == nil && !c.gate.enter(k) {
+		through = false // it waits
 		return
 	}
 	if c.restart(a, o) {
@@ -263,6 +279,14 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	}
 	// 5. Say how it stands.
 	c.report(a, o, p)
+	c.rest(a, o, &p)
+}
+
+// through lets the next application begin in the place of one that has no writes under way.
+func (c *Controller) through(k types.NamespacedName) {
+	if next, ok := c.gate.leave(k); ok {
+		c.queue.Add(next)
+	}
 }
 
 // load takes up what an earlier manager has left, once.

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -143,13 +144,24 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 		if a.writing() {
 			return
 		}
-		if wait := a.settlesAt(c.cfg.Settle).Sub(c.cfg.Now()); wait > 0 {
+		if wait := a.settlesAt(c.settle()).Sub(c.cfg.Now()); wait > 0 {
 			c.queue.AddAfter(a.key, wait)
 			return
 		}
 	}
 	c.writeStatus(a, o, s, !settles)
 }
+
+// settle is how long a change may take before its progress is reported. A busy server is not asked to write what is soon
+// to be written otherwise.
+func (c *Controller) settle() time.Duration {
+	return max(c.cfg.Settle, min(settleLags*c.cfg.Writer.Lag(), settleMax))
+}
+
+const (
+	settleLags = 4
+	settleMax  = 30 * time.Second
+)
 
 func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
 	a.status = s

@@ -72,15 +72,15 @@ func TestWhatIsRememberedIsWhatIsWorkedOut(t *testing.T) {
 		}
 	}
 	for which := range cases {
-		for _, places := range []uint64{math.MaxUint64, math.MaxUint64 - 1, math.MaxUint64 - 2, 0x9e3779b97f4a7c15} {
-			for n := range 4 {
+		for _, places := range []uint64{math.MaxUint64 - 1, 0x9e3779b97f4a7c15} {
+			for n := range 3 {
 				same(t, which, fmt.Sprint("app-", n), places)
 			}
 		}
 	}
 	rapid.Check(t, func(rt *rapid.T) {
 		which, places := rapid.IntRange(0, len(cases)-1).Draw(rt, "case"), rapid.Uint64().Draw(rt, "places")
-		for range 4 {
+		for range 3 {
 			same(rt, which, name.Draw(rt, "name"), places)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/lab/analyse"
@@ -116,6 +117,9 @@ func appOf(object string) string {
 // check compares what there is with what there should be.
 func (t *trial) check(ctx context.Context) error {
 	list, err := t.leftovers(ctx, namespace)
+	if t.where != nil {
+		list, err = t.far.leftovers(ctx)
+	}
 	if err != nil {
 		return err
 	}
@@ -142,7 +146,11 @@ func (t *trial) check(ctx context.Context) error {
 
 // leftovers are the objects in a namespace that belong to applications, as "resource name".
 func (t *trial) leftovers(ctx context.Context, namespace string) ([]string, error) {
-	client, err := metadata.NewForConfig(t.rest)
+	return objectsIn(ctx, t.rest, namespace)
+}
+
+func objectsIn(ctx context.Context, cfg *rest.Config, namespace string) ([]string, error) {
+	client, err := metadata.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}

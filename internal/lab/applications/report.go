@@ -32,6 +32,16 @@ type Run struct {
 	FloorSamples     []floor.Sample `json:"floorSamples,omitempty"`
 	// Ratio is the floor's pace over that of the deployment.
 	Ratio float64 `json:"ratioToFloor,omitempty"`
+
+	// TakeoverSeconds is from the end of one of several managers until all applications, which are changed at that moment,
+	// run as they were changed.
+	TakeoverSeconds float64 `json:"takeoverSeconds,omitempty"`
+	// UnreachableRatio is how long applications took in the median while another cluster was unreachable, to how long they
+	// took before. RecoverySeconds is from the moment that it was back until its own applications ran. FarRatio is the pace
+	// with clusters near to that with clusters far away.
+	UnreachableRatio float64 `json:"unreachableRatio,omitempty"`
+	RecoverySeconds  float64 `json:"recoverySeconds,omitempty"`
+	FarRatio         float64 `json:"farRatio,omitempty"`
 }
 
 // Phase is a part of a run, from its begin until nobody writes any more.
@@ -100,6 +110,21 @@ func (r *Report) Table(w io.Writer) error {
 		}
 		if run.RestCPUMsPerHour > 0 {
 			fmt.Fprintf(t, "%s\tat rest: %.3f ms CPU per application and hour\n", run.Title(), run.RestCPUMsPerHour)
+		}
+	}
+	for _, run := range r.Measured() {
+		for _, figure := range []struct {
+			value       float64
+			what, after string
+		}{
+			{run.TakeoverSeconds, "from the end of a manager until all that was changed then ran:", " s"},
+			{run.UnreachableRatio, "one cluster unreachable, median time elsewhere:", " x"},
+			{run.RecoverySeconds, "applications of the cluster that was back ran after", " s"},
+			{run.FarRatio, "pace near to pace far away:", " x"},
+		} {
+			if figure.value > 0 {
+				fmt.Fprintf(t, "%s\t%s %.2f%s\n", run.Title(), figure.what, figure.value, figure.after)
+			}
 		}
 	}
 	if err := t.Flush(); err != nil {

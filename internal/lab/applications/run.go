@@ -34,10 +34,12 @@ const (
 	ScenarioLarge   = "apps-large"
 	ScenarioUpdates = "apps-updates"
 	ScenarioHold    = "apps-hold"
+	ScenarioShards  = "apps-shards"
+	ScenarioFleet   = "apps-multicluster"
 )
 
 // Scenarios are all of them.
-var Scenarios = []string{ScenarioSmall, ScenarioLarge, ScenarioUpdates, ScenarioHold}
+var Scenarios = []string{ScenarioSmall, ScenarioLarge, ScenarioUpdates, ScenarioHold, ScenarioShards, ScenarioFleet}
 
 // Config says what to measure.
 type Config struct {
@@ -63,6 +65,10 @@ type Config struct {
 	ManagerArgs       []string
 	// Profile collects a CPU profile of the manager while applications are deployed, into OutDir.
 	Profile bool
+	// Clusters is how many managed clusters apps-multicluster has, and RoundTrip how far they are in its last part. Managers is
+	// how many apps-shards has.
+	Clusters, Managers int
+	RoundTrip          time.Duration
 }
 
 // Complete fills in what the scenario says, and says what is wrong.
@@ -72,13 +78,23 @@ func (c *Config) Complete() error {
 	}
 	if c.Shape == "" {
 		c.Shape = Small
-		if c.Scenario == ScenarioLarge || c.Scenario == ScenarioUpdates {
+		switch c.Scenario {
+		case ScenarioLarge, ScenarioUpdates:
 			c.Shape = Large
+		case ScenarioFleet:
+			c.Shape = Plain
 		}
 	}
+	if c.Scenario == ScenarioShards || c.Scenario == ScenarioFleet {
+		c.FloorConcurrency, c.Hold, c.Delete = nil, 0, true
+	}
 	switch {
-	case c.Shape != Small && c.Shape != Large:
-		return fmt.Errorf("shape %q: want %s or %s", c.Shape, Small, Large)
+	case c.Shape != Small && c.Shape != Large && c.Shape != Plain:
+		return fmt.Errorf("shape %q: want %s, %s or %s", c.Shape, Small, Large, Plain)
+	case c.Scenario == ScenarioFleet && (c.Clusters < 2 || c.Clusters > clustersMax || c.Shape != Plain):
+		return fmt.Errorf("clusters: %d is not between 2 and %d, or the shape is not %s", c.Clusters, clustersMax, Plain)
+	case c.Scenario == ScenarioShards && (c.Managers < 2 || c.Managers > managersMax):
+		return fmt.Errorf("managers: %d is not between 2 and %d", c.Managers, managersMax)
 	case c.Applications < 1 || c.Applications > 99_999:
 		return fmt.Errorf("applications: %d is not between 1 and 99999", c.Applications)
 	case c.Rounds < 0 || c.Replicas < 0 || c.Limits.CPU < 0 || c.Limits.MemoryMiB < 0 || c.Hold < 0:
@@ -118,7 +134,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 func (c *Config) effective() map[string]any {
 	return map[string]any{"scenario": c.Scenario, "shape": c.Shape, "applications": c.Applications, "rounds": c.Rounds, "hold": c.Hold.String(),
 		"replicas": c.Replicas, "limits": c.Limits, "nodes": c.Nodes.Count, "etcdDurable": c.Durable, "clientConcurrency": c.ClientConcurrency,
-		"floorConcurrencyTried": c.FloorConcurrency, "managerArgs": c.ManagerArgs}
+		"floorConcurrencyTried": c.FloorConcurrency, "managerArgs": c.ManagerArgs, "clusters": c.Clusters, "roundTrip": c.RoundTrip.String(), "managers": c.Managers}
 }
 
 // trial is one run on a fresh control plane.
@@ -133,6 +149,9 @@ type trial struct {
 	log     *observe.Log
 	// seen is what the watch has shown of each application.
 	seen observe.Seen[sight]
+	// where says which clusters an application goes to; nil: all to the local one.
+	where func(i int) []string
+	far   fleet
 }
 
 // sight is what the watch has shown of an application.
@@ -198,8 +217,14 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
+	switch t.cfg.Scenario {
+	case ScenarioShards:
+		return t.shards(ctx)
+	case ScenarioFleet:
+		return t.fleet(ctx)
+	}
 	profiled := t.profile(ctx, "deploy")
-	err = t.deploy(ctx)
+	_, err = t.deploy(ctx, "deploy")
 	profiled()
 	if err != nil {
 		return err
@@ -210,7 +235,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	// 5. Changes.
 	for round := range t.cfg.Rounds {
-		if err := t.update(ctx, round+1); err != nil {
+		if _, err := t.update(ctx, fmt.Sprintf("update %d", round+1), round+1, func() error { return nil }); err != nil {
 			return fmt.Errorf("round %d: %w", round+1, err)
 		}
 	}
@@ -223,7 +248,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	}
 	// 7. The end of it all.
 	if t.cfg.Delete {
-		if err := t.remove(ctx); err != nil {
+		if err := t.remove(ctx, "delete"); err != nil {
 			return fmt.Errorf("deletion: %w", err)
 		}
 	}
@@ -281,9 +306,16 @@ func (t *trial) running(namespace string, generation int64) int {
 }
 
 func (t *trial) submit(ctx context.Context, namespace string, n int) error {
-	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object {
-		return t.cfg.Shape.application(namespace, i, 0, t.cfg.Replicas, nil)
-	}, func(int) {})
+	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object { return t.application(namespace, i, 0) }, func(int) {})
+}
+
+// application is the i-th in a round of updates.
+func (t *trial) application(namespace string, i, round int) *oam.Application {
+	var clusters []string
+	if t.where != nil {
+		clusters = t.where(i)
+	}
+	return t.cfg.Shape.application(namespace, i, round, t.cfg.Replicas, clusters)
 }
 
 func (t *trial) await(ctx context.Context, namespace string, n int, generation int64) error {
@@ -355,21 +387,21 @@ func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phas
 	return p, nil
 }
 
-func (t *trial) deploy(ctx context.Context) error {
+func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 	n := t.cfg.Applications
-	t.say("%d applications", n)
-	p, err := t.phase(ctx, "deploy", func() error {
+	t.say("%s: %d applications", what, n)
+	p, err := t.phase(ctx, what, func() error {
 		if err := t.submit(ctx, namespace, n); err != nil {
 			return err
 		}
 		return t.await(ctx, namespace, n, 1)
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.timings(p, 1, "create")
 	t.run.Phases = append(t.run.Phases, *p)
-	return t.check(ctx)
+	return p, t.check(ctx)
 }
 
 func (t *trial) hold(ctx context.Context) error {
@@ -391,15 +423,18 @@ func (t *trial) hold(ctx context.Context) error {
 	return nil
 }
 
-// update changes a field of each application.
-func (t *trial) update(ctx context.Context, number int) error {
-	t.say("update %d", number)
-	p, err := t.phase(ctx, fmt.Sprintf("update %d", number), func() error {
+// update changes a field of each application, after something else has happened.
+func (t *trial) update(ctx context.Context, what string, number int, after func() error) (*Phase, error) {
+	t.say("%s", what)
+	p, err := t.phase(ctx, what, func() error {
+		if err := after(); err != nil {
+			return err
+		}
 		group, sending := errgroup.WithContext(ctx)
 		group.SetLimit(t.cfg.ClientConcurrency)
 		for i := range t.cfg.Applications {
 			group.Go(func() error {
-				app := t.cfg.Shape.application(namespace, i, number, t.cfg.Replicas, nil)
+				app := t.application(namespace, i, number)
 				data, err := json.Marshal(map[string]any{"spec": map[string]any{"components": app.Spec.Components}})
 				if err != nil {
 					return err
@@ -413,16 +448,16 @@ func (t *trial) update(ctx context.Context, number int) error {
 		return t.await(ctx, namespace, t.cfg.Applications, int64(number+1))
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	t.timings(p, int64(number+1), "patch")
 	t.run.Phases = append(t.run.Phases, *p)
-	return t.check(ctx)
+	return p, t.check(ctx)
 }
 
-func (t *trial) remove(ctx context.Context) error {
-	t.say("deleting all")
-	p, err := t.phase(ctx, "delete", func() error { return t.clear(ctx, namespace, t.cfg.Applications) })
+func (t *trial) remove(ctx context.Context, what string) error {
+	t.say("%s", what)
+	p, err := t.phase(ctx, what, func() error { return t.clear(ctx, namespace, t.cfg.Applications) })
 	if err != nil {
 		return err
 	}

@@ -19,6 +19,8 @@ const (
 	Small Shape = "small"
 	// Large is three Deployments, three Secrets and four ConfigMaps.
 	Large Shape = "large"
+	// Plain is two ConfigMaps and a Secret, which run where nobody makes workloads of Deployments.
+	Plain Shape = "plain"
 )
 
 // objects is how many objects an application of the shape has.
@@ -38,9 +40,12 @@ func (s Shape) application(namespace string, i, round, replicas int, clusters []
 		TypeMeta:   metav1.TypeMeta{APIVersion: oam.GroupVersion.String(), Kind: "Application"},
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name(i)},
 	}
-	if s == Small {
+	switch s {
+	case Small:
 		app.Spec.Components = []oam.Component{service(name(i), round, replicas)}
-	} else {
+	case Plain:
+		app.Spec.Components = []oam.Component{plain(name(i), round)}
+	default:
 		for part := range 3 {
 			r := 0
 			if part == 0 {
@@ -59,6 +64,15 @@ func (s Shape) application(namespace string, i, round, replicas int, clusters []
 		app.Spec.Policies = []oam.AppPolicy{{Name: "where", Type: "topology", Properties: raw(map[string]any{"clusters": clusters})}}
 	}
 	return app
+}
+
+func plain(name string, round int) oam.Component {
+	object := func(kind, suffix, field, value string) map[string]any {
+		return map[string]any{"apiVersion": "v1", "kind": kind, "metadata": map[string]any{"name": name + suffix}, field: map[string]any{"key": value}}
+	}
+	return oam.Component{Name: name, Type: "k8s-objects", Properties: raw(map[string]any{"objects": []any{
+		object("ConfigMap", "-a", "data", fmt.Sprint(round)), object("ConfigMap", "-b", "data", "value"), object("Secret", "-c", "stringData", "none"),
+	}})}
 }
 
 func service(name string, round, replicas int) oam.Component {

@@ -1,0 +1,202 @@
+package applications
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	corev1 "k8s.io/api/core/v1"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/clusters"
+	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/link"
+)
+
+const clustersMax = 20
+
+// fleet are the managed clusters of a trial.
+type fleet []*managedCluster
+
+// managedCluster is an etcd and an API server behind a link.
+type managedCluster struct {
+	name    string
+	cluster *rig.Rig
+	rest    *rest.Config
+	link    *link.Link
+}
+
+// fleet deploys to clusters that are near, has one of them cut off, mends it, and deploys to clusters that are far.
+func (t *trial) fleet(ctx context.Context) (err error) {
+	hub, err := kubernetes.NewForConfig(t.rest)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		for _, m := range t.far {
+			err = errors.Join(err, m.stop(ctx, err != nil))
+		}
+	}()
+	for i := range t.cfg.Clusters {
+		t.say("starting cluster %d of %d", i+1, t.cfg.Clusters)
+		m, err := t.startManaged(ctx, i)
+		if err != nil {
+			return err
+		}
+		t.far = append(t.far, m)
+		if err := m.reach(ctx, hub, 0); err != nil {
+			return err
+		}
+	}
+	// 1. All near. The first time brings the watches up.
+	lost, others := t.far[0], t.far[1:]
+	t.where = func(i int) []string { return []string{t.far[i%len(t.far)].name} }
+	if _, err := t.deploy(ctx, "first time, all clusters"); err != nil {
+		return err
+	}
+	if err := t.remove(ctx, "delete, all clusters"); err != nil {
+		return err
+	}
+	t.where = func(i int) []string { return []string{others[i%len(others)].name} }
+	near, err := t.deploy(ctx, "all there")
+	if err != nil {
+		return err
+	}
+	if err := t.remove(ctx, "delete, all there"); err != nil {
+		return err
+	}
+	// 2. One is gone, with applications that are on their way to it.
+	lost.link.Cut()
+	for i := range lostApplications {
+		app := t.cfg.Shape.application(lostNamespace, i, 0, 0, []string{lost.name})
+		if i == 0 {
+			if err := t.client.CreateNamespace(ctx, lostNamespace); err != nil {
+				return err
+			}
+		}
+		if err := t.apps.Post().Namespace(lostNamespace).Resource("applications").Body(app).Do(ctx).Error(); err != nil {
+			return err
+		}
+	}
+	cut, err := t.deploy(ctx, "one unreachable")
+	if err != nil {
+		return err
+	}
+	if err := t.remove(ctx, "delete, one unreachable"); err != nil {
+		return err
+	}
+	if near.TotalMs.P50 > 0 {
+		t.run.UnreachableRatio = round(cut.TotalMs.P50 / near.TotalMs.P50)
+	}
+	// 3. It is back.
+	t.say("%s is back", lost.name)
+	lost.link.Mend()
+	began := time.Now()
+	if err := t.await(ctx, lostNamespace, lostApplications, 1); err != nil {
+		return err
+	}
+	t.run.RecoverySeconds = round(time.Since(began).Seconds())
+	t.run.Checked++
+	if n := t.running(lostNamespace, 1); n < lostApplications {
+		t.run.Bad("%d of %d applications run in the cluster that was unreachable", n, lostApplications)
+	}
+	// 4. All are far.
+	for _, m := range t.far {
+		if err := m.reach(ctx, hub, t.cfg.RoundTrip); err != nil {
+			return err
+		}
+	}
+	if err := t.log.Quiet(ctx, quietFor); err != nil {
+		return err
+	}
+	far, err := t.deploy(ctx, "all at "+t.cfg.RoundTrip.String())
+	if err != nil {
+		return err
+	}
+	if far.PerSecond > 0 {
+		t.run.FarRatio = round(near.PerSecond / far.PerSecond)
+	}
+	return t.remove(ctx, "delete, all at "+t.cfg.RoundTrip.String())
+}
+
+const (
+	lostNamespace    = "lost"
+	lostApplications = 20
+)
+
+func (t *trial) startManaged(ctx context.Context, i int) (*managedCluster, error) {
+	r, err := rig.Start(ctx, localcluster.Config{
+		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, WithoutControllerManager: true, WithoutKwok: true,
+	}, func(localcluster.Component) {})
+	if err != nil {
+		return nil, err
+	}
+	m := &managedCluster{name: fmt.Sprintf("far-%02d", i), cluster: r, rest: r.RESTConfig()}
+	client, err := kubernetes.NewForConfig(m.rest)
+	if err != nil {
+		return m, errors.Join(err, m.stop(ctx, true))
+	}
+	for _, ns := range []string{namespace, lostNamespace} {
+		if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}, metav1.CreateOptions{}); err != nil {
+			return m, errors.Join(err, m.stop(ctx, true))
+		}
+	}
+	return m, nil
+}
+
+// reach makes the cluster known to the hub, or known anew, behind a link of that length.
+func (m *managedCluster) reach(ctx context.Context, hub kubernetes.Interface, roundTrip time.Duration) error {
+	u, err := url.Parse(m.rest.Host)
+	if err != nil {
+		return err
+	}
+	l, err := link.New(u.Host, roundTrip)
+	if err != nil {
+		return err
+	}
+	old := m.link
+	m.link = l
+	cfg := rest.CopyConfig(m.rest)
+	cfg.Host = "https://" + l.Addr()
+	cred, err := clusters.FromREST(m.name, cfg)
+	if err != nil {
+		return err
+	}
+	secrets := hub.CoreV1().Secrets(oam.SystemNamespace)
+	if old == nil {
+		_, err = secrets.Create(ctx, cred.Secret(), metav1.CreateOptions{})
+		return err
+	}
+	if _, err = secrets.Update(ctx, cred.Secret(), metav1.UpdateOptions{}); err != nil {
+		return err
+	}
+	return old.Close()
+}
+
+func (m *managedCluster) stop(ctx context.Context, failed bool) error {
+	var err error
+	if m.link != nil {
+		err = m.link.Close()
+	}
+	return errors.Join(err, m.cluster.Stop(ctx, failed))
+}
+
+// leftovers are the objects of the load in all clusters.
+func (f fleet) leftovers(ctx context.Context) ([]string, error) {
+	var out []string
+	for _, m := range f {
+		list, err := objectsIn(ctx, m.rest, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("cluster %s: %w", m.name, err)
+		}
+		out = append(out, list...)
+	}
+	return out, nil
+}

@@ -1,0 +1,122 @@
+package applications
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"lockstep.dev/lockstep/internal/shard"
+)
+
+const (
+	managersMax    = 9
+	joinTimeout    = time.Minute
+	leaseNamespace = "lockstep-system"
+)
+
+// shards deploys with one manager and with several, and has one of them killed.
+func (t *trial) shards(ctx context.Context) error {
+	// 1. Alone.
+	if _, err := t.deploy(ctx, "1 manager"); err != nil {
+		return err
+	}
+	if err := t.remove(ctx, "delete, 1 manager"); err != nil {
+		return err
+	}
+	// 2. With others.
+	others, err := t.join(ctx, t.cfg.Managers-1)
+	defer func() {
+		for _, m := range others {
+			_ = m.Process.Kill()
+			_ = m.Wait()
+		}
+	}()
+	if err != nil {
+		return err
+	}
+	together, err := t.deploy(ctx, fmt.Sprintf("%d managers", t.cfg.Managers))
+	if err != nil {
+		return err
+	}
+	// 3. One is killed; then everything is changed, and what was its own is taken over.
+	after, err := t.update(ctx, "update, one killed", 1, func() error {
+		last := others[len(others)-1]
+		others = others[:len(others)-1]
+		return errors.Join(last.Process.Kill(), ignoreExit(last.Wait()))
+	})
+	if err != nil {
+		return err
+	}
+	t.run.TakeoverSeconds = after.Seconds
+	// 4. Whoever handles what another does is refused, or writes what is there already.
+	for _, p := range []*Phase{together, after} {
+		t.run.Checked++
+		if len(p.Refused) > 0 {
+			t.run.Bad("%s: writes were refused: %v", p.Name, p.Refused)
+		}
+	}
+	t.run.Checked++
+	if most := float64(t.cfg.Shape.objects() + 3); together.WritesEach > most {
+		t.run.Bad("%s: %.2f writes for each application, more than %.0f", together.Name, together.WritesEach, most)
+	}
+	return t.remove(ctx, fmt.Sprintf("delete, %d managers", t.cfg.Managers-1))
+}
+
+func ignoreExit(err error) error {
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return nil // as it was meant to be
+	}
+	return err
+}
+
+// join starts more managers and waits until all share the applications.
+func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
+	t.say("%d more managers", more)
+	var out []*exec.Cmd
+	for i := range more {
+		log, err := os.Create(filepath.Join(t.cfg.OutDir, fmt.Sprintf("manager-%d.log", i+2)))
+		if err != nil {
+			return out, err
+		}
+		cmd := exec.Command(t.cfg.Lockstep, append([]string{"manager", "--kubeconfig=" + t.cluster.ManagerKubeconfig(),
+			"--metrics-bind-address=", "--health-probe-bind-address="}, t.cfg.ManagerArgs...)...)
+		cmd.Stdout, cmd.Stderr = log, log
+		err = errors.Join(cmd.Start(), log.Close())
+		if err != nil {
+			return out, err
+		}
+		out = append(out, cmd)
+	}
+	client, err := kubernetes.NewForConfig(t.rest)
+	if err != nil {
+		return out, err
+	}
+	joined, err := t.log.Until(ctx, joinTimeout, func() (bool, error) {
+		leases, err := client.CoordinationV1().Leases(leaseNamespace).List(ctx, metav1.ListOptions{LabelSelector: shard.Label})
+		return err == nil && len(leases.Items) == more+1, err
+	})
+	if err == nil && !joined {
+		err = errors.New("managers have not joined; their logs are in the results")
+	}
+	if err != nil {
+		return out, err
+	}
+	// The one that was there gives away what is no longer its own when the others have seen that it knows them.
+	return out, errors.Join(t.log.Quiet(ctx, quietFor), sleep(ctx, 2*shard.DefaultTimes.Period))
+}
+
+func sleep(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-time.After(d):
+		return nil
+	}
+}
