@@ -85,9 +85,12 @@ func (w *W) client(k kind) (rest.Interface, error) {
 	c, ok := w.clients[key]
 	if !ok {
 		var err error
-		if w.cfg.Scheme.IsVersionRegistered(key.gv) {
+		switch {
+		case key.gv == corev1.SchemeGroupVersion:
+			c, err = kubeclient.LeanCore(w.cfg.REST, w.conns[key.conn], w.cfg.Scheme)
+		case w.cfg.Scheme.IsVersionRegistered(key.gv):
 			c, err = kubeclient.ForGroupVersion(w.cfg.REST, w.conns[key.conn], key.gv, w.cfg.Scheme)
-		} else {
+		default:
 			c, err = kubeclient.ForUnknown(w.cfg.REST, w.conns[key.conn], key.gv)
 		}
 		if err != nil {

@@ -61,7 +61,8 @@ type Writer interface {
 	// Create creates obj. obj must have a deterministic name. When the server says AlreadyExists, the existing object
 	// is read once: if its controller owner has the same UID (or, without one, the same creator annotation) it is
 	// returned as success, unless it is being deleted; otherwise the error stands. The object returned is the server's,
-	// which may differ from obj: look at its node. obj is not modified, and the caller must not modify it until done.
+	// which may differ from obj: look at its node; a pod is without what kubeclient.LeanCore leaves out. obj is not modified,
+	// and the caller must not modify it until done.
 	Create(m Meta, obj Object, done func(Object, error))
 	// Bind binds a pod to a node, and gives it annotations with the same write. A conflict whose pod is already on that
 	// node, with these annotations, is success.

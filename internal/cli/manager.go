@@ -87,6 +87,7 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "", "file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
+	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10, "compress the nodes in a workflow's status when their JSON is larger")
 	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")
 	f.StringVar(&cfg.ArchiveLabels, "archive-selector", "", "labels of the workflows to archive; empty is all")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")

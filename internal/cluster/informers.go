@@ -130,7 +130,13 @@ func (i *Informers) addWorkflows(core, argo rest.Interface) {
 // clients returns a function that makes clients and keeps the first error.
 func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Interface {
 	return func(gv schema.GroupVersion) rest.Interface {
-		c, err := kubeclient.ForGroupVersion(cfg, nil, gv, scheme.Scheme)
+		var c rest.Interface
+		var err error
+		if gv == corev1.SchemeGroupVersion {
+			c, err = kubeclient.LeanCore(cfg, nil, scheme.Scheme)
+		} else {
+			c, err = kubeclient.ForGroupVersion(cfg, nil, gv, scheme.Scheme)
+		}
 		if err != nil && *failed == nil {
 			*failed = fmt.Errorf("watching %s: %w", gv, err)
 		}

@@ -105,13 +105,17 @@ func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion
 	if !s.IsVersionRegistered(gv) {
 		return nil, fmt.Errorf("client for %s: the scheme has no types of it", gv)
 	}
+	return clientFor(cfg, conn, gv, codecsOf(s))
+}
+
+func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s kruntime.NegotiatedSerializer) (rest.Interface, error) {
 	c := rest.CopyConfig(cfg)
 	c.GroupVersion = &gv
 	c.APIPath = "/apis"
 	if gv.Group == "" {
 		c.APIPath = "/api"
 	}
-	c.NegotiatedSerializer = codecsOf(s)
+	c.NegotiatedSerializer = s
 	c.ContentType = ContentType(gv)
 	if c.ContentType == protobufType {
 		c.AcceptContentTypes = protobufType + "," + jsonType

@@ -57,6 +57,8 @@ type Config struct {
 	MultiTenant bool
 	// Gateway is where clusters are reached that are managed through a cluster gateway.
 	Gateway clusters.Gateway
+	// WorkflowNodesBytes is how large the JSON of a workflow's nodes may be before it is compressed; 0 is the default.
+	WorkflowNodesBytes int
 	// Archive is where finished workflows are kept: see archive.Open. Empty: nowhere. ArchiveTTL is for how long, zero being
 	// for ever, and ArchiveLabels chooses among them.
 	Archive       string
@@ -270,7 +272,7 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true, Keep: keep,
-		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, Metrics: m.registry, Log: m.log,
+		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

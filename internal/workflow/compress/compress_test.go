@@ -31,6 +31,11 @@ func TestUnpackGivesWhatWasPacked(t *testing.T) {
 	if d := cmp.Diff(want, got); d != "" {
 		t.Error(d)
 	}
+	edited := wf.Nodes{"b": {ID: "b"}}
+	got, err = compress.Nodes(&wf.WorkflowStatus{CompressedNodes: text, Nodes: edited})
+	if err != nil || len(got) != 2 || got["a"].Name != "a" || got["b"].ID != "b" {
+		t.Errorf("with a node beside them: %v, %v", got, err)
+	}
 }
 
 func TestUnpackRefusesWhatItCannotRead(t *testing.T) {

@@ -72,7 +72,9 @@ type Config struct {
 	// Statuses is how many statuses that can wait may be at the writer at a time, while the server answers quickly.
 	// Default 32.
 	Statuses int
-	// NodesBytesMax is how large the JSON of a workflow's nodes may be before it is compressed. Default 1 MiB.
+	// NodesBytesMax is how large the JSON of a workflow's nodes may be before it is compressed: a node takes about 450 bytes.
+	// The server takes and validates nodes one by one, which at 3,000 of them costs it thirty times what a string does.
+	// Default 128 KiB.
 	NodesBytesMax int
 	// Metrics is where metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
@@ -104,7 +106,7 @@ func (cfg *Config) complete() error {
 		cfg.Statuses = 32
 	}
 	if cfg.NodesBytesMax <= 0 {
-		cfg.NodesBytesMax = 1 << 20
+		cfg.NodesBytesMax = 128 << 10
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}

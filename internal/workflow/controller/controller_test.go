@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
 // stepTemplates are templates whose pods run for a moment, and how they end.
@@ -505,8 +506,8 @@ func TestWorkflowTemplate(t *testing.T) {
 	}
 }
 
-// TestALargeWorkflowIsCompressed has more nodes than fit into a status as they are. Pauses cost no pods.
-// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times what an object may have.
+// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times what an object may have. Pauses cost no
+// pods.
 func TestALargeWorkflowIsCompressed(t *testing.T) {
 	e := start(t)
 	e.submit("large", `
@@ -527,6 +528,53 @@ templates:
 		t.Error("the nodes are not compressed")
 	}
 	e.calls(map[string]int{"writes": 1 + 6})
+}
+
+// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: they unpack the nodes, change one, and write all of them back, packed only
+// if they are many by the client's own measure.
+func TestAPauseOfACompressedWorkflowIsEndedAsClientsDo(t *testing.T) {
+	e := start(t)
+	e.submit("w", `
+entrypoint: main
+templates:
+- name: main
+  steps:
+  - - {name: each, template: moment, withSequence: {count: "400"}}
+  - - {name: wait, template: pause}
+- name: moment
+  suspend: {duration: 10ms}
+`+strings.TrimPrefix(stepTemplates, "\n"))
+	e.until("w", running("wait"))
+	for {
+		w := &wf.Workflow{}
+		if err := e.argo.Get().Namespace(e.ns).Resource("workflows").Name("w").Do(t.Context()).Into(w); err != nil {
+			t.Fatal(err)
+		}
+		if w.Status.CompressedNodes == "" || len(w.Status.Nodes) > 0 {
+			t.Fatalf("%d nodes are not compressed", len(w.Status.Nodes))
+		}
+		nodes, err := compress.Nodes(&w.Status)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for id, n := range nodes {
+			if n.DisplayName == "wait" {
+				n.Phase, n.FinishedAt = wf.PhaseSucceeded, metav1.Now()
+				nodes[id] = n
+			}
+		}
+		w.Status.Nodes, w.Status.CompressedNodes = nodes, ""
+		err = e.argo.Put().Namespace(e.ns).Resource("workflows").Name("w").Body(w).Do(t.Context()).Error()
+		if err == nil {
+			break
+		}
+		if !apierrors.IsConflict(err) {
+			t.Fatal(err)
+		}
+	}
+	if w := e.until("w", inPhase(wf.WorkflowSucceeded)); len(w.Status.Nodes) != 404 {
+		t.Errorf("%d nodes", len(w.Status.Nodes))
+	}
 }
 
 // TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and then room.
