@@ -539,7 +539,7 @@ entrypoint: main
 templates:
 - name: main
   steps:
-  - - {name: each, template: moment, withSequence: {count: "400"}}
+  - - {name: each, template: moment, withSequence: {count: "800"}}
   - - {name: wait, template: pause}
 - name: moment
   suspend: {duration: 10ms}
@@ -572,7 +572,7 @@ templates:
 			t.Fatal(err)
 		}
 	}
-	if w := e.until("w", inPhase(wf.WorkflowSucceeded)); len(w.Status.Nodes) != 404 {
+	if w := e.until("w", inPhase(wf.WorkflowSucceeded)); len(w.Status.Nodes) != 804 {
 		t.Errorf("%d nodes", len(w.Status.Nodes))
 	}
 }
