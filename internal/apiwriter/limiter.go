@@ -121,7 +121,7 @@ type settling struct {
 
 const (
 	limitStart = 32
-	limitMax   = 1024
+	limitMax   = MostInFlight
 
 	windowMin     = 100 * time.Millisecond
 	windowMax     = time.Second

@@ -30,7 +30,7 @@ type Config struct {
 	Component string
 	// Fixed pins the number of requests in flight; 0 adapts it to the server.
 	Fixed int
-	// MaxInFlight bounds the requests in flight when they adapt; the default is 1024.
+	// MaxInFlight bounds the requests in flight when they adapt; the default is MostInFlight.
 	MaxInFlight int
 	// Connections bounds the TCP connections. They are opened as the requests in flight need them, one for 64. The
 	// default is 16.
@@ -50,6 +50,10 @@ type Config struct {
 	// Logger is told of outages and refusals of events; the default is slog's.
 	Logger *slog.Logger
 }
+
+// MostInFlight is the default bound of the requests in flight. Whoever hands a writer a large job piece by piece keeps
+// more than so many writes waiting.
+const MostInFlight = 1024
 
 func (c *Config) complete() error {
 	if c.REST == nil || c.Scheme == nil {

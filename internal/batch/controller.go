@@ -49,8 +49,9 @@ type Config struct {
 	SchedulerNames []string
 	// Workers is how many jobs are worked on at a time. Default 4.
 	Workers int
-	// Window is how many of one job's pods may be at the writer at a time. Default 256, which keeps every connection
-	// busy and memory small.
+	// Window is how many of one job's pods may be at the writer at a time: enough for the writer never to run out of them
+	// while answers come back to the job, and few enough to keep memory small. The default is twice
+	// apiwriter.MostInFlight.
 	Window int
 	Clock  clock.WithTicker
 	Log    *slog.Logger
@@ -73,7 +74,7 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Workers = 4
 	}
 	if cfg.Window <= 0 {
-		cfg.Window = 256
+		cfg.Window = 2 * apiwriter.MostInFlight
 	}
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}

@@ -166,21 +166,32 @@ func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructure
 	return err
 }
 
-// AwaitApplications returns when applications are admitted, which is up to five seconds after Apply: so often the API
-// server looks for the types that its policies may change. Until then it refuses them as 503.
+// AwaitApplications returns when applications are admitted and their authors recorded, which is up to five seconds after
+// Apply: so often the API server looks for the types that its policies may change. Before it knows the policies it admits
+// applications of nobody, then, until it knows the types, it refuses them as 503. cfg is not the manager's, whose own
+// writes to applications have no author.
 func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
-	app := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"components": []any{}}}}
+	app := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"components": []any{
+		map[string]any{"name": "any", "type": "raw"},
+	}}}}
 	app.SetGroupVersionKind(oam.GroupVersion.WithKind("Application"))
 	app.SetNamespace(metav1.NamespaceDefault)
 	app.SetName("dry-run-of-lockstep")
-	var last error
+	last := errors.New("nobody is recorded as an application's author")
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, admittedAtMost, true, func(ctx context.Context) (bool, error) {
-		_, last = resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		return !apierrors.IsServiceUnavailable(last), nil
+		made, err := resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		switch {
+		case apierrors.IsServiceUnavailable(err):
+			last = err
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		return made.GetAnnotations()[oam.UsernameAnnotation] != "", nil
 	})
 	if err != nil {
 		return fmt.Errorf("applications are not admitted: %w", errors.Join(err, last))
