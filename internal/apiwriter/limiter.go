@@ -47,6 +47,7 @@ type limiter struct {
 	level     float64   // the last limit of the ramp that may be as good as base
 	fell      sample    // the step of the ramp that fell, until base has been measured again
 	flat      int       // steps in a row that brought nothing
+	gained    bool      // the step up to base was clearly one to the better
 	busy      time.Time // when writes last waited for their turn
 	before    float64   // log rate of the base window before the current probe
 	probed    float64   // log rate of the current probe, waiting for the base window after it
@@ -140,6 +141,7 @@ const (
 	rampLevel = 1.2  // a step that brings nothing counts as level with the best if it is not worse by so many errors
 	rampFell  = 2    // a step that costs more than so many errors fell,
 	rampSure  = 2.5  // and with more than so many there is no doubt about it
+	rampClear = 3    // a step that brings more than so many errors brought something without any doubt
 	rampFlat  = 2    // so many steps in a row that do not help end it too
 
 	pause = time.Second // without waiting writes for this long, what is known is old
@@ -149,6 +151,7 @@ const (
 	memory   = 12   // probes that count in a mean
 
 	everyMax = 32
+	askLate  = 8   // for the way back down after a ramp whose last step was better without any doubt
 	dear     = 0.3 // a probe that loses this much (log) is dear
 )
 
@@ -310,6 +313,7 @@ func (l *limiter) judge(now time.Time, rate, relative, step float64) {
 	switch {
 	case gain > rampGain:
 		l.base, l.rampRate, l.rampError, l.level, l.flat = l.now, rate, relative, l.now, 0
+		l.gained = step > 1 && gain > rampClear*err
 	case gain < -math.Max(rampSlack, rampSure*err), step < 1 && gain < -math.Max(rampSlack, rampFell*err):
 		l.turn(now)
 		return
@@ -342,7 +346,9 @@ func (l *limiter) climb(now time.Time, step float64) {
 // turn ends the way up. If it led nowhere, the way down is next.
 func (l *limiter) turn(now time.Time) {
 	l.flat, l.fell = 0, sample{}
-	l.base = math.Max(l.base, l.level)
+	if l.level > l.base {
+		l.base, l.gained = l.level, false
+	}
 	if l.phase == rampUp && l.base == l.rampStart {
 		l.phase = rampDown
 		if l.step(now, l.base/rampStep) {
@@ -363,6 +369,9 @@ func (l *limiter) ramp(now time.Time) {
 func (l *limiter) arrive(now time.Time) {
 	l.phase = steady
 	l.forget()
+	if l.gained {
+		l.down.every, l.gained = askLate, false // the ramp has just answered it
+	}
 	l.step(now, l.base)
 }
 

@@ -23,17 +23,25 @@ import (
 const (
 	// patience is for conditions: one that clears by itself sooner is not worth telling.
 	patience = 500 * time.Millisecond
-	// settle is for counts, which are written when they have stopped moving for that long...
-	settle = time.Second
-	// ...or when they have been moving for that long.
-	settleMax = 5 * time.Second
+	// settleMin is for counts, which are written when they have stopped moving for that long, or for settleLags times what
+	// a write takes at present, if that is longer: while the server is busy, they are likely to move again before anyone
+	// reads them. When they have been moving for settleMoving times as long, they are written all the same.
+	settleMin    = time.Second
+	settleLags   = 4
+	settleMax    = 5 * time.Second
+	settleMoving = 5
 )
+
+// settleFor is how long counts must not have moved to be written, when a write takes lag.
+func settleFor(lag time.Duration) time.Duration {
+	return min(max(settleMin, settleLags*lag), settleMax)
+}
 
 // report writes the job's status when it has changed in a way that is worth a write.
 func (c *Controller) report(r *record, step lifecycle.Step) {
 	now := c.Clock.Now()
 	next := r.nextStatus(step, metav1.NewTime(now.Truncate(time.Second)))
-	wait, worth := r.worthWriting(&next, now)
+	wait, worth := r.worthWriting(&next, now, settleFor(c.Writer.Lag()))
 	if !worth {
 		r.statusSince = time.Time{}
 		return
@@ -188,8 +196,9 @@ func amount(s *place.Shortage) string {
 	return strconv.FormatInt(s.Missing, 10)
 }
 
-// worthWriting compares the status with the one written last, and says how long the difference can still wait.
-func (r *record) worthWriting(next *api.JobStatus, now time.Time) (wait time.Duration, worth bool) {
+// worthWriting compares the status with the one written last, and says how long the difference can still wait. Counts are
+// to have settled.
+func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Duration) (wait time.Duration, worth bool) {
 	last := &r.status
 	if n := countsOf(next); n != r.statusSeen {
 		r.statusSeen, r.statusMoved = n, now
@@ -206,7 +215,7 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time) (wait time.Dur
 		due = r.statusSince.Add(patience)
 	case r.lost, !quiet && countsOf(last) != countsOf(next):
 		r.statusSince = first(r.statusSince, now)
-		due = earlier(r.statusMoved.Add(settle), r.statusSince.Add(settleMax))
+		due = earlier(r.statusMoved.Add(settle), r.statusSince.Add(settleMoving*settle))
 	default:
 		return 0, false
 	}
