@@ -98,7 +98,7 @@ func TestCases(t *testing.T) {
 			t.Parallel()
 			ns := w.namespace(t)
 			var c testCase
-			text = strings.NewReplacer("${ns}", ns, "${echo}", w.echo).Replace(text)
+			text = strings.NewReplacer("${ns}", ns, "${echo}", w.echo, "${charts}", w.charts, "${oci}", strings.Replace(w.charts, "http://", "oci://", 1)).Replace(text)
 			if err := yaml.UnmarshalStrict([]byte(text), &c); err != nil {
 				t.Fatal(err)
 			}

@@ -44,6 +44,8 @@ type world struct {
 	mapper meta.RESTMapper
 	// echo answers every request with what it was sent.
 	echo string
+	// charts is where charts are published.
+	charts string
 }
 
 var shared struct {
@@ -97,7 +99,7 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 		_, _ = w.Write(body)
 	}))
 	return &world{
-		c: c, dyn: dynamic.NewForConfigOrDie(cfg), core: kubernetes.NewForConfigOrDie(cfg), mapper: restmapper.NewDiscoveryRESTMapper(groups), echo: echo.URL,
+		c: c, dyn: dynamic.NewForConfigOrDie(cfg), core: kubernetes.NewForConfigOrDie(cfg), mapper: restmapper.NewDiscoveryRESTMapper(groups), echo: echo.URL, charts: serveCharts(),
 	}, nil
 }
 

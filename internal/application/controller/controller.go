@@ -17,6 +17,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/clusters"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/cluster"
@@ -101,6 +102,7 @@ type Controller struct {
 
 	// What steps of workflows use.
 	spies   *spies
+	charts  *charts.Store
 	http    *http.Client
 	outside chan struct{}
 
@@ -133,6 +135,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
 	c.http, c.outside = newHTTP(cfg.LocalRequests), make(chan struct{}, outsideMax)
+	c.charts = charts.New(charts.Config{HTTP: c.http, Wake: c.enqueue, Now: cfg.Now})
 	local, err := c.newTarget("", cfg.REST, cfg.Writer)
 	if err != nil {
 		return nil, err

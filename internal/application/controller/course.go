@@ -378,7 +378,7 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 
 // retried says whether an error of planning may pass without a change of the application.
 func retried(err error) bool {
-	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster)
+	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart)
 }
 
 // withInputs are the components whose inputs there are, with them, and what the others wait for. What depends on a

@@ -45,12 +45,6 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 	if err := kjson.Unmarshal(there.raw, &current); err != nil {
 		return nil, false, err
 	}
-	if r.Shared && sharedBy(there, a.key) {
-		// Who else shares it is not ours to say.
-		annotations, _, _ := unstructured.NestedStringMap(wanted.Object, "metadata", "annotations")
-		annotations[oam.SharedByAnnotation] = strings.Join(sharers(there), ",")
-		wanted.SetAnnotations(annotations)
-	}
 	whole := keep(r.Keep, wanted.Object, current, update)
 	if whole && !update {
 		return nil, false, nil

@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	kjson "k8s.io/apimachinery/pkg/util/json"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
@@ -51,6 +53,7 @@ func (p *progress) problem(err error) {
 func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) progress {
 	p := progress{planned: true, components: make([]componentState, len(a.plan.Components))}
 	blocked := map[int]bool{}
+	finished := workflowFinished(o, a)
 	for i := range a.plan.Resources {
 		r := &a.plan.Resources[i]
 		t, err := c.reach(r.Cluster)
@@ -62,6 +65,9 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 		}
 		ready, err := t.live.ready(r.GVK, a.key)
 		switch {
+		case err != nil && !finished && bringsKinds(a.plan, r):
+			blocked[i] = true
+			c.queue.AddAfter(a.key, relearnInterval)
 		case err != nil:
 			blocked[i] = true
 			p.problem(err)
@@ -69,7 +75,6 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 			return progress{} // told when it is
 		}
 	}
-	finished := workflowFinished(o, a)
 	healthy := map[string]bool{}
 	for i := range a.plan.Components {
 		comp := &a.plan.Components[i]
@@ -84,9 +89,16 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 		comp := &a.plan.Components[i]
 		state := &p.components[i]
 		state.waits = !finished && waitsFor(comp, healthy)
-		unreachable := false
+		unreachable, held, wave := false, false, waveOf(a.plan, comp)
 		for _, at := range comp.Resources {
 			r := &a.plan.Resources[at]
+			if r.Wave > wave && !finished {
+				wave, held = r.Wave, held || !state.applied
+			}
+			if held {
+				state.applied = false
+				continue
+			}
 			if blocked[at] {
 				state.applied, unreachable = false, true
 				continue
@@ -101,7 +113,13 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 			}
 			if done {
 				p.applied++
-			} else {
+			}
+			if done && r.Wave != 0 && !finished {
+				if done, err = c.completed(r); err != nil {
+					p.problem(err)
+				}
+			}
+			if !done {
 				state.applied = false
 			}
 		}
@@ -123,6 +141,58 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 	p.finished = p.finished || finished
 	p.settled = p.settled || p.finished
 	return p
+}
+
+// waveOf is the first wave of a component.
+func waveOf(p *plan.Plan, comp *plan.Component) int {
+	if len(comp.Resources) == 0 {
+		return 0
+	}
+	return p.Resources[comp.Resources[0]].Wave
+}
+
+// bringsKinds says whether an object waits for others of its component that define kinds.
+func bringsKinds(p *plan.Plan, r *plan.Resource) bool {
+	return slices.ContainsFunc(p.Resources, func(x plan.Resource) bool {
+		return x.GVK.Kind == "CustomResourceDefinition" && x.Component == r.Component && x.Wave < r.Wave
+	})
+}
+
+// completed says whether an object that others wait for has done what it is for.
+func (c *Controller) completed(r *plan.Resource) (bool, error) {
+	object := asMap(c.seen(r.Ref))
+	if object == nil {
+		return false, nil
+	}
+	condition := func(kind string) (is bool, message string) {
+		list, _, _ := unstructured.NestedSlice(object, "status", "conditions")
+		for _, x := range list {
+			if m, ok := x.(map[string]any); ok && m["type"] == kind && m["status"] == "True" {
+				return true, text(m, "message")
+			}
+		}
+		return false, ""
+	}
+	switch r.GVK.Kind {
+	case "CustomResourceDefinition":
+		is, _ := condition("Established")
+		return is, nil
+	case "Job":
+		if failed, why := condition("Failed"); failed {
+			return false, fmt.Errorf("hook %s failed: %s", r.Ref, why)
+		}
+		is, _ := condition("Complete")
+		return is, nil
+	case "Pod":
+		switch phase, _, _ := unstructured.NestedString(object, "status", "phase"); phase {
+		case "Succeeded":
+			return true, nil
+		case "Failed":
+			return false, fmt.Errorf("hook %s failed", r.Ref)
+		}
+		return false, nil
+	}
+	return true, nil
 }
 
 func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
@@ -256,8 +326,21 @@ func label(a *app, r *plan.Resource, o metav1.Object) {
 	}
 }
 
-// created is the object as the writer takes it for its creation.
+// created is the object as the writer takes it for its creation, with what is put in once.
 func created(a *app, r *plan.Resource) (apiwriter.Object, error) {
+	if r.Once != nil {
+		var object, once map[string]any
+		if err := errors.Join(kjson.Unmarshal(r.JSON, &object), kjson.Unmarshal(r.Once, &once)); err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Ref, err)
+		}
+		data, err := json.Marshal(chart.MergeValues(object, once))
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", r.Ref, err)
+		}
+		whole := *r
+		whole.JSON, whole.Once = data, nil
+		r = &whole
+	}
 	typed, err := scheme.Scheme.New(r.GVK)
 	o, ok := typed.(apiwriter.Object)
 	if runtime.IsNotRegisteredError(err) || err == nil && !ok {

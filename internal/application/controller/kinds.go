@@ -2,6 +2,7 @@ package controller
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,7 @@ type kinds struct {
 	mapper  meta.RESTMapper
 	learned time.Time
 	version render.ClusterVersion
+	apis    []string // as apps/v1 and apps/v1/Deployment
 }
 
 // mapping says where objects of a kind live.
@@ -52,8 +54,27 @@ func (k *kinds) discover() error {
 	if err != nil && len(groups) == 0 {
 		return fmt.Errorf("which kinds there are: %w", err)
 	}
-	k.mapper, k.learned = restmapper.NewDiscoveryRESTMapper(groups), k.now()
+	k.mapper, k.learned, k.apis = restmapper.NewDiscoveryRESTMapper(groups), k.now(), nil
+	for _, g := range groups {
+		for version, resources := range g.VersionedResources {
+			gv := schema.GroupVersion{Group: g.Group.Name, Version: version}.String()
+			k.apis = append(k.apis, gv)
+			for i := range resources {
+				if !strings.Contains(resources[i].Name, "/") {
+					k.apis = append(k.apis, gv+"/"+resources[i].Kind)
+				}
+			}
+		}
+	}
+	slices.Sort(k.apis)
 	return nil
+}
+
+// served is what the API server has.
+func (k *kinds) served() []string {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.apis
 }
 
 func noSuchKind(gvk schema.GroupVersionKind, err error) error {

@@ -173,7 +173,7 @@ func guard(local bool) func(network, address string, _ syscall.RawConn) error {
 		}
 		ip := net.ParseIP(host)
 		if ip == nil || !local && (ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified() || ip.IsMulticast()) {
-			return fmt.Errorf("steps do not connect to %s", host)
+			return fmt.Errorf("applications do not connect to %s", host)
 		}
 		return nil
 	}

@@ -32,6 +32,7 @@ type app struct {
 
 	// of passes
 
+	read   map[plan.Ref]string // objects whose values are in the plan, and their versions
 	as     *apiwriter.Identity // whom its writes are made as; nil for the manager
 	reads  map[plan.Ref]error  // whether its author may see others' objects
 	course *course             // of an application that is deployed in steps
@@ -243,7 +244,9 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	}
 	a.as = author
 	if !c.replan(a, o) {
-		c.report(a, o, progress{})
+		if !errors.Is(a.planErr, plan.ErrNotYet) {
+			c.report(a, o, progress{})
+		}
 		return
 	}
 	c.hold(a, o)
@@ -310,6 +313,9 @@ func (c *Controller) load(a *app) bool {
 // replan makes the plan when what it is made of has changed. Without a plan it says false, and a.planErr why.
 func (c *Controller) replan(a *app, o *oam.Application) bool {
 	clusters := c.targets.version()
+	if len(a.read) > 0 && c.valuesChanged(a) {
+		a.planned, a.made = "", made{}
+	}
 	if a.planned != "" && a.plan != nil && !a.follows.Load() && a.made.of(o, clusters) {
 		return true
 	}
@@ -349,8 +355,11 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	name = fmt.Sprintf("%s-v%d", o.Name, number)
 	in := &plan.Input{
 		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
-		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets, Memo: &c.memo,
+		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets, Memo: &c.memo, Now: c.cfg.Now(),
 	}
+	var charts *appCharts
+	charts, in.Pinned = c.chartsOf(a, name, autoUpdate)
+	in.Charts = charts
 	var p *plan.Plan
 	if coursed(spec) {
 		if a.status == nil {
@@ -362,11 +371,12 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		p, err = c.makePlan(in)
 	}
 	a.planned, a.planErr = input, err
-	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition))
+	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart))
 	if err != nil {
 		a.plan = nil
 		return false
 	}
+	a.read = charts.read
 	if last == nil || last.Hash != hash || last.PublishVersion != publish {
 		a.record.Revisions = append(a.record.Revisions, revision{
 			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.cfg.Now()).Rfc3339Copy(),

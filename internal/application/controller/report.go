@@ -3,6 +3,7 @@ package controller
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,6 +77,10 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 			c.log.Debug("a component's state cannot be read", "application", a.key, "component", comp.Name, "error", err)
 		}
 		state.workloadHealthy, state.message, state.details = s.Healthy, s.Message, s.Details
+		if len(comp.Notes) > 0 {
+			state.details = map[string]string{"hooksNotRun": strings.Join(comp.Notes, ", ")}
+			maps.Copy(state.details, s.Details)
+		}
 		if comp.Workload < 0 && slices.ContainsFunc(comp.Traits, func(t plan.Trait) bool { return t.Template.Definition.ManageWorkload }) {
 			state.workloadHealthy = true // a trait has the workload, and says how it is
 		}

@@ -70,7 +70,7 @@ func (ts *targets) version() uint64 {
 // Target implements plan.Clusters. A cluster that has not been reached yet is taken for one like the local one: what it
 // is to get is known, and the plan is made again when it is reached.
 func (ts *targets) Target(name string) (plan.Target, error) {
-	local := plan.Target{Kinds: ts.local.kinds, Version: ts.local.kinds.clusterVersion()}
+	local := plan.Target{Kinds: ts.local.kinds, Version: ts.local.kinds.clusterVersion(), APIs: ts.local.kinds.served()}
 	t := ts.get(name)
 	switch {
 	case t == nil:
@@ -78,7 +78,7 @@ func (ts *targets) Target(name string) (plan.Target, error) {
 	case t == ts.local || !t.kinds.known():
 		return local, nil
 	}
-	return plan.Target{Kinds: t.kinds, Version: t.kinds.clusterVersion()}, nil
+	return plan.Target{Kinds: t.kinds, Version: t.kinds.clusterVersion(), APIs: t.kinds.served()}, nil
 }
 
 // Labelled implements plan.Clusters.

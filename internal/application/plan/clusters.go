@@ -26,6 +26,8 @@ type Clusters interface {
 type Target struct {
 	Kinds   Kinds
 	Version render.ClusterVersion
+	// APIs are what it serves, as apps/v1 and apps/v1/Deployment.
+	APIs []string
 }
 
 // Local is the Clusters of who knows one only.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -87,6 +88,11 @@ type Resource struct {
 	ReadOnly       bool
 	Replace        bool
 	RecreateFields []string
+
+	// Wave orders the objects of a component: an object is made when those of lower waves are there and done.
+	Wave int
+	// Once is a JSON merge patch for when the object is made, and for no other time; or nil.
+	Once []byte
 }
 
 // ResourceType is how policies and labels call what the object is to its component.
@@ -111,6 +117,8 @@ type Component struct {
 	Traits     []Trait
 	// Policy says that it is a policy's, which has no health.
 	Policy bool
+	// Notes are what its users should know, such as hooks of its chart that are not run.
+	Notes []string
 	// Resources are indexes into the plan's. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
@@ -183,6 +191,12 @@ type Input struct {
 	Clusters       Clusters
 	// Memo is of plans made before; nil works everything out.
 	Memo *Memo
+	// Charts may be nil where none are to be had.
+	Charts Charts
+	// Now is the time that charts see.
+	Now time.Time
+	// Pinned are the versions of charts that the revision has been deployed with, as Plan.Definitions has them.
+	Pinned map[string]string
 }
 
 // Make makes the plan of an application. Errors are *Error.
@@ -268,7 +282,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		comp.Traits = append(comp.Traits, trait)
 		req.Traits = append(req.Traits, render.Use{Template: template, Properties: trait.Properties})
 	}
-	if err := p.render(in, &comp, req, target.Kinds, seen); err != nil {
+	if err := p.render(in, &comp, req, target, seen); err != nil {
 		return fail(Render, err)
 	}
 	return nil
@@ -298,15 +312,21 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 		PublishVersion: in.PublishVersion, Components: in.Spec.Components,
 	}
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
-	if err := p.render(in, &comp, req, target.Kinds, seen); err != nil {
+	if err := p.render(in, &comp, req, target, seen); err != nil {
 		return &Error{Stage: Policy, Err: fmt.Errorf("policy %s: %w", comp.Name, err)}
 	}
 	return nil
 }
 
 // render adds a component and its objects.
-func (p *Plan) render(in *Input, comp *Component, req *render.Request, kinds Kinds, seen map[Ref]string) error {
-	resources, err := in.Memo.resources(in, comp, req, kinds)
+func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Target, seen map[Ref]string) error {
+	var resources []Resource
+	var err error
+	if comp.Template.Definition.Chart {
+		resources, err = p.chart(in, comp, req, target)
+	} else {
+		resources, err = in.Memo.resources(in, comp, req, target.Kinds)
+	}
 	if err != nil {
 		return err
 	}
@@ -323,6 +343,7 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, kinds Kin
 		comp.Resources = append(comp.Resources, len(p.Resources))
 		p.Resources = append(p.Resources, *r)
 	}
+	slices.SortStableFunc(comp.Resources, func(a, b int) int { return p.Resources[a].Wave - p.Resources[b].Wave })
 	p.Components = append(p.Components, *comp)
 	return nil
 }

@@ -19,6 +19,9 @@ const (
 	WorkflowStep Kind = "WorkflowStepDefinition"
 )
 
+// ChartWorkload is the workload's type of components that are Helm charts.
+const ChartWorkload = "charts.lockstep.dev"
+
 // Definition is what rendering needs of a definition object.
 type Definition struct {
 	Kind      Kind
@@ -31,6 +34,8 @@ type Definition struct {
 	Health   oam.DefinitionHealth
 	// Workload is the main object's type, where the definition states it.
 	Workload oam.WorkloadGVK
+	// Chart says that the output asks for a Helm chart, and is no object itself.
+	Chart bool
 
 	// What follows is of traits only.
 
@@ -51,6 +56,7 @@ func OfComponent(o *oam.ComponentDefinition) *Definition {
 	if o.Spec.Status != nil {
 		d.Health = *o.Spec.Status
 	}
+	d.Chart = o.Spec.Workload.Type == ChartWorkload
 	if o.Spec.Workload.Definition != nil {
 		d.Workload = *o.Spec.Workload.Definition
 	}

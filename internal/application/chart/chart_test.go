@@ -1,0 +1,205 @@
+package chart_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+	"testing"
+
+	"lockstep.dev/lockstep/internal/application/chart"
+	"lockstep.dev/lockstep/internal/application/chart/charttest"
+)
+
+func object(kind, name, rest string) string {
+	return fmt.Sprintf("---\napiVersion: v1\nkind: %s\nmetadata:\n  name: %s\n%s", kind, name, rest)
+}
+
+func hook(kind, name, events, weight string) string {
+	return object(kind, name, "  annotations: {helm.sh/hook: \""+events+"\", helm.sh/hook-weight: \""+weight+"\"}\n")
+}
+
+// rendered is what a chart of those files makes, one line for each object: wave kind/name.
+func rendered(t *testing.T, files map[string]string, req chart.Request) (*chart.Rendered, error) {
+	t.Helper()
+	c, err := chart.Open(charttest.Pack("web", "1.2.3", files))
+	if err != nil {
+		return nil, err
+	}
+	if req.Release == "" {
+		req.Release = "rel"
+	}
+	if req.KubeVersion == "" {
+		req.KubeVersion = "v1.36.3"
+	}
+	req.Namespace = "ns"
+	return c.Render(&req)
+}
+
+func text(t *testing.T, r *chart.Rendered) string {
+	t.Helper()
+	data, err := json.Marshal(r.Objects)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func TestWhatChartsMake(t *testing.T) {
+	for name, c := range map[string]struct {
+		files  map[string]string
+		values map[string]any
+		apis   []string
+		want   []string // parts of the objects in JSON
+		not    []string
+	}{
+		"values, the release and the chart are known": {
+			files:  map[string]string{"values.yaml": "size: 1\nlabel: none\n", "templates/a.yaml": object("ConfigMap", "{{ .Release.Name }}-{{ .Chart.Name }}", "data: {size: {{ .Values.size | quote }}, label: {{ .Values.label }}, ns: {{ .Release.Namespace }}, install: {{ .Release.IsInstall | quote }}}\n")},
+			values: map[string]any{"size": int64(3)},
+			want:   []string{`"name":"rel-web"`, `"size":"3"`, `"label":"none"`, `"ns":"ns"`, `"install":"true"`},
+		},
+		"charts inside a chart, with conditions": {
+			files: map[string]string{
+				"Chart.yaml":                      "apiVersion: v2\nname: web\nversion: 1.2.3\ndependencies: [{name: db, version: 1.x, repository: \"\", condition: db.enabled}, {name: cache, version: 1.x, repository: \"\", condition: cache.enabled}]\n",
+				"charts/db/Chart.yaml":            "apiVersion: v2\nname: db\nversion: 1.0.0\n",
+				"charts/db/templates/a.yaml":      object("ConfigMap", "db", "data: {v: {{ .Values.v | quote }}}\n"),
+				"charts/cache/Chart.yaml":         "apiVersion: v2\nname: cache\nversion: 1.0.0\n",
+				"charts/cache/templates/a.yaml":   object("ConfigMap", "cache", ""),
+				"templates/a.yaml":                object("ConfigMap", "web", ""),
+				"charts/db/templates/_x.yaml":     "not an object",
+				"charts/db/templates/NOTES.txt":   "nor this",
+				"charts/cache/templates/b.yaml":   "",
+				"charts/cache/templates/NOTES.md": "",
+			},
+			values: map[string]any{"db": map[string]any{"enabled": true, "v": "5"}, "cache": map[string]any{"enabled": false}},
+			want:   []string{`"name":"db"`, `"v":"5"`, `"name":"web"`},
+			not:    []string{`"name":"cache"`},
+		},
+		"what the cluster serves": {
+			files: map[string]string{"templates/a.yaml": "{{ if .Capabilities.APIVersions.Has \"example.com/v1/Thing\" }}\n" + object("ConfigMap", "has", "") + "{{ end }}\n" + object("ConfigMap", "v{{ .Capabilities.KubeVersion.Minor }}", "")},
+			apis:  []string{"example.com/v1/Thing"},
+			want:  []string{`"name":"has"`, `"name":"v36"`},
+		},
+		"several documents, and lists": {
+			files: map[string]string{"templates/a.yaml": object("ConfigMap", "a", "") + object("ConfigMap", "b", "") + "---\napiVersion: v1\nkind: List\nitems: [{apiVersion: v1, kind: Secret, metadata: {name: c}}]\n---\n# nothing\n"},
+			want:  []string{`"name":"a"`, `"name":"b"`, `"name":"c"`},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := rendered(t, c.files, chart.Request{Values: c.values, APIVersions: c.apis, Revision: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := text(t, r)
+			for _, part := range c.want {
+				if !strings.Contains(got, part) {
+					t.Errorf("%s lacks %s", got, part)
+				}
+			}
+			for _, part := range c.not {
+				if strings.Contains(got, part) {
+					t.Errorf("%s has %s", got, part)
+				}
+			}
+		})
+	}
+}
+
+func TestWavesFollowHooksAndTheirWeights(t *testing.T) {
+	files := map[string]string{
+		"crds/a.yaml": object("CustomResourceDefinition", "crd", ""),
+		"templates/a.yaml": object("ConfigMap", "main", "") + object("Namespace", "space", "") +
+			hook("Job", "pre-late", "pre-install,pre-upgrade", "5") + hook("Job", "pre-early", "pre-install", "-5") +
+			hook("Job", "post", "post-install", "0") + hook("Job", "upgrade", "pre-upgrade", "0") +
+			hook("Pod", "test", "test", "0") + hook("Job", "bye", "pre-delete", "0"),
+	}
+	order := func(revision int64, skip bool) (names, left []string) {
+		r, err := rendered(t, files, chart.Request{Revision: revision, SkipHooks: skip, SkipCRDs: skip})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, o := range r.Objects {
+			name := o.Object["metadata"].(map[string]any)["name"].(string)
+			if i > 0 && o.Wave > r.Objects[i-1].Wave {
+				name = "< " + name
+			}
+			names = append(names, name)
+		}
+		return names, r.Left
+	}
+	check := func(what string, got []string, want string) {
+		t.Helper()
+		if text := strings.Join(got, " "); text != want {
+			t.Errorf("%s: %s, not %s", what, text, want)
+		}
+	}
+	first, left := order(1, false)
+	check("the first revision", first, "crd < space < pre-early < pre-late < main < post")
+	check("what is left out", left, "Job/upgrade (pre-upgrade) Job/bye (pre-delete)")
+	later, _ := order(2, false)
+	check("a later revision", later, "crd < space < pre-early < upgrade < pre-late < main < post")
+	none, _ := order(1, true)
+	check("without hooks", none, "space < main")
+}
+
+func TestWhatIsMadeUpIsKeptApart(t *testing.T) {
+	r, err := rendered(t, map[string]string{"templates/a.yaml": object("Secret", "s", "stringData: {user: me, password: {{ randAlphaNum 20 }}}\n") +
+		object("ConfigMap", "c", "  annotations: {at: {{ now | date \"2006-01-02\" | quote }}}\ndata: {k: v}\n") + object("ConfigMap", "same", "data: {k: v}\n")}, chart.Request{Revision: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []struct{ once, rest string }{
+		{`{"stringData":{"password":`, `"stringData":{"user":"me"}`},
+		{`{"metadata":{"annotations":{"at":`, `"data":{"k":"v"}`},
+		{`null`, `"data":{"k":"v"}`},
+	} {
+		once, _ := json.Marshal(r.Objects[i].Once)
+		rest, _ := json.Marshal(r.Objects[i].Object)
+		if !strings.HasPrefix(string(once), want.once) || !strings.Contains(string(rest), want.rest) || strings.Contains(string(rest), "password") {
+			t.Errorf("object %d: once %s, and %s", i, once, rest)
+		}
+	}
+	if _, err := rendered(t, map[string]string{"templates/a.yaml": object("Pod", "p-{{ randAlphaNum 5 | lower }}", "")}, chart.Request{}); err == nil || !strings.Contains(err.Error(), "the name of Pod") {
+		t.Errorf("a name that is made up: %v", err)
+	}
+}
+
+func TestChartsThatAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		files map[string]string
+		says  string
+	}{
+		"a library":                        {map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\ntype: library\n"}, "is a library"},
+		"a chart without its parts":        {map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\ndependencies: [{name: db, version: 1.x}]\n"}, "without db"},
+		"one for another Kubernetes":       {map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\nkubeVersion: \"< 1.20\"\n"}, "needs Kubernetes < 1.20"},
+		"a template that does not parse":   {map[string]string{"templates/a.yaml": "{{ if }}"}, "templates/a.yaml:1"},
+		"a template that refuses values":   {map[string]string{"templates/a.yaml": `{{ required "size must be given" .Values.size }}`}, "size must be given"},
+		"values that the schema refuses":   {map[string]string{"values.yaml": "size: many", "values.schema.json": `{"properties": {"size": {"type": "integer"}}}`}, "/size"},
+		"an object without a kind":         {map[string]string{"templates/a.yaml": "metadata: {name: x}"}, "no kind"},
+		"what is not YAML":                 {map[string]string{"templates/a.yaml": "a: b: c"}, "templates/a.yaml"},
+		"a list that is too long":          {map[string]string{"templates/a.yaml": "{{ range until 1000000000 }}x{{ end }}"}, "more than 65536 numbers"},
+		"a text that is too long":          {map[string]string{"templates/a.yaml": `{{ repeat 1000000000 "x" }}`}, "more than 1048576 bytes"},
+		"a template that includes itself":  {map[string]string{"templates/_a.tpl": `{{ define "a" }}{{ include "a" . }}{{ end }}`, "templates/a.yaml": `{{ include "a" . }}`}, "nested reference"},
+		"objects that change their number": {map[string]string{"templates/a.yaml": "{{ if lt (now | date \"2006\" | int) 2040 }}\n" + object("ConfigMap", "x", "") + "{{ end }}"}, "other objects each time"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := rendered(t, c.files, chart.Request{Revision: 1})
+			if err == nil || !strings.Contains(err.Error(), c.says) {
+				t.Errorf("%v, not %q", err, c.says)
+			}
+		})
+	}
+	if _, err := chart.Open([]byte("no archive")); err == nil {
+		t.Error("what is not an archive is taken for one")
+	}
+	if _, err := chart.Open(charttest.Pack("web", "1.0.0", map[string]string{"files/a": strings.Repeat("0", 33<<20)})); err == nil || !strings.Contains(err.Error(), "unpacked") {
+		t.Errorf("an archive that is small and unpacks to much: %v", err)
+	}
+}
+
+func TestSchemasDoNotReadFiles(t *testing.T) {
+	// Values are not checked by a schema that looks at other files, rather than reading those.
+	_, err := rendered(t, map[string]string{"values.schema.json": `{"$ref": "file:///etc/none.json"}`, "templates/a.yaml": object("ConfigMap", "x", "")}, chart.Request{Revision: 1})
+	if err != nil {
+		t.Error(err)
+	}
+}

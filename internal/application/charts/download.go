@@ -1,0 +1,360 @@
+package charts
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/Masterminds/semver/v3"
+	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/application/chart"
+)
+
+// download fetches a chart.
+func (s *Store) download(ctx context.Context, from Source) (*chart.Chart, error) {
+	if address, ok := strings.CutPrefix(from.Chart, "oci://"); ok {
+		return s.pull(ctx, address, from)
+	}
+	if address, ok := strings.CutPrefix(from.Repository, "oci://"); ok {
+		return s.pull(ctx, strings.TrimSuffix(address, "/")+"/"+from.Chart, from)
+	}
+	if from.Repository == "" {
+		data, err := s.get(ctx, from.Chart, &from, chart.ArchiveMax)
+		if err != nil {
+			return nil, err
+		}
+		return open(data, "", from.Version)
+	}
+	return s.fromRepository(ctx, from)
+}
+
+// published is what an index says of one version of a chart.
+type published struct {
+	Version string   `json:"version"`
+	URLs    []string `json:"urls"`
+	Digest  string   `json:"digest"`
+}
+
+func (s *Store) fromRepository(ctx context.Context, from Source) (*chart.Chart, error) {
+	repository, err := url.Parse(strings.TrimSuffix(from.Repository, "/") + "/")
+	if err != nil {
+		return nil, err
+	}
+	data, err := s.get(ctx, repository.JoinPath("index.yaml").String(), &from, indexMax)
+	if err != nil {
+		return nil, err
+	}
+	var index struct {
+		Entries map[string][]published `json:"entries"`
+	}
+	if err := yaml.Unmarshal(data, &index); err != nil {
+		return nil, fmt.Errorf("index.yaml: %w", err)
+	}
+	versions := index.Entries[from.Chart]
+	if len(versions) == 0 {
+		return nil, fmt.Errorf("the repository has no chart %s", from.Chart)
+	}
+	at, err := choose(from.Version, len(versions), func(i int) string { return versions[i].Version })
+	if err != nil {
+		return nil, err
+	}
+	v := versions[at]
+	if len(v.URLs) == 0 {
+		return nil, fmt.Errorf("the index has no address for version %s", v.Version)
+	}
+	address, err := repository.Parse(v.URLs[0])
+	if err != nil {
+		return nil, err
+	}
+	if data, err = s.get(ctx, address.String(), &from, chart.ArchiveMax); err != nil {
+		return nil, err
+	}
+	return open(data, v.Digest, v.Version)
+}
+
+// open reads a downloaded chart, if it is what it should be: a digest that is empty is not checked.
+func open(data []byte, digest, version string) (*chart.Chart, error) {
+	if digest != "" {
+		sum := sha256.Sum256(data)
+		if got := hex.EncodeToString(sum[:]); got != strings.TrimPrefix(digest, "sha256:") {
+			return nil, fmt.Errorf("the chart's digest is %s, and not %s as was announced", got, digest)
+		}
+	}
+	c, err := chart.Open(data)
+	if err != nil {
+		return nil, err
+	}
+	if version != "" {
+		if _, err := choose(version, 1, func(int) string { return c.Version }); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+// exact says whether a version names one chart.
+func exact(version string) bool {
+	_, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
+	return err == nil
+}
+
+// choose is the newest of n versions that is wanted: a version, a range, or latest.
+func choose(wanted string, n int, version func(int) string) (int, error) {
+	if wanted == "" || wanted == "latest" {
+		wanted = "*"
+	}
+	for i := range n {
+		if version(i) == wanted || strings.TrimPrefix(version(i), "v") == strings.TrimPrefix(wanted, "v") {
+			return i, nil
+		}
+	}
+	constraint, err := semver.NewConstraint(wanted)
+	if err != nil {
+		return 0, fmt.Errorf("there is no version %s", wanted)
+	}
+	best, at := (*semver.Version)(nil), -1
+	for i := range n {
+		v, err := semver.NewVersion(version(i))
+		if err == nil && constraint.Check(v) && (best == nil || v.GreaterThan(best)) {
+			best, at = v, i
+		}
+	}
+	if at < 0 {
+		return 0, fmt.Errorf("there is no version %s", wanted)
+	}
+	return at, nil
+}
+
+// get reads an address. The password goes to the source's own host alone, and not over redirects to others.
+func (s *Store) get(ctx context.Context, address string, from *Source, limit int64) ([]byte, error) {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	home := from.Repository
+	if home == "" {
+		home = from.Chart
+	}
+	if u, err := url.Parse(home); err == nil && from.User != "" && u.Host == req.URL.Host && u.Scheme == req.URL.Scheme {
+		req.SetBasicAuth(from.User, from.Password)
+	}
+	resp, err := s.cfg.HTTP.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	return body(resp, limit)
+}
+
+// body reads an answer that is good.
+func body(resp *http.Response, limit int64) ([]byte, error) {
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s answers %s", resp.Request.URL.Redacted(), resp.Status)
+	}
+	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%s answers with more than %d bytes", resp.Request.URL.Redacted(), limit)
+	}
+	return data, nil
+}
+
+// The media types of charts in registries.
+const (
+	manifestType = "application/vnd.oci.image.manifest.v1+json"
+	archiveType  = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
+)
+
+// The bounds of what a registry says.
+const (
+	manifestMax = 4 << 20
+	tagsMax     = 4 << 20
+)
+
+// registry is a repository of an OCI registry.
+type registry struct {
+	s        *Store
+	host     string
+	name     string
+	from     *Source
+	token    string // for Authorization
+	insecure bool   // a registry on this machine is spoken to in the clear
+}
+
+// pull fetches a chart from an OCI registry: HOST/NAME, with :TAG or @DIGEST, or with the version that is asked for.
+func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.Chart, error) {
+	host, name, ok := strings.Cut(address, "/")
+	if !ok || name == "" {
+		return nil, fmt.Errorf("oci://%s names no chart", address)
+	}
+	r := &registry{s: s, host: host, name: name, from: &from, insecure: onThisMachine(host)}
+	version := from.Version
+	reference := ""
+	if n, digest, ok := strings.Cut(r.name, "@"); ok {
+		r.name, reference = n, digest
+	} else if at := strings.LastIndex(r.name, ":"); at >= 0 {
+		r.name, reference = r.name[:at], r.name[at+1:]
+	} else if exact(version) {
+		reference = tag(version)
+	} else {
+		var err error
+		if reference, err = r.newest(ctx, version); err != nil {
+			return nil, err
+		}
+	}
+	data, err := r.get(ctx, "manifests/"+reference, manifestType, manifestMax)
+	if err != nil {
+		return nil, err
+	}
+	if strings.HasPrefix(reference, "sha256:") {
+		if sum := sha256.Sum256(data); "sha256:"+hex.EncodeToString(sum[:]) != reference {
+			return nil, errors.New("the registry answers with another manifest than was asked for")
+		}
+	}
+	var manifest struct {
+		Layers []struct {
+			MediaType string `json:"mediaType"`
+			Digest    string `json:"digest"`
+			Size      int64  `json:"size"`
+		} `json:"layers"`
+	}
+	if err := yaml.Unmarshal(data, &manifest); err != nil {
+		return nil, fmt.Errorf("the manifest: %w", err)
+	}
+	for _, l := range manifest.Layers {
+		if l.MediaType != archiveType {
+			continue
+		}
+		if l.Size > chart.ArchiveMax {
+			return nil, fmt.Errorf("the chart has %d bytes; the limit is %d", l.Size, chart.ArchiveMax)
+		}
+		if data, err = r.get(ctx, "blobs/"+l.Digest, "*/*", chart.ArchiveMax); err != nil {
+			return nil, err
+		}
+		return open(data, l.Digest, "")
+	}
+	return nil, fmt.Errorf("oci://%s is not a chart", address)
+}
+
+// tag is how a version is called in a registry, whose tags have no plus signs.
+func tag(version string) string { return strings.ReplaceAll(version, "+", "_") }
+
+func onThisMachine(host string) bool {
+	name, _, _ := strings.Cut(host, ":")
+	return name == "localhost" || name == "127.0.0.1"
+}
+
+// newest is the tag of the newest version that is wanted.
+func (r *registry) newest(ctx context.Context, wanted string) (string, error) {
+	data, err := r.get(ctx, "tags/list", "application/json", tagsMax)
+	if err != nil {
+		return "", err
+	}
+	var list struct {
+		Tags []string `json:"tags"`
+	}
+	if err := yaml.Unmarshal(data, &list); err != nil {
+		return "", fmt.Errorf("the list of tags: %w", err)
+	}
+	list.Tags = slices.DeleteFunc(list.Tags, func(t string) bool { return strings.HasPrefix(t, "sha256") })
+	at, err := choose(wanted, len(list.Tags), func(i int) string { return strings.ReplaceAll(list.Tags[i], "_", "+") })
+	if err != nil {
+		return "", err
+	}
+	return list.Tags[at], nil
+}
+
+// get reads from the registry, and asks for a token where the registry wants one.
+func (r *registry) get(ctx context.Context, what, accept string, limit int64) ([]byte, error) {
+	scheme := "https"
+	if r.insecure {
+		scheme = "http"
+	}
+	for try := 0; ; try++ {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+r.host+"/v2/"+r.name+"/"+what, nil)
+		if err != nil {
+			return nil, err
+		}
+		req.Header.Set("Accept", accept)
+		if r.token != "" {
+			req.Header.Set("Authorization", r.token)
+		}
+		resp, err := r.s.cfg.HTTP.Do(req)
+		if err != nil {
+			return nil, err
+		}
+		if resp.StatusCode != http.StatusUnauthorized || try > 0 {
+			return body(resp, limit)
+		}
+		challenge := resp.Header.Get("Www-Authenticate")
+		resp.Body.Close()
+		if err := r.login(ctx, challenge); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// login answers a registry's challenge.
+func (r *registry) login(ctx context.Context, challenge string) error {
+	kind, rest, _ := strings.Cut(challenge, " ")
+	given := map[string]string{}
+	for part := range strings.SplitSeq(rest, ",") {
+		if k, v, ok := strings.Cut(strings.TrimSpace(part), "="); ok {
+			given[strings.ToLower(k)] = strings.Trim(v, `"`)
+		}
+	}
+	if strings.EqualFold(kind, "basic") {
+		if r.from.User == "" {
+			return fmt.Errorf("%s wants a user and a password: use chart.auth.secretRef", r.host)
+		}
+		req := &http.Request{Header: http.Header{}}
+		req.SetBasicAuth(r.from.User, r.from.Password)
+		r.token = req.Header.Get("Authorization")
+		return nil
+	}
+	realm, err := url.Parse(given["realm"])
+	if err != nil || !strings.EqualFold(kind, "bearer") || realm.Host == "" || realm.Scheme != "https" && !r.insecure {
+		return fmt.Errorf("%s wants to know who asks in a way that is not supported: %s", r.host, challenge)
+	}
+	query := realm.Query()
+	query.Set("service", given["service"])
+	query.Set("scope", "repository:"+r.name+":pull")
+	realm.RawQuery = query.Encode()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, realm.String(), nil)
+	if err != nil {
+		return err
+	}
+	if r.from.User != "" {
+		req.SetBasicAuth(r.from.User, r.from.Password)
+	}
+	resp, err := r.s.cfg.HTTP.Do(req)
+	if err != nil {
+		return err
+	}
+	data, err := body(resp, manifestMax)
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Token       string `json:"token"`
+		AccessToken string `json:"access_token"`
+	}
+	if err := yaml.Unmarshal(data, &answer); err != nil {
+		return fmt.Errorf("%s: %w", realm.Host, err)
+	}
+	if answer.Token == "" {
+		answer.Token = answer.AccessToken
+	}
+	r.token = "Bearer " + answer.Token
+	return nil
+}

@@ -1,0 +1,152 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/application/chart"
+	"lockstep.dev/lockstep/internal/application/charts"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// appCharts are the charts that one plan of an application is made of.
+type appCharts struct {
+	c *Controller
+	a *app
+	// read are the objects whose values are in the plan, and their versions.
+	read map[plan.Ref]string
+}
+
+// Chart implements plan.Charts. What it reads is watched from then on, and brings the application back.
+func (x *appCharts) Chart(namespace string, from *plan.ChartSource, values []plan.ValuesFrom) (*chart.Chart, []map[string]any, error) {
+	source := charts.Source{Chart: from.Source, Repository: from.RepoURL, Version: from.Version}
+	if from.Auth != nil {
+		ref := from.Auth.SecretRef
+		data, err := x.data("Secret", namespace, ref.Namespace, ref.Name, false)
+		if err != nil {
+			return nil, nil, fmt.Errorf("auth.secretRef: %w", err)
+		}
+		source.User, source.Password = data["username"], data["password"]
+	}
+	var out []map[string]any
+	for i, v := range values {
+		if v.Kind != "Secret" && v.Kind != "ConfigMap" {
+			return nil, nil, fmt.Errorf("valuesFrom[%d]: kind is %q, and not Secret or ConfigMap", i, v.Kind)
+		}
+		data, err := x.data(v.Kind, namespace, v.Namespace, v.Name, v.Optional)
+		if err != nil {
+			return nil, nil, fmt.Errorf("valuesFrom[%d]: %w", i, err)
+		}
+		key := v.Key
+		if key == "" {
+			key = "values.yaml"
+		}
+		text, ok := data[key]
+		if !ok {
+			if v.Optional {
+				continue
+			}
+			return nil, nil, fmt.Errorf("valuesFrom[%d]: %s %s has no key %s", i, v.Kind, v.Name, key)
+		}
+		parsed, err := parseValues(text)
+		if err != nil {
+			return nil, nil, fmt.Errorf("valuesFrom[%d]: %s %s: %w", i, v.Kind, v.Name, err)
+		}
+		out = append(out, parsed)
+	}
+	found, err := x.c.charts.Get(x.c.ctx, source, x.a.key)
+	if errors.Is(err, charts.ErrPending) {
+		return nil, nil, fmt.Errorf("%w: %w", err, plan.ErrNotYet)
+	}
+	if failed := (*charts.Failed)(nil); errors.As(err, &failed) {
+		x.c.queue.AddAfter(x.a.key, failed.Again)
+		return nil, nil, fmt.Errorf("%w: %w", errChart, err)
+	}
+	return found, out, err
+}
+
+// errChart is for charts that could not be had, which is tried again.
+var errChart = errors.New("it cannot be fetched")
+
+// parseValues reads values, with whole numbers as such.
+func parseValues(text string) (map[string]any, error) {
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		return nil, err
+	}
+	var out map[string]any
+	return out, kjson.Unmarshal(data, &out)
+}
+
+// data is what a Secret or a ConfigMap holds.
+func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map[string]string, error) {
+	if namespace == "" {
+		namespace = home
+	}
+	if err := x.c.mayReachNamespace(x.a, namespace, true); err != nil {
+		return nil, err
+	}
+	ref := plan.Ref{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: namespace, Name: name}
+	t := x.c.targets.local
+	object, known, err := x.c.spies.look(t, ref, x.a.key)
+	switch {
+	case err != nil:
+		return nil, err
+	case !known:
+		return nil, fmt.Errorf("%s: %w", ref, plan.ErrNotYet)
+	}
+	u := unstructured.Unstructured{Object: object}
+	x.read[ref] = u.GetResourceVersion()
+	if object == nil {
+		if optional {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("%s does not exist: %w", ref, errChart)
+	}
+	ctx, cancel := context.WithTimeout(x.c.ctx, readTimeout)
+	defer cancel()
+	if err := x.c.mayRead(ctx, x.a, t, ref); err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	if kind == "Secret" {
+		data, err := plan.SecretData(object)
+		for k, v := range data {
+			out[k] = strings.TrimSuffix(string(v), "\n")
+		}
+		return out, err
+	}
+	data, _, err := unstructured.NestedStringMap(object, "data")
+	for k, v := range data {
+		out[k] = v
+	}
+	return out, err
+}
+
+// valuesChanged says whether objects are others than when the plan was made of them.
+func (c *Controller) valuesChanged(a *app) bool {
+	for ref, version := range a.read {
+		object, known, err := c.spies.look(c.targets.local, ref, a.key)
+		if err == nil && known && (&unstructured.Unstructured{Object: object}).GetResourceVersion() != version {
+			return true
+		}
+	}
+	return false
+}
+
+// chartsOf are the charts for a plan of an application. A revision that has been deployed keeps the versions of its charts,
+// unless it is deployed again or follows what changes.
+func (c *Controller) chartsOf(a *app, revision string, follows bool) (*appCharts, map[string]string) {
+	last := a.record.latest()
+	if last == nil || last.Name != revision || a.again || follows {
+		return &appCharts{c, a, map[plan.Ref]string{}}, nil
+	}
+	return &appCharts{c, a, map[plan.Ref]string{}}, last.Definitions
+}

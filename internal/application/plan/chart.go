@@ -1,0 +1,176 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/chart"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// ErrNotYet is for what is still being fetched: the plan is made again when it is there.
+var ErrNotYet = errors.New("it is being fetched")
+
+// Charts knows the charts that components ask for.
+type Charts interface {
+	// Chart is a chart, and the values that objects of the cluster have for it, in the order in which they are named.
+	// Errors that wrap ErrNotYet pass.
+	Chart(namespace string, from *ChartSource, values []ValuesFrom) (*chart.Chart, []map[string]any, error)
+}
+
+// ChartSource is where a chart comes from.
+type ChartSource struct {
+	// Source is a chart's name in a repository, or an address of a chart.
+	Source  string `json:"source"`
+	RepoURL string `json:"repoURL,omitempty"`
+	// Version may be a range. Empty and latest are the newest.
+	Version string `json:"version,omitempty"`
+	Auth    *struct {
+		SecretRef SecretRef `json:"secretRef"`
+	} `json:"auth,omitempty"`
+}
+
+// SecretRef names a Secret, in the application's namespace where it names none.
+type SecretRef struct {
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+}
+
+// ValuesFrom is an object that has values.
+type ValuesFrom struct {
+	// Kind is Secret or ConfigMap.
+	Kind      string `json:"kind"`
+	Name      string `json:"name"`
+	Namespace string `json:"namespace,omitempty"`
+	// Key is values.yaml where it is empty.
+	Key      string `json:"key,omitempty"`
+	Optional bool   `json:"optional,omitempty"`
+}
+
+// chartUse is what a component of a chart says.
+type chartUse struct {
+	Chart   ChartSource `json:"chart"`
+	Release struct {
+		Name      string `json:"name,omitempty"`
+		Namespace string `json:"namespace,omitempty"`
+	} `json:"release"`
+	Values     map[string]any `json:"values,omitempty"`
+	ValuesFrom []ValuesFrom   `json:"valuesFrom,omitempty"`
+	Options    struct {
+		IncludeCRDs *bool `json:"includeCRDs,omitempty"`
+		SkipHooks   bool  `json:"skipHooks,omitempty"`
+	} `json:"options"`
+}
+
+// chart makes the objects of a component that is a chart, and of its traits. What would be the workload says which chart.
+func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Target) ([]Resource, error) {
+	objects, err := render.Objects(req)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) == 0 || objects[0].Name != "" {
+		return nil, errors.New("the template has no output, which would say which chart it is")
+	}
+	out, err := complete(in, comp, objects[1:], target.Kinds)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(objects[0].Object)
+	if err != nil {
+		return nil, err
+	}
+	var use chartUse
+	if err := json.Unmarshal(data, &use); err != nil {
+		return nil, fmt.Errorf("output: %w", err)
+	}
+	if in.Charts == nil {
+		return nil, errors.New("charts cannot be fetched here")
+	}
+	pin := "HelmChart " + comp.Name
+	if version, _, ok := strings.Cut(in.Pinned[pin], "@"); ok && use.Chart.Version != "" || ok && use.Chart.RepoURL != "" {
+		use.Chart.Version = version
+	}
+	c, values, err := in.Charts.Chart(in.Namespace, &use.Chart, use.ValuesFrom)
+	if err != nil {
+		return nil, fmt.Errorf("chart: %w", err)
+	}
+	p.Definitions[pin] = c.Version + "@" + c.Digest
+	release := chart.Request{
+		Release: use.Release.Name, Namespace: use.Release.Namespace, Revision: in.RevisionNum, KubeVersion: target.Version.GitVersion, APIVersions: target.APIs, Now: in.Now,
+		SkipCRDs: use.Options.IncludeCRDs != nil && !*use.Options.IncludeCRDs, SkipHooks: use.Options.SkipHooks,
+	}
+	if release.Release == "" {
+		release.Release = comp.Name
+	}
+	if release.Namespace == "" {
+		release.Namespace = comp.Namespace
+	}
+	for _, v := range append(values, use.Values) {
+		release.Values = chart.MergeValues(release.Values, v)
+	}
+	rendered, err := c.Render(&release)
+	if err != nil {
+		return nil, fmt.Errorf("chart %s %s: %w", c.Name, c.Version, err)
+	}
+	at := *comp
+	at.Namespace = release.Namespace
+	kinds := brought{target.Kinds, map[schema.GroupKind]bool{}}
+	for i := range rendered.Objects {
+		kinds.take(rendered.Objects[i].Object)
+	}
+	for i := range rendered.Objects {
+		o := &rendered.Objects[i]
+		u := unstructured.Unstructured{Object: o.Object}
+		name := strings.ToLower(u.GetKind()) + "-" + u.GetName()
+		r, err := newResource(in, &at, &render.Object{Object: o.Object, Name: name, TraitIndex: -1}, kinds)
+		if err != nil {
+			return nil, fmt.Errorf("chart %s %s: %s %s: %w", c.Name, c.Version, u.GetKind(), u.GetName(), err)
+		}
+		if r.Wave = o.Wave; r.Wave > 0 {
+			r.Stage = oam.PostDispatch
+		}
+		if o.Once != nil {
+			if r.Once, err = json.Marshal(o.Once); err != nil {
+				return nil, err
+			}
+		}
+		if o.Hook && (r.GVK.Kind == "Job" || r.GVK.Kind == "Pod") {
+			r.RecreateFields = []string{"spec"} // it runs once more
+		}
+		out = append(out, *r)
+	}
+	comp.Notes = rendered.Left
+	return out, nil
+}
+
+// brought are the kinds of a cluster, and those whose definitions are about to be made there.
+type brought struct {
+	Kinds
+	namespaced map[schema.GroupKind]bool
+}
+
+// take notes the kind that an object defines, if it does.
+func (b brought) take(o map[string]any) {
+	u := unstructured.Unstructured{Object: o}
+	if u.GetKind() != "CustomResourceDefinition" {
+		return
+	}
+	group, _, _ := unstructured.NestedString(o, "spec", "group")
+	kind, _, _ := unstructured.NestedString(o, "spec", "names", "kind")
+	scope, _, _ := unstructured.NestedString(o, "spec", "scope")
+	b.namespaced[schema.GroupKind{Group: group, Kind: kind}] = scope == "Namespaced"
+}
+
+// Namespaced implements Kinds.
+func (b brought) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
+	if namespaced, ok := b.namespaced[gvk.GroupKind()]; ok {
+		return namespaced, nil
+	}
+	return b.Kinds.Namespaced(gvk)
+}
