@@ -36,7 +36,7 @@ var layers = [][]string{
 // together are the packages on one floor that may import each other: an inner package and the one around it.
 var together = []string{
 	"api", "internal/scheduler", "internal/cputopology", "internal/batch", "internal/workflow", "internal/application",
-	"internal/localcluster", "internal/lab", "internal/cli", "test", "cmd",
+	"internal/localcluster", "internal/submit", "internal/lab", "internal/cli", "test", "cmd",
 }
 
 // pure packages decide and do nothing else: no client, clock, goroutine, log or file.

@@ -40,7 +40,8 @@ func newApp(s streams) *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppRevisions(s), newAppWorkflow(s), newAppDelete(s))
+	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppDiff(s), newAppRevisions(s), newAppRollback(s), newAppWorkflow(s),
+		newAppLogs(s), newAppExec(s), newAppPortForward(s), newAppDelete(s))
 	return cmd
 }
 
@@ -149,7 +150,7 @@ func notReady(app *oam.Application) string {
 
 func newAppStatus(s streams) *cobra.Command {
 	var output string
-	var tree bool
+	var tree, pods, endpoints bool
 	cmd := &cobra.Command{
 		Use:     "status NAME",
 		Short:   "How an application stands: phase, workflow, the health of its components",
@@ -159,6 +160,8 @@ func newAppStatus(s streams) *cobra.Command {
 	c := &appCommand{s, kubeFlags(cmd)}
 	cmd.Flags().StringVarP(&output, "output", "o", "", "json|yaml|name; default: for people")
 	cmd.Flags().BoolVar(&tree, "tree", false, "the objects that the application manages")
+	cmd.Flags().BoolVar(&pods, "pod", false, "the pods of its workloads")
+	cmd.Flags().BoolVar(&endpoints, "endpoint", false, "where its Services are reached")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
 		if err != nil {
@@ -181,8 +184,21 @@ func newAppStatus(s streams) *cobra.Command {
 			u.SetGroupVersionKind(oam.GroupVersion.WithKind("Application"))
 			return print(u)
 		}
-		if tree {
+		switch {
+		case tree:
 			return printAppTree(c.s.out, app)
+		case pods:
+			list, err := client.Pods(cmd.Context(), app, "")
+			if err != nil {
+				return err
+			}
+			return printPods(c.s.out, list)
+		case endpoints:
+			list, err := client.Services(cmd.Context(), app, "")
+			if err != nil {
+				return err
+			}
+			return printEndpoints(c.s.out, list)
 		}
 		return printAppStatus(c.s.out, app)
 	}
@@ -393,9 +409,10 @@ func newAppDelete(s streams) *cobra.Command {
 
 func newAppRevisions(s streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "revisions NAME",
-		Short: "The last states that an application had, oldest first",
-		Args:  cobra.ExactArgs(1),
+		Use:     "revisions NAME",
+		Aliases: []string{"history", "revision"},
+		Short:   "The last states that an application had, oldest first",
+		Args:    cobra.ExactArgs(1),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -83,6 +83,8 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
 	f.BoolVar(&cfg.MultiTenant, "multi-tenant", false,
 		"applications act with the rights of who wrote them; needs the rights in config/multi-tenant.yaml")
+	f.BoolVar(&cfg.ApplicationRevisions, "application-revisions", false,
+		"write an ApplicationRevision of each state of every application, and not only of those with a publishVersion")
 	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "", "address of the cluster gateway, for managed clusters behind one (default: this API server)")
 	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "", "file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",

@@ -47,7 +47,7 @@ func (c *wfCommand) follow(ctx context.Context, client *workflows.Client, f foll
 		return c.watch(ctx, client, list[0].namespace, list[0].name, drawing{})
 	case f.log:
 		r := list[0]
-		if err := client.Logs(ctx, r.namespace, r.name, workflows.LogOptions{Follow: true}, c.logLine(true)); err != nil {
+		if err := client.Logs(ctx, r.namespace, r.name, workflows.LogOptions{Follow: true}, logLine(c.s.out, true)); err != nil {
 			return err
 		}
 		w, err := client.Get(ctx, r.namespace, r.name)

@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"hash/fnv"
+	"io"
 	"regexp"
 	"strings"
 	"time"
@@ -80,7 +81,7 @@ func newLogs(s streams) *cobra.Command {
 			}
 			name = w.Name
 		}
-		return client.Logs(ctx, namespace, name, o, c.logLine(!noColor && o.Pod == ""))
+		return client.Logs(ctx, namespace, name, o, logLine(c.s.out, !noColor && o.Pod == ""))
 	}
 	return cmd
 }
@@ -89,8 +90,8 @@ func newLogs(s streams) *cobra.Command {
 var podColors = []string{"31", "32", "33", "34", "35", "36", "91", "92", "93", "94", "95", "96"}
 
 // logLine prints lines after the names of their pods.
-func (c *wfCommand) logLine(color bool) func(workflows.Line) {
-	color = color && colors(c.s.out)
+func logLine(out io.Writer, color bool) func(workflows.Line) {
+	color = color && colors(out)
 	return func(l workflows.Line) {
 		pod := l.Pod
 		if color {
@@ -98,6 +99,6 @@ func (c *wfCommand) logLine(color bool) func(workflows.Line) {
 			h.Write([]byte(pod))
 			pod = "\x1b[" + podColors[h.Sum32()%uint32(len(podColors))] + "m" + pod + "\x1b[0m"
 		}
-		fmt.Fprintf(c.s.out, "%s: %s\n", pod, strings.TrimRight(l.Text, "\r"))
+		fmt.Fprintf(out, "%s: %s\n", pod, strings.TrimRight(l.Text, "\r"))
 	}
 }

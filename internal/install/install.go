@@ -30,9 +30,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// appliedAnnotation is the hash of the object as it was last applied. It tells what a comparison with the live object
+// AppliedAnnotation is the hash of the object as it was last applied. It tells what a comparison with the live object
 // cannot: that something has been taken out.
-const appliedAnnotation = "lockstep.dev/applied"
+const AppliedAnnotation = "lockstep.dev/applied"
 
 // resources maps the kinds in package config to their resources; kinds that are not here are plain plurals.
 var resources = map[string]string{
@@ -104,7 +104,7 @@ func apply(ctx context.Context, client dynamic.Interface, object *unstructured.U
 	if err != nil {
 		return err
 	}
-	object.SetAnnotations(merge(object.GetAnnotations(), map[string]string{appliedAnnotation: hash}))
+	object.SetAnnotations(merge(object.GetAnnotations(), map[string]string{AppliedAnnotation: hash}))
 	resource := resourceOf(client, object)
 	return retry.OnError(retry.DefaultRetry, retriable, func() error {
 		live, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})

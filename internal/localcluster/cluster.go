@@ -156,6 +156,9 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 				return fmt.Errorf("install: %w", err)
 			}
 		}
+		if c.config.Await != nil {
+			group.Go(func() error { return c.config.Await(ctx, c.RESTConfig()) })
+		}
 		if err := CreateNodeTopologies(ctx, c.RESTConfig(), c.config.Nodes); err != nil {
 			return err
 		}

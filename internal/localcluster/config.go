@@ -53,6 +53,8 @@ type Config struct {
 	NotDurable bool
 	// Install, if set, puts Lockstep's own API (CRDs, policies, RBAC) into the cluster as soon as it answers.
 	Install func(context.Context, *rest.Config) error
+	// Await, if set, returns when what Install has put there is in force. Start waits for it beside everything else.
+	Await func(context.Context, *rest.Config) error
 
 	// Nodes are the simulated nodes that Start creates.
 	Nodes Nodes

@@ -55,6 +55,8 @@ type Config struct {
 	LeaseNamespace string
 	// MultiTenant lets applications act with the rights of their authors, which takes the rights in config/multi-tenant.yaml.
 	MultiTenant bool
+	// ApplicationRevisions writes an object of each state of every application, and not only of published ones.
+	ApplicationRevisions bool
 	// Gateway is where clusters are reached that are managed through a cluster gateway.
 	Gateway clusters.Gateway
 	// WorkflowNodesBytes is how large the JSON of a workflow's nodes may be before it is compressed; 0 is the default.
@@ -304,6 +306,7 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 func (m *Manager) applications(writer *apiwriter.W, shards *shards) (*applications.Controller, error) {
 	apps, err := applications.New(applications.Config{
 		REST: m.cfg.REST, Writer: writer, Owns: shards.ownsKey(), MultiTenant: m.cfg.MultiTenant, Gateway: m.cfg.Gateway, Log: m.log,
+		ApplicationRevisions: m.cfg.ApplicationRevisions,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

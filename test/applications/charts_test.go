@@ -43,7 +43,7 @@ stringData: {password: {{ randAlphaNum 16 }}}
 	}
 	job := func(name, hook string) string {
 		return "apiVersion: batch/v1\nkind: Job\nmetadata: {name: " + name + ", annotations: {helm.sh/hook: " + hook + "}}\n" +
-			"spec: {template: {spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}}}\n"
+			"spec: {template: {metadata: {annotations: {lockstep.dev/sim-duration: 10ms}}, spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}}}\n"
 	}
 	s.Publish("hooks", "1.0.0", charttest.Pack("hooks", "1.0.0", map[string]string{
 		"templates/before.yaml": job("before", "pre-install"), "templates/after.yaml": job("after", "post-install"), "templates/bye.yaml": job("bye", "pre-delete"),

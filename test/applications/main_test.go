@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -41,7 +42,7 @@ type world struct {
 	c      *localcluster.Cluster
 	dyn    dynamic.Interface
 	core   kubernetes.Interface
-	mapper meta.RESTMapper
+	mapper *restmapper.DeferredDiscoveryRESTMapper
 	// echo answers every request with what it was sent.
 	echo string
 	// charts is where charts are published.
@@ -83,10 +84,6 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups, err := restmapper.GetAPIGroupResources(disco)
-	if err != nil {
-		return nil, err
-	}
 	echo := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		body, _ := io.ReadAll(io.LimitReader(r.Body, 1<<20))
 		w.Header().Set("X-Method", r.Method)
@@ -99,13 +96,17 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 		_, _ = w.Write(body)
 	}))
 	return &world{
-		c: c, dyn: dynamic.NewForConfigOrDie(cfg), core: kubernetes.NewForConfigOrDie(cfg), mapper: restmapper.NewDiscoveryRESTMapper(groups), echo: echo.URL, charts: serveCharts(),
+		c: c, dyn: dynamic.NewForConfigOrDie(cfg), core: kubernetes.NewForConfigOrDie(cfg), mapper: restmapper.NewDeferredDiscoveryRESTMapper(memory.NewMemCacheClient(disco)), echo: echo.URL, charts: serveCharts(),
 	}, nil
 }
 
 // resource is where an object lives.
 func (w *world) resource(u *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	m, err := w.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	if meta.IsNoMatchError(err) {
+		w.mapper.Reset() // a case may have brought the kind
+		m, err = w.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
+	}
 	if err != nil {
 		return nil, err
 	}

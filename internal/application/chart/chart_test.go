@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/chart/charttest"
@@ -31,7 +32,7 @@ func rendered(t *testing.T, files map[string]string, req chart.Request) (*chart.
 	if req.KubeVersion == "" {
 		req.KubeVersion = "v1.36.3"
 	}
-	req.Namespace = "ns"
+	req.Namespace, req.Now = "ns", time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	return c.Render(&req)
 }
 

@@ -2,6 +2,9 @@ package controller_test
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -146,4 +149,84 @@ func (e *env) tryApp(name, spec string) error {
 func (e *env) tryPatch(name, patch string) error {
 	_, err := e.dyn.Resource(applications).Namespace(e.ns).Patch(e.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 	return err
+}
+
+// A step that gives rights away, one that changes what is not the author's, one that reads it, and one that lists it.
+const stepsBeyondRights = `
+components: []
+workflow:
+  mode: {steps: DAG}
+  steps:
+  - {name: give, type: apply-object, properties: {value: {apiVersion: rbac.authorization.k8s.io/v1, kind: Role, metadata: {name: stolen}, rules: [{apiGroups: ["*"], resources: ["*"], verbs: ["*"]}]}}}
+  - {name: read, type: read-object, properties: {apiVersion: v1, kind: Secret, name: hidden}}
+  - {name: hand, type: reader-of-lists}
+  - {name: cut, type: cutter}
+  - {name: send, type: webhook, properties: {url: {secretRef: {name: hidden, key: url}}}}
+`
+
+const stepDefinitions = `
+apiVersion: core.oam.dev/v1beta1
+kind: WorkflowStepDefinition
+metadata: {name: reader-of-lists}
+spec:
+  schematic:
+    cue:
+      template: |
+        import "vela/kube"
+        list: kube.#List & {$params: {resource: {apiVersion: "v1", kind: "Secret"}, filter: {namespace: context.namespace}}}
+        parameter: {}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: WorkflowStepDefinition
+metadata: {name: cutter}
+spec:
+  schematic:
+    cue:
+      template: |
+        import "vela/kube"
+        cut: kube.#Delete & {$params: value: {apiVersion: "v1", kind: "Secret", metadata: name: "hidden"}}
+        parameter: {}
+`
+
+func TestStepsActWithTheRightsOfTheAuthor(t *testing.T) {
+	e := startMultiTenant(t)
+	e.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: hidden}\nstringData: {url: \"http://127.0.0.1:1/hidden-value\"}\n")
+	for _, d := range strings.Split(stepDefinitions, "\n---\n") {
+		e.apply(d)
+	}
+	role := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal([]byte(`{apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRole, metadata: {name: writes-applications-only},
+rules: [{apiGroups: [core.oam.dev], resources: [applications], verbs: ["*"]}, {apiGroups: [""], resources: [configmaps], verbs: ["*"]}]}`), &role.Object); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.dyn.Resource(rbacv1.SchemeGroupVersion.WithResource("clusterroles")).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	dave := e.user("dave", "writes-applications-only")
+	dave.eventually("dave may write applications", func() error { return dave.tryApp("reach", stepsBeyondRights) })
+	refusals := map[string]string{
+		"give": `User "dave" cannot create resource "roles"`, "read": `User "dave" cannot get resource "secrets"`,
+		"hand": `User "dave" cannot list resource "secrets"`, "cut": `User "dave" cannot delete resource "secrets"`,
+		"send": `User "dave" cannot get resource "secrets"`,
+	}
+	app := e.until("reach", func(a *oam.Application) error {
+		if a.Status.Workflow == nil {
+			return errors.New("it has not begun")
+		}
+		for _, s := range a.Status.Workflow.Steps {
+			if want := refusals[s.Name]; !strings.Contains(s.Message, want) {
+				return fmt.Errorf("step %s says %q, not %q", s.Name, s.Message, want)
+			}
+		}
+		return nil
+	})
+	if data, err := json.Marshal(app.Status); err != nil || strings.Contains(string(data), "hidden-value") {
+		t.Errorf("the status tells what was not to be read: %s %v", data, err)
+	}
+	if _, err := e.get(roles, "stolen"); !apierrors.IsNotFound(err) {
+		t.Errorf("the role: %v", err)
+	}
+	if _, err := e.get(secrets, "hidden"); err != nil {
+		t.Errorf("the Secret: %v", err)
+	}
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -40,6 +41,9 @@ type Config struct {
 	Gateway clusters.Gateway
 	// RevisionLimit is how many revisions of an application are kept. Default 10.
 	RevisionLimit int
+	// ApplicationRevisions writes an ApplicationRevision of each state of every application, and not only of those that have
+	// a publishVersion: one more write for each change.
+	ApplicationRevisions bool
 	// EvaluationLimit is how long the templates of one application may take. Default 5 s.
 	EvaluationLimit time.Duration
 	// UnconfinedSteps lets steps of workflows read and write outside of the namespace of their application.
@@ -86,6 +90,8 @@ func (c *Config) complete() error {
 
 // Controller makes applications real. It runs once.
 type Controller struct {
+	evaluators *evaluators
+
 	cfg  Config
 	log  *slog.Logger
 	defs *definitions
@@ -106,10 +112,13 @@ type Controller struct {
 	http    *http.Client
 	outside chan struct{}
 
+	revising atomic.Bool // says that the watches of definitions and of their revisions show what there is
+
 	mu   sync.Mutex
 	apps map[types.NamespacedName]*app // those that are not at rest
 	// resting are the objects that applications at rest have made.
 	resting map[types.NamespacedName][]types.UID
+	revised map[definitionKey]assigned
 }
 
 // New prepares a controller. Nothing is read before Run.
@@ -132,6 +141,8 @@ func New(cfg Config) (*Controller, error) {
 		defs:         newDefinitions(client, shared),
 		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
 		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},
+		revised:    map[definitionKey]assigned{},
+		evaluators: newEvaluators(cfg.EvaluationLimit, cfg.Workers),
 	}
 	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
 	c.http, c.outside = newHTTP(cfg.LocalRequests), make(chan struct{}, outsideMax)
@@ -164,7 +175,7 @@ func (c *Controller) handle() error {
 			Added:   func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
 			Deleted: func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
 		}),
-		c.defs.handle(c.definitionsChanged),
+		c.defs.handle(c.definitionsChanged, c.definitionChanged),
 	)
 }
 
@@ -236,6 +247,8 @@ func (c *Controller) Run(ctx context.Context) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
+	c.revising.Store(true)
+	c.defs.each(func(r *revisedDefinition) { c.definitionChanged(nil, r) })
 	var working sync.WaitGroup
 	for range c.cfg.Workers {
 		working.Go(func() {

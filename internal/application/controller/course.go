@@ -378,7 +378,7 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 
 // retried says whether an error of planning may pass without a change of the application.
 func retried(err error) bool {
-	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart)
+	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errBusy)
 }
 
 // withInputs are the components whose inputs there are, with them, and what the others wait for. What depends on a
@@ -469,10 +469,13 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 		w.status = &oam.WorkflowStatus{AppRevision: w.run, Mode: w.program.ModeText(), StartTime: metav1.NewTime(now).Rfc3339Copy()}
 	}
 	unsaved = c.obey(a, o, w)
+	decide := func(condition string, values map[string]any) (bool, error) {
+		return c.decide(a.key.Namespace, condition, values)
+	}
 	look := func(results map[string]flow.Result) *flow.Decision {
 		d := flow.Advance(&flow.Look{
 			Program: w.program, Status: w.status, Outputs: f.Outputs, Results: results, Tries: w.tries, Resumed: f.Resumed,
-			Held: f.Held, Context: w.context(), Now: now, Decide: c.decide,
+			Held: f.Held, Context: w.context(), Now: now, Decide: decide,
 			ID: func(step string) string { return plan.Hash([]byte(a.key.String() + "/" + f.Run + "/" + step))[:10] },
 		})
 		unsaved = unsaved || !sameOutputs(f.Outputs, d.Outputs) || !maps.Equal(f.Resumed, d.Resumed)
@@ -527,9 +530,9 @@ func sameOutputs(a, b map[string]json.RawMessage) bool {
 }
 
 // decide evaluates a condition, for as long as an evaluation may take.
-func (c *Controller) decide(condition string, values map[string]any) (bool, error) {
+func (c *Controller) decide(namespace, condition string, values map[string]any) (bool, error) {
 	var yes bool
-	err := c.evaluate(func() (err error) {
+	err := c.evaluators.do(namespace, func() (err error) {
 		yes, err = render.Condition(condition, values)
 		return err
 	})

@@ -59,7 +59,7 @@ func (c *Controller) act(ctx context.Context, a *app, p *progress, step string, 
 	case "get-placements-from-topology-policies":
 		return c.actPlacements(a, action)
 	case "collectServiceEndpoints":
-		return c.actEndpoints(a, action)
+		return c.actEndpoints(ctx, a, action)
 	}
 	return render.Answer{}, false, fmt.Errorf("the operation %s is not supported", action.Do)
 }
@@ -441,7 +441,7 @@ func (c *Controller) actPlacements(a *app, action *render.Action) (render.Answer
 }
 
 // actEndpoints answers with the addresses under which an application's Services and Ingresses are reached.
-func (c *Controller) actEndpoints(a *app, action *render.Action) (render.Answer, bool, error) {
+func (c *Controller) actEndpoints(ctx context.Context, a *app, action *render.Action) (render.Answer, bool, error) {
 	app, _ := action.Params["app"].(map[string]any)
 	filter, _ := app["filter"].(map[string]any)
 	k := key(text(app, "namespace"), text(app, "name"))
@@ -459,6 +459,9 @@ func (c *Controller) actEndpoints(a *app, action *render.Action) (render.Answer,
 		// Its status changes when its services are there.
 		other := plan.Ref{GVK: oam.GroupVersion.WithKind("Application"), Namespace: k.Namespace, Name: k.Name}
 		if _, known, err := c.spies.look(c.targets.local, other, a.key); err != nil || !known {
+			return render.Answer{}, false, err
+		}
+		if err := c.mayRead(ctx, a, c.targets.local, other); err != nil {
 			return render.Answer{}, false, err
 		}
 		rt, ok := c.trackers.Get("", trackerName(k.Namespace, k.Name))

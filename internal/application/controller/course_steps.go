@@ -228,7 +228,7 @@ func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutp
 	out := map[string]json.RawMessage{}
 	for _, o := range outputs {
 		var v json.RawMessage
-		err := c.evaluate(func() (err error) {
+		err := c.evaluators.do(a.key.Namespace, func() (err error) {
 			v, err = render.ValueFrom(o.ValueFrom, values)
 			return err
 		})
@@ -300,7 +300,7 @@ func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application
 	req.Context.Application = application
 	for range actionsMax {
 		var s *render.StepState
-		err := c.evaluate(func() (err error) {
+		err := c.evaluators.do(w.input.Namespace, func() (err error) {
 			s, err = template.Step(req)
 			return err
 		})

@@ -27,6 +27,8 @@ type definitions struct {
 	policies   *cluster.Kind[*oam.PolicyDefinition]
 	steps      *cluster.Kind[*oam.WorkflowStepDefinition]
 
+	revisions *cluster.Kind[*oam.DefinitionRevision]
+
 	sharedPolicies  *cluster.Kind[*v1alpha1.Policy]
 	sharedWorkflows *cluster.Kind[*v1alpha1.Workflow]
 
@@ -40,6 +42,7 @@ func newDefinitions(beta, alpha rest.Interface) *definitions {
 		traits:          cluster.Watch(beta, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
 		policies:        cluster.Watch(beta, "policydefinitions", "", &oam.PolicyDefinition{}, nil),
 		steps:           cluster.Watch(beta, "workflowstepdefinitions", "", &oam.WorkflowStepDefinition{}, nil),
+		revisions:       cluster.Watch(beta, "definitionrevisions", "", &oam.DefinitionRevision{}, nil),
 		sharedPolicies:  cluster.Watch(alpha, "policies", "", &v1alpha1.Policy{}, nil),
 		sharedWorkflows: cluster.Watch(alpha, "workflows", "", &v1alpha1.Workflow{}, nil),
 		compiled:        map[definitionKey]compiled{},
@@ -54,24 +57,61 @@ type watched interface {
 
 // watched are the watches, to be run and waited for.
 func (d *definitions) watched() []watched {
-	return []watched{d.components, d.traits, d.policies, d.steps, d.sharedPolicies, d.sharedWorkflows}
+	return []watched{d.components, d.traits, d.policies, d.steps, d.sharedPolicies, d.sharedWorkflows, d.revisions}
 }
 
-// handle calls changed after changes.
-func (d *definitions) handle(changed func()) error {
+// handle calls changed after changes, and revised with what a definition was and is.
+func (d *definitions) handle(changed func(), revised func(old, new *revisedDefinition)) error {
 	return errors.Join(
-		handleKind(d, d.components, render.Component, changed), handleKind(d, d.traits, render.Trait, changed),
-		handleKind(d, d.policies, render.Policy, changed), handleKind(d, d.steps, render.WorkflowStep, changed),
-		handleKind(d, d.sharedPolicies, "", changed), handleKind(d, d.sharedWorkflows, "", changed),
+		handleKind(d, d.components, render.Component, changed, revised, render.OfComponent), handleKind(d, d.traits, render.Trait, changed, revised, render.OfTrait),
+		handleKind(d, d.policies, render.Policy, changed, revised, render.OfPolicy), handleKind(d, d.steps, render.WorkflowStep, changed, revised, render.OfWorkflowStep),
+		handleKind(d, d.sharedPolicies, "", changed, nil, nil), handleKind(d, d.sharedWorkflows, "", changed, nil, nil),
+		d.revisions.Handle(cluster.Handler[*oam.DefinitionRevision]{
+			Added: func(*oam.DefinitionRevision) { changed() },
+			Deleted: func(r *oam.DefinitionRevision) {
+				d.mu.Lock()
+				defer d.mu.Unlock()
+				for key := range d.compiled { // of few revisions, and seldom
+					if base, pinned, ok := strings.Cut(key.name, "@"); ok && key.namespace == r.Namespace && pinnedName(base, pinned) == r.Name {
+						delete(d.compiled, key)
+					}
+				}
+			},
+		}),
 	)
 }
 
-func handleKind[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], name render.Kind, changed func()) error {
+func handleKind[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], name render.Kind, changed func(), revised func(old, new *revisedDefinition), definition func(T) *render.Definition) error {
+	of := func(o T) *revisedDefinition { return &revisedDefinition{definition(o), o, specVersion(o)} }
 	return kind.Handle(cluster.Handler[T]{
-		Added:   func(T) { changed() },
-		Updated: func(_, _ T) { changed() },
+		Added: func(o T) {
+			if revised != nil {
+				revised(nil, of(o))
+			}
+			changed()
+		},
+		Updated: func(old, new T) {
+			if revised != nil {
+				revised(of(old), of(new))
+			}
+			changed()
+		},
 		Deleted: func(o T) { d.forget(name, o.GetNamespace(), o.GetName()); changed() },
 	})
+}
+
+// each calls f with every definition.
+func (d *definitions) each(f func(*revisedDefinition)) {
+	eachOf(d.components, render.OfComponent, f)
+	eachOf(d.traits, render.OfTrait, f)
+	eachOf(d.policies, render.OfPolicy, f)
+	eachOf(d.steps, render.OfWorkflowStep, f)
+}
+
+func eachOf[T apiwriter.Object](kind *cluster.Kind[T], definition func(T) *render.Definition, f func(*revisedDefinition)) {
+	for _, o := range kind.List() {
+		f(&revisedDefinition{definition(o), o, specVersion(o)})
+	}
 }
 
 type definitionKey struct {
@@ -87,49 +127,64 @@ type compiled struct {
 
 // Component implements plan.Definitions.
 func (d *definitions) Component(namespace, name string) (*render.Template, error) {
-	return find(d, d.components, render.Component, render.OfComponent, namespace, name)
+	return find(d, d.components, render.Component, &oam.ComponentDefinition{}, render.OfComponent, namespace, name)
 }
 
 // Trait implements plan.Definitions.
 func (d *definitions) Trait(namespace, name string) (*render.Template, error) {
-	return find(d, d.traits, render.Trait, render.OfTrait, namespace, name)
+	return find(d, d.traits, render.Trait, &oam.TraitDefinition{}, render.OfTrait, namespace, name)
 }
 
 // Policy implements plan.Definitions.
 func (d *definitions) Policy(namespace, name string) (*render.Template, error) {
-	return find(d, d.policies, render.Policy, render.OfPolicy, namespace, name)
+	return find(d, d.policies, render.Policy, &oam.PolicyDefinition{}, render.OfPolicy, namespace, name)
 }
 
 // Step is the definition of a type of step.
 func (d *definitions) Step(namespace, name string) (*render.Template, error) {
-	return find(d, d.steps, render.WorkflowStep, render.OfWorkflowStep, namespace, name)
+	return find(d, d.steps, render.WorkflowStep, &oam.WorkflowStepDefinition{}, render.OfWorkflowStep, namespace, name)
 }
 
 // find looks in the application's namespace first, then among the definitions that every namespace sees.
-func find[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], called render.Kind, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
-	if base, pinned, ok := strings.Cut(name, "@"); ok {
-		return nil, fmt.Errorf("%s %s: revisions of definitions cannot be named yet; leave out @%s", called, base, pinned)
+func find[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
+	base, pinned, ok := strings.Cut(name, "@")
+	if ok {
+		t, err := pinnedTo(d, called, empty, definition, namespace, base, pinned)
+		if err == nil || !first(pinned) {
+			return t, err
+		}
 	}
 	for _, ns := range []string{namespace, oam.SystemNamespace} {
-		o, ok := kind.Get(ns, name)
-		if !ok {
+		o, there := kind.Get(ns, base)
+		if !there {
 			continue
 		}
-		key := definitionKey{called, ns, name}
-		d.mu.Lock()
-		c, ok := d.compiled[key]
-		d.mu.Unlock()
-		if ok && c.version == o.GetResourceVersion() {
-			return c.template, c.err
+		if ok && len(d.revisionsOf(definition(o))) > 0 {
+			break // its first state is no longer kept
 		}
-		c = compiled{version: o.GetResourceVersion()}
-		c.template, c.err = render.Compile(definition(o))
-		d.mu.Lock()
-		d.compiled[key] = c
-		d.mu.Unlock()
-		return c.template, c.err
+		return d.compile(definitionKey{called, ns, base}, o.GetResourceVersion(), func() (*render.Definition, error) { return definition(o), nil })
 	}
 	return nil, fmt.Errorf("%s %s, in namespaces %s and %s: %w", called, name, namespace, oam.SystemNamespace, errNoDefinition)
+}
+
+// compile is a definition's template, compiled when it has another version than when it was last asked for.
+func (d *definitions) compile(key definitionKey, version string, definition func() (*render.Definition, error)) (*render.Template, error) {
+	d.mu.Lock()
+	c, ok := d.compiled[key]
+	d.mu.Unlock()
+	if ok && c.version == version {
+		return c.template, c.err
+	}
+	def, err := definition()
+	if err != nil {
+		return nil, err
+	}
+	c = compiled{version: version}
+	c.template, c.err = render.Compile(def)
+	d.mu.Lock()
+	d.compiled[key] = c
+	d.mu.Unlock()
+	return c.template, c.err
 }
 
 func (d *definitions) forget(kind render.Kind, namespace, name string) {

@@ -18,6 +18,7 @@
 //
 // # Bounds on templates
 //
-// Templates are evaluated on a goroutine of their own with a deadline; a template that misses it is set aside until its
-// definition changes (evaluate.go). See package render for what else is bounded.
+// Templates, status sections, conditions and charts are evaluated on goroutines of a bounded number with a deadline; what
+// misses it is set aside until the application or a definition changes, and keeps its place until it ends (evaluate.go).
+// See packages render and chart for what else is bounded.
 package controller

@@ -371,7 +371,10 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		p, err = c.makePlan(in)
 	}
 	a.planned, a.planErr = input, err
-	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart))
+	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errBusy))
+	if errors.Is(err, errBusy) {
+		c.queue.AddAfter(a.key, c.cfg.EvaluationLimit)
+	}
 	if err != nil {
 		a.plan = nil
 		return false
@@ -386,7 +389,9 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		if p.Policies.RevisionLimit > 0 {
 			limit = p.Policies.RevisionLimit
 		}
+		c.publish(a, o)
 		if n := len(a.record.Revisions); n > limit {
+			c.retract(a, a.record.Revisions[:n-limit])
 			a.record.Revisions = slices.Clone(a.record.Revisions[n-limit:])
 		}
 		a.since, a.dirty = c.cfg.Now(), true

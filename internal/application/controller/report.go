@@ -66,13 +66,14 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 	if known, ok := a.states[comp.Key()]; ok && known.versions == versions.String() {
 		return known.state
 	}
-	state := componentState{applied: true}
+	state, busy := componentState{applied: true}, false
 	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Output: asMap(workload), Outputs: map[string]any{}}
 	for name, o := range outputs {
 		live.Outputs[name] = asMap(o)
 	}
 	if complete {
-		s, err := comp.Template.State(live)
+		s, err := c.stateBy(a, comp.Template, *live)
+		busy = errors.Is(err, errBusy)
 		if err != nil {
 			c.log.Debug("a component's state cannot be read", "application", a.key, "component", comp.Name, "error", err)
 		}
@@ -89,7 +90,8 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 	for n := range comp.Traits {
 		t := &comp.Traits[n]
 		live.Properties = t.Properties
-		s, err := t.Template.State(live)
+		s, err := c.stateBy(a, t.Template, *live)
+		busy = busy || errors.Is(err, errBusy)
 		if err != nil {
 			c.log.Debug("a trait's state cannot be read", "application", a.key, "component", comp.Name, "trait", t.Type, "error", err)
 		}
@@ -97,8 +99,26 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 		state.traits = append(state.traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Pending: pending, Message: s.Message, Details: s.Details})
 		state.healthy = state.healthy && (s.Healthy || pending)
 	}
-	a.states[comp.Key()] = states{versions.String(), state}
+	if !busy {
+		a.states[comp.Key()] = states{versions.String(), state}
+	}
 	return state
+}
+
+// stateBy evaluates a definition's status section, for as long as that may take.
+func (c *Controller) stateBy(a *app, t *render.Template, live render.Live) (render.State, error) {
+	if !t.HasState() {
+		return render.State{Healthy: true}, nil
+	}
+	var s render.State
+	var evaluated error
+	if err := c.evaluators.do(a.key.Namespace, func() error { s, evaluated = t.State(&live); return nil }); err != nil {
+		if errors.Is(err, errBusy) {
+			c.queue.AddAfter(a.key, c.cfg.EvaluationLimit)
+		}
+		return render.State{Message: err.Error()}, err
+	}
+	return s, evaluated
 }
 
 func asMap(o *object) map[string]any {

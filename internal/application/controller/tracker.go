@@ -27,6 +27,8 @@ type revision struct {
 	Spec           *oam.ApplicationSpec `json:"spec"`
 	// Definitions are those it was rendered with: kind and name to hash.
 	Definitions map[string]string `json:"definitions,omitempty"`
+	// Published says that there is an ApplicationRevision of it.
+	Published bool `json:"published,omitempty"`
 }
 
 // packed is what a tracker keeps packed.

@@ -165,3 +165,39 @@ func renderComponent(t *testing.T, source string, used map[string]bool) (string,
 	}
 	return string(text), nil
 }
+
+func TestAChartIsHealthyWhenItsWorkloadsAre(t *testing.T) {
+	deployment := func(generation, want, ready int) map[string]any {
+		return map[string]any{"kind": "Deployment", "metadata": map[string]any{"name": "web", "generation": 1}, "spec": map[string]any{"replicas": want},
+			"status": map[string]any{"observedGeneration": generation, "readyReplicas": ready, "updatedReplicas": ready}}
+	}
+	thing := func(status string) map[string]any {
+		return map[string]any{"kind": "Thing", "metadata": map[string]any{"name": "one"}, "status": map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": status}}}}
+	}
+	fresh := map[string]any{"kind": "DaemonSet", "metadata": map[string]any{"name": "d", "generation": 1}, "spec": map[string]any{}}
+	config := map[string]any{"kind": "ConfigMap", "metadata": map[string]any{"name": "c"}}
+	ready := `{"healthStatus": [{"resource": {"kind": "Thing"}, "condition": {"type": "Ready"}}]}`
+	for name, c := range map[string]struct {
+		outputs    map[string]any
+		properties string
+		healthy    bool
+		message    string
+	}{
+		"no workloads":              {map[string]any{"c": config}, `{}`, true, "Ready:0/0"},
+		"ready":                     {map[string]any{"c": config, "d": deployment(1, 2, 2)}, `{}`, true, "Ready:1/1"},
+		"too few":                   {map[string]any{"d": deployment(1, 2, 1)}, `{}`, false, "Ready:0/1"},
+		"none wanted":               {map[string]any{"d": deployment(1, 0, 0)}, `{}`, true, "Ready:1/1"},
+		"about to change":           {map[string]any{"d": deployment(0, 2, 2)}, `{}`, false, "Ready:1/1"},
+		"not seen by its own yet":   {map[string]any{"d": fresh}, `{}`, false, "Ready:0/1"},
+		"a condition that is met":   {map[string]any{"t": thing("True")}, ready, true, "Ready:0/0"},
+		"a condition that is not":   {map[string]any{"t": thing("False")}, ready, false, "Ready:0/0"},
+		"an object that is missing": {map[string]any{"c": config}, ready, false, "Ready:0/0"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, err := use(t, render.Component, "helmchart", nil).Template.State(&render.Live{Properties: []byte(c.properties), Outputs: c.outputs})
+			if err != nil || s.Healthy != c.healthy || s.Message != c.message {
+				t.Errorf("healthy %t, %q, %v", s.Healthy, s.Message, err)
+			}
+		})
+	}
+}

@@ -26,12 +26,15 @@ type State struct {
 	Details map[string]string
 }
 
+// HasState says whether the definition has a status section.
+func (t *Template) HasState() bool { return t.health != nil || t.message != nil || t.details != nil }
+
 // State evaluates the definition's status section. A definition that does not say what healthy is, is healthy. When the
 // section cannot be evaluated, which is usual before objects have a status, the state is not healthy and the message
 // is empty; the error says why.
 func (t *Template) State(live *Live) (State, error) {
 	s := State{Healthy: true}
-	if t.health == nil && t.message == nil && t.details == nil {
+	if !t.HasState() {
 		return s, nil
 	}
 	values := live.Context.values(t.states.reads.context.at("components"))

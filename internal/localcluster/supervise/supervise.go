@@ -232,7 +232,7 @@ func (s *supervisor) config() localcluster.Config {
 		Name: s.spec.Name, Dir: s.place.dir, KubeBinary: s.spec.KubeBinary,
 		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
 		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
-		Log: s.log, OnEvent: s.onEvent, Install: s.install,
+		Log: s.log, OnEvent: s.onEvent, Install: s.install, Await: install.AwaitApplications,
 	}
 	if s.spec.WithAgent {
 		config.AgentCommand = []string{s.spec.Executable, "agent"}

@@ -8,6 +8,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -16,7 +17,11 @@ import (
 )
 
 // Client reads and deletes applications of one cluster.
-type Client struct{ rest rest.Interface }
+type Client struct {
+	rest   rest.Interface
+	config *rest.Config
+	core   kubernetes.Interface
+}
 
 // New returns a client. It does not contact the server.
 func New(cfg *rest.Config) (*Client, error) {
@@ -24,7 +29,11 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{r}, nil
+	core, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &Client{r, cfg, core}, nil
 }
 
 // Get returns an application.

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 
@@ -91,7 +92,7 @@ func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOpti
 	})
 	var failed []error
 	for i := range pods {
-		if err := c.stream(ctx, &pods[i], o, emit); err != nil {
+		if err := StreamPod(ctx, c.core, &pods[i], o, emit); err != nil {
 			failed = append(failed, err)
 		}
 	}
@@ -159,7 +160,7 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 					return
 				}
 				for ctx.Err() == nil {
-					if err := c.stream(ctx, pod, o, emit); !apierrors.IsBadRequest(err) { // the container is still being started
+					if err := StreamPod(ctx, c.core, pod, o, emit); !apierrors.IsBadRequest(err) { // the container is still being started
 						return
 					}
 					select {
@@ -186,8 +187,8 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 	return err
 }
 
-// stream reads one pod's log to its end.
-func (c *Client) stream(ctx context.Context, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
+// StreamPod reads one pod's log to its end.
+func StreamPod(ctx context.Context, core kubernetes.Interface, pod *corev1.Pod, o LogOptions, emit func(Line)) error {
 	options := &corev1.PodLogOptions{Container: o.Container, Follow: o.Follow, Previous: o.Previous, Timestamps: o.Timestamps, TailLines: o.TailLines}
 	if !slices.ContainsFunc(pod.Spec.Containers, func(c corev1.Container) bool { return c.Name == o.Container }) &&
 		!slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == o.Container }) && len(pod.Spec.Containers) > 0 {
@@ -201,7 +202,7 @@ func (c *Client) stream(ctx context.Context, pod *corev1.Pod, o LogOptions, emit
 		t := metav1.NewTime(*o.SinceTime)
 		options.SinceTime = &t
 	}
-	body, err := c.core.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
+	body, err := core.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,70 @@
+package controller
+
+import (
+	"encoding/json"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/ptr"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+)
+
+// The tracker keeps the states of an application. Who publishes states by name has each as an object too, for others to
+// see: one write for a state, and one when it is no longer kept. With the application they go by their owner.
+
+// publish writes an ApplicationRevision of the newest state, where it is to have one. That it fails is said in the log, and
+// stops nothing.
+func (c *Controller) publish(a *app, o *oam.Application) {
+	last := a.record.latest()
+	if !c.cfg.ApplicationRevisions && last.PublishVersion == "" {
+		return
+	}
+	annotations := map[string]string{}
+	if last.PublishVersion != "" {
+		annotations[oam.PublishVersionAnnotation] = last.PublishVersion
+	}
+	data, err := json.Marshal(&oam.Application{
+		TypeMeta:   metav1.TypeMeta{APIVersion: oam.GroupVersion.String(), Kind: "Application"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: o.Name, Labels: o.Labels, Annotations: withoutCommands(o.Annotations)},
+		Spec:       *last.Spec,
+	})
+	if err != nil {
+		c.log.Error("a state of an application cannot be published", "application", a.key, "error", err)
+		return
+	}
+	last.Published = true
+	name := last.Name
+	r := &oam.ApplicationRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: o.Namespace, Name: name, Annotations: annotations,
+			Labels: map[string]string{oam.AppNameLabel: o.Name, oam.AppRevisionHashLabel: last.Hash},
+			OwnerReferences: []metav1.OwnerReference{{
+				APIVersion: oam.GroupVersion.String(), Kind: "Application", Name: o.Name, UID: o.UID, Controller: ptr.To(true),
+			}},
+		},
+		Spec: oam.ApplicationRevisionSpec{Application: &runtime.RawExtension{Raw: data}, DefinitionHashes: last.Definitions},
+	}
+	c.cfg.Writer.Create(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, r, func(_ apiwriter.Object, err error) {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			c.log.Warn("a state of an application is not published", "application", a.key, "revision", name, "error", err)
+		}
+	})
+}
+
+// retract deletes the ApplicationRevisions of states that are no longer kept.
+func (c *Controller) retract(a *app, old []revision) {
+	for _, r := range old {
+		if !r.Published {
+			continue
+		}
+		o := &oam.ApplicationRevision{ObjectMeta: metav1.ObjectMeta{Namespace: a.key.Namespace, Name: r.Name}}
+		c.cfg.Writer.Delete(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, o, apiwriter.DeleteOptions{}, func(err error) {
+			if err != nil && !apierrors.IsNotFound(err) {
+				c.log.Warn("an old state of an application stays published", "application", a.key, "revision", o.Name, "error", err)
+			}
+		})
+	}
+}

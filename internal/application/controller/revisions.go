@@ -1,0 +1,241 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/install"
+)
+
+// Every state of a definition that somebody has written is kept in a DefinitionRevision, which applications name as
+// type@v2, or type@1.4 where the definition has a version. Built-in definitions have none until they change: their first
+// state is written down with their second.
+
+// definitionRevisionsMax is how many states of a definition are kept, beside those that applications name.
+const definitionRevisionsMax = 20
+
+// revisedDefinition is a state of a definition.
+type revisedDefinition struct {
+	def     *render.Definition
+	object  apiwriter.Object
+	version string // as the definition calls it, or empty
+}
+
+// assigned is the newest revision of a definition, which the watch may not show yet.
+type assigned struct {
+	number int64
+	hash   string
+}
+
+// specVersion is what a definition calls its version.
+func specVersion(o apiwriter.Object) string {
+	switch o := o.(type) {
+	case *oam.ComponentDefinition:
+		return o.Spec.Version
+	case *oam.TraitDefinition:
+		return o.Spec.Version
+	case *oam.PolicyDefinition:
+		return o.Spec.Version
+	case *oam.WorkflowStepDefinition:
+		return o.Spec.Version
+	}
+	return ""
+}
+
+// definitionType is the name of a kind in revisions.
+func definitionType(k render.Kind) oam.DefinitionType {
+	return oam.DefinitionType(strings.TrimSuffix(string(k), "Definition"))
+}
+
+// revisionName is the name of a state of a definition.
+func revisionName(name string, number int64, version string) string {
+	if version != "" {
+		return name + "-v" + strings.TrimPrefix(version, "v")
+	}
+	return fmt.Sprintf("%s-v%d", name, number)
+}
+
+// definitionChanged writes down what a definition has become, once the watches show what is written down already. old
+// is what it was, or nil.
+func (c *Controller) definitionChanged(old, new *revisedDefinition) {
+	if !c.revising.Load() {
+		return // Run goes through all of them
+	}
+	owner := new.def.Namespace + "/" + new.def.Name
+	if c.cfg.Owns != nil && !c.cfg.Owns(owner) {
+		return
+	}
+	known := c.defs.revisionsOf(new.def)
+	_, builtin := new.object.GetAnnotations()[install.AppliedAnnotation]
+	if len(known) == 0 && builtin && new.def.Namespace == oam.SystemNamespace {
+		if old == nil || old.def.Hash == new.def.Hash {
+			return
+		}
+		c.revise(old, known)
+	}
+	c.revise(new, known)
+}
+
+// revise writes a state of a definition down, unless it is the newest that is.
+func (c *Controller) revise(r *revisedDefinition, known []*oam.DefinitionRevision) {
+	key := definitionKey{r.def.Kind, r.def.Namespace, r.def.Name}
+	c.mu.Lock()
+	last := c.revised[key]
+	if n := len(known); n > 0 && known[n-1].Spec.Revision >= last.number {
+		last = assigned{known[n-1].Spec.Revision, known[n-1].Spec.RevisionHash}
+	}
+	if last.hash == r.def.Hash {
+		c.mu.Unlock()
+		return
+	}
+	last = assigned{last.number + 1, r.def.Hash}
+	c.revised[key] = last
+	c.mu.Unlock()
+	o, err := newDefinitionRevision(r, last.number)
+	if err != nil {
+		c.log.Error("a state of a definition cannot be written down", "definition", r.def.String(), "error", err)
+		return
+	}
+	meta := apiwriter.Meta{Owner: "definition/" + r.def.Namespace + "/" + r.def.Name, Reason: "definition-revision"}
+	c.cfg.Writer.Create(meta, o, func(_ apiwriter.Object, err error) {
+		switch {
+		case apierrors.IsAlreadyExists(err):
+			c.log.Warn("a definition has changed and kept its version: applications that name the version get what it was first", "definition", r.def.String(), "revision", o.Name)
+		case err != nil:
+			c.log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
+		}
+	})
+	for _, old := range c.dispensable(r.def, known) {
+		c.cfg.Writer.Delete(meta, old, apiwriter.DeleteOptions{}, func(err error) {
+			if err != nil {
+				c.log.Warn("an old state of a definition stays", "revision", old.Name, "error", err)
+			}
+		})
+	}
+}
+
+func newDefinitionRevision(r *revisedDefinition, number int64) (*oam.DefinitionRevision, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.object)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": oam.GroupVersion.String(), "kind": string(r.def.Kind), "spec": content["spec"],
+		"metadata": map[string]any{"name": r.def.Name, "namespace": r.def.Namespace},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := &oam.DefinitionRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.def.Namespace, Name: revisionName(r.def.Name, number, r.version),
+			Labels: map[string]string{definitionLabel(r.def.Kind): r.def.Name},
+		},
+		Spec: oam.DefinitionRevisionSpec{Revision: number, RevisionHash: r.def.Hash, DefinitionType: definitionType(r.def.Kind)},
+	}
+	raw := &runtime.RawExtension{Raw: data}
+	switch r.def.Kind {
+	case render.Component:
+		o.Spec.ComponentDefinition = raw
+	case render.Trait:
+		o.Spec.TraitDefinition = raw
+	case render.Policy:
+		o.Spec.PolicyDefinition = raw
+	case render.WorkflowStep:
+		o.Spec.WorkflowStepDefinition = raw
+	}
+	return o, nil
+}
+
+// definitionLabel is the label that names the definition of a revision.
+func definitionLabel(k render.Kind) string {
+	return strings.ToLower(string(k)) + ".oam.dev/name"
+}
+
+// dispensable are the revisions beyond the limit that no application names.
+func (c *Controller) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
+	if len(known) < definitionRevisionsMax {
+		return nil
+	}
+	named := map[string]bool{}
+	note := func(name string) {
+		if base, pinned, ok := strings.Cut(name, "@"); ok && base == def.Name {
+			named[pinnedName(base, pinned)] = true
+		}
+	}
+	for _, app := range c.applications.List() {
+		for i := range app.Spec.Components {
+			note(app.Spec.Components[i].Type)
+			for j := range app.Spec.Components[i].Traits {
+				note(app.Spec.Components[i].Traits[j].Type)
+			}
+		}
+		for i := range app.Spec.Policies {
+			note(app.Spec.Policies[i].Type)
+		}
+		if w := app.Spec.Workflow; w != nil {
+			for i := range w.Steps {
+				note(w.Steps[i].Type)
+				for j := range w.Steps[i].SubSteps {
+					note(w.Steps[i].SubSteps[j].Type)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(known[:len(known)-definitionRevisionsMax+1]), func(r *oam.DefinitionRevision) bool { return named[r.Name] })
+}
+
+// pinnedName is the revision that type@pinned names.
+func pinnedName(name, pinned string) string { return name + "-v" + strings.TrimPrefix(pinned, "v") }
+
+// revisionsOf are the states of a definition that are written down, oldest first.
+func (d *definitions) revisionsOf(def *render.Definition) []*oam.DefinitionRevision {
+	var out []*oam.DefinitionRevision
+	for _, r := range d.revisions.List() {
+		if r.Namespace == def.Namespace && r.Spec.DefinitionType == definitionType(def.Kind) && r.Labels[definitionLabel(def.Kind)] == def.Name {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *oam.DefinitionRevision) int { return int(a.Spec.Revision - b.Spec.Revision) })
+	return out
+}
+
+// pinnedTo is the state of a definition that an application names.
+func pinnedTo[T apiwriter.Object](d *definitions, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
+	for _, ns := range []string{namespace, oam.SystemNamespace} {
+		r, ok := d.revisions.Get(ns, pinnedName(base, pinned))
+		if !ok || r.Spec.DefinitionType != definitionType(called) {
+			continue
+		}
+		return d.compile(definitionKey{called, ns, base + "@" + pinned}, r.ResourceVersion, func() (*render.Definition, error) {
+			raw := map[render.Kind]*runtime.RawExtension{
+				render.Component: r.Spec.ComponentDefinition, render.Trait: r.Spec.TraitDefinition,
+				render.Policy: r.Spec.PolicyDefinition, render.WorkflowStep: r.Spec.WorkflowStepDefinition,
+			}[called]
+			if raw == nil {
+				return nil, fmt.Errorf("DefinitionRevision %s/%s has no %s", ns, r.Name, called)
+			}
+			if err := json.Unmarshal(raw.Raw, empty); err != nil {
+				return nil, fmt.Errorf("DefinitionRevision %s/%s: %w", ns, r.Name, err)
+			}
+			return definition(empty), nil
+		})
+	}
+	return nil, fmt.Errorf("%s %s has no revision %s, in namespaces %s and %s: %w", called, base, pinned, namespace, oam.SystemNamespace, errNoDefinition)
+}
+
+// first says whether a revision is the first state of a definition.
+func first(pinned string) bool {
+	n, err := strconv.Atoi(strings.TrimPrefix(pinned, "v"))
+	return err == nil && n == 1
+}
