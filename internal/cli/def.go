@@ -93,10 +93,21 @@ func (d definitionSet) compile(kind render.Kind, name string) (*render.Template,
 
 var _ plan.Definitions = definitionSet{}
 
-// definitionOf is the definition that an object is, or nil.
+// definitionOf is the definition that an object is, or nil. Fields that definitions do not have are left out, as the API
+// server leaves them out: strays says which.
 func definitionOf(u *unstructured.Unstructured) (*render.Definition, error) {
+	def, _, err := definitionAndStrays(u)
+	return def, err
+}
+
+// definitionAndStrays is definitionOf, with what it says of fields that definitions do not have.
+func definitionAndStrays(u *unstructured.Unstructured) (def *render.Definition, strays, err error) {
 	convert := func(into any) error {
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, into, true); err != nil {
+		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, into, true)
+		if runtime.IsStrictDecodingError(err) {
+			strays, err = err, nil
+		}
+		if err != nil {
 			return fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
 		}
 		return nil
@@ -104,22 +115,22 @@ func definitionOf(u *unstructured.Unstructured) (*render.Definition, error) {
 	switch render.Kind(u.GetKind()) {
 	case render.Component:
 		var o oam.ComponentDefinition
-		err := convert(&o)
-		return render.OfComponent(&o), err
+		err = convert(&o)
+		return render.OfComponent(&o), strays, err
 	case render.Trait:
 		var o oam.TraitDefinition
-		err := convert(&o)
-		return render.OfTrait(&o), err
+		err = convert(&o)
+		return render.OfTrait(&o), strays, err
 	case render.Policy:
 		var o oam.PolicyDefinition
-		err := convert(&o)
-		return render.OfPolicy(&o), err
+		err = convert(&o)
+		return render.OfPolicy(&o), strays, err
 	case render.WorkflowStep:
 		var o oam.WorkflowStepDefinition
-		err := convert(&o)
-		return render.OfWorkflowStep(&o), err
+		err = convert(&o)
+		return render.OfWorkflowStep(&o), strays, err
 	}
-	return nil, nil
+	return nil, nil, nil
 }
 
 // readObjects reads manifests, and definitions in files of CUE.
@@ -186,7 +197,10 @@ func newDefVet(s streams) *cobra.Command {
 			}
 			var failed []error
 			for _, u := range objects {
-				def, err := definitionOf(u)
+				def, strays, err := definitionAndStrays(u)
+				if strays != nil {
+					fmt.Fprintf(s.err, "%s %s: ignored: %v\n", u.GetKind(), u.GetName(), strays)
+				}
 				if err == nil && def != nil {
 					_, err = render.Compile(def)
 				}
