@@ -37,7 +37,7 @@ func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
 // rested says whether what the cluster has is all that there is to know about an application.
 func (c *Controller) rested(a *app, o *oam.Application, p *progress) bool {
 	if a.plan == nil || a.planErr != nil || !p.finished || p.applied != len(a.plan.Resources) || len(p.problems) > 0 || a.dirty || a.again ||
-		a.course != nil || a.restarted != "" || a.follows.Load() || a.places.Load() || a.record.object == nil {
+		a.course != nil || a.restarted != "" || len(a.read) > 0 || a.follows.Load() || a.places.Load() || a.record.object == nil {
 		return false
 	}
 	rt, ok := c.trackers.Get("", a.record.object.Name)
