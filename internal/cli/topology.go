@@ -142,7 +142,7 @@ a machine whose sysfs was copied to a directory (--sysfs), or one of the built-i
 		case "html":
 			return draw.Page(s.out, v)
 		}
-		if err := draw.Machine(s.out, v.Topology); err != nil || len(args) == 0 {
+		if err := draw.Machine(s.out, v); err != nil || len(args) == 0 {
 			return err
 		}
 		return draw.Holders(s.out, v)

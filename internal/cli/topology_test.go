@@ -106,7 +106,7 @@ func TestTopologyOfDumpedClusters(t *testing.T) {
 		code int
 		out  []string // parts of stdout, or of stderr if the code is not 0
 	}{
-		"a node with its pods":        {[]string{"show", "a"}, exitOK, []string{"10 CPUs held by 3 pods, 246 idle", "default/split", "2 CPUs on CPUs 8,12 (2 L3 domains, 1 NUMA node)"}},
+		"a node with its pods":        {[]string{"show", "a"}, exitOK, []string{"10 CPUs held by 3 pods, 246 idle", "default/split", "default/split  2     2   1     8,12"}},
 		"as a page":                   {[]string{"show", "a", "-o", "html"}, exitOK, []string{"<!doctype html>", "default/two"}},
 		"as a page in a file":         {[]string{"show", "a", "--html", page}, exitOK, nil},
 		"an unknown node":             {[]string{"show", "z"}, exitFailed, []string{`node "z" is not known; known are a`}},

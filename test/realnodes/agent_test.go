@@ -257,7 +257,7 @@ func (e *env) agentPID(t *testing.T) int {
 		lines, err := filepath.Glob("/proc/[0-9]*/cmdline")
 		for _, name := range lines {
 			line, _ := os.ReadFile(name)
-			if strings.Contains(string(line), "\x00agent\x00") && strings.HasSuffix(strings.TrimRight(string(line), "\x00"), "--cgroup-root="+spec.Node(1).Cgroup()) {
+			if strings.Contains(string(line), "\x00agent\x00") && strings.Contains(string(line), "\x00--cgroup-root="+spec.Node(1).Cgroup()+"\x00") {
 				pid, err = strconv.Atoi(filepath.Base(filepath.Dir(name)))
 				return true, err
 			}

@@ -16,9 +16,10 @@ import (
 const lineMax = 80
 
 // Machine draws the topology. Each bracket is a core with its threads' CPU numbers; '*' marks CPUs isolated from the
-// kernel's scheduler, 'e' efficient cores.
-func Machine(w io.Writer, t *cputopology.Topology) error {
-	p := &printer{w: w}
+// kernel's scheduler, 'e' efficient cores. Beside the cores of each L3 domain is who holds some of them, where anybody holds
+// any of the machine's.
+func Machine(w io.Writer, v View) error {
+	p, t := &printer{w: w, view: v}, v.Topology
 	p.printf("%s, %s of %s, %s, %s, %s\n", plural(len(t.CPUs), "CPU"), plural(len(t.Cores), "core"), threads(t),
 		plural(len(t.Sockets), "socket"), plural(len(t.NUMA), "NUMA node"), plural(len(t.L3), "L3 domain"))
 	for _, s := range t.Sockets {
@@ -49,8 +50,9 @@ func Machine(w io.Writer, t *cputopology.Topology) error {
 }
 
 type printer struct {
-	w   io.Writer
-	err error
+	w    io.Writer
+	view View
+	err  error
 }
 
 func (p *printer) printf(format string, args ...any) {
@@ -102,7 +104,33 @@ func (p *printer) cores(t *cputopology.Topology, label string, cpus cpuset.Set) 
 		}
 		line += core
 	}
-	p.printf("%s\n", line)
+	for _, who := range p.sitting(cpus) {
+		if len(line)+len(who) > lineMax {
+			p.printf("%s\n", line)
+			line = indent[1:]
+		}
+		line += " " + who
+	}
+	p.printf("%s\n", strings.TrimRight(line, " "))
+}
+
+// sitting says who has how many of some CPUs; nothing where nobody has any of the whole machine.
+func (p *printer) sitting(cpus cpuset.Set) []string {
+	if len(p.view.Holders) == 0 {
+		return nil
+	}
+	var out []string
+	for _, h := range p.view.Holders {
+		if n := h.CPUs.Intersect(cpus).Len(); n > 0 {
+			out = append(out, fmt.Sprintf("%s:%d", h.Name, n))
+		}
+	}
+	if idle := p.view.Idle().Intersect(cpus); idle.Equal(cpus) {
+		out = append(out, "idle")
+	} else if !idle.IsEmpty() {
+		out = append(out, fmt.Sprintf("idle:%d", idle.Len()))
+	}
+	return out
 }
 
 func threads(t *cputopology.Topology) string {

@@ -1,9 +1,11 @@
 package draw
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"slices"
+	"text/tabwriter"
 
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
@@ -58,26 +60,45 @@ func (v View) Held() cpuset.Set {
 	return s
 }
 
+// Idle is all CPUs that nobody holds, keeps free or reserves.
+func (v View) Idle() cpuset.Set {
+	idle := v.Topology.Online().Minus(v.Held()).Minus(v.Reserved)
+	for _, h := range v.Holders {
+		idle = idle.Minus(h.Kept)
+	}
+	return idle
+}
+
 // Holders lists who sits where, after Machine.
 func Holders(w io.Writer, v View) error {
 	p := &printer{w: w}
 	if !v.Reserved.IsEmpty() {
 		p.printf("reserved CPUs %s\n", v.Reserved)
 	}
-	idle := v.Topology.Online().Minus(v.Held()).Minus(v.Reserved)
-	p.printf("%s held by %s, %d idle\n", plural(v.Held().Len(), "CPU"), plural(len(v.Holders), "pod"), idle.Len())
-	for _, h := range v.Holders {
-		what := ""
-		if h.Shared {
-			what = "  shared"
-		}
-		if !h.Kept.IsEmpty() {
-			what += fmt.Sprintf("  keeps %s free", h.Kept)
-		}
-		p.printf("  %-40s %s on CPUs %s (%s, %s)%s\n", h.Name, plural(h.CPUs.Len(), "CPU"), h.CPUs, plural(h.L3, "L3 domain"), plural(h.NUMA, "NUMA node"), what)
+	p.printf("%s held by %s, %d idle\n", plural(v.Held().Len(), "CPU"), plural(len(v.Holders), "pod"), v.Idle().Len())
+	if len(v.Holders) > 0 {
+		p.printf("\n")
+		p.table(v.Holders)
 	}
 	for _, note := range v.Notes {
 		p.printf("! %s\n", note)
 	}
 	return p.err
+}
+
+func (p *printer) table(holders []Holder) {
+	table := tabwriter.NewWriter(p.w, 0, 0, 2, ' ', 0)
+	rows := &printer{w: table, err: p.err}
+	rows.printf("POD\tCPUS\tL3\tNUMA\tSET\n")
+	for _, h := range holders {
+		set := h.CPUs.String()
+		if h.Shared {
+			set += " (shared)"
+		}
+		if !h.Kept.IsEmpty() {
+			set += fmt.Sprintf(" (and keeps %s free)", h.Kept)
+		}
+		rows.printf("%s\t%d\t%d\t%d\t%s\n", h.Name, h.CPUs.Len(), h.L3, h.NUMA, set)
+	}
+	p.err = errors.Join(rows.err, table.Flush())
 }

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -146,7 +145,7 @@ func (t *trial) prepare(ctx context.Context, cluster *rig.Rig) (*topologyv1alpha
 	})
 }
 
-// load makes an image of this program, which needs nothing else, and imports it.
+// load makes an image of this program and imports it.
 func load(ctx context.Context, spec realnodes.Spec, program string) (err error) {
 	dir, err := os.MkdirTemp("", "lockstep-load-")
 	if err != nil {
@@ -157,7 +156,7 @@ func load(ctx context.Context, spec realnodes.Spec, program string) (err error) 
 	if err := os.Mkdir(root, 0o755); err != nil {
 		return err
 	}
-	if err := copyProgram(program, filepath.Join(root, "lockstep")); err != nil {
+	if err := ociimage.AddProgram(root, "/lockstep", program); err != nil {
 		return err
 	}
 	archive := filepath.Join(dir, "image.tar")
@@ -170,20 +169,6 @@ func load(ctx context.Context, spec realnodes.Spec, program string) (err error) 
 	}
 	_, err = spec.Import(ctx, archive)
 	return err
-}
-
-func copyProgram(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_EXCL, 0o755)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }
 
 // until waits within the timeout.
