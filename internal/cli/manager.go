@@ -8,10 +8,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 
 	"lockstep.dev/lockstep/internal/cputopology/repack"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
 // managerGCPercent trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of
@@ -22,6 +24,7 @@ func newManager(s streams) *cobra.Command {
 	var (
 		kubeconfig, kubecontext string
 		verbose                 bool
+		entrypoints             string
 		cfg                     manager.Config
 	)
 	cmd := &cobra.Command{
@@ -41,6 +44,20 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 			}
 			if cfg.Repack.MovesPerHour < 0 || cfg.Repack.CostMax <= 0 {
 				return usageError{fmt.Errorf("--repack-moves-per-hour must not be negative, --repack-cost above 0")}
+			}
+			switch cfg.Executor.ImagePullPolicy {
+			case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+			default:
+				return usageError{fmt.Errorf("--executor-pull-policy %q: want Always, IfNotPresent or Never", cfg.Executor.ImagePullPolicy)}
+			}
+			if entrypoints != "" {
+				data, err := os.ReadFile(entrypoints)
+				if err == nil {
+					cfg.Executor.Entrypoints, err = pods.ParseEntrypoints(data)
+				}
+				if err != nil {
+					return usageError{fmt.Errorf("--executor-entrypoints %s: %w", entrypoints, err)}
+				}
 			}
 			if os.Getenv("GOGC") == "" {
 				debug.SetGCPercent(managerGCPercent)
@@ -90,6 +107,10 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.StringVar(&cfg.Archive, "archive", "",
 		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
 	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10, "compress the nodes in a workflow's status when their JSON is larger")
+	f.StringVar(&cfg.Executor.Image, "executor-image", pods.DefaultImage, "image with lockstep-exec, for pods of workflows that need it")
+	f.StringVar((*string)(&cfg.Executor.ImagePullPolicy), "executor-pull-policy", "", "when that image is pulled: Always, IfNotPresent or Never (default the cluster's)")
+	f.BoolVar(&cfg.Executor.ImageVolumes, "executor-image-volumes", false, "mount that image as a volume instead of copying from it: all nodes must be able to")
+	f.StringVar(&entrypoints, "executor-entrypoints", "", "file with what images run, for steps that name no command and are wrapped: IMAGE: {entrypoint: [...], cmd: [...]}")
 	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")
 	f.StringVar(&cfg.ArchiveLabels, "archive-selector", "", "labels of the workflows to archive; empty is all")
 	f.BoolVarP(&verbose, "verbose", "v", false, "log more")

@@ -61,6 +61,8 @@ type Config struct {
 	Gateway clusters.Gateway
 	// WorkflowNodesBytes is how large the JSON of a workflow's nodes may be before it is compressed; 0 is the default.
 	WorkflowNodesBytes int
+	// Executor is how what a workflow's pods need besides their images comes to them. Its SchedulerName is not used.
+	Executor pods.Options
 	// Archive is where finished workflows are kept: see archive.Open. Empty: nowhere. ArchiveTTL is for how long, zero being
 	// for ever, and ArchiveLabels chooses among them.
 	Archive       string
@@ -85,6 +87,7 @@ func (c *Config) complete() error {
 	default:
 		return fmt.Errorf("manager: node score %q; want least or most", c.NodeScore)
 	}
+	c.Executor.SchedulerName = c.SchedulerNames[0]
 	if c.LeaseNamespace == "" {
 		c.LeaseNamespace = "lockstep-system"
 	}
@@ -274,14 +277,15 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true, Keep: keep,
-		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes, Metrics: m.registry, Log: m.log,
+		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes, Pods: m.cfg.Executor,
+		Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	shards.works(workflows)
 	collector, err := artifactgc.New(artifactgc.Config{
-		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: pods.Options{SchedulerName: m.cfg.SchedulerNames[0]}, Log: m.log,
+		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

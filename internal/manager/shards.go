@@ -150,7 +150,8 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	elsewhere := controller.Elsewhere{}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: writer, Client: client,
-		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, Metrics: registry, Log: m.log,
+		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
+		Pods: m.cfg.Executor, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err

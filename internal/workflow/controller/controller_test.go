@@ -1,6 +1,7 @@
 package controller_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -9,11 +10,15 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
@@ -575,6 +580,49 @@ templates:
 	if w := e.until("w", inPhase(wf.WorkflowSucceeded)); len(w.Status.Nodes) != 804 {
 		t.Errorf("%d nodes", len(w.Status.Nodes))
 	}
+}
+
+// TestAWorkflowsPodsAreInItsQueue has a queue with room for one pod at a time, and a step that goes to another queue.
+func TestAWorkflowsPodsAreInItsQueue(t *testing.T) {
+	e := start(t)
+	name := e.ns + "-small"
+	client, err := kubeclient.ForGroupVersion(e.c.RESTConfig(), nil, scheduling.GroupVersion, scheme.Scheme)
+	if err != nil {
+		t.Fatal(err)
+	}
+	queue := &scheduling.Queue{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: scheduling.QueueSpec{Weight: 1,
+		Capability: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}}}
+	if err := client.Post().Resource("queues").Body(queue).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Delete().Resource("queues").Name(name).Do(context.Background()) })
+	manifest := fmt.Sprintf(`
+metadata: {labels: {lockstep.dev/queue: %s}}
+spec:
+  entrypoint: main
+  templates:
+  - name: main
+    steps:
+    - - {name: each, template: one, withItems: [a, b]}
+      - {name: aside, template: other}
+  - name: one
+    container: {image: a, command: [c], resources: {requests: {cpu: "1"}}}
+  - name: other
+    metadata: {labels: {lockstep.dev/queue: default}}
+    container: {image: a, command: [c], resources: {requests: {cpu: "1"}}}
+`, name)
+	e.create("workflows", "w", manifest)
+	e.until("w", func(w *wf.Workflow) error {
+		if !strings.Contains(table(w), "Pod Pending: ") { // why it waits is said in its node
+			return errors.New("no pod waits")
+		}
+		return running("aside")(w)
+	})
+	if pods := e.pods("w"); len(pods) != 2 {
+		t.Errorf("%d pods, want one of the queue's and the one aside", len(pods))
+	}
+	e.patch("w", `{"spec":{"shutdown":"Terminate"}}`)
+	e.until("w", inPhase(wf.WorkflowFailed))
 }
 
 // TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and then room.

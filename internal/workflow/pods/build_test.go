@@ -81,3 +81,15 @@ func pods(t *testing.T, input string) string {
 	}
 	return strings.Join(out, "---\n")
 }
+
+func TestParseEntrypoints(t *testing.T) {
+	got, err := ParseEntrypoints([]byte("known: {entrypoint: [/run], cmd: [default]}\nshell:latest: {cmd: [sh, -i]}\n"))
+	if want := map[string]Entrypoint{"known": {Command: []string{"/run"}, Args: []string{"default"}}, "shell:latest": {Args: []string{"sh", "-i"}}}; err != nil || !cmp.Equal(want, got) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for _, text := range []string{"known: {}", "known: {command: [x]}", "[x]"} {
+		if _, err := ParseEntrypoints([]byte(text)); err == nil {
+			t.Errorf("%s is taken", text)
+		}
+	}
+}

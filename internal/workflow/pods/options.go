@@ -1,7 +1,11 @@
 package pods
 
 import (
+	"fmt"
+
 	corev1 "k8s.io/api/core/v1"
+
+	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
@@ -28,6 +32,20 @@ type Options struct {
 type Entrypoint struct {
 	Command []string `json:"entrypoint,omitempty"`
 	Args    []string `json:"cmd,omitempty"`
+}
+
+// ParseEntrypoints reads what images run from YAML, by image.
+func ParseEntrypoints(data []byte) (map[string]Entrypoint, error) {
+	var out map[string]Entrypoint
+	if err := yaml.UnmarshalStrict(data, &out); err != nil {
+		return nil, err
+	}
+	for image, e := range out {
+		if len(e.Command)+len(e.Args) == 0 {
+			return nil, fmt.Errorf("%s: neither entrypoint nor cmd", image)
+		}
+	}
+	return out, nil
 }
 
 // Repository is an artifact repository.
