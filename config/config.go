@@ -4,8 +4,9 @@
 //	policies/     rules that the API server checks beyond the CRDs' schemas
 //	rbac.yaml     the manager's rights, and users' rights to our kinds
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
-//	multi-tenant.yaml  the manager's right to act as applications' authors; nobody installs it by himself
-//	agent.yaml   the node agents, for clusters whose nodes shall have them; nobody installs it by himself
+//	multi-tenant.yaml  the manager's right to act as applications' authors, where that is wanted
+//	manager.yaml  the manager's Deployment, for clusters that it runs in
+//	agent.yaml    the node agents, for clusters whose nodes shall have them
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
 //
@@ -41,6 +42,12 @@ func RBAC() []*unstructured.Unstructured {
 
 // MultiTenant returns the further rights of managers that run with --multi-tenant.
 func MultiTenant() []*unstructured.Unstructured { return read("multi-tenant.yaml") }
+
+// Manager returns the Deployment of the manager.
+func Manager() []*unstructured.Unstructured { return read("manager.yaml") }
+
+// Agent returns the DaemonSet of the node agents.
+func Agent() []*unstructured.Unstructured { return read("agent.yaml") }
 
 // FlowControl returns the manager's share of the API server's concurrency.
 func FlowControl() []*unstructured.Unstructured { return read("flowcontrol.yaml") }

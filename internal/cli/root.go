@@ -80,7 +80,7 @@ func newRoot(s streams) *cobra.Command {
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newAgent(s), newApp(s), newBench(s), newCluster(s), newDef(s), newDown(s), newGet(s), newImage(s), newManager(s), newStatus(s), newSubmit(s), newSupervisor(), newTopology(s), newUp(s))
+	root.AddCommand(newAgent(s), newApp(s), newBench(s), newCluster(s), newDef(s), newDown(s), newGet(s), newImage(s), newInstall(s), newManager(s), newStatus(s), newSubmit(s), newSupervisor(), newTopology(s), newUp(s))
 	root.AddCommand(newArchive(s), newCron(s), newDelete(s), newLint(s), newList(s), newLogs(s), newNode(s), newResubmit(s), newResume(s),
 		newRetry(s), newStop(s), newSuspend(s), newTerminate(s), newWait(s), newWatch(s),
 		newObjectCommand(s, templateKind, []string{"wftmpl", "workflow-template"}), newObjectCommand(s, clusterTemplateKind, []string{"cwft", "cluster-workflow-template"}))

@@ -6,6 +6,7 @@
 package install
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -13,6 +14,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -42,10 +44,99 @@ var resources = map[string]string{
 	"PriorityLevelConfiguration": "prioritylevelconfigurations",
 }
 
-// Apply brings everything of package config into the cluster and returns when its APIs are served. What is already
-// there as it should be is left alone: a second Apply writes nothing. cfg needs the rights of a cluster administrator.
-// It gives up when ctx is done.
+// Options choose what is installed beside the APIs, the policies and the manager's rights.
+type Options struct {
+	// MultiTenant lets applications act with the rights of their authors.
+	MultiTenant bool
+	// Image runs the manager in the cluster. Empty: it is run elsewhere.
+	Image string
+	// ExecutorImage is what pods of workflows take lockstep-exec from. Empty: the manager's default.
+	ExecutorImage string
+	// Replicas is how many managers there are, of which one leads. 0: 2.
+	Replicas int
+	// Agent puts an agent on every node, from Image.
+	Agent bool
+}
+
+// Objects returns everything that is installed, in the order in which it is.
+func Objects(opts Options) ([]*unstructured.Unstructured, error) {
+	definitions, err := Definitions()
+	if err != nil {
+		return nil, err
+	}
+	workloads, err := workloads(opts)
+	if err != nil {
+		return nil, err
+	}
+	return slices.Concat(beforeServed(opts), config.Queues(), definitions, workloads), nil
+}
+
+// beforeServed is what does not need our own kinds to be served yet.
+func beforeServed(opts Options) []*unstructured.Unstructured {
+	out := slices.Concat(config.CRDs(), config.RBAC(), config.FlowControl(), config.Policies())
+	if opts.MultiTenant {
+		out = append(out, config.MultiTenant()...)
+	}
+	return out
+}
+
+// workloads are the manager and the agents, with the images and arguments that opts ask for.
+func workloads(opts Options) ([]*unstructured.Unstructured, error) {
+	if opts.Image == "" {
+		if opts.Agent {
+			return nil, errors.New("agents need an image")
+		}
+		return nil, nil
+	}
+	var args []any
+	if opts.MultiTenant {
+		args = append(args, "--multi-tenant")
+	}
+	if opts.ExecutorImage != "" {
+		args = append(args, "--executor-image="+opts.ExecutorImage)
+	}
+	out := config.Manager()
+	if opts.Agent {
+		out = append(out, config.Agent()...)
+	}
+	for _, o := range out {
+		containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		if err != nil || len(containers) != 1 {
+			return nil, fmt.Errorf("%s %s has %d containers: %w", o.GetKind(), o.GetName(), len(containers), err)
+		}
+		c := containers[0].(map[string]any)
+		c["image"] = opts.Image
+		if o.GetKind() == "Deployment" {
+			c["args"] = append(c["args"].([]any), args...)
+			if err := unstructured.SetNestedField(o.Object, int64(cmp.Or(opts.Replicas, 2)), "spec", "replicas"); err != nil {
+				return nil, err
+			}
+		}
+		if err := unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// Change is what Install did to an object.
+type Change string
+
+const (
+	Created    Change = "created"
+	Configured Change = "configured"
+	Unchanged  Change = "unchanged"
+)
+
+// Apply brings the APIs, the policies and the manager's rights into the cluster: Install without options.
 func Apply(ctx context.Context, cfg *rest.Config) error {
+	return Install(ctx, cfg, Options{}, func(*unstructured.Unstructured, Change) {})
+}
+
+// Install brings everything of Objects into the cluster and returns when its APIs are served. What is already there as it
+// should be is left alone: a second Install writes nothing. It calls done for each object. cfg needs the rights of a
+// cluster administrator. It gives up when ctx is done.
+func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*unstructured.Unstructured, Change)) error {
 	// A few dozen requests, one after the other: the client's own rate limit would only add waits.
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.RateLimiter = -1, nil
@@ -53,34 +144,36 @@ func Apply(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return err
 	}
-	crds := config.CRDs()
-	for _, list := range [][]*unstructured.Unstructured{crds, config.RBAC(), config.FlowControl(), config.Policies()} {
-		for _, object := range list {
-			if err := apply(ctx, client, object); err != nil {
-				return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
-			}
-		}
-	}
-	for _, crd := range crds {
-		if err := awaitServed(ctx, client, crd); err != nil {
-			return fmt.Errorf("install %s: not served: %w", crd.GetName(), err)
-		}
-	}
-	for _, queue := range config.Queues() {
-		if err := createMissing(ctx, client, queue); err != nil {
-			return fmt.Errorf("install queue %s: %w", queue.GetName(), err)
-		}
-	}
 	definitions, err := Definitions()
 	if err != nil {
 		return fmt.Errorf("install: %w", err)
 	}
-	for _, definition := range definitions {
-		if err := apply(ctx, client, definition); err != nil {
-			return fmt.Errorf("install %s %s: %w", definition.GetKind(), definition.GetName(), err)
+	workloads, err := workloads(opts)
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	each := func(list []*unstructured.Unstructured, do func(context.Context, dynamic.Interface, *unstructured.Unstructured) (Change, error)) error {
+		for _, object := range list {
+			change, err := do(ctx, client, object)
+			if err != nil {
+				return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
+			}
+			done(object, change)
+		}
+		return nil
+	}
+	if err := each(beforeServed(opts), apply); err != nil {
+		return err
+	}
+	for _, crd := range config.CRDs() {
+		if err := awaitServed(ctx, client, crd); err != nil {
+			return fmt.Errorf("install %s: not served: %w", crd.GetName(), err)
 		}
 	}
-	return nil
+	if err := each(config.Queues(), createMissing); err != nil {
+		return err
+	}
+	return each(slices.Concat(definitions, workloads), apply)
 }
 
 // Definitions returns the built-in definitions of components, traits and so on, as they go into the cluster.
@@ -99,16 +192,18 @@ func Definitions() ([]*unstructured.Unstructured, error) {
 }
 
 // apply creates object, or updates it where it differs.
-func apply(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
+func apply(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) (Change, error) {
 	hash, err := hashOf(object)
 	if err != nil {
-		return err
+		return "", err
 	}
 	object.SetAnnotations(merge(object.GetAnnotations(), map[string]string{AppliedAnnotation: hash}))
 	resource := resourceOf(client, object)
-	return retry.OnError(retry.DefaultRetry, retriable, func() error {
+	change := Unchanged
+	err = retry.OnError(retry.DefaultRetry, retriable, func() error {
 		live, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
+			change = Created
 			_, err = resource.Create(ctx, object, metav1.CreateOptions{})
 			return err
 		}
@@ -116,8 +211,10 @@ func apply(ctx context.Context, client dynamic.Interface, object *unstructured.U
 			return err
 		}
 		if contains(live.Object, object.Object) {
+			change = Unchanged
 			return nil
 		}
+		change = Configured
 		// What others have put into the metadata stays. An aggregated ClusterRole's rules are ours to state.
 		desired := object.DeepCopy()
 		desired.SetResourceVersion(live.GetResourceVersion())
@@ -126,18 +223,21 @@ func apply(ctx context.Context, client dynamic.Interface, object *unstructured.U
 		_, err = resource.Update(ctx, desired, metav1.UpdateOptions{})
 		return err
 	})
+	return change, err
 }
 
 // createMissing creates object unless there is one of its name.
-func createMissing(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) error {
+func createMissing(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) (Change, error) {
 	resource := resourceOf(client, object)
 	_, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		if _, err = resource.Create(ctx, object, metav1.CreateOptions{}); apierrors.IsAlreadyExists(err) {
-			return nil
-		}
+	if !apierrors.IsNotFound(err) {
+		return Unchanged, err
 	}
-	return err
+	_, err = resource.Create(ctx, object, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return Unchanged, nil
+	}
+	return Created, err
 }
 
 // retriable says whether another attempt may succeed: someone else was quicker.

@@ -4,6 +4,7 @@ import (
 	"net/http"
 	"testing"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/install"
@@ -25,7 +26,7 @@ func (w *writes) RoundTrip(r *http.Request) (*http.Response, error) {
 	return w.next.RoundTrip(r)
 }
 
-func TestApplyWritesOnlyWhatDiffers(t *testing.T) {
+func TestInstallWritesOnlyWhatDiffers(t *testing.T) {
 	cfg := localtest.Shared(t).RESTConfig()
 	counter := &writes{}
 	counted := rest.CopyConfig(cfg)
@@ -33,17 +34,34 @@ func TestApplyWritesOnlyWhatDiffers(t *testing.T) {
 		counter.next = next
 		return counter
 	})
-	if err := install.Apply(t.Context(), counted); err != nil {
+	opts := install.Options{Image: "registry.example/lockstep:1", Agent: true, MultiTenant: true}
+	objects, err := install.Objects(opts)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if counter.count == 0 {
-		t.Fatal("the first Apply wrote nothing")
+	apply := func() map[install.Change]int {
+		t.Helper()
+		counter.count = 0
+		changes := map[install.Change]int{}
+		if err := install.Install(t.Context(), counted, opts, func(_ *unstructured.Unstructured, c install.Change) { changes[c]++ }); err != nil {
+			t.Fatal(err)
+		}
+		if n := changes[install.Created] + changes[install.Configured]; counter.count != n {
+			t.Errorf("%d writes, %v", counter.count, changes)
+		}
+		return changes
 	}
-	counter.count = 0
-	if err := install.Apply(t.Context(), counted); err != nil {
-		t.Fatal(err)
+	if got := apply(); got[install.Created] != len(objects) {
+		t.Errorf("the first time: %v, want %d created", got, len(objects))
 	}
-	if counter.count != 0 {
-		t.Errorf("a second Apply wrote %d times, want 0", counter.count)
+	if got := apply(); got[install.Unchanged] != len(objects) {
+		t.Errorf("the second time: %v, want %d unchanged", got, len(objects))
+	}
+	opts.Image = "registry.example/lockstep:2"
+	if got := apply(); got[install.Configured] != 2 {
+		t.Errorf("with another image: %v, want the manager and the agents configured", got)
+	}
+	if err := install.AwaitApplications(t.Context(), cfg); err != nil {
+		t.Error(err)
 	}
 }
