@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 	"time"
 
@@ -104,8 +105,14 @@ func (r *Report) Table(w io.Writer) error {
 			if j == 0 && run.FloorPerSecond > 0 {
 				floor, ratio = fmt.Sprintf("%.1f/s", run.FloorPerSecond), fmt.Sprintf("%.2f", run.Ratio)
 			}
-			fmt.Fprintf(t, "%s\t%s\t%d/%d\t%.1fs\t%.1f\t%s\t%s\t%s\t%s\t%.2f\t%.2fms\t%.0fMi\t%.0fMi\t%s\t%s\t%d\n", run.Title(), p.Name, p.Done, run.Applications, p.Seconds, p.PerSecond,
-				series.Ms(p.TotalMs.P50), series.Ms(p.TotalMs.P99), series.Ms(p.ReportMs.P50), series.Ms(p.ReportMs.P99), p.WritesEach, p.ManagerCPUMs,
+			done, pace, times := "-", "-", "-\t-\t-\t-"
+			if p.Done > 0 {
+				done, pace = fmt.Sprintf("%d/%d", p.Done, run.Applications), fmt.Sprintf("%.1f", p.PerSecond)
+			}
+			if p.Ran != nil {
+				times = strings.Join([]string{series.Ms(p.TotalMs.P50), series.Ms(p.TotalMs.P99), series.Ms(p.ReportMs.P50), series.Ms(p.ReportMs.P99)}, "\t")
+			}
+			fmt.Fprintf(t, "%s\t%s\t%s\t%.1fs\t%s\t%s\t%.2f\t%.2fms\t%.0fMi\t%.0fMi\t%s\t%s\t%d\n", run.Title(), p.Name, done, p.Seconds, pace, times, p.WritesEach, p.ManagerCPUMs,
 				p.RSSMiB["manager"], p.PeakMiB["manager"], floor, ratio, len(run.Violations))
 		}
 		if run.RestCPUMsPerHour > 0 {
