@@ -1,7 +1,6 @@
 package manager_test
 
 import (
-	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -14,7 +13,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -77,7 +75,7 @@ func (c chaos) submit(e *env) (wait func()) {
 // finished waits until every gang runs, and checks what must hold at rest.
 func (c chaos) finished(e *env) {
 	e.Helper()
-	e.eventuallyWithin(3*time.Minute, "every gang runs", func() error {
+	localtest.Eventually(e, 3*time.Minute, "every gang runs", func() error {
 		list, err := e.dyn.Resource(jobs).Namespace(e.ns).List(e.Context(), metav1.ListOptions{ResourceVersion: "0"})
 		if err != nil {
 			return err
@@ -117,18 +115,6 @@ func (c chaos) finished(e *env) {
 	}
 }
 
-func (e *env) eventuallyWithin(limit time.Duration, what string, f func() error) {
-	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 200*time.Millisecond, limit, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatalf("%s: %v", what, last)
-	}
-}
-
 // restart starts a component that was killed, as soon as its end has been noticed.
 func (e *env) restart(name localcluster.Component) {
 	e.Helper()
@@ -147,7 +133,7 @@ func TestTheManagerIsKilledAgainAndAgain(t *testing.T) {
 	for i := range c.kills {
 		// A moment somewhere in the next part of the run.
 		at := (i*total + random.IntN(total)) / c.kills
-		e.eventuallyWithin(time.Minute, fmt.Sprintf("%d pods are created", at), func() error {
+		localtest.Eventually(e, time.Minute, fmt.Sprintf("%d pods are created", at), func() error {
 			if n := e.created(); n < at {
 				return fmt.Errorf("%d are", n)
 			}
@@ -173,7 +159,7 @@ func TestTheAPIServerIsKilled(t *testing.T) {
 	submitted := c.submit(e)
 	submitted()
 	at := random.IntN(c.jobs * c.pods)
-	e.eventuallyWithin(time.Minute, fmt.Sprintf("%d pods are created", at), func() error {
+	localtest.Eventually(e, time.Minute, fmt.Sprintf("%d pods are created", at), func() error {
 		if n := e.created(); n < at {
 			return fmt.Errorf("%d are", n)
 		}

@@ -1,14 +1,10 @@
 package manager_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -26,6 +22,7 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // says is true of a job whose condition is False for that reason and whose message has all the parts.
@@ -79,18 +76,10 @@ func (e *env) hasNoPods(job string) {
 // creations are the resources that the manager created in the namespace, in the order of the audit log.
 func (e *env) creations() []string {
 	e.Helper()
-	b, err := os.ReadFile(e.c.AuditLogPath())
-	if err != nil {
-		e.Fatal(err)
-	}
 	var out []string
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var a auditEvent
-		if json.Unmarshal(lines.Bytes(), &a) == nil && a.Stage == "ResponseComplete" && a.Verb == "create" &&
-			a.User.Username == localcluster.ManagerUser && a.ObjectRef.Namespace == e.ns {
-			out = append(out, a.ObjectRef.Resource)
+	for _, call := range localtest.ManagerCalls(e, e.c) {
+		if call.Verb == "create" && call.Namespace == e.ns {
+			out = append(out, call.Resource)
 		}
 	}
 	return out

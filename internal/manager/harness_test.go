@@ -1,14 +1,9 @@
 package manager_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"os"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,27 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
-	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
-	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
 // The shared cluster: 8 nodes of 4 CPUs and 8 GiB, so that 32 CPUs are all there is.
 //
 // Run as "TESTBINARY manager ..." the test binary is the manager, for tests that kill it.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "manager" {
-		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	localtest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
+	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "4", Memory: "8Gi",
 	}), localtest.WithInstall())
 }
@@ -59,36 +49,13 @@ type env struct {
 	c    *localcluster.Cluster
 }
 
-var inProcess struct {
-	once sync.Once
-	err  error
-}
-
 // start returns a fresh namespace of the shared cluster, which one manager in this process manages. At the end of the
 // test its jobs are deleted and their pods waited for, so that the nodes are free again.
 func start(t *testing.T) *env {
-	c := localtest.Shared(t)
-	inProcess.once.Do(func() {
-		m, err := manager.New(manager.Config{REST: c.ManagerRESTConfig(), Log: testLog()})
-		if err != nil {
-			inProcess.err = err
-			return
-		}
-		go func() { _ = m.Run(context.Background()) }() // until the process ends
-	})
-	if inProcess.err != nil {
-		t.Fatal(inProcess.err)
-	}
+	c := managertest.Shared(t)
 	e := newEnv(t, c)
 	t.Cleanup(e.clean)
 	return e
-}
-
-func testLog() *slog.Logger {
-	if testing.Verbose() {
-		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
-	return slog.New(slog.DiscardHandler)
 }
 
 func newEnv(t testing.TB, c *localcluster.Cluster) *env {
@@ -97,17 +64,7 @@ func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 		core: kubernetes.NewForConfigOrDie(c.RESTConfig()),
 		dyn:  dynamic.NewForConfigOrDie(c.RESTConfig()),
 	}
-	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{
-		ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"},
-	}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.ns = ns.Name
-	e.eventually("the service account exists", func() error {
-		_, err := e.core.CoreV1().ServiceAccounts(e.ns).Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
+	e.ns = localtest.NamespaceForPods(t, e.core)
 	return e
 }
 
@@ -116,9 +73,12 @@ func (e *env) clean() {
 	if err := e.dyn.Resource(jobs).Namespace(e.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		e.Error(err)
 	}
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 30*time.Second, true, func(ctx context.Context) (bool, error) {
+	err := localtest.Await(ctx, 30*time.Second, func() error {
 		pods, err := e.core.CoreV1().Pods(e.ns).List(ctx, metav1.ListOptions{})
-		return err == nil && len(pods.Items) == 0, nil
+		if err == nil && len(pods.Items) > 0 {
+			err = fmt.Errorf("%d pods, %s among them", len(pods.Items), pods.Items[0].Name)
+		}
+		return err
 	})
 	if err != nil {
 		e.Errorf("pods remain after the test: %v", err)
@@ -128,14 +88,7 @@ func (e *env) clean() {
 // eventually waits until f returns nil.
 func (e *env) eventually(what string, f func() error) {
 	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 20*time.Millisecond, 40*time.Second, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatalf("%s: %v", what, last)
-	}
+	localtest.Eventually(e, 40*time.Second, what, f)
 }
 
 func toUnstructured(o runtime.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
@@ -301,47 +254,13 @@ func minAvailable(n int32) func(*batch.Job) {
 	return func(j *batch.Job) { j.Spec.MinAvailable = n }
 }
 
-// auditEvent is what the tests read of the audit log.
-type auditEvent struct {
-	Stage     string `json:"stage"`
-	Verb      string `json:"verb"`
-	UserAgent string `json:"userAgent"`
-	User      struct {
-		Username string `json:"username"`
-	} `json:"user"`
-	ObjectRef struct {
-		Resource, Subresource, Namespace, Name string
-	} `json:"objectRef"`
-	ResponseStatus struct {
-		Code int `json:"code"`
-	} `json:"responseStatus"`
-}
-
 // managerWrites counts what the manager wrote, by "resource/subresource verb", in the namespace (all when empty).
 func managerWrites(t testing.TB, c *localcluster.Cluster, ns string) map[string]int {
 	t.Helper()
-	b, err := os.ReadFile(c.AuditLogPath())
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := map[string]int{}
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var e auditEvent
-		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != "ResponseComplete" || e.User.Username != localcluster.ManagerUser {
-			continue
-		}
-		if ns != "" && e.ObjectRef.Namespace != ns {
-			continue
-		}
-		switch e.Verb {
-		case "create", "update", "patch", "delete", "deletecollection":
-			key := e.ObjectRef.Resource
-			if e.ObjectRef.Subresource != "" {
-				key += "/" + e.ObjectRef.Subresource
-			}
-			out[key+" "+e.Verb]++
+	for _, call := range localtest.ManagerCalls(t, c) {
+		if call.Write() && (ns == "" || call.Namespace == ns) {
+			out[call.Resource+" "+call.Verb]++
 		}
 	}
 	return out

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 const builtins = "../../internal/application/render/testdata/builtins"
@@ -43,7 +44,7 @@ func TestBuiltins(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			ns := w.namespace(t)
+			ns := localtest.Namespace(t, w.core)
 			source, want, _ := strings.Cut(strings.ReplaceAll(string(data), "prod", ns), "\n---\n")
 			var component map[string]any
 			if err := yaml.Unmarshal([]byte(source), &component); err != nil {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // state is what an application must come to.
@@ -96,7 +97,7 @@ func TestCases(t *testing.T) {
 	for name, text := range all {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			ns := w.namespace(t)
+			ns := localtest.Namespace(t, w.core)
 			var c testCase
 			text = strings.NewReplacer("${ns}", ns, "${echo}", w.echo, "${charts}", w.charts, "${oci}", strings.Replace(w.charts, "http://", "oci://", 1)).Replace(text)
 			if err := yaml.UnmarshalStrict([]byte(text), &c); err != nil {

@@ -13,11 +13,8 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
 	"k8s.io/client-go/dynamic"
@@ -119,29 +116,6 @@ func (w *world) resource(u *unstructured.Unstructured, namespace string) (dynami
 	return w.dyn.Resource(m.Resource).Namespace(namespace), nil
 }
 
-// namespace makes a namespace for a case.
-func (w *world) namespace(t testing.TB) string {
-	t.Helper()
-	ns, err := w.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "case-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return ns.Name
-}
-
-// eventually waits until f has no error.
-func eventually(t testing.TB, what string, f func() error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", what, last)
-	}
-}
-
 // contains says where live lacks what wanted has, or nothing.
 func contains(live, wanted any, path string) error {
 	switch wanted := wanted.(type) {
@@ -186,5 +160,8 @@ func contains(live, wanted any, path string) error {
 	return nil
 }
 
-// patience is how long a case waits for what must come: many run at the same time.
-const patience = 40 * time.Second
+// eventually waits until f has no error, for long: many cases run at the same time.
+func eventually(t testing.TB, what string, f func() error) {
+	t.Helper()
+	localtest.Eventually(t, 40*time.Second, what, f)
+}

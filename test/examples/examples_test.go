@@ -11,18 +11,16 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
 // TestMain makes the test binary the manager when it is run as "TESTBINARY manager ...".
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "manager" {
-		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
-	localtest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
+	managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
 		localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name}))
 }
 

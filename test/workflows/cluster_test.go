@@ -1,19 +1,15 @@
 package workflows
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
@@ -23,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
-	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/manager/managertest"
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
@@ -88,17 +84,7 @@ func TestCluster(t *testing.T) {
 
 func startCluster(t *testing.T) *cluster {
 	c := localtest.Shared(t)
-	m, err := manager.New(manager.Config{REST: c.ManagerRESTConfig(), Log: slog.New(slog.DiscardHandler)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		_ = m.Run(ctx)
-	}()
-	t.Cleanup(func() { stop(); <-done })
+	managertest.Start(t, c)
 	client, err := workflows.New(c.RESTConfig())
 	if err != nil {
 		t.Fatal(err)
@@ -108,29 +94,14 @@ func startCluster(t *testing.T) *cluster {
 		t.Fatal(err)
 	}
 	e := &cluster{T: t, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), client: client, workflows: raw}
-	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.ns = ns.Name
-	e.eventually("the service account exists", func() error {
-		_, err := e.core.CoreV1().ServiceAccounts(e.ns).Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
+	e.ns = localtest.NamespaceForPods(t, e.core)
 	return e
 }
 
 // eventually waits until f returns nil.
 func (e *cluster) eventually(what string, f func() error) {
 	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 50*time.Millisecond, 2*time.Minute, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatalf("%s: %v", what, last)
-	}
+	localtest.Eventually(e, 2*time.Minute, what, f)
 }
 
 // prepare creates what the case's workflow refers to.

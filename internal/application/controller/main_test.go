@@ -1,8 +1,6 @@
 package controller_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -20,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
 	"sigs.k8s.io/yaml"
@@ -83,11 +80,7 @@ func connect(t *testing.T) *env {
 		t.Fatal(err)
 	}
 	e := &env{TB: t, c: c, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), dyn: dynamic.NewForConfigOrDie(c.RESTConfig())}
-	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.ns = ns.Name
+	e.ns = localtest.Namespace(t, e.core)
 	return e
 }
 
@@ -159,14 +152,7 @@ func (e *env) application(name string) *oam.Application {
 
 func (e *env) eventually(what string, f func() error) {
 	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 50*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatalf("%s: %v", what, last)
-	}
+	localtest.Eventually(e, 30*time.Second, what, f)
 }
 
 // until waits until an application is as check wants it.
@@ -232,32 +218,11 @@ func (e *env) delete(gvr schema.GroupVersionResource, name string) {
 // requests are the manager's requests about the namespace and its applications' trackers, from the audit log.
 func (e *env) requests() map[string]int {
 	e.Helper()
-	b, err := os.ReadFile(e.c.AuditLogPath())
-	if err != nil {
-		e.Fatal(err)
-	}
 	out := map[string]int{}
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var a struct {
-			Stage     string
-			Verb      string
-			User      struct{ Username string }
-			ObjectRef struct{ Resource, Subresource, Namespace, Name string }
+	for _, call := range localtest.ManagerCalls(e, e.c) {
+		if call.Namespace == e.ns || strings.HasPrefix(call.Name, e.ns+".") {
+			out[call.Verb+" "+call.Resource]++
 		}
-		if json.Unmarshal(lines.Bytes(), &a) != nil || a.Stage != "ResponseComplete" || a.User.Username != localcluster.ManagerUser {
-			continue
-		}
-		r := a.ObjectRef
-		if r.Namespace != e.ns && !strings.HasPrefix(r.Name, e.ns+".") {
-			continue
-		}
-		what := r.Resource
-		if r.Subresource != "" {
-			what += "/" + r.Subresource
-		}
-		out[a.Verb+" "+what]++
 	}
 	return out
 }

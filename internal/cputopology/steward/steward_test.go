@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"maps"
 	"os"
 	"path/filepath"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
@@ -37,14 +35,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
 // Run as "TESTBINARY manager ..." the test binary is the manager, for the test that kills it.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "manager" {
-		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	localtest.Main(m, localtest.WithNodes(nodes), localtest.WithInstall())
+	managertest.Main(m, localtest.WithNodes(nodes), localtest.WithInstall())
 }
 
 // nodes are simulated, one for each test; the agents that report about them are real, on cgroups that are plain files.
@@ -145,7 +141,7 @@ func (e *env) startAgent() {
 	user.Impersonate = rest.ImpersonationConfig{UserName: "lockstep-agent:" + e.node, Groups: []string{"lockstep:agents", "system:authenticated"}}
 	a, err := agent.New(agent.Config{
 		Node: e.node, REST: user, Version: "test", Root: machine.FS(), CgroupMount: e.dir, KubeletDir: e.dir, Bundles: []string{},
-		Interval: 50 * time.Millisecond, StatusInterval: 50 * time.Millisecond, PulseInterval: e.pulse, Log: e.log(),
+		Interval: 50 * time.Millisecond, StatusInterval: 50 * time.Millisecond, PulseInterval: e.pulse, Log: localtest.Log(),
 	})
 	e.check(err)
 	ctx, cancel := context.WithCancel(context.Background())
@@ -166,38 +162,14 @@ func (e *env) stopAgent() {
 	}
 }
 
-func (e *env) log() *slog.Logger {
-	if !testing.Verbose() {
-		return slog.New(slog.DiscardHandler)
-	}
-	return slog.New(slog.NewTextHandler(os.Stderr, nil))
-}
-
 // startManager runs a manager until the test ends.
 func (e *env) startManager(policy steward.Policy) {
-	m, err := manager.New(manager.Config{REST: e.cluster.ManagerRESTConfig(), Repack: policy, Log: e.log()})
-	e.check(err)
-	ctx, cancel := context.WithCancel(context.Background())
-	ended := make(chan error, 1)
-	go func() { ended <- m.Run(ctx) }()
-	e.Cleanup(func() {
-		cancel()
-		if err := <-ended; err != nil {
-			e.Error(err)
-		}
-	})
+	managertest.Start(e, e.cluster, func(cfg *manager.Config) { cfg.Repack = policy })
 }
 
 func (e *env) eventually(what string, is func() error) {
 	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 20*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		last = is()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatalf("%s: %v", what, last)
-	}
+	localtest.Eventually(e, time.Minute, what, is)
 }
 
 func (e *env) topology() (*topology.NodeTopology, error) {

@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -24,11 +23,7 @@ func newClient(t *testing.T) (*Client, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns, err := c.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "hand-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return c, ns.Name
+	return c, localtest.Namespace(t, c.core)
 }
 
 // waiting makes a workflow with two nodes that wait, one for a value; packed puts them into status.compressedNodes.

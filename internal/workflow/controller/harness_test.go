@@ -1,16 +1,10 @@
 package controller_test
 
 import (
-	"bufio"
-	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"os"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,27 +12,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
-	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/manager/managertest"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
 // Run as "TESTBINARY manager ..." the test binary is the manager, for tests that kill it.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "manager" {
-		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-	}
-	localtest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
+	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "32", Memory: "64Gi", Pods: 500,
 	}), localtest.WithInstall())
 }
@@ -52,35 +42,10 @@ type env struct {
 	c    *localcluster.Cluster
 }
 
-var inProcess struct {
-	once sync.Once
-	err  error
-}
-
 // start returns a fresh namespace of the shared cluster, which one manager in this process manages.
 func start(t testing.TB) *env {
-	c := localtest.Shared(t)
-	inProcess.once.Do(func() {
-		cfg := c.ManagerRESTConfig()
-		cfg.Wrap(answers.wrap)
-		m, err := manager.New(manager.Config{REST: cfg, Log: testLog()})
-		if err != nil {
-			inProcess.err = err
-			return
-		}
-		go func() { _ = m.Run(context.Background()) }() // until the process ends
-	})
-	if inProcess.err != nil {
-		t.Fatal(inProcess.err)
-	}
+	c := managertest.Shared(t, func(cfg *manager.Config) { cfg.REST.Wrap(answers.wrap) })
 	return newEnv(t, c)
-}
-
-func testLog() *slog.Logger {
-	if testing.Verbose() {
-		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	}
-	return slog.New(slog.DiscardHandler)
 }
 
 func newEnv(t testing.TB, c *localcluster.Cluster) *env {
@@ -89,29 +54,14 @@ func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 		t.Fatal(err)
 	}
 	e := &env{TB: t, c: c, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), argo: argo}
-	ns, err := e.core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.ns = ns.Name
-	e.eventually("the service account exists", func() error {
-		_, err := e.core.CoreV1().ServiceAccounts(e.ns).Get(t.Context(), "default", metav1.GetOptions{})
-		return err
-	})
+	e.ns = localtest.NamespaceForPods(t, e.core)
 	return e
 }
 
 // eventually waits until f returns nil.
 func (e *env) eventually(what string, f func() error) {
 	e.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(e.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
-		last = f()
-		return last == nil, nil
-	})
-	if err != nil {
-		e.Fatalf("%s: %v", what, last)
-	}
+	localtest.Eventually(e, time.Minute, what, f)
 }
 
 // create creates an object of a workflow kind from its spec in YAML, or from a whole manifest if it has a kind.
@@ -224,34 +174,14 @@ func (e *env) pods(workflow string) []corev1.Pod {
 	return list.Items
 }
 
-// auditEvent is what the tests read of the audit log.
-type auditEvent struct {
-	Stage, Verb string
-	User        struct{ Username string }
-	ObjectRef   struct{ Resource, Subresource, Namespace, Name string }
-	Response    struct{ Code int } `json:"responseStatus"`
-}
-
 // managerCalls counts what the manager asked of the server about the namespace, by "resource verb".
 func managerCalls(t testing.TB, c *localcluster.Cluster, ns string) map[string]int {
 	t.Helper()
-	b, err := os.ReadFile(c.AuditLogPath())
-	if err != nil {
-		t.Fatal(err)
-	}
 	out := map[string]int{}
-	lines := bufio.NewScanner(bytes.NewReader(b))
-	lines.Buffer(nil, 16<<20)
-	for lines.Scan() {
-		var a auditEvent
-		if json.Unmarshal(lines.Bytes(), &a) != nil || a.Stage != "ResponseComplete" || a.User.Username != localcluster.ManagerUser || a.ObjectRef.Namespace != ns {
-			continue
+	for _, call := range localtest.ManagerCalls(t, c) {
+		if call.Namespace == ns {
+			out[call.Resource+" "+call.Verb]++
 		}
-		key := a.ObjectRef.Resource
-		if a.ObjectRef.Subresource != "" {
-			key += "/" + a.ObjectRef.Subresource
-		}
-		out[key+" "+a.Verb]++
 	}
 	return out
 }

@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -45,11 +44,7 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ns, err := core.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "cron-"}}, metav1.CreateOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &cluster{T: t, cfg: cfg, client: client, namespace: ns.Name, clock: clocktesting.NewFakeClock(time.Now())}
+	return &cluster{T: t, cfg: cfg, client: client, namespace: localtest.Namespace(t, core), clock: clocktesting.NewFakeClock(time.Now())}
 }
 
 // start runs a controller until stop is called.
