@@ -15,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
 )
 
 // reconcile brings one job forward: one turn of the loop that the package is about.
@@ -36,6 +37,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		return
 	}
 	c.loop.Deliver(key, r.uid)
+	c.deleteAgain(r)
 	// 2. Decide.
 	action := r.action
 	step := lifecycle.Next(r.facts())
@@ -93,6 +95,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		}
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
 		r.action, r.refusal, r.failures = "", nil, 0
+		r.undeleted, r.deletes, r.statuses = nil, keyed.Pause{}, keyed.Pause{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
 		r.objects = map[string]*ensured{}
 	}
@@ -340,15 +343,46 @@ func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason 
 			return
 		}
 		c.Log.Warn("deleting a pod failed", "job", r.key, "pod", pod.Name, "error", err)
-		c.loop.Post(r.key, owner, func(r *record) {
-			if u := &r.tasks[ti].units[i]; u.state == leaving && u.uid == uid {
-				if p, ok := c.Informers.Pods.Get(pod.Namespace, pod.Name); ok && p.UID == uid && p.DeletionTimestamp == nil {
-					u.uid = "" // so that it is taken in afresh
-					c.takePod(r, p)
-				}
-			}
-		})
+		c.loop.Post(r.key, owner, func(r *record) { c.notDeleted(r, uid, pod.Name) })
 	})
+}
+
+// notDeleted notes that the deletion of an object was refused.
+func (c *Controller) notDeleted(r *record, uid types.UID, name string) {
+	if r.undeleted == nil {
+		r.undeleted = map[types.UID]string{}
+	}
+	r.undeleted[uid] = name
+	r.deletes.Refused(c.Clock.Now())
+}
+
+// deleteAgain has what could not be deleted looked at afresh, when the pause after that is over.
+func (c *Controller) deleteAgain(r *record) {
+	if len(r.undeleted) == 0 {
+		return
+	}
+	if left := r.deletes.Left(c.Clock.Now()); left > 0 {
+		c.loop.WakeAfter(r.key, left)
+		return
+	}
+	undeleted := r.undeleted
+	r.undeleted = nil
+	for uid, name := range undeleted {
+		if uid == r.uid {
+			r.expired = false
+			continue
+		}
+		p, ok := c.Informers.Pods.Get(r.key.Namespace, name)
+		if !ok || p.UID != uid || p.DeletionTimestamp != nil {
+			continue
+		}
+		if ti, i, ok := r.place(p); ok && int(i) < len(r.tasks[ti].units) {
+			if u := &r.tasks[ti].units[i]; u.state == leaving && u.uid == uid {
+				u.uid = "" // so that it is taken in afresh
+				c.takePod(r, p)
+			}
+		}
+	}
 }
 
 // expire deletes a job whose time to live after its end is over.
@@ -368,7 +402,7 @@ func (c *Controller) expire(r *record) {
 	c.Writer.Delete(m, job, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
 		if err != nil {
 			c.Log.Warn("deleting a finished job failed", "job", r.key, "error", err)
-			c.loop.Post(r.key, uid, func(r *record) { r.expired = false })
+			c.loop.Post(r.key, uid, func(r *record) { c.notDeleted(r, uid, r.key.Name) })
 		}
 	})
 }

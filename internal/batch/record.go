@@ -12,6 +12,7 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -181,6 +182,11 @@ type record struct {
 	// refusal is why the API server refused a pod or another object; until retryAt no new ones are tried.
 	refusal  *refusal
 	failures int
+
+	// undeleted are the pods, and with its own UID the job, whose deletion was refused, by name. It is asked for again when
+	// deletes allows; the status, when statuses does.
+	undeleted         map[types.UID]string
+	deletes, statuses keyed.Pause
 }
 
 // refusal is an answer that repeating the same write at once cannot cure.

@@ -46,7 +46,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		r.statusSince = time.Time{}
 		return
 	}
-	if wait > 0 {
+	if wait = max(wait, r.statuses.Left(now)); wait > 0 {
 		c.loop.WakeAfter(r.key, wait)
 		return
 	}
@@ -71,6 +71,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 func (c *Controller) statusLost(r *record, err error) {
 	c.Log.Warn("writing a job's status failed", "job", r.key, "error", err)
 	r.lost, r.statusSince = true, c.Clock.Now()
+	r.statuses.Refused(r.statusSince)
 }
 
 // nextStatus is the status that says what is the case now.

@@ -96,6 +96,9 @@ type node struct {
 	// written is the object after the last write of ours.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
+	// writes pauses after one that was refused, and conflicted is the version that one was tried on in vain.
+	writes     keyed.Pause
+	conflicted string
 }
 
 // New registers its handlers with the informers: call it before they start.
@@ -260,7 +263,11 @@ func (s *Steward) count(name string, gone bool) {
 
 // write writes the status if it differs. The agent writes it, too: then this is tried again when its write is seen.
 func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
-	if n.writing || equality.Semantic.DeepEqual(t.Status, status) {
+	if n.writing || n.conflicted == t.ResourceVersion || equality.Semantic.DeepEqual(t.Status, status) {
+		return
+	}
+	if left := n.writes.Left(now); left > 0 {
+		s.loop.WakeAfter(n.name, left)
 		return
 	}
 	o := t.DeepCopy()
@@ -276,17 +283,16 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 				case err == nil && ok:
 					n.written = w
 					s.tell(w, gone, ended)
-				case apierrors.IsConflict(err), apierrors.IsNotFound(err), errors.Is(err, apiwriter.ErrStopped):
+				case apierrors.IsConflict(err), apierrors.IsNotFound(err):
+					n.conflicted = o.ResourceVersion // the newer one will be seen
+				case errors.Is(err, apiwriter.ErrStopped):
 				default:
 					s.log.Error("the status of a NodeTopology cannot be written", "node", n.name, "error", err)
-					s.loop.WakeAfter(n.name, refusedPause)
+					n.writes.Refused(s.clock.Now())
 				}
 			})
 		})
 }
-
-// refusedPause is how long a write that was refused is not tried again.
-const refusedPause = 30 * time.Second
 
 // goneSince is what a write says about an agent that has gone, or empty.
 func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) string {

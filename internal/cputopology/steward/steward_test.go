@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -44,7 +45,7 @@ func TestMain(m *testing.M) {
 }
 
 // nodes are simulated, one for each test; the agents that report about them are real, on cgroups that are plain files.
-var nodes = localcluster.Nodes{Count: 6, CPU: "256", Memory: "1Ti", Pods: 250}
+var nodes = localcluster.Nodes{Count: 7, CPU: "256", Memory: "1Ti", Pods: 250}
 
 // env is a cluster, and one node of it with its kubelet's cgroups.
 type env struct {
@@ -390,6 +391,38 @@ func TestRepackOnRequest(t *testing.T) {
 	e.atRest()
 	if now, err := e.topology(); err != nil || now.Status.Moved != at.Status.Moved {
 		t.Errorf("moved: %d, then %d (%v)", at.Status.Moved, now.Status.Moved, err)
+	}
+}
+
+// TestAStatusThatTheServerRefusesIsWrittenLater: it is neither tried again at once, nor forgotten.
+func TestAStatusThatTheServerRefusesIsWrittenLater(t *testing.T) {
+	e := newEnv(t, localtest.Shared(t), 6)
+	refused, release := managertest.Refuse(t, func(r *http.Request) bool {
+		return r.Method != http.MethodGet && strings.HasSuffix(r.URL.Path, "/nodetopologies/"+e.node+"/status")
+	})
+	e.startManager(steward.Policy{})
+	e.startAgent()
+	e.await("the agent", ready)
+	e.ask(topology.RepackRequest{ID: "one"})
+	e.eventually("a status is refused", func() error {
+		if refused() == 0 {
+			return fmt.Errorf("none is")
+		}
+		return nil
+	})
+	e.create(e.node+"-pinned", 4, nil)
+	e.eventually("a pod has CPUs", func() error {
+		if len(e.given()) == 0 {
+			return fmt.Errorf("it has none")
+		}
+		return nil
+	})
+	if n := refused(); n > 20 { // tries, each repeated at once, are thousands by now
+		t.Errorf("it was tried %d times", n)
+	}
+	release()
+	if r := e.ended("one"); r.Phase != topology.RepackDone {
+		t.Errorf("%+v", r)
 	}
 }
 

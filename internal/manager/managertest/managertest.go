@@ -31,6 +31,7 @@ type Option func(*manager.Config)
 // Run runs a manager of a cluster in this process until stop, which returns how it ended.
 func Run(c *localcluster.Cluster, options ...Option) (stop func() error, err error) {
 	cfg := manager.Config{REST: c.ManagerRESTConfig(), Log: localtest.Log()}
+	withRefusals(&cfg)
 	for _, o := range options {
 		o(&cfg)
 	}

@@ -67,6 +67,8 @@ type turn struct {
 	retryAt  time.Time
 	refusals int
 	writing  bool // a patch is on its way
+	// records pauses after a patch that was refused.
+	records keyed.Pause
 }
 
 // New prepares a Controller and registers with the informers, which must not have started.
@@ -142,6 +144,10 @@ func (c *Controller) turn(key types.NamespacedName) {
 	c.loop.Deliver(key, w.UID)
 	if t.writing {
 		return // its answer comes, and then the new version
+	}
+	if left := t.records.Left(time.Now()); left > 0 {
+		c.loop.WakeAfter(key, left)
+		return
 	}
 	// 2. The whole of the workflow.
 	if t.whole == nil || t.whole.ResourceVersion != w.ResourceVersion {
@@ -306,8 +312,8 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 		}
 		c.loop.Post(key, w.UID, func(t *turn) {
 			t.writing = false
-			if err != nil {
-				c.loop.WakeAfter(key, readAgain)
+			if err != nil && !apierrors.IsConflict(err) { // after one the workflow is read again, which tells what is new
+				t.records.Refused(time.Now())
 			}
 		})
 	})

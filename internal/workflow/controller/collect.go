@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"errors"
 	"strconv"
 	"time"
 
@@ -177,10 +178,16 @@ func (c *Controller) sweepOver(r *record) {
 		c.loop.WakeAfter(r.key, keepFor)
 	} else if expires && left <= 0 && !r.over.expired {
 		r.over.expired = true
-		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "workflow-ttl"}, w,
-			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, nil)
-	} else if expires {
-		c.loop.WakeAfter(r.key, max(left, 0))
+		key, uid := r.key, r.uid
+		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-ttl"}, w,
+			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+				if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
+					c.Log.Warn("deleting a workflow whose time is over failed", "workflow", key, "error", err)
+					c.loop.Post(key, uid, func(r *record) { c.notDeleted(r, uid, deletion{name: key.Name}) })
+				}
+			})
+	} else if expires && left > 0 {
+		c.loop.WakeAfter(r.key, left)
 	}
 }
 

@@ -510,8 +510,46 @@ func (c *Controller) withdraw(r *record) {
 	r.waiting = nil
 }
 
-// deletePod deletes a pod. grace is nil for the pod's own. A deletion that the server refuses is not asked for again until
-// the workflow is taken up anew.
+// deletion is a pod's, to be asked for again.
+type deletion struct {
+	name   string
+	grace  *int64
+	reason string
+}
+
+// notDeleted notes that the server refused to delete a pod, or the workflow itself.
+func (c *Controller) notDeleted(r *record, uid types.UID, d deletion) {
+	if r.undeleted == nil {
+		r.undeleted = map[types.UID]deletion{}
+	}
+	r.undeleted[uid] = d
+	r.deletes.Refused(c.Clock.Now())
+}
+
+// deleteAgain deletes what could not be deleted, when the pause after that is over.
+func (c *Controller) deleteAgain(r *record) {
+	if len(r.undeleted) == 0 {
+		return
+	}
+	if left := r.deletes.Left(c.Clock.Now()); left > 0 {
+		c.loop.WakeAfter(r.key, left)
+		return
+	}
+	undeleted := r.undeleted
+	r.undeleted = nil
+	for uid, d := range undeleted {
+		if uid == r.uid {
+			r.over.expired = false
+			continue
+		}
+		delete(r.deleting, uid)
+		if p, found := c.Informers.Pods.Get(r.key.Namespace, d.name); found && p.UID == uid && p.DeletionTimestamp == nil {
+			c.deletePod(r, d.name, uid, d.grace, d.reason)
+		}
+	}
+}
+
+// deletePod deletes a pod. grace is nil for the pod's own. What the server refuses is asked for again after a while.
 func (c *Controller) deletePod(r *record, name string, uid types.UID, grace *int64, reason string) {
 	if r.deleting == nil {
 		r.deleting = map[types.UID]bool{}
@@ -526,6 +564,8 @@ func (c *Controller) deletePod(r *record, name string, uid types.UID, grace *int
 			return
 		case err != nil:
 			c.Log.Warn("deleting a pod failed", "workflow", key, "pod", name, "error", err)
+			c.loop.Post(key, owner, func(r *record) { c.notDeleted(r, uid, deletion{name, grace, reason}) })
+			return
 		case found && p.UID == uid:
 			return // the watch will say when it is gone
 		}

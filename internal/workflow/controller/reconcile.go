@@ -10,6 +10,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -50,6 +51,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	// 4. Say what became of it.
 	c.report(r)
 	// 5. Take away what has had its time.
+	c.deleteAgain(r)
 	c.collect(r)
 	if r.finished() {
 		c.drop(key, r)
@@ -110,7 +112,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 	c.samples.forget(string(r.uid))
 	r.reset()
 	r.uid, r.object, r.version = "", nil, ""
-	r.creating, r.deleting = 0, nil
+	r.creating, r.deleting, r.undeleted, r.deletes = 0, nil, nil, keyed.Pause{}
 	r.unseen.Store(0)
 }
 

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
@@ -53,9 +54,13 @@ type record struct {
 	// there. Both outlast the run.
 	creating int
 	deleting map[types.UID]bool
-	running  int // units whose pods run
-	refusal  *refusal
-	objects  *objects
+	// undeleted are those of them that the server refused to delete, and with its own UID the workflow; it is asked again when
+	// deletes allows.
+	undeleted map[types.UID]deletion
+	deletes   keyed.Pause
+	running   int // units whose pods run
+	refusal   *refusal
+	objects   *objects
 	// repository is where artifacts go that name no store.
 	repository *repository
 
