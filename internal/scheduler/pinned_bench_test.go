@@ -20,7 +20,7 @@ func BenchmarkPinned(b *testing.B) {
 			b.Run(fmt.Sprintf("%s/%d", m.Name, nodes), func(b *testing.B) {
 				w := newWorld(b)
 				w.writes = true
-				w.cfg.CyclePods = 1 << 30
+				w.cfg.CyclePods, w.cfg.CPUsRepacked = 1<<30, true
 				for i := range nodes {
 					name := fmt.Sprintf("node-%04d", i)
 					w.node(name, "256")

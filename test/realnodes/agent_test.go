@@ -427,7 +427,7 @@ func TestAgentKilledAtAnyMoment(t *testing.T) {
 		e.choose(t, a, map[string]string{"main": cpus[0]})
 		e.choose(t, b, map[string]string{"main": cpus[1]})
 		time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := kill(pid); err != nil {
 			t.Fatal(err)
 		}
 		e.awaitAllowed(t, a, "main", cpus[0])
@@ -467,7 +467,7 @@ func TestAgentTellsWhenAMoveIsComplete(t *testing.T) {
 		e.annotate(t, pod, string(data))
 		if i >= 2 {
 			time.Sleep(time.Duration(random.IntN(4000)) * time.Microsecond)
-			if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+			if err := kill(pid); err != nil {
 				t.Fatal(err)
 			}
 		}

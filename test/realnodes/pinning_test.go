@@ -77,16 +77,7 @@ func TestTheScenarioOfPinning(t *testing.T) {
 func TestThePinnedExampleRunsOnItsCPU(t *testing.T) {
 	e := pinnable(t)
 	ns := e.namespace(t)
-	data, err := os.ReadFile("../../examples/real/pinned.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := &batch.Job{}
-	if err := yaml.UnmarshalStrict(data, j); err != nil {
-		t.Fatal(err)
-	}
-	j.Namespace = ns
-	e.create(t, j)
+	j := e.createExample(t, ns, "pinned.yaml")
 	got := e.waitJob(t, j, batch.Completed, batch.Failed, batch.Aborted, batch.Terminated)
 	pods := e.podsOf(t, ns)
 	if got.Status.State.Phase != batch.Completed || len(pods) != 1 {

@@ -52,6 +52,22 @@ func (e *env) create(t *testing.T, j *batch.Job) {
 	}
 }
 
+// createExample creates the job of one of the files in examples/real.
+func (e *env) createExample(t *testing.T, namespace, file string) *batch.Job {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join("../../examples/real", file))
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := &batch.Job{}
+	if err := yaml.UnmarshalStrict(data, j); err != nil {
+		t.Fatal(err)
+	}
+	j.Namespace = namespace
+	e.create(t, j)
+	return j
+}
+
 // podSpec runs a shell script on a real node.
 func podSpec(script string) corev1.PodSpec {
 	return corev1.PodSpec{
@@ -119,16 +135,7 @@ func TestAGangFindsItsPeersOnBothNodes(t *testing.T) {
 	e := shared.get(t)
 	t.Parallel()
 	ns := e.namespace(t)
-	data, err := os.ReadFile("../../examples/real/gang.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	j := &batch.Job{}
-	if err := yaml.UnmarshalStrict(data, j); err != nil {
-		t.Fatal(err)
-	}
-	j.Namespace = ns
-	e.create(t, j)
+	j := e.createExample(t, ns, "gang.yaml")
 	got := e.waitJob(t, j, batch.Completed, batch.Failed)
 	if got.Status.State.Phase != batch.Completed || got.Status.Succeeded != 4 {
 		t.Errorf("the job is %s with %d succeeded", got.Status.State.Phase, got.Status.Succeeded)

@@ -64,22 +64,21 @@ func loadedNodes(tb testing.TB, m machines.Machine, count int, sizes []int) []*N
 func BenchmarkChoose(b *testing.B) {
 	for _, m := range []machines.Machine{machines.AMD256NPS1, machines.AMD256NPS4} {
 		for _, count := range []int{1000, 5000} {
-			for _, cold := range []bool{false, true} {
-				name := fmt.Sprintf("%s/%d/warm", m.Name, count)
-				if cold { // nothing remembered of other decisions
-					name = fmt.Sprintf("%s/%d/cold", m.Name, count)
-				}
-				b.Run(name, func(b *testing.B) {
+			for _, c := range []struct {
+				name          string
+				cold, repacks bool
+			}{{"as-installed", false, true}, {"without-moves", false, false}, {"without-moves/nothing-remembered", true, false}} {
+				b.Run(fmt.Sprintf("%s/%d/%s", m.Name, count, c.name), func(b *testing.B) {
 					nodes := loadedNodes(b, m, count, []int{1, 2, 3, 4, 4, 6, 8, 12, 16, 24})
 					var requests []*Request
 					for _, s := range []int{1, 2, 4, 8, 12, 16, 32, 48, 64} {
 						requests = append(requests, exclusive(b, s))
 					}
-					var al Allocator
+					al := Allocator{Repacks: c.repacks}
 					var took []time.Duration
 					b.ReportAllocs()
 					for i := 0; b.Loop(); i++ {
-						if cold {
+						if c.cold {
 							clear(al.known)
 						}
 						start := time.Now()
