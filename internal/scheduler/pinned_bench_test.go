@@ -18,9 +18,9 @@ func BenchmarkPinned(b *testing.B) {
 	for _, m := range []machines.Machine{machines.AMD256NPS1, machines.AMD256NPS4} {
 		for _, nodes := range []int{1000, 5000} {
 			b.Run(fmt.Sprintf("%s/%d", m.Name, nodes), func(b *testing.B) {
-				w := newWorld(b)
+				w := worldOf(b, Config{CPUsRepacked: true})
 				w.writes = true
-				w.cfg.CyclePods, w.cfg.CPUsRepacked = 1<<30, true
+				w.cfg.CyclePods = 1 << 30
 				for i := range nodes {
 					name := fmt.Sprintf("node-%04d", i)
 					w.node(name, "256")

@@ -33,11 +33,17 @@ type world struct {
 
 func newWorld(t testing.TB, queues ...*schedulingv1beta1.Queue) *world {
 	t.Helper()
+	return worldOf(t, Config{}, queues...)
+}
+
+func worldOf(t testing.TB, cfg Config, queues ...*schedulingv1beta1.Queue) *world {
+	t.Helper()
 	c := cluster.New(cluster.Config{Ours: func(*corev1.Pod) bool { return true }})
 	w := &world{
 		t: t, clock: testingclock.NewFakeClock(time.Unix(1000, 0)), on: map[string][]Assignment{}, started: map[string]*Gang{},
 	}
-	s, err := New(Config{Cluster: c, Clock: w.clock})
+	cfg.Cluster, cfg.Clock = c, w.clock
+	s, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
