@@ -35,7 +35,8 @@ type Config struct {
 	Name, Namespace string
 	Leases          Leases
 	Times           Times // zero: DefaultTimes
-	// Changed is called when other keys may be this member's than before; it must not block.
+	// Changed is called when other keys may be this member's than before, or than a moment ago, when its lease had not been
+	// renewed in time; it must not block.
 	Changed func()
 	Clock   clock.WithTicker
 	Log     *slog.Logger
@@ -132,10 +133,14 @@ func (m *Member) turn(ctx context.Context, t *Table) (again bool) {
 func (m *Member) publish(t *Table) {
 	d := t.Division()
 	m.mu.Lock()
+	lapsed := m.division.lapsed(m.cfg.Clock.Now())
 	changed := !m.division.same(&d)
 	m.division = d
 	m.mu.Unlock()
-	if changed {
+	if lapsed {
+		m.cfg.Log.Warn("the shard's lease was renewed late: nothing was worked on for a while")
+	}
+	if changed || lapsed {
 		m.cfg.Log.Info("keys are divided anew", "members", strings.Join(d.live, " "), "settled", t.checked)
 		m.cfg.Changed()
 	}
@@ -145,9 +150,14 @@ func (m *Member) publish(t *Table) {
 func (m *Member) extend(t *Table) {
 	d := t.Division()
 	m.mu.Lock()
-	defer m.mu.Unlock()
+	lapsed := false
 	if slices.Equal(d.view, m.division.view) {
+		lapsed = m.division.lapsed(m.cfg.Clock.Now())
 		m.division.until = d.until
+	}
+	m.mu.Unlock()
+	if lapsed {
+		m.cfg.Changed()
 	}
 }
 

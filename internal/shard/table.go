@@ -137,6 +137,9 @@ func (d *Division) Owns(key string, now time.Time) bool {
 	return true
 }
 
+// lapsed says that keys were the member's and are not, for want of a renewal.
+func (d *Division) lapsed(now time.Time) bool { return !d.until.IsZero() && !now.Before(d.until) }
+
 // same says whether two divisions give the same answers, but for how long.
 func (d *Division) same(o *Division) bool {
 	return slices.Equal(d.live, o.live) && slices.Equal(d.view, o.view) && slices.EqualFunc(d.others, o.others, func(a, b [2][]string) bool {
