@@ -16,7 +16,8 @@ import (
 )
 
 // collect removes what has left the application, and writes into the tracker what is there now.
-func (c *Controller) collect(a *app) {
+func (c *Controller) collect(a *app, o *oam.Application) {
+	order := c.orderOf(a, &o.Spec)
 	wanted := map[plan.Ref]bool{}
 	for i := range a.plan.Resources {
 		wanted[a.plan.Resources[i].Ref] = true
@@ -32,7 +33,7 @@ func (c *Controller) collect(a *app) {
 		if strategy == plan.GCNever {
 			continue
 		}
-		if strategy == plan.GCOnAppDelete {
+		if strategy == plan.GCOnAppDelete || order.holds(m) {
 			kept = append(kept, *m)
 			continue
 		}

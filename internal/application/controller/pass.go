@@ -278,7 +278,7 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	}
 	// 4. Remove what there should no longer be, and remember what there is.
 	if p.applied+p.blocked == len(a.plan.Resources) && p.settled {
-		c.collect(a)
+		c.collect(a, o)
 	}
 	// 5. Say how it stands.
 	c.report(a, o, p)
@@ -546,9 +546,20 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		a.record.resources = nil
 	}
+	var spec *oam.ApplicationSpec
+	if o != nil {
+		spec = &o.Spec
+	} else if last := a.record.latest(); last != nil {
+		spec = last.Spec
+	}
+	order := c.orderOf(a, spec)
 	remaining, why := 0, error(nil)
 	for i := range a.record.resources {
 		m := &a.record.resources[i]
+		if order.holds(m) {
+			remaining++
+			continue
+		}
 		gone, err := c.removeOne(a, m, metav1.DeletePropagationBackground)
 		if unreachable := (*errDown)(nil); errors.As(err, &unreachable) {
 			why = unreachable // it comes back when the cluster does

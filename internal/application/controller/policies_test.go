@@ -2,6 +2,7 @@ package controller_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -136,4 +137,56 @@ func TestLabelsThatWereTakenOffAreBack(t *testing.T) {
 	e.delete(applications, "a")
 	e.gone(applications, "a")
 	e.gone(configMaps, "a")
+}
+
+// TestRemovalInTheOrderOfDependencies: what others depend on is removed when they are gone, whether they leave the application
+// or it is deleted.
+func TestRemovalInTheOrderOfDependencies(t *testing.T) {
+	e := start(t)
+	spec := func(components string) string {
+		return "components: [" + components + "]\npolicies: [{name: gc, type: garbage-collect, properties: {order: dependency}}]"
+	}
+	component := func(name, dependsOn string) string {
+		return fmt.Sprintf("{name: %[1]s, type: k8s-objects, dependsOn: [%[2]s], properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: %[1]s}}]}}", name, dependsOn)
+	}
+	const held = `{"metadata":{"finalizers":["test.lockstep.dev/held"]}}`
+	all := []string{component("base", ""), component("middle", "base"), component("top", "middle"), component("beside", "")}
+	e.app("a", spec(strings.Join(all, ",")))
+	e.until("a", inPhase(oam.PhaseRunning))
+	e.patchData("top", held)
+	e.app("a", spec(all[0]+","+all[1]))
+	e.gone(configMaps, "beside")
+	e.until("a", inPhase(oam.PhaseRunning))
+	e.patchData("middle", held)
+	e.delete(applications, "a")
+	// What it says of what remains, it says after a look at it.
+	remain := func(n int) {
+		t.Helper()
+		e.until("a", func(a *oam.Application) error {
+			for _, c := range a.Status.Conditions {
+				if c.Type == oam.ConditionDeleting && c.Message == fmt.Sprintf("%d objects remain", n) {
+					return nil
+				}
+			}
+			return fmt.Errorf("conditions %v", a.Status.Conditions)
+		})
+	}
+	remain(3)
+	deleting := func(name string, want bool) {
+		t.Helper()
+		cm, err := e.get(configMaps, name)
+		if err != nil || (cm.GetDeletionTimestamp() != nil) != want {
+			t.Errorf("%s: being deleted %t, want %t: %v", name, !want, want, err)
+		}
+	}
+	deleting("top", true)
+	deleting("middle", false)
+	deleting("base", false)
+	e.patchData("top", `{"metadata":{"finalizers":null}}`)
+	remain(2)
+	deleting("middle", true)
+	deleting("base", false)
+	e.patchData("middle", `{"metadata":{"finalizers":null}}`)
+	e.gone(configMaps, "base")
+	e.gone(applications, "a")
 }

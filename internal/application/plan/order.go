@@ -1,0 +1,35 @@
+package plan
+
+import (
+	"slices"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+)
+
+// RemovesInOrder says whether a garbage-collect policy asks for removal in the order of dependencies.
+func RemovesInOrder(spec *oam.ApplicationSpec) bool {
+	policies, _, err := parsePolicies(spec.Policies)
+	return err == nil && policies.DependencyOrder
+}
+
+// Dependencies are, for each component, those that it depends on: by dependsOn, or because it takes what they give.
+func Dependencies(spec *oam.ApplicationSpec) map[string][]string {
+	gives := map[string]string{}
+	for i := range spec.Components {
+		for _, o := range spec.Components[i].Outputs {
+			gives[o.Name] = spec.Components[i].Name
+		}
+	}
+	out := map[string][]string{}
+	for i := range spec.Components {
+		c := &spec.Components[i]
+		on := slices.Clone(c.DependsOn)
+		for _, in := range c.Inputs {
+			if from, ok := gives[in.From]; ok && from != c.Name {
+				on = append(on, from)
+			}
+		}
+		out[c.Name] = on
+	}
+	return out
+}
