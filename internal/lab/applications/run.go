@@ -233,20 +233,26 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.hold(ctx); err != nil {
 		return err
 	}
-	// 5. Changes.
+	// 5. What others do to its objects.
+	if t.cfg.Shape == Small && t.cfg.Scenario == ScenarioSmall {
+		if err := t.drift(ctx); err != nil {
+			return fmt.Errorf("drift: %w", err)
+		}
+	}
+	// 6. Changes.
 	for round := range t.cfg.Rounds {
 		if _, err := t.update(ctx, fmt.Sprintf("update %d", round+1), round+1, func() error { return nil }); err != nil {
 			return fmt.Errorf("round %d: %w", round+1, err)
 		}
 	}
-	// 6. The floor, of what there is now.
+	// 7. The floor, of what there is now.
 	var left *copies
 	if len(t.cfg.FloorConcurrency) > 0 {
 		if left, err = t.copyForFloor(ctx); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
 	}
-	// 7. The end of it all.
+	// 8. The end of it all.
 	if t.cfg.Delete {
 		if err := t.remove(ctx, "delete"); err != nil {
 			return fmt.Errorf("deletion: %w", err)

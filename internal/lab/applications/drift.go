@@ -1,0 +1,85 @@
+package applications
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"lockstep.dev/lockstep/internal/lab/analyse"
+	"lockstep.dev/lockstep/internal/lab/observe"
+)
+
+// driftMax bounds how many applications are interfered with.
+const driftMax = 100
+
+// drift changes an object of some applications and deletes another, as people do by hand, and measures from the answer to
+// that until the answer to what the manager did about it.
+func (t *trial) drift(ctx context.Context) error {
+	n := min(t.cfg.Applications, driftMax)
+	t.say("drift of %d applications", n)
+	client, err := kubernetes.NewForConfig(t.rest)
+	if err != nil {
+		return err
+	}
+	var repaired []float64
+	p, err := t.phase(ctx, "drift", func() error {
+		group, sending := errgroup.WithContext(ctx)
+		group.SetLimit(8)
+		for i := range n {
+			group.Go(func() error {
+				_, err := client.CoreV1().ConfigMaps(namespace).Patch(sending, name(i)+"-conf", types.MergePatchType, []byte(`{"data":{"key":"by hand"}}`), metav1.PatchOptions{})
+				if err != nil {
+					return err
+				}
+				return client.CoreV1().Secrets(namespace).Delete(sending, name(i)+"-cred", metav1.DeleteOptions{})
+			})
+		}
+		if err := group.Wait(); err != nil {
+			return err
+		}
+		_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+			repaired = repairs(t.log.Events)
+			return len(repaired) >= 2*n, nil
+		})
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	p.Done = len(repaired) / 2
+	p.TotalMs = analyse.PercentilesOf(repaired, 2)
+	t.run.Phases = append(t.run.Phases, *p)
+	t.run.Checked += 2 * n
+	if len(repaired) < 2*n {
+		t.run.Bad("drift: %d of %d objects were repaired", len(repaired), 2*n)
+	}
+	return nil
+}
+
+// repairs are how long it took the manager to write again what the client wrote, in ms.
+func repairs(events []analyse.Event) []float64 {
+	type object struct{ resource, name string }
+	broken := map[object]time.Time{}
+	var out []float64
+	for i := range events {
+		e := &events[i]
+		o := object{e.Resource, e.Name}
+		if !e.OK() || e.Namespace != namespace || e.Resource != "configmaps" && e.Resource != "secrets" {
+			continue
+		}
+		switch e.Actor {
+		case observe.Client:
+			broken[o] = e.Time
+		case observe.Manager:
+			if at, ok := broken[o]; ok {
+				out = append(out, float64(e.Time.Sub(at).Microseconds())/1e3)
+				delete(broken, o)
+			}
+		}
+	}
+	return out
+}
