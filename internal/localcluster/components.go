@@ -123,8 +123,8 @@ func (c *Cluster) apiServerArgs() []string {
 	return append(args, auditArgs(c.files)...)
 }
 
-// controllerManagerArgs: as kubeadm runs it (each controller under a service account of its own), with client limits
-// lifted: what is measured shall be the API server, not a default of 20 requests per second.
+// controllerManagerArgs: as kubeadm runs it (each controller under a service account of its own), with limits lifted: what
+// is measured shall be the API server, not a default of 20 requests per second or of five Deployments at a time.
 func (c *Cluster) controllerManagerArgs() []string {
 	grace := nodeMonitorGracePeriod
 	if c.config.RealNodes > 0 {
@@ -145,6 +145,8 @@ func (c *Cluster) controllerManagerArgs() []string {
 		"--root-ca-file=" + c.files.pki("ca.crt"),
 		"--leader-elect=false",
 		"--kube-api-qps=-1",
+		"--concurrent-deployment-syncs=32",
+		"--concurrent-replicaset-syncs=32",
 		"--node-monitor-grace-period=" + grace.String(),
 	}
 }

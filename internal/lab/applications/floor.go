@@ -146,7 +146,8 @@ func (f *copies) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// write writes applications into a fresh namespace. Applications overlap; the writes of one follow each other.
+// write writes applications into a fresh namespace, and waits until their Deployments are ready, which an application waits
+// for too. Applications overlap; the writes of one follow each other.
 func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
 	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err
@@ -162,16 +163,26 @@ func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, 
 			clients[i][gv] = c
 		}
 	}
+	f.log.Forget()
 	begin := time.Now()
-	group, ctx := errgroup.WithContext(ctx)
+	group, sending := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
 	for i, a := range apps {
-		group.Go(func() error { return a.write(ctx, clients[i%len(clients)], namespace) })
+		group.Go(func() error { return a.write(sending, clients[i%len(clients)], namespace) })
 	}
 	if err := group.Wait(); err != nil {
 		return 0, err
 	}
-	return time.Since(begin), nil
+	end := time.Now()
+	if err := f.log.Quiet(ctx, quietFor); err != nil {
+		return 0, err
+	}
+	for i := range f.log.Events {
+		if e := &f.log.Events[i]; e.Namespace == namespace && e.Resource == "deployments.apps" && e.Sub == "status" && e.Time.After(end) {
+			end = e.Time
+		}
+	}
+	return end.Sub(begin), nil
 }
 
 func (a *floorApp) write(ctx context.Context, clients map[schema.GroupVersion]rest.Interface, namespace string) error {
