@@ -474,6 +474,7 @@ manifests, and print the objects. Nothing is sent.`,
 		if err := defs.add(objects); err != nil {
 			return err
 		}
+		charts := newFetchedCharts(cmd.Context(), c.s.err)
 		for _, u := range objects {
 			if u.GetKind() != "Application" {
 				continue
@@ -481,7 +482,7 @@ manifests, and print the objects. Nothing is sent.`,
 			if u.GetNamespace() == "" {
 				u.SetNamespace(namespace)
 			}
-			if err := dryRun(c.s.out, u, defs); err != nil {
+			if err := dryRun(c.s.out, u, defs, charts); err != nil {
 				return err
 			}
 		}
@@ -490,7 +491,7 @@ manifests, and print the objects. Nothing is sent.`,
 	return cmd
 }
 
-func dryRun(out io.Writer, u *unstructured.Unstructured, defs definitionSet) error {
+func dryRun(out io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
 	var app oam.Application
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
 		return fmt.Errorf("application %s: %w", u.GetName(), err)
@@ -498,7 +499,8 @@ func dryRun(out io.Writer, u *unstructured.Unstructured, defs definitionSet) err
 	p, err := plan.Make(&plan.Input{
 		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels,
 		Annotations: app.Annotations, Spec: &app.Spec,
-		Clusters: plan.Local{Kinds: anyKind{}, Version: render.ClusterVersion{Major: "1", Minor: 36}},
+		Clusters: plan.Local{Kinds: anyKind{}, Version: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"}},
+		Charts:   charts, Now: time.Now(),
 	}, defs)
 	if err != nil {
 		return fmt.Errorf("application %s: %w", app.Name, err)

@@ -113,6 +113,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 	if err != nil {
 		return err
 	}
+	charts := newFetchedCharts(ctx, c.s.err)
 	apps, err := client.List(ctx, namespace, "")
 	if err != nil {
 		return err
@@ -135,7 +136,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 				return err
 			}
 			old.Object["spec"] = content
-			if err := dryRun(&was, old, before); err != nil {
+			if err := dryRun(&was, old, before, charts); err != nil {
 				fmt.Fprintf(c.s.err, "as it is now it cannot be rendered: %v\n", err)
 				was.Reset()
 			}
@@ -148,7 +149,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 			return err
 		}
 		var is bytes.Buffer
-		if err := dryRun(&is, u, after); err != nil {
+		if err := dryRun(&is, u, after, charts); err != nil {
 			return err
 		}
 		if err := printText(c.s.out, "objects of "+u.GetName(), "in the cluster", "in the file", was.String(), is.String(), lines); err != nil {

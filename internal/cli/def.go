@@ -259,7 +259,7 @@ func newDefRender(s streams) *cobra.Command {
 		Args:    cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&properties, "properties", "", "the properties, as YAML or JSON")
-	cmd.RunE = func(_ *cobra.Command, args []string) error {
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		set, err := builtinDefinitions()
 		if err != nil {
 			return err
@@ -294,7 +294,7 @@ func newDefRender(s streams) *cobra.Command {
 		if err := u.UnmarshalJSON(data); err != nil {
 			return err
 		}
-		return dryRun(s.out, u, set)
+		return dryRun(s.out, u, set, newFetchedCharts(cmd.Context(), s.err))
 	}
 	return cmd
 }

@@ -168,7 +168,7 @@ func (s *sharedEnv) get(t *testing.T) *env {
 	skipUnlessPossible(t)
 	s.once.Do(func() {
 		if s.before, s.err = takeFootprint(); s.err == nil {
-			s.env, s.err = up("shared", "--real-nodes=2", "--nodes=3", "--with-agent")
+			s.env, s.err = up("shared", "--real-nodes=2", "--nodes=3", "--with-agent", "--with-kube-scheduler")
 		}
 	})
 	if s.err != nil {

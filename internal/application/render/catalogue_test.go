@@ -52,13 +52,13 @@ patch: metadata: labels: {
 	for k, v in parameter.labels {(k): v}
 }
 parameter: labels: [string]: string`, `{"labels": {"a": "b"}}`, `"labels":{"a":"b","name":"shop"}`},
-		"an optional parameter with a default, which is not given": {render.Trait, `
+		"what the workload is": {render.Trait, `
 outputs: x: {apiVersion: "v1", kind: "X", spec: {
 	if parameter.mode == "batch" {batch: true}
 	name: context.output.metadata.name
 	kind: context.output.kind
 }}
-parameter: mode?: *"canary" | "batch"`, `{}`, `"spec":{"kind":"Y","name":"own"}`},
+parameter: mode: *"canary" | "batch"`, `{}`, `"spec":{"kind":"Y","name":"own"}`},
 		"a name that is the workload's, if it has one": {render.Trait, `
 source: context.output.metadata.generateName
 outputs: x: {apiVersion: "v1", kind: "X", spec: {
