@@ -285,7 +285,7 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, admittedAtMost, true, func(ctx context.Context) (bool, error) {
 		made, err := resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {
-		case apierrors.IsServiceUnavailable(err):
+		case apierrors.IsServiceUnavailable(err), apierrors.IsNotFound(err): // a server that has just started has no namespaces yet
 			last = err
 			return false, nil
 		case err != nil:
