@@ -21,7 +21,6 @@ import (
 	"lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
-	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
@@ -46,16 +45,21 @@ func newApp(s streams) *cobra.Command {
 }
 
 func (c *appCommand) connect() (*applications.Client, string, error) {
-	cfg, err := kubeclient.Load(*c.flags.KubeConfig, *c.flags.Context)
-	if err != nil {
-		return nil, "", err
-	}
-	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
+	cfg, namespace, err := where(c.flags)
 	if err != nil {
 		return nil, "", err
 	}
 	client, err := applications.New(cfg)
 	return client, namespace, err
+}
+
+// revisionsOf are the last states of an application, oldest first.
+func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]controller.Revision, error) {
+	rt, err := client.Tracker(ctx, namespace, name)
+	if err != nil {
+		return nil, err
+	}
+	return controller.Revisions(rt)
 }
 
 func newAppUp(s streams) *cobra.Command {
@@ -420,17 +424,13 @@ func newAppRevisions(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rt, err := client.Tracker(cmd.Context(), namespace, args[0])
-		if err != nil {
-			return err
-		}
-		revisions, err := controller.Revisions(rt)
+		all, err := revisionsOf(cmd.Context(), client, namespace, args[0])
 		if err != nil {
 			return err
 		}
 		w := tabwriter.NewWriter(c.s.out, 0, 8, 2, ' ', 0)
 		fmt.Fprint(w, "NAME\tPUBLISH_VERSION\tHASH\tBEGIN_TIME\n")
-		for _, r := range revisions {
+		for _, r := range all {
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", r.Name, r.PublishVersion, r.Hash, r.Created.Format("2006-01-02 15:04:05"))
 		}
 		return w.Flush()

@@ -14,7 +14,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
@@ -57,11 +56,7 @@ func (c *appCommand) diffRevisions(ctx context.Context, client *applications.Cli
 	if err != nil {
 		return err
 	}
-	rt, err := client.Tracker(ctx, namespace, name)
-	if err != nil {
-		return err
-	}
-	all, err := controller.Revisions(rt)
+	all, err := revisionsOf(ctx, client, namespace, name)
 	if err != nil {
 		return err
 	}

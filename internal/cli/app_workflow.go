@@ -102,15 +102,11 @@ func newAppRollback(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		rt, err := client.Tracker(cmd.Context(), namespace, args[0])
+		all, err := revisionsOf(cmd.Context(), client, namespace, args[0])
 		if err != nil {
 			return err
 		}
-		revisions, err := controller.Revisions(rt)
-		if err != nil {
-			return err
-		}
-		to, err := chosenRevision(revisions, revision)
+		to, err := chosenRevision(all, revision)
 		if err != nil {
 			return err
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -240,20 +241,30 @@ func newClusterProbe(s streams) *cobra.Command {
 		Short: "Ask a cluster whether it answers, from here",
 		Args:  oneName,
 	}
+	return onOneCluster(s, cmd, "cluster %s answers\n", func(ctx context.Context, client *submit.Client, name string) error {
+		cred, err := client.Get(ctx, name)
+		if err != nil {
+			return err
+		}
+		if err := client.Probe(ctx, cred, clusters.Gateway{}); err != nil {
+			return fmt.Errorf("cluster %s does not answer: %w", name, err)
+		}
+		return nil
+	})
+}
+
+// onOneCluster has cmd do something with the cluster that it is given, and say that it is done.
+func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx context.Context, client *submit.Client, name string) error) *cobra.Command {
 	c := &clusterCommand{s, kubeFlags(cmd)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := c.connect()
 		if err != nil {
 			return err
 		}
-		cred, err := client.Get(cmd.Context(), args[0])
-		if err != nil {
+		if err := do(cmd.Context(), client, args[0]); err != nil {
 			return err
 		}
-		if err := client.Probe(cmd.Context(), cred, clusters.Gateway{}); err != nil {
-			return fmt.Errorf("cluster %s does not answer: %w", args[0], err)
-		}
-		fmt.Fprintf(s.out, "cluster %s answers\n", args[0])
+		fmt.Fprintf(s.out, done, args[0])
 		return nil
 	}
 	return cmd
@@ -265,17 +276,7 @@ func newClusterDetach(s streams) *cobra.Command {
 		Short: "Manage a cluster no longer; what applications have there stays there",
 		Args:  oneName,
 	}
-	c := &clusterCommand{s, kubeFlags(cmd)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		client, err := c.connect()
-		if err != nil {
-			return err
-		}
-		if err := client.Detach(cmd.Context(), args[0]); err != nil {
-			return err
-		}
-		fmt.Fprintf(s.out, "cluster/%s detached\n", args[0])
-		return nil
-	}
-	return cmd
+	return onOneCluster(s, cmd, "cluster/%s detached\n", func(ctx context.Context, client *submit.Client, name string) error {
+		return client.Detach(ctx, name)
+	})
 }

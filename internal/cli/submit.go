@@ -12,8 +12,10 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
+	"k8s.io/client-go/rest"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
@@ -24,6 +26,16 @@ func kubeFlags(cmd *cobra.Command) *genericclioptions.ConfigFlags {
 	flags := &genericclioptions.ConfigFlags{KubeConfig: all.KubeConfig, Context: all.Context, Namespace: all.Namespace}
 	flags.AddFlags(cmd.Flags())
 	return flags
+}
+
+// where are the cluster that kubectl's flags lead to, and the namespace to work in.
+func where(flags *genericclioptions.ConfigFlags) (*rest.Config, string, error) {
+	cfg, err := kubeclient.Load(*flags.KubeConfig, *flags.Context)
+	if err != nil {
+		return nil, "", err
+	}
+	namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+	return cfg, namespace, err
 }
 
 // submitFlags are the flags of submit.

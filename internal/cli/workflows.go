@@ -15,7 +15,6 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/submit/workflows"
 	"lockstep.dev/lockstep/internal/workflow/display"
 	"lockstep.dev/lockstep/internal/workflow/nodeselect"
@@ -42,11 +41,7 @@ func (c *wfCommand) allNamespaces(cmd *cobra.Command) {
 
 // connect returns a client, and the namespace to work in.
 func (c *wfCommand) connect() (*workflows.Client, string, error) {
-	cfg, err := kubeclient.Load(*c.flags.KubeConfig, *c.flags.Context)
-	if err != nil {
-		return nil, "", err
-	}
-	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
+	cfg, namespace, err := where(c.flags)
 	if err != nil {
 		return nil, "", err
 	}
