@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -106,19 +105,15 @@ func (t *task) resize(replicas int32) {
 		t.units = append(t.units, make([]unit, int(replicas)-len(t.units))...)
 	}
 	t.replicas = replicas
-	t.counts, t.surplus = t.recount()
-}
-
-func (t *task) recount() (c counts, surplus int32) {
+	t.counts, t.surplus = counts{}, 0
 	for i := range t.units {
 		switch {
 		case int32(i) < t.replicas:
-			c[t.units[i].state]++
+			t.counts[t.units[i].state]++
 		case t.units[i].state != absent:
-			surplus++
+			t.surplus++
 		}
 	}
-	return c, surplus
 }
 
 // held is how many units hold a node, or held one until they ended.
@@ -286,16 +281,4 @@ func (r *record) lastPhase(p api.JobPhase) time.Time {
 		}
 	}
 	return time.Time{}
-}
-
-// assertConsistent checks that every counter is what counting gives.
-func (r *record) assertConsistent() error {
-	for _, t := range r.tasks {
-		c, surplus := t.recount()
-		if c != t.counts || surplus != t.surplus {
-			return fmt.Errorf("job %s, task %s: counted %v and %d surplus, remembered %v and %d",
-				r.key, t.pods.Name, c, surplus, t.counts, t.surplus)
-		}
-	}
-	return nil
 }

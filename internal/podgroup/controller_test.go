@@ -246,17 +246,12 @@ func (w *world) status(name string, phase schedulingv1beta1.PodGroupPhase, condi
 
 func (w *world) eventually(wrong func() string) {
 	w.t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
-	for {
-		why := wrong()
-		if why == "" {
-			return
+	localtest.Eventually(w.t, 30*time.Second, "the world", func() error {
+		if why := wrong(); why != "" {
+			return fmt.Errorf("still: %s; writes: %v", why, w.writes.writes)
 		}
-		if time.Now().After(deadline) {
-			w.t.Fatalf("still: %s; writes: %v", why, w.writes.writes)
-		}
-		time.Sleep(20 * time.Millisecond)
-	}
+		return nil
+	})
 }
 
 func TestADeploymentWithAPodGroupBindsAllOrNone(t *testing.T) {

@@ -9,14 +9,6 @@ import (
 // GroupVersion is the group and version of this package's types.
 var GroupVersion = schema.GroupVersion{Group: "scheduling.volcano.sh", Version: "v1beta1"}
 
-// Kind returns the group-qualified kind.
-func Kind(kind string) schema.GroupKind { return GroupVersion.WithKind(kind).GroupKind() }
-
-// Resource returns the group-qualified resource.
-func Resource(resource string) schema.GroupResource {
-	return GroupVersion.WithResource(resource).GroupResource()
-}
-
 // AddToScheme registers this package's types.
 func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion, &PodGroup{}, &PodGroupList{}, &Queue{}, &QueueList{})

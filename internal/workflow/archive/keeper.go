@@ -36,9 +36,7 @@ type KeeperConfig struct {
 	TTL time.Duration
 	// Labels chooses the workflows to archive; nil is all.
 	Labels labels.Selector
-	// Owns says which workflows are this manager's; nil is all.
-	Owns func(namespace, name string) bool
-	Log  *slog.Logger
+	Log    *slog.Logger
 }
 
 const (
@@ -65,9 +63,6 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.Labels == nil {
 		cfg.Labels = labels.Everything()
 	}
-	if cfg.Owns == nil {
-		cfg.Owns = func(string, string) bool { return true }
-	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -89,15 +84,8 @@ func (k *Keeper) Wants(w *wf.Workflow) bool {
 }
 
 func (k *Keeper) consider(w *wf.Workflow) {
-	if k.Wants(w) && k.cfg.Owns(w.Namespace, w.Name) {
+	if k.Wants(w) {
 		k.queue.Add(types.NamespacedName{Namespace: w.Namespace, Name: w.Name})
-	}
-}
-
-// Resync looks at every workflow again: ownership has changed.
-func (k *Keeper) Resync() {
-	for _, w := range k.cfg.Informers.Workflows.List() {
-		k.consider(w)
 	}
 }
 

@@ -242,18 +242,14 @@ func TestWrongCronsSayWhy(t *testing.T) {
 	c := newCluster(t)
 	c.start()
 	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "bad"}, Spec: wf.CronWorkflowSpec{Schedules: []string{"61 * * * *"}}})
-	deadline := time.Now().Add(20 * time.Second)
-	for {
+	localtest.Eventually(t, 20*time.Second, "the condition", func() error {
 		var cron wf.CronWorkflow
 		if err := c.client.Get().Namespace(c.namespace).Resource("cronworkflows").Name("bad").Do(t.Context()).Into(&cron); err != nil {
-			t.Fatal(err)
+			return err
 		}
-		if s := cron.Status.Conditions; len(s) == 1 && s[0].Type == wf.ConditionSpecError && strings.Contains(s[0].Message, "61 * * * *") {
-			return
+		if s := cron.Status.Conditions; len(s) != 1 || s[0].Type != wf.ConditionSpecError || !strings.Contains(s[0].Message, "61 * * * *") {
+			return fmt.Errorf("conditions: %+v", s)
 		}
-		if time.Now().After(deadline) {
-			t.Fatalf("conditions: %+v", cron.Status.Conditions)
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
+		return nil
+	})
 }

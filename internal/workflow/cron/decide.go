@@ -209,22 +209,6 @@ func check(cron *wf.CronWorkflow) (*schedule.Schedule, error) {
 	return schedule.Parse(cron.Spec.Schedules, cron.Spec.Timezone, cron.CreationTimestamp.Time)
 }
 
-// Validate says what is wrong with a cron, apart from its workflow.
-func Validate(cron *wf.CronWorkflow) error {
-	if _, err := check(cron); err != nil {
-		return err
-	}
-	if stop := cron.Spec.StopStrategy; stop != nil {
-		if _, err := template.CompileExpr(stop.Expression); err != nil {
-			return fmt.Errorf("stopStrategy.expression: %w", err)
-		}
-	}
-	if _, err := template.Parse(cron.Spec.When); err != nil {
-		return fmt.Errorf("when: %w", err)
-	}
-	return nil
-}
-
 // Workflow is what a cron runs, under a name; an empty one lets the server choose. scheduled is zero for a run that no
 // schedule asked for.
 func Workflow(cron *wf.CronWorkflow, name string, scheduled time.Time) *wf.Workflow {

@@ -179,9 +179,7 @@ func templateOf(n *wf.NodeStatus) string {
 	return n.TemplateName
 }
 
-// PodOf is the name of a node's pod, or empty for nodes without one.
-func PodOf(w *wf.Workflow, n *wf.NodeStatus) string { return podOf(w, n) }
-
+// podOf is the name of a node's pod, or empty for nodes without one.
 func podOf(w *wf.Workflow, n *wf.NodeStatus) string {
 	if n.Type != wf.NodePod {
 		return ""
