@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -12,7 +13,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/cache"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
@@ -36,7 +40,8 @@ type floorClient struct {
 }
 
 // floor measures how long a bare client takes to create the same workflows, create their pods on the same nodes, write the
-// same final statuses and, where the run collected its pods, delete them.
+// same final statuses when the pods have ended and, where the run collected its pods, delete them. So the nodes have the same to
+// write as in the run.
 func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	if t.model == nil {
 		return errors.New("no pod of the run was seen")
@@ -89,9 +94,9 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 		return err
 	}
 	t.run.FloorSeconds, t.run.FloorConcurrency = round(took.Seconds()), best
-	// The pods of the last workflows had to run, which the floor does not wait for.
 	t.run.Ratio = round(t.run.Seconds / took.Seconds())
-	t.run.RatioBeyondPods = round((t.run.Seconds - t.criticalSeconds()) / took.Seconds())
+	// Beside the pods that ran last: all of one workflow's ran side by side here.
+	t.run.RatioBeyondPods = round((t.run.Seconds - t.criticalSeconds()) / (took - t.cfg.PodTime).Seconds())
 	return nil
 }
 
@@ -101,16 +106,22 @@ func (f *floorClient) write(ctx context.Context, namespace string, list []drive.
 	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
+	defer cancel()
+	ends, err := f.follow(ctx, namespace)
+	if err != nil {
+		return 0, err
+	}
 	begin := time.Now()
 	group, ctx := errgroup.WithContext(ctx)
 	slots := make(chan struct{}, concurrency)
-	group.SetLimit(max(concurrency, 1) * 4)
+	group.SetLimit(floorUnderWayMax)
 	n := 0
 	for i, o := range list {
 		n++
 		conn := i % len(f.rests)
 		w := o.(*wf.Workflow)
-		group.Go(func() error { return f.one(ctx, namespace, w, pods[w.Name], conn, slots) })
+		group.Go(func() error { return f.one(ctx, namespace, w, pods[w.Name], conn, slots, ends) })
 	}
 	if err := group.Wait(); err != nil {
 		return 0, err
@@ -118,8 +129,56 @@ func (f *floorClient) write(ctx context.Context, namespace string, list []drive.
 	return time.Since(begin), nil
 }
 
+// floorUnderWayMax bounds how many workflows are under way in the floor.
+const floorUnderWayMax = 10_000
+
+// podEnds knows which pods have ended.
+type podEnds struct {
+	mu   sync.Mutex
+	over map[string]chan struct{}
+}
+
+// of is closed when the pod has ended.
+func (e *podEnds) of(pod string) chan struct{} {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := e.over[pod]
+	if c == nil {
+		c = make(chan struct{})
+		e.over[pod] = c
+	}
+	return c
+}
+
+// follow watches for pods of a namespace that end, until ctx is done.
+func (f *floorClient) follow(ctx context.Context, namespace string) (*podEnds, error) {
+	client, err := metadata.NewForConfig(f.rest)
+	if err != nil {
+		return nil, err
+	}
+	ends := &podEnds{over: map[string]chan struct{}{}}
+	informer := metadatainformer.NewFilteredMetadataInformer(client, corev1.SchemeGroupVersion.WithResource("pods"), namespace, 0, nil,
+		func(o *metav1.ListOptions) { o.FieldSelector = "status.phase=Succeeded" }).Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+			select {
+			case <-ends.of(m.Name): // told before, by a watch that broke
+			default:
+				close(ends.of(m.Name))
+			}
+		}
+	}}); err != nil {
+		return nil, err
+	}
+	go informer.RunWithContext(ctx)
+	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
+		return nil, context.Cause(ctx)
+	}
+	return ends, nil
+}
+
 // one writes one workflow. Each write takes a slot.
-func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Workflow, pods []podAt, conn int, slots chan struct{}) error {
+func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Workflow, pods []podAt, conn int, slots chan struct{}, ends *podEnds) error {
 	write := func(do func() error) error {
 		select {
 		case slots <- struct{}{}:
@@ -145,6 +204,13 @@ func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Work
 		return f.cores[conn].Post().Namespace(namespace).Resource("pods").Body(f.pod(created, p)).Do(ctx).Error()
 	}); err != nil {
 		return err
+	}
+	for _, p := range pods {
+		select {
+		case <-ends.of(p.name):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for pod %s: %w", p.name, context.Cause(ctx))
+		}
 	}
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": atRest.Labels, "annotations": atRest.Annotations}, "status": atRest.Status})
 	if err != nil {

@@ -31,6 +31,10 @@ const (
 	intervalMax = 5 * time.Second
 	// costShare is how much of the time a large status may take to be made: one part in so many.
 	costShare = 20
+	// lagShare is how many times as long as a write takes news that can wait are left: when the server is busy the workflow may
+	// be over by then, and the write be spared. lagWaitMax bounds it.
+	lagShare   = 20
+	lagWaitMax = 20 * time.Second
 	// waitTold is how long pods wait for room before their nodes say why.
 	waitTold = 2 * time.Second
 )
@@ -95,14 +99,15 @@ func (c *Controller) report(r *record) {
 
 // due is when news that can wait is written.
 func (c *Controller) due(r *record) time.Time {
+	busy := min(lagWaitMax, lagShare*c.Writer.Lag())
 	if r.writes == 0 {
 		if r.running == 0 && len(r.pauses) == 0 && len(r.units) > 0 {
-			return r.next.since.Add(firstQueued)
+			return r.next.since.Add(max(firstQueued, busy))
 		}
-		return r.next.since.Add(firstTold)
+		return r.next.since.Add(max(firstTold, busy))
 	}
 	interval := min(intervalMax, intervalMin<<min(r.writes-1, 4))
-	return r.told.Add(max(interval, costShare*r.cost))
+	return r.told.Add(max(interval, busy, costShare*r.cost))
 }
 
 // explainWaiting tells the nodes of pods that have waited for a while why they wait.
