@@ -21,7 +21,8 @@ type slots struct {
 }
 
 const (
-	// lagQuick is a lag up to which all slots are there; at twice that there are half as many, and so on.
+	// lagQuick is a lag up to which all slots are there; at twice that there is a quarter of them, at three times a ninth: each
+	// write takes longer, and what is left for them of the server's time is to shrink.
 	lagQuick = 50 * time.Millisecond
 	// slotsLeast are there however busy the server is, so that workflows that run for long are shown too.
 	slotsLeast = 2
@@ -36,7 +37,8 @@ func (s *slots) init(most int, lag func() time.Duration, wake func(types.Namespa
 func (s *slots) free() bool {
 	n := s.most
 	if lag := s.lag(); lag > lagQuick {
-		n = max(slotsLeast, int(int64(n)*int64(lagQuick)/int64(lag)))
+		share := float64(lagQuick) / float64(lag)
+		n = max(slotsLeast, int(float64(n)*share*share))
 	}
 	return len(s.holds) < n
 }
