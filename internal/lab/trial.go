@@ -27,8 +27,10 @@ const (
 	// pauseFor is enough.
 	restFor  = 1500 * time.Millisecond
 	pauseFor = 500 * time.Millisecond
-	// sampleSize is the number of pods of one sample of the floor's calibration: half a second's worth.
-	sampleSize = 400
+	// sampleSize is the least number of pods of one sample of the floor's calibration: half a second's worth. A sample has
+	// more for each write in flight, or it would end before the server has felt so many.
+	sampleSize      = 400
+	samplePerFlight = 2
 	// cleanUpTimeout bounds what is done to a cluster that is not ours when the run is over.
 	cleanUpTimeout = 30 * time.Second
 )
@@ -367,7 +369,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
 	}
 	// 2. The best concurrency, by samples.
-	if err := t.calibrate(ctx, load.Sample(sampleSize), result); err != nil {
+	if err := t.calibrate(ctx, load, result); err != nil {
 		return err
 	}
 	// 3. Everything.
