@@ -394,21 +394,22 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	return t.judgeFloor(t.log.Events[from:], floorNamespace, result)
 }
 
-func (t *trial) calibrate(ctx context.Context, sample *floor.Load, result *report.Floor) error {
-	_, pods := sample.Counts()
+func (t *trial) calibrate(ctx context.Context, load *floor.Load, result *report.Floor) error {
 	var err error
 	var samples []floor.Sample
-	result.Concurrency, samples, err = floor.Calibrate(t.config.FloorConcurrency, pods, func(i, concurrency int) (time.Duration, error) {
+	result.Concurrency, samples, err = floor.Calibrate(t.config.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
+		sample := load.Sample(max(sampleSize, samplePerFlight*concurrency))
+		_, pods := sample.Counts()
 		namespace := fmt.Sprintf("bench-calibrate-%d", i)
 		t.enter(fmt.Sprintf("floor: trying %d in flight", concurrency), pods)
 		if err := t.client.CreateNamespace(ctx, namespace); err != nil {
-			return 0, err
+			return 0, 0, err
 		}
 		took, err := sample.Run(ctx, t.client, namespace, concurrency, func(done int) { t.count(done, pods) })
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return took, t.client.Clear(ctx, namespace, t.experiment.sys.NewList)
+		return pods, took, t.client.Clear(ctx, namespace, t.experiment.sys.NewList)
 	})
 	for _, s := range samples {
 		result.Calibration = append(result.Calibration, report.Calibration{Concurrency: s.Concurrency, PodsPerSecond: s.PerSecond})

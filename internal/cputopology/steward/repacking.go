@@ -1,6 +1,7 @@
 package steward
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -58,6 +59,7 @@ type repacking struct {
 	freed   []cpuset.Set
 	busy    int // waves in a row that got none of their CPUs
 	failure string
+	left    string // a pod that was left where it is because something is wrong with it
 }
 
 // repack takes the repack of a node further, and puts into status what has to be told. underWay says that moves are.
@@ -237,9 +239,14 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 		pods = append(pods, p)
 		// What could not be moved before, the policy leaves alone; what has a problem as it is, everybody.
 		m := s.movable(on.Machine, pod)
-		if m != nil && !r.moved[pod.Object.UID] && !(r.policy && n.stuck[pod.Object.UID]) && problemOf(t, name) == "" {
-			movable[name] = m
+		if m == nil || r.moved[pod.Object.UID] || r.policy && n.stuck[pod.Object.UID] {
+			continue
 		}
+		if problem := problemOf(t, name); problem != "" {
+			r.left = "pod " + name + " is left where it is" + problem
+			continue
+		}
+		movable[name] = m
 	}
 	state := held.Replay(n.name, on.Machine.Layout, on.Machine.Pins, pods)
 	if len(state.Problems) > 0 {
@@ -343,7 +350,7 @@ const messageMax = 512
 // show says what is to be seen of the repack.
 func (s *Steward) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
 	r := n.repack
-	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: r.failure}
+	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: cmp.Or(r.failure, r.left)}
 	if len(out.Message) > messageMax {
 		out.Message = out.Message[:messageMax]
 	}

@@ -3,6 +3,7 @@ package steward_test
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -302,6 +303,16 @@ func (e *env) atRest() {
 	})
 }
 
+// replace writes a cgroup's value as a kernel does: no reader sees it empty or in part. What stays behind its line of a
+// longer one does not count.
+func (e *env) replace(file, value string) {
+	e.Helper()
+	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o644)
+	e.check(err)
+	_, err = f.Write([]byte(value + "\n"))
+	e.check(errors.Join(err, f.Close()))
+}
+
 // guard looks at the cgroups all the time until the test ends: no two pods have a CPU in common.
 func (e *env) guard() {
 	ctx, end := context.WithCancel(context.Background())
@@ -546,7 +557,7 @@ func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 	}
 	whole := topo.Online()
 	kubepods := filepath.Join(e.dir, "cpuset/kubepods/cpuset.cpus")
-	e.check(os.WriteFile(kubepods, []byte(whole.Minus(gaps).String()+"\n"), 0o644))
+	e.replace(kubepods, whole.Minus(gaps).String())
 	e.ask(topology.RepackRequest{ID: "lacking"})
 	if r := e.ended("lacking"); r.Phase != topology.RepackFailed || r.Moves != 0 || !strings.Contains(r.Message, "not in the kubelet's cgroup") {
 		t.Errorf("to CPUs that cannot be had: %+v", r)
@@ -554,7 +565,7 @@ func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 	moved := e.backWhereTheyWere(before)
 	// Nothing is left half-way: the next one has nothing to wait for, and when the CPUs can be had it is made.
 	e.await("the way back", func(n *topology.NodeTopology) bool { return n.Status.Moved >= e.given()[moved].Move })
-	e.check(os.WriteFile(kubepods, []byte(whole.String()+"\n"), 0o644))
+	e.replace(kubepods, whole.String())
 	e.await("no problem", func(n *topology.NodeTopology) bool { return len(n.Status.Problems) == 0 })
 	e.guard()
 	e.ask(topology.RepackRequest{ID: "again"})
@@ -599,7 +610,7 @@ func TestAMoveThatTheKernelRefusesIsTakenBack(t *testing.T) {
 	moved := e.backWhereTheyWere(before)
 	for file, cpus := range files {
 		e.check(os.Remove(file))
-		e.check(os.WriteFile(file, []byte(cpus+"\n"), 0o644))
+		e.replace(file, cpus)
 	}
 	e.await("the way back", func(n *topology.NodeTopology) bool {
 		return n.Status.Moved >= e.given()[moved].Move && len(n.Status.Problems) == 0

@@ -124,8 +124,9 @@ func (f *copies) measure(ctx context.Context) (err error) {
 		return err
 	}
 	sample := f.apps[:min(len(f.apps), sampleApplications)]
-	best, samples, err := floor.Calibrate(f.cfg.FloorConcurrency, len(sample), func(i, concurrency int) (time.Duration, error) {
-		return f.write(ctx, fmt.Sprintf("floor-%d", i), sample, concurrency)
+	best, samples, err := floor.Calibrate(f.cfg.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
+		took, err := f.write(ctx, fmt.Sprintf("floor-%d", i), sample, concurrency)
+		return len(sample), took, err
 	})
 	f.run.FloorSamples = samples
 	if err != nil {

@@ -13,11 +13,12 @@ type Sample struct {
 	PerSecond   float64 `json:"perSecond"`
 }
 
-// Calibrate writes a sample of so many units once at each concurrency, and returns the one at which it went fastest.
-func Calibrate(concurrencies []int, units int, write func(i, concurrency int) (time.Duration, error)) (best int, samples []Sample, err error) {
+// Calibrate has a sample written once at each concurrency, and returns the one at which it went fastest. write says how many
+// units the sample had, and how long it took.
+func Calibrate(concurrencies []int, write func(i, concurrency int) (units int, took time.Duration, err error)) (best int, samples []Sample, err error) {
 	fastest := 0.0
 	for i, n := range concurrencies {
-		took, err := write(i, n)
+		units, took, err := write(i, n)
 		if err != nil {
 			return 0, samples, err
 		}

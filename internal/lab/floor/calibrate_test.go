@@ -10,7 +10,7 @@ import (
 
 func TestTheFastestConcurrencyIsTaken(t *testing.T) {
 	took := map[int]time.Duration{4: 2 * time.Second, 16: time.Second, 64: 1500 * time.Millisecond}
-	best, samples, err := Calibrate([]int{4, 16, 64}, 100, func(_, n int) (time.Duration, error) { return took[n], nil })
+	best, samples, err := Calibrate([]int{4, 16, 64}, func(_, n int) (int, time.Duration, error) { return 100, took[n], nil })
 	if err != nil || best != 16 {
 		t.Errorf("%d, %v", best, err)
 	}
@@ -18,15 +18,15 @@ func TestTheFastestConcurrencyIsTaken(t *testing.T) {
 		t.Error(diff)
 	}
 	broken := errors.New("broken")
-	if _, samples, err := Calibrate([]int{4, 16}, 1, func(i, _ int) (time.Duration, error) {
+	if _, samples, err := Calibrate([]int{4, 16}, func(i, _ int) (int, time.Duration, error) {
 		if i == 1 {
-			return 0, broken
+			return 0, 0, broken
 		}
-		return time.Second, nil
+		return 1, time.Second, nil
 	}); !errors.Is(err, broken) || len(samples) != 1 {
 		t.Errorf("%v, %v", samples, err)
 	}
-	if _, _, err := Calibrate(nil, 1, nil); err == nil {
+	if _, _, err := Calibrate(nil, nil); err == nil {
 		t.Error("nothing to try is no error")
 	}
 }

@@ -73,13 +73,13 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 		f.rests, f.cores = append(f.rests, r), append(f.cores, c)
 	}
 	sample := list[:min(len(list), sampleWorkflows)]
-	best, samples, err := floor.Calibrate(t.cfg.FloorConcurrency, len(sample), func(i, concurrency int) (time.Duration, error) {
+	best, samples, err := floor.Calibrate(t.cfg.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
 		ns := fmt.Sprintf("floor-%d", i)
 		took, err := f.write(ctx, ns, sample, pods, concurrency)
 		if err != nil {
-			return 0, err
+			return 0, 0, err
 		}
-		return took, t.client.Clear(ctx, ns, newList)
+		return len(sample), took, t.client.Clear(ctx, ns, newList)
 	})
 	t.run.FloorSamples = samples
 	if err != nil {
