@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -268,8 +269,9 @@ func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructure
 
 // AwaitApplications returns when applications are admitted and their authors recorded, which is up to five seconds after
 // Apply: so often the API server looks for the types that its policies may change. Before it knows the policies it admits
-// applications of nobody, then, until it knows the types, it refuses them as 503. cfg is not the manager's, whose own
-// writes to applications have no author.
+// applications of nobody; until it knows the types, it refuses them as 503; and if it knows the policy that checks authors
+// before the one that fills them in, as forbidden. cfg is not the manager's, whose own writes to applications have no
+// author.
 func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -285,7 +287,8 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, admittedAtMost, true, func(ctx context.Context) (bool, error) {
 		made, err := resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {
-		case apierrors.IsServiceUnavailable(err), apierrors.IsNotFound(err): // a server that has just started has no namespaces yet
+		case apierrors.IsServiceUnavailable(err), apierrors.IsForbidden(err) && strings.Contains(err.Error(), authorsPolicy),
+			apierrors.IsNotFound(err): // a server that has just started has no namespaces yet
 			last = err
 			return false, nil
 		case err != nil:
@@ -298,6 +301,9 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	}
 	return nil
 }
+
+// authorsPolicy is the name of the policies in application-authors.yaml.
+const authorsPolicy = "application-authors.lockstep.dev"
 
 // admittedAtMost bounds AwaitApplications.
 const admittedAtMost = 30 * time.Second

@@ -1,12 +1,21 @@
 package install_test
 
 import (
+	"errors"
+	"fmt"
 	"net/http"
 	"testing"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"lockstep.dev/lockstep/config"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -62,6 +71,41 @@ func TestInstallWritesOnlyWhatDiffers(t *testing.T) {
 		t.Errorf("with another image: %v, want the manager and the agents configured", got)
 	}
 	if err := install.AwaitApplications(t.Context(), cfg); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn: the API server may know the policy that checks them earlier.
+func TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn(t *testing.T) {
+	cfg := localtest.Shared(t).RESTConfig()
+	if err := errors.Join(install.Apply(t.Context(), cfg), install.AwaitApplications(t.Context(), cfg)); err != nil {
+		t.Fatal(err)
+	}
+	client := dynamic.NewForConfigOrDie(cfg)
+	for _, o := range config.Policies() {
+		if o.GetKind() != "MutatingAdmissionPolicyBinding" {
+			continue
+		}
+		gvr, _ := meta.UnsafeGuessKindToResource(o.GroupVersionKind())
+		if err := client.Resource(gvr).Delete(t.Context(), o.GetName(), metav1.DeleteOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	app := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "core.oam.dev/v1beta1", "kind": "Application", "metadata": map[string]any{"name": "a"},
+		"spec": map[string]any{"components": []any{map[string]any{"name": "c", "type": "raw"}}},
+	}}
+	localtest.Eventually(t, 30*time.Second, "applications are refused", func() error {
+		_, err := client.Resource(schema.GroupVersionResource{Group: "core.oam.dev", Version: "v1beta1", Resource: "applications"}).
+			Namespace("default").Create(t.Context(), app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if !apierrors.IsForbidden(err) {
+			return fmt.Errorf("the answer is %v", err)
+		}
+		return nil
+	})
+	waited := make(chan error)
+	go func() { waited <- install.AwaitApplications(t.Context(), cfg) }()
+	if err := errors.Join(install.Apply(t.Context(), cfg), <-waited); err != nil {
 		t.Error(err)
 	}
 }
