@@ -95,7 +95,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		}
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
 		r.action, r.refusal, r.failures = "", nil, 0
-		r.undeleted, r.deletes, r.statuses = nil, keyed.Pause{}, keyed.Pause{}
+		r.undeleted, r.statuses = keyed.Refusals[types.UID, string]{}, keyed.Pause{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
 		r.objects = map[string]*ensured{}
 	}
@@ -349,24 +349,15 @@ func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason 
 
 // notDeleted notes that the deletion of an object was refused.
 func (c *Controller) notDeleted(r *record, uid types.UID, name string) {
-	if r.undeleted == nil {
-		r.undeleted = map[types.UID]string{}
-	}
-	r.undeleted[uid] = name
-	r.deletes.Refused(c.Clock.Now())
+	r.undeleted.Add(c.Clock.Now(), uid, name)
 }
 
 // deleteAgain has what could not be deleted looked at afresh, when the pause after that is over.
 func (c *Controller) deleteAgain(r *record) {
-	if len(r.undeleted) == 0 {
-		return
-	}
-	if left := r.deletes.Left(c.Clock.Now()); left > 0 {
+	undeleted, left := r.undeleted.Due(c.Clock.Now())
+	if left > 0 {
 		c.loop.WakeAfter(r.key, left)
-		return
 	}
-	undeleted := r.undeleted
-	r.undeleted = nil
 	for uid, name := range undeleted {
 		if uid == r.uid {
 			r.expired = false

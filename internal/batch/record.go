@@ -178,10 +178,9 @@ type record struct {
 	refusal  *refusal
 	failures int
 
-	// undeleted are the pods, and with its own UID the job, whose deletion was refused, by name. It is asked for again when
-	// deletes allows; the status, when statuses does.
-	undeleted         map[types.UID]string
-	deletes, statuses keyed.Pause
+	// undeleted are the pods, and with its own UID the job, whose deletion was refused, by name.
+	undeleted keyed.Refusals[types.UID, string]
+	statuses  keyed.Pause // holds back statuses after one that was refused
 }
 
 // refusal is an answer that repeating the same write at once cannot cure.

@@ -216,23 +216,16 @@ func newClusterLabels(s streams) *cobra.Command {
 			return nil
 		},
 	}
-	c := &clusterCommand{s, kubeFlags(cmd)}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		set, err := parseLabels(args[1:], true)
-		if err != nil {
+	var set map[string]*string
+	cmd.PreRunE = func(_ *cobra.Command, args []string) (err error) {
+		if set, err = parseLabels(args[1:], true); err != nil {
 			return usageError{err}
 		}
-		client, err := c.connect()
-		if err != nil {
-			return err
-		}
-		if err := client.Label(cmd.Context(), args[0], set); err != nil {
-			return err
-		}
-		fmt.Fprintf(s.out, "cluster/%s labeled\n", args[0])
 		return nil
 	}
-	return cmd
+	return onOneCluster(s, cmd, "cluster/%s labeled\n", func(ctx context.Context, client *submit.Client, args []string) error {
+		return client.Label(ctx, args[0], set)
+	})
 }
 
 func newClusterProbe(s streams) *cobra.Command {
@@ -241,27 +234,27 @@ func newClusterProbe(s streams) *cobra.Command {
 		Short: "Ask a cluster whether it answers, from here",
 		Args:  oneName,
 	}
-	return onOneCluster(s, cmd, "cluster %s answers\n", func(ctx context.Context, client *submit.Client, name string) error {
-		cred, err := client.Get(ctx, name)
+	return onOneCluster(s, cmd, "cluster %s answers\n", func(ctx context.Context, client *submit.Client, args []string) error {
+		cred, err := client.Get(ctx, args[0])
 		if err != nil {
 			return err
 		}
 		if err := client.Probe(ctx, cred, clusters.Gateway{}); err != nil {
-			return fmt.Errorf("cluster %s does not answer: %w", name, err)
+			return fmt.Errorf("cluster %s does not answer: %w", args[0], err)
 		}
 		return nil
 	})
 }
 
-// onOneCluster has cmd do something with the cluster that it is given, and say that it is done.
-func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx context.Context, client *submit.Client, name string) error) *cobra.Command {
+// onOneCluster has cmd do something with the cluster that its first argument names, and say that it is done.
+func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx context.Context, client *submit.Client, args []string) error) *cobra.Command {
 	c := &clusterCommand{s, kubeFlags(cmd)}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := c.connect()
 		if err != nil {
 			return err
 		}
-		if err := do(cmd.Context(), client, args[0]); err != nil {
+		if err := do(cmd.Context(), client, args); err != nil {
 			return err
 		}
 		fmt.Fprintf(s.out, done, args[0])
@@ -276,7 +269,7 @@ func newClusterDetach(s streams) *cobra.Command {
 		Short: "Manage a cluster no longer; what applications have there stays there",
 		Args:  oneName,
 	}
-	return onOneCluster(s, cmd, "cluster/%s detached\n", func(ctx context.Context, client *submit.Client, name string) error {
-		return client.Detach(ctx, name)
+	return onOneCluster(s, cmd, "cluster/%s detached\n", func(ctx context.Context, client *submit.Client, args []string) error {
+		return client.Detach(ctx, args[0])
 	})
 }

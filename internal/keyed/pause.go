@@ -30,3 +30,31 @@ func (p *Pause) Refused(now time.Time) {
 
 // Left is how long the pause still is, or not positive.
 func (p *Pause) Left(now time.Time) time.Duration { return p.until.Sub(now) }
+
+// Refusals are writes that the API server refused, by what they are about. They are made again together, after a Pause. The
+// zero value has none. It belongs to a record, and is for its turns.
+type Refusals[K comparable, V any] struct {
+	writes map[K]V
+	pause  Pause
+}
+
+// Add notes a refused write.
+func (r *Refusals[K, V]) Add(now time.Time, about K, write V) {
+	if r.writes == nil {
+		r.writes = map[K]V{}
+	}
+	r.writes[about] = write
+	r.pause.Refused(now)
+}
+
+// Due hands over the writes whose time has come, or none and how long the pause still is. Without writes it is zero.
+func (r *Refusals[K, V]) Due(now time.Time) (writes map[K]V, left time.Duration) {
+	if len(r.writes) == 0 {
+		return nil, 0
+	}
+	if left := r.pause.Left(now); left > 0 {
+		return nil, left
+	}
+	writes, r.writes = r.writes, nil
+	return writes, 0
+}

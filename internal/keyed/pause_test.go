@@ -1,6 +1,7 @@
 package keyed_test
 
 import (
+	"maps"
 	"testing"
 	"time"
 
@@ -30,5 +31,30 @@ func TestPausesGrowWithRefusalsAndAreForgotten(t *testing.T) {
 	now = now.Add(time.Hour)
 	if p.Refused(now); p.Left(now) != time.Second {
 		t.Errorf("a refusal of long ago counts: paused for %s", p.Left(now))
+	}
+}
+
+func TestRefusedWritesAreMadeAgainTogetherAfterAPause(t *testing.T) {
+	var r keyed.Refusals[string, int]
+	now := time.Unix(1_700_000_000, 0)
+	if writes, left := r.Due(now); writes != nil || left != 0 {
+		t.Fatalf("without refusals %v are due, others in %s", writes, left)
+	}
+	r.Add(now, "a", 1)
+	r.Add(now, "b", 2)
+	r.Add(now.Add(time.Second/2), "a", 3)
+	if writes, left := r.Due(now.Add(time.Second / 2)); writes != nil || left != time.Second/2 {
+		t.Fatalf("during the pause %v are due, others in %s", writes, left)
+	}
+	now = now.Add(time.Second)
+	if writes, left := r.Due(now); !maps.Equal(writes, map[string]int{"a": 3, "b": 2}) || left != 0 {
+		t.Fatalf("after the pause %v are due, others in %s", writes, left)
+	}
+	if writes, left := r.Due(now); writes != nil || left != 0 {
+		t.Fatalf("%v are due twice, others in %s", writes, left)
+	}
+	r.Add(now, "a", 4)
+	if _, left := r.Due(now); left != 2*time.Second {
+		t.Errorf("after a second refusal the pause is %s, want one twice as long as the first", left)
 	}
 }

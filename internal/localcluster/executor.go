@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 
@@ -40,13 +39,13 @@ func LoadExecutor(ctx context.Context, dir string) error {
 		if err != nil {
 			return err
 		}
-		if err := copyFile(from, filepath.Join(root, p.path), 0o755); err != nil {
+		if err := ociimage.CopyFile(from, filepath.Join(root, p.path), 0o755); err != nil {
 			return err
 		}
 	}
 	for _, from := range machineCertificates {
 		if isFile(from) {
-			if err := copyFile(from, filepath.Join(root, machineCertificates[0]), 0o644); err != nil {
+			if err := ociimage.CopyFile(from, filepath.Join(root, machineCertificates[0]), 0o644); err != nil {
 				return err
 			}
 			break
@@ -68,21 +67,4 @@ func LoadExecutor(ctx context.Context, dir string) error {
 		return fmt.Errorf("image %s: %w", pods.DefaultImage, err)
 	}
 	return nil
-}
-
-func copyFile(from, to string, mode os.FileMode) error {
-	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
-		return err
-	}
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, mode)
-	if err != nil {
-		return err
-	}
-	_, err = io.Copy(out, in)
-	return errors.Join(err, out.Close())
 }

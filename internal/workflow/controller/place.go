@@ -519,24 +519,15 @@ type deletion struct {
 
 // notDeleted notes that the server refused to delete a pod, or the workflow itself.
 func (c *Controller) notDeleted(r *record, uid types.UID, d deletion) {
-	if r.undeleted == nil {
-		r.undeleted = map[types.UID]deletion{}
-	}
-	r.undeleted[uid] = d
-	r.deletes.Refused(c.Clock.Now())
+	r.undeleted.Add(c.Clock.Now(), uid, d)
 }
 
 // deleteAgain deletes what could not be deleted, when the pause after that is over.
 func (c *Controller) deleteAgain(r *record) {
-	if len(r.undeleted) == 0 {
-		return
-	}
-	if left := r.deletes.Left(c.Clock.Now()); left > 0 {
+	undeleted, left := r.undeleted.Due(c.Clock.Now())
+	if left > 0 {
 		c.loop.WakeAfter(r.key, left)
-		return
 	}
-	undeleted := r.undeleted
-	r.undeleted = nil
 	for uid, d := range undeleted {
 		if uid == r.uid {
 			r.over.expired = false

@@ -112,7 +112,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 	c.samples.forget(string(r.uid))
 	r.reset()
 	r.uid, r.object, r.version = "", nil, ""
-	r.creating, r.deleting, r.undeleted, r.deletes = 0, nil, nil, keyed.Pause{}
+	r.creating, r.deleting, r.undeleted = 0, nil, keyed.Refusals[types.UID, deletion]{}
 	r.unseen.Store(0)
 }
 

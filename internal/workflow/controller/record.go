@@ -54,10 +54,8 @@ type record struct {
 	// there. Both outlast the run.
 	creating int
 	deleting map[types.UID]bool
-	// undeleted are those of them that the server refused to delete, and with its own UID the workflow; it is asked again when
-	// deletes allows.
-	undeleted map[types.UID]deletion
-	deletes   keyed.Pause
+	// undeleted are those of them that the server refused to delete, and with its own UID the workflow.
+	undeleted keyed.Refusals[types.UID, deletion]
 	running   int // units whose pods run
 	refusal   *refusal
 	objects   *objects

@@ -19,11 +19,11 @@ func AddProgram(root, at, program string) error {
 		return err
 	}
 	for _, file := range files {
-		if err := copyFile(file, filepath.Join(root, file)); err != nil {
+		if err := CopyFile(file, filepath.Join(root, file), 0o755); err != nil {
 			return err
 		}
 	}
-	return copyFile(program, filepath.Join(root, at))
+	return CopyFile(program, filepath.Join(root, at), 0o755)
 }
 
 // libraries are a program's loader and what that would load, by its own account; none of a static program's.
@@ -67,7 +67,8 @@ func libraries(program string) ([]string, error) {
 	return files, nil
 }
 
-func copyFile(from, to string) (err error) {
+// CopyFile copies a file into a root file system, with the folders that it needs there.
+func CopyFile(from, to string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func copyFile(from, to string) (err error) {
 		return err
 	}
 	defer in.Close()
-	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o755)
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, mode)
 	if err != nil {
 		return err
 	}
