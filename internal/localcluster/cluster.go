@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"lockstep.dev/lockstep/internal/localcluster/again"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
@@ -51,8 +52,8 @@ type component struct {
 	startedAt time.Time // of proc
 	restarts  int
 	lastExit  string
-	// watcher is closed when the goroutine that watches the process has ended.
-	watcher chan struct{}
+	// stop, closed, keeps the goroutine that watches the process from starting another; watcher is closed when it has ended.
+	stop, watcher chan struct{}
 }
 
 // Start makes the cluster's files and starts its components. It returns when all are healthy and the nodes exist. When
@@ -193,8 +194,8 @@ func (c *Cluster) start(name Component) error {
 		return err
 	}
 	comp.wanted = true
-	comp.watcher = make(chan struct{})
-	go c.watch(comp, comp.watcher)
+	comp.stop, comp.watcher = make(chan struct{}), make(chan struct{})
+	go c.watch(comp, comp.stop, comp.watcher)
 	return nil
 }
 
@@ -213,20 +214,13 @@ func (c *Cluster) run(comp *component) error {
 	return nil
 }
 
-const (
-	// restartDelayMin and restartDelayMax bound the pause before a component that died is started again; it doubles
-	// with every death within restartCalm of the start.
-	restartDelayMin = 100 * time.Millisecond
-	restartDelayMax = 10 * time.Second
-	restartCalm     = time.Minute
-	// tailLines of a dead component's log are reported.
-	tailLines = 20
-)
+// tailLines of a dead component's log are reported.
+const tailLines = 20
 
-// watch waits for comp's process to end, reports it, and starts it again if that is wanted.
-func (c *Cluster) watch(comp *component, done chan struct{}) {
+// watch waits for comp's process to end, reports it, and starts it again if that is wanted, until it is to stop.
+func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
-	delay := restartDelayMin
+	var pauses again.Pauses
 	for {
 		comp.lock.Lock()
 		proc := comp.proc
@@ -248,11 +242,10 @@ func (c *Cluster) watch(comp *component, done chan struct{}) {
 		if !restart {
 			return
 		}
-		if time.Since(began) > restartCalm {
-			delay = restartDelayMin
+		select {
+		case <-stop:
+		case <-time.After(pauses.After(time.Since(began), waitStatus(proc.err))):
 		}
-		time.Sleep(delay)
-		delay = min(2*delay, restartDelayMax)
 		comp.lock.Lock()
 		if !comp.wanted {
 			comp.lock.Unlock()
@@ -288,6 +281,9 @@ func (c *Cluster) StopComponent(ctx context.Context, name Component) error {
 		return fmt.Errorf("%s is not part of this cluster", name)
 	}
 	comp.lock.Lock()
+	if comp.wanted {
+		close(comp.stop)
+	}
 	comp.wanted = false
 	proc, watcher := comp.proc, comp.watcher
 	comp.lock.Unlock()

@@ -112,12 +112,22 @@ func exitReason(err error) string {
 	case err == nil:
 		return "exited with code 0"
 	case errors.As(err, &exit):
-		if ws, ok := exit.Sys().(syscall.WaitStatus); ok && ws.Signaled() {
+		if ws := waitStatus(err); ws.Signaled() {
 			return "killed by " + unix.SignalName(ws.Signal())
 		}
 		return fmt.Sprintf("exited with code %d", exit.ExitCode())
 	}
 	return err.Error()
+}
+
+// waitStatus is how a process ended, as the kernel has it; zero where that is not known.
+func waitStatus(err error) syscall.WaitStatus {
+	var exit *exec.ExitError
+	if !errors.As(err, &exit) {
+		return 0
+	}
+	ws, _ := exit.Sys().(syscall.WaitStatus)
+	return ws
 }
 
 // tail returns the last lines of a file, at most n of them and 16 KiB, or a note that it cannot be read.

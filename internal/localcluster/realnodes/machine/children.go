@@ -11,6 +11,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"lockstep.dev/lockstep/internal/localcluster/again"
 )
 
 // reaper is the duty of a first process: it waits for every process that ends in its namespace, whether it started it
@@ -97,12 +99,6 @@ func describe(status syscall.WaitStatus) string {
 	return fmt.Sprintf("exited with code %d", status.ExitStatus())
 }
 
-const (
-	restartDelayMin = 200 * time.Millisecond
-	restartDelayMax = 10 * time.Second
-	restartCalm     = 30 * time.Second
-)
-
 // keep runs a program until ctx ends. It starts it again when it ends; without restart it returns how it ended.
 func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, args ...string) error {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
@@ -110,30 +106,28 @@ func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, a
 		return err
 	}
 	defer log.Close()
-	for delay := restartDelayMin; ; {
+	var pauses again.Pauses
+	for {
 		began := time.Now()
 		_, done, err := r.start(log, name, args...)
 		if err != nil {
 			return err
 		}
+		var status syscall.WaitStatus
 		select {
 		case <-ctx.Done():
 			return nil // the namespace's end ends the program
-		case status := <-done:
+		case status = <-done:
 			err = fmt.Errorf("%s %s", name, describe(status))
 		}
 		if !restart {
 			return err
 		}
 		slog.Error("program ended and is started again", "program", name, "args", args[:min(1, len(args))], "error", err)
-		if time.Since(began) > restartCalm {
-			delay = restartDelayMin
-		}
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-time.After(delay):
+		case <-time.After(pauses.After(time.Since(began), status)):
 		}
-		delay = min(2*delay, restartDelayMax)
 	}
 }
