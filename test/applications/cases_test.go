@@ -184,7 +184,7 @@ func (r *run) stage(s *stage) {
 // kinds are the API versions of kinds that cases name alone.
 var kinds = map[string]string{
 	"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1", "ConfigMap": "v1",
-	"Secret": "v1", "Service": "v1", "Ingress": "networking.k8s.io/v1", "Application": "core.oam.dev/v1beta1", "Policy": "core.oam.dev/v1alpha1",
+	"Secret": "v1", "Service": "v1", "Pod": "v1", "Ingress": "networking.k8s.io/v1", "Application": "core.oam.dev/v1beta1", "Policy": "core.oam.dev/v1alpha1",
 	"ComponentDefinition": "core.oam.dev/v1beta1", "TraitDefinition": "core.oam.dev/v1beta1", "PersistentVolumeClaim": "v1",
 	"ApplicationRevision": "core.oam.dev/v1beta1", "DefinitionRevision": "core.oam.dev/v1beta1",
 }

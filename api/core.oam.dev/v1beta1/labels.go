@@ -14,6 +14,8 @@ const (
 	AutoUpdateAnnotation = "app.oam.dev/autoUpdate"
 	// PauseLabel "true" leaves the application, and what it manages, as they are.
 	PauseLabel = "controller.core.oam.dev/pause"
+	// AddonLabel names the addon that an application is of. Such applications are applied once: see the policy apply-once.
+	AddonLabel = "addons.oam.dev/name"
 	// UsernameAnnotation, GroupAnnotation and ServiceAccountAnnotation are the identity that an application acts with.
 	UsernameAnnotation       = "app.oam.dev/username"
 	GroupAnnotation          = "app.oam.dev/group"

@@ -504,7 +504,7 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 	}
 	p.workflow = w.status
 	p.finished = w.status.Finished && !w.status.Terminated
-	p.settled = p.finished
+	p.settled = p.finished || w.status.Finished && a.plan.Policies.ContinueOnFailure
 	if w.status.Finished {
 		c.spies.leave(a.key)
 	}

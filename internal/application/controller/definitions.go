@@ -159,7 +159,7 @@ func find[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], called rend
 		if !there {
 			continue
 		}
-		if ok && len(d.revisionsOf(definition(o))) > 0 {
+		if ok && len(d.revisionsNamed(called, ns, base)) > 0 {
 			break // its first state is no longer kept
 		}
 		return d.compile(definitionKey{called, ns, base}, o.GetResourceVersion(), func() (*render.Definition, error) { return definition(o), nil })

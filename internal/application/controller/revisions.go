@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
@@ -18,7 +19,7 @@ import (
 )
 
 // Every state of a definition that somebody has written is kept in a DefinitionRevision, which applications name as
-// type@v2, or type@1.4 where the definition has a version. Built-in definitions have none until they change: their first
+// type@v2, or type@1.4.0 where the definition has a version, or type@1.4 for the newest that begins so. Built-in definitions have none until they change: their first
 // state is written down with their second.
 
 // definitionRevisionsMax is how many states of a definition are kept, beside those that applications name.
@@ -170,7 +171,9 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 	named := map[string]bool{}
 	note := func(name string) {
 		if base, pinned, ok := strings.Cut(name, "@"); ok && base == def.Name {
-			named[pinnedName(base, pinned)] = true
+			if r := newest(known, base, pinned); r != nil {
+				named[r.Name] = true
+			}
 		}
 	}
 	for _, app := range c.applications.List() {
@@ -198,11 +201,34 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 // pinnedName is the revision that type@pinned names.
 func pinnedName(name, pinned string) string { return name + "-v" + strings.TrimPrefix(pinned, "v") }
 
+// newest is the revision that type@pinned means: the one of that name, or the newest of those whose versions begin so, as
+// 1.4.2 does with 1.4. It is nil when there is none.
+func newest(known []*oam.DefinitionRevision, name, pinned string) *oam.DefinitionRevision {
+	var found *oam.DefinitionRevision
+	var best *version.Version
+	called := pinnedName(name, pinned)
+	for _, r := range known {
+		if r.Name == called {
+			return r
+		}
+		v, err := version.ParseSemantic(strings.TrimPrefix(r.Name, name+"-v"))
+		if err != nil || !strings.HasPrefix(r.Name, called+".") || best != nil && v.LessThan(best) {
+			continue
+		}
+		found, best = r, v
+	}
+	return found
+}
+
 // revisionsOf are the states of a definition that are written down, oldest first.
 func (d *definitions) revisionsOf(def *render.Definition) []*oam.DefinitionRevision {
+	return d.revisionsNamed(def.Kind, def.Namespace, def.Name)
+}
+
+func (d *definitions) revisionsNamed(kind render.Kind, namespace, name string) []*oam.DefinitionRevision {
 	var out []*oam.DefinitionRevision
 	for _, r := range d.revisions.List() {
-		if r.Namespace == def.Namespace && r.Spec.DefinitionType == definitionType(def.Kind) && r.Labels[definitionLabel(def.Kind)] == def.Name {
+		if r.Namespace == namespace && r.Spec.DefinitionType == definitionType(kind) && r.Labels[definitionLabel(kind)] == name {
 			out = append(out, r)
 		}
 	}
@@ -215,9 +241,11 @@ func pinnedTo[T apiwriter.Object](d *definitions, called render.Kind, empty T, d
 	for _, ns := range []string{namespace, oam.SystemNamespace} {
 		r, ok := d.revisions.Get(ns, pinnedName(base, pinned))
 		if !ok || r.Spec.DefinitionType != definitionType(called) {
-			continue
+			if r = newest(d.revisionsNamed(called, ns, base), base, pinned); r == nil {
+				continue
+			}
 		}
-		return d.compile(definitionKey{called, ns, base + "@" + pinned}, r.ResourceVersion, func() (*render.Definition, error) {
+		return d.compile(definitionKey{called, ns, base + "@" + strings.TrimPrefix(r.Name, base+"-v")}, r.ResourceVersion, func() (*render.Definition, error) {
 			raw := map[render.Kind]*runtime.RawExtension{
 				render.Component: r.Spec.ComponentDefinition, render.Trait: r.Spec.TraitDefinition,
 				render.Policy: r.Spec.PolicyDefinition, render.WorkflowStep: r.Spec.WorkflowStepDefinition,

@@ -8,7 +8,7 @@ import (
 
 // RemovesInOrder says whether a garbage-collect policy asks for removal in the order of dependencies.
 func RemovesInOrder(spec *oam.ApplicationSpec) bool {
-	policies, _, err := parsePolicies(spec.Policies)
+	policies, _, err := parsePolicies(spec.Policies, nil)
 	return err == nil && policies.DependencyOrder
 }
 

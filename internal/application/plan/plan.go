@@ -201,7 +201,7 @@ type Input struct {
 
 // Make makes the plan of an application. Errors are *Error.
 func Make(in *Input, defs Definitions) (*Plan, error) {
-	policies, others, err := parsePolicies(in.Spec.Policies)
+	policies, others, err := parsePolicies(in.Spec.Policies, in.Labels)
 	if err != nil {
 		return nil, &Error{Stage: Policy, Err: err}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -58,6 +59,19 @@ func (s *selector) matches(r *Resource) bool {
 	return given > 0
 }
 
+// check refuses a selector that would never match.
+func (s *selector) check() error {
+	if len(s.ComponentNames)+len(s.ComponentTypes)+len(s.OAMTypes)+len(s.TraitTypes)+len(s.ResourceTypes)+len(s.ResourceNames) == 0 {
+		return errors.New("selector must say something: an empty one matches nothing")
+	}
+	for _, t := range s.OAMTypes {
+		if err := oneOf("selector.oamTypes", t, oam.ResourceTypeWorkload, oam.ResourceTypeTrait); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // Affect says when the fields of an apply-once rule keep their live value.
 type Affect string
 
@@ -88,7 +102,7 @@ const (
 
 type gcRule struct {
 	Selector    selector   `json:"selector"`
-	Strategy    GCStrategy `json:"strategy"`
+	Strategy    GCStrategy `json:"strategy,omitempty"`
 	Propagation string     `json:"propagation,omitempty"`
 }
 
@@ -113,6 +127,8 @@ type Policies struct {
 	RevisionLimit int
 	// KeepLegacy keeps what left the application until the application is deleted.
 	KeepLegacy bool
+	// ContinueOnFailure removes what left the application also when its workflow has failed.
+	ContinueOnFailure bool
 	// DependencyOrder removes what depends on something before that.
 	DependencyOrder bool
 	gc              []gcRule
@@ -124,9 +140,10 @@ type Policies struct {
 	Topologies []Topology
 }
 
-// parsePolicies reads the built-in policies. Others are left to definitions.
-func parsePolicies(policies []oam.AppPolicy) (*Policies, []oam.AppPolicy, error) {
-	p := &Policies{}
+// parsePolicies reads the built-in policies. Others are left to definitions. labels are the application's: those of addons
+// are applied once.
+func parsePolicies(policies []oam.AppPolicy, labels map[string]string) (*Policies, []oam.AppPolicy, error) {
+	p := &Policies{applyOnce: labels[oam.AddonLabel] != ""}
 	var others []oam.AppPolicy
 	for i := range policies {
 		own, err := p.add(&policies[i])
@@ -155,6 +172,15 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		if err := Strict(raw, &in); err != nil {
 			return true, err
 		}
+		for i := range in.Rules {
+			r := &in.Rules[i]
+			if err := errors.Join(r.Selector.check(), oneOf("strategy.affect", string(r.Strategy.Affect), string(Always), string(OnUpdate), string(OnStateKeep))); err != nil {
+				return true, ruleError(i, err)
+			}
+			if len(r.Strategy.Path) == 0 {
+				return true, ruleError(i, errors.New("strategy.path must name fields, or * for all"))
+			}
+		}
 		p.applyOnce = p.applyOnce || in.Enable
 		if in.Enable {
 			p.applyOnceRules = append(p.applyOnceRules, in.Rules...)
@@ -173,10 +199,24 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		if in.Order != "" && in.Order != "dependency" {
 			return true, fmt.Errorf("order is %q; it can be dependency", in.Order)
 		}
+		if in.RevisionLimit < 0 {
+			return true, fmt.Errorf("applicationRevisionLimit is %d; it must not be negative", in.RevisionLimit)
+		}
+		for i := range in.Rules {
+			r := &in.Rules[i]
+			if r.Strategy == "" && r.Propagation == "" {
+				return true, ruleError(i, errors.New("strategy or propagation must be given"))
+			}
+			if err := errors.Join(r.Selector.check(), oneOf("strategy", string(r.Strategy), string(GCOnAppUpdate), string(GCOnAppDelete), string(GCNever)),
+				oneOf("propagation", r.Propagation, "orphan", "cascading")); err != nil {
+				return true, ruleError(i, err)
+			}
+		}
 		if p.RevisionLimit == 0 {
 			p.RevisionLimit = in.RevisionLimit
 		}
 		p.KeepLegacy = p.KeepLegacy || in.KeepLegacy
+		p.ContinueOnFailure = p.ContinueOnFailure || in.ContinueOnFailure
 		p.DependencyOrder = p.DependencyOrder || in.Order == "dependency"
 		p.gc = append(p.gc, in.Rules...)
 	case TypeSharedResource:
@@ -191,6 +231,12 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 		}
 		if err := Strict(raw, &in); err != nil {
 			return true, err
+		}
+		for i := range in.Rules {
+			r := &in.Rules[i]
+			if err := errors.Join(r.Selector.check(), oneOf("strategy.op", r.Strategy.Op, "patch", "replace")); err != nil {
+				return true, ruleError(i, err)
+			}
 		}
 		p.update = append(p.update, in.Rules...)
 	case TypeTopology:
@@ -213,8 +259,24 @@ func addRules(raw []byte, to *[]rule) error {
 	if err := Strict(raw, &in); err != nil {
 		return err
 	}
+	for i := range in.Rules {
+		if err := in.Rules[i].Selector.check(); err != nil {
+			return ruleError(i, err)
+		}
+	}
 	*to = append(*to, in.Rules...)
 	return nil
+}
+
+// ruleError says which rule of a policy is wrong.
+func ruleError(i int, err error) error { return fmt.Errorf("properties: rules[%d]: %w", i, err) }
+
+// oneOf is an error unless a field is empty or has one of the values that it can have.
+func oneOf(field, value string, can ...string) error {
+	if value == "" || slices.Contains(can, value) {
+		return nil
+	}
+	return fmt.Errorf("%s is %q; it can be %s", field, value, strings.Join(can, " or "))
 }
 
 // Strict reads properties and refuses fields that mean nothing: a misspelt rule must not be a rule that never matches.
@@ -264,11 +326,18 @@ func (p *Policies) Treat(r *Resource) {
 	if p.KeepLegacy {
 		r.GC = GCOnAppDelete
 	}
+	strategy := GCStrategy("")
 	for i := range p.gc {
-		if p.gc[i].Selector.matches(r) {
-			r.GC, r.Propagation = p.gc[i].Strategy, p.gc[i].Propagation
-			break
+		rule := &p.gc[i]
+		if strategy == "" && rule.Strategy != "" && rule.Selector.matches(r) {
+			strategy = rule.Strategy
 		}
+		if r.Propagation == "" && rule.Propagation != "" && rule.Selector.matches(r) {
+			r.Propagation = rule.Propagation
+		}
+	}
+	if strategy != "" {
+		r.GC = strategy
 	}
 	any := func(rules []rule) bool {
 		return slices.ContainsFunc(rules, func(x rule) bool { return x.Selector.matches(r) })

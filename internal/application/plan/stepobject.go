@@ -9,7 +9,7 @@ import (
 
 // Open is the plan of an application of which nothing is to be made yet: its policies, read and checked.
 func Open(in *Input) (*Plan, error) {
-	policies, _, err := parsePolicies(in.Spec.Policies)
+	policies, _, err := parsePolicies(in.Spec.Policies, in.Labels)
 	if err != nil {
 		return nil, &Error{Stage: Policy, Err: err}
 	}
