@@ -40,7 +40,7 @@ type world struct {
 	dyn    dynamic.Interface
 	core   kubernetes.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// echo answers every request with what it was sent.
+	// echo answers every request with what it was sent, and those for .yaml with manifests.
 	echo string
 	// charts is where charts are published.
 	charts string
@@ -86,6 +86,9 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 		w.Header().Set("X-Method", r.Method)
 		if strings.Contains(r.URL.Path, "refuse") {
 			w.WriteHeader(http.StatusForbidden)
+		}
+		if strings.HasSuffix(r.URL.Path, ".yaml") {
+			body = []byte("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: first, namespace: theirs}\ndata: {k: v}\n---\n---\napiVersion: v1\nkind: Secret\nmetadata: {name: second}\n")
 		}
 		if len(body) == 0 {
 			body = []byte(`{"empty": true}`)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
@@ -56,7 +57,9 @@ func (c *Controller) mayRead(ctx context.Context, a *app, t *target, ref plan.Re
 	if a.reads == nil {
 		a.reads = map[plan.Ref]error{}
 	}
-	a.reads[ref] = err
+	if !apierrors.IsNotFound(err) { // it may come
+		a.reads[ref] = err
+	}
 	return err
 }
 

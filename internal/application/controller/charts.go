@@ -95,13 +95,14 @@ func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map
 	}
 	ref := plan.Ref{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: namespace, Name: name}
 	t := x.c.targets.local
-	object, known, err := x.c.spies.look(t, ref, x.a.key)
+	there, known, err := x.c.spies.look(t, ref, x.a.key, true)
 	switch {
 	case err != nil:
 		return nil, err
 	case !known:
 		return nil, fmt.Errorf("%s: %w", ref, plan.ErrNotYet)
 	}
+	object := asMap(there)
 	u := unstructured.Unstructured{Object: object}
 	x.read[ref] = u.GetResourceVersion()
 	if object == nil {
@@ -133,8 +134,8 @@ func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map
 // valuesChanged says whether objects are others than when the plan was made of them.
 func (c *Controller) valuesChanged(a *app) bool {
 	for ref, version := range a.read {
-		object, known, err := c.spies.look(c.targets.local, ref, a.key)
-		if err == nil && known && (&unstructured.Unstructured{Object: object}).GetResourceVersion() != version {
+		there, known, err := c.spies.look(c.targets.local, ref, a.key, true)
+		if err == nil && known && (&unstructured.Unstructured{Object: asMap(there)}).GetResourceVersion() != version {
 			return true
 		}
 	}

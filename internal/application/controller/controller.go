@@ -314,7 +314,7 @@ func (c *Controller) forget(k types.NamespacedName) {
 	defer c.mu.Unlock()
 	delete(c.apps, k)
 	delete(c.resting, k)
-	c.spies.leave(k)
+	c.spies.leave(k, true)
 	c.queue.Forget(k)
 }
 

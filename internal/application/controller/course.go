@@ -169,6 +169,7 @@ func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, er
 	if err != nil {
 		return nil, parse(err)
 	}
+	in.Whole = in.Spec
 	w := &course{input: *in, policies: map[string]*oam.AppPolicy{}, tries: map[string]flow.Try{}, answers: map[string]map[string]kept{}}
 	if w.program, err = flow.Compile(spec); err != nil {
 		return nil, parse(err)
@@ -378,7 +379,7 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 
 // retried says whether an error of planning may pass without a change of the application.
 func retried(err error) bool {
-	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errBusy)
+	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked) || errors.Is(err, errBusy)
 }
 
 // withInputs are the components whose inputs there are, with them, and what the others wait for. What depends on a
@@ -506,7 +507,7 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 	p.finished = w.status.Finished && !w.status.Terminated
 	p.settled = p.finished || w.status.Finished && a.plan.Policies.ContinueOnFailure
 	if w.status.Finished {
-		c.spies.leave(a.key)
+		c.spies.leave(a.key, false)
 	}
 	return w.stale, unsaved || before != remembered()
 }

@@ -169,8 +169,8 @@ func (c *Controller) named(a *app, params map[string]any) (*target, plan.Ref, er
 	return t, ref, nil
 }
 
-// mayReach says whether a step may touch an object. Without a user's own rights to act with, what a step reads and writes
-// is bounded by the application's namespace: the manager's rights are not its author's.
+// mayReach says whether a step may touch an object. Without a user's own rights to act with, what applications read, and what
+// steps write, is bounded by the application's namespace: the manager's rights are not its author's.
 func (c *Controller) mayReach(a *app, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	return c.mayReachNamespace(a, u.GetNamespace(), true)
@@ -181,9 +181,9 @@ func (c *Controller) mayReachNamespace(a *app, namespace string, namespaced bool
 		return nil
 	}
 	if !namespaced {
-		return errors.New("steps do not reach objects without a namespace")
+		return errors.New("applications do not reach objects without a namespace")
 	}
-	return fmt.Errorf("steps do not reach objects of namespace %s: the application is in %s", namespace, a.key.Namespace)
+	return fmt.Errorf("applications do not reach objects of namespace %s from namespace %s", namespace, a.key.Namespace)
 }
 
 // actRead answers with an object, or with why there is none, and brings the application back when it changes.
@@ -195,7 +195,7 @@ func (c *Controller) actRead(ctx context.Context, a *app, action *render.Action)
 	if ref.Name == "" {
 		return render.Answer{}, false, errors.New("value has no metadata.name")
 	}
-	object, known, err := c.spies.look(t, ref, a.key)
+	object, known, err := c.spies.look(t, ref, a.key, false)
 	switch {
 	case err != nil:
 		return render.Answer{}, false, err
@@ -207,7 +207,7 @@ func (c *Controller) actRead(ctx context.Context, a *app, action *render.Action)
 	if err := c.mayRead(ctx, a, t, ref); err != nil {
 		return render.Answer{}, false, err
 	}
-	return render.Answer{Returns: map[string]any{"value": object}}, true, nil
+	return render.Answer{Returns: map[string]any{"value": asMap(object)}}, true, nil
 }
 
 // actPatch merges a change into an object, which need not be the application's.
@@ -458,7 +458,7 @@ func (c *Controller) actEndpoints(ctx context.Context, a *app, action *render.Ac
 	if k != a.key {
 		// Its status changes when its services are there.
 		other := plan.Ref{GVK: oam.GroupVersion.WithKind("Application"), Namespace: k.Namespace, Name: k.Name}
-		if _, known, err := c.spies.look(c.targets.local, other, a.key); err != nil || !known {
+		if _, known, err := c.spies.look(c.targets.local, other, a.key, false); err != nil || !known {
 			return render.Answer{}, false, err
 		}
 		if err := c.mayRead(ctx, a, c.targets.local, other); err != nil {

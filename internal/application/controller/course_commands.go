@@ -187,6 +187,6 @@ func (c *Controller) runAgain(a *app) {
 	}
 	f.Run = fmt.Sprintf("%s:%s#%d", last.Name, last.Hash, f.Restarts)
 	a.record.Flow = f
-	a.plan, a.planned, a.course, a.again = nil, "", nil, true
+	a.plan, a.planned, a.course, a.again, a.asking = nil, "", nil, true, ""
 	a.since = c.cfg.Now()
 }

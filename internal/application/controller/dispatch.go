@@ -78,7 +78,7 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 	healthy := map[string]bool{}
 	for i := range a.plan.Components {
 		comp := &a.plan.Components[i]
-		p.components[i] = c.stateOf(a, i)
+		p.components[i] = c.stateOf(ctx, a, i)
 		if _, err := c.reach(comp.Cluster); err != nil {
 			p.components[i].healthy, p.components[i].workloadHealthy, p.components[i].message = false, false, err.Error()
 		}
@@ -214,11 +214,7 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 	there := c.seen(r.Ref)
 	switch {
 	case there == nil && r.ReadOnly:
-		done, err := c.applyReadOnly(ctx, a, r)
-		if !done {
-			c.queue.AddAfter(a.key, readOnlyInterval)
-		}
-		return done, err
+		return c.applyReadOnly(ctx, a, r)
 	case there == nil && failure != "" && !c.mayRetry(a, ref):
 		return false, errors.New(failure)
 	case there == nil:
@@ -276,21 +272,34 @@ func (c *Controller) mayRetry(a *app, ref string) bool {
 	return ok && !c.cfg.Now().Before(at)
 }
 
-// readOnlyInterval is how often an object of somebody else, which no watch shows, is looked for while it is missing.
+// readOnlyInterval is how often an object of somebody else is looked for when there are too many to watch them.
 const readOnlyInterval = 10 * time.Second
 
+// applyReadOnly says whether an object is there that a read-only policy leaves to others.
 func (c *Controller) applyReadOnly(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
+	there, known, err := c.others(ctx, a, r)
+	if errors.Is(err, errTooManySpies) {
+		c.queue.AddAfter(a.key, readOnlyInterval)
+	}
+	if err == nil && known && there == nil {
+		err = fmt.Errorf("%s does not exist, and a read-only policy keeps it from being made", r.Ref)
+	}
+	return there != nil && err == nil, err
+}
+
+// others is an object of somebody else that the application looks at, if its author may.
+func (c *Controller) others(ctx context.Context, a *app, r *plan.Resource) (there *object, known bool, _ error) {
 	t, err := c.reach(r.Cluster)
-	if err == nil {
-		err = c.mayRead(ctx, a, t, r.Ref)
+	if err != nil {
+		return nil, false, err
 	}
-	if err == nil {
-		_, err = t.live.read(ctx, r.Ref)
+	if there, known, err = c.spies.look(t, r.Ref, a.key, true); there == nil || err != nil {
+		return nil, known, err
 	}
-	if apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("%s does not exist, and a read-only policy keeps it from being made", r.Ref)
+	if err := c.mayRead(ctx, a, t, r.Ref); err != nil {
+		return nil, true, err
 	}
-	return err == nil, err
+	return there, true, nil
 }
 
 // labelled is the object as it is written, with the labels of the revision.

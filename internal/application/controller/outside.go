@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net"
 	"net/http"
@@ -64,59 +65,80 @@ func newRequest(params map[string]any) (*httpRequest, error) {
 	if err := json.Unmarshal(data, r); err != nil {
 		return nil, fmt.Errorf("the request: %w", err)
 	}
+	if err := r.check(); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// check refuses what cannot be sent, and fills in what is left out.
+func (r *httpRequest) check() error {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return nil, fmt.Errorf("%q is not an address that begins with http:// or https://", r.URL)
+		return fmt.Errorf("%q is not an address that begins with http:// or https://", r.URL)
 	}
 	if r.TLS != nil {
-		return nil, errors.New("tls_config is not supported")
+		return errors.New("tls_config is not supported")
 	}
 	if r.Method == "" {
 		r.Method = http.MethodGet
 	}
 	if t := r.Request.Timeout; t != "" {
 		if r.timeout, err = time.ParseDuration(t); err != nil || r.timeout <= 0 || r.timeout > requestTimeoutMax {
-			return nil, fmt.Errorf("timeout %q is not a duration of up to %s", t, requestTimeoutMax)
+			return fmt.Errorf("timeout %q is not a duration of up to %s", t, requestTimeoutMax)
 		}
 	}
-	return r, nil
+	return nil
 }
 
 // request sends a request and answers with the response, whatever its status.
 func (c *Controller) request(ctx context.Context, as *apiwriter.Identity, namespace string, r *httpRequest) (render.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Request.Body))
-	if err != nil {
-		return render.Answer{}, err
-	}
-	for k, v := range r.Request.Header {
-		req.Header.Set(k, v)
-	}
+	sent := *r
+	sent.Request.Header = maps.Clone(r.Request.Header)
 	for _, h := range r.Request.HeadersFromSecret {
 		value, err := c.secretValue(ctx, as, namespace, h.Secret, h.Key)
 		if err != nil {
 			return render.Answer{}, fmt.Errorf("header %s: %w", h.Name, err)
 		}
-		req.Header.Set(h.Name, value)
+		if sent.Request.Header == nil {
+			sent.Request.Header = map[string]string{}
+		}
+		sent.Request.Header[h.Name] = value
+	}
+	body, headers, status, err := c.exchange(ctx, &sent)
+	if err != nil {
+		return render.Answer{}, err
+	}
+	header := map[string]any{}
+	for k, values := range headers {
+		header[k] = anyList(values)
+	}
+	return render.Answer{Returns: map[string]any{"body": string(body), "header": header, "statusCode": int64(status)}}, nil
+}
+
+// exchange sends a request and returns the answer, whatever its status.
+func (c *Controller) exchange(ctx context.Context, r *httpRequest) (body []byte, header http.Header, status int, _ error) {
+	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Request.Body))
+	if err != nil {
+		return nil, nil, 0, err
+	}
+	for k, v := range r.Request.Header {
+		req.Header.Set(k, v)
 	}
 	res, err := c.http.Do(req)
 	if err != nil {
-		return render.Answer{}, err
+		return nil, nil, 0, err
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, responseBytesMax+1))
-	if err != nil {
-		return render.Answer{}, err
+	if body, err = io.ReadAll(io.LimitReader(res.Body, responseBytesMax+1)); err != nil {
+		return nil, nil, 0, err
 	}
 	if len(body) > responseBytesMax {
-		return render.Answer{}, fmt.Errorf("the response has more than %d bytes", responseBytesMax)
+		return nil, nil, 0, fmt.Errorf("the response has more than %d bytes", responseBytesMax)
 	}
-	header := map[string]any{}
-	for k, values := range res.Header {
-		header[k] = anyList(values)
-	}
-	return render.Answer{Returns: map[string]any{"body": string(body), "header": header, "statusCode": int64(res.StatusCode)}}, nil
+	return body, res.Header, res.StatusCode, nil
 }
 
 // secretValue is one value of a Secret of the application's namespace.

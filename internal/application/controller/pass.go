@@ -38,6 +38,7 @@ type app struct {
 	course *course             // of an application that is deployed in steps
 	// again says that the revision is deployed once more, with the definitions as they are now.
 	again     bool
+	asking    string      // the state for which others have been asked
 	restarted string      // the annotation that has been obeyed and is about to go
 	restartAt metav1.Time // when the workflow runs again
 	loaded    bool
@@ -59,6 +60,7 @@ type app struct {
 	failed   map[string]string    // refs to why the last write about them failed
 	fine     map[plan.Ref]checked // objects that answers have shown to be as they should be
 	accepted map[string]string    // refs to the hash of content that is as near as the server lets it be
+	answers  map[string]told      // what others have told for its plan
 	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
 	other    *oam.ResourceTracker // a tracker that was there already, and says something else
 	dropped  bool                 // the tracker has been deleted
@@ -359,7 +361,12 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	}
 	var charts *appCharts
 	charts, in.Pinned = c.chartsOf(a, name, autoUpdate)
-	in.Charts = charts
+	in.Charts, in.Outside = charts, asked{c, a}
+	if a.asking != name+"/"+hash {
+		a.asking = name + "/" + hash
+		a.forgetAnswers()
+		c.spies.leave(a.key, true)
+	}
 	var p *plan.Plan
 	if coursed(spec) {
 		if a.status == nil {
@@ -371,7 +378,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		p, err = c.makePlan(in)
 	}
 	a.planned, a.planErr = input, err
-	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errBusy))
+	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked) || errors.Is(err, errBusy))
 	if errors.Is(err, errBusy) {
 		c.queue.AddAfter(a.key, c.cfg.EvaluationLimit)
 	}

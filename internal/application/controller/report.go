@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"maps"
@@ -37,7 +38,7 @@ type states struct {
 }
 
 // stateOf reads a component's state from its live objects.
-func (c *Controller) stateOf(a *app, i int) componentState {
+func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState {
 	comp := &a.plan.Components[i]
 	var versions strings.Builder
 	var workload *object
@@ -46,6 +47,9 @@ func (c *Controller) stateOf(a *app, i int) componentState {
 	for _, at := range comp.Resources {
 		r := &a.plan.Resources[at]
 		there := c.seen(r.Ref)
+		if there == nil && r.ReadOnly {
+			there, _, _ = c.others(ctx, a, r) // why not is said where it is looked for
+		}
 		if there == nil || there.renderHash != r.Hash && there.owner == a.key {
 			// What is about to change says nothing about what it is going to be.
 			if r.Stage != oam.PostDispatch && !r.ReadOnly {

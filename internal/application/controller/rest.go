@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
 )
 
 // rest lets go of what has been worked out for an application about which there has been nothing to do and nothing to wait
@@ -37,7 +38,7 @@ func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
 // rested says whether what the cluster has is all that there is to know about an application.
 func (c *Controller) rested(a *app, o *oam.Application, p *progress) bool {
 	if a.plan == nil || a.planErr != nil || !p.finished || p.applied != len(a.plan.Resources) || len(p.problems) > 0 || a.dirty || a.again ||
-		a.course != nil || a.restarted != "" || len(a.read) > 0 || a.follows.Load() || a.places.Load() || a.record.object == nil {
+		a.course != nil || a.restarted != "" || len(a.read) > 0 || slices.ContainsFunc(a.plan.Resources, leftToOthers) || a.follows.Load() || a.places.Load() || a.record.object == nil {
 		return false
 	}
 	rt, ok := c.trackers.Get("", a.record.object.Name)
@@ -53,6 +54,9 @@ func (c *Controller) rested(a *app, o *oam.Application, p *progress) bool {
 	return len(a.flight) == 0 && len(a.failed) == 0 && len(a.accepted) == 0 && len(a.retryAt) == 0 && len(a.clusters) == 0 &&
 		a.statusWrites == 0 && version >= a.statusVersion && a.answered == nil && a.other == nil && !a.dropped && a.released == ""
 }
+
+// leftToOthers are objects that no watch of the application's own shows.
+func leftToOthers(r plan.Resource) bool { return r.ReadOnly }
 
 // woken takes up what is kept of an application at rest. The caller holds mu.
 func (c *Controller) woken(k types.NamespacedName) map[types.UID]bool {

@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// spies watch single objects that steps read, and that are not the applications' own: each for as long as a step that is
-// not done looks at it.
+// spies watch single objects that applications look at, and that are not their own: what a step reads until the workflow is
+// done, and what a plan is made of, or a read-only policy leaves to others, for as long as the plan is the application's.
 type spies struct {
 	changed func(types.NamespacedName)
 
@@ -27,18 +27,18 @@ type spied struct {
 type spy struct {
 	watch *kindWatch
 	stop  func()
-	// for are the applications that look at it.
+	// forApps are the applications that look at it, and whether they do beyond their workflows.
 	forApps map[types.NamespacedName]bool
 }
 
 // spiesMax bounds the watches of single objects.
 const spiesMax = 512
 
-var errTooManySpies = errors.New("too many objects are being read by steps; it is tried again")
+var errTooManySpies = errors.New("too many objects of others are being looked at; it is tried again")
 
 // look is an object as it is, nil when there is none. known is false until that has been found out, which brings the
-// application back, as changes do.
-func (s *spies) look(t *target, ref plan.Ref, app types.NamespacedName) (object map[string]any, known bool, _ error) {
+// application back, as changes do. lasting looks go on when the workflow is done.
+func (s *spies) look(t *target, ref plan.Ref, app types.NamespacedName, lasting bool) (o *object, known bool, _ error) {
 	// What is an application's is watched already.
 	k := spied{t.live, ref}
 	s.mu.Lock()
@@ -56,14 +56,14 @@ func (s *spies) look(t *target, ref plan.Ref, app types.NamespacedName) (object 
 		}
 		s.each[k] = x
 	}
-	x.forApps[app] = true
+	x.forApps[app] = x.forApps[app] || lasting
 	s.mu.Unlock()
 	x.watch.mu.Lock()
 	defer x.watch.mu.Unlock()
 	if !x.watch.synced {
 		return nil, false, x.watch.err
 	}
-	return asMap(x.watch.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]), true, nil
+	return x.watch.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}], true, nil
 }
 
 // tell brings back those that look at an object.
@@ -77,11 +77,14 @@ func (s *spies) tell(k spied) {
 	}
 }
 
-// leave ends an application's looking.
-func (s *spies) leave(app types.NamespacedName) {
+// leave ends an application's looking, or that of its workflow only.
+func (s *spies) leave(app types.NamespacedName, lasting bool) {
 	s.mu.Lock()
 	var stop []func()
 	for k, x := range s.each {
+		if x.forApps[app] && !lasting {
+			continue
+		}
 		if delete(x.forApps, app); len(x.forApps) == 0 {
 			stop = append(stop, x.stop)
 			delete(s.each, k)

@@ -346,7 +346,7 @@ parameter: {}
 `)
 	e.app("a", withComponents("workflow:\n  steps: [{name: spy, type: spy}]\n", "one"))
 	e.until("a", func(a *oam.Application) error {
-		if a.Status.Workflow == nil || len(a.Status.Workflow.Steps) == 0 || !strings.Contains(a.Status.Workflow.Steps[0].Message, "steps do not reach objects of namespace kube-system") {
+		if a.Status.Workflow == nil || len(a.Status.Workflow.Steps) == 0 || !strings.Contains(a.Status.Workflow.Steps[0].Message, "applications do not reach objects of namespace kube-system") {
 			return fmt.Errorf("it says something else")
 		}
 		return nil

@@ -188,15 +188,25 @@ type Input struct {
 	Labels         map[string]string
 	Annotations    map[string]string
 	Spec           *oam.ApplicationSpec
+	// Whole is the application's spec where Spec is a part of it, as templates see it; nil where it is not.
+	Whole *oam.ApplicationSpec
 	Clusters       Clusters
 	// Memo is of plans made before; nil works everything out.
 	Memo *Memo
-	// Charts may be nil where none are to be had.
-	Charts Charts
+	// Charts may be nil where none are to be had, and Outside where nobody is to be asked.
+	Charts  Charts
+	Outside Outside
 	// Now is the time that charts see.
 	Now time.Time
 	// Pinned are the versions of charts that the revision has been deployed with, as Plan.Definitions has them.
 	Pinned map[string]string
+}
+
+func (in *Input) whole() *oam.ApplicationSpec {
+	if in.Whole != nil {
+		return in.Whole
+	}
+	return in.Spec
 }
 
 // Make makes the plan of an application. Errors are *Error.
@@ -257,13 +267,18 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 	if c.Properties != nil {
 		comp.Properties = c.Properties.Raw
 	}
+	if template.Definition.Refers {
+		if err := p.refer(in, &comp); err != nil {
+			return fail(Render, err)
+		}
+	}
 	comp.Context = render.Context{
 		Name: c.Name, Namespace: at.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
 		AppLabels: in.Labels, AppAnnotations: in.Annotations, Revision: comp.Revision, ClusterVersion: target.Version,
 		Cluster: at.ClusterName(), PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
-		Components: in.Spec.Components,
+		Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
 	}
-	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}, Fetch: p.fetch(in, &comp)}
 	for i, t := range c.Traits {
 		template, err := defs.Trait(in.Namespace, t.Type)
 		if err != nil {
@@ -309,7 +324,7 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	comp.Context = render.Context{
 		Name: comp.Name, Namespace: in.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
 		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: oam.LocalCluster,
-		PublishVersion: in.PublishVersion, Components: in.Spec.Components,
+		PublishVersion: in.PublishVersion, Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
 	}
 	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
 	if err := p.render(in, &comp, req, target, seen); err != nil {

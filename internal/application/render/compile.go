@@ -2,6 +2,7 @@ package render
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -36,6 +37,8 @@ type program struct {
 	source  string
 	reads   *reads
 	wording wording
+	// processes says that it asks others before it can be evaluated.
+	processes bool
 
 	mu   sync.Mutex
 	idle []*instance
@@ -72,7 +75,9 @@ func (p *program) compile() (*instance, error) {
 		numberFields(file)
 	}
 	if p.reads == nil {
-		p.reads, p.wording = readsOf(file), wordingOf(file) // the first compilation, before others see the program
+		// The first compilation, before others see the program.
+		p.reads, p.wording = readsOf(file), wordingOf(file)
+		p.processes = p.def.Kind == Trait && declares(file, "processing")
 	}
 	file.Unresolved = nil
 	astutil.Resolve(file, func(token.Pos, string, ...any) {})
@@ -153,16 +158,8 @@ func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Va
 // declares parameter and context where they are only used, leaves out imports that are not used, writes sums and
 // multiples of lists as the functions they have become, and bounds the builtins that repeat.
 func adapt(f *ast.File) {
-	declared := map[string]bool{}
-	for _, d := range f.Decls {
-		if field, ok := d.(*ast.Field); ok {
-			if name, _, err := ast.LabelName(field.Label); err == nil {
-				declared[name] = true
-			}
-		}
-	}
 	for _, name := range []string{"parameter", "context"} {
-		if !declared[name] {
+		if !declares(f, name) {
 			f.Decls = append(f.Decls, &ast.Field{Label: ast.NewIdent(name), Value: ast.NewIdent("_")})
 		}
 	}
@@ -186,6 +183,18 @@ func adapt(f *ast.File) {
 	}
 	astutil.Apply(f, nil, rewrite)
 	tidyImports(f)
+}
+
+// declares says whether a file has a field of that name.
+func declares(f *ast.File, name string) bool {
+	return slices.ContainsFunc(f.Decls, func(d ast.Decl) bool {
+		field, ok := d.(*ast.Field)
+		if !ok {
+			return false
+		}
+		label, _, err := ast.LabelName(field.Label)
+		return err == nil && label == name
+	})
 }
 
 // ownComments gives the directives about the whole of a patch to it, where patch: operations: ... is written in one: CUE

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"encoding/json"
 	"maps"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -26,9 +27,14 @@ type Context struct {
 	WorkflowName   string
 	ReplicaKey     string
 	ComponentType  string
-	// Components are all components of the application.
+	// Components, Policies and Workflow are all of the application's.
 	Components []oam.Component
+	Policies   []oam.AppPolicy
+	Workflow   *oam.WorkflowSpec
 }
+
+// applicationFields are the parts of the context that are of the whole application.
+var applicationFields = []string{"components", "appComponents", "appPolicies", "appWorkflow"}
 
 // ClusterVersion is the version of an API server.
 type ClusterVersion struct {
@@ -38,8 +44,8 @@ type ClusterVersion struct {
 	Platform   string
 }
 
-// values is the context as templates see it, for those that look at its components or do not.
-func (c *Context) values(components bool) map[string]any {
+// values is the context as templates see it, for those that look at the whole application or do not.
+func (c *Context) values(application bool) map[string]any {
 	v := map[string]any{
 		"name": c.Name, "namespace": c.Namespace, "appName": c.AppName, "appRevision": c.AppRevision,
 		"appRevisionNum": c.AppRevisionNum, "revision": c.Revision, "componentType": c.ComponentType,
@@ -52,18 +58,31 @@ func (c *Context) values(components bool) map[string]any {
 	}
 	// Absent rather than empty, so that templates can ask whether they are there.
 	maps.DeleteFunc(v, func(k string, v any) bool { return v == "" && k != "namespace" })
-	if components && len(c.Components) > 0 {
-		list := make([]any, len(c.Components))
-		for i, comp := range c.Components {
-			item := map[string]any{"name": comp.Name, "type": comp.Type}
-			if comp.Properties != nil {
-				if props, err := decode(comp.Properties.Raw); err == nil {
-					item["properties"] = props
-				}
-			}
-			list[i] = item
-		}
-		v["components"] = list
+	if !application {
+		return v
+	}
+	if len(c.Components) > 0 {
+		list := asJSON(c.Components)
+		v["components"], v["appComponents"] = list, list
+	}
+	if len(c.Policies) > 0 {
+		v["appPolicies"] = asJSON(c.Policies)
+	}
+	if c.Workflow != nil {
+		v["appWorkflow"] = asJSON(c.Workflow)
+	}
+	return v
+}
+
+// asJSON is a part of an application as manifests have it.
+func asJSON(part any) any {
+	data, err := json.Marshal(part)
+	if err != nil {
+		return nil // it has come as JSON
+	}
+	v, err := decode(data)
+	if err != nil {
+		return nil
 	}
 	return v
 }

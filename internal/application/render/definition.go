@@ -19,8 +19,13 @@ const (
 	WorkflowStep Kind = "WorkflowStepDefinition"
 )
 
-// ChartWorkload is the workload's type of components that are Helm charts.
-const ChartWorkload = "charts.lockstep.dev"
+// The workloads' types of components that are more than what their templates say.
+const (
+	// ChartWorkload is of Helm charts.
+	ChartWorkload = "charts.lockstep.dev"
+	// ReferenceWorkload is of objects that exist already: they take the place of what names them in the properties.
+	ReferenceWorkload = "references.lockstep.dev"
+)
 
 // Definition is what rendering needs of a definition object.
 type Definition struct {
@@ -36,6 +41,8 @@ type Definition struct {
 	Workload oam.WorkloadGVK
 	// Chart says that the output asks for a Helm chart, and is no object itself.
 	Chart bool
+	// Refers says that the properties name objects, which are looked up before the template is evaluated.
+	Refers bool
 
 	// What follows is of traits only.
 
@@ -56,7 +63,7 @@ func OfComponent(o *oam.ComponentDefinition) *Definition {
 	if o.Spec.Status != nil {
 		d.Health = *o.Spec.Status
 	}
-	d.Chart = o.Spec.Workload.Type == ChartWorkload
+	d.Chart, d.Refers = o.Spec.Workload.Type == ChartWorkload, o.Spec.Workload.Type == ReferenceWorkload
 	if o.Spec.Workload.Definition != nil {
 		d.Workload = *o.Spec.Workload.Definition
 	}

@@ -16,7 +16,12 @@ type Error struct {
 	Section string
 	// Problems are what is wrong, each with its field and line.
 	Problems []Problem
+	// Cause is an error that is not CUE's, or nil.
+	Cause error
 }
+
+// Unwrap is the error's cause.
+func (e *Error) Unwrap() error { return e.Cause }
 
 // Problem is one thing that is wrong.
 type Problem struct {
@@ -88,5 +93,9 @@ func asError(d *Definition, section string, err error) error {
 	if err == nil || errors.As(err, &e) {
 		return err
 	}
-	return &Error{Definition: d.String(), Section: section, Problems: problemsOf(err, section)}
+	out := &Error{Definition: d.String(), Section: section, Problems: problemsOf(err, section)}
+	if known := cueerrors.Error(nil); !errors.As(err, &known) {
+		out.Cause = err
+	}
+	return out
 }

@@ -37,7 +37,7 @@ func (t *Template) State(live *Live) (State, error) {
 	if !t.HasState() {
 		return s, nil
 	}
-	values := live.Context.values(t.states.reads.context.at("components"))
+	values := live.Context.values(t.states.reads.context.atApplication())
 	if live.Output != nil {
 		values["output"] = live.Output
 	}

@@ -1,6 +1,7 @@
 package render
 
 import (
+	"slices"
 	"strconv"
 
 	"cuelang.org/go/cue/ast"
@@ -40,6 +41,9 @@ func (l *look) add(path []string) {
 
 // at says whether the field of that name, or a part of it, is looked at.
 func (l *look) at(field string) bool { return l.all || l.fields[field] != nil }
+
+// atApplication says whether the application's components, policies or workflow are looked at.
+func (l *look) atApplication() bool { return slices.ContainsFunc(applicationFields, l.at) }
 
 // of is the part of a value that is looked at. What is not a struct is looked at as a whole.
 func (l *look) of(value any) any {

@@ -163,7 +163,7 @@ func (req *Request) Shape(h Holes) (key [sha256.Size]byte, open *Request, ok boo
 	var looks look
 	for _, use := range uses {
 		main := use.Template.main
-		if main == nil || !main.wording.parametric || main.reads.context.at("components") {
+		if main == nil || !main.wording.parametric || main.processes || main.reads.context.atApplication() {
 			return key, nil, false
 		}
 		looks.join(&main.reads.context)

@@ -36,7 +36,7 @@ type StepContext struct {
 func (c *StepContext) Values() map[string]any {
 	v := c.Context.values(true)
 	if c.StepName != "" {
-		v["stepName"], v["stepSessionID"] = c.StepName, c.SessionID
+		v["stepName"], v["stepSessionID"], v["spanID"] = c.StepName, c.SessionID, c.SessionID
 	}
 	return v
 }
@@ -106,7 +106,7 @@ func (t *Template) Step(req *StepRequest) (*StepState, error) {
 		return nil, &Error{Definition: t.Definition.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
 	out := &StepState{}
-	err := t.run(req.Properties, req.Context.Values(), nil, func(i *instance, v cue.Value) error {
+	err := t.run(req.Properties, req.Context.Values(), nil, nil, func(i *instance, v cue.Value) error {
 		r := &stepRun{t: t, i: i, v: v, req: req, out: out, done: map[string]bool{}, vars: map[string]any{}}
 		return r.run()
 	})

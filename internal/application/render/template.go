@@ -61,6 +61,8 @@ type Request struct {
 	Context   Context
 	Component Use
 	Traits    []Use
+	// Fetch answers what traits ask of others while they are evaluated; nil where there is nobody to ask.
+	Fetch Fetch
 }
 
 // Object is one object that a component is made of.
@@ -101,17 +103,17 @@ func Objects(req *Request) ([]Object, error) {
 
 // Render makes the objects of a component. Errors are *Error.
 func Render(req *Request) (*Rendered, error) {
-	components := false
+	application := false
 	for _, use := range append([]Use{req.Component}, req.Traits...) {
-		components = components || use.Template.main != nil && use.Template.main.reads.context.at("components")
+		application = application || use.Template.main != nil && use.Template.main.reads.context.atApplication()
 	}
-	values := req.Context.values(components)
+	values := req.Context.values(application)
 	out, err := renderComponent(req.Component, values)
 	if err != nil {
 		return nil, err
 	}
 	for i, use := range req.Traits {
-		if err := renderTrait(out, i, use, values); err != nil {
+		if err := renderTrait(out, i, use, values, req.Fetch); err != nil {
 			return nil, err
 		}
 	}
@@ -124,7 +126,7 @@ func renderComponent(use Use, values map[string]any) (*Rendered, error) {
 	if t.main == nil {
 		return nil, &Error{Definition: t.Definition.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
-	err := t.run(use.Properties, values, nil, func(_ *instance, v cue.Value) error {
+	err := t.run(use.Properties, values, nil, nil, func(_ *instance, v cue.Value) error {
 		if output := v.LookupPath(cue.ParsePath("output")); output.Exists() {
 			object, err := objectOf(output)
 			if err != nil {
@@ -151,7 +153,7 @@ func renderComponent(use Use, values map[string]any) (*Rendered, error) {
 }
 
 // renderTrait adds a trait's objects to out, and applies its patches.
-func renderTrait(out *Rendered, index int, use Use, values map[string]any) error {
+func renderTrait(out *Rendered, index int, use Use, values map[string]any, fetch Fetch) error {
 	t := use.Template
 	d := t.Definition
 	if t.main == nil {
@@ -165,11 +167,8 @@ func renderTrait(out *Rendered, index int, use Use, values map[string]any) error
 	if out.Workload != nil {
 		made["output"] = out.Workload.Object
 	}
-	err := t.run(use.Properties, values, made, func(i *instance, v cue.Value) error {
+	err := t.run(use.Properties, values, made, fetch, func(i *instance, v cue.Value) error {
 		m := &merger{ctx: i.ctx}
-		if v.LookupPath(cue.ParsePath("processing")).Exists() {
-			return fmt.Errorf("processing: requests while rendering are not supported")
-		}
 		aux, err := outputsOf(v)
 		if err != nil {
 			return err
@@ -215,8 +214,8 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 	return nil
 }
 
-// run evaluates the main program. made are the output and outputs so far, for traits.
-func (t *Template) run(properties []byte, values, made map[string]any, use func(*instance, cue.Value) error) error {
+// run evaluates the main program. made are the output and outputs so far, and fetch answers requests, for traits.
+func (t *Template) run(properties []byte, values, made map[string]any, fetch Fetch, use func(*instance, cue.Value) error) error {
 	inputs := map[string]any{}
 	if len(properties) > 0 && string(properties) != "null" {
 		if err := checkProperties(properties); err != nil {
@@ -230,6 +229,12 @@ func (t *Template) run(properties []byte, values, made map[string]any, use func(
 	}
 	inputs["context"] = t.main.reads.context.of(values)
 	return t.main.evaluate(inputs, func(i *instance, v cue.Value) error {
+		if t.main.processes {
+			var err error
+			if v, err = process(i, v, fetch); err != nil {
+				return explain(t.Definition, v, fmt.Errorf("processing: %w", err))
+			}
+		}
 		if err := refused(v); err != nil {
 			return err
 		}

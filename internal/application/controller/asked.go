@@ -1,0 +1,223 @@
+package controller
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// asked answers what plans of an application ask of others, each question once for a deployment: what it was told holds until
+// the application changes or is deployed again. The plan fails with plan.ErrNotYet meanwhile, and is made again.
+type asked struct {
+	c *Controller
+	a *app
+}
+
+// errAsked is for what others could not answer; they are asked again.
+var errAsked = errors.New("it is asked for again")
+
+// once gives the answer to a question, or asks it.
+func (q asked) once(question any, ask func(ctx context.Context) (any, error)) (any, error) {
+	data, err := json.Marshal(question)
+	if err != nil {
+		return nil, err
+	}
+	key := fmt.Sprintf("%T %s", question, data)
+	c, a := q.c, q.a
+	now := c.cfg.Now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.answers == nil {
+		a.answers = map[string]told{}
+	}
+	t, known := a.answers[key]
+	switch {
+	case known && !t.ready:
+		return nil, plan.ErrNotYet
+	case known && t.err == nil:
+		return t.value, nil
+	case known && now.Before(t.again):
+		c.queue.AddAfter(a.key, t.again.Sub(now))
+		return nil, fmt.Errorf("%w: %w", t.err, errAsked)
+	}
+	select {
+	case c.outside <- struct{}{}:
+	default:
+		c.queue.AddAfter(a.key, againFirst) // too much is under way
+		return nil, plan.ErrNotYet
+	}
+	answers := a.answers
+	answers[key] = told{times: t.times + 1}
+	go func() {
+		defer func() { <-c.outside }()
+		ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+		defer cancel()
+		value, err := ask(ctx)
+		a.mu.Lock()
+		answers[key] = told{value, err, true, t.times + 1, c.cfg.Now().Add(min(againFirst<<min(t.times, 10), againMax))}
+		a.mu.Unlock()
+		c.queue.Add(a.key)
+	}()
+	if t.err != nil {
+		return nil, fmt.Errorf("%w: %w", t.err, errAsked) // as it was, until something else is known
+	}
+	return nil, plan.ErrNotYet
+}
+
+// told is an answer, or why there is none.
+type told struct {
+	value any
+	err   error
+	ready bool
+	times int
+	again time.Time // when it is asked for again after an error
+}
+
+// forgetAnswers lets everything be asked anew.
+func (a *app) forgetAnswers() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answers = nil
+}
+
+// Objects implements plan.Outside.
+func (q asked) Objects(namespace string, ref *plan.ObjectReference) ([]map[string]any, error) {
+	cluster := ref.Cluster
+	if cluster == oam.LocalCluster {
+		cluster = ""
+	}
+	t, err := q.c.reach(cluster)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", err, errAsked)
+	}
+	m, err := t.kinds.named(ref.Resource, ref.Group, ref.Kind)
+	if err != nil {
+		return nil, err
+	}
+	namespaced := m.Scope.Name() == "namespace"
+	if ref.Namespace != "" {
+		namespace = ref.Namespace
+	}
+	if err := q.c.mayReachNamespace(q.a, namespace, namespaced); err != nil {
+		return nil, err
+	}
+	as := q.a.as
+	value, err := q.once(*ref, func(ctx context.Context) (any, error) {
+		client, err := t.reader(as)
+		if err != nil {
+			return nil, err
+		}
+		var at dynamic.ResourceInterface = client.Resource(m.Resource)
+		if namespaced {
+			at = client.Resource(m.Resource).Namespace(namespace)
+		}
+		if ref.Name != "" {
+			u, err := at.Get(ctx, ref.Name, metav1.GetOptions{})
+			if err != nil {
+				return nil, err
+			}
+			return []map[string]any{u.Object}, nil
+		}
+		list, err := at.List(ctx, metav1.ListOptions{LabelSelector: labels.Set(ref.LabelSelector).String(), Limit: listMax})
+		switch {
+		case err != nil:
+			return nil, err
+		case len(list.Items) == 0:
+			return nil, fmt.Errorf("there are no %s with the labels %s", m.Resource.Resource, labels.Set(ref.LabelSelector))
+		case list.GetContinue() != "":
+			return nil, fmt.Errorf("more than %d %s have the labels %s", listMax, m.Resource.Resource, labels.Set(ref.LabelSelector))
+		}
+		var out []map[string]any
+		for i := range list.Items {
+			list.Items[i].SetGroupVersionKind(m.GroupVersionKind) // lists may leave it out
+			out = append(out, list.Items[i].Object)
+		}
+		return out, nil
+	})
+	return objectsOf(value), err
+}
+
+func objectsOf(value any) []map[string]any {
+	out, _ := value.([]map[string]any)
+	return out
+}
+
+// address is a question: what manifests there are.
+type address string
+
+// Manifests implements plan.Outside.
+func (q asked) Manifests(url string) ([]map[string]any, error) {
+	value, err := q.once(address(url), func(ctx context.Context) (any, error) {
+		body, err := q.c.body(ctx, &render.HTTPRequest{URL: url})
+		if err != nil {
+			return nil, err
+		}
+		var out []map[string]any
+		for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(body), 4096); len(out) <= listMax; {
+			var o map[string]any
+			if err := docs.Decode(&o); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, err
+			}
+			if u := (unstructured.Unstructured{Object: o}); len(o) > 0 {
+				if u.GetKind() == "" || u.GetAPIVersion() == "" || u.GetName() == "" {
+					return nil, fmt.Errorf("manifest %d has no apiVersion, no kind or no name", len(out)+1)
+				}
+				out = append(out, o)
+			}
+		}
+		if len(out) == 0 || len(out) > listMax {
+			return nil, fmt.Errorf("it has %d manifests; one to %d are possible", len(out), listMax)
+		}
+		return out, nil
+	})
+	return objectsOf(value), err
+}
+
+// Request implements plan.Outside.
+func (q asked) Request(_ string, r *render.HTTPRequest) (map[string]any, error) {
+	value, err := q.once(*r, func(ctx context.Context) (any, error) {
+		body, err := q.c.body(ctx, r)
+		if err != nil {
+			return nil, err
+		}
+		var out map[string]any
+		if err := kjson.Unmarshal(body, &out); err != nil {
+			return nil, fmt.Errorf("the answer of %s is not a struct in JSON: %w", r.URL, err)
+		}
+		return out, nil
+	})
+	out, _ := value.(map[string]any)
+	return out, err
+}
+
+// body is the body of the answer to a request that has succeeded.
+func (c *Controller) body(ctx context.Context, r *render.HTTPRequest) ([]byte, error) {
+	request := &httpRequest{Method: r.Method, URL: r.URL}
+	request.Request.Body, request.Request.Header = r.Body, r.Header
+	if err := request.check(); err != nil {
+		return nil, err
+	}
+	body, _, status, err := c.exchange(ctx, request)
+	if err == nil && status >= http.StatusBadRequest {
+		err = fmt.Errorf("%s answers %d %s", r.URL, status, http.StatusText(status))
+	}
+	return body, err
+}

@@ -1,0 +1,157 @@
+package plan
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// Outside answers what plans ask of others. What it answers about a revision is the same for as long as it is deployed.
+// Errors that wrap ErrNotYet pass.
+type Outside interface {
+	// Objects are the objects that a reference of a component in a namespace means, one at least.
+	Objects(namespace string, ref *ObjectReference) ([]map[string]any, error)
+	// Manifests are the objects at an address.
+	Manifests(url string) ([]map[string]any, error)
+	// Request is what the body of the answer to a request says.
+	Request(namespace string, r *render.HTTPRequest) (map[string]any, error)
+}
+
+// ObjectReference names objects that exist already.
+type ObjectReference struct {
+	// Resource is a name such as configmap or deployments.apps; or Group and Kind say what they are.
+	Resource string `json:"resource,omitempty"`
+	Group    string `json:"group,omitempty"`
+	Kind     string `json:"kind,omitempty"`
+	// Name, or LabelSelector, which chooses objects by their labels.
+	Name          string            `json:"name,omitempty"`
+	LabelSelector map[string]string `json:"labelSelector,omitempty"`
+	// Namespace and Cluster are the application's, and the local one, where they are empty.
+	Namespace string `json:"namespace,omitempty"`
+	Cluster   string `json:"cluster,omitempty"`
+}
+
+func (r *ObjectReference) check() error {
+	switch {
+	case (r.Resource == "") == (r.Kind == ""):
+		return errors.New("it must have either resource or kind")
+	case r.Resource != "" && r.Group != "":
+		return errors.New("group goes with kind; a resource is written as deployments.apps")
+	case (r.Name == "") == (len(r.LabelSelector) == 0):
+		return errors.New("it must have either name or labelSelector")
+	}
+	return nil
+}
+
+// refer puts the objects that a component's properties name in the place of what names them.
+func (p *Plan) refer(in *Input, comp *Component) error {
+	var properties struct {
+		Objects []json.RawMessage `json:"objects,omitempty"`
+		URLs    []string          `json:"urls,omitempty"`
+	}
+	if err := Strict(comp.Properties, &properties); err != nil {
+		return err
+	}
+	objects, asked := []any{}, false
+	add := func(found []map[string]any) {
+		asked = true
+		for _, o := range found {
+			objects = append(objects, referred(o))
+		}
+	}
+	for i, raw := range properties.Objects {
+		var whole map[string]any
+		if err := json.Unmarshal(raw, &whole); err != nil {
+			return fmt.Errorf("properties: objects[%d]: %w", i, err)
+		}
+		if whole["apiVersion"] != nil || whole["metadata"] != nil {
+			objects = append(objects, whole)
+			continue
+		}
+		var ref ObjectReference
+		if err := Strict(raw, &ref); err != nil {
+			return fmt.Errorf("properties: objects[%d]: %w", i, err)
+		}
+		if err := ref.check(); err != nil {
+			return fmt.Errorf("properties: objects[%d]: %w", i, err)
+		}
+		if in.Outside == nil {
+			return fmt.Errorf("properties: objects[%d]: objects cannot be looked up here", i)
+		}
+		found, err := in.Outside.Objects(in.Namespace, &ref)
+		if err != nil {
+			return fmt.Errorf("properties: objects[%d]: %w", i, err)
+		}
+		add(found)
+	}
+	for i, url := range properties.URLs {
+		if in.Outside == nil {
+			return fmt.Errorf("properties: urls[%d]: manifests cannot be fetched here", i)
+		}
+		found, err := in.Outside.Manifests(url)
+		if err != nil {
+			return fmt.Errorf("properties: urls[%d]: %w", i, err)
+		}
+		add(found)
+	}
+	data, err := json.Marshal(map[string]any{"objects": objects})
+	if err != nil {
+		return err
+	}
+	if comp.Properties = data; asked {
+		p.Definitions["Objects of "+comp.Name] = Hash(data)
+	}
+	return nil
+}
+
+// referred is an object without what belongs to the place where it is, or to whoever manages it there.
+func referred(o map[string]any) map[string]any {
+	u := unstructured.Unstructured{Object: o}
+	ours := func(k, _ string) bool {
+		return strings.HasPrefix(k, "app.oam.dev/") || strings.HasPrefix(k, "oam.dev/") || strings.HasSuffix(strings.Split(k, "/")[0], ".oam.dev") ||
+			k == "kubectl.kubernetes.io/last-applied-configuration" || k == "deployment.kubernetes.io/revision" || k == oam.SharedByAnnotation
+	}
+	metadata := map[string]any{"name": u.GetName()}
+	for field, values := range map[string]map[string]string{"labels": u.GetLabels(), "annotations": u.GetAnnotations()} {
+		maps.DeleteFunc(values, ours)
+		if len(values) > 0 {
+			metadata[field] = values
+		}
+	}
+	out := maps.Clone(o)
+	out["metadata"] = metadata
+	delete(out, "status")
+	if u.GetKind() == "Service" && u.GetAPIVersion() == "v1" {
+		spec, _ := out["spec"].(map[string]any)
+		spec = maps.Clone(spec)
+		delete(spec, "clusterIP")
+		delete(spec, "clusterIPs")
+		out["spec"] = spec
+	}
+	return out
+}
+
+// fetch sends the requests of a component's traits.
+func (p *Plan) fetch(in *Input, comp *Component) render.Fetch {
+	if in.Outside == nil {
+		return nil
+	}
+	return func(r *render.HTTPRequest) (map[string]any, error) {
+		answer, err := in.Outside.Request(in.Namespace, r)
+		if err != nil {
+			return nil, err
+		}
+		data, err := json.Marshal([]any{r, answer})
+		if err == nil {
+			p.Definitions["Answer to "+comp.Name+" of "+r.URL] = Hash(data)
+		}
+		return answer, err
+	}
+}
