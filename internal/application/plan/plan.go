@@ -189,8 +189,8 @@ type Input struct {
 	Annotations    map[string]string
 	Spec           *oam.ApplicationSpec
 	// Whole is the application's spec where Spec is a part of it, as templates see it; nil where it is not.
-	Whole *oam.ApplicationSpec
-	Clusters       Clusters
+	Whole    *oam.ApplicationSpec
+	Clusters Clusters
 	// Memo is of plans made before; nil works everything out.
 	Memo *Memo
 	// Charts may be nil where none are to be had, and Outside where nobody is to be asked.
