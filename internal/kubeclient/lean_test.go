@@ -5,6 +5,7 @@ import (
 	"math/rand"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -151,7 +152,7 @@ func BenchmarkLeanPod(b *testing.B) {
 func typicalPod() *corev1.Pod {
 	now := metav1.Unix(1e9, 0)
 	managed := metav1.ManagedFieldsEntry{Manager: "lockstep", Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1",
-		FieldsV1: &metav1.FieldsV1{Raw: bytes.Repeat([]byte(`{"f:metadata":{"f:annotations":{".":{}}}}`), 20)}}
+		FieldsV1: metav1.NewFieldsV1(strings.Repeat(`{"f:metadata":{"f:annotations":{".":{}}}}`, 20))}
 	mount := corev1.VolumeMount{Name: "kube-api-access-abcde", MountPath: "/var/run/secrets/kubernetes.io/serviceaccount", ReadOnly: true}
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "hello-1234567890", Namespace: "bench", UID: "01234567-89ab-cdef-0123-456789abcdef", ResourceVersion: "123456",

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	watchtools "k8s.io/client-go/tools/watch"
 )
@@ -144,16 +145,18 @@ func Wait(ctx context.Context, o *Object, progress func(Outcome)) (Outcome, erro
 	if outcome == nil {
 		return Outcome{}, fmt.Errorf("%s is not a run: there is nothing to wait for", o.Ref())
 	}
-	helper := resource.NewHelper(o.info.Client, o.info.Mapping)
-	only := fields.OneTermEqualSelector("metadata.name", o.info.Name).String()
+	request := func(opts metav1.ListOptions) *rest.Request {
+		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", o.info.Name).String()
+		return o.info.Client.Get().NamespaceIfScoped(o.info.Namespace, o.info.Namespaced()).Resource(o.info.Mapping.Resource.Resource).
+			VersionedParams(&opts, metav1.ParameterCodec)
+	}
 	lw := &cache.ListWatch{
-		ListFunc: func(opts metav1.ListOptions) (runtime.Object, error) {
-			opts.FieldSelector = only
-			return helper.List(o.info.Namespace, o.info.Mapping.GroupVersionKind.GroupVersion().String(), &opts)
+		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+			return request(opts).Do(ctx).Get()
 		},
-		WatchFunc: func(opts metav1.ListOptions) (watch.Interface, error) {
-			opts.FieldSelector = only
-			return helper.Watch(o.info.Namespace, o.info.Mapping.GroupVersionKind.GroupVersion().String(), &opts)
+		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
+			opts.Watch = true
+			return request(opts).Watch(ctx)
 		},
 	}
 	var last Outcome

@@ -43,7 +43,6 @@ var (
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	configMaps   = schema.GroupVersionResource{Version: "v1", Resource: "configmaps"}
 	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
-	services     = schema.GroupVersionResource{Version: "v1", Resource: "services"}
 )
 
 // env is a namespace of the cluster, with a controller over all of it.

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
@@ -100,13 +101,12 @@ func testKeeper(t *testing.T, source, prefix string) {
 		finish(w)
 		done = append(done, w)
 	}
-	deadline := time.Now().Add(20 * time.Second)
 	for _, w := range done {
-		for label(w) != Archived {
-			if time.Now().After(deadline) {
-				t.Fatalf("%s is not archived", w.Name)
-			}
-			time.Sleep(5 * time.Millisecond)
+		err := wait.PollUntilContextTimeout(ctx, 5*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+			return label(w) == Archived, nil
+		})
+		if err != nil {
+			t.Fatalf("%s is not archived: %v", w.Name, err)
 		}
 		got, err := db.Get(ctx, string(w.UID))
 		if err != nil {

@@ -31,7 +31,6 @@ type sample struct {
 	count   uint64
 	buckets map[float64]uint64
 	since   map[string]time.Time // of the owners of gauges in real time
-	labels  []string
 }
 
 // samplesMax bounds the metrics of all workflows together.

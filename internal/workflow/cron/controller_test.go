@@ -116,7 +116,7 @@ func (c *cluster) state(name string) string {
 // now must not wait for ever.
 func (c *cluster) await(name, want string) {
 	c.Helper()
-	deadline := time.Now().Add(20 * time.Second)
+	deadline := time.Now().Add(time.Minute)
 	for {
 		got := c.state(name)
 		if got == want {

@@ -2,6 +2,7 @@ package executor_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/handover"
@@ -304,13 +306,13 @@ func TestParameters(t *testing.T) {
 // waitFor waits until a file is there.
 func waitFor(t *testing.T, path string) {
 	t.Helper()
-	for range 1000 {
-		if _, err := os.Stat(path); err == nil {
-			return
-		}
-		time.Sleep(10 * time.Millisecond)
+	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		_, err := os.Stat(path)
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatalf("%s does not appear: %v", path, err)
 	}
-	t.Fatalf("%s does not appear", path)
 }
 
 func TestSignalsReachTheCommandAndWhatItStarted(t *testing.T) {
@@ -442,18 +444,20 @@ func TestWhatComesAfterAFailureIsOmitted(t *testing.T) {
 
 func TestAContainerThatWaitsCanBeEnded(t *testing.T) {
 	r := begin(t, t.TempDir(), handover.Plan{After: []string{"never"}}, sh("true")...)
-	time.Sleep(10 * time.Millisecond) // either side of the start is right
-	for range 200 {
-		if r.cmd.Process.Signal(syscall.SIGTERM) != nil {
-			break
-		}
-		time.Sleep(5 * time.Millisecond)
-		var status syscall.WaitStatus
-		if pid, _ := syscall.Wait4(r.cmd.Process.Pid, &status, syscall.WNOHANG, nil); pid > 0 {
+	ended := make(chan error, 1)
+	go func() { ended <- r.cmd.Wait() }()
+	again := time.NewTicker(10 * time.Millisecond) // either side of its start is right
+	defer again.Stop()
+	for patience := time.After(time.Minute); ; {
+		select {
+		case <-ended:
 			return
+		case <-again.C:
+			_ = r.cmd.Process.Signal(syscall.SIGTERM)
+		case <-patience:
+			t.Fatal("still waits")
 		}
 	}
-	t.Error("still waits")
 }
 
 func TestSaves(t *testing.T) {

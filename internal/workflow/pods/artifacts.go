@@ -28,8 +28,6 @@ type moves struct {
 	upload []handover.Upload
 	in     *carrier
 	out    *carrier
-	// mounts are main's volumes, as the init container sees them.
-	mounts []corev1.VolumeMount
 	saves  map[string][]handover.Save // by container
 	logs   map[string]string          // the file, by container
 }

@@ -1,7 +1,9 @@
 package enforce
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,6 +16,7 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+	"k8s.io/apimachinery/pkg/util/wait"
 
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
@@ -160,13 +163,12 @@ func (n *realNode) removeTree(dir string) {
 		n.removeTree(filepath.Join(dir, child))
 	}
 	// The last process may be on its way out.
-	for range 100 {
-		if err = syscall.Rmdir(dir); err != unix.EBUSY {
-			break
-		}
-		time.Sleep(10 * time.Millisecond)
-	}
-	if err != nil {
+	last := error(nil)
+	err = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
+		last = syscall.Rmdir(dir)
+		return last != unix.EBUSY, nil
+	})
+	if err := errors.Join(err, last); err != nil {
 		n.t.Error(err)
 	}
 }
