@@ -39,7 +39,7 @@ func newApp(s streams) *cobra.Command {
 		Args:    noArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppDiff(s), newAppRevisions(s), newAppRollback(s), newAppWorkflow(s),
+	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppDiff(s), newAppRevisions(s), newAppRollback(s, "app"), newAppWorkflow(s),
 		newAppLogs(s), newAppExec(s), newAppPortForward(s), newAppDelete(s))
 	return cmd
 }
@@ -51,6 +51,33 @@ func (c *appCommand) connect() (*applications.Client, string, error) {
 	}
 	client, err := applications.New(cfg)
 	return client, namespace, err
+}
+
+// names completes names of applications.
+func (c *appCommand) names(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	client, namespace, err := c.connect()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	apps, err := client.List(ctx, namespace, "")
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveError
+	}
+	var all []string
+	for i := range apps {
+		all = append(all, apps[i].Name+"\t"+string(apps[i].Status.Phase))
+	}
+	return matching(all, args, toComplete), cobra.ShellCompDirectiveNoFileComp
+}
+
+// oneApp completes the first argument, which is an application's name.
+func (c *appCommand) oneApp(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return c.names(cmd, args, toComplete)
 }
 
 // revisionsOf are the last states of an application, oldest first.
@@ -159,10 +186,11 @@ func newAppStatus(s streams) *cobra.Command {
 		Use:     "status NAME",
 		Short:   "How an application stands: phase, workflow, the health of its components",
 		Example: "  lockstep app status shop\n  lockstep app status shop --tree",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactArgs("NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json|yaml|name; default: for people")
+	cmd.ValidArgsFunction = c.oneApp
+	outputFlag(cmd, &output, "json", "yaml", "name")
 	cmd.Flags().BoolVar(&tree, "tree", false, "the objects that the application manages")
 	cmd.Flags().BoolVar(&pods, "pod", false, "the pods of its workloads")
 	cmd.Flags().BoolVar(&endpoints, "endpoint", false, "where its Services are reached")
@@ -313,16 +341,18 @@ func printAppTree(out io.Writer, app *oam.Application) error {
 
 func newAppList(s streams) *cobra.Command {
 	var all bool
-	var selector string
+	var selector, output string
 	cmd := &cobra.Command{
 		Use:     "ls",
 		Aliases: []string{"list"},
 		Short:   "List applications and their components",
+		Example: "  lockstep app ls\n  lockstep app ls -A -l team=web -o name",
 		Args:    noArgs,
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "applications of every namespace")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector")
+	outputFlag(cmd, &output, "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		client, namespace, err := c.connect()
 		if err != nil {
@@ -335,7 +365,19 @@ func newAppList(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printApps(c.s.out, apps, all)
+		if output == "" {
+			return printApps(c.s.out, apps, all)
+		}
+		out := &oam.ApplicationList{Items: apps}
+		out.APIVersion, out.Kind = oam.GroupVersion.String(), "ApplicationList"
+		for i := range apps {
+			apps[i].APIVersion, apps[i].Kind = oam.GroupVersion.String(), "Application"
+		}
+		print, err := objectPrinter(output, c.s.out)
+		if err != nil {
+			return err
+		}
+		return print(out)
 	}
 	return cmd
 }
@@ -386,11 +428,13 @@ func newAppDelete(s streams) *cobra.Command {
 	var noWait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:   "delete NAME...",
-		Short: "Delete applications and what they made",
-		Args:  cobra.MinimumNArgs(1),
+		Use:     "delete NAME...",
+		Short:   "Delete applications and what they made",
+		Example: "  lockstep app delete shop\n  lockstep app delete shop cart --no-wait",
+		Args:    minArgs(1, "NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.names
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the deletion has begun")
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -416,9 +460,11 @@ func newAppRevisions(s streams) *cobra.Command {
 		Use:     "revisions NAME",
 		Aliases: []string{"history", "revision"},
 		Short:   "The last states that an application had, oldest first",
-		Args:    cobra.ExactArgs(1),
+		Example: "  lockstep app revisions shop",
+		Args:    exactArgs("NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
 		if err != nil {

@@ -29,9 +29,10 @@ func newAppDiff(s streams) *cobra.Command {
 of. With --revision A,B compare two revisions; with --revision A that one with what is declared now; with neither, the last
 two revisions.`,
 		Example: "  lockstep app diff -f shop.yaml\n  lockstep app diff shop --revision shop-v1,shop-v3",
-		Args:    cobra.MaximumNArgs(1),
+		Args:    maxArgs(1, "NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "manifests, or - for standard input")
 	cmd.Flags().StringVarP(&revisions, "revision", "r", "", "one or two revisions, as lockstep app revisions lists them")
 	cmd.Flags().IntVar(&lines, "context-lines", 3, "lines around each change")

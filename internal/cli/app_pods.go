@@ -81,9 +81,10 @@ func newAppLogs(s streams) *cobra.Command {
 		Short:   "Print what the pods of an application wrote",
 		Long:    "Print what the pods of an application wrote, each line after the name of its pod.",
 		Example: "  lockstep app logs shop\n  lockstep app logs shop -c web -f --tail 10",
-		Args:    cobra.ExactArgs(1),
+		Args:    exactArgs("NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	choice.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&o.Follow, "follow", "f", false, "go on as long as the pods write")
@@ -136,6 +137,7 @@ Exit code: the command's, where it ran.`,
 		},
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	choice.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&stdin, "stdin", "i", false, "give the command what comes on standard input")
@@ -182,9 +184,10 @@ func newAppPortForward(s streams) *cobra.Command {
 		Long: `Forward ports of this machine to a pod of the application, until interrupted. Without ports, the first port of its
 first Service, or of its first container that has one. A local port that is empty, as in :80, is chosen.`,
 		Example: "  lockstep app port-forward shop\n  lockstep app port-forward shop 8080:80 -c web",
-		Args:    cobra.MinimumNArgs(1),
+		Args:    minArgs(1, "NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	choice.flags(cmd)
 	cmd.Flags().StringSliceVar(&addresses, "address", []string{"127.0.0.1"}, "addresses of this machine to listen on")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

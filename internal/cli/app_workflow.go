@@ -26,7 +26,7 @@ func newAppWorkflow(s streams) *cobra.Command {
 		newAppCommand(s, "resume", "Let a workflow go on that is suspended, by hand or by a step"),
 		newAppCommand(s, "terminate", "End the steps that run, and skip the others"),
 		newAppCommand(s, "restart", "Run the workflow again, with the definitions as they are now"),
-		newAppRollback(s),
+		newAppRollback(s, "app workflow"),
 	)
 	return cmd
 }
@@ -34,8 +34,9 @@ func newAppWorkflow(s streams) *cobra.Command {
 // newAppCommand is a verb that the manager carries out.
 func newAppCommand(s streams, verb, short string) *cobra.Command {
 	var step string
-	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: cobra.ExactArgs(1)}
+	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: exactArgs("NAME")}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	if verb == "resume" {
 		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
 	}
@@ -86,16 +87,18 @@ func possible(app *oam.Application, verb string) error {
 	return nil
 }
 
-func newAppRollback(s streams) *cobra.Command {
+// newAppRollback is a verb of more than one command.
+func newAppRollback(s streams, of string) *cobra.Command {
 	var revision string
 	cmd := &cobra.Command{
 		Use:     "rollback NAME",
 		Short:   "Deploy an earlier revision again",
 		Long:    "Give the application the spec of an earlier revision, the one before the present one by default.",
-		Example: "  lockstep app workflow rollback shop\n  lockstep app workflow rollback shop --revision shop-v3",
-		Args:    cobra.ExactArgs(1),
+		Example: "  lockstep " + of + " rollback shop\n  lockstep " + of + " rollback shop --revision shop-v3",
+		Args:    exactArgs("NAME"),
 	}
 	c := &appCommand{s, kubeFlags(cmd)}
+	cmd.ValidArgsFunction = c.oneApp
 	cmd.Flags().StringVar(&revision, "revision", "", "the revision, as lockstep app revisions lists it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()

@@ -29,7 +29,7 @@ func newBench(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure a system against the floor that the API server sets",
-		Args:  cobra.NoArgs,
+		Args:  noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return usageError{errors.New("say what to do: 'bench run'")}
 		},
@@ -69,12 +69,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 		Example: `  lockstep bench run --shapes 500x20,1x10000 --gang both --nodes 1000
   lockstep bench run --shapes 500x20 --system lockstep,kubernetes -o json
   lockstep bench run --shapes 500x20 --writer-concurrency 0,1,4,16,64,256,1024`,
-		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.NoArgs(cmd, args); err != nil {
-				return usageError{err}
-			}
-			return nil
-		},
+		Args: noArgs,
 	}
 	f := cmd.Flags()
 	f.StringVar(&scenarioName, "scenario", scenario.Batch, "what to do: "+strings.Join(benchScenarios, ", "))
@@ -99,12 +94,13 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.StringVar(&cfg.AuditLog, "audit-log", "", "with --kubeconfig: path of the API server's audit log")
 	f.DurationVar(&cfg.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
 	f.StringVar(&cfg.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
-	f.StringVarP(&output, "output", "o", "table", "what to print: table, wide or json")
+	output = "table"
+	wordFlag(cmd, &output, "output", "o", "what to print: table, wide or json", benchOutputs...)
 	wfl.add(cmd)
 	apps.add(cmd)
 	cpus.add(cmd)
 	for flag, values := range map[string][]string{"scenario": benchScenarios, "gang": {"true", "false", "both"},
-		"system": system.Names(), "output": benchOutputs} {
+		"system": system.Names()} {
 		must(cmd.RegisterFlagCompletionFunc(flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp)))
 	}
 
@@ -164,9 +160,7 @@ func benchConfig(cfg *lab.Config, scenarioName, gang, output string, shapes []st
 	default:
 		return usageError{fmt.Errorf("--gang=%s: want true, false or both", gang)}
 	}
-	if err := benchOutput(cfg, output); err != nil {
-		return err
-	}
+	benchOut(cfg)
 	if err := cfg.Validate(); err != nil {
 		return usageError{err}
 	}

@@ -148,14 +148,12 @@ func newClusterList(s streams) *cobra.Command {
 		Use:     "list",
 		Aliases: []string{"ls"},
 		Short:   "The managed clusters, and whether they answer from here",
+		Example: "  lockstep cluster list\n  lockstep cluster list -o wide",
 		Args:    noArgs,
 	}
 	c := &clusterCommand{s, kubeFlags(cmd)}
-	cmd.Flags().StringVarP(&output, "output", "o", "", "name, or wide, which asks each cluster whether it is there; default: a table")
+	wordFlag(cmd, &output, "output", "o", "name, or wide, which asks each cluster whether it is there", "name", "wide")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if !slices.Contains([]string{"", "name", "wide"}, output) {
-			return usageError{fmt.Errorf("--output=%s: want name or wide", output)}
-		}
 		client, err := c.connect()
 		if err != nil {
 			return err
@@ -230,9 +228,10 @@ func newClusterLabels(s streams) *cobra.Command {
 
 func newClusterProbe(s streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "probe NAME",
-		Short: "Ask a cluster whether it answers, from here",
-		Args:  oneName,
+		Use:     "probe NAME",
+		Short:   "Ask a cluster whether it answers, from here",
+		Example: "  lockstep cluster probe beijing",
+		Args:    oneName,
 	}
 	return onOneCluster(s, cmd, "cluster %s answers\n", func(ctx context.Context, client *submit.Client, args []string) error {
 		cred, err := client.Get(ctx, args[0])
@@ -265,9 +264,10 @@ func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx contex
 
 func newClusterDetach(s streams) *cobra.Command {
 	cmd := &cobra.Command{
-		Use:   "detach NAME",
-		Short: "Manage a cluster no longer; what applications have there stays there",
-		Args:  oneName,
+		Use:     "detach NAME",
+		Short:   "Manage a cluster no longer; what applications have there stays there",
+		Example: "  lockstep cluster detach beijing",
+		Args:    oneName,
 	}
 	return onOneCluster(s, cmd, "cluster/%s detached\n", func(ctx context.Context, client *submit.Client, args []string) error {
 		return client.Detach(ctx, args[0])

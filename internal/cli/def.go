@@ -187,9 +187,10 @@ func newDef(s streams) *cobra.Command {
 
 func newDefVet(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use:   "vet FILE...",
-		Short: "Check that definitions compile, in manifests or in files of CUE",
-		Args:  cobra.MinimumNArgs(1),
+		Use:     "vet FILE...",
+		Short:   "Check that definitions compile, in manifests or in files of CUE",
+		Example: "  lockstep def vet definitions/",
+		Args:    minArgs(1, "FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			objects, err := readObjects(s, args)
 			if err != nil {
@@ -217,9 +218,10 @@ func newDefVet(s streams) *cobra.Command {
 
 func newDefShow(s streams) *cobra.Command {
 	return &cobra.Command{
-		Use:   "show NAME",
-		Short: "The parameters of a built-in definition",
-		Args:  cobra.ExactArgs(1),
+		Use:     "show NAME",
+		Short:   "The parameters of a built-in definition",
+		Example: "  lockstep def show webservice",
+		Args:    exactArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			set, err := builtinDefinitions()
 			if err != nil {
@@ -255,8 +257,8 @@ func newDefRender(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "render FILE|NAME",
 		Short:   "Render a component definition with sample properties",
-		Example: "  lockstep def render webservice --properties 'image: nginx'",
-		Args:    cobra.ExactArgs(1),
+		Example: "  lockstep def render webservice --properties '{\"image\":\"nginx\"}'",
+		Args:    exactArgs("FILE or NAME"),
 	}
 	cmd.Flags().StringVar(&properties, "properties", "", "the properties, as YAML or JSON")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

@@ -13,9 +13,10 @@ func newDown(s streams) *cobra.Command {
 	var name string
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "down",
-		Short: "Stop a local control plane and remove everything of it",
-		Args:  noArgs,
+		Use:     "down",
+		Short:   "Stop a local control plane and remove everything of it",
+		Example: "  lockstep down\n  lockstep down --all",
+		Args:    noArgs,
 		RunE: func(*cobra.Command, []string) error {
 			names := []string{name}
 			if all {

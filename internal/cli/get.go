@@ -65,8 +65,7 @@ age and more, in the cluster or, with --archived, in the archive.`,
 	cmd.Flags().StringVar(&workflow.query.Fields, "field-selector", "", "field selector, for workflows")
 	cmd.Flags().BoolVarP(&allNamespaces, "all-namespaces", "A", false, "objects of every namespace")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json|yaml|wide|name; default: a table")
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "wide", "name"}, cobra.ShellCompDirectiveNoFileComp)))
+	outputFlag(cmd, &output, "json", "yaml", "wide", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) == 0 {
 			return usageError{errors.New("say what to get, for example: lockstep get jobs")}

@@ -45,15 +45,12 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.BoolVar(&opts.MultiTenant, "multi-tenant", false, "applications act with the rights of who wrote them")
-	f.StringVar(&dryRun, "dry-run", "none", `"none", or "client" to print what would be installed`)
-	f.StringVarP(&output, "output", "o", "", "name|json|yaml; default: a line for each object")
+	dryRun = "none"
+	wordFlag(cmd, &dryRun, "dry-run", "", `"none", or "client" to print what would be installed`, "none", "client")
+	outputFlag(cmd, &output, "name", "json", "yaml")
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not done by then")
-	must(cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "client"}, cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"name", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		switch {
-		case dryRun != "none" && dryRun != "client":
-			return usageError{fmt.Errorf("--dry-run=%s: want none or client", dryRun)}
 		case opts.Agent && opts.Image == "":
 			return usageError{errors.New("--with-agent needs --image: the agents run from it")}
 		case opts.ExecutorImage != "" && opts.Image == "":

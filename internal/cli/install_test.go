@@ -17,11 +17,11 @@ func TestInstallUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"server dry run":      {[]string{"--dry-run=server"}, "--dry-run=server: want none or client"},
+		"server dry run":      {[]string{"--dry-run=server"}, "--dry-run\" flag: want none or client"},
 		"agent without image": {[]string{"--with-agent"}, "--with-agent needs --image"},
 		"executor alone":      {[]string{"--executor-image=x"}, "give --image too"},
 		"no manager":          {[]string{"--replicas=0"}, "--replicas=0"},
-		"form of output":      {[]string{"--dry-run=client", "-o", "table"}, "--output=table"},
+		"form of output":      {[]string{"--dry-run=client", "-o", "table"}, "want name, json or yaml"},
 		"an argument":         {[]string{"all"}, "all"},
 	} {
 		t.Run(name, func(t *testing.T) {

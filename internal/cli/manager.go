@@ -28,13 +28,14 @@ func newManager(s streams) *cobra.Command {
 		cfg                     manager.Config
 	)
 	cmd := &cobra.Command{
-		Use:   "manager",
-		Short: "Run the control plane: scheduler and controllers",
+		Use:     "manager",
+		Short:   "Run the control plane: scheduler and controllers",
+		Example: "  lockstep manager --kubeconfig ~/.kube/config\n  lockstep manager --metrics-bind-address :8080 --archive /var/lib/lockstep/archive.db",
 		Long: `Run the control plane: scheduler and controllers.
 
 The cluster is found by kubectl's rules: --kubeconfig, $KUBECONFIG, ~/.kube/config, or the service account of the pod.
 A manager serves /metrics, /healthz and /readyz; it is ready while it leads and has read the whole cluster.`,
-		Args: cobra.NoArgs,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.WriterConcurrency < 0 {
 				return usageError{fmt.Errorf("--writer-concurrency %d: must not be negative", cfg.WriterConcurrency)}

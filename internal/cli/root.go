@@ -74,7 +74,7 @@ func newRoot(s streams) *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       Version,
-		Args:          cobra.NoArgs,
+		Args:          noArgs,
 	}
 	root.SetIn(s.in)
 	root.SetOut(s.out)

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -23,19 +24,15 @@ type statusReport struct {
 func newStatus(s streams) *cobra.Command {
 	var name, output string
 	cmd := &cobra.Command{
-		Use:   "status",
-		Short: "Show the local control planes and their components",
+		Use:     "status",
+		Short:   "Show the local control planes and their components",
+		Example: "  lockstep status\n  lockstep status --name try -o wide",
 		Long: `Show the local control planes, or the one that --name names, with their components' health and use of the machine.
 The exit code is 1 when there is none, or one of them is not ready.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			switch output {
-			case "", "wide", "json", "yaml":
-			default:
-				return usageError{fmt.Errorf("--output %q: not json, yaml or wide", output)}
-			}
-			names := []string{name}
-			if !cmd.Flags().Changed("name") {
+			names := []string{cmp.Or(name, defaultCluster)}
+			if name == "" {
 				all, err := supervise.Names()
 				if err != nil {
 					return err
@@ -59,8 +56,8 @@ The exit code is 1 when there is none, or one of them is not ready.`,
 			return errors.Join(printStatus(s.out, report, output), failed)
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", defaultCluster, "name of the cluster; without it all")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json, yaml or wide")
+	cmd.Flags().StringVar(&name, "name", "", "name of the cluster; without it all")
+	outputFlag(cmd, &output, "json", "yaml", "wide")
 	return cmd
 }
 

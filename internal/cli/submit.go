@@ -76,8 +76,9 @@ Exit codes: 0 all was sent, and with --wait, --watch or --log every run succeede
 	f := cmd.Flags()
 	f.StringSliceVarP(&o.files, "filename", "f", nil, "file, folder or URL to send; - is standard input")
 	f.BoolVarP(&o.recursive, "recursive", "R", false, "go into sub-folders of a folder")
-	f.StringVar(&o.dryRun, "dry-run", "none", `"none"; "client" to print what would be sent; "server" to have it checked and nothing kept`)
-	f.StringVarP(&o.output, "output", "o", "", "name|json|yaml; default: a line for each object")
+	o.dryRun = "none"
+	wordFlag(cmd, &o.dryRun, "dry-run", "", `"none"; "client" to print what would be sent; "server" to have it checked and nothing kept`, "none", "client", "server")
+	outputFlag(cmd, &o.output, "name", "json", "yaml")
 	f.StringVar(&o.from, "from", "", "start a workflow from workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME")
 	f.StringArrayVarP(&o.parameters, "parameter", "p", nil, "NAME=VALUE of a workflow's argument")
 	f.StringVar(&o.parameterFile, "parameter-file", "", "file of arguments: a YAML or JSON object")
@@ -88,8 +89,6 @@ Exit codes: 0 all was sent, and with --wait, --watch or --log every run succeede
 	f.StringVar(&o.overrides.ServiceAccount, "serviceaccount", "", "service account of the workflow's pods")
 	f.Int32Var(&o.priority, "priority", 0, "priority of the workflow")
 	o.following.add(cmd)
-	must(cmd.RegisterFlagCompletionFunc("dry-run", cobra.FixedCompletions([]string{"none", "client", "server"}, cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"name", "json", "yaml"}, cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("from", c.completeFrom))
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		o.files = append(args, o.files...)
@@ -105,8 +104,6 @@ func (o *submitFlags) complete(cmd *cobra.Command) error {
 		return usageError{errors.New("no manifest given: name a file, a folder, - for standard input, or --from KIND/NAME")}
 	case len(o.files) > 0 && o.from != "":
 		return usageError{errors.New("give manifests or --from, not both")}
-	case o.dryRun != "none" && o.dryRun != "server" && o.dryRun != "client":
-		return usageError{fmt.Errorf("--dry-run=%s: want none, client or server", o.dryRun)}
 	case o.overrides.Name != "" && o.overrides.GenerateName != "":
 		return usageError{errors.New("give --name or --generate-name, not both")}
 	}

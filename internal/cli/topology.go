@@ -110,18 +110,14 @@ a machine whose sysfs was copied to a directory (--sysfs), or one of the built-i
 		Example: `  lockstep topology show node-7
   lockstep topology show node-7 --html node-7.html
   lockstep topology show --machine amd256-nps4 -o json`,
-		Args: cobra.MaximumNArgs(1),
+		Args: maxArgs(1, "NODE"),
 	}
 	source := addClusterSource(cmd, s)
 	cmd.Flags().StringVar(&root, "sysfs", "/", "directory that holds sys/devices/system")
 	cmd.Flags().StringVar(&machine, "machine", "", "a built-in model instead of a sysfs tree")
-	cmd.Flags().StringVarP(&output, "output", "o", "", "json: the compact form that the API carries; html: a page")
+	wordFlag(cmd, &output, "output", "o", "json: the compact form that the API carries; html: a page", "json", "html")
 	cmd.Flags().StringVar(&page, "html", "", "write the drawing to this file, as one page that needs nothing else")
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "html"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
-		if output != "" && output != "json" && output != "html" {
-			return usageError{fmt.Errorf("--output %q: not json or html", output)}
-		}
 		if len(args) == 0 && source.dump != "" {
 			return usageError{errors.New("say which node of the dump to show")}
 		}

@@ -9,7 +9,6 @@ import (
 	"math"
 	"os"
 	"os/signal"
-	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -78,12 +77,11 @@ Exit codes: 0 done, or asked for; 1 a repack has failed; 3 --timeout ran out.`,
 	f.IntVar(&budget.MovesMax, "moves", 0, "pods moved on each node at most; 0 for no limit")
 	f.Float64Var(&budget.CostMax, "cost", repack.CostMaxDefault, "CPUs moved at most for each CPU freed; those moved to another NUMA node count twice")
 	f.BoolVar(&budget.StayInNUMA, "stay-in-numa", false, "no moves to other NUMA nodes")
-	f.StringVarP(&output, "output", "o", "", "json or yaml; name, where something is asked for")
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"json", "yaml", "name"}, cobra.ShellCompDirectiveNoFileComp)))
+	wordFlag(cmd, &output, "output", "o", "json or yaml; name, where something is asked for", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case !slices.Contains([]string{"", "json", "yaml", "name"}, output) || output == "name" && dryRun:
-			return usageError{fmt.Errorf("--output %q: not json or yaml", output)}
+		case output == "name" && dryRun:
+			return usageError{errors.New("--output=name is for what is asked for: with --dry-run, give json or yaml")}
 		case budget.MovesMax < 0 || budget.CostMax <= 0:
 			return usageError{errors.New("--moves must be at least 0, --cost above 0")}
 		case all && len(args) > 0:

@@ -25,7 +25,7 @@ func TestTopologyVerbs(t *testing.T) {
 		"a built-in machine":        {[]string{"show", "--machine", "amd256-nps4"}, exitOK, "L3 #1 16 MiB [4 132][5 133][6 134][7 135]"},
 		"an unknown machine":        {[]string{"show", "--machine", "pdp11"}, exitUsage, "there are: intel104"},
 		"an empty sysfs root":       {[]string{"show", "--sysfs", t.TempDir()}, exitFailed, "sys/devices/system/cpu/online: "},
-		"an unknown form":           {[]string{"show", "-o", "xml"}, exitUsage, "not json"},
+		"an unknown form":           {[]string{"show", "-o", "xml"}, exitUsage, "want json or html"},
 		"a small simulation":        {[]string{"simulate", "--nodes", "1", "--seeds", "1", "--machine", "vm8", "--mix", "small"}, exitOK, "least-allocated+packed-cores"},
 		"a load above 1":            {[]string{"simulate", "--load", "85"}, exitUsage, "--load must be above 0 and at most 1"},
 		"an unknown policy":         {[]string{"simulate", "--policy", "best"}, exitUsage, "there are lockstep"},

@@ -23,7 +23,7 @@ func TestLocalClusterVerbsRefuseWrongUsageByName(t *testing.T) {
 		{"down --name none", exitFailed, `no local cluster "none"; 'lockstep up' starts one`},
 		{"down --all --name none", exitFailed, "name all"},
 		{"status --name none", exitFailed, `no local cluster "none"`},
-		{"status -o table", exitUsage, `--output "table": not json, yaml or wide`},
+		{"status -o table", exitUsage, `want json, yaml or wide`},
 	} {
 		t.Run(tt.args, func(t *testing.T) {
 			var out, errOut bytes.Buffer

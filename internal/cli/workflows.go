@@ -93,15 +93,20 @@ func (c *wfCommand) complete(names func(context.Context, *workflows.Client, stri
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
-		var out []string
-		for _, name := range all {
-			bare, _, _ := strings.Cut(name, "\t")
-			if strings.HasPrefix(bare, toComplete) && !slices.Contains(args, bare) {
-				out = append(out, name)
-			}
-		}
-		return out, cobra.ShellCompDirectiveNoFileComp
+		return matching(all, args, toComplete), cobra.ShellCompDirectiveNoFileComp
 	}
+}
+
+// matching are those names that begin as wanted and are no arguments yet. What follows a tab describes the name.
+func matching(names, args []string, toComplete string) []string {
+	var out []string
+	for _, name := range names {
+		bare, _, _ := strings.Cut(name, "\t")
+		if strings.HasPrefix(bare, toComplete) && !slices.Contains(args, bare) {
+			out = append(out, name)
+		}
+	}
+	return out
 }
 
 // drawing are the flags of verbs that draw trees.

@@ -205,8 +205,9 @@ func newResubmit(s streams) *cobra.Command {
 		output     string
 	)
 	cmd := &cobra.Command{
-		Use:   "resubmit [WORKFLOW...]",
-		Short: "Start workflows anew, under new names",
+		Use:     "resubmit [WORKFLOW...]",
+		Short:   "Start workflows anew, under new names",
+		Example: "  lockstep resubmit hello -p message=again --watch\n  lockstep resubmit failed --memoized",
 		Long: `Start workflows anew, under new names. With --memoized, what succeeded in a failed one is not run again.
 
 Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise; 2 wrong usage; 3 the --timeout ran out.`,

@@ -136,7 +136,7 @@ as the manager's. Where only the manager's pod reaches it, run this in there: ku
 		},
 	}
 	var g workflowGet
-	list := &cobra.Command{Use: "list", Short: "List archived workflows, the latest first", Args: noArgs}
+	list := &cobra.Command{Use: "list", Short: "List archived workflows, the latest first", Example: "  lockstep archive list --status Failed --since 24h", Args: noArgs}
 	lc := newWFCommand(s, list)
 	lc.allNamespaces(list)
 	list.Flags().StringVarP(&g.query.Labels, "selector", "l", "", "label selector")
@@ -147,7 +147,7 @@ as the manager's. Where only the manager's pod reaches it, run this in there: ku
 		return g.run(lc, cmd, nil)
 	}
 	var one workflowGet
-	get := &cobra.Command{Use: "get NAME|UID...", Short: "Show archived workflows", Args: minArgs(1, "NAME or UID")}
+	get := &cobra.Command{Use: "get NAME|UID...", Short: "Show archived workflows", Example: "  lockstep archive get hello -o yaml", Args: minArgs(1, "NAME or UID")}
 	gc := newWFCommand(s, get)
 	outputFlag(get, &one.output, "json", "yaml", "wide", "name")
 	one.drawing.add(get)
@@ -169,7 +169,7 @@ as the manager's. Where only the manager's pod reaches it, run this in there: ku
 func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 	act func(context.Context, *wfCommand, *archive.DB, *wf.Workflow) (string, error)) *cobra.Command {
 	var a archiveFlags
-	cmd := &cobra.Command{Use: use + " NAME|UID...", Short: short, Args: minArgs(1, "NAME or UID")}
+	cmd := &cobra.Command{Use: use + " NAME|UID...", Short: short, Example: "  lockstep archive " + use + " hello", Args: minArgs(1, "NAME or UID")}
 	c := newWFCommand(s, cmd)
 	a.add(cmd)
 	if setup != nil {

@@ -20,7 +20,8 @@ func changeVerb(s streams, use, short, long, done string, running bool,
 		choice selection
 		dryRun bool
 	)
-	cmd := &cobra.Command{Use: use + " [WORKFLOW...]", Short: short, Long: long}
+	cmd := &cobra.Command{Use: use + " [WORKFLOW...]", Short: short, Long: long,
+		Example: "  lockstep " + use + " hello\n  lockstep " + use + " -l team=data --dry-run"}
 	c := newWFCommand(s, cmd)
 	choice.add(cmd)
 	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
@@ -153,20 +154,16 @@ unless --phase ends it.`,
 	c := newWFCommand(s, cmd)
 	f := cmd.Flags()
 	f.StringVar(&selector, "node-field-selector", "", "which nodes, for example displayName=approve")
-	f.StringVar(&phase, "phase", "", "end the nodes: Succeeded, Skipped, Failed or Error")
+	wordFlag(cmd, &phase, "phase", "", "end the nodes: Succeeded, Skipped, Failed or Error",
+		string(wf.PhaseSucceeded), string(wf.PhaseSkipped), string(wf.PhaseFailed), string(wf.PhaseError))
 	f.StringArrayVarP(&outputs, "output-parameter", "p", nil, "NAME=VALUE of a parameter that waits to be supplied")
 	f.StringVarP(&change.Message, "message", "m", "", "message to put on the nodes")
-	must(cmd.RegisterFlagCompletionFunc("phase", cobra.FixedCompletions([]string{"Succeeded", "Skipped", "Failed", "Error"}, cobra.ShellCompDirectiveNoFileComp)))
 	cmd.ValidArgsFunction = c.completeWorkflows(workflows.Query{Running: true})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if selector == "" {
 			return usageError{errors.New("say which nodes: --node-field-selector displayName=NAME")}
 		}
-		switch change.Phase = wf.NodePhase(phase); change.Phase {
-		case "", wf.PhaseSucceeded, wf.PhaseSkipped, wf.PhaseFailed, wf.PhaseError:
-		default:
-			return usageError{fmt.Errorf("--phase=%s: want Succeeded, Skipped, Failed or Error", phase)}
-		}
+		change.Phase = wf.NodePhase(phase)
 		values, err := keyValues("--output-parameter", outputs)
 		if err != nil {
 			return err

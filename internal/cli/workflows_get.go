@@ -146,9 +146,10 @@ func (g *workflowGet) printOne(c *wfCommand, w *wf.Workflow, another bool) error
 func newList(s streams) *cobra.Command {
 	var g workflowGet
 	cmd := &cobra.Command{
-		Use:   "list",
-		Short: "List workflows: the same as 'get workflows'",
-		Args:  noArgs,
+		Use:     "list",
+		Short:   "List workflows: the same as 'get workflows'",
+		Example: "  lockstep list --status Failed -A\n  lockstep list --completed --since 24h -o name",
+		Args:    noArgs,
 	}
 	c := newWFCommand(s, cmd)
 	c.allNamespaces(cmd)
@@ -158,19 +159,6 @@ func newList(s streams) *cobra.Command {
 	g.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return g.run(c, cmd, nil) }
 	return cmd
-}
-
-// outputFlag adds -o with the words that it takes.
-func outputFlag(cmd *cobra.Command, output *string, words ...string) {
-	text := ""
-	for i, w := range words {
-		if i > 0 {
-			text += "|"
-		}
-		text += w
-	}
-	cmd.Flags().StringVarP(output, "output", "o", "", text)
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
 // exactArgs wants n arguments, named for people.

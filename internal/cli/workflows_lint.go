@@ -57,9 +57,6 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 			}
 			kinds[i] = lint.Kinds()[j]
 		}
-		if output != "" && output != "pretty" && output != "simple" {
-			return usageError{fmt.Errorf("--output=%s: want pretty or simple", output)}
-		}
 		files, err := lintFiles(s.in, args)
 		if err != nil {
 			return err

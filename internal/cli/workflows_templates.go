@@ -121,10 +121,15 @@ func newObjectCommand(s streams, k objectKind, aliases []string, more ...*cobra.
 			return usageError{fmt.Errorf("say what to do: %s", strings.Join(verbs, ", "))}
 		},
 	}
-	cmd.AddCommand(k.list(s), k.get(s), k.send(s, "create"), k.send(s, "update"), k.delete(s), newLintVerb(s, k.kind))
+	lint := newLintVerb(s, k.kind)
+	lint.Example = k.example("lint templates/")
+	cmd.AddCommand(k.list(s), k.get(s), k.send(s, "create"), k.send(s, "update"), k.delete(s), lint)
 	cmd.AddCommand(more...)
 	return cmd
 }
+
+// example is how to call one of the verbs.
+func (k objectKind) example(call string) string { return "  lockstep " + k.use + " " + call }
 
 func (k objectKind) names(c *wfCommand) cobra.CompletionFunc {
 	return c.complete(func(ctx context.Context, client *workflows.Client, namespace string) ([]string, error) {
@@ -142,7 +147,7 @@ func (k objectKind) names(c *wfCommand) cobra.CompletionFunc {
 
 func (k objectKind) list(s streams) *cobra.Command {
 	var labels, output string
-	cmd := &cobra.Command{Use: "list", Short: "List " + k.noun + "s", Args: noArgs}
+	cmd := &cobra.Command{Use: "list", Short: "List " + k.noun + "s", Example: k.example("list"), Args: noArgs}
 	c := newWFCommand(s, cmd)
 	if k.namespaced {
 		cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "of every namespace")
@@ -204,7 +209,7 @@ func (k objectKind) setKind(o workflows.Object) {
 
 func (k objectKind) get(s streams) *cobra.Command {
 	var output string
-	cmd := &cobra.Command{Use: "get NAME...", Short: "Show " + k.noun + "s", Args: minArgs(1, "NAME")}
+	cmd := &cobra.Command{Use: "get NAME...", Short: "Show " + k.noun + "s", Example: k.example("get build -o yaml"), Args: minArgs(1, "NAME")}
 	c := newWFCommand(s, cmd)
 	outputFlag(cmd, &output, "name", "json", "yaml", "wide")
 	cmd.ValidArgsFunction = k.names(c)
@@ -271,14 +276,14 @@ func (k objectKind) describe(s streams, o workflows.Object) {
 // send makes create and update, which are submit for one kind.
 func (k objectKind) send(s streams, verb string) *cobra.Command {
 	cmd := newSubmit(s)
-	cmd.Use, cmd.Example = verb+" FILE...", ""
+	cmd.Use, cmd.Example = verb+" FILE...", k.example(verb+" "+k.use+".yaml")
 	cmd.Short = strings.ToUpper(verb[:1]) + verb[1:] + " " + k.noun + "s from manifests: the same as 'lockstep submit'"
 	return cmd
 }
 
 func (k objectKind) delete(s streams) *cobra.Command {
 	var all bool
-	cmd := &cobra.Command{Use: "delete NAME...", Short: "Delete " + k.noun + "s"}
+	cmd := &cobra.Command{Use: "delete NAME...", Short: "Delete " + k.noun + "s", Example: k.example("delete build")}
 	c := newWFCommand(s, cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "all of them, in the namespace")
 	cmd.ValidArgsFunction = k.names(c)
@@ -321,7 +326,7 @@ func newCron(s streams) *cobra.Command {
 }
 
 func cronSuspend(s streams, use, short string, suspend bool) *cobra.Command {
-	cmd := &cobra.Command{Use: use + " NAME...", Short: short, Args: minArgs(1, "NAME")}
+	cmd := &cobra.Command{Use: use + " NAME...", Short: short, Example: cronKind.example(use + " nightly"), Args: minArgs(1, "NAME")}
 	c := newWFCommand(s, cmd)
 	cmd.ValidArgsFunction = cronKind.names(c)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -345,9 +350,10 @@ func cronSuspend(s streams, use, short string, suspend bool) *cobra.Command {
 func newCronTrigger(s streams) *cobra.Command {
 	var f following
 	cmd := &cobra.Command{
-		Use:   "trigger NAME",
-		Short: "Start a cron workflow's workflow now, whatever its schedule says",
-		Args:  exactArgs("NAME"),
+		Use:     "trigger NAME",
+		Short:   "Start a cron workflow's workflow now, whatever its schedule says",
+		Example: "  lockstep cron trigger nightly --watch",
+		Args:    exactArgs("NAME"),
 	}
 	c := newWFCommand(s, cmd)
 	f.add(cmd)

@@ -26,8 +26,9 @@ func newWatch(s streams) *cobra.Command {
 		timeout time.Duration
 	)
 	cmd := &cobra.Command{
-		Use:   "watch WORKFLOW",
-		Short: "Watch a workflow until it is completed",
+		Use:     "watch WORKFLOW",
+		Short:   "Watch a workflow until it is completed",
+		Example: "  lockstep watch hello\n  lockstep watch @latest --status Running,Failed",
 		Long: `Watch a workflow until it is completed. On a terminal its tree is redrawn as it changes; elsewhere each change of a node
 is a line, and the tree comes at the end.
 
@@ -210,8 +211,9 @@ func newWait(s streams) *cobra.Command {
 		ignore  bool
 	)
 	cmd := &cobra.Command{
-		Use:   "wait WORKFLOW...",
-		Short: "Wait until workflows are completed",
+		Use:     "wait WORKFLOW...",
+		Short:   "Wait until workflows are completed",
+		Example: "  lockstep wait hello other --timeout 10m",
 		Long: `Wait until workflows are completed.
 
 Exit codes: 0 all succeeded; 1 one failed, or could not be waited for; 2 wrong usage; 3 the --timeout ran out.`,
@@ -250,6 +252,15 @@ Exit codes: 0 all succeeded; 1 one failed, or could not be waited for; 2 wrong u
 		return errors.Join(errs...)
 	}
 	return cmd
+}
+
+func maxArgs(n int, name string) cobra.PositionalArgs {
+	return func(_ *cobra.Command, args []string) error {
+		if len(args) > n {
+			return usageError{fmt.Errorf("want at most %d %s, have %d", n, name, len(args))}
+		}
+		return nil
+	}
 }
 
 func minArgs(n int, name string) cobra.PositionalArgs {

@@ -49,7 +49,8 @@ func (c *Client) List(ctx context.Context, namespace, selector string) ([]oam.Ap
 	if selector != "" {
 		r = r.Param("labelSelector", selector)
 	}
-	return list.Items, r.Do(ctx).Into(list)
+	err := r.Do(ctx).Into(list)
+	return list.Items, err
 }
 
 // Tracker returns what remembers an application's objects and revisions.
