@@ -20,7 +20,7 @@ const module = "lockstep.dev/lockstep/"
 // layers are the floors of the house, from the ground up. A package may import what is on floors below its own and, on
 // its own floor, what its line allows. The longest matching prefix gives a package its floor.
 var layers = [][]string{
-	{"api"},
+	{"api", "internal/rawjson"},
 	{"config", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
@@ -46,7 +46,7 @@ var pure = []string{
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods",
-	"internal/lab/analyse", "internal/lab/scenario",
+	"internal/lab/analyse", "internal/lab/scenario", "internal/rawjson",
 }
 
 // pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.

@@ -45,15 +45,25 @@ func (s selection) get(client rest.Interface, resource string) *rest.Request {
 	return client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(resource)
 }
 
-// newSelected watches the selected objects of a resource.
-func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
-	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
+// ListWatch lists and watches those objects of a resource that selectors of labels and fields leave, in one namespace or, when
+// that is empty, in all.
+func ListWatch(client rest.Interface, resource, namespace, labels, fields string) *cache.ListWatch {
+	return listWatch(client, resource, selection{labels: labels, fields: fields, namespace: namespace})
+}
+
+func listWatch(client rest.Interface, resource string, selected selection) *cache.ListWatch {
+	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector, o.FieldSelector = selected.labels, selected.fields
 			return selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
 		},
 		WatchFuncWithContext: watchFunc(client, resource, selected),
-	}, client)
+	}
+}
+
+// newSelected watches the selected objects of a resource.
+func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
+	lw := cache.ToListWatcherWithWatchListSemantics(listWatch(client, resource, selected), client)
 	inf := cache.NewSharedIndexInformer(lw, example, 0, indexers)
 	err := inf.SetTransform(func(o any) (any, error) {
 		if t, ok := o.(T); ok {

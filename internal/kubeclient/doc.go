@@ -4,6 +4,7 @@
 //	Load ──▶ *rest.Config ──▶ Clientset        built-in types, in protobuf
 //	                     ├──▶ ForGroupVersion  one group and version, in protobuf or JSON as its types allow
 //	                     ├──▶ LeanCore         the core types, with pods that are decoded in part
+//	                     ├──▶ ForRaw           any types, as their JSON, with their metadata read
 //	                     └──▶ Connections      HTTP clients that share no TCP connection
 //
 // There are no client-side rate limits anywhere: what the server can take is for the server to say (429) and for

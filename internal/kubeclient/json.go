@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// codecs are the scheme's, with a JSON that finds out the kind of an object without parsing all of it twice: that is done for
-// each event of a watch and for the object in it.
+// codecs are the scheme's, with a JSON that finds out the kind of an object without parsing all of it twice, and that takes
+// events of watches apart without parsing the objects in them.
 type codecs struct {
 	serializer.WithoutConversionCodecFactory
 	media []kruntime.SerializerInfo
@@ -23,7 +23,7 @@ func codecsOf(s *kruntime.Scheme) codecs {
 		if info.MediaType == jsonType {
 			info.Serializer = quick
 			stream := *info.StreamSerializer
-			stream.Serializer = quick
+			stream.Serializer, stream.Framer = events{quick}, framer{}
 			info.StreamSerializer = &stream
 		}
 		c.media = append(c.media, info)
@@ -39,12 +39,6 @@ type quickMeta struct{}
 
 // Interpret implements json.MetaFactory.
 func (quickMeta) Interpret(data []byte) (*schema.GroupVersionKind, error) {
-	if rest, found := bytes.CutPrefix(data, []byte(`{"type":"`)); found {
-		// An event of a watch has neither.
-		if _, rest, found = cutWord(rest); found && bytes.HasPrefix(rest, []byte(`,"object":{"apiVersion":`)) {
-			return &schema.GroupVersionKind{}, nil
-		}
-	}
 	if rest, found := bytes.CutPrefix(data, []byte(`{"apiVersion":"`)); found {
 		if version, rest, found := cutWord(rest); found {
 			if rest, found = bytes.CutPrefix(rest, []byte(`,"kind":"`)); found {

@@ -105,10 +105,10 @@ func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion
 	if !s.IsVersionRegistered(gv) {
 		return nil, fmt.Errorf("client for %s: the scheme has no types of it", gv)
 	}
-	return clientFor(cfg, conn, gv, codecsOf(s))
+	return clientFor(cfg, conn, gv, ContentType(gv), codecsOf(s))
 }
 
-func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s kruntime.NegotiatedSerializer) (rest.Interface, error) {
+func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, contentType string, s kruntime.NegotiatedSerializer) (rest.Interface, error) {
 	c := rest.CopyConfig(cfg)
 	c.GroupVersion = &gv
 	c.APIPath = "/apis"
@@ -116,7 +116,7 @@ func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s kr
 		c.APIPath = "/api"
 	}
 	c.NegotiatedSerializer = s
-	c.ContentType = ContentType(gv)
+	c.ContentType, c.AcceptContentTypes = contentType, ""
 	if c.ContentType == protobufType {
 		c.AcceptContentTypes = protobufType + "," + jsonType
 	}
@@ -135,25 +135,7 @@ func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s kr
 
 // ForUnknown is a client for types of gv that no scheme knows, in JSON. Answers are read raw: only errors are decoded.
 func ForUnknown(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
-	c := rest.CopyConfig(cfg)
-	c.GroupVersion = &gv
-	c.APIPath = "/apis"
-	if gv.Group == "" {
-		c.APIPath = "/api"
-	}
-	c.NegotiatedSerializer = scheme.Codecs.WithoutConversion()
-	c.ContentType = jsonType
-	if conn == nil {
-		var err error
-		if conn, err = rest.HTTPClientFor(c); err != nil {
-			return nil, fmt.Errorf("client for %s: %w", gv, err)
-		}
-	}
-	client, err := rest.RESTClientForConfigAndClient(c, conn)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", gv, err)
-	}
-	return client, nil
+	return clientFor(cfg, conn, gv, jsonType, scheme.Codecs.WithoutConversion())
 }
 
 // ContentType is the cheapest encoding in which an API server takes objects of gv.

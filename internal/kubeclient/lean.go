@@ -27,7 +27,7 @@ func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Int
 			c.media[i].Serializer = leanPods{c.media[i].Serializer}
 		}
 	}
-	return clientFor(cfg, conn, corev1.SchemeGroupVersion, c)
+	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, c)
 }
 
 // leanPods decodes pods as LeanPod does, and everything else as the serializer underneath.

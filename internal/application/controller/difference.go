@@ -289,7 +289,7 @@ func (c *Controller) accept(a *app, ref string, r *plan.Resource, there *object)
 		if a.fine == nil {
 			a.fine = map[plan.Ref]checked{}
 		}
-		a.fine[r.Ref] = checked{there.version, r.Hash}
+		a.fine[r.Ref] = checked{there.content, r.Hash}
 	} else {
 		a.accepted[ref] = hash
 	}

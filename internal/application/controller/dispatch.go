@@ -239,7 +239,7 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 	case r.ReadOnly:
 		return true, nil
 	}
-	if a.checked[r.Ref] == (checked{there.version, r.Hash}) {
+	if a.checked[r.Ref] == (checked{there.content, r.Hash}) {
 		return true, nil
 	}
 	update := there.renderHash != r.Hash
@@ -251,7 +251,7 @@ func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool,
 		return false, err
 	}
 	if patch == nil {
-		a.checked[r.Ref] = checked{there.version, r.Hash}
+		a.checked[r.Ref] = checked{there.content, r.Hash}
 		return true, nil
 	}
 	if failure != "" && !c.mayRetry(a, ref) {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"log/slog"
 	"strconv"
 	"sync"
@@ -19,11 +20,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/rawjson"
 )
 
 // object is a managed object as it was last seen.
@@ -37,12 +42,16 @@ type object struct {
 	renderHash string
 	// raw is the object as JSON, without managedFields.
 	raw []byte
+	// content is a hash of raw, less what changes without anybody having changed what the object is to be. Objects of equal
+	// content may have different hashes, when they come from different encoders.
+	content uint64
 }
 
 // live is what is known of managed objects: one watch for each kind that an application has, of the objects that carry
 // an application's label.
 type live struct {
 	client  dynamic.Interface
+	rest    *rest.Config
 	kinds   *kinds
 	log     *slog.Logger
 	changed func(owner types.NamespacedName)
@@ -206,33 +215,29 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 }
 
 func (w *kindWatch) run(ctx context.Context) {
-	var client dynamic.ResourceInterface = w.l.client.Resource(w.mapping.Resource)
-	if w.only.Namespace != "" {
-		client = w.l.client.Resource(w.mapping.Resource).Namespace(w.only.Namespace)
+	client, err := kubeclient.ForRaw(w.l.rest, nil, w.gvk.GroupVersion())
+	if err != nil {
+		w.tried(ctx, err) // nothing that the server says makes a difference
+		return
 	}
-	options := func(o metav1.ListOptions) metav1.ListOptions {
-		if w.only.Name == "" {
-			o.LabelSelector = oam.AppNameLabel
-		} else {
-			o.FieldSelector = fields.OneTermEqualSelector(metav1.ObjectNameField, w.only.Name).String()
-		}
-		return o
+	labels, only := oam.AppNameLabel, ""
+	if w.only.Name != "" {
+		labels, only = "", fields.OneTermEqualSelector(metav1.ObjectNameField, w.only.Name).String()
 	}
+	asked := cluster.ListWatch(client, w.mapping.Resource.Resource, w.only.Namespace, labels, only)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			list, err := client.List(ctx, options(o))
+			list, err := asked.ListWithContextFunc(ctx, o)
 			w.tried(ctx, err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			events, err := client.Watch(ctx, options(o))
+			events, err := asked.WatchFuncWithContext(ctx, o)
 			w.tried(ctx, err)
 			return events, err
 		},
 	}, w.l.client)
-	example := &unstructured.Unstructured{}
-	example.SetGroupVersionKind(w.gvk)
-	r := cache.NewReflectorWithOptions(lw, example, w, cache.ReflectorOptions{Name: "applications/" + w.mapping.Resource.Resource})
+	r := cache.NewReflectorWithOptions(lw, &kubeclient.Raw{}, w, cache.ReflectorOptions{Name: "applications/" + w.mapping.Resource.Resource})
 	r.RunWithContext(ctx)
 }
 
@@ -321,9 +326,42 @@ func newObject(u apiwriter.Object) (*object, error) {
 	if o.version, err = strconv.ParseUint(u.GetResourceVersion(), 10, 64); err != nil {
 		return nil, err
 	}
-	u.SetManagedFields(nil)
-	o.raw, err = json.Marshal(u)
+	if r, ok := u.(*kubeclient.Raw); ok {
+		o.raw = r.JSON
+	} else {
+		u.SetManagedFields(nil)
+		if o.raw, err = json.Marshal(u); err != nil {
+			return nil, err
+		}
+	}
+	o.content, err = contentHash(o.raw)
 	return o, err
+}
+
+var contentSeed = maphash.MakeSeed()
+
+// contentHash is a hash of an object without its status, version and generation.
+func contentHash(raw []byte) (uint64, error) {
+	var h maphash.Hash
+	h.SetSeed(contentSeed)
+	var failed error
+	err := rawjson.Members(raw, func(m rawjson.Member) bool {
+		switch string(m.Name) {
+		case "status":
+		case "metadata":
+			metadata := raw[m.From:m.End]
+			failed = rawjson.Members(metadata, func(m rawjson.Member) bool {
+				if name := string(m.Name); name != "resourceVersion" && name != "generation" {
+					_, _ = h.Write(metadata[m.Start:m.End])
+				}
+				return true
+			})
+		default:
+			_, _ = h.Write(raw[m.Start:m.End])
+		}
+		return failed == nil
+	})
+	return h.Sum64(), errors.Join(err, failed)
 }
 
 // ownerOf is the application that labels name.
@@ -335,7 +373,7 @@ func ownerOf(labels map[string]string) types.NamespacedName {
 
 // Add implements cache.ReflectorStore.
 func (w *kindWatch) Add(o any) error {
-	w.put(o.(*unstructured.Unstructured))
+	w.put(o.(*kubeclient.Raw))
 	return nil
 }
 
@@ -344,7 +382,7 @@ func (w *kindWatch) Update(o any) error { return w.Add(o) }
 
 // Delete implements cache.ReflectorStore.
 func (w *kindWatch) Delete(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
+	u, ok := o.(*kubeclient.Raw)
 	if !ok {
 		return nil
 	}
@@ -369,7 +407,7 @@ func (w *kindWatch) Replace(list []any, version string) error {
 	at, _ := strconv.ParseUint(version, 10, 64)
 	there := map[types.NamespacedName]bool{}
 	for _, item := range list {
-		u := item.(*unstructured.Unstructured)
+		u := item.(*kubeclient.Raw)
 		there[types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}] = true
 		w.put(u)
 	}

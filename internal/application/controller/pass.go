@@ -189,9 +189,9 @@ func (m *made) of(o *oam.Application, clusters uint64) bool {
 	return m.uid == o.UID && m.generation == o.Generation && m.clusters == clusters && equalMaps(m.labels, o.Labels) && equalMaps(m.annotations, o.Annotations)
 }
 
-// checked is a version of an object, and what it was found to be like.
+// checked is an object's content, and what it was found to be like.
 type checked struct {
-	version uint64
+	content uint64
 	hash    string
 }
 

@@ -71,9 +71,12 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 		return known.state
 	}
 	state, busy := componentState{applied: true}, false
-	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Output: asMap(workload), Outputs: map[string]any{}}
+	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: make(map[string][]byte, len(outputs))}
+	if workload != nil {
+		live.Output = workload.raw
+	}
 	for name, o := range outputs {
-		live.Outputs[name] = asMap(o)
+		live.Outputs[name] = o.raw
 	}
 	if complete {
 		s, err := c.stateBy(a, comp.Template, *live)
@@ -188,7 +191,7 @@ func (c *Controller) settle() time.Duration {
 }
 
 const (
-	settleLags = 4
+	settleLags = 20
 	settleMax  = 30 * time.Second
 )
 
@@ -202,6 +205,9 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 	}, Status: *s.DeepCopy()}
 	a.mu.Lock()
 	a.statusWrites++
+	if seen, err := strconv.ParseUint(o.ResourceVersion, 10, 64); err == nil && seen < a.statusVersion {
+		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10) // our own last write, which the watch has not shown yet
+	}
 	a.mu.Unlock()
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status"}, written, urgent, func(o apiwriter.Object, err error) {
 		a.mu.Lock()
@@ -389,9 +395,15 @@ func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int, w
 	if why == nil && a.writing() {
 		return // their answers bring it back
 	}
-	passed := c.cfg.Now().Sub(o.DeletionTimestamp.Time)
-	if passed < 2*c.cfg.Settle {
-		c.queue.AddAfter(a.key, 2*c.cfg.Settle-passed)
+	// An answer says that an object goes; the watch says, some time later, that it has gone.
+	a.mu.Lock()
+	since := a.lastAnswer
+	a.mu.Unlock()
+	if since.Before(o.DeletionTimestamp.Time) {
+		since = o.DeletionTimestamp.Time
+	}
+	if wait := since.Add(2 * c.settle()).Sub(c.cfg.Now()); wait > 0 {
+		c.queue.AddAfter(a.key, wait)
 		return
 	}
 	before := &o.Status

@@ -118,7 +118,7 @@ func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.W
 		return nil, fmt.Errorf("application controller: %w", err)
 	}
 	t := &target{name: name, kinds: &kinds{client: disco, now: c.cfg.Now}, writer: writer, rest: cfg}
-	t.live = &live{client: dyn, kinds: t.kinds, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
+	t.live = &live{client: dyn, rest: cfg, kinds: t.kinds, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
 	return t, nil
 }
 

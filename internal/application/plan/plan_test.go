@@ -118,8 +118,7 @@ func BenchmarkHealth(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	live := map[string]any{"metadata": map[string]any{"generation": int64(1)}, "spec": map[string]any{"replicas": int64(1)},
-		"status": map[string]any{"replicas": int64(1), "readyReplicas": int64(1), "updatedReplicas": int64(1), "observedGeneration": int64(1)}}
+	live := []byte(`{"metadata":{"generation":1},"spec":{"replicas":1},"status":{"replicas":1,"readyReplicas":1,"updatedReplicas":1,"observedGeneration":1}}`)
 	for b.Loop() {
 		s, err := t.State(&render.Live{Context: render.Context{Name: "web", AppName: "shop"}, Output: live})
 		if err != nil || !s.Healthy {

@@ -194,7 +194,15 @@ func TestAChartIsHealthyWhenItsWorkloadsAre(t *testing.T) {
 		"an object that is missing": {map[string]any{"c": config}, ready, false, "Ready:0/0"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, err := use(t, render.Component, "helmchart", nil).Template.State(&render.Live{Properties: []byte(c.properties), Outputs: c.outputs})
+			outputs := map[string][]byte{}
+			for name, o := range c.outputs {
+				data, err := json.Marshal(o)
+				if err != nil {
+					t.Fatal(err)
+				}
+				outputs[name] = data
+			}
+			s, err := use(t, render.Component, "helmchart", nil).Template.State(&render.Live{Properties: []byte(c.properties), Outputs: outputs})
 			if err != nil || s.Healthy != c.healthy || s.Message != c.message {
 				t.Errorf("healthy %t, %q, %v", s.Healthy, s.Message, err)
 			}

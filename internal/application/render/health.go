@@ -13,10 +13,10 @@ import (
 type Live struct {
 	Context    Context
 	Properties []byte
-	// Output is the workload as it is in the cluster; Outputs are the auxiliary objects by their names in outputs. What
+	// Output is the workload as it is in the cluster, in JSON; Outputs are the auxiliary objects by their names in outputs. What
 	// does not exist is absent.
-	Output  map[string]any
-	Outputs map[string]any
+	Output  []byte
+	Outputs map[string][]byte
 }
 
 // State is what a definition says of what it made.
@@ -37,15 +37,11 @@ func (t *Template) State(live *Live) (State, error) {
 	if !t.HasState() {
 		return s, nil
 	}
-	values := live.Context.values(t.states.reads.context.atApplication())
-	if live.Output != nil {
-		values["output"] = live.Output
-	}
-	if live.Outputs != nil {
-		values["outputs"] = live.Outputs
-	}
 	// Only what the section looks at: what differs from one object to the next, as their names do, seldom matters.
-	looked := t.states.reads.context.of(values).(map[string]any)
+	looked, err := t.states.reads.context.live(live)
+	if err != nil {
+		return State{}, fmt.Errorf("a live object: %w", err)
+	}
 	var properties []byte
 	if t.states.reads.parameter {
 		properties = live.Properties

@@ -1,11 +1,16 @@
 package render
 
 import (
+	"encoding/json"
+	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/token"
+
+	"lockstep.dev/lockstep/internal/rawjson"
 )
 
 // reads are the parts of its inputs that a program looks at, as far as its text shows; rather too many than too few.
@@ -58,6 +63,62 @@ func (l *look) of(value any) any {
 		}
 	}
 	return out
+}
+
+// field is what is looked at in the field of that name; nil: nothing.
+func (l *look) field(name string) *look {
+	if l.all {
+		return l
+	}
+	return l.fields[name]
+}
+
+// read is of for a value in JSON, of which no more is decoded than is looked at.
+func (l *look) read(data []byte) (any, error) {
+	if l.all || len(data) == 0 || data[0] != '{' {
+		return decode(data)
+	}
+	out := make(map[string]any, len(l.fields))
+	var failed error
+	err := rawjson.Members(data, func(m rawjson.Member) bool {
+		name := string(m.Name)
+		if strings.Contains(name, "\\") {
+			if failed = json.Unmarshal(data[m.Start:m.Start+len(name)+2], &name); failed != nil {
+				return false
+			}
+		}
+		if inner := l.fields[name]; inner != nil {
+			out[name], failed = inner.read(data[m.From:m.End])
+		}
+		return failed == nil
+	})
+	return out, errors.Join(failed, err)
+}
+
+// live is what is looked at of the context with live objects in it.
+func (l *look) live(live *Live) (map[string]any, error) {
+	looked := l.of(live.Context.values(l.atApplication())).(map[string]any)
+	if inner := l.field("output"); inner != nil && live.Output != nil {
+		output, err := inner.read(live.Output)
+		if err != nil {
+			return nil, err
+		}
+		looked["output"] = output
+	}
+	if l = l.field("outputs"); l != nil && live.Outputs != nil {
+		outputs := map[string]any{}
+		for name, data := range live.Outputs {
+			if inner := l.field(name); inner != nil {
+				output, err := inner.read(data)
+				if err != nil {
+					return nil, err
+				}
+				outputs[name] = output
+			}
+		}
+		looked["outputs"] = outputs
+	}
+	return looked, nil
 }
 
 // add makes r the reads of both.

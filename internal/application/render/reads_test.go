@@ -1,12 +1,16 @@
 package render
 
 import (
+	"encoding/json"
+	"fmt"
+	"strings"
 	"testing"
 
 	"cuelang.org/go/cue/parser"
 	"github.com/google/go-cmp/cmp"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/config"
 )
 
 func TestWhatAProgramLooksAt(t *testing.T) {
@@ -52,10 +56,50 @@ func TestWhatAProgramLooksAt(t *testing.T) {
 			if diff := cmp.Diff(c.want, r.context.of(values)); diff != "" {
 				t.Error(diff)
 			}
+			data, err := json.Marshal(values)
+			if err != nil {
+				t.Fatal(err)
+			}
+			decoded, err := r.context.read(data)
+			if diff := cmp.Diff(c.want, decoded); diff != "" || err != nil {
+				t.Error(diff, err)
+			}
 			if r.parameter != c.parameter {
 				t.Errorf("parameter: %t", r.parameter)
 			}
 		})
+	}
+}
+
+// TestBuiltinsLookAtNoWholeStatus: conditions have times and names in them, so that a section which looks at all of a status
+// would be evaluated for each object anew.
+func TestBuiltinsLookAtNoWholeStatus(t *testing.T) {
+	sections := 0
+	for _, d := range config.Definitions() {
+		object, err := ParseFile(d.File, d.Source, config.DefinitionFragment)
+		if err != nil {
+			t.Fatal(err)
+		}
+		spec, _ := object["spec"].(map[string]any)
+		status, _ := spec["status"].(map[string]any)
+		for name, source := range status {
+			text, ok := source.(string)
+			if !ok {
+				continue
+			}
+			f, err := parser.ParseFile(name, text)
+			if err != nil {
+				t.Fatalf("%s: %v", d.File, err)
+			}
+			sections++
+			whole := map[string]any{"output": map[string]any{"status": map[string]any{"a field that nobody names": "x"}}}
+			if strings.Contains(fmt.Sprint(readsOf(f).context.of(whole)), "nobody names") {
+				t.Errorf("%s: %s looks at all of the status", d.File, name)
+			}
+		}
+	}
+	if sections == 0 {
+		t.Error("no definition has a status section")
 	}
 }
 
@@ -65,8 +109,8 @@ func TestAStateIsWorkedOutOnceForWhatItLooksAt(t *testing.T) {
 		t.Fatal(err)
 	}
 	state := func(name string, ready, want int64) bool {
-		s, err := template.State(&Live{Context: Context{Name: name}, Output: map[string]any{
-			"metadata": map[string]any{"name": name}, "spec": map[string]any{"want": want}, "status": map[string]any{"ready": ready}}})
+		output := fmt.Sprintf(`{"metadata":{"name":%q},"spec":{"want":%d},"status":{"ready":%d}}`, name, want, ready)
+		s, err := template.State(&Live{Context: Context{Name: name}, Output: []byte(output)})
 		if err != nil {
 			t.Fatal(err)
 		}

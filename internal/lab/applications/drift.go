@@ -2,7 +2,6 @@ package applications
 
 import (
 	"context"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -60,25 +59,29 @@ func (t *trial) drift(ctx context.Context) error {
 	return nil
 }
 
-// repairs are how long it took the manager to write again what the client wrote, in ms.
+// repairs are how long it took the manager to write again what the client wrote, in ms. An answer may be late: the manager may
+// have seen the change, and repaired it, before whoever made it is told that it is made, which counts as no time at all.
 func repairs(events []analyse.Event) []float64 {
 	type object struct{ resource, name string }
-	broken := map[object]time.Time{}
+	broken := map[object]*analyse.Event{}
+	concerned := func(e *analyse.Event, actor string) bool {
+		return e.Actor == actor && e.OK() && e.Namespace == namespace && (e.Resource == "configmaps" || e.Resource == "secrets")
+	}
+	for i := range events {
+		if e := &events[i]; concerned(e, observe.Client) {
+			broken[object{e.Resource, e.Name}] = e
+		}
+	}
 	var out []float64
 	for i := range events {
 		e := &events[i]
-		o := object{e.Resource, e.Name}
-		if !e.OK() || e.Namespace != namespace || e.Resource != "configmaps" && e.Resource != "secrets" {
+		if !concerned(e, observe.Manager) {
 			continue
 		}
-		switch e.Actor {
-		case observe.Client:
-			broken[o] = e.Time
-		case observe.Manager:
-			if at, ok := broken[o]; ok {
-				out = append(out, float64(e.Time.Sub(at).Microseconds())/1e3)
-				delete(broken, o)
-			}
+		o := object{e.Resource, e.Name}
+		if by := broken[o]; by != nil && e.Time.After(by.Received) {
+			out = append(out, max(0, float64(e.Time.Sub(by.Time).Microseconds())/1e3))
+			delete(broken, o)
 		}
 	}
 	return out

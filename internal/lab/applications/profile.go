@@ -12,11 +12,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// profileSeconds is how long a profile is; a shorter phase ends it by closing the connection, and is given none.
-const profileSeconds = 10
+// profileSeconds is how long one profile is. A phase has as many as it lasts, and `go tool pprof` adds them up; of the last one
+// the rest is at rest.
+const profileSeconds = 5
 
-// profile collects a CPU profile of the manager into the results' folder. The function it returns waits for it, and adds a
-// profile of the memory.
+// profile collects CPU profiles of the manager into the results' folder, one after the other. The function it returns waits
+// for the last one, and adds profiles of what is in memory, and of all that has ever been.
 func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	if !t.cfg.Profile {
 		return func() {}
@@ -27,16 +28,29 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 			port = s.Port
 		}
 	}
+	from := fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/", port)
 	var getting sync.WaitGroup
+	ended := make(chan struct{})
 	getting.Go(func() {
-		if err := t.fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/profile?seconds=%d", port, profileSeconds), what+".pprof"); err != nil {
-			t.say("no profile: %v", err)
+		for i := 1; ; i++ {
+			if err := t.fetch(ctx, fmt.Sprintf("%sprofile?seconds=%d", from, profileSeconds), fmt.Sprintf("%s-%02d.pprof", what, i)); err != nil {
+				t.say("no profile: %v", err)
+				return
+			}
+			select {
+			case <-ended:
+				return
+			default:
+			}
 		}
 	})
 	return func() {
+		close(ended)
 		getting.Wait()
-		if err := t.fetch(ctx, fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/heap?gc=1", port), what+"-heap.pprof"); err != nil {
-			t.say("no profile of memory: %v", err)
+		for _, kind := range []string{"heap", "allocs"} {
+			if err := t.fetch(ctx, from+kind+"?gc=1", what+"-"+kind+".pprof"); err != nil {
+				t.say("no profile of %s: %v", kind, err)
+			}
 		}
 	}
 }

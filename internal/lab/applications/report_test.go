@@ -4,9 +4,13 @@ import (
 	"bytes"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 )
@@ -42,5 +46,22 @@ func TestReports(t *testing.T) {
 	}
 	if strings.Contains(html.String(), "<b>lost</b>") {
 		t.Error("the page is not escaped")
+	}
+}
+
+// TestRepairsWhoseAnswersAreLate: answers come in any order.
+func TestRepairsWhoseAnswersAreLate(t *testing.T) {
+	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
+	event := func(actor, name string, received, answered int) analyse.Event {
+		return analyse.Event{Actor: actor, Resource: "secrets", Namespace: namespace, Name: name, Received: at(received), Time: at(answered), Code: 200}
+	}
+	got := repairs([]analyse.Event{
+		event(observe.Manager, "a", 0, 5), // what it made, not what it repaired
+		event(observe.Client, "a", 10, 20), event(observe.Manager, "a", 30, 60),
+		event(observe.Manager, "b", 72, 75), event(observe.Client, "b", 70, 80),
+		event(observe.Client, "c", 90, 95),
+	})
+	if diff := cmp.Diff([]float64{40, 0}, got); diff != "" {
+		t.Error(diff)
 	}
 }
