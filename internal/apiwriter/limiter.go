@@ -9,14 +9,20 @@ import (
 // too many make it slower; where the best is depends on the server, its load, and the distance to it, and all three
 // change. The limiter therefore asks the only one who knows, by experiment:
 //
-//	        ┌─ doubles until the rate falls, or stays twice ─┐
-//	ramp ───┤                                                ├──▶ steady
-//	        └─ if the first was best: halves likewise ───────┘
+//	        ┌─ grows until the rate has fallen ─────────┐
+//	ramp ───┤                                           ├──▶ steady
+//	        └─ if the first was best: halves likewise ──┘
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
 //
-// A step up is not taken at once: each request that ends lets one more begin than ended, so that the server is not
-// handed a burst, whose answers say nothing about the new limit.
+// On the way up each request that ends lets one more begin than ended: the limit doubles in a round trip, and the server
+// is not handed a burst. It is measured as it grows, because to stop for that at each step takes several times as long, in
+// which a server that wants much in flight does little.
+//
+// The way up ends where the rate has fallen without doubt, and not before. A busy server's speed changes by a factor of
+// two and more from one half second to the next for reasons of its own: its disk, its garbage, whoever reacts to what was
+// written. To stop for that costs most, since a server that queues what it cannot do at once takes little harm from more
+// in flight, and the way down is found later. So the noise is measured, too.
 //
 // After a pause it climbs again from where it was: what was measured on little work says nothing about much.
 //
@@ -45,15 +51,16 @@ type limiter struct {
 	rampRate  float64   // the best rate of the ramp, which was at base
 	rampError float64   // and its standard error, relative to it
 	level     float64   // the last limit of the ramp that may be as good as base
-	fell      sample    // the step of the ramp that fell, until base has been measured again
-	flat      int       // steps in a row that brought nothing
+	gave      gave      // what the limit in force gave so far, on the way up
+	flat      int       // steps down in a row that brought nothing
 	gained    bool      // the step up to base was clearly one to the better
 	busy      time.Time // when writes last waited for their turn
 	before    float64   // log rate of the base window before the current probe
 	probed    float64   // log rate of the current probe, waiting for the base window after it
 	pending   int       // direction of probed; 0 when none waits
-	noise     float64   // variance of the log rate of a window
-	within    float64   // the same, told from inside of windows
+	noise     variance
+	within    float64    // the same as noise, told from inside of windows
+	lately    [2]float64 // log rates of the last two windows of the ramp, the last one last
 	up, down  evidence
 }
 
@@ -110,8 +117,36 @@ func (w *window) err() float64 {
 	return math.Min(math.Sqrt(variance/n)/mean, 1)
 }
 
-// sample is the rate that a limit gave, and its standard error, relative to it.
-type sample struct{ limit, rate, err float64 }
+// gave is what a limit gave, in one window or several.
+type gave struct{ windows, sum, squares float64 }
+
+// add takes in the logarithm of a window's rate, and the rate's standard error, relative to it.
+func (g *gave) add(rate, relative float64) {
+	g.windows, g.sum, g.squares = g.windows+1, g.sum+rate, g.squares+relative*relative
+}
+
+func (g *gave) rate() float64     { return g.sum / g.windows } // the logarithm of it
+func (g *gave) variance() float64 { return g.squares / g.windows }
+
+// variance is that of the logarithm of a window's rate, from window to window, where the limit has no part in it. It is
+// more than what is seen inside a window.
+type variance struct{ sum, n float64 }
+
+func (v *variance) add(squared float64) {
+	if v.n < noiseMemory {
+		v.n++
+	} else {
+		v.sum *= 1 - 1.0/noiseMemory
+	}
+	v.sum += squared
+}
+
+func (v *variance) mean() float64 {
+	if v.n == 0 {
+		return 0
+	}
+	return v.sum / v.n
+}
 
 // settling is the time after a change of the limit until requests of the old limit no longer count.
 type settling struct {
@@ -131,18 +166,27 @@ const (
 	windowRush    = 30 * time.Millisecond // a window of the ramp may be this short when it has windowSure answers
 	windowSure    = 100
 
-	rampStep   = 2.0
+	windowAgain = 200 * time.Millisecond // a window that measures again is at least this long
+
+	noiseMemory = 16 // windows
+
+	rampStep   = 1.41 // up
+	rampDrop   = 2    // down
 	steadyStep = 2
+	tooSlow    = 0.75 // a step up that leaves no more than this is judged early
 
 	grownTrips = 0.85 // after a step up has grown, what ends within so many round trips was held up by the growth
 
-	rampGain  = 0.03 // what a step of the ramp must bring to count as one that helped
-	rampSlack = 0.10 // a step that costs more than this ends the ramp: the next would cost more
-	rampLevel = 1.2  // a step that brings nothing counts as level with the best if it is not worse by so many errors
-	rampFell  = 2    // a step that costs more than so many errors fell,
-	rampSure  = 2.5  // and with more than so many there is no doubt about it
-	rampClear = 3    // a step that brings more than so many errors brought something without any doubt
-	rampFlat  = 2    // so many steps in a row that do not help end it too
+	rampGain    = 0.03 // what a step of the ramp must bring to count as one that helped
+	rampSlack   = 0.10 // what it must cost (log) to end the ramp: the next would cost more
+	rampLevel   = 0.8  // a step that brings nothing counts as level with the best if it is not worse by so many errors
+	rampDoubt   = 1.5  // a step up that costs more than so many errors is measured again,
+	rampLost    = 1.0  // unless it loses this much (log),
+	rampWindows = 2    // for so many windows in all,
+	rampSure    = 2.5  // and fell if it costs more than so many;
+	rampFell    = 2    // a step down, more than so many
+	rampClear   = 3    // a step that brings more than so many errors brought something without any doubt
+	rampFlat    = 2    // so many steps down in a row that do not help end it too
 
 	pause = time.Second // without waiting writes for this long, what is known is old
 
@@ -151,8 +195,9 @@ const (
 	memory   = 12   // probes that count in a mean
 
 	everyMax = 32
-	askLate  = 8   // for the way back down after a ramp whose last step was better without any doubt
-	dear     = 0.3 // a probe that loses this much (log) is dear
+	askLate  = 8    // for the way back down after a ramp whose last step was better without any doubt, or in much noise
+	noisy    = 0.04 // much noise: a variance above it is one that few probes cannot tell through
+	dear     = 0.3  // a probe that loses this much (log) is dear
 )
 
 // newLimiter returns a limiter that stays at fixed, or, when fixed is 0, adapts between 1 and max.
@@ -160,7 +205,7 @@ func newLimiter(fixed, max int) *limiter {
 	if max <= 0 {
 		max = limitMax
 	}
-	l := &limiter{fixed: fixed, max: max, base: math.Min(limitStart, float64(max)), noise: 0.05 * 0.05}
+	l := &limiter{fixed: fixed, max: max, base: math.Min(limitStart, float64(max))}
 	l.now, l.grown = l.base, l.base
 	l.ceiling = float64(max)
 	l.forget()
@@ -234,27 +279,32 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	if !l.enough(length) && !l.tooFar(length, rate) {
 		return
 	}
-	relative := l.win.err()
+	l.close(now, length)
+}
+
+// hasGrown acts on the end of a step up. The ramp's window was the growth itself, and goes on without growth if that was
+// too short to judge.
+func (l *limiter) hasGrown(now time.Time) {
+	if l.phase != rampUp {
+		l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
+	} else if length := now.Sub(l.win.start); l.enough(length) {
+		l.close(now, length)
+	}
+}
+
+// close ends the window, which is of this length.
+func (l *limiter) close(now time.Time, length time.Duration) {
+	rate, relative := float64(l.win.ended)/length.Seconds(), l.win.err()
 	l.win = window{start: now}
 	l.measured(now, rate, relative)
 }
 
-// hasGrown acts on the end of a step up. If the rate was higher already while it grew, the ramp goes on at once.
-func (l *limiter) hasGrown(now time.Time) {
-	length := now.Sub(l.win.start)
-	rate := float64(l.win.ended) / length.Seconds()
-	if l.phase == rampUp && length >= windowRush && math.Log(rate/l.rampRate) > rampGain {
-		relative := l.win.err()
-		l.win = window{start: now}
-		l.measured(now, rate, relative)
-		return
-	}
-	l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
-}
-
 // enough says whether a window of this length can be judged.
 func (l *limiter) enough(length time.Duration) bool {
-	if length < l.roundTrips(1) {
+	if l.phase == rampUp && l.gave.windows == 0 && l.win.ended >= windowSamples && length >= windowRush {
+		return true
+	}
+	if length < l.roundTrips(1) || l.gave.windows > 0 && length < windowAgain {
 		return false
 	}
 	if l.phase != steady && l.win.ended >= windowSure && length >= windowRush {
@@ -272,59 +322,70 @@ func (l *limiter) tooFar(length time.Duration, rate float64) bool {
 	case l.phase == steady && l.dir > 0:
 		before = math.Exp(l.before)
 	}
-	return length >= max(windowMin, l.roundTrips(0.5)) && l.win.ended >= windowFew && rate < 0.6*before
+	return length >= max(windowMin, l.roundTrips(0.5)) && l.win.ended >= windowFew && rate < tooSlow*before
 }
 
 // measured acts on the rate that the limit in force gave in one window. relative is the rate's standard error.
 func (l *limiter) measured(now time.Time, rate, relative float64) {
 	l.ceiling = math.Min(l.ceiling*1.01, float64(l.max))
 	l.within += (relative*relative - l.within) / 8
+	if l.phase != steady {
+		// What the limit does to the rate it does steadily: what departs from a straight line is not its doing.
+		r := math.Log(rate)
+		if l.lately[0] != 0 {
+			d := r - 2*l.lately[1] + l.lately[0]
+			l.noise.add(d * d / 6)
+		}
+		l.lately[0], l.lately[1] = l.lately[1], r
+	}
 	switch l.phase {
 	case rampFirst:
 		l.rampRate, l.rampError, l.rampStart, l.level = rate, relative, l.base, l.base
 		l.phase = rampUp
-		l.climb(now, rampStep)
+		l.climb(now, math.Max(l.now*rampStep, l.now+1))
 	case rampUp:
-		l.judge(now, rate, relative, rampStep)
+		l.judgeUp(now, rate, relative)
 	case rampDown:
-		l.judge(now, rate, relative, 1/rampStep)
+		l.judgeDown(now, rate, relative)
 	case steady:
 		l.steady(now, math.Log(rate))
 	}
 }
 
-// judge takes in the rate that a step of the ramp gave, and goes on or ends the ramp. A server whose speed varies much
-// cannot be judged in one window; then the ramp goes on, because to stop too early costs more: as long as a server
-// queues what it cannot do at once, more in flight does little harm, and the way down is found later.
-func (l *limiter) judge(now time.Time, rate, relative, step float64) {
-	if f := l.fell; f.limit != 0 {
-		// Base was measured on both sides of the step that fell. If it fell as well, the server got slower for everyone.
-		l.rampRate, l.rampError = math.Sqrt(l.rampRate*rate), math.Hypot(l.rampError, relative)/2
-		if math.Log(f.rate/l.rampRate) < -math.Max(rampSlack, rampFell*math.Hypot(f.err, l.rampError)) {
-			l.turn(now)
-			return
-		}
-		l.level, l.now, l.fell = f.limit, f.limit, sample{}
-		l.climb(now, step)
-		return
-	}
-	gain := math.Log(rate / l.rampRate)
-	err := math.Hypot(relative, l.rampError)
+// judgeUp takes in the rate that a step up of the ramp gave, and goes on or ends the way up. A rate that may be a fall is
+// measured again.
+func (l *limiter) judgeUp(now time.Time, rate, relative float64) {
+	g, noise := &l.gave, l.noise.mean()
+	g.add(math.Log(rate), relative)
+	gain := g.rate() - math.Log(l.rampRate)
+	err := math.Sqrt(math.Max(g.variance(), noise)/g.windows + math.Max(l.rampError*l.rampError, noise))
 	switch {
 	case gain > rampGain:
-		l.base, l.rampRate, l.rampError, l.level, l.flat = l.now, rate, relative, l.now, 0
-		l.gained = step > 1 && gain > rampClear*err
-	case gain < -math.Max(rampSlack, rampSure*err), step < 1 && gain < -math.Max(rampSlack, rampFell*err):
+		l.better(math.Exp(g.rate()), relative)
+		l.gained = gain > rampClear*err
+	case gain < -math.Max(rampSlack, rampDoubt*err) && gain > -rampLost && g.windows < rampWindows:
+		return
+	case gain < -math.Max(rampSlack, rampSure*err):
 		l.turn(now)
 		return
+	case gain > -rampLevel*err:
+		l.level = l.now
+	}
+	*g = gave{}
+	l.climb(now, math.Max(l.now*rampStep, l.now+1))
+}
+
+// judgeDown likewise for a step down.
+func (l *limiter) judgeDown(now time.Time, rate, relative float64) {
+	gain, err := math.Log(rate/l.rampRate), math.Hypot(relative, l.rampError)
+	switch {
+	case gain > rampGain:
+		l.better(rate, relative)
+		l.flat = 0
 	case gain < -math.Max(rampSlack, rampFell*err):
-		l.fell = sample{l.now, rate, relative}
-		l.step(now, l.base)
+		l.turn(now)
 		return
 	default:
-		if gain > -rampLevel*err {
-			l.level = l.now
-		}
 		if gain+err < rampGain {
 			l.flat++
 		}
@@ -333,25 +394,30 @@ func (l *limiter) judge(now time.Time, rate, relative, step float64) {
 			return
 		}
 	}
-	l.climb(now, step)
+	l.climb(now, math.Min(l.now/rampDrop, l.now-1))
 }
 
-// climb takes one more step of the ramp, or ends it at the end of the range.
-func (l *limiter) climb(now time.Time, step float64) {
-	if !l.step(now, l.now*step) {
+// better makes the limit in force the best of the ramp.
+func (l *limiter) better(rate, relative float64) {
+	l.base, l.rampRate, l.rampError, l.level = l.now, rate, relative, l.now
+}
+
+// climb takes one more step of the ramp to limit, or ends it at the end of the range.
+func (l *limiter) climb(now time.Time, limit float64) {
+	if !l.step(now, limit) {
 		l.turn(now)
 	}
 }
 
 // turn ends the way up. If it led nowhere, the way down is next.
 func (l *limiter) turn(now time.Time) {
-	l.flat, l.fell = 0, sample{}
+	l.flat, l.gave = 0, gave{}
 	if l.level > l.base {
 		l.base, l.gained = l.level, false
 	}
 	if l.phase == rampUp && l.base == l.rampStart {
 		l.phase = rampDown
-		if l.step(now, l.base/rampStep) {
+		if l.step(now, l.base/rampDrop) {
 			return
 		}
 	}
@@ -360,17 +426,21 @@ func (l *limiter) turn(now time.Time) {
 
 // ramp begins a ramp at base.
 func (l *limiter) ramp(now time.Time) {
-	l.phase, l.flat, l.fell = rampFirst, 0, sample{}
+	l.phase, l.flat, l.gave = rampFirst, 0, gave{}
 	l.forget()
 	l.step(now, l.base)
 }
 
 // arrive ends the ramp at base.
 func (l *limiter) arrive(now time.Time) {
+	below := l.phase == rampDown && l.base < l.rampStart
 	l.phase = steady
 	l.forget()
-	if l.gained {
-		l.down.every, l.gained = askLate, false // the ramp has just answered it
+	if below {
+		l.up.every = askLate // it has just come from there
+	}
+	if l.gained || l.noise.mean() > noisy {
+		l.down.every, l.gained = askLate, false // the ramp has just answered it, or a few probes will not
 	}
 	l.step(now, l.base)
 }
@@ -388,7 +458,7 @@ func (l *limiter) steady(now time.Time, rate float64) {
 		}
 	} else if l.before != 0 {
 		d := rate - l.before
-		l.noise += (d*d/2 - l.noise) / 16
+		l.noise.add(d * d / 2)
 	}
 	l.before = rate
 	l.up.sinceAsk++
@@ -414,7 +484,7 @@ func (l *limiter) steady(now time.Time, rate float64) {
 // answer adds the finished probe, compared with the base windows before and after it, to the evidence.
 func (l *limiter) answer(after float64) {
 	d := after - l.before
-	l.noise += (d*d/2 - l.noise) / 16
+	l.noise.add(d * d / 2)
 	e := &l.up
 	if l.pending < 0 {
 		e = &l.down
@@ -428,7 +498,7 @@ func (l *limiter) answer(after float64) {
 // move changes base when the evidence is clear, and says whether it did.
 func (l *limiter) move(now time.Time) bool {
 	// The error of a mean of n comparisons, each of one window with the mean of two.
-	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * max(l.noise, l.within, 0.0004) / e.n) }
+	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * max(l.noise.mean(), l.within, 0.0004) / e.n) }
 	if e := &l.up; e.n > 0 {
 		se := clear(e)
 		if e.mean-se > gainUp {
