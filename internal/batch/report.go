@@ -184,6 +184,9 @@ func (r *record) explain() string {
 	if short == nil || short.Resource == "" || short.Missing <= 0 {
 		return w.Message
 	}
+	if short.TooLarge {
+		return fmt.Sprintf("%s; the largest lacks %s", w.Message, amount(short))
+	}
 	return fmt.Sprintf("%s; short of %s: %s", w.Message, short.Resource, amount(short))
 }
 

@@ -295,8 +295,9 @@ func (c *wfCommand) submit(cmd *cobra.Command, o *submitFlags) error {
 // waitForRuns waits for all runs side by side, tells of each change of phase, and returns how many failed.
 func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Object) (failed int, err error) {
 	var (
-		mu sync.Mutex
-		wg sync.WaitGroup
+		mu      sync.Mutex
+		wg      sync.WaitGroup
+		waiting []string
 	)
 	for _, o := range objects {
 		if !o.IsRun() {
@@ -319,6 +320,7 @@ func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Obje
 			defer mu.Unlock()
 			switch {
 			case e != nil && ctx.Err() != nil:
+				waiting = append(waiting, o.Ref())
 				err = ctx.Err()
 			case e != nil:
 				failed++
@@ -329,5 +331,15 @@ func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Obje
 		})
 	}
 	wg.Wait()
+	if err != nil {
+		slices.Sort(waiting)
+		if more := len(waiting) - toldMax; more > 0 {
+			waiting = append(waiting[:toldMax], fmt.Sprintf("%d others", more))
+		}
+		err = fmt.Errorf("not waited to the end for %s, which 'lockstep get' shows: %w", strings.Join(waiting, ", "), err)
+	}
 	return failed, err
 }
+
+// toldMax bounds how many runs a message names.
+const toldMax = 3

@@ -112,6 +112,12 @@ func TestShortages(t *testing.T) {
 			Shortage{Wanted: 5, Fit: 4, Resource: "cpu", Missing: 2000, Fragmented: true, Rejected: map[string]int{"Insufficient cpu": 4}},
 			"4 of 5 pods fit, 2 of cpu missing; nodes: 4 Insufficient cpu",
 		},
+		"a pod that is larger than any node": {
+			func(c cluster) { c.uniform(10, "cpu", "4") },
+			func(c cluster) Gang { return c.gang(1, pod("cpu", "6")) },
+			Shortage{Wanted: 1, Resource: "cpu", Missing: 2000, TooLarge: true, Rejected: map[string]int{"Insufficient cpu": 10}},
+			"0 of 1 pods fit, 2 of cpu missing; nodes: 10 Insufficient cpu",
+		},
 		"nodes that other filters refuse have nothing to give": {
 			func(c cluster) {
 				tainted(c, "a", "cpu", "64")

@@ -11,6 +11,7 @@ import (
 type diagnosis struct {
 	refused map[string]int
 	free    Vector      // sum over nodes that pass all filters but resources
+	largest Vector      // what one of them has at most, with nothing on it
 	limits  map[int]int // nodes by the dimension that limits them
 }
 
@@ -19,7 +20,7 @@ func (x *index) diagnose() *diagnosis {
 	if x.diagnosis != nil && x.diagnosedAt == x.cursor {
 		return x.diagnosis
 	}
-	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), limits: map[int]int{}}
+	d := &diagnosis{refused: map[string]int{}, free: make(Vector, x.s.width), largest: make(Vector, x.s.width), limits: map[int]int{}}
 	for i := range x.s.nodes {
 		n := &x.s.nodes[i]
 		if r := x.static.refused[i]; r != passes {
@@ -36,6 +37,7 @@ func (x *index) diagnose() *diagnosis {
 		}
 		for _, need := range x.class.needs {
 			d.free[need.dim] += max(0, n.Allocatable[need.dim]-n.Used[need.dim])
+			d.largest[need.dim] = max(d.largest[need.dim], n.Allocatable[need.dim])
 		}
 		d.limits[limit]++
 		d.refused[x.insufficient(limit)]++
@@ -73,10 +75,17 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 		}
 		return s
 	}
-	// A resource is short when there is less of it than the pods still wanted ask for; the one most short is told.
 	if len(diag.limits) == 0 {
 		return s
 	}
+	// A pod that is larger than any node waits for a larger one, and not for others to end.
+	for _, need := range x.class.needs {
+		if lacks := need.amount - diag.largest[need.dim]; lacks > 0 {
+			s.Resource, s.Missing, s.TooLarge = x.s.dims.Name(need.dim), lacks, true
+			return s
+		}
+	}
+	// A resource is short when there is less of it than the pods still wanted ask for; the one most short is told.
 	worst := 0.0
 	for _, need := range x.class.needs {
 		ask := int64(more) * need.amount
@@ -108,10 +117,19 @@ func (s *Shortage) Stable() string {
 		return fmt.Sprintf("%d pods need nodes with %s", s.Wanted, s.CPUs)
 	case s.Resource == "":
 		return fmt.Sprintf("%d pods need a node that accepts them", s.Wanted)
+	case s.TooLarge:
+		return fmt.Sprintf("a pod asks for more %s than any node has", s.Resource)
 	case s.Fragmented:
-		return fmt.Sprintf("no node has enough %s for all of %d pods", s.Resource, s.Wanted)
+		return fmt.Sprintf("no node has enough %s for all of %s", s.Resource, pods(s.Wanted))
 	}
-	return fmt.Sprintf("not enough %s for %d pods", s.Resource, s.Wanted)
+	return fmt.Sprintf("not enough %s for %s", s.Resource, pods(s.Wanted))
+}
+
+func pods(n int) string {
+	if n == 1 {
+		return "1 pod"
+	}
+	return fmt.Sprintf("%d pods", n)
 }
 
 // Detail says what is short in figures.

@@ -112,9 +112,10 @@ type Shortage struct {
 	// short: no node passes them.
 	Resource corev1.ResourceName
 	// Missing is how much of Resource is short, in its base unit (millicores, bytes, units): in all, or, when all that
-	// is free would do but no node has enough of it, what the pods that do not fit ask for (Fragmented).
-	Missing    int64
-	Fragmented bool
+	// is free would do but no node has enough of it, what the pods that do not fit ask for (Fragmented); or, when no node
+	// has as much of it as one pod asks for, what the largest lacks (TooLarge).
+	Missing              int64
+	Fragmented, TooLarge bool
 	// Rejected counts nodes by the filter that refuses one more pod, for the event's text. A node that is short of two
 	// resources counts for the first.
 	Rejected map[string]int
