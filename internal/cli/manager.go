@@ -4,21 +4,21 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"runtime/debug"
 	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 
 	"lockstep.dev/lockstep/internal/cputopology/repack"
+	"lockstep.dev/lockstep/internal/gcpace"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// managerGCPercent trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of
-// its heap is caches that stay. $GOGC overrides it.
-const managerGCPercent = 40
+// managerPace trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of its heap
+// is caches that stay. $GOGC overrides it.
+var managerPace = gcpace.Pace{Percent: 40, Slack: 32 << 20}
 
 func newManager(s streams) *cobra.Command {
 	var (
@@ -61,7 +61,7 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 				}
 			}
 			if os.Getenv("GOGC") == "" {
-				debug.SetGCPercent(managerGCPercent)
+				defer managerPace.Start()()
 			}
 			level := slog.LevelInfo
 			if verbose {

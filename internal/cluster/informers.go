@@ -49,7 +49,7 @@ type Informers struct {
 	LimitRanges     *Kind[*corev1.LimitRange]
 	NodeTopologies  *Kind[*topologyv1alpha1.NodeTopology]
 
-	// Workflows that have ended are kept without what they ran: see trimWorkflow.
+	// Workflows that have ended are kept without what they ran: see workflows.go.
 	Workflows                *Kind[*argov1alpha1.Workflow]
 	WorkflowTemplates        *Kind[*argov1alpha1.WorkflowTemplate]
 	ClusterWorkflowTemplates *Kind[*argov1alpha1.ClusterWorkflowTemplate]
@@ -132,10 +132,13 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 	return func(gv schema.GroupVersion) rest.Interface {
 		var c rest.Interface
 		var err error
-		if gv == corev1.SchemeGroupVersion {
-			c, err = kubeclient.LeanCore(cfg, nil, scheme.Scheme)
-		} else {
-			c, err = kubeclient.ForGroupVersion(cfg, nil, gv, scheme.Scheme)
+		switch gv { // those with most of the events have connections to themselves
+		case corev1.SchemeGroupVersion:
+			c, err = kubeclient.LeanCore(kubeclient.ForWatch(cfg), nil, scheme.Scheme)
+		case argov1alpha1.GroupVersion:
+			c, err = kubeclient.LeanCustom(kubeclient.ForWatch(cfg), nil, gv, scheme.Scheme, cutWorkflow)
+		default:
+			c, err = kubeclient.LeanCustom(cfg, nil, gv, scheme.Scheme, nil)
 		}
 		if err != nil && *failed == nil {
 			*failed = fmt.Errorf("watching %s: %w", gv, err)

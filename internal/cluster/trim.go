@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"reflect"
 	"strings"
 	"sync"
 
@@ -109,27 +108,6 @@ func (t *trimmer) stepContainers(in []corev1.ContainerStatus) []corev1.Container
 		out = append(out, corev1.ContainerStatus{Name: t.intern(c.Name), RestartCount: c.RestartCount, Ready: c.Ready, State: c.State})
 	}
 	return out
-}
-
-// trimWorkflow shares what did not change with the version before, so that a workflow that runs is not held twice, and
-// keeps of one that has ended what decides how long it and its pods stay.
-func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
-	if w.Status.Phase.Completed() && w.Labels[argov1alpha1.LabelCompleted] == "true" {
-		w.Spec = argov1alpha1.WorkflowSpec{
-			WorkflowTemplateRef: w.Spec.WorkflowTemplateRef, TTLStrategy: w.Spec.TTLStrategy, PodGC: w.Spec.PodGC,
-			VolumeClaimGC: w.Spec.VolumeClaimGC, PodDisruptionBudget: w.Spec.PodDisruptionBudget, Shutdown: w.Spec.Shutdown,
-		}
-		if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
-			stored.Templates = nil
-		}
-		w.Status.Nodes, w.Status.CompressedNodes, w.Status.StoredTemplates = nil, "", nil
-		return
-	}
-	if old, found := i.Workflows.Get(w.Namespace, w.Name); found && old.UID == w.UID && reflect.DeepEqual(old.Spec, w.Spec) {
-		w.Spec = old.Spec
-		return
-	}
-	i.specs.share(&w.Spec)
 }
 
 func (t *trimmer) podMeta(m *metav1.ObjectMeta) {

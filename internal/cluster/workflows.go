@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"bytes"
+	"encoding/json"
+	"reflect"
+
+	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// A workflow that has ended is kept for as long as its time to live says, by the thousands; only what decides how long that is
+// and what is to be deleted with it is read of it.
+
+// keptOfSpec are the fields of its spec that stay.
+var keptOfSpec = map[string]bool{
+	`"workflowTemplateRef"`: true, `"ttlStrategy"`: true, `"podGC"`: true, `"volumeClaimGC"`: true, `"podDisruptionBudget"`: true, `"shutdown"`: true,
+}
+
+// cutFromStatus are the fields of its status that go.
+var cutFromStatus = map[string]bool{`"nodes"`: true, `"compressedNodes"`: true, `"storedTemplates"`: true}
+
+// cutWorkflow is trimWorkflow before a workflow is decoded.
+func cutWorkflow(out []byte, kind string, object []byte) ([]byte, error) {
+	if kind != "Workflow" || !bytes.Contains(object, completedLabel) || !hasEnded(object) {
+		return kubeclient.WithoutManagedFields(out, object)
+	}
+	return kubeclient.CutMembers(out, object, func(out, key, value []byte) ([]byte, bool, error) {
+		var cut func(key string) bool
+		switch string(key) {
+		case `"metadata"`:
+			cut = func(key string) bool { return key == `"managedFields"` }
+		case `"spec"`:
+			cut = func(key string) bool { return !keptOfSpec[key] }
+		case `"status"`:
+			cut = func(key string) bool { return cutFromStatus[key] }
+		default:
+			return out, false, nil
+		}
+		out, err := kubeclient.CutMembers(append(append(out, key...), ':'), value, func(out, key, _ []byte) ([]byte, bool, error) {
+			return out, cut(string(key)), nil
+		})
+		return out, true, err
+	})
+}
+
+// completedLabel is in each encoded workflow that has ended, and in few others.
+var completedLabel = []byte(`"` + argov1alpha1.LabelCompleted + `":"true"`)
+
+// hasEnded says whether trimWorkflow would take a workflow for one that has ended.
+func hasEnded(object []byte) bool {
+	var labelled, over bool
+	err := kubeclient.EachMember(object, func(key, value []byte) error {
+		switch string(key) {
+		case `"metadata"`:
+			return kubeclient.EachMember(value, func(key, value []byte) error {
+				if string(key) != `"labels"` {
+					return nil
+				}
+				var labels map[string]string
+				err := json.Unmarshal(value, &labels)
+				labelled = labels[argov1alpha1.LabelCompleted] == "true"
+				return err
+			})
+		case `"status"`:
+			return kubeclient.EachMember(value, func(key, value []byte) error {
+				if string(key) != `"phase"` {
+					return nil
+				}
+				var phase argov1alpha1.WorkflowPhase
+				err := json.Unmarshal(value, &phase)
+				over = phase.Completed()
+				return err
+			})
+		}
+		return nil
+	})
+	return err == nil && labelled && over
+}
+
+// trimWorkflow shares what did not change with the version before, so that a workflow that runs is not held twice, and
+// keeps of one that has ended what decides how long it and its pods stay.
+func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
+	if w.Status.Phase.Completed() && w.Labels[argov1alpha1.LabelCompleted] == "true" {
+		w.Spec = argov1alpha1.WorkflowSpec{
+			WorkflowTemplateRef: w.Spec.WorkflowTemplateRef, TTLStrategy: w.Spec.TTLStrategy, PodGC: w.Spec.PodGC,
+			VolumeClaimGC: w.Spec.VolumeClaimGC, PodDisruptionBudget: w.Spec.PodDisruptionBudget, Shutdown: w.Spec.Shutdown,
+		}
+		if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
+			stored.Templates = nil
+		}
+		w.Status.Nodes, w.Status.CompressedNodes, w.Status.StoredTemplates = nil, "", nil
+		return
+	}
+	if old, found := i.Workflows.Get(w.Namespace, w.Name); found && old.UID == w.UID && reflect.DeepEqual(old.Spec, w.Spec) {
+		w.Spec = old.Spec
+		return
+	}
+	i.specs.share(&w.Spec)
+}
