@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/rawjson"
 )
 
 // kind is a type of object, and where the server keeps it.
@@ -385,18 +387,34 @@ func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*re
 	if err != nil {
 		return nil, res.Error()
 	}
-	var written struct {
-		Metadata struct {
-			UID             types.UID `json:"uid"`
-			ResourceVersion string    `json:"resourceVersion"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(data, &written); err != nil {
+	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name}}
+	if err := identify(data, &written.ObjectMeta); err != nil {
 		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
-		Namespace: x.name.Namespace, Name: x.name.Name, UID: written.Metadata.UID, ResourceVersion: written.Metadata.ResourceVersion,
-	}}, nil
+	return written, nil
+}
+
+// identify finds UID and version in an object in JSON, most of whose metadata is who manages which field.
+func identify(data []byte, m *metav1.ObjectMeta) error {
+	var failed error
+	err := rawjson.Members(data, func(outer rawjson.Member) bool {
+		if string(outer.Name) != "metadata" {
+			return true
+		}
+		metadata := data[outer.From:outer.End]
+		broken := rawjson.Members(metadata, func(x rawjson.Member) bool {
+			switch string(x.Name) {
+			case "uid":
+				failed = json.Unmarshal(metadata[x.From:x.End], &m.UID)
+			case "resourceVersion":
+				failed = json.Unmarshal(metadata[x.From:x.End], &m.ResourceVersion)
+			}
+			return failed == nil
+		})
+		failed = errors.Join(failed, broken)
+		return false
+	})
+	return errors.Join(err, failed)
 }
 
 // patchWithUID adds the condition that the object has uid.

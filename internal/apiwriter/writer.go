@@ -113,6 +113,9 @@ type W struct {
 	answered bool   // the server has answered a request
 	down     outage // the server's absence
 	workers  sync.WaitGroup
+	spare    chan *write   // to a worker without work
+	spares   int           // workers without work
+	stopping chan struct{} // closed when it stops
 }
 
 var _ Writer = (*W)(nil)
@@ -132,6 +135,8 @@ func New(cfg Config) (*W, error) {
 		conns:    conns,
 		codecs:   serializer.NewCodecFactory(cfg.Scheme),
 		dirty:    make(chan struct{}, 1),
+		spare:    make(chan *write),
+		stopping: make(chan struct{}),
 		limiter:  newLimiter(cfg.Fixed, cfg.MaxInFlight),
 		statuses: make(map[statusKey]*statusEntry),
 		clients:  make(map[clientKey]rest.Interface),
@@ -330,6 +335,7 @@ func (w *W) fire() time.Duration {
 func (w *W) stop() {
 	w.mu.Lock()
 	w.stopped = true
+	close(w.stopping)
 	var ends []func()
 	for x := w.pop(ClassEvent); x != nil; x = w.pop(ClassEvent) {
 		ends = append(ends, w.ended(x, nil, ErrStopped)...)
@@ -357,8 +363,35 @@ func (w *W) dispatch() {
 			return
 		}
 		w.inFlight++
-		w.workers.Go(func() { w.work(x) })
+		select {
+		case w.spare <- x:
+		default:
+			w.workers.Go(func() { w.work(x) })
+		}
 	}
+}
+
+// spareMax is how many workers without work are kept for what comes next: a new one has to have its stack grown first.
+const spareMax = 16
+
+// await is the next write for a worker without work, or nil when there are enough of those, or the writer stops.
+func (w *W) await() *write {
+	w.mu.Lock()
+	if w.stopped || w.spares >= spareMax {
+		w.mu.Unlock()
+		return nil
+	}
+	w.spares++
+	w.mu.Unlock()
+	var x *write
+	select {
+	case x = <-w.spare:
+	case <-w.stopping:
+	}
+	w.mu.Lock()
+	w.spares--
+	w.mu.Unlock()
+	return x
 }
 
 // nextWrite is the write whose turn it is, or nil when none waits or no more may be in flight. The caller holds mu.
@@ -447,7 +480,7 @@ func (y *yielding) ended(x *write) {
 	}
 }
 
-// work carries out x and then whatever is next in turn, until there is nothing to do or too many are at it.
+// work carries out x and then whatever is next in turn, until too many are at it or without work.
 func (w *W) work(x *write) {
 	for x != nil {
 		started := time.Now()
@@ -471,6 +504,9 @@ func (w *W) work(x *write) {
 		w.mu.Unlock()
 		for _, end := range ends {
 			end()
+		}
+		if x == nil {
+			x = w.await()
 		}
 	}
 }

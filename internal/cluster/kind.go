@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,6 +32,10 @@ type Handler[T any] struct {
 type Kind[T object] struct {
 	informer cache.SharedIndexInformer
 	handlers []cache.ResourceEventHandlerRegistration
+	// first are the handlers from before the start: they are told one after the other, in the order in which they came. The
+	// informer has two goroutines for each handler that it knows of, and wakes both for every event.
+	first   []Handler[T]
+	started atomic.Bool
 }
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
@@ -97,26 +102,48 @@ func (k *Kind[T]) Run(ctx context.Context) { k.run(ctx) }
 // Synced says that everything that existed at the start has been handed to every handler.
 func (k *Kind[T]) Synced() bool { return k.synced() }
 
-// Handle registers h. It is called for every object that exists already as Added, then for changes.
+// Handle registers h. It is called for every object that exists already as Added, then for changes. What it does must not take
+// long: handlers that are registered before the start take turns.
 func (k *Kind[T]) Handle(h Handler[T]) error {
+	if k.started.Load() {
+		return k.register(func() []Handler[T] { return []Handler[T]{h} })
+	}
+	if k.first = append(k.first, h); len(k.first) > 1 {
+		return nil
+	}
+	return k.register(func() []Handler[T] { return k.first })
+}
+
+// register has the informer tell handlers.
+func (k *Kind[T]) register(handlers func() []Handler[T]) error {
 	reg, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(o any) {
-			if h.Added != nil {
-				h.Added(o.(T))
+			for _, h := range handlers() {
+				if h.Added != nil {
+					h.Added(o.(T))
+				}
 			}
 		},
 		UpdateFunc: func(old, new any) {
 			o, n := old.(T), new.(T)
-			if h.Updated != nil && o.GetResourceVersion() != n.GetResourceVersion() {
-				h.Updated(o, n)
+			if o.GetResourceVersion() == n.GetResourceVersion() {
+				return
+			}
+			for _, h := range handlers() {
+				if h.Updated != nil {
+					h.Updated(o, n)
+				}
 			}
 		},
 		DeleteFunc: func(o any) {
 			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 				o = gone.Obj
 			}
-			if t, ok := o.(T); ok && h.Deleted != nil {
-				h.Deleted(t)
+			t, ok := o.(T)
+			for _, h := range handlers() {
+				if ok && h.Deleted != nil {
+					h.Deleted(t)
+				}
 			}
 		},
 	})
@@ -170,7 +197,10 @@ func (k *Kind[T]) synced() bool {
 	return k.informer.HasSynced()
 }
 
-func (k *Kind[T]) run(ctx context.Context) { k.informer.RunWithContext(ctx) }
+func (k *Kind[T]) run(ctx context.Context) {
+	k.started.Store(true)
+	k.informer.RunWithContext(ctx)
+}
 
 func typed[T object](objs []any) []T {
 	out := make([]T, len(objs))

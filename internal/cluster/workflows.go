@@ -7,6 +7,7 @@ import (
 
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/rawjson"
 )
 
 // A workflow that has ended is kept for as long as its time to live says, by the thousands; only what decides how long that is
@@ -14,31 +15,31 @@ import (
 
 // keptOfSpec are the fields of its spec that stay.
 var keptOfSpec = map[string]bool{
-	`"workflowTemplateRef"`: true, `"ttlStrategy"`: true, `"podGC"`: true, `"volumeClaimGC"`: true, `"podDisruptionBudget"`: true, `"shutdown"`: true,
+	"workflowTemplateRef": true, "ttlStrategy": true, "podGC": true, "volumeClaimGC": true, "podDisruptionBudget": true, "shutdown": true,
 }
 
 // cutFromStatus are the fields of its status that go.
-var cutFromStatus = map[string]bool{`"nodes"`: true, `"compressedNodes"`: true, `"storedTemplates"`: true}
+var cutFromStatus = map[string]bool{"nodes": true, "compressedNodes": true, "storedTemplates": true}
 
 // cutWorkflow is trimWorkflow before a workflow is decoded.
 func cutWorkflow(out []byte, kind string, object []byte) ([]byte, error) {
 	if kind != "Workflow" || !bytes.Contains(object, completedLabel) || !hasEnded(object) {
 		return kubeclient.WithoutManagedFields(out, object)
 	}
-	return kubeclient.CutMembers(out, object, func(out, key, value []byte) ([]byte, bool, error) {
+	return kubeclient.CutMembers(out, object, func(out []byte, name string, value []byte) ([]byte, bool, error) {
 		var cut func(key string) bool
-		switch string(key) {
-		case `"metadata"`:
-			cut = func(key string) bool { return key == `"managedFields"` }
-		case `"spec"`:
+		switch name {
+		case "metadata":
+			cut = func(key string) bool { return key == "managedFields" }
+		case "spec":
 			cut = func(key string) bool { return !keptOfSpec[key] }
-		case `"status"`:
+		case "status":
 			cut = func(key string) bool { return cutFromStatus[key] }
 		default:
 			return out, false, nil
 		}
-		out, err := kubeclient.CutMembers(append(append(out, key...), ':'), value, func(out, key, _ []byte) ([]byte, bool, error) {
-			return out, cut(string(key)), nil
+		out, err := kubeclient.CutMembers(append(append(append(out, '"'), name...), `":`...), value, func(out []byte, name string, _ []byte) ([]byte, bool, error) {
+			return out, cut(name), nil
 		})
 		return out, true, err
 	})
@@ -49,33 +50,28 @@ var completedLabel = []byte(`"` + argov1alpha1.LabelCompleted + `":"true"`)
 
 // hasEnded says whether trimWorkflow would take a workflow for one that has ended.
 func hasEnded(object []byte) bool {
-	var labelled, over bool
-	err := kubeclient.EachMember(object, func(key, value []byte) error {
-		switch string(key) {
-		case `"metadata"`:
-			return kubeclient.EachMember(value, func(key, value []byte) error {
-				if string(key) != `"labels"` {
-					return nil
-				}
-				var labels map[string]string
-				err := json.Unmarshal(value, &labels)
-				labelled = labels[argov1alpha1.LabelCompleted] == "true"
-				return err
-			})
-		case `"status"`:
-			return kubeclient.EachMember(value, func(key, value []byte) error {
-				if string(key) != `"phase"` {
-					return nil
-				}
-				var phase argov1alpha1.WorkflowPhase
-				err := json.Unmarshal(value, &phase)
-				over = phase.Completed()
-				return err
-			})
+	var labels map[string]string
+	var phase argov1alpha1.WorkflowPhase
+	return member(object, "metadata", "labels", &labels) && labels[argov1alpha1.LabelCompleted] == "true" &&
+		member(object, "status", "phase", &phase) && phase.Completed()
+}
+
+// member decodes a member of a member of an object, and says whether there was one.
+func member(object []byte, outer, inner string, into any) (found bool) {
+	_ = rawjson.Members(object, func(m rawjson.Member) bool {
+		if string(m.Name) != outer {
+			return true
 		}
-		return nil
+		value := object[m.From:m.End]
+		_ = rawjson.Members(value, func(m rawjson.Member) bool {
+			if string(m.Name) == inner {
+				found = json.Unmarshal(value[m.From:m.End], into) == nil
+			}
+			return !found
+		})
+		return false
 	})
-	return err == nil && labelled && over
+	return found
 }
 
 // trimWorkflow shares what did not change with the version before, so that a workflow that runs is not held twice, and

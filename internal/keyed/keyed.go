@@ -29,7 +29,8 @@ type Config[K comparable] struct {
 // unless they say otherwise.
 type Loop[K comparable, R any] struct {
 	cfg   Config[K]
-	queue workqueue.TypedDelayingInterface[K]
+	queue workqueue.TypedInterface[K]
+	later *delays[K]
 
 	mu      sync.RWMutex
 	entries map[K]*entry[R]
@@ -61,7 +62,8 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 	}
 	return &Loop[K, R]{
 		cfg:     cfg,
-		queue:   workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Name: cfg.Name, Clock: cfg.Clock}),
+		queue:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: cfg.Name, Clock: cfg.Clock}),
+		later:   newDelays[K](cfg.Clock),
 		entries: map[K]*entry[R]{},
 	}
 }
@@ -81,6 +83,7 @@ func (l *Loop[K, R]) Run(ctx context.Context) {
 			}
 		})
 	}
+	workers.Go(func() { l.later.run(ctx, l.queue.Add) })
 	l.sweep(ctx)
 	l.queue.ShutDown()
 	workers.Wait()
@@ -108,7 +111,13 @@ func (l *Loop[K, R]) Wake(key K) { l.queue.Add(key) }
 
 // WakeAfter has the key worked on when d is over, or at once if it is not positive. Of several only the earliest counts, so
 // a turn that finds that its time has not come asks again.
-func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) { l.queue.AddAfter(key, d) }
+func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) {
+	if d <= 0 {
+		l.queue.Add(key)
+		return
+	}
+	l.later.add(key, d)
+}
 
 // Post leaves a function for the record under key, as far as it stands for the object with this UID, and wakes the key. It
 // says whether the key has a record; without one nothing is left.

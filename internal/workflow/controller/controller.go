@@ -22,6 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
@@ -129,6 +130,7 @@ type Controller struct {
 	metrics *metrics
 	samples samples
 	past    estimates
+	known   engine.Known
 	// writeSeq numbers writes of statuses.
 	writeSeq atomic.Uint64
 }

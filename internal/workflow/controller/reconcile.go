@@ -174,7 +174,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	if retried || prepared {
 		own.Status.PersistentVolumeClaims = nil
 	}
-	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient})
+	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient, Known: &c.known})
 	if !own.Status.Phase.Completed() {
 		c.resumePods(r, &own, retried, prepared, since)
 		if err := c.prepareMetadata(r, w); err != nil {

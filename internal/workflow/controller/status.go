@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +15,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
@@ -268,13 +268,13 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
-	var raw map[string]json.RawMessage
-	if err := json.Unmarshal(whole, &raw); err != nil {
+	fields = map[string]string{}
+	err = rawjson.Members(whole, func(m rawjson.Member) bool {
+		fields[string(m.Name)] = string(whole[m.From:m.End])
+		return true
+	})
+	if err != nil {
 		return nil, nil, err
-	}
-	fields = make(map[string]string, len(raw))
-	for name, value := range raw {
-		fields[name] = string(value)
 	}
 	p := &patcher{}
 	r.patchMetadata(p, w)
@@ -283,8 +283,7 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 			return nil, nil, err
 		}
 		if r.size <= c.NodesBytesMax {
-			patch, err = p.bytes()
-			return patch, fields, err
+			return p.bytes(), fields, nil
 		}
 		p = &patcher{}
 		r.patchMetadata(p, w)
@@ -293,7 +292,7 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
-	key, value := "nodes", json.RawMessage(nodes)
+	key, value := "nodes", nodes
 	r.size = len(nodes)
 	if r.packed = r.packed || len(nodes) > c.NodesBytesMax; r.packed {
 		text, err := compress.Pack(nodes)
@@ -308,14 +307,14 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 		key = "compressedNodes"
 	}
 	if r.hasNodes = len(s.Nodes) > 0; r.hasNodes {
-		raw[key] = value
+		separator := ","
+		if len(fields) == 0 {
+			separator = ""
+		}
+		whole = slices.Concat(whole[:len(whole)-1], []byte(separator+`"`+key+`":`), value, []byte("}"))
 	}
-	if value, err = json.Marshal(raw); err != nil {
-		return nil, nil, err
-	}
-	p.add("/status", value)
-	patch, err = p.bytes()
-	return patch, fields, err
+	p.add("/status", whole)
+	return p.bytes(), fields, nil
 }
 
 // specSize is about how large the workflow is without its status.
@@ -377,7 +376,7 @@ func (r *record) patchMetadata(p *patcher, w *wf.Workflow) {
 func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if r.base[name] != fields[name] {
-			p.add("/status/"+name, json.RawMessage(fields[name]))
+			p.add("/status/"+name, []byte(fields[name]))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.base)) {
@@ -388,7 +387,7 @@ func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]
 	ids := slices.Sorted(maps.Keys(r.next.nodes))
 	if len(ids) > 0 && !r.hasNodes {
 		r.hasNodes = true
-		p.add("/status/nodes", json.RawMessage("{}"))
+		p.add("/status/nodes", []byte("{}"))
 	}
 	for _, id := range ids {
 		n, found := s.Nodes[id]
@@ -429,20 +428,26 @@ func (c *Controller) tooLarge(r *record, err error) {
 	c.loop.Wake(r.key)
 }
 
-// patcher collects the operations of a JSON patch.
-type patcher struct{ ops []patchOp }
+// patcher writes a JSON patch. Values are in JSON already, and the server has each patch checked: they are not looked at again.
+type patcher struct{ ops []byte }
 
-type patchOp struct {
-	Op    string          `json:"op"`
-	Path  string          `json:"path"`
-	Value json.RawMessage `json:"value,omitempty"`
+func (p *patcher) add(path string, value []byte) {
+	p.op("add", path)
+	p.ops = append(append(append(p.ops, `,"value":`...), value...), '}')
 }
 
-func (p *patcher) add(path string, value json.RawMessage) {
-	p.ops = append(p.ops, patchOp{"add", path, value})
+func (p *patcher) remove(path string) {
+	p.op("remove", path)
+	p.ops = append(p.ops, '}')
 }
 
-func (p *patcher) remove(path string) { p.ops = append(p.ops, patchOp{Op: "remove", Path: path}) }
+func (p *patcher) op(op, path string) {
+	if len(p.ops) > 0 {
+		p.ops = append(p.ops, ',')
+	}
+	quoted, _ := json.Marshal(path) // a string always can be
+	p.ops = append(append(append(append(p.ops, `{"op":"`...), op...), `","path":`...), quoted...)
+}
 
 // addMap sets those keys of a map that differ from what is there.
 func (p *patcher) addMap(path string, there map[string]string, wants ...map[string]string) {
@@ -463,13 +468,4 @@ func (p *patcher) addMap(path string, there map[string]string, wants ...map[stri
 	}
 }
 
-func (p *patcher) bytes() ([]byte, error) {
-	if p.ops == nil {
-		p.ops = []patchOp{}
-	}
-	var b bytes.Buffer
-	e := json.NewEncoder(&b)
-	e.SetEscapeHTML(false)
-	err := e.Encode(p.ops)
-	return b.Bytes(), err
-}
+func (p *patcher) bytes() []byte { return slices.Concat([]byte("["), p.ops, []byte("]")) }

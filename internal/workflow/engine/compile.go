@@ -78,8 +78,11 @@ func (r *Run) load() error {
 		}
 		r.spec = ownSpec(w.Status.StoredWorkflowTemplateSpec)
 	}
-	if err := Validate(r.spec); err != nil {
-		return err
+	faultless := r.config.Known.faultless(r.spec)
+	if !faultless {
+		if err := Validate(r.spec); err != nil {
+			return err
+		}
 	}
 	if err := r.setGlobals(); err != nil {
 		return err
@@ -101,7 +104,7 @@ func (r *Run) load() error {
 			return err
 		}
 	}
-	if len(w.Status.Nodes) > 0 {
+	if faultless || len(w.Status.Nodes) > 0 {
 		return nil // it was right when it started
 	}
 	c := references{spec: r.spec, find: r.find, parameters: map[string]bool{}, seen: map[string]bool{}}
@@ -109,6 +112,9 @@ func (r *Run) load() error {
 		c.parameters[r.spec.Arguments.Parameters[i].Name] = true
 	}
 	c.check(local.scope)
+	if len(c.findings) == 0 && len(w.Status.StoredTemplates) == 0 { // which may be others next time
+		r.config.Known.noFault(r.spec)
+	}
 	return join(c.findings)
 }
 
@@ -274,6 +280,13 @@ func (r *Run) compiled(c target, scope string) (*compiled, error) {
 	if done := r.templates[key]; done != nil {
 		return done, nil
 	}
+	declared := t
+	if done := r.config.Known.template(declared); done != nil {
+		own := *done
+		own.scope = at
+		r.templates[key] = &own
+		return &own, nil
+	}
 	if r.spec.TemplateDefaults != nil {
 		with := &wf.Template{}
 		if err := mergePatch(r.spec.TemplateDefaults, t, with); err != nil {
@@ -291,6 +304,9 @@ func (r *Run) compiled(c target, scope string) (*compiled, error) {
 		return nil, fmt.Errorf("template %s: %w", t.Name, err)
 	}
 	r.templates[key] = out
+	if t == declared {
+		r.config.Known.compiled(out)
+	}
 	return out, nil
 }
 

@@ -189,7 +189,7 @@ func (g *gate) lookup() {
 		g.run.begin(g.node, &g.call, g.kind)
 		g.node.Phase, g.node.Inputs = wf.PhasePending, g.inputs.resolved
 	}
-	g.run.lookups[g.id()] = g
+	put(&g.run.lookups, g.id(), g)
 	g.run.asked = append(g.run.asked, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
 }
 
@@ -249,8 +249,8 @@ type waiter interface {
 
 // ask requests locks. The waiter is told how the request stands.
 func (r *Run) ask(holder string, keys []string, since time.Time, w waiter) {
-	r.gates[holder] = w
-	r.wanted[holder] = keys
+	put(&r.gates, holder, w)
+	put(&r.wanted, holder, keys)
 	request := locks.Request{Holder: holder, Keys: keys, Created: r.Workflow.CreationTimestamp.Time, Since: since}
 	if request.Since.IsZero() {
 		request.Since = r.now
@@ -279,7 +279,7 @@ func (r *Run) lockState(s LockState) {
 		delete(r.gates, s.Holder)
 		delete(r.wanted, s.Holder)
 	default:
-		r.awaited[s.Holder] = s
+		put(&r.awaited, s.Holder, s)
 	}
 	w.lockState(s)
 }
@@ -287,13 +287,17 @@ func (r *Run) lockState(s LockState) {
 // hold notes that locks are held.
 func (r *Run) hold(holder string, keys []string) {
 	for _, key := range keys {
-		if r.holds[key] == nil {
-			r.holds[key] = map[string]bool{}
-		}
 		if !r.holds[key][holder] {
-			r.holds[key][holder], r.synced = true, true
+			r.noteHeld(key, holder)
+			r.synced = true
 		}
 	}
+}
+
+func (r *Run) noteHeld(key, holder string) {
+	holders := r.holds[key]
+	put(&holders, holder, true)
+	put(&r.holds, key, holders)
 }
 
 // isHeld says that the holder has the locks. What runs has, unless somebody made the workflow run again after its end.

@@ -109,7 +109,7 @@ func (l *leaf) launch() {
 	}
 	l.inputs.locate(l.t.Template, made)
 	n.Inputs, n.leaf = l.inputs.resolved, l
-	r.live[l] = struct{}{}
+	put(&r.live, l, struct{}{})
 	l.startTimers(made)
 	if l.kind == wf.NodeSuspend {
 		if o := l.outputs; len(o.Parameters) > 0 {

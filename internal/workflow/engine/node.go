@@ -20,6 +20,7 @@ type node struct {
 	owner  owner
 	leaf   *leaf
 	known  bool // it was in the status before
+	dirty  bool // it is among the Run's altered nodes
 	broken bool // it ended because the workflow is wrong, not what ran in it
 	edges  map[string]bool
 	ending []func() // to be called when it is fulfilled
@@ -35,8 +36,8 @@ type owner interface {
 
 // touch notes that the node must be written.
 func (n *node) touch() {
-	if !n.run.dirty[n] {
-		n.run.dirty[n] = true
+	if !n.dirty {
+		n.dirty = true
 		n.run.altered = append(n.run.altered, n)
 	}
 }

@@ -41,6 +41,9 @@ func settingsOf(s *wf.WorkflowSpec) podSettings {
 // resolveSpec puts the workflow's variables into what shapes its pods.
 func (r *Run) resolveSpec() error {
 	s := r.spec
+	if r.shape = r.config.Known.shape(s); r.shape != nil {
+		return nil
+	}
 	settings := settingsOf(s)
 	program, err := template.Compile(&settings)
 	if err != nil {
@@ -57,7 +60,9 @@ func (r *Run) resolveSpec() error {
 		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName = settings.ServiceAccountName, settings.SchedulerName, settings.PodPriorityClassName
 		s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC = settings.Executor, settings.Repository, settings.ArtifactGC
 	}
-	r.shape, err = template.Compile(&podShape{s.PodMetadata, s.PodSpecPatch})
+	if r.shape, err = template.Compile(&podShape{s.PodMetadata, s.PodSpecPatch}); err == nil && !program.HasTags() {
+		r.config.Known.plain(s, r.shape)
+	}
 	return err
 }
 

@@ -37,6 +37,7 @@ type Config struct {
 	Library   Library
 	Transient func(message string) bool // says which errors are transient; nil: none
 	MaxNodes  int                       // a workflow with more ends in Error; 0: 200,000
+	Known     *Known                    // what is known of specs that other workflows run, too; nil: nothing
 }
 
 // Result is what a Step asks for.
@@ -90,7 +91,6 @@ type Run struct {
 	rebuilding bool // the first Step: progress is counted before it is shown
 
 	nodes    map[string]*node
-	dirty    map[*node]bool
 	altered  []*node
 	status   bool
 	queue    []*node // fulfilled; their owners are to be told
@@ -138,17 +138,11 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	r := &Run{
 		Workflow: w, config: config,
-		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}}, nodes: map[string]*node{}, dirty: map[*node]bool{},
-		held: map[string]Event{}, live: map[*leaf]struct{}{},
-		gates: map[string]waiter{}, wanted: map[string][]string{}, awaited: map[string]LockState{},
-		holds: map[string]map[string]bool{}, lookups: map[string]*gate{},
+		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}}, nodes: map[string]*node{},
 	}
 	for key, holders := range locks.Holding(w.Status.Synchronization) {
 		for _, holder := range holders {
-			if r.holds[key] == nil {
-				r.holds[key] = map[string]bool{}
-			}
-			r.holds[key][holder] = true
+			r.noteHeld(key, holder)
 		}
 	}
 	if w.Status.Nodes == nil {
@@ -170,7 +164,7 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 		if key := e.key(); r.held[key] == nil {
 			r.arrived = append(r.arrived, key)
 		}
-		r.held[e.key()] = e
+		put(&r.held, e.key(), e)
 	}
 	if s := &r.Workflow.Spec; s.Suspend == nil || !*s.Suspend || s.Shutdown != wf.ShutdownNone { // a suspended workflow can be ended
 		r.advance()
@@ -215,11 +209,9 @@ func (r *Run) setDeadline() {
 func (r *Run) advance() {
 	if !r.started {
 		r.started = true
-		r.early = map[string]PodState{}
-		r.observed = map[string]bool{}
 		for _, e := range r.held {
 			if p, found := e.(PodState); found {
-				r.observed[p.NodeID] = true
+				put(&r.observed, p.NodeID, true)
 			}
 		}
 		r.rebuilding = true
@@ -236,7 +228,7 @@ func (r *Run) advance() {
 			old, found := r.Workflow.Status.Nodes[n.ID]
 			same := found && reflect.DeepEqual(old, n.NodeStatus)
 			if same {
-				delete(r.dirty, n)
+				n.dirty = false
 			}
 			return same
 		})
@@ -261,13 +253,12 @@ func (r *Run) advance() {
 			if n := r.nodes[key]; n != nil && n.leaf != nil {
 				n.leaf.observe(e)
 			} else if p, found := e.(PodState); found && r.observed[key] {
-				r.early[key] = p
+				put(&r.early, key, p)
 			}
 		}
 		r.settle()
 	}
-	clear(r.held)
-	r.arrived = nil
+	r.held, r.arrived = nil, nil // a map that was large once would take long to clear for ever
 	r.catchUp()
 	for len(r.timers) > 0 && !r.timers[0].at.After(r.now) {
 		heap.Pop(&r.timers).(timer).fire()
@@ -332,6 +323,7 @@ func (r *Run) result() Result {
 		Samples: r.samples, StatusFirst: r.statusFirst,
 	}
 	for _, n := range r.altered {
+		n.dirty = false
 		r.Workflow.Status.Nodes[n.ID] = n.NodeStatus
 		out.Changed = append(out.Changed, n.ID)
 	}
@@ -341,7 +333,6 @@ func (r *Run) result() Result {
 	r.create, r.remove, r.altered, r.status = nil, nil, nil, false
 	r.locks, r.unlocked, r.asked, r.stores, r.samples, r.metered = nil, nil, nil, nil, nil, nil
 	r.synced, r.statusFirst = false, false
-	clear(r.dirty)
 	if len(r.timers) > 0 && !r.ended {
 		out.Wake = r.timers[0].at
 	}
@@ -619,6 +610,14 @@ func (r *Run) fromConfigMap(p *wf.Parameter) error {
 		return fmt.Errorf("ConfigMap '%s' has no key '%s'", ref.Name, ref.Key)
 	}
 	return nil
+}
+
+// put sets a key of a map, and makes the map if there is none: most workflows need few of those that a Run has.
+func put[K comparable, V any](m *map[K]V, key K, value V) {
+	if *m == nil {
+		*m = map[K]V{}
+	}
+	(*m)[key] = value
 }
 
 // at calls fire at a time, or at the next Step if that is past.

@@ -1,0 +1,119 @@
+package keyed
+
+import (
+	"container/heap"
+	"context"
+	"sync"
+	"time"
+
+	"k8s.io/utils/clock"
+)
+
+// delays are keys whose time is to come, each with the earliest of those that it was given. Most of what is asked for changes
+// nothing, as there is an earlier time; that costs no more than finding it.
+type delays[K comparable] struct {
+	clock   clock.WithTicker
+	changed chan struct{} // the first of them is another one
+
+	mu    sync.Mutex
+	byKey map[K]*delay[K]
+	heap  delayHeap[K]
+}
+
+type delay[K comparable] struct {
+	key   K
+	at    time.Time
+	index int
+}
+
+func newDelays[K comparable](c clock.WithTicker) *delays[K] {
+	return &delays[K]{clock: c, changed: make(chan struct{}, 1), byKey: map[K]*delay[K]{}}
+}
+
+func (d *delays[K]) add(key K, after time.Duration) {
+	at := d.clock.Now().Add(after)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	x := d.byKey[key]
+	switch {
+	case x == nil:
+		x = &delay[K]{key: key, at: at}
+		d.byKey[key] = x
+		heap.Push(&d.heap, x)
+	case !at.Before(x.at):
+		return
+	default:
+		x.at = at
+		heap.Fix(&d.heap, x.index)
+	}
+	if d.heap[0] == x {
+		select {
+		case d.changed <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// run hands over keys when their time has come, until ctx is done.
+func (d *delays[K]) run(ctx context.Context, due func(K)) {
+	for {
+		var timer clock.Timer
+		var fires <-chan time.Time
+		if wait, some := d.handOver(due); some {
+			timer = d.clock.NewTimer(wait)
+			fires = timer.C()
+		}
+		select {
+		case <-ctx.Done():
+		case <-d.changed:
+		case <-fires:
+		}
+		if timer != nil {
+			timer.Stop()
+		}
+		if ctx.Err() != nil {
+			return
+		}
+	}
+}
+
+// handOver hands over what is due, and says how long it is until more is, if there is any.
+func (d *delays[K]) handOver(due func(K)) (wait time.Duration, some bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	now := d.clock.Now()
+	for len(d.heap) > 0 {
+		x := d.heap[0]
+		if wait := x.at.Sub(now); wait > 0 {
+			return wait, true
+		}
+		heap.Pop(&d.heap)
+		delete(d.byKey, x.key)
+		due(x.key)
+	}
+	return 0, false
+}
+
+// delayHeap has the earliest in front.
+type delayHeap[K comparable] []*delay[K]
+
+func (h delayHeap[K]) Len() int           { return len(h) }
+func (h delayHeap[K]) Less(i, j int) bool { return h[i].at.Before(h[j].at) }
+func (h delayHeap[K]) Swap(i, j int) {
+	h[i], h[j] = h[j], h[i]
+	h[i].index, h[j].index = i, j
+}
+
+func (h *delayHeap[K]) Push(x any) {
+	d := x.(*delay[K])
+	d.index = len(*h)
+	*h = append(*h, d)
+}
+
+func (h *delayHeap[K]) Pop() any {
+	old := *h
+	last := old[len(old)-1]
+	old[len(old)-1] = nil
+	*h = old[:len(old)-1]
+	return last
+}
