@@ -13,7 +13,10 @@ import (
 )
 
 // The tracker keeps the states of an application. Who publishes states by name has each as an object too, for others to
-// see: one write for a state, and one when it is no longer kept. With the application they go by their owner.
+// see: one write for a state, one when its workflow has ended, and one when it is no longer kept. With the application they go by their owner.
+
+// publishing is what is being written while an ApplicationRevision is made.
+const publishing = "revision"
 
 // publish writes an ApplicationRevision of the newest state, where it is to have one. That it fails is said in the log, and
 // stops nothing.
@@ -47,11 +50,36 @@ func (c *Controller) publish(a *app, o *oam.Application) {
 		},
 		Spec: oam.ApplicationRevisionSpec{Application: &runtime.RawExtension{Raw: data}, DefinitionHashes: last.Definitions},
 	}
+	a.starts(publishing)
 	c.cfg.Writer.Create(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, r, func(_ apiwriter.Object, err error) {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			c.log.Warn("a state of an application is not published", "application", a.key, "revision", name, "error", err)
 		}
+		a.ended(publishing, nil)
+		c.queue.Add(a.key)
 	})
+}
+
+// publishOutcome writes into the ApplicationRevision of the newest state how its workflow ended, when it has. It
+// says false while the object is still being made, whose answer brings the application back.
+func (c *Controller) publishOutcome(a *app, before, now *oam.ApplicationStatus) bool {
+	last, w := a.record.latest(), now.Workflow
+	if last == nil || !last.Published || w == nil || !w.Finished || before.Workflow != nil && before.Workflow.Finished && before.Workflow.AppRevision == w.AppRevision {
+		return true
+	}
+	if a.flying(publishing) {
+		return false
+	}
+	r := &oam.ApplicationRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: a.key.Namespace, Name: last.Name},
+		Status:     oam.ApplicationRevisionStatus{Succeeded: !w.Terminated, Workflow: w.DeepCopy()},
+	}
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, r, true, func(_ apiwriter.Object, err error) {
+		if err != nil {
+			c.log.Warn("how a state of an application was deployed is not published", "application", a.key, "revision", r.Name, "error", err)
+		}
+	})
+	return true
 }
 
 // retract deletes the ApplicationRevisions of states that are no longer kept.

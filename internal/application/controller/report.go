@@ -181,6 +181,9 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 			return
 		}
 	}
+	if !c.publishOutcome(a, before, s) {
+		return
+	}
 	c.writeStatus(a, o, s, !settles)
 }
 
