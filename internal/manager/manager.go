@@ -297,7 +297,7 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 		}
 		run = append(run, crons.Run)
 	}
-	apps, err := m.applications(writer, shards)
+	apps, err := m.applications(writer, shards, m.registry)
 	if err != nil {
 		return nil, err
 	}
@@ -307,10 +307,10 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 }
 
 // applications makes the controller of this manager's share of the applications.
-func (m *Manager) applications(writer *apiwriter.W, shards *shards) (*applications.Controller, error) {
+func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry prometheus.Registerer) (*applications.Controller, error) {
 	apps, err := applications.New(applications.Config{
 		REST: m.cfg.REST, Writer: writer, Owns: shards.ownsKey(), MultiTenant: m.cfg.MultiTenant, Gateway: m.cfg.Gateway, Log: m.log,
-		ApplicationRevisions: m.cfg.ApplicationRevisions,
+		ApplicationRevisions: m.cfg.ApplicationRevisions, Metrics: registry,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

@@ -165,7 +165,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	}
 	shards.works(workflows)
 	workflows.Resume()
-	apps, err := m.applications(writer, shards)
+	apps, err := m.applications(writer, shards, registry)
 	if err != nil {
 		return err
 	}

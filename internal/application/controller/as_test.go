@@ -230,3 +230,93 @@ rules: [{apiGroups: [core.oam.dev], resources: [applications], verbs: ["*"]}, {a
 		t.Errorf("the Secret: %v", err)
 	}
 }
+
+// Definitions that make whoever uses them master of the cluster: the editor of a namespace may write them.
+const greedyDefinitions = `
+apiVersion: core.oam.dev/v1beta1
+kind: ComponentDefinition
+metadata: {name: greedy}
+spec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: 'output: {apiVersion: "rbac.authorization.k8s.io/v1", kind: "ClusterRoleBinding", metadata: name: "more-" + context.namespace, roleRef: {apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin"}, subjects: [{apiGroup: "rbac.authorization.k8s.io", kind: "User", name: "mallory"}]}'}}}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: TraitDefinition
+metadata: {name: greedy}
+spec: {schematic: {cue: {template: 'outputs: more: {apiVersion: "rbac.authorization.k8s.io/v1", kind: "ClusterRoleBinding", metadata: name: "more-" + context.namespace, roleRef: {apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin"}, subjects: [{apiGroup: "rbac.authorization.k8s.io", kind: "User", name: "mallory"}]}'}}}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: PolicyDefinition
+metadata: {name: greedy}
+spec: {schematic: {cue: {template: 'output: {apiVersion: "rbac.authorization.k8s.io/v1", kind: "ClusterRoleBinding", metadata: name: "more-" + context.namespace, roleRef: {apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin"}, subjects: [{apiGroup: "rbac.authorization.k8s.io", kind: "User", name: "mallory"}]}'}}}
+---
+apiVersion: core.oam.dev/v1beta1
+kind: WorkflowStepDefinition
+metadata: {name: greedy}
+spec:
+  schematic:
+    cue:
+      template: |
+        import "vela/kube"
+        more: kube.#Apply & {$params: value: {apiVersion: "rbac.authorization.k8s.io/v1", kind: "ClusterRoleBinding", metadata: name: "more-" + context.namespace, roleRef: {apiGroup: "rbac.authorization.k8s.io", kind: "ClusterRole", name: "cluster-admin"}, subjects: [{apiGroup: "rbac.authorization.k8s.io", kind: "User", name: "mallory"}]}}
+`
+
+func TestNobodyGetsMoreRightsByAnApplication(t *testing.T) {
+	e := startMultiTenant(t)
+	mallory := e.user("mallory", "edit")
+	mallory.eventually("mallory may write definitions", func() error {
+		_, err := mallory.dyn.Resource(oam.GroupVersion.WithResource("componentdefinitions")).Namespace(e.ns).List(t.Context(), metav1.ListOptions{Limit: 1})
+		return err
+	})
+	for d := range strings.SplitSeq(greedyDefinitions, "\n---\n") {
+		mallory.apply(d)
+	}
+	const (
+		config  = "{apiVersion: v1, kind: ConfigMap, metadata: {name: mine}}"
+		binding = `User "mallory" cannot create resource "clusterrolebindings"`
+	)
+	for name, attempt := range map[string]struct{ spec, says string }{
+		"by-a-component": {"components: [{name: one, type: greedy}]", binding},
+		"by-a-trait":     {"components: [{name: one, type: raw, properties: " + config + ", traits: [{type: greedy}]}]", binding},
+		"by-a-policy":    {"components: []\npolicies: [{name: more, type: greedy}]", binding},
+		"by-a-step":      {"components: []\nworkflow: {steps: [{name: more, type: greedy}]}", binding},
+		"by-a-built-in-trait": {
+			"components: [{name: one, type: worker, properties: {image: a}, traits: [{type: service-account, properties: {name: me, create: true, privileges: [{scope: cluster, apiGroups: ['*'], resources: ['*'], verbs: ['*']}]}}]}]",
+			`User "mallory" cannot create resource "clusterroles"`,
+		},
+		"elsewhere": {
+			"components: [{name: one, type: raw, properties: {apiVersion: v1, kind: Secret, metadata: {name: mine, namespace: kube-system}}}]",
+			`User "mallory" cannot create resource "secrets" in API group "" in the namespace "kube-system"`,
+		},
+		"by-a-topology": {
+			"components: [{name: one, type: raw, properties: " + config + "}]\npolicies: [{name: there, type: topology, properties: {clusters: [local], namespace: kube-system}}]",
+			`User "mallory" cannot create resource "configmaps" in API group "" in the namespace "kube-system"`,
+		},
+		"by-a-reference": {
+			"components: [{name: one, type: ref-objects, properties: {objects: [{resource: secrets, namespace: kube-system, labelSelector: {a: b}}]}}]",
+			"applications do not reach objects of namespace kube-system",
+		},
+		"by-a-reference-to-rights": {
+			"components: [{name: one, type: ref-objects, properties: {objects: [{resource: roles, name: any}]}}]",
+			`User "mallory" cannot get resource "roles"`,
+		},
+		"by-reading-only": {
+			"components: [{name: one, type: raw, properties: {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: cluster-admin}}}]\npolicies: [{name: ro, type: read-only, properties: {rules: [{selector: {componentNames: [one]}}]}}]",
+			`User "mallory" cannot get resource "clusterrolebindings"`,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			mallory := *mallory
+			mallory.TB = t
+			mallory.app(name, attempt.spec)
+			mallory.until(name, func(a *oam.Application) error {
+				data, err := json.Marshal(a.Status)
+				if err == nil && !strings.Contains(strings.ReplaceAll(string(data), `\"`, `"`), attempt.says) {
+					err = fmt.Errorf("it does not say %s", attempt.says)
+				}
+				return err
+			})
+		})
+	}
+	if _, err := e.core.RbacV1().ClusterRoleBindings().Get(t.Context(), "more-"+e.ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
+		t.Errorf("the binding: %v", err)
+	}
+}

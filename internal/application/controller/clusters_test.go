@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -102,6 +103,38 @@ func (f *far) without(e *env, name string) {
 	})
 }
 
+// measures waits until the controller shows a metric above zero with those labels.
+func (e *env) measures(name string, labels ...string) {
+	e.Helper()
+	e.eventually(name, func() error {
+		families, err := shared.registry.Gather()
+		if err != nil {
+			return err
+		}
+		for _, f := range families {
+			for _, m := range f.GetMetric() {
+				var has []string
+				for _, l := range m.GetLabel() {
+					has = append(has, l.GetName(), l.GetValue())
+				}
+				value := m.GetGauge().GetValue() + m.GetCounter().GetValue() + float64(m.GetHistogram().GetSampleCount())
+				if f.GetName() != name || value == 0 {
+					continue
+				}
+				missing := false
+				for i := 0; i < len(labels); i += 2 {
+					at := slices.Index(has, labels[i])
+					missing = missing || at < 0 || has[at+1] != labels[i+1]
+				}
+				if !missing {
+					return nil
+				}
+			}
+		}
+		return fmt.Errorf("nothing is measured with %v", labels)
+	})
+}
+
 // placed is an application of one ConfigMap in clusters.
 func placed(name, value, topology string) string {
 	return fmt.Sprintf(`
@@ -125,6 +158,13 @@ func TestApplicationsGoToClusters(t *testing.T) {
 	if s := app.Status.Services; len(s) != 2 || s[0].Cluster != "local" || s[1].Cluster != a.name {
 		t.Errorf("services: %+v", s)
 	}
+
+	// What is sent there is measured, and what there is.
+	e.measures("lockstep_cluster_reachable", "cluster", a.name)
+	e.measures("lockstep_cluster_requests_total", "cluster", a.name, "code", "201")
+	e.measures("lockstep_cluster_request_seconds", "cluster", a.name)
+	e.measures("lockstep_applications", "phase", "running")
+	e.measures("lockstep_application_render_seconds")
 
 	// Drift is repaired as it happens, there too.
 	if err := a.core.CoreV1().ConfigMaps(e.ns).Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
@@ -209,4 +249,25 @@ func TestWhatIsInADetachedClusterStaysThere(t *testing.T) {
 	e.delete(applications, "shop")
 	e.gone(applications, "shop")
 	a.config(e, "shop", "v")
+}
+
+func TestObjectsOfTheControlPlane(t *testing.T) {
+	e := start(t)
+	a := e.far(0)
+	e.apply(`
+apiVersion: core.oam.dev/v1beta1
+kind: TraitDefinition
+metadata: {name: near}
+spec: {controlPlaneOnly: true, schematic: {cue: {template: 'outputs: near: {apiVersion: "v1", kind: "ConfigMap", metadata: name: "near", data: of: context.cluster}'}}}
+`)
+	e.app("shop", strings.Replace(placed("shop", "v", fmt.Sprintf("{clusters: [%s]}", a.name)), "  type: k8s-objects", "  type: k8s-objects\n  traits: [{type: near}]", 1))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	a.config(e, "shop", "v")
+	a.without(e, "near")
+	if of := e.data("near")["of"]; of != a.name {
+		t.Errorf("the object near is of %q", of)
+	}
+	e.delete(applications, "shop")
+	e.gone(applications, "shop")
+	e.gone(configMaps, "near")
 }

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -55,7 +56,9 @@ type Config struct {
 	Settle time.Duration
 	// Rest is how long an application has been as it should be when what has been worked out for it is let go. Default 10 s.
 	Rest time.Duration
-	Log  *slog.Logger
+	// Metrics takes the metrics; nil keeps them nowhere.
+	Metrics prometheus.Registerer
+	Log     *slog.Logger
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
 }
@@ -91,6 +94,7 @@ func (c *Config) complete() error {
 // Controller makes applications real. It runs once.
 type Controller struct {
 	evaluators *evaluators
+	metrics    *metrics
 
 	cfg  Config
 	log  *slog.Logger
@@ -159,6 +163,9 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.targets = &targets{local: local, remote: map[string]*target{}, labels: c.clusters.Labelled}
+	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
+		return nil, err
+	}
 	return c, c.handle()
 }
 

@@ -89,11 +89,13 @@ func (e *evaluators) do(namespace string, f func() error) error {
 // makePlan makes a plan for as long as that may take.
 func (c *Controller) makePlan(in *plan.Input) (*plan.Plan, error) {
 	var made *plan.Plan
+	begin := time.Now()
 	err := c.evaluators.do(in.Namespace, func() error {
 		p, err := plan.Make(in, c.defs)
 		made = p
 		return err
 	})
+	c.metrics.render.Observe(time.Since(begin).Seconds())
 	var e *plan.Error
 	if err != nil && !errors.As(err, &e) {
 		err = &plan.Error{Stage: plan.Render, Err: err}

@@ -15,6 +15,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -56,8 +57,9 @@ type env struct {
 
 // shared is the controller of all tests but those that stop theirs.
 var shared struct {
-	once sync.Once
-	err  error
+	once     sync.Once
+	registry *prometheus.Registry
+	err      error
 }
 
 // elsewhere are the namespaces whose applications another controller than the shared one works on.
@@ -65,7 +67,10 @@ var elsewhere sync.Map
 
 func start(t *testing.T) *env {
 	e := connect(t)
-	shared.once.Do(func() { _, shared.err = runController(e.c) })
+	shared.once.Do(func() {
+		shared.registry = prometheus.NewRegistry()
+		_, shared.err = runMeasured(e.c, shared.registry)
+	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
@@ -85,12 +90,16 @@ func connect(t *testing.T) *env {
 
 // runController runs a controller under the manager's rights, until stop.
 func runController(c *localcluster.Cluster) (stop func(), _ error) {
+	return runMeasured(c, prometheus.NewRegistry())
+}
+
+func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry) (stop func(), _ error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	writer, err := apiwriter.New(apiwriter.Config{REST: c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, Rest: 20 * time.Millisecond})
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, Rest: 20 * time.Millisecond, Metrics: registry})
 	if err != nil {
 		return nil, err
 	}

@@ -246,6 +246,9 @@ func (c *Controller) reportNoPlan(a *app, s *oam.ApplicationStatus, now metav1.T
 	setCondition(s, oam.ConditionReady, a.planErr, now)
 }
 
+// warningsMax bounds how many warnings an application's status has.
+const warningsMax = 8
+
 func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.ApplicationStatus, p progress, now metav1.Time) {
 	last := a.record.latest()
 	if last != nil {
@@ -253,6 +256,11 @@ func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.Applicati
 	}
 	for _, t := range []oam.ConditionType{oam.ConditionParsed, oam.ConditionRevision, oam.ConditionPolicy, oam.ConditionRender} {
 		setCondition(s, t, nil, now)
+	}
+	for i := range s.Conditions {
+		if s.Conditions[i].Type == oam.ConditionParsed {
+			s.Conditions[i].Message = strings.Join(a.plan.Warnings[:min(len(a.plan.Warnings), warningsMax)], "; ")
+		}
 	}
 	healthy := true
 	s.Services = nil

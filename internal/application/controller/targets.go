@@ -97,6 +97,13 @@ func (ts *targets) names() []string {
 	return append([]string{oam.LocalCluster}, slices.Sorted(maps.Keys(ts.remote))...)
 }
 
+// managed are the clusters that are not the local one.
+func (ts *targets) managed() []*target {
+	ts.mu.RLock()
+	defer ts.mu.RUnlock()
+	return slices.Collect(maps.Values(ts.remote))
+}
+
 func keysOf(m map[string]string) []string {
 	out := make([]string, 0, len(m))
 	for k := range m {
@@ -128,14 +135,15 @@ const discoveryTimeout = 10 * time.Second
 // joined connects a managed cluster.
 func (c *Controller) joined(m *clusters.Cluster) {
 	log := c.log.With("cluster", m.Name)
+	way := c.metrics.measured(m.Name, m.REST)
 	writer, err := apiwriter.New(apiwriter.Config{
-		REST: m.REST, Scheme: scheme.Scheme, Connections: remoteConnections, RequestTimeout: remoteTimeout, Logger: log,
+		REST: way, Scheme: scheme.Scheme, Connections: remoteConnections, RequestTimeout: remoteTimeout, Logger: log,
 	})
 	if err != nil {
 		log.Error("a managed cluster cannot be used", "error", err)
 		return
 	}
-	t, err := c.newTarget(m.Name, m.REST, writer)
+	t, err := c.newTarget(m.Name, way, writer)
 	if err != nil {
 		log.Error("a managed cluster cannot be used", "error", err)
 		return
@@ -170,6 +178,7 @@ func (c *Controller) left(m *clusters.Cluster) {
 	if t != nil {
 		t.stop()
 	}
+	c.metrics.left(m.Name)
 	c.clustersChanged(m.Name)
 }
 

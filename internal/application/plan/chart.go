@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -65,7 +66,48 @@ type chartUse struct {
 	Options    struct {
 		IncludeCRDs *bool `json:"includeCRDs,omitempty"`
 		SkipHooks   bool  `json:"skipHooks,omitempty"`
+		// What follows is about releases, which there are none of. It has no effect.
+		withoutEffect
 	} `json:"options"`
+	// HealthStatus is for the definition's status section.
+	HealthStatus any `json:"healthStatus,omitempty"`
+}
+
+// withoutEffect are the options of a release.
+type withoutEffect struct {
+	SkipTests       *bool  `json:"skipTests,omitempty"`
+	CreateNamespace *bool  `json:"createNamespace,omitempty"`
+	Timeout         string `json:"timeout,omitempty"`
+	MaxHistory      *int   `json:"maxHistory,omitempty"`
+	Atomic          *bool  `json:"atomic,omitempty"`
+	Wait            *bool  `json:"wait,omitempty"`
+	WaitForJobs     *bool  `json:"waitForJobs,omitempty"`
+	Force           *bool  `json:"force,omitempty"`
+	RecreatePods    *bool  `json:"recreatePods,omitempty"`
+	CleanupOnFail   *bool  `json:"cleanupOnFail,omitempty"`
+	Cache           any    `json:"cache,omitempty"`
+}
+
+// given are the names of those that say something else than what is so anyway.
+func (w *withoutEffect) given() []string {
+	var out []string
+	for name, value := range map[string]*bool{
+		"createNamespace": w.CreateNamespace, "atomic": w.Atomic, "force": w.Force, "recreatePods": w.RecreatePods, "cleanupOnFail": w.CleanupOnFail,
+	} {
+		if value != nil && *value {
+			out = append(out, name)
+		}
+	}
+	for name, value := range map[string]*bool{"skipTests": w.SkipTests, "wait": w.Wait} {
+		if value != nil && !*value { // tests are not run, and health is waited for
+			out = append(out, name)
+		}
+	}
+	if w.Timeout != "" {
+		out = append(out, "timeout")
+	}
+	slices.Sort(out)
+	return out
 }
 
 // chart makes the objects of a component that is a chart, and of its traits. What would be the workload says which chart.
@@ -86,8 +128,11 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 		return nil, err
 	}
 	var use chartUse
-	if err := json.Unmarshal(data, &use); err != nil {
-		return nil, fmt.Errorf("output: %w", err)
+	if err := Strict(data, &use); err != nil {
+		return nil, err
+	}
+	for _, name := range use.Options.given() {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("component %s: properties.options.%s has no effect: there is no release", comp.Name, name))
 	}
 	if in.Charts == nil {
 		return nil, errors.New("charts cannot be fetched here")

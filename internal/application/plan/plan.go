@@ -149,6 +149,8 @@ type Plan struct {
 	Policies *Policies
 	// Definitions are the definitions used: kind and name to hash.
 	Definitions map[string]string
+	// Warnings are what has no effect, and was perhaps meant to have one.
+	Warnings []string
 }
 
 // Stage says what part of making a plan failed.
@@ -267,6 +269,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 	if c.Properties != nil {
 		comp.Properties = c.Properties.Raw
 	}
+	p.warn("component "+c.Name, template, comp.Properties)
 	if template.Definition.Refers {
 		if err := p.refer(in, &comp); err != nil {
 			return fail(Render, err)
@@ -289,6 +292,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		if t.Properties != nil {
 			trait.Properties = t.Properties.Raw
 		}
+		p.warn(fmt.Sprintf("component %s: traits[%d]", c.Name, i), template, trait.Properties)
 		for _, other := range comp.Traits {
 			if slices.Contains(template.Definition.ConflictsWith, other.Type) || slices.Contains(other.Template.Definition.ConflictsWith, t.Type) {
 				return fail(Parse, fmt.Errorf("traits[%d]: %s cannot be used beside %s", i, t.Type, other.Type))
@@ -321,6 +325,7 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	if policy.Properties != nil {
 		comp.Properties = policy.Properties.Raw
 	}
+	p.warn("policy "+comp.Name, template, comp.Properties)
 	comp.Context = render.Context{
 		Name: comp.Name, Namespace: in.Namespace, AppName: in.Name, AppRevision: in.Revision, AppRevisionNum: in.RevisionNum,
 		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: oam.LocalCluster,
@@ -361,6 +366,15 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 	slices.SortStableFunc(comp.Resources, func(a, b int) int { return p.Resources[a].Wave - p.Resources[b].Wave })
 	p.Components = append(p.Components, *comp)
 	return nil
+}
+
+// warn notes properties that a template does not look at.
+func (p *Plan) warn(where string, t *render.Template, properties []byte) {
+	for _, name := range t.Unused(properties) {
+		if w := fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition); !slices.Contains(p.Warnings, w) {
+			p.Warnings = append(p.Warnings, w)
+		}
+	}
 }
 
 func (p *Plan) use(t *render.Template) { p.Definitions[t.Definition.String()] = t.Definition.Hash }

@@ -136,6 +136,11 @@ func Merge(parts []*Plan, policies *Policies) *Plan {
 		for k, v := range p.Definitions {
 			out.Definitions[k] = v
 		}
+		for _, w := range p.Warnings {
+			if !slices.Contains(out.Warnings, w) {
+				out.Warnings = append(out.Warnings, w)
+			}
+		}
 	}
 	for n, p := range parts {
 		in := map[int]bool{}

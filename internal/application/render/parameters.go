@@ -1,7 +1,9 @@
 package render
 
 import (
+	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -16,6 +18,25 @@ type Parameter struct {
 	Default  string
 	// Usage is the author's description, from a comment // +usage=.
 	Usage string
+}
+
+// Unused are the properties, by their names, that a template neither declares nor looks at: they have no effect.
+func (t *Template) Unused(properties []byte) []string {
+	if t.main == nil || len(properties) == 0 || t.main.reads.parameters.all {
+		return nil
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(properties, &given); err != nil {
+		return nil // which is said elsewhere
+	}
+	var out []string
+	for name := range given {
+		if !t.main.reads.parameters.at(name) && !t.states.reads.parameters.at(name) {
+			out = append(out, name)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // parameterDepthMax bounds how deep parameters are listed.

@@ -16,7 +16,9 @@ import (
 // reads are the parts of its inputs that a program looks at, as far as its text shows; rather too many than too few.
 type reads struct {
 	parameter bool
-	context   look
+	// parameters are the properties that are looked at, or declared.
+	parameters look
+	context    look
 }
 
 // look is what is looked at in a value: all of it, or some of its fields.
@@ -124,6 +126,7 @@ func (l *look) live(live *Live) (map[string]any, error) {
 // add makes r the reads of both.
 func (r *reads) add(other *reads) {
 	r.parameter = r.parameter || other.parameter
+	r.parameters.join(&other.parameters)
 	r.context.join(&other.context)
 }
 
@@ -149,17 +152,49 @@ func (l *look) join(other *look) {
 func readsOf(f *ast.File) *reads {
 	r := &reads{}
 	for _, d := range f.Decls {
-		// What is said of the context beside it being there may look at all of it.
-		if field, ok := d.(*ast.Field); ok {
-			if name, _, err := ast.LabelName(field.Label); err == nil && name == "context" {
-				if id, ok := field.Value.(*ast.Ident); !ok || id.Name != "_" {
-					r.context.add(nil)
-				}
+		field, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		switch name, _, _ := ast.LabelName(field.Label); name {
+		case "context":
+			// What is said of the context beside it being there may look at all of it.
+			if id, ok := field.Value.(*ast.Ident); !ok || id.Name != "_" {
+				r.context.add(nil)
 			}
+		case "parameter":
+			r.declare(field.Value)
 		}
 	}
 	ast.Walk(f, r.visit, nil)
 	return r
+}
+
+// declare takes in what an expression says of the properties.
+func (r *reads) declare(e ast.Expr) {
+	if id, ok := e.(*ast.Ident); ok && id.Name == "_" {
+		return // nothing
+	}
+	lit, ok := e.(*ast.StructLit)
+	if !ok {
+		r.parameters.add(nil) // it says it in another place
+		return
+	}
+	for _, elt := range lit.Elts {
+		switch elt := elt.(type) {
+		case *ast.Field:
+			name, _, err := ast.LabelName(elt.Label)
+			if err != nil {
+				r.parameters.add(nil) // all of a kind
+				return
+			}
+			r.parameters.add([]string{name})
+		case *ast.CommentGroup, *ast.Attribute, *ast.Ellipsis:
+		default:
+			r.parameters.add(nil)
+			return
+		}
+	}
 }
 
 // visit takes in a node. It says whether what is inside it remains to be visited.
@@ -198,6 +233,7 @@ func (r *reads) look(name string, path []string) {
 	switch name {
 	case "parameter":
 		r.parameter = true
+		r.parameters.add(path)
 	case "context":
 		r.context.add(path)
 	}

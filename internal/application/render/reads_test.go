@@ -129,3 +129,26 @@ func TestAStateIsWorkedOutOnceForWhatItLooksAt(t *testing.T) {
 		}
 	}
 }
+
+func TestUnusedProperties(t *testing.T) {
+	for what, c := range map[string]struct{ template, properties, unused string }{
+		"what is declared or looked at is used": {
+			"parameter: {a: int, b?: {...}}\noutput: {x: parameter.c, y: parameter[\"d\"]}", `{"a": 1, "b": {"z": 1}, "c": 1, "d": 1, "e": 1, "f": 1}`, "[e f]",
+		},
+		"an ellipsis does not make use of anything":    {"parameter: {a: int, ...}\noutput: x: parameter.a", `{"a": 1, "b": 1}`, "[b]"},
+		"a template that takes all takes all":          {"parameter: {a: int}\noutput: parameter", `{"a": 1, "b": 1}`, "[]"},
+		"so does one that looks by names it works out": {"parameter: {a: int}\noutput: {for k in [\"b\"] {(k): parameter[k]}}", `{"b": 1}`, "[]"},
+		"all names of a kind":                          {"parameter: [string]: string\noutput: x: parameter.y", `{"b": "1"}`, "[]"},
+		"a definition elsewhere":                       {"parameter: #P\n#P: {a: int, b: int}\noutput: x: parameter.a", `{"b": 1}`, "[]"},
+	} {
+		t.Run(what, func(t *testing.T) {
+			template, err := Compile(&Definition{Kind: Component, Name: "x", Template: c.template})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := fmt.Sprint(template.Unused([]byte(c.properties))); got != c.unused {
+				t.Errorf("unused: %s, not %s", got, c.unused)
+			}
+		})
+	}
+}
