@@ -305,7 +305,7 @@ func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.
 			return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 		}
 		r := at(client.Put()).Name(x.name.Name).SubResource("status").SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-		obj, err := w.send(ctx, x, "update", r, true)
+		obj, err := w.sendStatus(ctx, x, "update", r)
 		if !apierrors.IsConflict(err) || x.shared {
 			return obj, err
 		}
@@ -316,8 +316,15 @@ func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	obj, err := w.send(ctx, x, "patch", at(client.Patch(types.JSONPatchType)).Name(x.name.Name).SubResource("status").Body(body), true)
+	obj, err := w.sendStatus(ctx, x, "patch", at(client.Patch(types.JSONPatchType)).Name(x.name.Name).SubResource("status").Body(body))
 	return obj, w.otherUID(ctx, client, at, x, err)
+}
+
+func (w *W) sendStatus(ctx context.Context, x *write, apiVerb string, r *rest.Request) (Object, error) {
+	if x.brief && x.as == nil {
+		return w.sendBriefly(ctx, x, apiVerb, r)
+	}
+	return w.send(ctx, x, apiVerb, r, true)
 }
 
 // statusOf is the Status field of obj, encoded.
@@ -377,12 +384,16 @@ func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*re
 		}
 		x.patch.data = nil
 	}
-	r := at(client.Patch(types.JSONPatchType)).Name(x.name.Name).SetHeader("Accept", metadataOnly).Body(x.body)
+	return w.sendBriefly(ctx, x, "patch", at(client.Patch(types.JSONPatchType)).Name(x.name.Name).Body(x.body))
+}
+
+// sendBriefly is send for who needs no more of the answer than which version the object has now.
+func (w *W) sendBriefly(ctx context.Context, x *write, apiVerb string, r *rest.Request) (Object, error) {
 	started := time.Now()
-	res := r.Do(ctx)
+	res := r.SetHeader("Accept", metadataOnly).Do(ctx)
 	var code int
 	res.StatusCode(&code)
-	w.metrics.sent(x, "patch", code, time.Since(started))
+	w.metrics.sent(x, apiVerb, code, time.Since(started))
 	data, err := res.Raw()
 	if err != nil {
 		return nil, res.Error()

@@ -122,7 +122,7 @@ func (e *statusEntry) begin(x *write) {
 		return // a further attempt, and nothing new
 	}
 	x.obj, x.uid, x.body = e.latest, e.latest.GetUID(), nil
-	x.reason, x.shared = e.meta.Reason, e.meta.Shared
+	x.reason, x.shared, x.brief = e.meta.Reason, e.meta.Shared, e.meta.Brief
 	e.sent = append(e.sent, e.calls...)
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()

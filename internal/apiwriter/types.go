@@ -40,6 +40,8 @@ type Meta struct {
 	// Shared says of a status that others write parts of it too: it is written only in the place of the version that it was
 	// made from, and else refused as a Conflict.
 	Shared bool
+	// Brief says of a status that no more is needed of the answer than UID and version: it is a *metav1.PartialObjectMetadata.
+	Brief bool
 	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". Empty, it is guessed from
 	// the kind.
 	Resource string

@@ -173,6 +173,7 @@ type write struct {
 	obj     Object // what to create, or the object meant
 	version string // resource version that a status is based on; empty writes it over whatever is there
 	shared  bool   // a status in the place of that version only
+	brief   bool   // a status of whose answer only the version is needed
 	body    []byte // encoded request, kept for further attempts
 	binding *Binding
 	as      *Identity

@@ -160,8 +160,11 @@ type Usage struct {
 	CPU time.Duration
 	// RSSBytes is the resident memory now (0 when not running); PeakRSSBytes the most that any run held.
 	RSSBytes, PeakRSSBytes int64
+	// AnonBytes is what of the resident memory is the process's own, and not pages of files such as its program, which the
+	// kernel takes back when it needs them.
+	AnonBytes int64
 }
 
 func (u Usage) add(o Usage) Usage {
-	return Usage{CPU: u.CPU + o.CPU, RSSBytes: u.RSSBytes + o.RSSBytes, PeakRSSBytes: max(u.PeakRSSBytes, o.PeakRSSBytes)}
+	return Usage{CPU: u.CPU + o.CPU, RSSBytes: u.RSSBytes + o.RSSBytes, AnonBytes: u.AnonBytes + o.AnonBytes, PeakRSSBytes: max(u.PeakRSSBytes, o.PeakRSSBytes)}
 }

@@ -92,6 +92,9 @@ func processUsage(pid int) (Usage, error) {
 		if _, err := fmt.Sscanf(line, "VmRSS: %d kB", &kib); err == nil {
 			u.RSSBytes = kib << 10
 		}
+		if _, err := fmt.Sscanf(line, "RssAnon: %d kB", &kib); err == nil {
+			u.AnonBytes = kib << 10
+		}
 	}
 	return u, nil
 }

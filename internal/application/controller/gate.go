@@ -8,7 +8,7 @@ import (
 
 // beginningMax is how many applications may be on their way to being deployed for the first time. Enough to keep the
 // writer busy; with more, each would only be ready later, and what they are made of would lie in memory meanwhile.
-const beginningMax = 48
+const beginningMax = 24
 
 // gate lets applications begin in the order in which they came, a number of them at a time. Those that have begun are
 // through when no write of theirs is under way, whatever they wait for then.

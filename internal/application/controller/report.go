@@ -212,7 +212,7 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10) // our own last write, which the watch has not shown yet
 	}
 	a.mu.Unlock()
-	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status"}, written, urgent, func(o apiwriter.Object, err error) {
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status", Brief: true}, written, urgent, func(o apiwriter.Object, err error) {
 		a.mu.Lock()
 		defer a.mu.Unlock()
 		if a.statusWrites--; err == nil && o != nil {

@@ -97,7 +97,7 @@ func (r *Run) Line() string {
 // Table writes the runs for a terminal.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(t, "RUN\tPHASE\tDONE\tTIME\tPER S\tTOTAL P50\tP99\tREPORT P50\tP99\tWRITES\tCPU\tRSS\tPEAK\tFLOOR\tRATIO\tVIOL")
+	fmt.Fprintln(t, "RUN\tPHASE\tDONE\tTIME\tPER S\tTOTAL P50\tP99\tREPORT P50\tP99\tWRITES\tCPU\tRSS\tANON\tPEAK\tFLOOR\tRATIO\tVIOL")
 	for _, run := range r.Measured() {
 		for j := range run.Phases {
 			p := &run.Phases[j]
@@ -112,8 +112,8 @@ func (r *Report) Table(w io.Writer) error {
 			if p.Ran != nil {
 				times = strings.Join([]string{series.Ms(p.TotalMs.P50), series.Ms(p.TotalMs.P99), series.Ms(p.ReportMs.P50), series.Ms(p.ReportMs.P99)}, "\t")
 			}
-			fmt.Fprintf(t, "%s\t%s\t%s\t%.1fs\t%s\t%s\t%.2f\t%.2fms\t%.0fMi\t%.0fMi\t%s\t%s\t%d\n", run.Title(), p.Name, done, p.Seconds, pace, times, p.WritesEach, p.ManagerCPUMs,
-				p.RSSMiB["manager"], p.PeakMiB["manager"], floor, ratio, len(run.Violations))
+			fmt.Fprintf(t, "%s\t%s\t%s\t%.1fs\t%s\t%s\t%.2f\t%.2fms\t%.0fMi\t%.0fMi\t%.0fMi\t%s\t%s\t%d\n", run.Title(), p.Name, done, p.Seconds, pace, times, p.WritesEach, p.ManagerCPUMs,
+				p.RSSMiB["manager"], p.AnonMiB["manager"], p.PeakMiB["manager"], floor, ratio, len(run.Violations))
 		}
 		if run.RestCPUMsPerHour > 0 {
 			fmt.Fprintf(t, "%s\tat rest: %.3f ms CPU per application and hour\n", run.Title(), run.RestCPUMsPerHour)

@@ -47,18 +47,20 @@ func (o *Observed) Stop(ctx context.Context, failed bool) error {
 // Used is what each process used between two looks at Usages.
 type Used struct {
 	CPUSeconds map[string]float64 `json:"cpuSeconds"`
-	// RSSMiB is at the second look, PeakMiB the most that the process ever had until then.
+	// RSSMiB is at the second look, AnonMiB that of it which is not pages of files, PeakMiB the most that the process ever had
+	// until then.
 	RSSMiB  map[string]float64 `json:"rssMiB"`
+	AnonMiB map[string]float64 `json:"anonMiB"`
 	PeakMiB map[string]float64 `json:"peakRSSMiB"`
 }
 
 // UsedBetween are the differences of two looks.
 func UsedBetween(before, after map[localcluster.Component]localcluster.Usage) Used {
-	used := Used{CPUSeconds: map[string]float64{}, RSSMiB: map[string]float64{}, PeakMiB: map[string]float64{}}
+	used := Used{CPUSeconds: map[string]float64{}, RSSMiB: map[string]float64{}, AnonMiB: map[string]float64{}, PeakMiB: map[string]float64{}}
 	for c, u := range after {
 		used.CPUSeconds[string(c)] = analyse.Round((u.CPU - before[c].CPU).Seconds(), 2)
 		if u.PeakRSSBytes > 0 {
-			used.RSSMiB[string(c)], used.PeakMiB[string(c)] = mib(u.RSSBytes), mib(u.PeakRSSBytes)
+			used.RSSMiB[string(c)], used.AnonMiB[string(c)], used.PeakMiB[string(c)] = mib(u.RSSBytes), mib(u.AnonBytes), mib(u.PeakRSSBytes)
 		}
 	}
 	return used
