@@ -130,7 +130,7 @@ func New(cfg Config) (*Controller, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, oam.GroupVersion, scheme.Scheme)
+	client, err := kubeclient.LeanCustom(kubeclient.ForWatch(cfg.REST), nil, oam.GroupVersion, scheme.Scheme, nil)
 	if err != nil {
 		return nil, err
 	}

@@ -215,7 +215,7 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 }
 
 func (w *kindWatch) run(ctx context.Context) {
-	client, err := kubeclient.ForRaw(w.l.rest, nil, w.gvk.GroupVersion())
+	client, err := kubeclient.ForRaw(kubeclient.ForWatch(w.l.rest), nil, w.gvk.GroupVersion())
 	if err != nil {
 		w.tried(ctx, err) // nothing that the server says makes a difference
 		return
