@@ -131,6 +131,7 @@ type Controller struct {
 	samples samples
 	past    estimates
 	known   engine.Known
+	former  former
 	// writeSeq numbers writes of statuses.
 	writeSeq atomic.Uint64
 }

@@ -20,6 +20,9 @@ import (
 func (c *Controller) reconcile(key types.NamespacedName) {
 	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
 	mine := exists && c.mine(w)
+	if mine && c.loop.Get(key) == nil && !c.former.settled(w) {
+		return // the watch, or the writer's answer, wakes it
+	}
 	r := c.record(key, mine && !c.atRest(w))
 	if r == nil {
 		return
@@ -104,6 +107,9 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 		return
 	}
 	c.withdraw(r)
+	if elsewhere {
+		c.former.left(r)
+	}
 	c.locks.abandon(r.key, r.uid, elsewhere)
 	c.slots.leave(r)
 	for _, u := range r.units {
@@ -145,9 +151,26 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 		}
 	case r.run == nil && !w.Status.Phase.Completed():
 		c.begin(r, w, !first)
+	case r.run != nil && w.Status.Phase.Completed():
+		c.endedElsewhere(r)
 	case r.run != nil:
 		c.takeEdits(r, w)
 	}
+}
+
+// endedElsewhere lets go of a run whose end is written, though not by it as far as it knows: an answer was lost, or another
+// manager had the workflow when this one took it up as it was before. What is written counts.
+func (c *Controller) endedElsewhere(r *record) {
+	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
+	c.withdraw(r)
+	c.slots.leave(r)
+	for _, u := range r.units {
+		c.plans.Release(u.plan)
+	}
+	c.samples.forget(string(r.uid))
+	r.reset()
+	r.unseen.Store(0)
+	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
 // begin takes up a workflow that runs, or is to run. retried says that it was over here before.

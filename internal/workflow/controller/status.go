@@ -93,6 +93,10 @@ func (c *Controller) report(r *record) {
 			if err == nil {
 				version = o.GetResourceVersion()
 			}
+			if c.former.answered(uid, id, version) {
+				c.loop.Wake(key)
+				return
+			}
 			c.loop.Post(key, uid, func(r *record) { c.told(r, id, version, sent, labels, over, err) })
 		})
 }
