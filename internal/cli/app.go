@@ -255,6 +255,11 @@ func printAppStatus(out io.Writer, app *oam.Application) error {
 	if why := notReady(app); why != "" {
 		fmt.Fprintf(w, "  Problem:    %s\n", why)
 	}
+	for _, c := range app.Status.Conditions {
+		if c.Type == oam.ConditionParsed && c.Status == "True" && c.Message != "" {
+			fmt.Fprintf(w, "  Warning:    %s\n", c.Message)
+		}
+	}
 	if f := app.Status.Workflow; f != nil {
 		fmt.Fprintf(w, "\nWorkflow:\n\n  mode: %s\n  finished: %t\n  Suspend: %t\n  Terminated: %t\n  Steps\n", f.Mode, f.Finished, f.Suspend, f.Terminated)
 		for _, s := range f.Steps {
@@ -528,7 +533,7 @@ manifests, and print the objects. Nothing is sent.`,
 			if u.GetNamespace() == "" {
 				u.SetNamespace(namespace)
 			}
-			if err := dryRun(c.s.out, u, defs, charts); err != nil {
+			if err := dryRun(c.s.out, c.s.err, u, defs, charts); err != nil {
 				return err
 			}
 		}
@@ -537,7 +542,7 @@ manifests, and print the objects. Nothing is sent.`,
 	return cmd
 }
 
-func dryRun(out io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
+func dryRun(out, errOut io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
 	var app oam.Application
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
 		return fmt.Errorf("application %s: %w", u.GetName(), err)
@@ -550,6 +555,9 @@ func dryRun(out io.Writer, u *unstructured.Unstructured, defs definitionSet, cha
 	}, defs)
 	if err != nil {
 		return fmt.Errorf("application %s: %w", app.Name, err)
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(errOut, "warning: application %s: %s\n", app.Name, w)
 	}
 	for i := range p.Components {
 		comp := &p.Components[i]

@@ -132,7 +132,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 				return err
 			}
 			old.Object["spec"] = content
-			if err := dryRun(&was, old, before, charts); err != nil {
+			if err := dryRun(&was, io.Discard, old, before, charts); err != nil {
 				fmt.Fprintf(c.s.err, "as it is now it cannot be rendered: %v\n", err)
 				was.Reset()
 			}
@@ -145,7 +145,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 			return err
 		}
 		var is bytes.Buffer
-		if err := dryRun(&is, u, after, charts); err != nil {
+		if err := dryRun(&is, c.s.err, u, after, charts); err != nil {
 			return err
 		}
 		if err := printText(c.s.out, "objects of "+u.GetName(), "in the cluster", "in the file", was.String(), is.String(), lines); err != nil {

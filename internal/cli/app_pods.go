@@ -71,6 +71,16 @@ func (p *podChoice) one(ctx context.Context, client *applications.Client, namesp
 	return nil, fmt.Errorf("no pod of application %s runs now; %s is %s", name, pods[0].Name, pods[0].Status.Phase)
 }
 
+// onePod connects, and finds the pod of an application to talk to.
+func (c *appCommand) onePod(ctx context.Context, choice *podChoice, name string) (*applications.Client, string, *corev1.Pod, error) {
+	client, namespace, err := c.connect()
+	if err != nil {
+		return nil, "", nil, err
+	}
+	pod, err := choice.one(ctx, client, namespace, name)
+	return client, namespace, pod, err
+}
+
 func newAppLogs(s streams) *cobra.Command {
 	var o workflows.LogOptions
 	var choice podChoice
@@ -143,13 +153,9 @@ Exit code: the command's, where it ran.`,
 	f.BoolVarP(&stdin, "stdin", "i", false, "give the command what comes on standard input")
 	f.BoolVarP(&tty, "tty", "t", false, "give the command a terminal")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		client, namespace, err := c.connect()
-		if err != nil {
-			return err
-		}
 		ctx, stop := interruptible(cmd)
 		defer stop()
-		pod, err := choice.one(ctx, client, namespace, args[0])
+		client, _, pod, err := c.onePod(ctx, &choice, args[0])
 		if err != nil {
 			return err
 		}
@@ -191,13 +197,9 @@ first Service, or of its first container that has one. A local port that is empt
 	choice.flags(cmd)
 	cmd.Flags().StringSliceVar(&addresses, "address", []string{"127.0.0.1"}, "addresses of this machine to listen on")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		client, namespace, err := c.connect()
-		if err != nil {
-			return err
-		}
 		ctx, stop := interruptible(cmd)
 		defer stop()
-		pod, err := choice.one(ctx, client, namespace, args[0])
+		client, namespace, pod, err := c.onePod(ctx, &choice, args[0])
 		if err != nil {
 			return err
 		}

@@ -296,7 +296,7 @@ func newDefRender(s streams) *cobra.Command {
 		if err := u.UnmarshalJSON(data); err != nil {
 			return err
 		}
-		return dryRun(s.out, u, set, newFetchedCharts(cmd.Context(), s.err))
+		return dryRun(s.out, s.err, u, set, newFetchedCharts(cmd.Context(), s.err))
 	}
 	return cmd
 }
