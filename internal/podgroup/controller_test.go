@@ -49,6 +49,12 @@ func (c *counter) of(what string) int {
 	return c.writes[what]
 }
 
+func (c *counter) String() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return fmt.Sprint(c.writes)
+}
+
 func (c *counter) Bind(m apiwriter.Meta, b apiwriter.Binding, done func(error)) {
 	c.count("bind " + b.Pod.Name)
 	c.Writer.Bind(m, b, done)
@@ -248,7 +254,7 @@ func (w *world) eventually(wrong func() string) {
 	w.t.Helper()
 	localtest.Eventually(w.t, 30*time.Second, "the world", func() error {
 		if why := wrong(); why != "" {
-			return fmt.Errorf("still: %s; writes: %v", why, w.writes.writes)
+			return fmt.Errorf("still: %s; writes: %s", why, w.writes)
 		}
 		return nil
 	})
