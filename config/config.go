@@ -6,6 +6,7 @@
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
 //	multi-tenant.yaml  the manager's right to act as applications' authors, where that is wanted
 //	manager.yaml  the manager's Deployment, for clusters that it runs in
+//	cpus.yaml     rules of what is said of pods' CPUs, for clusters where that is chosen: each write of a pod pays for them
 //	agent.yaml    the node agents, for clusters whose nodes shall have them
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
@@ -34,6 +35,10 @@ func CRDs() []*unstructured.Unstructured { return read("crd/*.yaml") }
 
 // Policies returns the ValidatingAdmissionPolicies and their bindings.
 func Policies() []*unstructured.Unstructured { return read("policies/*.yaml") }
+
+// CPUPolicies returns the policies, and their bindings, of what is said of pods' CPUs. They look at every pod that is written,
+// which costs the API server a fifth of its CPU time for it: where nobody chooses CPUs they are not worth it.
+func CPUPolicies() []*unstructured.Unstructured { return read("cpus.yaml") }
 
 // RBAC returns the manager's namespace, identity and rights, and users' rights to our kinds.
 func RBAC() []*unstructured.Unstructured {

@@ -44,6 +44,7 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 	f.StringVar(&opts.ExecutorImage, "executor-image", "", "image of lockstep-exec, for pods of workflows that need it")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
+	f.BoolVar(&opts.CPUs, "cpu-policies", false, "check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
 	f.BoolVar(&opts.MultiTenant, "multi-tenant", false, "applications act with the rights of who wrote them")
 	dryRun = "none"
 	wordFlag(cmd, &dryRun, "dry-run", "", `"none", or "client" to print what would be installed`, "none", "client")

@@ -57,6 +57,8 @@ type Options struct {
 	Replicas int
 	// Agent puts an agent on every node, from Image.
 	Agent bool
+	// CPUs has what is said of pods' CPUs checked. Agent does, too.
+	CPUs bool
 }
 
 // Objects returns everything that is installed, in the order in which it is.
@@ -75,6 +77,9 @@ func Objects(opts Options) ([]*unstructured.Unstructured, error) {
 // beforeServed is what does not need our own kinds to be served yet.
 func beforeServed(opts Options) []*unstructured.Unstructured {
 	out := slices.Concat(config.CRDs(), config.RBAC(), config.FlowControl(), config.Policies())
+	if opts.CPUs || opts.Agent {
+		out = append(out, config.CPUPolicies()...)
+	}
 	if opts.MultiTenant {
 		out = append(out, config.MultiTenant()...)
 	}
@@ -130,8 +135,13 @@ const (
 )
 
 // Apply brings the APIs, the policies and the manager's rights into the cluster: Install without options.
-func Apply(ctx context.Context, cfg *rest.Config) error {
-	return Install(ctx, cfg, Options{}, func(*unstructured.Unstructured, Change) {})
+func Apply(ctx context.Context, cfg *rest.Config) error { return With(Options{})(ctx, cfg) }
+
+// With returns Install with these options.
+func With(opts Options) func(context.Context, *rest.Config) error {
+	return func(ctx context.Context, cfg *rest.Config) error {
+		return Install(ctx, cfg, opts, func(*unstructured.Unstructured, Change) {})
+	}
 }
 
 // Install brings everything of Objects into the cluster and returns when its APIs are served. What is already there as it

@@ -75,6 +75,39 @@ func TestInstallWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
+// TestPodsAreCheckedOnlyWhereCPUsAreChosen: each policy that matches pods makes every write of one dearer.
+func TestPodsAreCheckedOnlyWhereCPUsAreChosen(t *testing.T) {
+	for _, c := range []struct {
+		opts install.Options
+		want bool
+	}{
+		{install.Options{}, false},
+		{install.Options{MultiTenant: true}, false},
+		{install.Options{CPUs: true}, true},
+		{install.Options{Image: "registry.example/lockstep:1", Agent: true}, true},
+	} {
+		objects, err := install.Objects(c.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		matches := false
+		for _, o := range objects {
+			rules, _, err := unstructured.NestedSlice(o.Object, "spec", "matchConstraints", "resourceRules")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rules {
+				for _, resource := range r.(map[string]any)["resources"].([]any) {
+					matches = matches || resource == "pods" || resource == "*" || resource == "*/*"
+				}
+			}
+		}
+		if matches != c.want {
+			t.Errorf("%+v: a policy matches pods: %v, want %v", c.opts, matches, c.want)
+		}
+	}
+}
+
 // TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn: the API server may know the policy that checks them earlier.
 func TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn(t *testing.T) {
 	cfg := localtest.Shared(t).RESTConfig()

@@ -50,9 +50,9 @@ func WithManager(command ...string) Option {
 	return func(c *localcluster.Config) { c.ManagerCommand = command }
 }
 
-// WithInstall puts Lockstep's API (CRDs, policies, RBAC) into the cluster.
+// WithInstall puts Lockstep's API (CRDs, all policies, RBAC) into the cluster.
 func WithInstall() Option {
-	return func(c *localcluster.Config) { c.Install = install.Apply }
+	return func(c *localcluster.Config) { c.Install = install.With(install.Options{CPUs: true}) }
 }
 
 // WithConfig changes anything else.

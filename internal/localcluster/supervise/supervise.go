@@ -244,7 +244,8 @@ func (s *supervisor) config() localcluster.Config {
 }
 
 func (s *supervisor) install(ctx context.Context, cfg *rest.Config) error {
-	if err := install.Apply(ctx, cfg); err != nil || s.spec.RealNodes == 0 {
+	opts := install.Options{CPUs: s.spec.WithAgent || s.spec.Nodes.Topology != ""}
+	if err := install.With(opts)(ctx, cfg); err != nil || s.spec.RealNodes == 0 {
 		return err
 	}
 	return localcluster.ShareArtifacts(ctx, cfg, s.place.dir)
