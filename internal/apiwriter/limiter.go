@@ -15,7 +15,7 @@ import (
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
 //
-// On the way up each request that ends lets two more begin than ended: the limit triples in a round trip, and the server
+// On the way up each request that ends lets one more begin than ended: the limit doubles in a round trip, and the server
 // is not handed a burst. It is measured as it grows, because to stop for that at each step takes several times as long, in
 // which a server that wants much in flight does little.
 //
@@ -253,7 +253,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	l.busy = now
 	if l.grown < l.now {
 		l.win.add(now)
-		if l.grown = math.Min(l.grown+2, l.now); l.grown == l.now {
+		if l.grown = math.Min(l.grown+1, l.now); l.grown == l.now {
 			l.hasGrown(now)
 		}
 		return
