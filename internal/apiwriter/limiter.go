@@ -411,12 +411,12 @@ func (l *limiter) climb(now time.Time, limit float64) {
 
 // turn ends the way up. If it led nowhere, the way down is next.
 func (l *limiter) turn(now time.Time) {
-	l.flat, l.gave = 0, gave{}
+	l.flat = 0
 	if l.level > l.base {
 		l.base, l.gained = l.level, false
 	}
 	if l.phase == rampUp && l.base == l.rampStart {
-		l.phase = rampDown
+		l.phase, l.lately = rampDown, [2]float64{}
 		if l.step(now, l.base/rampDrop) {
 			return
 		}
@@ -426,7 +426,7 @@ func (l *limiter) turn(now time.Time) {
 
 // ramp begins a ramp at base.
 func (l *limiter) ramp(now time.Time) {
-	l.phase, l.flat, l.gave = rampFirst, 0, gave{}
+	l.phase, l.flat, l.lately = rampFirst, 0, [2]float64{}
 	l.forget()
 	l.step(now, l.base)
 }
@@ -543,6 +543,7 @@ func (e *evidence) patience(most, gain float64) {
 
 // forget drops what is known about the neighbours of base.
 func (l *limiter) forget() {
+	l.gave = gave{}
 	l.up, l.down = evidence{every: 2}, evidence{every: 2, sinceAsk: 1}
 	l.dir, l.pending, l.before = 0, 0, 0
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"reflect"
 	"time"
@@ -407,25 +406,20 @@ func (w *W) sendBriefly(ctx context.Context, x *write, apiVerb string, r *rest.R
 
 // identify finds UID and version in an object in JSON, most of whose metadata is who manages which field.
 func identify(data []byte, m *metav1.ObjectMeta) error {
-	var failed error
-	err := rawjson.Members(data, func(outer rawjson.Member) bool {
-		if string(outer.Name) != "metadata" {
-			return true
+	metadata, err := rawjson.Value(data, "metadata")
+	if err != nil {
+		return err
+	}
+	for name, into := range map[string]any{"uid": &m.UID, "resourceVersion": &m.ResourceVersion} {
+		value, err := rawjson.Value(metadata, name)
+		if err == nil && value != nil {
+			err = json.Unmarshal(value, into)
 		}
-		metadata := data[outer.From:outer.End]
-		broken := rawjson.Members(metadata, func(x rawjson.Member) bool {
-			switch string(x.Name) {
-			case "uid":
-				failed = json.Unmarshal(metadata[x.From:x.End], &m.UID)
-			case "resourceVersion":
-				failed = json.Unmarshal(metadata[x.From:x.End], &m.ResourceVersion)
-			}
-			return failed == nil
-		})
-		failed = errors.Join(failed, broken)
-		return false
-	})
-	return errors.Join(err, failed)
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // patchWithUID adds the condition that the object has uid.

@@ -58,20 +58,11 @@ func hasEnded(object []byte) bool {
 
 // member decodes a member of a member of an object, and says whether there was one.
 func member(object []byte, outer, inner string, into any) (found bool) {
-	_ = rawjson.Members(object, func(m rawjson.Member) bool {
-		if string(m.Name) != outer {
-			return true
-		}
-		value := object[m.From:m.End]
-		_ = rawjson.Members(value, func(m rawjson.Member) bool {
-			if string(m.Name) == inner {
-				found = json.Unmarshal(value[m.From:m.End], into) == nil
-			}
-			return !found
-		})
-		return false
-	})
-	return found
+	value, err := rawjson.Value(object, outer)
+	if err == nil && value != nil {
+		value, err = rawjson.Value(value, inner)
+	}
+	return err == nil && value != nil && json.Unmarshal(value, into) == nil
 }
 
 // trimWorkflow shares what did not change with the version before, so that a workflow that runs is not held twice, and

@@ -76,10 +76,15 @@ func WithoutManagedFields(out, object []byte) ([]byte, error) {
 		if name != "metadata" {
 			return out, false, nil
 		}
-		out, err := CutMembers(append(out, `"metadata":`...), value, func(out []byte, name string, _ []byte) ([]byte, bool, error) {
-			return out, name == "managedFields", nil
-		})
+		out, err := withoutManagedFields(append(out, `"metadata":`...), value)
 		return out, true, err
+	})
+}
+
+// withoutManagedFields is WithoutManagedFields for an object's metadata.
+func withoutManagedFields(out, metadata []byte) ([]byte, error) {
+	return CutMembers(out, metadata, func(out []byte, name string, _ []byte) ([]byte, bool, error) {
+		return out, name == "managedFields", nil
 	})
 }
 

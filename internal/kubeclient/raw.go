@@ -164,19 +164,9 @@ func rawObject(data []byte, metadata *rawjson.Member, types []byte) (*Raw, error
 	if metadata == nil {
 		return nil, errors.New("an object without metadata")
 	}
-	meta := data[metadata.From:metadata.End]
-	var managed *rawjson.Member
-	err := rawjson.Members(meta, func(m rawjson.Member) bool {
-		if string(m.Name) == "managedFields" {
-			managed = &m
-		}
-		return managed == nil
-	})
+	meta, err := withoutManagedFields(make([]byte, 0, metadata.End-metadata.From), data[metadata.From:metadata.End])
 	if err != nil {
 		return nil, err
-	}
-	if managed != nil {
-		meta = rawjson.Cut(meta, *managed)
 	}
 	if err := json.Unmarshal(meta, &r.ObjectMeta); err != nil {
 		return nil, err

@@ -18,7 +18,7 @@ func TestRawObjectsAreAsTheirServerSentThem(t *testing.T) {
 			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","uid":"u","managedFields":[{"fieldsV1":{"f:metadata":{}}}]},"spec":{"x":"{\"]"}}`,
 			`{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","uid":"u"},"spec":{"x":"{\"]"}}`,
 		},
-		"in the middle":  {`{"metadata":{"labels":{"a":"b"},"managedFields":[], "name":"a","uid":"u"}}`, `{"metadata":{"labels":{"a":"b"}, "name":"a","uid":"u"}}`},
+		"in the middle":  {`{"metadata":{"labels":{"a":"b"},"managedFields":[], "name":"a","uid":"u"}}`, `{"metadata":{"labels":{"a":"b"},"name":"a","uid":"u"}}`},
 		"at the start":   {`{"metadata":{"managedFields":[],"name":"a","uid":"u"}}`, `{"metadata":{"name":"a","uid":"u"}}`},
 		"nowhere":        {` {"metadata":{"name":"a","uid":"u"},"managedFields":1}` + "\n", `{"metadata":{"name":"a","uid":"u"},"managedFields":1}`},
 		"nothing beside": {`{"metadata":{"managedFields":[]}}`, `{"metadata":{}}`},

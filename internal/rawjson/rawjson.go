@@ -123,15 +123,15 @@ func Members(data []byte, f func(m Member) bool) error {
 	return nil
 }
 
-// Cut is data without one of its members, in memory of its own.
-func Cut(data []byte, m Member) []byte {
-	before, after := m.Start, m.End
-	if i := skipSpace(data, after); i < len(data) && data[i] == ',' {
-		after = i + 1
-	} else if i := len(bytes.TrimRight(data[:before], " \n\t\r")); i > 0 && data[i-1] == ',' {
-		before = i - 1
-	}
-	return append(append(make([]byte, 0, len(data)-(after-before)), data[:before]...), data[after:]...)
+// Value is the member of that name of the object that data is, or nil without one. It is a part of data.
+func Value(data []byte, name string) (value []byte, err error) {
+	err = Members(data, func(m Member) bool {
+		if string(m.Name) == name {
+			value = data[m.From:m.End]
+		}
+		return value == nil
+	})
+	return value, err
 }
 
 // Frames reads objects in JSON that follow one another, one at a time.

@@ -35,7 +35,7 @@ func TestMembersAreWhereTheyAre(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got, cuts := map[string]json.RawMessage{}, 0
+		got, members := map[string]json.RawMessage{}, 0
 		err = Members(data, func(m Member) bool {
 			var name string
 			if err := json.Unmarshal(data[m.From:m.End], new(any)); err != nil {
@@ -45,15 +45,17 @@ func TestMembersAreWhereTheyAre(t *testing.T) {
 				t.Fatal(err)
 			}
 			got[name] = data[m.From:m.End]
-			var rest map[string]json.RawMessage
-			if err := json.Unmarshal(Cut(data, m), &rest); err != nil || len(rest) != len(want)-1 {
-				t.Fatalf("%s without %s: %s, %v", data, name, Cut(data, m), err)
+			if value, err := Value(data, string(m.Name)); err != nil || !bytes.Equal(value, got[name]) {
+				t.Fatalf("%s of %s: %s, %v", name, data, value, err)
 			}
-			cuts++
+			members++
 			return true
 		})
-		if err != nil || cuts != len(want) {
-			t.Fatalf("%s: %d members, %v", data, cuts, err)
+		if err != nil || members != len(want) {
+			t.Fatalf("%s: %d members, %v", data, members, err)
+		}
+		if value, err := Value(data, "no member has this name"); value != nil || err != nil {
+			t.Fatalf("a member that is not there: %s, %v", value, err)
 		}
 		for name, value := range want {
 			encoded, err := json.Marshal(value)

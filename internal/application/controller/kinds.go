@@ -51,35 +51,32 @@ func (k *kinds) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) 
 // named is where objects live that are called by a resource's name, such as configmap or deployments.apps, or by a group and
 // a kind of no stated version.
 func (k *kinds) named(resource, group, kind string) (*meta.RESTMapping, error) {
-	gk := schema.GroupKind{Group: group, Kind: kind}
-	look := func() error {
-		if resource == "" {
-			return nil
+	look := func() (*meta.RESTMapping, error) {
+		gk := schema.GroupKind{Group: group, Kind: kind}
+		if resource != "" {
+			found, err := k.mapper.KindFor(schema.ParseGroupResource(strings.ToLower(resource)).WithVersion(""))
+			if err != nil {
+				return nil, fmt.Errorf("the API server has no resource %s", resource)
+			}
+			gk = found.GroupKind()
 		}
-		found, err := k.mapper.KindFor(schema.ParseGroupResource(strings.ToLower(resource)).WithVersion(""))
-		gk = found.GroupKind()
-		return err
+		m, err := k.mapper.RESTMapping(gk)
+		if meta.IsNoMatchError(err) {
+			err = fmt.Errorf("the API server has no kind %s", gk)
+		}
+		return m, err
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	err := error(&meta.NoResourceMatchError{PartialResource: schema.GroupVersionResource{Resource: resource}})
 	if k.mapper != nil {
-		err = look()
-	}
-	if err != nil && k.now().Sub(k.learned) >= relearnInterval {
-		if err := k.discover(); err != nil {
-			return nil, err
+		if m, err := look(); err == nil || k.now().Sub(k.learned) < relearnInterval {
+			return m, err
 		}
-		err = look()
 	}
-	if err != nil {
-		return nil, fmt.Errorf("the API server has no resource %s", resource)
+	if err := k.discover(); err != nil {
+		return nil, err
 	}
-	m, err := k.mapper.RESTMapping(gk)
-	if meta.IsNoMatchError(err) {
-		return nil, fmt.Errorf("the API server has no kind %s", gk)
-	}
-	return m, err
+	return look()
 }
 
 // discover asks which kinds there are. The caller holds mu.

@@ -161,7 +161,8 @@ func (c *Controller) watch() error {
 	wake := func(w *wf.Workflow) { c.loop.Wake(cluster.KeyOf(w)) }
 	return errors.Join(
 		c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
-			Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) }, Deleted: wake,
+			Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
+			Deleted: func(w *wf.Workflow) { c.former.gone(w.UID); wake(w) },
 		}),
 		c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
 			Added: func(p *corev1.Pod) { c.podSeen(p, false) }, Updated: func(_, p *corev1.Pod) { c.podSeen(p, false) },

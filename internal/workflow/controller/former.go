@@ -23,9 +23,6 @@ type formerLife struct {
 	version string // of the last write
 }
 
-// formerMax bounds what is remembered; when it is full it begins anew.
-const formerMax = 20_000
-
 // left notes that a workflow was let go of.
 func (f *former) left(r *record) {
 	if r.writes == 0 {
@@ -33,10 +30,17 @@ func (f *former) left(r *record) {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.lives == nil || len(f.lives) >= formerMax {
+	if f.lives == nil {
 		f.lives = map[types.UID]formerLife{}
 	}
 	f.lives[r.uid] = formerLife{writing: r.writing, version: r.version}
+}
+
+// gone forgets a workflow that does not exist any more.
+func (f *former) gone(uid types.UID) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	delete(f.lives, uid)
 }
 
 // answered takes in the answer to a status, with the version that it made, if any. It says whether the workflow had been let

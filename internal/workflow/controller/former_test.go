@@ -38,4 +38,8 @@ func TestAWorkflowIsTakenUpAgainAsItWasLeft(t *testing.T) {
 	if !f.answered("u", 7, "") || !f.settled(at("5")) {
 		t.Error("not taken up after a write that failed")
 	}
+	f.left(&record{uid: "u", version: "5", writes: 2, writing: 7})
+	if f.gone("u"); len(f.lives) != 0 {
+		t.Error("one that does not exist any more is remembered")
+	}
 }
