@@ -241,3 +241,27 @@ func TestLimiterHoldsWithoutLoad(t *testing.T) {
 		t.Errorf("the limit went to %d, want %d", got, limitStart)
 	}
 }
+
+// TestLimiterForgetsAcrossBreaks: rates from before a pause, and windows of a step that an overload broke off, say nothing of
+// what comes after.
+func TestLimiterForgetsAcrossBreaks(t *testing.T) {
+	l := newLimiter(0, 0)
+	now := time.Unix(0, 0)
+	l.phase, l.rampRate, l.rampError, l.rtt = rampUp, 1000, 0.01, 0.05
+	l.lately = [2]float64{6.9, 6.9}
+	l.measured(now, 800, 0.01) // may be a fall: measured again
+	if l.gave.windows != 1 {
+		t.Fatalf("%v windows of the step, want one that waits for another", l.gave.windows)
+	}
+	l.cut(now.Add(time.Second), 0.7)
+	if l.gave.windows != 0 {
+		t.Error("after an overload the step that it broke off still counts")
+	}
+	noise := l.noise
+	l.ramp(now.Add(time.Minute))
+	l.measured(now.Add(time.Minute), 100, 0.01)
+	l.measured(now.Add(time.Minute), 150, 0.01)
+	if l.noise != noise {
+		t.Errorf("noise %v after two windows of a new ramp, want %v as before", l.noise, noise)
+	}
+}
