@@ -81,11 +81,12 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 	f.StringVar(&cfg.Nodes.Memory, "node-memory", "256Gi", "memory of each node")
 	f.IntVar(&cfg.Nodes.Pods, "node-pods", 110, "pods that each node takes")
 	f.IntSliceVar(&cfg.WriterConcurrency, "writer-concurrency", nil, "the manager's writes in flight, 0 is adaptive; of several each is measured")
+	f.StringSliceVar(&cfg.ManagerArgs, "manager-args", nil, "more flags for Lockstep's manager, such as --pprof")
 	f.IntSliceVar(&cfg.JobSyncs, "kubernetes-job-syncs", nil,
 		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured", system.DefaultJobSyncs))
 	f.IntVar(&cfg.Repeat, "repeat", 1, "how often to run everything")
 	f.IntVar(&cfg.ClientConcurrency, "client-concurrency", 64, "how many jobs the client creates at once")
-	f.IntVar(&cfg.WarmUpPods, "warm-up", 200, "pods that go through the system before it is measured")
+	f.IntVar(&cfg.WarmUpPods, "warm-up", 3000, "pods that go through the system before it is measured, though no more than the load has")
 	f.IntSliceVar(&cfg.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024}, "writes in flight that the floor tries, to take the best")
 	f.BoolVar(&withoutFloor, "without-floor", false, "do not measure the floor")
 	f.BoolVar(&durable, "durable", true, "etcd writes to disk before it answers, as in production")
@@ -113,7 +114,7 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
 			return wfl.run(s, cmd, &cfg, scenarioName, shapes, output, withoutFloor)
 		}
 		if slices.Contains(benchapps.Scenarios, scenarioName) {
-			return apps.run(s, cmd, &cfg, scenarioName, output, wfl.cfg.ManagerArgs, withoutFloor)
+			return apps.run(s, cmd, &cfg, scenarioName, output, withoutFloor)
 		}
 		if scenarioName == benchcpus.Scenario {
 			return cpus.run(s, cmd, &cfg, output)

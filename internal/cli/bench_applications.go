@@ -29,14 +29,14 @@ func (b *applicationBench) add(cmd *cobra.Command) {
 }
 
 // run measures applications.
-func (b *applicationBench) run(s streams, cmd *cobra.Command, common *lab.Config, scenarioName, output string, managerArgs []string, withoutFloor bool) error {
+func (b *applicationBench) run(s streams, cmd *cobra.Command, common *lab.Config, scenarioName, output string, withoutFloor bool) error {
 	cfg := b.cfg
 	var err error
 	if cfg.Config, err = benchSeries(s, common, output); err != nil {
 		return err
 	}
 	cfg.Scenario, cfg.Nodes, cfg.Durable = scenarioName, common.Nodes, common.Durable
-	cfg.ClientConcurrency, cfg.ManagerArgs = common.ClientConcurrency, managerArgs
+	cfg.ClientConcurrency, cfg.ManagerArgs = common.ClientConcurrency, common.ManagerArgs
 	if !cmd.Flags().Changed("nodes") {
 		cfg.Nodes.Count = 10
 	}

@@ -29,7 +29,6 @@ func (b *workflowBench) add(cmd *cobra.Command) {
 	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of workflows-rate: how long a step is")
 	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows: how long a pod runs")
 	f.StringVar(&b.cfg.PodGC, "pod-gc", "OnPodCompletion", "of workflows: when pods are collected; empty keeps them")
-	f.StringSliceVar(&b.cfg.ManagerArgs, "manager-args", nil, "of workflows and applications: more flags for the manager")
 	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20, "of workflows: how many go through the system before it is measured")
 }
 
@@ -41,7 +40,7 @@ func (b *workflowBench) run(s streams, cmd *cobra.Command, common *lab.Config, s
 		return err
 	}
 	cfg.Scenario, cfg.Nodes, cfg.Durable = scenarioName, common.Nodes, common.Durable
-	cfg.WriterConcurrency, cfg.ClientConcurrency = common.WriterConcurrency, common.ClientConcurrency
+	cfg.WriterConcurrency, cfg.ClientConcurrency, cfg.ManagerArgs = common.WriterConcurrency, common.ClientConcurrency, common.ManagerArgs
 	if !cmd.Flags().Changed("nodes") {
 		cfg.Nodes.Count = 100
 	}

@@ -19,6 +19,8 @@ type Config struct {
 	Gangs []bool
 	// Systems are measured in alternation.
 	Systems []string
+	// ManagerArgs are more flags for the manager.
+	ManagerArgs []string
 	// WriterConcurrency are the manager's settings to measure, each as if it were a system of its own; 0 is adaptive.
 	WriterConcurrency []int
 	// JobSyncs are the settings of stock Kubernetes to measure: how many Jobs it syncs at once; 0 is its default.
@@ -150,7 +152,7 @@ func (c *Config) plan() ([]experiment, error) {
 
 // variants are the settings of a system to measure.
 func (c *Config) variants(name string) ([]system.System, error) {
-	options := []system.Options{{Manager: c.Lockstep}}
+	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs}}
 	vary := func(settings []int, set func(*system.Options, int)) {
 		var varied []system.Options
 		for _, n := range slices.Compact(slices.Clone(settings)) {

@@ -75,6 +75,9 @@ func (c *Config) effective() map[string]any {
 	if len(c.WriterConcurrency) > 0 {
 		out["writerConcurrency"] = c.WriterConcurrency
 	}
+	if len(c.ManagerArgs) > 0 {
+		out["managerArgs"] = c.ManagerArgs
+	}
 	if len(c.JobSyncs) > 0 {
 		out["kubernetesJobSyncs"] = c.JobSyncs
 	}

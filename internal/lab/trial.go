@@ -163,14 +163,14 @@ func (t *trial) start(ctx context.Context) (err error) {
 	return err
 }
 
-// warmUp sends a small load through the system and removes it again.
+// warmUp sends a load through the system and removes it again. Where the load fits, this one does.
 func (t *trial) warmUp(ctx context.Context) error {
 	const namespace = "bench-warm-up"
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
 	const jobs = 10
-	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, t.config.WarmUpPods/jobs)}
+	shape := scenario.Shape{Jobs: jobs, PodsPerJob: max(1, min(t.config.WarmUpPods, t.experiment.shape.Pods())/jobs)}
 	if err := t.drive(ctx, namespace, "warming up", shape); err != nil {
 		return err
 	}
@@ -185,22 +185,29 @@ func (t *trial) warmUp(ctx context.Context) error {
 
 // load drives the experiment's load, and takes the CPU time that it costs.
 func (t *trial) load(ctx context.Context, namespace string) error {
+	var err error
+	t.run.CPUSeconds, err = t.cost(func() error { return t.drive(ctx, namespace, "scheduling", t.experiment.shape) })
+	return err
+}
+
+// cost is the CPU time, in seconds, that each component and the client use while work goes on.
+func (t *trial) cost(work func() error) (report.Usage, error) {
 	before, err := t.cpu()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	if err := t.drive(ctx, namespace, "scheduling", t.experiment.shape); err != nil {
-		return err
+	if err := work(); err != nil {
+		return nil, err
 	}
 	after, err := t.cpu()
 	if err != nil {
-		return err
+		return nil, err
 	}
-	t.run.CPUSeconds = report.Usage{}
+	used := report.Usage{}
 	for key, seconds := range after {
-		t.run.CPUSeconds[key] = math.Round((seconds-before[key])*100) / 100
+		used[key] = math.Round((seconds-before[key])*100) / 100
 	}
-	return nil
+	return used, nil
 }
 
 // drive creates a load's jobs and follows the events until all pods have their nodes, or time is up: what is missing then is
@@ -384,7 +391,12 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	from := len(t.log.Events)
 	count := func(done int) { t.count(done, result.Pods) }
 	t.enter(fmt.Sprintf("floor at %d in flight", result.Concurrency), result.Pods)
-	if _, err := load.Run(ctx, t.client, floorNamespace, result.Concurrency, count); err != nil {
+	var err error
+	result.CPUSeconds, err = t.cost(func() error {
+		_, err := load.Run(ctx, t.client, floorNamespace, result.Concurrency, count)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	// The server writes an event before it answers: all are there.

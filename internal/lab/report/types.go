@@ -109,8 +109,10 @@ type Floor struct {
 	// PodsSeconds is until the last pod; Seconds includes the statuses that follow.
 	PodsSeconds float64 `json:"podsSeconds"`
 	// Calibration has the pods per second of a sample at each concurrency.
-	Calibration []Calibration  `json:"calibration"`
-	Curve       *analyse.Curve `json:"curve,omitempty"`
+	Calibration []Calibration `json:"calibration"`
+	// CPUSeconds is what the floor cost each process: beside the run's it says where a ratio comes from.
+	CPUSeconds Usage          `json:"cpuSeconds"`
+	Curve      *analyse.Curve `json:"curve,omitempty"`
 }
 
 // Calibration is one sample.

@@ -27,8 +27,8 @@ func (l lockstep) Configure(c *localcluster.Config) {
 	if c.ExtraArgs == nil {
 		c.ExtraArgs = map[localcluster.Component][]string{}
 	}
-	c.ExtraArgs[localcluster.Manager] = append(c.ExtraArgs[localcluster.Manager],
-		"--writer-concurrency="+strconv.Itoa(l.options.WriterConcurrency))
+	c.ExtraArgs[localcluster.Manager] = append(append(c.ExtraArgs[localcluster.Manager],
+		"--writer-concurrency="+strconv.Itoa(l.options.WriterConcurrency)), l.options.ManagerArgs...)
 }
 
 // WritesInFlight is the setting that a sweep of the manager's writer varies.

@@ -54,8 +54,10 @@ func Names() []string { return []string{"lockstep", "kubernetes"} }
 
 // Options are the settings of systems.
 type Options struct {
-	// Manager is the path of lockstep and WriterConcurrency the manager's fixed number of writes in flight, 0 for adaptive.
+	// Manager is the path of lockstep, ManagerArgs are more flags for its manager, and WriterConcurrency is the manager's fixed
+	// number of writes in flight, 0 for adaptive.
 	Manager           string
+	ManagerArgs       []string
 	WriterConcurrency int
 	// JobSyncs is how many Jobs stock Kubernetes syncs at once, 0 for its default.
 	JobSyncs int
