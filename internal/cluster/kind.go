@@ -184,8 +184,9 @@ func (k *Kind[T]) ByIndex(index, value string) []T {
 // Informer is the informer underneath, for libraries that want one.
 func (k *Kind[T]) Informer() cache.SharedIndexInformer { return k.informer }
 
-// SeenVersion is the resource version up to which the cache has caught up, or empty.
-func (k *Kind[T]) SeenVersion() string { return k.informer.LastSyncResourceVersion() }
+// SeenVersion is the resource version up to which the cache has caught up, or empty. What the watch has brought (the informer's
+// own LastSyncResourceVersion) may wait in a queue for seconds before Get shows it.
+func (k *Kind[T]) SeenVersion() string { return k.informer.GetIndexer().LastStoreSyncResourceVersion() }
 
 // synced says that everything that existed at the start has been handed to every handler.
 func (k *Kind[T]) synced() bool {
