@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
@@ -29,19 +30,21 @@ import (
 type appCommand struct {
 	s     streams
 	flags *genericclioptions.ConfigFlags
+	// dryRun is --dry-run, where the verb has it.
+	dryRun dryRun
+}
+
+func newAppCommand(s streams, cmd *cobra.Command) *appCommand {
+	return &appCommand{s: s, flags: kubeFlags(cmd)}
 }
 
 func newApp(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "app",
 		Aliases: []string{"apps", "application"},
 		Short:   "Applications: deploy, watch, preview and delete",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppDiff(s), newAppRevisions(s), newAppRollback(s, "app"), newAppWorkflow(s),
+	}, newAppUp(s), newAppStatus(s), newAppList(s), newAppDryRun(s), newAppDiff(s), newAppRevisions(s), newAppRollback(s, "app"), newAppWorkflow(s),
 		newAppLogs(s), newAppExec(s), newAppPortForward(s), newAppDelete(s))
-	return cmd
 }
 
 func (c *appCommand) connect() (*applications.Client, string, error) {
@@ -50,34 +53,27 @@ func (c *appCommand) connect() (*applications.Client, string, error) {
 		return nil, "", err
 	}
 	client, err := applications.New(cfg)
-	return client, namespace, err
+	if err != nil {
+		return nil, "", err
+	}
+	client.DryRun = kubeclient.DryRun(c.dryRun.on())
+	return client, namespace, nil
 }
 
 // names completes names of applications.
-func (c *appCommand) names(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	client, namespace, err := c.connect()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
-	defer cancel()
-	apps, err := client.List(ctx, namespace, "")
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveError
-	}
-	var all []string
-	for i := range apps {
-		all = append(all, apps[i].Name+"\t"+string(apps[i].Status.Phase))
-	}
-	return matching(all, args, toComplete), cobra.ShellCompDirectiveNoFileComp
-}
-
-// oneApp completes the first argument, which is an application's name.
-func (c *appCommand) oneApp(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	return c.names(cmd, args, toComplete)
+func (c *appCommand) names() cobra.CompletionFunc {
+	return completion(func(ctx context.Context) ([]string, error) {
+		client, namespace, err := c.connect()
+		if err != nil {
+			return nil, err
+		}
+		apps, err := client.List(ctx, namespace, "")
+		var all []string
+		for i := range apps {
+			all = append(all, apps[i].Name+"\t"+string(apps[i].Status.Phase))
+		}
+		return all, err
+	})
 }
 
 // revisionsOf are the last states of an application, oldest first.
@@ -91,6 +87,7 @@ func revisionsOf(ctx context.Context, client *applications.Client, namespace, na
 
 func newAppUp(s streams) *cobra.Command {
 	var files []string
+	var output string
 	var wait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
@@ -98,13 +95,16 @@ func newAppUp(s streams) *cobra.Command {
 		Short: "Deploy applications, or change them",
 		Long: `Apply the manifests. With --wait, wait until every application among them runs and is healthy.
 
-Exit code 1: a manifest was refused, or an application did not come to run in time.`,
-		Example: "  lockstep app up -f shop.yaml --wait",
+Exit codes: 0 all was sent, and with --wait every application runs; 1 a manifest was refused; 2 wrong usage; 3 an application
+did not come to run within --timeout.`,
+		Example: "  lockstep app up -f shop.yaml --wait\n  lockstep app up -f shop.yaml --dry-run=server",
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
+	c := newAppCommand(s, cmd)
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "files, folders, URLs or - for standard input")
 	cmd.Flags().BoolVarP(&wait, "wait", "w", false, "wait until the applications run")
 	cmd.Flags().DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
+	outputFlag(cmd, &output, "name", "json", "yaml")
+	c.dryRun.add(cmd, `"client": print what would be sent; "server": have it checked and nothing kept`, dryRunClient, dryRunServer)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		files = append(files, args...)
 		if len(files) == 0 {
@@ -118,17 +118,19 @@ Exit code 1: a manifest was refused, or an application did not come to run in ti
 		if err != nil {
 			return err
 		}
-		for _, o := range objects {
-			verb, err := submit.Send(o, false)
-			if err != nil {
-				return err
-			}
-			fmt.Fprintf(c.s.out, "%s %s\n", o.Ref(), verb)
+		sent, err := send(cmd.Context(), c.s, objects, c.dryRun, output)
+		if err == nil {
+			err = refused(len(objects)-len(sent), len(objects))
 		}
-		if !wait {
+		if err != nil {
+			return err
+		}
+		if !wait || c.dryRun.on() {
 			return nil
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		ctx, stop := interruptible(cmd)
+		defer stop()
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
 		for _, o := range objects {
 			if u, ok := o.Object().(*unstructured.Unstructured); ok && u.GetKind() == "Application" {
@@ -163,7 +165,7 @@ func (c *appCommand) await(ctx context.Context, client *applications.Client, nam
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("application %s/%s does not run: see lockstep app status %s -n %s", namespace, name, name, namespace)
+			return fmt.Errorf("application %s/%s does not run: see 'lockstep app status %s -n %s': %w", namespace, name, name, namespace, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}
@@ -188,8 +190,8 @@ func newAppStatus(s streams) *cobra.Command {
 		Example: "  lockstep app status shop\n  lockstep app status shop --tree",
 		Args:    exactArgs("NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	outputFlag(cmd, &output, "json", "yaml", "name")
 	cmd.Flags().BoolVar(&tree, "tree", false, "the objects that the application manages")
 	cmd.Flags().BoolVar(&pods, "pod", false, "the pods of its workloads")
@@ -354,7 +356,7 @@ func newAppList(s streams) *cobra.Command {
 		Example: "  lockstep app ls\n  lockstep app ls -A -l team=web -o name",
 		Args:    noArgs,
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
+	c := newAppCommand(s, cmd)
 	cmd.Flags().BoolVarP(&all, "all-namespaces", "A", false, "applications of every namespace")
 	cmd.Flags().StringVarP(&selector, "selector", "l", "", "label selector")
 	outputFlag(cmd, &output, "json", "yaml", "name")
@@ -433,13 +435,18 @@ func newAppDelete(s streams) *cobra.Command {
 	var noWait bool
 	var timeout time.Duration
 	cmd := &cobra.Command{
-		Use:     "delete NAME...",
-		Short:   "Delete applications and what they made",
+		Use:   "delete NAME...",
+		Short: "Delete applications and what they made",
+		Long: `Delete applications, and wait until what they made is gone.
+
+Exit codes: 0 all are deleted; 1 one of them is not there, or may not be deleted; 2 wrong usage; 3 one was still there after
+--timeout.`,
 		Example: "  lockstep app delete shop\n  lockstep app delete shop cart --no-wait",
 		Args:    minArgs(1, "NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.names
+	c := newAppCommand(s, cmd)
+	c.dryRun.addChecked(cmd)
+	cmd.ValidArgsFunction = c.names()
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the deletion has begun")
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -447,29 +454,35 @@ func newAppDelete(s streams) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		ctx, cancel := context.WithTimeout(cmd.Context(), timeout)
+		ctx, stop := interruptible(cmd)
+		defer stop()
+		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
+		var failed []error
 		for _, name := range args {
 			if err := client.Delete(ctx, namespace, name, !noWait); err != nil {
-				return err
+				failed = append(failed, err)
+				continue
 			}
-			fmt.Fprintf(c.s.out, "application.core.oam.dev/%s deleted\n", name)
+			fmt.Fprintf(c.s.out, "application.core.oam.dev/%s %s\n", name, c.dryRun.said("deleted"))
 		}
-		return nil
+		return errors.Join(failed...)
 	}
 	return cmd
 }
 
 func newAppRevisions(s streams) *cobra.Command {
+	var output string
 	cmd := &cobra.Command{
 		Use:     "revisions NAME",
 		Aliases: []string{"history", "revision"},
 		Short:   "The last states that an application had, oldest first",
-		Example: "  lockstep app revisions shop",
+		Example: "  lockstep app revisions shop\n  lockstep app revisions shop -o yaml",
 		Args:    exactArgs("NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
+	outputFlag(cmd, &output, "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
 		if err != nil {
@@ -478,6 +491,17 @@ func newAppRevisions(s streams) *cobra.Command {
 		all, err := revisionsOf(cmd.Context(), client, namespace, args[0])
 		if err != nil {
 			return err
+		}
+		switch output {
+		case "json":
+			return printJSON(c.s.out, all)
+		case "yaml":
+			return printYAML(c.s.out, all)
+		case "name":
+			for _, r := range all {
+				fmt.Fprintln(c.s.out, r.Name)
+			}
+			return nil
 		}
 		w := tabwriter.NewWriter(c.s.out, 0, 8, 2, ' ', 0)
 		fmt.Fprint(w, "NAME\tPUBLISH_VERSION\tHASH\tBEGIN_TIME\n")
@@ -499,7 +523,7 @@ func newAppDryRun(s streams) *cobra.Command {
 manifests, and print the objects. Nothing is sent.`,
 		Example: "  lockstep app dry-run -f shop.yaml --offline",
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
+	c := newAppCommand(s, cmd)
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "files, or - for standard input")
 	cmd.Flags().BoolVar(&offline, "offline", false, "do not ask a cluster")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -533,7 +557,7 @@ manifests, and print the objects. Nothing is sent.`,
 			if u.GetNamespace() == "" {
 				u.SetNamespace(namespace)
 			}
-			if err := dryRun(c.s.out, c.s.err, u, defs, charts); err != nil {
+			if err := printRendered(c.s.out, c.s.err, u, defs, charts); err != nil {
 				return err
 			}
 		}
@@ -542,7 +566,8 @@ manifests, and print the objects. Nothing is sent.`,
 	return cmd
 }
 
-func dryRun(out, errOut io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
+// printRendered prints the objects that an application is made of.
+func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
 	var app oam.Application
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
 		return fmt.Errorf("application %s: %w", u.GetName(), err)

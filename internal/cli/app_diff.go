@@ -31,8 +31,8 @@ two revisions.`,
 		Example: "  lockstep app diff -f shop.yaml\n  lockstep app diff shop --revision shop-v1,shop-v3",
 		Args:    maxArgs(1, "NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "manifests, or - for standard input")
 	cmd.Flags().StringVarP(&revisions, "revision", "r", "", "one or two revisions, as lockstep app revisions lists them")
 	cmd.Flags().IntVar(&lines, "context-lines", 3, "lines around each change")
@@ -132,7 +132,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 				return err
 			}
 			old.Object["spec"] = content
-			if err := dryRun(&was, io.Discard, old, before, charts); err != nil {
+			if err := printRendered(&was, io.Discard, old, before, charts); err != nil {
 				fmt.Fprintf(c.s.err, "as it is now it cannot be rendered: %v\n", err)
 				was.Reset()
 			}
@@ -145,7 +145,7 @@ func (c *appCommand) diffFiles(ctx context.Context, client *applications.Client,
 			return err
 		}
 		var is bytes.Buffer
-		if err := dryRun(&is, c.s.err, u, after, charts); err != nil {
+		if err := printRendered(&is, c.s.err, u, after, charts); err != nil {
 			return err
 		}
 		if err := printText(c.s.out, "objects of "+u.GetName(), "in the cluster", "in the file", was.String(), is.String(), lines); err != nil {

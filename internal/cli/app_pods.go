@@ -93,8 +93,8 @@ func newAppLogs(s streams) *cobra.Command {
 		Example: "  lockstep app logs shop\n  lockstep app logs shop -c web -f --tail 10",
 		Args:    exactArgs("NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	choice.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&o.Follow, "follow", "f", false, "go on as long as the pods write")
@@ -146,8 +146,8 @@ Exit code: the command's, where it ran.`,
 			return nil
 		},
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	choice.flags(cmd)
 	f := cmd.Flags()
 	f.BoolVarP(&stdin, "stdin", "i", false, "give the command what comes on standard input")
@@ -192,8 +192,8 @@ first Service, or of its first container that has one. A local port that is empt
 		Example: "  lockstep app port-forward shop\n  lockstep app port-forward shop 8080:80 -c web",
 		Args:    minArgs(1, "NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	choice.flags(cmd)
 	cmd.Flags().StringSliceVar(&addresses, "address", []string{"127.0.0.1"}, "addresses of this machine to listen on")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {

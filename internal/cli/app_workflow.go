@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -14,29 +15,26 @@ import (
 )
 
 func newAppWorkflow(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "workflow",
 		Aliases: []string{"wf"},
 		Short:   "Suspend, resume, end, repeat or take back the deployment of an application",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(
-		newAppCommand(s, "suspend", "Let nothing new start until the workflow is resumed"),
-		newAppCommand(s, "resume", "Let a workflow go on that is suspended, by hand or by a step"),
-		newAppCommand(s, "terminate", "End the steps that run, and skip the others"),
-		newAppCommand(s, "restart", "Run the workflow again, with the definitions as they are now"),
+	},
+		newAppWorkflowVerb(s, "suspend", "Let nothing new start until the workflow is resumed"),
+		newAppWorkflowVerb(s, "resume", "Let a workflow go on that is suspended, by hand or by a step"),
+		newAppWorkflowVerb(s, "terminate", "End the steps that run, and skip the others"),
+		newAppWorkflowVerb(s, "restart", "Run the workflow again, with the definitions as they are now"),
 		newAppRollback(s, "app workflow"),
 	)
-	return cmd
 }
 
-// newAppCommand is a verb that the manager carries out.
-func newAppCommand(s streams, verb, short string) *cobra.Command {
+// newAppWorkflowVerb is a verb that the manager carries out.
+func newAppWorkflowVerb(s streams, verb, short string) *cobra.Command {
 	var step string
 	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: exactArgs("NAME")}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	c.dryRun.addChecked(cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	if verb == "resume" {
 		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
 	}
@@ -65,7 +63,7 @@ func newAppCommand(s streams, verb, short string) *cobra.Command {
 		if err := client.Patch(cmd.Context(), namespace, args[0], types.MergePatchType, patch); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.s.out, "application.core.oam.dev/%s workflow %s requested\n", args[0], verb)
+		fmt.Fprintf(c.s.out, "application.core.oam.dev/%s workflow %s %s\n", args[0], verb, c.dryRun.said("requested"))
 		return nil
 	}
 	return cmd
@@ -97,8 +95,9 @@ func newAppRollback(s streams, of string) *cobra.Command {
 		Example: "  lockstep " + of + " rollback shop\n  lockstep " + of + " rollback shop --revision shop-v3",
 		Args:    exactArgs("NAME"),
 	}
-	c := &appCommand{s, kubeFlags(cmd)}
-	cmd.ValidArgsFunction = c.oneApp
+	c := newAppCommand(s, cmd)
+	c.dryRun.addChecked(cmd)
+	cmd.ValidArgsFunction = first(c.names())
 	cmd.Flags().StringVar(&revision, "revision", "", "the revision, as lockstep app revisions lists it")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
@@ -113,27 +112,24 @@ func newAppRollback(s streams, of string) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		patch, err := json.Marshal([]map[string]any{{"op": "replace", "path": "/spec", "value": to.Spec}})
-		if err != nil {
-			return err
-		}
 		app, err := client.Get(cmd.Context(), namespace, args[0])
 		if err != nil {
 			return err
 		}
+		change := []map[string]any{{"op": "replace", "path": "/spec", "value": to.Spec}}
 		if app.Annotations[oam.PublishVersionAnnotation] != "" {
-			patch, err = json.Marshal([]map[string]any{
-				{"op": "replace", "path": "/spec", "value": to.Spec},
-				{"op": "replace", "path": "/metadata/annotations/app.oam.dev~1publishVersion", "value": to.Name + "-again-" + time.Now().UTC().Format("20060102150405")},
-			})
-			if err != nil {
-				return err
-			}
+			change = append(change, map[string]any{"op": "replace",
+				"path":  "/metadata/annotations/" + strings.ReplaceAll(oam.PublishVersionAnnotation, "/", "~1"),
+				"value": to.Name + "-again-" + time.Now().UTC().Format("20060102150405")})
+		}
+		patch, err := json.Marshal(change)
+		if err != nil {
+			return err
 		}
 		if err := client.Patch(cmd.Context(), namespace, args[0], types.JSONPatchType, patch); err != nil {
 			return err
 		}
-		fmt.Fprintf(c.s.out, "application.core.oam.dev/%s rolled back to %s\n", args[0], to.Name)
+		fmt.Fprintf(c.s.out, "application.core.oam.dev/%s %s\n", args[0], c.dryRun.said("rolled back to "+to.Name))
 		return nil
 	}
 	return cmd

@@ -26,16 +26,10 @@ import (
 )
 
 func newBench(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "bench",
 		Short: "Measure a system against the floor that the API server sets",
-		Args:  noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			return usageError{errors.New("say what to do: 'bench run'")}
-		},
-	}
-	cmd.AddCommand(newBenchRun(s), newBenchLoad(s))
-	return cmd
+	}, newBenchRun(s), newBenchLoad(s))
 }
 
 func newBenchRun(s streams) *cobra.Command {

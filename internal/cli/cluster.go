@@ -22,18 +22,22 @@ import (
 type clusterCommand struct {
 	s     streams
 	flags *genericclioptions.ConfigFlags
+	// dryRun is --dry-run, where the verb has it.
+	dryRun dryRun
+}
+
+func newClusterCommand(s streams, cmd *cobra.Command) *clusterCommand {
+	c := &clusterCommand{s: s, flags: kubeFlags(cmd)}
+	must(cmd.Flags().MarkHidden("namespace")) // clusters are in none
+	return c
 }
 
 func newCluster(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:     "cluster",
 		Aliases: []string{"clusters"},
 		Short:   "Clusters that applications are deployed to beside this one: join, list, label, probe, detach",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newClusterJoin(s), newClusterList(s), newClusterLabels(s), newClusterProbe(s), newClusterDetach(s))
-	return cmd
+	}, newClusterJoin(s), newClusterList(s), newClusterLabels(s), newClusterProbe(s), newClusterDetach(s))
 }
 
 func (c *clusterCommand) connect() (*submit.Client, error) {
@@ -41,7 +45,28 @@ func (c *clusterCommand) connect() (*submit.Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return submit.New(cfg)
+	client, err := submit.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	client.DryRun = kubeclient.DryRun(c.dryRun.on())
+	return client, nil
+}
+
+// names completes names of clusters.
+func (c *clusterCommand) names() cobra.CompletionFunc {
+	return completion(func(ctx context.Context) ([]string, error) {
+		client, err := c.connect()
+		if err != nil {
+			return nil, err
+		}
+		list, _, err := client.List(ctx)
+		var names []string
+		for _, cred := range list {
+			names = append(names, cred.Name)
+		}
+		return names, err
+	})
 }
 
 // oneName takes the name of a cluster.
@@ -70,7 +95,8 @@ same name replaces how the cluster is reached.`,
 			return nil
 		},
 	}
-	c := &clusterCommand{s, kubeFlags(cmd)}
+	c := newClusterCommand(s, cmd)
+	c.dryRun.addChecked(cmd)
 	cmd.Flags().StringVar(&name, "name", "", "name of the cluster; required")
 	cmd.Flags().StringVar(&alias, "alias", "", "what people call it")
 	cmd.Flags().StringVar(&context, "of-context", "", "context of KUBECONFIG (default its current one)")
@@ -114,7 +140,7 @@ same name replaces how the cluster is reached.`,
 		if replaced {
 			verb = "replaced"
 		}
-		fmt.Fprintf(s.out, "cluster/%s %s\n", name, verb)
+		fmt.Fprintf(s.out, "cluster/%s %s\n", name, c.dryRun.said(verb))
 		return nil
 	}
 	return cmd
@@ -151,8 +177,8 @@ func newClusterList(s streams) *cobra.Command {
 		Example: "  lockstep cluster list\n  lockstep cluster list -o wide",
 		Args:    noArgs,
 	}
-	c := &clusterCommand{s, kubeFlags(cmd)}
-	wordFlag(cmd, &output, "output", "o", "name, or wide, which asks each cluster whether it is there", "name", "wide")
+	c := newClusterCommand(s, cmd)
+	wordFlag(cmd, &output, "output", "o", "name, json, yaml, or wide, which asks each cluster whether it is there", "name", "json", "yaml", "wide")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		client, err := c.connect()
 		if err != nil {
@@ -165,11 +191,16 @@ func newClusterList(s streams) *cobra.Command {
 		for _, p := range problems {
 			fmt.Fprintln(s.err, p)
 		}
-		if output == "name" {
+		switch output {
+		case "name":
 			for _, cred := range list {
 				fmt.Fprintf(s.out, "cluster/%s\n", cred.Name)
 			}
 			return nil
+		case "json":
+			return printJSON(s.out, managedClusters(list))
+		case "yaml":
+			return printYAML(s.out, managedClusters(list))
 		}
 		w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
 		header, local := "CLUSTER\tALIAS\tTYPE\tENDPOINT\tLABELS", "local\t\tInternal\t-\t"
@@ -201,6 +232,24 @@ func newClusterList(s streams) *cobra.Command {
 	return cmd
 }
 
+// managedCluster is what may be told of a cluster: no credential.
+type managedCluster struct {
+	Name     string            `json:"name"`
+	Alias    string            `json:"alias,omitempty"`
+	Type     string            `json:"type"`
+	Endpoint string            `json:"endpoint,omitempty"`
+	Gateway  bool              `json:"gateway,omitempty"`
+	Labels   map[string]string `json:"labels,omitempty"`
+}
+
+func managedClusters(list []*clusters.Credential) map[string]any {
+	out := make([]managedCluster, len(list))
+	for i, c := range list {
+		out[i] = managedCluster{Name: c.Name, Alias: c.Alias, Type: string(c.Type), Endpoint: c.Endpoint, Gateway: c.Gateway, Labels: c.Labels}
+	}
+	return map[string]any{"schemaVersion": "v1", "clusters": out}
+}
+
 func newClusterLabels(s streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "labels NAME KEY=VALUE... KEY-...",
@@ -221,7 +270,7 @@ func newClusterLabels(s streams) *cobra.Command {
 		}
 		return nil
 	}
-	return onOneCluster(s, cmd, "cluster/%s labeled\n", func(ctx context.Context, client *submit.Client, args []string) error {
+	return onOneCluster(s, cmd, "labeled", func(ctx context.Context, client *submit.Client, args []string) error {
 		return client.Label(ctx, args[0], set)
 	})
 }
@@ -233,7 +282,7 @@ func newClusterProbe(s streams) *cobra.Command {
 		Example: "  lockstep cluster probe beijing",
 		Args:    oneName,
 	}
-	return onOneCluster(s, cmd, "cluster %s answers\n", func(ctx context.Context, client *submit.Client, args []string) error {
+	return onOneCluster(s, cmd, "", func(ctx context.Context, client *submit.Client, args []string) error {
 		cred, err := client.Get(ctx, args[0])
 		if err != nil {
 			return err
@@ -245,9 +294,14 @@ func newClusterProbe(s streams) *cobra.Command {
 	})
 }
 
-// onOneCluster has cmd do something with the cluster that its first argument names, and say that it is done.
+// onOneCluster has cmd do something with the cluster that its first argument names, and say that it is done; a verb that
+// changes nothing has no word for that.
 func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx context.Context, client *submit.Client, args []string) error) *cobra.Command {
-	c := &clusterCommand{s, kubeFlags(cmd)}
+	c := newClusterCommand(s, cmd)
+	cmd.ValidArgsFunction = first(c.names())
+	if done != "" {
+		c.dryRun.addChecked(cmd)
+	}
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, err := c.connect()
 		if err != nil {
@@ -256,7 +310,11 @@ func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx contex
 		if err := do(cmd.Context(), client, args); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, done, args[0])
+		if done == "" {
+			fmt.Fprintf(s.out, "cluster %s answers\n", args[0])
+			return nil
+		}
+		fmt.Fprintf(s.out, "cluster/%s %s\n", args[0], c.dryRun.said(done))
 		return nil
 	}
 	return cmd
@@ -269,7 +327,7 @@ func newClusterDetach(s streams) *cobra.Command {
 		Example: "  lockstep cluster detach beijing",
 		Args:    oneName,
 	}
-	return onOneCluster(s, cmd, "cluster/%s detached\n", func(ctx context.Context, client *submit.Client, args []string) error {
+	return onOneCluster(s, cmd, "detached", func(ctx context.Context, client *submit.Client, args []string) error {
 		return client.Detach(ctx, args[0])
 	})
 }

@@ -175,21 +175,17 @@ func readObjects(s streams, files []string) ([]*unstructured.Unstructured, error
 }
 
 func newDef(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "def",
 		Short: "Definitions of components and traits: check, show, render",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newDefVet(s), newDefShow(s), newDefRender(s))
-	return cmd
+	}, newDefVet(s), newDefShow(s), newDefRender(s))
 }
 
 func newDefVet(s streams) *cobra.Command {
 	return &cobra.Command{
 		Use:     "vet FILE...",
 		Short:   "Check that definitions compile, in manifests or in files of CUE",
-		Example: "  lockstep def vet definitions/",
+		Example: "  lockstep def vet gpu.cue definitions.yaml",
 		Args:    minArgs(1, "FILE"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			objects, err := readObjects(s, args)
@@ -217,10 +213,11 @@ func newDefVet(s streams) *cobra.Command {
 }
 
 func newDefShow(s streams) *cobra.Command {
-	return &cobra.Command{
+	var output string
+	cmd := &cobra.Command{
 		Use:     "show NAME",
 		Short:   "The parameters of a built-in definition",
-		Example: "  lockstep def show webservice",
+		Example: "  lockstep def show webservice\n  lockstep def show scaler -o json",
 		Args:    exactArgs("NAME"),
 		RunE: func(_ *cobra.Command, args []string) error {
 			set, err := builtinDefinitions()
@@ -240,6 +237,12 @@ func newDefShow(s streams) *cobra.Command {
 				if err != nil {
 					return err
 				}
+				switch output {
+				case "json":
+					return printJSON(s.out, parameters)
+				case "yaml":
+					return printYAML(s.out, parameters)
+				}
 				w := tabwriter.NewWriter(s.out, 0, 8, 2, ' ', 0)
 				fmt.Fprintf(w, "NAME\tTYPE\tREQUIRED\tDEFAULT\tDESCRIPTION\n")
 				for _, p := range parameters {
@@ -250,6 +253,8 @@ func newDefShow(s streams) *cobra.Command {
 			return fmt.Errorf("there is no built-in component or trait %s", args[0])
 		},
 	}
+	outputFlag(cmd, &output, "json", "yaml")
+	return cmd
 }
 
 func newDefRender(s streams) *cobra.Command {
@@ -296,7 +301,7 @@ func newDefRender(s streams) *cobra.Command {
 		if err := u.UnmarshalJSON(data); err != nil {
 			return err
 		}
-		return dryRun(s.out, s.err, u, set, newFetchedCharts(cmd.Context(), s.err))
+		return printRendered(s.out, s.err, u, set, newFetchedCharts(cmd.Context(), s.err))
 	}
 	return cmd
 }

@@ -6,12 +6,14 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/localcluster/supervise"
 )
 
 func newDown(s streams) *cobra.Command {
 	var name string
 	var all bool
+	var dryRun dryRun
 	cmd := &cobra.Command{
 		Use:     "down",
 		Short:   "Stop a local control plane and remove everything of it",
@@ -29,17 +31,33 @@ func newDown(s streams) *cobra.Command {
 			defer release()
 			var failed error
 			for _, n := range names {
+				if dryRun.on() {
+					if state, err := supervise.Get(ctx, n); err != nil {
+						failed = errors.Join(failed, clusterError(n, err))
+					} else {
+						fmt.Fprintf(s.out, "Cluster %q would be stopped, and %s removed (dry run).\n", n, state.Dir)
+					}
+					continue
+				}
 				if err := supervise.Down(ctx, n); err != nil {
 					failed = errors.Join(failed, clusterError(n, err))
 					continue
 				}
 				fmt.Fprintf(s.out, "Cluster %q is down.\n", n)
 			}
+			if all && !dryRun.on() {
+				n, err := rig.RemoveStale()
+				if n > 0 {
+					fmt.Fprintf(s.out, "Removed what %d killed benchmarks left.\n", n)
+				}
+				failed = errors.Join(failed, err)
+			}
 			return failed
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", defaultCluster, "name of the cluster")
-	cmd.Flags().BoolVar(&all, "all", false, "all local clusters")
+	cmd.Flags().BoolVar(&all, "all", false, "all local clusters, and what killed benchmarks left")
+	dryRun.add(cmd, "only say what would be stopped and removed", dryRunClient)
 	cmd.MarkFlagsMutuallyExclusive("name", "all")
 	return cmd
 }

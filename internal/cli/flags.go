@@ -41,6 +41,70 @@ func wordFlag(cmd *cobra.Command, value *string, name, short, usage string, word
 	must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
+// dryRun is kubectl's --dry-run.
+type dryRun string
+
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+// add adds the flag, with the words that the verb takes beside none, of which the first is meant where none is written.
+func (d *dryRun) add(cmd *cobra.Command, usage string, words ...string) {
+	*d = dryRunNone
+	wordFlag(cmd, (*string)(d), "dry-run", "", usage, append([]string{dryRunNone}, words...)...)
+	cmd.Flags().Lookup("dry-run").NoOptDefVal = words[0]
+}
+
+// addChecked adds the flag for verbs that change what is in a cluster.
+func (d *dryRun) addChecked(cmd *cobra.Command) {
+	d.add(cmd, "only say what would be done: the API server checks it and keeps nothing", dryRunServer, dryRunClient)
+}
+
+// on says whether nothing is to be changed.
+func (d dryRun) on() bool { return d.client() || d.server() }
+
+func (d dryRun) client() bool { return d == dryRunClient }
+func (d dryRun) server() bool { return d == dryRunServer }
+
+// said is how to tell what has been done, or would have been.
+func (d dryRun) said(done string) string {
+	if d.on() {
+		return done + " (dry run)"
+	}
+	return done
+}
+
+// group makes verbs of cmd, which by itself does nothing.
+func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
+	cmd.AddCommand(verbs...)
+	cmd.Args = noArgs
+	cmd.RunE = func(*cobra.Command, []string) error {
+		var names []string
+		for _, v := range verbs {
+			if !v.Hidden {
+				names = append(names, v.Name())
+			}
+		}
+		return usageError{fmt.Errorf("say what to do: lockstep %s %s", strings.TrimPrefix(cmd.CommandPath(), "lockstep "), strings.Join(names, "|"))}
+	}
+	return cmd
+}
+
+// noArgs refuses positional arguments as wrong usage, and says what may have been meant.
+func noArgs(cmd *cobra.Command, args []string) error {
+	err := cobra.NoArgs(cmd, args)
+	if err == nil {
+		return nil
+	}
+	cmd.SuggestionsMinimumDistance = 2
+	if meant := cmd.SuggestionsFor(args[0]); len(meant) > 0 {
+		err = fmt.Errorf("%w; did you mean %s?", err, strings.Join(meant, " or "))
+	}
+	return usageError{err}
+}
+
 // outputFlag adds -o with the words that it takes.
 func outputFlag(cmd *cobra.Command, output *string, words ...string) {
 	wordFlag(cmd, output, "output", "o", strings.Join(words, "|"), words...)

@@ -15,13 +15,12 @@ import (
 )
 
 func newImage(s streams) *cobra.Command {
-	cmd := &cobra.Command{Use: "image", Short: "Images on the real nodes of a local cluster", Args: noArgs}
-	cmd.AddCommand(newImageLoad(s))
-	return cmd
+	return group(&cobra.Command{Use: "image", Short: "Images on the real nodes of a local cluster"}, newImageLoad(s))
 }
 
 func newImageLoad(s streams) *cobra.Command {
 	var name string
+	var dryRun dryRun
 	image := ociimage.Image{}
 	cmd := &cobra.Command{
 		Use:   "load FILE|DIR [-- COMMAND ARG...]",
@@ -61,6 +60,10 @@ imagePullPolicy: IfNotPresent.`,
 				return err
 			}
 			defer release()
+			if dryRun.on() {
+				fmt.Fprintf(s.out, "%s goes to %d nodes (dry run).\n", args[0], spec.Count)
+				return nil
+			}
 			names, err := spec.Import(ctx, archive)
 			if err != nil {
 				return err
@@ -72,6 +75,7 @@ imagePullPolicy: IfNotPresent.`,
 		},
 	}
 	cmd.Flags().StringVar(&name, "name", defaultCluster, "name of the cluster")
+	dryRun.add(cmd, "check the cluster and the image, and load nothing", dryRunClient)
 	cmd.Flags().StringVar(&image.Name, "tag", "", "name of the image that is made of DIR, such as localhost/tools:1")
 	cmd.Flags().StringArrayVar(&image.Env, "env", nil, "NAME=VALUE in the environment of the image that is made of DIR; may be repeated")
 	return cmd

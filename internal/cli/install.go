@@ -16,9 +16,10 @@ import (
 
 func newInstall(s streams) *cobra.Command {
 	var (
-		opts           install.Options
-		dryRun, output string
-		timeout        time.Duration
+		opts    install.Options
+		dryRun  dryRun
+		output  string
+		timeout time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "install",
@@ -46,8 +47,7 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.BoolVar(&opts.CPUs, "cpu-policies", false, "check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
 	f.BoolVar(&opts.MultiTenant, "multi-tenant", false, "applications act with the rights of who wrote them")
-	dryRun = "none"
-	wordFlag(cmd, &dryRun, "dry-run", "", `"none", or "client" to print what would be installed`, "none", "client")
+	dryRun.add(cmd, `"client": print what would be installed`, dryRunClient)
 	outputFlag(cmd, &output, "name", "json", "yaml")
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not done by then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -63,18 +63,14 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 		if err != nil {
 			return err
 		}
-		told := ""
-		if dryRun == "client" {
-			told = " (dry run)"
-		}
 		done := func(o *unstructured.Unstructured, change install.Change) {
 			if printer != nil {
 				err = errors.Join(err, printer(o))
 				return
 			}
-			fmt.Fprintf(s.out, "%s %s%s\n", kindAndName(o), change, told)
+			fmt.Fprintf(s.out, "%s %s\n", kindAndName(o), dryRun.said(string(change)))
 		}
-		if dryRun == "client" {
+		if dryRun.client() {
 			objects, wrong := install.Objects(opts)
 			if wrong != nil {
 				return wrong

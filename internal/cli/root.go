@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"io"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
@@ -46,7 +47,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(errOut, "lockstep: %v\n", err)
+	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):
@@ -60,6 +61,9 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return exitFailed
 }
 
+// inWords puts what contexts say of their ends as a user would.
+var inWords = strings.NewReplacer(context.DeadlineExceeded.Error(), "the time is up", context.Canceled.Error(), "interrupted")
+
 // interruptible is a command's context that an interrupt ends; a second one ends the process at once.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
@@ -69,12 +73,23 @@ func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 
 func newRoot(s streams) *cobra.Command {
 	root := &cobra.Command{
-		Use:           "lockstep",
-		Short:         "Batch jobs, workflows and applications on Kubernetes, at the API server's own speed",
+		Use:   "lockstep",
+		Short: "Batch jobs, workflows and applications on Kubernetes, at the API server's own speed",
+		Long: `Batch jobs, workflows and applications on Kubernetes, at the API server's own speed.
+
+Verbs that need a cluster find it as kubectl does: --kubeconfig, $KUBECONFIG, ~/.kube/config. Data goes to stdout, progress and
+errors go to stderr.
+
+Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 130 interrupted. Where a verb's codes say
+more, its help does.`,
+		Example: `  lockstep up --nodes 100 --merge-kubeconfig
+  lockstep submit job.yaml --wait
+  lockstep get jobs -A`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       Version,
 		Args:          noArgs,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	root.SetIn(s.in)
 	root.SetOut(s.out)

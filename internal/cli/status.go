@@ -10,7 +10,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/util/duration"
-	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/localcluster/supervise"
 )
@@ -66,12 +65,7 @@ func printStatus(out io.Writer, report statusReport, output string) error {
 	case "json":
 		return printJSON(out, report)
 	case "yaml":
-		data, err := yaml.Marshal(report)
-		if err != nil {
-			return err
-		}
-		_, err = out.Write(data)
-		return err
+		return printYAML(out, report)
 	}
 	w := tabwriter.NewWriter(out, 0, 0, 3, ' ', 0)
 	for i, c := range report.Clusters {

@@ -42,7 +42,7 @@ func where(flags *genericclioptions.ConfigFlags) (*rest.Config, string, error) {
 type submitFlags struct {
 	files         []string
 	recursive     bool
-	dryRun        string
+	dryRun        dryRun
 	output        string
 	from          string
 	parameters    []string
@@ -76,8 +76,7 @@ Exit codes: 0 all was sent, and with --wait, --watch or --log every run succeede
 	f := cmd.Flags()
 	f.StringSliceVarP(&o.files, "filename", "f", nil, "file, folder or URL to send; - is standard input")
 	f.BoolVarP(&o.recursive, "recursive", "R", false, "go into sub-folders of a folder")
-	o.dryRun = "none"
-	wordFlag(cmd, &o.dryRun, "dry-run", "", `"none"; "client" to print what would be sent; "server" to have it checked and nothing kept`, "none", "client", "server")
+	o.dryRun.add(cmd, `"client": print what would be sent; "server": have it checked and nothing kept`, dryRunClient, dryRunServer)
 	outputFlag(cmd, &o.output, "name", "json", "yaml")
 	f.StringVar(&o.from, "from", "", "start a workflow from workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME")
 	f.StringArrayVarP(&o.parameters, "parameter", "p", nil, "NAME=VALUE of a workflow's argument")
@@ -226,51 +225,13 @@ func (c *wfCommand) submit(cmd *cobra.Command, o *submitFlags) error {
 	if err := o.check(runs); err != nil {
 		return err
 	}
-	if o.dryRun == "client" && o.output == "" {
-		o.output = "yaml"
-	}
-	print, err := objectPrinter(o.output, c.s.out)
+	sent, err := send(ctx, c.s, objects, o.dryRun, o.output)
 	if err != nil {
 		return err
 	}
-	if o.dryRun == "client" {
-		for _, one := range objects {
-			if err := print(one.Object()); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	var failed int
-	var sent []*submit.Object
-	for _, one := range objects {
-		if ctx.Err() != nil {
-			return ctx.Err()
-		}
-		verb, err := submit.Send(one, o.dryRun == "server")
-		if err != nil {
-			failed++
-			fmt.Fprintf(c.s.err, "lockstep: %s: %v\n", one.Ref(), err)
-			continue
-		}
-		sent = append(sent, one)
-		if o.dryRun == "server" {
-			verb += " (dry run)"
-		}
-		if print == nil {
-			fmt.Fprintf(c.s.out, "%s %s\n", one.Ref(), verb)
-		} else if err := print(one.Object()); err != nil {
-			return err
-		}
-	}
-	refused := func(failed int) error {
-		if failed == 0 {
-			return nil
-		}
-		return fmt.Errorf("%d of %d objects were refused or failed", failed, len(objects))
-	}
+	failed := len(objects) - len(sent)
 	switch {
-	case o.dryRun != "none":
+	case o.dryRun.on():
 	case o.wait:
 		n, err := waitForRuns(ctx, c.s.err, sent)
 		if err != nil {
@@ -285,11 +246,49 @@ func (c *wfCommand) submit(cmd *cobra.Command, o *submitFlags) error {
 		for _, one := range sent {
 			if one.IsWorkflow() {
 				namespace, name := one.Name()
-				return errors.Join(refused(failed), c.follow(ctx, client, o.following, []ref{{namespace, name}}))
+				return errors.Join(refused(failed, len(objects)), c.follow(ctx, client, o.following, []ref{{namespace, name}}))
 			}
 		}
 	}
-	return refused(failed)
+	return refused(failed, len(objects))
+}
+
+// send sends objects, or prints them, and returns those that were not refused. What was refused it tells.
+func send(ctx context.Context, s streams, objects []*submit.Object, dry dryRun, output string) (sent []*submit.Object, err error) {
+	if dry.client() && output == "" {
+		output = "yaml"
+	}
+	print, err := objectPrinter(output, s.out)
+	if err != nil {
+		return nil, err
+	}
+	for _, one := range objects {
+		if ctx.Err() != nil {
+			return sent, ctx.Err()
+		}
+		verb := ""
+		if !dry.client() {
+			if verb, err = submit.Send(one, dry.server()); err != nil {
+				fmt.Fprintf(s.err, "lockstep: %s: %v\n", one.Ref(), err)
+				continue
+			}
+		}
+		sent = append(sent, one)
+		if print == nil {
+			fmt.Fprintf(s.out, "%s %s\n", one.Ref(), dry.said(verb))
+		} else if err := print(one.Object()); err != nil {
+			return sent, err
+		}
+	}
+	return sent, nil
+}
+
+// refused is an error about the objects that were refused, or failed.
+func refused(failed, of int) error {
+	if failed == 0 {
+		return nil
+	}
+	return fmt.Errorf("%d of %d objects were refused or failed", failed, of)
 }
 
 // waitForRuns waits for all runs side by side, tells of each change of phase, and returns how many failed.

@@ -23,14 +23,10 @@ import (
 )
 
 func newTopology(s streams) *cobra.Command {
-	cmd := &cobra.Command{
+	return group(&cobra.Command{
 		Use:   "topology",
 		Short: "CPU topology: show machines and who sits where, simulate placement policies, plan moves",
-		Args:  noArgs,
-		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-	}
-	cmd.AddCommand(newTopologyShow(s), newTopologySimulate(s), newTopologyRepack(s))
-	return cmd
+	}, newTopologyShow(s), newTopologySimulate(s), newTopologyRepack(s))
 }
 
 // clusterSource is where a verb reads a cluster's machines and pinned pods: a dump, or the cluster itself.

@@ -44,10 +44,11 @@ type repackMove struct {
 
 func newTopologyRepack(s streams) *cobra.Command {
 	var (
-		budget            repack.Budget
-		output            string
-		dryRun, all, wait bool
-		timeout           time.Duration
+		budget    repack.Budget
+		output    string
+		dryRun    dryRun
+		all, wait bool
+		timeout   time.Duration
 	)
 	cmd := &cobra.Command{
 		Use:   "repack NODE...|--all",
@@ -63,14 +64,14 @@ something to win. The manager plans again, with what is there then, and moves po
 come of it is in status.repack; with --wait it is waited for and printed. The right to ask is the verb repack on
 nodetopologies.topology.lockstep.dev.
 
-Exit codes: 0 done, or asked for; 1 a repack has failed; 3 --timeout ran out.`,
+Exit codes: 0 done, or asked for; 1 a repack has failed; 2 wrong usage; 3 the --timeout ran out.`,
 		Example: `  lockstep topology repack --dry-run
   lockstep topology repack node-7 --stay-in-numa --moves 4 --wait
   lockstep topology repack --all --wait`,
 	}
 	source := addClusterSource(cmd, s)
 	f := cmd.Flags()
-	f.BoolVar(&dryRun, "dry-run", false, "print what would be moved, and ask for nothing")
+	dryRun.add(cmd, "print what would be moved, and ask for nothing", dryRunClient)
 	f.BoolVar(&all, "all", false, "all nodes where there is something to win")
 	f.BoolVar(&wait, "wait", false, "wait until all has been done")
 	f.DurationVar(&timeout, "timeout", 5*time.Minute, "how long to wait")
@@ -80,28 +81,28 @@ Exit codes: 0 done, or asked for; 1 a repack has failed; 3 --timeout ran out.`,
 	wordFlag(cmd, &output, "output", "o", "json or yaml; name, where something is asked for", "json", "yaml", "name")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		switch {
-		case output == "name" && dryRun:
+		case output == "name" && dryRun.client():
 			return usageError{errors.New("--output=name is for what is asked for: with --dry-run, give json or yaml")}
 		case budget.MovesMax < 0 || budget.CostMax <= 0:
 			return usageError{errors.New("--moves must be at least 0, --cost above 0")}
 		case all && len(args) > 0:
 			return usageError{errors.New("name nodes or give --all, not both")}
-		case !dryRun && !all && len(args) == 0:
+		case !dryRun.client() && !all && len(args) == 0:
 			return usageError{errors.New("name nodes, or give --all, or --dry-run to see what would be moved")}
-		case !dryRun && source.dump != "":
+		case !dryRun.client() && source.dump != "":
 			return usageError{errors.New("a dump cannot be repacked: give --dry-run")}
 		}
-		if dryRun || all {
+		if dryRun.client() || all {
 			plan, nodes, err := planRepack(s, source, args, budget)
 			if err != nil {
 				return err
 			}
 			switch {
-			case dryRun && output == "json":
+			case dryRun.client() && output == "json":
 				return printJSON(s.out, plan)
-			case dryRun && output == "yaml":
+			case dryRun.client() && output == "yaml":
 				return printYAML(s.out, plan)
-			case dryRun || len(plan.Nodes) == 0:
+			case dryRun.client() || len(plan.Nodes) == 0:
 				return printRepack(s, plan, nodes)
 			}
 			for _, n := range plan.Nodes {

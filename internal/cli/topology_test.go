@@ -30,7 +30,7 @@ func TestTopologyVerbs(t *testing.T) {
 		"a load above 1":            {[]string{"simulate", "--load", "85"}, exitUsage, "--load must be above 0 and at most 1"},
 		"an unknown policy":         {[]string{"simulate", "--policy", "best"}, exitUsage, "there are lockstep"},
 		"an unknown mix":            {[]string{"simulate", "--mix", "none"}, exitUsage, "there are: [study"},
-		"topology without its verb": {nil, exitOK, "simulate"},
+		"topology without its verb": {nil, exitUsage, "topology show|simulate|repack"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			var out, errOut bytes.Buffer

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 )
 
 // leaves are the commands that do something and that help shows.
@@ -49,6 +50,106 @@ func TestHelpShowsExamplesThatAreRight(t *testing.T) {
 			if err != nil || called.CommandPath() != cmd.CommandPath() {
 				t.Errorf("%s: the example calls %s: %v: %s", cmd.CommandPath(), called.CommandPath(), err, line)
 			}
+		}
+	}
+}
+
+// What commands do. Each is one of these, and has what people expect of such.
+const (
+	lists   = "lists objects"                        // -o json and name, and -A where the objects are in namespaces
+	shows   = "shows something"                      //
+	changes = "creates, changes or deletes"          // --dry-run
+	local   = "begins, measures or serves something" // nothing of a cluster is changed that one would like to preview
+)
+
+var commands = map[string]string{
+	"agent": local, "bench run": local, "manager": local, "up": local,
+	"app exec": local, "app port-forward": local,
+
+	"app delete": changes, "app rollback": changes, "app up": changes, "app workflow restart": changes, "app workflow resume": changes,
+	"app workflow rollback": changes, "app workflow suspend": changes, "app workflow terminate": changes,
+	"archive delete": changes, "archive resubmit": changes, "archive retry": changes,
+	"cluster detach": changes, "cluster join": changes, "cluster labels": changes,
+	"cluster-template create": changes, "cluster-template delete": changes, "cluster-template update": changes,
+	"cron create": changes, "cron delete": changes, "cron resume": changes, "cron suspend": changes, "cron trigger": changes, "cron update": changes,
+	"delete": changes, "down": changes, "image load": changes, "install": changes, "node set": changes,
+	"resubmit": changes, "resume": changes, "retry": changes, "stop": changes, "submit": changes, "suspend": changes,
+	"template create": changes, "template delete": changes, "template update": changes, "terminate": changes, "topology repack": changes,
+
+	"app ls": lists, "app revisions": lists, "archive list": lists, "cluster list": lists, "cluster-template list": lists, "cron list": lists,
+	"get": lists, "list": lists, "template list": lists,
+
+	"app diff": shows, "app dry-run": shows, "app logs": shows, "app status": shows, "archive get": shows, "cluster probe": shows,
+	"cluster-template get": shows, "cluster-template lint": shows, "cron get": shows, "cron lint": shows,
+	"def render": shows, "def show": shows, "def vet": shows, "lint": shows, "logs": shows, "status": shows,
+	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "wait": shows, "watch": shows,
+}
+
+// inNoNamespace are the lists of objects that are in none, or in one that is named.
+var inNoNamespace = map[string]bool{"app revisions": true, "cluster list": true, "cluster-template list": true}
+
+func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
+	seen := map[string]bool{}
+	for _, cmd := range leaves(newRoot(silent())) {
+		name := strings.TrimPrefix(cmd.CommandPath(), "lockstep ")
+		seen[name] = true
+		want := map[string][]string{}
+		switch commands[name] {
+		case "":
+			t.Errorf("'%s': say above what kind of command it is", name)
+		case lists:
+			want["output"] = []string{"json", "name"}
+			if !inNoNamespace[name] {
+				want["all-namespaces"] = nil
+			}
+		case changes:
+			want["dry-run"] = []string{dryRunClient, dryRunNone}
+		}
+		for flag, words := range want {
+			f := cmd.Flags().Lookup(flag)
+			if f == nil {
+				t.Errorf("'%s' %s and lacks --%s", name, commands[name], flag)
+				continue
+			}
+			for _, word := range words {
+				if err := f.Value.Set(word); err != nil {
+					t.Errorf("'%s' %s and does not take --%s=%s: %v", name, commands[name], flag, word, err)
+				}
+			}
+		}
+		// That of 'bench run' bounds a part of a measurement, which says what came of it.
+		help := strings.Join(strings.Fields(cmd.Long), " ")
+		if cmd.Flags().Lookup("timeout") != nil && name != "bench run" && (!strings.Contains(help, "Exit codes: 0 ") || !strings.Contains(help, "; 2 wrong usage; 3 ")) {
+			t.Errorf("'%s --help' does not say what the exit codes are, of which 3 is for --timeout", name)
+		}
+		if strings.HasPrefix(cmd.Use, cmd.Name()+" NAME") && cmd.Flags().Lookup("kubeconfig") != nil && cmd.ValidArgsFunction == nil && !strings.Contains(cmd.Use, "UID") {
+			t.Errorf("'%s': its names are not completed", name)
+		}
+		cmd.Flags().VisitAll(func(f *pflag.Flag) {
+			if f.Usage == "" && !f.Hidden {
+				t.Errorf("'%s' does not say what --%s is", name, f.Name)
+			}
+		})
+	}
+	for name := range commands {
+		if !seen[name] {
+			t.Errorf("there is no command '%s' any more", name)
+		}
+	}
+}
+
+func TestUnknownCommandsAreWrongUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"clstr list":    "did you mean cluster",
+		"nonsense":      `unknown command "nonsense"`,
+		"bench rnu":     "did you mean run",
+		"bench":         "lockstep bench run\n",
+		"app workflow":  "suspend|resume|terminate",
+		"cron nonsense": `unknown command "nonsense" for "lockstep cron"`,
+	} {
+		var errOut strings.Builder
+		if code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut); code != exitUsage || !strings.Contains(errOut.String(), want) {
+			t.Errorf("lockstep %s: exit code %d, want %d and %q:\n%s", args, code, exitUsage, want, errOut.String())
 		}
 	}
 }

@@ -40,7 +40,10 @@ Pods on simulated nodes run nothing. They become Running, and end when their ann
 
 With --real-nodes there are also nodes that run containers, as namespaces of this machine. Simulated nodes then have the
 taint lockstep.dev/node-type=simulated:NoSchedule, so that pods come to them only if they tolerate it. 'lockstep image
-load' gives the real nodes images.`,
+load' gives the real nodes images.
+
+Exit codes: 0 it is ready; 1 it did not start, and nothing of it is left; 2 wrong usage; 3 the --timeout ran out; 130
+interrupted.`,
 		Example: `  lockstep up --nodes 100
   lockstep up --name big --nodes 1000 --node-cpu 64 --node-memory 512Gi --kubeconfig big.kubeconfig`,
 		Args: noArgs,
@@ -87,14 +90,6 @@ load' gives the real nodes images.`,
 
 // defaultCluster is the name of the cluster that is meant when none is given.
 const defaultCluster = "default"
-
-// noArgs refuses positional arguments as wrong usage.
-func noArgs(cmd *cobra.Command, args []string) error {
-	if err := cobra.NoArgs(cmd, args); err != nil {
-		return usageError{err}
-	}
-	return nil
-}
 
 // checkUp refuses wrong flags, by their names, before anything is started.
 func checkUp(spec *supervise.Spec) (err error) {

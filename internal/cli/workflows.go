@@ -15,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/submit/workflows"
 	"lockstep.dev/lockstep/internal/workflow/display"
 	"lockstep.dev/lockstep/internal/workflow/nodeselect"
@@ -28,6 +29,8 @@ type wfCommand struct {
 	s     streams
 	flags *genericclioptions.ConfigFlags
 	all   bool // --all-namespaces, where the verb has it
+	// dryRun is --dry-run, where the verb has it.
+	dryRun dryRun
 }
 
 // newWFCommand adds kubectl's flags to cmd.
@@ -46,7 +49,11 @@ func (c *wfCommand) connect() (*workflows.Client, string, error) {
 		return nil, "", err
 	}
 	client, err := workflows.New(cfg)
-	return client, namespace, err
+	if err != nil {
+		return nil, "", err
+	}
+	client.DryRun = kubeclient.DryRun(c.dryRun.on())
+	return client, namespace, nil
 }
 
 // workflowKinds are the words for the kind of workflows.
@@ -82,18 +89,35 @@ func (c *wfCommand) completeWorkflows(q workflows.Query) cobra.CompletionFunc {
 }
 
 func (c *wfCommand) complete(names func(context.Context, *workflows.Client, string) ([]string, error)) cobra.CompletionFunc {
-	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+	return completion(func(ctx context.Context) ([]string, error) {
 		client, namespace, err := c.connect()
 		if err != nil {
-			return nil, cobra.ShellCompDirectiveError
+			return nil, err
 		}
+		return names(ctx, client, namespace)
+	})
+}
+
+// completion completes arguments by names of a cluster.
+func completion(names func(context.Context) ([]string, error)) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
 		defer cancel()
-		all, err := names(ctx, client, namespace)
+		all, err := names(ctx)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveError
 		}
 		return matching(all, args, toComplete), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// first completes the first argument alone.
+func first(complete cobra.CompletionFunc) cobra.CompletionFunc {
+	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return complete(cmd, args, toComplete)
 	}
 }
 
@@ -217,14 +241,14 @@ func (s *selection) chosen(ctx context.Context, client *workflows.Client, namesp
 
 // each acts on every workflow, tells what became of it, and returns an error that says how many failed.
 func (c *wfCommand) each(list []ref, done string, act func(ref) error) error {
-	failed := 0
+	failed, said := 0, c.dryRun.said(done)
 	for _, r := range list {
 		if err := act(r); err != nil {
 			failed++
 			fmt.Fprintf(c.s.err, "lockstep: workflow %s: %v\n", r.name, err)
 			continue
 		}
-		fmt.Fprintf(c.s.out, "workflow %s %s\n", r.name, done)
+		fmt.Fprintf(c.s.out, "workflow %s %s\n", r.name, said)
 	}
 	switch {
 	case len(list) == 0:

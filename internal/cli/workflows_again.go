@@ -43,6 +43,7 @@ func (f *following) check(n int) error {
 // follow does what the flags say until the workflows have ended, and returns an error if one did not succeed.
 func (c *wfCommand) follow(ctx context.Context, client *workflows.Client, f following, list []ref) error {
 	switch {
+	case c.dryRun.on(): // nothing was started
 	case f.watch:
 		return c.watch(ctx, client, list[0].namespace, list[0].name, drawing{})
 	case f.log:
@@ -95,6 +96,7 @@ Exit codes: 0 retried, and with --watch, --wait or --log succeeded; 1 otherwise;
 	c := newWFCommand(s, cmd)
 	choice.add(cmd)
 	f.add(cmd)
+	c.dryRun.addChecked(cmd)
 	cmd.Flags().BoolVar(&restart, "restart-successful", false, "run nodes again that succeeded: those of --node-field-selector")
 	cmd.Flags().StringVar(&selector, "node-field-selector", "", "nodes to run again, for example displayName=compile")
 	cmd.Flags().StringArrayVarP(&parameters, "parameter", "p", nil, "NAME=VALUE: another value for an argument")
@@ -215,6 +217,7 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 	c := newWFCommand(s, cmd)
 	choice.add(cmd)
 	f.add(cmd)
+	c.dryRun.addChecked(cmd)
 	cmd.Flags().BoolVar(&memoized, "memoized", false, "take over the results of what succeeded; the workflow must have failed")
 	cmd.Flags().StringArrayVarP(&parameters, "parameter", "p", nil, "NAME=VALUE: another value for an argument")
 	cmd.Flags().Int32Var(&priority, "priority", 0, "priority of the new workflow")
@@ -232,7 +235,7 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 		return c.anew(cmd, args, &choice, &f, "resubmitted", output, func(ctx context.Context, client *workflows.Client, w *wf.Workflow) (*wf.Workflow, error) {
 			got, err := resubmitWorkflow(ctx, client, w, o)
 			if err == nil && output == "" {
-				fmt.Fprintf(s.out, "workflow %s created\n", got.Name)
+				fmt.Fprintf(s.out, "workflow %s %s\n", got.Name, c.dryRun.said("created"))
 			}
 			return got, err
 		})
@@ -253,5 +256,5 @@ func resubmitWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workf
 		return nil, err
 	}
 	got := &wf.Workflow{}
-	return got, client.Create(ctx, workflows.Workflows, fresh, got, false)
+	return got, client.Create(ctx, workflows.Workflows, fresh, got)
 }

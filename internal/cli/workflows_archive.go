@@ -126,15 +126,6 @@ func archived(ctx context.Context, db *archive.DB, namespace, name string) (*wf.
 }
 
 func newArchive(s streams) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "archive",
-		Short: "Look at, and start again, workflows that have left the cluster",
-		Long: `Look at, and start again, workflows that have left the cluster. The archive is opened directly: give the same --archive
-as the manager's. Where only the manager's pod reaches it, run this in there: kubectl exec deploy/lockstep-manager -- lockstep archive list.`,
-		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("say what to do: list, get, delete, retry or resubmit")}
-		},
-	}
 	var g workflowGet
 	list := &cobra.Command{Use: "list", Short: "List archived workflows, the latest first", Example: "  lockstep archive list --status Failed --since 24h", Args: noArgs}
 	lc := newWFCommand(s, list)
@@ -156,13 +147,20 @@ as the manager's. Where only the manager's pod reaches it, run this in there: ku
 		one.archived = true
 		return one.run(gc, cmd, args)
 	}
-	cmd.AddCommand(list, get,
+	return group(&cobra.Command{
+		Use:   "archive",
+		Short: "Look at, and start again, workflows that have left the cluster",
+		Long: `Look at, and start again, workflows that have left the cluster. The archive is opened directly: give the same --archive
+as the manager's. Where only the manager's pod reaches it, run this in there: kubectl exec deploy/lockstep-manager -- lockstep archive list.`,
+	}, list, get,
 		archiveVerb(s, "delete", "Remove workflows from the archive", "deleted", nil,
 			func(ctx context.Context, c *wfCommand, db *archive.DB, w *wf.Workflow) (string, error) {
+				if c.dryRun.on() {
+					return w.Name, nil // that it is there has been seen
+				}
 				return w.Name, db.Delete(ctx, string(w.UID))
 			}),
 		newArchiveAgain(s, true), newArchiveAgain(s, false))
-	return cmd
 }
 
 // archiveVerb makes a verb about archived workflows.
@@ -172,6 +170,7 @@ func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 	cmd := &cobra.Command{Use: use + " NAME|UID...", Short: short, Example: "  lockstep archive " + use + " hello", Args: minArgs(1, "NAME or UID")}
 	c := newWFCommand(s, cmd)
 	a.add(cmd)
+	c.dryRun.addChecked(cmd)
 	if setup != nil {
 		setup(cmd)
 	}
@@ -192,7 +191,7 @@ func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 			if err != nil {
 				return fmt.Errorf("workflow %s: %w", name, err)
 			}
-			fmt.Fprintf(s.out, "workflow %s %s\n", now, done)
+			fmt.Fprintf(s.out, "workflow %s %s\n", now, c.dryRun.said(done))
 		}
 		return nil
 	}
@@ -242,7 +241,7 @@ func newArchiveAgain(s streams, retry bool) *cobra.Command {
 		delete(fresh.Labels, wf.LabelArchivingStatus)
 		meta := fresh.ObjectMeta
 		fresh.ObjectMeta = metav1.ObjectMeta{Namespace: meta.Namespace, Name: meta.Name, GenerateName: meta.GenerateName, Labels: meta.Labels, Annotations: meta.Annotations}
-		return fresh.Name, client.Create(ctx, workflows.Workflows, fresh, &wf.Workflow{}, false)
+		return fresh.Name, client.Create(ctx, workflows.Workflows, fresh, &wf.Workflow{})
 	}
 	if retry {
 		return archiveVerb(s, "retry", "Bring failed workflows back and run them from where they failed", "retried", setup, act)

@@ -16,15 +16,12 @@ import (
 // changeVerb makes a verb that does something to workflows that are named or selected.
 func changeVerb(s streams, use, short, long, done string, running bool,
 	setup func(cmd *cobra.Command), prepare func() error, act func(context.Context, *workflows.Client, ref) error) *cobra.Command {
-	var (
-		choice selection
-		dryRun bool
-	)
+	var choice selection
 	cmd := &cobra.Command{Use: use + " [WORKFLOW...]", Short: short, Long: long,
 		Example: "  lockstep " + use + " hello\n  lockstep " + use + " -l team=data --dry-run"}
 	c := newWFCommand(s, cmd)
 	choice.add(cmd)
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be done")
+	c.dryRun.addChecked(cmd)
 	if setup != nil {
 		setup(cmd)
 	}
@@ -44,12 +41,6 @@ func changeVerb(s streams, use, short, long, done string, running bool,
 		list, err := choice.chosen(ctx, client, namespace, false, args)
 		if err != nil {
 			return err
-		}
-		if dryRun {
-			return c.each(list, done+" (dry run)", func(r ref) error {
-				_, err := client.Get(ctx, r.namespace, r.name)
-				return err
-			})
 		}
 		return c.each(list, done, func(r ref) error { return act(ctx, client, r) })
 	}
@@ -125,15 +116,7 @@ func newTerminate(s streams) *cobra.Command {
 }
 
 func newNode(s streams) *cobra.Command {
-	cmd := &cobra.Command{
-		Use:   "node",
-		Short: "Act on nodes of a workflow",
-		RunE: func(*cobra.Command, []string) error {
-			return usageError{errors.New("say what to do: 'node set'")}
-		},
-	}
-	cmd.AddCommand(newNodeSet(s))
-	return cmd
+	return group(&cobra.Command{Use: "node", Short: "Act on nodes of a workflow"}, newNodeSet(s))
 }
 
 func newNodeSet(s streams) *cobra.Command {
@@ -158,6 +141,7 @@ unless --phase ends it.`,
 		string(wf.PhaseSucceeded), string(wf.PhaseSkipped), string(wf.PhaseFailed), string(wf.PhaseError))
 	f.StringArrayVarP(&outputs, "output-parameter", "p", nil, "NAME=VALUE of a parameter that waits to be supplied")
 	f.StringVarP(&change.Message, "message", "m", "", "message to put on the nodes")
+	c.dryRun.addChecked(cmd)
 	cmd.ValidArgsFunction = c.completeWorkflows(workflows.Query{Running: true})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if selector == "" {
@@ -185,7 +169,7 @@ unless --phase ends it.`,
 		if err := client.SetNode(ctx, namespace, name, change); err != nil {
 			return fmt.Errorf("workflow %s: %w", name, err)
 		}
-		fmt.Fprintf(s.out, "workflow %s node set\n", name)
+		fmt.Fprintf(s.out, "workflow %s %s\n", name, c.dryRun.said("node set"))
 		return nil
 	}
 	return cmd
@@ -205,10 +189,7 @@ func keyValues(flag string, texts []string) (map[string]string, error) {
 }
 
 func newDelete(s streams) *cobra.Command {
-	var (
-		choice selection
-		dryRun bool
-	)
+	var choice selection
 	cmd := &cobra.Command{
 		Use:   "delete [WORKFLOW...]",
 		Short: "Delete workflows, and with them their pods",
@@ -220,7 +201,7 @@ func newDelete(s streams) *cobra.Command {
 	choice.add(cmd)
 	choice.addFilters(cmd)
 	cmd.Flags().BoolVar(&choice.all, "all", false, "all workflows of the namespace")
-	cmd.Flags().BoolVar(&dryRun, "dry-run", false, "only say what would be deleted")
+	c.dryRun.addChecked(cmd)
 	cmd.ValidArgsFunction = c.completeWorkflows(workflows.Query{})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
@@ -232,12 +213,6 @@ func newDelete(s streams) *cobra.Command {
 		list, err := choice.chosen(ctx, client, namespace, c.all, args)
 		if err != nil {
 			return err
-		}
-		if dryRun {
-			return c.each(list, "deleted (dry run)", func(r ref) error {
-				_, err := client.Get(ctx, r.namespace, r.name)
-				return err
-			})
 		}
 		return c.each(list, "deleted", func(r ref) error {
 			return client.Delete(ctx, workflows.Workflows, r.namespace, r.name)

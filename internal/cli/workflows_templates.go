@@ -111,21 +111,10 @@ func nextRun(c *wf.CronWorkflow) string {
 
 // newObjectCommand makes the verbs that all these kinds have: list, get, create, update, delete, lint.
 func newObjectCommand(s streams, k objectKind, aliases []string, more ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{
-		Use: k.use, Aliases: aliases, Short: "Act on " + k.noun + "s",
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var verbs []string
-			for _, c := range cmd.Commands() {
-				verbs = append(verbs, c.Name())
-			}
-			return usageError{fmt.Errorf("say what to do: %s", strings.Join(verbs, ", "))}
-		},
-	}
 	lint := newLintVerb(s, k.kind)
 	lint.Example = k.example("lint templates/")
-	cmd.AddCommand(k.list(s), k.get(s), k.send(s, "create"), k.send(s, "update"), k.delete(s), lint)
-	cmd.AddCommand(more...)
-	return cmd
+	return group(&cobra.Command{Use: k.use, Aliases: aliases, Short: "Act on " + k.noun + "s"},
+		append([]*cobra.Command{k.list(s), k.get(s), k.send(s, "create"), k.send(s, "update"), k.delete(s), lint}, more...)...)
 }
 
 // example is how to call one of the verbs.
@@ -175,11 +164,9 @@ func (k objectKind) list(s streams) *cobra.Command {
 			}
 			for _, o := range items() {
 				k.setKind(o)
-				if err := print(o); err != nil {
-					return err
-				}
 			}
-			return nil
+			list.GetObjectKind().SetGroupVersionKind(wf.GroupVersion.WithKind(k.kind + "List"))
+			return print(list)
 		}
 		if len(items()) == 0 {
 			fmt.Fprintf(s.err, "No %ss found.\n", k.noun)
@@ -286,6 +273,7 @@ func (k objectKind) delete(s streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "delete NAME...", Short: "Delete " + k.noun + "s", Example: k.example("delete build")}
 	c := newWFCommand(s, cmd)
 	cmd.Flags().BoolVar(&all, "all", false, "all of them, in the namespace")
+	c.dryRun.addChecked(cmd)
 	cmd.ValidArgsFunction = k.names(c)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if all == (len(args) > 0) {
@@ -312,7 +300,7 @@ func (k objectKind) delete(s streams) *cobra.Command {
 				failed = append(failed, err)
 				continue
 			}
-			fmt.Fprintf(s.out, "%s %s deleted\n", k.noun, name)
+			fmt.Fprintf(s.out, "%s %s %s\n", k.noun, name, c.dryRun.said("deleted"))
 		}
 		return errors.Join(failed...)
 	}
@@ -328,6 +316,7 @@ func newCron(s streams) *cobra.Command {
 func cronSuspend(s streams, use, short string, suspend bool) *cobra.Command {
 	cmd := &cobra.Command{Use: use + " NAME...", Short: short, Example: cronKind.example(use + " nightly"), Args: minArgs(1, "NAME")}
 	c := newWFCommand(s, cmd)
+	c.dryRun.addChecked(cmd)
 	cmd.ValidArgsFunction = cronKind.names(c)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
@@ -340,7 +329,7 @@ func cronSuspend(s streams, use, short string, suspend bool) *cobra.Command {
 			if err := client.SuspendCron(ctx, namespace, name, suspend); err != nil {
 				return err
 			}
-			fmt.Fprintf(s.out, "cron workflow %s %s\n", name, strings.TrimSuffix(use, "e")+"ed")
+			fmt.Fprintf(s.out, "cron workflow %s %s\n", name, c.dryRun.said(strings.TrimSuffix(use, "e")+"ed"))
 		}
 		return nil
 	}
@@ -350,13 +339,17 @@ func cronSuspend(s streams, use, short string, suspend bool) *cobra.Command {
 func newCronTrigger(s streams) *cobra.Command {
 	var f following
 	cmd := &cobra.Command{
-		Use:     "trigger NAME",
-		Short:   "Start a cron workflow's workflow now, whatever its schedule says",
+		Use:   "trigger NAME",
+		Short: "Start a cron workflow's workflow now, whatever its schedule says",
+		Long: `Start a cron workflow's workflow now, whatever its schedule says.
+
+Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise; 2 wrong usage; 3 the --timeout ran out.`,
 		Example: "  lockstep cron trigger nightly --watch",
 		Args:    exactArgs("NAME"),
 	}
 	c := newWFCommand(s, cmd)
 	f.add(cmd)
+	c.dryRun.addChecked(cmd)
 	cmd.ValidArgsFunction = cronKind.names(c)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if err := f.check(1); err != nil {
@@ -373,10 +366,10 @@ func newCronTrigger(s streams) *cobra.Command {
 			return err
 		}
 		got := &wf.Workflow{}
-		if err := client.Create(ctx, workflows.Workflows, w, got, false); err != nil {
+		if err := client.Create(ctx, workflows.Workflows, w, got); err != nil {
 			return err
 		}
-		fmt.Fprintf(s.out, "workflow %s created\n", got.Name)
+		fmt.Fprintf(s.out, "workflow %s %s\n", got.Name, c.dryRun.said("created"))
 		return c.follow(ctx, client, f, []ref{{got.Namespace, got.Name}})
 	}
 	return cmd

@@ -2,20 +2,28 @@ package lab
 
 import (
 	"compress/gzip"
+	"context"
 	"encoding/json"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
 
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // TestMeasureBothSystems measures a small load on real control planes and looks at every part of the result that does not
@@ -25,10 +33,7 @@ func TestMeasureBothSystems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	lockstep := filepath.Join(t.TempDir(), "lockstep")
-	if out, err := exec.Command("go", "build", "-o", lockstep, "lockstep.dev/lockstep/cmd/lockstep").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
+	lockstep := buildLockstep(t)
 	t.Setenv("XDG_STATE_HOME", t.TempDir())
 	shape := scenario.Shape{Jobs: 8, PodsPerJob: 5}
 	cfg := Config{
@@ -98,6 +103,85 @@ func TestMeasureBothSystems(t *testing.T) {
 	}
 	if left, err := os.ReadDir(filepath.Join(os.Getenv("XDG_STATE_HOME"), "lockstep", "bench")); err != nil || len(left) > 0 {
 		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+func buildLockstep(t *testing.T) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "lockstep")
+	if out, err := exec.Command("go", "build", "-o", path, "lockstep.dev/lockstep/cmd/lockstep").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+	return path
+}
+
+// TestMeasureAnExistingClusterTwice has a neighbour in the cluster that never stops writing, and the first run's namespace on its
+// way out when the second begins.
+func TestMeasureAnExistingClusterTwice(t *testing.T) {
+	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithNodes(localcluster.Nodes{Count: 10}),
+		localtest.WithManager(buildLockstep(t), "manager"))
+	client, err := kubeclient.Clientset(cluster.RESTConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	neighbour := localtest.Namespace(t, client)
+	ctx, cancel := context.WithCancel(t.Context())
+	var others sync.WaitGroup
+	others.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			configMap := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("c-", i)}}
+			if _, err := client.CoreV1().ConfigMaps(neighbour).Create(ctx, configMap, metav1.CreateOptions{}); err != nil && ctx.Err() == nil {
+				t.Error(err)
+				return
+			}
+		}
+	})
+	defer others.Wait()
+	defer cancel()
+
+	shape := scenario.Shape{Jobs: 4, PodsPerJob: 25}
+	for _, audit := range []string{cluster.AuditLogPath(), ""} {
+		rep, err := Run(t.Context(), Config{
+			Shapes: []scenario.Shape{shape}, Gangs: []bool{true}, Systems: []string{"lockstep"}, Repeat: 2, ClientConcurrency: 4,
+			Kubeconfig: cluster.Kubeconfig(), AuditLog: audit, Timeout: time.Minute, OutDir: t.TempDir(),
+			Progress: func(p Progress) {
+				if p.Result != "" {
+					t.Log(p.Result)
+				}
+			},
+		})
+		if err != nil || len(rep.Runs) != 2 {
+			t.Fatalf("%d runs: %v", len(rep.Runs), err)
+		}
+		for i := range rep.Runs {
+			r := &rep.Runs[i]
+			if r.Error != "" || r.Scheduled != shape.Pods() || len(r.Invariants.Violations) > 0 {
+				t.Errorf("audit log %q, run %d: error %q, %d scheduled, violations %q", audit, i+1, r.Error, r.Scheduled, r.Invariants.Violations)
+			}
+			if audit == "" {
+				continue
+			}
+			if n := r.Writes["pods/create"]; n != shape.Pods() {
+				t.Errorf("run %d: %d pods/create", i+1, n)
+			}
+			if n := r.WritesByActor["client"]; !cmp.Equal(n, map[string]int{"jobs.batch.volcano.sh/create": shape.Jobs}) {
+				t.Errorf("run %d: writes of the client: %v", i+1, n)
+			}
+		}
+		namespaces, err := client.CoreV1().Namespaces().List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range namespaces.Items {
+			ns := &namespaces.Items[i]
+			if !strings.HasPrefix(ns.Name, "lockstep-bench-") {
+				continue
+			}
+			pods, err := client.CoreV1().Pods(ns.Name).List(t.Context(), metav1.ListOptions{})
+			if err != nil || len(pods.Items) > 0 || ns.DeletionTimestamp == nil {
+				t.Errorf("namespace %s is left, with %d pods, deleted %v: %v", ns.Name, len(pods.Items), ns.DeletionTimestamp, err)
+			}
+		}
 	}
 }
 

@@ -57,7 +57,7 @@ type Progress struct {
 	Stage     string
 	// Done of Total, where there is something to count.
 	Done, Total int
-	// Result is a line about a run that has ended.
+	// Result is a line to keep: what came of a run, or what is left of it.
 	Result string
 }
 
@@ -74,6 +74,8 @@ func (c *Config) Validate() error {
 		return fmt.Errorf("client concurrency: %d is not positive", c.ClientConcurrency)
 	case c.Kubeconfig != "" && len(c.Systems) > 1:
 		return errors.New("an existing cluster has one system to measure: give one --system")
+	case c.AuditLog != "" && c.Kubeconfig == "":
+		return errors.New("an audit log is of an existing cluster: name its kubeconfig too")
 	case c.Timeout <= 0:
 		return fmt.Errorf("timeout: %s is not positive", c.Timeout)
 	}

@@ -31,7 +31,7 @@ const (
 	// more for each write in flight, or it would end before the server has felt so many.
 	sampleSize      = 400
 	samplePerFlight = 2
-	// cleanUpTimeout bounds what is done to a cluster that is not ours when the run is over.
+	// cleanUpTimeout bounds the request that a namespace be removed; the run may have been interrupted.
 	cleanUpTimeout = 30 * time.Second
 )
 
@@ -68,11 +68,8 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	namespace := "bench"
 	if t.cluster == nil {
 		namespace = fmt.Sprintf("lockstep-bench-%d", time.Now().UnixMilli())
-		defer func() {
-			cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
-			defer cancel()
-			err = errors.Join(err, t.client.DeleteNamespace(cleanup, namespace))
-		}()
+		t.log.Namespace = namespace
+		defer t.cleanUp(ctx, namespace)
 	}
 	// 2. Warm: every path taken once, connections open.
 	if t.cluster != nil && t.config.WarmUpPods > 0 {
@@ -159,8 +156,25 @@ func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err 
 func (t *trial) start(ctx context.Context) (err error) {
 	config := localcluster.Config{KubeBinary: t.config.Kube, NotDurable: !t.config.Durable, Nodes: t.config.Nodes}
 	t.experiment.sys.Configure(&config)
-	t.cluster, err = rig.Start(ctx, config, func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
+	t.cluster, err = rig.Start(ctx, config, t.config.OutDir, func(c localcluster.Component) { t.enter("starting "+string(c), 0) })
 	return err
+}
+
+// cleanUp removes what the run brought into a cluster that is not ours, and waits until its jobs and pods are gone, or the next run
+// would be measured beside the removal. It fails no run: what was measured was measured before.
+func (t *trial) cleanUp(ctx context.Context, namespace string) {
+	t.enter("removing namespace "+namespace, 0)
+	removing, cancel := context.WithTimeout(ctx, t.config.Timeout)
+	defer cancel()
+	err := t.client.RemoveNamespace(removing, namespace)
+	if err == nil {
+		return
+	}
+	// Interrupted, or in vain: the server is left to it.
+	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
+	defer cancel()
+	err = errors.Join(err, t.client.DeleteNamespace(asking, namespace))
+	t.progress(Progress{Result: fmt.Sprintf("namespace %s is not removed yet: %v", namespace, err)})
 }
 
 // warmUp sends a load through the system and removes it again. Where the load fits, this one does.

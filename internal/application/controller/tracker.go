@@ -150,9 +150,11 @@ func (r *record) has(ref plan.Ref) bool {
 
 // Revision is one state that an application had.
 type Revision struct {
-	Name, PublishVersion, Hash string
-	Created                    metav1.Time
-	Spec                       *oam.ApplicationSpec
+	Name           string               `json:"name"`
+	PublishVersion string               `json:"publishVersion,omitempty"`
+	Hash           string               `json:"hash"`
+	Created        metav1.Time          `json:"created"`
+	Spec           *oam.ApplicationSpec `json:"spec"`
 }
 
 // Revisions are the last states of an application that its tracker keeps, oldest first.

@@ -12,12 +12,12 @@ import (
 // Parameter is one parameter of a template.
 type Parameter struct {
 	// Name is a path such as ports[].port.
-	Name     string
-	Type     string
-	Required bool
-	Default  string
+	Name     string `json:"name"`
+	Type     string `json:"type"`
+	Required bool   `json:"required"`
+	Default  string `json:"default,omitempty"`
 	// Usage is the author's description, from a comment // +usage=.
-	Usage string
+	Usage string `json:"description,omitempty"`
 }
 
 // Unused are the properties, by their names, that a template neither declares nor looks at: they have no effect.

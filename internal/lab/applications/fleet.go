@@ -134,7 +134,7 @@ const (
 func (t *trial) startManaged(ctx context.Context, i int) (*managedCluster, error) {
 	r, err := rig.Start(ctx, localcluster.Config{
 		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, WithoutControllerManager: true, WithoutKwok: true,
-	}, func(localcluster.Component) {})
+	}, t.cfg.OutDir, func(localcluster.Component) {})
 	if err != nil {
 		return nil, err
 	}

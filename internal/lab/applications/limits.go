@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -13,6 +14,18 @@ import (
 type Limits struct {
 	CPU       float64 `json:"cpu"` // cores
 	MemoryMiB int64   `json:"memoryMiB"`
+}
+
+// String is for reports.
+func (l Limits) String() string {
+	var parts []string
+	if l.CPU > 0 {
+		parts = append(parts, fmt.Sprintf("%g CPUs", l.CPU))
+	}
+	if l.MemoryMiB > 0 {
+		parts = append(parts, fmt.Sprintf("%d MiB", l.MemoryMiB))
+	}
+	return strings.Join(parts, ", ")
 }
 
 const (

@@ -181,7 +181,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes, WithScheduler: t.cfg.Replicas > 0,
 		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
 		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: t.managerArgs()},
-	}, oam.GroupVersion.WithResource("applications"), func(localcluster.Component) {})
+	}, t.cfg.OutDir, oam.GroupVersion.WithResource("applications"), func(localcluster.Component) {})
 	if err != nil {
 		return err
 	}

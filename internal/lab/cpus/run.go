@@ -92,7 +92,7 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 	cluster, err := rig.Start(ctx, localcluster.Config{
 		KubeBinary: cfg.Kube, NotDurable: true, WithoutKwok: true, RealNodes: 1, Install: install.With(install.Options{CPUs: true}),
 		AgentCommand: []string{cfg.Lockstep, "agent"}, ManagerCommand: []string{cfg.Lockstep, "manager"},
-	}, func(c localcluster.Component) { cfg.Progress("starting " + string(c)) })
+	}, cfg.OutDir, func(c localcluster.Component) { cfg.Progress("starting " + string(c)) })
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/ptr"
 
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
@@ -199,6 +200,40 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 	}
 	return nil
 }
+
+// RemoveNamespace deletes a namespace's jobs and pods, as any user would, waits until none is left, and asks for the deletion of
+// the namespace, which is then little work.
+func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
+	background := &metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
+	err := c.jobConns[0].Delete().Namespace(name).Resource(c.jobs.Resource).Body(background).Do(ctx).Error()
+	if err != nil {
+		return fmt.Errorf("delete the jobs of namespace %s: %w", name, err)
+	}
+	var asked time.Time
+	err = wait.PollUntilContextCancel(ctx, removalPoll, true, func(ctx context.Context) (bool, error) {
+		if time.Since(asked) > removalAgain {
+			err := c.podConns[0].Delete().Namespace(name).Resource("pods").Body(background).Do(ctx).Error()
+			if err != nil && !apierrors.IsTimeout(err) && !apierrors.IsServerTimeout(err) {
+				return false, err
+			}
+			asked = time.Now()
+		}
+		var some corev1.PodList
+		err := c.podConns[0].Get().Namespace(name).Resource("pods").Param("limit", "1").Do(ctx).Into(&some)
+		return len(some.Items) == 0, err
+	})
+	if err != nil {
+		return fmt.Errorf("delete the pods of namespace %s: %w", name, err)
+	}
+	return c.DeleteNamespace(ctx, name)
+}
+
+const (
+	// removalPoll is between two looks at what is being removed.
+	removalPoll = 200 * time.Millisecond
+	// removalAgain is when the pods' deletion is asked for again: one request does not delete any number of them.
+	removalAgain = 10 * time.Second
+)
 
 // clearConcurrency is where the API server's throughput is flat.
 const clearConcurrency = 16

@@ -30,7 +30,10 @@ type Log struct {
 	Source Source
 	// Events are in the order of their arrival.
 	Events []analyse.Event
-	// active is how many there were that are no heartbeats, forgotten ones too.
+	// Namespace is set where others use the cluster too: of what is in other namespaces nothing is kept, and Quiet listens to
+	// this one alone.
+	Namespace string
+	// active is how many there were that Quiet listens to, forgotten ones too.
 	active int
 }
 
@@ -38,11 +41,15 @@ type Log struct {
 func (l *Log) Collect() error {
 	events, err := l.Source.Next()
 	for i := range events {
-		if !Heartbeats[events[i].Resource] {
+		in := events[i].Namespace
+		if l.Namespace != "" && in != "" && in != l.Namespace {
+			continue
+		}
+		if !Heartbeats[events[i].Resource] && (l.Namespace == "" || in == l.Namespace) {
 			l.active++
 		}
+		l.Events = append(l.Events, events[i])
 	}
-	l.Events = append(l.Events, events...)
 	return err
 }
 

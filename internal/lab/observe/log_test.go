@@ -41,6 +41,29 @@ func TestQuietIsWhenOnlyHeartbeatsAreWritten(t *testing.T) {
 	}
 }
 
+// chatter is a cluster in which somebody always writes.
+type chatter struct{ event analyse.Event }
+
+func (c chatter) Next() ([]analyse.Event, error) { return []analyse.Event{c.event}, nil }
+func (c chatter) Close() error                   { return nil }
+
+func TestOthersDoNotBreakTheQuietOfANamespace(t *testing.T) {
+	log := observe.Log{Source: chatter{analyse.Event{Resource: "pods", Namespace: "elsewhere"}}, Namespace: "here"}
+	if err := log.Quiet(t.Context(), time.Nanosecond); err != nil || len(log.Events) > 0 {
+		t.Errorf("%v, %d events", err, len(log.Events))
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 200*time.Millisecond)
+	defer cancel()
+	log = observe.Log{Source: chatter{analyse.Event{Resource: "pods", Namespace: "here"}}, Namespace: "here"}
+	if err := log.Quiet(ctx, time.Nanosecond); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("quiet while the namespace is written to: %v", err)
+	}
+	log = observe.Log{Source: chatter{analyse.Event{Resource: "queues.scheduling.volcano.sh"}}, Namespace: "here"}
+	if err := log.Quiet(t.Context(), time.Nanosecond); err != nil || len(log.Events) == 0 {
+		t.Errorf("%v, %d events of objects without a namespace", err, len(log.Events))
+	}
+}
+
 func TestUntilEndsWithItsContextItsTimeAndItsCondition(t *testing.T) {
 	log := observe.Log{Source: &script{}}
 	never := func() (bool, error) { return false, nil }

@@ -22,8 +22,8 @@ type Observed struct {
 }
 
 // Observe starts a control plane as Start does; jobs are the resource that the load is made of.
-func Observe(ctx context.Context, cfg localcluster.Config, jobs schema.GroupVersionResource, starting func(localcluster.Component)) (*Observed, error) {
-	r, err := Start(ctx, cfg, starting)
+func Observe(ctx context.Context, cfg localcluster.Config, outDir string, jobs schema.GroupVersionResource, starting func(localcluster.Component)) (*Observed, error) {
+	r, err := Start(ctx, cfg, outDir, starting)
 	if err != nil {
 		return nil, err
 	}

@@ -1,10 +1,12 @@
-// Package rig is the control plane of one measurement: fresh, on a disk, gone afterwards. Its logs stay when something failed.
+// Package rig is the control plane of one measurement: fresh, on a disk, gone afterwards. When something failed its logs are
+// put beside the results. What a measurement leaves that was killed, the next one removes: see stale.go.
 package rig
 
 import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
@@ -14,29 +16,37 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
+// clusterName is the name of every control plane here.
+const clusterName = "bench"
+
 // stopTimeout bounds the end of a control plane.
 const stopTimeout = 30 * time.Second
 
 // Rig is a control plane under way.
 type Rig struct {
 	*localcluster.Cluster
-	dir string
+	home   *home
+	outDir string
 
 	lock sync.Mutex
 	died string // what there is to say about components that did
 }
 
-// Start brings a control plane up. Name, Dir and OnEvent of cfg are its own; starting is told what is started.
-func Start(ctx context.Context, cfg localcluster.Config, starting func(localcluster.Component)) (*Rig, error) {
+// Start brings a control plane up. Name, Dir and OnEvent of cfg are its own; starting is told what is started. outDir, the
+// folder of the results, gets the logs of a measurement that failed.
+func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting func(localcluster.Component)) (*Rig, error) {
 	state, err := stateDir()
 	if err != nil {
 		return nil, err
 	}
-	r := &Rig{}
-	if r.dir, err = os.MkdirTemp(state, "bench-"); err != nil {
+	if _, err := removeStale(state); err != nil {
+		slog.Warn("what killed measurements left could not be removed", "folder", state, "error", err)
+	}
+	r := &Rig{outDir: outDir}
+	if r.home, err = newHome(state); err != nil {
 		return nil, err
 	}
-	cfg.Name, cfg.Dir = "bench", r.dir
+	cfg.Name, cfg.Dir = clusterName, r.home.dir
 	cfg.OnEvent = func(e localcluster.Event) {
 		switch e.Kind {
 		case localcluster.EventDied:
@@ -48,7 +58,7 @@ func Start(ctx context.Context, cfg localcluster.Config, starting func(localclus
 		}
 	}
 	if r.Cluster, err = localcluster.Start(ctx, cfg); err != nil {
-		return nil, errors.Join(err, os.RemoveAll(r.dir))
+		return nil, errors.Join(err, r.home.remove())
 	}
 	return r, nil
 }
@@ -65,9 +75,21 @@ func (r *Rig) Stop(ctx context.Context, failed bool) error {
 		err = errors.Join(err, errors.New(r.died))
 	}
 	if failed && ctx.Err() == nil {
-		return errors.Join(err, fmt.Errorf("the logs are in %s", filepath.Join(r.dir, "logs")))
+		err = errors.Join(err, r.keepLogs())
 	}
-	return errors.Join(err, os.RemoveAll(r.dir))
+	return errors.Join(err, r.home.remove())
+}
+
+// keepLogs copies the logs to the results, and is an error that says where they are.
+func (r *Rig) keepLogs() error {
+	to, err := os.MkdirTemp(r.outDir, "logs-")
+	if err == nil {
+		err = os.CopyFS(to, os.DirFS(filepath.Join(r.home.dir, "logs")))
+	}
+	if err != nil {
+		return fmt.Errorf("keep the logs: %w", err)
+	}
+	return fmt.Errorf("the logs are in %s", to)
 }
 
 // Client is the key of this process among Usages: it makes the load.

@@ -1,6 +1,7 @@
 package series
 
 import (
+	"cmp"
 	_ "embed"
 	"fmt"
 	"html/template"
@@ -53,9 +54,12 @@ type Page struct {
 	Data  any
 }
 
+// value is a setting for people.
+func value(v any) string { return cmp.Or(strings.Trim(fmt.Sprint(v), "[]"), "none") }
+
 // Page writes a report as one page that needs nothing else.
 func (r *Report[R]) Page(w io.Writer, p Page) error {
-	funcs := template.FuncMap{"ms": Ms, "value": func(v any) string { return strings.Trim(fmt.Sprint(v), "[]") }}
+	funcs := template.FuncMap{"ms": Ms, "value": value}
 	maps.Copy(funcs, p.Funcs)
 	t, err := template.New("page").Funcs(funcs).Parse(pageSource)
 	if err == nil {

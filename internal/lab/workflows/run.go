@@ -219,7 +219,7 @@ func (t *trial) start(ctx context.Context) (err error) {
 		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes,
 		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
 		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append([]string{"--writer-concurrency=" + strconv.Itoa(t.writes)}, t.cfg.ManagerArgs...)},
-	}, wf.GroupVersion.WithResource("workflows"), func(localcluster.Component) {})
+	}, t.cfg.OutDir, wf.GroupVersion.WithResource("workflows"), func(localcluster.Component) {})
 	if err != nil {
 		return err
 	}

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -21,6 +23,7 @@ type Client struct {
 	rest   rest.Interface
 	config *rest.Config
 	core   kubernetes.Interface
+	DryRun kubeclient.DryRun
 }
 
 // New returns a client. It does not contact the server.
@@ -33,7 +36,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{r, cfg, core}, nil
+	return &Client{rest: r, config: cfg, core: core}, nil
 }
 
 // Get returns an application.
@@ -86,17 +89,21 @@ func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.Compo
 
 // Patch changes an application.
 func (c *Client) Patch(ctx context.Context, namespace, name string, kind types.PatchType, data []byte) error {
-	return c.rest.Patch(kind).Namespace(namespace).Resource("applications").Name(name).Body(data).Do(ctx).Error()
+	return c.rest.Patch(kind).Namespace(namespace).Resource("applications").Name(name).
+		SpecificallyVersionedParams(&metav1.PatchOptions{DryRun: c.DryRun.Option()}, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		Body(data).Do(ctx).Error()
 }
 
-// Delete deletes an application, and with wait returns when it is gone, or ctx is done.
+// Delete deletes an application, and with wait returns when it is gone, or ctx is done. In a dry run there is nothing to wait for.
 func (c *Client) Delete(ctx context.Context, namespace, name string, wait bool) error {
 	policy := metav1.DeletePropagationBackground
 	err := c.rest.Delete().Namespace(namespace).Resource("applications").Name(name).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &policy}).Do(ctx).Error()
-	for err == nil && wait {
-		if _, gone := c.Get(ctx, namespace, name); gone != nil {
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy, DryRun: c.DryRun.Option()}).Do(ctx).Error()
+	for err == nil && wait && !bool(c.DryRun) {
+		if _, err := c.Get(ctx, namespace, name); apierrors.IsNotFound(err) {
 			return nil
+		} else if err != nil && ctx.Err() == nil {
+			return err
 		}
 		select {
 		case <-ctx.Done():

@@ -23,8 +23,9 @@ import (
 
 // Client registers managed clusters with one cluster, the hub.
 type Client struct {
-	hub  *rest.Config
-	core kubernetes.Interface
+	hub    *rest.Config
+	core   kubernetes.Interface
+	DryRun kubeclient.DryRun
 }
 
 // New returns a client. It does not contact the server.
@@ -33,14 +34,14 @@ func New(hub *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{hub, core}, nil
+	return &Client{hub: hub, core: core}, nil
 }
 
 // Join registers a cluster, or replaces how it is reached; labels that it has already stay unless they are given anew.
 func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced bool, _ error) {
 	secrets := c.core.CoreV1().Secrets(oam.SystemNamespace)
 	secret := cred.Secret()
-	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{})
+	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: c.DryRun.Option()})
 	if !apierrors.IsAlreadyExists(err) {
 		return false, err
 	}
@@ -57,7 +58,7 @@ func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced 
 		}
 	}
 	secret.UID, secret.ResourceVersion = there.UID, there.ResourceVersion
-	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{})
+	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{DryRun: c.DryRun.Option()})
 	return true, err
 }
 
@@ -105,7 +106,7 @@ func (c *Client) Label(ctx context.Context, name string, labels map[string]*stri
 	if err != nil {
 		return err
 	}
-	_, err = c.core.CoreV1().Secrets(oam.SystemNamespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	_, err = c.core.CoreV1().Secrets(oam.SystemNamespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: c.DryRun.Option()})
 	return err
 }
 
@@ -115,7 +116,7 @@ func (c *Client) Detach(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}})
+	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}, DryRun: c.DryRun.Option()})
 }
 
 // Probe asks a cluster whether it is there, from here.

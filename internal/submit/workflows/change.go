@@ -54,7 +54,7 @@ func (c *Client) patch(ctx context.Context, resource string, object Object, chan
 	}
 	return explain(c.rest.Patch(types.MergePatchType).NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).
 		Resource(resource).Name(object.GetName()).
-		SpecificallyVersionedParams(&metav1.PatchOptions{FieldManager: fieldManager}, metav1.ParameterCodec, metaVersion).
+		SpecificallyVersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, DryRun: c.DryRun.Option()}, metav1.ParameterCodec, metaVersion).
 		Body(data).Do(ctx).Error())
 }
 
@@ -234,7 +234,7 @@ func (c *Client) Replace(ctx context.Context, w *wf.Workflow) error {
 		w.Status.Nodes = nil
 	}
 	return explain(c.rest.Put().Namespace(w.Namespace).Resource(Workflows).Name(w.Name).
-		SpecificallyVersionedParams(&metav1.UpdateOptions{FieldManager: fieldManager}, metav1.ParameterCodec, metaVersion).
+		SpecificallyVersionedParams(&metav1.UpdateOptions{FieldManager: fieldManager, DryRun: c.DryRun.Option()}, metav1.ParameterCodec, metaVersion).
 		Body(w).Do(ctx).Error())
 }
 
@@ -244,7 +244,7 @@ const maxNodesBytes = 1 << 20
 // DeletePods deletes pods of a workflow; those that are gone already count as deleted.
 func (c *Client) DeletePods(ctx context.Context, namespace string, names []string) error {
 	for _, name := range names {
-		err := c.core.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{})
+		err := c.core.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: c.DryRun.Option()})
 		if err != nil && !isNotFound(err) {
 			return fmt.Errorf("delete pod %s: %w", name, err)
 		}

@@ -41,7 +41,8 @@ type Client struct {
 	rest rest.Interface
 	core kubernetes.Interface
 	// Now is the time that changes carry; time.Now by default.
-	Now func() time.Time
+	Now    func() time.Time
+	DryRun kubeclient.DryRun
 }
 
 // New connects to a cluster.
@@ -79,13 +80,9 @@ func explain(err error) error {
 	return err
 }
 
-// Create creates an object, which must have a namespace if its resource has. With dryRun the server checks it and keeps
-// nothing. Unknown fields are errors.
-func (c *Client) Create(ctx context.Context, resource string, object, out Object, dryRun bool) error {
-	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict}
-	if dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
+// Create creates an object, which must have a namespace if its resource has. Unknown fields are errors.
+func (c *Client) Create(ctx context.Context, resource string, object, out Object) error {
+	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, DryRun: c.DryRun.Option()}
 	return explain(c.rest.Post().NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).Resource(resource).
 		SpecificallyVersionedParams(options, metav1.ParameterCodec, metaVersion).Body(object).Do(ctx).Into(out))
 }
@@ -97,7 +94,7 @@ var metaVersion = schema.GroupVersion{Version: "v1"}
 func (c *Client) Delete(ctx context.Context, resource, namespace, name string) error {
 	background := metav1.DeletePropagationBackground
 	return explain(c.rest.Delete().NamespaceIfScoped(namespace, resource != ClusterTemplates).Resource(resource).Name(name).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &background}).Do(ctx).Error())
+		Body(&metav1.DeleteOptions{PropagationPolicy: &background, DryRun: c.DryRun.Option()}).Do(ctx).Error())
 }
 
 // Get returns a workflow with its nodes unpacked. The name @latest is the workflow of the namespace that was created last.

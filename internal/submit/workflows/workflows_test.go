@@ -47,7 +47,7 @@ func waiting(t *testing.T, c *Client, namespace, name string, packed bool) {
 		}
 		w.Status.Nodes = nil
 	}
-	if err := c.Create(t.Context(), Workflows, w, &wf.Workflow{}, false); err != nil {
+	if err := c.Create(t.Context(), Workflows, w, &wf.Workflow{}); err != nil {
 		t.Fatal(err)
 	}
 }
