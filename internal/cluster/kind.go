@@ -30,6 +30,9 @@ type Handler[T any] struct {
 
 // Kind is a typed view of the cache of one type.
 type Kind[T object] struct {
+	client   rest.Interface
+	resource string
+	selected selection
 	informer cache.SharedIndexInformer
 	handlers []cache.ResourceEventHandlerRegistration
 	// first are the handlers from before the start: they are told one after the other, in the order in which they came. The
@@ -82,7 +85,7 @@ func newSelected[T object](client rest.Interface, resource string, selected sele
 	if err != nil {
 		panic(err) // only a running informer refuses
 	}
-	return &Kind[T]{informer: inf}
+	return &Kind[T]{client: client, resource: resource, selected: selected, informer: inf}
 }
 
 // Watch prepares a watch of those objects of a resource whose labels match selector, or of all, for parts that bring

@@ -59,6 +59,11 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	s.member, err = shard.New(shard.Config{
 		Name: identity(), Namespace: m.cfg.LeaseNamespace,
 		Leases: &leases{namespace: m.cfg.LeaseNamespace, client: client, writer: writer},
+		Changing: func() {
+			if c := s.working.Load(); c != nil {
+				c.Changing()
+			}
+		},
 		Changed: func() {
 			if c := s.working.Load(); c != nil {
 				c.Rebalance()
@@ -156,6 +161,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err != nil {
 		return err
 	}
+	shards.works(workflows) // before anything is read: it must hear of keys that change hands meanwhile
 	watching, end := context.WithCancel(ctx)
 	informers.Start(watching)
 	defer informers.Wait()
@@ -163,7 +169,6 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err := informers.WaitForSync(ctx); err != nil {
 		return err
 	}
-	shards.works(workflows)
 	workflows.Resume()
 	apps, err := m.applications(writer, shards, registry)
 	if err != nil {

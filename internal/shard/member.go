@@ -35,8 +35,11 @@ type Config struct {
 	Name, Namespace string
 	Leases          Leases
 	Times           Times // zero: DefaultTimes
-	// Changed is called when other keys may be this member's than before, or than a moment ago, when its lease had not been
-	// renewed in time; it must not block.
+	// Changing is called before other keys become this member's than before, or than a moment ago, when its lease had not been
+	// renewed in time. Whoever had them has stopped by then: what is read from now on has all that it wrote, but for writes that
+	// are still on their way. It must not block.
+	Changing func()
+	// Changed is called after that; it must not block.
 	Changed func()
 	Clock   clock.WithTicker
 	Log     *slog.Logger
@@ -57,6 +60,9 @@ func New(cfg Config) (*Member, error) {
 	}
 	if cfg.Times == (Times{}) {
 		cfg.Times = DefaultTimes
+	}
+	if cfg.Changing == nil {
+		cfg.Changing = func() {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
@@ -93,9 +99,7 @@ func (m *Member) Run(ctx context.Context) {
 			}
 		}
 	}
-	m.mu.Lock()
-	m.division = Division{}
-	m.mu.Unlock()
+	m.set(Division{})
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.Times.Period)
 	defer cancel()
 	if err := m.cfg.Leases.Delete(last, m.leaseName(m.cfg.Name)); err != nil {
@@ -132,11 +136,13 @@ func (m *Member) turn(ctx context.Context, t *Table) (again bool) {
 // publish makes the table's division the one in force.
 func (m *Member) publish(t *Table) {
 	d := t.Division()
-	m.mu.Lock()
+	// Only this goroutine sets the division. One that lapses between here and there had been renewed in time.
 	lapsed := m.division.lapsed(m.cfg.Clock.Now())
 	changed := !m.division.same(&d)
-	m.division = d
-	m.mu.Unlock()
+	if changed || lapsed {
+		m.cfg.Changing()
+	}
+	m.set(d)
 	if lapsed {
 		m.cfg.Log.Warn("the shard's lease was renewed late: nothing was worked on for a while")
 	}
@@ -148,17 +154,25 @@ func (m *Member) publish(t *Table) {
 
 // extend lets the division stay in force after a renewal that changed nothing and that no list followed.
 func (m *Member) extend(t *Table) {
-	d := t.Division()
-	m.mu.Lock()
-	lapsed := false
-	if slices.Equal(d.view, m.division.view) {
-		lapsed = m.division.lapsed(m.cfg.Clock.Now())
-		m.division.until = d.until
+	d := m.division
+	d.until = t.Division().until
+	if !slices.Equal(t.Division().view, d.view) {
+		return
 	}
-	m.mu.Unlock()
+	lapsed := m.division.lapsed(m.cfg.Clock.Now())
+	if lapsed {
+		m.cfg.Changing()
+	}
+	m.set(d)
 	if lapsed {
 		m.cfg.Changed()
 	}
+}
+
+func (m *Member) set(d Division) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.division = d
 }
 
 func (m *Member) leaseName(member string) string {

@@ -76,6 +76,15 @@ func PodName(workflow, node, template string) string {
 	return p + "-" + Hash(node)
 }
 
+// PodName returns the name of the pod of a node of a workflow, whether or not it has one.
+func (n *NodeStatus) PodName(workflow string) string {
+	template := n.TemplateName
+	if n.TemplateRef != nil {
+		template = n.TemplateRef.Template
+	}
+	return PodName(workflow, n.Name, template)
+}
+
 // Hash returns the FNV-1a hash of a name, in decimal digits.
 func Hash(s string) string {
 	h := fnv.New32a()

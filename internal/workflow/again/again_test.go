@@ -164,14 +164,17 @@ func TestRetry(t *testing.T) {
 
 func podTemplate(w *wf.Workflow, name string) string {
 	n := w.Status.Nodes[wf.NodeID(w.Name, name)]
-	return templateName(&n)
+	if n.TemplateRef != nil {
+		return n.TemplateRef.Template
+	}
+	return n.TemplateName
 }
 
 func podNames(w *wf.Workflow) []string {
 	var names []string
 	for _, n := range w.Status.Nodes {
 		if n.Type == wf.NodePod {
-			names = append(names, wf.PodName(w.Name, n.Name, templateName(&n)))
+			names = append(names, n.PodName(w.Name))
 		}
 	}
 	return names

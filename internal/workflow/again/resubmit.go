@@ -88,7 +88,7 @@ func remember(out, old *wf.Workflow) {
 	}
 	for _, n := range old.Status.Nodes {
 		if n.Type == wf.NodePod && n.Phase == wf.PhaseSucceeded {
-			n.Message = "original pod: " + wf.PodName(old.Name, n.Name, templateName(&n))
+			n.Message = "original pod: " + n.PodName(old.Name)
 			n.Type = wf.NodeSkipped // it has no pod of this workflow
 		}
 		boundary := n.BoundaryID

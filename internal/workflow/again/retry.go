@@ -71,7 +71,7 @@ func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
 	for id := range t.gone {
 		n := out.Status.Nodes[id]
 		if n.Type == wf.NodePod {
-			plan.Pods = append(plan.Pods, wf.PodName(w.Name, n.Name, templateName(&n)))
+			plan.Pods = append(plan.Pods, n.PodName(w.Name))
 		}
 		delete(out.Status.Nodes, id)
 	}
@@ -132,11 +132,4 @@ func setParameters(w *wf.Workflow, values map[string]string) {
 	if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
 		set(&stored.Arguments)
 	}
-}
-
-func templateName(n *wf.NodeStatus) string {
-	if n.TemplateRef != nil {
-		return n.TemplateRef.Template
-	}
-	return n.TemplateName
 }

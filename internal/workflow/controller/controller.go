@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -54,7 +55,8 @@ type Config struct {
 	Writer    apiwriter.Writer
 	// Client reads what is not watched: ConfigMaps with limits of semaphores.
 	Client kubernetes.Interface
-	// Owns says which workflows are this manager's. Default: all. When its answers change, call Rebalance.
+	// Owns says which workflows are this manager's. Default: all. Before workflows become this manager's that were another's,
+	// call Changing; when its answers have changed, Rebalance.
 	Owns func(*wf.Workflow) bool
 	// Keep says that a workflow that is over must not be deleted yet, because it is still to be archived; nil keeps none.
 	Keep func(*wf.Workflow) bool
@@ -132,6 +134,8 @@ type Controller struct {
 	past    estimates
 	known   engine.Known
 	former  former
+	taken   takeover
+	doubts  doubts
 	// writeSeq numbers writes of statuses.
 	writeSeq atomic.Uint64
 }
@@ -149,6 +153,8 @@ func New(cfg Config) (*Controller, error) {
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
 	c.samples.init(cfg.Log)
+	c.taken.init()
+	c.doubts.init()
 	var err error
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
@@ -204,6 +210,9 @@ func (c *Controller) Resume() {
 	}
 }
 
+// Changing has nothing taken up until the server has said which versions of workflows there are.
+func (c *Controller) Changing() { c.taken.changing() }
+
 // Rebalance looks at all workflows again, because other ones are this manager's now.
 func (c *Controller) Rebalance() {
 	for _, w := range c.Informers.Workflows.List() {
@@ -214,7 +223,11 @@ func (c *Controller) Rebalance() {
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	c.locks.run(ctx)
+	var asking sync.WaitGroup
+	asking.Go(func() { c.taken.run(ctx, c) })
+	asking.Go(func() { c.doubts.run(ctx, c) })
 	c.loop.Run(ctx)
+	asking.Wait()
 }
 
 // sweepInterval is how often workflows are looked at whose written pods the watch should have shown by now.

@@ -20,8 +20,8 @@ import (
 func (c *Controller) reconcile(key types.NamespacedName) {
 	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
 	mine := exists && c.mine(w)
-	if mine && c.loop.Get(key) == nil && !c.former.settled(w) {
-		return // the watch, or the writer's answer, wakes it
+	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.former.settled(w)) {
+		return // the watch, or an answer of the server, wakes it
 	}
 	r := c.record(key, mine && !c.atRest(w))
 	if r == nil {
@@ -256,10 +256,10 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 			}
 		}
 	}
-	// A pod that ran and is not there any more was deleted while nobody looked.
+	// A pod that ran and is not there any more was deleted while nobody looked, unless the watch is behind.
 	for id, n := range w.Status.Nodes {
 		if (n.Type == wf.NodePod || n.Type == wf.NodeHTTP) && n.Phase == wf.PhaseRunning && !found[id] && !retried && !prepared {
-			r.events = append(r.events, engine.PodState{NodeID: id, Gone: true})
+			c.doubt(r, id, n.PodName(w.Name))
 		}
 	}
 }

@@ -184,11 +184,7 @@ func podOf(w *wf.Workflow, n *wf.NodeStatus) string {
 	if n.Type != wf.NodePod {
 		return ""
 	}
-	template := n.TemplateName
-	if n.TemplateRef != nil {
-		template = n.TemplateRef.Template
-	}
-	return wf.PodName(w.Name, n.Name, template)
+	return n.PodName(w.Name)
 }
 
 func artifactsOf(n *wf.NodeStatus) string {

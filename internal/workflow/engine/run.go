@@ -534,7 +534,7 @@ func (r *Run) failures() string {
 		n := r.nodes[id]
 		if n.Phase.FailedOrError() && n.Type == wf.NodePod {
 			list = append(list, failure{n.DisplayName, n.Message, n.TemplateName, string(n.Phase),
-				wf.PodName(r.Workflow.Name, n.Name, n.TemplateName), n.FinishedAt.UTC().Format(time.RFC3339)})
+				n.PodName(r.Workflow.Name), n.FinishedAt.UTC().Format(time.RFC3339)})
 		}
 	}
 	text, _ := json.Marshal(list)

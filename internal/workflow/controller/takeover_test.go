@@ -1,0 +1,302 @@
+package controller_test
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/kubernetes"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/workflow/controller"
+)
+
+// brake holds watches of one resource back: what the server sends meanwhile is not read.
+type brake struct {
+	resource string
+	mu       sync.Mutex
+	free     chan struct{} // closed while nothing is held
+	// lists and gets are requests for all objects and for one, that were answered.
+	lists, gets atomic.Int32
+}
+
+func newBrake(resource string) *brake {
+	b := &brake{resource: resource, free: make(chan struct{})}
+	close(b.free)
+	return b
+}
+
+// hold keeps back what comes from now on, until release.
+func (b *brake) hold() (release func()) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.free = make(chan struct{})
+	return sync.OnceFunc(func() { close(b.free) })
+}
+
+func (b *brake) wrap(next http.RoundTripper) http.RoundTripper {
+	return roundTripper(func(r *http.Request) (*http.Response, error) {
+		answer, err := next.RoundTrip(r)
+		switch {
+		case err != nil || r.Method != http.MethodGet:
+			return answer, err
+		case strings.Contains(r.URL.Path, "/"+b.resource+"/"):
+			b.gets.Add(1)
+			return answer, nil
+		case !strings.HasSuffix(r.URL.Path, "/"+b.resource):
+			return answer, nil
+		case r.URL.Query().Get("watch") == "":
+			b.lists.Add(1)
+			return answer, nil
+		}
+		answer.Body = &heldBody{answer.Body, b, r}
+		return answer, nil
+	})
+}
+
+type heldBody struct {
+	io.ReadCloser
+	brake   *brake
+	request *http.Request
+}
+
+func (h *heldBody) Read(p []byte) (int, error) {
+	n, err := h.ReadCloser.Read(p)
+	h.brake.mu.Lock()
+	free := h.brake.free
+	h.brake.mu.Unlock()
+	select {
+	case <-free:
+	case <-h.request.Context().Done():
+	}
+	return n, err
+}
+
+// atOnce is a Placer that has room on one node.
+type atOnce struct {
+	controller.Elsewhere
+	node string
+}
+
+func (p atOnce) Submit(g *scheduler.Gang) {
+	var placed []scheduler.Assignment
+	for d := range g.Demands {
+		for u := range g.Demands[d].Units {
+			placed = append(placed, scheduler.Assignment{Demand: d, Unit: u, Node: p.node})
+		}
+	}
+	g.Owner.Commit(g, placed)
+}
+
+// sharer is one of two controllers that have workflows in turn.
+type sharer struct {
+	*controller.Controller
+	informers *cluster.Informers
+	owns      atomic.Bool
+}
+
+func (e *env) sharer(b *brake) *sharer {
+	e.Helper()
+	cfg := e.c.RESTConfig()
+	if b != nil {
+		cfg.Wrap(b.wrap)
+	}
+	s := &sharer{}
+	informers, err := cluster.NewWorkflowInformers(cfg)
+	if err != nil {
+		e.Fatal(err)
+	}
+	writer, err := apiwriter.New(apiwriter.Config{REST: cfg, Scheme: scheme.Scheme})
+	if err != nil {
+		e.Fatal(err)
+	}
+	s.informers = informers
+	s.Controller, err = controller.New(controller.Config{
+		Informers: informers, Placer: atOnce{node: localcluster.NodeName(0)}, Model: controller.Elsewhere{}, Writer: writer,
+		Client: kubernetes.NewForConfigOrDie(cfg), Owns: func(*wf.Workflow) bool { return s.owns.Load() }, Log: localtest.Log(),
+	})
+	if err != nil {
+		e.Fatal(err)
+	}
+	informers.Start(e.Context())
+	if err := informers.WaitForSync(e.Context()); err != nil {
+		e.Fatal(err)
+	}
+	s.Resume()
+	go func() { _ = writer.Run(e.Context()) }()
+	go s.Run(e.Context())
+	return s
+}
+
+// has gives workflows to a sharer, or takes them from it.
+func (s *sharer) has(all bool) {
+	if all {
+		s.Changing()
+	}
+	s.owns.Store(all)
+	s.Rebalance()
+}
+
+func TestTakenUpByOneWhoseWatchIsBehind(t *testing.T) {
+	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
+	t.Run("of workflows", func(t *testing.T) { behindWithWorkflows(t, newEnv(t, c)) })
+	t.Run("of pods", func(t *testing.T) { behindWithPods(t, newEnv(t, c)) })
+}
+
+// behindWithPods hands a workflow to a manager that has not seen the pod that runs.
+func behindWithPods(t *testing.T, e *env) {
+	pods := newBrake("pods")
+	first, second := e.sharer(nil), e.sharer(pods)
+	release := pods.hold()
+	t.Cleanup(release)
+	first.has(true)
+	e.submit("w", `
+entrypoint: pod
+templates:
+- {name: pod, container: {image: pause, command: [sh]}, metadata: {annotations: {lockstep.dev/sim-duration: 1h}}}`)
+	e.until("w", inPhase(wf.WorkflowRunning))
+	e.eventually("the second manager sees that its pod runs", func() error {
+		if w, found := second.informers.Workflows.Get(e.ns, "w"); found && w.Status.Nodes["w"].Phase == wf.PhaseRunning {
+			return nil
+		}
+		return errors.New("it does not")
+	})
+	first.has(false)
+	second.has(true)
+	e.eventually("the second manager asks for the pod", func() error {
+		if pods.gets.Load() == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	if _, found := second.informers.Pods.Get(e.ns, "w"); found {
+		t.Fatal("the watch was to be behind")
+	}
+	release()
+	// It follows the pod, and knows what it means when somebody deletes it.
+	w := e.until("w", inPhase(wf.WorkflowRunning))
+	e.expect(w, "W Pod Running")
+	now := int64(0)
+	if err := e.core.CoreV1().Pods(e.ns).Delete(t.Context(), "w", metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+		t.Fatal(err)
+	}
+	w = e.until("w", inPhase(wf.WorkflowError))
+	e.expect(w, "W Pod Error: pod deleted")
+}
+
+// behindWithWorkflows hands workflows to a manager that does not know yet how far they have come, whose pods were collected.
+func behindWithWorkflows(t *testing.T, e *env) {
+	created := map[string]int{}
+	var mu sync.Mutex
+	pods, err := e.core.CoreV1().Pods(e.ns).Watch(t.Context(), metav1.ListOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		for event := range pods.ResultChan() {
+			if p, ok := event.Object.(*corev1.Pod); ok && event.Type == watch.Added {
+				mu.Lock()
+				created[p.Labels[wf.LabelWorkflow]]++
+				mu.Unlock()
+			}
+		}
+	}()
+	workflows := newBrake("workflows")
+	first, second := e.sharer(nil), e.sharer(workflows)
+	first.has(true)
+
+	// 1. Two workflows come as far as they get; the second manager has seen no more than that they exist.
+	const spec = `
+entrypoint: main
+podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}
+templates:
+- {name: pod, container: {image: pause, command: [sh]}, metadata: {annotations: {lockstep.dev/sim-duration: 1ms}}}
+- name: main
+  steps: `
+	behind := func(name string) func() error {
+		return func() error {
+			if w, found := second.informers.Workflows.Get(e.ns, name); !found || w.Status.Phase != "" {
+				return fmt.Errorf("found %t", found)
+			}
+			return nil
+		}
+	}
+	first.owns.Store(false)
+	e.submit("over", spec+`[[{name: one, template: pod}]]`)
+	e.submit("half", spec+`[[{name: one, template: pod}], [{name: wait, template: wait}], [{name: two, template: pod}]]
+- {name: wait, suspend: {}}`)
+	for _, name := range []string{"over", "half"} {
+		e.eventually("the second manager sees "+name, behind(name))
+	}
+	release := workflows.hold()
+	t.Cleanup(release)
+	first.has(true)
+	e.until("over", inPhase(wf.WorkflowSucceeded))
+	e.until("half", func(w *wf.Workflow) error {
+		for _, n := range w.Status.Nodes {
+			if n.Type == wf.NodeSuspend && n.Phase == wf.PhaseRunning {
+				return nil
+			}
+		}
+		return errors.New("it does not wait yet")
+	})
+	e.eventually("the pods are collected", func() error {
+		list, err := e.core.CoreV1().Pods(e.ns).List(t.Context(), metav1.ListOptions{})
+		if err == nil && len(list.Items) > 0 {
+			err = fmt.Errorf("%d pods are left", len(list.Items))
+		}
+		return err
+	})
+	// 2. The other one has them now.
+	lists := workflows.lists.Load()
+	first.has(false)
+	second.has(true)
+	e.eventually("the second manager asks how far they are", func() error {
+		if workflows.lists.Load() == lists {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	for _, name := range []string{"over", "half"} {
+		if err := behind(name)(); err != nil {
+			t.Fatalf("the watch was to be behind: %s: %v", name, err)
+		}
+	}
+	release()
+	// 3. It goes on where the first one was.
+	e.patch("half", `{"spec":{"suspend":false}}`)
+	w := e.until("half", func(w *wf.Workflow) error {
+		for _, n := range w.Status.Nodes {
+			if n.Type == wf.NodeSuspend {
+				return nil
+			}
+		}
+		return errors.New("no pause")
+	})
+	for id, n := range w.Status.Nodes {
+		if n.Type == wf.NodeSuspend {
+			e.patch("half", fmt.Sprintf(`{"status":{"nodes":{%q:{"phase":"Succeeded"}}}}`, id))
+		}
+	}
+	e.until("half", inPhase(wf.WorkflowSucceeded))
+	e.until("over", inPhase(wf.WorkflowSucceeded))
+	mu.Lock()
+	defer mu.Unlock()
+	if created["over"] != 1 || created["half"] != 2 {
+		t.Errorf("pods created: %v; want 1 for the one that was over and 2 for the other", created)
+	}
+}
