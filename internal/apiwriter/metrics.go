@@ -37,7 +37,7 @@ type cachedMetrics struct {
 	latency  prometheus.Observer
 }
 
-var classNames = [numClasses]string{ClassPods: "pods", ClassDelete: "delete", ClassUrgent: "urgent", ClassStatus: "status", ClassEvent: "event"}
+var classNames = [numClasses]string{ClassPods: "pods", ClassDelete: "delete", ClassUrgent: "urgent", ClassBegin: "begin", ClassStatus: "status", ClassEvent: "event"}
 
 // latencyBuckets go from an unloaded server next door, 2 ms, to one that takes half a minute.
 var latencyBuckets = prometheus.ExponentialBuckets(0.002, 2, 15)

@@ -17,7 +17,7 @@ const turnWrites = 64
 
 // maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while it has any. Pods need none:
 // nobody goes before them. Status and events get little, because waiting makes them coalesce.
-var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassStatus: 19, ClassEvent: 49}
+var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassBegin: 19, ClassStatus: 19, ClassEvent: 49}
 
 type classQueue struct {
 	owners map[string]*ownerQueue

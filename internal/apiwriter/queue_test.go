@@ -48,7 +48,7 @@ func TestQueueServesClassesInOrderButStarvesNone(t *testing.T) {
 	for range n {
 		served[q.pop(ClassEvent).class]++
 	}
-	for class, min := range [numClasses]int{ClassPods: 600, ClassDelete: 160, ClassUrgent: 80, ClassStatus: 45, ClassEvent: 15} {
+	for class, min := range [numClasses]int{ClassPods: 560, ClassDelete: 160, ClassUrgent: 80, ClassBegin: 40, ClassStatus: 40, ClassEvent: 15} {
 		if served[class] < min {
 			t.Errorf("of the first %d writes, %d are of class %s, want at least %d", n, served[class], classNames[class], min)
 		}
@@ -120,7 +120,7 @@ func TestWhatCanWaitGivesWayToPods(t *testing.T) {
 		t.Error("without pods, statuses need not give way")
 	}
 	y.started(pod, now)
-	if y.last(now, 32) != ClassUrgent {
+	if y.last(now, 32) != ClassBegin {
 		t.Error("while pods are written, one status in flight of 32 writes is enough")
 	}
 	if y.last(now, 64) != ClassEvent {

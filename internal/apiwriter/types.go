@@ -20,6 +20,7 @@ const (
 	ClassPods   Class = iota // pod creates and binds
 	ClassDelete              // deletes
 	ClassUrgent              // statuses that say how an object ended
+	ClassBegin               // creates that begin something, see Meta.Begins
 	ClassStatus              // other statuses and object writes; they give way while pods are being written
 	ClassEvent               // events; dropped, and counted, under pressure
 )
@@ -42,6 +43,9 @@ type Meta struct {
 	Shared bool
 	// Brief says of a status that no more is needed of the answer than UID and version: it is a *metav1.PartialObjectMetadata.
 	Brief bool
+	// Begins says of a create that more will be written because of it. It goes after what was begun before, and after what is
+	// said of that: while the server is busy, less is begun and what there is ends sooner.
+	Begins bool
 	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". Empty, it is guessed from
 	// the kind.
 	Resource string

@@ -193,7 +193,11 @@ type patch struct {
 
 // Create implements Writer.
 func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
-	w.submit(m, obj, done, func(x *write) { x.verb, x.class = verbCreate, ClassPods })
+	w.submit(m, obj, done, func(x *write) {
+		if x.verb, x.class = verbCreate, ClassPods; m.Begins {
+			x.class = ClassBegin
+		}
+	})
 }
 
 // Bind implements Writer.
@@ -461,7 +465,7 @@ type yielding struct {
 // last is the last class that may be written now.
 func (y *yielding) last(now time.Time, limit int) Class {
 	if y.low >= max(1, limit/32) && now.Sub(y.pods) < yieldFor {
-		return ClassUrgent
+		return ClassBegin
 	}
 	return ClassEvent
 }
@@ -470,13 +474,13 @@ func (y *yielding) started(x *write, now time.Time) {
 	if x.class == ClassPods {
 		y.pods = now
 	}
-	if x.class > ClassUrgent {
+	if x.class > ClassBegin {
 		y.low++
 	}
 }
 
 func (y *yielding) ended(x *write) {
-	if x.class > ClassUrgent {
+	if x.class > ClassBegin {
 		y.low--
 	}
 }
@@ -494,7 +498,7 @@ func (w *W) work(x *write) {
 		o := classify(err, w.down.recovering(ended))
 		w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
 		w.observeServer(ended, o, err)
-		if x.class < ClassStatus {
+		if x.class < ClassBegin {
 			w.lag.ended(ended, ended.Sub(x.queued))
 		}
 		ends := w.settle(x, obj, err, o)

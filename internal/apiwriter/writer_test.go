@@ -9,6 +9,7 @@ import (
 	"maps"
 	"math/rand/v2"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -372,6 +373,21 @@ func TestAStatusThatTurnsUrgentGoesAhead(t *testing.T) {
 	}
 	if n := b.requests("update", "jobs.batch.volcano.sh/status"); n != 2 {
 		t.Errorf("%d writes, want one for each job", n)
+	}
+}
+
+func TestWhatBeginsSomethingGoesAfterWhatHasBegun(t *testing.T) {
+	b := newBench(t, func(c *Config) { c.Fixed = 1 })
+	ended := b.createdJob("ended")
+	o := newOutcomes()
+	b.Create(Meta{Owner: "new", Reason: "test", Begins: true}, b.pod("first", ""), o.of("begin"))
+	b.Status(test, withRunning(ended, 1), true, o.of("end"))
+	b.Create(Meta{Owner: "old", Reason: "test"}, b.pod("next", ""), o.of("go on"))
+	b.run()
+	b.flush()
+	o.allOnce(t, 3)
+	if want := []string{"go on", "end", "begin"}; !slices.Equal(o.order, want) {
+		t.Errorf("written in the order %q, want %q", o.order, want)
 	}
 }
 

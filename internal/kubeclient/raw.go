@@ -25,6 +25,8 @@ type Raw struct {
 	metav1.ObjectMeta
 	// JSON is the object, without managedFields. It is not to be changed.
 	JSON []byte
+	// Note is the reader's own, such as what it has found in the JSON. It is shared by copies, and so is not to be changed either.
+	Note any
 }
 
 // RawList is a list of such objects.
@@ -36,7 +38,7 @@ type RawList struct {
 
 // DeepCopyObject implements runtime.Object.
 func (r *Raw) DeepCopyObject() kruntime.Object {
-	return &Raw{TypeMeta: r.TypeMeta, ObjectMeta: *r.ObjectMeta.DeepCopy(), JSON: r.JSON}
+	return &Raw{TypeMeta: r.TypeMeta, ObjectMeta: *r.ObjectMeta.DeepCopy(), JSON: r.JSON, Note: r.Note}
 }
 
 // DeepCopyObject implements runtime.Object.

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/flow/flowtest"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
@@ -343,7 +344,7 @@ func (s *state) met(app *oam.Application, status map[string]any, generation int6
 		return fmt.Errorf("it is %s, not %s", app.Status.Phase, phase)
 	}
 	if s.Steps != "" {
-		if got := steps(app); got != s.Steps {
+		if got := flowtest.Steps(app.Status.Workflow); got != s.Steps {
 			return fmt.Errorf("the steps are %s, not %s", got, s.Steps)
 		}
 	}
@@ -359,25 +360,6 @@ func (s *state) met(app *oam.Application, status map[string]any, generation int6
 		}
 	}
 	return contains(status, s.Status, "status")
-}
-
-// steps is how far a workflow is.
-func steps(a *oam.Application) string {
-	if a.Status.Workflow == nil {
-		return ""
-	}
-	var parts []string
-	for _, s := range a.Status.Workflow.Steps {
-		text := s.Name + "=" + string(s.Phase)
-		if s.Reason != "" {
-			text += "/" + s.Reason
-		}
-		for _, sub := range s.SubSteps {
-			text += " " + s.Name + "." + sub.Name + "=" + string(sub.Phase)
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, " ")
 }
 
 // expect waits until an object has what the case wants of it.

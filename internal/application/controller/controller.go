@@ -106,8 +106,8 @@ type Controller struct {
 	targets  *targets
 	clusters *clusters.Registry
 
-	applications *cluster.Kind[*oam.Application]
-	trackers     *cluster.Kind[*oam.ResourceTracker]
+	applications *held[oam.Application]
+	trackers     *held[oam.ResourceTracker]
 	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	// What steps of workflows use.
@@ -134,14 +134,18 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
+	raw, err := kubeclient.ForRaw(kubeclient.ForWatch(cfg.REST), nil, oam.GroupVersion)
+	if err != nil {
+		return nil, err
+	}
 	shared, err := kubeclient.ForGroupVersion(cfg.REST, nil, v1alpha1.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, err
 	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Log,
-		applications: cluster.Watch(client, "applications", "", &oam.Application{}, nil),
-		trackers:     cluster.Watch(client, "resourcetrackers", "", &oam.ResourceTracker{}, nil),
+		applications: newHeld(raw, "applications", glanceAt, func(o *oam.Application, r *kubeclient.Raw) { o.ObjectMeta = r.ObjectMeta }),
+		trackers:     newHeld(raw, "resourcetrackers", expand, func(o *oam.ResourceTracker, r *kubeclient.Raw) { o.ObjectMeta = r.ObjectMeta }),
 		defs:         newDefinitions(client, shared),
 		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
 		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},
@@ -172,22 +176,22 @@ func New(cfg Config) (*Controller, error) {
 // handle brings changes of what is watched to the queue.
 func (c *Controller) handle() error {
 	return errors.Join(
-		c.applications.Handle(cluster.Handler[*oam.Application]{
-			Added:   func(o *oam.Application) { c.enqueue(key(o.Namespace, o.Name)) },
+		c.applications.Handle(cluster.Handler[*kubeclient.Raw]{
+			Added:   func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 			Updated: c.applicationUpdated,
-			Deleted: func(o *oam.Application) { c.enqueue(key(o.Namespace, o.Name)) },
+			Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 		}),
 		// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something.
-		c.trackers.Handle(cluster.Handler[*oam.ResourceTracker]{
-			Added:   func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
-			Deleted: func(o *oam.ResourceTracker) { c.enqueue(ownerOf(o.Labels)) },
+		c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
+			Added:   func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+			Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 		}),
 		c.defs.handle(c.definitionsChanged, c.definitionChanged),
 	)
 }
 
 // applicationUpdated leaves out writes of the status of applications at rest.
-func (c *Controller) applicationUpdated(old, new *oam.Application) {
+func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
 	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.awake(key(new.Namespace, new.Name)) {
@@ -204,9 +208,9 @@ func (c *Controller) awake(k types.NamespacedName) bool {
 
 // commandedByStatus says whether the status says something about the workflow that somebody may have written who is not
 // us.
-func commandedByStatus(old, new *oam.Application) bool {
-	a, b := old.Status.Workflow, new.Status.Workflow
-	return a != nil && b != nil && (a.Suspend != b.Suspend || a.Terminated != b.Terminated)
+func commandedByStatus(old, new *kubeclient.Raw) bool {
+	a, b := glanceOf(old), glanceOf(new)
+	return a.workflow && b.workflow && (a.suspend != b.suspend || a.terminated != b.terminated)
 }
 
 // definitionsChanged brings back the applications that wait for a definition, and those that follow changes of them.

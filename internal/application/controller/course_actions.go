@@ -464,9 +464,13 @@ func (c *Controller) actEndpoints(ctx context.Context, a *app, action *render.Ac
 		if err := c.mayRead(ctx, a, c.targets.local, other); err != nil {
 			return render.Answer{}, false, err
 		}
-		rt, ok := c.trackers.Get("", trackerName(k.Namespace, k.Name))
+		raw, ok := c.trackers.Get("", trackerName(k.Namespace, k.Name))
 		if !ok {
 			return render.Answer{}, false, fmt.Errorf("there is no application %s", k)
+		}
+		rt, err := c.trackers.open(raw)
+		if err != nil {
+			return render.Answer{}, false, err
 		}
 		resources = rt.Spec.ManagedResources
 	}

@@ -41,8 +41,9 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 		annotations[oam.SharedByAnnotation] = strings.Join(sharers(there), ",")
 		wanted.SetAnnotations(annotations)
 	}
+	raw := there.json()
 	var current map[string]any
-	if err := kjson.Unmarshal(there.raw, &current); err != nil {
+	if err := kjson.Unmarshal(raw, &current); err != nil {
 		return nil, false, err
 	}
 	whole := keep(r.Keep, wanted.Object, current, update)
@@ -73,11 +74,11 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 		if err != nil {
 			return nil, false, err
 		}
-		patch, err = strategicpatch.CreateThreeWayMergePatch(base, modified, there.raw, lookup, true)
+		patch, err = strategicpatch.CreateThreeWayMergePatch(base, modified, raw, lookup, true)
 		if err != nil {
 			return nil, false, fmt.Errorf("%s: %w", r.Ref, err)
 		}
-	} else if patch, err = jsonmergepatch.CreateThreeWayJSONMergePatch(base, modified, there.raw); err != nil {
+	} else if patch, err = jsonmergepatch.CreateThreeWayJSONMergePatch(base, modified, raw); err != nil {
 		return nil, false, fmt.Errorf("%s: %w", r.Ref, err)
 	}
 	if string(patch) == "{}" {
@@ -251,7 +252,7 @@ func contains(live, wanted any) bool {
 // content is the hash of what others than the status's writers decide.
 func content(there *object) string {
 	var o map[string]any
-	if err := kjson.Unmarshal(there.raw, &o); err != nil {
+	if err := kjson.Unmarshal(there.json(), &o); err != nil {
 		return ""
 	}
 	delete(o, "status")
@@ -271,7 +272,7 @@ func content(there *object) string {
 // accept notes what the server made of a write, when it is not all that was asked for: asking again would change nothing.
 func (c *Controller) accept(a *app, ref string, r *plan.Resource, there *object) {
 	var current, wanted map[string]any
-	if kjson.Unmarshal(there.raw, &current) != nil || kjson.Unmarshal(r.JSON, &wanted) != nil {
+	if kjson.Unmarshal(there.json(), &current) != nil || kjson.Unmarshal(r.JSON, &wanted) != nil {
 		return
 	}
 	hash := ""

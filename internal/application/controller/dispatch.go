@@ -552,7 +552,7 @@ func sharers(there *object) []string {
 	var o struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
-	if err := json.Unmarshal(there.raw, &o); err != nil {
+	if err := json.Unmarshal(there.json(), &o); err != nil {
 		return nil
 	}
 	var out []string

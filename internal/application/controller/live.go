@@ -40,11 +40,21 @@ type object struct {
 	// owner is the application that the labels name.
 	owner      types.NamespacedName
 	renderHash string
-	// raw is the object as JSON, without managedFields.
-	raw []byte
+	// raw is the object as JSON, without managedFields; of an object at rest it is packed, by packer.
+	raw    []byte
+	packer *alike
 	// content is a hash of raw, less what changes without anybody having changed what the object is to be. Objects of equal
 	// content may have different hashes, when they come from different encoders.
 	content uint64
+}
+
+// json is the object as JSON, without managedFields. It is not to be changed.
+func (o *object) json() []byte {
+	if o.packer == nil {
+		return o.raw
+	}
+	raw, _ := o.packer.unpack(o.raw) // it was packed here, from memory to memory
+	return raw
 }
 
 // live is what is known of managed objects: one watch for each kind that an application has, of the objects that carry
@@ -71,6 +81,8 @@ type kindWatch struct {
 	// only and tell are of watches of one object.
 	only types.NamespacedName
 	tell func()
+
+	packer alike
 
 	mu      sync.Mutex
 	synced  bool
@@ -212,6 +224,26 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 		going.deleting = true
 		w.objects[key] = &going
 	}
+}
+
+// settle packs what is known of an object that nobody is expected to ask for soon.
+func (l *live) settle(ref plan.Ref) {
+	l.mu.Lock()
+	w := l.watches[ref.GVK]
+	l.mu.Unlock()
+	if w == nil {
+		return
+	}
+	key := types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	o := w.objects[key]
+	if o == nil || o.packer != nil {
+		return
+	}
+	small := *o // others may hold the one that is there
+	small.raw, small.packer = w.packer.pack(o.raw), &w.packer
+	w.objects[key] = &small
 }
 
 func (w *kindWatch) run(ctx context.Context) {

@@ -69,7 +69,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	phases := map[oam.ApplicationPhase]int{}
 	for _, o := range m.c.applications.List() {
 		if owns := m.c.cfg.Owns; owns == nil || owns(o.Namespace+"/"+o.Name) {
-			phase := o.Status.Phase
+			phase := glanceOf(o).phase
 			if phase == "" {
 				phase = oam.PhaseStarting
 			}

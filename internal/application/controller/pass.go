@@ -32,6 +32,7 @@ type app struct {
 
 	// of passes
 
+	opened *oam.Application    // as last seen; not to be changed
 	read   map[plan.Ref]string // objects whose values are in the plan, and their versions
 	as     *apiwriter.Identity // whom its writes are made as; nil for the manager
 	reads  map[plan.Ref]error  // whether its author may see others' objects
@@ -218,8 +219,12 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		return
 	}
 	a.takeUp()
-	o, ok := c.applications.Get(k.Namespace, k.Name)
-	if !ok || o.DeletionTimestamp != nil {
+	o, err := c.open(a)
+	if err != nil {
+		c.log.Error("an application cannot be read", "application", k, "error", err)
+		return
+	}
+	if o == nil || o.DeletionTimestamp != nil {
 		c.remove(a, o)
 		return
 	}
@@ -287,6 +292,22 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	c.rest(a, o, &p)
 }
 
+// open is the application as last seen, or nil when there is none.
+func (c *Controller) open(a *app) (*oam.Application, error) {
+	raw, ok := c.applications.Get(a.key.Namespace, a.key.Name)
+	if !ok {
+		a.opened = nil
+		return nil, nil
+	}
+	if a.opened == nil || a.opened.UID != raw.UID || a.opened.ResourceVersion != raw.ResourceVersion {
+		var err error
+		if a.opened, err = c.applications.open(raw); err != nil {
+			return nil, err
+		}
+	}
+	return a.opened, nil
+}
+
 // through lets the next application begin in the place of one that has no writes under way.
 func (c *Controller) through(k types.NamespacedName) {
 	if next, ok := c.gate.leave(k); ok {
@@ -299,8 +320,12 @@ func (c *Controller) load(a *app) bool {
 	if a.loaded {
 		return true
 	}
-	if rt, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
-		r, err := newRecord(rt)
+	if raw, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
+		rt, err := c.trackers.open(raw)
+		var r record
+		if err == nil {
+			r, err = newRecord(rt)
+		}
 		if err != nil {
 			c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
 			return false
@@ -514,7 +539,7 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 		a.ended("tracker", err)
 		c.again(a, err)
 	}
-	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-tracker"}
+	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-tracker", Begins: true}
 	if a.record.object == nil {
 		c.cfg.Writer.Create(meta, &oam.ResourceTracker{
 			ObjectMeta: metav1.ObjectMeta{

@@ -73,10 +73,10 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 	state, busy := componentState{applied: true}, false
 	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: make(map[string][]byte, len(outputs))}
 	if workload != nil {
-		live.Output = workload.raw
+		live.Output = workload.json()
 	}
 	for name, o := range outputs {
-		live.Outputs[name] = o.raw
+		live.Outputs[name] = o.json()
 	}
 	if complete {
 		s, err := c.stateBy(a, comp.Template, *live)
@@ -133,7 +133,7 @@ func asMap(o *object) map[string]any {
 		return nil
 	}
 	var m map[string]any
-	if err := kjson.Unmarshal(o.raw, &m); err != nil {
+	if err := kjson.Unmarshal(o.json(), &m); err != nil {
 		return nil
 	}
 	return m

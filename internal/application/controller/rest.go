@@ -25,6 +25,11 @@ func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
 		a.idle = now
 		c.queue.AddAfter(a.key, c.cfg.Rest)
 	case now.Sub(a.idle) >= c.cfg.Rest:
+		for i := range a.plan.Resources {
+			if t := c.targets.get(a.plan.Resources[i].Cluster); t != nil {
+				t.live.settle(a.plan.Resources[i].Ref)
+			}
+		}
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		delete(c.apps, a.key)

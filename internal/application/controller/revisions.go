@@ -176,7 +176,11 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 			}
 		}
 	}
-	for _, app := range c.applications.List() {
+	for _, raw := range c.applications.List() {
+		app, err := c.applications.open(raw)
+		if err != nil {
+			continue // it names nothing that can be read
+		}
 		for i := range app.Spec.Components {
 			note(app.Spec.Components[i].Type)
 			for j := range app.Spec.Components[i].Traits {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -72,21 +73,26 @@ const unpackedMax = 64 << 20
 
 func unpack(c oam.Compression) (packed, error) {
 	var p packed
-	if c.Data == "" {
-		return p, nil
-	}
-	if c.Type != oam.Gzip {
-		return p, fmt.Errorf("packed as %q", c.Type)
-	}
-	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader([]byte(c.Data))))
-	if err != nil {
-		return p, err
-	}
-	data, err := io.ReadAll(io.LimitReader(z, unpackedMax))
-	if err != nil {
+	data, err := inflate(c)
+	if err != nil || len(data) == 0 {
 		return p, err
 	}
 	return p, json.Unmarshal(data, &p)
+}
+
+// inflate takes JSON out of its packing.
+func inflate(c oam.Compression) ([]byte, error) {
+	switch {
+	case c.Type == oam.Uncompressed || c.Data == "":
+		return []byte(c.Data), nil
+	case c.Type != oam.Gzip:
+		return nil, fmt.Errorf("packed as %q", c.Type)
+	}
+	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(c.Data)))
+	if err != nil {
+		return nil, err
+	}
+	return io.ReadAll(io.LimitReader(z, unpackedMax))
 }
 
 // packers are kept, for one takes 800 KB to make.

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/flow/flowtest"
 )
 
 // withComponents is the spec of an application of ConfigMaps, one for each component, and more.
@@ -25,28 +26,9 @@ func withComponents(more string, names ...string) string {
 	return spec + more
 }
 
-// steps is how far an application's workflow is: the steps, each with its phase.
-func steps(a *oam.Application) string {
-	if a.Status.Workflow == nil {
-		return ""
-	}
-	var parts []string
-	for _, s := range a.Status.Workflow.Steps {
-		text := s.Name + "=" + string(s.Phase)
-		if s.Reason != "" {
-			text += "/" + s.Reason
-		}
-		for _, sub := range s.SubSteps {
-			text += " " + s.Name + "." + sub.Name + "=" + string(sub.Phase)
-		}
-		parts = append(parts, text)
-	}
-	return strings.Join(parts, " ")
-}
-
 func hasSteps(want string) func(*oam.Application) error {
 	return func(a *oam.Application) error {
-		if got := steps(a); got != want {
+		if got := flowtest.Steps(a.Status.Workflow); got != want {
 			return fmt.Errorf("the steps are %s, not %s", got, want)
 		}
 		return nil
@@ -79,7 +61,7 @@ workflow:
   - {name: rest, type: deploy, properties: {policies: []}}
 `, "one", "two"))
 	app := e.until("a", inPhase(oam.PhaseWorkflowSuspending))
-	if got := steps(app); got != "first=succeeded look=suspending/Suspend" {
+	if got := flowtest.Steps(app.Status.Workflow); got != "first=succeeded look=suspending/Suspend" {
 		t.Errorf("the steps are %s", got)
 	}
 	if !app.Status.Workflow.Suspend || app.Status.Workflow.Mode != "StepByStep-DAG" {
@@ -93,7 +75,7 @@ workflow:
 	}
 	e.command("a", "resume")
 	app = e.until("a", inPhase(oam.PhaseRunning))
-	if got := steps(app); got != "first=succeeded look=succeeded rest=succeeded" {
+	if got := flowtest.Steps(app.Status.Workflow); got != "first=succeeded look=succeeded rest=succeeded" {
 		t.Errorf("the steps are %s", got)
 	}
 	if len(app.Status.Services) != 2 || len(app.Status.AppliedResources) != 2 {
@@ -202,7 +184,7 @@ policies:
 - {name: only, type: override, properties: {selector: [two]}}
 `, "one", "two"))
 	app := e.until("a", inPhase(oam.PhaseRunning))
-	if got := steps(app); got != "deploy=succeeded" || app.Status.Workflow.Steps[0].Type != "deploy" {
+	if got := flowtest.Steps(app.Status.Workflow); got != "deploy=succeeded" || app.Status.Workflow.Steps[0].Type != "deploy" {
 		t.Errorf("the steps are %s", got)
 	}
 	if _, err := e.get(configMaps, "one"); err == nil {
@@ -231,7 +213,7 @@ components:
 		t.Fatal(err)
 	}
 	if d := e.data("two"); d["uid"] != string(one.GetUID()) || d["k"] != "v" {
-		t.Errorf("%v; steps %s", d, steps(app))
+		t.Errorf("%v; steps %s", d, flowtest.Steps(app.Status.Workflow))
 	}
 }
 
@@ -288,7 +270,7 @@ workflow:
 	})
 	e.apply("apiVersion: v1\nkind: ConfigMap\nmetadata: {name: go}\ndata: {go: \"yes\"}")
 	app := e.until("a", inPhase(oam.PhaseRunning))
-	if got := steps(app); got != "one=succeeded publish=succeeded not=skipped/Skip" || app.Status.Workflow.Steps[1].Message != "posted 7" {
+	if got := flowtest.Steps(app.Status.Workflow); got != "one=succeeded publish=succeeded not=skipped/Skip" || app.Status.Workflow.Steps[1].Message != "posted 7" {
 		t.Errorf("the steps are %s: %+v", got, app.Status.Workflow.Steps)
 	}
 	made, err := e.get(configMaps, "made")

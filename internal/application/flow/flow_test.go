@@ -13,6 +13,7 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/flow/flowtest"
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
@@ -99,18 +100,7 @@ func settled(results map[string]flow.Result) bool {
 }
 
 func (s *sim) String() string {
-	var parts []string
-	for _, st := range s.status.Steps {
-		text := st.Name + "=" + string(st.Phase)
-		if st.Reason != "" {
-			text += "/" + st.Reason
-		}
-		for _, sub := range st.SubSteps {
-			text += " " + st.Name + "." + sub.Name + "=" + string(sub.Phase)
-		}
-		parts = append(parts, text)
-	}
-	return s.status.Phase + ": " + strings.Join(parts, " ")
+	return s.status.Phase + ": " + flowtest.Steps(s.status)
 }
 
 func (s *sim) ends(outcome flow.Outcome, names ...string) {

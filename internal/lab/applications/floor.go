@@ -141,7 +141,7 @@ func (f *copies) measure(ctx context.Context) (err error) {
 		return err
 	}
 	f.run.FloorPerSecond, f.run.FloorConcurrency = round(float64(len(f.apps))/took.Seconds()), best
-	if deploy := f.run.Phases[0]; deploy.PerSecond > 0 {
+	if deploy := f.run.deployment(); deploy != nil && deploy.PerSecond > 0 {
 		f.run.Ratio = round(f.run.FloorPerSecond / deploy.PerSecond)
 	}
 	return nil

@@ -22,13 +22,7 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	if !t.cfg.Profile {
 		return func() {}
 	}
-	port := 0
-	for _, s := range t.cluster.Status() {
-		if s.Name == localcluster.Manager {
-			port = s.Port
-		}
-	}
-	from := fmt.Sprintf("http://127.0.0.1:%d/debug/pprof/", port)
+	const from = "/debug/pprof/"
 	var getting sync.WaitGroup
 	ended := make(chan struct{})
 	getting.Go(func() {
@@ -55,21 +49,35 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	}
 }
 
-func (t *trial) fetch(ctx context.Context, url, name string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+// fetch keeps what the manager answers.
+func (t *trial) fetch(ctx context.Context, path, name string) error {
+	data, err := t.ask(ctx, path)
 	if err != nil {
 		return err
+	}
+	return os.WriteFile(filepath.Join(t.cfg.OutDir, name), data, 0o644)
+}
+
+// ask asks the manager for what it serves beside its metrics.
+func (t *trial) ask(ctx context.Context, path string) ([]byte, error) {
+	port := 0
+	for _, s := range t.cluster.Status() {
+		if s.Name == localcluster.Manager {
+			port = s.Port
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, fmt.Sprintf("http://127.0.0.1:%d%s", port, path), nil)
+	if err != nil {
+		return nil, err
 	}
 	res, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer res.Body.Close()
-	f, err := os.Create(filepath.Join(t.cfg.OutDir, name))
-	if err != nil {
-		return err
+	data, err := io.ReadAll(res.Body)
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", path, res.Status)
 	}
-	defer f.Close()
-	_, err = io.Copy(f, res.Body)
-	return err
+	return data, err
 }

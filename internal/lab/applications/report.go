@@ -25,8 +25,12 @@ type Run struct {
 	Applications int    `json:"applications"`
 	series.Verdict
 	Phases []Phase `json:"phases"`
-	// RestCPUMsPerHour is the manager's CPU time per application while nobody does anything, in ms per hour.
-	RestCPUMsPerHour float64 `json:"restCPUMsPerApplicationAndHour,omitempty"`
+	// RestCPUSeconds is the manager's CPU time while nobody does anything, in seconds per hour; RestCPUSecondsNone, without
+	// applications, which apps-hold measures before. RestCPUMsPerHour is what lies between them, or all of it, for each
+	// application in milliseconds per hour.
+	RestCPUSeconds     float64 `json:"restCPUSecondsPerHour,omitempty"`
+	RestCPUSecondsNone float64 `json:"restCPUSecondsPerHourWithoutApplications,omitempty"`
+	RestCPUMsPerHour   float64 `json:"restCPUMsPerApplicationAndHour,omitempty"`
 
 	FloorPerSecond   float64        `json:"floorPerSecond,omitempty"`
 	FloorConcurrency int            `json:"floorConcurrency,omitempty"`
@@ -81,11 +85,20 @@ func (r *Run) Title() string {
 	return r.Scenario
 }
 
+// deployment is the first phase in which applications were deployed.
+func (r *Run) deployment() *Phase {
+	for i := range r.Phases {
+		if r.Phases[i].Ran != nil {
+			return &r.Phases[i]
+		}
+	}
+	return nil
+}
+
 // Line is what came of it.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d applications", r.Applications)
-	if len(r.Phases) > 0 {
-		p := r.Phases[0]
+	if p := r.deployment(); p != nil {
 		s += fmt.Sprintf(" in %.1fs, %.1f/s, %.2f writes and %.2fms CPU each, manager %.0f MiB", p.Seconds, p.PerSecond, p.WritesEach, p.ManagerCPUMs, p.PeakMiB["manager"])
 	}
 	if r.FloorPerSecond > 0 {
@@ -102,7 +115,7 @@ func (r *Report) Table(w io.Writer) error {
 		for j := range run.Phases {
 			p := &run.Phases[j]
 			floor, ratio := "-", "-"
-			if j == 0 && run.FloorPerSecond > 0 {
+			if p == run.deployment() && run.FloorPerSecond > 0 {
 				floor, ratio = fmt.Sprintf("%.1f/s", run.FloorPerSecond), fmt.Sprintf("%.2f", run.Ratio)
 			}
 			done, pace, times := "-", "-", "-\t-\t-\t-"
@@ -115,8 +128,12 @@ func (r *Report) Table(w io.Writer) error {
 			fmt.Fprintf(t, "%s\t%s\t%s\t%.1fs\t%s\t%s\t%.2f\t%.2fms\t%.0fMi\t%.0fMi\t%.0fMi\t%s\t%s\t%d\n", run.Title(), p.Name, done, p.Seconds, pace, times, p.WritesEach, p.ManagerCPUMs,
 				p.RSSMiB["manager"], p.AnonMiB["manager"], p.PeakMiB["manager"], floor, ratio, len(run.Violations))
 		}
-		if run.RestCPUMsPerHour > 0 {
-			fmt.Fprintf(t, "%s\tat rest: %.3f ms CPU per application and hour\n", run.Title(), run.RestCPUMsPerHour)
+		if run.RestCPUSeconds > 0 {
+			of := "all that the manager does at rest included"
+			if run.RestCPUSecondsNone > 0 {
+				of = fmt.Sprintf("beside the %.1f s that the manager takes without any", run.RestCPUSecondsNone)
+			}
+			fmt.Fprintf(t, "%s\tCPU at rest in an hour: %.3f ms for each application, %s\n", run.Title(), run.RestCPUMsPerHour, of)
 		}
 	}
 	for _, run := range r.Measured() {

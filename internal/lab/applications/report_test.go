@@ -18,7 +18,7 @@ import (
 func TestReports(t *testing.T) {
 	curve := analyse.Curve{AtSeconds: []float64{0.1, 5}, Count: []int{1, 300}}
 	r := &Report{series.Report[*Run]{Runs: []*Run{
-		{Scenario: ScenarioSmall, Repeat: 1, Applications: 300, FloorPerSecond: 90, FloorConcurrency: 16, Ratio: 1.5, RestCPUMsPerHour: 0.25,
+		{Scenario: ScenarioSmall, Repeat: 1, Applications: 300, FloorPerSecond: 90, FloorConcurrency: 16, Ratio: 1.5, RestCPUSeconds: 20.1, RestCPUMsPerHour: 0.25,
 			FloorSamples: []floor.Sample{{Concurrency: 16, PerSecond: 91}}, Phases: []Phase{
 				{Name: "deploy", Done: 300, Seconds: 5, PerSecond: 60, TotalMs: analyse.Percentiles{P50: 1234}, Asked: &curve, Ran: &curve,
 					Writes: analyse.Writes{ByKind: map[string]int{"deployments.apps/create": 300}, Total: 300, Refused: map[string]int{"secrets/create 409": 3}},

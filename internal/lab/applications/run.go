@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -223,6 +224,12 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	case ScenarioFleet:
 		return t.fleet(ctx)
 	}
+	// What the manager costs while it has no applications.
+	if t.cfg.Scenario == ScenarioHold {
+		if err := t.hold(ctx, "hold, none"); err != nil {
+			return err
+		}
+	}
 	profiled := t.profile(ctx, "deploy")
 	_, err = t.deploy(ctx, "deploy")
 	profiled()
@@ -230,7 +237,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	// 4. Nobody does anything.
-	if err := t.hold(ctx); err != nil {
+	if err := t.hold(ctx, "hold"); err != nil {
 		return err
 	}
 	// 5. What others do to its objects.
@@ -410,23 +417,55 @@ func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 	return p, t.check(ctx)
 }
 
-func (t *trial) hold(ctx context.Context) error {
+// hold measures while nobody does anything, and no application has anything left that it is looked at for.
+func (t *trial) hold(ctx context.Context, what string) error {
 	if t.cfg.Hold <= 0 {
 		return nil
 	}
-	t.say("at rest for %s", t.cfg.Hold)
-	p, err := t.phase(ctx, "hold", func() error {
+	t.say("%s: until all are at rest", what)
+	asleep, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+		awake, err := t.metric(ctx, "lockstep_applications_awake")
+		return awake == 0, err
+	})
+	if err == nil && !asleep {
+		err = errors.New("applications do not come to rest")
+	}
+	if err != nil {
+		return err
+	}
+	t.say("%s: %s", what, t.cfg.Hold)
+	p, err := t.phase(ctx, what, func() error {
 		_, err := t.log.Until(ctx, t.cfg.Hold, func() (bool, error) { return false, nil })
 		return err
 	})
 	if err != nil {
 		return err
 	}
-	p.Seconds = round(time.Since(p.began).Seconds())
+	elapsed := time.Since(p.began)
+	p.Seconds = round(elapsed.Seconds())
+	perHour := p.CPUSeconds[string(localcluster.Manager)] * 3600 / elapsed.Seconds()
+	if len(t.run.Phases) == 0 {
+		t.run.RestCPUSecondsNone = round3(perHour)
+	} else {
+		t.run.RestCPUSeconds = round3(perHour)
+		t.run.RestCPUMsPerHour = round3(max(0, perHour-t.run.RestCPUSecondsNone) * 1e3 / float64(t.cfg.Applications))
+	}
 	t.run.Phases = append(t.run.Phases, *p)
-	perHour := p.ManagerCPUMs * 3600 / time.Since(p.began).Seconds()
-	t.run.RestCPUMsPerHour = round3(perHour)
 	return nil
+}
+
+// metric is a value that the manager tells of itself.
+func (t *trial) metric(ctx context.Context, name string) (float64, error) {
+	data, err := t.ask(ctx, "/metrics")
+	if err != nil {
+		return 0, err
+	}
+	for line := range strings.Lines(string(data)) {
+		if value, ok := strings.CutPrefix(line, name+" "); ok {
+			return strconv.ParseFloat(strings.TrimSpace(value), 64)
+		}
+	}
+	return 0, fmt.Errorf("the manager has no metric %s", name)
 }
 
 // update changes a field of each application, after something else has happened.

@@ -1,0 +1,120 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/rest"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/rawjson"
+)
+
+// held are objects of which there are many, and most of them at rest: the watch reads their metadata, and keeps the rest packed
+// until somebody opens one.
+type held[T any] struct {
+	*cluster.Kind[*kubeclient.Raw]
+	packer alike
+	adopt  func(*T, *kubeclient.Raw) // puts the metadata on
+}
+
+// newHeld watches a resource. note is what is to be known of an object without opening it, from its JSON without metadata, which
+// it may replace by what is to be kept of it; it is not nil.
+func newHeld[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), adopt func(*T, *kubeclient.Raw)) *held[T] {
+	k := &held[T]{adopt: adopt}
+	k.Kind = cluster.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {
+		if r.Note != nil {
+			return // an informer may trim an object twice
+		}
+		text, err := kubeclient.CutMembers(nil, r.JSON, func(out []byte, name string, _ []byte) ([]byte, bool, error) {
+			return out, name == "metadata", nil
+		})
+		if err != nil {
+			text = []byte("{}") // the metadata would not have been read
+		}
+		text, r.Note = note(text)
+		r.JSON = k.packer.pack(text)
+	})
+	return k
+}
+
+// open is the whole object.
+func (k *held[T]) open(r *kubeclient.Raw) (*T, error) {
+	text, err := k.packer.unpack(r.JSON)
+	if err != nil {
+		return nil, err
+	}
+	o := new(T)
+	if err := kjson.Unmarshal(text, o); err != nil {
+		return nil, fmt.Errorf("%s %s/%s: %w", r.Kind, r.Namespace, r.Name, err)
+	}
+	k.adopt(o, r)
+	return o, nil
+}
+
+// glance is what is known of an application without opening it.
+type glance struct {
+	phase               oam.ApplicationPhase
+	suspend, terminated bool // of its workflow, when it has one
+	workflow            bool
+}
+
+func glanceOf(r *kubeclient.Raw) glance { g, _ := r.Note.(glance); return g }
+
+// glanceAt reads what is to be known of an application.
+func glanceAt(text []byte) ([]byte, any) {
+	status, err := rawjson.Value(text, "status")
+	if err != nil || status == nil {
+		return text, glance{}
+	}
+	var s struct {
+		Phase    oam.ApplicationPhase `json:"status"`
+		Workflow *struct {
+			Suspend    bool `json:"suspend"`
+			Terminated bool `json:"terminated"`
+		} `json:"workflow"`
+	}
+	if err := json.Unmarshal(status, &s); err != nil {
+		return text, glance{}
+	}
+	g := glance{phase: phaseNames[s.Phase]}
+	if g.phase == "" {
+		g.phase = s.Phase
+	}
+	if s.Workflow != nil {
+		g.workflow, g.suspend, g.terminated = true, s.Workflow.Suspend, s.Workflow.Terminated
+	}
+	return text, g
+}
+
+// phaseNames holds each usual phase once.
+var phaseNames = map[oam.ApplicationPhase]oam.ApplicationPhase{
+	oam.PhaseRunning: oam.PhaseRunning, oam.PhaseRunningWorkflow: oam.PhaseRunningWorkflow, oam.PhaseUnhealthy: oam.PhaseUnhealthy,
+}
+
+// expandedMax bounds what is taken out of its own packing to be packed with what resembles it.
+const expandedMax = 1 << 20
+
+// expanded says that there is no more to know of a tracker without opening it.
+type expanded struct{}
+
+// expand takes a tracker's packed part out of its packing, in which it resembles nothing.
+func expand(text []byte) ([]byte, any) {
+	var t oam.ResourceTracker
+	if err := kjson.Unmarshal(text, &t); err != nil {
+		return text, expanded{}
+	}
+	plain, err := inflate(t.Spec.Compression)
+	if err != nil || len(plain) > expandedMax {
+		return text, expanded{}
+	}
+	t.Spec.Compression = oam.Compression{Data: string(plain)}
+	out, err := json.Marshal(map[string]any{"apiVersion": t.APIVersion, "kind": t.Kind, "spec": t.Spec})
+	if err != nil {
+		return text, expanded{}
+	}
+	return out, expanded{}
+}
