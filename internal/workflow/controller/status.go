@@ -11,10 +11,12 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
@@ -93,12 +95,25 @@ func (c *Controller) report(r *record) {
 			if err == nil {
 				version = o.GetResourceVersion()
 			}
-			if c.former.answered(uid, id, version) {
-				c.loop.Wake(key)
-				return
+			// It is for anyone: of what is posted for a workflow nothing else is run when it is let go of.
+			posted := c.loop.Post(key, keyed.Anyone, func(r *record) {
+				if r.uid == uid && r.writing == id {
+					c.told(r, version, sent, labels, over, err)
+					return
+				}
+				c.answeredLate(key, uid, id, version)
+			})
+			if !posted {
+				c.answeredLate(key, uid, id, version)
 			}
-			c.loop.Post(key, uid, func(r *record) { c.told(r, id, version, sent, labels, over, err) })
 		})
+}
+
+// answeredLate takes in the answer to a status of a workflow that was let go of.
+func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id uint64, version string) {
+	if c.former.answered(uid, id, version) {
+		c.loop.Wake(key)
+	}
 }
 
 // due is when news that can wait is written.
@@ -134,10 +149,7 @@ func (c *Controller) explainWaiting(r *record, now time.Time) {
 }
 
 // told takes in the writer's answer to a status.
-func (c *Controller) told(r *record, id uint64, version string, sent, labels map[string]string, over bool, err error) {
-	if r.writing != id {
-		return
-	}
+func (c *Controller) told(r *record, version string, sent, labels map[string]string, over bool, err error) {
 	r.writing = 0
 	c.slots.leave(r)
 	switch {

@@ -107,13 +107,14 @@ type sharer struct {
 	*controller.Controller
 	informers *cluster.Informers
 	owns      atomic.Bool
+	refused   atomic.Int32 // how often it was told that a workflow is not its own
 }
 
-func (e *env) sharer(b *brake) *sharer {
+func (e *env) sharer(wrap func(http.RoundTripper) http.RoundTripper) *sharer {
 	e.Helper()
 	cfg := e.c.RESTConfig()
-	if b != nil {
-		cfg.Wrap(b.wrap)
+	if wrap != nil {
+		cfg.Wrap(wrap)
 	}
 	s := &sharer{}
 	informers, err := cluster.NewWorkflowInformers(cfg)
@@ -127,7 +128,7 @@ func (e *env) sharer(b *brake) *sharer {
 	s.informers = informers
 	s.Controller, err = controller.New(controller.Config{
 		Informers: informers, Placer: atOnce{node: localcluster.NodeName(0)}, Model: controller.Elsewhere{}, Writer: writer,
-		Client: kubernetes.NewForConfigOrDie(cfg), Owns: func(*wf.Workflow) bool { return s.owns.Load() }, Log: localtest.Log(),
+		Client: kubernetes.NewForConfigOrDie(cfg), Owns: s.isOwner, Log: localtest.Log(),
 	})
 	if err != nil {
 		e.Fatal(err)
@@ -140,6 +141,14 @@ func (e *env) sharer(b *brake) *sharer {
 	go func() { _ = writer.Run(e.Context()) }()
 	go s.Run(e.Context())
 	return s
+}
+
+func (s *sharer) isOwner(*wf.Workflow) bool {
+	owns := s.owns.Load()
+	if !owns {
+		s.refused.Add(1)
+	}
+	return owns
 }
 
 // has gives workflows to a sharer, or takes them from it.
@@ -155,12 +164,44 @@ func TestTakenUpByOneWhoseWatchIsBehind(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
 	t.Run("of workflows", func(t *testing.T) { behindWithWorkflows(t, newEnv(t, c)) })
 	t.Run("of pods", func(t *testing.T) { behindWithPods(t, newEnv(t, c)) })
+	t.Run("with an answer", func(t *testing.T) { behindWithAnAnswer(t, newEnv(t, c)) })
+}
+
+// behindWithAnAnswer has the answer to the status of a workflow's end come just when the workflow is not the manager's own. When
+// it is again, the manager goes on with it.
+func behindWithAnAnswer(t *testing.T, e *env) {
+	answers := late{held: map[string]*heldAnswer{}}
+	s := e.sharer(answers.wrap)
+	there, release := answers.hold(t, http.MethodPatch, "/apis/argoproj.io/v1alpha1/namespaces/"+e.ns+"/workflows/w")
+	s.has(true)
+	e.submit("w", `
+entrypoint: pod
+podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}
+templates:
+- {name: pod, container: {image: pause, command: [sh]}, metadata: {annotations: {lockstep.dev/sim-duration: 1ms}}}`)
+	e.await(there)
+	s.owns.Store(false)
+	before := s.refused.Load()
+	release()
+	e.eventually("the manager lets go of it when the answer comes", func() error {
+		if s.refused.Load() == before {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	s.has(true)
+	e.eventually("its pod is collected", func() error {
+		if n := len(e.pods("w")); n > 0 {
+			return fmt.Errorf("%d pods", n)
+		}
+		return nil
+	})
 }
 
 // behindWithPods hands a workflow to a manager that has not seen the pod that runs.
 func behindWithPods(t *testing.T, e *env) {
 	pods := newBrake("pods")
-	first, second := e.sharer(nil), e.sharer(pods)
+	first, second := e.sharer(nil), e.sharer(pods.wrap)
 	release := pods.hold()
 	t.Cleanup(release)
 	first.has(true)
@@ -216,7 +257,7 @@ func behindWithWorkflows(t *testing.T, e *env) {
 		}
 	}()
 	workflows := newBrake("workflows")
-	first, second := e.sharer(nil), e.sharer(workflows)
+	first, second := e.sharer(nil), e.sharer(workflows.wrap)
 	first.has(true)
 
 	// 1. Two workflows come as far as they get; the second manager has seen no more than that they exist.
