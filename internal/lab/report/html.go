@@ -169,10 +169,11 @@ var componentTitles = map[string]string{
 	"scheduler": "kube-scheduler", "nodes": "simulated nodes", "client": "benchmark client",
 }
 
-// usageRow is one component's CPU and memory, with bars in percent of the run's largest.
+// usageRow is one component's CPU and memory, with bars in percent of the run's largest. Floor is the CPU that it took for the
+// floor, empty where that was not measured.
 type usageRow struct {
-	Component         string
-	CPU, Memory       string
+	Component          string
+	CPU, Floor, Memory string
 	CPUBar, MemoryBar float64
 }
 
@@ -192,6 +193,12 @@ func usageRows(r *Run) []usageRow {
 			continue
 		}
 		row := usageRow{Component: componentTitles[key], CPU: fmt.Sprintf("%.1f s", seconds), Memory: "–"}
+		if f := r.Floor; f != nil {
+			row.Floor = "–" // not there
+			if seconds, ok := f.CPUSeconds[key]; ok && seconds > 0 {
+				row.Floor = fmt.Sprintf("%.1f s", seconds)
+			}
+		}
 		if cpuMax > 0 {
 			row.CPUBar = 100 * seconds / cpuMax
 		}
