@@ -174,7 +174,7 @@ var componentTitles = map[string]string{
 type usageRow struct {
 	Component          string
 	CPU, Floor, Memory string
-	CPUBar, MemoryBar float64
+	CPUBar, MemoryBar  float64
 }
 
 func usageRows(r *Run) []usageRow {
