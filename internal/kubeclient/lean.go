@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
@@ -25,6 +26,9 @@ func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Int
 	for i := range c.media {
 		if c.media[i].MediaType == protobufType {
 			c.media[i].Serializer = leanPods{c.media[i].Serializer}
+			stream := *c.media[i].StreamSerializer
+			stream.Serializer = protobufEvents{stream.Serializer}
+			c.media[i].StreamSerializer = &stream
 		}
 	}
 	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, c)
@@ -70,6 +74,34 @@ func podIn(body []byte) (raw []byte, found bool) {
 		return nil
 	})
 	return raw, found && err == nil && string(version) == "v1" && string(kind) == "Pod"
+}
+
+// protobufEvents decodes the events of watches without copying the objects in them: an event's object is a part of the data.
+type protobufEvents struct{ kruntime.Serializer }
+
+// Decode implements runtime.Decoder.
+func (p protobufEvents) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+	if event, ok := into.(*metav1.WatchEvent); ok {
+		*event = metav1.WatchEvent{}
+		err := eachField(data, func(number int, value, _ []byte) error {
+			switch number {
+			case 1:
+				event.Type = string(value)
+			case 2:
+				return eachField(value, func(number int, value, _ []byte) error {
+					if number == 1 {
+						event.Object.Raw = value
+					}
+					return nil
+				})
+			}
+			return nil
+		})
+		if err == nil {
+			return event, &schema.GroupVersionKind{}, nil
+		}
+	}
+	return p.Serializer.Decode(data, defaults, into) // which says what is wrong with it
 }
 
 // drops says which fields of a message are left out: those whose value is nil, and of the others what that says.

@@ -178,3 +178,26 @@ func typicalPod() *corev1.Pod {
 			ContainerStatuses: []corev1.ContainerStatus{{Name: "main", Ready: true, Image: "busybox", State: corev1.ContainerState{Running: &corev1.ContainerStateRunning{StartedAt: now}}}}},
 	}
 }
+
+func TestEventsOfWatchesInProtobuf(t *testing.T) {
+	info, _ := kruntime.SerializerInfoForMediaType(scheme.Codecs.SupportedMediaTypes(), kruntime.ContentTypeProtobuf)
+	usual := info.StreamSerializer.Serializer
+	for about, want := range map[string]*metav1.WatchEvent{
+		"an event":        {Type: "ADDED", Object: kruntime.RawExtension{Raw: []byte("k8s\x00 and what follows")}},
+		"without objects": {Type: "BOOKMARK"},
+		"empty":           {},
+	} {
+		var data bytes.Buffer
+		if err := usual.Encode(want, &data); err != nil {
+			t.Fatal(err)
+		}
+		got := &metav1.WatchEvent{Type: "old", Object: kruntime.RawExtension{Raw: []byte("old")}}
+		out, _, err := protobufEvents{usual}.Decode(data.Bytes(), nil, got)
+		if err != nil || out != kruntime.Object(got) || got.Type != want.Type || !bytes.Equal(got.Object.Raw, want.Object.Raw) {
+			t.Errorf("%s: %+v, %v", about, got, err)
+		}
+	}
+	if _, _, err := (protobufEvents{usual}).Decode([]byte{0xff}, nil, &metav1.WatchEvent{}); err == nil {
+		t.Error("what is no message is decoded")
+	}
+}
