@@ -17,6 +17,19 @@ func TestTheFastestConcurrencyIsTaken(t *testing.T) {
 	if diff := cmp.Diff([]Sample{{4, 50}, {16, 100}, {64, 66.67}}, samples); diff != "" {
 		t.Error(diff)
 	}
+	// The first sample at 64 was a lucky one.
+	again := map[int][]time.Duration{4: {3 * time.Second}, 16: {2 * time.Second, 2 * time.Second}, 64: {time.Second, 4 * time.Second}}
+	best, samples, err = Calibrate([]int{4, 16, 64}, func(_, n int) (int, time.Duration, error) {
+		d := again[n][0]
+		again[n] = again[n][1:]
+		return 100, d, nil
+	})
+	if err != nil || best != 16 {
+		t.Errorf("%d, %v", best, err)
+	}
+	if diff := cmp.Diff([]Sample{{4, 33.33}, {16, 50}, {64, 40}}, samples); diff != "" {
+		t.Error(diff)
+	}
 	broken := errors.New("broken")
 	if _, samples, err := Calibrate([]int{4, 16}, func(i, _ int) (int, time.Duration, error) {
 		if i == 1 {
