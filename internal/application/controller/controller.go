@@ -181,9 +181,15 @@ func (c *Controller) handle() error {
 			Updated: c.applicationUpdated,
 			Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 		}),
-		// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something.
+		// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something, and an
+		// application rests when its tracker has been seen as it was written.
 		c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
-			Added:   func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+			Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+			Updated: func(_, o *kubeclient.Raw) {
+				if owner := ownerOf(o.Labels); c.awake(owner) {
+					c.enqueue(owner)
+				}
+			},
 			Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 		}),
 		c.defs.handle(c.definitionsChanged, c.definitionChanged),

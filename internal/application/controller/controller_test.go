@@ -3,8 +3,10 @@ package controller_test
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
+	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
@@ -279,6 +281,37 @@ components:
 		default:
 			t.Errorf("%s: %d", what, n)
 		}
+	}
+}
+
+// TestAllComeToRest changes several applications at once: what the watches show comes before and after the answers to writes, and
+// none may be waited for in vain.
+func TestAllComeToRest(t *testing.T) {
+	e := connect(t)
+	elsewhere.Store(e.ns, true)
+	registry := prometheus.NewRegistry()
+	stop, err := runMeasured(e.c, registry, e.owns)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stop()
+	for _, value := range []string{"v", "w"} {
+		for i := range 12 {
+			name := fmt.Sprintf("app-%d", i)
+			e.app(name, fmt.Sprintf(strings.Replace(small, "name: web", "name: %[1]s", 1), name, value))
+		}
+		for i := range 12 {
+			e.until(fmt.Sprintf("app-%d", i), inPhase(oam.PhaseRunning))
+		}
+		e.eventually("none is awake", func() error {
+			families, err := registry.Gather()
+			for _, f := range families {
+				if f.GetName() == "lockstep_applications_awake" && f.GetMetric()[0].GetGauge().GetValue() > 0 {
+					err = fmt.Errorf("%v are", f.GetMetric()[0].GetGauge().GetValue())
+				}
+			}
+			return err
+		})
 	}
 }
 

@@ -69,7 +69,7 @@ func start(t *testing.T) *env {
 	e := connect(t)
 	shared.once.Do(func() {
 		shared.registry = prometheus.NewRegistry()
-		_, shared.err = runMeasured(e.c, shared.registry)
+		_, shared.err = runMeasured(e.c, shared.registry, notElsewhere)
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -90,16 +90,22 @@ func connect(t *testing.T) *env {
 
 // runController runs a controller under the manager's rights, until stop.
 func runController(c *localcluster.Cluster) (stop func(), _ error) {
-	return runMeasured(c, prometheus.NewRegistry())
+	return runMeasured(c, prometheus.NewRegistry(), notElsewhere)
 }
 
-func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry) (stop func(), _ error) {
+func notElsewhere(key string) bool {
+	namespace, _, _ := strings.Cut(key, "/")
+	_, there := elsewhere.Load(namespace)
+	return !there
+}
+
+func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry, owns func(key string) bool) (stop func(), _ error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	writer, err := apiwriter.New(apiwriter.Config{REST: c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, Rest: 20 * time.Millisecond, Metrics: registry})
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, Rest: 20 * time.Millisecond, Metrics: registry, Owns: owns})
 	if err != nil {
 		return nil, err
 	}

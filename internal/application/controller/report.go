@@ -214,11 +214,15 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 	a.mu.Unlock()
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status", Brief: true}, written, urgent, func(o apiwriter.Object, err error) {
 		a.mu.Lock()
-		defer a.mu.Unlock()
-		if a.statusWrites--; err == nil && o != nil {
+		a.statusWrites--
+		if err == nil && o != nil {
 			if v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64); err == nil {
 				a.statusVersion = max(a.statusVersion, v)
 			}
+		}
+		a.mu.Unlock()
+		if raw, ok := c.applications.Get(a.key.Namespace, a.key.Name); ok && o != nil && raw.ResourceVersion == o.GetResourceVersion() {
+			c.queue.Add(a.key) // the watch was faster, and the pass after it could not let the application rest
 		}
 	})
 }
