@@ -48,7 +48,7 @@ func newDown(s streams) *cobra.Command {
 			if all && !dryRun.on() {
 				n, err := rig.RemoveStale()
 				if n > 0 {
-					fmt.Fprintf(s.out, "Removed what %d killed benchmarks left.\n", n)
+					fmt.Fprintf(s.out, "Removed what killed benchmarks left: %d folders.\n", n)
 				}
 				failed = errors.Join(failed, err)
 			}

@@ -87,7 +87,7 @@ age and more, in the cluster or, with --archived, in the archive.`,
 				args[0] += "/" + name
 			}
 		}
-		namespace, _, err := flags.ToRawKubeConfigLoader().Namespace()
+		_, namespace, err := where(flags) // without a cluster the builder would look for one on localhost
 		if err != nil {
 			return err
 		}

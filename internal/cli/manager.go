@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
 
 	"lockstep.dev/lockstep/internal/cputopology/repack"
 	"lockstep.dev/lockstep/internal/gcpace"
@@ -68,6 +69,7 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 				level = slog.LevelDebug
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
+			klog.SetSlogLogger(cfg.Log) // the API client's own
 			var err error
 			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
 				return err

@@ -9,11 +9,13 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
+	"k8s.io/klog/v2"
 )
 
 // Version is set when the program is linked.
@@ -41,6 +43,7 @@ type streams struct {
 
 // Run runs one command line and returns its exit code.
 func Run(args []string, in io.Reader, out, errOut io.Writer) int {
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the API client says beside its errors; who runs for long has a log
 	root := newRoot(streams{in, out, errOut})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
@@ -48,6 +51,9 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
+	if errors.Is(err, syscall.ECONNREFUSED) {
+		fmt.Fprintln(errOut, "Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
+	}
 	var usage usageError
 	switch {
 	case errors.As(err, &usage):

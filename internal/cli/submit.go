@@ -130,6 +130,9 @@ func (o *submitFlags) complete(cmd *cobra.Command) error {
 
 // objects are what is to be sent.
 func (c *wfCommand) objects(ctx context.Context, o *submitFlags) ([]*submit.Object, error) {
+	if _, _, err := where(c.flags); err != nil {
+		return nil, err
+	}
 	namespace, enforce, err := c.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
 		return nil, err

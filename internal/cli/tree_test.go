@@ -3,6 +3,8 @@ package cli
 import (
 	"errors"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -150,6 +152,32 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 		var errOut strings.Builder
 		if code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut); code != exitUsage || !strings.Contains(errOut.String(), want) {
 			t.Errorf("lockstep %s: exit code %d, want %d and %q:\n%s", args, code, exitUsage, want, errOut.String())
+		}
+	}
+}
+
+// TestWithoutAClusterVerbsSayWhatToDo has first no kubeconfig, and then one of a cluster that is gone.
+func TestWithoutAClusterVerbsSayWhatToDo(t *testing.T) {
+	dir := t.TempDir()
+	manifest, gone := filepath.Join(dir, "job.yaml"), filepath.Join(dir, "gone.kubeconfig")
+	for path, text := range map[string]string{
+		manifest: "apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata:\n  name: j\n",
+		gone: `{"apiVersion":"v1","kind":"Config","current-context":"c","contexts":[{"name":"c","context":{"cluster":"c","user":"u"}}],` +
+			`"clusters":[{"name":"c","cluster":{"server":"http://127.0.0.1:1"}}],"users":[{"name":"u","user":{}}]}`,
+	} {
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for kubeconfig, want := range map[string]string{filepath.Join(dir, "none"): "'lockstep up'", gone: "'lockstep status'"} {
+		t.Setenv("KUBECONFIG", kubeconfig)
+		for _, args := range []string{"get jobs", "get wf", "list", "submit " + manifest, "app up " + manifest, "app ls", "app delete a", "cluster list",
+			"cron list", "template delete t", "delete w", "logs w", "watch w", "wait w", "install", "topology show n"} {
+			var errOut strings.Builder
+			code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut)
+			if code != exitFailed || !strings.Contains(errOut.String(), want) {
+				t.Errorf("lockstep %s: exit code %d, and no %q in:\n%s", args, code, want, errOut.String())
+			}
 		}
 	}
 }

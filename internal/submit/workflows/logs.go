@@ -203,8 +203,11 @@ func StreamPod(ctx context.Context, core kubernetes.Interface, pod *corev1.Pod, 
 		options.SinceTime = &t
 	}
 	body, err := core.CoreV1().Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
-	if err != nil {
-		return err
+	switch {
+	case err != nil && strings.Contains(err.Error(), "no preferred addresses found"):
+		return fmt.Errorf("pod %s: its node %s has no address to ask for logs; simulated nodes run nothing", pod.Name, pod.Spec.NodeName)
+	case err != nil:
+		return fmt.Errorf("pod %s: %w", pod.Name, err)
 	}
 	defer body.Close()
 	return lines(body, func(text string) { emit(Line{pod.Name, text}) })
