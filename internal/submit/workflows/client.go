@@ -222,6 +222,10 @@ func (c *Client) ListOf(ctx context.Context, resource, namespace, labels string,
 // Watch calls each with a workflow, its nodes unpacked, as it is and whenever it changes, until each returns true, the
 // workflow is deleted, which is an error, or ctx is done.
 func (c *Client) Watch(ctx context.Context, namespace, name string, each func(*wf.Workflow) (done bool)) error {
+	// An informer would try again for ever where there is no server.
+	if err := c.Read(ctx, Workflows, namespace, name, &wf.Workflow{}); err != nil {
+		return err
+	}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
