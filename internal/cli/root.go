@@ -51,7 +51,7 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
-	if errors.Is(err, syscall.ECONNREFUSED) {
+	if strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // not all that the API client says is wrapped
 		fmt.Fprintln(errOut, "Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
 	}
 	var usage usageError

@@ -75,6 +75,9 @@ func (c *clusterSource) bytes() ([]byte, error) {
 	default:
 		return os.ReadFile(c.dump)
 	}
+	if _, _, err := where(c.kube); err != nil {
+		return nil, err
+	}
 	result := resource.NewBuilder(c.kube).Unstructured().AllNamespaces(true).RequestChunksOf(500).
 		ResourceTypeOrNameArgs(true, "nodetopologies.topology.lockstep.dev,nodes,pods").ContinueOnError().Latest().Flatten().Do()
 	infos, err := result.Infos()

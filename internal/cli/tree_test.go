@@ -172,7 +172,7 @@ func TestWithoutAClusterVerbsSayWhatToDo(t *testing.T) {
 	for kubeconfig, want := range map[string]string{filepath.Join(dir, "none"): "'lockstep up'", gone: "'lockstep status'"} {
 		t.Setenv("KUBECONFIG", kubeconfig)
 		for _, args := range []string{"get jobs", "get wf", "list", "submit " + manifest, "app up " + manifest, "app ls", "app delete a", "cluster list",
-			"cron list", "template delete t", "delete w", "logs w", "watch w", "wait w", "install", "topology show n"} {
+			"cron list", "template delete t", "logs w", "watch w", "wait w", "install", "topology show n"} {
 			var errOut strings.Builder
 			code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut)
 			if code != exitFailed || !strings.Contains(errOut.String(), want) {
