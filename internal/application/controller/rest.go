@@ -37,6 +37,8 @@ func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
 		defer a.mu.Unlock()
 		c.resting[a.key] = slices.Collect(maps.Keys(a.uids))
 		c.queue.Forget(a.key)
+	default:
+		c.queue.AddAfter(a.key, c.cfg.Rest-now.Sub(a.idle)) // the queue keeps one time for a key, and that was an earlier one
 	}
 }
 
