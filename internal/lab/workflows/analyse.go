@@ -51,18 +51,22 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	var start, lastCreated, lastEnded time.Time
 	slices.SortStableFunc(t.log.Events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
 	patches := 0
+	// The workflows come first: the answer to a workflow's create may be later than the one to its pod's.
+	for i := range t.log.Events {
+		if e := &t.log.Events[i]; e.Namespace == namespace && e.OK() && e.Resource == workflowResource && e.Verb == "create" {
+			courses[e.Name] = &course{created: e.Time, pods: map[string]*span{}}
+			if start.IsZero() || e.Received.Before(start) {
+				start = e.Received
+			}
+			lastCreated = e.Time
+		}
+	}
 	for i := range t.log.Events {
 		e := &t.log.Events[i]
 		if e.Namespace != namespace || !e.OK() {
 			continue
 		}
 		switch {
-		case e.Resource == workflowResource && e.Verb == "create":
-			courses[e.Name] = &course{created: e.Time, pods: map[string]*span{}}
-			if start.IsZero() || e.Received.Before(start) {
-				start = e.Received
-			}
-			lastCreated = e.Time
 		case e.Resource == workflowResource && e.Actor == observe.Manager:
 			patches++
 		case e.Resource == "pods" && e.Sub == "" && e.Verb == "create":
