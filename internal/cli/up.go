@@ -78,7 +78,7 @@ interrupted.`,
 	f.IntVar(&spec.RealNodes, "real-nodes", 0, "number of nodes that run containers; needs root, containerd, runc and CNI plugins")
 	f.BoolVar(&spec.WithAgent, "with-agent", false, "run Lockstep's agent on each real node, which gives pods the CPUs chosen for them")
 	f.BoolVar(&spec.WithoutManager, "without-manager", false, "leave Lockstep's manager out, to run one yourself")
-	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name it")
+	f.BoolVar(&spec.WithScheduler, "with-kube-scheduler", false, "add the stock kube-scheduler, for pods that name no other; without it the manager places them, too")
 	f.BoolVar(&durable, "durable", true, "have etcd write through to the disk; false is faster than any cluster that keeps its promises")
 	f.BoolVar(&spec.Restart, "restart", true, "start a component again that died")
 	f.StringVar(&spec.Kubeconfig, "kubeconfig", "", "also write the kubeconfig to this file")

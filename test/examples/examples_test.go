@@ -20,8 +20,9 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithManager(self, "manager"),
-		localtest.WithScheduler(), localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name}))
+	managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(),
+		localtest.WithManager(self, "manager", "--scheduler-name=lockstep,volcano,default-scheduler"), // as 'lockstep up' has it
+		localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name}))
 }
 
 // lockstep runs a command line against the shared cluster and returns its exit code and output.

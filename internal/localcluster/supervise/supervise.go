@@ -5,20 +5,22 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-
 	"log/slog"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 
+	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -239,6 +241,11 @@ func (s *supervisor) config() localcluster.Config {
 	}
 	if !s.spec.WithoutManager {
 		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db")}
+		if !s.spec.WithScheduler {
+			// Nobody else places the pods that name no scheduler, such as those of Deployments.
+			config.ManagerCommand = append(config.ManagerCommand,
+				"--scheduler-name="+strings.Join([]string{schedulingv1beta1.SchedulerLockstep, schedulingv1beta1.SchedulerVolcano, corev1.DefaultSchedulerName}, ","))
+		}
 	}
 	return config
 }
