@@ -22,6 +22,5 @@
 //     resolved by the owner's UID, updates and deletes carry the UID of the object they mean.
 //   - An outage of the server loses nothing but events: writes wait in their queues, one request at a time asks whether
 //     the server is back.
-//   - No goroutine waits for its turn: there are as many as requests in flight. Each makes its request itself, on a connection
-//     that is its own meanwhile, while there are few enough of them; more share connections (directMax).
+//   - No goroutine waits for its turn: there are as many as requests in flight.
 package apiwriter

@@ -77,36 +77,22 @@ type clientKey struct {
 // streams per connection, and low enough that one connection's lock and frame order do not hold requests up.
 const perConnection = 64
 
-// directMax is how many requests have a connection each. That is cheapest for both sides, and most servers need no more in flight;
-// with many more there would be a thousand connections.
-const directMax = 128
-
-// directConn stands for those connections.
-const directConn = -1
-
 // client is a client for k's group and version, on one of the connections that the limit calls for.
 func (w *W) client(k kind) (rest.Interface, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turn++
-	key := clientKey{k.GroupVersion(), directConn}
-	if w.direct == nil || w.inFlight > directMax {
-		key.conn = w.turn % min(len(w.conns), 1+w.limiter.limit()/perConnection)
-	}
+	key := clientKey{k.GroupVersion(), w.turn % min(len(w.conns), 1+w.limiter.limit()/perConnection)}
 	c, ok := w.clients[key]
 	if !ok {
-		conn := w.direct
-		if key.conn != directConn {
-			conn = w.conns[key.conn]
-		}
 		var err error
 		switch {
 		case key.gv == corev1.SchemeGroupVersion:
-			c, err = kubeclient.LeanCore(w.cfg.REST, conn, w.cfg.Scheme)
+			c, err = kubeclient.LeanCore(w.cfg.REST, w.conns[key.conn], w.cfg.Scheme)
 		case w.cfg.Scheme.IsVersionRegistered(key.gv):
-			c, err = kubeclient.ForGroupVersion(w.cfg.REST, conn, key.gv, w.cfg.Scheme)
+			c, err = kubeclient.ForGroupVersion(w.cfg.REST, w.conns[key.conn], key.gv, w.cfg.Scheme)
 		default:
-			c, err = kubeclient.ForUnknown(w.cfg.REST, conn, key.gv)
+			c, err = kubeclient.ForUnknown(w.cfg.REST, w.conns[key.conn], key.gv)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", errLocal, err)

@@ -89,7 +89,6 @@ type W struct {
 	log     *slog.Logger
 	metrics *metrics
 	conns   []*http.Client
-	direct  *http.Client // nil: not for this server
 	codecs  serializer.CodecFactory
 	dirty   chan struct{} // tells Run that the earliest timer or the pause has changed
 
@@ -130,13 +129,8 @@ func New(cfg Config) (*W, error) {
 	if err != nil {
 		return nil, err
 	}
-	direct, err := kubeclient.Direct(cfg.REST)
-	if err != nil {
-		return nil, err
-	}
 	w := &W{
 		cfg:      cfg,
-		direct:   direct,
 		log:      cfg.Logger,
 		conns:    conns,
 		codecs:   serializer.NewCodecFactory(cfg.Scheme),

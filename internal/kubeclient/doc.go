@@ -5,8 +5,7 @@
 //	                     ├──▶ ForGroupVersion  one group and version, in protobuf or JSON as its types allow
 //	                     ├──▶ LeanCore         the core types, with pods that are decoded in part
 //	                     ├──▶ ForRaw           any types, as their JSON, with their metadata read
-//	                     ├──▶ Connections      HTTP clients that share no TCP connection
-//	                     └──▶ Direct           one whose requests cost the least, for short ones, a bounded number at a time
+//	                     └──▶ Connections      HTTP clients that share no TCP connection
 //
 // There are no client-side rate limits anywhere: what the server can take is for the server to say (429) and for
 // internal/apiwriter to find out.
