@@ -60,7 +60,7 @@ func TestCluster(t *testing.T) {
 			defer func() { <-gate }()
 			w := c.workflow.DeepCopy()
 			w.Namespace = e.ns
-			if err := e.client.Create(e.Context(), "workflows", w, &wf.Workflow{}, false); err != nil {
+			if err := e.client.Create(e.Context(), "workflows", w, &wf.Workflow{}); err != nil {
 				e.Errorf("%s: %v", c.name, err)
 			}
 		})
@@ -117,11 +117,11 @@ func (e *cluster) prepare(c *testCase) {
 		if kind == "cluster" {
 			o := &wf.ClusterWorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: *spec}
 			o.SetGroupVersionKind(wf.GroupVersion.WithKind("ClusterWorkflowTemplate"))
-			err = e.client.Create(e.Context(), "clusterworkflowtemplates", o, &wf.ClusterWorkflowTemplate{}, false)
+			err = e.client.Create(e.Context(), "clusterworkflowtemplates", o, &wf.ClusterWorkflowTemplate{})
 		} else {
 			o := &wf.WorkflowTemplate{ObjectMeta: metav1.ObjectMeta{Namespace: e.ns, Name: name}, Spec: *spec}
 			o.SetGroupVersionKind(wf.GroupVersion.WithKind("WorkflowTemplate"))
-			err = e.client.Create(e.Context(), "workflowtemplates", o, &wf.WorkflowTemplate{}, false)
+			err = e.client.Create(e.Context(), "workflowtemplates", o, &wf.WorkflowTemplate{})
 		}
 		if err != nil {
 			e.Fatalf("%s: %v", c.name, err)
