@@ -171,9 +171,7 @@ func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (boo
 
 // get is the object as last seen, or nil.
 func (l *live) get(ref plan.Ref) *object {
-	l.mu.Lock()
-	w := l.watches[ref.GVK]
-	l.mu.Unlock()
+	w := l.watch(ref.GVK)
 	if w == nil {
 		return nil
 	}
@@ -184,9 +182,7 @@ func (l *live) get(ref plan.Ref) *object {
 
 // wrote takes in what the server answered to a write, ahead of the watch. It may change it.
 func (l *live) wrote(gvk schema.GroupVersionKind, o apiwriter.Object) {
-	l.mu.Lock()
-	w := l.watches[gvk]
-	l.mu.Unlock()
+	w := l.watch(gvk)
 	if w == nil || o == nil {
 		return
 	}
@@ -197,9 +193,7 @@ func (l *live) wrote(gvk schema.GroupVersionKind, o apiwriter.Object) {
 // alive takes back that an object has been deleted: it was read, and so has only lost its label for a while, which watches
 // show in the same way.
 func (l *live) alive(gvk schema.GroupVersionKind, uid types.UID) {
-	l.mu.Lock()
-	w := l.watches[gvk]
-	l.mu.Unlock()
+	w := l.watch(gvk)
 	if w == nil {
 		return
 	}
@@ -208,11 +202,16 @@ func (l *live) alive(gvk schema.GroupVersionKind, uid types.UID) {
 	delete(w.gone, uid)
 }
 
+// watch is that of a kind, or nil.
+func (l *live) watch(gvk schema.GroupVersionKind) *kindWatch {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.watches[gvk]
+}
+
 // deleted takes in that the server has accepted an object's deletion, ahead of the watch.
 func (l *live) deleted(ref plan.Ref, uid types.UID) {
-	l.mu.Lock()
-	w := l.watches[ref.GVK]
-	l.mu.Unlock()
+	w := l.watch(ref.GVK)
 	if w == nil {
 		return
 	}
@@ -228,9 +227,7 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 
 // settle packs what is known of an object that nobody is expected to ask for soon.
 func (l *live) settle(ref plan.Ref) {
-	l.mu.Lock()
-	w := l.watches[ref.GVK]
-	l.mu.Unlock()
+	w := l.watch(ref.GVK)
 	if w == nil {
 		return
 	}

@@ -179,7 +179,7 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 	for _, raw := range c.applications.List() {
 		app, err := c.applications.open(raw)
 		if err != nil {
-			continue // it names nothing that can be read
+			return nil // nobody knows which ones it names
 		}
 		for i := range app.Spec.Components {
 			note(app.Spec.Components[i].Type)
