@@ -383,6 +383,11 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if err := t.quiet(ctx, pauseFor, "floor"); err != nil {
 		return err
 	}
+	asSystem, err := drive.New(t.experiment.sys.FloorConfig(t.cluster.Cluster), t.experiment.sys.Jobs())
+	if err != nil {
+		return err
+	}
+	writers := floor.Writers{User: t.client, System: asSystem}
 	load := floor.New(t.experiment.sys, jobs, pods)
 	result := &report.Floor{}
 	result.Jobs, result.Pods = load.Counts()
@@ -390,7 +395,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
 	}
 	// 2. The best concurrency, by samples.
-	if err := t.calibrate(ctx, load, result); err != nil {
+	if err := t.calibrate(ctx, load, writers, result); err != nil {
 		return err
 	}
 	// 3. Everything.
@@ -405,9 +410,8 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	from := len(t.log.Events)
 	count := func(done int) { t.count(done, result.Pods) }
 	t.enter(fmt.Sprintf("floor at %d in flight", result.Concurrency), result.Pods)
-	var err error
 	result.CPUSeconds, err = t.cost(func() error {
-		_, err := load.Run(ctx, t.client, floorNamespace, result.Concurrency, count)
+		_, err := load.Run(ctx, writers, floorNamespace, result.Concurrency, count)
 		return err
 	})
 	if err != nil {
@@ -420,7 +424,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	return t.judgeFloor(t.log.Events[from:], floorNamespace, result)
 }
 
-func (t *trial) calibrate(ctx context.Context, load *floor.Load, result *report.Floor) error {
+func (t *trial) calibrate(ctx context.Context, load *floor.Load, writers floor.Writers, result *report.Floor) error {
 	var err error
 	var samples []floor.Sample
 	result.Concurrency, samples, err = floor.Calibrate(t.config.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
@@ -431,7 +435,7 @@ func (t *trial) calibrate(ctx context.Context, load *floor.Load, result *report.
 		if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 			return 0, 0, err
 		}
-		took, err := sample.Run(ctx, t.client, namespace, concurrency, func(done int) { t.count(done, pods) })
+		took, err := sample.Run(ctx, writers, namespace, concurrency, func(done int) { t.count(done, pods) })
 		if err != nil {
 			return 0, 0, err
 		}
@@ -444,7 +448,9 @@ func (t *trial) calibrate(ctx context.Context, load *floor.Load, result *report.
 }
 
 func (t *trial) judgeFloor(events []analyse.Event, namespace string, result *report.Floor) error {
-	mine := func(e *analyse.Event) bool { return e.Actor == observe.Client && e.Namespace == namespace }
+	mine := func(e *analyse.Event) bool {
+		return e.Namespace == namespace && (e.Actor == observe.Client || e.Actor == observe.Manager)
+	}
 	var start time.Time
 	var created []time.Time
 	for i := range events {

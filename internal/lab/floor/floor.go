@@ -6,6 +6,9 @@
 //
 // A job is created before its pods, which carry its UID, and its pods before its status, as with any controller. Apart
 // from that everything overlaps: whatever can be written next is written as soon as a slot is free.
+//
+// Jobs are written as their user, pods and statuses as the system: the server then gives both the same rights to check, and
+// the same share of itself beside the nodes.
 package floor
 
 import (
@@ -88,12 +91,15 @@ func pod(model *corev1.Pod, owner metav1.OwnerReference, namespace string) *core
 	return p
 }
 
+// Writers are who writes: jobs as User, pods and statuses as System.
+type Writers struct{ User, System *drive.Client }
+
 // Run writes the load into a namespace with the given number of writes in flight, and returns how long that took by the
 // client's clock.
-func (l *Load) Run(ctx context.Context, client *drive.Client, namespace string, concurrency int, progress func(done int)) (time.Duration, error) {
+func (l *Load) Run(ctx context.Context, writers Writers, namespace string, concurrency int, progress func(done int)) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
-	r := &run{load: l, client: client, namespace: namespace, created: make([]drive.Object, len(l.items)),
+	r := &run{load: l, writers: writers, namespace: namespace, created: make([]drive.Object, len(l.items)),
 		left: make([]int, len(l.items)), progress: progress}
 	r.change = sync.NewCond(&r.lock)
 	stop := context.AfterFunc(ctx, func() {
@@ -132,7 +138,7 @@ func (l *Load) Run(ctx context.Context, client *drive.Client, namespace string, 
 // ended before another is begun, as far as slots allow.
 type run struct {
 	load      *Load
-	client    *drive.Client
+	writers   Writers
 	namespace string
 	progress  func(int)
 
@@ -196,7 +202,7 @@ func (r *run) do(ctx context.Context, w write) error {
 	case createJob:
 		job := r.load.sys.FloorJob(it.atRest, r.namespace)
 		created := job.DeepCopyObject().(drive.Object)
-		if err := r.client.CreateJob(ctx, job, created); err != nil {
+		if err := r.writers.User.CreateJob(ctx, job, created); err != nil {
 			return err
 		}
 		r.created[w.item] = created
@@ -205,9 +211,9 @@ func (r *run) do(ctx context.Context, w write) error {
 		created := r.created[w.item]
 		owner := *metav1.GetControllerOf(&it.pods[w.pod])
 		owner.UID = created.GetUID()
-		return r.client.CreatePod(ctx, pod(&it.pods[w.pod], owner, r.namespace))
+		return r.writers.System.CreatePod(ctx, pod(&it.pods[w.pod], owner, r.namespace))
 	default:
-		return r.client.UpdateJobStatus(ctx, r.load.sys.WithStatus(r.created[w.item], it.atRest))
+		return r.writers.System.UpdateJobStatus(ctx, r.load.sys.WithStatus(r.created[w.item], it.atRest))
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
@@ -121,6 +122,10 @@ func (kubernetes) WithStatus(created, atRest drive.Object) drive.Object {
 	j.Status = *atRest.(*batchv1.Job).Status.DeepCopy()
 	return j
 }
+
+// FloorConfig is the administrator's, whom no flow control holds up: no identity of stock Kubernetes may create pods and bind
+// them.
+func (kubernetes) FloorConfig(c *localcluster.Cluster) *rest.Config { return c.RESTConfig() }
 
 func (kubernetes) StopForFloor() []localcluster.Component {
 	return []localcluster.Component{localcluster.Scheduler}

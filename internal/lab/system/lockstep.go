@@ -7,6 +7,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/install"
@@ -137,6 +138,8 @@ func (lockstep) WithStatus(created, atRest drive.Object) drive.Object {
 	j.Status = *atRest.(*batchv1alpha1.Job).Status.DeepCopy()
 	return j
 }
+
+func (lockstep) FloorConfig(c *localcluster.Cluster) *rest.Config { return c.ManagerRESTConfig() }
 
 func (lockstep) StopForFloor() []localcluster.Component {
 	return []localcluster.Component{localcluster.Manager}

@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
@@ -45,6 +46,9 @@ type System interface {
 	FloorJob(atRest drive.Object, namespace string) drive.Object
 	// WithStatus returns a copy of created with the status of atRest, as the floor's client writes it.
 	WithStatus(created, atRest drive.Object) drive.Object
+	// FloorConfig is how the floor's client reaches the API server to write what the system writes: as the system, so that the
+	// server's flow control treats both alike.
+	FloorConfig(*localcluster.Cluster) *rest.Config
 	// StopForFloor lists the components that have to be stopped, so that nobody but the floor's client acts.
 	StopForFloor() []localcluster.Component
 }
