@@ -144,8 +144,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{
 		cfg: cfg, log: cfg.Log,
-		applications: newHeld(raw, "applications", glanceAt, func(o *oam.Application, r *kubeclient.Raw) { o.ObjectMeta = r.ObjectMeta }),
-		trackers:     newHeld(raw, "resourcetrackers", expand, func(o *oam.ResourceTracker, r *kubeclient.Raw) { o.ObjectMeta = r.ObjectMeta }),
+		applications: newHeld(raw, "applications", glanceAt, readApplication),
+		trackers:     newHeld(raw, "resourcetrackers", expand, readTracker),
 		defs:         newDefinitions(client, shared),
 		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
 		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},

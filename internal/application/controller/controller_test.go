@@ -5,13 +5,17 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/controller"
 )
 
 const small = `
@@ -284,35 +288,72 @@ components:
 	}
 }
 
-// TestAllComeToRest changes several applications at once: what the watches show comes before and after the answers to writes, and
-// none may be waited for in vain.
+// late is a writer that tells of a status some time after the server has answered, when the watch has long shown it.
+type late struct{ apiwriter.Writer }
+
+func (l late) Status(m apiwriter.Meta, obj apiwriter.Object, urgent bool, done func(apiwriter.Object, error)) {
+	l.Writer.Status(m, obj, urgent, func(o apiwriter.Object, err error) {
+		time.AfterFunc(300*time.Millisecond, func() { done(o, err) })
+	})
+}
+
+// TestAllComeToRest changes several applications at once, some of them again before they have come to rest: what the watches
+// show comes before and after the answers to writes, and none may be waited for in vain.
 func TestAllComeToRest(t *testing.T) {
-	e := connect(t)
-	elsewhere.Store(e.ns, true)
-	registry := prometheus.NewRegistry()
-	stop, err := runMeasured(e.c, registry, e.owns)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer stop()
-	for _, value := range []string{"v", "w"} {
-		for i := range 12 {
-			name := fmt.Sprintf("app-%d", i)
-			e.app(name, fmt.Sprintf(strings.Replace(small, "name: web", "name: %[1]s", 1), name, value))
-		}
-		for i := range 12 {
-			e.until(fmt.Sprintf("app-%d", i), inPhase(oam.PhaseRunning))
-		}
-		e.eventually("none is awake", func() error {
-			families, err := registry.Gather()
-			for _, f := range families {
-				if f.GetName() == "lockstep_applications_awake" && f.GetMetric()[0].GetGauge().GetValue() > 0 {
-					err = fmt.Errorf("%v are", f.GetMetric()[0].GetGauge().GetValue())
+	for _, c := range []struct {
+		name    string
+		rest    time.Duration
+		through func(apiwriter.Writer) apiwriter.Writer
+	}{
+		{"at once", 20 * time.Millisecond, func(w apiwriter.Writer) apiwriter.Writer { return w }},
+		{"after a change during the time that it takes", 2 * time.Second, func(w apiwriter.Writer) apiwriter.Writer { return w }},
+		{"when answers come after what the watch shows", 20 * time.Millisecond, func(w apiwriter.Writer) apiwriter.Writer { return late{w} }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := connect(t)
+			elsewhere.Store(e.ns, true)
+			registry := prometheus.NewRegistry()
+			stop, err := runWith(e.c, controller.Config{Rest: c.rest, Metrics: registry, Owns: e.owns}, c.through)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer stop()
+			for _, value := range []string{"v", "w"} {
+				for i := range 8 {
+					name := fmt.Sprintf("app-%d", i)
+					e.app(name, fmt.Sprintf(strings.Replace(small, "name: web", "name: %[1]s", 1), name, value))
+				}
+				for i := range 8 {
+					e.until(fmt.Sprintf("app-%d", i), inPhase(oam.PhaseRunning))
 				}
 			}
-			return err
+			e.noneAwake(registry)
 		})
 	}
+}
+
+// TestWhatCannotBeReadOfAStatusIsWrittenAnew: the server takes times that nobody else reads.
+func TestWhatCannotBeReadOfAStatusIsWrittenAnew(t *testing.T) {
+	e := start(t)
+	e.app("shop", fmt.Sprintf(small, "shop", "v"))
+	e.until("shop", inPhase(oam.PhaseRunning))
+	e.eventually("a status that cannot be read", func() error {
+		_, err := e.dyn.Resource(applications).Namespace(e.ns).Patch(t.Context(), "shop", types.JSONPatchType, []byte(
+			`[{"op": "replace", "path": "/status/conditions/0/lastTransitionTime", "value": "2026-01-02t03:04:05z"}]`), metav1.PatchOptions{}, "status")
+		return err
+	})
+	e.app("shop", fmt.Sprintf(small, "shop", "w"))
+	e.eventually("a status that can be read", func() error {
+		u, err := e.get(applications, "shop")
+		if err != nil {
+			return err
+		}
+		var a oam.Application
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &a); err != nil {
+			return err
+		}
+		return inPhase(oam.PhaseRunning)(&a)
+	})
 }
 
 func TestUsersDefinitionsWork(t *testing.T) {

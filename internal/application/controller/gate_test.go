@@ -3,49 +3,136 @@ package controller
 import (
 	"fmt"
 	"testing"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"pgregory.net/rapid"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // TestApplicationsBeginInTheirOrder: never more than the limit at a time, all in the end, and those that wait in the order in
-// which they came.
+// which they came. Some give up while they wait.
 func TestApplicationsBeginInTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &gate{}
-		var queue, in []int // those that look at the gate next; those that are in
+		var in, waiting []int
 		n := rapid.IntRange(1, 4*beginningMax).Draw(t, "applications")
-		for i := range n {
-			queue = append(queue, i)
-		}
-		last, done := -1, 0
-		for len(queue) > 0 || len(in) > 0 {
-			if len(queue) > 0 && (len(in) == 0 || rapid.Bool().Draw(t, "enter")) {
-				i := queue[0]
-				queue = queue[1:]
-				if !g.enter(key("", fmt.Sprint(i))) {
-					continue
+		name := func(i int) types.NamespacedName { return key("", fmt.Sprint(i)) }
+		came, done := 0, 0
+		letIn := func(next []types.NamespacedName) {
+			for _, k := range next {
+				if len(waiting) == 0 || k != name(waiting[0]) {
+					t.Fatalf("%s may begin, and %v wait", k.Name, waiting)
 				}
-				in = append(in, i)
-				if len(in) > beginningMax {
-					t.Fatalf("%d are in", len(in))
+				in, waiting = append(in, waiting[0]), waiting[1:]
+				if !g.enter(k) {
+					t.Fatalf("%s was let in, and may not enter", k.Name)
 				}
-				continue
 			}
-			at := rapid.IntRange(0, len(in)-1).Draw(t, "leave")
-			next, ok := g.leave(key("", fmt.Sprint(in[at])))
-			in = append(in[:at], in[at+1:]...)
-			done++
-			if ok {
-				var i int
-				if _, err := fmt.Sscan(next.Name, &i); err != nil || i < last {
-					t.Fatalf("%q may begin after %d: %v", next.Name, last, err)
-				}
-				last = i
-				queue = append([]int{i}, queue...)
+			if len(in) > beginningMax || len(in) < min(beginningMin, len(in)+len(waiting)) {
+				t.Fatalf("%d are in, %d wait", len(in), len(waiting))
 			}
 		}
-		if done != n {
-			t.Fatalf("%d of %d were let in", done, n)
+		for done < n {
+			lag := rapid.SampledFrom([]time.Duration{0, crowded, 2 * crowded}).Draw(t, "lag")
+			act := rapid.SampledFrom([]string{"come", "leave", "ask again", "give up"}).Draw(t, "act")
+			switch {
+			case act == "give up" && len(waiting) > 0:
+				at := rapid.IntRange(0, len(waiting)-1).Draw(t, "who")
+				gone := waiting[at]
+				waiting = append(waiting[:at:at], waiting[at+1:]...)
+				letIn(g.leave(name(gone), lag))
+				done++
+			case act == "ask again" && len(waiting) > 0:
+				if g.enter(name(waiting[len(waiting)-1])) {
+					t.Fatal("the last one passed by the others")
+				}
+			case act == "come" && came < n || len(in) == 0:
+				i := came
+				came++
+				if g.enter(name(i)) {
+					in = append(in, i)
+				} else {
+					waiting = append(waiting, i)
+				}
+				letIn(nil)
+			case len(in) > 0:
+				at := rapid.IntRange(0, len(in)-1).Draw(t, "who")
+				left := in[at]
+				in = append(in[:at:at], in[at+1:]...)
+				letIn(g.leave(name(left), lag))
+				done++
+			}
+		}
+		if len(g.begun) != 0 || len(g.waits) != 0 {
+			t.Fatalf("%d are left in, %d wait", len(g.begun), len(g.waits))
 		}
 	})
+}
+
+// TestTheGateIsAsWideAsTheServerBears: wide where writes are quick, narrow where they wait for each other.
+func TestTheGateIsAsWideAsTheServerBears(t *testing.T) {
+	g := &gate{}
+	next := 0
+	turn := func(times int, lag time.Duration) {
+		for range times {
+			for g.enter(key("", fmt.Sprint(next))) {
+				next++
+			}
+			next++ // one that waits
+			for k := range g.begun {
+				g.leave(k, lag)
+				break
+			}
+		}
+	}
+	turn(10*beginningMax*beginningMax, crowded/2)
+	if n := len(g.begun); n != beginningMax {
+		t.Errorf("%d have begun at a server that is quick, of %d", n, beginningMax)
+	}
+	turn(10*beginningMax*beginningMax, 2*crowded)
+	if n := len(g.begun); n != beginningMin {
+		t.Errorf("%d have begun at a server that is slow, of %d", n, beginningMin)
+	}
+}
+
+// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp: by its controller, which says so, or for as long as that may take.
+func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
+	now := time.Now()
+	gvk := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
+	watch := &kindWatch{gvk: gvk, objects: map[types.NamespacedName]*object{}}
+	watch.l = &live{watches: map[schema.GroupVersionKind]*kindWatch{gvk: watch}, changed: func(types.NamespacedName) {}}
+	c := &Controller{cfg: Config{Now: func() time.Time { return now }}, targets: &targets{local: &target{live: watch.l}}}
+	a := &app{key: key("ns", "shop"), lastAnswer: now, plan: &plan.Plan{Resources: []plan.Resource{{Ref: plan.Ref{GVK: gvk, Namespace: "ns", Name: "web"}}}}}
+	show := func(version, status string) {
+		watch.put(&kubeclient.Raw{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: "ns", Name: "web", UID: "u", ResourceVersion: version,
+				Labels: map[string]string{oam.AppNameLabel: "shop", oam.AppNamespaceLabel: "ns"},
+			},
+			JSON: []byte(`{"metadata":{},"status":` + status + `}`),
+		})
+	}
+	expect := func(when string, want time.Duration) {
+		t.Helper()
+		if got := c.untaken(a); got != want {
+			t.Errorf("%s: %v, not %v", when, got, want)
+		}
+	}
+	show("1", "{}")
+	expect("of one that has not begun", 0)
+	c.gate.enter(a.key)
+	expect("made", takenUpMax)
+	now = now.Add(takenUpMax / 2)
+	expect("still not seen", takenUpMax/2)
+	show("2", `{"observedGeneration":1}`)
+	expect("seen", 0)
+	show("3", "{}")
+	now = now.Add(takenUpMax)
+	expect("for too long", 0)
 }

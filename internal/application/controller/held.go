@@ -2,6 +2,7 @@ package controller
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
@@ -18,13 +19,13 @@ import (
 type held[T any] struct {
 	*cluster.Kind[*kubeclient.Raw]
 	packer alike
-	adopt  func(*T, *kubeclient.Raw) // puts the metadata on
+	read   func(text []byte, r *kubeclient.Raw) (*T, error)
 }
 
 // newHeld watches a resource. note is what is to be known of an object without opening it, from its JSON without metadata, which
-// it may replace by what is to be kept of it; it is not nil.
-func newHeld[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), adopt func(*T, *kubeclient.Raw)) *held[T] {
-	k := &held[T]{adopt: adopt}
+// it may replace by what is to be kept of it; it is not nil. read reads that, and takes the metadata from r.
+func newHeld[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *held[T] {
+	k := &held[T]{read: read}
 	k.Kind = cluster.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {
 		if r.Note != nil {
 			return // an informer may trim an object twice
@@ -41,17 +42,39 @@ func newHeld[T any](client rest.Interface, resource string, note func(text []byt
 	return k
 }
 
-// open is the whole object.
+// open is the whole object. With an error it may be a part.
 func (k *held[T]) open(r *kubeclient.Raw) (*T, error) {
 	text, err := k.packer.unpack(r.JSON)
-	if err != nil {
-		return nil, err
+	o, failed := k.read(text, r)
+	return o, errors.Join(err, failed)
+}
+
+// readApplication reads an application. A status that cannot be read is none: ours takes its place. An application whose spec
+// cannot be read has none.
+func readApplication(text []byte, r *kubeclient.Raw) (*oam.Application, error) {
+	o := &oam.Application{}
+	var failed error
+	if kjson.Unmarshal(text, o) != nil {
+		*o = oam.Application{}
+		var parts struct{ Spec, Status json.RawMessage }
+		failed = json.Unmarshal(text, &parts)
+		if err := kjson.Unmarshal(parts.Spec, &o.Spec); failed == nil && err != nil {
+			o.Spec, failed = oam.ApplicationSpec{}, fmt.Errorf("the spec cannot be read: %w", err)
+		}
+		if err := kjson.Unmarshal(parts.Status, &o.Status); err != nil {
+			o.Status = oam.ApplicationStatus{}
+		}
 	}
-	o := new(T)
+	o.ObjectMeta = r.ObjectMeta
+	return o, failed
+}
+
+func readTracker(text []byte, r *kubeclient.Raw) (*oam.ResourceTracker, error) {
+	o := &oam.ResourceTracker{}
 	if err := kjson.Unmarshal(text, o); err != nil {
-		return nil, fmt.Errorf("%s %s/%s: %w", r.Kind, r.Namespace, r.Name, err)
+		return nil, fmt.Errorf("tracker %s: %w", r.Name, err)
 	}
-	k.adopt(o, r)
+	o.ObjectMeta = r.ObjectMeta
 	return o, nil
 }
 

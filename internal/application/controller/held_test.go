@@ -2,12 +2,15 @@ package controller
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // TestATrackerIsExpandedToWhatItSays packs a record as the cluster has it, and as it is held.
@@ -51,5 +54,34 @@ func TestAGlanceAtAnApplication(t *testing.T) {
 	}
 	if _, note := glanceAt([]byte(`{"spec":{}}`)); note != (glance{}) {
 		t.Errorf("%+v of what has no status", note)
+	}
+}
+
+// TestAnApplicationIsReadAsFarAsItCanBe: what is wrong with a part of it is not made up for by the rest.
+func TestAnApplicationIsReadAsFarAsItCanBe(t *testing.T) {
+	raw := &kubeclient.Raw{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
+	for _, c := range []struct {
+		name, text        string
+		components, phase string
+		failed            string
+	}{
+		{"all of it", `{"spec":{"components":[{"name":"web"}]},"status":{"status":"running"}}`, "web", "running", ""},
+		{"a status that cannot be read is none", `{"spec":{"components":[{"name":"web"}]},"status":{"status":"running","observedGeneration":"x"}}`, "web", "", ""},
+		{"without a spec it is said why", `{"spec":{"components":[{"name":1}]},"status":{"status":"running"}}`, "", "running", "the spec cannot be read"},
+		{"nothing", `[`, "", "", "unexpected end"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			o, err := readApplication([]byte(c.text), raw)
+			if (err != nil) != (c.failed != "") || err != nil && !strings.Contains(err.Error(), c.failed) {
+				t.Errorf("error %v, not %q", err, c.failed)
+			}
+			names := ""
+			for _, x := range o.Spec.Components {
+				names += x.Name
+			}
+			if names != c.components || string(o.Status.Phase) != c.phase || o.Name != "shop" {
+				t.Errorf("%q: components %q in phase %q", o.Name, names, o.Status.Phase)
+			}
+		})
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -37,6 +38,8 @@ type object struct {
 	version    uint64
 	generation int64
 	deleting   bool
+	// untaken says that those who run objects of this kind have not seen it yet.
+	untaken bool
 	// owner is the application that the labels name.
 	owner      types.NamespacedName
 	renderHash string
@@ -332,6 +335,7 @@ func (w *kindWatch) put(u apiwriter.Object) {
 		w.l.log.Error("an object that cannot be read", "kind", w.gvk.Kind, "object", u.GetNamespace()+"/"+u.GetName(), "error", err)
 		return
 	}
+	o.untaken = isWorkload(w.gvk) && !observed(o.raw)
 	key := types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}
 	w.mu.Lock()
 	before := w.objects[key]
@@ -365,6 +369,21 @@ func newObject(u apiwriter.Object) (*object, error) {
 	}
 	o.content, err = contentHash(o.raw)
 	return o, err
+}
+
+// isWorkload says whether objects of a kind are taken up by a controller that says so.
+func isWorkload(gvk schema.GroupVersionKind) bool {
+	return gvk.Group == appsv1.GroupName && gvk.Kind != "ControllerRevision"
+}
+
+// observed says whether an object's status is of any generation.
+func observed(raw []byte) bool {
+	status, err := rawjson.Value(raw, "status")
+	if err != nil || status == nil {
+		return false
+	}
+	generation, err := rawjson.Value(status, "observedGeneration")
+	return err == nil && generation != nil
 }
 
 var contentSeed = maphash.MakeSeed()

@@ -100,12 +100,18 @@ func notElsewhere(key string) bool {
 }
 
 func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry, owns func(key string) bool) (stop func(), _ error) {
+	return runWith(c, controller.Config{Rest: 20 * time.Millisecond, Metrics: registry, Owns: owns}, func(w apiwriter.Writer) apiwriter.Writer { return w })
+}
+
+// runWith completes cfg. Between the controller and its writer is what through makes of the latter.
+func runWith(c *localcluster.Cluster, cfg controller.Config, through func(apiwriter.Writer) apiwriter.Writer) (stop func(), _ error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	writer, err := apiwriter.New(apiwriter.Config{REST: c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, Rest: 20 * time.Millisecond, Metrics: registry, Owns: owns})
+	cfg.REST, cfg.Writer, cfg.Log, cfg.LocalRequests = c.ManagerRESTConfig(), through(writer), log, true
+	ctl, err := controller.New(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -227,6 +233,20 @@ func (e *env) delete(gvr schema.GroupVersionResource, name string) {
 	if err := e.dyn.Resource(gvr).Namespace(e.ns).Delete(e.Context(), name, metav1.DeleteOptions{}); err != nil {
 		e.Fatal(err)
 	}
+}
+
+// noneAwake waits until the controller that measures itself there has let go of all applications.
+func (e *env) noneAwake(registry *prometheus.Registry) {
+	e.Helper()
+	e.eventually("none is awake", func() error {
+		families, err := registry.Gather()
+		for _, f := range families {
+			if n := f.GetMetric()[0].GetGauge().GetValue(); f.GetName() == "lockstep_applications_awake" && n > 0 {
+				err = fmt.Errorf("%v are", n)
+			}
+		}
+		return err
+	})
 }
 
 // requests are the manager's requests about the namespace and its applications' trackers, from the audit log.

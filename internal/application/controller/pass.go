@@ -211,9 +211,14 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	a := c.appOf(k)
 	through := true
 	defer func() {
-		if through && !a.writing() {
-			c.through(k)
+		if !through || a.writing() {
+			return
 		}
+		if wait := c.untaken(a); wait > 0 {
+			c.queue.AddAfter(k, wait)
+			return
+		}
+		c.through(k)
 	}()
 	if !c.load(a) {
 		return
@@ -221,14 +226,20 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	a.takeUp()
 	o, err := c.open(a)
 	if err != nil {
-		c.log.Error("an application cannot be read", "application", k, "error", err)
-		return
+		if last := a.record.latest(); last != nil {
+			o.Spec = *last.Spec // as which it is removed
+		}
+		a.plan, a.planned, a.planErr = nil, "", err
 	}
 	if o == nil || o.DeletionTimestamp != nil {
 		c.remove(a, o)
 		return
 	}
 	if o.Labels[oam.PauseLabel] == "true" {
+		return
+	}
+	if err != nil {
+		c.report(a, o, progress{})
 		return
 	}
 	if a.record.object == nil && !c.gate.enter(k) {
@@ -292,25 +303,50 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	c.rest(a, o, &p)
 }
 
-// open is the application as last seen, or nil when there is none.
+// open is the application as last seen, or nil when there is none. One that cannot be read is without a spec.
 func (c *Controller) open(a *app) (*oam.Application, error) {
 	raw, ok := c.applications.Get(a.key.Namespace, a.key.Name)
 	if !ok {
 		a.opened = nil
 		return nil, nil
 	}
-	if a.opened == nil || a.opened.UID != raw.UID || a.opened.ResourceVersion != raw.ResourceVersion {
-		var err error
-		if a.opened, err = c.applications.open(raw); err != nil {
-			return nil, err
-		}
+	if a.opened != nil && a.opened.UID == raw.UID && a.opened.ResourceVersion == raw.ResourceVersion {
+		return a.opened, nil
 	}
-	return a.opened, nil
+	o, err := c.applications.open(raw)
+	if a.opened = o; err != nil {
+		a.opened = nil // to say so again
+	}
+	return o, err
 }
 
-// through lets the next application begin in the place of one that has no writes under way.
+// takenUpMax is how long after its last write an application that has begun keeps its place for others to take up what it made.
+const takenUpMax = 2 * time.Second
+
+// untaken is how long an application that has begun is to wait for what it made to be taken up by those that run it: while
+// they are behind, more of it would only make them later.
+func (c *Controller) untaken(a *app) time.Duration {
+	if a.plan == nil || !c.gate.has(a.key) {
+		return 0
+	}
+	a.mu.Lock()
+	wait := takenUpMax - c.cfg.Now().Sub(a.lastAnswer)
+	a.mu.Unlock()
+	if wait <= 0 {
+		return 0
+	}
+	for i := range a.plan.Resources {
+		r := &a.plan.Resources[i]
+		if there := c.seen(r.Ref); there != nil && there.owner == a.key && there.untaken {
+			return wait
+		}
+	}
+	return 0
+}
+
+// through lets the next applications begin in the place of one that has done what it can for now.
 func (c *Controller) through(k types.NamespacedName) {
-	if next, ok := c.gate.leave(k); ok {
+	for _, next := range c.gate.leave(k, c.cfg.Writer.Lag()) {
 		c.queue.Add(next)
 	}
 }
