@@ -2,68 +2,44 @@ package controller
 
 import (
 	"bytes"
-	"compress/flate"
-	"encoding/binary"
-	"io"
 	"sync"
+
+	"github.com/klauspost/compress/s2"
 )
 
 // alike packs texts that resemble each other, as objects of one kind do: the first one is the dictionary of all. A packed
-// Deployment takes a tenth of its JSON. The zero value is ready for use.
+// Deployment takes a tenth of its JSON. The format is one that needs next to no memory to pack and unpack. The zero value is
+// ready for use.
 type alike struct {
 	mu         sync.Mutex
-	dictionary []byte
-	// What packs and unpacks takes much more memory than what it works on, and goes when nobody works.
-	writers, readers sync.Pool
+	dictionary *s2.Dict
+	spare      sync.Pool // of buffers to pack into
 }
 
-// dictionaryMax is how far back the format reaches.
-const dictionaryMax = 32 << 10
-
-// packLevel is the lowest that uses a dictionary.
-const packLevel = 2
-
 // words is the dictionary, which text becomes when there is none.
-func (p *alike) words(text []byte) []byte {
+func (p *alike) words(text []byte) *s2.Dict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.dictionary == nil {
-		p.dictionary = bytes.Clone(text[max(0, len(text)-dictionaryMax):])
+		words := bytes.Clone(text[max(0, len(text)-s2.MaxDictSize):])
+		for len(words) < s2.MinDictSize {
+			words = append(words, ' ')
+		}
+		p.dictionary = s2.MakeDict(words, nil)
 	}
 	return p.dictionary
 }
 
 // pack returns text packed.
 func (p *alike) pack(text []byte) []byte {
-	var out bytes.Buffer
-	out.Write(binary.AppendUvarint(nil, uint64(len(text))))
-	w, _ := p.writers.Get().(*flate.Writer)
-	if w == nil {
-		w, _ = flate.NewWriterDict(nil, packLevel, p.words(text)) // it fails for a wrong level only
+	buffer, _ := p.spare.Get().(*[]byte)
+	if buffer == nil {
+		buffer = new([]byte)
 	}
-	defer p.writers.Put(w)
-	w.Reset(&out)
-	// A buffer takes everything.
-	_, _ = w.Write(text)
-	_ = w.Close()
-	return bytes.Clone(out.Bytes())
+	defer p.spare.Put(buffer)
+	*buffer = p.words(text).Encode((*buffer)[:0], text)
+	return bytes.Clone(*buffer)
 }
 
 // unpack returns the text that pack was given.
-func (p *alike) unpack(packed []byte) ([]byte, error) {
-	length, n := binary.Uvarint(packed)
-	if n <= 0 {
-		return nil, io.ErrUnexpectedEOF
-	}
-	from := bytes.NewReader(packed[n:])
-	r, _ := p.readers.Get().(io.ReadCloser)
-	if r == nil {
-		r = flate.NewReaderDict(from, p.words(nil))
-	} else if err := r.(flate.Resetter).Reset(from, p.words(nil)); err != nil {
-		return nil, err
-	}
-	defer p.readers.Put(r)
-	text := make([]byte, length)
-	_, err := io.ReadFull(r, text)
-	return text, err
-}
+func (p *alike) unpack(packed []byte) ([]byte, error) { return p.words(nil).Decode(nil, packed) }

@@ -205,6 +205,13 @@ func TestAnUnreachableClusterDelaysOnlyWhatIsThere(t *testing.T) {
 		e.until(name, inPhase(oam.PhaseRunning))
 	}
 	b.link.Cut()
+	// Many that wait for it, which nobody knows yet to be unreachable, keep no place from others.
+	for i := range 16 {
+		name := fmt.Sprintf("lost-%d", i)
+		e.app(name, placed(name, "v", fmt.Sprintf("{clusters: [%s]}", b.name)))
+	}
+	e.app("beside", placed("beside", "v", fmt.Sprintf("{clusters: [%s]}", a.name)))
+	e.until("beside", inPhase(oam.PhaseRunning))
 	// It is shown where it matters, and only there.
 	e.until("both", func(app *oam.Application) error {
 		for _, s := range app.Status.Services {
@@ -229,6 +236,7 @@ func TestAnUnreachableClusterDelaysOnlyWhatIsThere(t *testing.T) {
 	b.link.Mend()
 	b.config(e, "both", "w")
 	b.config(e, "new", "v")
+	b.config(e, "lost-15", "v")
 	b.without(e, "gone")
 	e.gone(applications, "gone")
 	e.until("both", inPhase(oam.PhaseRunning))

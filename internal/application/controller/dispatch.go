@@ -404,7 +404,9 @@ func (c *Controller) create(ctx context.Context, a *app, r *plan.Resource) error
 		return nil
 	}
 	resource := *r
+	t.pulse.asked(c.cfg.Now())
 	t.writer.Create(c.meta(a, t, r.GVK, "application-object"), o, func(got apiwriter.Object, err error) {
+		t.pulse.answered(c.cfg.Now())
 		if apierrors.IsAlreadyExists(err) {
 			// Answered from a writer's goroutine, which must not wait.
 			go c.exists(ctx, a, t, &resource)
@@ -520,7 +522,9 @@ func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byt
 		return err
 	}
 	resource := *r
+	t.pulse.asked(c.cfg.Now())
 	t.writer.Patch(c.meta(a, t, r.GVK, "application-object"), o, patchType(r.GVK), patch, func(got apiwriter.Object, err error) {
+		t.pulse.answered(c.cfg.Now())
 		c.answered(a, t, &resource, got, err)
 	})
 	return nil

@@ -18,7 +18,8 @@ const (
 )
 
 // gate lets applications begin in the order in which they came, a number of them at a time. Those that have begun are
-// through when no write of theirs is under way and what they made has been taken up, whatever they wait for then.
+// through when no write of theirs is under way and what they made has been taken up, whatever they wait for then; and when a
+// cluster does not answer, for which nobody else is to wait.
 type gate struct {
 	mu      sync.Mutex
 	more    float64 // places beyond beginningMin

@@ -101,14 +101,17 @@ func TestTheGateIsAsWideAsTheServerBears(t *testing.T) {
 	}
 }
 
-// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp: by its controller, which says so, or for as long as that may take.
+// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp: by its controller, which says so, or for as long as that may take; and while
+// writes are under way, unless their cluster is silent.
 func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 	now := time.Now()
 	gvk := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}
 	watch := &kindWatch{gvk: gvk, objects: map[types.NamespacedName]*object{}}
 	watch.l = &live{watches: map[schema.GroupVersionKind]*kindWatch{gvk: watch}, changed: func(types.NamespacedName) {}}
-	c := &Controller{cfg: Config{Now: func() time.Time { return now }}, targets: &targets{local: &target{live: watch.l}}}
-	a := &app{key: key("ns", "shop"), lastAnswer: now, plan: &plan.Plan{Resources: []plan.Resource{{Ref: plan.Ref{GVK: gvk, Namespace: "ns", Name: "web"}}}}}
+	far := &target{name: "far", live: &live{}}
+	c := &Controller{cfg: Config{Now: func() time.Time { return now }}, targets: &targets{local: &target{live: watch.l}, remote: map[string]*target{"far": far}}}
+	here, there := plan.Ref{GVK: gvk, Namespace: "ns", Name: "web"}, plan.Ref{Cluster: "far", GVK: gvk, Namespace: "ns", Name: "web"}
+	a := &app{key: key("ns", "shop"), lastAnswer: now, flight: map[string]bool{}, plan: &plan.Plan{Resources: []plan.Resource{{Ref: here}, {Ref: there}}}}
 	show := func(version, status string) {
 		watch.put(&kubeclient.Raw{
 			ObjectMeta: metav1.ObjectMeta{
@@ -118,21 +121,33 @@ func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 			JSON: []byte(`{"metadata":{},"status":` + status + `}`),
 		})
 	}
-	expect := func(when string, want time.Duration) {
+	expect := func(when string, keeps bool, again time.Duration) {
 		t.Helper()
-		if got := c.untaken(a); got != want {
-			t.Errorf("%s: %v, not %v", when, got, want)
+		if k, w := c.keepsPlace(a); k != keeps || w != again {
+			t.Errorf("%s: %v, again after %v, not %v, %v", when, k, w, keeps, again)
 		}
 	}
 	show("1", "{}")
-	expect("of one that has not begun", 0)
+	expect("of one that has not begun", false, 0)
 	c.gate.enter(a.key)
-	expect("made", takenUpMax)
+	expect("made", true, takenUpMax)
 	now = now.Add(takenUpMax / 2)
-	expect("still not seen", takenUpMax/2)
+	expect("still not seen", true, takenUpMax/2)
 	show("2", `{"observedGeneration":1}`)
-	expect("seen", 0)
+	expect("seen", false, 0)
 	show("3", "{}")
 	now = now.Add(takenUpMax)
-	expect("for too long", 0)
+	expect("for too long", false, 0)
+	a.flight["tracker"], a.flight[refKey(there)] = true, true
+	expect("writing here and there", true, 0)
+	delete(a.flight, "tracker")
+	far.pulse.asked(now)
+	expect("writing where an answer may still come", true, silenceMax)
+	now = now.Add(silenceMax / 4)
+	expect("a while later", true, silenceMax*3/4)
+	far.pulse.asked(now)
+	far.pulse.answered(now)
+	expect("another has been answered", true, silenceMax)
+	now = now.Add(silenceMax)
+	expect("writing where nobody answers", false, 0)
 }

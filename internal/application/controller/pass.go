@@ -211,11 +211,13 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	a := c.appOf(k)
 	through := true
 	defer func() {
-		if !through || a.writing() {
+		if !through {
 			return
 		}
-		if wait := c.untaken(a); wait > 0 {
-			c.queue.AddAfter(k, wait)
+		if keeps, wait := c.keepsPlace(a); keeps {
+			if wait > 0 {
+				c.queue.AddAfter(k, wait)
+			}
 			return
 		}
 		c.through(k)
@@ -320,28 +322,59 @@ func (c *Controller) open(a *app) (*oam.Application, error) {
 	return o, err
 }
 
-// takenUpMax is how long after its last write an application that has begun keeps its place for others to take up what it made.
-const takenUpMax = 2 * time.Second
+const (
+	// takenUpMax is how long after its last write an application that has begun keeps its place for others to take up what it
+	// made.
+	takenUpMax = 2 * time.Second
+	// silenceMax is how long a managed cluster has answered no write when places are no longer kept for its answers.
+	silenceMax = time.Second
+)
 
-// untaken is how long an application that has begun is to wait for what it made to be taken up by those that run it: while
-// they are behind, more of it would only make them later.
-func (c *Controller) untaken(a *app) time.Duration {
-	if a.plan == nil || !c.gate.has(a.key) {
-		return 0
+// keepsPlace says whether an application that has begun keeps its place, and when to ask again if nothing happens before.
+func (c *Controller) keepsPlace(a *app) (keeps bool, again time.Duration) {
+	if !c.gate.has(a.key) {
+		return false, 0
 	}
+	now := c.cfg.Now()
 	a.mu.Lock()
-	wait := takenUpMax - c.cfg.Now().Sub(a.lastAnswer)
-	a.mu.Unlock()
-	if wait <= 0 {
-		return 0
-	}
-	for i := range a.plan.Resources {
+	local := len(a.flight) // writes whose answers come from the local cluster
+	wait := takenUpMax - now.Sub(a.lastAnswer)
+	for i := range resourcesOf(a.plan) {
 		r := &a.plan.Resources[i]
-		if there := c.seen(r.Ref); there != nil && there.owner == a.key && there.untaken {
-			return wait
+		if r.Cluster == "" || !a.flight[refKey(r.Ref)] {
+			continue
+		}
+		local--
+		if t := c.targets.get(r.Cluster); t != nil {
+			again = max(again, silenceMax-t.pulse.silence(now))
 		}
 	}
-	return 0
+	a.mu.Unlock()
+	switch {
+	case local > 0:
+		return true, 0
+	case again > 0:
+		return true, again
+	case wait > 0 && c.untaken(a):
+		return true, wait
+	}
+	return false, 0
+}
+
+func resourcesOf(p *plan.Plan) []plan.Resource {
+	if p == nil {
+		return nil
+	}
+	return p.Resources
+}
+
+// untaken says whether something that an application has made has not been taken up by those that run it: while they are behind,
+// more of it would only make them later.
+func (c *Controller) untaken(a *app) bool {
+	return slices.ContainsFunc(resourcesOf(a.plan), func(r plan.Resource) bool {
+		there := c.seen(r.Ref)
+		return there != nil && there.owner == a.key && there.untaken
+	})
 }
 
 // through lets the next applications begin in the place of one that has done what it can for now.

@@ -31,6 +31,7 @@ type target struct {
 	rest   *rest.Config
 	remote *clusters.Cluster // nil for the local one
 	stop   func()            // ends what runs for it
+	pulse  pulse             // of writes of objects
 }
 
 // down is why the cluster cannot be worked with now, or nil.
@@ -288,4 +289,37 @@ var _ plan.Clusters = (*targets)(nil)
 // key names an application.
 func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
+}
+
+// pulse tells whether who is asked answers. The zero value is ready for use.
+type pulse struct {
+	mu   sync.Mutex
+	open int       // questions without an answer yet
+	at   time.Time // of the last answer, or of the first question where there has been none since
+}
+
+func (p *pulse) asked(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == 0 {
+		p.at = now
+	}
+	p.open++
+}
+
+func (p *pulse) answered(now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.open--
+	p.at = now
+}
+
+// silence is how long an answer has been waited for.
+func (p *pulse) silence(now time.Time) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.open == 0 {
+		return 0
+	}
+	return now.Sub(p.at)
 }
