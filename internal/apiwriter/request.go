@@ -5,8 +5,8 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"net/http"
 	"reflect"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -16,7 +16,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/rawjson"
@@ -68,136 +67,40 @@ func (w *W) kindOf(m Meta, obj Object) (kind, error) {
 	return k, nil
 }
 
-type clientKey struct {
-	gv   schema.GroupVersion
-	conn int
-}
-
-// perConnection is how many requests in flight call for a connection of their own. It is below the server's limit of
-// streams per connection, and low enough that one connection's lock and frame order do not hold requests up.
-const perConnection = 64
-
-// client is a client for k's group and version, on one of the connections that the limit calls for.
-func (w *W) client(k kind) (rest.Interface, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.turn++
-	key := clientKey{k.GroupVersion(), w.turn % min(len(w.conns), 1+w.limiter.limit()/perConnection)}
-	c, ok := w.clients[key]
-	if !ok {
-		var err error
-		switch {
-		case key.gv == corev1.SchemeGroupVersion:
-			c, err = kubeclient.LeanCore(w.cfg.REST, w.conns[key.conn], w.cfg.Scheme)
-		case w.cfg.Scheme.IsVersionRegistered(key.gv):
-			c, err = kubeclient.ForGroupVersion(w.cfg.REST, w.conns[key.conn], key.gv, w.cfg.Scheme)
-		default:
-			c, err = kubeclient.ForUnknown(w.cfg.REST, w.conns[key.conn], key.gv)
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: %w", errLocal, err)
-		}
-		w.clients[key] = c
-	}
-	return c, nil
-}
-
 // attempt carries out x once, and looks again where the answer alone does not tell whose object it is about.
 func (w *W) attempt(x *write) (Object, error) {
 	ctx, cancel := context.WithTimeout(w.requests, w.cfg.RequestTimeout)
 	defer cancel()
-	client, err := w.client(x.kind)
-	if err != nil {
-		return nil, err
-	}
-	// Retries are ours: the client's own would be hidden from the limiter.
-	at := func(r *rest.Request) *rest.Request {
-		return r.MaxRetries(0).NamespaceIfScoped(x.name.Namespace, x.name.Namespace != "").Resource(x.kind.resource)
-	}
 	switch x.verb {
 	case verbCreate:
-		return w.create(ctx, client, at, x)
+		return w.create(ctx, x)
 	case verbBind:
-		return w.bind(ctx, client, at, x)
+		return w.bind(ctx, x)
 	case verbStatus:
-		return w.putStatus(ctx, client, at, x)
+		return w.putStatus(ctx, x)
 	case verbPatch:
-		return w.doPatch(ctx, client, at, x)
+		return w.doPatch(ctx, x)
 	default:
-		return nil, w.doDelete(ctx, client, at, x)
+		return nil, w.doDelete(ctx, x)
 	}
 }
 
-// send makes one request and counts it. With decode, the answer is returned as an object.
-func (w *W) send(ctx context.Context, x *write, apiVerb string, r *rest.Request, decode bool) (Object, error) {
-	if x.as != nil {
-		r.SetHeader("Impersonate-User", x.as.User)
-		if len(x.as.Groups) > 0 {
-			r.SetHeader("Impersonate-Group", x.as.Groups...)
-		}
-	}
-	started := time.Now()
-	res := r.Do(ctx)
-	var obj Object
-	err := res.Error()
-	if err == nil && decode {
-		if obj, err = decoded(x, res); err != nil {
-			err = fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
-		}
-	}
-	var code int
-	res.StatusCode(&code)
-	w.metrics.sent(x, apiVerb, code, time.Since(started))
-	return obj, err
-}
-
-// read gets the object that x is about.
-func (w *W) read(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
-	return decoded(x, asJSON(x, at(client.Get())).Name(x.name.Name).Do(ctx))
-}
-
-// decoded is the object in an answer, of the Go type that x has.
-func decoded(x *write, res rest.Result) (Object, error) {
-	if _, ok := x.obj.(*unstructured.Unstructured); ok {
-		data, err := res.Raw()
-		if err != nil {
-			return nil, err
-		}
-		u := &unstructured.Unstructured{}
-		return u, u.UnmarshalJSON(data)
-	}
-	o, err := res.Get()
-	if err != nil {
-		return nil, err
-	}
-	return o.(Object), nil
-}
-
-// asJSON asks for an answer in JSON where it is decoded by us.
-func asJSON(x *write, r *rest.Request) *rest.Request {
-	if _, ok := x.obj.(*unstructured.Unstructured); ok {
-		r.SetHeader("Accept", runtime.ContentTypeJSON)
-	}
-	return r
-}
-
-// contentType is the encoding in which x is sent.
-func (x *write) contentType() string {
-	if _, ok := x.obj.(*unstructured.Unstructured); ok {
-		return runtime.ContentTypeJSON
-	}
-	return kubeclient.ContentType(x.kind.GroupVersion())
-}
-
-func (w *W) create(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+func (w *W) create(ctx context.Context, x *write) (Object, error) {
 	if x.body == nil {
 		var err error
 		if x.body, err = w.encode(x); err != nil {
 			return nil, err
 		}
 	}
-	r := asJSON(x, at(client.Post())).SetHeader("Content-Type", x.contentType()).Body(x.body)
-	obj, err := w.send(ctx, x, "create", r, x.done != nil)
+	r := request{verb: "create", method: http.MethodPost, contentType: x.contentType(), accept: x.accept(), body: x.body}
+	var obj Object
+	var err error
+	if x.done != nil {
+		obj, err = w.sendObject(ctx, x, r)
+	} else {
+		r.accept = acceptMeta
+		_, err = w.send(ctx, x, r)
+	}
 	if err == nil {
 		return obj, nil
 	}
@@ -207,7 +110,7 @@ func (w *W) create(ctx context.Context, client rest.Interface, at func(*rest.Req
 	}
 	// Admission comes before the name is looked at: after a lost answer, a quota may be used up by this very object.
 	if apierrors.IsAlreadyExists(err) || x.applied && classify(err, false).verdict == refused {
-		there, readErr := w.read(ctx, client, at, x)
+		there, readErr := w.read(ctx, x)
 		switch {
 		case apierrors.IsNotFound(readErr) && apierrors.IsAlreadyExists(err):
 			return nil, tryAgain(x, err) // deleted since
@@ -246,7 +149,7 @@ func (w *W) encode(x *write) ([]byte, error) {
 	return body, nil
 }
 
-func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+func (w *W) bind(ctx context.Context, x *write) (Object, error) {
 	if x.body == nil {
 		binding := &corev1.Binding{
 			TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Binding"},
@@ -260,13 +163,14 @@ func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Reque
 			return nil, fmt.Errorf("binding of %s %w: %w", x.name, errLocal, err)
 		}
 	}
-	r := at(client.Post()).Name(x.name.Name).SubResource("binding").
-		SetHeader("Content-Type", runtime.ContentTypeProtobuf).Body(x.body)
-	_, err := w.send(ctx, x, "create", r, false)
+	_, err := w.send(ctx, x, request{
+		verb: "create", method: http.MethodPost, named: true, sub: "binding",
+		contentType: runtime.ContentTypeProtobuf, accept: acceptProtobuf, body: x.body,
+	})
 	if !apierrors.IsConflict(err) {
 		return nil, err
 	}
-	there, readErr := w.read(ctx, client, at, x)
+	there, readErr := w.read(ctx, x)
 	if readErr != nil {
 		return nil, readErr
 	}
@@ -286,7 +190,7 @@ func (w *W) bind(ctx context.Context, client rest.Interface, at func(*rest.Reque
 // seen and ignores the rest of the object, so the rest is not sent: that costs the server 0.7 of a PUT of all and 0.8 of
 // a JSON patch (a job of two tasks with 20 variables each). When the object has changed meanwhile, and for built-in
 // types, which take labels from such a PUT, it is a patch on condition of the UID.
-func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+func (w *W) putStatus(ctx context.Context, x *write) (Object, error) {
 	status, err := statusOf(x.obj)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
@@ -303,8 +207,7 @@ func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.
 		if err != nil {
 			return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 		}
-		r := at(client.Put()).Name(x.name.Name).SubResource("status").SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-		obj, err := w.sendStatus(ctx, x, "update", r)
+		obj, err := w.sendStatus(ctx, x, request{verb: "update", method: http.MethodPut, contentType: runtime.ContentTypeJSON, body: body})
 		if !apierrors.IsConflict(err) || x.shared {
 			return obj, err
 		}
@@ -315,15 +218,16 @@ func (w *W) putStatus(ctx context.Context, client rest.Interface, at func(*rest.
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	obj, err := w.sendStatus(ctx, x, "patch", at(client.Patch(types.JSONPatchType)).Name(x.name.Name).SubResource("status").Body(body))
-	return obj, w.otherUID(ctx, client, at, x, err)
+	obj, err := w.sendStatus(ctx, x, request{verb: "patch", method: http.MethodPatch, contentType: string(types.JSONPatchType), body: body})
+	return obj, w.otherUID(ctx, x, err)
 }
 
-func (w *W) sendStatus(ctx context.Context, x *write, apiVerb string, r *rest.Request) (Object, error) {
-	if x.brief && x.as == nil {
-		return w.sendBriefly(ctx, x, apiVerb, r)
+func (w *W) sendStatus(ctx context.Context, x *write, r request) (Object, error) {
+	r.named, r.sub, r.accept = true, "status", x.accept()
+	if x.brief {
+		return w.sendBriefly(ctx, x, r)
 	}
-	return w.send(ctx, x, apiVerb, r, true)
+	return w.sendObject(ctx, x, r)
 }
 
 // statusOf is the Status field of obj, encoded.
@@ -348,9 +252,9 @@ func onlyWithUID(uid types.UID, ops []jsonPatchOp) []jsonPatchOp {
 	return append([]jsonPatchOp{{"test", "/metadata/uid", uid}}, ops...)
 }
 
-func (w *W) doPatch(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
 	if x.version != "" {
-		return w.patchVersion(ctx, client, at, x)
+		return w.patchVersion(ctx, x)
 	}
 	if x.body == nil {
 		body, err := patchWithUID(x.patch, x.uid)
@@ -359,14 +263,19 @@ func (w *W) doPatch(ctx context.Context, client rest.Interface, at func(*rest.Re
 		}
 		x.body = body
 	}
-	obj, err := w.send(ctx, x, "patch", asJSON(x, at(client.Patch(x.patch.kind))).Name(x.name.Name).Body(x.body), x.done != nil)
-	return obj, w.otherUID(ctx, client, at, x, err)
+	r := request{verb: "patch", method: http.MethodPatch, named: true, contentType: string(x.patch.kind), accept: x.accept(), body: x.body}
+	var obj Object
+	var err error
+	if x.done != nil {
+		obj, err = w.sendObject(ctx, x, r)
+	} else {
+		r.accept = acceptMeta
+		_, err = w.send(ctx, x, r)
+	}
+	return obj, w.otherUID(ctx, x, err)
 }
 
-// metadataOnly asks for the metadata of what was written, which spares both sides the rest.
-const metadataOnly = "application/json;as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
-
-func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) (Object, error) {
+func (w *W) patchVersion(ctx context.Context, x *write) (Object, error) {
 	if x.body == nil {
 		// A patch that sets these to what they are not is refused as a conflict.
 		condition, err := json.Marshal([]jsonPatchOp{{"add", "/metadata/uid", x.uid}, {"add", "/metadata/resourceVersion", x.version}})
@@ -383,25 +292,9 @@ func (w *W) patchVersion(ctx context.Context, client rest.Interface, at func(*re
 		}
 		x.patch.data = nil
 	}
-	return w.sendBriefly(ctx, x, "patch", at(client.Patch(types.JSONPatchType)).Name(x.name.Name).Body(x.body))
-}
-
-// sendBriefly is send for who needs no more of the answer than which version the object has now.
-func (w *W) sendBriefly(ctx context.Context, x *write, apiVerb string, r *rest.Request) (Object, error) {
-	started := time.Now()
-	res := r.SetHeader("Accept", metadataOnly).Do(ctx)
-	var code int
-	res.StatusCode(&code)
-	w.metrics.sent(x, apiVerb, code, time.Since(started))
-	data, err := res.Raw()
-	if err != nil {
-		return nil, res.Error()
-	}
-	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name}}
-	if err := identify(data, &written.ObjectMeta); err != nil {
-		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
-	}
-	return written, nil
+	return w.sendBriefly(ctx, x, request{
+		verb: "patch", method: http.MethodPatch, named: true, contentType: string(types.JSONPatchType), body: x.body,
+	})
 }
 
 // identify finds UID and version in an object in JSON, most of whose metadata is who manages which field.
@@ -454,11 +347,11 @@ func patchWithUID(p patch, uid types.UID) ([]byte, error) {
 
 // otherUID turns the refusal of a patch into Conflict when its reason is that the object is another one by now. Such
 // a refusal is the server's Invalid, which says the same of a patch that does not fit for other reasons.
-func (w *W) otherUID(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write, err error) error {
+func (w *W) otherUID(ctx context.Context, x *write, err error) error {
 	if x.uid == "" || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 		return err
 	}
-	there, readErr := w.read(ctx, client, at, x)
+	there, readErr := w.read(ctx, x)
 	if readErr != nil {
 		return readErr
 	}
@@ -473,7 +366,7 @@ func (w *W) otherUID(ctx context.Context, client rest.Interface, at func(*rest.R
 	return err
 }
 
-func (w *W) doDelete(ctx context.Context, client rest.Interface, at func(*rest.Request) *rest.Request, x *write) error {
+func (w *W) doDelete(ctx context.Context, x *write) error {
 	opts := &metav1.DeleteOptions{
 		TypeMeta:           metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"},
 		GracePeriodSeconds: x.GracePeriodSeconds,
@@ -488,13 +381,14 @@ func (w *W) doDelete(ctx context.Context, client rest.Interface, at func(*rest.R
 	if err != nil {
 		return fmt.Errorf("%w: %w", errLocal, err)
 	}
-	r := at(client.Delete()).Name(x.name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body)
-	_, err = w.send(ctx, x, "delete", r, false)
+	_, err = w.send(ctx, x, request{
+		verb: "delete", method: http.MethodDelete, named: true, contentType: runtime.ContentTypeJSON, accept: acceptMeta, body: body,
+	})
 	if apierrors.IsNotFound(err) {
 		return nil
 	}
 	if apierrors.IsConflict(err) && x.uid != "" {
-		there, readErr := w.read(ctx, client, at, x)
+		there, readErr := w.read(ctx, x)
 		switch {
 		case apierrors.IsNotFound(readErr):
 			return nil

@@ -7,7 +7,9 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -18,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/wire"
 )
 
 // Config says where and how a writer writes. Only REST and Scheme are required.
@@ -88,9 +91,14 @@ type W struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
-	conns   []*http.Client
+	base    *url.URL
+	calls   *wire.Client   // nil: conns are for all requests
+	conns   []*http.Client // for what calls does not carry
 	codecs  serializer.CodecFactory
-	dirty   chan struct{} // tells Run that the earliest timer or the pause has changed
+	noHTTP2 atomic.Bool // calls does not suit the server
+	// decoders are functions by schema.GroupVersion.
+	decoders sync.Map
+	dirty    chan struct{} // tells Run that the earliest timer or the pause has changed
 
 	mu       sync.Mutex
 	running  bool
@@ -107,7 +115,6 @@ type W struct {
 	timers   timers
 	statuses map[statusKey]*statusEntry
 	events   eventLog
-	clients  map[clientKey]rest.Interface
 	kinds    map[schema.GroupVersionKind]kind
 	turn     int    // round robin among connections
 	answered bool   // the server has answered a request
@@ -129,8 +136,18 @@ func New(cfg Config) (*W, error) {
 	if err != nil {
 		return nil, err
 	}
+	base, err := kubeclient.Base(cfg.REST)
+	if err != nil {
+		return nil, err
+	}
+	calls, err := kubeclient.Calls(cfg.REST, cfg.Connections)
+	if err != nil {
+		return nil, err
+	}
 	w := &W{
 		cfg:      cfg,
+		base:     base,
+		calls:    calls,
 		log:      cfg.Logger,
 		conns:    conns,
 		codecs:   serializer.NewCodecFactory(cfg.Scheme),
@@ -139,7 +156,6 @@ func New(cfg Config) (*W, error) {
 		stopping: make(chan struct{}),
 		limiter:  newLimiter(cfg.Fixed, cfg.MaxInFlight),
 		statuses: make(map[statusKey]*statusEntry),
-		clients:  make(map[clientKey]rest.Interface),
 		kinds:    make(map[schema.GroupVersionKind]kind),
 	}
 	w.metrics, err = newMetrics(cfg.Registry, w)

@@ -20,7 +20,7 @@ const module = "lockstep.dev/lockstep/"
 // layers are the floors of the house, from the ground up. A package may import what is on floors below its own and, on
 // its own floor, what its line allows. The longest matching prefix gives a package its floor.
 var layers = [][]string{
-	{"api", "internal/rawjson"},
+	{"api", "internal/rawjson", "internal/wire"},
 	{"config", "internal/gcpace", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",

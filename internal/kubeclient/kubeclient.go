@@ -133,11 +133,6 @@ func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, cont
 	return client, nil
 }
 
-// ForUnknown is a client for types of gv that no scheme knows, in JSON. Answers are read raw: only errors are decoded.
-func ForUnknown(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
-	return clientFor(cfg, conn, gv, jsonType, scheme.Codecs.WithoutConversion())
-}
-
 // ContentType is the cheapest encoding in which an API server takes objects of gv.
 func ContentType(gv schema.GroupVersion) string {
 	if scheme.Scheme.IsVersionRegistered(gv) {

@@ -22,6 +22,10 @@ import (
 // what only kubelets and people read: who manages which field, what containers run and with what, files made on the node,
 // security contexts, network addresses but the first, images and identities of containers that run.
 func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Interface, error) {
+	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, leanCodecs(s))
+}
+
+func leanCodecs(s *kruntime.Scheme) codecs {
 	c := codecsOf(s)
 	for i := range c.media {
 		if c.media[i].MediaType == protobufType {
@@ -31,7 +35,7 @@ func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Int
 			c.media[i].StreamSerializer = &stream
 		}
 	}
-	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, c)
+	return c
 }
 
 // leanPods decodes pods as LeanPod does, and everything else as the serializer underneath.

@@ -1,0 +1,272 @@
+package apiwriter
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/wire"
+)
+
+// request is one request about the object of a write.
+type request struct {
+	verb        string // as the audit log has it
+	method      string
+	named       bool // about the object, not the collection that it is to be in
+	sub         string
+	contentType string
+	accept      string
+	body        []byte
+}
+
+// What is asked for in an answer: objects in the cheapest encoding, or in JSON where they are decoded by us, or no more than their
+// metadata, which spares both sides the rest.
+const (
+	acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	acceptJSON     = runtime.ContentTypeJSON
+	acceptMeta     = runtime.ContentTypeJSON + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+)
+
+// accept is in which encoding objects like x's are wanted.
+func (x *write) accept() string {
+	if x.contentType() == runtime.ContentTypeProtobuf {
+		return acceptProtobuf
+	}
+	return acceptJSON
+}
+
+// contentType is the encoding in which x is sent.
+func (x *write) contentType() string {
+	if _, ok := x.obj.(*unstructured.Unstructured); ok {
+		return runtime.ContentTypeJSON
+	}
+	return kubeclient.ContentType(x.kind.GroupVersion())
+}
+
+// answer is what the server says to a request that it has carried out.
+type answer struct {
+	contentType string
+	body        []byte
+}
+
+// path is where the server has the object of a write, or the collection that it is in.
+func (w *W) path(x *write, r request) (string, error) {
+	var b strings.Builder
+	b.Grow(len(w.base.Path) + len(x.kind.Group) + len(x.kind.Version) + len(x.kind.resource) + len(x.name.Namespace) + len(x.name.Name) + 40)
+	b.WriteString(w.base.Path)
+	if x.kind.Group == "" {
+		b.WriteString("/api/")
+	} else {
+		b.WriteString("/apis/")
+		b.WriteString(x.kind.Group)
+		b.WriteByte('/')
+	}
+	b.WriteString(x.kind.Version)
+	part := func(s string) error {
+		if bad := rest.IsValidPathSegmentName(s); len(bad) > 0 {
+			return fmt.Errorf("%s %s %w: %q %s", x.kind.Kind, x.name, errLocal, s, strings.Join(bad, ", "))
+		}
+		b.WriteByte('/')
+		b.WriteString(url.PathEscape(s))
+		return nil
+	}
+	var err error
+	if x.name.Namespace != "" {
+		b.WriteString("/namespaces")
+		err = part(x.name.Namespace)
+	}
+	b.WriteByte('/')
+	b.WriteString(x.kind.resource)
+	if r.named {
+		if x.name.Name == "" {
+			return "", fmt.Errorf("%s %s %w: it has no name", x.kind.Kind, x.name, errLocal)
+		}
+		err = errors.Join(err, part(x.name.Name))
+		if r.sub != "" {
+			b.WriteByte('/')
+			b.WriteString(r.sub)
+		}
+	}
+	return b.String(), err
+}
+
+// perConnection is how many requests in flight call for a connection of their own. It is below the server's limit of
+// streams per connection, and low enough that one connection's lock and frame order do not hold requests up.
+const perConnection = 64
+
+// connections is how many connections the limit calls for, and whose turn it is.
+func (w *W) connections() (n, turn int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.turn++
+	n = min(len(w.conns), 1+w.limiter.limit()/perConnection)
+	return n, w.turn % n
+}
+
+// send makes one request and counts it.
+func (w *W) send(ctx context.Context, x *write, r request) (answer, error) {
+	started := time.Now()
+	a, code, err := w.exchange(ctx, x, r)
+	w.metrics.sent(x, r.verb, code, time.Since(started))
+	return a, err
+}
+
+// read gets the object that x is about.
+func (w *W) read(ctx context.Context, x *write) (Object, error) {
+	a, _, err := w.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: x.accept()})
+	if err != nil {
+		return nil, err
+	}
+	return w.decoded(x, a)
+}
+
+// exchange makes one request.
+func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, error) {
+	path, err := w.path(x, r)
+	if err != nil {
+		return answer{}, 0, err
+	}
+	fields := make([]wire.Field, 0, 4)
+	fields = append(fields, wire.Field{Name: "accept", Value: r.accept})
+	if r.body != nil {
+		fields = append(fields, wire.Field{Name: "content-type", Value: r.contentType})
+	}
+	if x.as != nil {
+		fields = append(fields, wire.Field{Name: "impersonate-user", Value: x.as.User})
+		for _, g := range x.as.Groups {
+			fields = append(fields, wire.Field{Name: "impersonate-group", Value: g})
+		}
+	}
+	var got wire.Answer
+	err = wire.ErrNoHTTP2
+	n, turn := w.connections()
+	if w.calls != nil && !w.noHTTP2.Load() {
+		got, err = w.calls.Do(ctx, n, wire.Request{Method: r.method, Path: path, Header: fields, Body: r.body})
+		if errors.Is(err, wire.ErrNoHTTP2) {
+			w.noHTTP2.Store(true)
+		}
+	}
+	if errors.Is(err, wire.ErrTooLong) || errors.Is(err, wire.ErrNoHTTP2) {
+		got, err = w.byClient(ctx, w.conns[turn], r, path, fields)
+	}
+	if err != nil {
+		return answer{}, 0, err
+	}
+	if got.Code < http.StatusOK || got.Code > http.StatusPartialContent {
+		return answer{}, got.Code, w.refusal(x, r, got)
+	}
+	return answer{got.ContentType, got.Body}, got.Code, nil
+}
+
+// byClient makes a request through Go's client.
+func (w *W) byClient(ctx context.Context, client *http.Client, r request, path string, fields []wire.Field) (wire.Answer, error) {
+	var body io.Reader
+	if r.body != nil {
+		body = bytes.NewReader(r.body)
+	}
+	// The path is escaped already.
+	req, err := http.NewRequestWithContext(ctx, r.method, w.base.Scheme+"://"+w.base.Host+path, body)
+	if err != nil {
+		return wire.Answer{}, fmt.Errorf("%w: %w", errLocal, err)
+	}
+	for _, f := range fields {
+		req.Header.Add(f.Name, f.Value)
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return wire.Answer{}, err
+	}
+	defer func() { _ = resp.Body.Close() }()
+	data, err := io.ReadAll(resp.Body)
+	return wire.Answer{
+		Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: data,
+	}, err
+}
+
+// messageMax is how much is quoted of an answer that is not the API server's own.
+const messageMax = 2048
+
+// refusal is the error in an answer.
+func (w *W) refusal(x *write, r request, a wire.Answer) error {
+	if s := kubeclient.StatusOf(w.decoder(x.kind.GroupVersion()), a.ContentType, a.Body); s != nil {
+		return apierrors.FromObject(s)
+	}
+	// It comes from something before the server, or from the server before it knows what is asked.
+	seconds, err := strconv.Atoi(a.RetryAfter)
+	if err != nil {
+		seconds = 0
+	}
+	message := strings.TrimSpace(string(a.Body[:min(len(a.Body), messageMax)]))
+	if message == "" {
+		message = "unknown"
+	}
+	resource := schema.GroupResource{Group: x.kind.Group, Resource: x.kind.resource}
+	return apierrors.NewGenericServerResponse(a.Code, strings.ToLower(r.method), resource, x.name.Name, message, seconds, true)
+}
+
+// decoder decodes answers about types of a group and version.
+func (w *W) decoder(gv schema.GroupVersion) func(string, []byte) (runtime.Object, error) {
+	if d, ok := w.decoders.Load(gv); ok {
+		return d.(func(string, []byte) (runtime.Object, error))
+	}
+	d, _ := w.decoders.LoadOrStore(gv, kubeclient.Decoder(gv, w.cfg.Scheme))
+	return d.(func(string, []byte) (runtime.Object, error))
+}
+
+// decoded is the object in an answer, of the Go type that x has.
+func (w *W) decoded(x *write, a answer) (Object, error) {
+	if _, ok := x.obj.(*unstructured.Unstructured); ok {
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(a.body); err != nil {
+			return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+		}
+		return u, nil
+	}
+	o, err := w.decoder(x.kind.GroupVersion())(a.contentType, a.body)
+	if err != nil {
+		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	}
+	obj, ok := o.(Object)
+	if !ok {
+		return nil, fmt.Errorf("the answer about %s %s %w: it is a %T", x.kind.Kind, x.name, errLocal, o)
+	}
+	return obj, nil
+}
+
+// sendObject is send for who needs the object in the answer.
+func (w *W) sendObject(ctx context.Context, x *write, r request) (Object, error) {
+	a, err := w.send(ctx, x, r)
+	if err != nil {
+		return nil, err
+	}
+	return w.decoded(x, a)
+}
+
+// sendBriefly is send for who needs no more of the answer than which version the object has now.
+func (w *W) sendBriefly(ctx context.Context, x *write, r request) (Object, error) {
+	r.accept = acceptMeta
+	a, err := w.send(ctx, x, r)
+	if err != nil {
+		return nil, err
+	}
+	written := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: x.name.Namespace, Name: x.name.Name}}
+	if err := identify(a.body, &written.ObjectMeta); err != nil {
+		return nil, fmt.Errorf("the answer about %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	}
+	return written, nil
+}

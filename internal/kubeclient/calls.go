@@ -1,0 +1,145 @@
+package kubeclient
+
+import (
+	"crypto/tls"
+	"fmt"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	kruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/wire"
+)
+
+// Base is the URL of cfg's server, under which are /api and /apis.
+func Base(cfg *rest.Config) (*url.URL, error) {
+	base, _, err := rest.DefaultServerUrlFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	base.Path = strings.TrimSuffix(base.Path, "/")
+	return base, nil
+}
+
+// Calls makes short requests of cfg's server, on up to n connections. It is nil where connections and requests are not made by
+// cfg alone: through a proxy, by plugins, wrapped, without TLS.
+func Calls(cfg *rest.Config, n int) (*wire.Client, error) {
+	host, err := Base(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if host.Scheme != "https" || cfg.Transport != nil || cfg.WrapTransport != nil || cfg.Dial != nil || cfg.ExecProvider != nil ||
+		cfg.AuthProvider != nil || proxied(cfg, host) {
+		return nil, nil
+	}
+	address := host.Host
+	if host.Port() == "" {
+		address = net.JoinHostPort(host.Hostname(), "443")
+	}
+	sessions := tls.NewLRUClientSessionCache(n)
+	connect := func() (*tls.Config, error) { // files are read anew
+		t, err := rest.TLSConfigFor(cfg)
+		if err != nil {
+			return nil, err
+		}
+		if t == nil {
+			t = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		t = t.Clone()
+		t.NextProtos = []string{"h2"}
+		t.ClientSessionCache = sessions
+		if t.ServerName == "" {
+			t.ServerName = host.Hostname()
+		}
+		return t, nil
+	}
+	if _, err := connect(); err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, seeing{})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
+	}
+	return wire.New(wire.Config{
+		Address: address, Authority: host.Host, TLS: connect, Connections: n,
+		Header: func() ([]wire.Field, error) { return headerOf(wrapped, host) },
+	})
+}
+
+func proxied(cfg *rest.Config, host *url.URL) bool {
+	proxy := cfg.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	through, err := proxy(&http.Request{URL: host})
+	return err != nil || through != nil
+}
+
+// seeing is where a request ends that is made to see what is put into its header.
+type seeing struct{}
+
+// RoundTrip implements http.RoundTripper.
+func (seeing) RoundTrip(r *http.Request) (*http.Response, error) {
+	return &http.Response{StatusCode: http.StatusOK, Header: r.Header, Body: http.NoBody, Request: r}, nil
+}
+
+// headerOf are the fields that say who makes a request: user agent, token, whose rights it is made with.
+func headerOf(through http.RoundTripper, host *url.URL) ([]wire.Field, error) {
+	answer, err := through.RoundTrip(&http.Request{Method: http.MethodGet, URL: host, Header: http.Header{}})
+	if err != nil {
+		return nil, err
+	}
+	var out []wire.Field
+	for name, values := range answer.Header {
+		for _, v := range values {
+			out = append(out, wire.Field{Name: strings.ToLower(name), Value: v})
+		}
+	}
+	return out, nil
+}
+
+// Decoder is how answers about the types that s registers under gv are decoded; pods as LeanCore does. The function returned takes
+// the Content-Type of an answer. A group that s does not know has only its Status decoded.
+func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string, data []byte) (kruntime.Object, error) {
+	var c kruntime.NegotiatedSerializer
+	switch {
+	case gv == corev1.SchemeGroupVersion:
+		c = leanCodecs(s)
+	case s.IsVersionRegistered(gv):
+		c = codecsOf(s)
+	default:
+		c = scheme.Codecs.WithoutConversion()
+	}
+	decoders := map[string]kruntime.Decoder{}
+	for _, info := range c.SupportedMediaTypes() {
+		decoders[info.MediaType] = c.DecoderToVersion(info.Serializer, gv)
+	}
+	return func(contentType string, data []byte) (kruntime.Object, error) {
+		media, _, _ := strings.Cut(contentType, ";")
+		d, ok := decoders[media]
+		if !ok {
+			return nil, fmt.Errorf("an answer of type %q", contentType)
+		}
+		return kruntime.Decode(d, data)
+	}
+}
+
+// StatusOf is the Status in an answer that says what went wrong, or nil.
+func StatusOf(decode func(string, []byte) (kruntime.Object, error), contentType string, data []byte) *metav1.Status {
+	o, err := decode(contentType, data)
+	if err != nil {
+		return nil
+	}
+	s, ok := o.(*metav1.Status)
+	if !ok || s.Status == metav1.StatusSuccess {
+		return nil
+	}
+	return s
+}
