@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"reflect"
 	"strings"
 	"sync"
 
@@ -54,11 +55,16 @@ type trimmer struct {
 	strings    map[string]string
 	containers map[string][]corev1.Container
 	tolerate   map[string][]corev1.Toleration
+	specs      map[*corev1.Container]trimmedSpec
 }
+
+// trimmedSpec is a spec without its node, and what is kept of it.
+type trimmedSpec struct{ from, kept corev1.PodSpec }
 
 const (
 	internedStringsMax = 1 << 16
 	internedListsMax   = 1 << 12
+	trimmedSpecsMax    = 1 << 8
 )
 
 func newTrimmer() *trimmer {
@@ -66,6 +72,7 @@ func newTrimmer() *trimmer {
 		strings:    map[string]string{},
 		containers: map[string][]corev1.Container{},
 		tolerate:   map[string][]corev1.Toleration{},
+		specs:      map[*corev1.Container]trimmedSpec{},
 	}
 }
 
@@ -137,9 +144,32 @@ func keepAnnotation(key string) bool {
 }
 
 func (t *trimmer) podSpec(s *corev1.PodSpec) {
-	bound := s.NodeName != ""
-	*s = corev1.PodSpec{
-		NodeName:                  t.intern(s.NodeName),
+	node := s.NodeName
+	s.NodeName = ""
+	*s = t.specOf(*s)
+	s.NodeName = t.intern(node)
+	bound := node != ""
+	if bound {
+		// Where it may run no longer matters once it does, except to others that must keep away from it.
+		s.NodeSelector, s.Tolerations, s.TopologySpreadConstraints = nil, nil, nil
+		if a := s.Affinity; a != nil && a.PodAffinity == nil && a.PodAntiAffinity == nil {
+			s.Affinity = nil
+		}
+	}
+}
+
+// specOf is what is kept of the spec of a pod without a node. Pods of one origin share theirs (kubeclient.LeanCore), and what is
+// kept of it is found once.
+func (t *trimmer) specOf(s corev1.PodSpec) corev1.PodSpec {
+	var origin *corev1.Container
+	if len(s.Containers) > 0 {
+		origin = &s.Containers[0]
+		// What is shared is the same, not only equal, which is quickly seen.
+		if known, ok := t.specs[origin]; ok && reflect.DeepEqual(known.from, s) {
+			return known.kept
+		}
+	}
+	kept := corev1.PodSpec{
 		SchedulerName:             t.intern(s.SchedulerName),
 		PriorityClassName:         t.intern(s.PriorityClassName),
 		Priority:                  s.Priority,
@@ -157,13 +187,13 @@ func (t *trimmer) podSpec(s *corev1.PodSpec) {
 		Volumes:                   schedulableVolumes(s.Volumes),
 		HostNetwork:               s.HostNetwork,
 	}
-	if bound {
-		// Where it may run no longer matters once it does, except to others that must keep away from it.
-		s.NodeSelector, s.Tolerations, s.TopologySpreadConstraints = nil, nil, nil
-		if a := s.Affinity; a != nil && a.PodAffinity == nil && a.PodAntiAffinity == nil {
-			s.Affinity = nil
+	if origin != nil {
+		if len(t.specs) >= trimmedSpecsMax {
+			clear(t.specs)
 		}
+		t.specs[origin] = trimmedSpec{s, kept}
 	}
+	return kept
 }
 
 // schedulableVolumes keeps the volumes that restrict where a pod can run: claims and disks, not files made on the node.

@@ -19,8 +19,9 @@ import (
 // the rest out of the encoded pod, so that it is never decoded.
 
 // LeanCore is ForGroupVersion of the built-in core types, for who places and follows pods. The pods that it returns are without
-// what only kubelets and people read: who manages which field, what containers run and with what, files made on the node,
-// security contexts, network addresses but the first, images and identities of containers that run.
+// what only kubelets and people read: who manages which field, what containers run and with what, volumes that are made on the
+// node, security contexts, network addresses but the first, images and identities of containers that run. What the specs of
+// pods have in common is shared among them and must not be modified.
 func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Interface, error) {
 	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, leanCodecs(s))
 }
@@ -123,11 +124,19 @@ var (
 	containerDrops = drops{}.with(3, 4, 5, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25)
 	volumeDrops    = drops{2: drops{}.with(1, 2, 6, 16, 19, 26)} // a path, an empty folder, and files made from objects
 	stateDrops     = drops{}.with(3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+	specDrops      = drops{2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26, 27, 28, 30, 34, 35, 36, 37, 41)
 	podDrops       = drops{
 		1: drops{}.with(2, 4, 17),
-		2: drops{1: volumeDrops, 2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26, 27, 28, 30, 34, 35, 36, 37, 41),
 		3: drops{8: stateDrops, 10: stateDrops}.with(5, 9, 12, 13, 14, 16, 17),
-	}
+	}.with(podSpecField)
+)
+
+// The fields that are looked at one by one.
+const (
+	podSpecField      = 2
+	specVolumeField   = 1
+	specNodeField     = 10
+	volumeSourceField = 2
 )
 
 // scratch are buffers for encodings that are decoded at once: decoding copies what it keeps.
@@ -137,40 +146,148 @@ var scratch = sync.Pool{New: func() any { return new([]byte) }}
 func LeanPod(raw []byte) (*corev1.Pod, error) {
 	buffer := scratch.Get().(*[]byte)
 	defer scratch.Put(buffer)
-	lean, err := podDrops.prune((*buffer)[:0], raw)
-	*buffer = lean
+	var spec []byte
+	err := eachField(raw, func(number int, value, _ []byte) error {
+		if number == podSpecField {
+			if spec != nil {
+				return errTwice
+			}
+			spec = value
+		}
+		return nil
+	})
+	pod := &corev1.Pod{}
+	var lean []byte
+	if err == nil {
+		lean, err = podDrops.prune((*buffer)[:0], raw)
+		*buffer = lean
+	}
+	if err == nil {
+		err = pod.Unmarshal(lean)
+	}
+	if err == nil && spec != nil {
+		pod.Spec, err = leanSpec(buffer, spec)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("encoded pod: %w", err)
 	}
-	pod := &corev1.Pod{}
-	return pod, pod.Unmarshal(lean)
+	return pod, nil
+}
+
+var errTwice = errors.New("it has two specs")
+
+// leanSpec decodes the spec of a pod.
+func leanSpec(buffer *[]byte, raw []byte) (corev1.PodSpec, error) {
+	node := ""
+	lean := (*buffer)[:0]
+	err := eachField(raw, func(number int, value, whole []byte) error {
+		start := len(lean)
+		var err error
+		switch number {
+		case specNodeField:
+			node = string(value)
+		case specVolumeField:
+			if lean, err = (drops{specVolumeField: volumeDrops}).field(lean, number, value, whole); err != nil {
+				return err
+			}
+			if empty, err := emptyVolume(lean[start:]); empty || err != nil {
+				lean = lean[:start]
+				return err
+			}
+		default:
+			lean, err = specDrops.field(lean, number, value, whole)
+		}
+		return err
+	})
+	*buffer = lean
+	if err != nil {
+		return corev1.PodSpec{}, err
+	}
+	spec, err := specs.decode(lean)
+	spec.NodeName = node
+	return spec, err
+}
+
+// emptyVolume says whether nothing is left of what a volume, encoded with its tag, is made from.
+func emptyVolume(whole []byte) (bool, error) {
+	empty := true
+	err := eachField(whole, func(_ int, volume, _ []byte) error {
+		return eachField(volume, func(number int, value, _ []byte) error {
+			empty = empty && (number != volumeSourceField || len(value) == 0)
+			return nil
+		})
+	})
+	return empty, err
+}
+
+// knownSpecs are specs that were decoded, by their encodings. But for the node, pods of one origin have the same, and each comes
+// several times: what is the same is decoded and kept once.
+type knownSpecs struct {
+	mu    sync.Mutex
+	specs map[string]corev1.PodSpec
+}
+
+var specs = knownSpecs{specs: map[string]corev1.PodSpec{}}
+
+// specsMax is how many are known; where pods are of more origins than that at a time there is less to gain. specBytesMax is how
+// large an encoding may be that is known.
+const (
+	specsMax     = 256
+	specBytesMax = 4096
+)
+
+func (k *knownSpecs) decode(lean []byte) (corev1.PodSpec, error) {
+	k.mu.Lock()
+	spec, known := k.specs[string(lean)]
+	k.mu.Unlock()
+	if known {
+		return spec, nil
+	}
+	if err := spec.Unmarshal(lean); err != nil || len(lean) > specBytesMax {
+		return spec, err
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if len(k.specs) >= specsMax {
+		clear(k.specs)
+	}
+	k.specs[string(lean)] = spec
+	return spec, nil
 }
 
 // prune appends the fields of an encoded message that are not left out.
 func (d drops) prune(out, message []byte) ([]byte, error) {
 	err := eachField(message, func(number int, value, whole []byte) error {
-		inner, named := d[number]
-		switch {
-		case !named:
-			out = append(out, whole...)
-		case inner != nil:
-			// The length takes the bytes that it took: it becomes no longer, and a number may be written with leading zeros.
-			head := len(whole) - len(value)
-			out = append(out, whole[:head]...)
-			start := len(out)
-			var err error
-			if out, err = inner.prune(out, value); err != nil {
-				return err
-			}
-			tag := 1
-			for whole[tag-1] >= 0x80 {
-				tag++
-			}
-			putPadded(out[start-head+tag:start], len(out)-start)
-		}
-		return nil
+		var err error
+		out, err = d.field(out, number, value, whole)
+		return err
 	})
 	return out, err
+}
+
+// field appends what is not left out of a field.
+func (d drops) field(out []byte, number int, value, whole []byte) ([]byte, error) {
+	inner, named := d[number]
+	switch {
+	case !named:
+		return append(out, whole...), nil
+	case inner == nil:
+		return out, nil
+	}
+	// The length takes the bytes that it took: it becomes no longer, and a number may be written with leading zeros.
+	head := len(whole) - len(value)
+	out = append(out, whole[:head]...)
+	start := len(out)
+	out, err := inner.prune(out, value)
+	if err != nil {
+		return out, err
+	}
+	tag := 1
+	for whole[tag-1] >= 0x80 {
+		tag++
+	}
+	putPadded(out[start-head+tag:start], len(out)-start)
+	return out, nil
 }
 
 // putPadded writes a number into all the bytes of room, of which it needs no more.

@@ -5,6 +5,7 @@ import (
 	"math/rand"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -39,6 +40,7 @@ func without(p *corev1.Pod) {
 		v := &s.Volumes[i]
 		v.HostPath, v.EmptyDir, v.Secret, v.DownwardAPI, v.ConfigMap, v.Projected = nil, nil, nil, nil, nil, nil
 	}
+	s.Volumes = slices.DeleteFunc(s.Volumes, func(v corev1.Volume) bool { return v.VolumeSource == corev1.VolumeSource{} })
 	t := &p.Status
 	*t = corev1.PodStatus{
 		Phase: t.Phase, Conditions: t.Conditions, Message: t.Message, Reason: t.Reason, NominatedNodeName: t.NominatedNodeName,
@@ -79,6 +81,44 @@ func TestLeanPodsAreTheWholeOnesInPart(t *testing.T) {
 		if !equality.Semantic.DeepEqual(whole, lean) {
 			t.Fatalf("got\n%v\nwant\n%v", lean, whole)
 		}
+		again, err := LeanPod(raw)
+		if err != nil || !equality.Semantic.DeepEqual(whole, again) {
+			t.Fatalf("the second time %v:\n%v\nwant\n%v", err, again, whole)
+		}
+	}
+}
+
+func TestPodsOfOneOriginShareTheirSpec(t *testing.T) {
+	pod := func(name, node, image string) *corev1.Pod {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: corev1.PodSpec{
+			NodeName: node, Containers: []corev1.Container{{Name: "main", Image: image, Args: []string{name}}},
+			Volumes: []corev1.Volume{{Name: "token-" + name, VolumeSource: corev1.VolumeSource{Projected: &corev1.ProjectedVolumeSource{}}}},
+		}}
+		raw, err := p.Marshal()
+		if err != nil {
+			t.Fatal(err)
+		}
+		lean, err := LeanPod(raw)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return lean
+	}
+	a, b, c := pod("a", "node-1", "one"), pod("b", "node-2", "one"), pod("c", "node-2", "two")
+	if &a.Spec.Containers[0] != &b.Spec.Containers[0] || a.Spec.NodeName != "node-1" || b.Spec.NodeName != "node-2" {
+		t.Errorf("two pods that are alike do not share what they have in common:\n%v\n%v", a.Spec, b.Spec)
+	}
+	if c.Spec.Containers[0].Image != "two" || c.Name != "c" || len(c.Spec.Volumes) != 0 {
+		t.Errorf("another pod: %v", c)
+	}
+	for i := range 3 * specsMax {
+		image := strconv.Itoa(i)
+		if p := pod("x", "n", image); p.Spec.Containers[0].Image != image {
+			t.Fatalf("%d: %v", i, p)
+		}
+	}
+	if n := len(specs.specs); n > specsMax {
+		t.Errorf("%d specs are known", n)
 	}
 }
 

@@ -35,7 +35,7 @@ const (
 	costShare = 20
 	// lagShare is how many times as long as a write takes news that can wait are left: when the server is busy the workflow may
 	// be over by then, and the write be spared. lagWaitMax bounds it.
-	lagShare   = 20
+	lagShare   = 40
 	lagWaitMax = 20 * time.Second
 	// waitTold is how long pods wait for room before their nodes say why.
 	waitTold = 2 * time.Second
