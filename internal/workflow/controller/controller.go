@@ -135,7 +135,9 @@ type Controller struct {
 	known   engine.Known
 	former  former
 	taken   takeover
-	doubts  doubts
+	doubts  *doubts
+	// requests is the context of requests that are made in turns; done when Run is to end.
+	requests context.Context
 	// writeSeq numbers writes of statuses.
 	writeSeq atomic.Uint64
 }
@@ -154,7 +156,7 @@ func New(cfg Config) (*Controller, error) {
 	c.caches.controller = c
 	c.samples.init(cfg.Log)
 	c.taken.init()
-	c.doubts.init()
+	c.doubts = newDoubts(c)
 	var err error
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
@@ -222,10 +224,11 @@ func (c *Controller) Rebalance() {
 
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
+	c.requests = ctx
 	c.locks.run(ctx)
 	var asking sync.WaitGroup
 	asking.Go(func() { c.taken.run(ctx, c) })
-	asking.Go(func() { c.doubts.run(ctx, c) })
+	asking.Go(func() { c.doubts.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }

@@ -1,25 +1,20 @@
 package controller
 
 import (
-	"context"
-	"sync"
+	"errors"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
 // doubts are about pods that ran according to the status of a workflow that is taken up, and that the watch does not show. Either
-// somebody deleted them, or the watch is behind; the server knows.
-type doubts struct {
-	more chan struct{}
-
-	mu   sync.Mutex
-	list []doubt // no more than there are nodes that run
-}
+// somebody deleted them, or the watch is behind; the server knows. There are no more than there are nodes that run.
+type doubts = keyed.Loop[doubt, doubtful]
 
 type doubt struct {
 	key, pod types.NamespacedName
@@ -27,57 +22,57 @@ type doubt struct {
 	nodeID   string
 }
 
-func (d *doubts) init() { d.more = make(chan struct{}, 1) }
+// doubtful is what is known of a doubt: how long the server is not asked again, because it refused to say.
+type doubtful struct{ keyed.Pause }
+
+const (
+	// doubtsAtOnce is how many questions are on their way at a time.
+	doubtsAtOnce = 8
+	// doubtRetry is how long after a question without an answer the server is asked again.
+	doubtRetry = time.Second
+)
+
+func newDoubts(c *Controller) *doubts {
+	return keyed.New[doubt, doubtful](keyed.Config[doubt]{Name: "workflow-doubts", Workers: doubtsAtOnce, Turn: c.ask, Clock: c.Clock})
+}
 
 // doubt has the server asked for the pod of a node. If there is one the watch will show it.
 func (c *Controller) doubt(r *record, nodeID, pod string) {
 	r.units[nodeID] = &unit{name: pod, nodeID: nodeID, state: there}
-	d := &c.doubts
-	d.mu.Lock()
-	d.list = append(d.list, doubt{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
-	d.mu.Unlock()
-	select {
-	case d.more <- struct{}{}:
-	default:
-	}
+	c.doubts.Wake(doubt{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
 }
 
-// doubtRetry is how long after a failure the server is asked again.
-const doubtRetry = time.Second
-
-// run asks, one question after the other, until ctx is done.
-func (d *doubts) run(ctx context.Context, c *Controller) {
-	for {
-		d.mu.Lock()
-		list := d.list
-		d.list = nil
-		d.mu.Unlock()
-		for _, x := range list {
-			for !c.ask(ctx, x) {
-				select {
-				case <-ctx.Done():
-					return
-				case <-c.Clock.After(doubtRetry):
-				}
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-d.more:
-		}
+// ask settles a doubt, or has it asked again.
+func (c *Controller) ask(x doubt) {
+	d := c.doubts.Get(x)
+	if c.loop.Get(x.key) == nil {
+		c.doubts.Drop(x) // nobody wants to know any more
+		return
 	}
-}
-
-// ask settles a doubt, and says whether that succeeded.
-func (c *Controller) ask(ctx context.Context, x doubt) bool {
-	p, err := c.Client.CoreV1().Pods(x.pod.Namespace).Get(ctx, x.pod.Name, metav1.GetOptions{})
+	if d == nil {
+		d = &doubtful{}
+		c.doubts.Put(x, d)
+	}
+	if left := d.Left(c.Clock.Now()); left > 0 {
+		c.doubts.WakeAfter(x, left)
+		return
+	}
+	p, err := c.Client.CoreV1().Pods(x.pod.Namespace).Get(c.requests, x.pod.Name, metav1.GetOptions{})
+	if err != nil && c.requests.Err() != nil {
+		return
+	}
 	if err != nil && !apierrors.IsNotFound(err) {
-		if ctx.Err() == nil {
-			c.Log.Warn("looking for a pod failed", "workflow", x.key, "pod", x.pod.Name, "error", err)
+		wait := doubtRetry
+		if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
+			now := c.Clock.Now()
+			d.Refused(now)
+			wait = d.Left(now)
 		}
-		return false
+		c.Log.Warn("looking for a pod failed", "workflow", x.key, "pod", x.pod.Name, "error", err, "again", wait)
+		c.doubts.WakeAfter(x, wait)
+		return
 	}
+	c.doubts.Drop(x)
 	owner := workflowOf(p)
 	gone := err != nil || owner == nil || owner.UID != x.uid
 	c.loop.Post(x.key, x.uid, func(r *record) {
@@ -92,5 +87,4 @@ func (c *Controller) ask(ctx context.Context, x doubt) bool {
 		u.state, u.uid, u.version = created, p.UID, p.ResourceVersion
 		r.unseen.Add(1)
 	})
-	return true
 }

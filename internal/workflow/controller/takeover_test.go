@@ -164,6 +164,7 @@ func TestTakenUpByOneWhoseWatchIsBehind(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
 	t.Run("of workflows", func(t *testing.T) { behindWithWorkflows(t, newEnv(t, c)) })
 	t.Run("of pods", func(t *testing.T) { behindWithPods(t, newEnv(t, c)) })
+	t.Run("of pods that it may not read", func(t *testing.T) { behindWithForbiddenPods(t, newEnv(t, c), newEnv(t, c)) })
 	t.Run("with an answer", func(t *testing.T) { behindWithAnAnswer(t, newEnv(t, c)) })
 }
 
@@ -237,6 +238,96 @@ templates:
 	}
 	w = e.until("w", inPhase(wf.WorkflowError))
 	e.expect(w, "W Pod Error: pod deleted")
+}
+
+// behindWithForbiddenPods hands workflows of two namespaces to a manager that has not seen the pods, and that may not read those of
+// one: that holds up the other as little as the server is asked about it again and again.
+func behindWithForbiddenPods(t *testing.T, closed, open *env) {
+	const many = 12 // more than are asked for at once
+	pods := newBrake("pods")
+	var forbidden, refused atomic.Int32
+	forbidden.Store(1)
+	first := open.sharer(nil)
+	second := open.sharer(func(next http.RoundTripper) http.RoundTripper {
+		next = pods.wrap(next)
+		return roundTripper(func(r *http.Request) (*http.Response, error) {
+			if forbidden.Load() == 0 || r.Method != http.MethodGet || !strings.Contains(r.URL.Path, "/namespaces/"+closed.ns+"/pods/") {
+				return next.RoundTrip(r)
+			}
+			refused.Add(1)
+			return &http.Response{
+				StatusCode: http.StatusForbidden, Request: r, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403}`)),
+			}, nil
+		})
+	})
+	release := pods.hold()
+	t.Cleanup(release)
+	first.has(true)
+	const spec = `
+entrypoint: main
+templates:
+- name: main
+  steps: [[{name: pod, template: pod, withSequence: {count: "%d"}}]]
+- {name: pod, container: {image: pause, command: [sh]}, metadata: {annotations: {lockstep.dev/sim-duration: 1h}}}`
+	closed.submit("w", fmt.Sprintf(spec, many))
+	open.submit("w", fmt.Sprintf(spec, 1))
+	for e, want := range map[*env]int{closed: many, open: 1} {
+		e.eventually("the second manager sees that all pods run", func() error {
+			running := 0
+			if w, found := second.informers.Workflows.Get(e.ns, "w"); found {
+				for _, n := range w.Status.Nodes {
+					if n.Type == wf.NodePod && n.Phase == wf.PhaseRunning {
+						running++
+					}
+				}
+			}
+			if running != want {
+				return fmt.Errorf("%d", running)
+			}
+			return nil
+		})
+	}
+	first.has(false)
+	second.has(true)
+	open.eventually("the second manager asks for the pods that it may not read", func() error {
+		if n := refused.Load(); n < many {
+			return fmt.Errorf("%d times", n)
+		}
+		return nil
+	})
+	open.eventually("the second manager asks for the pod that it may read", func() error {
+		if pods.gets.Load() == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	if n := refused.Load(); n > 10*many {
+		t.Errorf("what is refused is asked for %d times", n)
+	}
+	// What it may read again is asked for again, and followed.
+	forbidden.Store(0)
+	open.eventually("the second manager asks for the others again", func() error {
+		if n := pods.gets.Load(); n < 1+many {
+			return fmt.Errorf("%d answers", n)
+		}
+		return nil
+	})
+	release()
+	now := int64(0)
+	for _, e := range []*env{closed, open} {
+		list := e.pods("w")
+		if err := e.core.CoreV1().Pods(e.ns).Delete(t.Context(), list[0].Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); err != nil {
+			t.Fatal(err)
+		}
+		e.eventually("the second manager knows what that means", func() error {
+			w, err := e.get("w")
+			if err == nil && !strings.Contains(table(w), "Pod Error: pod deleted") {
+				err = errors.New(table(w))
+			}
+			return err
+		})
+	}
 }
 
 // behindWithWorkflows hands workflows to a manager that does not know yet how far they have come, whose pods were collected.
