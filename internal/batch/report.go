@@ -25,7 +25,8 @@ const (
 	patience = 500 * time.Millisecond
 	// settleMin is for counts, which are written when they have stopped moving for that long, or for settleLags times what
 	// a write takes at present, if that is longer: while the server is busy, they are likely to move again before anyone
-	// reads them. When they have been moving for settleMoving times as long, they are written all the same.
+	// reads them. They are sure to move again while pods have a node and do not run yet, and wait settleMax for those. When
+	// they have been moving for settleMoving times the time without such pods, they are written all the same.
 	settleMin    = time.Second
 	settleLags   = 4
 	settleMax    = 5 * time.Second
@@ -219,7 +220,11 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 		due = r.statusSince.Add(patience)
 	case r.lost, !quiet && countsOf(last) != countsOf(next):
 		r.statusSince = first(r.statusSince, now)
-		due = earlier(r.statusMoved.Add(settle), r.statusSince.Add(settleMoving*settle))
+		still := settle
+		if next.Pending > 0 {
+			still = settleMax
+		}
+		due = earlier(r.statusMoved.Add(still), r.statusSince.Add(settleMoving*settle))
 	default:
 		return 0, false
 	}
