@@ -22,5 +22,6 @@
 //     resolved by the owner's UID, updates and deletes carry the UID of the object they mean.
 //   - An outage of the server loses nothing but events: writes wait in their queues, one request at a time asks whether
 //     the server is back.
-//   - No goroutine waits for its turn: there are as many as requests in flight.
+//   - No goroutine waits for its turn: there are as many as requests in flight. Each puts its request on the wire itself
+//     (package wire); what that does not carry (long ones, servers without HTTP/2 or behind a proxy) goes through Go's client.
 package apiwriter

@@ -29,6 +29,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -265,6 +266,29 @@ func TestCreate(t *testing.T) {
 	}
 	if got := o.objs["new"].(*corev1.Pod); got.UID == "" || len(got.Spec.Tolerations) == 0 /* admission adds some */ {
 		t.Error("a created pod must come back as the server made it")
+	}
+}
+
+// TestLongOnesAreWritten: what package wire does not carry goes another way, and comes to the same.
+func TestLongOnesAreWritten(t *testing.T) {
+	b := newBench(t, nil).run()
+	if b.calls == nil {
+		t.Fatal("nothing goes through package wire")
+	}
+	long := b.pod("long", "uid-1")
+	long.Annotations = map[string]string{"example.com/text": strings.Repeat("text ", wire.BodyMax/4)}
+	invalid := long.DeepCopy()
+	invalid.Name, invalid.Spec.Containers = "invalid", nil
+	o := newOutcomes()
+	b.Create(test, long, o.of("long"))
+	b.Create(test, invalid, o.of("invalid"))
+	b.flush()
+	got, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), "long", metav1.GetOptions{})
+	if err != nil || o.errs["long"] != nil || got.UID != o.objs["long"].GetUID() || !maps.Equal(got.Annotations, long.Annotations) {
+		t.Errorf("%v, %v: %.1000v", err, o.errs["long"], got)
+	}
+	if err := o.errs["invalid"]; !apierrors.IsInvalid(err) || !strings.Contains(err.Error(), "spec.containers") {
+		t.Errorf("an invalid one: %.1000v", err)
 	}
 }
 

@@ -5,7 +5,8 @@
 //	                     ├──▶ ForGroupVersion  one group and version, in protobuf or JSON as its types allow
 //	                     ├──▶ LeanCore         the core types, with pods that are decoded in part
 //	                     ├──▶ ForRaw           any types, as their JSON, with their metadata read
-//	                     └──▶ Connections      HTTP clients that share no TCP connection
+//	                     ├──▶ Connections      HTTP clients that share no TCP connection
+//	                     └──▶ Calls            short requests at little cost (package wire), and Decoder for the answers
 //
 // There are no client-side rate limits anywhere: what the server can take is for the server to say (429) and for
 // internal/apiwriter to find out.
