@@ -326,8 +326,9 @@ const (
 	// takenUpMax is how long after its last write an application that has begun keeps its place for others to take up what it
 	// made.
 	takenUpMax = 2 * time.Second
-	// silenceMax is how long a managed cluster has answered no write when places are no longer kept for its answers.
-	silenceMax = time.Second
+	// silenceMax is how long a managed cluster has answered no write when places are no longer kept for its answers: a
+	// round trip to the other side of the world, and little for others to wait when it has gone.
+	silenceMax = 250 * time.Millisecond
 )
 
 // keepsPlace says whether an application that has begun keeps its place, and when to ask again if nothing happens before.
