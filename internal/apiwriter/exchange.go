@@ -257,6 +257,16 @@ func (w *W) sendObject(ctx context.Context, x *write, r request) (Object, error)
 	return w.decoded(x, a)
 }
 
+// sendAsWanted is sendObject where somebody waits for the object; where nobody does, little is asked for, and nothing decoded.
+func (w *W) sendAsWanted(ctx context.Context, x *write, r request) (Object, error) {
+	if x.done != nil {
+		return w.sendObject(ctx, x, r)
+	}
+	r.accept = acceptMeta
+	_, err := w.send(ctx, x, r)
+	return nil, err
+}
+
 // sendBriefly is send for who needs no more of the answer than which version the object has now.
 func (w *W) sendBriefly(ctx context.Context, x *write, r request) (Object, error) {
 	r.accept = acceptMeta

@@ -93,14 +93,7 @@ func (w *W) create(ctx context.Context, x *write) (Object, error) {
 		}
 	}
 	r := request{verb: "create", method: http.MethodPost, contentType: x.contentType(), accept: x.accept(), body: x.body}
-	var obj Object
-	var err error
-	if x.done != nil {
-		obj, err = w.sendObject(ctx, x, r)
-	} else {
-		r.accept = acceptMeta
-		_, err = w.send(ctx, x, r)
-	}
+	obj, err := w.sendAsWanted(ctx, x, r)
 	if err == nil {
 		return obj, nil
 	}
@@ -264,14 +257,7 @@ func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
 		x.body = body
 	}
 	r := request{verb: "patch", method: http.MethodPatch, named: true, contentType: string(x.patch.kind), accept: x.accept(), body: x.body}
-	var obj Object
-	var err error
-	if x.done != nil {
-		obj, err = w.sendObject(ctx, x, r)
-	} else {
-		r.accept = acceptMeta
-		_, err = w.send(ctx, x, r)
-	}
+	obj, err := w.sendAsWanted(ctx, x, r)
 	return obj, w.otherUID(ctx, x, err)
 }
 
