@@ -232,12 +232,14 @@ func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struc
 		comp.lastExit = exitReason(proc.err)
 		if !comp.wanted {
 			comp.lock.Unlock()
+			close(proc.noted)
 			c.event(Event{Component: comp.name, Kind: EventStopped, Message: comp.lastExit})
 			return
 		}
 		restart := c.config.Restart && c.started.Load()
 		comp.wanted = restart
 		comp.lock.Unlock()
+		close(proc.noted)
 		c.event(Event{Component: comp.name, Kind: EventDied, Message: comp.lastExit, LogTail: tail(c.files.log(comp.name), tailLines)})
 		if !restart {
 			return
@@ -330,7 +332,7 @@ func (c *Cluster) Kill(name Component) error {
 	if err := proc.signal(syscall.SIGKILL); err != nil {
 		return fmt.Errorf("kill %s: %w", name, err)
 	}
-	<-proc.done
+	<-proc.noted
 	return nil
 }
 

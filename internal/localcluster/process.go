@@ -30,6 +30,8 @@ type process struct {
 	done  chan struct{}
 	err   error
 	usage Usage
+	// noted is closed once the component's state shows that the process has ended.
+	noted chan struct{}
 }
 
 // spawner starts child processes from one OS thread that lives until close. The kernel kills a child when the thread
@@ -67,7 +69,7 @@ func (s *spawner) start(c command) (*process, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", strings.Join(c.args[:1], " "), err)
 	}
-	p := &process{pid: cmd.Process.Pid, started: StartOf(cmd.Process.Pid), done: make(chan struct{})}
+	p := &process{pid: cmd.Process.Pid, started: StartOf(cmd.Process.Pid), done: make(chan struct{}), noted: make(chan struct{})}
 	go func() {
 		p.err = cmd.Wait()
 		p.usage = exitUsage(cmd.ProcessState)

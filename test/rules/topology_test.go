@@ -294,6 +294,7 @@ func TestOnlyLockstepGivesCPUs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	localtest.UntilAllowed(t, core, "someone", "create", "pods", "")
 	someone := kubernetes.NewForConfigOrDie(impersonating(t, rest.ImpersonationConfig{UserName: "someone"}))
 	manager := kubernetes.NewForConfigOrDie(impersonating(t, rest.ImpersonationConfig{UserName: "lockstep-manager"}))
 	const key = "cpu.lockstep.dev/result"

@@ -8,8 +8,10 @@ import (
 	"testing"
 	"time"
 
+	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 )
 
@@ -72,4 +74,20 @@ func Log() *slog.Logger {
 		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	}
 	return slog.New(slog.DiscardHandler)
+}
+
+// UntilAllowed waits until user may do verb to resource ("applications.core.oam.dev", "pods") in namespace, "" being all: the
+// API server's authorizer learns of a new role binding a moment after whoever created it.
+func UntilAllowed(t testing.TB, client kubernetes.Interface, user, verb, resource, namespace string) {
+	t.Helper()
+	of := schema.ParseGroupResource(resource)
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{User: user,
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: of.Group, Resource: of.Resource, Namespace: namespace}}}
+	Eventually(t, time.Minute, user+"'s rights", func() error {
+		answer, err := client.AuthorizationV1().SubjectAccessReviews().Create(t.Context(), review, metav1.CreateOptions{})
+		if err == nil && !answer.Status.Allowed {
+			err = fmt.Errorf("%s may not %s %s", user, verb, resource)
+		}
+		return err
+	})
 }
