@@ -114,7 +114,7 @@ func (w *W) connections() (n, turn int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.turn++
-	n = min(len(w.conns), 1+w.limiter.limit()/perConnection)
+	n = min(len(w.conns), 1+w.limiter.limit(time.Now())/perConnection)
 	return n, w.turn % n
 }
 

@@ -11,7 +11,7 @@ import (
 //
 //	        ┌─ grows until the rate has fallen ─────────┐
 //	ramp ───┤                                           ├──▶ steady
-//	        └─ if the first was best: halves likewise ──┘
+//	        └─ if the first, a guess, was best: halves ─┘
 //
 //	steady: base, base·s, base, base/s, base, …    one window of measurement each
 //
@@ -24,7 +24,9 @@ import (
 // written. To stop for that costs most, since a server that queues what it cannot do at once takes little harm from more
 // in flight, and the way down is found later. So the noise is measured, too.
 //
-// After a pause it climbs again from where it was: what was measured on little work says nothing about much.
+// After a pause it climbs again from where it was: what was measured on little work says nothing about much. It does not
+// look below that at once: a server often starts slowly after a pause, and each step down would seem to be what made it
+// faster. The steady probes, which a server that gets faster by itself does not deceive, find the way down if there is one.
 //
 // A probe is compared with the base windows on both sides of it, so a server that gets slower or faster for everyone
 // does not count as an answer. Answers add up until their mean is clear of the noise, which is measured too. A direction
@@ -32,11 +34,19 @@ import (
 //
 // Refusals (429) and timeouts are no experiment: they cut the limit at once and leave a ceiling that rises slowly.
 //
+// The server ends a watch before its time when the watch's buffer, of ten to a hundred changes, has run over because bursts of
+// requests kept its processors busy. Whoever follows the watch then learns of nothing for a second or more, and what it
+// does after that is the next burst. So for a while after such an end few writes are in flight at once (polite), which takes the
+// bursts longer and everything together less. With a long queue it is the writes that everybody waits for, and the limit is as
+// ever.
+//
 // A limiter is pure: it knows what time it is only from its arguments. It is not safe for concurrent use.
 type limiter struct {
 	fixed    int // pins the limit when not zero
 	max      int
-	ceiling  float64 // no limit above it, after an overload
+	ceiling  float64   // no limit above it, after an overload
+	polite   time.Time // until then, unless deep, no more than politeLimit are in flight
+	deep     bool      // since writes last waited for nothing, politeQueue of them have waited at once
 	lastCut  time.Time
 	base     float64 // the best limit known
 	now      float64 // the limit that is tried: base, or a probe
@@ -53,6 +63,7 @@ type limiter struct {
 	level     float64   // the last limit of the ramp that may be as good as base
 	gave      gave      // what the limit in force gave so far, on the way up
 	flat      int       // steps down in a row that brought nothing
+	learned   bool      // base is more than a guess: a ramp has ended at it, or one before it
 	gained    bool      // the step up to base was clearly one to the better
 	busy      time.Time // when writes last waited for their turn
 	before    float64   // log rate of the base window before the current probe
@@ -194,6 +205,10 @@ const (
 	gainDown = 0.02 // a lower limit, likewise
 	memory   = 12   // probes that count in a mean
 
+	politeTime  = 30 * time.Second
+	politeLimit = 64
+	politeQueue = 1536 // less than a single gang has waiting
+
 	everyMax = 32
 	askLate  = 8    // for the way back down after a ramp whose last step was better without any doubt, or in much noise
 	noisy    = 0.04 // much noise: a variance above it is one that few probes cannot tell through
@@ -212,10 +227,13 @@ func newLimiter(fixed, max int) *limiter {
 	return l
 }
 
-// limit is how many requests may be in flight.
-func (l *limiter) limit() int {
+// limit is how many requests may be in flight at now.
+func (l *limiter) limit(now time.Time) int {
 	if l.fixed > 0 {
 		return l.fixed
+	}
+	if l.held(now) {
+		return politeLimit
 	}
 	return int(math.Round(l.grown))
 }
@@ -243,7 +261,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	} else {
 		l.rtt += (latency.Seconds() - l.rtt) / math.Max(16, l.grown/8)
 	}
-	if !waiting {
+	if !waiting || l.held(now) {
 		l.restart(now)
 		return
 	}
@@ -259,7 +277,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		return
 	}
 	if s := &l.settling; s.active {
-		if s.down && inFlight >= l.limit() {
+		if s.down && inFlight >= l.limit(now) {
 			return
 		}
 		if s.down { // drained: one round trip at the new limit, and then it counts
@@ -415,7 +433,7 @@ func (l *limiter) turn(now time.Time) {
 	if l.level > l.base {
 		l.base, l.gained = l.level, false
 	}
-	if l.phase == rampUp && l.base == l.rampStart {
+	if l.phase == rampUp && l.base == l.rampStart && !l.learned {
 		l.phase, l.lately = rampDown, [2]float64{}
 		if l.step(now, l.base/rampDrop) {
 			return
@@ -434,7 +452,7 @@ func (l *limiter) ramp(now time.Time) {
 // arrive ends the ramp at base.
 func (l *limiter) arrive(now time.Time) {
 	below := l.phase == rampDown && l.base < l.rampStart
-	l.phase = steady
+	l.phase, l.learned = steady, true
 	l.forget()
 	if below {
 		l.up.every = askLate // it has just come from there
@@ -590,6 +608,24 @@ func (l *limiter) cut(now time.Time, factor float64) {
 	l.phase = steady
 	l.forget()
 	l.step(now, l.base)
+}
+
+// watchEnded says that the server has ended a watch before its time.
+func (l *limiter) watchEnded(now time.Time) { l.polite = now.Add(politeTime) }
+
+// waits says how many writes wait for their turn.
+func (l *limiter) waits(n int) {
+	switch {
+	case n == 0:
+		l.deep = false
+	case n >= politeQueue:
+		l.deep = true
+	}
+}
+
+// held says that the limit is lower than what is known to be best.
+func (l *limiter) held(now time.Time) bool {
+	return l.fixed == 0 && !l.deep && l.grown > politeLimit && now.Before(l.polite)
 }
 
 func (l *limiter) clamp(limit float64) float64 {

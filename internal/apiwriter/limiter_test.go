@@ -39,7 +39,7 @@ func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration
 		serverAt time.Duration // when the server has finished what it has accepted so far
 	)
 	for finished < writes {
-		for len(flights) < l.limit() && begun < writes {
+		for len(flights) < l.limit(epoch.Add(now)) && begun < writes {
 			// The server works through its backlog at the rate that its concurrency gives.
 			if q := now / cmp.Or(s.every, 100*time.Millisecond); q != speedAt {
 				speedAt, speed = q, math.Exp(s.noise*rnd.NormFloat64())
@@ -57,7 +57,7 @@ func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration
 		finished++
 		l.ended(epoch.Add(now), f.end-f.start, len(flights), begun < writes, succeeded)
 	}
-	return now, l.limit()
+	return now, l.limit(epoch.Add(now))
 }
 
 type flight struct{ start, end time.Duration }
@@ -175,20 +175,41 @@ func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
 	for i := range 2000 {
-		now = now.Add(time.Duration(l.limit()) * 100 * time.Microsecond)
-		l.ended(now, 50*time.Millisecond, l.limit()-1, i < 1999, succeeded)
+		now = now.Add(time.Duration(l.limit(now)) * 100 * time.Microsecond)
+		l.ended(now, 50*time.Millisecond, l.limit(now)-1, i < 1999, succeeded)
 	}
-	if low := l.limit(); low > limitStart {
+	if low := l.limit(now); low > limitStart {
 		t.Fatalf("%d in flight after a load that is the slower the more are", low)
 	}
 	now = now.Add(time.Minute)
 	writes := 0
-	for ; l.limit() < limitMax && writes < 100_000; writes++ {
-		now = now.Add(time.Second / time.Duration(20*l.limit())) // twice as many in flight, twice as many a second
-		l.ended(now, 50*time.Millisecond, l.limit()-1, true, succeeded)
+	for ; l.limit(now) < limitMax && writes < 100_000; writes++ {
+		now = now.Add(time.Second / time.Duration(20*l.limit(now))) // twice as many in flight, twice as many a second
+		l.ended(now, 50*time.Millisecond, l.limit(now)-1, true, succeeded)
 	}
 	if writes > 4_000 {
-		t.Errorf("%d in flight after %d writes, though each step up brings twice as much", l.limit(), writes)
+		t.Errorf("%d in flight after %d writes, though each step up brings twice as much", l.limit(now), writes)
+	}
+}
+
+// TestLimiterStaysThroughASlowStart: after a pause the server may be slow for reasons of its own, and gets faster whatever
+// the limit is. What was learned before is not given up for that.
+func TestLimiterStaysThroughASlowStart(t *testing.T) {
+	l := newLimiter(0, 0)
+	l.base, l.now, l.grown, l.busy = limitMax, limitMax, limitMax, time.Unix(0, 0)
+	l.arrive(l.busy)
+	learned := l.limit(l.busy)
+	start := time.Unix(3600, 0)
+	for at, lowest := time.Duration(0), learned; at < 5*time.Second; {
+		rate := math.Min(700, 100+200*at.Seconds()) // writes per second, with any number in flight
+		at += time.Duration(float64(time.Second) / rate)
+		l.ended(start.Add(at), 500*time.Millisecond, l.limit(start.Add(at))-1, true, succeeded)
+		if now := l.limit(start.Add(at)); now < lowest {
+			lowest = now
+			if lowest < learned/2 {
+				t.Fatalf("after %v at most %d are in flight, %d before the pause", at, lowest, learned)
+			}
+		}
 	}
 }
 
@@ -198,16 +219,55 @@ func TestLimiterCutsOnOverload(t *testing.T) {
 	now := time.Unix(0, 0)
 	l.base, l.now, l.grown, l.phase, l.rtt = 200, 200, 200, steady, 0.05
 	l.ended(now.Add(time.Second), 50*time.Millisecond, 199, true, overloaded)
-	if got := l.limit(); got != 140 {
+	if got := l.limit(now); got != 140 {
 		t.Errorf("after a refusal the limit is %d, want 140", got)
 	}
 	l.ended(now.Add(time.Second+time.Millisecond), 50*time.Millisecond, 198, true, overloaded)
-	if got := l.limit(); got != 140 {
+	if got := l.limit(now); got != 140 {
 		t.Errorf("a second refusal of the same moment made it %d, want 140 still", got)
 	}
 	l.ended(now.Add(2*time.Second), 50*time.Millisecond, 139, true, timedOut)
-	if got := l.limit(); got != 70 {
+	if got := l.limit(now); got != 70 {
 		t.Errorf("after a timeout the limit is %d, want 70", got)
+	}
+}
+
+// TestLimiterIsPoliteWhenWatchesEnd: after the server has ended a watch there are few in flight for a while, but for those who
+// have much to write.
+func TestLimiterIsPoliteWhenWatchesEnd(t *testing.T) {
+	l := newLimiter(0, 0)
+	now := time.Unix(0, 0)
+	l.base, l.now, l.grown, l.busy = 500, 500, 500, now
+	l.arrive(now)
+	check := func(why string, want int) {
+		t.Helper()
+		if got := l.limit(now); got != want {
+			t.Errorf("%s the limit is %d, want %d", why, got, want)
+		}
+	}
+	check("before a watch has ended", 500)
+	l.watchEnded(now)
+	check("after a watch has ended", politeLimit)
+	for range 1000 { // says nothing about what would be in flight otherwise
+		now = now.Add(time.Millisecond)
+		l.ended(now, 50*time.Millisecond, politeLimit-1, true, succeeded)
+	}
+	check("after a thousand answers", politeLimit)
+	l.waits(politeQueue)
+	check("with a long queue", 500)
+	l.waits(10)
+	check("with what is left of a long queue", 500)
+	l.waits(0)
+	check("when nothing waits any more", politeLimit)
+	now = now.Add(politeTime)
+	check("long after a watch has ended", 500)
+	l.base, l.now, l.grown = 20, 20, 20
+	l.watchEnded(now)
+	check("where few are best", 20)
+	fixed := newLimiter(100, 0)
+	fixed.watchEnded(now)
+	if got := fixed.limit(now); got != 100 {
+		t.Errorf("a fixed limit of 100 became %d", got)
 	}
 }
 
@@ -222,7 +282,7 @@ func TestLimiterStaysInBounds(t *testing.T) {
 			latency := time.Duration(rapid.IntRange(0, 3000).Draw(t, "latency")) * time.Millisecond
 			v := verdict(rapid.SampledFrom([]int{0, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5}).Draw(t, "verdict"))
 			l.ended(now, latency, rapid.IntRange(0, 1100).Draw(t, "inFlight"), rapid.Bool().Draw(t, "waiting"), v)
-			if n := l.limit(); n < 1 || n > top {
+			if n := l.limit(now); n < 1 || n > top {
 				t.Fatalf("limit %d is outside [1, %d]", n, top)
 			}
 		}
@@ -237,7 +297,7 @@ func TestLimiterHoldsWithoutLoad(t *testing.T) {
 		now = now.Add(5 * time.Millisecond)
 		l.ended(now, 4*time.Millisecond, 0, false, succeeded)
 	}
-	if got := l.limit(); got != limitStart {
+	if got := l.limit(now); got != limitStart {
 		t.Errorf("the limit went to %d, want %d", got, limitStart)
 	}
 }

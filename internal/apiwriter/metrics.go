@@ -83,7 +83,7 @@ func newMetrics(registry prometheus.Registerer, w *W) (*metrics, error) {
 		}))
 	}
 	gauge("in_flight", "Write requests in flight.", nil, func() int { return w.inFlight })
-	gauge("limit", "Write requests that may be in flight.", nil, func() int { return w.limiter.limit() })
+	gauge("limit", "Write requests that may be in flight.", nil, func() int { return w.limiter.limit(time.Now()) })
 	for class, name := range classNames {
 		m.wait[class] = wait.WithLabelValues(name)
 		gauge("queued", "Writes that wait for their turn.", prometheus.Labels{"class": name},
@@ -136,5 +136,5 @@ func (w *W) Counts() map[Count]int {
 func (w *W) Limit() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.limiter.limit()
+	return w.limiter.limit(time.Now())
 }

@@ -376,6 +376,13 @@ func (w *W) stop() {
 	}
 }
 
+// WatchEnded tells the writer that the server has ended a watch before its time, which it does when it is busy.
+func (w *W) WatchEnded() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.limiter.watchEnded(time.Now())
+}
+
 // dispatch starts as many requests as the limit allows. The caller holds mu.
 func (w *W) dispatch() {
 	for {
@@ -417,15 +424,17 @@ func (w *W) await() *write {
 
 // nextWrite is the write whose turn it is, or nil when none waits or no more may be in flight. The caller holds mu.
 func (w *W) nextWrite() *write {
+	w.limiter.waits(w.queue.len - w.queue.classes[ClassStatus].len - w.queue.classes[ClassEvent].len)
 	if !w.running || w.stopped || w.queue.len == 0 {
 		return nil
 	}
-	limit := w.limiter.limit()
+	now := time.Now()
+	limit := w.limiter.limit(now)
 	if !w.answered {
 		limit = 1 // Go's HTTP/2 opens a connection for each request that finds none: let the first one open it for all
 	}
 	if w.down.active {
-		if time.Now().Before(w.down.until) {
+		if now.Before(w.down.until) {
 			return nil
 		}
 		limit = 1 // ask whether the server is back
@@ -433,7 +442,6 @@ func (w *W) nextWrite() *write {
 	if w.inFlight >= limit {
 		return nil
 	}
-	now := time.Now()
 	x := w.pop(w.yielding.last(now, limit))
 	if x == nil {
 		w.lookAgain()
@@ -469,6 +477,10 @@ func (w *W) lookAgain() {
 // yieldFor is how long after the start of a pod's write other pods are expected to follow.
 const yieldFor = 500 * time.Millisecond
 
+// lowMost is how much of what can wait is in flight at most: all that has waited for the pods, hundreds of jobs' statuses, would
+// hold up the first of the next pods for a second.
+const lowMost = 128
+
 // yielding makes what can wait give way to pods. Their order in the queue does not suffice: a manager that is fast has no
 // queue, while every request beside a pod's makes the busy server slower for it. So while pods are being written only
 // a few statuses and events are in flight, and the rest coalesces until there is room.
@@ -480,7 +492,7 @@ type yielding struct {
 
 // last is the last class that may be written now.
 func (y *yielding) last(now time.Time, limit int) Class {
-	if y.low >= max(1, limit/32) && now.Sub(y.pods) < yieldFor {
+	if y.low >= lowMost || y.low >= max(1, limit/32) && now.Sub(y.pods) < yieldFor {
 		return ClassBegin
 	}
 	return ClassEvent
