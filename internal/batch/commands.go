@@ -36,7 +36,8 @@ func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwr
 	c := &Commands{
 		jobs: jobs, queues: queues, writer: w, log: log, commands: i.Commands, queue: workqueue.NewTyped[types.NamespacedName](),
 	}
-	return c, i.Commands.Handle(cluster.Handler[*bus.Command]{Added: func(cmd *bus.Command) { c.queue.Add(cluster.KeyOf(cmd)) }})
+	i.Commands.Handle(cluster.Handler[*bus.Command]{Added: func(cmd *bus.Command) { c.queue.Add(cluster.KeyOf(cmd)) }})
+	return c, nil
 }
 
 // Run works until ctx is done.

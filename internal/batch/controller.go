@@ -86,27 +86,27 @@ func New(cfg Config) (*Controller, error) {
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 	})
-	return c, c.watch()
+	c.watch()
+	return c, nil
 }
 
 // watch registers the handlers.
-func (c *Controller) watch() error {
+func (c *Controller) watch() {
 	wake := func(j *api.Job) { c.loop.Wake(cluster.KeyOf(j)) }
 	gone := func(n *corev1.Node) { c.nodeGone(n.Name) }
-	return errors.Join(
-		c.Informers.Jobs.Handle(cluster.Handler[*api.Job]{
-			Added: wake, Updated: c.jobUpdated, Deleted: wake,
-		}),
-		c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-			Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
-		}),
-		c.Informers.LimitRanges.Handle(cluster.Handler[*corev1.LimitRange]{
-			Added:   func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
-			Updated: func(_, l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
-			Deleted: func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
-		}),
-		c.Informers.Nodes.Handle(cluster.Handler[*corev1.Node]{Deleted: gone}),
-	)
+	c.Informers.Jobs.Handle(cluster.Handler[*api.Job]{
+		Added: wake, Updated: c.jobUpdated, Deleted: wake,
+	})
+	c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+		Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
+	})
+	c.Informers.LimitRanges.Handle(cluster.Handler[*corev1.LimitRange]{
+		Added:   func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
+		Updated: func(_, l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
+		Deleted: func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
+	})
+	c.Informers.Nodes.Handle(cluster.Handler[*corev1.Node]{Deleted: gone})
+
 }
 
 // Resume takes up every job that exists: those that hold pods first, so that a gang that was left incomplete is asked

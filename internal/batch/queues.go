@@ -76,11 +76,12 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 		status:       map[string]scheduling.QueueStatus{},
 	}
 	look := func(*scheduling.Queue) { q.look() }
-	return q, cfg.Informers.Queues.Handle(cluster.Handler[*scheduling.Queue]{
+	cfg.Informers.Queues.Handle(cluster.Handler[*scheduling.Queue]{
 		Added:   look,
 		Updated: func(old, now *scheduling.Queue) { q.look() },
 		Deleted: look,
 	})
+	return q, nil
 }
 
 func (q *Queues) look() {

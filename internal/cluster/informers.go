@@ -137,6 +137,8 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 			c, err = kubeclient.LeanCore(kubeclient.ForWatch(cfg), nil, scheme.Scheme)
 		case argov1alpha1.GroupVersion:
 			c, err = kubeclient.LeanCustom(kubeclient.ForWatch(cfg), nil, gv, scheme.Scheme, cutWorkflow)
+		case batchv1alpha1.GroupVersion, schedulingv1beta1.GroupVersion:
+			c, err = kubeclient.LeanCustom(kubeclient.ForWatch(cfg), nil, gv, scheme.Scheme, nil)
 		default:
 			c, err = kubeclient.LeanCustom(cfg, nil, gv, scheme.Scheme, nil)
 		}
@@ -151,6 +153,7 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 type watched interface {
 	run(context.Context)
 	synced() bool
+	onCutShort(func())
 }
 
 // kinds are all the watches.
@@ -168,6 +171,13 @@ func (i *Informers) kinds() []watched {
 func (i *Informers) Start(ctx context.Context) {
 	for _, k := range i.kinds() {
 		i.running.Go(func() { k.run(ctx) })
+	}
+}
+
+// OnCutShort has f called when the server has ended a watch before its time, which it does when it is busy. It comes before Start.
+func (i *Informers) OnCutShort(f func()) {
+	for _, k := range i.kinds() {
+		k.onCutShort(f)
 	}
 }
 

@@ -2,13 +2,14 @@ package cluster
 
 import (
 	"context"
-	"fmt"
+	"sync"
 	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
@@ -28,17 +29,21 @@ type Handler[T any] struct {
 	Deleted func(T) // the last state seen; what happened between it and the deletion may have been missed
 }
 
-// Kind is a typed view of the cache of one type.
+// Kind is a typed view of the cache of one type. The goroutine that reads the watch also changes the cache and tells the
+// handlers: with client-go's informers a change goes through two queues and three goroutines on its way to a handler, which
+// costs more than reading it.
 type Kind[T object] struct {
-	client   rest.Interface
-	resource string
-	selected selection
-	informer cache.SharedIndexInformer
-	handlers []cache.ResourceEventHandlerRegistration
-	// first are the handlers from before the start: they are told one after the other, in the order in which they came. The
-	// informer has two goroutines for each handler that it knows of, and wakes both for every event.
-	first   []Handler[T]
-	started atomic.Bool
+	client    rest.Interface
+	resource  string
+	selected  selection
+	trim      func(T)
+	cutShort  func() // is called when the server has ended the watch before its time; may be nil
+	store     cache.Indexer
+	reflector *cache.Reflector
+
+	mu       sync.Mutex // held while the store changes and the handlers are told of it
+	handlers []Handler[T]
+	filled   atomic.Bool // the first list has been stored and told
 }
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
@@ -71,21 +76,16 @@ func listWatch(client rest.Interface, resource string, selected selection) *cach
 
 // newSelected watches the selected objects of a resource.
 func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
-	lw := cache.ToListWatcherWithWatchListSemantics(listWatch(client, resource, selected), client)
-	inf := cache.NewSharedIndexInformer(lw, example, 0, indexers)
-	err := inf.SetTransform(func(o any) (any, error) {
-		if t, ok := o.(T); ok {
-			trimMeta(t)
-			if trim != nil {
-				trim(t)
-			}
+	k := &Kind[T]{client: client, resource: resource, selected: selected, trim: trim, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)}
+	asked := listWatch(client, resource, selected)
+	asked.WatchFuncWithContext = noting(asked.WatchFuncWithContext, func() {
+		if k.cutShort != nil {
+			k.cutShort()
 		}
-		return o, nil
 	})
-	if err != nil {
-		panic(err) // only a running informer refuses
-	}
-	return &Kind[T]{client: client, resource: resource, selected: selected, informer: inf}
+	lw := cache.ToListWatcherWithWatchListSemantics(asked, client)
+	k.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{k}, cache.ReflectorOptions{Name: resource})
+	return k
 }
 
 // Watch prepares a watch of those objects of a resource whose labels match selector, or of all, for parts that bring
@@ -106,55 +106,16 @@ func (k *Kind[T]) Run(ctx context.Context) { k.run(ctx) }
 func (k *Kind[T]) Synced() bool { return k.synced() }
 
 // Handle registers h. It is called for every object that exists already as Added, then for changes. What it does must not take
-// long: handlers that are registered before the start take turns.
-func (k *Kind[T]) Handle(h Handler[T]) error {
-	if k.started.Load() {
-		return k.register(func() []Handler[T] { return []Handler[T]{h} })
+// long: the watch waits for it, and handlers take turns, in the order in which they came.
+func (k *Kind[T]) Handle(h Handler[T]) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.handlers = append(k.handlers, h)
+	if h.Added != nil {
+		for _, t := range k.List() {
+			h.Added(t)
+		}
 	}
-	if k.first = append(k.first, h); len(k.first) > 1 {
-		return nil
-	}
-	return k.register(func() []Handler[T] { return k.first })
-}
-
-// register has the informer tell handlers.
-func (k *Kind[T]) register(handlers func() []Handler[T]) error {
-	reg, err := k.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(o any) {
-			for _, h := range handlers() {
-				if h.Added != nil {
-					h.Added(o.(T))
-				}
-			}
-		},
-		UpdateFunc: func(old, new any) {
-			o, n := old.(T), new.(T)
-			if o.GetResourceVersion() == n.GetResourceVersion() {
-				return
-			}
-			for _, h := range handlers() {
-				if h.Updated != nil {
-					h.Updated(o, n)
-				}
-			}
-		},
-		DeleteFunc: func(o any) {
-			if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-				o = gone.Obj
-			}
-			t, ok := o.(T)
-			for _, h := range handlers() {
-				if ok && h.Deleted != nil {
-					h.Deleted(t)
-				}
-			}
-		},
-	})
-	if err != nil {
-		return fmt.Errorf("registering a handler: %w", err)
-	}
-	k.handlers = append(k.handlers, reg)
-	return nil
 }
 
 // Get returns the object, or false. namespace is empty for cluster-scoped types.
@@ -163,7 +124,7 @@ func (k *Kind[T]) Get(namespace, name string) (T, bool) {
 	if namespace != "" {
 		key = namespace + "/" + name
 	}
-	o, ok, err := k.informer.GetIndexer().GetByKey(key)
+	o, ok, err := k.store.GetByKey(key)
 	if err != nil || !ok {
 		var none T
 		return none, false
@@ -172,38 +133,135 @@ func (k *Kind[T]) Get(namespace, name string) (T, bool) {
 }
 
 // List returns every object, in no order.
-func (k *Kind[T]) List() []T { return typed[T](k.informer.GetIndexer().List()) }
+func (k *Kind[T]) List() []T { return typed[T](k.store.List()) }
 
 // ByIndex returns the objects that index files under value, in no order. An index that does not exist is a programming
 // error and panics.
 func (k *Kind[T]) ByIndex(index, value string) []T {
-	objs, err := k.informer.GetIndexer().ByIndex(index, value)
+	objs, err := k.store.ByIndex(index, value)
 	if err != nil {
 		panic(err)
 	}
 	return typed[T](objs)
 }
 
-// Informer is the informer underneath, for libraries that want one.
-func (k *Kind[T]) Informer() cache.SharedIndexInformer { return k.informer }
+// Store is the cache underneath, for libraries that want one. They must not change it.
+func (k *Kind[T]) Store() cache.Indexer { return k.store }
 
-// SeenVersion is the resource version up to which the cache has caught up, or empty. What the watch has brought (the informer's
-// own LastSyncResourceVersion) may wait in a queue for seconds before Get shows it.
-func (k *Kind[T]) SeenVersion() string { return k.informer.GetIndexer().LastStoreSyncResourceVersion() }
+// SeenVersion is the resource version up to which the cache has caught up, or empty. What the watch has brought (the reflector's
+// LastSyncResourceVersion) may not be there yet.
+func (k *Kind[T]) SeenVersion() string { return k.store.LastStoreSyncResourceVersion() }
 
-// synced says that everything that existed at the start has been handed to every handler.
-func (k *Kind[T]) synced() bool {
-	for _, h := range k.handlers {
-		if !h.HasSynced() {
-			return false
-		}
+func (k *Kind[T]) synced() bool { return k.filled.Load() }
+
+func (k *Kind[T]) onCutShort(f func()) { k.cutShort = f }
+
+func (k *Kind[T]) run(ctx context.Context) { k.reflector.RunWithContext(ctx) }
+
+// put stores an object that is new or has changed, and tells of it.
+func (k *Kind[T]) put(t T) error {
+	k.cut(t)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	old, existed := k.Get(t.GetNamespace(), t.GetName())
+	if err := k.store.Update(t); err != nil {
+		return err
 	}
-	return k.informer.HasSynced()
+	k.tell(old, existed, t)
+	return nil
 }
 
-func (k *Kind[T]) run(ctx context.Context) {
-	k.started.Store(true)
-	k.informer.RunWithContext(ctx)
+// tell tells the handlers of an object that was stored in place of old, if that existed.
+func (k *Kind[T]) tell(old T, existed bool, t T) {
+	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
+		return
+	}
+	for _, h := range k.handlers {
+		switch {
+		case existed && h.Updated != nil:
+			h.Updated(old, t)
+		case !existed && h.Added != nil:
+			h.Added(t)
+		}
+	}
+}
+
+// drop removes an object that is gone, and tells of it.
+func (k *Kind[T]) drop(t T) error {
+	k.cut(t)
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	_, existed := k.Get(t.GetNamespace(), t.GetName())
+	if err := k.store.Delete(t); err != nil {
+		return err
+	}
+	if existed {
+		k.tellGone(t)
+	}
+	return nil
+}
+
+func (k *Kind[T]) tellGone(t T) {
+	for _, h := range k.handlers {
+		if h.Deleted != nil {
+			h.Deleted(t)
+		}
+	}
+}
+
+// replace stores what a list has in place of everything, and tells of the differences.
+func (k *Kind[T]) replace(list []any, version string) error {
+	for _, o := range list {
+		k.cut(o.(T))
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	before := make(map[types.NamespacedName]T, len(list))
+	for _, t := range k.List() {
+		before[KeyOf(t)] = t
+	}
+	if err := k.store.Replace(list, version); err != nil {
+		return err
+	}
+	for _, o := range list {
+		t := o.(T)
+		old, existed := before[KeyOf(t)]
+		delete(before, KeyOf(t))
+		k.tell(old, existed, t)
+	}
+	for _, t := range before {
+		k.tellGone(t)
+	}
+	k.filled.Store(true)
+	return nil
+}
+
+// cut leaves of an object what is kept of it. It may have been cut before.
+func (k *Kind[T]) cut(t T) {
+	trimMeta(t)
+	if k.trim != nil {
+		k.trim(t)
+	}
+}
+
+// sink is a Kind as what fills it sees it: the type of what it is handed is the reflector's to check.
+type sink[T object] struct{ kind *Kind[T] }
+
+func (s sink[T]) Add(o any) error                          { return s.kind.put(o.(T)) }
+func (s sink[T]) Update(o any) error                       { return s.kind.put(o.(T)) }
+func (s sink[T]) Delete(o any) error                       { return s.kind.drop(o.(T)) }
+func (s sink[T]) Replace(list []any, version string) error { return s.kind.replace(list, version) }
+func (s sink[T]) Resync() error                            { return nil }
+func (s sink[T]) Bookmark(version string) error            { s.kind.store.Bookmark(version); return nil }
+
+// Transformer has a list that is streamed cut as it comes, before all of it is there.
+func (s sink[T]) Transformer() cache.TransformFunc {
+	return func(o any) (any, error) {
+		if t, ok := o.(T); ok {
+			s.kind.cut(t)
+		}
+		return o, nil
+	}
 }
 
 func typed[T object](objs []any) []T {
@@ -224,6 +282,22 @@ func watchFunc(client rest.Interface, resource string, selected selection) func(
 		return req.Watch(ctx)
 	}
 }
+
+// noting calls cutShort when a watch is asked for soon after the one before: the server ended that one, although it was asked for
+// a watch of at least watchTime, or the connection was lost.
+func noting(watchFunc cache.WatchFuncWithContext, cutShort func()) cache.WatchFuncWithContext {
+	var began time.Time
+	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		if !began.IsZero() && time.Since(began) < watchTime {
+			cutShort()
+		}
+		began = time.Now()
+		return watchFunc(ctx, o)
+	}
+}
+
+// watchTime is less than what reflectors ask for.
+const watchTime = 4 * time.Minute
 
 // optionsVersion is the version that list and watch options are encoded in, whatever is listed.
 var optionsVersion = schema.GroupVersion{Version: "v1"}

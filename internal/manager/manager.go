@@ -215,10 +215,9 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
+	informers.OnCutShort(writer.WatchEnded)
 	model := cluster.New(cluster.Config{Dims: place.NewDims(), Ours: m.ours})
-	if err := model.Feed(informers); err != nil {
-		return nil, fmt.Errorf("manager: %w", err)
-	}
+	model.Feed(informers)
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)

@@ -147,29 +147,24 @@ func New(cfg Config) (*Controller, error) {
 	group := func(g *schedulingv1beta1.PodGroup) {
 		c.queue.Add(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
 	}
-	err := errors.Join(
-		cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-			Added: pod,
-			Updated: func(old, p *corev1.Pod) {
-				if keyOf(old) != keyOf(p) {
-					pod(old)
-				}
-				pod(p)
-			},
-			Deleted: func(p *corev1.Pod) {
-				c.forgetPod(p)
-				pod(p)
-			},
-		}),
-		cfg.Informers.PodGroups.Handle(cluster.Handler[*schedulingv1beta1.PodGroup]{
-			Added:   group,
-			Updated: func(_, g *schedulingv1beta1.PodGroup) { group(g) },
-			Deleted: group,
-		}),
-	)
-	if err != nil {
-		return nil, fmt.Errorf("podgroup: %w", err)
-	}
+	cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+		Added: pod,
+		Updated: func(old, p *corev1.Pod) {
+			if keyOf(old) != keyOf(p) {
+				pod(old)
+			}
+			pod(p)
+		},
+		Deleted: func(p *corev1.Pod) {
+			c.forgetPod(p)
+			pod(p)
+		},
+	})
+	cfg.Informers.PodGroups.Handle(cluster.Handler[*schedulingv1beta1.PodGroup]{
+		Added:   group,
+		Updated: func(_, g *schedulingv1beta1.PodGroup) { group(g) },
+		Deleted: group,
+	})
 	return c, nil
 }
 

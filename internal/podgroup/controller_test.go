@@ -128,7 +128,7 @@ func (w *world) start() {
 	informers, err := cluster.NewInformers(w.cfg)
 	must(err)
 	model := cluster.New(cluster.Config{Ours: podgroup.Foreign(podgroup.DefaultSchedulerNames)})
-	must(model.Feed(informers))
+	model.Feed(informers)
 	sched, err := scheduler.New(scheduler.Config{Cluster: model})
 	must(err)
 	writer, err := apiwriter.New(apiwriter.Config{REST: w.cfg, Scheme: scheme.Scheme})

@@ -143,11 +143,12 @@ func New(cfg Config) (*Registry, error) {
 	}
 	r := &Registry{cfg: cfg, log: cfg.Log, clusters: map[string]*Cluster{}}
 	r.secrets = cluster.WatchIn(client, "secrets", oam.SystemNamespace, CredentialTypeLabel, &corev1.Secret{}, nil)
-	return r, r.secrets.Handle(cluster.Handler[*corev1.Secret]{
+	r.secrets.Handle(cluster.Handler[*corev1.Secret]{
 		Added:   r.seen,
 		Updated: func(_, s *corev1.Secret) { r.seen(s) },
 		Deleted: func(s *corev1.Secret) { r.gone(s.Name) },
 	})
+	return r, nil
 }
 
 // Run watches and probes until ctx is done.

@@ -170,30 +170,29 @@ func New(cfg Config) (*Controller, error) {
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
 	}
-	return c, c.handle()
+	c.handle()
+	return c, nil
 }
 
 // handle brings changes of what is watched to the queue.
-func (c *Controller) handle() error {
-	return errors.Join(
-		c.applications.Handle(cluster.Handler[*kubeclient.Raw]{
-			Added:   func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
-			Updated: c.applicationUpdated,
-			Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
-		}),
-		// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something, and an
-		// application rests when its tracker has been seen as it was written.
-		c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
-			Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
-			Updated: func(_, o *kubeclient.Raw) {
-				if owner := ownerOf(o.Labels); c.awake(owner) {
-					c.enqueue(owner)
-				}
-			},
-			Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
-		}),
-		c.defs.handle(c.definitionsChanged, c.definitionChanged),
-	)
+func (c *Controller) handle() {
+	c.applications.Handle(cluster.Handler[*kubeclient.Raw]{
+		Added:   func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
+		Updated: c.applicationUpdated,
+		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
+	})
+	// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something, and an
+	// application rests when its tracker has been seen as it was written.
+	c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
+		Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+		Updated: func(_, o *kubeclient.Raw) {
+			if owner := ownerOf(o.Labels); c.awake(owner) {
+				c.enqueue(owner)
+			}
+		},
+		Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+	})
+	c.defs.handle(c.definitionsChanged, c.definitionChanged)
 }
 
 // applicationUpdated leaves out writes of the status of applications at rest.

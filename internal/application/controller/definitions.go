@@ -61,29 +61,30 @@ func (d *definitions) watched() []watched {
 }
 
 // handle calls changed after changes, and revised with what a definition was and is.
-func (d *definitions) handle(changed func(), revised func(old, new *revisedDefinition)) error {
-	return errors.Join(
-		handleKind(d, d.components, render.Component, changed, revised, render.OfComponent), handleKind(d, d.traits, render.Trait, changed, revised, render.OfTrait),
-		handleKind(d, d.policies, render.Policy, changed, revised, render.OfPolicy), handleKind(d, d.steps, render.WorkflowStep, changed, revised, render.OfWorkflowStep),
-		handleKind(d, d.sharedPolicies, "", changed, nil, nil), handleKind(d, d.sharedWorkflows, "", changed, nil, nil),
-		d.revisions.Handle(cluster.Handler[*oam.DefinitionRevision]{
-			Added: func(*oam.DefinitionRevision) { changed() },
-			Deleted: func(r *oam.DefinitionRevision) {
-				d.mu.Lock()
-				defer d.mu.Unlock()
-				for key := range d.compiled { // of few revisions, and seldom
-					if base, pinned, ok := strings.Cut(key.name, "@"); ok && key.namespace == r.Namespace && pinnedName(base, pinned) == r.Name {
-						delete(d.compiled, key)
-					}
+func (d *definitions) handle(changed func(), revised func(old, new *revisedDefinition)) {
+	handleKind(d, d.components, render.Component, changed, revised, render.OfComponent)
+	handleKind(d, d.traits, render.Trait, changed, revised, render.OfTrait)
+	handleKind(d, d.policies, render.Policy, changed, revised, render.OfPolicy)
+	handleKind(d, d.steps, render.WorkflowStep, changed, revised, render.OfWorkflowStep)
+	handleKind(d, d.sharedPolicies, "", changed, nil, nil)
+	handleKind(d, d.sharedWorkflows, "", changed, nil, nil)
+	d.revisions.Handle(cluster.Handler[*oam.DefinitionRevision]{
+		Added: func(*oam.DefinitionRevision) { changed() },
+		Deleted: func(r *oam.DefinitionRevision) {
+			d.mu.Lock()
+			defer d.mu.Unlock()
+			for key := range d.compiled { // of few revisions, and seldom
+				if base, pinned, ok := strings.Cut(key.name, "@"); ok && key.namespace == r.Namespace && pinnedName(base, pinned) == r.Name {
+					delete(d.compiled, key)
 				}
-			},
-		}),
-	)
+			}
+		},
+	})
 }
 
-func handleKind[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], name render.Kind, changed func(), revised func(old, new *revisedDefinition), definition func(T) *render.Definition) error {
+func handleKind[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], name render.Kind, changed func(), revised func(old, new *revisedDefinition), definition func(T) *render.Definition) {
 	of := func(o T) *revisedDefinition { return &revisedDefinition{definition(o), o, specVersion(o)} }
-	return kind.Handle(cluster.Handler[T]{
+	kind.Handle(cluster.Handler[T]{
 		Added: func(o T) {
 			if revised != nil {
 				revised(nil, of(o))

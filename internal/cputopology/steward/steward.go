@@ -130,23 +130,22 @@ func New(cfg Config) (*Steward, error) {
 	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock})
 	// The model learns of an object from another goroutine than this package, and possibly later.
 	cfg.Model.FollowMachines(s.loop.Wake)
-	return s, errors.Join(
-		cfg.Informers.NodeTopologies.Handle(cluster.Handler[*topologyv1alpha1.NodeTopology]{
-			Added:   func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
-			Updated: func(_, t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
-			Deleted: func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
-		}),
-		cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-			Added:   s.podChanged,
-			Updated: func(_, p *corev1.Pod) { s.podChanged(p) },
-			Deleted: s.podChanged,
-		}),
-		s.leases.Handle(cluster.Handler[*coordinationv1.Lease]{
-			Added:   s.leaseChanged,
-			Updated: func(_, l *coordinationv1.Lease) { s.leaseChanged(l) },
-			Deleted: s.leaseChanged,
-		}),
-	)
+	cfg.Informers.NodeTopologies.Handle(cluster.Handler[*topologyv1alpha1.NodeTopology]{
+		Added:   func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
+		Updated: func(_, t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
+		Deleted: func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
+	})
+	cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+		Added:   s.podChanged,
+		Updated: func(_, p *corev1.Pod) { s.podChanged(p) },
+		Deleted: s.podChanged,
+	})
+	s.leases.Handle(cluster.Handler[*coordinationv1.Lease]{
+		Added:   s.leaseChanged,
+		Updated: func(_, l *coordinationv1.Lease) { s.leaseChanged(l) },
+		Deleted: s.leaseChanged,
+	})
+	return s, nil
 }
 
 // podChanged wakes the node of an agent's pod, and of one that holds CPUs.

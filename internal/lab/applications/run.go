@@ -298,13 +298,10 @@ func (t *trial) watch(ctx context.Context) error {
 		a.Spec = oam.ApplicationSpec{}
 		a.Status = oam.ApplicationStatus{Phase: a.Status.Phase, ObservedGeneration: a.Status.ObservedGeneration}
 	})
-	err := kind.Handle(cluster.Handler[*oam.Application]{
+	kind.Handle(cluster.Handler[*oam.Application]{
 		Added: note, Updated: func(_, a *oam.Application) { note(a) },
 		Deleted: func(a *oam.Application) { t.seen.Forget(a.Namespace, a.Name) },
 	})
-	if err != nil {
-		return err
-	}
 	go kind.Run(ctx)
 	synced, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return kind.Synced(), nil })
 	if err == nil && !synced {

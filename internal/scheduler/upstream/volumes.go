@@ -61,21 +61,17 @@ type sharedCoreV1 struct {
 	have *cluster.Informers
 }
 
-func (s sharedCoreV1) Pods() corev1informers.PodInformer { return podInformer{s.have.Pods.Informer()} }
-func (s sharedCoreV1) Nodes() corev1informers.NodeInformer {
-	return nodeInformer{s.have.Nodes.Informer()}
-}
+func (s sharedCoreV1) Pods() corev1informers.PodInformer   { return cachedPods{s.have.Pods.Store()} }
+func (s sharedCoreV1) Nodes() corev1informers.NodeInformer { return cachedNodes{s.have.Nodes.Store()} }
 
-type podInformer struct{ cache.SharedIndexInformer }
+// cachedPods and cachedNodes are informers of which only the lister is asked for.
+type (
+	cachedPods  struct{ cache.Indexer }
+	cachedNodes struct{ cache.Indexer }
+)
 
-func (i podInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
-func (i podInformer) Lister() corev1listers.PodLister {
-	return corev1listers.NewPodLister(i.GetIndexer())
-}
+func (l cachedPods) Lister() corev1listers.PodLister   { return corev1listers.NewPodLister(l.Indexer) }
+func (l cachedNodes) Lister() corev1listers.NodeLister { return corev1listers.NewNodeLister(l.Indexer) }
 
-type nodeInformer struct{ cache.SharedIndexInformer }
-
-func (i nodeInformer) Informer() cache.SharedIndexInformer { return i.SharedIndexInformer }
-func (i nodeInformer) Lister() corev1listers.NodeLister {
-	return corev1listers.NewNodeLister(i.GetIndexer())
-}
+func (cachedPods) Informer() cache.SharedIndexInformer  { panic("upstream: pods have no informer") }
+func (cachedNodes) Informer() cache.SharedIndexInformer { panic("upstream: nodes have no informer") }

@@ -72,9 +72,10 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	}
 	k := &Keeper{cfg: cfg, client: client, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax))}
-	return k, cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+	cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
 		Added: k.consider, Updated: func(_, w *wf.Workflow) { k.consider(w) },
 	})
+	return k, nil
 }
 
 // Wants says whether a workflow that has ended is still to be archived: it must not be deleted yet.

@@ -85,14 +85,13 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{cfg: cfg, client: client}
 	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn})
-	return c, errors.Join(
-		cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
-			Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
-		}),
-		cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-			Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
-		}),
-	)
+	cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
+	})
+	cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+		Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
+	})
+	return c, nil
 }
 
 // Run works until ctx is done.

@@ -161,25 +161,25 @@ func New(cfg Config) (*Controller, error) {
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
 	}
-	return c, c.watch()
+	c.watch()
+	return c, nil
 }
 
 // watch registers the handlers.
-func (c *Controller) watch() error {
+func (c *Controller) watch() {
 	wake := func(w *wf.Workflow) { c.loop.Wake(cluster.KeyOf(w)) }
-	return errors.Join(
-		c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
-			Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
-			Deleted: func(w *wf.Workflow) { c.former.gone(w.UID); wake(w) },
-		}),
-		c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-			Added: func(p *corev1.Pod) { c.podSeen(p, false) }, Updated: func(_, p *corev1.Pod) { c.podSeen(p, false) },
-			Deleted: func(p *corev1.Pod) { c.podSeen(p, true) },
-		}),
-		c.Informers.TaskResults.Handle(cluster.Handler[*wf.WorkflowTaskResult]{
-			Added: c.resultSeen, Updated: func(_, t *wf.WorkflowTaskResult) { c.resultSeen(t) },
-		}),
-	)
+	c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+		Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
+		Deleted: func(w *wf.Workflow) { c.former.gone(w.UID); wake(w) },
+	})
+	c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+		Added: func(p *corev1.Pod) { c.podSeen(p, false) }, Updated: func(_, p *corev1.Pod) { c.podSeen(p, false) },
+		Deleted: func(p *corev1.Pod) { c.podSeen(p, true) },
+	})
+	c.Informers.TaskResults.Handle(cluster.Handler[*wf.WorkflowTaskResult]{
+		Added: c.resultSeen, Updated: func(_, t *wf.WorkflowTaskResult) { c.resultSeen(t) },
+	})
+
 }
 
 // seen wakes a workflow whose new version is not this controller's own last write.
