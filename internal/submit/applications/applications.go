@@ -73,7 +73,11 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.ComponentDefinition, []oam.TraitDefinition, error) {
 	var components []oam.ComponentDefinition
 	var traits []oam.TraitDefinition
-	for _, ns := range []string{namespace, oam.SystemNamespace} {
+	namespaces := []string{namespace}
+	if namespace != oam.SystemNamespace {
+		namespaces = append(namespaces, oam.SystemNamespace)
+	}
+	for _, ns := range namespaces {
 		var cs oam.ComponentDefinitionList
 		if err := c.rest.Get().Namespace(ns).Resource("componentdefinitions").Do(ctx).Into(&cs); err != nil {
 			return nil, nil, err

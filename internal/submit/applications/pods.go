@@ -11,6 +11,7 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/portforward"
@@ -55,7 +56,7 @@ func (c *Client) Pods(ctx context.Context, app *oam.Application, component strin
 	return out, nil
 }
 
-// podsOf are the pods of one object.
+// podsOf are the pods of one object, none when somebody has deleted it.
 func (c *Client) podsOf(ctx context.Context, m *oam.ManagedResource) ([]corev1.Pod, error) {
 	var selector *metav1.LabelSelector
 	var err error
@@ -76,7 +77,7 @@ func (c *Client) podsOf(ctx context.Context, m *oam.ManagedResource) ([]corev1.P
 	case "v1/Pod":
 		o, err := c.core.CoreV1().Pods(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
 		if err != nil {
-			return nil, err
+			return nil, ignoreGone(err)
 		}
 		return []corev1.Pod{*o}, nil
 	case "batch.volcano.sh/v1alpha1/Job":
@@ -85,13 +86,20 @@ func (c *Client) podsOf(ctx context.Context, m *oam.ManagedResource) ([]corev1.P
 		selector = metav1.AddLabelToSelector(&metav1.LabelSelector{}, "workflows.argoproj.io/workflow", m.Name)
 	}
 	if err != nil || selector == nil {
-		return nil, err
+		return nil, ignoreGone(err)
 	}
 	list, err := c.core.CoreV1().Pods(m.Namespace).List(ctx, metav1.ListOptions{LabelSelector: metav1.FormatLabelSelector(selector)})
 	if err != nil {
 		return nil, err
 	}
 	return list.Items, nil
+}
+
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
 }
 
 // Services are the Services of an application in the cluster, of one component when it is named.
@@ -107,6 +115,9 @@ func (c *Client) Services(ctx context.Context, app *oam.Application, component s
 			continue
 		}
 		s, err := c.core.CoreV1().Services(m.Namespace).Get(ctx, m.Name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
 		if err != nil {
 			return nil, err
 		}
