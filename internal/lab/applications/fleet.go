@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,7 +34,7 @@ type managedCluster struct {
 	link    *link.Link
 }
 
-// fleet deploys to clusters that are near, has one of them cut off, mends it, and deploys to clusters that are far.
+// fleet deploys to clusters that are near, in turns with and without one that is cut off, and then to clusters that are far.
 func (t *trial) fleet(ctx context.Context) (err error) {
 	hub, err := kubernetes.NewForConfig(t.rest)
 	if err != nil {
@@ -64,50 +65,38 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 	if err := t.remove(ctx, "delete, all clusters"); err != nil {
 		return err
 	}
+	// 2. The others in turns: all there, and one gone. Rounds of opposite order, because a machine gets faster and slower.
 	t.where = func(i int) []string { return []string{others[i%len(others)].name} }
-	near, err := t.deploy(ctx, "all there")
-	if err != nil {
+	if err := t.client.CreateNamespace(ctx, lostNamespace); err != nil {
 		return err
 	}
-	if err := t.remove(ctx, "delete, all there"); err != nil {
-		return err
-	}
-	// 2. One is gone, with applications that are on their way to it.
-	lost.link.Cut()
-	for i := range lostApplications {
-		app := t.cfg.Shape.application(lostNamespace, i, 0, 0, []string{lost.name})
-		if i == 0 {
-			if err := t.client.CreateNamespace(ctx, lostNamespace); err != nil {
+	var paces, ratios []float64
+	for nth := range unreachableRounds {
+		var near, cut *Phase
+		turns := []func() error{
+			func() (err error) { near, err = t.turn(ctx, fmt.Sprintf("all there %d", nth+1)); return err },
+			func() (err error) { cut, err = t.without(ctx, lost, nth); return err },
+		}
+		if nth%2 > 0 {
+			slices.Reverse(turns)
+		}
+		for _, turn := range turns {
+			if err := turn(); err != nil {
 				return err
 			}
 		}
-		if err := t.apps.Post().Namespace(lostNamespace).Resource("applications").Body(app).Do(ctx).Error(); err != nil {
-			return err
+		paces = append(paces, near.PerSecond)
+		if near.TotalMs.P50 > 0 {
+			ratios = append(ratios, cut.TotalMs.P50/near.TotalMs.P50)
 		}
 	}
-	cut, err := t.deploy(ctx, "one unreachable")
-	if err != nil {
-		return err
+	if len(ratios) > 0 {
+		t.run.UnreachableRatio = round(median(ratios))
+		for _, r := range ratios {
+			t.run.UnreachableRatios = append(t.run.UnreachableRatios, round(r))
+		}
 	}
-	if err := t.remove(ctx, "delete, one unreachable"); err != nil {
-		return err
-	}
-	if near.TotalMs.P50 > 0 {
-		t.run.UnreachableRatio = round(cut.TotalMs.P50 / near.TotalMs.P50)
-	}
-	// 3. It is back.
-	t.say("%s is back", lost.name)
-	lost.link.Mend()
-	began := time.Now()
-	if err := t.await(ctx, lostNamespace, lostApplications, 1); err != nil {
-		return err
-	}
-	t.run.RecoverySeconds = round(time.Since(began).Seconds())
-	t.run.Checked++
-	if n := t.running(lostNamespace, 1); n < lostApplications {
-		t.run.Bad("%d of %d applications run in the cluster that was unreachable", n, lostApplications)
-	}
-	// 4. All are far.
+	// 3. All are far.
 	for _, m := range t.far {
 		if err := m.reach(ctx, hub, t.cfg.RoundTrip); err != nil {
 			return err
@@ -121,7 +110,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 		return err
 	}
 	if far.PerSecond > 0 {
-		t.run.FarRatio = round(near.PerSecond / far.PerSecond)
+		t.run.FarRatio = round(median(paces) / far.PerSecond)
 	}
 	return t.remove(ctx, "delete, all at "+t.cfg.RoundTrip.String())
 }
@@ -129,7 +118,49 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 const (
 	lostNamespace    = "lost"
 	lostApplications = 20
+	// unreachableRounds is odd, for the median.
+	unreachableRounds = 3
 )
+
+// turn deploys to the clusters that t.where says, and deletes what it has deployed.
+func (t *trial) turn(ctx context.Context, what string) (*Phase, error) {
+	p, err := t.deploy(ctx, what)
+	if err != nil {
+		return nil, err
+	}
+	return p, t.remove(ctx, "delete, "+what)
+}
+
+// without is a turn while a cluster is cut off, with applications that are on their way to it. Then the cluster comes back, and
+// they have to run there.
+func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Phase, error) {
+	lost.link.Cut()
+	for i := range lostApplications {
+		app := t.cfg.Shape.application(lostNamespace, i, 0, 0, []string{lost.name})
+		if err := t.apps.Post().Namespace(lostNamespace).Resource("applications").Body(app).Do(ctx).Error(); err != nil {
+			return nil, err
+		}
+	}
+	p, err := t.turn(ctx, fmt.Sprintf("one unreachable %d", nth+1))
+	if err != nil {
+		return nil, err
+	}
+	t.say("%s is back", lost.name)
+	lost.link.Mend()
+	began := time.Now()
+	if err := t.await(ctx, lostNamespace, lostApplications, 1); err != nil {
+		return nil, err
+	}
+	t.run.RecoverySeconds = max(t.run.RecoverySeconds, round(time.Since(began).Seconds()))
+	t.run.Checked++
+	if n := t.running(lostNamespace, 1); n < lostApplications {
+		t.run.Bad("%d of %d applications run in the cluster that was unreachable", n, lostApplications)
+	}
+	return p, errors.Join(t.clear(ctx, lostNamespace, lostApplications), t.log.Quiet(ctx, quietFor))
+}
+
+// median is the value in the middle, of an odd number.
+func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
 func (t *trial) startManaged(ctx context.Context, i int) (*managedCluster, error) {
 	r, err := rig.Start(ctx, localcluster.Config{

@@ -42,11 +42,13 @@ type Run struct {
 	// run as they were changed.
 	TakeoverSeconds float64 `json:"takeoverSeconds,omitempty"`
 	// UnreachableRatio is how long applications took in the median while another cluster was unreachable, to how long they
-	// took before. RecoverySeconds is from the moment that it was back until its own applications ran. FarRatio is the pace
-	// with clusters near to that with clusters far away.
+	// took while it was there: the median of several rounds. RecoverySeconds is the longest from the moment that it was back until
+	// its own applications ran. FarRatio is the pace with clusters near to that with clusters far away.
 	UnreachableRatio float64 `json:"unreachableRatio,omitempty"`
-	RecoverySeconds  float64 `json:"recoverySeconds,omitempty"`
-	FarRatio         float64 `json:"farRatio,omitempty"`
+	// UnreachableRatios are those of the rounds.
+	UnreachableRatios []float64 `json:"unreachableRatios,omitempty"`
+	RecoverySeconds   float64   `json:"recoverySeconds,omitempty"`
+	FarRatio          float64   `json:"farRatio,omitempty"`
 }
 
 // Phase is a part of a run, from its begin until nobody writes any more.

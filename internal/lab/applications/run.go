@@ -298,16 +298,11 @@ func (t *trial) watch(ctx context.Context) error {
 		a.Spec = oam.ApplicationSpec{}
 		a.Status = oam.ApplicationStatus{Phase: a.Status.Phase, ObservedGeneration: a.Status.ObservedGeneration}
 	})
-	kind.Handle(cluster.Handler[*oam.Application]{
-		Added: note, Updated: func(_, a *oam.Application) { note(a) },
-		Deleted: func(a *oam.Application) { t.seen.Forget(a.Namespace, a.Name) },
-	})
+	kind.Follow(note, func(a *oam.Application) { t.seen.Forget(a.Namespace, a.Name) })
 	go kind.Run(ctx)
-	synced, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return kind.Synced(), nil })
-	if err == nil && !synced {
-		err = errors.New("the applications could not be watched")
-	}
-	return err
+	soon, cancel := context.WithTimeout(ctx, t.cfg.Timeout)
+	defer cancel()
+	return kind.WaitForSync(soon)
 }
 
 // running counts the applications of a namespace that run in a generation or a later one.
