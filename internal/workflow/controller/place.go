@@ -318,6 +318,7 @@ func (c *Controller) write(r *record, u *unit, node string, annotations map[stri
 		}
 		c.loop.Post(key, owner, func(r *record) {
 			r.creating--
+			r.created = c.Clock.Now()
 			if u.attempt == attempt {
 				c.wrote(r, u, node, p, err)
 			}

@@ -127,7 +127,8 @@ func (r *record) reset() {
 	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
 	r.pauses, r.supplied = nil, nil
 	r.units, r.leaving, r.delayed, r.waiting, r.gangs = nil, nil, nil, nil, nil
-	r.running, r.refusal, r.objects = 0, nil, nil
+	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
+	r.refusal, r.objects = nil, nil
 	r.next, r.base, r.packed, r.size = statusNews{}, nil, false, 0
 	r.writing, r.told, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
 	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
@@ -442,7 +443,9 @@ func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
 	if u.state != replacing {
 		u.state = there
 	}
-	r.count(before, u.phase)
+	if r.count(before, u.phase); r.running > 0 && r.ran.IsZero() {
+		r.ran = c.Clock.Now()
+	}
 	if cluster.RefusedByNode(p) && len(p.Status.ContainerStatuses) == 0 && !gone {
 		if u.state != replacing {
 			c.Log.Info("a pod was refused by its node and is replaced", "workflow", r.key, "pod", p.Name, "node", p.Spec.NodeName,

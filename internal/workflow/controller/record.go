@@ -56,7 +56,9 @@ type record struct {
 	deleting map[types.UID]bool
 	// undeleted are those of them that the server refused to delete, and with its own UID the workflow.
 	undeleted keyed.Refusals[types.UID, deletion]
-	running   int // units whose pods run
+	running   int       // units whose pods run
+	created   time.Time // when a pod was last written
+	ran       time.Time // when a pod was first seen to run
 	refusal   *refusal
 	objects   *objects
 	// repository is where artifacts go that name no store.

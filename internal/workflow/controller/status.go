@@ -24,9 +24,10 @@ import (
 
 // How long a change of status may wait for others to be written with it. How a workflow ended is never held back.
 const (
-	// firstTold is when a workflow that runs is first shown as running; one that is over sooner is spared the write.
+	// firstTold is when a workflow is first shown as running after its first pod began to run; one that is over sooner is spared
+	// the write.
 	firstTold = 2 * time.Second
-	// firstQueued is the same for one whose pods wait for room: that it exists and waits is no news for a while.
+	// firstQueued is the same for one none of whose pods runs: that it exists and waits is no news for a while.
 	firstQueued = 5 * time.Second
 	// Between two writes of one workflow. It grows with their number from the first to the second.
 	intervalMin = 2 * time.Second
@@ -120,13 +121,33 @@ func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id ui
 func (c *Controller) due(r *record) time.Time {
 	busy := min(lagWaitMax, lagShare*c.Writer.Lag())
 	if r.writes == 0 {
-		if r.running == 0 && len(r.pauses) == 0 && len(r.units) > 0 {
-			return r.next.since.Add(max(firstQueued, busy))
+		last := r.next.since.Add(lagWaitMax)
+		switch {
+		case !r.ran.IsZero():
+			return latest(r.next.since, r.ran).Add(max(firstTold, busy))
+		case len(r.pauses) > 0 || len(r.units) == 0:
+			return r.next.since.Add(max(firstTold, busy))
+		case r.creating > 0:
+			return last // the status would be written in the place of a pod
 		}
-		return r.next.since.Add(max(firstTold, busy))
+		return earliest(last, latest(r.next.since, r.created).Add(max(firstQueued, busy)))
 	}
 	interval := min(intervalMax, intervalMin<<min(r.writes-1, 4))
 	return r.told.Add(max(interval, busy, costShare*r.cost))
+}
+
+func latest(a, b time.Time) time.Time {
+	if b.After(a) {
+		return b
+	}
+	return a
+}
+
+func earliest(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }
 
 // explainWaiting tells the nodes of pods that have waited for a while why they wait.

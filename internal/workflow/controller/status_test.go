@@ -1,0 +1,48 @@
+package controller
+
+import (
+	"testing"
+	"time"
+
+	"lockstep.dev/lockstep/internal/apiwriter"
+)
+
+// lagging is a writer whose writes take so long, and who is asked for nothing else.
+type lagging struct {
+	apiwriter.Writer
+	lag time.Duration
+}
+
+func (l lagging) Lag() time.Duration { return l.lag }
+
+func TestWhenAWorkflowIsFirstShown(t *testing.T) {
+	begun := time.Now()
+	const s = time.Second
+	at := func(after time.Duration) time.Time { return begun.Add(after) }
+	one := map[string]*unit{"a": {}}
+	for name, c := range map[string]struct {
+		lag  time.Duration
+		r    *record
+		want time.Duration // after it began
+	}{
+		"it has no pods":                     {0, &record{}, 2 * s},
+		"it waits for a user":                {0, &record{units: one, pauses: map[string]bool{"p": true}}, 2 * s},
+		"it waits for room":                  {0, &record{units: one}, 5 * s},
+		"its pod is being written":           {0, &record{units: one, creating: 1}, 20 * s},
+		"its pod was written":                {0, &record{units: one, created: at(s)}, 6 * s},
+		"its pod was written late":           {0, &record{units: one, created: at(18 * s)}, 20 * s},
+		"its pod runs":                       {0, &record{units: one, running: 1, created: at(s), ran: at(2 * s)}, 4 * s},
+		"its pod runs late":                  {0, &record{units: one, running: 1, created: at(20 * s), ran: at(25 * s)}, 27 * s},
+		"some run, and others are written":   {0, &record{units: one, running: 1, creating: 9, created: at(3 * s), ran: at(2 * s)}, 4 * s},
+		"its pod runs, the server is busy":   {200 * time.Millisecond, &record{units: one, running: 1, ran: at(s)}, 9 * s},
+		"it waits for room, server is busy":  {200 * time.Millisecond, &record{units: one}, 8 * s},
+		"it waits, and the server is stuck":  {time.Minute, &record{units: one}, 20 * s},
+		"its pod ran, and another is placed": {0, &record{units: one, creating: 1, created: at(4 * s), ran: at(2 * s)}, 4 * s},
+	} {
+		c.r.next.since = begun
+		controller := &Controller{Config: Config{Writer: lagging{lag: c.lag}}}
+		if got := controller.due(c.r).Sub(begun); got != c.want {
+			t.Errorf("%s: shown after %v, want %v", name, got, c.want)
+		}
+	}
+}
