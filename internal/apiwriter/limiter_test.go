@@ -111,6 +111,7 @@ var servers = []server{
 	{name: "pressed, noisy", rate: pressed, noise: 0.20},
 	{name: "pressed, wavering", rate: pressed, noise: 0.20, every: 700 * time.Millisecond},
 	{name: "pressed, bursty", rate: pressed, noise: 0.6, every: 250 * time.Millisecond},
+	{name: "pressed, with lulls", rate: pressed, noise: 0.4, every: 2 * time.Second},
 	{name: "measured", rate: measured, noise: 0.05},
 	{name: "measured, noisy", rate: measured, noise: 0.20},
 	{name: "measured, wavering", rate: measured, noise: 0.20, every: 700 * time.Millisecond},
@@ -171,6 +172,30 @@ func TestLimiterComesCloseToTheBestFixedLimit(t *testing.T) {
 }
 
 // TestLimiterClimbsAgainAfterAPause: a load whose writes get into each other's way says nothing about the next.
+// TestLimiterStaysUpThroughLulls: a server that is slower for a few seconds, whatever the limit, is no reason to leave a limit
+// that is known to be good.
+func TestLimiterStaysUpThroughLulls(t *testing.T) {
+	for _, s := range []server{
+		{name: "lulls", rate: pressed, noise: 0.4, every: 2 * time.Second},
+		{name: "bursts", rate: pressed, noise: 0.6, every: 250 * time.Millisecond},
+		{name: "wavering", rate: pressed, noise: 0.3, every: 700 * time.Millisecond},
+	} {
+		const seeds = 40
+		fell := 0
+		for seed := range uint64(seeds) {
+			l := newLimiter(0, 0)
+			l.base, l.now, l.grown, l.busy, l.rtt = limitMax, limitMax, limitMax, time.Unix(0, 0), 1.4
+			l.arrive(l.busy)
+			if _, limit := simulate(s, l, 20_000, seed); limit < limitMax/2 {
+				fell++
+			}
+		}
+		if fell > seeds/20 {
+			t.Errorf("%s: the limit fell in %d of %d runs", s.name, fell, seeds)
+		}
+	}
+}
+
 func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)

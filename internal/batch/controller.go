@@ -97,16 +97,10 @@ func (c *Controller) watch() {
 	c.Informers.Jobs.Handle(cluster.Handler[*api.Job]{
 		Added: wake, Updated: c.jobUpdated, Deleted: wake,
 	})
-	c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-		Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
-	})
-	c.Informers.LimitRanges.Handle(cluster.Handler[*corev1.LimitRange]{
-		Added:   func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
-		Updated: func(_, l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
-		Deleted: func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) },
-	})
+	c.Informers.Pods.Follow(c.podSeen, c.podGone)
+	limits := func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) }
+	c.Informers.LimitRanges.Follow(limits, limits)
 	c.Informers.Nodes.Handle(cluster.Handler[*corev1.Node]{Deleted: gone})
-
 }
 
 // Resume takes up every job that exists: those that hold pods first, so that a gang that was left incomplete is asked

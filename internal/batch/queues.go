@@ -76,11 +76,7 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 		status:       map[string]scheduling.QueueStatus{},
 	}
 	look := func(*scheduling.Queue) { q.look() }
-	cfg.Informers.Queues.Handle(cluster.Handler[*scheduling.Queue]{
-		Added:   look,
-		Updated: func(old, now *scheduling.Queue) { q.look() },
-		Deleted: look,
-	})
+	cfg.Informers.Queues.Follow(look, look)
 	return q, nil
 }
 

@@ -74,7 +74,6 @@ type Machine struct {
 // machines are the machines by node. A machine may be known before its node is, and outlives it.
 type machines struct {
 	byNode map[string]*Machine
-	follow func(node string) // told of changes, or nil
 
 	mu      sync.Mutex // of layouts, which are made without the model's lock
 	layouts map[string]*Machine
@@ -124,22 +123,11 @@ func (c *Cluster) UpsertNodeTopology(object *topologyv1alpha1.NodeTopology) {
 // DeleteNodeTopology removes it.
 func (c *Cluster) DeleteNodeTopology(name string) { c.setMachine(name, nil) }
 
-// FollowMachines calls follow, which must not block, after what is known of a node's processors has changed. It is called
-// before the model is fed.
-func (c *Cluster) FollowMachines(follow func(node string)) { c.machines.follow = follow }
-
 func (c *Cluster) setMachine(node string, m *Machine) {
-	if c.putMachine(node, m) && c.machines.follow != nil {
-		c.machines.follow(node)
-	}
-}
-
-// putMachine says whether something has changed.
-func (c *Cluster) putMachine(node string, m *Machine) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if m.same(c.machines.byNode[node]) {
-		return false
+		return
 	}
 	if m == nil {
 		delete(c.machines.byNode, node)
@@ -151,7 +139,6 @@ func (c *Cluster) putMachine(node string, m *Machine) bool {
 		c.touch(n)
 		c.changed(func(ch *Changes) { ch.node(node) })
 	}
-	return true
 }
 
 // NodeCPUs is who was given which CPUs of a node.

@@ -15,37 +15,13 @@ import (
 
 // Feed registers the model as a reader of the informers. Call it before other handlers are registered and before Start.
 func (c *Cluster) Feed(i *Informers) {
-	i.Nodes.Handle(Handler[*corev1.Node]{
-		Added:   c.UpsertNode,
-		Updated: func(_, n *corev1.Node) { c.UpsertNode(n) },
-		Deleted: func(n *corev1.Node) { c.DeleteNode(n.Name) },
-	})
-	i.Pods.Handle(Handler[*corev1.Pod]{
-		Added:   c.UpsertPod,
-		Updated: func(_, p *corev1.Pod) { c.UpsertPod(p) },
-		Deleted: c.DeletePod,
-	})
-	i.Queues.Handle(Handler[*schedulingv1beta1.Queue]{
-		Added:   c.UpsertQueue,
-		Updated: func(_, q *schedulingv1beta1.Queue) { c.UpsertQueue(q) },
-		Deleted: func(q *schedulingv1beta1.Queue) { c.DeleteQueue(q.Name) },
-	})
-	i.PodGroups.Handle(Handler[*schedulingv1beta1.PodGroup]{
-		Added:   func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(KeyOf(g), g.QueueName()) },
-		Updated: func(_, g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(KeyOf(g), g.QueueName()) },
-		Deleted: func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(KeyOf(g)) },
-	})
-	i.PriorityClasses.Handle(Handler[*schedulingv1.PriorityClass]{
-		Added:   c.UpsertPriorityClass,
-		Updated: func(_, p *schedulingv1.PriorityClass) { c.UpsertPriorityClass(p) },
-		Deleted: func(p *schedulingv1.PriorityClass) { c.DeletePriorityClass(p.Name) },
-	})
-	i.NodeTopologies.Handle(Handler[*topologyv1alpha1.NodeTopology]{
-		Added:   c.UpsertNodeTopology,
-		Updated: func(_, t *topologyv1alpha1.NodeTopology) { c.UpsertNodeTopology(t) },
-		Deleted: func(t *topologyv1alpha1.NodeTopology) { c.DeleteNodeTopology(t.Name) },
-	})
-
+	i.Nodes.Follow(c.UpsertNode, func(n *corev1.Node) { c.DeleteNode(n.Name) })
+	i.Pods.Follow(c.UpsertPod, c.DeletePod)
+	i.Queues.Follow(c.UpsertQueue, func(q *schedulingv1beta1.Queue) { c.DeleteQueue(q.Name) })
+	i.PodGroups.Follow(func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(KeyOf(g), g.QueueName()) },
+		func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(KeyOf(g)) })
+	i.PriorityClasses.Follow(c.UpsertPriorityClass, func(p *schedulingv1.PriorityClass) { c.DeletePriorityClass(p.Name) })
+	i.NodeTopologies.Follow(c.UpsertNodeTopology, func(t *topologyv1alpha1.NodeTopology) { c.DeleteNodeTopology(t.Name) })
 }
 
 // RunExpiry calls Expire every now and then until ctx is done.

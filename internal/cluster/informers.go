@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
@@ -151,8 +150,8 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 
 // watched is a Kind, whatever its type.
 type watched interface {
-	run(context.Context)
-	synced() bool
+	Run(context.Context)
+	WaitForSync(context.Context) error
 	onCutShort(func())
 }
 
@@ -170,7 +169,7 @@ func (i *Informers) kinds() []watched {
 // Start begins watching until ctx is done. Handlers should be registered before.
 func (i *Informers) Start(ctx context.Context) {
 	for _, k := range i.kinds() {
-		i.running.Go(func() { k.run(ctx) })
+		i.running.Go(func() { k.Run(ctx) })
 	}
 }
 
@@ -185,12 +184,8 @@ func (i *Informers) OnCutShort(f func()) {
 // when ctx is done before.
 func (i *Informers) WaitForSync(ctx context.Context) error {
 	for _, k := range i.kinds() {
-		for !k.synced() {
-			select {
-			case <-ctx.Done():
-				return fmt.Errorf("waiting for the first lists: %w", context.Cause(ctx))
-			case <-time.After(syncPoll):
-			}
+		if err := k.WaitForSync(ctx); err != nil {
+			return err
 		}
 	}
 	return nil
@@ -198,9 +193,6 @@ func (i *Informers) WaitForSync(ctx context.Context) error {
 
 // Wait returns when the watches have ended after the context given to Start.
 func (i *Informers) Wait() { i.running.Wait() }
-
-// syncPoll is how often WaitForSync looks: the libraries beneath offer no notification for handlers.
-const syncPoll = 5 * time.Millisecond
 
 func indexPodByController(o any) ([]string, error) {
 	if c := metav1.GetControllerOf(o.(*corev1.Pod)); c != nil {

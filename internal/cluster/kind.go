@@ -2,8 +2,8 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,7 +43,8 @@ type Kind[T object] struct {
 
 	mu       sync.Mutex // held while the store changes and the handlers are told of it
 	handlers []Handler[T]
-	filled   atomic.Bool // the first list has been stored and told
+	filled   chan struct{} // closed when the first list has been stored and told
+	fillOnce sync.Once
 }
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
@@ -76,7 +77,8 @@ func listWatch(client rest.Interface, resource string, selected selection) *cach
 
 // newSelected watches the selected objects of a resource.
 func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
-	k := &Kind[T]{client: client, resource: resource, selected: selected, trim: trim, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers)}
+	k := &Kind[T]{client: client, resource: resource, selected: selected, trim: trim, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers),
+		filled: make(chan struct{})}
 	asked := listWatch(client, resource, selected)
 	asked.WatchFuncWithContext = noting(asked.WatchFuncWithContext, func() {
 		if k.cutShort != nil {
@@ -100,10 +102,23 @@ func WatchIn[T object](client rest.Interface, resource, namespace, selector stri
 }
 
 // Run watches until ctx is done.
-func (k *Kind[T]) Run(ctx context.Context) { k.run(ctx) }
+func (k *Kind[T]) Run(ctx context.Context) { k.reflector.RunWithContext(ctx) }
 
-// Synced says that everything that existed at the start has been handed to every handler.
-func (k *Kind[T]) Synced() bool { return k.synced() }
+// WaitForSync returns when everything that existed at the start has been handed to every handler, or with an error when ctx
+// is done before.
+func (k *Kind[T]) WaitForSync(ctx context.Context) error {
+	select {
+	case <-k.filled:
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("waiting for the first list of %s: %w", k.resource, context.Cause(ctx))
+	}
+}
+
+// Follow is Handle for those to whom an object that is new and one that has changed are the same. gone may be nil.
+func (k *Kind[T]) Follow(seen, gone func(T)) {
+	k.Handle(Handler[T]{Added: seen, Updated: func(_, t T) { seen(t) }, Deleted: gone})
+}
 
 // Handle registers h. It is called for every object that exists already as Added, then for changes. What it does must not take
 // long: the watch waits for it, and handlers take turns, in the order in which they came.
@@ -152,11 +167,7 @@ func (k *Kind[T]) Store() cache.Indexer { return k.store }
 // LastSyncResourceVersion) may not be there yet.
 func (k *Kind[T]) SeenVersion() string { return k.store.LastStoreSyncResourceVersion() }
 
-func (k *Kind[T]) synced() bool { return k.filled.Load() }
-
 func (k *Kind[T]) onCutShort(f func()) { k.cutShort = f }
-
-func (k *Kind[T]) run(ctx context.Context) { k.reflector.RunWithContext(ctx) }
 
 // put stores an object that is new or has changed, and tells of it.
 func (k *Kind[T]) put(t T) error {
@@ -232,7 +243,7 @@ func (k *Kind[T]) replace(list []any, version string) error {
 	for _, t := range before {
 		k.tellGone(t)
 	}
-	k.filled.Store(true)
+	k.fillOnce.Do(func() { close(k.filled) })
 	return nil
 }
 
@@ -283,16 +294,21 @@ func watchFunc(client rest.Interface, resource string, selected selection) func(
 	}
 }
 
-// noting calls cutShort when a watch is asked for soon after the one before: the server ended that one, although it was asked for
-// a watch of at least watchTime, or the connection was lost.
+// noting calls cutShort when a watch is asked for soon after one that was granted: the server ended that one, although it was
+// asked for a watch of at least watchTime, or the connection was lost.
 func noting(watchFunc cache.WatchFuncWithContext, cutShort func()) cache.WatchFuncWithContext {
-	var began time.Time
+	var began time.Time // of the watch that was granted last, and whose end has not been judged
 	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if !began.IsZero() && time.Since(began) < watchTime {
 			cutShort()
 		}
-		began = time.Now()
-		return watchFunc(ctx, o)
+		began = time.Time{}
+		asked := time.Now()
+		w, err := watchFunc(ctx, o)
+		if err == nil {
+			began = asked
+		}
+		return w, err
 	}
 }
 

@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -115,20 +116,28 @@ func TestHandlersFollowTheCache(t *testing.T) {
 func TestWatchesCutShortAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, short := 0, 0
+		var refusal error
 		ask := noting(func(context.Context, metav1.ListOptions) (watch.Interface, error) {
 			asked++
-			return watch.NewEmptyWatch(), nil
+			return watch.NewEmptyWatch(), refusal
 		}, func() { short++ })
+		refused := errors.New("too many requests")
 		for i, step := range []struct {
-			after time.Duration
-			short int
-		}{{0, 0}, {2 * time.Second, 1}, {5 * time.Minute, 1}, {10 * time.Minute, 1}, {time.Minute, 2}} {
+			after   time.Duration
+			refusal error
+			short   int
+		}{
+			{0, refused, 0}, {time.Second, nil, 0}, {2 * time.Second, nil, 1}, {5 * time.Minute, nil, 1}, {10 * time.Minute, nil, 1}, {time.Minute, nil, 2},
+			// One that was cut short counts once, however often it takes to get another.
+			{time.Second, refused, 3}, {time.Second, refused, 3}, {time.Second, nil, 3}, {time.Second, nil, 4},
+		} {
 			time.Sleep(step.after)
-			if w, err := ask(t.Context(), metav1.ListOptions{}); err != nil || w == nil {
-				t.Fatalf("no watch: %v", err)
+			refusal = step.refusal
+			if _, err := ask(t.Context(), metav1.ListOptions{}); err != refusal {
+				t.Fatalf("got %v, want %v", err, refusal)
 			}
 			if asked != i+1 || short != step.short {
-				t.Fatalf("after %v asked %d times, %d of them cut short; want %d and %d", step.after, asked, short, i+1, step.short)
+				t.Fatalf("at step %d, after %v: asked %d times, %d of them cut short; want %d", i, step.after, asked, short, step.short)
 			}
 		}
 	})

@@ -26,23 +26,21 @@ func TestSeenVersionIsThatOfTheCache(t *testing.T) {
 	told := make(chan string, 100)
 	kind.Handle(Handler[*corev1.ConfigMap]{Added: func(m *corev1.ConfigMap) { told <- m.Name }})
 	go kind.Run(ctx)
-	localtest.Eventually(t, 20*time.Second, "the watch runs", func() error {
-		if !kind.Synced() {
-			return fmt.Errorf("not yet")
-		}
-		return nil
-	})
+	if err := kind.WaitForSync(ctx); err != nil {
+		t.Fatal(err)
+	}
 	for i := range 20 {
 		name := fmt.Sprintf("m%d", i)
 		made, err := client.CoreV1().ConfigMaps(namespace).Create(ctx, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for Older(kind.SeenVersion(), made.ResourceVersion) {
-			if t.Context().Err() != nil {
-				t.Fatalf("at %s, never at %s", kind.SeenVersion(), made.ResourceVersion)
+		localtest.Eventually(t, 20*time.Second, "the watch brings "+name, func() error {
+			if at := kind.SeenVersion(); Older(at, made.ResourceVersion) {
+				return fmt.Errorf("it is at %s, not at %s", at, made.ResourceVersion)
 			}
-		}
+			return nil
+		})
 		if _, ok := kind.Get(namespace, name); !ok {
 			t.Fatalf("%s was made at %s; %s has been seen, and it is not there", name, made.ResourceVersion, kind.SeenVersion())
 		}

@@ -160,11 +160,7 @@ func New(cfg Config) (*Controller, error) {
 			pod(p)
 		},
 	})
-	cfg.Informers.PodGroups.Handle(cluster.Handler[*schedulingv1beta1.PodGroup]{
-		Added:   group,
-		Updated: func(_, g *schedulingv1beta1.PodGroup) { group(g) },
-		Deleted: group,
-	})
+	cfg.Informers.PodGroups.Follow(group, group)
 	return c, nil
 }
 

@@ -143,11 +143,7 @@ func New(cfg Config) (*Registry, error) {
 	}
 	r := &Registry{cfg: cfg, log: cfg.Log, clusters: map[string]*Cluster{}}
 	r.secrets = cluster.WatchIn(client, "secrets", oam.SystemNamespace, CredentialTypeLabel, &corev1.Secret{}, nil)
-	r.secrets.Handle(cluster.Handler[*corev1.Secret]{
-		Added:   r.seen,
-		Updated: func(_, s *corev1.Secret) { r.seen(s) },
-		Deleted: func(s *corev1.Secret) { r.gone(s.Name) },
-	})
+	r.secrets.Follow(r.seen, func(s *corev1.Secret) { r.gone(s.Name) })
 	return r, nil
 }
 
@@ -160,18 +156,23 @@ func (r *Registry) Run(ctx context.Context) {
 	r.running.Wait()
 }
 
-// Synced says that all clusters are known, and that it has been tried to reach each.
-func (r *Registry) Synced() bool {
-	if !r.secrets.Synced() {
-		return false
+// WaitForSync returns when all clusters are known and it has been tried to reach each, or with an error when ctx is done before.
+func (r *Registry) WaitForSync(ctx context.Context) error {
+	if err := r.secrets.WaitForSync(ctx); err != nil {
+		return err
 	}
-	for _, c := range r.all() {
-		if !c.Known() {
-			return false
+	for slices.ContainsFunc(r.all(), func(c *Cluster) bool { return !c.Known() }) {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for the managed clusters: %w", context.Cause(ctx))
+		case <-time.After(knownPoll):
 		}
 	}
-	return true
+	return nil
 }
+
+// knownPoll is how often WaitForSync looks, while clusters come and go.
+const knownPoll = 5 * time.Millisecond
 
 // Get is the cluster of that name, or nil.
 func (r *Registry) Get(name string) *Cluster {

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -256,11 +255,9 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 	defer watching.Wait()
 	defer c.stopTargets()
-	for slices.ContainsFunc(all, func(w watched) bool { return !w.Synced() }) {
-		select {
-		case <-ctx.Done():
+	for _, w := range all {
+		if w.WaitForSync(ctx) != nil {
 			return
-		case <-time.After(5 * time.Millisecond):
 		}
 	}
 	c.revising.Store(true)

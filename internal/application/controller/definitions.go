@@ -52,7 +52,7 @@ func newDefinitions(beta, alpha rest.Interface) *definitions {
 // watched is a watch.
 type watched interface {
 	Run(ctx context.Context)
-	Synced() bool
+	WaitForSync(ctx context.Context) error
 }
 
 // watched are the watches, to be run and waited for.

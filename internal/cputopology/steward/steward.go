@@ -101,7 +101,7 @@ type node struct {
 	conflicted string
 }
 
-// New registers its handlers with the informers: call it before they start.
+// New registers its handlers with the informers: call it before they start, and after the model is fed from them.
 func New(cfg Config) (*Steward, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil || cfg.Ours == nil {
 		return nil, errors.New("steward: something required is missing")
@@ -128,23 +128,10 @@ func New(cfg Config) (*Steward, error) {
 	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
 	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
 	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock})
-	// The model learns of an object from another goroutine than this package, and possibly later.
-	cfg.Model.FollowMachines(s.loop.Wake)
-	cfg.Informers.NodeTopologies.Handle(cluster.Handler[*topologyv1alpha1.NodeTopology]{
-		Added:   func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
-		Updated: func(_, t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
-		Deleted: func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) },
-	})
-	cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-		Added:   s.podChanged,
-		Updated: func(_, p *corev1.Pod) { s.podChanged(p) },
-		Deleted: s.podChanged,
-	})
-	s.leases.Handle(cluster.Handler[*coordinationv1.Lease]{
-		Added:   s.leaseChanged,
-		Updated: func(_, l *coordinationv1.Lease) { s.leaseChanged(l) },
-		Deleted: s.leaseChanged,
-	})
+	changed := func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) }
+	cfg.Informers.NodeTopologies.Follow(changed, changed)
+	cfg.Informers.Pods.Follow(s.podChanged, s.podChanged)
+	s.leases.Follow(s.leaseChanged, s.leaseChanged)
 	return s, nil
 }
 
@@ -174,18 +161,10 @@ func (s *Steward) Run(ctx context.Context) {
 	var leases sync.WaitGroup
 	leases.Go(func() { s.leases.Run(ctx) })
 	defer leases.Wait()
-	for !s.leases.Synced() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.clock.After(syncPoll):
-		}
+	if s.leases.WaitForSync(ctx) == nil {
+		s.loop.Run(ctx)
 	}
-	s.loop.Run(ctx)
 }
-
-// syncPoll is how often to look whether the leases have been read: informers do not tell.
-const syncPoll = 10 * time.Millisecond
 
 // turn looks at one node.
 func (s *Steward) turn(name string) {

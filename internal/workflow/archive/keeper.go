@@ -72,9 +72,7 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	}
 	k := &Keeper{cfg: cfg, client: client, queue: workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax))}
-	cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
-		Added: k.consider, Updated: func(_, w *wf.Workflow) { k.consider(w) },
-	})
+	cfg.Informers.Workflows.Follow(k.consider, nil)
 	return k, nil
 }
 

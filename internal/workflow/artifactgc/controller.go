@@ -85,12 +85,8 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{cfg: cfg, client: client}
 	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn})
-	cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
-		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
-	})
-	cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-		Added: c.podSeen, Updated: func(_, p *corev1.Pod) { c.podSeen(p) }, Deleted: c.podGone,
-	})
+	cfg.Informers.Workflows.Follow(c.consider, c.consider)
+	cfg.Informers.Pods.Follow(c.podSeen, c.podGone)
 	return c, nil
 }
 

@@ -172,14 +172,8 @@ func (c *Controller) watch() {
 		Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
 		Deleted: func(w *wf.Workflow) { c.former.gone(w.UID); wake(w) },
 	})
-	c.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
-		Added: func(p *corev1.Pod) { c.podSeen(p, false) }, Updated: func(_, p *corev1.Pod) { c.podSeen(p, false) },
-		Deleted: func(p *corev1.Pod) { c.podSeen(p, true) },
-	})
-	c.Informers.TaskResults.Handle(cluster.Handler[*wf.WorkflowTaskResult]{
-		Added: c.resultSeen, Updated: func(_, t *wf.WorkflowTaskResult) { c.resultSeen(t) },
-	})
-
+	c.Informers.Pods.Follow(func(p *corev1.Pod) { c.podSeen(p, false) }, func(p *corev1.Pod) { c.podSeen(p, true) })
+	c.Informers.TaskResults.Follow(c.resultSeen, nil)
 }
 
 // seen wakes a workflow whose new version is not this controller's own last write.
