@@ -207,7 +207,7 @@ const (
 
 	politeTime  = 30 * time.Second
 	politeLimit = 64
-	politeQueue = 1536 // less than a single gang has waiting
+	politeQueue = MostInFlight * 3 / 2 // more than may be in flight; less than a large gang has waiting
 
 	everyMax = 32
 	askLate  = 8    // for the way back down after a ramp whose last step was better without any doubt, or in much noise
