@@ -27,4 +27,4 @@ bin/lockstep down --name "$name"
 
 say "1,000 pods in three shapes, Lockstep and stock Kubernetes Jobs in alternation"
 bin/lockstep bench run --scenario batch --shapes 1000x1,50x20,1x1000 --gang true \
-	--system lockstep,kubernetes --nodes 100 --warm-up 200 --out "$out/report"
+	--system lockstep,kubernetes --nodes 100 --warm-up 200 --floor-concurrency 64,1024 --out "$out/report"
