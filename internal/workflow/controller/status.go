@@ -121,33 +121,20 @@ func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id ui
 func (c *Controller) due(r *record) time.Time {
 	busy := min(lagWaitMax, lagShare*c.Writer.Lag())
 	if r.writes == 0 {
-		last := r.next.since.Add(lagWaitMax)
+		wait := max(firstTold, busy)
 		switch {
 		case !r.ran.IsZero():
-			return latest(r.next.since, r.ran).Add(max(firstTold, busy))
+			wait += max(0, r.ran.Sub(r.next.since))
 		case len(r.pauses) > 0 || len(r.units) == 0:
-			return r.next.since.Add(max(firstTold, busy))
 		case r.creating > 0:
-			return last // the status would be written in the place of a pod
+			wait = lagWaitMax // the status would be written in the place of a pod
+		default:
+			wait = min(lagWaitMax, max(0, r.created.Sub(r.next.since))+max(firstQueued, busy))
 		}
-		return earliest(last, latest(r.next.since, r.created).Add(max(firstQueued, busy)))
+		return r.next.since.Add(wait)
 	}
 	interval := min(intervalMax, intervalMin<<min(r.writes-1, 4))
 	return r.told.Add(max(interval, busy, costShare*r.cost))
-}
-
-func latest(a, b time.Time) time.Time {
-	if b.After(a) {
-		return b
-	}
-	return a
-}
-
-func earliest(a, b time.Time) time.Time {
-	if b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // explainWaiting tells the nodes of pods that have waited for a while why they wait.
