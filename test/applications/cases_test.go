@@ -212,7 +212,7 @@ func (r *run) get(u *unstructured.Unstructured) (*unstructured.Unstructured, err
 	return at.Get(r.Context(), u.GetName(), metav1.GetOptions{})
 }
 
-func (r *run) put(u *unstructured.Unstructured) (got *unstructured.Unstructured, _ error) {
+func (r *run) put(u *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	at, err := r.w.resource(u, r.ns)
 	if err != nil {
 		return nil, err
@@ -221,15 +221,7 @@ func (r *run) put(u *unstructured.Unstructured) (got *unstructured.Unstructured,
 	if namespaced(u) {
 		u.SetNamespace(r.ns)
 	}
-	// The server takes a while to know the types of definitions that it has just been given.
-	eventually(r, u.GetKind()+" "+u.GetName(), func() error {
-		got, err = at.Apply(r.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true})
-		if err != nil && strings.Contains(err.Error(), "There can be a delay") {
-			return err
-		}
-		return nil
-	})
-	return got, err
+	return at.Apply(r.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true})
 }
 
 // namespaced is true of what cases apply, but for these.

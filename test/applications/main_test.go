@@ -30,7 +30,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithInstall(),
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithApplications(),
 		localtest.WithNodes(localcluster.Nodes{Count: 8}))
 }
 

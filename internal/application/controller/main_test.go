@@ -27,14 +27,13 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/controller"
-	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 // One real API server with the real controller manager and scheduler and simulated nodes, for all tests.
 func TestMain(m *testing.M) {
-	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithInstall(),
+	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithApplications(),
 		localtest.WithNodes(localcluster.Nodes{Count: 4}))
 }
 
@@ -80,9 +79,6 @@ func start(t *testing.T) *env {
 func connect(t *testing.T) *env {
 	t.Helper()
 	c := localtest.Shared(t)
-	if err := install.AwaitApplications(t.Context(), c.RESTConfig()); err != nil {
-		t.Fatal(err)
-	}
 	e := &env{TB: t, c: c, core: kubernetes.NewForConfigOrDie(c.RESTConfig()), dyn: dynamic.NewForConfigOrDie(c.RESTConfig())}
 	e.ns = localtest.Namespace(t, e.core)
 	return e
@@ -132,14 +128,10 @@ func (e *env) apply(manifest string) *unstructured.Unstructured {
 	u.SetNamespace(e.ns)
 	plural := strings.Replace(strings.ToLower(u.GetKind())+"s", "ys", "ies", 1)
 	r := e.dyn.Resource(u.GroupVersionKind().GroupVersion().WithResource(plural)).Namespace(e.ns)
-	var got *unstructured.Unstructured
-	e.eventually(u.GetKind()+" "+u.GetName(), func() (err error) {
-		// The server takes a while to know the types of definitions that it has just been given.
-		if got, err = r.Apply(e.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true}); err != nil && !strings.Contains(err.Error(), "There can be a delay") {
-			e.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
-		}
-		return err
-	})
+	got, err := r.Apply(e.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true})
+	if err != nil {
+		e.Fatalf("%s %s: %v", u.GetKind(), u.GetName(), err)
+	}
 	return got
 }
 

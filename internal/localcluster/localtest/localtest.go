@@ -55,6 +55,15 @@ func WithInstall() Option {
 	return func(c *localcluster.Config) { c.Install = install.With(install.Options{CPUs: true}) }
 }
 
+// WithApplications is WithInstall for a cluster that admits applications once it has started, some five seconds later than
+// without: only then does the API server know the type that the policy of their authors changes.
+func WithApplications() Option {
+	return func(c *localcluster.Config) {
+		WithInstall()(c)
+		c.Await = install.AwaitApplications
+	}
+}
+
 // WithConfig changes anything else.
 func WithConfig(change func(*localcluster.Config)) Option { return change }
 

@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-func TestMain(m *testing.M) { localtest.Main(m, localtest.WithInstall()) }
+func TestMain(m *testing.M) { localtest.Main(m, localtest.WithApplications()) }
 
 // env is a client and a namespace of its own.
 type env struct {
