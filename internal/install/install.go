@@ -146,7 +146,9 @@ func With(opts Options) func(context.Context, *rest.Config) error {
 
 // Install brings everything of Objects into the cluster and returns when its APIs are served. What is already there as it
 // should be is left alone: a second Install writes nothing. It calls done for each object. cfg needs the rights of a
-// cluster administrator. It gives up when ctx is done.
+// cluster administrator. It gives up when ctx is done. On API servers before Kubernetes 1.36, which cannot change objects by
+// policy, it leaves out what needs that: the manager then puts finalizers on applications itself, and Options.MultiTenant is
+// an error.
 func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*unstructured.Unstructured, Change)) error {
 	// A few dozen requests, one after the other: the client's own rate limit would only add waits.
 	cfg = rest.CopyConfig(cfg)
@@ -173,7 +175,16 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 		}
 		return nil
 	}
-	if err := each(beforeServed(opts), apply); err != nil {
+	first := beforeServed(opts)
+	switch mutates, err := servesMutatingPolicies(ctx, client); {
+	case err != nil:
+		return fmt.Errorf("install: %w", err)
+	case !mutates && opts.MultiTenant:
+		return errors.New("install: multi-tenant: this API server has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1 (Kubernetes 1.36 has), and without it an application's author is not recorded")
+	case !mutates:
+		first = slices.DeleteFunc(first, needsMutatingPolicies)
+	}
+	if err := each(first, apply); err != nil {
 		return err
 	}
 	for _, crd := range config.CRDs() {
@@ -185,6 +196,22 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 		return err
 	}
 	return each(slices.Concat(definitions, workloads), apply)
+}
+
+var mutatingPolicies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"}
+
+func servesMutatingPolicies(ctx context.Context, client dynamic.Interface) (bool, error) {
+	_, err := client.Resource(mutatingPolicies).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// needsMutatingPolicies is true of these policies, and of the one that refuses applications whose authors they did not
+// fill in.
+func needsMutatingPolicies(o *unstructured.Unstructured) bool {
+	return strings.HasPrefix(o.GetKind(), "MutatingAdmissionPolicy") || o.GetName() == authorsPolicy
 }
 
 // Definitions returns the built-in definitions of components, traits and so on, as they go into the cluster.
@@ -281,7 +308,7 @@ func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructure
 // Apply: so often the API server looks for the types that its policies may change. Before it knows the policies it admits
 // applications of nobody; until it knows the types, it refuses them as 503; and if it knows the policy that checks authors
 // before the one that fills them in, as forbidden. cfg is not the manager's, whose own writes to applications have no
-// author.
+// author. An API server that cannot record authors, see Install, admits them as soon as it serves them.
 func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -293,6 +320,10 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	app.SetGroupVersionKind(oam.GroupVersion.WithKind("Application"))
 	app.SetNamespace(metav1.NamespaceDefault)
 	app.SetName("dry-run-of-lockstep")
+	records, err := servesMutatingPolicies(ctx, client)
+	if err != nil {
+		return err
+	}
 	last := errors.New("nobody is recorded as an application's author")
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, admittedAtMost, true, func(ctx context.Context) (bool, error) {
 		made, err := resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
@@ -304,7 +335,7 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 		case err != nil:
 			return false, err
 		}
-		return made.GetAnnotations()[oam.UsernameAnnotation] != "", nil
+		return !records || made.GetAnnotations()[oam.UsernameAnnotation] != "", nil
 	})
 	if err != nil {
 		return fmt.Errorf("applications are not admitted: %w", errors.Join(err, last))

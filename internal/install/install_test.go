@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 
 	"lockstep.dev/lockstep/config"
 	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
@@ -139,6 +141,20 @@ func TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn(t *testing.T) {
 	waited := make(chan error)
 	go func() { waited <- install.AwaitApplications(t.Context(), cfg) }()
 	if err := errors.Join(install.Apply(t.Context(), cfg), <-waited); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestInstallOnAnAPIServerWithoutMutatingPolicies: Kubernetes before 1.36, as which our API server poses.
+func TestInstallOnAnAPIServerWithoutMutatingPolicies(t *testing.T) {
+	c := localtest.Start(t, localtest.WithConfig(func(c *localcluster.Config) {
+		c.ExtraArgs = map[localcluster.Component][]string{localcluster.APIServer: {"--emulated-version=kube=1.33"}}
+	}))
+	err := install.With(install.Options{MultiTenant: true})(t.Context(), c.RESTConfig())
+	if err == nil || !strings.Contains(err.Error(), "multi-tenant") || !strings.Contains(err.Error(), "1.36") {
+		t.Errorf("multi-tenant: got %v, want an error that says from which version on", err)
+	}
+	if err := errors.Join(install.Apply(t.Context(), c.RESTConfig()), install.AwaitApplications(t.Context(), c.RESTConfig())); err != nil {
 		t.Error(err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -20,17 +21,24 @@ func TestMain(m *testing.M) {
 	if err != nil {
 		panic(err)
 	}
-	managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall(),
+	options = []localtest.Option{localtest.WithControllerManager(), localtest.WithApplications(),
 		localtest.WithManager(self, "manager", "--scheduler-name=lockstep,volcano,default-scheduler"), // as 'lockstep up' has it
-		localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name}))
+		localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name})}
+	managertest.Main(m, options...)
 }
+
+// options make a cluster with a manager.
+var options []localtest.Option
 
 // lockstep runs a command line against the shared cluster and returns its exit code and output.
 func lockstep(t *testing.T, args ...string) (code int, out, errOut string) {
 	t.Helper()
+	return lockstepAt(localtest.Shared(t), args...)
+}
+
+func lockstepAt(c *localcluster.Cluster, args ...string) (code int, out, errOut string) {
 	var o, e bytes.Buffer
-	args = append(args, "--kubeconfig", localtest.Shared(t).Kubeconfig())
-	code = cli.Run(args, strings.NewReader(""), &o, &e)
+	code = cli.Run(append(args, "--kubeconfig", c.Kubeconfig()), strings.NewReader(""), &o, &e)
 	return code, o.String(), e.String()
 }
 
@@ -138,5 +146,22 @@ func TestTheApplicationsRun(t *testing.T) {
 	code, out, errOut = lockstep(t, "app", "delete", "shop", "hello", "ordered")
 	if code != 0 {
 		t.Errorf("delete: exit code %d\n%s%s", code, out, errOut)
+	}
+}
+
+// TestTheExamplesRunOnKubernetes133: our API server poses as one of that version, the oldest it can be.
+func TestTheExamplesRunOnKubernetes133(t *testing.T) {
+	c := localtest.Start(t, append(slices.Clone(options), localtest.WithConfig(func(c *localcluster.Config) {
+		c.ExtraArgs = map[localcluster.Component][]string{localcluster.APIServer: {"--emulated-version=kube=1.33"}}
+	}))...)
+	for _, args := range [][]string{
+		{"submit", "--wait", "-f", example("gang.yaml")},
+		{"submit", "--wait", "-f", "../../examples/workflows/diamond.yaml"},
+		{"app", "up", "--wait", "-f", "../../examples/applications/shop.yaml"},
+		{"app", "delete", "shop"},
+	} {
+		if code, out, errOut := lockstepAt(c, append(args, "--timeout", "1m")...); code != 0 {
+			t.Fatalf("%q: exit code %d\n%s%s", args, code, out, errOut)
+		}
 	}
 }
