@@ -261,7 +261,7 @@ func printApps(out io.Writer, apps []oam.Application, all bool) error {
 }
 
 func newAppDelete(s streams) *cobra.Command {
-	var noWait bool
+	var opts applications.DeleteOptions
 	var timeout time.Duration
 	cmd := &cobra.Command{
 		Use:   "delete NAME...",
@@ -270,13 +270,14 @@ func newAppDelete(s streams) *cobra.Command {
 
 Exit codes: 0 all are deleted; 1 one of them is not there, or may not be deleted; 2 wrong usage; 3 one was still there after
 --timeout.`,
-		Example: "  lockstep app delete shop\n  lockstep app delete shop cart --no-wait",
+		Example: "  lockstep app delete shop\n  lockstep app delete shop cart --wait=false",
 		Args:    minArgs(1, "NAME"),
 	}
 	c := newAppCommand(s, cmd)
 	c.dryRun.addChecked(cmd)
 	cmd.ValidArgsFunction = c.names()
-	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the deletion has begun")
+	cmd.Flags().BoolVarP(&opts.Wait, "wait", "w", true, "wait until what they made is gone")
+	cmd.Flags().BoolVar(&opts.Orphan, "orphan", false, "let what they made stay")
 	cmd.Flags().DurationVar(&timeout, "timeout", 2*time.Minute, "how long to wait")
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		client, namespace, err := c.connect()
@@ -289,7 +290,7 @@ Exit codes: 0 all are deleted; 1 one of them is not there, or may not be deleted
 		defer cancel()
 		var failed []error
 		for _, name := range args {
-			if err := client.Delete(ctx, namespace, name, !noWait); err != nil {
+			if err := client.Delete(ctx, namespace, name, opts); err != nil {
 				failed = append(failed, err)
 				continue
 			}

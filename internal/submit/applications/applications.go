@@ -3,7 +3,9 @@ package applications
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -12,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
@@ -98,12 +101,25 @@ func (c *Client) Patch(ctx context.Context, namespace, name string, kind types.P
 		Body(data).Do(ctx).Error()
 }
 
-// Delete deletes an application, and with wait returns when it is gone, or ctx is done. In a dry run there is nothing to wait for.
-func (c *Client) Delete(ctx context.Context, namespace, name string, wait bool) error {
+// DeleteOptions are those of Delete.
+type DeleteOptions struct {
+	// Wait has Delete return when the application is gone, or ctx is done. In a dry run there is nothing to wait for.
+	Wait bool
+	// Orphan lets what the application made stay.
+	Orphan bool
+}
+
+// Delete deletes an application.
+func (c *Client) Delete(ctx context.Context, namespace, name string, opts DeleteOptions) error {
+	if opts.Orphan {
+		if err := c.orphan(ctx, namespace, name); err != nil {
+			return err
+		}
+	}
 	policy := metav1.DeletePropagationBackground
 	err := c.rest.Delete().Namespace(namespace).Resource("applications").Name(name).
 		Body(&metav1.DeleteOptions{PropagationPolicy: &policy, DryRun: c.DryRun.Option()}).Do(ctx).Error()
-	for err == nil && wait && !bool(c.DryRun) {
+	for err == nil && opts.Wait && !bool(c.DryRun) {
 		if _, err := c.Get(ctx, namespace, name); apierrors.IsNotFound(err) {
 			return nil
 		} else if err != nil && ctx.Err() == nil {
@@ -116,4 +132,20 @@ func (c *Client) Delete(ctx context.Context, namespace, name string, wait bool) 
 		}
 	}
 	return err
+}
+
+// orphan marks an application so that the manager lets its objects stay when it goes.
+func (c *Client) orphan(ctx context.Context, namespace, name string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		app, err := c.Get(ctx, namespace, name)
+		if err != nil || slices.Contains(app.Finalizers, oam.OrphanFinalizer) {
+			return err
+		}
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+			"resourceVersion": app.ResourceVersion, "finalizers": append(app.Finalizers, oam.OrphanFinalizer)}})
+		if err != nil {
+			return err
+		}
+		return c.Patch(ctx, namespace, name, types.MergePatchType, patch)
+	})
 }

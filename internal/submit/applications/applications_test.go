@@ -2,6 +2,7 @@ package applications
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -167,7 +168,7 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 	try := *e.Client
 	try.DryRun = true
 	e.check(try.Patch(t.Context(), e.ns, "a", types.MergePatchType, patch))
-	e.check(try.Delete(t.Context(), e.ns, "a", true))
+	e.check(try.Delete(t.Context(), e.ns, "a", DeleteOptions{Wait: true}))
 	app, err := e.Get(t.Context(), e.ns, "a")
 	if err != nil || app.Labels["team"] != "x" || app.DeletionTimestamp != nil {
 		t.Errorf("after dry runs: %v, %v", app, err)
@@ -179,19 +180,29 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 	// The manager's finalizer is on every application, and no manager runs here.
 	release := []byte(`{"metadata":{"finalizers":null}}`)
 	e.check(e.Patch(t.Context(), e.ns, "a", types.MergePatchType, release))
-	e.check(e.Delete(t.Context(), e.ns, "a", true))
+	e.check(e.Delete(t.Context(), e.ns, "a", DeleteOptions{Wait: true}))
 	if _, err := e.Get(t.Context(), e.ns, "a"); !apierrors.IsNotFound(err) {
 		t.Errorf("after its deletion: %v", err)
+	}
+
+	// What an application made stays when the manager finds this finalizer.
+	e.check(try.Delete(t.Context(), e.ns, "b", DeleteOptions{Orphan: true}))
+	if app, err = e.Get(t.Context(), e.ns, "b"); err != nil || slices.Contains(app.Finalizers, oam.OrphanFinalizer) {
+		t.Errorf("after a dry run: %v, %v", app.Finalizers, err)
+	}
+	e.check(e.Delete(t.Context(), e.ns, "b", DeleteOptions{Orphan: true}))
+	if app, err = e.Get(t.Context(), e.ns, "b"); err != nil || app.DeletionTimestamp == nil || !slices.Contains(app.Finalizers, oam.OrphanFinalizer) {
+		t.Errorf("orphaned: %v, %v", app.Finalizers, err)
 	}
 
 	// One that is held by its finalizer is waited for, and no longer than asked.
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
-	if err := e.Delete(ctx, e.ns, "b", true); err == nil || !strings.Contains(err.Error(), e.ns+"/b is still there") {
+	if err := e.Delete(ctx, e.ns, "b", DeleteOptions{Wait: true}); err == nil || !strings.Contains(err.Error(), e.ns+"/b is still there") {
 		t.Errorf("one that is held: %v", err)
 	}
 	gone := make(chan error, 1)
-	go func() { gone <- e.Delete(t.Context(), e.ns, "b", true) }()
+	go func() { gone <- e.Delete(t.Context(), e.ns, "b", DeleteOptions{Wait: true}) }()
 	e.check(e.Patch(t.Context(), e.ns, "b", types.MergePatchType, release))
 	if err := <-gone; err != nil && !apierrors.IsNotFound(err) { // it may have gone before the second request
 		t.Error(err)
