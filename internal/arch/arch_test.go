@@ -21,7 +21,7 @@ const module = "lockstep.dev/lockstep/"
 // its own floor, what its line allows. The longest matching prefix gives a package its floor.
 var layers = [][]string{
 	{"api", "internal/rawjson", "internal/wire"},
-	{"config", "internal/gcpace", "internal/kubeclient", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
+	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},

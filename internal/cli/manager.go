@@ -14,6 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/gcpace"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/procs"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
@@ -63,6 +64,9 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 			}
 			if os.Getenv("GOGC") == "" {
 				defer managerPace.Start()()
+			}
+			if os.Getenv("GOMAXPROCS") == "" {
+				defer procs.Start()()
 			}
 			level := slog.LevelInfo
 			if verbose {
