@@ -12,7 +12,8 @@ import (
 // former remembers of workflows that were let go of what was written last. A manager that could not renew its lease in time
 // lets go of all of them, and may have them again a moment later, when its watch is behind what it has written: a workflow that
 // was taken up as it was before would have its steps run again, or take pods that were collected for pods that somebody
-// deleted. So one is not taken up before the watch shows what was written.
+// deleted. So one is not taken up before the watch shows what was written. The same goes for one that is over: the watch of its
+// pods may be ahead of that of workflows by as long as it takes to open a watch again.
 type former struct {
 	mu    sync.Mutex
 	lives map[types.UID]formerLife
@@ -25,9 +26,19 @@ type formerLife struct {
 
 // left notes that a workflow was let go of.
 func (f *former) left(r *record) {
-	if r.writes == 0 {
-		return
+	if r.writes > 0 {
+		f.note(r)
 	}
+}
+
+// ended notes that a workflow is over and nothing is left to do about it, which its watch, with seen, may not show yet.
+func (f *former) ended(r *record, seen *wf.Workflow) {
+	if cluster.Older(seen.ResourceVersion, r.version) {
+		f.note(r)
+	}
+}
+
+func (f *former) note(r *record) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.lives == nil {

@@ -38,6 +38,14 @@ func TestAWorkflowIsTakenUpAgainAsItWasLeft(t *testing.T) {
 	if !f.answered("u", 7, "") || !f.settled(at("5")) {
 		t.Error("not taken up after a write that failed")
 	}
+	f.ended(&record{uid: "u", version: "5"}, at("5"))
+	if len(f.lives) != 0 {
+		t.Error("one whose end the watch shows is remembered")
+	}
+	f.ended(&record{uid: "u", version: "5"}, at("4"))
+	if f.settled(at("4")) || !f.settled(at("5")) {
+		t.Error("taken up before the watch shows that it is over, or not after that")
+	}
 	f.left(&record{uid: "u", version: "5", writes: 2, writing: 7})
 	if f.gone("u"); len(f.lives) != 0 {
 		t.Error("one that does not exist any more is remembered")

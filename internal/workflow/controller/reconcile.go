@@ -57,6 +57,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	c.deleteAgain(r)
 	c.collect(r)
 	if r.finished() {
+		c.former.ended(r, w)
 		c.drop(key, r)
 	}
 }

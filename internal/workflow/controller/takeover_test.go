@@ -12,6 +12,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 
@@ -163,6 +164,7 @@ func (s *sharer) has(all bool) {
 func TestTakenUpByOneWhoseWatchIsBehind(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
 	t.Run("of workflows", func(t *testing.T) { behindWithWorkflows(t, newEnv(t, c)) })
+	t.Run("of workflows that it ends", func(t *testing.T) { behindWithItsOwnEnd(t, newEnv(t, c)) })
 	t.Run("of pods", func(t *testing.T) { behindWithPods(t, newEnv(t, c)) })
 	t.Run("of pods that it may not read", func(t *testing.T) { behindWithForbiddenPods(t, newEnv(t, c), newEnv(t, c)) })
 	t.Run("with an answer", func(t *testing.T) { behindWithAnAnswer(t, newEnv(t, c)) })
@@ -328,6 +330,52 @@ templates:
 			return err
 		})
 	}
+}
+
+// behindWithItsOwnEnd has a workflow looked at that is over, and whose pod is collected, when the watch does not show that yet.
+func behindWithItsOwnEnd(t *testing.T, e *env) {
+	created := e.keepLedger()
+	workflows := newBrake("workflows")
+	s := e.sharer(workflows.wrap)
+	s.has(true)
+	const spec = `
+entrypoint: pod
+podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}
+templates:
+- {name: pod, container: {image: pause, command: [sh]}, metadata: {annotations: {lockstep.dev/sim-duration: `
+	e.submit("w", spec+"1h}}}")
+	e.eventually("its pod runs", func() error {
+		if pods := e.pods("w"); len(pods) != 1 || pods[0].Status.Phase != corev1.PodRunning {
+			return fmt.Errorf("%d pods", len(pods))
+		}
+		return nil
+	})
+	release := workflows.hold()
+	t.Cleanup(release)
+	end := []byte(`{"status":{"phase":"Succeeded"}}`)
+	if _, err := e.core.CoreV1().Pods(e.ns).Patch(t.Context(), "w", types.MergePatchType, end, metav1.PatchOptions{}, "status"); err != nil {
+		t.Fatal(err)
+	}
+	e.until("w", inPhase(wf.WorkflowSucceeded))
+	e.eventually("its pod is collected", func() error {
+		if n := len(e.pods("w")); n > 0 {
+			return fmt.Errorf("%d pods", n)
+		}
+		_, known := s.informers.Pods.Get(e.ns, "w")
+		if known {
+			return errors.New("the manager does not see it")
+		}
+		return nil
+	})
+	s.Rebalance()
+	if w, found := s.informers.Workflows.Get(e.ns, "w"); !found || w.Status.Phase.Completed() {
+		t.Fatal("the watch was to be behind")
+	}
+	release()
+	e.submit("next", spec+"1ms}}}")
+	e.until("next", inPhase(wf.WorkflowSucceeded))
+	e.until("w", inPhase(wf.WorkflowSucceeded))
+	created.check(t)
 }
 
 // behindWithWorkflows hands workflows to a manager that does not know yet how far they have come, whose pods were collected.
