@@ -8,6 +8,9 @@ import (
 
 const (
 	window = 100 * time.Millisecond
+	// idle is the window of a program that hardly does anything: waking for shorter ones would be most of what it does.
+	idle     = time.Second
+	idleUsed = 0.1
 	// more and less are the parts of the allowed processors' time above and below which their number changes. Half as many are
 	// still used less than more says, so that it does not swing.
 	more, less = 0.7, 0.25
@@ -17,28 +20,34 @@ const (
 
 // Start sets the number of processors, GOMAXPROCS, to one, and from then on to what is used, at most what it was before. It returns
 // how to end that, which brings back what was before.
-func Start() (stop func()) { return start(cpuTime, time.NewTicker(window)) }
+func Start() (stop func()) { return start(cpuTime, window, idle) }
 
-func start(used func() time.Duration, windows *time.Ticker) (stop func()) {
+func start(used func() time.Duration, window, idle time.Duration) (stop func()) {
 	most := runtime.GOMAXPROCS(0)
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(ended)
-		defer windows.Stop()
 		p := pace{most: most, now: 1}
 		runtime.GOMAXPROCS(p.now)
+		timer := time.NewTimer(window)
+		defer timer.Stop()
 		last, at := used(), time.Now()
 		for {
 			select {
 			case <-done:
 				runtime.GOMAXPROCS(most)
 				return
-			case now := <-windows.C:
+			case now := <-timer.C:
 				u := used()
-				if before := p.now; p.next((u-last).Seconds()/now.Sub(at).Seconds()) != before {
+				average := (u - last).Seconds() / now.Sub(at).Seconds()
+				if before := p.now; p.next(average) != before {
 					runtime.GOMAXPROCS(p.now)
 				}
-				last, at = u, now
+				if last, at = u, now; p.now == 1 && average < idleUsed {
+					timer.Reset(idle)
+				} else {
+					timer.Reset(window)
+				}
 			}
 		}
 	}()

@@ -53,7 +53,7 @@ func TestProcessorsFollowTheWork(t *testing.T) {
 			last.Store(int64(10 * time.Since(begin)))
 		}
 		return time.Duration(last.Load())
-	}, time.NewTicker(time.Millisecond))
+	}, time.Millisecond, 2*time.Millisecond)
 	await := func(n int) {
 		t.Helper()
 		for runtime.GOMAXPROCS(0) != n { // the test's own time limit ends it
