@@ -20,7 +20,7 @@ import (
 
 // managerPace trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of its heap
 // is caches that stay. $GOGC overrides it.
-var managerPace = gcpace.Pace{Percent: 40, Slack: 32 << 20}
+var managerPace = gcpace.Pace{Percent: 33, Slack: 28 << 20}
 
 func newManager(s streams) *cobra.Command {
 	var (
