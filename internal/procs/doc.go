@@ -4,7 +4,8 @@
 //	                          ──▶ little of it, for a while? half as many
 //
 // A program that waits for a server most of the time has short things to do at short intervals. Go hands each of them to a
-// processor that idles, wakes a thread for it, and lets that look for more: with several processors a request costs two thread
-// switches that it would not with one. A program of a tenth of a processor's work does it with a tenth less CPU time on one than
-// on two (measured with the manager under load; what a thread switch costs depends on the machine).
+// processor that idles, wakes a thread for it, and lets that look for more. With one processor there is nobody to hand them to:
+// the manager under load, of a tenth to a quarter of a processor's work, took a tenth less CPU time on one than on two.
+//
+// Once Start has set the number, Go does not follow changes of the container's CPU limit any more.
 package procs
