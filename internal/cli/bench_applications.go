@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,5 +53,5 @@ func (b *applicationBench) run(s streams, cmd *cobra.Command, common *lab.Config
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
 	}
-	return errors.Join(err, printSeries(s, cfg.OutDir, output, rep))
+	return printSeries(s, cfg.OutDir, output, rep, err)
 }

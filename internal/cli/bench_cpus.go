@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -35,7 +34,7 @@ func (b *cpuBench) run(s streams, cmd *cobra.Command, common *lab.Config, output
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
 	}
-	return errors.Join(err, printSeries(s, cfg.OutDir, output, rep))
+	return printSeries(s, cfg.OutDir, output, rep, err)
 }
 
 // newBenchLoad is what runs in the pods of that scenario.

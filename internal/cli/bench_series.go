@@ -36,14 +36,17 @@ func benchSeries(s streams, common *lab.Config, output string) (series.Config, e
 	}, nil
 }
 
-// printSeries says where the results are, prints them, and fails if a caller should look.
+// printSeries says where the results are, prints them, and fails if they are not whole, which failed says, or a caller should look.
 func printSeries(s streams, dir, output string, rep interface {
 	Table(io.Writer) error
 	Faults() error
-}) error {
+}, failed error) error {
 	fmt.Fprintf(s.err, "report: %s\n", filepath.Join(dir, series.PageFile))
-	if output == "json" {
-		return errors.Join(printJSON(s.out, rep), rep.Faults())
+	if failed == nil {
+		failed = rep.Faults()
 	}
-	return errors.Join(rep.Table(s.out), rep.Faults())
+	if output == "json" {
+		return errors.Join(printJSON(s.out, rep), failed)
+	}
+	return errors.Join(rep.Table(s.out), failed)
 }

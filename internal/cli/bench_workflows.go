@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"errors"
 	"fmt"
 	"time"
 
@@ -63,5 +62,5 @@ func (b *workflowBench) run(s streams, cmd *cobra.Command, common *lab.Config, s
 	if rep == nil || len(rep.Runs) == 0 {
 		return err
 	}
-	return errors.Join(err, printSeries(s, cfg.OutDir, output, rep))
+	return printSeries(s, cfg.OutDir, output, rep, err)
 }

@@ -45,9 +45,9 @@ func (e *env) doomed(owns func(key string) bool) (_ *controller.Controller, kill
 func (e *env) owns(key string) bool { return len(key) > len(e.ns) && key[:len(e.ns)+1] == e.ns+"/" }
 
 func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
-	kills := 5
+	kills, apps := 5, 10
 	if os.Getenv("LOCKSTEP_CHAOS") == "full" {
-		kills = 50
+		kills, apps = 50, 60
 	}
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -55,7 +55,6 @@ func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
 	e := connect(t)
 	elsewhere.Store(e.ns, true)
 	e.foreign()
-	const apps = 10
 	want := map[string]string{} // the value of each application that is to be there
 	change := func(i int) {
 		name := fmt.Sprintf("app-%d", i)
@@ -87,7 +86,7 @@ func TestAKilledManagerLeavesNothingUndone(t *testing.T) {
 		for range 1 + r.IntN(apps) {
 			change(r.IntN(apps))
 		}
-		before, some := total(e.requests()), r.IntN(10)
+		before, some := total(e.requests()), r.IntN(apps)
 		e.eventually("something has been written, or nothing is left to write", func() error {
 			if total(e.requests())-before >= some || e.asWanted(want) == nil {
 				return nil

@@ -97,11 +97,17 @@ func (r *Run) deployment() *Phase {
 	return nil
 }
 
+// line is what came of it.
+func (p *Phase) line(applications int) string {
+	return fmt.Sprintf("%d of %d applications in %.1fs, %.1f/s, %.2f writes and %.2fms CPU each, manager %.0f MiB",
+		p.Done, applications, p.Seconds, p.PerSecond, p.WritesEach, p.ManagerCPUMs, p.PeakMiB["manager"])
+}
+
 // Line is what came of it.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d applications", r.Applications)
 	if p := r.deployment(); p != nil {
-		s += fmt.Sprintf(" in %.1fs, %.1f/s, %.2f writes and %.2fms CPU each, manager %.0f MiB", p.Seconds, p.PerSecond, p.WritesEach, p.ManagerCPUMs, p.PeakMiB["manager"])
+		s = p.line(r.Applications)
 	}
 	if r.FloorPerSecond > 0 {
 		s += fmt.Sprintf(", %.2f x floor (%.1f/s)", r.Ratio, r.FloorPerSecond)
@@ -109,11 +115,11 @@ func (r *Run) Line() string {
 	return s
 }
 
-// Table writes the runs for a terminal.
+// Table writes the runs for a terminal, those that were not measured to their end as far as they are.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tPHASE\tDONE\tTIME\tPER S\tTOTAL P50\tP99\tREPORT P50\tP99\tWRITES\tCPU\tRSS\tANON\tPEAK\tFLOOR\tRATIO\tVIOL")
-	for _, run := range r.Measured() {
+	for _, run := range r.Runs {
 		for j := range run.Phases {
 			p := &run.Phases[j]
 			floor, ratio := "-", "-"
@@ -138,7 +144,7 @@ func (r *Report) Table(w io.Writer) error {
 			fmt.Fprintf(t, "%s\tCPU at rest in an hour: %.3f ms for each application, %s\n", run.Title(), run.RestCPUMsPerHour, of)
 		}
 	}
-	for _, run := range r.Measured() {
+	for _, run := range r.Runs {
 		for _, figure := range []struct {
 			value       float64
 			what, after string

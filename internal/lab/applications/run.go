@@ -109,7 +109,8 @@ func (c *Config) Complete() error {
 	return c.Config.Complete()
 }
 
-// Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its error.
+// Measure makes all runs and writes the report into OutDir after each phase. A run that could not be measured to its end is in it
+// with its error and the phases that were done.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
@@ -120,11 +121,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	rep := &Report{inner}
 	for repeat := range cfg.Repeat {
-		t := &trial{cfg: &cfg, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
-		if err := rep.Make(ctx, &t.run, t.measure); err != nil {
-			return rep, err
-		}
-		if err := series.Save(cfg.OutDir, rep, rep.HTML); err != nil {
+		save := func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }
+		t := &trial{cfg: &cfg, save: save, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
+		if err := errors.Join(rep.Make(ctx, &t.run, t.measure), save()); err != nil {
 			return rep, err
 		}
 		cfg.Progress(series.Line(&t.run))
@@ -142,6 +141,8 @@ func (c *Config) effective() map[string]any {
 type trial struct {
 	cfg *Config
 	run Run
+	// save writes the report, this run included as far as it is.
+	save func() error
 
 	cluster *rig.Observed
 	rest    *rest.Config
@@ -392,6 +393,15 @@ func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phas
 	return p, nil
 }
 
+// done takes a phase into the run, says what came of it, and keeps it: what comes after may take long, and be interrupted.
+func (t *trial) done(p *Phase) error {
+	t.run.Phases = append(t.run.Phases, *p)
+	if p.Done > 0 {
+		t.say("%s: %s", p.Name, p.line(t.cfg.Applications))
+	}
+	return t.save()
+}
+
 func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 	n := t.cfg.Applications
 	t.say("%s: %d applications", what, n)
@@ -405,8 +415,7 @@ func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 		return nil, err
 	}
 	t.timings(p, 1, "create")
-	t.run.Phases = append(t.run.Phases, *p)
-	return p, t.check(ctx)
+	return p, errors.Join(t.done(p), t.check(ctx))
 }
 
 // hold measures while nobody does anything, and no application has anything left that it is looked at for.
@@ -442,8 +451,7 @@ func (t *trial) hold(ctx context.Context, what string) error {
 		t.run.RestCPUSeconds = round3(perHour)
 		t.run.RestCPUMsPerHour = round3(max(0, perHour-t.run.RestCPUSecondsNone) * 1e3 / float64(t.cfg.Applications))
 	}
-	t.run.Phases = append(t.run.Phases, *p)
-	return nil
+	return t.done(p)
 }
 
 // metric is a value that the manager tells of itself.
@@ -488,8 +496,7 @@ func (t *trial) update(ctx context.Context, what string, number int, after func(
 		return nil, err
 	}
 	t.timings(p, int64(number+1), "patch")
-	t.run.Phases = append(t.run.Phases, *p)
-	return p, t.check(ctx)
+	return p, errors.Join(t.done(p), t.check(ctx))
 }
 
 func (t *trial) remove(ctx context.Context, what string) error {
@@ -501,7 +508,9 @@ func (t *trial) remove(ctx context.Context, what string) error {
 	p.Done = t.cfg.Applications - t.there(namespace)
 	p.Seconds = round(p.lastWrite("applications.core.oam.dev", t).Sub(p.began).Seconds())
 	p.rate()
-	t.run.Phases = append(t.run.Phases, *p)
+	if err := t.done(p); err != nil {
+		return err
+	}
 	left, err := t.leftovers(ctx, namespace)
 	if err != nil {
 		return err

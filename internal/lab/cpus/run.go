@@ -108,10 +108,8 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 	for repeat := range cfg.Repeat {
 		for _, mode := range modes {
 			run := &Run{Mode: mode, Repeat: repeat + 1}
-			if err := rep.Make(ctx, run, func(ctx context.Context) error { return t.run(ctx, run) }); err != nil {
-				return rep, err
-			}
-			if err := series.Save(cfg.OutDir, rep, rep.HTML); err != nil {
+			made := rep.Make(ctx, run, func(ctx context.Context) error { return t.run(ctx, run) })
+			if err := errors.Join(made, series.Save(cfg.OutDir, rep, rep.HTML)); err != nil {
 				return rep, err
 			}
 			cfg.Progress(series.Line(run))

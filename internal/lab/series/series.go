@@ -48,6 +48,9 @@ func (c *Config) Complete() error {
 // maxViolations bounds Verdict.Violations: more do not tell more.
 const maxViolations = 50
 
+// unfinished is the error of a run that is being made.
+const unfinished = "not finished"
+
 // Verdict is what came of a run. Runs embed it.
 type Verdict struct {
 	// Error is why a run has no result.
@@ -91,21 +94,21 @@ func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
 		os.MkdirAll(cfg.OutDir, 0o755)
 }
 
-// Make makes a run and takes it into the report: one that could not be measured too, with its error. It fails when ctx is
-// done, and then the run is not in the report.
+// Make takes a run into the report and makes it. It is there while it is made, so that what is known of it can be saved; one that
+// could not be measured stays, with its error. Make fails when ctx is done.
 func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Context) error) error {
-	err := measure(ctx)
-	if ctx.Err() != nil {
-		return context.Cause(ctx)
-	}
 	v := run.verdict()
+	v.Violations, v.Error = []string{}, unfinished
+	r.Runs = append(r.Runs, run)
+	err := measure(ctx)
+	v.Error = ""
+	if cause := context.Cause(ctx); cause != nil {
+		v.Error = "interrupted: " + cause.Error()
+		return cause
+	}
 	if err != nil {
 		v.Error = err.Error()
 	}
-	if v.Violations == nil {
-		v.Violations = []string{}
-	}
-	r.Runs = append(r.Runs, run)
 	return nil
 }
 

@@ -46,11 +46,19 @@ func TestRunsAreTakenInWithWhatCameOfThem(t *testing.T) {
 			t.Errorf("%q, want %q", got, c.line)
 		}
 	}
-	interrupted, cancel := context.WithCancel(t.Context())
-	err = r.Make(interrupted, &run{Name: "interrupted"}, func(context.Context) error { cancel(); return errors.New("cut") })
-	if !errors.Is(err, context.Canceled) || len(r.Runs) != 3 {
-		t.Errorf("an interrupted run: %v, and %d runs", err, len(r.Runs))
+	ctx, cancel := context.WithCancel(t.Context())
+	cut := &run{Name: "cut"}
+	err = r.Make(ctx, cut, func(context.Context) error {
+		if n := len(r.Runs); n != 4 || r.Runs[3] != cut || cut.Error == "" {
+			t.Errorf("while it is made, a run is not in the report as one that is not finished: %+v of %d", r.Runs[n-1], n)
+		}
+		cancel()
+		return errors.New("connection refused")
+	})
+	if !errors.Is(err, context.Canceled) || len(r.Runs) != 4 || cut.Error != "interrupted: context canceled" {
+		t.Errorf("an interrupted run: %v, and %d runs, the last %+v", err, len(r.Runs), cut)
 	}
+	r.Runs = r.Runs[:3]
 	if diff := cmp.Diff([]*run{good, bad}, r.Measured()); diff != "" {
 		t.Error(diff)
 	}

@@ -93,11 +93,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		for repeat := range cfg.Repeat {
 			for _, writes := range cfg.WriterConcurrency {
 				t := &trial{cfg: &cfg, shape: shape, writes: writes, run: Run{Scenario: cfg.Scenario, Shape: shape.String(), Repeat: repeat + 1, WritesInFlight: writes}}
-				if err := rep.Make(ctx, &t.run, t.measure); err != nil {
-					return rep, err
-				}
+				made := rep.Make(ctx, &t.run, t.measure)
 				events := filepath.Join(cfg.OutDir, fmt.Sprintf("%02d-%s", len(rep.Runs), shape))
-				if err := errors.Join(series.SaveEvents(events, t.log), series.Save(cfg.OutDir, rep, rep.HTML)); err != nil {
+				if err := errors.Join(made, series.SaveEvents(events, t.log), series.Save(cfg.OutDir, rep, rep.HTML)); err != nil {
 					return rep, err
 				}
 				cfg.Progress(series.Line(&t.run))
