@@ -45,6 +45,9 @@ func RBAC() []*unstructured.Unstructured {
 	return append(read("rbac.yaml"), read("rbac-applications.yaml")...)
 }
 
+// AuthorsPolicy is the name of the policies that record who wrote an application, and of their bindings.
+const AuthorsPolicy = "application-authors.lockstep.dev"
+
 // MultiTenant returns the further rights of managers that run with --multi-tenant.
 func MultiTenant() []*unstructured.Unstructured { return read("multi-tenant.yaml") }
 

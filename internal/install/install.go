@@ -211,7 +211,7 @@ func servesMutatingPolicies(ctx context.Context, client dynamic.Interface) (bool
 // needsMutatingPolicies is true of these policies, and of the one that refuses applications whose authors they did not
 // fill in.
 func needsMutatingPolicies(o *unstructured.Unstructured) bool {
-	return strings.HasPrefix(o.GetKind(), "MutatingAdmissionPolicy") || o.GetName() == authorsPolicy
+	return strings.HasPrefix(o.GetKind(), "MutatingAdmissionPolicy") || o.GetName() == config.AuthorsPolicy
 }
 
 // Definitions returns the built-in definitions of components, traits and so on, as they go into the cluster.
@@ -328,7 +328,7 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, admittedAtMost, true, func(ctx context.Context) (bool, error) {
 		made, err := resourceOf(client, app).Create(ctx, app, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		switch {
-		case apierrors.IsServiceUnavailable(err), apierrors.IsForbidden(err) && strings.Contains(err.Error(), authorsPolicy),
+		case apierrors.IsServiceUnavailable(err), apierrors.IsForbidden(err) && strings.Contains(err.Error(), config.AuthorsPolicy),
 			apierrors.IsNotFound(err): // a server that has just started has no namespaces yet
 			last = err
 			return false, nil
@@ -342,9 +342,6 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	}
 	return nil
 }
-
-// authorsPolicy is the name of the policies in application-authors.yaml.
-const authorsPolicy = "application-authors.lockstep.dev"
 
 // admittedAtMost bounds AwaitApplications.
 const admittedAtMost = 30 * time.Second

@@ -53,7 +53,8 @@ type Config struct {
 	// LeaderElect makes managers of one cluster take turns by a lease in LeaseNamespace (default lockstep-system).
 	LeaderElect    bool
 	LeaseNamespace string
-	// MultiTenant lets applications act with the rights of their authors, which takes the rights in config/multi-tenant.yaml.
+	// MultiTenant lets applications act with the rights of their authors, which takes the rights in config/multi-tenant.yaml and
+	// the policies that record authors.
 	MultiTenant bool
 	// ApplicationRevisions writes an object of each state of every application, and not only of published ones.
 	ApplicationRevisions bool
@@ -133,6 +134,11 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
+	if m.cfg.MultiTenant {
+		if err := m.authorsRecorded(ctx); err != nil {
+			return err
+		}
+	}
 
 	writer, err := apiwriter.New(apiwriter.Config{
 		REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: m.cfg.WriterConcurrency, StopTimeout: m.cfg.StopTimeout,
