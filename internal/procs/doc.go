@@ -7,5 +7,6 @@
 // processor that idles, wakes a thread for it, and lets that look for more. With one processor there is nobody to hand them to:
 // the manager under load, of a tenth to a quarter of a processor's work, took a tenth less CPU time on one than on two.
 //
-// Once Start has set the number, Go does not follow changes of the container's CPU limit any more.
+// Changes of the container's CPU limit are followed: a program that wants more asks how much there may be, and one that gets less
+// uses less.
 package procs

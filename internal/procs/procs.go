@@ -16,18 +16,26 @@ const (
 	more, less = 0.7, 0.25
 	// calm is for how many windows in a row little must be used.
 	calm = 20
+	// asked is how long what may be used at most is believed: a container's limit changes rarely, and to ask stops the program
+	// for a moment.
+	asked = 10 * time.Second
 )
 
-// Start sets the number of processors, GOMAXPROCS, to one, and from then on to what is used, at most what it was before. It returns
-// how to end that, which brings back what was before.
-func Start() (stop func()) { return start(cpuTime, window, idle) }
+// Start sets the number of processors, GOMAXPROCS, to one, and from then on to what is used, at most what Go would set. It returns
+// how to end that, which leaves it to Go.
+func Start() (stop func()) { return start(cpuTime, goes, window, idle, asked) }
 
-func start(used func() time.Duration, window, idle time.Duration) (stop func()) {
-	most := runtime.GOMAXPROCS(0)
+// goes sets the number of processors to Go's own, and returns it.
+func goes() int {
+	runtime.SetDefaultGOMAXPROCS()
+	return runtime.GOMAXPROCS(0)
+}
+
+func start(used func() time.Duration, most func() int, window, idle, asked time.Duration) (stop func()) {
 	done, ended := make(chan struct{}), make(chan struct{})
+	p, known := pace{most: most(), now: 1}, time.Now()
 	go func() {
 		defer close(ended)
-		p := pace{most: most, now: 1}
 		runtime.GOMAXPROCS(p.now)
 		timer := time.NewTimer(window)
 		defer timer.Stop()
@@ -35,11 +43,16 @@ func start(used func() time.Duration, window, idle time.Duration) (stop func()) 
 		for {
 			select {
 			case <-done:
-				runtime.GOMAXPROCS(most)
+				most()
 				return
 			case now := <-timer.C:
 				u := used()
 				average := (u - last).Seconds() / now.Sub(at).Seconds()
+				// Whom a lower limit holds back uses less, and gets fewer by itself: only who wants more has to ask.
+				if p.short(average) && now.Sub(known) > asked {
+					p.most, known = most(), now
+					runtime.GOMAXPROCS(p.now)
+				}
 				if before := p.now; p.next(average) != before {
 					runtime.GOMAXPROCS(p.now)
 				}
@@ -60,10 +73,13 @@ type pace struct {
 	calm      int // windows in a row in which little was used
 }
 
+// short says whether most of what there is was used.
+func (p *pace) short(used float64) bool { return used > more*float64(p.now) }
+
 // next returns how many there are to be after a window in which so many were used on average.
 func (p *pace) next(used float64) int {
 	switch {
-	case used > more*float64(p.now):
+	case p.short(used):
 		p.now, p.calm = min(2*p.now, p.most), 0
 	case used > less*float64(p.now) || p.now == 1:
 		p.calm = 0

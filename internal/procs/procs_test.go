@@ -43,7 +43,9 @@ func TestNext(t *testing.T) {
 
 // TestProcessorsFollowTheWork plays work that uses more than there is, and then none.
 func TestProcessorsFollowTheWork(t *testing.T) {
-	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(3))
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
+	var limit atomic.Int64
+	limit.Store(3)
 	begin := time.Now()
 	var busy atomic.Bool
 	busy.Store(true)
@@ -53,7 +55,7 @@ func TestProcessorsFollowTheWork(t *testing.T) {
 			last.Store(int64(10 * time.Since(begin)))
 		}
 		return time.Duration(last.Load())
-	}, time.Millisecond, 2*time.Millisecond)
+	}, func() int { runtime.GOMAXPROCS(int(limit.Load())); return int(limit.Load()) }, time.Millisecond, 2*time.Millisecond, 5*time.Millisecond)
 	await := func(n int) {
 		t.Helper()
 		for runtime.GOMAXPROCS(0) != n { // the test's own time limit ends it
@@ -62,11 +64,13 @@ func TestProcessorsFollowTheWork(t *testing.T) {
 	}
 	await(1)
 	await(3)
+	limit.Store(6)
+	await(6)
 	busy.Store(false)
 	await(1)
 	stop()
-	if n := runtime.GOMAXPROCS(0); n != 3 {
-		t.Errorf("%d processors at the end, want the 3 that were before", n)
+	if n := runtime.GOMAXPROCS(0); n != 6 {
+		t.Errorf("%d processors at the end, want the 6 that there may be", n)
 	}
 }
 
