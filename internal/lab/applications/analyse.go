@@ -33,6 +33,20 @@ func (p *Phase) count(t *trial, before, after map[localcluster.Component]localcl
 	p.ManagerKiB = round(float64(max(0, after[manager].RSSBytes-before[manager].RSSBytes)) / 1024 / n)
 }
 
+// held is what each of n applications adds to the memory of each process between two phases; nil if the first has applications.
+func held(none, all *Phase, n int) map[string]float64 {
+	if none.Ran != nil {
+		return nil
+	}
+	out := map[string]float64{}
+	for process, mib := range all.AnonMiB {
+		if more := round((mib - none.AnonMiB[process]) * 1024 / float64(n)); more > 0 {
+			out[process] = more
+		}
+	}
+	return out
+}
+
 // timings works out how long applications took to run in a generation since the client asked for it with a verb.
 func (t *trial) timings(p *Phase, generation int64, verb string) {
 	asked := map[string]time.Time{}

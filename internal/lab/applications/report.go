@@ -4,6 +4,8 @@ import (
 	_ "embed"
 	"fmt"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -31,6 +33,9 @@ type Run struct {
 	RestCPUSeconds     float64 `json:"restCPUSecondsPerHour,omitempty"`
 	RestCPUSecondsNone float64 `json:"restCPUSecondsPerHourWithoutApplications,omitempty"`
 	RestCPUMsPerHour   float64 `json:"restCPUMsPerApplicationAndHour,omitempty"`
+	// Held is what each application adds to the memory of processes that is not pages of files, in KiB, between the hold
+	// without applications and the one with all.
+	Held map[string]float64 `json:"heldKiBPerApplication,omitempty"`
 
 	FloorPerSecond   float64        `json:"floorPerSecond,omitempty"`
 	FloorConcurrency int            `json:"floorConcurrency,omitempty"`
@@ -143,6 +148,9 @@ func (r *Report) Table(w io.Writer) error {
 			}
 			fmt.Fprintf(t, "%s\tCPU at rest in an hour: %.3f ms for each application, %s\n", run.Title(), run.RestCPUMsPerHour, of)
 		}
+		if len(run.Held) > 0 {
+			fmt.Fprintf(t, "%s\tmemory held: %s\n%s\t%d applications would take: %s\n", run.Title(), run.HeldEach(), run.Title(), extrapolated, run.HeldByMany())
+		}
 	}
 	for _, run := range r.Runs {
 		for _, figure := range []struct {
@@ -163,6 +171,28 @@ func (r *Report) Table(w io.Writer) error {
 		return err
 	}
 	return r.WriteFaults(w)
+}
+
+// extrapolated is how many applications HeldByMany is about.
+const extrapolated = 100_000
+
+// HeldEach says what an application adds to the memory of each process.
+func (r *Run) HeldEach() string {
+	return r.held(func(kib float64) string { return fmt.Sprintf("%.1f KiB", kib) })
+}
+
+// HeldByMany says what many would add, if each added as much as these do, and what CPU time they would take at rest.
+func (r *Run) HeldByMany() string {
+	return r.held(func(kib float64) string { return fmt.Sprintf("%.1f GiB", kib*extrapolated/(1<<20)) }) +
+		fmt.Sprintf("; %.1f s of the manager's CPU in an hour", r.RestCPUSecondsNone+r.RestCPUMsPerHour*extrapolated/1e3)
+}
+
+func (r *Run) held(amount func(kib float64) string) string {
+	var parts []string
+	for _, process := range slices.Sorted(maps.Keys(r.Held)) {
+		parts = append(parts, process+" "+amount(r.Held[process]))
+	}
+	return strings.Join(parts, ", ")
 }
 
 //go:embed page.html

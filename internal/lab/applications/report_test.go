@@ -2,6 +2,7 @@ package applications
 
 import (
 	"bytes"
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -46,6 +47,31 @@ func TestReports(t *testing.T) {
 	}
 	if strings.Contains(html.String(), "<b>lost</b>") {
 		t.Error("the page is not escaped")
+	}
+}
+
+func TestWhatIsHeldIsToldAndExtrapolated(t *testing.T) {
+	used := func(manager, server float64) rig.Used {
+		return rig.Used{AnonMiB: map[string]float64{"manager": manager, "kube-apiserver": server, "kwok": 15}}
+	}
+	none, all := Phase{Name: "hold, none", Used: used(50, 300)}, Phase{Name: "hold", Used: used(60, 700)}
+	got := held(&none, &all, 1024)
+	if diff := cmp.Diff(map[string]float64{"manager": 10, "kube-apiserver": 400}, got); diff != "" {
+		t.Fatal(diff)
+	}
+	if got := held(&Phase{Ran: &analyse.Curve{}}, &all, 1024); got != nil {
+		t.Errorf("without a hold before there are any applications: %v", got)
+	}
+	r := &Report{series.Report[*Run]{Runs: []*Run{{Scenario: ScenarioHold, Applications: 1024, RestCPUSeconds: 9, RestCPUSecondsNone: 8, RestCPUMsPerHour: 0.1,
+		Held: held(&none, &all, 1024), Phases: []Phase{none, all}}}}}
+	var table, html bytes.Buffer
+	if err := errors.Join(r.Table(&table), r.HTML(&html)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"kube-apiserver 400.0 KiB, manager 10.0 KiB", "kube-apiserver 38.1 GiB, manager 1.0 GiB; 18.0 s"} {
+		if !strings.Contains(table.String(), want) || !strings.Contains(html.String(), want) {
+			t.Errorf("%q is missing in the page or in:\n%s", want, table.String())
+		}
 	}
 }
 

@@ -450,6 +450,7 @@ func (t *trial) hold(ctx context.Context, what string) error {
 	} else {
 		t.run.RestCPUSeconds = round3(perHour)
 		t.run.RestCPUMsPerHour = round3(max(0, perHour-t.run.RestCPUSecondsNone) * 1e3 / float64(t.cfg.Applications))
+		t.run.Held = held(&t.run.Phases[0], p, t.cfg.Applications)
 	}
 	return t.done(p)
 }
