@@ -135,7 +135,7 @@ func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err 
 			return nil, err
 		}
 		down = func(failed bool) error { return t.cluster.Stop(ctx, failed) }
-		t.rest, audit = t.cluster.RESTConfig(), t.cluster.AuditLogPath()
+		t.rest, audit, t.log.Broken = t.cluster.RESTConfig(), t.cluster.AuditLogPath(), t.cluster.Broken
 	}
 	stop = func(failed bool) error {
 		return errors.Join(t.log.Close(), down(failed))

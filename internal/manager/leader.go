@@ -26,11 +26,12 @@ import (
 )
 
 // The lease. A leader that dies without a word is followed after leaseDuration, one that stops, or that died on the same
-// machine, at once.
+// machine, at once. A server that has too much to do may take seconds for a renewal, and to end then and read the whole
+// cluster again would give it more to do.
 const (
 	leaseName     = "lockstep-manager"
-	leaseDuration = 8 * time.Second
-	renewDeadline = 6 * time.Second
+	leaseDuration = 12 * time.Second
+	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
 

@@ -11,7 +11,8 @@
 //  1. the key is its own among the members that it has written into its lease, and a list of the leases that was begun
 //     after that shows that they are still those that are alive;
 //  2. no other member alive has written a view in which the key is that member's;
-//  3. its own lease has been renewed lately: a member that cannot renew its lease stops before others take it for dead.
+//  3. its own lease has been renewed lately: a member that cannot renew its lease stops before others take it for dead, and
+//     goes on only after a list that was begun after the next renewal.
 //
 // Of two members that come at the same time at least one sees the other's lease, for each writes before it lists. Clocks
 // are not compared: a lease has expired when it has not changed for Expiry since it was first seen as it is. All that is

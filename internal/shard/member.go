@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,7 +20,11 @@ const Label = "lockstep.dev/shard"
 // viewAnnotation holds the members that a member acts upon.
 const viewAnnotation = "lockstep.dev/shard-view"
 
-// Leases are the leases of all members, at the API server. Every call returns when it has been answered.
+// listTimeout bounds a list. It is longer than a server waits until its cache has what was written before.
+const listTimeout = 15 * time.Second
+
+// Leases are the leases of all members, at the API server. Every call returns when it has been answered. List may be called
+// while Put is under way.
 type Leases interface {
 	List(context.Context) ([]coordinationv1.Lease, error)
 	// Put creates the lease, or replaces the one of that name.
@@ -84,18 +87,27 @@ func (m *Member) Owns(key string) bool {
 }
 
 // Run renews the lease until ctx is done, and then gives it up. What is worked on must have ended before ctx is done.
+//
+// Lists do not hold renewals up: on a server that has much to do they take long, for they have to show what has been written
+// until now, and a member whose lease is renewed late stops its work.
 func (m *Member) Run(ctx context.Context) {
 	t := NewTable(m.cfg.Name, m.cfg.Times)
 	timer := m.cfg.Clock.NewTimer(0)
 	defer timer.Stop()
+	lists := make(chan list, 1) // at most one is under way
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
-			if m.turn(ctx, t) {
+			began := m.cfg.Clock.Now()
+			if m.renew(ctx, t) && !t.listing {
+				t.Listing()
+				go func() { lists <- m.list(ctx) }()
+			}
+			timer.Reset(max(0, m.cfg.Times.Period-m.cfg.Clock.Since(began)))
+		case l := <-lists:
+			if m.listed(ctx, t, l) {
 				timer.Reset(0) // news of the members: it is written at once
-			} else {
-				timer.Reset(m.cfg.Times.Period)
 			}
 		}
 	}
@@ -107,8 +119,8 @@ func (m *Member) Run(ctx context.Context) {
 	}
 }
 
-// turn renews the lease and looks at those of others. It says whether the view has to be written anew.
-func (m *Member) turn(ctx context.Context, t *Table) (again bool) {
+// renew renews the lease, and says whether it was.
+func (m *Member) renew(ctx context.Context, t *Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.Fence)
 	defer cancel()
 	view, sent := t.Own(), m.cfg.Clock.Now()
@@ -116,21 +128,51 @@ func (m *Member) turn(ctx context.Context, t *Table) (again bool) {
 		m.cfg.Log.Warn("renewing the shard's lease failed", "error", err)
 		return false
 	}
-	t.Written(view, sent)
-	leases, err := m.cfg.Leases.List(ctx)
-	if err != nil {
-		m.cfg.Log.Warn("listing the shards' leases failed", "error", err)
-		m.extend(t)
+	now := m.cfg.Clock.Now()
+	t.Written(view, sent, now)
+	m.set(t.Extended(m.division, now))
+	return true
+}
+
+// list is what came of a look at all leases.
+type list struct {
+	leases []coordinationv1.Lease
+	err    error
+}
+
+func (m *Member) list(ctx context.Context) (l list) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	l.leases, l.err = m.cfg.Leases.List(ctx)
+	return l
+}
+
+// listed takes in a list. It says whether the view has to be written anew.
+func (m *Member) listed(ctx context.Context, t *Table, l list) (again bool) {
+	if l.err != nil {
+		t.Listed()
+		if ctx.Err() == nil {
+			m.cfg.Log.Warn("listing the shards' leases failed", "error", l.err)
+		}
 		return false
 	}
-	t.Observe(m.cfg.Clock.Now(), m.read(leases))
+	if !t.Observe(m.cfg.Clock.Now(), m.read(l.leases)) {
+		return true // the next renewal begins another
+	}
 	m.publish(t)
 	for _, dead := range t.Dead(m.cfg.Clock.Now()) {
-		if err := m.cfg.Leases.Delete(ctx, m.leaseName(dead)); err != nil {
-			m.cfg.Log.Warn("deleting a dead shard's lease failed", "member", dead, "error", err)
-		}
+		go m.bury(ctx, dead)
 	}
 	return !t.checked
+}
+
+// bury deletes the lease of a member that has long been dead.
+func (m *Member) bury(ctx context.Context, dead string) {
+	ctx, cancel := context.WithTimeout(ctx, listTimeout)
+	defer cancel()
+	if err := m.cfg.Leases.Delete(ctx, m.leaseName(dead)); err != nil {
+		m.cfg.Log.Warn("deleting a dead shard's lease failed", "member", dead, "error", err)
+	}
 }
 
 // publish makes the table's division the one in force.
@@ -148,23 +190,6 @@ func (m *Member) publish(t *Table) {
 	}
 	if changed || lapsed {
 		m.cfg.Log.Info("keys are divided anew", "members", strings.Join(d.live, " "), "settled", t.checked)
-		m.cfg.Changed()
-	}
-}
-
-// extend lets the division stay in force after a renewal that changed nothing and that no list followed.
-func (m *Member) extend(t *Table) {
-	d := m.division
-	d.until = t.Division().until
-	if !slices.Equal(t.Division().view, d.view) {
-		return
-	}
-	lapsed := m.division.lapsed(m.cfg.Clock.Now())
-	if lapsed {
-		m.cfg.Changing()
-	}
-	m.set(d)
-	if lapsed {
 		m.cfg.Changed()
 	}
 }

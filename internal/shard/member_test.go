@@ -2,6 +2,7 @@ package shard
 
 import (
 	"context"
+	"sync"
 	"testing"
 	"time"
 
@@ -11,11 +12,14 @@ import (
 
 // memory keeps leases.
 type memory struct {
+	mu     sync.Mutex
 	leases map[string]coordinationv1.Lease
 	failed error // of lists
 }
 
 func (m *memory) List(context.Context) ([]coordinationv1.Lease, error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	var out []coordinationv1.Lease
 	for _, l := range m.leases {
 		out = append(out, l)
@@ -24,48 +28,120 @@ func (m *memory) List(context.Context) ([]coordinationv1.Lease, error) {
 }
 
 func (m *memory) Put(_ context.Context, l *coordinationv1.Lease) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	m.leases[l.Name] = *l
 	return nil
 }
 
 func (m *memory) Delete(_ context.Context, name string) error {
+	m.mu.Lock()
+	defer m.mu.Unlock()
 	delete(m.leases, name)
 	return nil
 }
 
-// TestALeaseThatIsRenewedLate: what was left alone meanwhile is looked at again, though the division is the same.
+// TestALeaseThatIsRenewedLate: nothing is worked on until the others' leases have been seen again, and then what was left alone
+// meanwhile is looked at again, though the division is the same.
 func TestALeaseThatIsRenewedLate(t *testing.T) {
-	for about, listErr := range map[string]error{"and all leases are seen": nil, "and the others' are not seen": context.DeadlineExceeded} {
-		t.Run(about, func(t *testing.T) {
-			clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
-			leases := &memory{leases: map[string]coordinationv1.Lease{}}
-			changes := 0
-			m, err := New(Config{Name: "a", Leases: leases, Clock: clock, Changed: func() { changes++ }})
-			if err != nil {
-				t.Fatal(err)
-			}
-			table := NewTable("a", DefaultTimes)
-			for range 20 {
-				m.turn(t.Context(), table)
-				clock.Step(DefaultTimes.Period)
-			}
-			if !m.Owns("x") || changes == 0 {
-				t.Fatalf("owns %t after %d changes", m.Owns("x"), changes)
-			}
-			before := changes
-			m.turn(t.Context(), table)
-			if changes != before {
-				t.Fatal("a renewal in time changes something")
-			}
-			clock.Step(DefaultTimes.Fence)
-			if m.Owns("x") {
-				t.Fatal("it acts though its lease was not renewed")
-			}
-			leases.failed = listErr
-			m.turn(t.Context(), table)
-			if !m.Owns("x") || changes != before+1 {
-				t.Errorf("owns %t after %d changes, %d before", m.Owns("x"), changes, before)
-			}
-		})
+	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
+	leases := &memory{leases: map[string]coordinationv1.Lease{}}
+	changes := 0
+	m, err := New(Config{Name: "a", Leases: leases, Clock: clock, Changed: func() { changes++ }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	table := NewTable("a", DefaultTimes)
+	look := func() { table.Listing(); m.listed(t.Context(), table, m.list(t.Context())) }
+	for range 20 {
+		m.renew(t.Context(), table)
+		look()
+		clock.Step(DefaultTimes.Period)
+	}
+	if !m.Owns("x") || changes == 0 {
+		t.Fatalf("owns %t after %d changes", m.Owns("x"), changes)
+	}
+	before := changes
+	for range 20 { // a list takes long
+		m.renew(t.Context(), table)
+		if clock.Step(DefaultTimes.Period); !m.Owns("x") || changes != before {
+			t.Fatalf("though its lease is renewed: owns %t, %d changes", m.Owns("x"), changes-before)
+		}
+	}
+	look()
+	if changes != before {
+		t.Fatal("a renewal in time changes something")
+	}
+	clock.Step(DefaultTimes.Fence)
+	if m.Owns("x") {
+		t.Fatal("it acts though its lease was not renewed")
+	}
+	m.renew(t.Context(), table)
+	leases.failed = context.DeadlineExceeded
+	look()
+	if m.Owns("x") || changes != before {
+		t.Fatal("it acts though others may have acted in its place")
+	}
+	leases.failed = nil
+	look()
+	if !m.Owns("x") || changes != before+1 {
+		t.Errorf("owns %t after %d changes, %d before", m.Owns("x"), changes, before)
+	}
+}
+
+// slow are leases whose lists are answered when somebody says so.
+type slow struct {
+	memory
+	lists, puts chan struct{}
+}
+
+func (s *slow) List(ctx context.Context) ([]coordinationv1.Lease, error) {
+	select {
+	case <-s.lists:
+		return s.memory.List(ctx)
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+}
+
+func (s *slow) Put(ctx context.Context, l *coordinationv1.Lease) error {
+	s.puts <- struct{}{}
+	return s.memory.Put(ctx, l)
+}
+
+// TestListsDoNotHoldRenewalsUp runs a member whose first list is not answered.
+func TestListsDoNotHoldRenewalsUp(t *testing.T) {
+	leases := &slow{memory: memory{leases: map[string]coordinationv1.Lease{}}, lists: make(chan struct{}), puts: make(chan struct{})}
+	changed := make(chan struct{}, 1)
+	times := Times{Period: time.Millisecond, Fence: time.Hour, Expiry: 2 * time.Hour}
+	m, err := New(Config{Name: "a", Leases: leases, Times: times, Changed: func() {
+		select {
+		case changed <- struct{}{}:
+		default:
+		}
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); m.Run(ctx) }()
+	for range 5 { // the test's own time limit ends it
+		<-leases.puts
+	}
+	for !m.Owns("x") {
+		select {
+		case <-leases.puts:
+		case leases.lists <- struct{}{}:
+		case <-changed:
+		}
+	}
+	stop()
+	for {
+		select {
+		case <-leases.puts:
+		case <-ended:
+			return
+		}
 	}
 }

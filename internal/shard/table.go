@@ -36,6 +36,8 @@ type Table struct {
 	live    []string // with self, sorted
 	view    []string // as last written
 	written time.Time
+	listing bool // a list is under way,
+	stale   bool // and the lease was not renewed in time since it was begun: others may have acted since then
 	checked bool // a list begun after view was written showed the same members
 }
 
@@ -50,24 +52,40 @@ func NewTable(self string, times Times) *Table {
 	return &Table{self: self, times: times, others: map[string]*other{}, live: []string{self}}
 }
 
-// Own is the view to write at the next renewal. The first is empty: nobody is known before the first list.
+// Own is the view to write at the next renewal. The first is empty: nobody is known before the first list. While a list is
+// under way it is the one that was written last, for the list says nothing about a view that is written after it began.
 func (t *Table) Own() []string {
-	if t.written.IsZero() {
+	switch {
+	case t.written.IsZero():
 		return nil
+	case t.listing:
+		return t.view
 	}
 	return t.live
 }
 
-// Written takes in that the own lease was renewed with a view, by a request that was sent at a time.
-func (t *Table) Written(view []string, sent time.Time) {
+// Written takes in that the own lease was renewed with a view, by a request that was sent at one time and answered at another.
+func (t *Table) Written(view []string, sent, answered time.Time) {
+	t.stale = t.stale || t.listing && t.lapsed(answered)
 	if !slices.Equal(t.view, view) {
 		t.view, t.checked = view, false
 	}
 	t.written = sent
 }
 
-// Observe takes in all leases, from a list that was begun after the last renewal.
-func (t *Table) Observe(now time.Time, leases []Lease) {
+// Listing takes in that a list is begun, while no renewal is under way.
+func (t *Table) Listing() { t.listing, t.stale = true, false }
+
+// Listed takes in that the list has ended without an answer.
+func (t *Table) Listed() { t.listing = false }
+
+// Observe takes in all leases, from the list that was begun last, while no renewal is under way. It says whether they
+// mean anything: not if the lease has lapsed since the list was begun.
+func (t *Table) Observe(now time.Time, leases []Lease) bool {
+	t.listing = false
+	if t.stale || t.lapsed(now) {
+		return false
+	}
 	seen := map[string]bool{}
 	for _, l := range leases {
 		if l.Member == t.self {
@@ -87,7 +105,11 @@ func (t *Table) Observe(now time.Time, leases []Lease) {
 	}
 	slices.Sort(t.live)
 	t.checked = slices.Equal(t.live, t.view)
+	return true
 }
+
+// lapsed says that the lease has not been renewed in time.
+func (t *Table) lapsed(now time.Time) bool { return !now.Before(t.written.Add(t.times.Fence)) }
 
 // Dead are the members whose leases may be deleted.
 func (t *Table) Dead(now time.Time) []string {
@@ -120,6 +142,16 @@ func (t *Table) Division() Division {
 		if o := t.others[member]; o != nil {
 			d.others = append(d.others, [2][]string{{member}, o.View})
 		}
+	}
+	return d
+}
+
+// Extended is a division that a renewal keeps in force: it changed nothing, and no list has shown a change yet. Newcomers wait
+// until their existence has been taken in. A division that has lapsed is not extended, because others may have acted
+// meanwhile, which only a list shows.
+func (t *Table) Extended(d Division, now time.Time) Division {
+	if renewed := t.Division(); !d.lapsed(now) && slices.Equal(renewed.view, d.view) {
+		d.until = renewed.until
 	}
 	return d
 }

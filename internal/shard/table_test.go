@@ -57,6 +57,8 @@ type process struct {
 	view     []string
 	sent     time.Time
 	listed   []Lease
+	listStep int
+	stuck    int // so often it could have gone on, and will not
 	dead     bool
 	next     time.Time
 }
@@ -69,7 +71,7 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 		s := &server{leases: map[string]Lease{}}
 		now := time.Unix(1000, 0)
 		var members []*process
-		for range rapid.IntRange(20, 200).Draw(t, "moves") {
+		for range rapid.IntRange(20, 300).Draw(t, "moves") {
 			switch move := rapid.IntRange(0, 19).Draw(t, "move"); {
 			case move == 0 && len(members) < 5:
 				members = append(members, &process{table: NewTable(fmt.Sprint("m", len(members)), times), next: now})
@@ -77,9 +79,29 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 				members[rapid.IntRange(0, len(members)-1).Draw(t, "dies")].dead = true
 			case move <= 5:
 				now = now.Add(time.Duration(rapid.IntRange(1, 4000).Draw(t, "ms")) * time.Millisecond)
+			case move == 6 && len(members) > 0:
+				members[rapid.IntRange(0, len(members)-1).Draw(t, "gets stuck")].stuck = rapid.IntRange(0, 60).Draw(t, "for")
 			case len(members) > 0:
 				p := members[rapid.IntRange(0, len(members)-1).Draw(t, "goes on")]
-				if p.dead {
+				if p.stuck--; p.dead || p.stuck > 0 {
+					continue
+				}
+				// A list may be under way while the lease is renewed, any number of times.
+				if p.step == 0 && p.table.listing && rapid.Bool().Draw(t, "its list") {
+					switch p.listStep {
+					case 0: // the server lists
+						p.listed = s.list()
+						p.listStep++
+					case 1:
+						p.listStep = 0
+						if rapid.IntRange(0, 9).Draw(t, "fails") == 0 {
+							p.table.Listed()
+							continue
+						}
+						if p.table.Observe(now, p.listed) {
+							p.division = p.table.Division()
+						}
+					}
 					continue
 				}
 				switch p.step {
@@ -88,14 +110,13 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 				case 1: // the server takes it
 					s.put(p.table.self, p.view)
 				case 2: // the answer comes
-					p.table.Written(p.view, p.sent)
-				case 3: // the server lists
-					p.listed = s.list()
-				case 4:
-					p.table.Observe(now, p.listed)
-					p.division = p.table.Division()
+					p.table.Written(p.view, p.sent, now)
+					p.division = p.table.Extended(p.division, now)
+					if !p.table.listing {
+						p.table.Listing()
+					}
 				}
-				p.step = (p.step + 1) % 5
+				p.step = (p.step + 1) % 3
 			}
 			for _, key := range keys {
 				owner := ""
@@ -123,11 +144,14 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 				if p.dead {
 					continue
 				}
+				p.table.Listed()
 				view := slices.Clone(p.table.Own())
 				s.put(p.table.self, view)
-				p.table.Written(view, now)
-				p.table.Observe(now, s.list())
-				p.division = p.table.Division()
+				p.table.Written(view, now, now)
+				p.table.Listing()
+				if p.table.Observe(now, s.list()) {
+					p.division = p.table.Division()
+				}
 			}
 		}
 		for _, key := range keys {
@@ -142,4 +166,37 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAListFromBeforeALapse: a member whose lease was renewed late gets the answer to what it asked before.
+func TestAListFromBeforeALapse(t *testing.T) {
+	s, now := &server{leases: map[string]Lease{}}, time.Unix(1000, 0)
+	slow, quick := NewTable("slow", DefaultTimes), NewTable("quick", DefaultTimes)
+	renew := func(m *Table) {
+		view := slices.Clone(m.Own())
+		s.put(m.self, view)
+		m.Written(view, now, now)
+	}
+	look := func(m *Table) { m.Listing(); m.Observe(now, s.list()) }
+	for range 3 {
+		renew(slow)
+		look(slow)
+	}
+	if d := slow.Division(); !d.Owns("k", now) {
+		t.Fatal("a member that is alone does nothing")
+	}
+	slow.Listing()
+	listed := s.list()
+	for range 8 { // in which the other comes, and is left alone
+		renew(quick)
+		look(quick)
+		now = now.Add(DefaultTimes.Period)
+	}
+	if d := quick.Division(); !d.Owns("k", now.Add(-DefaultTimes.Period)) {
+		t.Fatal("nobody took over")
+	}
+	renew(slow)
+	if slow.Observe(now, listed) {
+		t.Error("a list from before the lease lapsed means something")
+	}
 }

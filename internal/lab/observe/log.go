@@ -33,6 +33,8 @@ type Log struct {
 	// Namespace is set where others use the cluster too: of what is in other namespaces nothing is kept, and Quiet listens to
 	// this one alone.
 	Namespace string
+	// Broken, if set, says why nothing is to be waited for any longer: it ends every wait with its error.
+	Broken func() error
 	// active is how many there were that Quiet listens to, forgotten ones too.
 	active int
 }
@@ -64,6 +66,11 @@ func (l *Log) Until(ctx context.Context, atMost time.Duration, reached func() (b
 	for {
 		if err := l.Collect(); err != nil {
 			return false, err
+		}
+		if l.Broken != nil {
+			if err := l.Broken(); err != nil {
+				return false, err
+			}
 		}
 		if done, err := reached(); done || err != nil {
 			return done, err

@@ -70,6 +70,12 @@ func TestUntilEndsWithItsContextItsTimeAndItsCondition(t *testing.T) {
 	if reached, err := log.Until(t.Context(), 0, never); reached || err != nil {
 		t.Errorf("the time is up: %v, %v", reached, err)
 	}
+	broken := errors.New("the manager has ended")
+	log.Broken = func() error { return broken }
+	if reached, err := log.Until(t.Context(), time.Minute, never); reached || !errors.Is(err, broken) {
+		t.Errorf("nothing is to be waited for: %v, %v", reached, err)
+	}
+	log.Broken = func() error { return nil }
 	ctx, cancel := context.WithCancelCause(t.Context())
 	why := errors.New("why")
 	cancel(why)

@@ -35,7 +35,7 @@ func Observe(ctx context.Context, cfg localcluster.Config, outDir string, jobs s
 	if err != nil {
 		return nil, errors.Join(err, o.Stop(ctx, true))
 	}
-	o.Log.Source = audit
+	o.Log.Source, o.Log.Broken = audit, r.Broken
 	return o, nil
 }
 

@@ -29,7 +29,8 @@ type Rig struct {
 	outDir string
 
 	lock sync.Mutex
-	died string // what there is to say about components that did
+	died string                   // what there is to say about components that did
+	dead []localcluster.Component // those
 }
 
 // Start brings a control plane up. Name, Dir and OnEvent of cfg are its own; starting is told what is started. outDir, the
@@ -51,6 +52,7 @@ func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting
 		switch e.Kind {
 		case localcluster.EventDied:
 			r.lock.Lock()
+			r.dead = append(r.dead, e.Component)
 			r.died += fmt.Sprintf("%s %s; its log ends:\n%s\n", e.Component, e.Message, e.LogTail)
 			r.lock.Unlock()
 		case localcluster.EventStarting:
@@ -61,6 +63,16 @@ func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting
 		return nil, errors.Join(err, r.home.remove())
 	}
 	return r, nil
+}
+
+// Broken is an error when a component has died. What there is to say about that, Stop says.
+func (r *Rig) Broken() error {
+	r.lock.Lock()
+	defer r.lock.Unlock()
+	if len(r.dead) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s ended by itself", r.dead[0])
 }
 
 // Stop ends the control plane, ctx done or not. It fails if a component had died, and keeps the logs if the measurement
