@@ -250,6 +250,42 @@ func TestAClosedQueueTakesNothingNew(t *testing.T) {
 	e.untilQueue(empty, scheduling.QueueClosed)
 }
 
+func TestAQueueIsClosedAndOpenedWithItsParent(t *testing.T) {
+	e := start(t)
+	parent, child, shut := e.ns+"-parent", e.ns+"-child", e.ns+"-shut"
+	e.queue(parent, func(*scheduling.QueueSpec) {})
+	e.queue(child, func(s *scheduling.QueueSpec) { s.Parent = parent })
+	e.queue(shut, func(s *scheduling.QueueSpec) { s.Parent = parent })
+	for _, name := range []string{parent, child, shut} {
+		e.untilQueue(name, scheduling.QueueOpen)
+	}
+	e.create(newJob("before", 1, "100m", inQueue(child)))
+	e.until("before", inPhase(batch.Running))
+	e.command(bus.CloseQueueAction, "Queue", shut)
+	e.untilQueue(shut, scheduling.QueueClosed)
+
+	e.command(bus.CloseQueueAction, "Queue", parent)
+	e.untilQueue(child, scheduling.QueueClosing)
+	e.untilQueue(parent, scheduling.QueueClosing) // because of what its child still has
+	e.command(bus.OpenQueueAction, "Queue", child)
+	e.create(newJob("after", 1, "100m", inQueue(child)))
+	e.until("after", says(batch.JobScheduled, "QueueClosed", "spec.queue", child))
+	e.delete("before")
+	e.eventually("the annotation", func() error {
+		q, err := e.dyn.Resource(queues).Get(t.Context(), child, metav1.GetOptions{})
+		if err == nil && q.GetAnnotations()[scheduling.ClosedByParentAnnotation] != "true" {
+			err = fmt.Errorf("annotations %v", q.GetAnnotations())
+		}
+		return err
+	})
+
+	e.command(bus.OpenQueueAction, "Queue", parent)
+	e.untilQueue(parent, scheduling.QueueOpen)
+	e.untilQueue(child, scheduling.QueueOpen)
+	e.until("after", inPhase(batch.Running))
+	e.untilQueue(shut, scheduling.QueueClosed) // which was closed for itself
+}
+
 func TestAQueueHoldsNoMoreThanItsCapability(t *testing.T) {
 	e := start(t)
 	name := e.ns + "-small"
