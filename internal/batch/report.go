@@ -32,8 +32,9 @@ const (
 	settleLags   = 4
 	settleMax    = 5 * time.Second
 	settleMoving = 5
-	// quietMax is how long a job may have pods that do not run yet before its first status says so. Most run sooner.
-	quietMax = 10 * time.Second
+	// quietSettles is how many of these times a job may have pods that do not run yet before its first status says so. Most
+	// run sooner.
+	quietSettles = 10
 )
 
 // settleFor is how long counts must not have moved to be written, when a write takes lag.
@@ -241,7 +242,7 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 		due = r.statusSince.Add(patience)
 	case quiet && next.Pending > 0:
 		r.statusSince = first(r.statusSince, now)
-		due = r.statusSince.Add(quietMax)
+		due = r.statusSince.Add(quietSettles * settle)
 	case r.lost, !quiet && countsOf(last) != countsOf(next):
 		r.statusSince = first(r.statusSince, now)
 		still := settle
