@@ -12,6 +12,9 @@ import (
 // keyBits are what every ssh that is in use accepts.
 const keyBits = 2048
 
+// keysAtOnce is how many pairs are made at a time: it is work for the processor alone.
+const keysAtOnce = 2
+
 // newKeys is a pair of keys for ssh, in the format of its files. It takes a good part of a second.
 func newKeys() (private, public []byte, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)

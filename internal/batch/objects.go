@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 
@@ -50,7 +51,9 @@ func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Obje
 		return
 	}
 	go func() { // the job's worker has others to see to meanwhile
+		c.keys <- struct{}{}
 		private, public, err := newKeys()
+		<-c.keys
 		if err != nil {
 			done(nil, err)
 			return
@@ -90,9 +93,18 @@ func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(ap
 				c.refuse(r, reasonPlugin, fmt.Errorf("%s %s: %s", o.Key, o.Object.GetName(), plain(err)))
 				return
 			}
-			e.object = stored
+			e.object = remembered(stored)
 		})
 	}
+}
+
+// remembered is what is kept of an object that was written: of a Secret only what is compared.
+func remembered(o apiwriter.Object) apiwriter.Object {
+	secret, ok := o.(*corev1.Secret)
+	if !ok {
+		return o
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: secret.UID}, Data: pods.NamesOnly(secret)}
 }
 
 // sameContent says whether the object that exists has the content wanted. Only the names of the job's pods change in its life.

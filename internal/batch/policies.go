@@ -82,7 +82,7 @@ func (r *record) occurred(o occurrence) {
 // evicted notes that a pod was taken away by someone else. One that failed by it is, to policies that say nothing of
 // evictions, one that failed. That a node refused a pod before it started is nobody's affair: it is made again.
 func (r *record) evicted(ti int, i int32, p *corev1.Pod, was unitState) {
-	if r.policies == nil || was != running && cluster.RefusedByNode(p) {
+	if r.policies == nil || i >= r.tasks[ti].replicas || was != running && cluster.RefusedByNode(p) {
 		return
 	}
 	o := occurrence{event: bus.PodEvictedEvent, task: int32(ti), index: i}
@@ -135,8 +135,17 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 
 // act is what the policy asks for. What else was to be done later is not, as it may have been cured.
 func (c *Controller) act(r *record, o occurrence, policy *api.LifecyclePolicy) (bus.Action, lifecycle.Cause) {
-	r.policies.target, r.policies.deferred = o, nil
-	return policy.Action, lifecycle.Cause{Event: o.event, Message: r.describe(o)}
+	p := r.policies
+	p.target, p.deferred = o, nil
+	if o.event == bus.PodPendingEvent { // it waits anew
+		p.since, p.look = c.Clock.Now(), time.Time{}
+		clear(p.gone)
+	}
+	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o)}
+	if policy.Action != bus.CompleteJobAction { // which the status says for good
+		c.Writer.Event(r.job, corev1.EventTypeNormal, string(policy.Action), cause.Message)
+	}
+	return policy.Action, cause
 }
 
 func (p *policies) postpone(d deferred) {
@@ -300,7 +309,8 @@ func (c *Controller) restartTarget(r *record, action bus.Action) {
 			continue
 		}
 		for i := range t.units {
-			if action == bus.RestartPodAction && o.index != wholeTask && int32(i) != o.index {
+			size := partOf(action, &r.job.Spec.Tasks[ti])
+			if o.index != wholeTask && size > 0 && int32(i)/size != o.index/size {
 				continue
 			}
 			if t.units[i].state.hasPod() {
@@ -308,6 +318,17 @@ func (c *Controller) restartTarget(r *record, action bus.Action) {
 			}
 		}
 	}
+}
+
+// partOf is how many neighbouring pods are restarted together, or 0 for all of the task.
+func partOf(action bus.Action, t *api.TaskSpec) int32 {
+	switch {
+	case action == bus.RestartPodAction:
+		return 1
+	case action == bus.RestartPartitionAction && t.PartitionPolicy != nil:
+		return t.PartitionPolicy.PartitionSize
+	}
+	return 0
 }
 
 // codeOf is what a policy may ask of a pod: how often its containers were restarted, or once it has failed the exit code of

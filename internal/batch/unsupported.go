@@ -17,7 +17,18 @@ var notSupported = []struct {
 	{false, "spec.tasks[].topologyPolicy", anyTask(func(t *api.TaskSpec) bool {
 		return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone
 	})},
-	{true, "spec.tasks[].partitionPolicy", anyTask(func(t *api.TaskSpec) bool { return t.PartitionPolicy != nil })},
+	// Where all partitions are needed they are the task's pods, with a label.
+	{true, "spec.tasks[].partitionPolicy.minPartitions", anyTask(func(t *api.TaskSpec) bool {
+		p := t.PartitionPolicy
+		return p != nil && p.MinPartitions > 0 && p.MinPartitions < p.TotalPartitions
+	})},
+	{true, "spec.tasks[].partitionPolicy.networkTopology", anyTask(func(t *api.TaskSpec) bool {
+		return t.PartitionPolicy != nil && hard(t.PartitionPolicy.NetworkTopology)
+	})},
+	{false, "spec.tasks[].partitionPolicy.networkTopology", anyTask(func(t *api.TaskSpec) bool {
+		p := t.PartitionPolicy
+		return p != nil && p.NetworkTopology != nil && !hard(p.NetworkTopology)
+	})},
 	{true, "spec.networkTopology", func(s *api.JobSpec) bool { return hard(s.NetworkTopology) }},
 	{false, "spec.networkTopology", func(s *api.JobSpec) bool { return s.NetworkTopology != nil && !hard(s.NetworkTopology) }},
 }

@@ -145,6 +145,30 @@ func TestAnExitCodeRestartsThePodAlone(t *testing.T) {
 	e.until("j", inPhaseBecause(batch.Terminated, bus.PodFailedEvent))
 }
 
+func TestAPartitionIsRestarted(t *testing.T) {
+	e := start(t)
+	e.create(newJob("j", 4, "100m", taskPolicies(on(bus.PodFailedEvent, bus.RestartPartitionAction)), func(j *batch.Job) {
+		j.Spec.Tasks[0].PartitionPolicy = &batch.PartitionPolicySpec{TotalPartitions: 2, PartitionSize: 2}
+	}))
+	e.until("j", inPhase(batch.Running))
+	uids := map[string]types.UID{}
+	for _, p := range e.podsOf("j") {
+		uids[p.Name] = p.UID
+		index, err := strconv.Atoi(p.Labels[batch.TaskIndexKey])
+		if err != nil || p.Labels[batch.PartitionIDKey] != strconv.Itoa(index/2) {
+			t.Errorf("pod %s is of partition %q", p.Name, p.Labels[batch.PartitionIDKey])
+		}
+	}
+	e.setPodStatus("j-main-3", corev1.PodStatus{Phase: corev1.PodFailed})
+	e.replaced("j-main-3", uids["j-main-3"])
+	e.replaced("j-main-2", uids["j-main-2"])
+	for _, pod := range []string{"j-main-0", "j-main-1"} {
+		if e.uidOf(pod) != uids[pod] {
+			t.Errorf("pod %s of the other partition was restarted", pod)
+		}
+	}
+}
+
 func TestAnEvictionRestartsTheTask(t *testing.T) {
 	e := start(t)
 	e.create(newJob("j", 2, "100m", withTask("other", 1, nil), taskPolicies(on(bus.PodEvictedEvent, bus.RestartTaskAction))))

@@ -173,6 +173,11 @@ func newTask(job *batch.Job, i int, o Options) Task {
 	s.PriorityClassName = job.PriorityClassName(i)
 	s.DNSPolicy = spec.DNSPolicy()
 	mountVolumes(s, job)
+	if parts := spec.PartitionPolicy; parts != nil && parts.PartitionSize > 0 {
+		t.each = append(t.each, func(p *corev1.Pod, index int) {
+			p.Labels[batch.PartitionIDKey] = strconv.Itoa(index / int(parts.PartitionSize))
+		})
+	}
 	return t
 }
 

@@ -115,6 +115,11 @@ func setKeys(secret *corev1.Secret, private, public []byte) {
 	secret.Data[privateKeyFile], secret.Data[publicKeyFile], secret.Data[authorizedFile] = private, public, public
 }
 
+// NamesOnly is the Secret's data without the keys.
+func NamesOnly(secret *corev1.Secret) map[string][]byte {
+	return map[string][]byte{configFile: secret.Data[configFile]}
+}
+
 // Names are the parts of a plugin's object that name the job's pods, and so follow its size: as JSON has them, or nil.
 func Names(o runtime.Object) map[string]string {
 	switch o := o.(type) {
