@@ -49,8 +49,8 @@ func (c *Controller) ask(r *record) {
 	}
 	c.rollBack(r)
 	wanted := r.stale
-	for _, t := range r.tasks {
-		wanted = wanted || t.counts[absent] > 0 || t.counts[unbound] > 0
+	for ti, t := range r.tasks {
+		wanted = wanted || t.counts[absent] > 0 && !r.heldBack(ti) || t.counts[unbound] > 0
 	}
 	if !wanted && !r.changed {
 		return
@@ -71,7 +71,7 @@ func (c *Controller) ask(r *record) {
 // makeUnbound creates the pods that must exist before they can be placed.
 func (c *Controller) makeUnbound(r *record) {
 	for ti, t := range r.tasks {
-		if !t.afterwards || t.counts[absent] == 0 {
+		if !t.afterwards || t.counts[absent] == 0 || r.heldBack(ti) {
 			continue
 		}
 		for i := range t.units[:t.replicas] {
@@ -87,7 +87,7 @@ func (c *Controller) makeUnbound(r *record) {
 // be placed at all: not while some are on their way out, or still being made.
 func (c *Controller) submit(r *record) {
 	s := &submission{c: c, key: r.key, uid: r.uid}
-	held, least := r.held(), r.minAvailable()
+	held, least := r.held(), r.least()
 	need := max(0, least-held)
 	perTask := r.tasksMatter()
 	ran := r.everRan()
@@ -97,6 +97,9 @@ func (c *Controller) submit(r *record) {
 	}
 	found, fresh := int32(0), r.stale
 	for ti, t := range r.tasks {
+		if r.heldBack(ti) {
+			continue
+		}
 		template := t.plan
 		var index []int32
 		var names []types.NamespacedName
@@ -362,7 +365,7 @@ func (c *Controller) rollBack(r *record) {
 	if r.why == nil && r.refusal == nil || r.inflight > 0 || len(r.toWrite) > 0 {
 		return
 	}
-	if held := r.held(); held == 0 || held >= r.minAvailable() || r.everRan() {
+	if held := r.held(); held == 0 || held >= r.minAvailable() || r.everRan() || r.dependent && held >= r.leastFirst() {
 		return
 	}
 	c.withdrawGangKeep(r)

@@ -5,6 +5,7 @@ import (
 	"maps"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 
@@ -23,7 +24,7 @@ type ensured struct {
 func (c *Controller) ensureObjects(r *record) bool {
 	ready := true
 	for _, o := range r.set.Objects() {
-		key := fmt.Sprintf("%T", o.Object)
+		key := fmt.Sprintf("%T/%s", o.Object, o.Object.GetName())
 		e := r.objects[key]
 		switch {
 		case e == nil:
@@ -44,23 +45,41 @@ func (c *Controller) ensureObjects(r *record) bool {
 
 func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Object) {
 	e.writing = true
-	c.Writer.Create(c.objectMeta(r, o), o.Object, c.objectWritten(r, key, o))
+	meta, done := c.objectMeta(r, o), c.objectWritten(r, key, o)
+	if !pods.LacksKeys(o) {
+		c.Writer.Create(meta, o.Object, done)
+		return
+	}
+	go func() { // the job's worker has others to see to meanwhile
+		c.keys <- struct{}{}
+		private, public, err := newKeys()
+		<-c.keys
+		if err != nil {
+			done(nil, err)
+			return
+		}
+		c.Writer.Create(meta, pods.WithKeys(o, private, public).Object, done)
+	}()
 }
 
 // updateObject rewrites the names of the job's pods, the only content that follows the job's size.
 func (c *Controller) updateObject(r *record, key string, e *ensured, o pods.Object) {
-	data, err := json.Marshal(map[string]any{"data": o.Object.(*corev1.ConfigMap).Data})
+	data, err := json.Marshal(map[string]any{"data": pods.Names(o.Object)})
 	if err != nil {
 		panic(err) // strings always have an encoding
 	}
 	e.writing = true
-	config := o.Object.(*corev1.ConfigMap).DeepCopy()
-	config.UID = e.object.GetUID()
-	c.Writer.Patch(c.objectMeta(r, o), config, types.MergePatchType, data, c.objectWritten(r, key, o))
+	target := o.Object.DeepCopyObject().(apiwriter.Object)
+	target.SetUID(e.object.GetUID())
+	c.Writer.Patch(c.objectMeta(r, o), target, types.MergePatchType, data, c.objectWritten(r, key, o))
 }
 
 func (c *Controller) objectMeta(r *record, o pods.Object) apiwriter.Meta {
-	return apiwriter.Meta{Owner: gangKey(r.key), Reason: "plugin-" + o.Plugin}
+	reason := o.Key
+	if _, ok := o.Object.(*corev1.PersistentVolumeClaim); ok {
+		reason = "job-volume"
+	}
+	return apiwriter.Meta{Owner: gangKey(r.key), Reason: reason}
 }
 
 func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(apiwriter.Object, error) {
@@ -71,17 +90,25 @@ func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(ap
 			e.writing = false
 			if err != nil {
 				delete(r.objects, key)
-				c.refuse(r, reasonPlugin, fmt.Errorf("plugin %s: %s", o.Plugin, plain(err)))
+				c.refuse(r, reasonPlugin, fmt.Errorf("%s %s: %s", o.Key, o.Object.GetName(), plain(err)))
 				return
 			}
-			e.object = stored
+			e.object = remembered(stored)
 		})
 	}
 }
 
-// sameContent says whether the object that exists has the content wanted. Only a ConfigMap's changes in a job's life.
+// remembered is what is kept of an object that was written: of a Secret only what is compared.
+func remembered(o apiwriter.Object) apiwriter.Object {
+	secret, ok := o.(*corev1.Secret)
+	if !ok {
+		return o
+	}
+	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: secret.UID}, Data: pods.NamesOnly(secret)}
+}
+
+// sameContent says whether the object that exists has the content wanted. Only the names of the job's pods change in its life.
 func sameContent(have, want apiwriter.Object) bool {
-	a, ok := have.(*corev1.ConfigMap)
-	b, both := want.(*corev1.ConfigMap)
-	return !ok || !both || maps.Equal(a.Data, b.Data)
+	a, b := pods.Names(have), pods.Names(want)
+	return a == nil || b == nil || maps.Equal(a, b)
 }

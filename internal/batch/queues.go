@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -42,6 +43,9 @@ type QueuesConfig struct {
 //	"" ──▶ Open ──CloseQueue──▶ Closing ──nothing left in it──▶ Closed
 //	         ▲                     │                              │
 //	         └─────────────────OpenQueue◀─────────────────────────┘
+//
+// What is below a queue that is closed is closed with it, which an annotation says, and opened with it again. Below a closed
+// queue nothing can be opened.
 type Queues struct {
 	QueuesConfig
 	poke chan struct{}
@@ -49,6 +53,8 @@ type Queues struct {
 	todo []queueCommand
 	// status is what was last written, per queue, until the watch shows it.
 	status map[string]scheduling.QueueStatus
+	// marks are the annotations that are being written: whether a queue is closed by its parent.
+	marks map[string]bool
 }
 
 type queueCommand struct {
@@ -74,6 +80,7 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 		QueuesConfig: cfg,
 		poke:         make(chan struct{}, 1),
 		status:       map[string]scheduling.QueueStatus{},
+		marks:        map[string]bool{},
 	}
 	look := func(*scheduling.Queue) { q.look() }
 	cfg.Informers.Queues.Follow(look, look)
@@ -163,8 +170,21 @@ func (q *Queues) update(name string, action bus.Action, use bool) {
 			now = written
 		}
 		next := now
+		marked := q.marked(queue)
 		if queue.Name == name {
 			next.State = q.ordered(queue, action, now.State)
+			if marked && next.State == scheduling.QueueOpen {
+				q.mark(queue, false)
+				marked = false
+			}
+		}
+		switch closed := q.closedAbove(queue); {
+		case closed && (next.State == scheduling.QueueOpen || next.State == ""):
+			q.mark(queue, true)
+			next.State = scheduling.QueueClosing
+		case !closed && marked:
+			q.mark(queue, false)
+			next.State = scheduling.QueueOpen
 		}
 		next.State = q.settled(queue.Name, next.State)
 		if use {
@@ -188,6 +208,8 @@ func (q *Queues) update(name string, action bus.Action, use bool) {
 // ordered is the state that a command asks for.
 func (q *Queues) ordered(queue *scheduling.Queue, action bus.Action, state scheduling.QueueState) scheduling.QueueState {
 	switch {
+	case action == bus.OpenQueueAction && q.closedAbove(queue):
+		q.Writer.Event(queue, corev1.EventTypeWarning, "CommandRefused", "a queue cannot be opened below one that is closed")
 	case action == bus.OpenQueueAction:
 		return scheduling.QueueOpen
 	case action == bus.CloseQueueAction && queue.Name == scheduling.RootQueue:
@@ -203,14 +225,70 @@ func (q *Queues) settled(name string, state scheduling.QueueState) scheduling.Qu
 	switch {
 	case state == "":
 		return scheduling.QueueOpen
-	case state == scheduling.QueueClosing && !q.used(name):
+	case state == scheduling.QueueClosing && !q.used(name, levelsMax):
 		return scheduling.QueueClosed
 	}
 	return state
 }
 
-// used says whether the queue has work that has not ended.
-func (q *Queues) used(name string) bool {
+// closedAbove says whether the queue's parent is closed, or about to be.
+func (q *Queues) closedAbove(queue *scheduling.Queue) bool {
+	if queue.Spec.Parent == "" || queue.Name == scheduling.RootQueue {
+		return false
+	}
+	parent, ok := q.Informers.Queues.Get("", queue.Spec.Parent)
+	if !ok {
+		return false
+	}
+	state := parent.Status.State
+	if written, ok := q.status[parent.Name]; ok {
+		state = written.State
+	}
+	return state == scheduling.QueueClosing || state == scheduling.QueueClosed
+}
+
+// marked says whether the queue is closed because its parent is.
+func (q *Queues) marked(queue *scheduling.Queue) bool {
+	is := queue.Annotations[scheduling.ClosedByParentAnnotation] == "true"
+	if want, ok := q.marks[queue.Name]; ok && want != is {
+		return want
+	}
+	delete(q.marks, queue.Name)
+	return is
+}
+
+// mark writes, ahead of the status, whether the queue is closed because its parent is. Where that is refused it holds until
+// the manager ends.
+func (q *Queues) mark(queue *scheduling.Queue, closed bool) {
+	if q.marked(queue) == closed {
+		return
+	}
+	q.marks[queue.Name] = closed
+	value := "null"
+	if closed {
+		value = `"true"`
+	}
+	data := `{"metadata":{"annotations":{"` + scheduling.ClosedByParentAnnotation + `":` + value + `}}}`
+	m := apiwriter.Meta{Owner: "queue/" + queue.Name, Reason: "queue-parent"}
+	q.Writer.Patch(m, queue, types.MergePatchType, []byte(data), func(_ apiwriter.Object, err error) {
+		if err != nil && !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err) {
+			q.Log.Warn("annotating a queue failed", "queue", queue.Name, "error", err)
+		}
+	})
+}
+
+// levelsMax is how many levels of queues are looked at below one that is closed. Queues may name each other in a circle.
+const levelsMax = 8
+
+// used says whether the queue, or one on the levels below it, has work that has not ended.
+func (q *Queues) used(name string, levels int) bool {
+	if levels > 0 {
+		for _, child := range q.Informers.Queues.List() {
+			if child.Spec.Parent == name && child.Name != name && q.used(child.Name, levels-1) {
+				return true
+			}
+		}
+	}
 	for _, j := range q.Informers.Jobs.List() {
 		if j.QueueName() == name && !j.Status.State.Phase.Finished() && j.Status.State.Phase != api.Aborted {
 			return true

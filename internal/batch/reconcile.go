@@ -11,6 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
@@ -38,11 +39,23 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 	c.loop.Deliver(key, r.uid)
 	c.deleteAgain(r)
+	c.countReady(r)
 	// 2. Decide.
-	action := r.action
-	step := lifecycle.Next(r.facts())
-	if r.action = ""; step.Refused != "" {
-		c.refuseAction(r, action, step.Refused)
+	facts := r.facts()
+	switch left := r.statuses.Left(c.Clock.Now()); {
+	case job.DeletionTimestamp != nil:
+	case left > 0: // what cannot be recorded is not begun
+		c.loop.WakeAfter(key, left)
+	default:
+		reaction, cause := c.react(r)
+		if facts.Action, facts.Cause = r.action, cause; reaction != "" {
+			facts.Action = reaction
+		}
+		r.action = ""
+	}
+	step := lifecycle.Next(facts)
+	if step.Refused != "" {
+		c.refuseAction(r, facts.Action, step.Refused)
 	}
 	// 3. Make the pods be what the step wants.
 	switch {
@@ -50,6 +63,9 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		// The garbage collector deletes the pods.
 		c.withdraw(r)
 	case step.Pods == lifecycle.Run:
+		if step.Target {
+			c.restartTarget(r, facts.Action)
+		}
 		c.deleteSurplus(r)
 		c.ask(r)
 		c.pump(r)
@@ -95,6 +111,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		}
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
 		r.action, r.refusal, r.failures = "", nil, 0
+		r.policies = newPolicies(job, c.Clock.Now())
 		r.undeleted, r.statuses = keyed.Refusals[types.UID, string]{}, keyed.Pause{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
 		r.objects = map[string]*ensured{}
@@ -105,8 +122,10 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		r.job = job
 		return true
 	}
+	changed := r.generation != job.Generation
 	r.job, r.generation, r.ranges = job, job.Generation, tag
 	r.unsupported, r.holding = unsupportedFields(&job.Spec)
+	r.dependent = dependent(job)
 	c.compile(r, ranges)
 	if fresh {
 		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(job.UID)) {
@@ -115,6 +134,9 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	} else {
 		// What the scheduler has may differ from what is wanted now.
 		c.resubmit(r)
+		if changed {
+			r.occurred(occurrence{event: bus.JobUpdatedEvent, task: wholeJob, index: wholeTask})
+		}
 	}
 	return true
 }
@@ -122,7 +144,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 // compile makes what the pods are made from.
 func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 	set, err := pods.New(r.job, pods.Options{LimitRanges: ranges, Version: r.status.Version, Retries: r.status.RetryCount})
-	r.invalid = ""
+	r.invalid, r.ignored = "", strings.Join(set.Ignored(), ", ")
 	if err != nil {
 		r.invalid = err.Error()
 	}
@@ -178,7 +200,7 @@ func versions(ranges []*corev1.LimitRange) string {
 func (r *record) facts() lifecycle.Job {
 	j := lifecycle.Job{
 		Phase: r.status.State.Phase, MinAvailable: r.minAvailable(), MinSuccess: r.job.Spec.MinSuccess,
-		MaxRetry: r.job.Retries(), Retries: r.status.RetryCount, Waiting: r.why != nil, Action: r.action,
+		MaxRetry: r.job.Retries(), Retries: r.status.RetryCount, Waiting: r.why != nil,
 		Tasks: make([]lifecycle.Task, len(r.tasks)),
 	}
 	for i, t := range r.tasks {
@@ -206,15 +228,21 @@ func (c *Controller) takePod(r *record, p *corev1.Pod) {
 		u.uid = p.UID
 		return // it is about to get its node
 	}
+	known := u.uid == p.UID
+	if s == leaving && known && u.state.hasPod() && !u.state.ended() {
+		r.evicted(ti, i, p, u.state)
+	}
 	u.uid, u.version = p.UID, ""
 	t.set(i, s)
+	u.code = codeOf(p)
 	switch {
-	case p.DeletionTimestamp != nil || s == leaving:
+	case p.DeletionTimestamp != nil:
 	case rejected(p):
 		c.Log.Info("pod was refused by its node and is replaced", "job", r.key, "pod", p.Name, "node", p.Spec.NodeName,
 			"reason", p.Status.Reason)
 		c.deletePod(r, ti, i, ptr.To[int64](0), "replace-rejected-pod")
 	case p.Spec.NodeName != "" && !s.ended() && c.nodeMissing(p.Spec.NodeName):
+		r.evicted(ti, i, p, s)
 		c.deletePod(r, ti, i, ptr.To[int64](0), "replace-lost-pod")
 	}
 }
@@ -231,6 +259,12 @@ func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
 	case u.state == succeeded:
 		// It has done its work; that it was cleaned away does not undo that.
 	default:
+		if u.state.hasPod() && !u.state.ended() {
+			r.evicted(ti, i, p, u.state)
+		}
+		if p := r.policies; p != nil && p.waiting {
+			p.gone[[2]int32{int32(ti), i}] = c.Clock.Now()
+		}
 		t.set(i, absent)
 		if r.submitted != nil && u.state == queued {
 			c.resubmit(r)

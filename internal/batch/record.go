@@ -52,6 +52,8 @@ type unit struct {
 	state unitState
 	// attempt tells the answers to different writes of this unit's pod apart.
 	attempt uint16
+	// code is what policies ask of the pod: see codeOf.
+	code int32
 	// uid is the pod's, while one is known to exist.
 	uid types.UID
 	// version is the resource version at which the pod was written, while the watch has not shown it.
@@ -70,6 +72,8 @@ type task struct {
 	surplus  int32 // units at or above replicas that are not absent
 	// plan stands for the task's pods in placement. Equal tasks of different jobs share it.
 	plan *corev1.Pod
+	// ready counts the pods that others may wait for, in jobs where any do.
+	ready int32
 	// afterwards says that pods are created without a node and bound later.
 	afterwards bool
 }
@@ -89,7 +93,7 @@ func (t *task) set(i int32, s unitState) {
 	}
 	u.state = s
 	if s == absent {
-		u.uid, u.version = "", ""
+		u.uid, u.version, u.code = "", "", 0
 	}
 }
 
@@ -152,6 +156,8 @@ type record struct {
 	// invalid is why no pods can be made; unsupported names the fields that are not acted on, holding those of them that
 	// keep the job from starting. All are empty for most jobs.
 	invalid, unsupported, holding string
+	// ignored are arguments of plugins that mean nothing to them.
+	ignored string
 
 	status      api.JobStatus // as last handed to the writer, or read at the start
 	lost        bool          // the writer could not write it
@@ -160,7 +166,8 @@ type record struct {
 	statusMoved time.Time     // when they last changed
 	expired     bool          // the job's deletion has been asked for
 
-	action bus.Action // to be carried out by the next step
+	action   bus.Action // to be carried out by the next step
+	policies *policies
 
 	// What the scheduler has.
 	submitted *submission
@@ -172,7 +179,9 @@ type record struct {
 	inflight int
 	// objects are the plugins' objects that have been written or are being written, by kind.
 	objects map[string]*ensured
-	changed bool // the job's size has changed since they were last compared
+	// dependent says that some task waits for others.
+	dependent bool
+	changed   bool // the job's size has changed since they were last compared
 
 	// refusal is why the API server refused a pod or another object; until retryAt no new ones are tried.
 	refusal  *refusal

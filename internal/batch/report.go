@@ -15,6 +15,7 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
+	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -31,6 +32,9 @@ const (
 	settleLags   = 4
 	settleMax    = 5 * time.Second
 	settleMoving = 5
+	// quietSettles is how many of these times a job may have pods that do not run yet before its first status says so. Most
+	// run sooner.
+	quietSettles = 10
 )
 
 // settleFor is how long counts must not have moved to be written, when a write takes lag.
@@ -52,7 +56,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		return
 	}
 	c.announce(r, &next)
-	newRun := next.Version != r.status.Version
+	newRun := next.Version != r.status.Version || next.RetryCount != r.status.RetryCount
 	r.status, r.statusSince, r.lost = next, time.Time{}, false
 	if newRun {
 		c.compile(r, c.limitRanges(r.key.Namespace)) // pods carry the number of their run
@@ -80,7 +84,14 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 	s := r.status
 	s.Conditions = slices.Clone(s.Conditions)
 	if step.Phase != s.State.Phase {
-		s.SetPhase(step.Phase, step.Reason, step.Message, now)
+		if s.State.Phase == "" && step.Phase != api.Pending {
+			s.SetPhase(api.Pending, "", "", r.job.CreationTimestamp) // which was not worth a write of its own
+		}
+		reason, message := step.Reason, step.Message
+		if reason == "" && concludes(s.State.Phase, step.Phase) {
+			reason, message = s.State.Reason, s.State.Message
+		}
+		s.SetPhase(step.Phase, reason, message, now)
 	}
 	s.RetryCount = step.Retries
 	if step.NewRun {
@@ -94,16 +105,20 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 			s.RunningDuration = &metav1.Duration{Duration: now.Sub(from)}
 		}
 	}
-	if plugins := r.job.Spec.Plugins; len(plugins) > 0 && r.sum()[absent] == 0 {
+	if (len(r.job.Spec.Plugins) > 0 || len(r.job.Spec.Volumes) > 0) && r.held() > 0 {
 		s.ControlledResources = maps.Clone(s.ControlledResources)
 		if s.ControlledResources == nil {
 			s.ControlledResources = map[string]string{}
 		}
-		for name := range plugins {
-			s.ControlledResources["plugin-"+name] = name
-		}
+		maps.Copy(s.ControlledResources, pods.Controlled(r.job))
 	}
 	return s
+}
+
+// concludes says whether the second phase is what the first was on its way to.
+func concludes(from, to api.JobPhase) bool {
+	return from == api.Aborting && to == api.Aborted || from == api.Completing && to == api.Completed ||
+		from == api.Terminating && to == api.Terminated
 }
 
 func (r *record) countInto(s *api.JobStatus) {
@@ -147,7 +162,14 @@ func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 		}
 		s.SetCondition(t, corev1.ConditionFalse, reason, message, now)
 	}
-	set(api.JobSupported, api.ReasonNotImplemented, r.unsupported)
+	switch {
+	case r.unsupported == "" && r.ignored != "":
+		set(api.JobSupported, api.ReasonUnknownArgument, "not acted on: "+r.ignored)
+	case r.ignored != "":
+		set(api.JobSupported, api.ReasonNotImplemented, r.unsupported+", "+r.ignored)
+	default:
+		set(api.JobSupported, api.ReasonNotImplemented, r.unsupported)
+	}
 	if s.State.Phase.Finished() {
 		return // what was in the way at the end stays to be read
 	}
@@ -212,12 +234,15 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 	quiet := next.State.Phase == api.Pending && last.State.Phase == ""
 	var due time.Time
 	switch {
-	case next.State.Phase != last.State.Phase && !quiet, next.Version != last.Version:
+	case next.State.Phase != last.State.Phase && !quiet, next.Version != last.Version, next.RetryCount != last.RetryCount:
 		return 0, true
 	case !sameConditions(last.Conditions, next.Conditions, quiet) ||
 		next.State.Message != last.State.Message || next.State.Reason != last.State.Reason:
 		r.statusSince = first(r.statusSince, now)
 		due = r.statusSince.Add(patience)
+	case quiet && next.Pending > 0:
+		r.statusSince = first(r.statusSince, now)
+		due = r.statusSince.Add(quietSettles * settle)
 	case r.lost, !quiet && countsOf(last) != countsOf(next):
 		r.statusSince = first(r.statusSince, now)
 		still := settle

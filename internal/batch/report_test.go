@@ -1,6 +1,7 @@
 package batch
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -46,6 +47,39 @@ func TestCountsAreWrittenOnceTheyRest(t *testing.T) {
 			}
 			if writes != c.writes || r.status.Running != c.pods {
 				t.Errorf("%d writes, the last one says that %d run; want %d and %d", writes, r.status.Running, c.writes, c.pods)
+			}
+		})
+	}
+}
+
+// TestAJobWhosePodsTakeLongToStartSaysThatItIsPending follows a job whose pods have nodes and load their images.
+func TestAJobWhosePodsTakeLongToStartSaysThatItIsPending(t *testing.T) {
+	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, c := range map[string]struct {
+		runs   time.Duration // after which its pods run
+		phases []api.JobPhase
+	}{
+		"soon":  {2 * time.Second, []api.JobPhase{api.Running}},
+		"later": {30 * time.Second, []api.JobPhase{api.Pending, api.Running}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &record{}
+			var phases []api.JobPhase
+			for at := time.Duration(0); at <= time.Minute; at += 50 * time.Millisecond {
+				next := r.status
+				next.State.Phase, next.Pending, next.Running = api.Pending, 3, 0
+				if at >= c.runs {
+					next.State.Phase, next.Pending, next.Running = api.Running, 0, 3
+				}
+				if wait, worth := r.worthWriting(&next, begin.Add(at), settleMin); !worth {
+					r.statusSince = time.Time{}
+				} else if wait <= 0 {
+					phases = append(phases, next.State.Phase)
+					r.status, r.statusSince = next, time.Time{}
+				}
+			}
+			if !slices.Equal(phases, c.phases) {
+				t.Errorf("written: %v, want %v", phases, c.phases)
 			}
 		})
 	}

@@ -1,7 +1,6 @@
 package batch
 
 import (
-	"slices"
 	"strings"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -15,24 +14,23 @@ var notSupported = []struct {
 	field string
 	used  func(*api.JobSpec) bool
 }{
-	{false, "spec.policies", func(s *api.JobSpec) bool { return len(s.Policies) > 0 }},
-	{false, "spec.tasks[].policies", anyTask(func(t *api.TaskSpec) bool { return len(t.Policies) > 0 })},
 	{false, "spec.tasks[].topologyPolicy", anyTask(func(t *api.TaskSpec) bool {
 		return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone
 	})},
-	{true, "spec.tasks[].dependsOn", anyTask(func(t *api.TaskSpec) bool { return t.DependsOn != nil && len(t.DependsOn.Name) > 0 })},
-	{true, "spec.tasks[].partitionPolicy", anyTask(func(t *api.TaskSpec) bool { return t.PartitionPolicy != nil })},
-	{true, "spec.volumes[].volumeClaim", func(s *api.JobSpec) bool {
-		return slices.ContainsFunc(s.Volumes, func(v api.VolumeSpec) bool { return v.VolumeClaimName == "" })
-	}},
+	// Where all partitions are needed they are the task's pods, with a label.
+	{true, "spec.tasks[].partitionPolicy.minPartitions", anyTask(func(t *api.TaskSpec) bool {
+		p := t.PartitionPolicy
+		return p != nil && p.MinPartitions > 0 && p.MinPartitions < p.TotalPartitions
+	})},
+	{true, "spec.tasks[].partitionPolicy.networkTopology", anyTask(func(t *api.TaskSpec) bool {
+		return t.PartitionPolicy != nil && hard(t.PartitionPolicy.NetworkTopology)
+	})},
+	{false, "spec.tasks[].partitionPolicy.networkTopology", anyTask(func(t *api.TaskSpec) bool {
+		p := t.PartitionPolicy
+		return p != nil && p.NetworkTopology != nil && !hard(p.NetworkTopology)
+	})},
 	{true, "spec.networkTopology", func(s *api.JobSpec) bool { return hard(s.NetworkTopology) }},
 	{false, "spec.networkTopology", func(s *api.JobSpec) bool { return s.NetworkTopology != nil && !hard(s.NetworkTopology) }},
-	{true, "spec.plugins.ssh", plugin(api.SSHPlugin)},
-	{true, "spec.plugins.tensorflow", plugin(api.TensorFlowPlugin)},
-	{true, "spec.plugins.pytorch", plugin(api.PyTorchPlugin)},
-	{true, "spec.plugins.mpi", plugin(api.MPIPlugin)},
-	{true, "spec.plugins.ray", plugin(api.RayPlugin)},
-	{true, "spec.plugins.hcclrank", plugin(api.HCCLRankPlugin)},
 }
 
 // unsupportedFields names the fields that the spec uses and that are not acted on, and those of them that keep the job
@@ -62,13 +60,6 @@ func anyTask(used func(*api.TaskSpec) bool) func(*api.JobSpec) bool {
 			}
 		}
 		return false
-	}
-}
-
-func plugin(name string) func(*api.JobSpec) bool {
-	return func(s *api.JobSpec) bool {
-		_, ok := s.Plugins[name]
-		return ok
 	}
 }
 

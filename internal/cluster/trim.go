@@ -213,9 +213,12 @@ func (t *trimmer) podStatus(s *corev1.PodStatus, bound, agent bool) {
 	out := corev1.PodStatus{Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message}
 	for _, c := range s.Conditions {
 		// A pod that waits shows why in PodScheduled; DisruptionTarget is how an eviction is told from a failure; whether an
-		// agent is there is told by its pod.
-		if c.Type == corev1.DisruptionTarget || !bound || agent && c.Type == corev1.PodReady {
+		// agent is there is told by its pod; tasks wait for pods that run and are not ready yet.
+		switch {
+		case c.Type == corev1.DisruptionTarget || !bound || agent && c.Type == corev1.PodReady:
 			out.Conditions = append(out.Conditions, c)
+		case c.Type == corev1.PodReady && c.Status == corev1.ConditionFalse && s.Phase == corev1.PodRunning:
+			out.Conditions = append(out.Conditions, corev1.PodCondition{Type: c.Type, Status: c.Status})
 		}
 	}
 	out.NominatedNodeName = s.NominatedNodeName

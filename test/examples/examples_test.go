@@ -46,17 +46,17 @@ func example(name string) string { return filepath.Join("../../examples/batch", 
 
 func TestTheExamplesSucceed(t *testing.T) {
 	code, out, errOut := lockstep(t, "submit", "--wait", "--timeout", "1m",
-		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"))
+		"-f", example("hello.yaml"), "-f", example("gang.yaml"), "-f", example("queues.yaml"), "-f", example("mpi.yaml"))
 	if code != 0 {
 		t.Fatalf("exit code %d\n%s%s", code, out, errOut)
 	}
-	for _, job := range []string{"hello", "training", "sweep", "report"} {
+	for _, job := range []string{"hello", "training", "sweep", "report", "stencil"} {
 		if !strings.Contains(errOut, "job.batch.volcano.sh/"+job+": Completed") {
 			t.Errorf("%s did not complete:\n%s", job, errOut)
 		}
 	}
 	_, out, _ = lockstep(t, "get", "jobs")
-	if !strings.HasPrefix(out, "NAME") || strings.Count(out, "Completed") < 4 {
+	if !strings.HasPrefix(out, "NAME") || strings.Count(out, "Completed") < 5 {
 		t.Errorf("get jobs:\n%s", out)
 	}
 	_, out, _ = lockstep(t, "get", "queue", "adhoc", "-o", "yaml")

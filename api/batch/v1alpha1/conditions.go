@@ -20,9 +20,10 @@ func (s *JobStatus) Condition(t JobConditionType) *JobCondition {
 func (s *JobStatus) SetCondition(t JobConditionType, status corev1.ConditionStatus, reason, message string, now metav1.Time) bool {
 	c := s.Condition(t)
 	if c == nil {
-		s.Conditions = append(s.Conditions, JobCondition{
+		// In front, because some clients take the last entry for the phase.
+		s.Conditions = append([]JobCondition{{
 			Type: t, Status: JobPhase(status), Reason: reason, Message: message, LastTransitionTime: &now,
-		})
+		}}, s.Conditions...)
 		return true
 	}
 	if c.Status == JobPhase(status) && c.Reason == reason && c.Message == message {

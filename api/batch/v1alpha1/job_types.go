@@ -328,6 +328,7 @@ const (
 // Reasons of a Job's conditions.
 const (
 	ReasonNotImplemented  = "NotImplemented"  // JobSupported: names the fields
+	ReasonUnknownArgument = "UnknownArgument" // JobSupported: names arguments of plugins, and nothing but them is ignored
 	ReasonInvalidTemplate = "InvalidTemplate" // JobValid: the API server refuses pods of this template
 )
 

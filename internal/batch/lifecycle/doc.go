@@ -1,4 +1,5 @@
-// Package lifecycle decides what a batch job does next. It is pure: counts of pods and a request in, a step out.
+// Package lifecycle decides what a batch job does next. It is pure: counts of pods and a request in, a step out. React says
+// which of the job's policies, if any, makes a request of something that happened.
 //
 //	     ┌──────────── RestartJob, ResumeJob ◀───────────────┐
 //	     ▼                                                   │

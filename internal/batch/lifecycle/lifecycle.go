@@ -44,8 +44,17 @@ type Job struct {
 	Tasks             []Task
 	// Waiting says that the scheduler has found no room for pods the job still needs.
 	Waiting bool
-	// Action is what a Command asks for, or empty.
+	// Action is what a Command or a policy asks for, or empty.
 	Action bus.Action
+	// Cause is the event that a policy reacts to with Action; it is the zero Cause for a Command's.
+	Cause Cause
+}
+
+// Cause is why a policy acts.
+type Cause struct {
+	Event bus.Event
+	// Message is a sentence for people.
+	Message string
 }
 
 // Pods is what is to become of a job's pods.
@@ -67,6 +76,8 @@ type Step struct {
 	Retries int32
 	// NewRun says that the pods so far belong to a run that is over.
 	NewRun bool
+	// Target says that the pods that the policy was about are to be deleted, ended or not, and made again.
+	Target bool
 	// Reason and Message explain the phase, when there is something to explain.
 	Reason, Message string
 	// Refused is why Action was not carried out, or empty.
@@ -79,7 +90,11 @@ func Next(j Job) Step {
 	if s.Phase == "" {
 		s.Phase = batch.Pending
 	}
-	s.act(j.Action, j.MaxRetry)
+	s.act(j.Action, j.Cause, j.MaxRetry)
+	if s.Target {
+		s.Pods = Run // the counts are from before: what they allow is for the next step
+		return s
+	}
 
 	var all Counts
 	for _, t := range j.Tasks {
@@ -97,8 +112,8 @@ func Next(j Job) Step {
 	return s
 }
 
-// act applies an action that a Command asks for.
-func (s *Step) act(a bus.Action, maxRetry int32) {
+// act applies an action that a Command or a policy asks for.
+func (s *Step) act(a bus.Action, cause Cause, maxRetry int32) {
 	switch {
 	case a == "":
 		return
@@ -106,6 +121,7 @@ func (s *Step) act(a bus.Action, maxRetry int32) {
 		s.Refused = "the job has ended"
 		return
 	}
+	before := s.Phase
 	running := s.Phase == batch.Pending || s.Phase == batch.Running
 	suspended := s.Phase == batch.Aborting || s.Phase == batch.Aborted
 	switch {
@@ -118,10 +134,10 @@ func (s *Step) act(a bus.Action, maxRetry int32) {
 		s.Phase = batch.Completing
 	case a == bus.RestartJobAction && running:
 		// Runs are limited, so that a job whose policy restarts it for ever ends.
-		s.Phase, s.Retries, s.NewRun = batch.Restarting, s.Retries+1, true
-		if s.Retries >= maxRetry {
-			s.fail("MaxRetryReached", "the job has used all its runs (spec.maxRetry)")
-		}
+		s.Phase, s.NewRun = batch.Restarting, true
+		s.retry(cause, maxRetry)
+	case restartsPart(a) && running && cause.Event != "":
+		s.Target = s.retry(cause, maxRetry)
 	case a == bus.ResumeJobAction && suspended:
 		// Suspending a job is not a failure of it: resuming uses up none of its retries.
 		s.Phase, s.NewRun = batch.Restarting, true
@@ -129,6 +145,28 @@ func (s *Step) act(a bus.Action, maxRetry int32) {
 	default:
 		s.Refused = "the job is " + string(s.Phase)
 	}
+	if s.Phase != before && s.Reason == "" {
+		s.Reason, s.Message = string(cause.Event), cause.Message
+	}
+}
+
+// restartsPart says whether the action restarts pods of a job that goes on. No Command can ask for it, as it names no pods.
+func restartsPart(a bus.Action) bool {
+	return a == bus.RestartTaskAction || a == bus.RestartPodAction || a == bus.RestartPartitionAction
+}
+
+// retry counts a restart, and says whether the job had one left.
+func (s *Step) retry(cause Cause, maxRetry int32) bool {
+	s.Retries++
+	if s.Retries < maxRetry {
+		return true
+	}
+	why := "the job has used all its runs (spec.maxRetry)"
+	if cause.Message != "" {
+		why += ": " + cause.Message
+	}
+	s.fail("MaxRetryReached", why)
+	return false
 }
 
 func (s *Step) fail(reason, message string) {

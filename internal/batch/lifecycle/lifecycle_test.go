@@ -91,6 +91,26 @@ func TestNext(t *testing.T) {
 			Job{Phase: batch.Running, Action: bus.RestartJobAction, Retries: 2, MaxRetry: 3, MinAvailable: 1, Tasks: worker(1, 1, Counts{Running: 1})},
 			Step{Phase: batch.Failed, Pods: Stop, Retries: 3, NewRun: true, Reason: "MaxRetryReached", Message: "the job has used all its runs (spec.maxRetry)"},
 		},
+		"a policy's reason is the phase's": {
+			Job{Phase: batch.Running, Action: bus.CompleteJobAction, Cause: Cause{bus.TaskCompletedEvent, "task worker has completed"},
+				MinAvailable: 2, Tasks: worker(2, 2, Counts{Succeeded: 1, Running: 1})},
+			Step{Phase: batch.Completing, Pods: Stop, Reason: "TaskCompleted", Message: "task worker has completed"},
+		},
+		"a task is restarted although all its pods have ended": {
+			Job{Phase: batch.Running, Action: bus.RestartTaskAction, Cause: Cause{bus.PodFailedEvent, "pod x failed"}, MaxRetry: 3,
+				MinAvailable: 2, Tasks: worker(2, 2, Counts{Succeeded: 1, Failed: 1})},
+			Step{Phase: batch.Running, Target: true, Retries: 1},
+		},
+		"restarting a pod uses up the job's retries, too": {
+			Job{Phase: batch.Running, Action: bus.RestartPodAction, Cause: Cause{bus.PodFailedEvent, "pod x failed"}, MaxRetry: 3, Retries: 2,
+				MinAvailable: 2, Tasks: worker(2, 2, Counts{Running: 1, Failed: 1})},
+			Step{Phase: batch.Failed, Pods: Stop, Retries: 3, Reason: "MaxRetryReached",
+				Message: "the job has used all its runs (spec.maxRetry): pod x failed"},
+		},
+		"a Command cannot restart a task, as it does not say which": {
+			Job{Phase: batch.Running, Action: bus.RestartTaskAction, MaxRetry: 3, MinAvailable: 1, Tasks: worker(1, 1, Counts{Running: 1})},
+			Step{Phase: batch.Running, Refused: "the job is Running"},
+		},
 		"an ended job refuses actions": {
 			Job{Phase: batch.Completed, Action: bus.RestartJobAction, Tasks: worker(1, 1, Counts{Succeeded: 1})},
 			Step{Phase: batch.Completed, Pods: Stop, Refused: "the job has ended"},
@@ -163,4 +183,42 @@ func TestAStepTakenTwiceIsTheSame(t *testing.T) {
 			t.Fatalf("first %+v, then %+v", s, again)
 		}
 	})
+}
+
+func TestReact(t *testing.T) {
+	task := []batch.LifecyclePolicy{
+		{Event: bus.TaskCompletedEvent, Action: bus.CompleteJobAction},
+		{ExitCode: ptr.To[int32](137), Action: bus.RestartPodAction},
+	}
+	job := []batch.LifecyclePolicy{
+		{Events: []bus.Event{bus.PodFailedEvent, bus.PodEvictedEvent}, Action: bus.RestartJobAction},
+		{Event: bus.PodPendingEvent, Action: bus.AbortJobAction},
+	}
+	any := []batch.LifecyclePolicy{{Event: bus.AnyEvent, Action: bus.TerminateJobAction}}
+	for name, c := range map[string]struct {
+		task, job []batch.LifecyclePolicy
+		event     bus.Event
+		exit      int32
+		want      bus.Action
+	}{
+		"the task's own policy":                   {task, job, bus.TaskCompletedEvent, 0, bus.CompleteJobAction},
+		"an exit code":                            {task, job, bus.PodFailedEvent, 137, bus.RestartPodAction},
+		"another exit code is the job's":          {task, job, bus.PodFailedEvent, 1, bus.RestartJobAction},
+		"one of several events":                   {nil, job, bus.PodEvictedEvent, 0, bus.RestartJobAction},
+		"nothing fits":                            {nil, job, bus.TaskCompletedEvent, 0, ""},
+		"waiting without a timeout is no reason":  {task, job, bus.PodPendingEvent, 0, ""},
+		"any event":                               {task, any, bus.TaskFailedEvent, 0, bus.TerminateJobAction},
+		"the task's exit code comes before any":   {task, any, bus.PodFailedEvent, 137, bus.RestartPodAction},
+		"an exit code says nothing of what ended": {task, nil, bus.PodEvictedEvent, 137, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := bus.Action("")
+			if p := React(c.task, c.job, c.event, c.exit); p != nil {
+				got = p.Action
+			}
+			if got != c.want {
+				t.Errorf("got %q, want %q", got, c.want)
+			}
+		})
+	}
 }

@@ -31,6 +31,10 @@ func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *c
 		ResourceClaims:            s.ResourceClaims,
 		HostNetwork:               s.HostNetwork,
 	}}
+	if s.HostNetwork {
+		portsOfHost(s.Containers, p.Spec.Containers)
+		portsOfHost(s.InitContainers, p.Spec.InitContainers)
+	}
 	for _, v := range s.Volumes {
 		// Files made on the node restrict nothing.
 		if v.ConfigMap == nil && v.Secret == nil && v.EmptyDir == nil && v.Projected == nil && v.DownwardAPI == nil && v.HostPath == nil {
@@ -63,6 +67,17 @@ func planContainers(in []corev1.Container, ranges []*corev1.LimitRange) []corev1
 		defaultResources(&out[i], ranges)
 	}
 	return out
+}
+
+// portsOfHost gives plans of containers the ports that they take from their node because their pod is on its network: all.
+func portsOfHost(containers, plans []corev1.Container) {
+	for i := range plans {
+		plans[i].Ports = nil
+		for _, port := range containers[i].Ports {
+			port.HostPort = port.ContainerPort
+			plans[i].Ports = append(plans[i].Ports, port)
+		}
+	}
 }
 
 func defaultResources(c *corev1.Container, ranges []*corev1.LimitRange) {

@@ -1,6 +1,9 @@
 package pods
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"flag"
 	"maps"
 	"strconv"
 
@@ -25,6 +28,7 @@ var JobKind = batch.GroupVersion.WithKind("Job")
 type Set struct {
 	tasks   []Task
 	objects []Object
+	ignored []string
 }
 
 // Task makes the pods of one task.
@@ -37,6 +41,8 @@ type Task struct {
 	prefix   string      // of pod names
 	envIndex bool
 	hostname bool
+	// each is what plugins change in the pod with an index; what it changes it copies first.
+	each []func(p *corev1.Pod, index int)
 }
 
 // Options are what the pods depend on besides the job.
@@ -54,6 +60,7 @@ func New(job *batch.Job, o Options) (*Set, error) {
 	for i := range job.Spec.Tasks {
 		s.tasks[i] = newTask(job, i, o)
 	}
+	s.addClaims(job)
 	err := s.addPlugins(job)
 	for i := range s.tasks {
 		s.tasks[i].plan = PlanOf(s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
@@ -62,16 +69,29 @@ func New(job *batch.Job, o Options) (*Set, error) {
 }
 
 func (s *Set) addPlugins(job *batch.Job) error {
-	if args, ok := job.Spec.Plugins[batch.EnvPlugin]; ok {
-		if err := noArguments(batch.EnvPlugin, args); err != nil {
+	plugins := job.Plugins()
+	if args, ok := plugins[batch.EnvPlugin]; ok {
+		if err := s.parse(batch.EnvPlugin, args, func(*flag.FlagSet) {}); err != nil {
 			return err
 		}
 		for i := range s.tasks {
 			s.tasks[i].envIndex = true
 		}
 	}
-	if args, ok := job.Spec.Plugins[batch.SvcPlugin]; ok {
-		return s.addService(job, args)
+	// The frameworks come after svc and ssh, through which they find their peers.
+	for _, p := range [...]struct {
+		name string
+		add  func(*batch.Job, batch.PluginArguments) error
+	}{
+		{batch.SvcPlugin, s.addService}, {batch.SSHPlugin, s.addSSH},
+		{batch.PyTorchPlugin, s.addPyTorch}, {batch.TensorFlowPlugin, s.addTensorFlow}, {batch.MPIPlugin, s.addMPI},
+		{batch.RayPlugin, s.addRay}, {batch.HCCLRankPlugin, s.addHCCLRank},
+	} {
+		if args, ok := plugins[p.name]; ok {
+			if err := p.add(job, args); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
 }
@@ -92,7 +112,7 @@ func (t *Task) Plan() *corev1.Pod { return t.plan }
 func (t *Task) Adopt(plan *corev1.Pod) { t.plan = plan }
 
 // Rest gives back the memory of what pods are made from. A task at rest makes none any more; a new Set does.
-func (t *Task) Rest() { t.base = nil }
+func (t *Task) Rest() { t.base, t.each = nil, nil }
 
 // Resting says whether the task is at rest.
 func (t *Task) Resting() bool { return t.base == nil }
@@ -113,6 +133,9 @@ func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod
 		vars := [...]corev1.EnvVar{{Name: batch.LegacyTaskIndexEnv, Value: i}, {Name: batch.TaskIndexEnv, Value: i}}
 		p.Spec.Containers = withEnv(p.Spec.Containers, vars[:])
 		p.Spec.InitContainers = withEnv(p.Spec.InitContainers, vars[:])
+	}
+	for _, change := range t.each {
+		change(&p, index)
 	}
 	return &p
 }
@@ -150,6 +173,11 @@ func newTask(job *batch.Job, i int, o Options) Task {
 	s.PriorityClassName = job.PriorityClassName(i)
 	s.DNSPolicy = spec.DNSPolicy()
 	mountVolumes(s, job)
+	if parts := spec.PartitionPolicy; parts != nil && parts.PartitionSize > 0 {
+		t.each = append(t.each, func(p *corev1.Pod, index int) {
+			p.Labels[batch.PartitionIDKey] = strconv.Itoa(index / int(parts.PartitionSize))
+		})
+	}
 	return t
 }
 
@@ -160,20 +188,43 @@ func ownerOf(job *batch.Job) []metav1.OwnerReference {
 // mountVolumes mounts the job's claims into every container.
 func mountVolumes(s *corev1.PodSpec, job *batch.Job) {
 	var mounts []corev1.VolumeMount
-	for i, v := range job.Spec.Volumes {
-		if v.VolumeClaimName == "" {
-			continue
-		}
+	for i := range job.Spec.Volumes {
+		v := &job.Spec.Volumes[i]
 		name := "job-volume-" + strconv.Itoa(i)
 		s.Volumes = append(s.Volumes[:len(s.Volumes):len(s.Volumes)], corev1.Volume{
 			Name: name,
 			VolumeSource: corev1.VolumeSource{
-				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: v.VolumeClaimName},
+				PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: claimName(job, i)},
 			},
 		})
 		mounts = append(mounts, corev1.VolumeMount{Name: name, MountPath: v.MountPath})
 	}
 	mount(s, mounts)
+}
+
+// claimName is the claim of the job's volume i. One that is made for the job is called after its UID, so that a job of the same
+// name does not come by its data.
+func claimName(job *batch.Job, i int) string {
+	if name := job.Spec.Volumes[i].VolumeClaimName; name != "" {
+		return name
+	}
+	sum := sha256.Sum256([]byte(string(job.UID) + "/" + strconv.Itoa(i)))
+	return job.Name + "-pvc-" + hex.EncodeToString(sum[:6])
+}
+
+// addClaims adds the claims that are made for the job.
+func (s *Set) addClaims(job *batch.Job) {
+	for i := range job.Spec.Volumes {
+		v := &job.Spec.Volumes[i]
+		if v.VolumeClaimName != "" || v.VolumeClaim == nil {
+			continue
+		}
+		name := claimName(job, i)
+		s.objects = append(s.objects, Object{claimKey(name), &corev1.PersistentVolumeClaim{
+			ObjectMeta: metav1.ObjectMeta{Namespace: job.Namespace, Name: name, OwnerReferences: ownerOf(job)},
+			Spec:       *v.VolumeClaim.DeepCopy(),
+		}})
+	}
 }
 
 // mount adds mounts to every container, leaving the containers of the template as they are.

@@ -1,6 +1,7 @@
 package pods
 
 import (
+	"flag"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,9 +15,9 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// Object is an object that a plugin needs.
+// Object is an object that the job's pods need. Key is what the job's status calls it: see Controlled.
 type Object struct {
-	Plugin string
+	Key    string
 	Object interface {
 		metav1.Object
 		runtime.Object
@@ -31,13 +32,36 @@ const (
 	placeholderPort = "placeholder"
 )
 
+// Controlled is what the job's status says of what there is besides its pods: plugins and claims by name.
+func Controlled(job *batch.Job) map[string]string {
+	out := map[string]string{}
+	for name := range job.Plugins() {
+		out[pluginKey(name)] = name
+	}
+	for i := range job.Spec.Volumes {
+		name := claimName(job, i)
+		out[claimKey(name)] = name
+	}
+	return out
+}
+
+func pluginKey(plugin string) string { return "plugin-" + plugin }
+func claimKey(claim string) string   { return "volume-pvc-" + claim }
+
+func forPlugin(plugin string, o interface {
+	metav1.Object
+	runtime.Object
+}) Object {
+	return Object{pluginKey(plugin), o}
+}
+
 type svcArgs struct {
 	publishNotReady, noNetworkPolicy, injectEnv bool
 }
 
 // addService gives the pods names that resolve, tells each the names of all, and closes the network to others.
-func (s *Set) addService(job *batch.Job, args []string) error {
-	a, err := parseSvc(args)
+func (s *Set) addService(job *batch.Job, args batch.PluginArguments) error {
+	a, err := s.parseSvc(args)
 	if err != nil {
 		return err
 	}
@@ -52,22 +76,22 @@ func (s *Set) addService(job *batch.Job, args []string) error {
 	config.Name = job.Name + "-svc"
 	members := map[string]string{batch.JobNameKey: job.Name, batch.JobNamespaceKey: job.Namespace}
 	s.objects = append(s.objects,
-		Object{batch.SvcPlugin, &corev1.ConfigMap{ObjectMeta: config, Data: hosts}},
-		Object{batch.SvcPlugin, &corev1.Service{ObjectMeta: own, Spec: corev1.ServiceSpec{
+		forPlugin(batch.SvcPlugin, &corev1.ConfigMap{ObjectMeta: config, Data: hosts}),
+		forPlugin(batch.SvcPlugin, &corev1.Service{ObjectMeta: own, Spec: corev1.ServiceSpec{
 			ClusterIP:                corev1.ClusterIPNone,
 			Selector:                 members,
 			PublishNotReadyAddresses: a.publishNotReady,
 			Ports: []corev1.ServicePort{{
 				Name: placeholderPort, Port: 1, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(1),
 			}},
-		}}})
+		}}))
 	if !a.noNetworkPolicy {
 		same := metav1.LabelSelector{MatchLabels: members}
-		s.objects = append(s.objects, Object{batch.SvcPlugin, &networkingv1.NetworkPolicy{ObjectMeta: own, Spec: networkingv1.NetworkPolicySpec{
+		s.objects = append(s.objects, forPlugin(batch.SvcPlugin, &networkingv1.NetworkPolicy{ObjectMeta: own, Spec: networkingv1.NetworkPolicySpec{
 			PodSelector: same,
 			PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
 			Ingress:     []networkingv1.NetworkPolicyIngressRule{{From: []networkingv1.NetworkPolicyPeer{{PodSelector: &same}}}},
-		}}})
+		}}))
 	}
 	for i := range s.tasks {
 		injectService(&s.tasks[i], s.tasks, job.Name, config.Name, a.injectEnv)
@@ -111,19 +135,7 @@ func hostsOf(job *batch.Job, tasks []Task) (map[string]string, error) {
 	size := 0
 	for i := range tasks {
 		t := &tasks[i]
-		var names []string
-		subdomain := t.base.Spec.Subdomain
-		if subdomain == "" {
-			subdomain = job.Name
-		}
-		if h := t.base.Spec.Hostname; h != "" {
-			names = []string{h + "." + subdomain}
-		} else {
-			names = make([]string, t.Replicas)
-			for n := range names {
-				names[n] = t.PodName(n) + "." + subdomain
-			}
-		}
+		names := t.hosts(job)
 		lines := strings.Join(names, "\n")
 		size += 2 * len(lines)
 		data[t.Name+".host"] = lines
@@ -136,39 +148,42 @@ func hostsOf(job *batch.Job, tasks []Task) (map[string]string, error) {
 	return data, nil
 }
 
+// hosts are the names under which the task's pods find each other.
+func (t *Task) hosts(job *batch.Job) []string {
+	if h := t.base.Spec.Hostname; h != "" {
+		return []string{h + "." + t.subdomain(job)}
+	}
+	names := make([]string, t.Replicas)
+	for n := range names {
+		names[n] = t.host(job, n)
+	}
+	return names
+}
+
+func (t *Task) host(job *batch.Job, index int) string {
+	if h := t.base.Spec.Hostname; h != "" {
+		return h + "." + t.subdomain(job)
+	}
+	return t.PodName(index) + "." + t.subdomain(job)
+}
+
+func (t *Task) subdomain(job *batch.Job) string {
+	if d := t.base.Spec.Subdomain; d != "" {
+		return d
+	}
+	return job.Name
+}
+
 func hostsKey(task string) string { return "VC_" + envName(task) + "_HOSTS" }
 func numKey(task string) string   { return "VC_" + envName(task) + "_NUM" }
 
 func envName(task string) string { return strings.ToUpper(strings.ReplaceAll(task, "-", "_")) }
 
-func parseSvc(args []string) (svcArgs, error) {
-	a := svcArgs{injectEnv: true}
-	for _, arg := range args {
-		name, value, given := strings.Cut(strings.TrimLeft(arg, "-"), "=")
-		set := true
-		if given {
-			var err error
-			if set, err = strconv.ParseBool(value); err != nil {
-				return a, fmt.Errorf("spec.plugins.svc: %q: want true or false", arg)
-			}
-		}
-		switch name {
-		case "publish-not-ready-addresses":
-			a.publishNotReady = set
-		case "disable-network-policy":
-			a.noNetworkPolicy = set
-		case "inject-hosts-env":
-			a.injectEnv = set
-		default:
-			return a, fmt.Errorf("spec.plugins.svc: unknown argument %q", arg)
-		}
-	}
-	return a, nil
-}
-
-func noArguments(plugin string, args []string) error {
-	if len(args) > 0 {
-		return fmt.Errorf("spec.plugins.%s: unknown argument %q", plugin, args[0])
-	}
-	return nil
+func (s *Set) parseSvc(args batch.PluginArguments) (a svcArgs, err error) {
+	err = s.parse(batch.SvcPlugin, args, func(f *flag.FlagSet) {
+		f.BoolVar(&a.publishNotReady, "publish-not-ready-addresses", false, "")
+		f.BoolVar(&a.noNetworkPolicy, "disable-network-policy", false, "")
+		f.BoolVar(&a.injectEnv, "inject-hosts-env", true, "")
+	})
+	return a, err
 }
