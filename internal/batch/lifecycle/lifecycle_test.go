@@ -208,6 +208,8 @@ func TestReact(t *testing.T) {
 		"nothing fits":                            {nil, job, bus.TaskCompletedEvent, 0, ""},
 		"waiting without a timeout is no reason":  {task, job, bus.PodPendingEvent, 0, ""},
 		"any event":                               {task, any, bus.TaskFailedEvent, 0, bus.TerminateJobAction},
+		"a change of the job is not any event":    {task, any, bus.JobUpdatedEvent, 0, ""},
+		"a change of the job, by its name":        {nil, []batch.LifecyclePolicy{{Events: []bus.Event{bus.AnyEvent, bus.JobUpdatedEvent}, Action: bus.RestartJobAction}}, bus.JobUpdatedEvent, 0, bus.RestartJobAction},
 		"the task's exit code comes before any":   {task, any, bus.PodFailedEvent, 137, bus.RestartPodAction},
 		"an exit code says nothing of what ended": {task, nil, bus.PodEvictedEvent, 137, ""},
 	} {

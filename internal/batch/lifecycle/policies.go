@@ -26,5 +26,7 @@ func fits(p *batch.LifecyclePolicy, event bus.Event, exit int32) bool {
 	if p.ExitCode != nil {
 		return event == bus.PodFailedEvent && *p.ExitCode == exit && exit != 0
 	}
-	return p.Event == event || p.Event == bus.AnyEvent || slices.Contains(p.Events, event) || slices.Contains(p.Events, bus.AnyEvent)
+	// A job whose owner makes it larger has not failed: that is an event only for policies that name it.
+	any := event != bus.JobUpdatedEvent && (p.Event == bus.AnyEvent || slices.Contains(p.Events, bus.AnyEvent))
+	return any || p.Event == event || slices.Contains(p.Events, event)
 }
