@@ -27,3 +27,32 @@ func TestEveryApplicationIsListed(t *testing.T) {
 		t.Errorf("%s, not %s:\n%s", g, want, out.String())
 	}
 }
+
+func TestTheTreeSaysWhereObjectsAreAndWhatIsWrong(t *testing.T) {
+	app := &oam.Application{}
+	app.Namespace, app.Name, app.Status.Phase = "prod", "shop", "rendering"
+	app.Status.Conditions = []oam.Condition{{Type: oam.ConditionReady, Status: "False", Message: "component web: no such trait"}}
+	for _, cluster := range []string{"", "far", "far"} {
+		o := oam.ClusterObjectReference{Cluster: cluster}
+		o.Kind, o.Namespace, o.Name = "Deployment", "prod", "web"
+		if cluster != "" && len(app.Status.AppliedResources) > 1 {
+			o.Kind, o.Namespace, o.Name = "Namespace", "", "prod"
+		}
+		app.Status.AppliedResources = append(app.Status.AppliedResources, o)
+	}
+	var out strings.Builder
+	if err := printAppTree(&out, app); err != nil {
+		t.Fatal(err)
+	}
+	want := `rendering prod/shop: component web: no such trait
+├─ prod
+│  └─ Deployment/web
+├─ far: (cluster)
+│  └─ Namespace/prod
+└─ far: prod
+   └─ Deployment/web
+`
+	if out.String() != want {
+		t.Errorf("%s, not\n%s", out.String(), want)
+	}
+}
