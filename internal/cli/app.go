@@ -231,6 +231,13 @@ func printApps(out io.Writer, apps []oam.Application, all bool) error {
 		for _, s := range app.Status.Services {
 			state[s.Name] = s
 		}
+		made := app.CreationTimestamp.Format("2006-01-02 15:04:05 -0700 MST")
+		if len(app.Spec.Components) == 0 { // its steps make all that there is
+			if all {
+				fmt.Fprintf(w, "%s\t", app.Namespace)
+			}
+			fmt.Fprintf(w, "%s\t\t\t\t%s\t\t\t%s\n", app.Name, app.Status.Phase, made)
+		}
 		for j, comp := range app.Spec.Components {
 			name := app.Name
 			if j > 0 {
@@ -254,7 +261,7 @@ func printApps(out io.Writer, apps []oam.Application, all bool) error {
 				fmt.Fprintf(w, "%s\t", app.Namespace)
 			}
 			fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t%s\t%s\t%s\n", name, comp.Name, comp.Type, strings.Join(traits, ","), app.Status.Phase, health,
-				strings.TrimSpace(state[comp.Name].Message), app.CreationTimestamp.Format("2006-01-02 15:04:05 -0700 MST"))
+				strings.TrimSpace(state[comp.Name].Message), made)
 		}
 	}
 	return w.Flush()

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"slices"
@@ -141,30 +142,44 @@ func typeOf(app *oam.Application, component string) string {
 	return ""
 }
 
-// printAppTree draws the objects, below their namespaces.
+// printAppTree draws the objects, below their clusters and namespaces, those of the own cluster first.
 func printAppTree(out io.Writer, app *oam.Application) error {
-	byNamespace := map[string][]string{}
+	type place struct{ cluster, namespace string }
+	byPlace := map[place][]string{}
+	var places []place
 	for _, r := range app.Status.AppliedResources {
-		byNamespace[r.Namespace] = append(byNamespace[r.Namespace], r.Kind+"/"+r.Name)
+		at := place{r.Cluster, r.Namespace}
+		if at.cluster == oam.LocalCluster {
+			at.cluster = ""
+		}
+		if byPlace[at] == nil {
+			places = append(places, at)
+		}
+		byPlace[at] = append(byPlace[at], r.Kind+"/"+r.Name)
 	}
-	var namespaces []string
-	for ns := range byNamespace {
-		namespaces = append(namespaces, ns)
-	}
-	slices.Sort(namespaces)
+	slices.SortFunc(places, func(a, b place) int {
+		return cmp.Or(strings.Compare(a.cluster, b.cluster), strings.Compare(a.namespace, b.namespace))
+	})
 	w := &strings.Builder{}
-	fmt.Fprintf(w, "%s %s/%s\n", app.Status.Phase, app.Namespace, app.Name)
-	for i, ns := range namespaces {
+	fmt.Fprintf(w, "%s %s/%s", app.Status.Phase, app.Namespace, app.Name)
+	if why := notReady(app); why != "" {
+		fmt.Fprintf(w, ": %s", why)
+	}
+	fmt.Fprintln(w)
+	for i, at := range places {
 		branch, rail := "├─ ", "│  "
-		if i == len(namespaces)-1 {
+		if i == len(places)-1 {
 			branch, rail = "└─ ", "   "
 		}
-		name := ns
+		name := at.namespace
 		if name == "" {
 			name = "(cluster)"
 		}
+		if at.cluster != "" {
+			name = at.cluster + ": " + name
+		}
 		fmt.Fprintf(w, "%s%s\n", branch, name)
-		objects := byNamespace[ns]
+		objects := byPlace[at]
 		slices.Sort(objects)
 		for j, o := range objects {
 			leaf := "├─ "

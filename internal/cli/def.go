@@ -178,7 +178,42 @@ func newDef(s streams) *cobra.Command {
 	return group(&cobra.Command{
 		Use:   "def",
 		Short: "Definitions of components and traits: check, show, render",
-	}, newDefVet(s), newDefShow(s), newDefRender(s))
+	}, newDefManifest(s), newDefVet(s), newDefShow(s), newDefRender(s))
+}
+
+func newDefManifest(s streams) *cobra.Command {
+	return &cobra.Command{
+		Use:   "manifest FILE...",
+		Short: "Print definitions in files of CUE as the manifests that kubectl applies",
+		Long: `Print definitions as manifests, those in files of CUE too, which kubectl does not read. Definitions for everyone belong in the
+namespace vela-system. Of definitions that do not compile nothing is printed.`,
+		Example: "  lockstep def manifest gpu.cue > gpu.yaml",
+		Args:    minArgs(1, "FILE"),
+		RunE: func(_ *cobra.Command, args []string) error {
+			objects, err := readObjects(s, args)
+			if err != nil {
+				return err
+			}
+			for _, u := range objects {
+				def, err := definitionOf(u)
+				if err == nil && def != nil {
+					_, err = render.Compile(def)
+				}
+				if err != nil {
+					return err
+				}
+			}
+			for i, u := range objects {
+				if i > 0 {
+					fmt.Fprintln(s.out, "---")
+				}
+				if err := printYAML(s.out, u.Object); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+	}
 }
 
 func newDefVet(s streams) *cobra.Command {

@@ -21,7 +21,7 @@ const builtins = "../../internal/application/render/testdata/builtins"
 // unhealthy are the cases that do not come to run: their pods wait for volumes, labels of nodes or other controllers that
 // are not there, or run until somebody ends them.
 var unhealthy = []string{
-	"batch-job", "workflow", "task", "webservice", "worker", "trait-storage",
+	"batch-job", "workflow", "task", "webservice", "worker", "trait-storage", "trait-pvc", "trait-node-affinity",
 	"trait-topologyspreadconstraints",
 }
 

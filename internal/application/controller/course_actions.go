@@ -273,14 +273,7 @@ func (c *Controller) actList(ctx context.Context, a *app, step string, action *r
 	if err != nil {
 		return render.Answer{}, false, err
 	}
-	options := metav1.ListOptions{Limit: listMax}
-	if match, ok := filter["matchingLabels"].(map[string]any); ok {
-		set := labels.Set{}
-		for k, v := range match {
-			set[k] = fmt.Sprint(v)
-		}
-		options.LabelSelector = set.String()
-	}
+	options := metav1.ListOptions{Limit: listMax, LabelSelector: labelsOf(filter).String()}
 	as := a.as
 	return c.once(a, step, action.Key, func() (render.Answer, error) {
 		ctx, cancel := context.WithTimeout(ctx, readTimeout)
@@ -302,35 +295,102 @@ func (c *Controller) actList(ctx context.Context, a *app, step string, action *r
 	})
 }
 
+// actDelete removes the object that value names or, with a filter, those of its kind that have the filter's labels.
 func (c *Controller) actDelete(ctx context.Context, a *app, step string, action *render.Action) (render.Answer, bool, error) {
-	t, ref, err := c.named(a, action.Params)
+	params := action.Params
+	filter, filtered := params["filter"].(map[string]any)
+	if filtered {
+		value, _ := params["value"].(map[string]any)
+		namespace := text(filter, "namespace")
+		if namespace == "" {
+			namespace, _, _ = unstructured.NestedString(value, "metadata", "namespace")
+		}
+		params = map[string]any{"cluster": params["cluster"], "value": map[string]any{
+			"apiVersion": value["apiVersion"], "kind": value["kind"], "metadata": map[string]any{"namespace": namespace},
+		}}
+	}
+	t, ref, err := c.named(a, params)
 	if err != nil {
 		return render.Answer{}, false, err
 	}
-	if ref.Name == "" {
-		return render.Answer{}, false, errors.New("value has no metadata.name: objects are deleted one by one")
+	match := labelsOf(filter)
+	switch {
+	case filtered && len(match) == 0:
+		return render.Answer{}, false, errors.New("filter has no matchingLabels: they say what is to be deleted")
+	case !filtered && ref.Name == "":
+		return render.Answer{}, false, errors.New("value has no metadata.name, and there is no filter")
 	}
-	w := a.course
 	// What the step, or one before it, has made is no longer to be there.
-	if at := slices.IndexFunc(w.made, func(x plan.Resource) bool { return x.Ref == ref }); at >= 0 {
-		w.made = slices.Delete(w.made, at, at+1)
-		delete(a.record.Flow.Made, refKey(ref))
-		w.stale = true
-	}
-	return c.once(a, step, action.Key, func() (render.Answer, error) {
+	w := a.course
+	w.made = slices.DeleteFunc(w.made, func(x plan.Resource) bool {
+		gone := x.Ref == ref
+		if filtered {
+			at := ref
+			at.Name = x.Ref.Name
+			var u unstructured.Unstructured
+			gone = x.Ref == at && u.UnmarshalJSON(x.JSON) == nil && match.AsSelectorPreValidated().Matches(labels.Set(u.GetLabels()))
+		}
+		if gone {
+			delete(a.record.Flow.Made, refKey(x.Ref))
+			w.stale = true
+		}
+		return gone
+	})
+	remove := func(name string) error {
 		u := &unstructured.Unstructured{}
 		u.SetGroupVersionKind(ref.GVK)
 		u.SetNamespace(ref.Namespace)
-		u.SetName(ref.Name)
+		u.SetName(name)
 		_, err := c.written(ctx, func(done func(apiwriter.Object, error)) {
 			t.writer.Delete(c.meta(a, t, ref.GVK, "application-step"), u, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground},
 				func(err error) { done(nil, err) })
 		})
 		if apierrors.IsNotFound(err) {
-			err = nil
+			return nil
 		}
-		return render.Answer{}, err
+		return err
+	}
+	if !filtered {
+		return c.once(a, step, action.Key, func() (render.Answer, error) { return render.Answer{}, remove(ref.Name) })
+	}
+	m, err := t.kinds.mapping(ref.GVK)
+	if err != nil {
+		return render.Answer{}, false, err
+	}
+	as := a.as
+	return c.once(a, step, action.Key, func() (render.Answer, error) {
+		client, err := t.reader(as)
+		if err != nil {
+			return render.Answer{}, err
+		}
+		options := metav1.ListOptions{Limit: listMax, LabelSelector: match.String()}
+		for {
+			page, cancel := context.WithTimeout(ctx, readTimeout)
+			list, err := client.Resource(m.Resource).Namespace(ref.Namespace).List(page, options)
+			cancel()
+			if err != nil {
+				return render.Answer{}, err
+			}
+			for i := range list.Items {
+				if err := remove(list.Items[i].GetName()); err != nil {
+					return render.Answer{}, err
+				}
+			}
+			if options.Continue = list.GetContinue(); options.Continue == "" {
+				return render.Answer{}, nil
+			}
+		}
 	})
+}
+
+// labelsOf are the labels that a filter asks for.
+func labelsOf(filter map[string]any) labels.Set {
+	set := labels.Set{}
+	match, _ := filter["matchingLabels"].(map[string]any)
+	for k, v := range match {
+		set[k] = fmt.Sprint(v)
+	}
+	return set
 }
 
 // actComponent deploys one component that the step has, and answers when it is healthy.

@@ -156,6 +156,48 @@ func TestBuiltinSteps(t *testing.T) {
 			asked: `apply.components.web:component-apply cluster: namespace: value:map[name:web type:worker] waitHealthy:true; ` +
 				`apply.components.db:component-apply cluster: namespace: value:map[name:db type:worker] waitHealthy:true`, outcome: render.StepDone,
 		},
+		"apply-application-in-parallel": {
+			step: "apply-application-in-parallel", properties: `{}`, world: map[string]render.Answer{"apply.components.web": {}, "apply.components.db": {}},
+			asked: `apply.components.web:component-apply cluster: namespace: value:map[name:web type:worker] waitHealthy:false; ` +
+				`apply.components.db:component-apply cluster: namespace: value:map[name:db type:worker] waitHealthy:false`, outcome: render.StepDone,
+		},
+		"apply-deployment waits": {
+			step: "apply-deployment", properties: `{"image": "nginx", "cmd": ["run"]}`, world: map[string]render.Answer{"output": value(map[string]any{"status": map[string]any{}})},
+			asked: `output:apply cluster: value:map[apiVersion:apps/v1 kind:Deployment metadata:map[name:one namespace:default] spec:map[replicas:1 ` +
+				`selector:map[matchLabels:map[workflow.oam.dev/step-name:shop-one]] template:map[metadata:map[labels:map[workflow.oam.dev/step-name:shop-one]] ` +
+				`spec:map[containers:[map[command:[run] image:nginx name:one]]]]]]`,
+			outcome: render.StepWaits, message: "it waits for the pods of one",
+		},
+		"apply-deployment": {
+			step: "apply-deployment", properties: `{"image": "nginx", "replicas": 2, "cluster": "c"}`,
+			world: map[string]render.Answer{"output": value(map[string]any{"status": map[string]any{"readyReplicas": int64(2)}})},
+			asked: `output:apply cluster:c value:map[apiVersion:apps/v1 kind:Deployment metadata:map[name:one namespace:default] spec:map[replicas:2 ` +
+				`selector:map[matchLabels:map[workflow.oam.dev/step-name:shop-one]] template:map[metadata:map[labels:map[workflow.oam.dev/step-name:shop-one]] ` +
+				`spec:map[containers:[map[image:nginx name:one]]]]]]`,
+			outcome: render.StepDone,
+		},
+		"clean-jobs": {
+			step: "clean-jobs", properties: `{}`, world: map[string]render.Answer{"jobs": {}, "pods": {}},
+			asked: `jobs:delete cluster: filter:map[matchingLabels:map[workflow.oam.dev/name:shop] namespace:default] value:map[apiVersion:batch/v1 kind:Job metadata:map[namespace:default]]; ` +
+				`pods:delete cluster: filter:map[matchingLabels:map[workflow.oam.dev/name:shop] namespace:default] value:map[apiVersion:v1 kind:Pod metadata:map[namespace:default]]`,
+			outcome: render.StepDone,
+		},
+		"build-push-image": {
+			step: "build-push-image", properties: `{"context": {"git": "git://g/r", "branch": "main"}, "image": "i:1", "buildArgs": ["A=b"], "credentials": {"image": {"name": "reg"}}}`,
+			world: map[string]render.Answer{"build": value(map[string]any{"status": map[string]any{"phase": "Succeeded"}})},
+			asked: `build:apply cluster: value:map[apiVersion:v1 kind:Pod metadata:map[name:shop--kaniko namespace:default] spec:map[containers:[map[` +
+				`args:[--dockerfile=./Dockerfile --context=git://g/r#refs/heads/main --destination=i:1 --verbosity=info --build-arg=A=b] image:oamdev/kaniko-executor:v1.9.1 ` +
+				`name:kaniko volumeMounts:[map[mountPath:/kaniko/.docker/ name:reg]]]] restartPolicy:Never volumes:[map[name:reg secret:map[items:[map[key:.dockerconfigjson path:config.json]] secretName:reg]]]]]`,
+			outcome: render.StepDone,
+		},
+		"build-push-image that fails": {
+			step: "build-push-image", properties: `{"context": "dir:///w", "image": "i:1", "credentials": {"git": {"name": "t", "key": "k"}}}`,
+			world: map[string]render.Answer{"build": value(map[string]any{"status": map[string]any{"phase": "Failed"}})},
+			asked: `build:apply cluster: value:map[apiVersion:v1 kind:Pod metadata:map[name:shop--kaniko namespace:default] spec:map[containers:[map[` +
+				`args:[--dockerfile=./Dockerfile --context=dir:///w --destination=i:1 --verbosity=info] env:[map[name:GIT_TOKEN valueFrom:map[secretKeyRef:map[key:k name:t]]]] ` +
+				`image:oamdev/kaniko-executor:v1.9.1 name:kaniko]] restartPolicy:Never]]`,
+			outcome: render.StepFails, message: "the pod shop--kaniko has failed",
+		},
 		"apply-remaining": {
 			step: "apply-remaining", properties: `{"exceptions": {"web": {}}}`, world: map[string]render.Answer{"apply.components.db": {}},
 			asked: `apply.components.db:component-apply cluster: namespace: value:map[name:db type:worker] waitHealthy:true`, outcome: render.StepDone,

@@ -76,6 +76,27 @@ outputs: x: {apiVersion: "v1", kind: "X", spec: steps: [for i, s in parameter.st
 }]}
 #Step: {weight?: int, duration?: int}
 parameter: {auto: *false | bool, upTo?: int, steps: [...#Step]}`, `{"steps": [{"weight": 20}, {"duration": 5}]}`, `"steps":[{"pause":{},"weight":20},{"pause":{"duration":5}}]`},
+		"a condition about what is optional, and not there": {render.Trait, `
+outputs: x: {apiVersion: "v1", kind: "X", spec: {
+	if parameter.mode == "batch" {batch: true}
+	if parameter.route != _|_ && parameter.route.host != "" {host: parameter.route.host}
+	if !parameter["quiet"] {loud: true}
+	hosts: [for h in parameter.hosts {h}]
+	name: "x"
+}}
+if len(parameter.env) > 0 {outputs: y: {apiVersion: "v1", kind: "Y"}}
+parameter: {mode?: *"canary" | "batch", route?: host: string, quiet?: bool, hosts?: [...string], env?: [...string]}`, `{}`, `"Object":{"apiVersion":"v1","kind":"X","spec":{"hosts":[],"name":"x"}},"Name":"x","Trait":"d","TraitIndex":0,"Stage":"","ControlPlaneOnly":false}]`},
+		"the same when it is there": {render.Trait, `
+outputs: x: {apiVersion: "v1", kind: "X", spec: {
+	if parameter.mode == "batch" {batch: true}
+	if parameter.route != _|_ && parameter.route.host != "" {host: parameter.route.host}
+	if !parameter["quiet"] {loud: true}
+	hosts: [for h in parameter.hosts {h}]
+}}
+if len(parameter.env) > 0 {outputs: y: {apiVersion: "v1", kind: "Y"}}
+parameter: {mode?: *"canary" | "batch", route?: host: string, quiet?: bool, hosts?: [...string], env?: [...string]}`,
+			`{"mode": "batch", "route": {"host": "h"}, "quiet": false, "hosts": ["a"], "env": ["A"]}`,
+			`"spec":{"batch":true,"host":"h","hosts":["a"],"loud":true}},"Name":"x","Trait":"d","TraitIndex":0,"Stage":"","ControlPlaneOnly":false},{"Object":{"apiVersion":"v1","kind":"Y"}`},
 		"a patch that gives a list": {render.Trait, `
 patch: spec: renderers: [{kustomize: patches: [{name: parameter.name}]}]
 parameter: name: *context.name | string`, `{}`, `"renderers":[{"kustomize":{"patches":[{"name":"web"}]}}]`},

@@ -73,6 +73,8 @@ func (p *program) compile() (*instance, error) {
 	adapt(file)
 	if p.def.Kind == WorkflowStep {
 		numberFields(file)
+	} else {
+		tolerate(file)
 	}
 	if p.reads == nil {
 		// The first compilation, before others see the program.
@@ -183,6 +185,71 @@ func adapt(f *ast.File) {
 	}
 	astutil.Apply(f, nil, rewrite)
 	tidyImports(f)
+}
+
+// tolerate makes conditions and loops about what is optional ones about nothing where it is not there: other versions of CUE
+// leave out what depends on it, this one reports an error. Steps are evaluated as far as they go in another way.
+func tolerate(f *ast.File) {
+	optional := map[string]bool{}
+	ast.Walk(f, func(n ast.Node) bool {
+		if field, ok := n.(*ast.Field); ok && field.Constraint == token.OPTION {
+			if name, _, err := ast.LabelName(field.Label); err == nil {
+				optional[name] = true
+			}
+		}
+		return true
+	}, nil)
+	if len(optional) == 0 {
+		return
+	}
+	ast.Walk(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.IfClause:
+			if hangsOn(n.Condition, optional) {
+				n.Condition = orElse(n.Condition, ast.NewBool(false))
+			}
+		case *ast.ForClause:
+			if hangsOn(n.Source, optional) {
+				n.Source = orElse(n.Source, ast.NewList())
+			}
+		}
+		return true
+	}, nil)
+}
+
+// orElse is e, or other where e has no value.
+func orElse(e, other ast.Expr) ast.Expr {
+	return &ast.ParenExpr{X: ast.NewBinExpr(token.OR, &ast.UnaryExpr{Op: token.MUL, X: &ast.ParenExpr{X: e}}, other)}
+}
+
+// hangsOn says whether the value of e hangs on that of a field with one of the names. To ask whether it is there is no such thing.
+func hangsOn(e ast.Expr, names map[string]bool) bool {
+	switch e := e.(type) {
+	case *ast.ParenExpr:
+		return hangsOn(e.X, names)
+	case *ast.UnaryExpr:
+		return e.Op != token.MUL && hangsOn(e.X, names)
+	case *ast.BinaryExpr:
+		if _, ok := e.Y.(*ast.BottomLit); ok && (e.Op == token.EQL || e.Op == token.NEQ) {
+			return false
+		}
+		return hangsOn(e.X, names) || hangsOn(e.Y, names)
+	}
+	found := false
+	ast.Walk(e, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.SelectorExpr:
+			name, _, err := ast.LabelName(n.Sel)
+			found = found || err == nil && names[name]
+		case *ast.IndexExpr:
+			if lit, ok := n.Index.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				name, err := strconv.Unquote(lit.Value)
+				found = found || err == nil && names[name]
+			}
+		}
+		return !found
+	}, nil)
+	return found
 }
 
 // declares says whether a file has a field of that name.

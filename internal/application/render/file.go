@@ -3,10 +3,12 @@ package render
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue/ast"
 	"cuelang.org/go/cue/cuecontext"
+	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
 )
 
@@ -18,7 +20,7 @@ import (
 //		type:        "component"       or trait, policy, workflow-step
 //		description: "..."
 //		labels: {...}, annotations: {...}
-//		attributes: {...}              the object's spec but for the template
+//		attributes: {...}              the object's spec but for the template; the parts of its status may be text, or structs
 //	}
 //	template: {...}
 //
@@ -72,12 +74,66 @@ func ParseFile(file string, source []byte, fragment func(name string) ([]byte, e
 		}
 		text.Write(more)
 	}
+	if err := sectionsAsText(head.Value, imports); err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
 	v := cuecontext.New().BuildExpr(head.Value)
 	described, err := plain(v)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, problems(err, file))
 	}
 	return definitionObject(file, name, described, text.String())
+}
+
+// sectionsAsText makes text of the status sections that are written as structs: they are evaluated later, with what they
+// refer to. head is what a definition is.
+func sectionsAsText(head ast.Expr, imports []ast.Decl) error {
+	for _, section := range []string{"healthPolicy", "customStatus", "details"} {
+		field := fieldAt(head, "attributes", "status", section)
+		if field == nil {
+			continue
+		}
+		body, ok := field.Value.(*ast.StructLit)
+		if !ok {
+			continue
+		}
+		f := &ast.File{}
+		for _, d := range imports {
+			f.Decls = append(f.Decls, &ast.ImportDecl{Specs: slices.Clone(d.(*ast.ImportDecl).Specs)})
+		}
+		f.Decls = append(f.Decls, body.Elts...)
+		tidyImports(f)
+		text, err := format.Node(f)
+		if err != nil {
+			return fmt.Errorf("attributes.status.%s: %w", section, err)
+		}
+		field.Value = ast.NewString(string(text))
+	}
+	return nil
+}
+
+// fieldAt is the field at a path in a struct, or nil.
+func fieldAt(e ast.Expr, path ...string) *ast.Field {
+	lit, ok := e.(*ast.StructLit)
+	if !ok {
+		return nil
+	}
+	for _, d := range lit.Elts {
+		field, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		if name, _, err := ast.LabelName(field.Label); err != nil || name != path[0] {
+			continue
+		}
+		if len(path) == 1 {
+			return field
+		}
+		if found := fieldAt(field.Value, path[1:]...); found != nil {
+			return found
+		}
+	}
+	return nil
 }
 
 func problems(err error, file string) error {

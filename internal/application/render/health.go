@@ -66,30 +66,28 @@ func (t *Template) stateOf(values map[string]any, properties []byte) (State, err
 		inputs["parameter"] = properties
 	}
 	var failed error
+	// Each may use what those before it have found: the health the details, and the message both.
+	status := map[string]any{}
+	values = maps.Clone(values)
+	values["status"] = status
+	inputs["context"] = values
+	if t.details != nil {
+		s.Details, status["details"], failed = t.evaluateDetails(inputs)
+	}
 	if t.health != nil {
 		err := t.health.evaluate(inputs, func(_ *instance, v cue.Value) (err error) {
 			s.Healthy, err = v.LookupPath(cue.ParsePath("isHealth")).Bool()
 			return err
 		})
 		if err != nil {
-			s.Healthy, failed = false, err
+			s.Healthy = false
+			if failed == nil {
+				failed = err
+			}
 		}
 	}
-	status := map[string]any{"healthy": s.Healthy}
-	if t.details != nil {
-		values = maps.Clone(values)
-		values["status"] = status
-		inputs["context"] = values
-		shown, all, err := t.evaluateDetails(inputs)
-		if err != nil && failed == nil {
-			failed = err
-		}
-		s.Details, status["details"] = shown, all
-	}
+	status["healthy"] = s.Healthy
 	if t.message != nil {
-		values = maps.Clone(values)
-		values["status"] = status
-		inputs["context"] = values
 		err := t.message.evaluate(inputs, func(_ *instance, v cue.Value) (err error) {
 			s.Message, err = v.LookupPath(cue.ParsePath("message")).String()
 			return err

@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	"cuelang.org/go/cue"
@@ -11,19 +12,22 @@ import (
 
 // directives say how a field of a patch is merged. They stand in comments before the field:
 //
-//	// +patchKey=name              items of a list are matched by this field, and merged; others are added
-//	// +patchStrategy=retainKeys   the field's value takes the place of what was there
+//	// +patchKey=name              items of a list are matched by this field, and merged; others are added.
+//	                               Lists inside of the field have the same key, unless they name another
+//	// +patchStrategy=retainKeys   the field's value takes the place of what was there; with a patchKey the items do
 //	// +patchStrategy=replace      the list takes the place of what was there
 //	// +patchStrategy=jsonPatch    the whole patch is {operations: [...]} of RFC 6902
 //	// +patchStrategy=jsonMergePatch  the whole patch is merged by RFC 7396: null removes
 //
-// Without them a patch is unified: structs field by field, lists item by item, scalars must be equal.
+// Without them a patch is unified: structs field by field, lists item by item, scalars must be equal. So are lists of
+// whose items none has the key.
 type directives struct {
 	keys     []string
 	strategy string
 }
 
-func directivesOf(v cue.Value) directives {
+// directivesOf are the directives of a field; without a key of its own it has that of the fields around it.
+func directivesOf(v cue.Value, around []string) directives {
 	var d directives
 	for _, group := range v.Doc() {
 		for _, line := range group.List {
@@ -42,6 +46,9 @@ func directivesOf(v cue.Value) directives {
 			}
 		}
 	}
+	if len(d.keys) == 0 {
+		d.keys = around
+	}
 	return d
 }
 
@@ -50,7 +57,7 @@ type merger struct{ ctx *cue.Context }
 
 // patch applies the value of a patch field to an object.
 func (m *merger) patch(base map[string]any, patch cue.Value) (map[string]any, error) {
-	switch d := directivesOf(patch); d.strategy {
+	switch d := directivesOf(patch, nil); d.strategy {
 	case "jsonMergePatch":
 		value, err := plain(patch)
 		if err != nil {
@@ -84,15 +91,17 @@ func (m *merger) patch(base map[string]any, patch cue.Value) (map[string]any, er
 
 // merge is base and patch together. base is nil where there is nothing yet.
 func (m *merger) merge(base any, patch cue.Value, d directives) (any, error) {
-	if base == nil && len(d.keys) == 0 || d.strategy == "retainKeys" || d.strategy == "replace" {
+	kind := patch.IncompleteKind()
+	byKey := kind == cue.ListKind && hasKey(patch, d.keys)
+	if base == nil && !byKey || d.strategy == "retainKeys" && !byKey || d.strategy == "replace" {
 		return plain(patch)
 	}
 	if err := patch.Err(); err != nil {
 		return nil, err
 	}
-	switch patch.IncompleteKind() {
+	switch kind {
 	case cue.StructKind:
-		return m.mergeStruct(base, patch)
+		return m.mergeStruct(base, patch, d.keys)
 	case cue.ListKind:
 		if base == nil {
 			base = []any{}
@@ -101,15 +110,33 @@ func (m *merger) merge(base any, patch cue.Value, d directives) (any, error) {
 		if !ok {
 			return nil, conflict(base, patch)
 		}
-		if len(d.keys) > 0 {
+		if byKey {
 			return m.mergeByKey(list, patch, d)
 		}
-		return m.mergeByIndex(list, patch)
+		return m.mergeByIndex(list, patch, d.keys)
 	}
 	return m.unify(base, patch)
 }
 
-func (m *merger) mergeStruct(base any, patch cue.Value) (any, error) {
+// hasKey reports whether a list's items can be matched by one of the keys.
+func hasKey(list cue.Value, keys []string) bool {
+	items, err := list.List()
+	if err != nil || len(keys) == 0 {
+		return false
+	}
+	empty := true
+	for items.Next() {
+		empty = false
+		for _, key := range keys {
+			if items.Value().LookupPath(cue.ParsePath(key)).Exists() {
+				return true
+			}
+		}
+	}
+	return empty
+}
+
+func (m *merger) mergeStruct(base any, patch cue.Value, keys []string) (any, error) {
 	object, ok := base.(map[string]any)
 	if !ok {
 		return nil, conflict(base, patch)
@@ -124,7 +151,7 @@ func (m *merger) mergeStruct(base any, patch cue.Value) (any, error) {
 	}
 	for fields.Next() {
 		name := fields.Selector().Unquoted()
-		merged, err := m.merge(out[name], fields.Value(), directivesOf(fields.Value()))
+		merged, err := m.merge(out[name], fields.Value(), directivesOf(fields.Value(), keys))
 		if err != nil {
 			return nil, err
 		}
@@ -133,7 +160,8 @@ func (m *merger) mergeStruct(base any, patch cue.Value) (any, error) {
 	return out, nil
 }
 
-// mergeByKey merges items whose key is equal and adds the others.
+// mergeByKey merges items with those of base whose key is equal, or replaces them, and adds the others. What it adds
+// is not merged with what it has added: two mounts may be of the same volume.
 func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, error) {
 	out := append([]any{}, base...)
 	items, err := patch.List()
@@ -148,25 +176,30 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 				return nil, err
 			}
 		}
-		at := match(out, item, d.keys)
-		if at < 0 {
-			whole, err := plain(items.Value())
-			if err != nil {
+		at := match(base, item, d.keys)
+		switch {
+		case at >= 0 && d.strategy != "retainKeys":
+			if out[at], err = m.merge(out[at], items.Value(), directives{keys: d.keys}); err != nil {
 				return nil, err
 			}
-			out = append(out, whole)
+			continue
+		case at < 0 && slices.ContainsFunc(out[len(base):], func(added any) bool { return reflect.DeepEqual(added, item) }):
 			continue
 		}
-		merged, err := m.merge(out[at], items.Value(), directives{})
+		whole, err := plain(items.Value())
 		if err != nil {
 			return nil, err
 		}
-		out[at] = merged
+		if at >= 0 {
+			out[at] = whole
+		} else {
+			out = append(out, whole)
+		}
 	}
 	// [...{...}] says something of all items.
 	if each := patch.LookupPath(cue.MakePath(cue.AnyIndex)); each.Exists() {
 		for i := range out {
-			if out[i], err = m.merge(out[i], each, directives{}); err != nil {
+			if out[i], err = m.merge(out[i], each, directives{keys: d.keys}); err != nil {
 				return nil, err
 			}
 		}
@@ -232,7 +265,7 @@ func plainKeys(item cue.Value, keys []string) (any, error) {
 	return out, nil
 }
 
-func (m *merger) mergeByIndex(base []any, patch cue.Value) (any, error) {
+func (m *merger) mergeByIndex(base []any, patch cue.Value, keys []string) (any, error) {
 	out := append([]any{}, base...)
 	items, err := patch.List()
 	if err != nil {
@@ -241,7 +274,7 @@ func (m *merger) mergeByIndex(base []any, patch cue.Value) (any, error) {
 	n := 0
 	for items.Next() {
 		if n < len(out) {
-			if out[n], err = m.merge(out[n], items.Value(), directives{}); err != nil {
+			if out[n], err = m.merge(out[n], items.Value(), directives{keys: keys}); err != nil {
 				return nil, err
 			}
 		} else {
@@ -255,7 +288,7 @@ func (m *merger) mergeByIndex(base []any, patch cue.Value) (any, error) {
 	}
 	if each := patch.LookupPath(cue.MakePath(cue.AnyIndex)); each.Exists() {
 		for i := n; i < len(out); i++ {
-			if out[i], err = m.merge(out[i], each, directives{}); err != nil {
+			if out[i], err = m.merge(out[i], each, directives{keys: keys}); err != nil {
 				return nil, err
 			}
 		}

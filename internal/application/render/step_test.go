@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -184,5 +185,32 @@ func TestConditions(t *testing.T) {
 	}
 	if !json.Valid(got) {
 		t.Error("not JSON")
+	}
+}
+
+// TestTheOldQueryPackage: steps of addons look for endpoints under the package's old name, and make text of what they find.
+func TestTheOldQueryPackage(t *testing.T) {
+	tmpl, err := render.Compile(&render.Definition{Kind: render.WorkflowStep, Name: "find", Template: `
+import (
+	"vela/op"
+	"vela/ql"
+	"strconv"
+)
+found: ql.#CollectServiceEndpoints & {app: {name: parameter.name, namespace: context.namespace, filter: {}}} @step(1)
+status: {
+	addresses: *[] | [...string]
+	if found.err == _|_ && found.list != _|_ {
+		addresses: [for e in found.list if e.endpoint.port == parameter.port {"http://\(e.endpoint.host):" + strconv.FormatInt(e.endpoint.port, 10)}]
+	}
+}
+apply: op.#Apply & {value: {apiVersion: "v1", kind: "ConfigMap", metadata: name: "found", data: first: status.addresses[0]}} @step(2)
+parameter: {name: string, port: *80 | int}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	list := []any{map[string]any{"endpoint": map[string]any{"host": "a", "port": int64(80)}}}
+	s, asked := playTemplate(t, tmpl, `{"name": "web"}`, map[string]render.Answer{"found": {Returns: map[string]any{"list": list}}, "apply": {}})
+	if s.Outcome != render.StepDone || len(asked) != 2 || fmt.Sprint(asked[1].Params["value"]) != "map[apiVersion:v1 data:map[first:http://a:80] kind:ConfigMap metadata:map[name:found]]" {
+		t.Errorf("%+v, %+v", s, asked)
 	}
 }

@@ -229,6 +229,11 @@ func (t *Template) run(properties []byte, values, made map[string]any, fetch Fet
 	}
 	inputs["context"] = t.main.reads.context.of(values)
 	return t.main.evaluate(inputs, func(i *instance, v cue.Value) error {
+		// Before anything else: a parameter of the wrong type is an error, and to a template that asks whether an optional
+		// parameter is there, it would not be.
+		if problems := wrong(v); len(problems) > 0 {
+			return &Error{Definition: t.Definition.String(), Section: "properties", Problems: problems}
+		}
 		if t.main.processes {
 			var err error
 			if v, err = process(i, v, fetch); err != nil {
@@ -267,13 +272,14 @@ func refused(v cue.Value) error {
 	return fmt.Errorf("%s", strings.Join(messages, "; "))
 }
 
-// explain puts what is missing or wrong in the parameters before what follows from it.
+// wrong is what contradicts the parameters' types.
+func wrong(v cue.Value) []Problem {
+	return problemsOf(v.LookupPath(cue.ParsePath("parameter")).Validate(), "template")
+}
+
+// explain puts what is missing in the parameters before what follows from it.
 func explain(d *Definition, v cue.Value, err error) error {
-	parameter := v.LookupPath(cue.ParsePath("parameter"))
-	problems := problemsOf(parameter.Validate(), "template")
-	if len(problems) == 0 {
-		problems = missing(parameter, "parameter", 0)
-	}
+	problems := missing(v.LookupPath(cue.ParsePath("parameter")), "parameter", 0)
 	if len(problems) == 0 {
 		return err
 	}

@@ -1,0 +1,27 @@
+package render_test
+
+import (
+	"strings"
+	"testing"
+
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+// TestParametersOfTheWrongTypeAreRefused: to a template that asks whether an optional parameter is there, one of the wrong
+// type would not be, and it would be left out without a word.
+func TestParametersOfTheWrongTypeAreRefused(t *testing.T) {
+	for name, c := range map[string]struct{ component, props, want string }{
+		"a number for a text":        {"webservice", `{"image": "nginx", "cpu": 1}`, "parameter.cpu"},
+		"deep in a list":             {"webservice", `{"image": "nginx", "env": [{"name": "A", "value": "a"}, {"name": "B", "value": 5}]}`, "parameter.env.1.value"},
+		"a value that is none of":    {"webservice", `{"image": "nginx", "imagePullPolicy": "Often"}`, "parameter.imagePullPolicy"},
+		"nothing where there may be": {"webservice", `{"image": "nginx", "cmd": null}`, "parameter.cmd"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			at := render.Context{Name: "web", Namespace: "prod", AppName: "shop", AppRevision: "shop-v1", Revision: "0123abcd"}
+			_, err := render.Render(&render.Request{Context: at, Component: use(t, render.Component, c.component, []byte(c.props))})
+			if err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v; want %s in it", err, c.want)
+			}
+		})
+	}
+}
