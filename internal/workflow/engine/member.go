@@ -46,7 +46,7 @@ func (m *member) start(edges []*node, parent *node) {
 		m.call(&child{member: m}, m.base, edges, parent)
 		return
 	}
-	if when, err := resolveText(m.step.When, m.frame.passes(m.step)); err == nil {
+	if when, err := m.step.when.Resolve(m.frame.passes(m.step)); err == nil {
 		if proceed, err := template.When(when); err == nil && !proceed {
 			m.alone(wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
 			return
@@ -106,28 +106,32 @@ func (m *member) describe(c call, name string, edges []*node, parent *node) call
 	return c
 }
 
-// call resolves the step for one item, and runs or skips it.
+// call resolves the step for one item, and runs or skips it. The condition comes first: what a step that is skipped would have
+// been given, such as the outputs of another that was skipped, need not be there.
 func (m *member) call(c *child, name string, edges []*node, parent *node) {
 	c.passes = m.frame.passes(m.step)
 	if c.item != nil {
 		c.passes = append(c.passes, c.item)
 	}
 	body, described := &m.step.WorkflowStep, call{}
-	if m.step.program.HasTags() {
-		body = body.DeepCopy()
-		described.failure = m.step.program.Apply(body, c.passes, "steps.", "tasks.")
-	}
-	c.body = body
-	if described.failure == nil {
-		proceed, err := template.When(body.When)
+	when, err := m.step.when.Resolve(c.passes, "steps.", "tasks.")
+	if err != nil {
+		described.failure = fmt.Errorf("when: %w", err)
+	} else {
+		proceed, err := template.When(when)
 		if err == nil && !proceed {
 			c.node = &node{}
 			m.children = append(m.children, c)
-			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", body.When), edges, parent)
+			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
 			return
 		}
 		described.failure = err
 	}
+	if described.failure == nil && m.step.program.HasTags() {
+		body = body.DeepCopy()
+		described.failure = m.step.program.Apply(body, c.passes, "steps.", "tasks.")
+	}
+	c.body = body
 	if described.failure == nil {
 		described.args, described.failure = linkArtifacts(body.Arguments, c.passes)
 	}
