@@ -496,22 +496,33 @@ func (c *checker) synchronization(s *wf.Synchronization, p place) {
 	if s == nil {
 		return
 	}
-	for i, m := range s.Mutexes {
+	mutex := func(at place, m wf.Mutex) {
 		if m.Database {
-			c.add(p.index("mutexes", i).at("database"), "is not supported")
+			c.add(at.at("database"), "is not supported")
 		}
 		if m.Name == "" {
-			c.add(p.index("mutexes", i).at("name"), "is required")
+			c.add(at.at("name"), "is required")
 		}
 	}
-	for i, m := range s.Semaphores {
-		at := p.index("semaphores", i)
+	semaphore := func(at place, m wf.SemaphoreRef) {
 		switch {
 		case m.Database != nil:
 			c.add(at.at("database"), "is not supported")
 		case m.ConfigMapKeyRef == nil || m.ConfigMapKeyRef.Name == "" || m.ConfigMapKeyRef.Key == "":
 			c.add(at.at("configMapKeyRef"), "with name and key is required")
 		}
+	}
+	for i, m := range s.Mutexes {
+		mutex(p.index("mutexes", i), m)
+	}
+	for i, m := range s.Semaphores {
+		semaphore(p.index("semaphores", i), m)
+	}
+	if s.Mutex != nil {
+		mutex(p.at("mutex"), *s.Mutex)
+	}
+	if s.Semaphore != nil {
+		semaphore(p.at("semaphore"), *s.Semaphore)
 	}
 }
 
