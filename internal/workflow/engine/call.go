@@ -65,7 +65,7 @@ func (r *Run) execute(c call) *node {
 		return r.fail(n, &c, err)
 	}
 	if name, found := t.Annotations[wf.AnnotationDisplayName]; found && !c.retried {
-		if text, err := resolveText(name, []template.Scope{r.globals, inputs}); err == nil {
+		if text, err := resolveText(name, []template.Scope{r.globalsFor(c.name), inputs}); err == nil {
 			c.display = text
 		}
 	}
@@ -141,7 +141,7 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 		p := &c.args.Parameters[i]
 		given[p.Name] = p.Value
 	}
-	globals := []template.Scope{r.globals}
+	globals := []template.Scope{r.globalsFor(c.name)}
 	var resolved wf.Inputs
 	for _, p := range t.Inputs.Parameters {
 		value := given[p.Name]

@@ -28,7 +28,7 @@ func (r *Run) frameOutputs(f *frame) (*wf.Outputs, error) {
 	if len(declared.Parameters)+len(declared.Artifacts) == 0 {
 		return nil, nil
 	}
-	passes := []template.Scope{r.globals, f.inputs, &siblings{frame: f}}
+	passes := []template.Scope{r.globalsFor(f.node.Name), f.inputs, &siblings{frame: f}}
 	out := &wf.Outputs{}
 	for _, p := range declared.Parameters {
 		value, err := frameParameter(p, passes)

@@ -390,7 +390,7 @@ func (r *Run) finish() {
 	}
 	r.globals.Map["workflow.failures"] = r.failures()
 	name := r.Workflow.Name + ".onExit"
-	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globals})
+	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globalsFor(name)})
 	c := call{
 		name: name, display: name, target: target{template: hook.Template, ref: hook.TemplateRef}, from: r.local(), args: args,
 		owner: (*exitOwner)(r), onExit: true, hooked: true, failure: err,
