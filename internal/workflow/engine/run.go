@@ -122,8 +122,8 @@ type Run struct {
 
 	root, exit  *node
 	hooks       *hooks
-	shape       *template.Program // the variables that are left in the spec's podShape, those of a pod
-	outcome     *node             // the main node, once it is fulfilled
+	shape       *podPrograms // the variables that are left in the spec, those of a pod
+	outcome     *node        // the main node, once it is fulfilled
 	stopping    string
 	stopMessage string
 	done, total int // pods
