@@ -86,9 +86,6 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	if len(spec.ExecutorPlugins) > 0 {
 		c.add(top.at("executorPlugins"), "is not supported")
 	}
-	if spec.Executor != nil && spec.Executor.ServiceAccountName != "" {
-		c.add(top.at("executor.serviceAccountName"), "is not supported")
-	}
 	c.synchronization(spec.Synchronization, top.at("synchronization"))
 	c.metrics(spec.Metrics, top.at("metrics"))
 	if spec.Entrypoint == "" && complete {
@@ -164,9 +161,6 @@ func (c *checker) template(t *wf.Template, p place) {
 	}
 	if t.Data != nil {
 		c.add(p.at("data"), "is not supported")
-	}
-	if t.Executor != nil && t.Executor.ServiceAccountName != "" {
-		c.add(p.at("executor.serviceAccountName"), "is not supported")
 	}
 	var kinds []string
 	for _, k := range []struct {
