@@ -94,6 +94,20 @@ templates:`+stepTemplates)
 	if w.Labels["team"] != "blue" || w.Labels["who"] != "you-labelled" || w.Annotations["note"] != "by hand" {
 		t.Errorf("labels %v, annotations %v", w.Labels, w.Annotations)
 	}
+	e.create("workflowtemplates", "base", `
+spec:
+  workflowMetadata: {labelsFrom: {who: {expression: "workflow.parameters.who + '-' + workflow.parameters.of + '-' + workflow.mainEntrypoint"}}}
+  arguments: {parameters: [{name: who, value: nobody}, {name: of, default: here}]}
+  entrypoint: quick
+  templates: [{name: quick, suspend: {duration: "0"}}]
+`)
+	e.submit("by-template", `
+workflowTemplateRef: {name: base}
+arguments: {parameters: [{name: who, value: you}]}
+`)
+	if w := e.until("by-template", inPhase(wf.WorkflowSucceeded)); w.Labels["who"] != "you-here-quick" {
+		t.Errorf("labels %v", w.Labels)
+	}
 	e.submit("wrong", `
 workflowMetadata: {labelsFrom: {who: {expression: "'no label: ' + workflow.name"}}}
 entrypoint: quick
