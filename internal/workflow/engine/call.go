@@ -184,6 +184,16 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 			return nil, fmt.Errorf("inputs.artifacts.%s was not supplied", a.Name)
 		}
 		in.Map["inputs.artifacts."+a.Name+".path"] = a.Path
+		if found && (t.Steps != nil || t.DAG != nil) { // to be handed on
+			program, err := template.Compile(&a)
+			if err == nil {
+				err = program.Apply(&a, []template.Scope{globals[0], in}, known...)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("inputs.artifacts.%s: %w", a.Name, err)
+			}
+			in.Map["inputs.artifacts."+a.Name] = artifactText(a)
+		}
 		if found {
 			resolved.Artifacts = append(resolved.Artifacts, a)
 		}

@@ -497,8 +497,7 @@ func nodeValues(n *node) template.Map {
 			}
 		}
 		for _, a := range out.Artifacts {
-			text, _ := json.Marshal(a)
-			v["outputs.artifacts."+a.Name] = string(text)
+			v["outputs.artifacts."+a.Name] = artifactText(a)
 		}
 	}
 	return v

@@ -585,7 +585,20 @@ func (r *Run) setGlobals() error {
 	}
 	parameters, _ := json.Marshal(r.spec.Arguments.Parameters)
 	g["workflow.parameters"], g["workflow.parameters.json"] = string(parameters), string(parameters)
+	for i := range r.spec.Arguments.Artifacts {
+		a := &r.spec.Arguments.Artifacts[i]
+		program, err := template.Compile(a)
+		if err == nil {
+			err = program.Apply(a, []template.Scope{r.globals}, "workflow.")
+		}
+		if err != nil {
+			return fmt.Errorf("spec.arguments.artifacts.%s: %w", a.Name, err)
+		}
+	}
 	if out := w.Status.Outputs; out != nil {
+		for _, a := range out.Artifacts {
+			g["workflow.outputs.artifacts."+a.Name] = artifactText(a)
+		}
 		for _, p := range out.Parameters {
 			if p.Value != nil {
 				g["workflow.outputs.parameters."+p.Name] = string(*p.Value)
