@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -136,15 +137,22 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	default:
 		in.Map["pod.name"] = wf.PodName(r.Workflow.Name, c.name, t.Name)
 	}
-	given := map[string]*wf.AnyString{}
+	given := map[string]*wf.Parameter{}
 	for i := range c.args.Parameters {
-		p := &c.args.Parameters[i]
-		given[p.Name] = p.Value
+		given[c.args.Parameters[i].Name] = &c.args.Parameters[i]
 	}
 	globals := []template.Scope{r.globalsFor(c.name)}
 	var resolved wf.Inputs
 	for _, p := range t.Inputs.Parameters {
-		value := given[p.Name]
+		var value *wf.AnyString
+		if arg := given[p.Name]; arg != nil {
+			if value = arg.Value; value == nil && arg.ValueFrom != nil && arg.ValueFrom.ConfigMapKeyRef != nil {
+				p.Value, p.Default, p.ValueFrom = nil, nil, arg.ValueFrom
+			}
+			if value == nil {
+				p.Default = cmp.Or(p.Default, arg.Default)
+			}
+		}
 		for _, own := range []*wf.AnyString{p.Value, p.Default} {
 			if value == nil && own != nil {
 				text, err := resolveText(string(*own), globals)

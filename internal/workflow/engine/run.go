@@ -608,8 +608,15 @@ func (r *Run) setGlobals() error {
 	return nil
 }
 
+// fromConfigMap gives a parameter the value of a ConfigMap's key, whose names may have the workflow's variables.
 func (r *Run) fromConfigMap(p *wf.Parameter) error {
-	ref := p.ValueFrom.ConfigMapKeyRef
+	ref := *p.ValueFrom.ConfigMapKeyRef
+	for _, name := range []*string{&ref.Name, &ref.Key} {
+		var err error
+		if *name, err = resolveText(*name, []template.Scope{r.globals}, "workflow."); err != nil {
+			return err
+		}
+	}
 	value, found := "", false
 	if r.config.Library != nil {
 		value, found = r.config.Library.ConfigMapKey(ref.Name, ref.Key)
