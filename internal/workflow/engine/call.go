@@ -174,6 +174,7 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 		in.Map["inputs.parameters."+p.Name] = string(*value)
 		resolved.Parameters = append(resolved.Parameters, wf.Parameter{Name: p.Name, Value: value})
 	}
+	in.Map["inputs.parameters"] = "[]"
 	if len(resolved.Parameters) > 0 {
 		list, _ := json.Marshal(resolved.Parameters)
 		in.Map["inputs.parameters"] = string(list)

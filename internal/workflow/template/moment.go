@@ -31,9 +31,11 @@ func momentOf(scope Scope, source string, calls []string) *moment {
 
 // momentFuncs are now() and those functions of sprig that read the clock or draw random numbers.
 var momentFuncs = map[string]func(m *moment, args []any) (any, error){
-	"now":                  func(m *moment, _ []any) (any, error) { return m.now, nil },
-	"sprig.now":            func(m *moment, _ []any) (any, error) { return m.now, nil },
-	"sprig.ago":            func(m *moment, a []any) (any, error) { return m.now.Sub(m.time(arg(a, 0))).Round(time.Second).String(), nil },
+	"now":       func(m *moment, _ []any) (any, error) { return m.now, nil },
+	"sprig.now": func(m *moment, _ []any) (any, error) { return m.now, nil },
+	"sprig.ago": func(m *moment, a []any) (any, error) {
+		return m.now.Sub(m.time(arg(a, 0))).Round(time.Second).String(), nil
+	},
 	"sprig.date":           func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), "UTC") },
 	"sprig.dateInZone":     func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), str(arg(a, 2))) },
 	"sprig.date_in_zone":   func(m *moment, a []any) (any, error) { return m.format(str(arg(a, 0)), arg(a, 1), str(arg(a, 2))) },
