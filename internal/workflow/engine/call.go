@@ -35,6 +35,7 @@ type call struct {
 	wantResult    bool  // somebody reads the result
 	failure       error // the call could not be made; the node says so
 	frame         *frame
+	member        string           // the step or task of frame that it is for, with the item's part; "": none
 	outer         []template.Scope // what an inline template sees of the template around it
 
 	// Of an attempt:
@@ -130,12 +131,16 @@ type inputsScope struct {
 func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	in := &inputsScope{Map: template.Map{"node.name": c.name}}
 	switch kindOf(t.Template) {
-	case wf.NodeSteps:
-		in.Map["steps.name"] = c.name
-	case wf.NodeDAG:
-		in.Map["tasks.name"] = c.name
+	case wf.NodeSteps, wf.NodeDAG:
 	default:
 		in.Map["pod.name"] = wf.PodName(r.Workflow.Name, c.name, t.Name)
+	}
+	switch {
+	case c.member == "":
+	case c.frame.t.dag != nil:
+		in.Map["tasks.name"] = c.member
+	default:
+		in.Map["steps.name"] = c.member
 	}
 	given := map[string]*wf.Parameter{}
 	for i := range c.args.Parameters {

@@ -99,6 +99,7 @@ func (m *member) skip(c *child, name string, phase wf.NodePhase, message string,
 func (m *member) describe(c call, name string, edges []*node, parent *node) call {
 	f := m.frame
 	c.name, c.display = name, name[len(m.base)-len(m.step.Name):]
+	c.member = c.display
 	c.target = target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}
 	c.from, c.boundary, c.edges, c.parent, c.frame = f.t, f.node, edges, parent, f
 	c.depth, c.onExit = f.call.depth+1, f.call.onExit
