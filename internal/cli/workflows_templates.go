@@ -61,7 +61,7 @@ var (
 			if t := c.Status.LastScheduledTime; t != nil {
 				last = duration.HumanDuration(time.Since(t.Time))
 			}
-			return []string{c.Name, ageOf(c), last, nextRun(c), strings.Join(c.Spec.Schedules, ","), c.Spec.Timezone, fmt.Sprint(c.Spec.Suspend), fmt.Sprint(len(c.Status.Active))}
+			return []string{c.Name, ageOf(c), last, nextRun(c), strings.Join(c.Spec.AllSchedules(), ","), c.Spec.Timezone, fmt.Sprint(c.Spec.Suspend), fmt.Sprint(len(c.Status.Active))}
 		},
 	}
 )
@@ -98,7 +98,7 @@ func nextRun(c *wf.CronWorkflow) string {
 	case c.Status.Phase == "Stopped":
 		return "stopped"
 	}
-	times, err := schedule.Parse(c.Spec.Schedules, c.Spec.Timezone, c.CreationTimestamp.Time)
+	times, err := schedule.Parse(c.Spec.AllSchedules(), c.Spec.Timezone, c.CreationTimestamp.Time)
 	if err != nil {
 		return "invalid"
 	}

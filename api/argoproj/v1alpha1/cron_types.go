@@ -43,17 +43,27 @@ const (
 
 // CronWorkflowSpec says when to start what.
 type CronWorkflowSpec struct {
-	WorkflowSpec               WorkflowSpec       `json:"workflowSpec"`
-	WorkflowMetadata           *metav1.ObjectMeta `json:"workflowMetadata,omitempty"`
-	Schedules                  []string           `json:"schedules,omitempty"`
-	Timezone                   string             `json:"timezone,omitempty"`
-	ConcurrencyPolicy          ConcurrencyPolicy  `json:"concurrencyPolicy,omitempty"`
-	StartingDeadlineSeconds    *int64             `json:"startingDeadlineSeconds,omitempty"`
-	Suspend                    bool               `json:"suspend,omitempty"`
-	SuccessfulJobsHistoryLimit *int32             `json:"successfulJobsHistoryLimit,omitempty"`
-	FailedJobsHistoryLimit     *int32             `json:"failedJobsHistoryLimit,omitempty"`
-	When                       string             `json:"when,omitempty"`
-	StopStrategy               *StopStrategy      `json:"stopStrategy,omitempty"`
+	WorkflowSpec     WorkflowSpec       `json:"workflowSpec"`
+	WorkflowMetadata *metav1.ObjectMeta `json:"workflowMetadata,omitempty"`
+	// Schedule is how manifests of earlier versions give the one schedule there is: read it by AllSchedules.
+	Schedule                   string            `json:"schedule,omitempty"`
+	Schedules                  []string          `json:"schedules,omitempty"`
+	Timezone                   string            `json:"timezone,omitempty"`
+	ConcurrencyPolicy          ConcurrencyPolicy `json:"concurrencyPolicy,omitempty"`
+	StartingDeadlineSeconds    *int64            `json:"startingDeadlineSeconds,omitempty"`
+	Suspend                    bool              `json:"suspend,omitempty"`
+	SuccessfulJobsHistoryLimit *int32            `json:"successfulJobsHistoryLimit,omitempty"`
+	FailedJobsHistoryLimit     *int32            `json:"failedJobsHistoryLimit,omitempty"`
+	When                       string            `json:"when,omitempty"`
+	StopStrategy               *StopStrategy     `json:"stopStrategy,omitempty"`
+}
+
+// AllSchedules are the schedules, in whichever form they are given.
+func (s *CronWorkflowSpec) AllSchedules() []string {
+	if s.Schedule == "" {
+		return s.Schedules
+	}
+	return append([]string{s.Schedule}, s.Schedules...)
 }
 
 // StopStrategy ends the schedule once an expression is true.

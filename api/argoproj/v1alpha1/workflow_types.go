@@ -148,13 +148,19 @@ type Arguments struct {
 
 // Parameter is a named string, given, expected or produced.
 type Parameter struct {
-	Name        string      `json:"name"`
-	Value       *AnyString  `json:"value,omitempty"`
-	Default     *AnyString  `json:"default,omitempty"`
-	ValueFrom   *ValueFrom  `json:"valueFrom,omitempty"`
-	GlobalName  string      `json:"globalName,omitempty"`
-	Enum        []AnyString `json:"enum,omitempty"`
-	Description *AnyString  `json:"description,omitempty"`
+	Name string `json:"name"`
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Value *AnyString `json:"value,omitempty"`
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Default    *AnyString  `json:"default,omitempty"`
+	ValueFrom  *ValueFrom  `json:"valueFrom,omitempty"`
+	GlobalName string      `json:"globalName,omitempty"`
+	Enum       []AnyString `json:"enum,omitempty"`
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Description *AnyString `json:"description,omitempty"`
 }
 
 // ValueFrom says where a parameter's value comes from.
@@ -166,8 +172,10 @@ type ValueFrom struct {
 	Parameter       string                       `json:"parameter,omitempty"`
 	Supplied        *SuppliedValueFrom           `json:"supplied,omitempty"`
 	ConfigMapKeyRef *corev1.ConfigMapKeySelector `json:"configMapKeyRef,omitempty"`
-	Default         *AnyString                   `json:"default,omitempty"`
-	Expression      string                       `json:"expression,omitempty"`
+	// +kubebuilder:validation:Schemaless
+	// +kubebuilder:pruning:PreserveUnknownFields
+	Default    *AnyString `json:"default,omitempty"`
+	Expression string     `json:"expression,omitempty"`
 }
 
 // SuppliedValueFrom marks a value that a user supplies while the workflow is suspended.
@@ -258,6 +266,25 @@ type ArtifactRepositoryRef struct {
 type Synchronization struct {
 	Semaphores []SemaphoreRef `json:"semaphores,omitempty"`
 	Mutexes    []Mutex        `json:"mutexes,omitempty"`
+	// Semaphore and Mutex are how manifests of earlier versions give the one lock there is: read them by AllSemaphores and AllMutexes.
+	Semaphore *SemaphoreRef `json:"semaphore,omitempty"`
+	Mutex     *Mutex        `json:"mutex,omitempty"`
+}
+
+// AllSemaphores are the semaphores, in whichever form they are given.
+func (s *Synchronization) AllSemaphores() []SemaphoreRef {
+	if s.Semaphore == nil {
+		return s.Semaphores
+	}
+	return append([]SemaphoreRef{*s.Semaphore}, s.Semaphores...)
+}
+
+// AllMutexes are the mutexes, in whichever form they are given.
+func (s *Synchronization) AllMutexes() []Mutex {
+	if s.Mutex == nil {
+		return s.Mutexes
+	}
+	return append([]Mutex{*s.Mutex}, s.Mutexes...)
 }
 
 // SemaphoreRef is a lock for as many holders as a ConfigMap's key, or the database, says.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -73,18 +74,18 @@ func (r *record) keepWithLeader() {
 
 // prepareMetadata finds the labels and annotations that the workflow's spec, or its template's, puts on it.
 func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
-	m := w.Spec.WorkflowMetadata
-	if ref := w.Spec.WorkflowTemplateRef; m == nil && ref != nil {
+	m, base := w.Spec.WorkflowMetadata, &wf.WorkflowSpec{}
+	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
 		if spec, found := (library{c, w.Namespace}).Spec(ref.ClusterScope, ref.Name); found {
-			m = spec.WorkflowMetadata
+			base = spec
 		}
 	}
-	if m == nil {
+	if m = cmp.Or(m, base.WorkflowMetadata); m == nil {
 		return nil
 	}
 	r.extraLabels, r.extraAnnotations = maps.Clone(m.Labels), maps.Clone(m.Annotations)
 	for name, from := range m.LabelsFrom {
-		value, err := evaluateLabel(from.Expression, w)
+		value, err := evaluateLabel(from.Expression, w, base)
 		if err != nil {
 			return fmt.Errorf("workflowMetadata.labelsFrom.%s.expression: %w", name, err)
 		}
@@ -96,18 +97,20 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	return nil
 }
 
-func evaluateLabel(source string, w *wf.Workflow) (string, error) {
+// evaluateLabel evaluates an expression for a label. What the workflow does not say is as the template says that it refers to.
+func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec) (string, error) {
 	e, err := template.CompileExpr(source)
 	if err != nil {
 		return "", err
 	}
 	scope := template.Map{
 		"workflow.name": w.Name, "workflow.namespace": w.Namespace, "workflow.uid": string(w.UID),
-		"workflow.serviceAccountName": w.Spec.ServiceAccountName, "workflow.mainEntrypoint": w.Spec.Entrypoint,
+		"workflow.serviceAccountName": cmp.Or(w.Spec.ServiceAccountName, base.ServiceAccountName),
+		"workflow.mainEntrypoint":     cmp.Or(w.Spec.Entrypoint, base.Entrypoint),
 	}
-	for _, p := range w.Spec.Arguments.Parameters {
-		if p.Value != nil {
-			scope["workflow.parameters."+p.Name] = string(*p.Value)
+	for _, p := range slices.Concat(base.Arguments.Parameters, w.Spec.Arguments.Parameters) {
+		if value := cmp.Or(p.Value, p.Default); value != nil {
+			scope["workflow.parameters."+p.Name] = string(*value)
 		}
 	}
 	for key, value := range w.Labels {

@@ -94,6 +94,20 @@ templates:`+stepTemplates)
 	if w.Labels["team"] != "blue" || w.Labels["who"] != "you-labelled" || w.Annotations["note"] != "by hand" {
 		t.Errorf("labels %v, annotations %v", w.Labels, w.Annotations)
 	}
+	e.create("workflowtemplates", "base", `
+spec:
+  workflowMetadata: {labelsFrom: {who: {expression: "workflow.parameters.who + '-' + workflow.parameters.of + '-' + workflow.mainEntrypoint"}}}
+  arguments: {parameters: [{name: who, value: nobody}, {name: of, default: here}]}
+  entrypoint: quick
+  templates: [{name: quick, suspend: {duration: "0"}}]
+`)
+	e.submit("by-template", `
+workflowTemplateRef: {name: base}
+arguments: {parameters: [{name: who, value: you}]}
+`)
+	if w := e.until("by-template", inPhase(wf.WorkflowSucceeded)); w.Labels["who"] != "you-here-quick" {
+		t.Errorf("labels %v", w.Labels)
+	}
 	e.submit("wrong", `
 workflowMetadata: {labelsFrom: {who: {expression: "'no label: ' + workflow.name"}}}
 entrypoint: quick
@@ -157,5 +171,40 @@ spec:
 	e.submit("second", "workflowTemplateRef: {name: slow}")
 	if w := e.until("second", inPhase(wf.WorkflowSucceeded)); w.Status.EstimatedDuration < 1 {
 		t.Errorf("%d s are expected", w.Status.EstimatedDuration)
+	}
+}
+
+// TestManifestsAsPeopleWriteThem: values that are no texts, and fields of earlier versions, pass the server's strictest validation
+// and mean what they did.
+func TestManifestsAsPeopleWriteThem(t *testing.T) {
+	e := start(t)
+	values := `[{name: i, value: 5}, {name: f, value: 1.50}, {name: b, value: true}, {name: s, default: 7, description: 8}]`
+	spec := `
+entrypoint: main
+arguments: {parameters: ` + values + `}
+templates:
+- name: main
+  inputs: {parameters: [{name: own, value: 3}, {name: none, value: null, default: 0}]}
+  dag: {tasks: [{name: a, template: say, arguments: {parameters: [{name: p, value: 9}, {name: q, value: "{{workflow.parameters.i}} {{workflow.parameters.f}} {{workflow.parameters.b}} {{workflow.parameters.s}} {{inputs.parameters.own}} {{inputs.parameters.none}}"}]}}]}
+- name: say
+  inputs: {parameters: [{name: p, enum: [9, 10]}, {name: q}]}
+  outputs: {parameters: [{name: o, valueFrom: {path: /o, default: 4}}]}
+  synchronization: {mutex: {name: only}}
+  metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}
+  container: {image: a, command: [c]}
+`
+	nested := func(s, by string) string { return strings.ReplaceAll(strings.TrimSpace(s), "\n", "\n"+by) }
+	e.submit("values", spec)
+	e.create("workflowtemplates", "values", "spec:\n  "+nested(spec, "  "))
+	e.create("cronworkflows", "values", "spec:\n  schedule: 0 0 1 1 *\n  suspend: true\n  workflowSpec:\n    "+nested(spec, "    "))
+	w := e.until("values", inPhase(wf.WorkflowSucceeded))
+	for _, n := range w.Status.Nodes {
+		if n.DisplayName != "a" {
+			continue
+		}
+		got := fmt.Sprint(*n.Inputs.Parameters[0].Value, "; ", *n.Inputs.Parameters[1].Value, "; ", *n.Outputs.Parameters[0].Value)
+		if want := "9; 5 1.5 true 7 3 0; 4"; got != want {
+			t.Errorf("inputs and outputs are %s, want %s", got, want)
+		}
 	}
 }

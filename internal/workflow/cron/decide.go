@@ -206,7 +206,7 @@ func check(cron *wf.CronWorkflow) (*schedule.Schedule, error) {
 	default:
 		return nil, fmt.Errorf("concurrencyPolicy: %q is not known; there are Allow, Forbid, Replace", cron.Spec.ConcurrencyPolicy)
 	}
-	return schedule.Parse(cron.Spec.Schedules, cron.Spec.Timezone, cron.CreationTimestamp.Time)
+	return schedule.Parse(cron.Spec.AllSchedules(), cron.Spec.Timezone, cron.CreationTimestamp.Time)
 }
 
 // Workflow is what a cron runs, under a name; an empty one lets the server choose. scheduled is zero for a run that no
@@ -320,7 +320,7 @@ func setCondition(s *wf.CronWorkflowStatus, kind wf.ConditionType, message strin
 
 // usedSchedule is a cron's schedule as a text that changes when the schedule does.
 func usedSchedule(cron *wf.CronWorkflow) string {
-	return strings.Join(append(slices.Clone(cron.Spec.Schedules), cron.Spec.Timezone), ";")
+	return strings.Join(append(slices.Clone(cron.Spec.AllSchedules()), cron.Spec.Timezone), ";")
 }
 
 func later(a, b time.Time) time.Time {

@@ -151,6 +151,8 @@ func TestDecide(t *testing.T) {
 		}, nil, "02:00:00", "start c-1893463200; wake at 03:00:00"},
 		"when is wrong": {func(c *wf.CronWorkflow) { c.Spec.When = "{{cronworkflow.nonsense}}" }, nil, "02:00:00",
 			"SpecError: when: failed to resolve {{cronworkflow.nonsense}}; wake at 03:00:00"},
+		"the schedule of earlier versions": {func(c *wf.CronWorkflow) { c.Spec.Schedule, c.Spec.Schedules = "30 * * * *", nil }, nil, "01:30:00",
+			"start c-1893461400; wake at 02:30:00"},
 		"a wrong schedule":   {func(c *wf.CronWorkflow) { c.Spec.Schedules = []string{"x"} }, nil, "02:00:00", `SpecError: schedules: "x": expected exactly 5 fields, found 1: [x]`},
 		"a wrong time zone":  {func(c *wf.CronWorkflow) { c.Spec.Timezone = "Mars" }, nil, "02:00:00", `SpecError: timezone: "Mars" is not known; it takes names such as Europe/Berlin`},
 		"a wrong expression": {stop("1 +"), nil, "02:00:00", "0 succeeded, 2 failed; SpecError: stopStrategy.expression: unexpected token EOF (1:3)"},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -34,6 +35,7 @@ type call struct {
 	wantResult    bool  // somebody reads the result
 	failure       error // the call could not be made; the node says so
 	frame         *frame
+	member        string           // the step or task of frame that it is for, with the item's part; "": none
 	outer         []template.Scope // what an inline template sees of the template around it
 
 	// Of an attempt:
@@ -65,7 +67,7 @@ func (r *Run) execute(c call) *node {
 		return r.fail(n, &c, err)
 	}
 	if name, found := t.Annotations[wf.AnnotationDisplayName]; found && !c.retried {
-		if text, err := resolveText(name, []template.Scope{r.globals, inputs}); err == nil {
+		if text, err := resolveText(name, []template.Scope{r.globalsFor(c.name), inputs}); err == nil {
 			c.display = text
 		}
 	}
@@ -129,22 +131,33 @@ type inputsScope struct {
 func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	in := &inputsScope{Map: template.Map{"node.name": c.name}}
 	switch kindOf(t.Template) {
-	case wf.NodeSteps:
-		in.Map["steps.name"] = c.name
-	case wf.NodeDAG:
-		in.Map["tasks.name"] = c.name
+	case wf.NodeSteps, wf.NodeDAG:
 	default:
 		in.Map["pod.name"] = wf.PodName(r.Workflow.Name, c.name, t.Name)
 	}
-	given := map[string]*wf.AnyString{}
-	for i := range c.args.Parameters {
-		p := &c.args.Parameters[i]
-		given[p.Name] = p.Value
+	switch {
+	case c.member == "":
+	case c.frame.t.dag != nil:
+		in.Map["tasks.name"] = c.member
+	default:
+		in.Map["steps.name"] = c.member
 	}
-	globals := []template.Scope{r.globals}
+	given := map[string]*wf.Parameter{}
+	for i := range c.args.Parameters {
+		given[c.args.Parameters[i].Name] = &c.args.Parameters[i]
+	}
+	globals := []template.Scope{r.globalsFor(c.name)}
 	var resolved wf.Inputs
 	for _, p := range t.Inputs.Parameters {
-		value := given[p.Name]
+		var value *wf.AnyString
+		if arg := given[p.Name]; arg != nil {
+			if value = arg.Value; value == nil && arg.ValueFrom != nil && arg.ValueFrom.ConfigMapKeyRef != nil {
+				p.Value, p.Default, p.ValueFrom = nil, nil, arg.ValueFrom
+			}
+			if value == nil {
+				p.Default = cmp.Or(p.Default, arg.Default)
+			}
+		}
 		for _, own := range []*wf.AnyString{p.Value, p.Default} {
 			if value == nil && own != nil {
 				text, err := resolveText(string(*own), globals)
@@ -166,6 +179,7 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 		in.Map["inputs.parameters."+p.Name] = string(*value)
 		resolved.Parameters = append(resolved.Parameters, wf.Parameter{Name: p.Name, Value: value})
 	}
+	in.Map["inputs.parameters"] = "[]"
 	if len(resolved.Parameters) > 0 {
 		list, _ := json.Marshal(resolved.Parameters)
 		in.Map["inputs.parameters"] = string(list)
@@ -184,6 +198,16 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 			return nil, fmt.Errorf("inputs.artifacts.%s was not supplied", a.Name)
 		}
 		in.Map["inputs.artifacts."+a.Name+".path"] = a.Path
+		if found && (t.Steps != nil || t.DAG != nil) { // to be handed on
+			program, err := template.Compile(&a)
+			if err == nil {
+				err = program.Apply(&a, []template.Scope{globals[0], in}, known...)
+			}
+			if err != nil {
+				return nil, fmt.Errorf("inputs.artifacts.%s: %w", a.Name, err)
+			}
+			in.Map["inputs.artifacts."+a.Name] = artifactText(a)
+		}
 		if found {
 			resolved.Artifacts = append(resolved.Artifacts, a)
 		}

@@ -26,7 +26,8 @@ type compiled struct {
 type step struct {
 	wf.WorkflowStep // without items and inline template: it is copied for each item
 	full            *wf.WorkflowStep
-	program         *template.Program
+	program         *template.Program // all but when
+	when            *template.Text
 	loop            *template.Program // over sources
 	sources         loopSources
 	depends         condition // of tasks
@@ -349,8 +350,11 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	var err error
 	// Expressions of hooks are evaluated when something happens; what they mention is not there yet.
 	compiled := withoutOptional(&s.WorkflowStep)
-	if s.program, err = template.Compile(&compiled, "name", "hooks"); err != nil {
+	if s.program, err = template.Compile(&compiled, "name", "hooks", "when"); err != nil {
 		return nil, err
+	}
+	if s.when, err = template.Parse(s.When); err != nil {
+		return nil, fmt.Errorf("when: %w", err)
 	}
 	s.loop, err = template.Compile(&s.sources)
 	return s, err

@@ -56,9 +56,9 @@ func (r *Run) startFrame(n *node, c *call, t *compiled, inputs *inputsScope, kin
 	return n
 }
 
-// passes are the scopes that the texts of a member see.
-func (f *frame) passes(s *step) []template.Scope {
-	return []template.Scope{f.run.globals, f.inputs, &siblings{f, s}}
+// passes are the scopes that the texts of a member see, whose node has that name.
+func (f *frame) passes(s *step, name string) []template.Scope {
+	return []template.Scope{f.run.globalsFor(name), f.inputs, &siblings{f, s}}
 }
 
 // admit starts a child when the template's parallelism lets it. With failFast it is dropped if another has failed meanwhile.

@@ -121,13 +121,13 @@ func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) 
 		return namespace
 	}
 	var keys []string
-	for i, m := range resolved.Mutexes {
+	for i, m := range resolved.AllMutexes() {
 		if m.Name == "" {
 			return nil, fmt.Errorf("mutexes[%d].name: is required", i)
 		}
 		keys = append(keys, locks.MutexKey(in(m.Namespace), m.Name))
 	}
-	for i, s := range resolved.Semaphores {
+	for i, s := range resolved.AllSemaphores() {
 		if s.ConfigMapKeyRef == nil || s.ConfigMapKeyRef.Name == "" || s.ConfigMapKeyRef.Key == "" {
 			return nil, fmt.Errorf("semaphores[%d].configMapKeyRef: name and key are required", i)
 		}

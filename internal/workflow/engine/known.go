@@ -4,7 +4,6 @@ import (
 	"sync"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // Known is what was found out about specs that several workflows run, so that it is found out once. Who gives one to its Runs
@@ -19,8 +18,8 @@ type Known struct {
 
 type knownSpec struct {
 	templates int
-	faultless bool              // without arguments
-	shape     *template.Program // of a spec whose settings have no variables; nil: not known
+	faultless bool         // without arguments
+	shape     *podPrograms // of a spec whose settings have no variables; nil: not known
 }
 
 // knownMax bounds both tables. There are more templates than that only where they are not shared.
@@ -64,9 +63,9 @@ func withoutArguments(s *wf.WorkflowSpec) bool {
 }
 
 // shape are the variables of what shapes the pods of a spec without others, or nil.
-func (k *Known) shape(s *wf.WorkflowSpec) *template.Program { return k.spec(s).shape }
+func (k *Known) shape(s *wf.WorkflowSpec) *podPrograms { return k.spec(s).shape }
 
-func (k *Known) plain(s *wf.WorkflowSpec, shape *template.Program) {
+func (k *Known) plain(s *wf.WorkflowSpec, shape *podPrograms) {
 	k.change(s, func(known *knownSpec) { known.shape = shape })
 }
 

@@ -89,7 +89,7 @@ func (l *leaf) launch() {
 		n.set(wf.PhaseFailed, r.stopping)
 		return
 	}
-	passes := []template.Scope{r.globals}
+	passes := []template.Scope{r.globalsFor(n.Name)}
 	passes = append(passes, l.call.outer...)
 	passes = append(passes, l.inputs)
 	if l.call.attempt != nil {
@@ -108,7 +108,9 @@ func (l *leaf) launch() {
 		return
 	}
 	l.inputs.locate(l.t.Template, made)
-	n.Inputs, n.leaf = l.inputs.resolved, l
+	if n.leaf = l; !n.known || n.Inputs == nil {
+		n.Inputs = l.inputs.resolved
+	}
 	put(&r.live, l, struct{}{})
 	l.startTimers(made)
 	if l.kind == wf.NodeSuspend {

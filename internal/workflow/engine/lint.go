@@ -172,11 +172,15 @@ func (l *linter) cron(o *wf.CronWorkflow) {
 	s := &o.Spec
 	c := checker{}
 	top := place{}
-	if len(s.Schedules) == 0 {
-		c.add(top.at("schedules"), "is required")
+	all, field := s.AllSchedules(), "schedules"
+	if s.Schedule != "" {
+		field = "schedule"
 	}
-	if _, err := schedule.Parse(s.Schedules, s.Timezone, time.Time{}); err != nil && len(s.Schedules) > 0 {
-		c.add(top.at("schedules"), "%s", err)
+	if len(all) == 0 {
+		c.add(top.at(field), "is required")
+	}
+	if _, err := schedule.Parse(all, s.Timezone, time.Time{}); err != nil && len(all) > 0 {
+		c.add(top.at(field), "%s", err)
 	}
 	c.choice(top.at("concurrencyPolicy"), string(s.ConcurrencyPolicy), "", string(wf.ConcurrencyAllow), string(wf.ConcurrencyForbid), string(wf.ConcurrencyReplace))
 	for field, n := range map[string]*int32{"successfulJobsHistoryLimit": s.SuccessfulJobsHistoryLimit, "failedJobsHistoryLimit": s.FailedJobsHistoryLimit} {

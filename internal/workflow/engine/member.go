@@ -46,7 +46,7 @@ func (m *member) start(edges []*node, parent *node) {
 		m.call(&child{member: m}, m.base, edges, parent)
 		return
 	}
-	if when, err := resolveText(m.step.When, m.frame.passes(m.step)); err == nil {
+	if when, err := m.step.when.Resolve(m.frame.passes(m.step, m.base)); err == nil {
 		if proceed, err := template.When(when); err == nil && !proceed {
 			m.alone(wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
 			return
@@ -99,6 +99,7 @@ func (m *member) skip(c *child, name string, phase wf.NodePhase, message string,
 func (m *member) describe(c call, name string, edges []*node, parent *node) call {
 	f := m.frame
 	c.name, c.display = name, name[len(m.base)-len(m.step.Name):]
+	c.member = c.display
 	c.target = target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}
 	c.from, c.boundary, c.edges, c.parent, c.frame = f.t, f.node, edges, parent, f
 	c.depth, c.onExit = f.call.depth+1, f.call.onExit
@@ -106,28 +107,32 @@ func (m *member) describe(c call, name string, edges []*node, parent *node) call
 	return c
 }
 
-// call resolves the step for one item, and runs or skips it.
+// call resolves the step for one item, and runs or skips it. The condition comes first: what a step that is skipped would have
+// been given, such as the outputs of another that was skipped, need not be there.
 func (m *member) call(c *child, name string, edges []*node, parent *node) {
-	c.passes = m.frame.passes(m.step)
+	c.passes = m.frame.passes(m.step, name)
 	if c.item != nil {
 		c.passes = append(c.passes, c.item)
 	}
 	body, described := &m.step.WorkflowStep, call{}
-	if m.step.program.HasTags() {
-		body = body.DeepCopy()
-		described.failure = m.step.program.Apply(body, c.passes, "steps.", "tasks.")
-	}
-	c.body = body
-	if described.failure == nil {
-		proceed, err := template.When(body.When)
+	when, err := m.step.when.Resolve(c.passes, "steps.", "tasks.")
+	if err != nil {
+		described.failure = fmt.Errorf("when: %w", err)
+	} else {
+		proceed, err := template.When(when)
 		if err == nil && !proceed {
 			c.node = &node{}
 			m.children = append(m.children, c)
-			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", body.When), edges, parent)
+			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
 			return
 		}
 		described.failure = err
 	}
+	if described.failure == nil && m.step.program.HasTags() {
+		body = body.DeepCopy()
+		described.failure = m.step.program.Apply(body, c.passes, "steps.", "tasks.")
+	}
+	c.body = body
 	if described.failure == nil {
 		described.args, described.failure = linkArtifacts(body.Arguments, c.passes)
 	}
@@ -199,18 +204,19 @@ func (c *child) startExit(n *node) bool {
 	if !found || c.member.frame.run.Workflow.Spec.Shutdown == wf.ShutdownTerminate {
 		return false
 	}
+	f, name := c.member.frame, n.Name+".onExit"
+	passes := append([]template.Scope{f.run.globalsFor(name)}, append(c.passes, self{c})...)
 	if hook.Expression != "" {
-		if run, err := evaluate(hook.Expression, append(c.passes, self{c})); err == nil && !run {
+		if run, err := evaluate(hook.Expression, passes); err == nil && !run {
 			return false
 		}
 	}
-	args, err := resolveArguments(hook.Arguments, append(c.passes, self{c}))
+	args, err := resolveArguments(hook.Arguments, passes)
 	if err == nil {
-		args, err = linkArtifacts(args, append(c.passes, self{c}))
+		args, err = linkArtifacts(args, passes)
 	}
-	f := c.member.frame
 	c.exit = f.run.execute(call{
-		name: n.Name + ".onExit", display: n.DisplayName + ".onExit", target: target{template: hook.Template, ref: hook.TemplateRef},
+		name: name, display: n.DisplayName + ".onExit", target: target{template: hook.Template, ref: hook.TemplateRef},
 		args: args, failure: err, from: f.t, boundary: f.node, parent: n.parent, edges: []*node{n}, owner: exitOf{c}, depth: f.call.depth + 1,
 		onExit: true, hooked: true,
 	})
@@ -273,7 +279,7 @@ func (m *member) outbound() []*node {
 
 // items evaluates what the member loops over.
 func (m *member) items() ([]json.RawMessage, error) {
-	from, passes := m.step.sources, m.frame.passes(m.step)
+	from, passes := m.step.sources, m.frame.passes(m.step, m.base)
 	if m.step.loop.HasTags() {
 		copied := loopSources{WithParam: from.WithParam, WithSequence: from.WithSequence.DeepCopy()}
 		for _, item := range from.WithItems {
@@ -492,8 +498,7 @@ func nodeValues(n *node) template.Map {
 			}
 		}
 		for _, a := range out.Artifacts {
-			text, _ := json.Marshal(a)
-			v["outputs.artifacts."+a.Name] = string(text)
+			v["outputs.artifacts."+a.Name] = artifactText(a)
 		}
 	}
 	return v

@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"path"
 	"strings"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -28,7 +29,7 @@ func (r *Run) frameOutputs(f *frame) (*wf.Outputs, error) {
 	if len(declared.Parameters)+len(declared.Artifacts) == 0 {
 		return nil, nil
 	}
-	passes := []template.Scope{r.globals, f.inputs, &siblings{frame: f}}
+	passes := []template.Scope{r.globalsFor(f.node.Name), f.inputs, &siblings{frame: f}}
 	out := &wf.Outputs{}
 	for _, p := range declared.Parameters {
 		value, err := frameParameter(p, passes)
@@ -119,7 +120,16 @@ func linkArtifact(a wf.Artifact, passes []template.Scope) (wf.Artifact, error) {
 		return a, fmt.Errorf("'%s' is not an artifact", shorten(text))
 	}
 	a.ArtifactLocation, a.Archive, a.From, a.FromExpression = source.ArtifactLocation, source.Archive, "", ""
+	if source.SubPath != "" { // it was taken from below another already
+		a.SubPath = path.Join(source.SubPath, a.SubPath)
+	}
 	return a, nil
+}
+
+// artifactText is the value of a variable that names an artifact.
+func artifactText(a wf.Artifact) string {
+	text, _ := json.Marshal(a)
+	return string(text)
 }
 
 // export makes outputs with a global name known to the whole workflow. The last one to do so is heard.
@@ -147,6 +157,7 @@ func (r *Run) export(out *wf.Outputs) {
 		s := r.globalOutputs()
 		name := a.GlobalName
 		a.Name, a.GlobalName = name, ""
+		r.globals.Map["workflow.outputs.artifacts."+name] = artifactText(a)
 		found := false
 		for i := range s.Artifacts {
 			if s.Artifacts[i].Name == name {

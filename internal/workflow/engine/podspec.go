@@ -31,6 +31,29 @@ type podShape struct {
 	PodSpecPatch string       `json:"podSpecPatch,omitempty"`
 }
 
+// podPlace are those that may name an input that some templates do not have: a volume is for those that mount it.
+type podPlace struct {
+	Volumes      []corev1.Volume     `json:"volumes,omitempty"`
+	NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
+	Affinity     *corev1.Affinity    `json:"affinity,omitempty"`
+	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
+}
+
+// podPrograms are the variables of a spec's podShape and podPlace.
+type podPrograms struct{ shape, place *template.Program }
+
+func compileForPods(s *wf.WorkflowSpec) (*podPrograms, error) {
+	shape, err := template.Compile(&podShape{s.PodMetadata, s.PodSpecPatch})
+	if err != nil {
+		return nil, err
+	}
+	place, err := template.Compile(&podPlace{s.Volumes, s.NodeSelector, s.Affinity, s.Tolerations})
+	return &podPrograms{shape, place}, err
+}
+
+// knownBefore are the namespaces of variables that must have a value before a workflow's pods are made.
+var knownBefore = []string{"workflow.", "steps.", "tasks."}
+
 func settingsOf(s *wf.WorkflowSpec) podSettings {
 	return podSettings{
 		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity, s.Tolerations, s.ImagePullSecrets, s.HostAliases, s.DNSConfig,
@@ -52,7 +75,7 @@ func (r *Run) resolveSpec() error {
 	if program.HasTags() {
 		r.spec = r.spec.DeepCopy() // it is shared
 		s, settings = r.spec, settingsOf(r.spec)
-		if err := program.Apply(&settings, []template.Scope{r.globals}, known...); err != nil {
+		if err := program.Apply(&settings, []template.Scope{r.globals}, knownBefore...); err != nil {
 			return err
 		}
 		s.Volumes, s.VolumeClaimTemplates, s.NodeSelector, s.Affinity = settings.Volumes, settings.VolumeClaimTemplates, settings.NodeSelector, settings.Affinity
@@ -60,7 +83,7 @@ func (r *Run) resolveSpec() error {
 		s.ServiceAccountName, s.SchedulerName, s.PodPriorityClassName = settings.ServiceAccountName, settings.SchedulerName, settings.PodPriorityClassName
 		s.Executor, s.ArtifactRepositoryRef, s.ArtifactGC = settings.Executor, settings.Repository, settings.ArtifactGC
 	}
-	if r.shape, err = template.Compile(&podShape{s.PodMetadata, s.PodSpecPatch}); err == nil && !program.HasTags() {
+	if r.shape, err = compileForPods(s); err == nil && !program.HasTags() {
 		r.config.Known.plain(s, r.shape)
 	}
 	return err
@@ -68,14 +91,24 @@ func (r *Run) resolveSpec() error {
 
 // podSpec returns the workflow's spec for one pod.
 func (r *Run) podSpec(passes []template.Scope) (*wf.WorkflowSpec, error) {
-	if !r.shape.HasTags() {
+	if !r.shape.shape.HasTags() && !r.shape.place.HasTags() {
 		return r.spec, nil
 	}
-	shape := podShape{r.spec.PodMetadata.DeepCopy(), r.spec.PodSpecPatch}
-	if err := r.shape.Apply(&shape, passes, known...); err != nil {
-		return nil, err
-	}
 	own := *r.spec
-	own.PodMetadata, own.PodSpecPatch = shape.PodMetadata, shape.PodSpecPatch
+	if r.shape.shape.HasTags() {
+		shape := podShape{own.PodMetadata.DeepCopy(), own.PodSpecPatch}
+		if err := r.shape.shape.Apply(&shape, passes, known...); err != nil {
+			return nil, err
+		}
+		own.PodMetadata, own.PodSpecPatch = shape.PodMetadata, shape.PodSpecPatch
+	}
+	if r.shape.place.HasTags() {
+		copied := own.DeepCopy()
+		place := podPlace{copied.Volumes, copied.NodeSelector, copied.Affinity, copied.Tolerations}
+		if err := r.shape.place.Apply(&place, passes, knownBefore...); err != nil {
+			return nil, err
+		}
+		own.Volumes, own.NodeSelector, own.Affinity, own.Tolerations = place.Volumes, place.NodeSelector, place.Affinity, place.Tolerations
+	}
 	return &own, nil
 }

@@ -122,8 +122,8 @@ type Run struct {
 
 	root, exit  *node
 	hooks       *hooks
-	shape       *template.Program // the variables that are left in the spec's podShape, those of a pod
-	outcome     *node             // the main node, once it is fulfilled
+	shape       *podPrograms // the variables that are left in the spec, those of a pod
+	outcome     *node        // the main node, once it is fulfilled
 	stopping    string
 	stopMessage string
 	done, total int // pods
@@ -390,7 +390,7 @@ func (r *Run) finish() {
 	}
 	r.globals.Map["workflow.failures"] = r.failures()
 	name := r.Workflow.Name + ".onExit"
-	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globals})
+	args, err := resolveArguments(hook.Arguments, []template.Scope{r.globalsFor(name)})
 	c := call{
 		name: name, display: name, target: target{template: hook.Template, ref: hook.TemplateRef}, from: r.local(), args: args,
 		owner: (*exitOwner)(r), onExit: true, hooked: true, failure: err,
@@ -585,7 +585,20 @@ func (r *Run) setGlobals() error {
 	}
 	parameters, _ := json.Marshal(r.spec.Arguments.Parameters)
 	g["workflow.parameters"], g["workflow.parameters.json"] = string(parameters), string(parameters)
+	for i := range r.spec.Arguments.Artifacts {
+		a := &r.spec.Arguments.Artifacts[i]
+		program, err := template.Compile(a)
+		if err == nil {
+			err = program.Apply(a, []template.Scope{r.globals}, "workflow.")
+		}
+		if err != nil {
+			return fmt.Errorf("spec.arguments.artifacts.%s: %w", a.Name, err)
+		}
+	}
 	if out := w.Status.Outputs; out != nil {
+		for _, a := range out.Artifacts {
+			g["workflow.outputs.artifacts."+a.Name] = artifactText(a)
+		}
 		for _, p := range out.Parameters {
 			if p.Value != nil {
 				g["workflow.outputs.parameters."+p.Name] = string(*p.Value)
@@ -595,8 +608,15 @@ func (r *Run) setGlobals() error {
 	return nil
 }
 
+// fromConfigMap gives a parameter the value of a ConfigMap's key, whose names may have the workflow's variables.
 func (r *Run) fromConfigMap(p *wf.Parameter) error {
-	ref := p.ValueFrom.ConfigMapKeyRef
+	ref := *p.ValueFrom.ConfigMapKeyRef
+	for _, name := range []*string{&ref.Name, &ref.Key} {
+		var err error
+		if *name, err = resolveText(*name, []template.Scope{r.globals}, "workflow."); err != nil {
+			return err
+		}
+	}
 	value, found := "", false
 	if r.config.Library != nil {
 		value, found = r.config.Library.ConfigMapKey(ref.Name, ref.Key)

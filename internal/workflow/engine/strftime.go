@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
@@ -27,8 +28,14 @@ type globals struct {
 
 const creationTimestamp = "workflow.creationTimestamp"
 
-// Lookup implements template.Scope.
+// Lookup implements template.Scope. To the workflow itself the time is when it was created.
 func (g *globals) Lookup(name string) (template.Value, bool) {
+	if name == template.Clock {
+		return template.Value{Typed: g.created}, true
+	}
+	if name == template.Seed {
+		return template.Value{Text: g.Map["workflow.uid"]}, true
+	}
 	if strings.HasPrefix(name, creationTimestamp) {
 		return g.forms().Lookup(name)
 	}
@@ -42,6 +49,53 @@ func (g *globals) Walk(prefix string, yield func(string, template.Value)) {
 	}
 	g.Map.Walk(prefix, yield)
 }
+
+// globalsOf are the variables of the whole workflow as a node sees them: to a node the time is when it started, also when its
+// texts are evaluated again by a manager that takes the workflow up.
+type globalsOf struct {
+	*globals
+	run  *Run
+	node string // its name
+}
+
+const workflowDuration = "workflow.duration"
+
+// Lookup implements template.Scope.
+func (g *globalsOf) Lookup(name string) (template.Value, bool) {
+	switch name {
+	case workflowDuration:
+		return template.Value{Text: g.duration()}, true
+	case template.Clock:
+		return template.Value{Typed: g.now()}, true
+	case template.Seed:
+		return template.Value{Text: g.Map["workflow.uid"] + "/" + g.node}, true
+	}
+	return g.globals.Lookup(name)
+}
+
+// Walk implements template.Scope.
+func (g *globalsOf) Walk(prefix string, yield func(string, template.Value)) {
+	if strings.HasPrefix(workflowDuration, prefix) {
+		yield(workflowDuration, template.Value{Text: g.duration()})
+	}
+	g.globals.Walk(prefix, yield)
+}
+
+// now is in whole seconds, as the status has it.
+func (g *globalsOf) now() time.Time {
+	at := g.run.now
+	if n := g.run.nodes[wf.NodeID(g.run.Workflow.Name, g.node)]; n != nil && !n.StartedAt.IsZero() {
+		at = n.StartedAt.Time
+	}
+	return at.UTC().Truncate(time.Second)
+}
+
+func (g *globalsOf) duration() string {
+	return seconds(g.run.Workflow.Status.StartedAt.Truncate(time.Second), g.now())
+}
+
+// globalsFor are the globals as the node of that name sees them.
+func (r *Run) globalsFor(node string) *globalsOf { return &globalsOf{r.globals, r, node} }
 
 // forms are workflow.creationTimestamp and its forms, which are named by a conversion of strftime.
 func (g *globals) forms() template.Map {

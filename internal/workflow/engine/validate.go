@@ -86,9 +86,6 @@ func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	if len(spec.ExecutorPlugins) > 0 {
 		c.add(top.at("executorPlugins"), "is not supported")
 	}
-	if spec.Executor != nil && spec.Executor.ServiceAccountName != "" {
-		c.add(top.at("executor.serviceAccountName"), "is not supported")
-	}
 	c.synchronization(spec.Synchronization, top.at("synchronization"))
 	c.metrics(spec.Metrics, top.at("metrics"))
 	if spec.Entrypoint == "" && complete {
@@ -164,9 +161,6 @@ func (c *checker) template(t *wf.Template, p place) {
 	}
 	if t.Data != nil {
 		c.add(p.at("data"), "is not supported")
-	}
-	if t.Executor != nil && t.Executor.ServiceAccountName != "" {
-		c.add(p.at("executor.serviceAccountName"), "is not supported")
 	}
 	var kinds []string
 	for _, k := range []struct {
@@ -496,22 +490,33 @@ func (c *checker) synchronization(s *wf.Synchronization, p place) {
 	if s == nil {
 		return
 	}
-	for i, m := range s.Mutexes {
+	mutex := func(at place, m wf.Mutex) {
 		if m.Database {
-			c.add(p.index("mutexes", i).at("database"), "is not supported")
+			c.add(at.at("database"), "is not supported")
 		}
 		if m.Name == "" {
-			c.add(p.index("mutexes", i).at("name"), "is required")
+			c.add(at.at("name"), "is required")
 		}
 	}
-	for i, m := range s.Semaphores {
-		at := p.index("semaphores", i)
+	semaphore := func(at place, m wf.SemaphoreRef) {
 		switch {
 		case m.Database != nil:
 			c.add(at.at("database"), "is not supported")
 		case m.ConfigMapKeyRef == nil || m.ConfigMapKeyRef.Name == "" || m.ConfigMapKeyRef.Key == "":
 			c.add(at.at("configMapKeyRef"), "with name and key is required")
 		}
+	}
+	for i, m := range s.Mutexes {
+		mutex(p.index("mutexes", i), m)
+	}
+	for i, m := range s.Semaphores {
+		semaphore(p.index("semaphores", i), m)
+	}
+	if s.Mutex != nil {
+		mutex(p.at("mutex"), *s.Mutex)
+	}
+	if s.Semaphore != nil {
+		semaphore(p.at("semaphore"), *s.Semaphore)
 	}
 }
 

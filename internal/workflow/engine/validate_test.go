@@ -84,7 +84,6 @@ func TestBadWorkflowsEndAtOnce(t *testing.T) {
 		"a metric without name":       {one("metrics: {prometheus: [{help: h, counter: {value: '1'}}]}, suspend: {}"), "main.metrics.prometheus[0].name"},
 		"a metric of no kind":         {"metrics: {prometheus: [{name: m, help: h}]}\n" + one("suspend: {}"), "metrics.prometheus[0]: must have exactly one"},
 		"a gauge that divides":        {one("metrics: {prometheus: [{name: m, help: h, gauge: {value: '1', operation: Div}}]}, suspend: {}"), "gauge.operation: 'Div'"},
-		"an executor's account":       {one("executor: {serviceAccountName: x}, suspend: {}"), "main.executor.serviceAccountName: is not supported"},
 		"executor plugins":            {"executorPlugins: [{name: x}]\n" + one("suspend: {}"), "executorPlugins: is not supported"},
 		"a plugin":                    {one("plugin: {x: {}}"), "main.plugin: is not supported"},
 		"data":                        {one("data: {source: {}, transformation: []}"), "main.data: is not supported"},

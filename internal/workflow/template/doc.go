@@ -16,5 +16,6 @@
 // expression that guards it with ?. or ??.
 //
 // Evaluation is bounded: see MaxTextBytes and budget. Nothing here reads a clock, the environment, the network or random
-// numbers, so the same scopes give the same text.
+// numbers, so the same scopes give the same text: what the time is, and what random numbers are made of, is in a scope (Clock,
+// Seed).
 package template

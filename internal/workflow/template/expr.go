@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr"
@@ -119,12 +118,7 @@ func (e *Expr) eval(scope Scope, b *budget) (any, error) {
 			return nil, err
 		}
 	}
-	b.bind(env, e.calls)
-	if slices.Contains(e.calls, "now") {
-		if clock, found := scope.Lookup(Clock); found {
-			env["now"] = func() any { return clock.Typed }
-		}
-	}
+	b.bind(env, e.calls, momentOf(scope, e.source, e.calls))
 	value, err := vm.Run(e.program, env)
 	if err != nil {
 		if b.exceeded != nil {

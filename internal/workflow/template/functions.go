@@ -13,7 +13,7 @@ import (
 )
 
 // removed are sprig's functions that read the environment, the network, a clock or random numbers, or whose cost is their
-// purpose.
+// purpose. Some have another in momentFuncs.
 var removed = []string{
 	"env", "expandenv", "getHostByName",
 	"now", "ago", "date", "date_in_zone", "dateInZone", "htmlDate", "htmlDateInZone",
@@ -186,16 +186,22 @@ func toInt(v any) int {
 }
 
 // bind gives an expression its functions, each bound to the budget.
-func (b *budget) bind(env map[string]any, calls []string) {
+func (b *budget) bind(env map[string]any, calls []string, m *moment) {
 	b.bindGuards(env)
 	for _, name := range calls {
-		if own, found := ownFuncs[name]; found {
+		own, found := ownFuncs[name]
+		if at, is := momentFuncs[name]; is && m != nil {
+			own, found = func(args []any) (any, error) { return at(m, args) }, true
+		}
+		short, isSprig := strings.CutPrefix(name, "sprig.")
+		if found && !isSprig {
 			env[name] = func(args ...any) (any, error) { return b.call(name, args, own) }
 			continue
 		}
-		short, isSprig := strings.CutPrefix(name, "sprig.")
-		f, found := sprigFuncs[short]
-		if !isSprig || !found {
+		if f, is := sprigFuncs[short]; isSprig && is && !found {
+			own, found = func(args []any) (any, error) { return invoke(f, args) }, true
+		}
+		if !found {
 			continue
 		}
 		group, ok := env["sprig"].(map[string]any)
@@ -203,9 +209,7 @@ func (b *budget) bind(env map[string]any, calls []string) {
 			group = map[string]any{}
 			env["sprig"] = group
 		}
-		group[short] = func(args ...any) (any, error) {
-			return b.call(name, args, func(args []any) (any, error) { return invoke(f, args) })
-		}
+		group[short] = func(args ...any) (any, error) { return b.call(name, args, own) }
 	}
 }
 

@@ -21,8 +21,12 @@ type Scope interface {
 	Walk(prefix string, yield func(name string, v Value))
 }
 
-// Clock is the name under which a scope may hold the time, a Typed time.Time, for expressions that call now().
-const Clock = "now()"
+// The names under which a scope may hold what the functions of expressions stand on that would else read a clock or draw random
+// numbers.
+const (
+	Clock = "now()"    // a Typed time.Time
+	Seed  = "random()" // a text; one expression draws the same numbers from the same
+)
 
 // Typed is a scope of values that expressions see with their types.
 type Typed map[string]any

@@ -3,6 +3,7 @@ package template
 import (
 	"strings"
 	"testing"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -183,5 +184,53 @@ func BenchmarkResolve(b *testing.B) {
 		if _, err := text.Resolve(passes); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// TestMoment: functions of the time and of chance stand on what their scope holds, and give the same each time.
+func TestMoment(t *testing.T) {
+	scope := Typed{Clock: time.Date(2030, 2, 3, 23, 5, 6, 0, time.UTC), Seed: "a"}
+	other := Typed{Clock: scope[Clock], Seed: "b"}
+	evaluate := func(source string, in Scope) (string, error) {
+		e, err := CompileExpr(source)
+		if err != nil {
+			t.Fatalf("%s: %v", source, err)
+		}
+		return e.Text(in)
+	}
+	for source, want := range map[string]string{
+		"now().Format('2006-01-02 15:04')":                                                                           "2030-02-03 23:05",
+		"now().Add(duration('1h')).Unix()":                                                                           "1896393906",
+		"sprig.date('20060102', sprig.now())":                                                                        "20300203",
+		"sprig.date('2006-01-02', sprig.dateModify('-24h', sprig.now()))":                                            "2030-02-02",
+		"sprig.dateInZone('2006-01-02', sprig.now(), 'Asia/Tokyo')":                                                  "2030-02-04",
+		"sprig.date_in_zone('15h', 0, 'UTC')":                                                                        "00h",
+		"sprig.htmlDate(now())":                                                                                      "2030-02-03",
+		"sprig.htmlDateInZone(now(), 'Nowhere')":                                                                     "2030-02-03",
+		"sprig.unixEpoch(sprig.now())":                                                                               "1896390306",
+		"sprig.ago(sprig.dateModify('-90s', now()))":                                                                 "1m30s",
+		"sprig.date('02.01.2006', sprig.toDate('2006-01-02', '2024-03-01'))":                                         "01.03.2024",
+		"sprig.uuidv4() matches '^[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$'":             "true",
+		"sprig.uuidv4() != sprig.uuidv4()":                                                                           "true",
+		"sprig.randAlphaNum(12) matches '^[0-9a-zA-Z]{12}$' && sprig.randAlpha(3) matches '^[a-zA-Z]{3}$'":           "true",
+		"sprig.randNumeric(4) matches '^[0-9]{4}$' && sprig.randInt(5, 7) in [5, 6] && len(sprig.randAlpha(0)) == 0": "true",
+	} {
+		if got, err := evaluate(source, scope); err != nil || got != want {
+			t.Errorf("%s: %q, %v; want %q", source, got, err, want)
+		}
+	}
+	const drawn = "sprig.randAlphaNum(20) + sprig.uuidv4()"
+	first, _ := evaluate(drawn, scope)
+	again, _ := evaluate(drawn, scope)
+	if elsewhere, _ := evaluate(drawn, other); first != again || first == elsewhere || first == "" {
+		t.Errorf("%s, again %s, elsewhere %s", first, again, elsewhere)
+	}
+	for _, source := range []string{"sprig.randAlpha(1000000)", "sprig.randInt(5, 5)", "sprig.env('HOME')", "sprig.genCA('x', 1)"} {
+		if got, err := evaluate(source, scope); err == nil {
+			t.Errorf("%s: %s", source, got)
+		}
+	}
+	if got, err := evaluate("sprig.uuidv4()", Map{}); err == nil {
+		t.Errorf("without a moment: %s", got)
 	}
 }

@@ -34,8 +34,8 @@ type part struct {
 
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Parse reads schedules in a time zone of the IANA database; the empty one is UTC. Anchor is the moment that @every counts
-// from. An error names the schedule.
+// Parse reads schedules in a time zone of the IANA database; the empty one is UTC, or what a schedule begins with, as in
+// "CRON_TZ=Europe/Berlin 0 9 * * *". Anchor is the moment that @every counts from. An error names the schedule.
 func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error) {
 	switch {
 	case len(specs) == 0:
@@ -43,13 +43,13 @@ func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error)
 	case len(specs) > maxSchedules:
 		return nil, fmt.Errorf("schedules: more than %d", maxSchedules)
 	}
-	location, err := time.LoadLocation(timezone)
-	if err != nil || timezone == "Local" {
-		return nil, fmt.Errorf("timezone: %q is not known; it takes names such as Europe/Berlin", timezone)
+	location, err := load(timezone)
+	if err != nil {
+		return nil, fmt.Errorf("timezone: %w", err)
 	}
 	s := &Schedule{}
 	for _, spec := range specs {
-		p, err := parse(spec, location, anchor)
+		p, err := parse(spec, timezone, location, anchor)
 		if err != nil {
 			return nil, fmt.Errorf("schedules: %q: %w", spec, err)
 		}
@@ -58,9 +58,30 @@ func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error)
 	return s, nil
 }
 
-func parse(spec string, location *time.Location, anchor time.Time) (part, error) {
-	if strings.Contains(spec, "TZ=") {
-		return part{}, errors.New("a time zone belongs into the field timezone")
+func load(timezone string) (*time.Location, error) {
+	location, err := time.LoadLocation(timezone)
+	if err != nil || timezone == "Local" {
+		return nil, fmt.Errorf("%q is not known; it takes names such as Europe/Berlin", timezone)
+	}
+	return location, nil
+}
+
+func parse(spec, timezone string, location *time.Location, anchor time.Time) (part, error) {
+	if zone, found := strings.CutPrefix(strings.TrimPrefix(spec, "CRON_"), "TZ="); found {
+		if timezone != "" {
+			return part{}, fmt.Errorf("has a time zone beside the field timezone, which says %s", timezone)
+		}
+		var err error
+		if zone, spec, found = strings.Cut(zone, " "); !found {
+			return part{}, errors.New("is a time zone without a schedule")
+		}
+		if location, err = load(zone); err != nil {
+			return part{}, fmt.Errorf("time zone: %w", err)
+		}
+		spec = strings.TrimSpace(spec)
+	}
+	if strings.Contains(spec, "TZ=") { // the parser would take it, and it would count for nothing
+		return part{}, errors.New("TZ= stands once, at the beginning")
 	}
 	if strings.HasPrefix(spec, "@every") {
 		every, err := time.ParseDuration(strings.TrimSpace(strings.TrimPrefix(spec, "@every")))

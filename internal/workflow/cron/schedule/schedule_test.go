@@ -28,6 +28,8 @@ func TestNext(t *testing.T) {
 			[]string{"2030-01-01T00:05:00Z", "2030-01-01T00:10:00Z"}},
 		"a time zone": {"0 9 * * *", "Asia/Tokyo", "2030-01-01T00:00:00Z",
 			[]string{"2030-01-02T00:00:00Z", "2030-01-03T00:00:00Z"}},
+		"time zones of their own": {"CRON_TZ=Asia/Tokyo 0 9 * * *;TZ=Europe/Berlin 0 2 * * *;0 3 * * *", "", "2030-01-01T00:00:00Z",
+			[]string{"2030-01-01T01:00:00Z", "2030-01-01T03:00:00Z", "2030-01-02T00:00:00Z"}},
 		"several schedules, the same moment once": {"0 * * * *;30 1 * * *;0 0 * * *", "", "2030-01-01T00:59:59Z",
 			[]string{"2030-01-01T01:00:00Z", "2030-01-01T01:30:00Z", "2030-01-01T02:00:00Z"}},
 		"words": {"@daily", "America/New_York", "2030-07-01T00:00:00Z", []string{"2030-07-01T04:00:00Z"}},
@@ -109,7 +111,8 @@ func TestDue(t *testing.T) {
 func TestBadSchedulesAreRefused(t *testing.T) {
 	for _, c := range []struct{ spec, timezone, want string }{
 		{"", "", "schedules"}, {"* * * *", "", "* * * *"}, {"* * * * * *", "", "* * * * * *"}, {"61 * * * *", "", "61"}, {"0 0 30 2 *", "", "never"},
-		{"TZ=Europe/Berlin", "", "timezone"}, {"CRON_TZ=UTC 0 0 * * *", "", "timezone"}, {"@every 1ms", "", "second"}, {"@every", "", "@every"},
+		{"TZ=Europe/Berlin", "", "without a schedule"}, {"CRON_TZ=UTC 0 0 * * *", "Europe/Berlin", "timezone"},
+		{"CRON_TZ=Europe/Nowhere 0 0 * * *", "", "Nowhere"}, {"TZ=Local 0 0 * * *", "", "Local"}, {"TZ=UTC CRON_TZ=UTC 0 0 * * *", "", "TZ"}, {"@every 1ms", "", "second"}, {"@every", "", "@every"},
 		{"@sometimes", "", "@sometimes"}, {"0 0 * * *", "Europe/Nowhere", "Europe/Nowhere"}, {"0 0 * * *", "Local", "Local"}, {"0 0 * * *", "../etc", "../etc"},
 	} {
 		if _, err := Parse([]string{c.spec}, c.timezone, time.Time{}); err == nil || !strings.Contains(err.Error(), c.want) {

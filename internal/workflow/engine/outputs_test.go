@@ -1,0 +1,20 @@
+package engine
+
+import (
+	"testing"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+func TestAnArtifactIsTakenFromBelowAnother(t *testing.T) {
+	for _, c := range []struct{ source, own, want string }{
+		{"", "", ""}, {"", "two", "two"}, {"one", "", "one"}, {"one", "two", "one/two"},
+	} {
+		scope := template.Map{"inputs.artifacts.a": artifactText(wf.Artifact{Name: "a", SubPath: c.source})}
+		got, err := linkArtifact(wf.Artifact{Name: "b", From: "{{inputs.artifacts.a}}", SubPath: c.own}, []template.Scope{scope})
+		if err != nil || got.SubPath != c.want {
+			t.Errorf("%q below %q: %q, %v", c.own, c.source, got.SubPath, err)
+		}
+	}
+}
