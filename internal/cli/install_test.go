@@ -92,7 +92,7 @@ func TestInstallNamesObjects(t *testing.T) {
 			t.Errorf("%q is missing", want)
 		}
 	}
-	if strings.Contains(out.String(), "deployment") {
+	if strings.Contains(out.String(), "deployment.apps/") {
 		t.Error("without an image nothing runs in the cluster")
 	}
 }

@@ -50,9 +50,12 @@ func TestLoadsSayWhatTheyDid(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, address) }()
-	web, err := Drive(ctx, "http://"+address, 2, 50*time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
+	var web Result
+	for long := 50 * time.Millisecond; web.PerSecond == 0; long *= 2 { // on a busy machine nothing may be answered in a short time
+		var err error
+		if web, err = Drive(ctx, "http://"+address, 2, long); err != nil {
+			t.Fatal(err)
+		}
 	}
 	if web.PerSecond <= 0 || web.P50Ms <= 0 || web.P99Ms < web.P50Ms || web.Errors != 0 || web.Allowed == "" {
 		t.Errorf("%+v", web)
@@ -64,9 +67,15 @@ func TestLoadsSayWhatTheyDid(t *testing.T) {
 	if _, err := http.Get("http://" + address); err == nil {
 		t.Error("it serves after its end")
 	}
-	pi, err := Pi(t.Context(), 1, 50*time.Millisecond)
-	if err != nil || pi.PerSecond <= 0 || pi.Allowed != web.Allowed {
-		t.Errorf("%+v, %v", pi, err)
+	var pi Result
+	for long := 50 * time.Millisecond; pi.PerSecond == 0; long *= 2 {
+		var err error
+		if pi, err = Pi(t.Context(), 1, long); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pi.Allowed != web.Allowed {
+		t.Errorf("%+v", pi)
 	}
 }
 
