@@ -24,7 +24,7 @@ func (b *applicationBench) add(cmd *cobra.Command) {
 	f.BoolVar(&b.cfg.Delete, "delete", true, "of apps-*: measure the deletion of all, too")
 	f.Float64Var(&b.cfg.Limits.CPU, "manager-cpu", 0, "of apps-*: cores that the manager may use; 0 is no limit (needs root)")
 	f.Int64Var(&b.cfg.Limits.MemoryMiB, "manager-memory", 0, "of apps-*: MiB that the manager may use; 0 is no limit (needs root)")
-	f.BoolVar(&b.cfg.Profile, "manager-profile", false, "of apps-*: keep profiles of the manager's CPU time and memory while it deploys the load")
+	f.BoolVar(&b.cfg.Profile, "manager-profile", false, "of apps-*: keep profiles of the manager's CPU time while it deploys the load, and of its memory after each phase")
 }
 
 // run measures applications.

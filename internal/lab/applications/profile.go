@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 
 	"lockstep.dev/lockstep/internal/localcluster"
@@ -17,7 +18,7 @@ import (
 const profileSeconds = 5
 
 // profile collects CPU profiles of the manager into the results' folder, one after the other. The function it returns waits
-// for the last one, and adds profiles of what is in memory, and of all that has ever been.
+// for the last one, and adds a profile of all that has ever been in memory.
 func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	if !t.cfg.Profile {
 		return func() {}
@@ -41,12 +42,20 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	return func() {
 		close(ended)
 		getting.Wait()
-		for _, kind := range []string{"heap", "allocs"} {
-			if err := t.fetch(ctx, from+kind+"?gc=1", what+"-"+kind+".pprof"); err != nil {
-				t.say("no profile of %s: %v", kind, err)
-			}
+		if err := t.fetch(ctx, from+"allocs?gc=1", what+"-allocs.pprof"); err != nil {
+			t.say("no profile of what was allocated: %v", err)
 		}
 	}
+}
+
+// live has the manager's garbage collected, keeps a profile of what is alive, and notes how much that is.
+func (t *trial) live(ctx context.Context, p *Phase) error {
+	if err := t.fetch(ctx, "/debug/pprof/heap?gc=1", strings.ReplaceAll(p.Name, " ", "-")+"-heap.pprof"); err != nil {
+		return err
+	}
+	bytes, err := t.metric(ctx, "go_memstats_heap_alloc_bytes")
+	p.LiveMiB = round(bytes / (1 << 20))
+	return err
 }
 
 // fetch keeps what the manager answers.

@@ -76,6 +76,8 @@ type Phase struct {
 	// ManagerCPUMs and ManagerKiB are the manager's CPU time, and what its memory grew by, per application.
 	ManagerCPUMs float64 `json:"managerCPUMsPerApplication"`
 	ManagerKiB   float64 `json:"managerKiBPerApplication"`
+	// LiveMiB is what was alive in the manager's heap after the phase; only with a profile, which has it collected first.
+	LiveMiB float64 `json:"managerLiveMiB,omitempty"`
 
 	// Asked and Ran are when the client asked, and when applications ran, of phases that wait for that.
 	Asked *analyse.Curve `json:"asked,omitempty"`
@@ -104,8 +106,12 @@ func (r *Run) deployment() *Phase {
 
 // line is what came of it.
 func (p *Phase) line(applications int) string {
-	return fmt.Sprintf("%d of %d applications in %.1fs, %.1f/s, %.2f writes and %.2fms CPU each, manager %.0f MiB",
+	s := fmt.Sprintf("%d of %d applications in %.1fs, %.1f/s, %.2f writes and %.2fms CPU each, manager %.0f MiB",
 		p.Done, applications, p.Seconds, p.PerSecond, p.WritesEach, p.ManagerCPUMs, p.PeakMiB["manager"])
+	if p.LiveMiB > 0 {
+		s += fmt.Sprintf(" (%.1f MiB of its heap alive)", p.LiveMiB)
+	}
+	return s
 }
 
 // Line is what came of it.

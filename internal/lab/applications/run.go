@@ -64,7 +64,8 @@ type Config struct {
 	ClientConcurrency int
 	FloorConcurrency  []int
 	ManagerArgs       []string
-	// Profile collects a CPU profile of the manager while applications are deployed, into OutDir.
+	// Profile collects a CPU profile of the manager while applications are deployed, and one of its memory after each phase,
+	// into OutDir.
 	Profile bool
 	// Clusters is how many managed clusters apps-multicluster has, and RoundTrip how far they are in its last part. Managers is
 	// how many apps-shards has.
@@ -394,7 +395,12 @@ func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phas
 }
 
 // done takes a phase into the run, says what came of it, and keeps it: what comes after may take long, and be interrupted.
-func (t *trial) done(p *Phase) error {
+func (t *trial) done(ctx context.Context, p *Phase) error {
+	if t.cfg.Profile {
+		if err := t.live(ctx, p); err != nil {
+			return err
+		}
+	}
 	t.run.Phases = append(t.run.Phases, *p)
 	if p.Done > 0 {
 		t.say("%s: %s", p.Name, p.line(t.cfg.Applications))
@@ -415,7 +421,7 @@ func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 		return nil, err
 	}
 	t.timings(p, 1, "create")
-	return p, errors.Join(t.done(p), t.check(ctx))
+	return p, errors.Join(t.done(ctx, p), t.check(ctx))
 }
 
 // hold measures while nobody does anything, and no application has anything left that it is looked at for.
@@ -452,7 +458,7 @@ func (t *trial) hold(ctx context.Context, what string) error {
 		t.run.RestCPUMsPerHour = round3(max(0, perHour-t.run.RestCPUSecondsNone) * 1e3 / float64(t.cfg.Applications))
 		t.run.Held = held(&t.run.Phases[0], p, t.cfg.Applications)
 	}
-	return t.done(p)
+	return t.done(ctx, p)
 }
 
 // metric is a value that the manager tells of itself.
@@ -497,7 +503,7 @@ func (t *trial) update(ctx context.Context, what string, number int, after func(
 		return nil, err
 	}
 	t.timings(p, int64(number+1), "patch")
-	return p, errors.Join(t.done(p), t.check(ctx))
+	return p, errors.Join(t.done(ctx, p), t.check(ctx))
 }
 
 func (t *trial) remove(ctx context.Context, what string) error {
@@ -509,7 +515,7 @@ func (t *trial) remove(ctx context.Context, what string) error {
 	p.Done = t.cfg.Applications - t.there(namespace)
 	p.Seconds = round(p.lastWrite("applications.core.oam.dev", t).Sub(p.began).Seconds())
 	p.rate()
-	if err := t.done(p); err != nil {
+	if err := t.done(ctx, p); err != nil {
 		return err
 	}
 	left, err := t.leftovers(ctx, namespace)
