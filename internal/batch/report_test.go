@@ -59,8 +59,8 @@ func TestAJobWhosePodsTakeLongToStartSaysThatItIsPending(t *testing.T) {
 		runs   time.Duration // after which its pods run
 		phases []api.JobPhase
 	}{
-		"soon":  {2 * time.Second, []api.JobPhase{api.Running}},
-		"later": {30 * time.Second, []api.JobPhase{api.Pending, api.Running}},
+		"soon":  {20 * time.Second, []api.JobPhase{api.Running}},
+		"later": {45 * time.Second, []api.JobPhase{api.Pending, api.Running}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &record{}

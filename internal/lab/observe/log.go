@@ -87,7 +87,7 @@ func (l *Log) Until(ctx context.Context, atMost time.Duration, reached func() (b
 }
 
 // quietAtMost is how long Quiet waits.
-const quietAtMost = time.Minute
+const quietAtMost = 5 * time.Minute
 
 // Quiet collects until nobody has written for a while, heartbeats aside.
 func (l *Log) Quiet(ctx context.Context, quietFor time.Duration) error {
