@@ -34,7 +34,7 @@ const (
 	settleMoving = 5
 	// quietSettles is how many of these times a job may have pods that do not run yet before its first status says so. Most
 	// run sooner.
-	quietSettles = 30
+	quietSettles = 60
 )
 
 // settleFor is how long counts must not have moved to be written, when a write takes lag.

@@ -60,12 +60,12 @@ func TestAJobWhosePodsTakeLongToStartSaysThatItIsPending(t *testing.T) {
 		phases []api.JobPhase
 	}{
 		"soon":  {20 * time.Second, []api.JobPhase{api.Running}},
-		"later": {45 * time.Second, []api.JobPhase{api.Pending, api.Running}},
+		"later": {90 * time.Second, []api.JobPhase{api.Pending, api.Running}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &record{}
 			var phases []api.JobPhase
-			for at := time.Duration(0); at <= time.Minute; at += 50 * time.Millisecond {
+			for at := time.Duration(0); at <= 2*time.Minute; at += 50 * time.Millisecond {
 				next := r.status
 				next.State.Phase, next.Pending, next.Running = api.Pending, 3, 0
 				if at >= c.runs {
