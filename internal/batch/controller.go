@@ -63,7 +63,7 @@ type Controller struct {
 	Config
 	loop  *keyed.Loop[types.NamespacedName, record]
 	plans *pods.Plans
-	keys  chan struct{} // bounds how many pairs of keys are made at a time
+	keys  keyring
 }
 
 // New prepares a controller.
@@ -83,7 +83,7 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{Config: cfg, plans: pods.NewPlans(), keys: make(chan struct{}, keysAtOnce)}
+	c := &Controller{Config: cfg, plans: pods.NewPlans()}
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 	})

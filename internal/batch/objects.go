@@ -50,16 +50,13 @@ func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Obje
 		c.Writer.Create(meta, o.Object, done)
 		return
 	}
-	go func() { // the job's worker has others to see to meanwhile
-		c.keys <- struct{}{}
-		private, public, err := newKeys()
-		<-c.keys
+	c.keys.ask(func(private, public []byte, err error) {
 		if err != nil {
 			done(nil, err)
 			return
 		}
 		c.Writer.Create(meta, pods.WithKeys(o, private, public).Object, done)
-	}()
+	})
 }
 
 // updateObject rewrites the names of the job's pods, the only content that follows the job's size.

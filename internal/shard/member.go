@@ -23,8 +23,8 @@ const viewAnnotation = "lockstep.dev/shard-view"
 // listTimeout bounds a list. It is longer than a server waits until its cache has what was written before.
 const listTimeout = 15 * time.Second
 
-// Leases are the leases of all members, at the API server. Every call returns when it has been answered. List may be called
-// while Put is under way.
+// Leases are the leases of all members, at the API server. Every call returns when it has been answered. List and Delete
+// may be called while Put is under way.
 type Leases interface {
 	List(context.Context) ([]coordinationv1.Lease, error)
 	// Put creates the lease, or replaces the one of that name.
@@ -102,7 +102,8 @@ func (m *Member) Run(ctx context.Context) {
 			began := m.cfg.Clock.Now()
 			if m.renew(ctx, t) && !t.listing {
 				t.Listing()
-				go func() { lists <- m.list(ctx) }()
+				dead := t.Dead(began)
+				go func() { lists <- m.list(ctx, dead) }()
 			}
 			timer.Reset(max(0, m.cfg.Times.Period-m.cfg.Clock.Since(began)))
 		case l := <-lists:
@@ -140,9 +141,15 @@ type list struct {
 	err    error
 }
 
-func (m *Member) list(ctx context.Context) (l list) {
+// list looks at all leases, once those of members that have long been dead are deleted.
+func (m *Member) list(ctx context.Context, dead []string) (l list) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
+	for _, member := range dead {
+		if err := m.cfg.Leases.Delete(ctx, m.leaseName(member)); err != nil {
+			m.cfg.Log.Warn("deleting a dead shard's lease failed", "member", member, "error", err)
+		}
+	}
 	l.leases, l.err = m.cfg.Leases.List(ctx)
 	return l
 }
@@ -160,19 +167,7 @@ func (m *Member) listed(ctx context.Context, t *Table, l list) (again bool) {
 		return true // the next renewal begins another
 	}
 	m.publish(t)
-	for _, dead := range t.Dead(m.cfg.Clock.Now()) {
-		go m.bury(ctx, dead)
-	}
 	return !t.checked
-}
-
-// bury deletes the lease of a member that has long been dead.
-func (m *Member) bury(ctx context.Context, dead string) {
-	ctx, cancel := context.WithTimeout(ctx, listTimeout)
-	defer cancel()
-	if err := m.cfg.Leases.Delete(ctx, m.leaseName(dead)); err != nil {
-		m.cfg.Log.Warn("deleting a dead shard's lease failed", "member", dead, "error", err)
-	}
 }
 
 // publish makes the table's division the one in force.

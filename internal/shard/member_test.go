@@ -52,7 +52,7 @@ func TestALeaseThatIsRenewedLate(t *testing.T) {
 		t.Fatal(err)
 	}
 	table := NewTable("a", DefaultTimes)
-	look := func() { table.Listing(); m.listed(t.Context(), table, m.list(t.Context())) }
+	look := func() { table.Listing(); m.listed(t.Context(), table, m.list(t.Context(), nil)) }
 	for range 20 {
 		m.renew(t.Context(), table)
 		look()
