@@ -4,12 +4,13 @@
 //	policies/     rules that the API server checks beyond the CRDs' schemas
 //	rbac.yaml     the manager's rights, and users' rights to our kinds
 //	rbac-applications.yaml  the same for applications, with the namespace of the definitions that everyone sees
-//	multi-tenant.yaml  the manager's right to act as applications' authors, where that is wanted
+//	applications-act-as-manager.yaml  the manager's rights where applications do not act as their authors
 //	manager.yaml  the manager's Deployment, for clusters that it runs in
 //	cpus.yaml     rules of what is said of pods' CPUs, for clusters where that is chosen: each write of a pod pays for them
 //	agent.yaml    the node agents, for clusters whose nodes shall have them
 //	flowcontrol.yaml
 //	queues.yaml   the queues that always exist
+//	retired.yaml  what earlier versions installed and this one does not
 //
 // Package internal/install brings them into a cluster.
 package config
@@ -48,8 +49,14 @@ func RBAC() []*unstructured.Unstructured {
 // AuthorsPolicy is the name of the policies that record who wrote an application, and of their bindings.
 const AuthorsPolicy = "application-authors.lockstep.dev"
 
-// MultiTenant returns the further rights of managers that run with --multi-tenant.
-func MultiTenant() []*unstructured.Unstructured { return read("multi-tenant.yaml") }
+// AccountsPolicy is the name of the policy that checks who may write an application that acts as a service account.
+const AccountsPolicy = "application-service-accounts.lockstep.dev"
+
+// ApplicationEditRole is the ClusterRole of those who may write applications. Its labels make it a part of edit and admin.
+const ApplicationEditRole = "lockstep-application-edit"
+
+// ActAsManager returns what takes the place of objects of the same names in RBAC, where applications act with the manager's rights.
+func ActAsManager() []*unstructured.Unstructured { return read("applications-act-as-manager.yaml") }
 
 // Manager returns the Deployment of the manager.
 func Manager() []*unstructured.Unstructured { return read("manager.yaml") }
@@ -62,6 +69,9 @@ func FlowControl() []*unstructured.Unstructured { return read("flowcontrol.yaml"
 
 // Queues returns the queues that always exist.
 func Queues() []*unstructured.Unstructured { return read("queues.yaml") }
+
+// Retired returns what earlier versions installed and this one does not, as they installed it: installation removes it.
+func Retired() []*unstructured.Unstructured { return read("retired.yaml") }
 
 // read returns new objects each time: callers may change them.
 func read(pattern string) []*unstructured.Unstructured {

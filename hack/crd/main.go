@@ -1,6 +1,6 @@
 // crd finishes the CRDs that controller-gen has written: it takes the descriptions out of the parts that Kubernetes
-// itself documents (pod templates, claims), which keeps the CRDs small, and refuses negative amounts of resources. Of
-// workflows it leaves those parts without a schema.
+// itself documents (pod templates, claims), which keeps the CRDs small, and refuses amounts that are negative or no quantities. Of
+// workflows it leaves those parts without a schema, but for what users mistype.
 //
 // Usage: crd DIRECTORY
 package main
@@ -48,6 +48,7 @@ func run(dir string) error {
 		} else {
 			trim(schema, false)
 		}
+		quantities(schema)
 		if data, err = yaml.Marshal(&crd); err != nil {
 			return err
 		}
@@ -60,6 +61,9 @@ func run(dir string) error {
 	return nil
 }
 
+// durationPattern is of what Go reads as a duration that is not negative.
+const durationPattern = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
+
 // trim shortens the embedded types of Kubernetes, wherever they are. In specs, not in statuses, it also refuses negative
 // amounts.
 func trim(s *apiextensionsv1.JSONSchemaProps, specs bool) {
@@ -67,13 +71,16 @@ func trim(s *apiextensionsv1.JSONSchemaProps, specs bool) {
 		switch name {
 		case "template", "volumeClaim":
 			undescribe(&p, true)
+			requests(&p)
 		case "capability", "deserved", "resource", "minResources":
 			if p.AdditionalProperties != nil && specs {
-				amount := p.AdditionalProperties.Schema
-				amount.Pattern = strings.Replace(amount.Pattern, `^(\+|-)?`, `^\+?`, 1)
-				amount.Minimum = ptr(0.0)
+				notNegative(p.AdditionalProperties.Schema)
 			} else {
 				trim(&p, specs)
+			}
+		case "runningEstimate", "timeout":
+			if p.Type == "string" && p.Pattern == "" {
+				p.Pattern = durationPattern
 			}
 		default:
 			trim(&p, specs || name == "spec")
@@ -82,6 +89,63 @@ func trim(s *apiextensionsv1.JSONSchemaProps, specs bool) {
 	}
 	if s.Items != nil && s.Items.Schema != nil {
 		trim(s.Items.Schema, specs)
+	}
+}
+
+// notNegative has an amount be none below zero.
+func notNegative(amount *apiextensionsv1.JSONSchemaProps) {
+	amount.Pattern = strings.Replace(amount.Pattern, `^(\+|-)?`, `^\+?`, 1)
+	amount.Minimum = ptr(0.0)
+}
+
+// requests refuses negative requests, limits and sizes in what Kubernetes defines, wherever they are.
+func requests(s *apiextensionsv1.JSONSchemaProps) {
+	for name, p := range s.Properties {
+		switch {
+		case (name == "requests" || name == "limits" || name == "overhead") && p.AdditionalProperties != nil:
+			notNegative(p.AdditionalProperties.Schema)
+		case name == "sizeLimit":
+			notNegative(&p)
+		default:
+			requests(&p)
+		}
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		requests(s.Items.Schema)
+	}
+}
+
+// quantities refuses exponents of quantities that are no integers, which Kubernetes' own pattern lets through and its types do not.
+func quantities(s *apiextensionsv1.JSONSchemaProps) {
+	s.Pattern = strings.Replace(s.Pattern, `([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+)))`, `([eE](\+|-)?[0-9]+)`, 1)
+	for name, p := range s.Properties {
+		quantities(&p)
+		s.Properties[name] = p
+	}
+	if s.Items != nil && s.Items.Schema != nil {
+		quantities(s.Items.Schema)
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Schema != nil {
+		quantities(s.AdditionalProperties.Schema)
+	}
+}
+
+// container is the schema of what users mistype in a container of a workflow: anything else in it is open.
+func container() map[string]apiextensionsv1.JSONSchemaProps {
+	amount := apiextensionsv1.JSONSchemaProps{
+		XIntOrString: true, Pattern: `^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$`, Minimum: ptr(0.0),
+		AnyOf: []apiextensionsv1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}},
+	}
+	amounts := apiextensionsv1.JSONSchemaProps{
+		Type: "object", Nullable: true, AdditionalProperties: &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: &amount},
+	}
+	return map[string]apiextensionsv1.JSONSchemaProps{
+		"image": {Type: "string", Nullable: true},
+		"resources": {
+			Type: "object", Nullable: true, XPreserveUnknownFields: ptr(true),
+			Properties: map[string]apiextensionsv1.JSONSchemaProps{"requests": amounts, "limits": amounts},
+		},
 	}
 }
 
@@ -121,6 +185,9 @@ func open(s *apiextensionsv1.JSONSchemaProps) {
 			// Atomic, or the server would keep a record of who wrote each leaf, larger than a large status itself.
 			p = apiextensionsv1.JSONSchemaProps{
 				Description: p.Description, Type: p.Type, XPreserveUnknownFields: ptr(true), XMapType: ptr("atomic"),
+			}
+			if name == "container" || name == "script" {
+				p.Properties = container()
 			}
 		case openFields[name] && p.Type == "array":
 			p = apiextensionsv1.JSONSchemaProps{Description: p.Description, Type: p.Type, Items: &apiextensionsv1.JSONSchemaPropsOrArray{

@@ -3,6 +3,7 @@ package apiwriter
 import (
 	"container/list"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"hash/fnv"
 	"time"
@@ -36,6 +37,7 @@ type eventLog struct {
 
 // eventEntry is one event and how often it happened.
 type eventEntry struct {
+	under  // of the last call
 	key    eventKey
 	event  *corev1.Event
 	busy   bool // being written, or waiting for the interval
@@ -46,6 +48,10 @@ type eventEntry struct {
 
 // Event implements Writer.
 func (w *W) Event(about Object, eventType, reason, message string) {
+	w.event(under{}, about, eventType, reason, message)
+}
+
+func (w *W) event(u under, about Object, eventType, reason, message string) {
 	now := time.Now()
 	if len(message) > eventMessageMax {
 		message = message[:eventMessageMax-3] + "..."
@@ -60,6 +66,7 @@ func (w *W) Event(about Object, eventType, reason, message string) {
 	if el, ok := log.byKey[key]; ok {
 		log.recent.MoveToFront(el)
 		e := el.Value.(*eventEntry)
+		e.under = u
 		e.count++
 		e.last = now
 		w.metrics.coalesced.Inc()
@@ -78,7 +85,7 @@ func (w *W) Event(about Object, eventType, reason, message string) {
 		w.log.Warn("Event about an unknown kind of object", "err", err)
 		return
 	}
-	e := &eventEntry{key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
+	e := &eventEntry{under: u, key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
 	if log.byKey == nil {
 		log.byKey = make(map[eventKey]*list.Element)
 	}
@@ -118,7 +125,7 @@ func (w *W) writeEvent(e *eventEntry) {
 	e.busy = true
 	count := e.count
 	x := &write{
-		class: ClassEvent, owner: string(e.key.about), reason: "event", obj: e.event,
+		under: e.under, class: ClassEvent, owner: string(e.key.about), reason: "event", obj: e.event,
 		kind: eventKind, name: types.NamespacedName{Namespace: e.event.Namespace, Name: e.event.Name},
 	}
 	if e.stored == 0 {
@@ -139,7 +146,7 @@ func (w *W) writeEvent(e *eventEntry) {
 		w.events.queued--
 		if err != nil {
 			w.metrics.dropped.Inc()
-			if err != ErrStopped && err != ErrQueueFull {
+			if !errors.Is(err, ErrStopped) && err != ErrQueueFull {
 				w.log.Debug("Event refused", "event", x.name, "err", err)
 			}
 			e.stored = 0 // expired, perhaps: the next one starts anew

@@ -122,7 +122,9 @@ func (w *W) connections() (n, turn int) {
 func (w *W) send(ctx context.Context, x *write, r request) (answer, error) {
 	started := time.Now()
 	a, code, err := w.exchange(ctx, x, r)
-	w.metrics.sent(x, r.verb, code, time.Since(started))
+	if !errors.Is(err, ErrFenced) && !errors.Is(err, errHeld) {
+		w.metrics.sent(x, r.verb, code, time.Since(started))
+	}
 	return a, err
 }
 
@@ -153,16 +155,23 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 		}
 	}
 	var got wire.Answer
-	err = wire.ErrNoHTTP2
+	var asked wire.Term
 	n, turn := w.connections()
+	if r.method != http.MethodGet {
+		if err := x.check(); err != nil {
+			return answer{}, 0, err
+		}
+		asked = x.asked()
+	}
+	err = wire.ErrNoHTTP2
 	if w.calls != nil && !w.noHTTP2.Load() {
-		got, err = w.calls.Do(ctx, n, wire.Request{Method: r.method, Path: path, Header: fields, Body: r.body})
+		got, err = w.calls.Do(ctx, n, wire.Request{Method: r.method, Path: path, Header: fields, Body: r.body, Term: asked})
 		if errors.Is(err, wire.ErrNoHTTP2) {
 			w.noHTTP2.Store(true)
 		}
 	}
 	if errors.Is(err, wire.ErrTooLong) || errors.Is(err, wire.ErrNoHTTP2) {
-		got, err = w.byClient(ctx, w.conns[turn], r, path, fields)
+		got, err = w.byClient(ctx, w.conns[turn], asked, r, path, fields)
 	}
 	if err != nil {
 		return answer{}, 0, err
@@ -174,7 +183,7 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 }
 
 // byClient makes a request through Go's client.
-func (w *W) byClient(ctx context.Context, client *http.Client, r request, path string, fields []wire.Field) (wire.Answer, error) {
+func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire.Term, r request, path string, fields []wire.Field) (wire.Answer, error) {
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
@@ -187,7 +196,8 @@ func (w *W) byClient(ctx context.Context, client *http.Client, r request, path s
 	for _, f := range fields {
 		req.Header.Add(f.Name, f.Value)
 	}
-	resp, err := client.Do(req)
+	defer conn.Gate.Enter(asked)()
+	resp, err := conn.Do(req)
 	if err != nil {
 		return wire.Answer{}, err
 	}

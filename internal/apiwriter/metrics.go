@@ -82,8 +82,12 @@ func newMetrics(registry prometheus.Registerer, w *W) (*metrics, error) {
 			return float64(value())
 		}))
 	}
+	gauge("open", "Writes that have not ended, those that wait to be tried again included.", nil, func() int { return w.open })
 	gauge("in_flight", "Write requests in flight.", nil, func() int { return w.inFlight })
 	gauge("limit", "Write requests that may be in flight.", nil, func() int { return w.limiter.limit(time.Now()) })
+	gauge("scopes_down", "Sets of writes, by resource, verb and namespace, that the server does not carry out at present.", nil,
+		func() int { return w.scopes.down() })
+	gauge("parked", "Writes that wait because their set is down.", nil, func() int { return w.scopes.parked })
 	for class, name := range classNames {
 		m.wait[class] = wait.WithLabelValues(name)
 		gauge("queued", "Writes that wait for their turn.", prometheus.Labels{"class": name},
@@ -121,7 +125,7 @@ func (m *metrics) sent(x *write, httpVerb string, code int, took time.Duration) 
 func (m *metrics) waited(c Class, d time.Duration) { m.wait[c].Observe(d.Seconds()) }
 
 func (m *metrics) retried(o outcome) {
-	cause := map[verdict]string{again: "error", overloaded: "overloaded", timedOut: "timeout", unavailable: "unavailable"}[o.verdict]
+	cause := map[verdict]string{again: "error", overloaded: "overloaded", timedOut: "timeout", unavailable: "unavailable", held: "lease"}[o.verdict]
 	m.retries.WithLabelValues(cause).Inc()
 }
 

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"reflect"
 
@@ -73,6 +75,9 @@ func (w *W) attempt(x *write) (Object, error) {
 	defer cancel()
 	switch x.verb {
 	case verbCreate:
+		if x.seen.Load() != nil {
+			return nil, errSeen
+		}
 		return w.create(ctx, x)
 	case verbBind:
 		return w.bind(ctx, x)
@@ -86,6 +91,16 @@ func (w *W) attempt(x *write) (Object, error) {
 }
 
 func (w *W) create(ctx context.Context, x *write) (Object, error) {
+	if x.lookFirst {
+		there, err := w.read(ctx, x)
+		switch {
+		case err == nil && ours(x.obj, there) && there.GetDeletionTimestamp() == nil:
+			return there, nil
+		case err != nil && !apierrors.IsNotFound(err):
+			return nil, err
+		}
+		x.lookFirst = false // what is in the way, the create tells
+	}
 	if x.body == nil {
 		var err error
 		if x.body, err = w.encode(x); err != nil {
@@ -181,46 +196,101 @@ func (w *W) bind(ctx context.Context, x *write) (Object, error) {
 
 // putStatus replaces a status. A type of a CustomResourceDefinition takes its status from a PUT of the version last
 // seen and ignores the rest of the object, so the rest is not sent: that costs the server 0.7 of a PUT of all and 0.8 of
-// a JSON patch (a job of two tasks with 20 variables each). When the object has changed meanwhile, and for built-in
-// types, which take labels from such a PUT, it is a patch on condition of the UID.
+// a JSON patch (a job of two tasks with 20 variables each). For built-in types, which take labels from such a PUT, it is a
+// patch on condition of UID and version.
 func (w *W) putStatus(ctx context.Context, x *write) (Object, error) {
 	status, err := statusOf(x.obj)
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
+	obj, err := w.sendStatus(ctx, x, status)
+	if apierrors.IsConflict(err) && x.unanswered != nil {
+		obj, err = w.afterLostAnswer(ctx, x, status, err)
+	}
+	if err != nil && classify(err, false).applied {
+		x.unanswered = status
+	}
+	return obj, w.founded(ctx, x, x.version, err)
+}
+
+// founded checks a Conflict that a write on condition of a version met. If the object still has that version, the write is tried
+// again: a caller that is told of a conflict waits for its watch to show another version, which would never come. Other errors
+// are returned as they are.
+func (w *W) founded(ctx context.Context, x *write, version string, err error) error {
+	if version == "" || !apierrors.IsConflict(err) {
+		return err
+	}
+	a, _, readErr := w.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: acceptMeta})
+	var there metav1.ObjectMeta
+	if readErr == nil {
+		readErr = identify(a.body, &there)
+	}
+	switch {
+	case apierrors.IsNotFound(readErr):
+		return err
+	case readErr != nil:
+		return readErr
+	case there.UID == x.uid && there.ResourceVersion == version:
+		return tryAgain(x, err)
+	}
+	return err
+}
+
+// afterLostAnswer finds out whether a status met a conflict with an earlier attempt whose answer was lost.
+func (w *W) afterLostAnswer(ctx context.Context, x *write, status json.RawMessage, conflict error) (Object, error) {
+	there, err := w.read(ctx, x)
+	if err != nil {
+		return nil, err
+	}
+	now, err := statusOf(there)
+	switch {
+	case err != nil || there.GetUID() != x.uid:
+		return nil, conflict
+	case bytes.Equal(now, status):
+		return there, nil
+	case bytes.Equal(now, x.unanswered): // and there is news since then
+		x.version = there.GetResourceVersion()
+		return w.sendStatus(ctx, x, status)
+	}
+	return nil, conflict
+}
+
+func (w *W) sendStatus(ctx context.Context, x *write, status json.RawMessage) (Object, error) {
+	r := request{named: true, sub: "status", accept: x.accept()}
+	var err error
 	if x.version != "" && kubeclient.ContentType(x.kind.GroupVersion()) == runtime.ContentTypeJSON {
 		apiVersion, kindName := x.kind.ToAPIVersionAndKind()
-		body, err := json.Marshal(map[string]any{
+		r.verb, r.method, r.contentType = "update", http.MethodPut, runtime.ContentTypeJSON
+		r.body, err = json.Marshal(map[string]any{
 			"apiVersion": apiVersion, "kind": kindName,
 			"metadata": map[string]any{
 				"namespace": x.name.Namespace, "name": x.name.Name, "uid": x.uid, "resourceVersion": x.version,
 			},
 			"status": status,
 		})
-		if err != nil {
-			return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
+	} else {
+		r.verb, r.method, r.contentType = "patch", http.MethodPatch, string(types.JSONPatchType)
+		ops := []jsonPatchOp{{"add", "/status", status}}
+		if x.version != "" {
+			ops = append([]jsonPatchOp{{"add", "/metadata/resourceVersion", x.version}}, ops...)
 		}
-		obj, err := w.sendStatus(ctx, x, request{verb: "update", method: http.MethodPut, contentType: runtime.ContentTypeJSON, body: body})
-		if !apierrors.IsConflict(err) || x.shared {
-			return obj, err
-		}
-		x.version = "" // not the version we know; whose it is, the patch finds out
+		r.body, err = json.Marshal(onlyWithUID(x.uid, ops))
 	}
-	ops := []jsonPatchOp{{"add", "/status", status}}
-	body, err := json.Marshal(onlyWithUID(x.uid, ops))
 	if err != nil {
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
-	obj, err := w.sendStatus(ctx, x, request{verb: "patch", method: http.MethodPatch, contentType: string(types.JSONPatchType), body: body})
-	return obj, w.otherUID(ctx, x, err)
-}
-
-func (w *W) sendStatus(ctx context.Context, x *write, r request) (Object, error) {
-	r.named, r.sub, r.accept = true, "status", x.accept()
+	send := w.sendObject
 	if x.brief {
-		return w.sendBriefly(ctx, x, r)
+		send = w.sendBriefly
 	}
-	return w.sendObject(ctx, x, r)
+	obj, err := send(ctx, x, r)
+	switch {
+	case x.version == "":
+		err = w.otherUID(ctx, x, err)
+	case apierrors.IsInvalid(err) && r.method == http.MethodPatch: // the test of the UID says so
+		err = w.otherUID(ctx, x, err)
+	}
+	return obj, err
 }
 
 // statusOf is the Status field of obj, encoded.
@@ -263,24 +333,48 @@ func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
 
 func (w *W) patchVersion(ctx context.Context, x *write) (Object, error) {
 	if x.body == nil {
-		// A patch that sets these to what they are not is refused as a conflict.
-		condition, err := json.Marshal([]jsonPatchOp{{"add", "/metadata/uid", x.uid}, {"add", "/metadata/resourceVersion", x.version}})
+		body, err := x.patch.onVersion(x.uid, x.version)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("patch of %s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 		}
-		ops, found := bytes.CutPrefix(bytes.TrimSpace(x.patch.data), []byte("["))
-		if !found {
-			return nil, fmt.Errorf("patch of %s %s %w: it is no list", x.kind.Kind, x.name, errLocal)
-		}
-		x.body = condition
-		if !bytes.HasPrefix(bytes.TrimSpace(ops), []byte("]")) {
-			x.body = append(append(condition[:len(condition)-1], ','), ops...)
-		}
-		x.patch.data = nil
+		x.body, x.patch.data = body, nil
 	}
-	return w.sendBriefly(ctx, x, request{
-		verb: "patch", method: http.MethodPatch, named: true, contentType: string(types.JSONPatchType), body: x.body,
+	obj, err := w.sendBriefly(ctx, x, request{
+		verb: "patch", method: http.MethodPatch, named: true, sub: x.sub, contentType: string(x.patch.kind), body: x.body,
 	})
+	return obj, w.founded(ctx, x, x.version, err)
+}
+
+// onVersion is the patch on condition of UID and version: one that sets these to what they are not is refused as a conflict.
+func (p patch) onVersion(uid types.UID, version string) ([]byte, error) {
+	data := bytes.TrimSpace(p.data)
+	if p.kind == types.MergePatchType {
+		return mergeMetadata(data, map[string]any{"uid": uid, "resourceVersion": version})
+	}
+	ops, found := bytes.CutPrefix(data, []byte("["))
+	if !found {
+		return nil, errors.New("it is no list")
+	}
+	body, err := json.Marshal([]jsonPatchOp{{"add", "/metadata/uid", uid}, {"add", "/metadata/resourceVersion", version}})
+	if err != nil || bytes.HasPrefix(bytes.TrimSpace(ops), []byte("]")) {
+		return body, err
+	}
+	return append(append(body[:len(body)-1], ','), ops...), nil
+}
+
+// mergeMetadata adds to the metadata of a merge patch.
+func mergeMetadata(data []byte, add map[string]any) ([]byte, error) {
+	var doc map[string]any
+	if err := json.Unmarshal(data, &doc); err != nil {
+		return nil, err
+	}
+	m, _ := doc["metadata"].(map[string]any)
+	if m == nil {
+		m = map[string]any{}
+		doc["metadata"] = m
+	}
+	maps.Copy(m, add)
+	return json.Marshal(doc)
 }
 
 // identify finds UID and version in an object in JSON, most of whose metadata is who manages which field.
@@ -318,17 +412,7 @@ func patchWithUID(p patch, uid types.UID) ([]byte, error) {
 		}
 		return append(append(bytes.TrimSuffix(test, []byte("]")), sep...), ops...), nil
 	}
-	var doc map[string]any
-	if err := json.Unmarshal(p.data, &doc); err != nil {
-		return nil, err
-	}
-	m, _ := doc["metadata"].(map[string]any)
-	if m == nil {
-		m = map[string]any{}
-		doc["metadata"] = m
-	}
-	m["uid"] = uid
-	return json.Marshal(doc)
+	return mergeMetadata(p.data, map[string]any{"uid": uid})
 }
 
 // otherUID turns the refusal of a patch into Conflict when its reason is that the object is another one by now. Such
@@ -359,6 +443,9 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 	}
 	if x.uid != "" {
 		opts.Preconditions = &metav1.Preconditions{UID: &x.uid}
+		if x.Version != "" {
+			opts.Preconditions.ResourceVersion = &x.Version
+		}
 	}
 	if x.Propagation != "" {
 		opts.PropagationPolicy = &x.Propagation
@@ -382,6 +469,8 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 			return readErr
 		case there.GetUID() != x.uid:
 			return nil // the object meant is gone; its name has been taken
+		case x.Version != "" && there.GetResourceVersion() != x.Version:
+			return err // it is not as it was
 		}
 		return tryAgain(x, err)
 	}
@@ -390,5 +479,5 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 
 // tryAgain makes a passing trouble of an error that would otherwise be final.
 func tryAgain(x *write, err error) error {
-	return apierrors.NewInternalError(fmt.Errorf("%s %s: %w", x.kind.Kind, x.name, err))
+	return passing{apierrors.NewInternalError(fmt.Errorf("%s %s: %w", x.kind.Kind, x.name, err))}
 }

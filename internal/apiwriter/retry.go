@@ -11,6 +11,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lockstep.dev/lockstep/internal/wire"
 )
 
 // verdict is what an attempt's error means for the write and for the rate of others.
@@ -22,7 +24,8 @@ const (
 	again               // a passing trouble of this write: try it again after a backoff of its own
 	overloaded          // the server asks for fewer requests (429)
 	timedOut            // no answer in time
-	unavailable         // no server there, or one that is starting or stopping
+	unavailable         // no server there, or one that is starting or stopping; or what it needs for this write is
+	held                // the term of this write, or of one beside it, has to be extended first
 )
 
 // outcome is the classified result of one attempt.
@@ -30,6 +33,8 @@ type outcome struct {
 	verdict
 	// applied says that the server may have carried out the request all the same.
 	applied bool
+	// scoped says that the server answered, or took too long, and that others of its writes may be well: see scopes.
+	scoped bool
 	// after is the server's Retry-After, or zero.
 	after time.Duration
 }
@@ -46,10 +51,14 @@ func classify(err error, recovering bool) outcome {
 		return classifyStatus(err, status.Status(), recovering)
 	}
 	switch {
-	case errors.Is(err, errLocal):
+	case errors.Is(err, errLocal), errors.Is(err, ErrFenced), errors.Is(err, errSeen):
 		return outcome{verdict: refused}
+	case errors.Is(err, errHeld):
+		return outcome{verdict: held}
+	case errors.Is(err, wire.ErrLapsed): // it may have been sent before another one on its connection found its term over
+		return outcome{verdict: held, applied: true}
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		return outcome{verdict: timedOut, applied: true}
+		return outcome{verdict: timedOut, applied: true, scoped: true}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return outcome{verdict: unavailable}
 	}
@@ -64,11 +73,13 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 	}
 	switch s.Code {
 	case http.StatusTooManyRequests:
-		return outcome{verdict: overloaded, after: after}
+		// The server's own limits are told in plain text, before it knows what is asked. A Status comes from what handles
+		// this resource: admission, storage.
+		return outcome{verdict: overloaded, after: after, scoped: !apierrors.IsUnexpectedServerError(err)}
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
-		return outcome{verdict: timedOut, applied: true, after: after}
+		return outcome{verdict: timedOut, applied: true, scoped: true, after: after}
 	case http.StatusServiceUnavailable, http.StatusBadGateway:
-		return outcome{verdict: unavailable, applied: true, after: after}
+		return outcome{verdict: unavailable, applied: true, scoped: true, after: after}
 	case http.StatusUnauthorized:
 		if recovering {
 			return outcome{verdict: again}
@@ -85,10 +96,13 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 		}
 	}
 	if s.Code >= 500 {
-		return outcome{verdict: again, applied: true, after: after}
+		return outcome{verdict: again, applied: true, scoped: !errors.As(err, &passing{}), after: after}
 	}
 	return outcome{verdict: refused}
 }
+
+// passing is a passing trouble of one write, which says nothing about others.
+type passing struct{ *apierrors.StatusError }
 
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }
@@ -113,7 +127,8 @@ func backoff(attempts int, after time.Duration) time.Duration {
 	}
 	d = backoffJitter(d)
 	if after > 0 {
-		d = max(d, min(after, 30*time.Second)+rand.N(after/4+1))
+		after = min(after, retryAfterMax)
+		d = max(d, after+rand.N(after/4+1))
 	}
 	return d
 }

@@ -21,6 +21,7 @@ type statusKey struct {
 type statusEntry struct {
 	key     statusKey
 	state   statusState
+	under          // of latest
 	write   *write // in the queue or in flight; an earlier one that it replaced is void
 	meta    Meta
 	latest  Object       // the status to write next; nil when there is none
@@ -59,10 +60,15 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 		w.reject(done, err)
 		return
 	}
+	u, ok := m.begin()
+	if !ok {
+		w.reject(done, ErrFenced)
+		return
+	}
 	key := statusKey{k, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
 	e := w.statuses[key]
 	if e == nil {
-		if w.queue.len >= w.cfg.MaxQueued {
+		if w.queue.len+w.scopes.parked >= w.cfg.MaxQueued {
 			w.reject(done, ErrQueueFull)
 			return
 		}
@@ -72,7 +78,7 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 	if e.latest != nil {
 		w.metrics.coalesced.Inc()
 	}
-	e.meta = m
+	e.meta, e.under = m, u
 	e.latest = obj
 	e.urgent = e.urgent || urgent
 	e.calls = append(e.calls, statusCall{w.opened(), done})
@@ -83,6 +89,10 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 		w.queueStatus(e) // ahead of those that can wait
 	}
 }
+
+// versionKept is how long the version that a status made is remembered at least. The caller's watch is behind by seconds when the
+// server is busy, and a status in the place of an older version is refused.
+const versionKept = 15 * time.Second
 
 // scheduleStatus queues the entry's news, now or when its interval is over. The caller holds mu.
 func (w *W) scheduleStatus(e *statusEntry) {
@@ -122,7 +132,7 @@ func (e *statusEntry) begin(x *write) {
 		return // a further attempt, and nothing new
 	}
 	x.obj, x.uid, x.body = e.latest, e.latest.GetUID(), nil
-	x.reason, x.shared, x.brief = e.meta.Reason, e.meta.Shared, e.meta.Brief
+	x.under, x.reason, x.brief = e.under, e.meta.Reason, e.meta.Brief
 	e.sent = append(e.sent, e.calls...)
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()
@@ -147,8 +157,9 @@ func (w *W) statusEnded(x *write, obj Object, err error) []func() {
 	if e.latest != nil {
 		w.scheduleStatus(e)
 	} else {
-		w.after(w.cfg.StatusInterval, &timer{due: func() {
-			if e.state == statusResting && !time.Now().Before(e.ended.Add(w.cfg.StatusInterval)) {
+		kept := max(w.cfg.StatusInterval, versionKept)
+		w.after(kept, &timer{due: func() {
+			if e.state == statusResting && !time.Now().Before(e.ended.Add(kept)) {
 				delete(w.statuses, e.key)
 			}
 		}})

@@ -38,19 +38,23 @@ type Meta struct {
 	Owner string
 	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
 	Reason string
-	// Shared says of a status that others write parts of it too: it is written only in the place of the version that it was
-	// made from, and else refused as a Conflict.
-	Shared bool
 	// Brief says of a status that no more is needed of the answer than UID and version: it is a *metav1.PartialObjectMetadata.
 	Brief bool
+	// StatusOnly says of a PatchVersion that it is of the object's status, which the kind has apart.
+	StatusOnly bool
 	// Begins says of a create that more will be written because of it. It goes after what was begun before, and after what is
 	// said of that: while the server is busy, less is begun and what there is ends sooner.
 	Begins bool
+	// LookFirst says of a create that the object is probably there, made by an earlier manager: it is read first, and created if it
+	// is not there. A create that fails costs the server more than a read.
+	LookFirst bool
 	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". Empty, it is guessed from
 	// the kind.
 	Resource string
 	// As is whose rights the write is made with; nil for the writer's own. The writer must be allowed to impersonate.
 	As *Identity
+
+	fence Fence // set by the Writer that Fenced returns
 }
 
 // Identity is a user of the API server.
@@ -62,7 +66,7 @@ type Identity struct {
 // Writer is the one way to change the cluster. Calls never block on the API server: each write is queued and done is
 // called exactly once with its final outcome, from a writer goroutine; done must not block, and may be nil. Retries
 // (429, 5xx, timeouts, lost connections) happen inside and are not seen by callers; what callers see is success, a
-// refusal that retrying the same request cannot cure, or ErrStopped.
+// refusal that retrying the same request cannot cure, or ErrStopped, of which ErrFenced is one.
 type Writer interface {
 	// Create creates obj. obj must have a deterministic name. When the server says AlreadyExists, the existing object
 	// is read once: if its controller owner has the same UID (or, without one, the same creator annotation) it is
@@ -76,16 +80,22 @@ type Writer interface {
 	// Status replaces the status of an object. Writes to one object coalesce: the latest wins, at most one is in
 	// flight, and a minimal interval is kept between two, except when urgent. done is called for the write that
 	// carried (or superseded) this status.
+	//
+	// It is written in the place of the version that obj has, or of the one that the last of these writes made if that is later.
+	// If somebody else has changed the object since then, that is Conflict: whoever wrote it knows what is there when its watch
+	// shows a later version, and decides anew. An obj without a resource version is written over whatever is there, if it has
+	// obj's UID.
 	Status(m Meta, obj Object, urgent bool, done func(Object, error))
 	// Patch applies a patch to an object (not to its status), with the object's UID as precondition when set: an object
 	// with another UID under that name is Conflict. A patch may reach the server twice, so it must be idempotent.
 	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))
-	// PatchVersion applies a JSON patch to an object on condition that it still has obj's resource version, or it is
-	// Conflict; so is a further attempt after an answer that was lost. It is for kinds without a status subresource, whose
-	// status is the controller's and whose spec is the user's. The object that done gets has its name, UID and resource
-	// version only. Urgent writes are those that say how an object ended.
+	// PatchVersion applies a patch to an object on condition that it still has obj's resource version, or it is Conflict; so
+	// is a further attempt after an answer that was lost. data is a JSON patch, which is a list, or a merge patch, which is
+	// an object. It is for kinds without a status subresource, whose status is the controller's and whose spec is the
+	// user's. The object that done gets has its name, UID and resource version only. Urgent writes are those that say how
+	// an object ended.
 	PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error))
-	// Delete deletes an object, with its UID as precondition when set. NotFound is success.
+	// Delete deletes an object, with its UID as precondition when set. NotFound is success, and so is an object with another UID.
 	Delete(m Meta, obj Object, opts DeleteOptions, done func(error))
 	// Event records an event about an object. Equal events (object, reason, message) are counted into one; under
 	// pressure events are dropped and the drop is counted.
@@ -110,6 +120,9 @@ type DeleteOptions struct {
 	// GracePeriodSeconds is nil for the object's own.
 	GracePeriodSeconds *int64
 	Propagation        metav1.DeletionPropagation
+	// Version has the object deleted only if it still has that resource version, and else is Conflict. It is for deletions that
+	// were decided on by what the object says.
+	Version string
 }
 
 var _ Object = (*corev1.Pod)(nil)

@@ -1,18 +1,19 @@
 package apiwriter
 
 import (
+	"bytes"
 	"container/heap"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -92,8 +93,8 @@ type W struct {
 	log     *slog.Logger
 	metrics *metrics
 	base    *url.URL
-	calls   *wire.Client   // nil: conns are for all requests
-	conns   []*http.Client // for what calls does not carry
+	calls   *wire.Client            // nil: conns are for all requests
+	conns   []kubeclient.Connection // for what calls does not carry
 	codecs  serializer.CodecFactory
 	noHTTP2 atomic.Bool // calls does not suit the server
 	// decoders are functions by schema.GroupVersion.
@@ -114,15 +115,20 @@ type W struct {
 	flushes  []*flush
 	timers   timers
 	statuses map[statusKey]*statusEntry
+	creating map[types.NamespacedName]*write // pods whose create has not ended
 	events   eventLog
 	kinds    map[schema.GroupVersionKind]kind
 	turn     int    // round robin among connections
 	answered bool   // the server has answered a request
 	down     outage // the server's absence
-	workers  sync.WaitGroup
-	spare    chan *write   // to a worker without work
-	spares   int           // workers without work
-	stopping chan struct{} // closed when it stops
+	scopes   scopes // writes that the server does not carry out
+	purging  bool   // purgeScopes is set
+	// lastAnswer is when a write was last carried out, or refused.
+	lastAnswer time.Time
+	workers    sync.WaitGroup
+	spare      chan *write   // to a worker without work
+	spares     int           // workers without work
+	stopping   chan struct{} // closed when it stops
 }
 
 var _ Writer = (*W)(nil)
@@ -132,7 +138,7 @@ func New(cfg Config) (*W, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	conns, err := kubeclient.Connections(cfg.REST, cfg.Connections)
+	conns, err := kubeclient.GatedConnections(cfg.REST, cfg.Connections)
 	if err != nil {
 		return nil, err
 	}
@@ -156,6 +162,7 @@ func New(cfg Config) (*W, error) {
 		stopping: make(chan struct{}),
 		limiter:  newLimiter(cfg.Fixed, cfg.MaxInFlight),
 		statuses: make(map[statusKey]*statusEntry),
+		creating: make(map[types.NamespacedName]*write),
 		kinds:    make(map[schema.GroupVersionKind]kind),
 	}
 	w.metrics, err = newMetrics(cfg.Registry, w)
@@ -175,6 +182,7 @@ const (
 
 // write is one thing to be written, from the call to its end.
 type write struct {
+	under
 	verb   verb
 	class  Class
 	owner  string
@@ -187,19 +195,25 @@ type write struct {
 	name    types.NamespacedName
 	uid     types.UID
 	obj     Object // what to create, or the object meant
-	version string // resource version that a status is based on; empty writes it over whatever is there
-	shared  bool   // a status in the place of that version only
+	version string // resource version that a status or patch is based on; empty writes it over whatever is there
+	sub     string // subresource of a patch in the place of a version
 	brief   bool   // a status of whose answer only the version is needed
-	body    []byte // encoded request, kept for further attempts
-	binding *Binding
-	as      *Identity
+	// lookFirst is Meta's, until the object was found not to be there.
+	lookFirst bool
+	body      []byte // encoded request, kept for further attempts
+	binding   *Binding
+	as        *Identity
 	patch
 	DeleteOptions
 
 	attempts int
 	applied  bool // an attempt without an answer may have taken effect
-	status   *statusEntry
-	done     func(Object, error)
+	failing  bool // it has failed, or waited, with its scope
+	// unanswered is the status of such an attempt.
+	unanswered []byte
+	status     *statusEntry
+	seen       atomic.Pointer[corev1.Pod] // that x creates, as a watch has shown it: see Seen
+	done       func(Object, error)
 }
 
 type patch struct {
@@ -210,7 +224,8 @@ type patch struct {
 // Create implements Writer.
 func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
-		if x.verb, x.class = verbCreate, ClassPods; m.Begins {
+		x.verb, x.class, x.lookFirst = verbCreate, ClassPods, m.LookFirst
+		if m.Begins {
 			x.class = ClassBegin
 		}
 	})
@@ -220,8 +235,13 @@ func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 func (w *W) Bind(m Meta, b Binding, done func(error)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	u, ok := m.begin()
+	if !ok {
+		w.reject(ignoreObject(done), ErrFenced)
+		return
+	}
 	w.add(&write{
-		verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
+		under: u, verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
 		kind: podKind, name: b.Pod, uid: b.UID, binding: &b, done: ignoreObject(done),
 	})
 }
@@ -237,8 +257,14 @@ func (w *W) Patch(m Meta, obj Object, kind types.PatchType, data []byte, done fu
 func (w *W) PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
 		x.verb, x.class, x.patch, x.version = verbPatch, ClassStatus, patch{types.JSONPatchType, data}, obj.GetResourceVersion()
+		if bytes.HasPrefix(bytes.TrimSpace(data), []byte("{")) {
+			x.patch.kind = types.MergePatchType
+		}
 		if urgent {
 			x.class = ClassUrgent
+		}
+		if m.StatusOnly {
+			x.sub = "status"
 		}
 	})
 }
@@ -266,6 +292,11 @@ func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*writ
 		name: types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()},
 	}
 	fill(x)
+	var ok bool
+	if x.under, ok = m.begin(); !ok {
+		w.reject(done, ErrFenced)
+		return
+	}
 	var err error
 	if x.kind, err = w.kindOf(m, obj); err != nil {
 		w.reject(done, err)
@@ -280,11 +311,12 @@ func (w *W) add(x *write) {
 	case w.stopped:
 		w.reject(x.done, ErrStopped)
 		return
-	case w.queue.len >= w.cfg.MaxQueued:
+	case w.queue.len+w.scopes.parked >= w.cfg.MaxQueued:
 		w.reject(x.done, ErrQueueFull)
 		return
 	}
 	x.seq = w.opened()
+	w.created(x, false)
 	w.enqueue(x)
 }
 
@@ -367,6 +399,13 @@ func (w *W) stop() {
 		}
 	}
 	w.timers = nil
+	for _, s := range w.scopes.all {
+		for x := w.scopes.unpark(s); x != nil; x = w.scopes.unpark(s) {
+			if x.status == nil || x.status.write == x {
+				ends = append(ends, w.ended(x, nil, ErrStopped)...)
+			}
+		}
+	}
 	for _, e := range w.statuses {
 		ends = append(ends, w.endStatus(e.take(), nil, ErrStopped)...)
 	}
@@ -443,6 +482,10 @@ func (w *W) nextWrite() *write {
 		return nil
 	}
 	x := w.pop(w.yielding.last(now, limit))
+	for x != nil && !w.scopes.admit(x, now) {
+		w.tend(x)
+		x = w.pop(w.yielding.last(now, limit))
+	}
 	if x == nil {
 		w.lookAgain()
 		return nil
@@ -462,6 +505,7 @@ func (w *W) pop(last Class) *write {
 		if x == nil || x.status == nil || x.status.write == x {
 			return x
 		}
+		w.tend(x) // a status that another one has replaced may have been the one to ask
 	}
 }
 
@@ -523,13 +567,19 @@ func (w *W) work(x *write) {
 		w.mu.Lock()
 		w.inFlight--
 		w.yielding.ended(x)
-		o := classify(err, w.down.recovering(ended))
-		w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
-		w.observeServer(ended, o, err)
-		if x.class < ClassBegin {
-			w.lag.ended(ended, ended.Sub(x.queued))
+		o := classify(err, w.down.recovering(ended) || w.scopes.recovering(x, ended))
+		if o.verdict == held || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
+			w.scopes.stopped(x) // it says nothing about the server
+		} else {
+			if w.observe(x, started, ended, o, err) {
+				w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
+			}
+			if x.class < ClassBegin && !x.failing {
+				w.lag.ended(ended, ended.Sub(x.queued))
+			}
 		}
 		ends := w.settle(x, obj, err, o)
+		w.tend(x)
 		if x = w.nextWrite(); x != nil {
 			w.inFlight++
 			w.dispatch() // the limit may have grown
@@ -547,6 +597,9 @@ func (w *W) work(x *write) {
 // settle ends x, or arranges for it to be tried again. It returns the calls to make without the lock.
 func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 	x.applied = x.applied || o.applied
+	if seen := x.seen.Load(); err != nil && seen != nil {
+		return w.ended(x, seen, nil)
+	}
 	if o.verdict == succeeded || o.verdict == refused {
 		return w.ended(x, obj, err)
 	}
@@ -554,18 +607,31 @@ func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 		return w.ended(x, nil, ErrStopped)
 	}
 	w.metrics.retried(o)
+	if o.verdict == held {
+		w.retry(x, heldRetry)
+		return nil
+	}
 	if w.down.active {
 		// Everyone waits for the server; nobody needs a backoff of their own.
 		w.queue.pushFront(x)
 		return nil
 	}
+	if gate := w.scopes.gate(x); gate != nil {
+		w.scopes.park(gate, x)
+		return nil
+	}
 	wait := backoff(x.attempts, o.after)
 	x.attempts++
+	w.retry(x, wait)
+	return nil
+}
+
+// retry queues x again after a while. The caller holds mu.
+func (w *W) retry(x *write, wait time.Duration) {
 	w.after(wait, &timer{
 		due:     func() { w.queue.pushFront(x) },
 		stopped: func() []func() { return w.ended(x, nil, ErrStopped) },
 	})
-	return nil
 }
 
 // ended closes the books on x and returns its done, to be called without the lock.
@@ -573,6 +639,7 @@ func (w *W) ended(x *write, obj Object, err error) []func() {
 	if x.status != nil {
 		return w.statusEnded(x, obj, err)
 	}
+	w.created(x, true)
 	return []func(){w.end(x.seq, x.done, obj, err)}
 }
 
@@ -620,60 +687,6 @@ func (w *W) after(d time.Duration, t *timer) {
 		default:
 		}
 	}
-}
-
-// outage is the state of a server that does not answer. While it is active, one request at a time asks whether the
-// server is back, at a growing interval.
-type outage struct {
-	active  bool
-	failed  int // requests in a row without an answer
-	until   time.Time
-	started time.Time
-	ended   time.Time
-}
-
-const (
-	outageAfter    = 4 // answers missed in a row that make an outage; a refused connection makes one at once
-	outageMin      = 50 * time.Millisecond
-	outageMax      = time.Second
-	recoveringTime = 10 * time.Second
-)
-
-// recovering says that the server has been away until lately.
-func (o *outage) recovering(now time.Time) bool {
-	return o.active || !o.ended.IsZero() && now.Sub(o.ended) < recoveringTime
-}
-
-// observeServer follows whether the server is there. The caller holds mu.
-func (w *W) observeServer(now time.Time, o outcome, err error) {
-	d := &w.down
-	if w.stopped {
-		return // requests end because we end them
-	}
-	if o.verdict != unavailable {
-		w.answered = true
-		if d.active {
-			d.ended = now
-			w.log.Info("API server answers again", "away", now.Sub(d.started).Round(time.Millisecond), "waiting", w.queue.len)
-		}
-		d.active, d.failed = false, 0
-		return
-	}
-	if d.active && now.Before(d.until) {
-		return // sent before the outage was noticed
-	}
-	d.failed++
-	if !d.active {
-		if o.applied && d.failed < outageAfter {
-			return
-		}
-		d.active, d.failed, d.started = true, 1, now
-		w.log.Warn("API server does not answer; writes wait", "err", err, "waiting", w.queue.len)
-	}
-	wait := min(outageMin<<min(d.failed-1, 10), outageMax)
-	wait = max(backoffJitter(wait), min(o.after, outageMax))
-	d.until = now.Add(wait)
-	w.after(wait, &timer{due: func() {}})
 }
 
 // opened and closed count the calls whose done is to come. The caller holds mu.

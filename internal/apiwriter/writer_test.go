@@ -1,18 +1,15 @@
 package apiwriter
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"math/rand/v2"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -28,6 +25,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/wire"
 )
@@ -428,9 +426,20 @@ func TestStatusOfAnObjectThatChanged(t *testing.T) {
 	patch("job", `{"metadata":{"labels":{"a":"b"}}}`)
 	b.Status(test, withRunning(job, 1), false, o.of("changed meanwhile"))
 	b.flush()
-	o.allOnce(t, 1)
-	if got := b.job("job"); got.Status.Running != 1 || got.Labels["a"] != "b" {
-		t.Errorf("the job has running %d and labels %v, want 1 and the user's", got.Status.Running, got.Labels)
+	if err := o.errs["changed meanwhile"]; !apierrors.IsConflict(err) || o.ended["changed meanwhile"] != 1 {
+		t.Errorf("a status made from an older version: %v, want one Conflict", err)
+	}
+	if got := b.job("job"); got.Status.Running != 0 || got.Labels["a"] != "b" {
+		t.Errorf("the job has running %d and labels %v, want 0 and the user's", got.Status.Running, got.Labels)
+	}
+	b.Status(test, withRunning(b.job("job"), 2), true, o.of("decided anew"))
+	b.Status(test, withRunning(job, 3), true, o.of("after our own")) // the caller's cache has not seen that yet
+	b.flush()
+	if errs := errors.Join(o.errs["decided anew"], o.errs["after our own"]); errs != nil {
+		t.Error(errs)
+	}
+	if got := b.job("job"); got.Status.Running != 3 || got.Labels["a"] != "b" {
+		t.Errorf("the job has running %d and labels %v, want 3 and the user's", got.Status.Running, got.Labels)
 	}
 
 	if err := b.jobs.Delete().Namespace(b.ns).Resource("jobs").Name("job").Do(t.Context()).Error(); err != nil {
@@ -471,6 +480,20 @@ func TestStatusOfABuiltInTypeKeepsTheRest(t *testing.T) {
 	if got.Status.Reason != "Tested" || got.Labels["a"] != "b" {
 		t.Errorf("the pod has reason %q and labels %v", got.Status.Reason, got.Labels)
 	}
+	p.Status.Reason = "Late"
+	other := newBench(t, nil).run() // which has not written the pod, and so does not know its version
+	other.Status(test, p, true, o.of("late"))
+	other.flush()
+	if err := o.errs["late"]; !apierrors.IsConflict(err) {
+		t.Errorf("a status made from an older version: %v, want a conflict", err)
+	}
+	p = p.DeepCopy()
+	p.UID, p.ResourceVersion = "another", got.ResourceVersion
+	other.Status(test, p, true, o.of("another"))
+	other.flush()
+	if err := o.errs["another"]; !apierrors.IsConflict(err) {
+		t.Errorf("a status of a pod with another UID: %v, want a conflict", err)
+	}
 }
 
 func TestPatchMeansTheObjectWithItsUID(t *testing.T) {
@@ -500,27 +523,34 @@ func TestPatchMeansTheObjectWithItsUID(t *testing.T) {
 }
 
 func TestPatchOfAVersion(t *testing.T) {
-	b := newBench(t, nil).run()
-	p := b.createdPod(b.pod("p", ""))
-	patch := func(version, value string) (Object, error) {
-		o := newOutcomes()
-		about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "p", UID: p.UID, ResourceVersion: version}}
-		b.PatchVersion(test, about, false, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"`+value+`"}}]`), o.of("p"))
-		b.flush()
-		return o.objs["p"], o.errs["p"]
-	}
-	next, err := patch(p.ResourceVersion, "2")
-	if err != nil || next.GetUID() != p.UID || next.GetResourceVersion() == p.ResourceVersion {
-		t.Fatalf("a patch of the version that is there: %v, answered %v", err, next)
-	}
-	if now, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), "p", metav1.GetOptions{}); err != nil || now.Labels["a"] != "2" || now.ResourceVersion != next.GetResourceVersion() {
-		t.Errorf("the pod is %v, %v after it", now, err)
-	}
-	if _, err := patch(p.ResourceVersion, "3"); !apierrors.IsConflict(err) {
-		t.Errorf("a patch of an older version: %v, want a conflict", err)
-	}
-	if _, err := patch(next.GetResourceVersion(), "4"); err != nil {
-		t.Errorf("a patch of the version that was answered: %v", err)
+	for kind, data := range map[types.PatchType]string{
+		types.JSONPatchType:  `[{"op":"add","path":"/metadata/labels","value":{"a":"VALUE"}}]`,
+		types.MergePatchType: `{"metadata":{"labels":{"a":"VALUE"}}}`,
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			b := newBench(t, nil).run()
+			p := b.createdPod(b.pod("p", ""))
+			patch := func(version, value string) (Object, error) {
+				o := newOutcomes()
+				about := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: b.ns, Name: "p", UID: p.UID, ResourceVersion: version}}
+				b.PatchVersion(test, about, false, []byte(strings.Replace(data, "VALUE", value, 1)), o.of("p"))
+				b.flush()
+				return o.objs["p"], o.errs["p"]
+			}
+			next, err := patch(p.ResourceVersion, "2")
+			if err != nil || next.GetUID() != p.UID || next.GetResourceVersion() == p.ResourceVersion {
+				t.Fatalf("a patch of the version that is there: %v, answered %v", err, next)
+			}
+			if now, err := b.client.CoreV1().Pods(b.ns).Get(t.Context(), "p", metav1.GetOptions{}); err != nil || now.Labels["a"] != "2" || now.ResourceVersion != next.GetResourceVersion() {
+				t.Errorf("the pod is %v, %v after it", now, err)
+			}
+			if _, err := patch(p.ResourceVersion, "3"); !apierrors.IsConflict(err) {
+				t.Errorf("a patch of an older version: %v, want a conflict", err)
+			}
+			if _, err := patch(next.GetResourceVersion(), "4"); err != nil {
+				t.Errorf("a patch of the version that was answered: %v", err)
+			}
+		})
 	}
 }
 
@@ -539,6 +569,27 @@ func TestDelete(t *testing.T) {
 	list, err := b.client.CoreV1().Pods(b.ns).List(t.Context(), metav1.ListOptions{})
 	if err != nil || len(list.Items) != 1 || list.Items[0].UID != other.UID {
 		t.Errorf("left are %v, %v; want only %q", list.Items, err, other.Name)
+	}
+}
+
+func TestDeleteOfAVersion(t *testing.T) {
+	b := newBench(t, nil).run()
+	o := newOutcomes()
+	old := b.createdJob("job")
+	if err := b.jobs.Patch(types.MergePatchType).Namespace(b.ns).Resource("jobs").Name("job").Body([]byte(`{"metadata":{"labels":{"a":"b"}}}`)).Do(t.Context()).Error(); err != nil {
+		t.Fatal(err)
+	}
+	b.Delete(test, old, DeleteOptions{Version: old.ResourceVersion}, o.ofErr("old"))
+	b.flush()
+	if err := o.errs["old"]; !apierrors.IsConflict(err) || o.ended["old"] != 1 {
+		t.Errorf("deleting a version that is past: %v, want one Conflict", err)
+	}
+	b.Delete(test, old, DeleteOptions{Version: b.job("job").ResourceVersion}, o.ofErr("now"))
+	b.flush() // deletions of one object may be under way at the same time
+	b.Delete(test, old, DeleteOptions{Version: old.ResourceVersion}, o.ofErr("gone"))
+	b.flush()
+	if err := errors.Join(o.errs["now"], o.errs["gone"]); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -623,65 +674,46 @@ func TestStop(t *testing.T) {
 }
 
 // faulty spoils a share of the mutating requests on their way to a real server, or their answers on the way back.
-type faulty struct {
-	http.RoundTripper
-	mu    sync.Mutex
-	rnd   *rand.Rand
-	kinds map[string]int
-}
-
-func (f *faulty) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet {
-		return f.RoundTripper.RoundTrip(r)
-	}
-	f.mu.Lock()
-	dice := f.rnd.IntN(20)
-	kind := map[int]string{0: "reset before", 1: "answer lost", 2: "429", 3: "500", 4: "503", 5: "answer lost", 6: "answer garbled"}[dice]
-	f.kinds[kind]++
-	f.mu.Unlock()
-	status := func(code int) (*http.Response, error) {
-		body := fmt.Sprintf(`{"kind":"Status","apiVersion":"v1","status":"Failure","message":"injected","code":%d}`, code)
-		return &http.Response{
-			StatusCode: code, Proto: "HTTP/2.0", ProtoMajor: 2, Request: r,
-			Header: http.Header{"Content-Type": {"application/json"}}, Body: io.NopCloser(strings.NewReader(body)),
-		}, nil
-	}
-	switch kind {
-	case "reset before":
-		return nil, syscall.ECONNRESET
-	case "429":
-		return status(429)
-	case "500":
-		return status(500)
-	case "503":
-		return status(503)
-	}
-	resp, err := f.RoundTripper.RoundTrip(r)
-	if err != nil || kind == "" {
-		return resp, err
-	}
-	body, err := io.ReadAll(resp.Body)
-	resp.Body.Close()
+func faulty(t testing.TB, rnd *rand.Rand) *faultproxy.Proxy {
+	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {
-		return nil, err
+		t.Fatal(err)
 	}
-	if kind == "answer garbled" && len(body) > 0 {
-		resp.Body = io.NopCloser(io.MultiReader(bytes.NewReader(body[:len(body)/2]), broken{}))
-		return resp, nil
-	}
-	return nil, io.ErrUnexpectedEOF
+	t.Cleanup(p.Close)
+	var mu sync.Mutex
+	p.Decide(func(r *faultproxy.Request) (f faultproxy.Fault) {
+		if !r.Write() {
+			return f
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		switch rnd.IntN(20) {
+		case 0:
+			f.Lose = faultproxy.ResetConnection
+		case 1:
+			f.Lose, f.Worked = faultproxy.ResetStream, true
+		case 2:
+			f.Answer = http.StatusTooManyRequests
+		case 3:
+			f.Answer = http.StatusInternalServerError
+		case 4:
+			f.Answer = http.StatusServiceUnavailable
+		case 5:
+			f.Answer, f.Worked = http.StatusGatewayTimeout, true
+		case 6:
+			f.Lose = faultproxy.HalfBody
+		}
+		return f
+	})
+	return p
 }
-
-type broken struct{}
-
-func (broken) Read([]byte) (int, error) { return 0, syscall.ECONNRESET }
 
 func TestLostAnswersAndRefusalsDoNotShow(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
-	f := &faulty{rnd: rand.New(rand.NewPCG(seed, 0)), kinds: map[string]int{}}
+	f := faulty(t, rand.New(rand.NewPCG(seed, 0)))
 	b := newBench(t, func(c *Config) {
-		c.REST.Wrap(func(rt http.RoundTripper) http.RoundTripper { f.RoundTripper = rt; return f })
+		c.REST = f.REST(c.REST)
 		c.Connections = 1
 		c.StatusInterval = time.Nanosecond
 	}).run()
@@ -731,11 +763,10 @@ func TestLostAnswersAndRefusalsDoNotShow(t *testing.T) {
 	if got := b.job("job").Status.Running; got != n {
 		t.Errorf("running is %d, want the last status, %d", got, n)
 	}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	t.Logf("injected: %v", f.kinds)
-	if len(f.kinds) < 4 {
-		t.Errorf("only %v were injected", maps.Collect(maps.All(f.kinds)))
+	injected := f.Faults()
+	t.Logf("injected: %v", injected)
+	if len(injected) < 4 {
+		t.Errorf("only %v were injected", injected)
 	}
 }
 

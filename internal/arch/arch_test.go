@@ -20,13 +20,14 @@ const module = "lockstep.dev/lockstep/"
 // layers are the floors of the house, from the ground up. A package may import what is on floors below its own and, on
 // its own floor, what its line allows. The longest matching prefix gives a package its floor.
 var layers = [][]string{
-	{"api", "internal/rawjson", "internal/wire"},
-	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
+	{"api", "internal/contain", "internal/failpoint", "internal/fence", "internal/rawjson", "internal/unpack", "internal/wire"},
+	{"internal/malformed"},
+	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
-	{"internal/apiwriter", "internal/cluster", "internal/install", "internal/keyed", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
-	{"internal/scheduler", "internal/application/clusters"},
+	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/keyed", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
+	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report"},
 	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/steward", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},
 	{"internal/cli"},
@@ -35,7 +36,7 @@ var layers = [][]string{
 
 // together are the packages on one floor that may import each other: an inner package and the one around it.
 var together = []string{
-	"api", "internal/scheduler", "internal/cputopology", "internal/batch", "internal/workflow", "internal/application",
+	"api", "internal/unpack", "internal/scheduler", "internal/cputopology", "internal/batch", "internal/workflow", "internal/application",
 	"internal/localcluster", "internal/submit", "internal/lab", "internal/cli", "test", "cmd",
 }
 
@@ -46,13 +47,13 @@ var pure = []string{
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods",
-	"internal/lab/analyse", "internal/lab/scenario", "internal/rawjson",
+	"internal/lab/analyse", "internal/lab/scenario", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
 
 // pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.
 var pureMayImport = []string{
 	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
-	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "helm.sh/helm/v4/pkg/chart", "helm.sh/helm/v4/pkg/engine", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
+	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "github.com/santhosh-tekuri/jsonschema/v6", "helm.sh/helm/v4/pkg/chart", "helm.sh/helm/v4/pkg/engine", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
 }
 
 // pureExceptions are imports that pure packages may have all the same.

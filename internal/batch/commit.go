@@ -11,7 +11,9 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
 // submission is what the scheduler was asked for once. It turns the scheduler's answers into messages to the job.
@@ -31,11 +33,22 @@ func (s *submission) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	}
 }
 
+// queueFault says why the job's queue cannot be read, or is nil.
+func (c *Controller) queueFault(r *record) *malformed.Error {
+	if r.job == nil {
+		return nil
+	}
+	return c.Informers.Queues.Malformed("", r.job.QueueName())
+}
+
 // Waiting implements scheduler.Owner.
 func (s *submission) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
 	s.c.loop.Post(s.key, s.uid, func(r *record) {
 		if r.submitted != s {
 			return
+		}
+		if fault := s.c.queueFault(r); fault != nil && why.Code == share.QueueNotFound {
+			why.Message = fault.Error()
 		}
 		r.why = &why
 	})

@@ -15,6 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
@@ -53,8 +54,10 @@ type Config struct {
 	// while answers come back to the job, and few enough to keep memory small. The default is twice
 	// apiwriter.MostInFlight.
 	Window int
-	Clock  clock.WithTicker
-	Log    *slog.Logger
+	// Guard recovers from panics that one job causes. nil: they end the process.
+	Guard *contain.Guard
+	Clock clock.WithTicker
+	Log   *slog.Logger
 }
 
 // Controller runs batch jobs. New registers its handlers, so it comes before the informers are started; Resume follows
@@ -64,6 +67,7 @@ type Controller struct {
 	loop  *keyed.Loop[types.NamespacedName, record]
 	plans *pods.Plans
 	keys  keyring
+	began time.Time
 }
 
 // New prepares a controller.
@@ -83,9 +87,10 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{Config: cfg, plans: pods.NewPlans()}
+	c := &Controller{Config: cfg, plans: pods.NewPlans(), began: cfg.Clock.Now()}
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
+		Guard: cfg.Guard, Panicked: c.panicked,
 	})
 	c.watch()
 	return c, nil
@@ -113,7 +118,7 @@ func (c *Controller) Resume() {
 			rest = append(rest, cluster.KeyOf(j))
 			continue
 		}
-		c.reconcile(cluster.KeyOf(j))
+		c.loop.Take(cluster.KeyOf(j))
 	}
 	for _, key := range rest {
 		c.loop.Wake(key)
@@ -122,6 +127,30 @@ func (c *Controller) Resume() {
 
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
+
+// panicked leaves a job alone, on which a turn has panicked, until it is changed. What it has made stays.
+func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+	c.Scheduler.Withdraw(gangKey(key))
+	if r := c.loop.Get(key); r != nil {
+		c.Guard.Try("jobs", key, func() { c.giveBackRoom(r) })
+		c.Guard.Try("jobs", key, func() { c.abandon(r) })
+	}
+	if job, exists := c.Informers.Jobs.Get(key.Namespace, key.Name); exists {
+		c.Informers.Jobs.SetApart(key.Namespace, key.Name, job.UID, p)
+	}
+}
+
+// giveBackRoom gives back what the scheduler may have taken for pods that are not at the writer: a turn that panicked may have
+// lost that they were placed.
+func (c *Controller) giveBackRoom(r *record) {
+	for _, t := range r.tasks {
+		for i := range t.units {
+			if t.units[i].state == queued {
+				c.forget(r.key, t.pods.PodName(i))
+			}
+		}
+	}
+}
 
 // sweepInterval is how often jobs are looked at whose written pods the watch should have shown by now.
 const sweepInterval = 10 * time.Second
@@ -135,10 +164,17 @@ func (c *Controller) sweep() {
 	})
 }
 
-// jobUpdated ignores updates of status: they are this controller's own.
+// jobUpdated ignores updates of status that are this controller's own.
 func (c *Controller) jobUpdated(old, now *api.Job) {
+	key := cluster.KeyOf(now)
 	if old.Generation != now.Generation || old.UID != now.UID || now.DeletionTimestamp != nil {
-		c.loop.Wake(cluster.KeyOf(now))
+		c.loop.Wake(key)
+		return
+	}
+	if r := c.loop.Get(key); r != nil {
+		if t := r.told.Load(); t == nil || t.newer(now) || now.Spec.TTLSecondsAfterFinished != nil && now.Status.State.Phase.Finished() {
+			c.loop.Wake(key)
+		}
 	}
 }
 

@@ -100,7 +100,7 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 	}
 	seen := p.seen
 	p.seen = nil
-	if phase := r.status.State.Phase; phase != "" && phase != api.Pending && phase != api.Running || r.action != "" {
+	if phase := r.status.State.Phase; phase != "" && phase != api.Pending && phase != api.Running || r.ordered() != "" {
 		p.deferred, p.since, p.look = nil, c.Clock.Now(), time.Time{}
 		clear(p.gone)
 		return "", lifecycle.Cause{}

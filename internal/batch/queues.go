@@ -4,12 +4,14 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -19,6 +21,8 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/failpoint"
 )
 
 // QueueUse is what queues hold, as the cluster model knows it.
@@ -32,6 +36,8 @@ type QueuesConfig struct {
 	Informers *cluster.Informers
 	Use       QueueUse
 	Writer    apiwriter.Writer
+	// Guard recovers from panics that one queue causes. nil: they end the process.
+	Guard *contain.Guard
 	// Interval is how often what queues hold is written, where it has changed. Default 15 s.
 	Interval time.Duration
 	Clock    clock.Clock
@@ -51,15 +57,24 @@ type Queues struct {
 	poke chan struct{}
 	mu   sync.Mutex
 	todo []queueCommand
+	// refused are queues whose last status was refused: what they have is not known to be what it says.
+	refused map[string]bool
 	// status is what was last written, per queue, until the watch shows it.
 	status map[string]scheduling.QueueStatus
 	// marks are the annotations that are being written: whether a queue is closed by its parent.
 	marks map[string]bool
+	// conflicts are the versions that statuses were made from which met a conflict, per queue.
+	conflicts map[string]string
+	// left are the versions of queues at which keeping their status panicked: it is left alone until they are changed. Jobs go on to
+	// use them, for they are of many users.
+	left map[string]string
 }
 
+// queueCommand is what a queue is asked to do. recorded is called when its status says so, or could not be written.
 type queueCommand struct {
-	queue  string
-	action bus.Action
+	queue    string
+	action   bus.Action
+	recorded func(error)
 }
 
 // NewQueues registers its handlers: call it before the informers are started.
@@ -81,6 +96,9 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 		poke:         make(chan struct{}, 1),
 		status:       map[string]scheduling.QueueStatus{},
 		marks:        map[string]bool{},
+		refused:      map[string]bool{},
+		conflicts:    map[string]string{},
+		left:         map[string]string{},
 	}
 	look := func(*scheduling.Queue) { q.look() }
 	cfg.Informers.Queues.Follow(look, look)
@@ -94,19 +112,24 @@ func (q *Queues) look() {
 	}
 }
 
-// Do carries out a Command. It does not wait for the outcome.
-func (q *Queues) Do(queue string, action bus.Action) {
+// Do carries out a Command. recorded is called when the queue's state says so, with an error when it could not be written.
+func (q *Queues) Do(queue string, action bus.Action, recorded func(error)) {
 	q.mu.Lock()
-	q.todo = append(q.todo, queueCommand{queue, action})
+	q.todo = append(q.todo, queueCommand{queue, action, recorded})
 	q.mu.Unlock()
 	q.look()
 }
 
-func (q *Queues) takeCommands() []queueCommand {
+// takeNews returns the Commands that have come, and forgets the statuses that were refused.
+func (q *Queues) takeNews() []queueCommand {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	todo := q.todo
 	q.todo = nil
+	for name := range q.refused {
+		delete(q.status, name)
+	}
+	clear(q.refused)
 	return todo
 }
 
@@ -120,13 +143,17 @@ func (q *Queues) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-q.poke:
+			todo := q.takeNews()
 			q.ensure()
-			q.update("", "", false)
-			for _, cmd := range q.takeCommands() {
-				q.update(cmd.queue, cmd.action, false)
+			q.update(queueCommand{}, false)
+			for _, cmd := range todo {
+				q.update(cmd, false)
 			}
 		case <-tick.C():
-			q.update("", "", true)
+			for _, cmd := range q.takeNews() {
+				q.update(cmd, false)
+			}
+			q.update(queueCommand{}, true)
 			tick.Reset(q.Interval)
 		}
 	}
@@ -154,55 +181,137 @@ func (q *Queues) ensure() {
 	}
 }
 
-// update writes the status of each queue that differs; what queues hold only when asked to look at it. The queue named
-// is opened or closed.
-func (q *Queues) update(name string, action bus.Action, use bool) {
+// update writes the status of each queue that differs; what queues hold only when asked to look at it. The queue of the
+// Command, if it has any, is opened or closed.
+func (q *Queues) update(cmd queueCommand, use bool) {
+	recorded := cmd.recorded
+	defer func() {
+		if recorded != nil {
+			recorded(nil) // nothing is to be written
+		}
+	}()
 	var held map[string]corev1.ResourceList
 	if use {
 		held = q.Use.Use()
 	}
 	for _, queue := range q.Informers.Queues.List() {
-		now := queue.Status
-		if written, ok := q.status[queue.Name]; ok {
-			if equality.Semantic.DeepEqual(now, written) {
-				delete(q.status, queue.Name)
+		if q.left[queue.Name] == queue.ResourceVersion {
+			if queue.Name == cmd.queue && recorded != nil {
+				recorded(errLeftAlone)
+				recorded = nil
 			}
-			now = written
-		}
-		next := now
-		marked := q.marked(queue)
-		if queue.Name == name {
-			next.State = q.ordered(queue, action, now.State)
-			if marked && next.State == scheduling.QueueOpen {
-				q.mark(queue, false)
-				marked = false
-			}
-		}
-		switch closed := q.closedAbove(queue); {
-		case closed && (next.State == scheduling.QueueOpen || next.State == ""):
-			q.mark(queue, true)
-			next.State = scheduling.QueueClosing
-		case !closed && marked:
-			q.mark(queue, false)
-			next.State = scheduling.QueueOpen
-		}
-		next.State = q.settled(queue.Name, next.State)
-		if use {
-			next.Allocated = held[queue.Name]
-		}
-		if equality.Semantic.DeepEqual(now, next) {
 			continue
 		}
-		q.status[queue.Name] = next
-		out := *queue
-		out.Status = next
-		m := apiwriter.Meta{Owner: "queue/" + queue.Name, Reason: "queue-status"}
-		q.Writer.Status(m, &out, next.State != now.State, func(_ apiwriter.Object, err error) {
-			if err != nil && !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err) {
-				q.Log.Warn("writing a queue's status failed", "queue", queue.Name, "error", err)
-			}
+		delete(q.left, queue.Name)
+		key := types.NamespacedName{Name: queue.Name}
+		p := q.Guard.Try("queues", key, func() {
+			failpoint.Hit("queues", key)
+			recorded = q.updateOne(queue, cmd, recorded, use, held[queue.Name])
 		})
+		if p == nil {
+			continue
+		}
+		p.Unlocked(&q.mu)
+		delete(q.status, queue.Name) // it may not have been handed to the writer
+		q.left[queue.Name] = queue.ResourceVersion
+		q.Writer.Event(queue, corev1.EventTypeWarning, "ManagerFailed", "the status of the queue is left alone until it is changed: "+p.Error())
+		if queue.Name == cmd.queue && recorded != nil {
+			recorded(p)
+			recorded = nil
+		}
 	}
+}
+
+// errLeftAlone is the answer to Commands for a queue whose status is left alone.
+var errLeftAlone = errors.New("the manager failed on the queue before, and leaves it alone until it is changed")
+
+// updateOne writes the status of a queue if it differs. It returns recorded if that is still to be called: cmd was not for this queue,
+// or there is nothing to write.
+func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded func(error), use bool, held corev1.ResourceList) func(error) {
+	now := queue.Status
+	if written, ok := q.status[queue.Name]; ok {
+		if equality.Semantic.DeepEqual(now, written) {
+			delete(q.status, queue.Name)
+		}
+		now = written
+	}
+	next := now
+	marked := q.marked(queue)
+	if queue.Name == cmd.queue {
+		next.State = q.ordered(queue, cmd.action, now.State)
+		if marked && next.State == scheduling.QueueOpen {
+			q.mark(queue, false)
+			marked = false
+		}
+	}
+	switch closed := q.closedAbove(queue); {
+	case closed && (next.State == scheduling.QueueOpen || next.State == ""):
+		q.mark(queue, true)
+		next.State = scheduling.QueueClosing
+	case !closed && marked:
+		q.mark(queue, false)
+		next.State = scheduling.QueueOpen
+	}
+	next.State = q.settled(queue.Name, next.State)
+	if meta.FindStatusCondition(next.Conditions, scheduling.ConditionValid) != nil { // it was malformed, and is no more
+		next.Conditions = slices.Clone(next.Conditions)
+		meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid)
+	}
+	if use {
+		next.Allocated = held
+	}
+	refused, again := q.conflict(queue.Name)
+	if again && refused == queue.ResourceVersion {
+		return recorded // until the watch shows the version that is there
+	}
+	if !again && equality.Semantic.DeepEqual(now, next) {
+		return recorded
+	}
+	q.status[queue.Name] = next
+	out := *queue
+	out.Status = next
+	m := apiwriter.Meta{Owner: "queue/" + queue.Name, Reason: "queue-status"}
+	var told func(error)
+	if queue.Name == cmd.queue {
+		told, recorded = recorded, nil
+	}
+	q.Writer.Status(m, &out, next.State != now.State, func(_ apiwriter.Object, err error) {
+		q.noteConflict(&out, err)
+		if errors.Is(err, apiwriter.ErrStopped) {
+			return
+		}
+		// After a conflict the status is written again in the place of the version that is there.
+		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			q.Log.Warn("writing a queue's status failed", "queue", queue.Name, "error", err)
+			q.mu.Lock()
+			q.refused[queue.Name] = true // looked at again at the next tick
+			q.mu.Unlock()
+		}
+		if told != nil {
+			told(err)
+		}
+	})
+	return recorded
+}
+
+// conflict is the version of the queue that its last status was made from, if that was refused because the queue had changed.
+func (q *Queues) conflict(name string) (version string, found bool) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	version, found = q.conflicts[name]
+	return version, found
+}
+
+// noteConflict takes in how writing a status ended.
+func (q *Queues) noteConflict(queue *scheduling.Queue, err error) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if !apierrors.IsConflict(err) {
+		delete(q.conflicts, queue.Name)
+		return
+	}
+	q.conflicts[queue.Name] = queue.ResourceVersion
+	q.look() // the watch may have shown the other version by now
 }
 
 // ordered is the state that a command asks for.

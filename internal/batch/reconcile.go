@@ -2,6 +2,7 @@ package batch
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -30,7 +31,8 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if !exists || job.UID != r.uid {
 		c.abandon(r)
 		if !exists {
-			c.loop.Drop(key)
+			c.loop.Drop(key) // which may bring an order for it
+			r.endOrder(false)
 			return
 		}
 	}
@@ -42,21 +44,33 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	c.countReady(r)
 	// 2. Decide.
 	facts := r.facts()
+	ordered := false
 	switch left := r.statuses.Left(c.Clock.Now()); {
 	case job.DeletionTimestamp != nil:
+		if r.ordered() != "" {
+			c.refuseAction(r, r.ordered(), "the job is being deleted")
+		}
+		r.endOrder(true)
 	case left > 0: // what cannot be recorded is not begun
 		c.loop.WakeAfter(key, left)
 	default:
-		reaction, cause := c.react(r)
-		if facts.Action, facts.Cause = r.action, cause; reaction != "" {
-			facts.Action = reaction
+		r.settleOrder()
+		if facts.Action, facts.Cause = c.react(r); facts.Action == "" {
+			facts.Action = r.ordered()
+			ordered = facts.Action != ""
 		}
-		r.action = ""
 	}
 	step := lifecycle.Next(facts)
-	if step.Refused != "" {
+	switch {
+	case ordered:
+		changes := step.Phase != r.status.State.Phase || step.NewRun || step.Retries != r.status.RetryCount
+		c.obeyed(r, facts.Action, step.Refused, changes)
+	case step.Refused != "":
 		c.refuseAction(r, facts.Action, step.Refused)
 	}
+	// A restart is recorded before it deletes the pods that are the reason for it: a manager that crashes between would find a job
+	// without pods that has not been restarted, and run it once more than spec.maxRetry says.
+	r.recording = r.recording || step.NewRun || step.Retries != r.status.RetryCount
 	// 3. Make the pods be what the step wants.
 	switch {
 	case job.DeletionTimestamp != nil:
@@ -99,6 +113,7 @@ func (c *Controller) abandon(r *record) {
 		c.plans.Release(t.plan)
 	}
 	r.tasks, r.byName, r.set, r.job, r.uid, r.inflight = nil, nil, nil, nil, "", 0
+	r.endOrder(false)
 }
 
 // adopt takes in the job's spec when it is new or has changed, and for a new job everything that exists of it. It says
@@ -110,12 +125,17 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 			return false
 		}
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
-		r.action, r.refusal, r.failures = "", nil, 0
+		r.refusal, r.failures = nil, 0
+		r.recording, r.deletions = false, nil
 		r.policies = newPolicies(job, c.Clock.Now())
 		r.undeleted, r.statuses = keyed.Refusals[types.UID, string]{}, keyed.Pause{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
+		r.told.Store(nil)
+		r.compared, r.conflicted = job.ResourceVersion, ""
 		r.objects = map[string]*ensured{}
+		r.resumed = r.status.State.Phase != "" || job.CreationTimestamp.Time.Before(c.began)
 	}
+	c.takeStatus(r, job)
 	ranges := c.limitRanges(job.Namespace)
 	tag := versions(ranges)
 	if r.generation == job.Generation && r.ranges == tag {
@@ -130,6 +150,10 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	if fresh {
 		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(job.UID)) {
 			c.takePod(r, p)
+			if r.status.State.Phase == api.Restarting && p.Annotations[api.JobVersionKey] == strconv.Itoa(int(r.status.Version)) {
+				// The restart is over: this pod is of the run after it, which the manager before had no time to record.
+				r.status.SetPhase(api.Pending, "", "", metav1.NewTime(c.Clock.Now().Truncate(time.Second)))
+			}
 		}
 	} else {
 		// What the scheduler has may differ from what is wanted now.
@@ -369,15 +393,32 @@ func (c *Controller) deletePods(r *record, want lifecycle.Pods) {
 func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason string) {
 	t := r.tasks[ti]
 	t.set(i, leaving)
-	uid, owner := t.units[i].uid, r.uid
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: t.pods.PodName(int(i)), UID: uid}}
-	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: reason}
-	c.Writer.Delete(m, pod, apiwriter.DeleteOptions{GracePeriodSeconds: grace}, func(err error) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: t.pods.PodName(int(i)), UID: t.units[i].uid}}
+	if d := (deletion{pod, grace, reason}); r.recording {
+		r.deletions = append(r.deletions, d)
+	} else {
+		c.delete(r, d)
+	}
+}
+
+// recorded deletes the pods that had to wait for the status of a restart.
+func (c *Controller) recorded(r *record) {
+	waiting := r.deletions
+	r.recording, r.deletions = false, nil
+	for _, d := range waiting {
+		c.delete(r, d)
+	}
+}
+
+func (c *Controller) delete(r *record, d deletion) {
+	owner := r.uid
+	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: d.reason}
+	c.Writer.Delete(m, d.pod, apiwriter.DeleteOptions{GracePeriodSeconds: d.grace}, func(err error) {
 		if err == nil {
 			return
 		}
-		c.Log.Warn("deleting a pod failed", "job", r.key, "pod", pod.Name, "error", err)
-		c.loop.Post(r.key, owner, func(r *record) { c.notDeleted(r, uid, pod.Name) })
+		c.Log.Warn("deleting a pod failed", "job", r.key, "pod", d.pod.Name, "error", err)
+		c.loop.Post(r.key, owner, func(r *record) { c.notDeleted(r, d.pod.UID, d.pod.Name) })
 	})
 }
 
@@ -416,6 +457,9 @@ func (c *Controller) expire(r *record) {
 	if ttl == nil || !r.status.State.Phase.Finished() || r.expired {
 		return
 	}
+	if !r.job.Status.State.Phase.Finished() {
+		return // not before the watch shows the version that says so: that one is deleted, and none that was resumed since
+	}
 	left := r.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second).Sub(c.Clock.Now())
 	if left > 0 {
 		c.loop.WakeAfter(r.key, left)
@@ -424,7 +468,8 @@ func (c *Controller) expire(r *record) {
 	r.expired = true
 	job, uid := &api.Job{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name, UID: r.uid}}, r.uid
 	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-ttl"}
-	c.Writer.Delete(m, job, apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+	opts := apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: r.job.ResourceVersion}
+	c.Writer.Delete(m, job, opts, func(err error) {
 		if err != nil {
 			c.Log.Warn("deleting a finished job failed", "job", r.key, "error", err)
 			c.loop.Post(r.key, uid, func(r *record) { c.notDeleted(r, uid, r.key.Name) })

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
-	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/keyed"
@@ -94,6 +93,7 @@ func (t *task) set(i int32, s unitState) {
 	u.state = s
 	if s == absent {
 		u.uid, u.version, u.code = "", "", 0
+		u.attempt++ // an answer that is still to come is about a pod that is gone
 	}
 }
 
@@ -140,13 +140,14 @@ func (t *task) seen() lifecycle.Counts {
 	}
 }
 
-// record is what the controller knows of one job. Only the turn of the job's key touches it, except for the atomic field.
+// record is what the controller knows of one job. Only the turn of the job's key touches it, except for the atomic fields.
 type record struct {
 	key types.NamespacedName
 	// unseen says that the record waits for the watch to show a pod that was written.
 	unseen atomic.Bool
 
 	uid        types.UID
+	resumed    bool     // an earlier manager had the job
 	job        *api.Job // the spec in force
 	generation int64
 	tasks      []*task
@@ -160,13 +161,16 @@ type record struct {
 	ignored string
 
 	status      api.JobStatus // as last handed to the writer, or read at the start
-	lost        bool          // the writer could not write it
-	statusSince time.Time     // when a difference that can wait was first noticed; zero when there is none
-	statusSeen  tally         // the counts at the last look
-	statusMoved time.Time     // when they last changed
-	expired     bool          // the job's deletion has been asked for
+	lost        bool          // the writer could not write it, or somebody else wrote another one
+	told        atomic.Pointer[told]
+	compared    string    // the job's version whose status was compared with it last
+	conflicted  string    // the job's version that the last one was made from, if it was refused for that
+	statusSince time.Time // when a difference that can wait was first noticed; zero when there is none
+	statusSeen  tally     // the counts at the last look
+	statusMoved time.Time // when they last changed
+	expired     bool      // the job's deletion has been asked for
 
-	action   bus.Action // to be carried out by the next step
+	order    *order // a Command to the job, until it is carried out and the status says so
 	policies *policies
 
 	// What the scheduler has.
@@ -190,6 +194,17 @@ type record struct {
 	// undeleted are the pods, and with its own UID the job, whose deletion was refused, by name.
 	undeleted keyed.Refusals[types.UID, string]
 	statuses  keyed.Pause // holds back statuses after one that was refused
+	// recording says that a restart has been decided and that its status is not written yet; deletions are the pods of the run before,
+	// to be deleted then.
+	recording bool
+	deletions []deletion
+}
+
+// deletion is a pod that is to be deleted.
+type deletion struct {
+	pod    *corev1.Pod
+	grace  *int64
+	reason string
 }
 
 // refusal is an answer that repeating the same write at once cannot cure.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -46,6 +47,10 @@ func settleFor(lag time.Duration) time.Duration {
 func (c *Controller) report(r *record, step lifecycle.Step) {
 	now := c.Clock.Now()
 	next := r.nextStatus(step, metav1.NewTime(now.Truncate(time.Second)))
+	if r.awaitsVersion() {
+		return // which wakes the key
+	}
+	written := c.orderWritten(r, &next)
 	wait, worth := r.worthWriting(&next, now, settleFor(c.Writer.Lag()))
 	if !worth {
 		r.statusSince = time.Time{}
@@ -57,17 +62,37 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 	}
 	c.announce(r, &next)
 	newRun := next.Version != r.status.Version || next.RetryCount != r.status.RetryCount
-	r.status, r.statusSince, r.lost = next, time.Time{}, false
+	r.status, r.statusSince, r.lost, r.conflicted = next, time.Time{}, false, ""
 	if newRun {
 		c.compile(r, c.limitRanges(r.key.Namespace)) // pods carry the number of their run
 	}
 	job := *r.job
 	job.Status = next
-	uid := r.uid
+	uid, restarts := r.uid, r.recording
 	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: "job-status"}
-	c.Writer.Status(m, &job, next.State.Phase.Finished(), func(_ apiwriter.Object, err error) {
-		if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
+	t := &told{from: job.ResourceVersion}
+	r.told.Store(t)
+	c.Writer.Status(m, &job, next.State.Phase.Finished() || restarts, func(o apiwriter.Object, err error) {
+		c.statusEnded(r, t, o)
+		switch {
+		case errors.Is(err, apiwriter.ErrStopped):
+			return
+		case apierrors.IsConflict(err):
+			c.loop.Post(r.key, uid, func(r *record) { r.statusConflict(t) })
+			return
+		case err != nil:
 			c.loop.Post(r.key, uid, func(r *record) { c.statusLost(r, err) })
+			return
+		}
+		if restarts {
+			c.loop.Post(r.key, uid, func(r *record) {
+				if r.status.RetryCount == next.RetryCount && r.status.Version == next.Version { // else another restart has followed
+					c.recorded(r)
+				}
+			})
+		}
+		if written != nil {
+			c.loop.Post(r.key, uid, written)
 		}
 	})
 }
@@ -170,6 +195,9 @@ func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 	default:
 		set(api.JobSupported, api.ReasonNotImplemented, r.unsupported)
 	}
+	if valid := s.Condition(api.JobValid); valid != nil && valid.Reason == api.ReasonMalformed {
+		s.RemoveCondition(api.JobValid) // it is mended
+	}
 	if s.State.Phase.Finished() {
 		return // what was in the way at the end stays to be read
 	}
@@ -234,7 +262,10 @@ func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Du
 	quiet := next.State.Phase == api.Pending && last.State.Phase == ""
 	var due time.Time
 	switch {
-	case next.State.Phase != last.State.Phase && !quiet, next.Version != last.Version, next.RetryCount != last.RetryCount:
+	case r.conflicted != "":
+		return 0, true
+	case next.State.Phase != last.State.Phase && !quiet, next.Version != last.Version, next.RetryCount != last.RetryCount,
+		next.LastCommand != last.LastCommand:
 		return 0, true
 	case !sameConditions(last.Conditions, next.Conditions, quiet) ||
 		next.State.Message != last.State.Message || next.State.Reason != last.State.Reason:

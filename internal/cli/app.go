@@ -16,6 +16,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
@@ -200,6 +201,12 @@ func newAppList(s streams) *cobra.Command {
 		apps, err := client.List(cmd.Context(), namespace, selector)
 		if err != nil {
 			return err
+		}
+		for i := range apps {
+			if warnMalformed(c.s.err, &apps[i]) {
+				malformed.Unmark(&apps[i])
+				apps[i].Status.Phase = malformedPhase
+			}
 		}
 		if output == "" {
 			return printApps(c.s.out, apps, all)

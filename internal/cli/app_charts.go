@@ -29,7 +29,7 @@ const chartTimeout = time.Minute
 
 func newFetchedCharts(ctx context.Context, errOut io.Writer) *fetchedCharts {
 	f := &fetchedCharts{ctx: ctx, err: errOut, woken: make(chan struct{}, 1)}
-	f.store = charts.New(charts.Config{HTTP: &http.Client{Timeout: chartTimeout}, Wake: func(types.NamespacedName) { f.woken <- struct{}{} }})
+	f.store = charts.New(charts.Config{HTTP: &http.Client{Timeout: chartTimeout}, Open: func(archive []byte) (*chart.Chart, error) { return chart.Open(chart.InProcess(), archive) }, Wake: func(types.NamespacedName) { f.woken <- struct{}{} }})
 	return f
 }
 

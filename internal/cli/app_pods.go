@@ -42,9 +42,13 @@ func (p *podChoice) pods(ctx context.Context, client *applications.Client, names
 	if err != nil {
 		return nil, nil, err
 	}
+	chosen := p.pod // or pod/NAME, as kubectl prints it
+	if kind, name, ok := strings.Cut(p.pod, "/"); ok && podWords.has(kind) {
+		chosen = name
+	}
 	var out []corev1.Pod
 	for _, pod := range all {
-		if p.pod == "" || pod.Name == bare(p.pod, "pod", "pods", "po") {
+		if chosen == "" || pod.Name == chosen {
 			out = append(out, pod)
 		}
 	}

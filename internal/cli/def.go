@@ -18,6 +18,7 @@ import (
 	sigsyaml "sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
 	"lockstep.dev/lockstep/internal/install"
@@ -88,7 +89,7 @@ func (d definitionSet) compile(kind render.Kind, name string) (*render.Template,
 	if !ok {
 		return nil, fmt.Errorf("there is no %s %s", kind, name)
 	}
-	return render.Compile(def)
+	return render.Compile(def, inProcess())
 }
 
 var _ plan.Definitions = definitionSet{}
@@ -197,7 +198,7 @@ namespace vela-system. Of definitions that do not compile nothing is printed.`,
 			for _, u := range objects {
 				def, err := definitionOf(u)
 				if err == nil && def != nil {
-					_, err = render.Compile(def)
+					_, err = render.Compile(def, inProcess())
 				}
 				if err != nil {
 					return err
@@ -234,7 +235,7 @@ func newDefVet(s streams) *cobra.Command {
 					fmt.Fprintf(s.err, "%s %s: ignored: %v\n", u.GetKind(), u.GetName(), strays)
 				}
 				if err == nil && def != nil {
-					_, err = render.Compile(def)
+					_, err = render.Compile(def, inProcess())
 				}
 				if err != nil {
 					failed = append(failed, err)
@@ -264,7 +265,7 @@ func newDefShow(s streams) *cobra.Command {
 				if !ok {
 					continue
 				}
-				t, err := render.Compile(def)
+				t, err := render.Compile(def, inProcess())
 				if err != nil {
 					return err
 				}
@@ -339,4 +340,15 @@ func newDefRender(s streams) *cobra.Command {
 		return printRendered(s.out, s.err, u, set, newFetchedCharts(cmd.Context(), s.err))
 	}
 	return cmd
+}
+
+// inProcess evaluates definitions and charts here: they are the user's own, on the user's machine.
+func inProcess() render.Run {
+	definitions, charts := render.InProcess(), chart.InProcess()
+	return func(evaluator string, request []byte) ([]byte, error) {
+		if strings.HasPrefix(evaluator, "chart.") {
+			return charts(evaluator, request)
+		}
+		return definitions(evaluator, request)
+	}
 }

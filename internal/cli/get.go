@@ -27,6 +27,27 @@ var aliases = map[string]string{
 	"podgroup": "podgroups.scheduling.volcano.sh", "podgroups": "podgroups.scheduling.volcano.sh",
 }
 
+// ourKinds puts our kinds in full into arguments as kubectl takes them: KIND[,KIND...] NAME..., or KIND/NAME...
+func ourKinds(args []string) []string {
+	out := slices.Clone(args)
+	for i, arg := range args {
+		kinds, name, slash := strings.Cut(arg, "/")
+		if i > 0 && !slash {
+			continue
+		}
+		words := strings.Split(kinds, ",")
+		for j, w := range words {
+			if full, ok := aliases[strings.ToLower(w)]; ok {
+				words[j] = full
+			}
+		}
+		if out[i] = strings.Join(words, ","); slash {
+			out[i] += "/" + name
+		}
+	}
+	return out
+}
+
 func newGet(s streams) *cobra.Command {
 	var (
 		allNamespaces bool
@@ -56,7 +77,7 @@ age and more, in the cluster or, with --archived, in the archive.`,
 		switch {
 		case len(args) == 0:
 			return kinds, cobra.ShellCompDirectiveNoFileComp
-		case slices.Contains(workflowKinds, args[0]):
+		case workflowWords.has(args[0]):
 			return names(cmd, args[1:], text)
 		}
 		return nil, cobra.ShellCompDirectiveNoFileComp
@@ -70,23 +91,21 @@ age and more, in the cluster or, with --archived, in the archive.`,
 		if len(args) == 0 {
 			return usageError{errors.New("say what to get, for example: lockstep get jobs")}
 		}
-		kind, name, slash := strings.Cut(args[0], "/")
-		if slices.Contains(workflowKinds, kind) {
+		if kind, _, slash := strings.Cut(args[0], "/"); workflowWords.has(kind) {
 			c.all, workflow.output, workflow.query.Labels = allNamespaces, output, selector
-			if !slash {
-				args = args[1:]
+			if !slash && len(args) == 1 {
+				return workflow.run(c, cmd, nil)
 			}
-			return workflow.run(c, cmd, args)
+			names, err := takes{kind: workflowWords}.read(args, nil)
+			if err != nil {
+				return err
+			}
+			return workflow.run(c, cmd, names)
 		}
 		if flag := workflow.given(cmd); flag != "" {
 			return usageError{fmt.Errorf("--%s is for workflows", flag)}
 		}
-		if full, ok := aliases[kind]; ok {
-			args = append([]string{full}, args[1:]...)
-			if slash {
-				args[0] += "/" + name
-			}
-		}
+		args = ourKinds(args)
 		_, namespace, err := where(flags) // without a cluster the builder would look for one on localhost
 		if err != nil {
 			return err

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -28,10 +29,18 @@ func newInstall(s streams) *cobra.Command {
 server, the queue "default", and the built-in definitions of applications. With --image also the manager, and with
 --with-agent the agents that give pods the CPUs chosen for them. There is no webhook.
 
-What is there as it should be is left alone, so that it can be run again at any time, and after every update of lockstep.
-Without --image, run 'lockstep manager' where you like. --dry-run=client prints the manifests, for review or for kubectl.
+Applications act with the rights of whoever wrote them. Where the API server can't record that, before Kubernetes 1.36, they are
+off, and are no part of the roles edit and admin.
 
-Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --timeout ran out.`,
+What is there as it should be is left alone, so that it can be run again at any time, and after every update of lockstep.
+Without --image, run 'lockstep manager' where you like. --dry-run=client prints the manifests, for review or for kubectl;
+--dry-run=server has the cluster check them, and names what stands in the way.
+
+Where others serve our kinds (their CRDs, webhooks or controllers are there), it names them, changes nothing and ends with
+code 4. --take-over goes on: their CRDs are replaced, the objects stay. 'lockstep uninstall' takes back what install made.
+
+Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --timeout ran out; 4 others serve our kinds, and
+nothing was changed.`,
 		Example: `  lockstep install
   lockstep install --image registry.example/lockstep:1 --executor-image registry.example/lockstep-exec:1 --with-agent
   lockstep install --dry-run=client -o yaml > lockstep.yaml
@@ -46,8 +55,13 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
 	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
 	f.BoolVar(&opts.CPUs, "cpu-policies", false, "check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
-	f.BoolVar(&opts.MultiTenant, "multi-tenant", false, "applications act with the rights of who wrote them")
-	dryRun.add(cmd, `"client": print what would be installed`, dryRunClient)
+	f.StringSliceVar(&opts.AllowRequestsTo, strings.TrimPrefix(egress.Flag, "--"), nil, allowRequestsUsage)
+	f.BoolVar(&opts.ActAsManager, "applications-act-as-manager", false,
+		"UNSAFE: applications act with the manager's rights instead of those of who wrote them, so that whoever may write one has them all")
+	f.Bool("multi-tenant", true, "")
+	must(f.MarkDeprecated("multi-tenant", "applications act with the rights of who wrote them unless --applications-act-as-manager says otherwise"))
+	f.BoolVar(&opts.TakeOver, "take-over", false, "go on where others serve our kinds, and replace their CRDs")
+	dryRun.add(cmd, `"client": print what would be installed; "server": have it checked and nothing kept`, dryRunClient, dryRunServer)
 	outputFlag(cmd, &output, "name", "json", "yaml")
 	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not done by then")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -56,8 +70,13 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 			return usageError{errors.New("--with-agent needs --image: the agents run from it")}
 		case opts.ExecutorImage != "" && opts.Image == "":
 			return usageError{errors.New("--executor-image is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")}
+		case len(opts.AllowRequestsTo) > 0 && opts.Image == "":
+			return usageError{fmt.Errorf("%s is for a manager in the cluster: give --image too, or give it to 'lockstep manager'", egress.Flag)}
 		case opts.Replicas < 1:
 			return usageError{fmt.Errorf("--replicas=%d: want at least 1", opts.Replicas)}
+		}
+		if _, err := egress.New(egress.Config{Allow: opts.AllowRequestsTo}); err != nil {
+			return usageError{err}
 		}
 		printer, err := objectPrinter(output, s.out)
 		if err != nil {
@@ -88,13 +107,41 @@ Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --time
 		defer stop()
 		ctx, cancel := context.WithTimeout(ctx, timeout)
 		defer cancel()
+		opts.DryRun = dryRun.server()
+		opts.Found = func(f install.Finding) { fmt.Fprintf(s.err, "Taking over: %s: %s\n", f.Object, f.Problem) }
 		if wrong := install.Install(ctx, cfg, opts, done); wrong != nil {
 			return wrong
+		}
+		if opts.DryRun {
+			return err
+		}
+		records, wrong := install.RecordsAuthors(ctx, cfg)
+		if wrong != nil {
+			return wrong
+		}
+		if text := rightsNotice(opts.ActAsManager, records); text != "" {
+			fmt.Fprintln(s.err, text)
 		}
 		fmt.Fprintln(s.err, "Waiting until the API server has taken in the policies ...")
 		return errors.Join(err, install.AwaitApplications(ctx, cfg))
 	}
 	return cmd
+}
+
+// rightsNotice says what is special about whose rights applications act with.
+func rightsNotice(asManager, records bool) string {
+	switch {
+	case asManager:
+		return `WARNING: applications act with the manager's rights. Whoever may write an application may have anything made that the manager
+may make, which is as much as an administrator may. The roles edit and admin therefore do not include applications: bind the
+ClusterRole lockstep-application-edit to those whom you trust with that.`
+	case !records:
+		return `WARNING: this API server can't record who writes an application (Kubernetes from 1.36 on can), so applications can't act with
+their authors' rights. They are off, and the roles edit and admin do not include them; jobs and workflows are not concerned.
+An administrator can bring the server up to date and install again, or install with --applications-act-as-manager, which
+lets whoever may write an application have anything made that the manager may make.`
+	}
+	return ""
 }
 
 // kindAndName is an object as kubectl names it: deployment.apps/lockstep-manager.

@@ -17,7 +17,7 @@ func TestInstallUsage(t *testing.T) {
 		args []string
 		want string
 	}{
-		"server dry run":      {[]string{"--dry-run=server"}, "--dry-run\" flag: want none or client"},
+		"no dry run":          {[]string{"--dry-run=x"}, "--dry-run\" flag: want none, client or server"},
 		"agent without image": {[]string{"--with-agent"}, "--with-agent needs --image"},
 		"executor alone":      {[]string{"--executor-image=x"}, "give --image too"},
 		"no manager":          {[]string{"--replicas=0"}, "--replicas=0"},
@@ -37,11 +37,11 @@ func TestInstallUsage(t *testing.T) {
 // that this is.
 func TestInstallPrintsManifests(t *testing.T) {
 	var out, errOut strings.Builder
-	args := []string{"install", "--dry-run=client", "-o", "yaml", "--image=registry.example/lockstep:1", "--replicas=3", "--with-agent", "--multi-tenant"}
+	args := []string{"install", "--dry-run=client", "-o", "yaml", "--image=registry.example/lockstep:1", "--replicas=3", "--with-agent", "--applications-act-as-manager"}
 	if code := Run(args, strings.NewReader(""), &out, &errOut); code != exitOK {
 		t.Fatalf("exit code %d: %s", code, errOut.String())
 	}
-	objects, err := install.Objects(install.Options{Image: "registry.example/lockstep:1", Agent: true, MultiTenant: true})
+	objects, err := install.Objects(install.Options{Image: "registry.example/lockstep:1", Agent: true, ActAsManager: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,7 +73,7 @@ func TestInstallPrintsManifests(t *testing.T) {
 	if err := cmd.ParseFlags(c.Args[1:]); err != nil {
 		t.Error(err)
 	}
-	if !strings.Contains(strings.Join(c.Args, " "), "--multi-tenant") {
+	if !strings.Contains(strings.Join(c.Args, " "), "--applications-act-as-manager") {
 		t.Errorf("arguments: %q", c.Args)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"lockstep.dev/lockstep/internal/cputopology/repack"
+	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/gcpace"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/manager"
@@ -21,6 +23,9 @@ import (
 // managerPace trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of its heap
 // is caches that stay. $GOGC overrides it.
 var managerPace = gcpace.Pace{Percent: 33, Slack: 28 << 20}
+
+const allowRequestsUsage = "what applications may reach beside public addresses, for charts, requests and e-mails: networks (10.0.0.0/8), " +
+	"addresses, host names (charts.example.com, *.apps.svc.cluster.local)"
 
 func newManager(s streams) *cobra.Command {
 	var (
@@ -36,7 +41,10 @@ func newManager(s streams) *cobra.Command {
 		Long: `Run the control plane: scheduler and controllers.
 
 The cluster is found by kubectl's rules: --kubeconfig, $KUBECONFIG, ~/.kube/config, or the service account of the pod.
-A manager serves /metrics, /healthz and /readyz; it is ready while it leads and has read the whole cluster.`,
+A manager serves /metrics, /healthz and /readyz; it is ready while it leads and has read the whole cluster.
+
+Applications act with the rights of whoever wrote them. Where the API server can't record that, before Kubernetes 1.36, or
+the policies that do it are missing or changed, applications are off and say so; jobs and workflows are not concerned.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if cfg.WriterConcurrency < 0 {
@@ -78,6 +86,9 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
 				return err
 			}
+			if _, err := egress.New(egress.Config{Allow: cfg.AllowRequestsTo}); err != nil {
+				return usageError{err}
+			}
 			m, err := manager.New(cfg)
 			if err != nil {
 				return err
@@ -105,10 +116,13 @@ A manager serves /metrics, /healthz and /readyz; it is ready while it leads and 
 	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second, "how long the pinned pods of a node must not have changed before that")
 	f.DurationVar(&cfg.Repack.Patience, "repack-patience", time.Minute, "how long a node's agent may take for a move before it is taken back")
 	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
-	f.BoolVar(&cfg.MultiTenant, "multi-tenant", false,
-		"applications act with the rights of who wrote them; needs the rights in config/multi-tenant.yaml")
+	f.BoolVar(&cfg.ActAsManager, "applications-act-as-manager", false,
+		"UNSAFE: applications act with the manager's rights instead of those of who wrote them, so that whoever may write one has them all")
+	f.Bool("multi-tenant", true, "")
+	must(f.MarkDeprecated("multi-tenant", "applications act with the rights of who wrote them unless --applications-act-as-manager says otherwise"))
 	f.BoolVar(&cfg.ApplicationRevisions, "application-revisions", false,
 		"write an ApplicationRevision of each state of every application, and not only of those with a publishVersion")
+	f.StringSliceVar(&cfg.AllowRequestsTo, strings.TrimPrefix(egress.Flag, "--"), nil, allowRequestsUsage)
 	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "", "address of the cluster gateway, for managed clusters behind one (default: this API server)")
 	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "", "file with the certificates that the cluster gateway's is checked with")
 	f.StringVar(&cfg.Archive, "archive", "",

@@ -16,6 +16,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
+
+	"lockstep.dev/lockstep/internal/install"
 )
 
 // Version is set when the program is linked.
@@ -27,6 +29,7 @@ const (
 	exitFailed      = 1
 	exitUsage       = 2
 	exitTimeout     = 3
+	exitForeign     = 4 // of install alone
 	exitInterrupted = 130
 )
 
@@ -55,7 +58,11 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		fmt.Fprintln(errOut, "Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
 	}
 	var usage usageError
+	var foreign *install.ForeignError
 	switch {
+	case errors.As(err, &foreign):
+		fmt.Fprintln(errOut, "Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.")
+		return exitForeign
 	case errors.As(err, &usage):
 		fmt.Fprintf(errOut, "See '%s --help'.\n", cmd.CommandPath())
 		return exitUsage
@@ -103,7 +110,8 @@ more, its help does.`,
 	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
 	root.AddCommand(newAgent(s), newApp(s), newBench(s), newCluster(s), newDef(s), newDown(s), newGet(s), newImage(s), newInstall(s), newManager(s), newStatus(s), newSubmit(s), newSupervisor(), newTopology(s), newUp(s))
 	root.AddCommand(newArchive(s), newCron(s), newDelete(s), newLint(s), newList(s), newLogs(s), newNode(s), newResubmit(s), newResume(s),
-		newRetry(s), newStop(s), newSuspend(s), newTerminate(s), newWait(s), newWatch(s),
+		newRetry(s), newStop(s), newSuspend(s), newTerminate(s), newUninstall(s), newVersion(s), newWait(s), newWatch(s),
 		newObjectCommand(s, templateKind, []string{"wftmpl", "workflow-template"}), newObjectCommand(s, clusterTemplateKind, []string{"cwft", "cluster-workflow-template"}))
+	readNames(root)
 	return root
 }

@@ -167,29 +167,21 @@ func (c *wfCommand) objects(ctx context.Context, o *submitFlags) ([]*submit.Obje
 	return out, nil
 }
 
-// The words for kinds that a workflow can be started from.
-var (
-	templateWords        = []string{"workflowtemplate", "workflowtemplates", "wftmpl", "template"}
-	clusterTemplateWords = []string{"clusterworkflowtemplate", "clusterworkflowtemplates", "cwft", "clusterwftmpl", "cluster-template"}
-	cronWords            = []string{"cronworkflow", "cronworkflows", "cronwf", "cwf", "cron"}
-)
-
 func (c *wfCommand) workflowFrom(ctx context.Context, namespace, from string) (*wf.Workflow, error) {
 	kind, name, _ := strings.Cut(from, "/")
-	kind = strings.ToLower(kind)
 	client, _, err := c.connect()
 	switch {
 	case name == "":
 		return nil, usageError{fmt.Errorf("--from=%s: want KIND/NAME, for example workflowtemplate/build", from)}
 	case err != nil:
 		return nil, err
-	case slices.Contains(templateWords, kind):
+	case templateWords.has(kind):
 		err := client.Read(ctx, workflows.Templates, namespace, name, &wf.WorkflowTemplate{})
 		return submit.FromTemplate(namespace, name, false), err
-	case slices.Contains(clusterTemplateWords, kind):
+	case clusterTemplateWords.has(kind):
 		err := client.Read(ctx, workflows.ClusterTemplates, "", name, &wf.ClusterWorkflowTemplate{})
 		return submit.FromTemplate(namespace, name, true), err
-	case slices.Contains(cronWords, kind):
+	case cronWords.has(kind):
 		return fromCron(ctx, client, namespace, name)
 	}
 	return nil, usageError{fmt.Errorf("--from=%s: want workflowtemplate/NAME, clusterworkflowtemplate/NAME or cronworkflow/NAME", from)}

@@ -76,7 +76,7 @@ var commands = map[string]string{
 	"cron create": changes, "cron delete": changes, "cron resume": changes, "cron suspend": changes, "cron trigger": changes, "cron update": changes,
 	"delete": changes, "down": changes, "image load": changes, "install": changes, "node set": changes,
 	"resubmit": changes, "resume": changes, "retry": changes, "stop": changes, "submit": changes, "suspend": changes,
-	"template create": changes, "template delete": changes, "template update": changes, "terminate": changes, "topology repack": changes,
+	"template create": changes, "template delete": changes, "template update": changes, "terminate": changes, "uninstall": changes, "topology repack": changes,
 
 	"app ls": lists, "app revisions": lists, "archive list": lists, "cluster list": lists, "cluster-template list": lists, "cron list": lists,
 	"get": lists, "list": lists, "template list": lists,
@@ -84,7 +84,7 @@ var commands = map[string]string{
 	"app diff": shows, "app dry-run": shows, "app logs": shows, "app status": shows, "archive get": shows, "cluster probe": shows,
 	"cluster-template get": shows, "cluster-template lint": shows, "cron get": shows, "cron lint": shows,
 	"def manifest": shows, "def render": shows, "def show": shows, "def vet": shows, "lint": shows, "logs": shows, "status": shows,
-	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "wait": shows, "watch": shows,
+	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "version": shows, "wait": shows, "watch": shows,
 }
 
 // inNoNamespace are the lists of objects that are in none, or in one that is named.

@@ -56,25 +56,6 @@ func (c *wfCommand) connect() (*workflows.Client, string, error) {
 	return client, namespace, nil
 }
 
-// workflowKinds are the words for the kind of workflows.
-var workflowKinds = []string{"wf", "workflow", "workflows", "workflow.argoproj.io", "workflows.argoproj.io"}
-
-// bare takes the kind off names that have one: wf/NAME is NAME.
-func bare(name string, kinds ...string) string {
-	if kind, rest, ok := strings.Cut(name, "/"); ok && slices.Contains(kinds, strings.ToLower(kind)) {
-		return rest
-	}
-	return name
-}
-
-func bareWorkflows(args []string) []string {
-	out := make([]string, len(args))
-	for i, a := range args {
-		out[i] = bare(a, workflowKinds...)
-	}
-	return out
-}
-
 // completeWorkflows completes names of workflows: all, or those that match.
 func (c *wfCommand) completeWorkflows(q workflows.Query) cobra.CompletionFunc {
 	return c.complete(func(ctx context.Context, client *workflows.Client, namespace string) ([]string, error) {
@@ -209,7 +190,7 @@ type ref struct{ namespace, name string }
 // chosen are the workflows that args name, or else those that the flags select.
 func (s *selection) chosen(ctx context.Context, client *workflows.Client, namespace string, everywhere bool, args []string) ([]ref, error) {
 	var out []ref
-	for _, name := range bareWorkflows(args) {
+	for _, name := range args {
 		if name == "@latest" {
 			w, err := client.Get(ctx, namespace, name)
 			if err != nil {

@@ -182,7 +182,7 @@ func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 			return err
 		}
 		defer db.Close()
-		for _, name := range bareWorkflows(args) {
+		for _, name := range args {
 			w, err := archived(ctx, db, namespace, name)
 			if err != nil {
 				return err

@@ -130,8 +130,8 @@ func newNodeSet(s streams) *cobra.Command {
 		Short: "Supply outputs to suspended nodes, or end them",
 		Long: `Supply outputs to suspended nodes, or end them with a phase. A node that has got its outputs waits for 'lockstep resume',
 unless --phase ends it.`,
-		Example: `  lockstep node set deploy --node-field-selector displayName=approve --output-parameter approved=yes
-  lockstep node set deploy --node-field-selector displayName=approve --phase Succeeded`,
+		Example: `  lockstep node set release --node-field-selector displayName=approve --output-parameter approved=yes
+  lockstep node set release --node-field-selector displayName=approve --phase Succeeded`,
 		Args: exactArgs("WORKFLOW"),
 	}
 	c := newWFCommand(s, cmd)
@@ -165,7 +165,7 @@ unless --phase ends it.`,
 		}
 		ctx, stop := interruptible(cmd)
 		defer stop()
-		name := bare(args[0], workflowKinds...)
+		name := args[0]
 		if err := client.SetNode(ctx, namespace, name, change); err != nil {
 			return fmt.Errorf("workflow %s: %w", name, err)
 		}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
@@ -48,7 +49,6 @@ func (g *workflowGet) given(cmd *cobra.Command) (flag string) {
 func (g *workflowGet) run(c *wfCommand, cmd *cobra.Command, names []string) error {
 	ctx, stop := interruptible(cmd)
 	defer stop()
-	names = bareWorkflows(names)
 	if g.archived {
 		return g.archive.get(ctx, c, g, names)
 	}
@@ -91,6 +91,9 @@ func (g *workflowGet) run(c *wfCommand, cmd *cobra.Command, names []string) erro
 func (g *workflowGet) printList(c *wfCommand, list []wf.Workflow, namespace string) error {
 	// The latest first.
 	slices.SortStableFunc(list, func(a, b wf.Workflow) int { return b.CreationTimestamp.Compare(a.CreationTimestamp.Time) })
+	for i := range list {
+		warnMalformed(c.s.err, &list[i])
+	}
 	switch g.output {
 	case "", "wide":
 		if len(list) == 0 {
@@ -117,6 +120,7 @@ func (g *workflowGet) printList(c *wfCommand, list []wf.Workflow, namespace stri
 	out := &wf.WorkflowList{Items: list}
 	out.APIVersion, out.Kind = wf.GroupVersion.String(), "WorkflowList"
 	for i := range list {
+		malformed.Unmark(&list[i])
 		list[i].APIVersion, list[i].Kind = wf.GroupVersion.String(), "Workflow"
 	}
 	return print(out)

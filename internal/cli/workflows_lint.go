@@ -15,6 +15,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/lint"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 func newLint(s streams) *cobra.Command { return newLintVerb(s, "") }
@@ -96,7 +97,7 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 // checkWorkflows is what the engine says of objects.
 func checkWorkflows(objects []runtime.Object) []lint.Problem {
 	var out []lint.Problem
-	for _, p := range engine.Lint(objects, nil) {
+	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
 		out = append(out, lint.Problem{Kind: p.Kind, Name: p.Name, Field: p.Field, Message: p.String(), Warning: p.Warning})
 	}
 	return out

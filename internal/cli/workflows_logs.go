@@ -49,7 +49,10 @@ func newLogs(s streams) *cobra.Command {
 	cmd.ValidArgsFunction = names
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if len(args) > 1 {
-			o.Pod = bare(args[1], "pod", "pods", "po")
+			var err error
+			if o.Pod, err = podWords.name(args[1]); err != nil {
+				return err
+			}
 		}
 		if tail >= 0 {
 			o.TailLines = &tail
@@ -73,7 +76,7 @@ func newLogs(s streams) *cobra.Command {
 		}
 		ctx, stop := interruptible(cmd)
 		defer stop()
-		name := bare(args[0], workflowKinds...)
+		name := args[0]
 		if name == "@latest" {
 			w, err := client.Get(ctx, namespace, name)
 			if err != nil {

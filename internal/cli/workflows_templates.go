@@ -13,6 +13,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/submit/workflows"
 	"lockstep.dev/lockstep/internal/workflow/cron"
 	"lockstep.dev/lockstep/internal/workflow/cron/schedule"
@@ -163,6 +164,8 @@ func (k objectKind) list(s streams) *cobra.Command {
 				return err
 			}
 			for _, o := range items() {
+				warnMalformed(s.err, o)
+				malformed.Unmark(o)
 				k.setKind(o)
 			}
 			list.GetObjectKind().SetGroupVersionKind(wf.GroupVersion.WithKind(k.kind + "List"))
@@ -179,7 +182,12 @@ func (k objectKind) list(s streams) *cobra.Command {
 		}
 		fmt.Fprintln(out, strings.Join(head, "\t"))
 		for _, o := range items() {
-			row := k.row(o)
+			var row []string
+			if warnMalformed(s.err, o) {
+				row = []string{o.GetName(), malformedPhase}
+			} else {
+				row = k.row(o)
+			}
 			if c.all {
 				row = append([]string{o.GetNamespace()}, row...)
 			}

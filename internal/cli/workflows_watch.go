@@ -47,7 +47,7 @@ Exit codes: 0 the workflow succeeded; 1 it failed, or could not be watched; 2 wr
 		}
 		ctx, stop := c.bounded(cmd, timeout)
 		defer stop()
-		return c.watch(ctx, client, namespace, bare(args[0], workflowKinds...), d)
+		return c.watch(ctx, client, namespace, args[0], d)
 	}
 	return cmd
 }
@@ -233,7 +233,7 @@ Exit codes: 0 all succeeded; 1 one failed, or could not be waited for; 2 wrong u
 		errs := make([]error, len(args))
 		var waiting sync.WaitGroup
 		var lock sync.Mutex
-		for i, name := range bareWorkflows(args) {
+		for i, name := range args {
 			waiting.Go(func() {
 				w, err := client.Wait(ctx, namespace, name)
 				if err != nil {

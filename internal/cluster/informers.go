@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -19,7 +20,9 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // The indexes of Informers.Pods.
@@ -30,6 +33,8 @@ const (
 	PodsByGroup = "group"
 	// PodsByNode files pods under the name of their node.
 	PodsByNode = "node"
+	// CommandsByTarget files Commands under what they are about, see CommandTarget.
+	CommandsByTarget = "target"
 	// ResultsByWorkflow files WorkflowTaskResults under "namespace/name" of their workflow.
 	ResultsByWorkflow = "workflow"
 )
@@ -88,7 +93,7 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 		Jobs:            newKind[*batchv1alpha1.Job](batch, "jobs", &batchv1alpha1.Job{}, nil, nil),
 		PodGroups:       newKind[*schedulingv1beta1.PodGroup](groups, "podgroups", &schedulingv1beta1.PodGroup{}, nil, nil),
 		Queues:          newKind[*schedulingv1beta1.Queue](groups, "queues", &schedulingv1beta1.Queue{}, nil, nil),
-		Commands:        newKind[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, nil),
+		Commands:        newKind[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, cache.Indexers{CommandsByTarget: indexCommandByTarget}),
 		PriorityClasses: newKind[*schedulingv1.PriorityClass](sched, "priorityclasses", &schedulingv1.PriorityClass{}, nil, nil),
 		LimitRanges:     newKind[*corev1.LimitRange](core, "limitranges", &corev1.LimitRange{}, nil, nil),
 		NodeTopologies:  newKind(topology, "nodetopologies", &topologyv1alpha1.NodeTopology{}, trimTopology, nil),
@@ -153,6 +158,8 @@ type watched interface {
 	Run(context.Context)
 	WaitForSync(context.Context) error
 	onCutShort(func())
+	OnMalformed(func(runtime.Object, *malformed.Error))
+	Guard(*contain.Guard)
 }
 
 // kinds are all the watches.
@@ -177,6 +184,20 @@ func (i *Informers) Start(ctx context.Context) {
 func (i *Informers) OnCutShort(f func()) {
 	for _, k := range i.kinds() {
 		k.onCutShort(f)
+	}
+}
+
+// OnMalformed has tell called for every object of all kinds that cannot be decoded.
+func (i *Informers) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
+	for _, k := range i.kinds() {
+		k.OnMalformed(tell)
+	}
+}
+
+// Guard has handlers that panic recovered from. It comes before Start.
+func (i *Informers) Guard(g *contain.Guard) {
+	for _, k := range i.kinds() {
+		k.Guard(g)
 	}
 }
 

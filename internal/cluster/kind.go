@@ -13,6 +13,11 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // object is what every watched type is.
@@ -27,6 +32,9 @@ type Handler[T any] struct {
 	Added   func(T)
 	Updated func(old, new T)
 	Deleted func(T) // the last state seen; what happened between it and the deletion may have been missed
+	// Malformed is told of an object of which nothing but the metadata can be decoded, and why. It is not in the cache: if it
+	// was, Deleted is called first, and Added when it is mended.
+	Malformed func(T, *malformed.Error)
 }
 
 // Kind is a typed view of the cache of one type. The goroutine that reads the watch also changes the cache and tells the
@@ -43,8 +51,11 @@ type Kind[T object] struct {
 
 	mu       sync.Mutex // held while the store changes and the handlers are told of it
 	handlers []Handler[T]
+	guard    *contain.Guard
 	filled   chan struct{} // closed when the first list has been stored and told
 	fillOnce sync.Once
+
+	apart apart[T]
 }
 
 // newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
@@ -69,6 +80,10 @@ func listWatch(client rest.Interface, resource string, selected selection) *cach
 	return &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector, o.FieldSelector = selected.labels, selected.fields
+			if o.ResourceVersion == "0" {
+				// Any state that the server's cache happens to have: who begins to lead has to know all that was written before.
+				o.ResourceVersion = ""
+			}
 			return selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
 		},
 		WatchFuncWithContext: watchFunc(client, resource, selected),
@@ -86,7 +101,7 @@ func newSelected[T object](client rest.Interface, resource string, selected sele
 		}
 	})
 	lw := cache.ToListWatcherWithWatchListSemantics(asked, client)
-	k.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{k}, cache.ReflectorOptions{Name: resource})
+	k.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{k}, cache.ReflectorOptions{Name: resource, Backoff: kubeclient.WatchBackoff()})
 	return k
 }
 
@@ -131,15 +146,16 @@ func (k *Kind[T]) Handle(h Handler[T]) {
 			h.Added(t)
 		}
 	}
+	if h.Malformed != nil {
+		for _, t := range k.apart.list() {
+			h.Malformed(t, malformed.Of(t))
+		}
+	}
 }
 
 // Get returns the object, or false. namespace is empty for cluster-scoped types.
 func (k *Kind[T]) Get(namespace, name string) (T, bool) {
-	key := name
-	if namespace != "" {
-		key = namespace + "/" + name
-	}
-	o, ok, err := k.store.GetByKey(key)
+	o, ok, err := k.store.GetByKey(keyOf(namespace, name))
 	if err != nil || !ok {
 		var none T
 		return none, false
@@ -169,12 +185,22 @@ func (k *Kind[T]) SeenVersion() string { return k.store.LastStoreSyncResourceVer
 
 func (k *Kind[T]) onCutShort(f func()) { k.cutShort = f }
 
+// Guard has handlers that panic recovered from: see contain. It comes before Run.
+func (k *Kind[T]) Guard(g *contain.Guard) { k.guard = g }
+
 // put stores an object that is new or has changed, and tells of it.
 func (k *Kind[T]) put(t T) error {
 	k.cut(t)
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	old, existed := k.Get(t.GetNamespace(), t.GetName())
+	if malformed.Of(t) != nil {
+		return k.putApart(t, old, existed)
+	}
+	if k.staysApart(t) {
+		return nil
+	}
+	k.apart.remove(t)
 	if err := k.store.Update(t); err != nil {
 		return err
 	}
@@ -187,14 +213,35 @@ func (k *Kind[T]) tell(old T, existed bool, t T) {
 	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
 		return
 	}
+	var failed *contain.Panic
 	for _, h := range k.handlers {
-		switch {
-		case existed && h.Updated != nil:
-			h.Updated(old, t)
-		case !existed && h.Added != nil:
-			h.Added(t)
+		p := k.call(t, func() {
+			switch {
+			case existed && h.Updated != nil:
+				h.Updated(old, t)
+			case !existed && h.Added != nil:
+				h.Added(t)
+			}
+		})
+		if p != nil {
+			failed = p
 		}
 	}
+	if failed != nil && k.mayBeApart() {
+		k.setApart(t, failed)
+	}
+}
+
+// call tells a handler of t, and returns the panic that it ended with.
+func (k *Kind[T]) call(t T, handle func()) *contain.Panic {
+	if k.guard == nil {
+		handle()
+		return nil
+	}
+	return k.guard.Try(k.resource, KeyOf(t), func() {
+		failpoint.Hit("watch of "+k.resource, KeyOf(t))
+		handle()
+	})
 }
 
 // drop removes an object that is gone, and tells of it.
@@ -202,6 +249,7 @@ func (k *Kind[T]) drop(t T) error {
 	k.cut(t)
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	k.apart.remove(t)
 	_, existed := k.Get(t.GetNamespace(), t.GetName())
 	if err := k.store.Delete(t); err != nil {
 		return err
@@ -215,7 +263,7 @@ func (k *Kind[T]) drop(t T) error {
 func (k *Kind[T]) tellGone(t T) {
 	for _, h := range k.handlers {
 		if h.Deleted != nil {
-			h.Deleted(t)
+			k.call(t, func() { h.Deleted(t) })
 		}
 	}
 }
@@ -231,6 +279,7 @@ func (k *Kind[T]) replace(list []any, version string) error {
 	for _, t := range k.List() {
 		before[KeyOf(t)] = t
 	}
+	list, news := k.apart.replace(list, k.fingerprint)
 	if err := k.store.Replace(list, version); err != nil {
 		return err
 	}
@@ -243,6 +292,9 @@ func (k *Kind[T]) replace(list []any, version string) error {
 	for _, t := range before {
 		k.tellGone(t)
 	}
+	for _, t := range news {
+		k.tellApart(t)
+	}
 	k.fillOnce.Do(func() { close(k.filled) })
 	return nil
 }
@@ -250,7 +302,7 @@ func (k *Kind[T]) replace(list []any, version string) error {
 // cut leaves of an object what is kept of it. It may have been cut before.
 func (k *Kind[T]) cut(t T) {
 	trimMeta(t)
-	if k.trim != nil {
+	if k.trim != nil && malformed.Of(t) == nil { // or the mark would be gone, too
 		k.trim(t)
 	}
 }

@@ -4,16 +4,29 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"strconv"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
+
+	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
 // TestHandlersFollowTheCache: whoever keeps what it is told has what the cache has, whenever it began to listen, and is told
@@ -24,7 +37,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 		in := sink[*corev1.ConfigMap]{kind}
 		var followers []map[string]string // versions by name
 		follow := func() {
-			told := map[string]string{}
+			told, complaints := map[string]string{}, map[string]bool{}
 			followers = append(followers, told)
 			kind.Handle(Handler[*corev1.ConfigMap]{
 				Added: func(m *corev1.ConfigMap) {
@@ -45,12 +58,37 @@ func TestHandlersFollowTheCache(t *testing.T) {
 					}
 					delete(told, m.Name)
 				},
+				Malformed: func(m *corev1.ConfigMap, why *malformed.Error) {
+					if _, known := told[m.Name]; known {
+						t.Fatalf("%s cannot be decoded, and nobody said that it is gone", m.Name)
+					}
+					if key := m.Name + " " + m.ResourceVersion; complaints[key] || why.Fault != "of "+m.ResourceVersion {
+						t.Fatalf("%s is malformed, for the second time or for another reason: %v", key, why)
+					} else {
+						complaints[key] = true
+					}
+				},
 			})
 		}
 		follow()
 		exists, version := map[string]string{}, 0
+		apart := map[string]string{} // those that cannot be decoded
 		object := func(name, at string) *corev1.ConfigMap {
-			return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, ResourceVersion: at}, Data: map[string]string{"big": "x"}}
+			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, ResourceVersion: at}, Data: map[string]string{"big": "x"}}
+			if apart[name] == at {
+				malformed.Mark(m, "ConfigMap", "of "+at)
+			}
+			return m
+		}
+		// changed notes that an object has a new version, which may be one that cannot be decoded.
+		changed := func(name, at string) {
+			delete(exists, name)
+			delete(apart, name)
+			if rapid.Bool().Draw(t, "malformed") {
+				apart[name] = at
+			} else {
+				exists[name] = at
+			}
 		}
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			name := rapid.SampledFrom([]string{"a", "b", "c", "d"}).Draw(t, "name")
@@ -59,28 +97,33 @@ func TestHandlersFollowTheCache(t *testing.T) {
 			var err error
 			switch rapid.SampledFrom([]string{"add", "update", "delete", "list", "bookmark", "follow"}).Draw(t, "what") {
 			case "add":
-				exists[name] = at
+				changed(name, at)
 				err = in.Add(object(name, at))
 			case "update":
-				exists[name] = at
+				changed(name, at)
 				err = in.Update(object(name, at))
 			case "delete":
 				delete(exists, name)
+				delete(apart, name)
 				err = in.Delete(object(name, at))
 			case "list": // some are gone, some have changed, some are as they were
 				var list []any
 				for _, n := range []string{"a", "b", "c", "d"} {
 					was, existed := exists[n]
+					wasApart, existedApart := apart[n]
 					delete(exists, n)
+					delete(apart, n)
 					switch how := rapid.IntRange(0, 2).Draw(t, "how"); {
 					case how == 0 && existed:
 						exists[n] = was
+					case how == 0 && existedApart:
+						apart[n] = wasApart
 					case how == 1:
-						exists[n] = at
+						changed(n, at)
 					default:
 						continue
 					}
-					list = append(list, object(n, exists[n]))
+					list = append(list, object(n, exists[n]+apart[n]))
 				}
 				err = in.Replace(list, at)
 			case "bookmark":
@@ -100,6 +143,15 @@ func TestHandlersFollowTheCache(t *testing.T) {
 				has[m.Name] = m.ResourceVersion
 				if m.Data != nil {
 					t.Fatalf("%s was stored whole", m.Name)
+				}
+			}
+			for _, n := range []string{"a", "b", "c", "d"} {
+				fault := ""
+				if why := kind.Malformed("a", n); why != nil {
+					fault = why.Error()
+				}
+				if want := apart[n]; want != "" && fault != "ConfigMap a/"+n+" is malformed: of "+want || want == "" && fault != "" {
+					t.Fatalf("%s: %q, want version %q to be malformed", n, fault, want)
 				}
 			}
 			for i, told := range append(followers, has) {
@@ -141,4 +193,43 @@ func TestWatchesCutShortAreNoted(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestTheFirstListIsOfWhatWasWrittenLast: a manager that begins to lead must not begin with what a cache had a while ago.
+func TestTheFirstListIsOfWhatWasWrittenLast(t *testing.T) {
+	for version, want := range map[string]string{"0": "", "": "", "17": "17"} {
+		var asked []string
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			asked = append(asked, r.URL.Query().Get("resourceVersion"))
+			w.Header().Set("Content-Type", "application/json")
+			_, _ = io.WriteString(w, `{"kind":"ConfigMapList","apiVersion":"v1","metadata":{"resourceVersion":"18"},"items":[]}`)
+		}))
+		client, err := kubeclient.ForGroupVersion(&rest.Config{Host: server.URL}, nil, corev1.SchemeGroupVersion, scheme.Scheme)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := ListWatch(client, "configmaps", "", "", "").ListWithContext(t.Context(), metav1.ListOptions{ResourceVersion: version}); err != nil {
+			t.Fatal(err)
+		}
+		server.Close()
+		if len(asked) != 1 || asked[0] != want {
+			t.Errorf("a list of version %q asks for %q, want %q", version, asked, want)
+		}
+	}
+}
+
+// TestAPanicInTheModelEndsTheProcess: the model is shared by all objects, and a panic may leave it half-changed.
+func TestAPanicInTheModelEndsTheProcess(t *testing.T) {
+	g, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := New(Config{Dims: place.NewDims()})
+	defer func() {
+		if v := recover(); !strings.Contains(fmt.Sprint(v), "so the process ends") {
+			t.Errorf("recovered %v", v)
+		}
+	}()
+	p := g.Try("pods", types.NamespacedName{Name: "a"}, func() { model.UpsertPod(nil) })
+	t.Errorf("it goes on after %v", p)
 }

@@ -33,6 +33,15 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
+// ManagedByLabel with value ManagedBy is on everything that Install makes.
+const (
+	ManagedByLabel = "app.kubernetes.io/managed-by"
+	ManagedBy      = "lockstep"
+)
+
+// TakenOverAnnotation is on objects that were there before Install, made by somebody else. Uninstall leaves them.
+const TakenOverAnnotation = "lockstep.dev/taken-over"
+
 // AppliedAnnotation is the hash of the object as it was last applied. It tells what a comparison with the live object
 // cannot: that something has been taken out.
 const AppliedAnnotation = "lockstep.dev/applied"
@@ -47,18 +56,27 @@ var resources = map[string]string{
 
 // Options choose what is installed beside the APIs, the policies and the manager's rights.
 type Options struct {
-	// MultiTenant lets applications act with the rights of their authors.
-	MultiTenant bool
+	// ActAsManager lets applications act with the manager's rights, and not with those of their authors.
+	ActAsManager bool
 	// Image runs the manager in the cluster. Empty: it is run elsewhere.
 	Image string
 	// ExecutorImage is what pods of workflows take lockstep-exec from. Empty: the manager's default.
 	ExecutorImage string
+	// AllowRequestsTo is what applications may reach beside public addresses: see egress.Config.
+	AllowRequestsTo []string
 	// Replicas is how many managers there are, of which one leads. 0: 2.
 	Replicas int
 	// Agent puts an agent on every node, from Image.
 	Agent bool
 	// CPUs has what is said of pods' CPUs checked. Agent does, too.
 	CPUs bool
+	// TakeOver goes on where others serve our kinds, and replaces their objects. Without it Install is a *ForeignError then,
+	// and has changed nothing.
+	TakeOver bool
+	// Found is told what TakeOver goes on over; nil: nobody is.
+	Found func(Finding)
+	// DryRun has the API server check everything and keep nothing.
+	DryRun bool
 }
 
 // Objects returns everything that is installed, in the order in which it is.
@@ -71,17 +89,35 @@ func Objects(opts Options) ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.Concat(beforeServed(opts), config.Queues(), definitions, workloads), nil
+	return marked(slices.Concat(beforeServed(opts, true), config.Queues(), definitions, workloads)), nil
 }
 
-// beforeServed is what does not need our own kinds to be served yet.
-func beforeServed(opts Options) []*unstructured.Unstructured {
+// beforeServed is what does not need our own kinds to be served yet. records says that the API server can record who wrote an
+// application.
+func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 	out := slices.Concat(config.CRDs(), config.RBAC(), config.FlowControl(), config.Policies())
 	if opts.CPUs || opts.Agent {
 		out = append(out, config.CPUPolicies()...)
 	}
-	if opts.MultiTenant {
-		out = append(out, config.MultiTenant()...)
+	if !records {
+		out = slices.DeleteFunc(out, needsMutatingPolicies)
+	}
+	if opts.ActAsManager {
+		for _, o := range config.ActAsManager() {
+			at := slices.IndexFunc(out, func(x *unstructured.Unstructured) bool {
+				return x.GetKind() == o.GetKind() && x.GetName() == o.GetName()
+			})
+			out[at] = o
+		}
+	}
+	for _, o := range out {
+		if o.GetKind() == "ClusterRole" && o.GetName() == config.ApplicationEditRole {
+			labels := o.GetLabels()
+			for key := range labels {
+				labels[key] = fmt.Sprint(records && !opts.ActAsManager)
+			}
+			o.SetLabels(labels)
+		}
 	}
 	return out
 }
@@ -95,8 +131,11 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 		return nil, nil
 	}
 	var args []any
-	if opts.MultiTenant {
-		args = append(args, "--multi-tenant")
+	if opts.ActAsManager {
+		args = append(args, "--applications-act-as-manager")
+	}
+	if len(opts.AllowRequestsTo) > 0 {
+		args = append(args, "--allow-requests-to="+strings.Join(opts.AllowRequestsTo, ","))
 	}
 	if opts.ExecutorImage != "" {
 		args = append(args, "--executor-image="+opts.ExecutorImage)
@@ -132,6 +171,10 @@ const (
 	Created    Change = "created"
 	Configured Change = "configured"
 	Unchanged  Change = "unchanged"
+	// Removed is of what an earlier version installed and this one does not.
+	Removed Change = "removed"
+	// Kept is of what has the name of such an object and was made by somebody else.
+	Kept Change = "kept: not made by 'lockstep install'"
 )
 
 // Apply brings the APIs, the policies and the manager's rights into the cluster: Install without options.
@@ -145,10 +188,11 @@ func With(opts Options) func(context.Context, *rest.Config) error {
 }
 
 // Install brings everything of Objects into the cluster and returns when its APIs are served. What is already there as it
-// should be is left alone: a second Install writes nothing. It calls done for each object. cfg needs the rights of a
+// should be is left alone: a second Install writes nothing. It calls done for each object.
+// What earlier versions installed and this one does not, it removes. cfg needs the rights of a
 // cluster administrator. It gives up when ctx is done. On API servers before Kubernetes 1.36, which cannot change objects by
-// policy, it leaves out what needs that: the manager then puts finalizers on applications itself, and Options.MultiTenant is
-// an error.
+// policy, it leaves out what needs that, and applications out of the roles edit and admin: see docs/security.md. Where others
+// serve our kinds it changes nothing and returns a *ForeignError, unless Options.TakeOver.
 func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*unstructured.Unstructured, Change)) error {
 	// A few dozen requests, one after the other: the client's own rate limit would only add waits.
 	cfg = rest.CopyConfig(cfg)
@@ -165,9 +209,10 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 	if err != nil {
 		return fmt.Errorf("install: %w", err)
 	}
-	each := func(list []*unstructured.Unstructured, do func(context.Context, dynamic.Interface, *unstructured.Unstructured) (Change, error)) error {
+	w := &installer{client: client, opts: opts, live: map[*unstructured.Unstructured]*unstructured.Unstructured{}}
+	each := func(list []*unstructured.Unstructured) error {
 		for _, object := range list {
-			change, err := do(ctx, client, object)
+			change, err := w.bring(ctx, object)
 			if err != nil {
 				return fmt.Errorf("install %s %s: %w", object.GetKind(), object.GetName(), err)
 			}
@@ -175,43 +220,74 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 		}
 		return nil
 	}
-	first := beforeServed(opts)
-	switch mutates, err := servesMutatingPolicies(ctx, client); {
-	case err != nil:
+	records, err := servesMutatingPolicies(ctx, client)
+	if err != nil {
 		return fmt.Errorf("install: %w", err)
-	case !mutates && opts.MultiTenant:
-		return errors.New("install: multi-tenant: this API server has no MutatingAdmissionPolicy in admissionregistration.k8s.io/v1 (Kubernetes 1.36 has), and without it an application's author is not recorded")
-	case !mutates:
-		first = slices.DeleteFunc(first, needsMutatingPolicies)
 	}
-	if err := each(first, apply); err != nil {
+	first := beforeServed(opts, records)
+	first, then := marked(first), marked(slices.Concat(config.Queues(), definitions, workloads))
+	foreign, err := w.look(ctx, slices.Concat(first, then))
+	if err != nil {
+		return fmt.Errorf("install: %w", err)
+	}
+	if len(foreign) > 0 && opts.TakeOver && opts.Found != nil {
+		for _, f := range foreign {
+			opts.Found(f)
+		}
+	}
+	if len(foreign) > 0 && !opts.TakeOver && !opts.DryRun {
+		return &ForeignError{foreign}
+	}
+	if err := each(first); err != nil {
 		return err
 	}
 	for _, crd := range config.CRDs() {
+		if opts.DryRun {
+			break
+		}
 		if err := awaitServed(ctx, client, crd); err != nil {
 			return fmt.Errorf("install %s: not served: %w", crd.GetName(), err)
 		}
 	}
-	if err := each(config.Queues(), createMissing); err != nil {
+	if err := each(then); err != nil {
 		return err
 	}
-	return each(slices.Concat(definitions, workloads), apply)
-}
-
-var mutatingPolicies = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "mutatingadmissionpolicies"}
-
-func servesMutatingPolicies(ctx context.Context, client dynamic.Interface) (bool, error) {
-	_, err := client.Resource(mutatingPolicies).List(ctx, metav1.ListOptions{Limit: 1})
-	if apierrors.IsNotFound(err) {
-		return false, nil
+	if err := w.removeRetired(ctx, done); err != nil {
+		return err
 	}
-	return err == nil, err
+	if len(foreign) > 0 && !opts.TakeOver {
+		return &ForeignError{foreign}
+	}
+	return nil
 }
 
-// needsMutatingPolicies is true of these policies, and of the one that refuses applications whose authors they did not
-// fill in.
-func needsMutatingPolicies(o *unstructured.Unstructured) bool {
-	return strings.HasPrefix(o.GetKind(), "MutatingAdmissionPolicy") || o.GetName() == config.AuthorsPolicy
+// installer writes the objects of one Install.
+type installer struct {
+	client dynamic.Interface
+	opts   Options
+	// live is what look has found under the objects' names.
+	live map[*unstructured.Unstructured]*unstructured.Unstructured
+}
+
+// shared are the kinds of objects that several may use: one that is there is nobody's to replace.
+func shared(object *unstructured.Unstructured) bool {
+	return object.GetKind() == "Namespace" || object.GetKind() == "Queue"
+}
+
+// dryRun is the option of writes.
+func (w *installer) dryRun() []string {
+	if w.opts.DryRun {
+		return []string{metav1.DryRunAll}
+	}
+	return nil
+}
+
+// bring brings one object into the cluster.
+func (w *installer) bring(ctx context.Context, object *unstructured.Unstructured) (Change, error) {
+	if shared(object) {
+		return w.createMissing(ctx, object)
+	}
+	return w.apply(ctx, object)
 }
 
 // Definitions returns the built-in definitions of components, traits and so on, as they go into the cluster.
@@ -230,25 +306,33 @@ func Definitions() ([]*unstructured.Unstructured, error) {
 }
 
 // apply creates object, or updates it where it differs.
-func apply(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) (Change, error) {
+func (w *installer) apply(ctx context.Context, object *unstructured.Unstructured) (Change, error) {
 	hash, err := hashOf(object)
 	if err != nil {
 		return "", err
 	}
+	live, looked := w.live[object]
 	object.SetAnnotations(merge(object.GetAnnotations(), map[string]string{AppliedAnnotation: hash}))
-	resource := resourceOf(client, object)
+	resource := resourceOf(w.client, object)
 	change := Unchanged
 	err = retry.OnError(retry.DefaultRetry, retriable, func() error {
-		live, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
-		if apierrors.IsNotFound(err) {
+		if !looked {
+			if live, err = resource.Get(ctx, object.GetName(), metav1.GetOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			} else if err != nil {
+				live = nil
+			}
+		}
+		looked = false
+		if live == nil {
 			change = Created
-			_, err = resource.Create(ctx, object, metav1.CreateOptions{})
+			_, err = resource.Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRun()})
+			if w.opts.DryRun && apierrors.IsNotFound(err) {
+				return nil // its namespace or its kind would have been made before
+			}
 			return err
 		}
-		if err != nil {
-			return err
-		}
-		if contains(live.Object, object.Object) {
+		if contains(live.Object, object.Object) && (object.GroupVersionKind().Group != mutatingPolicies.Group || PolicyDiffers(live.Object, object.Object) == "") {
 			change = Unchanged
 			return nil
 		}
@@ -258,22 +342,26 @@ func apply(ctx context.Context, client dynamic.Interface, object *unstructured.U
 		desired.SetResourceVersion(live.GetResourceVersion())
 		desired.SetAnnotations(merge(live.GetAnnotations(), desired.GetAnnotations()))
 		desired.SetLabels(merge(live.GetLabels(), desired.GetLabels()))
-		_, err = resource.Update(ctx, desired, metav1.UpdateOptions{})
+		if !ours(live) && !asWanted(live, object) {
+			desired.SetAnnotations(merge(desired.GetAnnotations(), map[string]string{TakenOverAnnotation: "true"}))
+		}
+		_, err = resource.Update(ctx, desired, metav1.UpdateOptions{DryRun: w.dryRun()})
 		return err
 	})
 	return change, err
 }
 
 // createMissing creates object unless there is one of its name.
-func createMissing(ctx context.Context, client dynamic.Interface, object *unstructured.Unstructured) (Change, error) {
-	resource := resourceOf(client, object)
-	_, err := resource.Get(ctx, object.GetName(), metav1.GetOptions{})
-	if !apierrors.IsNotFound(err) {
-		return Unchanged, err
-	}
-	_, err = resource.Create(ctx, object, metav1.CreateOptions{})
-	if apierrors.IsAlreadyExists(err) {
+func (w *installer) createMissing(ctx context.Context, object *unstructured.Unstructured) (Change, error) {
+	if w.live[object] != nil {
 		return Unchanged, nil
+	}
+	_, err := resourceOf(w.client, object).Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRun()})
+	switch {
+	case apierrors.IsAlreadyExists(err):
+		return Unchanged, nil
+	case w.opts.DryRun && apierrors.IsNotFound(err):
+		return Created, nil // its kind would have been made before
 	}
 	return Created, err
 }

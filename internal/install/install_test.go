@@ -1,6 +1,7 @@
 package install_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/config"
@@ -45,7 +47,7 @@ func TestInstallWritesOnlyWhatDiffers(t *testing.T) {
 		counter.next = next
 		return counter
 	})
-	opts := install.Options{Image: "registry.example/lockstep:1", Agent: true, MultiTenant: true}
+	opts := install.Options{Image: "registry.example/lockstep:1", Agent: true}
 	objects, err := install.Objects(opts)
 	if err != nil {
 		t.Fatal(err)
@@ -84,7 +86,7 @@ func TestPodsAreCheckedOnlyWhereCPUsAreChosen(t *testing.T) {
 		want bool
 	}{
 		{install.Options{}, false},
-		{install.Options{MultiTenant: true}, false},
+		{install.Options{ActAsManager: true}, false},
 		{install.Options{CPUs: true}, true},
 		{install.Options{Image: "registry.example/lockstep:1", Agent: true}, true},
 	} {
@@ -150,11 +152,45 @@ func TestInstallOnAnAPIServerWithoutMutatingPolicies(t *testing.T) {
 	c := localtest.Start(t, localtest.WithConfig(func(c *localcluster.Config) {
 		c.ExtraArgs = map[localcluster.Component][]string{localcluster.APIServer: {"--emulated-version=kube=1.33"}}
 	}))
-	err := install.With(install.Options{MultiTenant: true})(t.Context(), c.RESTConfig())
-	if err == nil || !strings.Contains(err.Error(), "multi-tenant") || !strings.Contains(err.Error(), "1.36") {
-		t.Errorf("multi-tenant: got %v, want an error that says from which version on", err)
-	}
 	if err := errors.Join(install.Apply(t.Context(), c.RESTConfig()), install.AwaitApplications(t.Context(), c.RESTConfig())); err != nil {
 		t.Error(err)
+	}
+	// Applications are off there, and no part of the roles of users.
+	role, err := kubernetes.NewForConfigOrDie(c.RESTConfig()).RbacV1().ClusterRoles().Get(t.Context(), config.ApplicationEditRole, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for key, value := range role.Labels {
+		if strings.Contains(key, "aggregate-to") && value != "false" {
+			t.Errorf("label %s is %s", key, value)
+		}
+	}
+}
+
+// TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager: whoever writes one there has the manager's rights.
+func TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager(t *testing.T) {
+	for _, asManager := range []bool{false, true} {
+		objects, err := install.Objects(install.Options{ActAsManager: asManager})
+		if err != nil {
+			t.Fatal(err)
+		}
+		creates := false
+		for _, o := range objects {
+			if o.GetName() == config.ApplicationEditRole {
+				if got := o.GetLabels()["rbac.authorization.k8s.io/aggregate-to-edit"]; got != fmt.Sprint(!asManager) {
+					t.Errorf("ActAsManager %t: %s is a part of edit: %s", asManager, o.GetName(), got)
+				}
+			}
+			if o.GetKind() == "ClusterRole" && o.GetName() == "lockstep-manager-applications" {
+				data, err := json.Marshal(o.Object["rules"])
+				if err != nil {
+					t.Fatal(err)
+				}
+				creates = creates || strings.Contains(string(data), `"clusterrolebindings"],"verbs":["get","list","watch","create"`)
+			}
+		}
+		if creates != asManager {
+			t.Errorf("ActAsManager %t: the manager may make bindings by itself: %t", asManager, creates)
+		}
 	}
 }

@@ -10,6 +10,7 @@
 // # Invariants
 //
 //   - No two turns of one key at a time, and at most Workers turns at all.
+//   - A turn that waits for an answer steps Aside: it is then none of the Workers.
 //   - A turn begins after every Wake and every Post, as long as Run has not been told to end.
 //   - A posted function for which Post said true runs exactly once: in Deliver, or in Drop if it is addressed to Anyone.
 //     Functions for a life of the key that is over are not run.

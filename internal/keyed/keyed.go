@@ -2,12 +2,16 @@ package keyed
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
+
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/failpoint"
 )
 
 // Config is what a Loop needs. Turn is required.
@@ -18,6 +22,10 @@ type Config[K comparable] struct {
 	Workers int
 	// Turn works on a key that was woken, whether or not it has a record.
 	Turn func(K)
+	// Guard, if there is one, recovers from panics of turns. Panicked is then called in the same turn, to give back what the key's
+	// record has taken, if that can be told, and to keep the key from being woken in vain. Then the record is dropped.
+	Guard    *contain.Guard
+	Panicked func(K, *contain.Panic)
 	// Sweep, if there is one, is called every SweepEvery, never twice at once.
 	Sweep      func()
 	SweepEvery time.Duration
@@ -30,6 +38,7 @@ type Config[K comparable] struct {
 type Loop[K comparable, R any] struct {
 	cfg   Config[K]
 	queue workqueue.TypedInterface[K]
+	crew  Crew[K]
 	later *delays[K]
 
 	mu      sync.RWMutex
@@ -60,34 +69,59 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
 	}
-	return &Loop[K, R]{
+	l := &Loop[K, R]{
 		cfg:     cfg,
 		queue:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: cfg.Name, Clock: cfg.Clock}),
 		later:   newDelays[K](cfg.Clock),
 		entries: map[K]*entry[R]{},
 	}
+	l.crew.Size, l.crew.Get = cfg.Workers, l.queue.Get
+	l.crew.Turn = func(key K) {
+		l.Take(key)
+		l.queue.Done(key)
+	}
+	return l
 }
 
 // Run works until ctx is done, and returns when the keys that were in the queue then have had their turn.
 func (l *Loop[K, R]) Run(ctx context.Context) {
 	var workers sync.WaitGroup
-	for range l.cfg.Workers {
-		workers.Go(func() {
-			for {
-				key, stop := l.queue.Get()
-				if stop {
-					return
-				}
-				l.cfg.Turn(key)
-				l.queue.Done(key)
-			}
-		})
-	}
+	workers.Go(l.crew.Run)
 	workers.Go(func() { l.later.run(ctx, l.queue.Add) })
 	l.sweep(ctx)
 	l.queue.ShutDown()
 	workers.Wait()
 }
+
+// Aside runs wait, for an answer from outside of this process, while another key has the place of this turn. The key's own next turn
+// follows this one as ever. For turns of Run.
+func (l *Loop[K, R]) Aside(wait func()) { l.crew.Aside(wait) }
+
+// Take has a turn of the key at once. It is for those who know that the loop has not begun to run.
+func (l *Loop[K, R]) Take(key K) {
+	if l.cfg.Guard == nil {
+		l.cfg.Turn(key)
+		return
+	}
+	about := named[K]{key}
+	p := l.cfg.Guard.Try(l.cfg.Name, about, func() {
+		failpoint.Hit(l.cfg.Name, key)
+		l.cfg.Turn(key)
+	})
+	if p == nil {
+		return
+	}
+	if l.cfg.Panicked != nil {
+		l.cfg.Guard.Try(l.cfg.Name, about, func() { l.cfg.Panicked(key, p) })
+	}
+	l.cfg.Guard.Try(l.cfg.Name, about, func() { l.Drop(key) })
+}
+
+// named is a key as a fmt.Stringer.
+type named[K any] struct{ key K }
+
+// String implements fmt.Stringer.
+func (n named[K]) String() string { return fmt.Sprint(n.key) }
 
 func (l *Loop[K, R]) sweep(ctx context.Context) {
 	if l.cfg.Sweep == nil {

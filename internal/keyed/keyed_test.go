@@ -3,6 +3,7 @@ package keyed_test
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"runtime"
 	"slices"
 	"sync"
@@ -14,6 +15,7 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
@@ -170,6 +172,31 @@ func TestPostsAreForOneLifeOfAKey(t *testing.T) {
 	}
 }
 
+// TestAPostHasItsTurn posts to keys that nothing else wakes.
+func TestAPostHasItsTurn(t *testing.T) {
+	for name, post := range map[string]func(*keyed.Loop[string, rec], func(*rec)) bool{
+		"Post": func(l *keyed.Loop[string, rec], do func(*rec)) bool { return l.Post("key", "uid", do) },
+		"PostLatest": func(l *keyed.Loop[string, rec], do func(*rec)) bool {
+			return l.PostLatest("key", "uid", "pod", do)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var l *keyed.Loop[string, rec]
+			l = keyed.New[string, rec](keyed.Config[string]{Turn: func(key string) { l.Deliver(key, "uid") }})
+			l.Put("key", &rec{})
+			end := running(t, l)
+			ran := 0
+			if !post(l, func(*rec) { ran++ }) {
+				t.Fatal("a post to a key that has a record is not taken")
+			}
+			end() // what was queued has its turn
+			if ran != 1 {
+				t.Errorf("the post ran %d times", ran)
+			}
+		})
+	}
+}
+
 func TestKeysAreWokenAtTheEarliestTimeAskedFor(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	turns := make(chan string, 10)
@@ -191,8 +218,13 @@ func TestKeysAreWokenAtTheEarliestTimeAskedFor(t *testing.T) {
 		}
 	}
 	clock.Step(100 * time.Millisecond)
-	if got := <-turns; got != "late" {
-		t.Fatalf("%s was woken", got)
+	select {
+	case got := <-turns:
+		if got != "late" {
+			t.Fatalf("%s was woken", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing is woken at the earliest time")
 	}
 }
 
@@ -232,5 +264,44 @@ func TestSweepsComeAtTheirIntervalAndEachSeesAllRecords(t *testing.T) {
 		if n := <-swept; n != 3 {
 			t.Fatalf("a sweep saw %d records", n)
 		}
+	}
+}
+
+// TestAPanicDropsTheRecordAndOthersGoOn: what was posted for Anyone is given back, and the key's next turn begins anew.
+func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
+	guard, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	panicked, turns := make(chan string, 1), make(chan string, 2)
+	var l *keyed.Loop[string, rec]
+	l = keyed.New[string, rec](keyed.Config[string]{
+		Workers: 1, Guard: guard, Panicked: func(key string, p *contain.Panic) {
+			if l.Get(key) == nil {
+				t.Error("the record was dropped before what it has can be given back")
+			}
+			panicked <- key
+		},
+		Turn: func(key string) {
+			if key == "bad" && l.Get(key) != nil {
+				panic("half-changed")
+			}
+			turns <- key
+		},
+	})
+	r := &rec{}
+	l.Put("bad", r)
+	l.Post("bad", keyed.Anyone, func(r *rec) { r.got = append(r.got, "given back") })
+	running(t, l)
+	if got := <-panicked; got != "bad" {
+		t.Fatalf("the turn of %s panicked", got)
+	}
+	l.Wake("good")
+	if got := <-turns; got != "good" {
+		t.Fatalf("%s had a turn", got)
+	}
+	l.Wake("bad")
+	if got := <-turns; got != "bad" || !slices.Equal(r.got, []string{"given back"}) {
+		t.Errorf("then %s had a turn, and %q was run", got, r.got)
 	}
 }

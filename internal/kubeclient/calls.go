@@ -106,14 +106,15 @@ func headerOf(through http.RoundTripper, host *url.URL) ([]wire.Field, error) {
 }
 
 // Decoder is how answers about the types that s registers under gv are decoded; pods as LeanCore does. The function returned takes
-// the Content-Type of an answer. A group that s does not know has only its Status decoded.
+// the Content-Type of an answer. A group that s does not know has only its Status decoded. An object in JSON that does not decode
+// is returned with its metadata only, marked as package malformed does: an answer about it is an answer.
 func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string, data []byte) (kruntime.Object, error) {
 	var c kruntime.NegotiatedSerializer
 	switch {
 	case gv == corev1.SchemeGroupVersion:
 		c = leanCodecs(s)
 	case s.IsVersionRegistered(gv):
-		c = codecsOf(s)
+		c = tolerantOf(codecsOf(s), s)
 	default:
 		c = scheme.Codecs.WithoutConversion()
 	}

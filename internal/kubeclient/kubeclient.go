@@ -1,6 +1,7 @@
 package kubeclient
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -21,6 +22,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+
+	"lockstep.dev/lockstep/internal/wire"
 )
 
 const (
@@ -145,18 +148,42 @@ func ContentType(gv schema.GroupVersion) string {
 // server allows 100 to 250 requests at a time on one HTTP/2 connection, and all of them, watches included, take turns
 // on it: a program that writes in parallel wants several.
 func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
-	out := make([]*http.Client, n)
+	conns, err := GatedConnections(cfg, n)
+	out := make([]*http.Client, len(conns))
+	for i := range conns {
+		out[i] = conns[i].Client
+	}
+	return out, err
+}
+
+// Connection is an HTTP client with TCP connections of its own.
+type Connection struct {
+	*http.Client
+	// Gate is before their sockets. Where cfg brings its own transport or dials itself, nothing goes through it.
+	Gate *wire.Gate
+}
+
+// GatedConnections is Connections, each with a gate.
+func GatedConnections(cfg *rest.Config, n int) ([]Connection, error) {
+	out := make([]Connection, n)
 	for i := range out {
-		c := rest.CopyConfig(cfg)
+		c, gate := rest.CopyConfig(cfg), &wire.Gate{}
 		if c.Transport == nil && c.Dial == nil {
+			dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 			// client-go shares connections among equal configs; each setting of Dial makes a config unequal.
-			c.Dial = (&net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}).DialContext
+			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
+				conn, err := dialer.DialContext(ctx, network, address)
+				if err != nil {
+					return nil, err
+				}
+				return gate.Wrap(conn), nil
+			}
 		}
 		client, err := rest.HTTPClientFor(c)
 		if err != nil {
 			return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 		}
-		out[i] = client
+		out[i] = Connection{client, gate}
 	}
 	return out, nil
 }

@@ -19,9 +19,10 @@ import (
 type Cut func(out []byte, kind string, object []byte) ([]byte, error)
 
 // LeanCustom is ForGroupVersion of types of CustomResourceDefinitions, for who watches them. The objects that it returns are
-// without who manages which field, and without what cut takes out of them; cut may be nil.
+// without who manages which field, and without what cut takes out of them; cut may be nil. One that does not decode is returned
+// with its metadata only, marked as package malformed does.
 func LeanCustom(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme, cut Cut) (rest.Interface, error) {
-	c := codecsOf(s)
+	c := tolerantOf(codecsOf(s), s)
 	for i := range c.media {
 		if c.media[i].MediaType == jsonType {
 			c.media[i].Serializer = leanObjects{c.media[i].Serializer, cut}

@@ -316,6 +316,9 @@ func (c *Cluster) StartComponent(ctx context.Context, name Component) error {
 	return c.waitHealthy(ctx, name)
 }
 
+// ManagerAddress is where the manager serves its metrics, host:port.
+func (c *Cluster) ManagerAddress() string { return fmt.Sprintf("127.0.0.1:%d", c.ports[Manager].port) }
+
 // Kill ends a component with SIGKILL, as a crash would. With Config.Restart it is started again; WaitHealthy waits for
 // that.
 func (c *Cluster) Kill(name Component) error {

@@ -195,7 +195,7 @@ func (c *Cluster) command(name Component) command {
 		cmd.args = append(cmd.args, c.realNodesArgs()...)
 	case Manager:
 		cmd.path = c.config.ManagerCommand[0]
-		address := fmt.Sprintf("127.0.0.1:%d", c.ports[Manager].port)
+		address := c.ManagerAddress()
 		cmd.args = append(slices.Clone(c.config.ManagerCommand[1:]), "--kubeconfig="+c.files.kubeconfig("manager"),
 			"--metrics-bind-address="+address, "--health-probe-bind-address="+address)
 	}

@@ -593,3 +593,21 @@ func TestAJobsLifeTakesFewEvents(t *testing.T) {
 		t.Errorf("a job that nothing happened to has events: %s", asJSON(events))
 	}
 }
+
+// TestAJobOfMorePodsThanAClusterHasIsInvalid: it says so, makes no pod, and others run.
+func TestAJobOfMorePodsThanAClusterHasIsInvalid(t *testing.T) {
+	e := start(t)
+	e.apply(`
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: huge}
+spec:
+  tasks:
+  - {name: a, replicas: 150000, template: {spec: {containers: [{name: c, image: busybox}]}}}
+  - {name: b, replicas: 150000, template: {spec: {containers: [{name: c, image: busybox}]}}}
+`)
+	e.until("huge", says(batch.JobValid, batch.ReasonInvalidTemplate, "spec.tasks: 300000 replicas together"))
+	e.create(newJob("other", 1, "100m"))
+	e.until("other", inPhase(batch.Running))
+	e.hasNoPods("huge")
+}

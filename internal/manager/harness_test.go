@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -58,6 +59,48 @@ func start(t *testing.T) *env {
 	return e
 }
 
+// unmanaged is a cluster of tests that start and stop managers themselves, one test at a time.
+var unmanaged struct {
+	mu      sync.Mutex
+	cluster *localcluster.Cluster
+}
+
+// startUnmanaged returns a fresh namespace of a cluster that has no manager but those that run starts: 4 nodes of 8 CPUs. No other test
+// uses the cluster until this one ends.
+func startUnmanaged(t *testing.T) *env {
+	unmanaged.mu.Lock()
+	t.Cleanup(unmanaged.mu.Unlock)
+	if unmanaged.cluster == nil {
+		unmanaged.cluster = localtest.Beside(t, localtest.WithControllerManager(), localtest.WithInstall(),
+			localtest.WithNodes(localcluster.Nodes{Count: 4, CPU: "8", Memory: "16Gi"}))
+	}
+	e := newEnv(t, unmanaged.cluster)
+	t.Cleanup(func() {
+		// The garbage collector of a cluster that has just started does not know jobs.
+		if err := e.core.CoreV1().Pods(e.ns).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
+			t.Error(err)
+		}
+		e.clean()
+	})
+	return e
+}
+
+// run runs a manager until stop, or the test's end.
+func (e *env) run(options ...managertest.Option) (stop func()) {
+	e.Helper()
+	end, err := managertest.Run(e.c, options...)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(func() { _ = end() })
+	return func() {
+		e.Helper()
+		if err := end(); err != nil {
+			e.Fatal(err)
+		}
+	}
+}
+
 func newEnv(t testing.TB, c *localcluster.Cluster) *env {
 	e := &env{
 		TB: t, c: c,
@@ -73,7 +116,8 @@ func (e *env) clean() {
 	if err := e.dyn.Resource(jobs).Namespace(e.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		e.Error(err)
 	}
-	err := localtest.Await(ctx, 30*time.Second, func() error {
+	// The garbage collector of a cluster that has just started learns of our kinds within half a minute.
+	err := localtest.Await(ctx, 2*time.Minute, func() error {
 		pods, err := e.core.CoreV1().Pods(e.ns).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
 			err = fmt.Errorf("%d pods, %s among them", len(pods.Items), pods.Items[0].Name)

@@ -4,33 +4,33 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"strconv"
-	"strings"
+	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/leaderelection"
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/fence"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // The lease. A leader that dies without a word is followed after leaseDuration, one that stops, or that died on the same
 // machine, at once. A server that has too much to do may take seconds for a renewal, and to end then and read the whole
 // cluster again would give it more to do.
+//
+// Others count leaseDuration from when they saw the last renewal. The leader writes for leaseFence from when it sent it: the
+// difference is for what it sends last to arrive.
 const (
 	leaseName     = "lockstep-manager"
 	leaseDuration = 12 * time.Second
+	leaseFence    = 10 * time.Second
 	renewDeadline = 10 * time.Second
 	retryPeriod   = 2 * time.Second
 )
@@ -63,14 +63,18 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	// The election outlives the work, so that the lease is given up when everything has been written and not before.
 	electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
+	lock := &leaderLock{
+		Interface: &resourcelock.LeaseLock{
+			LeaseMeta:  metav1.ObjectMeta{Namespace: m.cfg.LeaseNamespace, Name: leaseName},
+			Client:     client.CoordinationV1(),
+			LockConfig: resourcelock.ResourceLockConfig{Identity: m.identity},
+		},
+		now: fence.Now, term: fence.NewTerm(false, nil), lost: make(chan struct{}),
+	}
 	var started atomic.Bool
 	worked := make(chan error, 1)
 	elector, err := leaderelection.NewLeaderElector(leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: m.cfg.LeaseNamespace, Name: leaseName},
-			Client:     client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: identity()},
-		},
+		Lock:          lock,
 		LeaseDuration: leaseDuration, RenewDeadline: renewDeadline, RetryPeriod: retryPeriod, ReleaseOnCancel: true,
 		Name: leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
@@ -79,11 +83,19 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 				defer giveUp()
 				work, end := context.WithCancelCause(ctx)
 				defer end(nil)
-				stop := context.AfterFunc(elected, func() { end(errLostLease) })
+				stop := context.AfterFunc(elected, lock.lose)
 				defer stop()
+				go func() {
+					select {
+					case <-lock.lost:
+						end(errLostLease)
+					case <-work.Done():
+					}
+				}()
 				endFollowing()
 				<-followed
-				worked <- m.lead(work, writer, shards)
+				worked <- m.lead(work, writer, &leadership{lock.term, shards})
+				lock.lose() // what is left is for the next leader
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -102,6 +114,64 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 		return nil // asked to stop while it was another's turn
 	}
 	return <-worked
+}
+
+// leaderLock is the leader's lease, with the term of this manager's leadership. The lease itself shows whether anybody else
+// has led since the last renewal: each is made in the place of the version that was seen last.
+type leaderLock struct {
+	resourcelock.Interface
+	now  func() time.Time
+	term *fence.Term
+	held atomic.Bool // at some time
+	// taken says that another manager was seen to have it since.
+	taken atomic.Bool
+	once  sync.Once
+	lost  chan struct{} // closed when the term has ended
+}
+
+// lose ends the leadership for good.
+func (l *leaderLock) lose() {
+	l.once.Do(func() {
+		l.term.End()
+		close(l.lost)
+	})
+}
+
+// Get implements resourcelock.Interface.
+func (l *leaderLock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil && l.held.Load() && record.HolderIdentity != l.Identity() {
+		l.taken.Store(true)
+		l.lose()
+	}
+	return record, raw, err
+}
+
+// Create implements resourcelock.Interface.
+func (l *leaderLock) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Create(ctx, record) })
+}
+
+// Update implements resourcelock.Interface.
+func (l *leaderLock) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	return l.write(record, func() error { return l.Interface.Update(ctx, record) })
+}
+
+func (l *leaderLock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
+	if record.HolderIdentity != l.Identity() {
+		l.lose() // it is given up: before others can have it
+		if l.taken.Load() {
+			return errLostLease // the elector gives up whichever lease is there, by now another manager's
+		}
+		return write()
+	}
+	sent := l.now()
+	if err := write(); err != nil {
+		return err
+	}
+	l.held.Store(true)
+	l.term.Extend(sent.Add(leaseFence))
+	return nil
 }
 
 // prepareLease makes room for the lease, and frees it when its holder was a process of this machine that has ended.
@@ -123,29 +193,8 @@ func (m *Manager) prepareLease(ctx context.Context, client kubernetes.Interface,
 		return nil
 	}
 	m.log.Info("freeing the lease of a manager of this machine that has ended", "holder", *lease.Spec.HolderIdentity)
-	// The resource version makes sure that nobody else has done so, and leads by now.
-	patch := fmt.Sprintf(`{"metadata":{"resourceVersion":%q},"spec":{"holderIdentity":""}}`, lease.ResourceVersion)
-	writer.Patch(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, types.MergePatchType, []byte(patch), nil)
+	// The version makes sure that nobody else has done so, and leads by now. A conflict is no trouble: the election looks again.
+	patch := []byte(`[{"op":"add","path":"/spec/holderIdentity","value":""}]`)
+	writer.PatchVersion(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, true, patch, nil)
 	return writer.Flush(ctx)
-}
-
-// identity names this process: HOST_PID_UUID.
-func identity() string {
-	host, _ := os.Hostname()
-	return fmt.Sprintf("%s_%d_%s", host, os.Getpid(), uuid.NewUUID())
-}
-
-// hasEnded says whether the holder was a process of this machine (in a pod: of this pod) that exists no more.
-func hasEnded(holder string) bool {
-	parts := strings.Split(holder, "_")
-	host, err := os.Hostname()
-	if len(parts) != 3 || err != nil || parts[0] != host {
-		return false
-	}
-	pid, err := strconv.Atoi(parts[1])
-	if err != nil || pid <= 0 {
-		return false
-	}
-	// In a container that was started again the process before had the same number.
-	return pid == os.Getpid() || errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -22,9 +23,14 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/steward"
+	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/malformed/report"
 	"lockstep.dev/lockstep/internal/podgroup"
+	"lockstep.dev/lockstep/internal/sandbox"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/upstream"
@@ -53,11 +59,16 @@ type Config struct {
 	// LeaderElect makes managers of one cluster take turns by a lease in LeaseNamespace (default lockstep-system).
 	LeaderElect    bool
 	LeaseNamespace string
-	// MultiTenant lets applications act with the rights of their authors, which takes the rights in config/multi-tenant.yaml and
-	// the policies that record authors.
-	MultiTenant bool
+	// ActAsManager lets applications act with the manager's rights, and not with those of their authors: whoever may write an
+	// application may have anything made that the manager may make.
+	ActAsManager bool
+	// AuthorsInterval is how often the manager looks whether the API server still records authors. Default 30 s.
+	AuthorsInterval time.Duration
 	// ApplicationRevisions writes an object of each state of every application, and not only of published ones.
 	ApplicationRevisions bool
+	// AllowRequestsTo are addresses, networks and host names that are not public and that applications may send requests to and
+	// fetch charts from: see egress.Config.
+	AllowRequestsTo []string
 	// Gateway is where clusters are reached that are managed through a cluster gateway.
 	Gateway clusters.Gateway
 	// WorkflowNodesBytes is how large the JSON of a workflow's nodes may be before it is compressed; 0 is the default.
@@ -92,6 +103,9 @@ func (c *Config) complete() error {
 	if c.LeaseNamespace == "" {
 		c.LeaseNamespace = "lockstep-system"
 	}
+	if c.AuthorsInterval <= 0 {
+		c.AuthorsInterval = 30 * time.Second
+	}
 	if c.StopTimeout <= 0 {
 		c.StopTimeout = 5 * time.Second
 	}
@@ -113,7 +127,14 @@ type Manager struct {
 	cfg      Config
 	log      *slog.Logger
 	registry *prometheus.Registry
+	requests *egress.Guard
 	ready    readiness
+	// evaluators evaluate programs of users in child processes.
+	evaluators *sandbox.Pool
+	guard      *contain.Guard
+	authors    *authors // nil: applications act as the manager
+	// identity names this process among the managers of the cluster: in its leases, and in its requests' User-Agent.
+	identity string
 }
 
 // New checks the configuration. It does not contact the cluster.
@@ -121,8 +142,24 @@ func New(cfg Config) (*Manager, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	m := &Manager{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry()}
+	requests, err := egress.New(egress.Config{Allow: cfg.AllowRequestsTo})
+	if err != nil {
+		return nil, err
+	}
+	m := &Manager{cfg: cfg, log: cfg.Log, registry: prometheus.NewRegistry(), requests: requests, identity: newIdentity()}
+	m.cfg.REST = rest.CopyConfig(cfg.REST)
+	agent := cfg.REST.UserAgent
+	if agent == "" {
+		agent = rest.DefaultKubernetesUserAgent()
+	}
+	m.cfg.REST.UserAgent = agent + " " + m.identity
 	m.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if m.evaluators, err = sandbox.New(sandbox.Config{Log: m.log, Metrics: m.registry}); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	if m.guard, err = contain.New(m.log, m.registry); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
 	return m, nil
 }
 
@@ -134,10 +171,11 @@ func (m *Manager) Run(ctx context.Context) error {
 		return err
 	}
 	defer stopServing()
-	if m.cfg.MultiTenant {
-		if err := m.authorsRecorded(ctx); err != nil {
-			return err
-		}
+	defer m.evaluators.Close()
+	if m.cfg.ActAsManager {
+		m.log.Warn("applications act with the manager's rights: whoever may write one may have anything made that the manager may make")
+	} else if m.authors, err = m.newAuthors(ctx); err != nil {
+		return err
 	}
 
 	writer, err := apiwriter.New(apiwriter.Config{
@@ -164,9 +202,9 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.leadInTurn(ctx, writer)
 }
 
-// lead does the manager's work until ctx is done. shards is nil when there are no other managers.
-func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, shards *shards) error {
-	parts, err := m.assemble(ctx, writer, shards)
+// lead does the manager's work until ctx is done. by is nil when there are no other managers.
+func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership) error {
+	parts, err := m.assemble(ctx, writer, by)
 	if err != nil {
 		return err
 	}
@@ -216,12 +254,24 @@ type parts struct {
 }
 
 // assemble makes the parts and connects them.
-func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *shards) (*parts, error) {
+func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) (*parts, error) {
+	writer, shards := by.writer(w), by.members()
 	informers, err := cluster.NewInformers(m.cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	informers.OnCutShort(writer.WatchEnded)
+	informers.OnCutShort(w.WatchEnded)
+	informers.Pods.Handle(cluster.Handler[*corev1.Pod]{Added: w.Seen, Updated: func(old, pod *corev1.Pod) {
+		if old.UID != pod.UID {
+			w.Seen(pod)
+		}
+	}})
+	told, err := report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: writer, Log: m.log})
+	if err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	informers.OnMalformed(told.Tell)
+	informers.Guard(m.guard)
 	model := cluster.New(cluster.Config{Dims: place.NewDims(), Ours: m.ours})
 	model.Feed(informers)
 	client, err := kubeclient.Clientset(m.cfg.REST)
@@ -235,24 +285,26 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	sched, err := scheduler.New(scheduler.Config{
 		Cluster: model, Place: place.Options{Strategy: m.cfg.strategy(), Rare: rare}, Refresh: rare.Refresh,
 		CPUsRepacked: m.cfg.Repack.MovesPerHour > 0 && !m.cfg.Repack.StayInNUMA,
-		Metrics:      m.registry, Log: m.log,
+		Guard:        m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	groups, err := podgroup.New(podgroup.Config{
-		Informers: informers, Cluster: model, Scheduler: sched, Writer: writer, SchedulerNames: m.cfg.SchedulerNames, Log: m.log,
+		Informers: informers, Cluster: model, Scheduler: sched, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
+		Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	jobs, err := batch.New(batch.Config{
-		Informers: informers, Scheduler: sched, Model: model, Writer: writer, SchedulerNames: m.cfg.SchedulerNames, Log: m.log,
+		Informers: informers, Scheduler: sched, Model: model, Writer: writer, SchedulerNames: m.cfg.SchedulerNames,
+		Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer, Log: m.log})
+	queues, err := batch.NewQueues(batch.QueuesConfig{Informers: informers, Use: queueUse{model}, Writer: writer, Guard: m.guard, Log: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
@@ -262,13 +314,13 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 	}
 	topologies, err := steward.New(steward.Config{
 		REST: m.cfg.REST, Informers: informers, Model: model, Mover: sched, Writer: writer, Ours: m.ours, Policy: m.cfg.Repack,
-		Metrics: m.registry, Log: m.log,
+		Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	run := []func(context.Context){
-		topologies.Run,
+		told.Run, topologies.Run,
 		sched.Run, jobs.Run, groups.Run, queues.Run, commands.Run,
 		func(ctx context.Context) { model.RunExpiry(ctx, informers) },
 	}
@@ -281,41 +333,45 @@ func (m *Manager) assemble(ctx context.Context, writer *apiwriter.W, shards *sha
 		keep, run = keeper.Wants, append(run, run1)
 	}
 	workflows, err := controller.New(controller.Config{
-		Informers: informers, Placer: sched, Model: model, Writer: writer, Client: client, Leads: true, Keep: keep,
+		Informers: informers, Placer: sched, Model: model, Writer: by.workflows(w, informers), Client: client, Leads: true, Keep: keep, Evaluators: m.evaluators,
 		Owns: shards.owns(true), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes, Pods: m.cfg.Executor,
-		Metrics: m.registry, Log: m.log,
+		Malformed: told.Tell, Guard: m.guard, Metrics: m.registry, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	shards.works(workflows)
 	collector, err := artifactgc.New(artifactgc.Config{
-		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Log: m.log,
+		REST: m.cfg.REST, Informers: informers, Writer: writer, Pods: m.cfg.Executor, Guard: m.guard, Log: m.log,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	if shards == nil {
-		crons, err := cron.New(cron.Config{REST: m.cfg.REST, Writer: writer, Log: m.log})
+		crons, err := cron.New(cron.Config{
+			REST: m.cfg.REST, Writer: writer, Evaluators: m.evaluators, Guard: m.guard, Panicked: told.Tell, Log: m.log,
+		})
 		if err != nil {
 			return nil, fmt.Errorf("manager: %w", err)
 		}
 		run = append(run, crons.Run)
 	}
-	apps, err := m.applications(writer, shards, m.registry)
+	apps, err := m.applications(w, shards, m.registry, told.Tell)
 	if err != nil {
 		return nil, err
 	}
 	return &parts{
-		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, apps.Run),
+		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, m.runApplications(apps)),
 	}, nil
 }
 
 // applications makes the controller of this manager's share of the applications.
-func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry prometheus.Registerer) (*applications.Controller, error) {
+func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry prometheus.Registerer, tell func(runtime.Object, *malformed.Error)) (*applications.Controller, error) {
 	apps, err := applications.New(applications.Config{
-		REST: m.cfg.REST, Writer: writer, Owns: shards.ownsKey(), MultiTenant: m.cfg.MultiTenant, Gateway: m.cfg.Gateway, Log: m.log,
-		ApplicationRevisions: m.cfg.ApplicationRevisions, Metrics: registry,
+		REST: m.cfg.REST, Writer: shards.writer(writer), Fence: shards.fence(), Owns: shards.ownsKey(), ActAsManager: m.cfg.ActAsManager,
+		Gateway: m.cfg.Gateway, Log: m.log, ApplicationRevisions: m.cfg.ApplicationRevisions, Requests: m.requests, Metrics: registry,
+		Recorded: m.recorded, Malformed: tell, Evaluators: m.evaluators,
+		Guard: m.guard,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
@@ -324,8 +380,28 @@ func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry pro
 	return apps, nil
 }
 
+// recorded says why the API server does not record who writes applications, or nil.
+func (m *Manager) recorded() error {
+	if m.authors == nil {
+		return nil
+	}
+	return m.authors.recorded()
+}
+
+// runApplications runs the controller of applications, and turns them off and on as authors are recorded.
+func (m *Manager) runApplications(apps *applications.Controller) func(context.Context) {
+	return func(ctx context.Context) {
+		var looking sync.WaitGroup
+		if m.authors != nil {
+			looking.Go(func() { m.authors.run(ctx, m, apps.Rebalance) })
+		}
+		apps.Run(ctx)
+		looking.Wait()
+	}
+}
+
 // archive opens the archive and makes what fills it.
-func (m *Manager) archive(ctx context.Context, informers *cluster.Informers, writer *apiwriter.W) (*archive.Keeper, func(context.Context), error) {
+func (m *Manager) archive(ctx context.Context, informers *cluster.Informers, writer apiwriter.Writer) (*archive.Keeper, func(context.Context), error) {
 	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
 	if err != nil {
 		return nil, nil, fmt.Errorf("archive: label selector: %w", err)

@@ -2,9 +2,11 @@ package manager_test
 
 import (
 	"fmt"
+	"maps"
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -80,6 +82,7 @@ func (e *env) given() map[string][]held.Pod {
 
 // TestPinnedPods runs on 12 simulated nodes of 256 CPUs, with a manager that is a process of its own.
 func TestPinnedPods(t *testing.T) {
+	t.Parallel()
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -282,5 +285,52 @@ func waitsWith(reason, message string) func(*batch.Job) error {
 			return fmt.Errorf("the condition is %+v, want %s: %s", c, reason, message)
 		}
 		return nil
+	}
+}
+
+// restart starts a component that was killed, as soon as its end has been noticed.
+func (e *env) restart(name localcluster.Component) {
+	e.Helper()
+	e.eventually("start "+string(name), func() error { return e.c.StartComponent(e.Context(), name) })
+}
+
+// created is how many pods the API server has been asked for so far, which is what moments of a run are told by.
+func (e *env) created() int { return managerWrites(e, e.c, e.ns)["pods create"] }
+
+// atRest returns the manager's writes, leases aside, when there has been none for a second.
+func (e *env) atRest() map[string]int {
+	e.Helper()
+	var writes map[string]int
+	since := time.Now()
+	e.eventually("the manager is at rest", func() error {
+		now := managerWrites(e, e.c, "")
+		maps.DeleteFunc(now, func(what string, _ int) bool { return strings.HasPrefix(what, "leases ") })
+		if !maps.Equal(now, writes) {
+			writes, since = now, time.Now()
+		}
+		if time.Since(since) < time.Second {
+			return fmt.Errorf("it writes: %v", writes)
+		}
+		return nil
+	})
+	return writes
+}
+
+// restartAtRest kills the manager when nothing is left to do: the next must find that out without a write, but for its lease's.
+func restartAtRest(t *testing.T, e *env) {
+	t.Helper()
+	before := e.atRest()
+	if err := e.c.Kill(localcluster.Manager); err != nil {
+		t.Fatal(err)
+	}
+	e.restart(localcluster.Manager)
+	e.create(newJob("after", 1, "100m"))
+	e.until("after", inPhase(batch.Running))
+	// What it writes about others may come after what it writes about the new job.
+	after := e.atRest()
+	before["pods create"]++
+	before["jobs/status update"]++
+	if !maps.Equal(before, after) {
+		t.Errorf("a restart at rest wrote %v, want %v (with the two writes of a new job)", after, before)
 	}
 }

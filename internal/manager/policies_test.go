@@ -16,9 +16,6 @@ import (
 
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
-	"lockstep.dev/lockstep/internal/localcluster"
-	"lockstep.dev/lockstep/internal/localcluster/localtest"
-	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
 func withPolicies(p ...batch.LifecyclePolicy) func(*batch.Job) {
@@ -103,24 +100,18 @@ func TestAJobIsCompleteWhenTheTaskIsThatItsPolicyNames(t *testing.T) {
 }
 
 func TestPoliciesActOnWhatHappenedWithoutTheManager(t *testing.T) {
-	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(),
-		localtest.WithNodes(localcluster.Nodes{Count: 2, CPU: "4", Memory: "8Gi"}))
-	e := newEnv(t, c)
-	stop, err := managertest.Run(c)
-	if err != nil {
-		t.Fatal(err)
-	}
+	t.Parallel()
+	e := startUnmanaged(t)
+	stop := e.run()
 	e.create(newJob("done", 1, "100m", withTask("ps", 1, nil), taskPolicies(on(bus.TaskCompletedEvent, bus.CompleteJobAction))))
 	e.create(newJob("failed", 1, "100m", withTask("other", 1, nil), withPolicies(on(bus.PodFailedEvent, bus.RestartJobAction))))
 	e.until("done", inPhase(batch.Running))
 	e.until("failed", inPhase(batch.Running))
 	other := e.uidOf("failed-other-0")
-	if err := stop(); err != nil {
-		t.Fatal(err)
-	}
+	stop()
 	e.setPodStatus("done-main-0", corev1.PodStatus{Phase: corev1.PodSucceeded})
 	e.setPodStatus("failed-main-0", corev1.PodStatus{Phase: corev1.PodFailed})
-	managertest.Start(t, c)
+	e.run()
 	e.until("done", inPhaseBecause(batch.Completed, bus.TaskCompletedEvent))
 	e.replaced("failed-other-0", other)
 	if j := e.until("failed", inPhase(batch.Running)); j.Status.RetryCount != 1 {
@@ -361,6 +352,7 @@ func TestAGangInPartsKeepsItsFirstPart(t *testing.T) {
 }
 
 func TestAClaimIsMadeForAJob(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.create(newJob("j", 2, "100m", func(j *batch.Job) {
 		j.Spec.Volumes = []batch.VolumeSpec{{MountPath: "/data", VolumeClaim: &corev1.PersistentVolumeClaimSpec{

@@ -18,6 +18,7 @@ import (
 
 // TestWhatTheServerRefusesIsAskedForAgainLater: writes that the server refuses are neither repeated at once, nor forgotten.
 func TestWhatTheServerRefusesIsAskedForAgainLater(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	about := func(method, path string) func(*http.Request) bool {
 		return func(r *http.Request) bool {

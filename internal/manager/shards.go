@@ -15,6 +15,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -23,6 +24,8 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/malformed/report"
 	"lockstep.dev/lockstep/internal/shard"
 	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/controller"
@@ -37,28 +40,42 @@ type shards struct {
 	// deploying works on this manager's share of the applications.
 	deploying atomic.Pointer[applications.Controller]
 	crons     *cron.Controller
-	leave     func()
+	// told tells of objects of this manager's share on which it panicked.
+	told  *report.Reporter
+	leave func()
 }
 
 // joinShards takes part in the division of workflows and crons, until leave. Crons run from now on, whoever leads: they need
 // nothing that only the manager that leads has. Their names have the time that they are for, so that the moment in which two
 // managers believe that a cron is theirs does no harm. crons is the writer of what they start.
-func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, crons apiwriter.Writer) (*shards, error) {
+func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, crons *apiwriter.W) (*shards, error) {
 	// A lease must not wait behind other writes, so it has a writer of its own.
 	writer, err := apiwriter.New(apiwriter.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: 2, Logger: m.log})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	s := &shards{}
-	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: crons, Log: m.log, Owns: func(namespace, name string) bool {
+	// What a follower panics on, nobody else may know.
+	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons), Log: m.log}); err != nil {
+		return nil, fmt.Errorf("manager: %w", err)
+	}
+	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Panicked: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
 		return s.member.Owns(namespace + "/" + name)
 	}})
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	s.member, err = shard.New(shard.Config{
-		Name: identity(), Namespace: m.cfg.LeaseNamespace,
+		Name: m.identity, Namespace: m.cfg.LeaseNamespace,
 		Leases: &leases{namespace: m.cfg.LeaseNamespace, client: client, writer: writer},
+		Lapsed: func() {
+			if c := s.working.Load(); c != nil {
+				c.Lapsed()
+			}
+			if c := s.deploying.Load(); c != nil {
+				c.Lapsed()
+			}
+		},
 		Changing: func() {
 			if c := s.working.Load(); c != nil {
 				c.Changing()
@@ -86,6 +103,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	working, endWork := context.WithCancel(ctx)
 	var worked sync.WaitGroup
 	worked.Go(func() { s.crons.Run(working) })
+	worked.Go(func() { s.told.Run(working) })
 	var written sync.WaitGroup
 	written.Go(func() { _ = writer.Run(writing) })
 	s.leave = func() {
@@ -150,13 +168,19 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err != nil {
 		return err
 	}
+	informers.Guard(m.guard)
+	informers.OnMalformed(func(o runtime.Object, why *malformed.Error) {
+		if why.Panicked { // of what does not decode, who leads tells
+			shards.told.Tell(o, why)
+		}
+	})
 	registry := &lentRegistry{Registerer: m.registry}
 	defer registry.giveBack()
 	elsewhere := controller.Elsewhere{}
 	workflows, err := controller.New(controller.Config{
-		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: writer, Client: client,
+		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: shards.writer(writer), Client: client,
 		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
-		Pods: m.cfg.Executor, Metrics: registry, Log: m.log,
+		Pods: m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})
 	if err != nil {
 		return err
@@ -170,7 +194,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 		return err
 	}
 	workflows.Resume()
-	apps, err := m.applications(writer, shards, registry)
+	apps, err := m.applications(writer, shards, registry, nil)
 	if err != nil {
 		return err
 	}

@@ -22,6 +22,8 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -43,6 +45,8 @@ type Config struct {
 	// ReportAfter is how long something waits before a status says so; 1 s by default. What is placed sooner is never
 	// reported as waiting, which saves a write for most.
 	ReportAfter time.Duration
+	// Guard recovers from panics that one PodGroup or pod causes. nil: they end the process.
+	Guard *contain.Guard
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -180,8 +184,27 @@ func (c *Controller) Run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		c.reconcile(k)
+		p := c.cfg.Guard.Try("podgroups", k, func() {
+			failpoint.Hit("podgroups", k)
+			c.reconcile(k)
+		})
+		if p != nil {
+			c.panicked(k, p)
+		}
 		c.queue.Done(k)
+	}
+}
+
+// panicked leaves a PodGroup alone, on which a look has panicked, until it is changed. A pod without one has its next look when it
+// changes.
+func (c *Controller) panicked(k key, p *contain.Panic) {
+	p.Unlocked(&c.mu)
+	c.mu.Lock()
+	delete(c.units, k)
+	c.mu.Unlock()
+	c.cfg.Scheduler.Withdraw(k.String())
+	if pg, exists := c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name); exists && !k.pod {
+		c.cfg.Informers.PodGroups.SetApart(k.name.Namespace, k.name.Name, pg.UID, p)
 	}
 }
 
@@ -220,6 +243,9 @@ func (c *Controller) reconcile(k key) {
 		r = ask(1, nil, m, c.templates.of)
 	case pg == nil:
 		r = request{missing: fmt.Sprintf("PodGroup %q does not exist", k.name.Name), reason: schedulingv1beta1.ReasonNotEnoughTasks}
+		if fault := c.cfg.Informers.PodGroups.Malformed(k.name.Namespace, k.name.Name); fault != nil {
+			r.missing = fault.Error()
+		}
 	default:
 		r = ask(int(pg.Spec.MinMember), pg.Spec.MinTaskMember, m, c.templates.of)
 	}
@@ -424,6 +450,9 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 		return
 	}
 	w := &wait{reason: schedulingv1beta1.ReasonNotEnoughResources, message: why.Message}
+	if fault := c.cfg.Informers.Queues.Malformed("", g.Queue); fault != nil && why.Code == share.QueueNotFound {
+		w.message = fault.Error()
+	}
 	switch why.Code {
 	case share.QueueNotFound, share.QueueClosed, share.QueueNotLeaf, share.QueueOverCapability:
 		w.reason, w.byQueue = why.Code, true

@@ -11,6 +11,7 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // report writes the statuses that do not say what is the case. The lock is held.
@@ -70,7 +71,7 @@ func (c *Controller) statusWritten(k key, u *unit, sent *schedulingv1beta1.PodGr
 	c.mu.Lock()
 	if u.written == sent { // otherwise a later one is under way
 		u.underWay = false
-		if pg, ok := obj.(*schedulingv1beta1.PodGroup); ok && err == nil {
+		if pg, ok := obj.(*schedulingv1beta1.PodGroup); ok && err == nil && malformed.Of(pg) == nil {
 			u.written = pg
 		} else {
 			u.written = nil

@@ -69,6 +69,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Tim
 			}, now)
 		}
 	}
+	s.Conditions = without(s.Conditions, schedulingv1beta1.ConditionValid) // it was malformed, and is no more
 	if fields := unsupported(&pg.Spec); len(fields) > 0 {
 		s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
 			Type: schedulingv1beta1.PodGroupSupported, Status: corev1.ConditionFalse, Reason: "NotImplemented",

@@ -15,6 +15,8 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -36,6 +38,8 @@ type Config struct {
 	RetryEvery time.Duration
 	// CyclePods is how many pods a cycle places before it looks at what has arrived meanwhile. Default 2000.
 	CyclePods int
+	// Guard recovers from panics that one gang causes. nil: they end the process.
+	Guard *contain.Guard
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	// Metrics is where metrics are registered; nil for nowhere.
@@ -106,9 +110,7 @@ func New(cfg Config) (*Scheduler, error) {
 		held:    map[string]place.Vector{},
 		queues:  map[string]bool{},
 	}
-	s.pinner = pin.New(s.view, cfg.CPUsRepacked, cfg.Log)
-	s.cfg.Place.Pin = s.pinner
-	s.placer = place.NewPlacer(s.view.Snapshot, s.cfg.Place)
+	s.newPlacer()
 	s.room = newRoom(s.ledger)
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
@@ -118,6 +120,42 @@ func New(cfg Config) (*Scheduler, error) {
 	}
 	return s, nil
 }
+
+// newPlacer makes what places gangs, on the view.
+func (s *Scheduler) newPlacer() {
+	s.pinner = pin.New(s.view, s.cfg.CPUsRepacked, s.cfg.Log)
+	s.cfg.Place.Pin = s.pinner
+	s.placer = place.NewPlacer(s.view.Snapshot, s.cfg.Place)
+}
+
+// place looks for nodes for a gang. If that panics, the view may be half-changed: another one is made from the cluster, which has
+// not been changed, and the gang waits until it is submitted anew.
+func (s *Scheduler) place(e *entry, gang place.Gang) (decision place.Decision, placed bool) {
+	p := s.cfg.Guard.Try("scheduler", gangName(gang.Key), func() {
+		failpoint.Hit("scheduler", gang.Key)
+		decision = s.placer.Place(gang)
+	})
+	if p == nil {
+		return decision, true
+	}
+	s.view = s.cluster.NewView()
+	s.newPlacer()
+	s.cluster.Refresh(s.view)
+	if s.cfg.Refresh != nil {
+		s.cfg.Refresh(&place.Snapshot{}, true) // lets go of what it knows of every node
+		s.cfg.Refresh(s.view.Snapshot, s.room.rare > 0)
+	}
+	s.room.remove(e)
+	e.fault = p.Error()
+	s.room.add(e)
+	return decision, false
+}
+
+// gangName is a gang's key as a fmt.Stringer.
+type gangName string
+
+// String implements fmt.Stringer.
+func (g gangName) String() string { return string(g) }
 
 // Submit hands a gang over, or replaces the one with the same key. Submitting the same gang again is harmless.
 //
@@ -214,7 +252,10 @@ func (s *Scheduler) attempt(e *entry) int {
 		return 0
 	}
 	// 2. Does it fit?
-	decision := s.placer.Place(gang)
+	decision, ok := s.place(e, gang)
+	if !ok {
+		return 0
+	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
 		s.room.block(l, &block{reason: shortageReason(decision.Shortage, e), rare: s.looksAtPods(e), at: s.clock.Now()})
@@ -469,7 +510,11 @@ func (s *Scheduler) compile(e *entry) {
 	e.minMember = g.MinMember
 	units := 0
 	for i, d := range g.Demands {
-		class, err := s.class(d.Template)
+		var class *place.Class
+		var err error
+		if p := s.cfg.Guard.Try("scheduler", gangName(g.Key), func() { class, err = s.class(d.Template) }); p != nil {
+			err = p
+		}
 		if err != nil {
 			e.fault = err.Error()
 			return

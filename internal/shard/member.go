@@ -12,6 +12,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"lockstep.dev/lockstep/internal/fence"
 )
 
 // Label is on the leases of members.
@@ -38,22 +40,28 @@ type Config struct {
 	Name, Namespace string
 	Leases          Leases
 	Times           Times // zero: DefaultTimes
+	// Lapsed is called when the lease had not been renewed in time and has been now, before Changing: what was begun before that
+	// has been cut off by Term, and must be taken up anew. It must not block.
+	Lapsed func()
 	// Changing is called before other keys become this member's than before, or than a moment ago, when its lease had not been
 	// renewed in time. Whoever had them has stopped by then: what is read from now on has all that it wrote, but for writes that
 	// are still on their way. It must not block.
 	Changing func()
 	// Changed is called after that; it must not block.
 	Changed func()
-	Clock   clock.WithTicker
-	Log     *slog.Logger
+	// Clock is the real one by default, and then times are those of package fence, which go on while the machine is suspended.
+	Clock clock.WithTicker
+	Log   *slog.Logger
 }
 
 // Member takes part in the division of keys.
 type Member struct {
 	cfg Config
+	now func() time.Time
 
 	mu       sync.RWMutex
 	division Division
+	term     *fence.Term // since the lease was renewed late for the last time
 }
 
 // New returns a member that owns nothing before Run.
@@ -64,26 +72,43 @@ func New(cfg Config) (*Member, error) {
 	if cfg.Times == (Times{}) {
 		cfg.Times = DefaultTimes
 	}
+	if cfg.Lapsed == nil {
+		cfg.Lapsed = func() {}
+	}
 	if cfg.Changing == nil {
 		cfg.Changing = func() {}
 	}
 	if cfg.Changed == nil {
 		cfg.Changed = func() {}
 	}
+	now := fence.Now
 	if cfg.Clock == nil {
 		cfg.Clock = clock.RealClock{}
+	} else {
+		now = cfg.Clock.Now
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Member{cfg: cfg}, nil
+	return &Member{cfg: cfg, now: now, term: fence.NewTerm(true, now)}, nil
 }
 
 // Owns says whether a key is this member's to work on now.
 func (m *Member) Owns(key string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
-	return m.division.Owns(key, m.cfg.Clock.Now())
+	return m.term.Holds() && m.division.Owns(key, m.now())
+}
+
+// Term returns the term within which what is done about a key may be done, or nil if the key is not this member's now. It ends
+// when the lease is not renewed in time: others may have acted since then, also if it is renewed after all.
+func (m *Member) Term(key string) *fence.Term {
+	m.mu.RLock()
+	defer m.mu.RUnlock()
+	if !m.term.Holds() || !m.division.Owns(key, m.now()) {
+		return nil
+	}
+	return m.term
 }
 
 // Run renews the lease until ctx is done, and then gives it up. What is worked on must have ended before ctx is done.
@@ -99,13 +124,13 @@ func (m *Member) Run(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 		case <-timer.C():
-			began := m.cfg.Clock.Now()
+			began := m.now()
 			if m.renew(ctx, t) && !t.listing {
 				t.Listing()
 				dead := t.Dead(began)
 				go func() { lists <- m.list(ctx, dead) }()
 			}
-			timer.Reset(max(0, m.cfg.Times.Period-m.cfg.Clock.Since(began)))
+			timer.Reset(max(0, m.cfg.Times.Period-m.now().Sub(began)))
 		case l := <-lists:
 			if m.listed(ctx, t, l) {
 				timer.Reset(0) // news of the members: it is written at once
@@ -113,6 +138,7 @@ func (m *Member) Run(ctx context.Context) {
 		}
 	}
 	m.set(Division{})
+	m.term.End()
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.Times.Period)
 	defer cancel()
 	if err := m.cfg.Leases.Delete(last, m.leaseName(m.cfg.Name)); err != nil {
@@ -124,13 +150,14 @@ func (m *Member) Run(ctx context.Context) {
 func (m *Member) renew(ctx context.Context, t *Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.Fence)
 	defer cancel()
-	view, sent := t.Own(), m.cfg.Clock.Now()
-	if err := m.cfg.Leases.Put(ctx, m.lease(view, sent)); err != nil {
+	view, sent := t.Own(), m.now()
+	if err := m.cfg.Leases.Put(ctx, m.lease(view, m.cfg.Clock.Now())); err != nil {
 		m.cfg.Log.Warn("renewing the shard's lease failed", "error", err)
 		return false
 	}
-	now := m.cfg.Clock.Now()
+	now := m.now()
 	t.Written(view, sent, now)
+	m.term.Extend(sent.Add(m.cfg.Times.Fence))
 	m.set(t.Extended(m.division, now))
 	return true
 }
@@ -163,30 +190,46 @@ func (m *Member) listed(ctx context.Context, t *Table, l list) (again bool) {
 		}
 		return false
 	}
-	if !t.Observe(m.cfg.Clock.Now(), m.read(l.leases)) {
+	if !t.Observe(m.now(), m.read(l.leases)) {
 		return true // the next renewal begins another
 	}
 	m.publish(t)
-	return !t.checked
+	return !t.settled()
 }
 
 // publish makes the table's division the one in force.
 func (m *Member) publish(t *Table) {
 	d := t.Division()
 	// Only this goroutine sets the division. One that lapses between here and there had been renewed in time.
-	lapsed := m.division.lapsed(m.cfg.Clock.Now())
+	lapsed := m.division.lapsed(m.now()) || m.term.Ended()
 	changed := !m.division.same(&d)
+	if lapsed {
+		m.cfg.Lapsed()
+	}
 	if changed || lapsed {
 		m.cfg.Changing()
 	}
 	m.set(d)
 	if lapsed {
+		m.renewed(d)
+	}
+	if lapsed {
 		m.cfg.Log.Warn("the shard's lease was renewed late: nothing was worked on for a while")
 	}
 	if changed || lapsed {
-		m.cfg.Log.Info("keys are divided anew", "members", strings.Join(d.live, " "), "settled", t.checked)
+		m.cfg.Log.Info("keys are divided anew", "members", strings.Join(d.live, " "), "settled", t.settled())
 		m.cfg.Changed()
 	}
+}
+
+// renewed begins another term, as long as the division holds.
+func (m *Member) renewed(d Division) {
+	term := fence.NewTerm(true, m.now)
+	term.Extend(d.until)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.term.End()
+	m.term = term
 }
 
 func (m *Member) set(d Division) {

@@ -46,8 +46,8 @@ func (m *memory) Delete(_ context.Context, name string) error {
 func TestALeaseThatIsRenewedLate(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	leases := &memory{leases: map[string]coordinationv1.Lease{}}
-	changes := 0
-	m, err := New(Config{Name: "a", Leases: leases, Clock: clock, Changed: func() { changes++ }})
+	changes, lapses := 0, 0
+	m, err := New(Config{Name: "a", Leases: leases, Clock: clock, Lapsed: func() { lapses++ }, Changed: func() { changes++ }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,8 +72,12 @@ func TestALeaseThatIsRenewedLate(t *testing.T) {
 	if changes != before {
 		t.Fatal("a renewal in time changes something")
 	}
+	term := m.Term("x")
+	if term == nil || !term.Holds() || lapses != 0 {
+		t.Fatalf("no term, after %d lapses", lapses)
+	}
 	clock.Step(DefaultTimes.Fence)
-	if m.Owns("x") {
+	if m.Owns("x") || m.Term("x") != nil {
 		t.Fatal("it acts though its lease was not renewed")
 	}
 	m.renew(t.Context(), table)
@@ -86,6 +90,34 @@ func TestALeaseThatIsRenewedLate(t *testing.T) {
 	look()
 	if !m.Owns("x") || changes != before+1 {
 		t.Errorf("owns %t after %d changes, %d before", m.Owns("x"), changes, before)
+	}
+	if now := m.Term("x"); now == nil || now == term || !now.Holds() || !term.Ended() || lapses != 1 {
+		t.Errorf("what was begun before the lapse goes on: ended %t, another term %t, %d lapses", term.Ended(), now != term, lapses)
+	}
+}
+
+// TestTheFirstListIsActedUponAtOnce runs a member that renews its lease once an hour: what the first list shows is written at once,
+// and the next list, which shows the same, gives it the keys.
+func TestTheFirstListIsActedUponAtOnce(t *testing.T) {
+	leases := &memory{leases: map[string]coordinationv1.Lease{}}
+	owns := make(chan bool, 10)
+	times := Times{Period: time.Hour, Fence: 2 * time.Hour, Expiry: 3 * time.Hour}
+	var m *Member
+	m, err := New(Config{Name: "a", Leases: leases, Times: times, Changed: func() { owns <- m.Owns("x") }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); m.Run(ctx) }()
+	defer func() { stop(); <-ended }()
+	hung := time.After(10 * time.Second)
+	for owned := false; !owned; {
+		select {
+		case owned = <-owns:
+		case <-hung:
+			t.Fatal("a member that is alone waits for its next renewal")
+		}
 	}
 }
 

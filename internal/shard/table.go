@@ -38,7 +38,6 @@ type Table struct {
 	written time.Time
 	listing bool // a list is under way,
 	stale   bool // and the lease was not renewed in time since it was begun: others may have acted since then
-	checked bool // a list begun after view was written showed the same members
 }
 
 // other is another member's lease.
@@ -67,10 +66,7 @@ func (t *Table) Own() []string {
 // Written takes in that the own lease was renewed with a view, by a request that was sent at one time and answered at another.
 func (t *Table) Written(view []string, sent, answered time.Time) {
 	t.stale = t.stale || t.listing && t.lapsed(answered)
-	if !slices.Equal(t.view, view) {
-		t.view, t.checked = view, false
-	}
-	t.written = sent
+	t.view, t.written = view, sent
 }
 
 // Listing takes in that a list is begun, while no renewal is under way.
@@ -104,9 +100,11 @@ func (t *Table) Observe(now time.Time, leases []Lease) bool {
 		}
 	}
 	slices.Sort(t.live)
-	t.checked = slices.Equal(t.live, t.view)
 	return true
 }
+
+// settled reports whether the members of the last list are those of the view that was written last.
+func (t *Table) settled() bool { return slices.Equal(t.live, t.view) }
 
 // lapsed says that the lease has not been renewed in time.
 func (t *Table) lapsed(now time.Time) bool { return !now.Before(t.written.Add(t.times.Fence)) }

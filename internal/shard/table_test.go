@@ -200,3 +200,39 @@ func TestAListFromBeforeALapse(t *testing.T) {
 		t.Error("a list from before the lease lapsed means something")
 	}
 }
+
+// TestOnlyTheDeadAreTakenForDead: a member whose lease changes before Expiry is over is alive, however often that was close.
+func TestOnlyTheDeadAreTakenForDead(t *testing.T) {
+	s, now := &server{leases: map[string]Lease{}}, time.Unix(1000, 0)
+	a := NewTable("a", DefaultTimes)
+	renew := func() {
+		view := slices.Clone(a.Own())
+		s.put("a", view)
+		a.Written(view, now, now)
+		a.Listing()
+		a.Observe(now, s.list())
+	}
+	// Each other member's lease is renewed when so much time has passed; nobody renews that of the last.
+	every := map[string]time.Duration{"quick": time.Second, "slow": DefaultTimes.Expiry - time.Second, "dead": time.Hour}
+	start := now
+	for second := 0; second < 120; second++ {
+		for member, d := range every {
+			if now.Sub(start)%d == 0 {
+				s.put(member, nil)
+			}
+		}
+		renew()
+		want := []string{"a", "dead", "quick", "slow"}
+		if now.Sub(start) >= DefaultTimes.Expiry {
+			want = []string{"a", "quick", "slow"}
+		}
+		if !slices.Equal(a.live, want) {
+			t.Fatalf("after %s %q are alive, want %q", now.Sub(start), a.live, want)
+		}
+		dead := a.Dead(now)
+		if long := now.Sub(start) >= 10*DefaultTimes.Expiry; long != slices.Equal(dead, []string{"dead"}) || !long && len(dead) > 0 {
+			t.Fatalf("after %s the leases of %q are to be deleted", now.Sub(start), dead)
+		}
+		now = now.Add(time.Second)
+	}
+}

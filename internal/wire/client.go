@@ -37,6 +37,8 @@ type Request struct {
 	Path   string // with its query, escaped
 	Header []Field
 	Body   []byte
+	// Term must hold when the request is sent; nil: it may be sent at any time. Equal terms are asked once.
+	Term Term
 }
 
 // Answer is what the server says.
@@ -209,16 +211,25 @@ func dial(cfg Config) (*conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Address, err)
 	}
-	dialer := tls.Dialer{NetDialer: &net.Dialer{KeepAlive: 30 * time.Second}, Config: t}
-	raw, err := dialer.DialContext(ctx, "tcp", cfg.Address)
+	plain, err := (&net.Dialer{KeepAlive: 30 * time.Second}).DialContext(ctx, "tcp", cfg.Address)
 	if err != nil {
 		return nil, err
 	}
-	if raw.(*tls.Conn).ConnectionState().NegotiatedProtocol != "h2" {
+	if t.ServerName == "" {
+		t = t.Clone()
+		t.ServerName, _, _ = net.SplitHostPort(cfg.Address)
+	}
+	gate := &Gate{}
+	raw := tls.Client(gate.Wrap(plain), t)
+	if err := raw.HandshakeContext(ctx); err != nil {
+		_ = plain.Close()
+		return nil, err
+	}
+	if raw.ConnectionState().NegotiatedProtocol != "h2" {
 		_ = raw.Close()
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Address, ErrNoHTTP2)
 	}
-	c, err := newConn(ctx, raw)
+	c, err := newConn(ctx, raw, gate)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Address, err)
 	}

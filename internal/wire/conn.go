@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"runtime"
+	"slices"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -49,6 +50,7 @@ const (
 // conn is a connection to the server.
 type conn struct {
 	net    net.Conn
+	gate   *Gate         // before net's socket
 	frames *http2.Framer // reads
 	heard  atomic.Uint64 // counts the server's frames
 	made   time.Time
@@ -72,6 +74,7 @@ type conn struct {
 	callsMax     int
 	frameMax     int
 	out          []byte // to be written
+	terms        []Term // of the requests in out
 	spare        []byte // the buffer written last
 	writing      bool
 	writer       *http2.Framer // appends to out
@@ -104,9 +107,9 @@ type answering struct {
 }
 
 // newConn begins to talk to the server, and waits for what it has to say first.
-func newConn(ctx context.Context, raw net.Conn) (*conn, error) {
+func newConn(ctx context.Context, raw net.Conn, gate *Gate) (*conn, error) {
 	c := &conn{
-		net: raw, made: time.Now(), settled: make(chan struct{}), calls: map[uint32]*call{}, next: 1,
+		net: raw, gate: gate, made: time.Now(), settled: make(chan struct{}), calls: map[uint32]*call{}, next: 1,
 		window: 65535, streamWindow: 65535, callsMax: 100, frameMax: 16 << 10, // which hold until the server says otherwise
 	}
 	c.frames = http2.NewFramer(io.Discard, bufio.NewReaderSize(raw, 16<<10))
@@ -191,6 +194,9 @@ func (c *conn) do(ctx context.Context, authority string, common []Field, r Reque
 	c.calls[id] = x
 	c.window -= int64(len(r.Body))
 	c.send(id, authority, common, r)
+	if r.Term != nil && !slices.Contains(c.terms, r.Term) {
+		c.terms = append(c.terms, r.Term)
+	}
 	c.flush()
 	select {
 	case <-x.done:
@@ -280,6 +286,8 @@ func (c *conn) flush() {
 		c.mu.Lock()
 		batch := c.out
 		c.out, c.spare = c.spare[:0], nil
+		c.gate.set(c.terms)
+		c.terms = nil
 		c.mu.Unlock()
 		err := c.net.SetWriteDeadline(time.Now().Add(writeMax))
 		if err == nil {

@@ -21,4 +21,6 @@
 //   - A connection on which nothing comes is asked for a sign of life; without one, its requests fail.
 //   - A connection is replaced after a while (ageMax), so that certificates that are replaced, and servers that are added,
 //     are found.
+//   - What has a Term is sent only while that holds, which is asked again before each system call that sends: after a pause of
+//     the process nothing of it is sent that was in a buffer. The connection is given up then (ErrLapsed).
 package wire

@@ -215,15 +215,17 @@ func TestAServerThatEndsConnections(t *testing.T) {
 	ask(t, c, "/", "x")
 }
 
-// TestAServerThatLooksAtNothing ends connections before it has looked at what came on them: such requests are made again.
-func TestAServerThatLooksAtNothing(t *testing.T) {
+// framed starts a server that speaks HTTP/2 frame by frame: header is called for each request on a connection, with the number of
+// requests so far on all connections.
+func framed(t *testing.T, header func(f *http2.Framer, stream uint32, requests int32)) (*Client, *atomic.Int32) {
+	t.Helper()
 	_, server, _ := serve(t, 1, echo)
 	listener, err := tls.Listen("tcp", "127.0.0.1:0", server.TLS)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer func() { _ = listener.Close() }()
-	var served atomic.Int32
+	t.Cleanup(func() { _ = listener.Close() })
+	requests := &atomic.Int32{}
 	go func() {
 		for {
 			raw, err := listener.Accept()
@@ -243,20 +245,47 @@ func TestAServerThatLooksAtNothing(t *testing.T) {
 					if err != nil {
 						return
 					}
-					if _, ok := got.(*http2.HeadersFrame); ok {
-						served.Add(1)
-						_ = f.WriteGoAway(0, http2.ErrCodeNo, nil)
+					if h, ok := got.(*http2.HeadersFrame); ok {
+						header(f, h.StreamID, requests.Add(1))
 					}
 				}
 			}()
 		}
 	}()
-	c := clientOf(t, 1, listener.Addr().String(), server.Certificate())
+	return clientOf(t, 1, listener.Addr().String(), server.Certificate()), requests
+}
+
+// TestAServerThatLooksAtNothing ends connections before it has looked at what came on them: such requests are made again.
+func TestAServerThatLooksAtNothing(t *testing.T) {
+	c, requests := framed(t, func(f *http2.Framer, _ uint32, _ int32) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) })
 	if _, err := c.Do(t.Context(), 1, Request{Method: "POST", Path: "/"}); err == nil {
 		t.Error("it succeeds")
 	}
-	if n := served.Load(); n != unsentMax {
+	if n := requests.Load(); n != unsentMax {
 		t.Errorf("it was made %d times, want %d", n, unsentMax)
+	}
+}
+
+// TestARequestThatIsRefusedIsMadeAgain: REFUSED_STREAM says that the server has not looked at a request, any other code says nothing
+// about that.
+func TestARequestThatIsRefusedIsMadeAgain(t *testing.T) {
+	for code, want := range map[http2.ErrCode]int32{http2.ErrCodeRefusedStream: 2, http2.ErrCodeInternal: 1, http2.ErrCodeCancel: 1} {
+		t.Run(code.String(), func(t *testing.T) {
+			c, requests := framed(t, func(f *http2.Framer, stream uint32, requests int32) {
+				if requests == 1 {
+					_ = f.WriteRSTStream(stream, code)
+					return
+				}
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true}) // :status 200
+			})
+			got, err := c.Do(t.Context(), 1, Request{Method: "POST", Path: "/"})
+			if again := want == 2; again != (err == nil) || again && got.Code != http.StatusOK {
+				t.Errorf("%d, %v", got.Code, err)
+			}
+			if n := requests.Load(); n != want {
+				t.Errorf("it was made %d times, want %d", n, want)
+			}
+		})
 	}
 }
 
@@ -313,7 +342,7 @@ func TestLooks(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer func() { _ = theirs.Close() }()
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
-	silent := &conn{net: ours, calls: map[uint32]*call{1: {done: make(chan struct{})}}, settled: make(chan struct{}), made: time.Now()}
+	silent := &conn{net: ours, gate: &Gate{}, calls: map[uint32]*call{1: {done: make(chan struct{})}}, settled: make(chan struct{}), made: time.Now()}
 	silent.writer = http2.NewFramer((*outBuffer)(silent), nil)
 	silent.looks = time.AfterFunc(time.Hour, func() {})
 	waiting := silent.calls[1]

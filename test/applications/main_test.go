@@ -25,11 +25,15 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 func TestMain(m *testing.M) {
+	sandbox.Main(manager.Evaluators())
 	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithApplications(),
 		localtest.WithNodes(localcluster.Nodes{Count: 8}))
 }
@@ -68,7 +72,16 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, LocalRequests: true, EvaluationLimit: 20 * time.Second})
+	evaluators, err := sandbox.New(sandbox.Config{Log: log})
+	if err != nil {
+		return nil, err
+	}
+	// The cases' servers are on this machine, as a manager would be told by --allow-requests-to.
+	requests, err := egress.New(egress.Config{Allow: []string{"127.0.0.1"}})
+	if err != nil {
+		return nil, err
+	}
+	ctl, err := controller.New(controller.Config{REST: c.ManagerRESTConfig(), Writer: writer, Log: log, Requests: requests, Evaluators: evaluators})
 	if err != nil {
 		return nil, err
 	}

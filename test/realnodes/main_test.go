@@ -24,6 +24,8 @@ import (
 
 	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
+	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 // asLockstep makes this program behave as lockstep, so that the tests need no other build of it.
@@ -33,6 +35,7 @@ const asLockstep = "LOCKSTEP_TEST_AS_LOCKSTEP"
 var missing error
 
 func TestMain(m *testing.M) {
+	sandbox.Main(manager.Evaluators())
 	if os.Getenv(asLockstep) != "" {
 		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}

@@ -25,18 +25,15 @@ import (
 	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
-	"lockstep.dev/lockstep/internal/localcluster/realnodes"
-	"lockstep.dev/lockstep/internal/localcluster/realnodes/ociimage"
 )
 
-// program is lockstep itself, for what runs in pods, where this test binary would not know that it is to be lockstep.
+// program is lockstep itself, as it is shipped, for what runs in pods.
 var program = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(os.Getenv("XDG_STATE_HOME"), "lockstep-program")
-	out, err := exec.Command("go", "build", "-o", path, "lockstep.dev/lockstep/cmd/lockstep").CombinedOutput()
+	out, err := exec.Command("make", "-C", "../..", "bin/lockstep", "bin/lockstep-exec", "bin/lockstep-exec-io").CombinedOutput()
 	if err != nil {
-		return "", fmt.Errorf("go build: %w\n%s", err, out)
+		return "", fmt.Errorf("make: %w\n%s", err, out)
 	}
-	return path, nil
+	return filepath.Abs("../../bin/lockstep")
 })
 
 func TestTheScenarioOfPinning(t *testing.T) {
@@ -102,31 +99,7 @@ func TestThePinnedExampleRunsOnItsCPU(t *testing.T) {
 // TestTheAgentAsADaemonSet installs the agent as clusters do, with the rights that it has there and no others.
 func TestTheAgentAsADaemonSet(t *testing.T) {
 	skipUnlessPossible(t)
-	path, err := program()
-	if err != nil {
-		t.Fatal(err)
-	}
-	e, err := up("daemonset", "--real-nodes=1", "--nodes=0")
-	t.Cleanup(func() {
-		if _, err := lockstep("down", "--name", "daemonset"); err != nil {
-			t.Error(err)
-		}
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := t.TempDir()
-	if err := ociimage.AddProgram(root, "/bin/lockstep", path); err != nil {
-		t.Fatal(err)
-	}
-	const agentImage = "localhost/lockstep:1"
-	if _, err := lockstep("image", "load", root, "--name", e.name, "--tag", agentImage); err != nil {
-		t.Fatal(err)
-	}
-	spec, err := realnodes.Read(filepath.Join(e.dir, "real"))
-	if err != nil {
-		t.Fatal(err)
-	}
+	e, spec := upWithManagerImage(t, "daemonset", "--real-nodes=1", "--nodes=0")
 	data, err := os.ReadFile("../../config/agent.yaml")
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +111,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 	// There is no other scheduler here.
 	agents.Spec.Template.Spec.SchedulerName = "lockstep"
 	container := &agents.Spec.Template.Spec.Containers[0]
-	container.Image = agentImage
+	container.Image = managerImage
 	container.Args = append(container.Args, "--cgroup-root="+spec.Node(1).Cgroup())
 	sets := e.client.AppsV1().DaemonSets(agents.Namespace)
 	if agents, err = sets.Create(t.Context(), agents, metav1.CreateOptions{}); err != nil {

@@ -27,7 +27,9 @@ var (
 	cmds   = schema.GroupVersionResource{Group: "bus.volcano.sh", Version: "v1alpha1", Resource: "commands"}
 )
 
-var kinds = map[schema.GroupVersionResource]string{jobs: "Job", groups: "PodGroup", queues: "Queue", cmds: "Command"}
+var workflows = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "workflows"}
+
+var kinds = map[schema.GroupVersionResource]string{workflows: "Workflow", jobs: "Job", groups: "PodGroup", queues: "Queue", cmds: "Command"}
 
 // template is the smallest pod template.
 const template = `{spec: {containers: [{name: c, image: i}]}}`
@@ -37,6 +39,16 @@ func task(fields string) string { return "{" + fields + ", template: " + templat
 
 // job is a job of one task of two pods, with the fields given.
 func job(fields string) string { return fields + "\ntasks: [" + task("name: w, replicas: 2") + "]" }
+
+// withResources is a job of one container with these resources.
+func withResources(resources string) string {
+	return "tasks: [{replicas: 1, template: {spec: {containers: [{name: c, image: i, resources: " + resources + "}]}}}]"
+}
+
+// steps is a workflow of one container.
+func steps(container string) string {
+	return "{entrypoint: main, templates: [{name: main, container: " + container + "}]}"
+}
 
 // withPolicies is a job with these policies.
 func withPolicies(policies string) string { return job("policies: [" + policies + "]") }
@@ -112,9 +124,22 @@ func TestCreateRefused(t *testing.T) {
 		spec     string
 		want     string // the field that the message names, and more where it helps
 	}{
+		{"an estimate that is no duration", jobs, "", job("runningEstimate: abc"), "spec.runningEstimate"},
+		{"a negative estimate", jobs, "", job("runningEstimate: -5s"), "spec.runningEstimate"},
+		{"a timeout that is no duration", jobs, "", withPolicies("{action: AbortJob, event: PodPending, timeout: abc}"), "spec.policies[0].timeout"},
+		{"a negative request", jobs, "", withResources("{requests: {cpu: -5}}"), "resources.requests.cpu"},
+		{"a negative request as a string", jobs, "", withResources("{requests: {cpu: '-5'}}"), "resources.requests.cpu"},
+		{"a negative limit", jobs, "", withResources("{limits: {memory: -1Gi}}"), "resources.limits.memory"},
+		{"a request that is no quantity", jobs, "", withResources("{requests: {cpu: 1e1.5}}"), "resources.requests.cpu"},
+		{"a volume's size that is no quantity", jobs, "", "tasks: [{replicas: 1, template: {spec: {containers: [{name: c, image: i}], volumes: [{name: v, emptyDir: {sizeLimit: 1e1.5}}]}}}]", "sizeLimit"},
+		{"a queue's capability that is no quantity", queues, "", "capability: {cpu: 1e1.5}", "spec.capability.cpu"},
+		{"a workflow's image that is an object", workflows, "", steps("{image: {}}"), "container.image"},
+		{"a workflow's request that is no quantity", workflows, "", steps("{image: i, resources: {requests: {cpu: abc}}}"), "resources.requests.cpu"},
+		{"a workflow's negative request", workflows, "", steps("{image: i, resources: {requests: {cpu: -5}}}"), "resources.requests.cpu"},
 		{"no tasks", jobs, "", "{}", "spec.tasks"},
 		{"an empty list of tasks", jobs, "", "tasks: []", "spec.tasks"},
 		{"a negative number of replicas", jobs, "", tasks(task("replicas: -1")), "spec.tasks[0].replicas"},
+		{"more replicas than a cluster has pods", jobs, "", tasks(task("replicas: 2147483647")), "spec.tasks[0].replicas"},
 		{"a negative minAvailable", jobs, "", job("minAvailable: -1"), "spec.minAvailable"},
 		{"minAvailable above all replicas", jobs, "", job("minAvailable: 3"), "spec.minAvailable: must not be greater"},
 		{"minAvailable with no replicas at all", jobs, "", "minAvailable: 1\n" + tasks(task("name: w")), "spec.minAvailable"},

@@ -24,7 +24,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	localtest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
+	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "32", Memory: "64Gi", Pods: 500,
 	}), localtest.WithInstall())
 }

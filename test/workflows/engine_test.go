@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 	"lockstep.dev/lockstep/internal/workflow/pods"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // TestEngine runs every case on the engine, with pods and time played.
@@ -97,7 +98,9 @@ func newWorld(t *testing.T, c *testCase) *world {
 	return w
 }
 
-func (w *world) config() engine.Config { return engine.Config{Library: (*library)(w.c)} }
+func (w *world) config() engine.Config {
+	return engine.Config{Library: (*library)(w.c), Evaluate: template.InProcess()}
+}
 
 type library testCase
 

@@ -3,6 +3,7 @@ package v1alpha1
 import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
@@ -128,9 +129,10 @@ type TaskSpec struct {
 	// +kubebuilder:validation:MaxLength=63
 	// +kubebuilder:validation:Pattern=`^[a-z0-9]([-a-z0-9]*[a-z0-9])?$`
 	Name string `json:"name,omitempty"`
-	// Replicas is how many pods the task has.
+	// Replicas is how many pods the task has. All tasks of a job have at most 150,000 pods together, as many as a cluster.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=150000
 	Replicas int32 `json:"replicas,omitempty"`
 	// MinAvailable is how many of the task's pods must get nodes with the rest of the gang. Nil means all, or
 	// minPartitions times partitionSize where the partitionPolicy has minPartitions.
@@ -284,6 +286,9 @@ type JobStatus struct {
 	// ControlledResources are what else was created for the job, for example "plugin-svc": "svc".
 	// +optional
 	ControlledResources map[string]string `json:"controlledResources,omitempty"`
+	// LastCommand is the UID of the Command that was carried out last. A Command that has it is deleted and not carried out again.
+	// +optional
+	LastCommand types.UID `json:"lastCommand,omitempty"`
 	// Conditions are of two sorts. Without a type: the phases that the job went through, each with its time, as Volcano
 	// has them; status is the phase. With a type: Kubernetes conditions, where status is True, False or Unknown.
 	// +optional
@@ -329,6 +334,7 @@ const (
 const (
 	ReasonNotImplemented  = "NotImplemented"  // JobSupported: names the fields
 	ReasonUnknownArgument = "UnknownArgument" // JobSupported: names arguments of plugins, and nothing but them is ignored
+	ReasonMalformed       = "Malformed"       // JobValid: the job cannot be read; the message names the field
 	ReasonInvalidTemplate = "InvalidTemplate" // JobValid: the API server refuses pods of this template
 )
 

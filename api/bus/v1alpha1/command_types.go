@@ -48,8 +48,8 @@ const (
 	CommandIssuedEvent Event = "CommandIssued"
 )
 
-// Command asks a controller to do something to one object, once: the controller deletes the Command before it acts, so
-// that a command is never carried out twice. Unlike most kinds it has no spec: its fields are at the top.
+// Command asks a controller to do something to one object, once: the controller acts, has the object's status say so, and
+// deletes the Command then. Unlike most kinds it has no spec: its fields are at the top.
 //
 // +kubebuilder:object:root=true
 // +kubebuilder:resource:path=commands

@@ -20,6 +20,9 @@ const (
 	UsernameAnnotation       = "app.oam.dev/username"
 	GroupAnnotation          = "app.oam.dev/group"
 	ServiceAccountAnnotation = "app.oam.dev/service-account-name"
+	// AuthorGroupsAnnotation is a JSON list of the groups of the user in UsernameAnnotation. GroupAnnotation, the same joined by
+	// commas, is for others to read: a group's name may have a comma in it.
+	AuthorGroupsAnnotation = "lockstep.dev/author-groups"
 	// DisableHealthCheckAnnotation on a workload makes it healthy whatever its status says.
 	DisableHealthCheckAnnotation = "app.oam.dev/disable-health-check"
 )

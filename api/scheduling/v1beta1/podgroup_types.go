@@ -28,6 +28,9 @@ const (
 	PodGroupSupported PodGroupConditionType = "Supported"
 )
 
+// ConditionValid is a condition of PodGroups and Queues: False when the object cannot be read. The message names the field.
+const ConditionValid = "Valid"
+
 // Reasons of a PodGroup's conditions.
 const (
 	ReasonPodFailed           = "PodFailed"

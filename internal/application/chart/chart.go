@@ -2,12 +2,10 @@ package chart
 
 import (
 	"bytes"
-	"compress/gzip"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
-	"io"
 	"regexp"
 	"strings"
 
@@ -19,11 +17,9 @@ import (
 const (
 	// ArchiveMax is that of a packed chart.
 	ArchiveMax = 8 << 20
-	// unpackedMax is that of what is in it.
-	unpackedMax = 32 << 20
 )
 
-// Chart is a chart as it was published.
+// Chart is a chart as it was published. It is read where it is opened and rendered: see Run.
 type Chart struct {
 	Name    string
 	Version string
@@ -31,30 +27,42 @@ type Chart struct {
 	Digest string
 
 	archive []byte
-	// random says that a template makes something up: see Once.
-	random bool
 }
 
 // Size is how much memory the chart takes, in bytes.
 func (c *Chart) Size() int { return len(c.archive) }
 
-// Open reads a packed chart, which the caller no longer changes.
-func Open(archive []byte) (*Chart, error) {
+// Open has a packed chart read, which the caller no longer changes.
+func Open(run Run, archive []byte) (*Chart, error) {
 	if len(archive) > ArchiveMax {
 		return nil, fmt.Errorf("the chart has %d bytes; the limit is %d", len(archive), ArchiveMax)
 	}
-	z, err := gzip.NewReader(bytes.NewReader(archive))
-	if err != nil {
-		return nil, fmt.Errorf("this is not a packed chart: %w", err)
+	var answer openAnswer
+	if err := ask(run, evaluatorOpen, nil, archive, &answer); err != nil {
+		return nil, err
 	}
-	n, err := io.Copy(io.Discard, io.LimitReader(z, unpackedMax+1))
-	if err != nil {
-		return nil, fmt.Errorf("this is not a packed chart: %w", err)
+	sum := sha256.Sum256(archive)
+	return &Chart{Name: answer.Name, Version: answer.Version, Digest: "sha256:" + hex.EncodeToString(sum[:]), archive: archive}, nil
+}
+
+// Render has the objects of a release made.
+func (c *Chart) Render(run Run, req *Request) (*Rendered, error) {
+	answer := &Rendered{}
+	if err := ask(run, evaluatorRender, req, c.archive, answer); err != nil {
+		return nil, err
 	}
-	if n > unpackedMax {
-		return nil, fmt.Errorf("the chart has more than %d bytes unpacked", unpackedMax)
+	return answer, nil
+}
+
+// archive is a packed chart that is read here.
+type archive []byte
+
+// open reads a packed chart.
+func open(data []byte) (*openAnswer, error) {
+	if err := checkArchive(data); err != nil {
+		return nil, err
 	}
-	loaded, err := loader.LoadArchive(bytes.NewReader(archive))
+	loaded, err := archive(data).load()
 	if err != nil {
 		return nil, err
 	}
@@ -64,15 +72,11 @@ func Open(archive []byte) (*Chart, error) {
 	if err := complete(loaded); err != nil {
 		return nil, err
 	}
-	sum := sha256.Sum256(archive)
-	return &Chart{
-		Name: loaded.Name(), Version: loaded.Metadata.Version, Digest: "sha256:" + hex.EncodeToString(sum[:]),
-		archive: archive, random: makesUp(loaded),
-	}, nil
+	return &openAnswer{loaded.Name(), loaded.Metadata.Version}, nil
 }
 
-// load reads the archive once more: rendering changes a chart in memory.
-func (c *Chart) load() (*v2.Chart, error) { return loader.LoadArchive(bytes.NewReader(c.archive)) }
+// load reads the archive, each time anew: rendering changes a chart in memory.
+func (a archive) load() (*v2.Chart, error) { return loader.LoadArchive(bytes.NewReader(a)) }
 
 // complete says which charts are missing that the chart is made of.
 func complete(c *v2.Chart) error {

@@ -3,13 +3,21 @@ package chart_test
 import (
 	"encoding/json"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/chart/charttest"
 )
+
+var run = chart.InProcess()
 
 func object(kind, name, rest string) string {
 	return fmt.Sprintf("---\napiVersion: v1\nkind: %s\nmetadata:\n  name: %s\n%s", kind, name, rest)
@@ -22,7 +30,7 @@ func hook(kind, name, events, weight string) string {
 // rendered is what a chart of those files makes, one line for each object: wave kind/name.
 func rendered(t *testing.T, files map[string]string, req chart.Request) (*chart.Rendered, error) {
 	t.Helper()
-	c, err := chart.Open(charttest.Pack("web", "1.2.3", files))
+	c, err := chart.Open(run, charttest.Pack("web", "1.2.3", files))
 	if err != nil {
 		return nil, err
 	}
@@ -33,7 +41,7 @@ func rendered(t *testing.T, files map[string]string, req chart.Request) (*chart.
 		req.KubeVersion = "v1.36.3"
 	}
 	req.Namespace, req.Now = "ns", time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-	return c.Render(&req)
+	return c.Render(run, &req)
 }
 
 func text(t *testing.T, r *chart.Rendered) string {
@@ -189,18 +197,164 @@ func TestChartsThatAreRefused(t *testing.T) {
 			}
 		})
 	}
-	if _, err := chart.Open([]byte("no archive")); err == nil {
+	if _, err := chart.Open(run, []byte("no archive")); err == nil {
 		t.Error("what is not an archive is taken for one")
 	}
-	if _, err := chart.Open(charttest.Pack("web", "1.0.0", map[string]string{"files/a": strings.Repeat("0", 33<<20)})); err == nil || !strings.Contains(err.Error(), "unpacked") {
+	if _, err := chart.Open(run, charttest.Pack("web", "1.0.0", map[string]string{"files/a": strings.Repeat("0", 33<<20)})); err == nil || !strings.Contains(err.Error(), "unpacked") {
 		t.Errorf("an archive that is small and unpacks to much: %v", err)
 	}
 }
 
-func TestSchemasDoNotReadFiles(t *testing.T) {
-	// Values are not checked by a schema that looks at other files, rather than reading those.
-	_, err := rendered(t, map[string]string{"values.schema.json": `{"$ref": "file:///etc/none.json"}`, "templates/a.yaml": object("ConfigMap", "x", "")}, chart.Request{Revision: 1})
+// What a schema refers to is not fetched, however it is written.
+func TestSchemasLoadFromTheChartAlone(t *testing.T) {
+	const secret = "s3cr3t-bytes"
+	file := filepath.Join(t.TempDir(), "secret.json")
+	if err := os.WriteFile(file, []byte(secret), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	var asked atomic.Int64
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		asked.Add(1)
+		fmt.Fprint(w, secret)
+	}))
+	defer server.Close()
+	for _, address := range []string{server.URL + "/x.json", "file://" + file, "FILE://" + file, "../../../.." + file, "/" + file, "urn:x:y", "metadata.json"} {
+		for name, schema := range map[string]string{
+			"$ref":                   `{"$ref": %q}`,
+			"$ref, escaped":          `{"\u0024ref": %q}`,
+			"$schema":                `{"$schema": %q}`,
+			"$schema, escaped":       `{"\u0024\u0073chema": %q}`,
+			"$ref below":             `{"properties": {"a": {"allOf": [{"$ref": %q}]}}}`,
+			"$dynamicRef":            `{"$dynamicRef": %q}`,
+			"$ref relative to an id": `{"$id": %q, "$ref": "other.json"}`,
+		} {
+			for place, files := range map[string]map[string]string{
+				"the chart":      {"values.schema.json": fmt.Sprintf(schema, address)},
+				"one inside":     {"charts/in/Chart.yaml": "apiVersion: v2\nname: in\nversion: 1.0.0\n", "charts/in/values.schema.json": fmt.Sprintf(schema, address)},
+				"a file of that": {"values.schema.json": `{"$ref": "schemas/a.json"}`, "schemas/a.json": fmt.Sprintf(schema, address)},
+			} {
+				files["templates/a.yaml"] = object("ConfigMap", "x", "")
+				_, err := rendered(t, files, chart.Request{Revision: 1})
+				if err != nil && strings.Contains(err.Error(), "reference cycle") {
+					continue // it refers to itself
+				}
+				if err == nil || !strings.Contains(err.Error(), "schemas are loaded from the chart alone") || strings.Contains(err.Error(), secret) {
+					t.Errorf("%s of %s in %s: %v", name, address, place, err)
+				}
+			}
+		}
+	}
+	if asked.Load() != 0 {
+		t.Errorf("%d requests were sent", asked.Load())
+	}
+}
+
+func TestValuesAreCheckedBySchemas(t *testing.T) {
+	port := `{"type": "object", "properties": {"port": {"type": "integer", "maximum": 65535}}}`
+	inner := map[string]string{"charts/in/Chart.yaml": "apiVersion: v2\nname: in\nversion: 1.0.0\n", "charts/in/values.schema.json": port}
+	for name, c := range map[string]struct {
+		files  map[string]string
+		values map[string]any
+		want   string // of the error
+	}{
+		"values that fit":                {map[string]string{"values.schema.json": port}, map[string]any{"port": int64(80)}, ""},
+		"values that do not":             {map[string]string{"values.schema.json": port}, map[string]any{"port": "80"}, "web: values do not fit values.schema.json: - at '/port': got string, want integer"},
+		"a value that is too large":      {map[string]string{"values.schema.json": port}, map[string]any{"port": int64(80000)}, "maximum"},
+		"a schema in another file":       {map[string]string{"values.schema.json": `{"$ref": "schemas/port.json"}`, "schemas/port.json": port}, map[string]any{"port": "80"}, "want integer"},
+		"a part of a schema":             {map[string]string{"values.schema.json": `{"$defs": {"p": ` + port + `}, "$ref": "#/$defs/p"}`}, map[string]any{"port": "80"}, "want integer"},
+		"a schema that says its version": {map[string]string{"values.schema.json": `{"$schema": "http://json-schema.org/draft-07/schema#", "required": ["a"]}`}, nil, "missing property 'a'"},
+		"the newest version":             {map[string]string{"values.schema.json": `{"$schema": "https://json-schema.org/draft/2020-12/schema", "required": ["a"]}`}, nil, "missing property 'a'"},
+		"a chart inside":                 {inner, map[string]any{"in": map[string]any{"port": "80"}}, "in: values do not fit"},
+		"a chart inside, that fits":      {inner, map[string]any{"in": map[string]any{"port": int64(80)}}, ""},
+		"a schema that is no JSON":       {map[string]string{"values.schema.json": `{`}, nil, "values.schema.json is not JSON"},
+		"a schema that is no schema":     {map[string]string{"values.schema.json": `{"type": 5}`}, nil, "values.schema.json"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c.files["templates/a.yaml"] = object("ConfigMap", "x", "")
+			_, err := rendered(t, c.files, chart.Request{Revision: 1, Values: c.values})
+			if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+				t.Errorf("%v, not %q", err, c.want)
+			}
+		})
+	}
+}
+
+// Templates see nothing of the manager's machine, network or cluster.
+func TestTemplatesLookAtNothingOutside(t *testing.T) {
+	t.Setenv("LOCKSTEP_TEST_SECRET", "s3cr3t-bytes")
+	for template, want := range map[string]string{
+		`{{ env "LOCKSTEP_TEST_SECRET" }}`:                         "not defined",
+		`{{ expandenv "$LOCKSTEP_TEST_SECRET" }}`:                  "not defined",
+		`{{ tpl "{{ env \"LOCKSTEP_TEST_SECRET\" }}" . }}`:         "not defined",
+		`{{ getHostByName "localhost" }}`:                          `x: ""`,
+		`{{ lookup "v1" "Secret" "kube-system" "" | toJson }}`:     `x: "{}"`,
+		`{{ .Files.Get "/etc/passwd" }}`:                           `x: ""`,
+		`{{ .Files.Get "../../../../etc/passwd" }}`:                `x: ""`,
+		`{{ range $k, $v := .Files.Glob "/**" }}{{ $k }}{{ end }}`: `x: ""`,
+		`{{ include "x" . }}`:                                      "rendering template has a nested reference name",
+	} {
+		r, err := rendered(t, map[string]string{
+			"templates/_x.tpl": `{{ define "x" }}` + template + `{{ end }}`, "templates/a.yaml": object("ConfigMap", "x", "data:\n  x: {{ include \"x\" . | quote }}\n"),
+		}, chart.Request{Revision: 1})
+		got := fmt.Sprint(err)
+		if err == nil {
+			got = strings.NewReplacer(`"data":{"x":`, "x: ").Replace(text(t, r))
+		}
+		if !strings.Contains(got, want) || strings.Contains(got, "s3cr3t-bytes") || strings.Contains(got, "root:") {
+			t.Errorf("%s: %s", template, got)
+		}
+	}
+}
+
+// nested is a chart whose charts unpack to bytes each.
+func nested(charts, bytes int) []byte {
+	inner := map[string]string{}
+	for i := 0; i < bytes; i += 4 << 20 {
+		inner[fmt.Sprintf("files/%d", i)] = strings.Repeat("x", min(4<<20, bytes-i))
+	}
+	packed := string(charttest.Pack("in", "1.0.0", inner))
+	files := map[string]string{}
+	for i := range charts {
+		files[fmt.Sprintf("charts/in%d-1.0.0.tgz", i)] = packed
+	}
+	return charttest.Pack("web", "1.0.0", files)
+}
+
+func TestChartsInChartsAreBoundedTogether(t *testing.T) {
+	laughs := "a: &a " + strings.Repeat("x", 100<<10) + "\nb: [" + strings.Repeat("*a,", 100<<10) + "]\n"
+	for name, c := range map[string]struct {
+		archive []byte
+		want    string
+	}{
+		"charts that unpack to much, together":  {nested(100, 20<<20), "unpacked"},
+		"charts that do not":                    {nested(3, 1<<20), ""},
+		"values with aliases":                   {charttest.Pack("web", "1.0.0", map[string]string{"values.yaml": laughs}), "aliases"},
+		"values of a chart inside with aliases": {charttest.Pack("web", "1.0.0", map[string]string{"charts/in/Chart.yaml": "apiVersion: v2\nname: in\nversion: 1.0.0\n", "charts/in/values.yaml": laughs}), "aliases"},
+		"metadata with aliases":                 {charttest.Pack("web", "1.0.0", map[string]string{"Chart.yaml": "apiVersion: v2\nname: web\nversion: 1.0.0\nkeywords:\n- " + laughs}), "aliases"},
+		"values that are long":                  {charttest.Pack("web", "1.0.0", map[string]string{"values.yaml": strings.Repeat("a: 1\n", 1<<18)}), "values.yaml"},
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := chart.Open(run, c.archive)
+		runtime.ReadMemStats(&after)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 200 {
+			t.Errorf("%s: %d MiB were allocated", name, made)
+		}
+	}
+}
+
+// TestChartsLookNothingUp: a template sees no cluster and resolves no names.
+func TestChartsLookNothingUp(t *testing.T) {
+	files := map[string]string{"templates/a.yaml": object("ConfigMap", "a",
+		"data:\n  secret: {{ lookup \"v1\" \"Secret\" \"kube-system\" \"any\" | toJson | quote }}\n  all: {{ lookup \"v1\" \"Secret\" \"\" \"\" | toJson | quote }}\n  host: {{ getHostByName \"localhost\" | quote }}\n")}
+	r, err := rendered(t, files, chart.Request{})
 	if err != nil {
-		t.Error(err)
+		t.Fatal(err)
+	}
+	if got := text(t, r); !strings.Contains(got, `"secret":"{}"`) || !strings.Contains(got, `"all":"{}"`) || !strings.Contains(got, `"host":""`) {
+		t.Errorf("it found %s", got)
 	}
 }

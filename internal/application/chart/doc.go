@@ -19,5 +19,7 @@
 // # Bounds
 //
 // The sizes of archives, of what is in them, of values and of what templates make are bounded, and so are the functions
-// that make much of little. A template that loops for long cannot be interrupted: who calls keeps a watch on the time.
+// that make much of little.
+// Archives are read and rendered by functions on bytes, called through a Run: in a manager, in a child process with limits on
+// memory and CPU time (package internal/sandbox).
 package chart

@@ -9,7 +9,6 @@ import (
 	"maps"
 	"math"
 	"path"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,6 +24,8 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	kyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
 // The bounds of what a chart makes.
@@ -75,13 +76,21 @@ type Rendered struct {
 	Left []string
 }
 
-// Render makes the objects of a release.
-func (c *Chart) Render(req *Request) (*Rendered, error) {
-	out, err := c.render(req, 0)
-	if err != nil || !c.random {
+// release makes the objects of a release.
+func (a archive) release(req *Request) (*Rendered, error) {
+	chart, err := a.load()
+	if err != nil {
+		return nil, err
+	}
+	random := makesUp(chart)
+	out, err := render(chart, req, 0)
+	if err != nil || !random {
 		return out, err
 	}
-	again, err := c.render(req, 20*365*24*time.Hour)
+	if chart, err = a.load(); err != nil {
+		return nil, err
+	}
+	again, err := render(chart, req, 20*365*24*time.Hour)
 	if err != nil {
 		return nil, err
 	}
@@ -99,17 +108,13 @@ func (c *Chart) Render(req *Request) (*Rendered, error) {
 }
 
 // render renders once, with a clock that is ahead.
-func (c *Chart) render(req *Request, ahead time.Duration) (*Rendered, error) {
-	chart, err := c.load()
-	if err != nil {
-		return nil, err
-	}
+func render(chart *v2.Chart, req *Request, ahead time.Duration) (*Rendered, error) {
 	version, err := common.ParseKubeVersion(req.KubeVersion)
 	if err != nil {
 		return nil, err
 	}
 	if need := chart.Metadata.KubeVersion; need != "" && !util.IsCompatibleRange(need, version.String()) {
-		return nil, fmt.Errorf("chart %s needs Kubernetes %s; this is %s", c.Name, need, version)
+		return nil, fmt.Errorf("chart %s needs Kubernetes %s; this is %s", chart.Name(), need, version)
 	}
 	values := deepCopy(req.Values)
 	if err := util.ProcessDependencies(chart, values); err != nil {
@@ -119,7 +124,16 @@ func (c *Chart) render(req *Request, ahead time.Duration) (*Rendered, error) {
 		Name: req.Release, Namespace: req.Namespace, Revision: int(req.Revision), IsInstall: req.Revision <= 1, IsUpgrade: req.Revision > 1,
 	}
 	caps := &common.Capabilities{KubeVersion: *version, APIVersions: req.APIVersions, HelmVersion: common.DefaultCapabilities.HelmVersion}
-	all, err := chartutil.ToRenderValuesWithSchemaValidation(chart, values, release, caps, schemaLooksOutside(chart))
+	all, err := chartutil.ToRenderValuesWithSchemaValidation(chart, values, release, caps, true)
+	if err != nil {
+		return nil, err
+	}
+	// By our own check: the library's loads what a schema refers to from anywhere.
+	if given, ok := all["Values"].(common.Values); ok {
+		err = checkValues(chart, given)
+	} else if given, ok := all["Values"].(map[string]any); ok {
+		err = checkValues(chart, given)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -210,14 +224,6 @@ func functions(now time.Time) template.FuncMap {
 	}
 }
 
-// outside finds references of a schema to what is not in it.
-var outside = regexp.MustCompile(`"\$(ref|dynamicRef)"\s*:\s*"[^#"]`)
-
-// schemaLooksOutside says whether a schema refers to files or addresses: checking values by it would read them.
-func schemaLooksOutside(c *v2.Chart) bool {
-	return outside.Match(c.Schema) || slices.ContainsFunc(c.Dependencies(), schemaLooksOutside)
-}
-
 // add takes in the objects of a file.
 func (r *Rendered) add(file string, data []byte, req *Request) error {
 	docs := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -227,6 +233,9 @@ func (r *Rendered) add(file string, data []byte, req *Request) error {
 			return nil
 		}
 		if err != nil {
+			return fmt.Errorf("%s: %w", file, err)
+		}
+		if err := yamldoc.Check(doc, renderedMax, "a document"); err != nil {
 			return fmt.Errorf("%s: %w", file, err)
 		}
 		text, err := yaml.YAMLToJSON(doc)

@@ -21,7 +21,6 @@ const (
 	downloadsMax    = 4   // at the same time
 	entriesMax      = 512 // charts that are known, under way or failed
 	bytesMax        = 64 << 20
-	indexMax        = 64 << 20 // bytes of an index
 	// youth is how long it is known which chart is the newest that a range of versions allows.
 	youth = 5 * time.Minute
 	// After a download that failed the next is tried: after retryFirst, then twice that, and so on to retryMax.
@@ -85,9 +84,17 @@ func (f *Failed) Error() string { return f.Err.Error() }
 
 func (f *Failed) Unwrap() error { return f.Err }
 
+// Doer sends a request and returns the answer.
+type Doer interface {
+	Do(*http.Request) (*http.Response, error)
+}
+
 // Config says what a Store works with. HTTP is required.
 type Config struct {
-	HTTP *http.Client
+	// HTTP sends the requests. In a manager it is the guard of package egress: sources are chosen by users.
+	HTTP Doer
+	// Open reads what was downloaded. Required.
+	Open func(archive []byte) (*chart.Chart, error)
 	// Wake is called for those who wait for a chart, when it is there or cannot be had. It does not block.
 	Wake func(who types.NamespacedName)
 	// Now is the clock. Default time.Now.
@@ -98,6 +105,8 @@ type Config struct {
 type Store struct {
 	cfg   Config
 	slots chan struct{}
+	// parsing is held while what was fetched is parsed, which takes many times its size; not while it is fetched.
+	parsing sync.Mutex
 
 	mu      sync.Mutex
 	entries map[Source]*entry

@@ -30,7 +30,7 @@ func newFetcher(t *testing.T) *fetcher {
 	http := httptest.NewServer(f.server)
 	t.Cleanup(http.Close)
 	f.url = http.URL
-	f.store = charts.New(charts.Config{HTTP: http.Client(), Wake: func(who types.NamespacedName) { f.woken <- who }, Now: func() time.Time { return f.now }})
+	f.store = charts.New(charts.Config{HTTP: http.Client(), Open: func(archive []byte) (*chart.Chart, error) { return chart.Open(chart.InProcess(), archive) }, Wake: func(who types.NamespacedName) { f.woken <- who }, Now: func() time.Time { return f.now }})
 	for _, v := range []string{"1.0.0", "1.2.0", "1.10.0", "2.0.0-rc.1"} {
 		f.server.Publish("web", v, charttest.Pack("web", v, nil))
 	}

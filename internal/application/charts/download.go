@@ -4,18 +4,18 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"github.com/Masterminds/semver/v3"
-	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/application/chart"
+	"lockstep.dev/lockstep/internal/egress"
 )
 
 // download fetches a chart.
@@ -31,7 +31,7 @@ func (s *Store) download(ctx context.Context, from Source) (*chart.Chart, error)
 		if err != nil {
 			return nil, err
 		}
-		return open(data, "", from.Version)
+		return s.open(data, "", from.Version)
 	}
 	return s.fromRepository(ctx, from)
 }
@@ -48,17 +48,10 @@ func (s *Store) fromRepository(ctx context.Context, from Source) (*chart.Chart, 
 	if err != nil {
 		return nil, err
 	}
-	data, err := s.get(ctx, repository.JoinPath("index.yaml").String(), &from, indexMax)
+	versions, err := s.versions(ctx, repository.JoinPath("index.yaml").String(), &from)
 	if err != nil {
 		return nil, err
 	}
-	var index struct {
-		Entries map[string][]published `json:"entries"`
-	}
-	if err := yaml.Unmarshal(data, &index); err != nil {
-		return nil, fmt.Errorf("index.yaml: %w", err)
-	}
-	versions := index.Entries[from.Chart]
 	if len(versions) == 0 {
 		return nil, fmt.Errorf("the repository has no chart %s", from.Chart)
 	}
@@ -68,27 +61,41 @@ func (s *Store) fromRepository(ctx context.Context, from Source) (*chart.Chart, 
 	}
 	v := versions[at]
 	if len(v.URLs) == 0 {
-		return nil, fmt.Errorf("the index has no address for version %s", v.Version)
+		return nil, errors.New("the index has no address for the version")
 	}
 	address, err := repository.Parse(v.URLs[0])
+	if err != nil || address.Scheme != "http" && address.Scheme != "https" || address.User != nil {
+		return nil, errors.New("the index's address for the version is not one that begins with https:// or http://")
+	}
+	data, err := s.get(ctx, address.String(), &from, chart.ArchiveMax)
 	if err != nil {
 		return nil, err
 	}
-	if data, err = s.get(ctx, address.String(), &from, chart.ArchiveMax); err != nil {
+	return s.open(data, v.Digest, v.Version)
+}
+
+// versions is what the index at an address says of the chart.
+func (s *Store) versions(ctx context.Context, address string, from *Source) ([]published, error) {
+	resp, err := s.ask(ctx, address, from)
+	if err != nil {
 		return nil, err
 	}
-	return open(data, v.Digest, v.Version)
+	defer func() { _ = resp.Body.Close() }()
+	if err := good(resp); err != nil {
+		return nil, err
+	}
+	return readIndex(resp.Body, from.Chart, &s.parsing)
 }
 
 // open reads a downloaded chart, if it is what it should be: a digest that is empty is not checked.
-func open(data []byte, digest, version string) (*chart.Chart, error) {
+func (s *Store) open(data []byte, digest, version string) (*chart.Chart, error) {
 	if digest != "" {
 		sum := sha256.Sum256(data)
 		if got := hex.EncodeToString(sum[:]); got != strings.TrimPrefix(digest, "sha256:") {
-			return nil, fmt.Errorf("the chart's digest is %s, and not %s as was announced", got, digest)
+			return nil, fmt.Errorf("the chart's digest is %s, and not the one that was announced", got)
 		}
 	}
-	c, err := chart.Open(data)
+	c, err := s.cfg.Open(data)
 	if err != nil {
 		return nil, err
 	}
@@ -133,11 +140,11 @@ func choose(wanted string, n int, version func(int) string) (int, error) {
 	return at, nil
 }
 
-// get reads an address. The password goes to the source's own host alone, and not over redirects to others.
-func (s *Store) get(ctx context.Context, address string, from *Source, limit int64) ([]byte, error) {
+// ask sends a request for an address. The password goes to the source's own host alone, and not over redirects to others.
+func (s *Store) ask(ctx context.Context, address string, from *Source) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
-		return nil, err
+		return nil, errors.New("the chart's address cannot be requested")
 	}
 	home := from.Repository
 	if home == "" {
@@ -146,27 +153,33 @@ func (s *Store) get(ctx context.Context, address string, from *Source, limit int
 	if u, err := url.Parse(home); err == nil && from.User != "" && u.Host == req.URL.Host && u.Scheme == req.URL.Scheme {
 		req.SetBasicAuth(from.User, from.Password)
 	}
-	resp, err := s.cfg.HTTP.Do(req)
+	return s.cfg.HTTP.Do(req)
+}
+
+// get reads an address.
+func (s *Store) get(ctx context.Context, address string, from *Source, limit int64) ([]byte, error) {
+	resp, err := s.ask(ctx, address, from)
 	if err != nil {
 		return nil, err
 	}
 	return body(resp, limit)
 }
 
+// good returns an error for answers that are not good, in our own words.
+func good(resp *http.Response) error {
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %d %s", resp.Request.URL.Host, resp.StatusCode, http.StatusText(resp.StatusCode))
+	}
+	return nil
+}
+
 // body reads an answer that is good.
 func body(resp *http.Response, limit int64) ([]byte, error) {
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, fmt.Errorf("%s answers %s", resp.Request.URL.Redacted(), resp.Status)
-	}
-	data, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
-	if err != nil {
+	if err := good(resp); err != nil {
+		_ = resp.Body.Close()
 		return nil, err
 	}
-	if int64(len(data)) > limit {
-		return nil, fmt.Errorf("%s answers with more than %d bytes", resp.Request.URL.Redacted(), limit)
-	}
-	return data, nil
+	return egress.ReadAll(resp, limit)
 }
 
 // The media types of charts in registries.
@@ -177,8 +190,9 @@ const (
 
 // The bounds of what a registry says.
 const (
-	manifestMax = 4 << 20
+	manifestMax = 256 << 10
 	tagsMax     = 4 << 20
+	tokenMax    = 64 << 10
 )
 
 // registry is a repository of an OCI registry.
@@ -228,12 +242,15 @@ func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.C
 			Size      int64  `json:"size"`
 		} `json:"layers"`
 	}
-	if err := yaml.Unmarshal(data, &manifest); err != nil {
-		return nil, fmt.Errorf("the manifest: %w", err)
+	if json.Unmarshal(data, &manifest) != nil {
+		return nil, errors.New("the registry's manifest cannot be read")
 	}
 	for _, l := range manifest.Layers {
 		if l.MediaType != archiveType {
 			continue
+		}
+		if !isDigest(l.Digest) {
+			return nil, errors.New("the registry's manifest names a digest that is none")
 		}
 		if l.Size > chart.ArchiveMax {
 			return nil, fmt.Errorf("the chart has %d bytes; the limit is %d", l.Size, chart.ArchiveMax)
@@ -241,9 +258,15 @@ func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.C
 		if data, err = r.get(ctx, "blobs/"+l.Digest, "*/*", chart.ArchiveMax); err != nil {
 			return nil, err
 		}
-		return open(data, l.Digest, "")
+		return s.open(data, l.Digest, "")
 	}
 	return nil, fmt.Errorf("oci://%s is not a chart", address)
+}
+
+// isDigest reports whether text is a digest as registries write it, of which there is one kind in use.
+func isDigest(text string) bool {
+	sum, ok := strings.CutPrefix(text, "sha256:")
+	return ok && len(sum) == hex.EncodedLen(sha256.Size) && strings.Trim(sum, "0123456789abcdef") == ""
 }
 
 // tag is how a version is called in a registry, whose tags have no plus signs.
@@ -263,8 +286,8 @@ func (r *registry) newest(ctx context.Context, wanted string) (string, error) {
 	var list struct {
 		Tags []string `json:"tags"`
 	}
-	if err := yaml.Unmarshal(data, &list); err != nil {
-		return "", fmt.Errorf("the list of tags: %w", err)
+	if json.Unmarshal(data, &list) != nil {
+		return "", errors.New("the registry's list of tags cannot be read")
 	}
 	list.Tags = slices.DeleteFunc(list.Tags, func(t string) bool { return strings.HasPrefix(t, "sha256") })
 	at, err := choose(wanted, len(list.Tags), func(i int) string { return strings.ReplaceAll(list.Tags[i], "_", "+") })
@@ -283,7 +306,7 @@ func (r *registry) get(ctx context.Context, what, accept string, limit int64) ([
 	for try := 0; ; try++ {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+r.host+"/v2/"+r.name+"/"+what, nil)
 		if err != nil {
-			return nil, err
+			return nil, errors.New("the chart's address cannot be requested")
 		}
 		req.Header.Set("Accept", accept)
 		if r.token != "" {
@@ -324,7 +347,7 @@ func (r *registry) login(ctx context.Context, challenge string) error {
 	}
 	realm, err := url.Parse(given["realm"])
 	if err != nil || !strings.EqualFold(kind, "bearer") || realm.Host == "" || realm.Scheme != "https" && !r.insecure {
-		return fmt.Errorf("%s wants to know who asks in a way that is not supported: %s", r.host, challenge)
+		return fmt.Errorf("%s wants to know who asks in a way that is not supported", r.host)
 	}
 	query := realm.Query()
 	query.Set("service", given["service"])
@@ -332,7 +355,7 @@ func (r *registry) login(ctx context.Context, challenge string) error {
 	realm.RawQuery = query.Encode()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, realm.String(), nil)
 	if err != nil {
-		return err
+		return fmt.Errorf("%s names a server of tokens that cannot be asked", r.host)
 	}
 	if r.from.User != "" {
 		req.SetBasicAuth(r.from.User, r.from.Password)
@@ -341,7 +364,7 @@ func (r *registry) login(ctx context.Context, challenge string) error {
 	if err != nil {
 		return err
 	}
-	data, err := body(resp, manifestMax)
+	data, err := body(resp, tokenMax)
 	if err != nil {
 		return err
 	}
@@ -349,8 +372,8 @@ func (r *registry) login(ctx context.Context, challenge string) error {
 		Token       string `json:"token"`
 		AccessToken string `json:"access_token"`
 	}
-	if err := yaml.Unmarshal(data, &answer); err != nil {
-		return fmt.Errorf("%s: %w", realm.Host, err)
+	if json.Unmarshal(data, &answer) != nil {
+		return fmt.Errorf("the answer of the server of tokens of %s cannot be read", r.host)
 	}
 	if answer.Token == "" {
 		answer.Token = answer.AccessToken

@@ -1,14 +1,10 @@
 package controller_test
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"log/slog"
-	"os"
 	"strings"
-	"sync"
 	"testing"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -21,41 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/api/scheme"
-	"lockstep.dev/lockstep/config"
-	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/application/controller"
 )
-
-// startMultiTenant runs a controller that acts as authors, for the applications of a namespace.
-func startMultiTenant(t *testing.T) *env {
-	e := connect(t)
-	elsewhere.Store(e.ns, true)
-	for _, o := range config.MultiTenant() {
-		gvr := o.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(o.GetKind()) + "s")
-		if _, err := e.dyn.Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			t.Fatal(err)
-		}
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	writer, err := apiwriter.New(apiwriter.Config{REST: e.c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctl, err := controller.New(controller.Config{
-		REST: e.c.ManagerRESTConfig(), Writer: writer, Log: log, MultiTenant: true,
-		Owns: func(key string) bool { return strings.HasPrefix(key, e.ns+"/") },
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { _ = writer.Run(ctx) })
-	running.Go(func() { ctl.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	return e
-}
 
 // user is a client that acts as somebody with the rights of a role in the namespace.
 func (e *env) user(name, clusterRole string) *env {
@@ -86,7 +48,7 @@ components:
 `
 
 func TestApplicationsActWithTheRightsOfTheirAuthors(t *testing.T) {
-	e := startMultiTenant(t)
+	e := start(t)
 	alice := e.user("alice", "edit")
 	alice.eventually("alice may write applications", func() error {
 		return alice.tryApp("own", placedLocally("own", "v"))
@@ -147,7 +109,11 @@ func (e *env) tryApp(name, spec string) error {
 }
 
 func (e *env) tryPatch(name, patch string) error {
-	_, err := e.dyn.Resource(applications).Namespace(e.ns).Patch(e.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
+	kind := types.MergePatchType
+	if strings.HasPrefix(patch, "[") {
+		kind = types.JSONPatchType
+	}
+	_, err := e.dyn.Resource(applications).Namespace(e.ns).Patch(e.Context(), name, kind, []byte(patch), metav1.PatchOptions{})
 	return err
 }
 
@@ -189,7 +155,7 @@ spec:
 `
 
 func TestStepsActWithTheRightsOfTheAuthor(t *testing.T) {
-	e := startMultiTenant(t)
+	e := start(t)
 	e.apply("apiVersion: v1\nkind: Secret\nmetadata: {name: hidden}\nstringData: {url: \"http://127.0.0.1:1/hidden-value\"}\n")
 	for _, d := range strings.Split(stepDefinitions, "\n---\n") {
 		e.apply(d)
@@ -260,7 +226,7 @@ spec:
 `
 
 func TestNobodyGetsMoreRightsByAnApplication(t *testing.T) {
-	e := startMultiTenant(t)
+	e := start(t)
 	mallory := e.user("mallory", "edit")
 	mallory.eventually("mallory may write definitions", func() error {
 		_, err := mallory.dyn.Resource(oam.GroupVersion.WithResource("componentdefinitions")).Namespace(e.ns).List(t.Context(), metav1.ListOptions{Limit: 1})
@@ -319,4 +285,119 @@ func TestNobodyGetsMoreRightsByAnApplication(t *testing.T) {
 	if _, err := e.core.RbacV1().ClusterRoleBindings().Get(t.Context(), "more-"+e.ns, metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 		t.Errorf("the binding: %v", err)
 	}
+}
+
+// acting is a client that acts as somebody in groups, with the rights of a role in the namespace.
+func (e *env) acting(name, clusterRole string, groups ...string) *env {
+	e.Helper()
+	as := e.user(name, clusterRole)
+	cfg := e.c.RESTConfig()
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: name, Groups: groups}
+	as.dyn = dynamic.NewForConfigOrDie(cfg)
+	return as
+}
+
+// TestAGroupWithACommaInItsNameIsOneGroup: groups are recorded, and handed over, as a list.
+func TestAGroupWithACommaInItsNameIsOneGroup(t *testing.T) {
+	e := start(t)
+	eve := e.acting("eve", "edit", "devs,system:masters", `quo"te\`)
+	eve.eventually("eve may write applications", func() error { return eve.tryApp("groups", roleApplication) })
+	eve.until("groups", says(oam.ConditionReady, "roles.rbac.authorization.k8s.io", `User "eve" cannot create`))
+	if got, want := e.application("groups").Annotations[oam.AuthorGroupsAnnotation], `["devs,system:masters","quo\"te\\"]`; got != want {
+		t.Errorf("the groups are recorded as %s, want %s", got, want)
+	}
+	if _, err := e.get(roles, "all"); !apierrors.IsNotFound(err) {
+		t.Errorf("the role: %v", err)
+	}
+	// What each group may do, the application may.
+	_, err := e.core.RbacV1().RoleBindings(e.ns).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: `quo"te\`}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	eve.until("groups", inPhase(oam.PhaseRunning))
+}
+
+// TestWhoOnlyCommandsAnApplicationDoesNotBecomeItsAuthor: an administrator who pauses, resumes or restarts a tenant's application
+// does not lend it their rights.
+func TestWhoOnlyCommandsAnApplicationDoesNotBecomeItsAuthor(t *testing.T) {
+	e := start(t)
+	alice := e.user("alice", "edit")
+	alice.eventually("alice may write applications", func() error { return alice.tryApp("own", placedLocally("own", "v")) })
+	author := func() string { return e.application("own").Annotations[oam.UsernameAnnotation] }
+	for _, patch := range []string{
+		`{"metadata":{"labels":{"controller.core.oam.dev/pause":"true"}}}`,
+		`{"metadata":{"labels":{"controller.core.oam.dev/pause":null}}}`,
+		`{"metadata":{"annotations":{"lockstep.dev/workflow-command":"restart@1"}}}`,
+		`{"metadata":{"annotations":{"app.oam.dev/restart-workflow":"true"}}}`,
+		`{"metadata":{"finalizers":["app.oam.dev/resource-tracker-finalizer","test/hold"]}}`,
+		`{"metadata":{"annotations":{"app.oam.dev/username":"root","app.oam.dev/group":null,"lockstep.dev/author-groups":null}}}`,
+	} {
+		if err := e.tryPatch("own", patch); err != nil {
+			t.Fatal(err)
+		}
+		if got := author(); got != "alice" {
+			t.Errorf("after %s the author is %q", patch, got)
+		}
+	}
+	// While an application goes, its author stays too.
+	e.delete(applications, "own")
+	err := e.tryPatch("own", `{"metadata":{"annotations":{"app.oam.dev/username":"root"}}}`)
+	if !apierrors.IsForbidden(err) || author() != "alice" {
+		t.Errorf("another author is named: %v; it is %q", err, author())
+	}
+	e.eventually("nothing else holds it", func() error {
+		return e.tryPatch("own", `[{"op":"test","path":"/metadata/finalizers","value":["test/hold"]},{"op":"remove","path":"/metadata/finalizers"}]`)
+	})
+	e.gone(applications, "own")
+}
+
+const twoConfigMaps = `
+components:
+- {name: one, type: raw, properties: {apiVersion: v1, kind: ConfigMap, metadata: {name: one}}}
+- {name: two, type: raw, properties: {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}}
+`
+
+// TestAuthorsWhoLoseTheirRights is about what was allowed once: it is not repaired nor removed any more while the application is
+// there, and the application says so. When it is deleted, what it made goes.
+func TestAuthorsWhoLoseTheirRights(t *testing.T) {
+	e := start(t)
+	alice := e.user("alice", "edit")
+	alice.eventually("alice may write applications", func() error { return alice.tryApp("own", twoConfigMaps) })
+	alice.until("own", inPhase(oam.PhaseRunning))
+	if err := e.core.RbacV1().RoleBindings(e.ns).Delete(t.Context(), "alice", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.delete(configMaps, "one")
+	e.until("own", says(oam.ConditionReady, `User "alice" cannot create resource "configmaps"`))
+	if _, err := e.get(configMaps, "one"); !apierrors.IsNotFound(err) {
+		t.Errorf("the ConfigMap: %v", err)
+	}
+	// Somebody who may make ConfigMaps but not delete them leaves the other one out.
+	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "applications"}, Rules: []rbacv1.PolicyRule{
+		{APIGroups: []string{"core.oam.dev"}, Resources: []string{"applications"}, Verbs: []string{"*"}},
+		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}},
+	}}
+	if _, err := e.core.RbacV1().Roles(e.ns).Create(t.Context(), role, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := e.core.RbacV1().RoleBindings(e.ns).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "alice"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "Role", Name: "applications"},
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "User", Name: "alice"}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alice.eventually("alice may write applications", func() error {
+		return alice.tryApp("own", "components: [{name: one, type: raw, properties: {apiVersion: v1, kind: ConfigMap, metadata: {name: one}}}]")
+	})
+	e.until("own", says(oam.ConditionReady, `User "alice" cannot delete resource "configmaps"`))
+	if _, err := e.get(configMaps, "two"); err != nil {
+		t.Errorf("the ConfigMap: %v", err)
+	}
+	e.delete(applications, "own")
+	e.gone(applications, "own")
+	e.gone(configMaps, "two")
 }

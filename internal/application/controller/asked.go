@@ -20,6 +20,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
 // asked answers what plans of an application ask of others, each question once for a deployment: what it was told holds until
@@ -168,13 +169,18 @@ func (q asked) Manifests(url string) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
+		q.c.reading.Lock() // a text takes many times its size in memory
+		defer q.c.reading.Unlock()
+		if err := yamldoc.Check(body, responseBytesMax, "the answer of "+url); err != nil {
+			return nil, err
+		}
 		var out []map[string]any
 		for docs := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(body), 4096); len(out) <= listMax; {
 			var o map[string]any
 			if err := docs.Decode(&o); errors.Is(err, io.EOF) {
 				break
-			} else if err != nil {
-				return nil, err
+			} else if err != nil { // which would be quoted
+				return nil, fmt.Errorf("manifest %d of %s is no object in YAML or JSON", len(out)+1, url)
 			}
 			if u := (unstructured.Unstructured{Object: o}); len(o) > 0 {
 				if u.GetKind() == "" || u.GetAPIVersion() == "" || u.GetName() == "" {
@@ -200,7 +206,7 @@ func (q asked) Request(_ string, r *render.HTTPRequest) (map[string]any, error) 
 		}
 		var out map[string]any
 		if err := kjson.Unmarshal(body, &out); err != nil {
-			return nil, fmt.Errorf("the answer of %s is not a struct in JSON: %w", r.URL, err)
+			return nil, fmt.Errorf("the answer of %s is not a struct in JSON", r.URL)
 		}
 		return out, nil
 	})

@@ -8,8 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	kjson "k8s.io/apimachinery/pkg/util/json"
-	"sigs.k8s.io/yaml"
 
 	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/charts"
@@ -22,6 +20,7 @@ type appCharts struct {
 	a *app
 	// read are the objects whose values are in the plan, and their versions.
 	read map[plan.Ref]string
+	run  chart.Run
 }
 
 // Chart implements plan.Charts. What it reads is watched from then on, and brings the application back.
@@ -55,7 +54,10 @@ func (x *appCharts) Chart(namespace string, from *plan.ChartSource, values []pla
 			}
 			return nil, nil, fmt.Errorf("valuesFrom[%d]: %s %s has no key %s", i, v.Kind, v.Name, key)
 		}
-		parsed, err := parseValues(text)
+		parsed, err := chart.Values(x.run, text)
+		if errors.Is(err, plan.ErrNotYet) {
+			return nil, nil, err
+		}
 		if err != nil {
 			return nil, nil, fmt.Errorf("valuesFrom[%d]: %s %s: %w", i, v.Kind, v.Name, err)
 		}
@@ -72,18 +74,15 @@ func (x *appCharts) Chart(namespace string, from *plan.ChartSource, values []pla
 	return found, out, err
 }
 
+// openChart reads a chart that has been downloaded. Charts are of no namespace: they are kept for all.
+func (c *Controller) openChart(archive []byte) (*chart.Chart, error) {
+	return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
+		return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
+	}, archive)
+}
+
 // errChart is for charts that could not be had, which is tried again.
 var errChart = errors.New("it cannot be fetched")
-
-// parseValues reads values, with whole numbers as such.
-func parseValues(text string) (map[string]any, error) {
-	data, err := yaml.YAMLToJSON([]byte(text))
-	if err != nil {
-		return nil, err
-	}
-	var out map[string]any
-	return out, kjson.Unmarshal(data, &out)
-}
 
 // data is what a Secret or a ConfigMap holds.
 func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map[string]string, error) {
@@ -147,7 +146,7 @@ func (c *Controller) valuesChanged(a *app) bool {
 func (c *Controller) chartsOf(a *app, revision string, follows bool) (*appCharts, map[string]string) {
 	last := a.record.latest()
 	if last == nil || last.Name != revision || a.again || follows {
-		return &appCharts{c, a, map[plan.Ref]string{}}, nil
+		return &appCharts{c, a, map[plan.Ref]string{}, c.evaluators.of(a.key)}, nil
 	}
-	return &appCharts{c, a, map[plan.Ref]string{}}, last.Definitions
+	return &appCharts{c, a, map[plan.Ref]string{}, c.evaluators.of(a.key)}, last.Definitions
 }

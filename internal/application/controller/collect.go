@@ -1,10 +1,11 @@
 package controller
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -37,7 +38,7 @@ func (c *Controller) collect(a *app, o *oam.Application) {
 			kept = append(kept, *m)
 			continue
 		}
-		gone, err := c.removeOne(a, m, propagation)
+		gone, err := c.removeOne(a, m, propagation, a.as)
 		if unreachable := (*errDown)(nil); err != nil && !errors.As(err, &unreachable) {
 			c.log.Warn("an object cannot be removed", "application", a.key, "object", refOf(m).String(), "error", err)
 		}
@@ -61,7 +62,7 @@ func (c *Controller) collect(a *app, o *oam.Application) {
 			continue
 		}
 		applied[ref] = r.JSON
-		dirty = dirty || !bytes.Equal(a.record.Applied[ref], r.JSON)
+		dirty = dirty || !sameJSON(a.record.Applied[ref], r.JSON)
 	}
 	if !dirty || a.flying("tracker") {
 		return
@@ -70,8 +71,9 @@ func (c *Controller) collect(a *app, o *oam.Application) {
 	c.writeTracker(a, "", a.record.object.Spec.ApplicationGeneration)
 }
 
-// removeOne removes one object, and says whether it is gone. What belongs to somebody else by now is left alone.
-func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav1.DeletionPropagation) (bool, error) {
+// removeOne removes one object as somebody, or as the manager for nil, and says whether it is gone. What belongs to somebody else
+// by now is left alone.
+func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav1.DeletionPropagation, as *apiwriter.Identity) (bool, error) {
 	ref := refOf(m)
 	t, err := c.reach(ref.Cluster)
 	if left := errLeft(""); errors.As(err, &left) {
@@ -94,14 +96,15 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	there := t.live.get(ref)
 	switch {
 	case there == nil:
+		a.well(name)
 		return true, nil
-	case there.owner != a.key:
+	case there.owner != a.key && !c.leftTo(a, there):
 		return true, c.leave(a, ref, there)
 	case there.deleting:
 		return false, nil
 	}
-	if others := sharers(there); len(others) > 1 {
-		return false, c.handOver(a, ref, there, others)
+	if others := c.living(a, sharers(there)); len(others) > 1 {
+		return c.handOver(a, ref, there, others)
 	}
 	if failure := a.failures()[name]; failure != "" && !c.mayRetry(a, name) {
 		return false, fmt.Errorf("%s", failure)
@@ -115,7 +118,7 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	u.SetName(ref.Name)
 	u.SetUID(there.uid)
 	meta := c.meta(a, t, ref.GVK, "application-delete")
-	meta.As = nil // what the record names was made by the application, and goes whatever its author may do by now
+	meta.As = as
 	t.writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
 		if err == nil {
 			t.live.deleted(ref, there.uid)
@@ -123,6 +126,20 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 		c.settled(a, name, err)
 	})
 	return false, nil
+}
+
+// leaves notes that an application goes. From now on it is the manager that removes what the record names, which the application
+// has made: what its author was refused is tried again at once.
+func (c *Controller) leaves(a *app) {
+	if a.leaving {
+		return
+	}
+	a.leaving = true
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	clear(a.failed)
+	clear(a.retryAt)
+	clear(a.retries)
 }
 
 // leave takes the application out of those that share somebody else's object.
@@ -136,19 +153,49 @@ func (c *Controller) leave(a *app, ref plan.Ref, there *object) error {
 			others = append(others, s)
 		}
 	}
+	c.actAsFor(a, there.owner.String())
 	return c.relabel(a, ref, there, nil, others)
 }
 
-// handOver makes the next of those who share an object its owner.
-func (c *Controller) handOver(a *app, ref plan.Ref, there *object, list []string) error {
+// leftTo reports whether a is the only application left that shares an object whose labels name an owner that has been deleted.
+// handOver leaves such labels when nobody may change them.
+func (c *Controller) leftTo(a *app, there *object) bool {
+	if !sharedBy(there, a.key) || len(c.living(a, append(sharers(there), there.owner.String()))) > 1 {
+		return false
+	}
+	_, exists := c.applications.Get(there.owner.Namespace, there.owner.Name)
+	return !exists
+}
+
+// living returns the applications of a list (namespace/name) that exist. It keeps a, which is being deleted.
+func (c *Controller) living(a *app, list []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
+		namespace, name, _ := strings.Cut(s, "/")
+		_, exists := c.applications.Get(namespace, name)
+		return !exists && s != a.key.String()
+	})
+}
+
+// handOver makes the next application that shares an object its owner. A deletion does not wait for that: if neither
+// application's author may change the object, its labels stay, and it is removed with the last application that shares it.
+func (c *Controller) handOver(a *app, ref plan.Ref, there *object, list []string) (gone bool, err error) {
 	var others []string
 	for _, s := range list {
 		if s != a.key.String() {
 			others = append(others, s)
 		}
 	}
+	c.actAsFor(a, others[0])
 	namespace, name, _ := strings.Cut(others[0], "/")
-	return c.relabel(a, ref, there, map[string]any{oam.AppNameLabel: name, oam.AppNamespaceLabel: namespace, oam.RenderHashLabel: nil}, others)
+	if failure := a.failures()[refKey(ref)]; a.leaving && failure != "" {
+		id, err := c.authorAt(key(namespace, name))
+		if err != nil || reflect.DeepEqual(id, a.as) {
+			c.log.Warn("a shared object keeps the labels of an application that is deleted", "application", a.key, "object", ref.String(), "error", failure)
+			return true, nil
+		}
+		a.as = id
+	}
+	return false, c.relabel(a, ref, there, map[string]any{oam.AppNameLabel: name, oam.AppNamespaceLabel: namespace, oam.RenderHashLabel: nil}, others)
 }
 
 func (c *Controller) relabel(a *app, ref plan.Ref, there *object, labels map[string]any, sharers []string) error {

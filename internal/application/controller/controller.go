@@ -4,12 +4,12 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"net/http"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
@@ -22,21 +22,30 @@ import (
 	"lockstep.dev/lockstep/internal/application/clusters"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/egress"
+	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// Config says what the controller works with. REST and Writer are required.
+// Config says what the controller works with. REST, Writer and Evaluators are required.
 type Config struct {
 	// REST is the cluster, for reading.
 	REST   *rest.Config
 	Writer apiwriter.Writer
+	// Fence is the fence of the writers of managed clusters, the same as Writer has. nil: they have none.
+	Fence apiwriter.Fence
 	// Workers is how many applications are worked on at a time. Default 4.
 	Workers int
 	// Owns says whether an application, as namespace/name, is this controller's to work on now; nil: all are. When that
 	// changes, Rebalance must be called.
 	Owns func(key string) bool
-	// MultiTenant lets applications act with the rights of their authors, and not with the manager's: see as.go.
-	MultiTenant bool
+	// ActAsManager makes applications act with the manager's rights instead of their authors': see as.go.
+	ActAsManager bool
+	// Recorded says why the API server does not record who writes applications, and nil where it does: until then applications
+	// are off, unless they act as the manager. When its answer changes, Rebalance must be called. nil: it does.
+	Recorded func() error
 	// Gateway is where managed clusters are reached that are not reached directly.
 	Gateway clusters.Gateway
 	// RevisionLimit is how many revisions of an application are kept. Default 10.
@@ -44,17 +53,21 @@ type Config struct {
 	// ApplicationRevisions writes an ApplicationRevision of each state of every application, and not only of those that have
 	// a publishVersion: one more write for each change.
 	ApplicationRevisions bool
-	// EvaluationLimit is how long the templates of one application may take. Default 5 s.
-	EvaluationLimit time.Duration
+	// Evaluators evaluate templates, charts and expressions of users. Required: see sandbox.
+	Evaluators Evaluators
 	// UnconfinedSteps lets steps of workflows read and write outside of the namespace of their application.
 	UnconfinedSteps bool
-	// LocalRequests lets steps send requests to this machine.
-	LocalRequests bool
+	// Requests sends what applications ask of others. Default: to public addresses alone.
+	Requests *egress.Guard
 	// Settle is how long a change may take before its progress is reported: what is done sooner is reported once, when
 	// it is done. Default 1 s.
 	Settle time.Duration
 	// Rest is how long an application has been as it should be when what has been worked out for it is let go. Default 10 s.
 	Rest time.Duration
+	// Malformed is told of definitions, policies and workflows that cannot be decoded; nil: nobody is.
+	Malformed func(runtime.Object, *malformed.Error)
+	// Guard recovers from panics that one application causes. nil: they end the process.
+	Guard *contain.Guard
 	// Metrics takes the metrics; nil keeps them nowhere.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
@@ -63,8 +76,8 @@ type Config struct {
 }
 
 func (c *Config) complete() error {
-	if c.REST == nil || c.Writer == nil {
-		return errors.New("application controller: REST and Writer are required")
+	if c.REST == nil || c.Writer == nil || c.Evaluators == nil {
+		return errors.New("application controller: REST, Writer and Evaluators are required")
 	}
 	if c.Workers <= 0 {
 		c.Workers = 4
@@ -72,8 +85,11 @@ func (c *Config) complete() error {
 	if c.RevisionLimit <= 0 {
 		c.RevisionLimit = 10
 	}
-	if c.EvaluationLimit <= 0 {
-		c.EvaluationLimit = 5 * time.Second
+	if c.Requests == nil {
+		var err error
+		if c.Requests, err = egress.New(egress.Config{}); err != nil {
+			return err
+		}
 	}
 	if c.Settle <= 0 {
 		c.Settle = time.Second
@@ -112,13 +128,16 @@ type Controller struct {
 	// What steps of workflows use.
 	spies   *spies
 	charts  *charts.Store
-	http    *http.Client
 	outside chan struct{}
+	reading sync.Mutex // held while a fetched text is parsed
 
-	revising atomic.Bool // says that the watches of definitions and of their revisions show what there is
+	epoch    atomic.Uint64 // how often Lapsed was called
+	revising atomic.Bool   // says that the watches of definitions and of their revisions show what there is
 
 	mu   sync.Mutex
 	apps map[types.NamespacedName]*app // those that are not at rest
+	// failed are the applications on which a pass has panicked.
+	failed map[types.NamespacedName]failed
 	// resting are the objects that applications at rest have made.
 	resting map[types.NamespacedName][]types.UID
 	revised map[definitionKey]assigned
@@ -137,7 +156,7 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	shared, err := kubeclient.ForGroupVersion(cfg.REST, nil, v1alpha1.GroupVersion, scheme.Scheme)
+	shared, err := kubeclient.LeanCustom(cfg.REST, nil, v1alpha1.GroupVersion, scheme.Scheme, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -148,12 +167,13 @@ func New(cfg Config) (*Controller, error) {
 		defs:         newDefinitions(client, shared),
 		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
 		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},
-		revised:    map[definitionKey]assigned{},
-		evaluators: newEvaluators(cfg.EvaluationLimit, cfg.Workers),
+		revised: map[definitionKey]assigned{},
+		failed:  map[types.NamespacedName]failed{},
 	}
+	c.evaluators = newEvaluators(cfg.Evaluators, cfg.Log, func() context.Context { return c.ctx }, c.queue.AddAfter)
 	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
-	c.http, c.outside = newHTTP(cfg.LocalRequests), make(chan struct{}, outsideMax)
-	c.charts = charts.New(charts.Config{HTTP: c.http, Wake: c.enqueue, Now: cfg.Now})
+	c.outside = make(chan struct{}, outsideMax)
+	c.charts = charts.New(charts.Config{HTTP: cfg.Requests, Open: c.openChart, Wake: c.enqueue, Now: cfg.Now})
 	local, err := c.newTarget("", cfg.REST, cfg.Writer)
 	if err != nil {
 		return nil, err
@@ -192,6 +212,9 @@ func (c *Controller) handle() {
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 	})
 	c.defs.handle(c.definitionsChanged, c.definitionChanged)
+	if c.cfg.Malformed != nil {
+		c.defs.onMalformed(c.cfg.Malformed)
+	}
 }
 
 // applicationUpdated leaves out writes of the status of applications at rest.
@@ -221,6 +244,10 @@ func commandedByStatus(old, new *kubeclient.Raw) bool {
 func (c *Controller) definitionsChanged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for k := range c.failed { // what it panicked on may have been a definition's
+		delete(c.failed, k)
+		c.queue.Add(k)
+	}
 	for k, a := range c.apps {
 		if a.follows.Load() {
 			c.queue.Add(k)
@@ -296,9 +323,29 @@ func (c *Controller) next(ctx context.Context) bool {
 		c.through(k)
 		return true
 	}
-	c.pass(ctx, k)
+	c.mu.Lock()
+	a := c.apps[k]
+	c.mu.Unlock()
+	if c.leavesAlone(k) {
+		return true
+	}
+	if a != nil && a.epoch != c.epoch.Load() {
+		c.forget(k)
+		c.through(k)
+	}
+	p := c.cfg.Guard.Try("applications", k, func() {
+		failpoint.Hit("applications", k)
+		c.pass(ctx, k)
+	})
+	if p != nil {
+		c.panicked(k, p)
+	}
 	return true
 }
+
+// Lapsed has every application looked at as if for the first time: writes about them that were under way have been cut off, with
+// ErrFenced. Call Rebalance after it.
+func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
 // Rebalance looks at all applications, for other ones than before may be this controller's.
 func (c *Controller) Rebalance() {
@@ -316,7 +363,7 @@ func (c *Controller) appOf(k types.NamespacedName) *app {
 	defer c.mu.Unlock()
 	a := c.apps[k]
 	if a == nil {
-		a = &app{key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}, uids: c.woken(k)}
+		a = &app{epoch: c.epoch.Load(), key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}, uids: c.woken(k)}
 		c.apps[k] = a
 	}
 	return a

@@ -43,6 +43,8 @@ type course struct {
 	in map[*plan.Plan]bool
 	// stale says that parts or made have changed since the plan was merged.
 	stale bool
+	// taken says that a step makes an object of another one, which the record does not have yet.
+	taken bool
 }
 
 // part is a unit and what it is made of.
@@ -74,6 +76,13 @@ type flowRecord struct {
 	Units map[string]plan.Unit `json:"units,omitempty"`
 	// Made are the objects that steps applied, to the steps.
 	Made map[string]string `json:"made,omitempty"`
+	// Parts are the keys of parts in the order in which they started, once one of them makes an object otherwise than one before it:
+	// without the later one a restarted manager would first undo it.
+	Parts []string `json:"parts,omitempty"`
+	// Taken is the content that objects got from a step after another one had made them, and Seen the status of the workflow then:
+	// without them a restarted manager would have the first step make its object again.
+	Taken map[string]json.RawMessage `json:"taken,omitempty"`
+	Seen  *oam.WorkflowStatus        `json:"seen,omitempty"`
 }
 
 // coursed says whether an application is deployed in steps of its own. What is not is deployed whole, which costs less.
@@ -182,7 +191,7 @@ func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, er
 		p.Name = policyName(&p, i)
 		w.policies[p.Name] = &p
 	}
-	if err := c.checkTypes(in, w); err != nil {
+	if err := c.checkTypes(a, in, w); err != nil {
 		return nil, parse(err)
 	}
 	if f := a.record.Flow; f == nil || f.Run != run {
@@ -195,19 +204,25 @@ func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, er
 	if old := a.course; old != nil && old.run == run {
 		w.tries, w.answers, w.status = old.tries, old.answers, old.status
 	} else {
-		w.status = a.workflow(run)
+		w.status = later(a.workflow(run), a.record.Flow.Seen)
 	}
 	w.run = run
 	a.course = w
-	if err := c.policiesPart(w); err != nil {
+	if err := c.policiesPart(a, w); err != nil {
 		return nil, err
 	}
 	c.resume(a, w)
+	if err := w.unknown(); err != nil {
+		return nil, err
+	}
 	return c.merged(a, w), nil
 }
 
+// policiesKey is the key of the part that policiesPart deploys, which no step has.
+const policiesKey = "/policies"
+
 // policiesPart deploys what the policies of users' definitions make, before all steps.
-func (c *Controller) policiesPart(w *course) error {
+func (c *Controller) policiesPart(a *app, w *course) error {
 	in := w.input
 	in.Spec = &oam.ApplicationSpec{}
 	for _, name := range slices.Sorted(maps.Keys(w.policies)) {
@@ -218,21 +233,22 @@ func (c *Controller) policiesPart(w *course) error {
 	if len(in.Spec.Policies) == 0 {
 		return nil
 	}
-	p, err := c.makePlan(&in)
+	p, err := c.makePlan(a, &in)
 	if err != nil {
 		return err
 	}
-	w.parts = append(w.parts, &part{key: "policies", plan: p, unit: plan.Unit{Unwatched: true}})
+	w.parts = append(w.parts, &part{key: policiesKey, plan: p, unit: plan.Unit{Unwatched: true}})
 	return nil
 }
 
 // checkTypes finds what names no definition before anything is deployed.
-func (c *Controller) checkTypes(in *plan.Input, w *course) error {
+func (c *Controller) checkTypes(a *app, in *plan.Input, w *course) error {
+	defs := appDefinitions{c.defs, c.evaluators.of(a.key)}
 	check := func(s *flow.Step) error {
 		if s.Type == flow.TypeGroup || s.Type == flow.TypeSuspend || nativeStep(s.Type) {
 			return nil
 		}
-		if _, err := c.defs.Step(in.Namespace, s.Type); err != nil {
+		if _, err := defs.Step(in.Namespace, s.Type); err != nil {
 			return fmt.Errorf("workflow step %s: %w", s.Name, err)
 		}
 		return nil
@@ -250,11 +266,11 @@ func (c *Controller) checkTypes(in *plan.Input, w *course) error {
 	}
 	for i := range in.Spec.Components {
 		comp := &in.Spec.Components[i]
-		if _, err := c.defs.Component(in.Namespace, comp.Type); err != nil {
+		if _, err := defs.Component(in.Namespace, comp.Type); err != nil {
 			return fmt.Errorf("component %s: %w", comp.Name, err)
 		}
 		for j := range comp.Traits {
-			if _, err := c.defs.Trait(in.Namespace, comp.Traits[j].Type); err != nil {
+			if _, err := defs.Trait(in.Namespace, comp.Traits[j].Type); err != nil {
 				return fmt.Errorf("component %s: traits[%d]: %w", comp.Name, j, err)
 			}
 		}
@@ -265,19 +281,18 @@ func (c *Controller) checkTypes(in *plan.Input, w *course) error {
 // resume takes up what has been deployed so far, after a restart of the manager.
 func (c *Controller) resume(a *app, w *course) {
 	f := a.record.Flow
+	for _, key := range f.Parts {
+		if unit, ok := f.Units[key]; ok {
+			c.deploy(a, w, key, unit)
+		} else if s := w.program.Step(key); s != nil {
+			c.resumeStep(a, w, s, true)
+		}
+	}
 	if status := w.status; status != nil {
 		for i := range status.Steps {
 			started := func(st *oam.StepStatus) {
-				s := w.program.Step(st.Name)
-				if s == nil || st.Phase == oam.StepPending || st.Phase == oam.StepSkipped || !nativeStep(s.Type) {
-					return
-				}
-				properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, func(from string) (any, bool) { return flow.Value(f.Outputs, from) })
-				if err != nil {
-					return
-				}
-				if unit, pause, err := c.nativeUnit(w, s, properties); err == nil && (pause == nil || f.Resumed[s.Name] || flow.Ended(st)) {
-					c.deploy(a, w, s.Name, unit)
+				if s := w.program.Step(st.Name); s != nil && st.Phase != oam.StepPending && st.Phase != oam.StepSkipped {
+					c.resumeStep(a, w, s, f.Resumed[s.Name] || flow.Ended(st))
 				}
 			}
 			started(&status.Steps[i].StepStatus)
@@ -290,7 +305,11 @@ func (c *Controller) resume(a *app, w *course) {
 		c.deploy(a, w, key, f.Units[key])
 	}
 	for _, ref := range slices.Sorted(maps.Keys(f.Made)) {
-		if data, ok := a.record.Applied[ref]; ok {
+		data, ok := f.Taken[ref]
+		if !ok {
+			data, ok = a.record.Applied[ref]
+		}
+		if ok {
 			for i := range a.record.resources {
 				if m := &a.record.resources[i]; refKey(refOf(m)) == ref {
 					r := plan.Resource{Ref: refOf(m), JSON: data, Hash: plan.Hash(data), Step: f.Made[ref], TraitIndex: -1}
@@ -302,12 +321,102 @@ func (c *Controller) resume(a *app, w *course) {
 	}
 }
 
+// resumeStep takes up what a step has deployed. consented says that it does not wait for somebody's consent any more.
+func (c *Controller) resumeStep(a *app, w *course, s *flow.Step, consented bool) {
+	if !nativeStep(s.Type) || slices.ContainsFunc(w.parts, func(p *part) bool { return p.key == s.Name }) {
+		return
+	}
+	f := a.record.Flow
+	properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, func(from string) (any, bool) { return flow.Value(f.Outputs, from) })
+	var unit plan.Unit
+	var pause *flow.Pause
+	if err == nil {
+		unit, pause, err = c.nativeUnit(w, s, properties)
+	}
+	switch {
+	case err != nil: // something that it needs is gone: what it has deployed is not known
+		w.parts = append(w.parts, &part{key: s.Name, err: err})
+	case pause == nil || consented:
+		c.deploy(a, w, s.Name, unit)
+	}
+}
+
+// keepOrder notes the order of parts if one of them makes an object otherwise than one before it. It says whether that is to be
+// remembered before the object is changed.
+func (w *course) keepOrder(f *flowRecord) (changed bool) {
+	made, overlap := map[plan.Ref]string{}, false
+	var keys []string
+	for _, p := range w.parts {
+		if p.plan == nil {
+			continue
+		}
+		for i := range p.plan.Resources {
+			r := &p.plan.Resources[i]
+			hash, found := made[r.Ref]
+			overlap = overlap || found && hash != r.Hash
+			made[r.Ref] = r.Hash
+		}
+		if p.key != policiesKey {
+			keys = append(keys, p.key)
+		}
+	}
+	if !overlap || slices.Equal(keys, f.Parts) {
+		return false
+	}
+	f.Parts = keys
+	return true
+}
+
+// unknown returns why the plan of a step that was deployed before cannot be made, or nil. For a step that has succeeded that is any
+// error. For others it is only plan.ErrNotYet: the workflow decides what becomes of a step with an error.
+func (w *course) unknown() error {
+	for _, p := range w.parts {
+		if p.plan != nil || p.err == nil {
+			continue
+		}
+		st := stepOf(w.status, p.key)
+		if errors.Is(p.err, plan.ErrNotYet) || st != nil && st.Phase == oam.StepSucceeded {
+			return p.err
+		}
+	}
+	return nil
+}
+
+// whole reports whether every part has a plan, apart from parts of failed steps. Without it, what is to be removed is not known.
+func (w *course) whole() bool {
+	return w == nil || !slices.ContainsFunc(w.parts, func(p *part) bool {
+		st := stepOf(w.status, p.key)
+		return p.plan == nil && (st == nil || st.Phase != oam.StepFailed)
+	})
+}
+
 // workflow is the status of a run, or nil before it has one.
 func (a *app) workflow(run string) *oam.WorkflowStatus {
 	if a.status == nil || a.status.Workflow == nil || a.status.Workflow.AppRevision != run {
 		return nil
 	}
 	return a.status.Workflow
+}
+
+// later is that of two statuses of one run, or nil, in which more steps have ended: seen may not have been written as the status yet.
+func later(status, seen *oam.WorkflowStatus) *oam.WorkflowStatus {
+	ended := func(s *oam.WorkflowStatus) (n int) {
+		for i := range s.Steps {
+			if flow.Ended(&s.Steps[i].StepStatus) {
+				n++
+			}
+			for j := range s.Steps[i].SubSteps {
+				if flow.Ended(&s.Steps[i].SubSteps[j]) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	if seen == nil || status != nil && ended(status) >= ended(seen) {
+		return status
+	}
+	return seen.DeepCopy()
 }
 
 // merged is the plan of all that has been deployed so far.
@@ -333,6 +442,9 @@ func (c *Controller) merged(a *app, w *course) *plan.Plan {
 func (c *Controller) deploy(a *app, w *course, key string, unit plan.Unit) *part {
 	for _, p := range w.parts {
 		if p.key == key {
+			if p.plan == nil {
+				p.unit = unit // it may not have been known before
+			}
 			c.replanPart(a, w, p)
 			return p
 		}
@@ -369,7 +481,7 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 		p.inputs = hash
 		in := w.input
 		in.Spec = spec
-		made, err := c.makePlan(&in)
+		made, err := c.makePlan(a, &in)
 		p.err = err
 		if err == nil {
 			p.plan, w.stale = made, true
@@ -379,7 +491,7 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 
 // retried says whether an error of planning may pass without a change of the application.
 func retried(err error) bool {
-	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked) || errors.Is(err, errBusy)
+	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked)
 }
 
 // withInputs are the components whose inputs there are, with them, and what the others wait for. What depends on a
@@ -470,15 +582,22 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 		w.status = &oam.WorkflowStatus{AppRevision: w.run, Mode: w.program.ModeText(), StartTime: metav1.NewTime(now).Rfc3339Copy()}
 	}
 	unsaved = c.obey(a, o, w)
+	undecided := false
 	decide := func(condition string, values map[string]any) (bool, error) {
-		return c.decide(a.key.Namespace, condition, values)
+		yes, err := render.Condition(c.evaluators.of(a.key), condition, values)
+		undecided = undecided || errors.Is(err, plan.ErrNotYet)
+		return yes, err
 	}
+	// look is how the workflow goes on; nil while a condition is still being evaluated, which brings it back.
 	look := func(results map[string]flow.Result) *flow.Decision {
 		d := flow.Advance(&flow.Look{
 			Program: w.program, Status: w.status, Outputs: f.Outputs, Results: results, Tries: w.tries, Resumed: f.Resumed,
 			Held: f.Held, Context: w.context(), Now: now, Decide: decide,
 			ID: func(step string) string { return plan.Hash([]byte(a.key.String() + "/" + f.Run + "/" + step))[:10] },
 		})
+		if undecided {
+			return nil
+		}
 		unsaved = unsaved || !sameOutputs(f.Outputs, d.Outputs) || !maps.Equal(f.Resumed, d.Resumed)
 		w.status, f.Outputs, f.Resumed, w.tries, w.wake = d.Status, d.Outputs, d.Resumed, d.Tries, d.Wake
 		return d
@@ -487,7 +606,7 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 	before := remembered()
 	d := look(nil)
 	for range stepsMax {
-		if len(d.Run) == 0 {
+		if d == nil || len(d.Run) == 0 {
 			break
 		}
 		results, ended := map[string]flow.Result{}, false
@@ -509,33 +628,41 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 	if w.status.Finished {
 		c.spies.leave(a.key, false)
 	}
-	return w.stale, unsaved || before != remembered()
+	unsaved = unsaved || before != remembered()
+	if w.stale && w.keepOrder(f) {
+		unsaved = true
+	}
+	if w.taken {
+		w.taken, f.Seen, unsaved = false, w.status.DeepCopy(), true
+	}
+	return w.stale, unsaved
 }
 
 func idOf(s *oam.WorkflowStatus, step string) string {
-	for i := range s.Steps {
-		if s.Steps[i].Name == step {
-			return s.Steps[i].ID
-		}
-		for j := range s.Steps[i].SubSteps {
-			if s.Steps[i].SubSteps[j].Name == step {
-				return s.Steps[i].SubSteps[j].ID
-			}
-		}
+	if st := stepOf(s, step); st != nil {
+		return st.ID
 	}
 	return ""
 }
 
-func sameOutputs(a, b map[string]json.RawMessage) bool {
-	return maps.EqualFunc(a, b, func(x, y json.RawMessage) bool { return string(x) == string(y) })
+// stepOf is the status of a step, or nil.
+func stepOf(s *oam.WorkflowStatus, step string) *oam.StepStatus {
+	if s == nil {
+		return nil
+	}
+	for i := range s.Steps {
+		if s.Steps[i].Name == step {
+			return &s.Steps[i].StepStatus
+		}
+		for j := range s.Steps[i].SubSteps {
+			if s.Steps[i].SubSteps[j].Name == step {
+				return &s.Steps[i].SubSteps[j]
+			}
+		}
+	}
+	return nil
 }
 
-// decide evaluates a condition, for as long as an evaluation may take.
-func (c *Controller) decide(namespace, condition string, values map[string]any) (bool, error) {
-	var yes bool
-	err := c.evaluators.do(namespace, func() (err error) {
-		yes, err = render.Condition(condition, values)
-		return err
-	})
-	return yes, err
+func sameOutputs(a, b map[string]json.RawMessage) bool {
+	return maps.EqualFunc(a, b, sameJSON)
 }

@@ -103,6 +103,15 @@ func (c *Controller) actApply(a *app, step string, value any, cluster string) (r
 			w.made[at] = *r
 		}
 		f := a.record.Flow
+		if by, found := f.Made[ref]; found && (by != step || f.Taken[ref] != nil) {
+			w.taken = true
+			if !isSecret(r.GVK) {
+				if f.Taken == nil {
+					f.Taken = map[string]json.RawMessage{}
+				}
+				f.Taken[ref] = r.JSON
+			}
+		}
 		if f.Made == nil {
 			f.Made = map[string]string{}
 		}
@@ -332,6 +341,7 @@ func (c *Controller) actDelete(ctx context.Context, a *app, step string, action 
 		}
 		if gone {
 			delete(a.record.Flow.Made, refKey(x.Ref))
+			delete(a.record.Flow.Taken, refKey(x.Ref))
 			w.stale = true
 		}
 		return gone

@@ -45,6 +45,9 @@ func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p 
 		r, part := c.unitResult(a, p, call.Step.Name, unit)
 		if r.Outcome == flow.Succeeded && len(call.Step.Outputs) > 0 {
 			r.Outputs, err = c.unitOutputs(p, a, part, call.Step.Outputs)
+			if errors.Is(err, plan.ErrNotYet) {
+				return flow.Result{Outcome: flow.Running}
+			}
 			if err != nil {
 				return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonOutput, Message: err.Error()}
 			}
@@ -152,6 +155,9 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 			continue
 		}
 		values, err := c.componentOutputs(a, comp.Key(), outputs)
+		if errors.Is(err, plan.ErrNotYet) {
+			return flow.Result{Outcome: flow.Running}, part
+		}
 		if err != nil {
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonOutput, Message: err.Error()}, part
 		}
@@ -227,11 +233,7 @@ func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutp
 	values := a.course.objects(c, a, key)
 	out := map[string]json.RawMessage{}
 	for _, o := range outputs {
-		var v json.RawMessage
-		err := c.evaluators.do(a.key.Namespace, func() (err error) {
-			v, err = render.ValueFrom(o.ValueFrom, values)
-			return err
-		})
+		v, err := render.ValueFrom(c.evaluators.of(a.key), o.ValueFrom, values)
 		if err != nil {
 			return nil, fmt.Errorf("output %s: %w", o.Name, err)
 		}
@@ -284,26 +286,29 @@ const (
 // runTemplate runs a step of a definition, up to what it waits for.
 func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
 	w, name := a.course, call.Step.Name
-	template, err := c.defs.Step(w.input.Namespace, call.Step.Type)
+	run := c.evaluators.of(a.key)
+	template, err := appDefinitions{c.defs, run}.Step(w.input.Namespace, call.Step.Type)
+	if errors.Is(err, plan.ErrNotYet) {
+		return flow.Result{Outcome: flow.Running}
+	}
 	if err != nil {
 		a.follows.Store(errors.Is(err, errNoDefinition))
 		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
 	}
-	application, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&oam.Application{ObjectMeta: o.ObjectMeta, Spec: *w.input.Spec})
+	application, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&oam.Application{Spec: *w.input.Spec})
 	if err != nil {
 		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
 	}
 	req := &render.StepRequest{
 		Properties: call.Properties, Context: w.stepContext(name, id), Answers: map[string]render.Answer{}, Resumed: call.Resumed,
-		Outputs: call.Step.Outputs,
+		Outputs: call.Step.Outputs, Run: run,
 	}
 	req.Context.Application = application
 	for range actionsMax {
-		var s *render.StepState
-		err := c.evaluators.do(w.input.Namespace, func() (err error) {
-			s, err = template.Step(req)
-			return err
-		})
+		s, err := template.Step(req)
+		if errors.Is(err, plan.ErrNotYet) {
+			return flow.Result{Outcome: flow.Running}
+		}
 		if err != nil {
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
 		}

@@ -7,17 +7,26 @@ import (
 	"strings"
 	"sync"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // errNoDefinition is for names that no definition has: applications that use them look again when definitions change.
 var errNoDefinition = errors.New("there is no such definition")
+
+// unreadable is why a definition that there is cannot be used: those that do look again when it has changed.
+type unreadable struct{ error }
+
+// Is has it waited for as for a definition that there is not.
+func (unreadable) Is(target error) bool { return target == errNoDefinition }
 
 // definitions compiles definitions when they are first used and again when they have changed. It also knows the policies
 // and workflows that several applications share.
@@ -58,6 +67,17 @@ type watched interface {
 // watched are the watches, to be run and waited for.
 func (d *definitions) watched() []watched {
 	return []watched{d.components, d.traits, d.policies, d.steps, d.sharedPolicies, d.sharedWorkflows, d.revisions}
+}
+
+// onMalformed has tell called for each that cannot be decoded.
+func (d *definitions) onMalformed(tell func(runtime.Object, *malformed.Error)) {
+	d.components.OnMalformed(tell)
+	d.traits.OnMalformed(tell)
+	d.policies.OnMalformed(tell)
+	d.steps.OnMalformed(tell)
+	d.revisions.OnMalformed(tell)
+	d.sharedPolicies.OnMalformed(tell)
+	d.sharedWorkflows.OnMalformed(tell)
 }
 
 // handle calls changed after changes, and revised with what a definition was and is.
@@ -126,28 +146,34 @@ type compiled struct {
 	err      error
 }
 
+// appDefinitions are the definitions that an application sees: what it is the first to use is compiled for it.
+type appDefinitions struct {
+	*definitions
+	run render.Run
+}
+
 // Component implements plan.Definitions.
-func (d *definitions) Component(namespace, name string) (*render.Template, error) {
+func (d appDefinitions) Component(namespace, name string) (*render.Template, error) {
 	return find(d, d.components, render.Component, &oam.ComponentDefinition{}, render.OfComponent, namespace, name)
 }
 
 // Trait implements plan.Definitions.
-func (d *definitions) Trait(namespace, name string) (*render.Template, error) {
+func (d appDefinitions) Trait(namespace, name string) (*render.Template, error) {
 	return find(d, d.traits, render.Trait, &oam.TraitDefinition{}, render.OfTrait, namespace, name)
 }
 
 // Policy implements plan.Definitions.
-func (d *definitions) Policy(namespace, name string) (*render.Template, error) {
+func (d appDefinitions) Policy(namespace, name string) (*render.Template, error) {
 	return find(d, d.policies, render.Policy, &oam.PolicyDefinition{}, render.OfPolicy, namespace, name)
 }
 
 // Step is the definition of a type of step.
-func (d *definitions) Step(namespace, name string) (*render.Template, error) {
+func (d appDefinitions) Step(namespace, name string) (*render.Template, error) {
 	return find(d, d.steps, render.WorkflowStep, &oam.WorkflowStepDefinition{}, render.OfWorkflowStep, namespace, name)
 }
 
 // find looks in the application's namespace first, then among the definitions that every namespace sees.
-func find[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
+func find[T apiwriter.Object](d appDefinitions, kind *cluster.Kind[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
 	base, pinned, ok := strings.Cut(name, "@")
 	if ok {
 		t, err := pinnedTo(d, called, empty, definition, namespace, base, pinned)
@@ -165,11 +191,16 @@ func find[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], called rend
 		}
 		return d.compile(definitionKey{called, ns, base}, o.GetResourceVersion(), func() (*render.Definition, error) { return definition(o), nil })
 	}
+	for _, ns := range []string{namespace, oam.SystemNamespace} {
+		if fault := kind.Malformed(ns, base); fault != nil {
+			return nil, unreadable{fault}
+		}
+	}
 	return nil, fmt.Errorf("%s %s, in namespaces %s and %s: %w", called, name, namespace, oam.SystemNamespace, errNoDefinition)
 }
 
 // compile is a definition's template, compiled when it has another version than when it was last asked for.
-func (d *definitions) compile(key definitionKey, version string, definition func() (*render.Definition, error)) (*render.Template, error) {
+func (d appDefinitions) compile(key definitionKey, version string, definition func() (*render.Definition, error)) (*render.Template, error) {
 	d.mu.Lock()
 	c, ok := d.compiled[key]
 	d.mu.Unlock()
@@ -181,7 +212,10 @@ func (d *definitions) compile(key definitionKey, version string, definition func
 		return nil, err
 	}
 	c = compiled{version: version}
-	c.template, c.err = render.Compile(def)
+	c.template, c.err = render.Compile(def, d.run)
+	if errors.Is(c.err, plan.ErrNotYet) {
+		return nil, fmt.Errorf("%s: %w", def, c.err)
+	}
 	d.mu.Lock()
 	d.compiled[key] = c
 	d.mu.Unlock()

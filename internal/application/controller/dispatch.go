@@ -206,6 +206,14 @@ func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
 
 // apply looks at one object and hands over what brings it to where it should be. It says whether it is there.
 func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
+	there, err := c.bring(ctx, a, r)
+	if there && err == nil {
+		a.well(refKey(r.Ref))
+	}
+	return there, err
+}
+
+func (c *Controller) bring(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
 	ref := refKey(r.Ref)
 	if a.flying(ref) {
 		return false, nil

@@ -1,101 +1,204 @@
 package controller
 
 import (
+	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
+	"log/slog"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// CUE and templates of charts cannot be interrupted: what takes longer than the limit goes on until it ends by itself, and
-// is not evaluated again for the same state. Meanwhile it keeps its place among the few that evaluate at the same time, so
-// that there are never more goroutines than places; and a namespace some of whose templates still run gets no more, so that
-// one user's do not take the places of all.
+// evaluators have templates, charts and expressions of users evaluated, in child processes. Evaluators are functions of
+// bytes: nothing in this process is shared with one that takes long, or is given up.
+//
+// What has been evaluated, or cannot be, is remembered by the request: the same is not asked for twice. A worker waits for
+// an answer as long as patience. After that the evaluation goes on without it, and the application is brought back when
+// there is an answer; its passes until then fail with errEvaluating.
 type evaluators struct {
-	limit  time.Duration
-	places chan struct{}
+	pool Evaluators
+	log  *slog.Logger
+	ctx  func() context.Context
+	wake func(app types.NamespacedName, after time.Duration)
 
-	mu   sync.Mutex
-	late map[string]int // by namespace: evaluations that have overrun, and still run
+	// heavy is held by the one plan that works on large answers.
+	heavy chan struct{}
+
+	mu      sync.Mutex
+	running map[evaluationKey]*evaluation
+	// Two generations of what is known: when the new one is full, the old one is forgotten.
+	known, before map[evaluationKey]evaluated
+	bytes         int
 }
 
-// The bounds of evaluations that have overrun.
+// Evaluators are a sandbox.Pool, whose method Do says what this one returns.
+type Evaluators interface {
+	Do(ctx context.Context, tenant, evaluator string, request []byte) ([]byte, error)
+}
+
+type evaluationKey [sha256.Size]byte
+
+// evaluated is an answer, or why there will be none.
+type evaluated struct {
+	answer []byte
+	err    error
+}
+
+// evaluation is under way.
+type evaluation struct {
+	done chan struct{}
+	evaluated
+	waiting map[types.NamespacedName]bool // for it to end
+}
+
 const (
-	latePlaces          = 8 // beside one for each worker
-	latePerNamespaceMax = 2
+	// patience is how long a worker waits for an evaluation.
+	patience = 50 * time.Millisecond
+	// evaluateAgain is when what the pool had no room for is tried again.
+	evaluateAgain = time.Second
+	// answerBytesMax is the longest answer that is cached if no application waits for it. knownBytesMax is how many bytes a
+	// generation of the cache holds; each answer counts for its length and evaluationBytes.
+	answerBytesMax  = 16 << 10
+	knownBytesMax   = 12 << 20
+	evaluationBytes = 256
+	// heavyBytes is the size from which answers are worked on one at a time: in memory they are several times as large.
+	heavyBytes = 1 << 20
 )
 
-func newEvaluators(limit time.Duration, workers int) *evaluators {
-	return &evaluators{limit: limit, places: make(chan struct{}, workers+latePlaces), late: map[string]int{}}
+// errEvaluating is for what is still being evaluated, and for what was not evaluated because too much else was. The
+// application is brought back.
+var errEvaluating = fmt.Errorf("a template is still being evaluated: %w", plan.ErrNotYet)
+
+func newEvaluators(pool Evaluators, log *slog.Logger, ctx func() context.Context, wake func(types.NamespacedName, time.Duration)) *evaluators {
+	return &evaluators{
+		pool: pool, log: log, ctx: ctx, wake: wake, heavy: make(chan struct{}, 1), running: map[evaluationKey]*evaluation{}, known: map[evaluationKey]evaluated{},
+	}
 }
 
-// errBusy is for what was not evaluated because others still are; it is tried again.
-var errBusy = errors.New("templates that took too long are still being evaluated")
+// of evaluates for an application.
+func (e *evaluators) of(app types.NamespacedName) render.Run {
+	return func(evaluator string, request []byte) ([]byte, error) { return e.evaluate(app, evaluator, request) }
+}
 
-// do calls f on another goroutine, and waits for it as long as the limit allows. What f writes to must not be read after
-// an error.
-func (e *evaluators) do(namespace string, f func() error) error {
+func (e *evaluators) evaluate(app types.NamespacedName, evaluator string, request []byte) ([]byte, error) {
+	sum := sha256.New()
+	sum.Write([]byte(evaluator))
+	sum.Write([]byte{0})
+	sum.Write(request)
+	key := evaluationKey(sum.Sum(nil))
 	e.mu.Lock()
-	late := e.late[namespace]
+	if known, ok := e.recall(key); ok {
+		e.mu.Unlock()
+		return known.answer, known.err
+	}
+	x := e.running[key]
+	if x == nil {
+		x = &evaluation{done: make(chan struct{}), waiting: map[types.NamespacedName]bool{}}
+		e.running[key] = x
+		go e.run(app, evaluator, request, key, x)
+	}
 	e.mu.Unlock()
-	if late >= latePerNamespaceMax {
-		return fmt.Errorf("namespace %s: %w", namespace, errBusy)
-	}
-	limit := time.NewTimer(e.limit)
-	defer limit.Stop()
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
 	select {
-	case e.places <- struct{}{}:
-	case <-limit.C:
-		return errBusy
-	}
-	limit.Reset(e.limit)
-	done := make(chan error, 1)
-	overran := false // under mu
-	go func() {
-		defer func() {
-			if r := recover(); r != nil {
-				done <- fmt.Errorf("the evaluation of a template broke down: %v", r)
-			}
-			e.mu.Lock()
-			if overran {
-				if e.late[namespace]--; e.late[namespace] == 0 {
-					delete(e.late, namespace)
-				}
-			}
-			e.mu.Unlock()
-			<-e.places
-		}()
-		done <- f()
-	}()
-	select {
-	case err := <-done:
-		return err
-	case <-limit.C:
+	case <-x.done:
+		if errors.Is(x.err, errEvaluating) {
+			e.wake(app, evaluateAgain)
+		}
+		return x.answer, x.err
+	case <-timer.C:
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	select {
-	case err := <-done:
-		return err
+	case <-x.done:
+		return x.answer, x.err
 	default:
-		overran = true
-		e.late[namespace]++
-		return fmt.Errorf("the templates took more than %s to evaluate", e.limit)
+		x.waiting[app] = true // run has not looked yet: it closes done under mu
+		return nil, errEvaluating
 	}
 }
 
-// makePlan makes a plan for as long as that may take.
-func (c *Controller) makePlan(in *plan.Input) (*plan.Plan, error) {
-	var made *plan.Plan
+// run evaluates, remembers what came of it, and brings back those who wait.
+func (e *evaluators) run(app types.NamespacedName, evaluator string, request []byte, key evaluationKey, x *evaluation) {
+	answer, err := e.pool.Do(e.ctx(), app.Namespace, evaluator, request)
+	var failed *sandbox.Failed
+	if errors.As(err, &failed) {
+		err = errors.New(failed.Message)
+	} else if err != nil && !sandbox.Permanent(err) {
+		if !errors.Is(err, sandbox.ErrBusy) && !errors.Is(err, sandbox.ErrClosed) && e.ctx().Err() == nil {
+			e.log.Warn("an evaluation has not been made, and is tried again", "application", app, "evaluator", evaluator, "error", err)
+		}
+		err = fmt.Errorf("%w: %w", errEvaluating, err)
+	}
+	e.mu.Lock()
+	x.answer, x.err = answer, err
+	delete(e.running, key)
+	if !errors.Is(err, errEvaluating) && (len(x.waiting) > 0 || len(answer) <= answerBytesMax) {
+		e.remember(key, x.evaluated)
+	}
+	waiting := x.waiting
+	close(x.done)
+	e.mu.Unlock()
+	after := time.Duration(0)
+	if errors.Is(err, errEvaluating) {
+		after = evaluateAgain
+	}
+	for app := range waiting {
+		e.wake(app, after)
+	}
+}
+
+// recall is what is known of an evaluation. The caller holds mu.
+func (e *evaluators) recall(key evaluationKey) (evaluated, bool) {
+	if known, ok := e.known[key]; ok {
+		return known, true
+	}
+	known, ok := e.before[key]
+	if ok {
+		e.remember(key, known)
+	}
+	return known, ok
+}
+
+// remember keeps what came of an evaluation. The caller holds mu.
+func (e *evaluators) remember(key evaluationKey, x evaluated) {
+	if e.bytes > knownBytesMax {
+		e.before, e.known, e.bytes = e.known, map[evaluationKey]evaluated{}, 0
+	}
+	e.known[key] = x
+	e.bytes += len(x.answer) + evaluationBytes
+}
+
+// makePlan makes a plan.
+func (c *Controller) makePlan(a *app, in *plan.Input) (made *plan.Plan, err error) {
 	begin := time.Now()
-	err := c.evaluators.do(in.Namespace, func() error {
-		p, err := plan.Make(in, c.defs)
-		made = p
-		return err
-	})
-	c.metrics.render.Observe(time.Since(begin).Seconds())
+	run, heavy := c.evaluators.of(a.key), false
+	defer func() {
+		if heavy {
+			<-c.evaluators.heavy
+		}
+		if r := recover(); r != nil {
+			made, err = nil, &plan.Error{Stage: plan.Render, Err: fmt.Errorf("the plan broke down: %v", r)}
+		}
+		c.metrics.render.Observe(time.Since(begin).Seconds())
+	}()
+	in.Run = func(evaluator string, request []byte) ([]byte, error) {
+		answer, err := run(evaluator, request)
+		if len(answer) >= heavyBytes && !heavy {
+			c.evaluators.heavy <- struct{}{}
+			heavy = true
+		}
+		return answer, err
+	}
+	made, err = plan.Make(in, appDefinitions{c.defs, in.Run})
 	var e *plan.Error
 	if err != nil && !errors.As(err, &e) {
 		err = &plan.Error{Stage: plan.Render, Err: err}

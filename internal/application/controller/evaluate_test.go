@@ -1,61 +1,118 @@
 package controller
 
 import (
+	"context"
 	"errors"
+	"fmt"
+	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-func TestWhatOverrunsKeepsItsPlace(t *testing.T) {
-	e := newEvaluators(10*time.Millisecond, 1)
-	end := make(chan struct{})
-	endless := func() error { <-end; return nil }
-	for range latePerNamespaceMax {
-		if err := e.do("bad", endless); err == nil || !strings.Contains(err.Error(), "took more than 10ms") {
+// heldPool answers when it is told to.
+type heldPool struct {
+	mu    sync.Mutex
+	calls int
+	next  chan evaluated
+}
+
+func (p *heldPool) Do(context.Context, string, string, []byte) ([]byte, error) {
+	p.mu.Lock()
+	p.calls++
+	p.mu.Unlock()
+	got := <-p.next
+	return got.answer, got.err
+}
+
+func (p *heldPool) called() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.calls
+}
+
+type woken struct {
+	app   types.NamespacedName
+	after time.Duration
+}
+
+func newTestEvaluators() (*evaluators, *heldPool, chan woken) {
+	pool, wakes := &heldPool{next: make(chan evaluated, 10)}, make(chan woken, 10)
+	e := newEvaluators(pool, slog.New(slog.DiscardHandler), func() context.Context { return context.Background() },
+		func(app types.NamespacedName, after time.Duration) { wakes <- woken{app, after} })
+	return e, pool, wakes
+}
+
+func TestAWorkerDoesNotWaitForALongEvaluation(t *testing.T) {
+	e, pool, wakes := newTestEvaluators()
+	a, b := key("ns", "a"), key("ns", "b")
+	for _, app := range []types.NamespacedName{a, b} {
+		if _, err := e.of(app)("x", []byte("1")); !errors.Is(err, errEvaluating) || !errors.Is(err, plan.ErrNotYet) {
 			t.Fatal(err)
 		}
 	}
-	// The namespace waits for its own; others do not.
-	if err := e.do("bad", endless); !errors.Is(err, errBusy) {
-		t.Fatal(err)
+	pool.next <- evaluated{answer: make([]byte, answerBytesMax+1)}
+	got := map[types.NamespacedName]bool{(<-wakes).app: true, (<-wakes).app: true}
+	if !got[a] || !got[b] {
+		t.Errorf("brought back: %v", got)
 	}
-	if err := e.do("good", func() error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	// When every place is taken all wait, and no goroutine is added.
-	for _, ns := range []string{"b", "c", "d", "e", "f", "g", "h"} {
-		_ = e.do(ns, endless)
-	}
-	if n := len(e.places); n != cap(e.places) {
-		t.Fatalf("%d of %d places are taken", n, cap(e.places))
-	}
-	if err := e.do("good", func() error { return nil }); !errors.Is(err, errBusy) {
-		t.Fatal(err)
-	}
-	close(end)
-	for range cap(e.places) {
-		e.places <- struct{}{} // each is given back
-	}
-	for range cap(e.places) {
-		<-e.places
-	}
-	if err := e.do("bad", func() error { return nil }); err != nil {
-		t.Fatal(err)
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if len(e.late) != 0 {
-		t.Errorf("late: %v", e.late)
+	// It was evaluated once, for both.
+	answer, err := e.of(a)("x", []byte("1"))
+	if err != nil || len(answer) != answerBytesMax+1 || pool.called() != 1 {
+		t.Errorf("%d bytes, %v, after %d calls", len(answer), err, pool.called())
 	}
 }
 
-func TestAnEvaluationThatPanicsIsAnError(t *testing.T) {
-	e := newEvaluators(time.Minute, 1)
-	if err := e.do("ns", func() error { panic("no") }); err == nil || !strings.Contains(err.Error(), "broke down: no") {
-		t.Error(err)
+func TestWhatCannotBeEvaluatedIsNotTriedAgain(t *testing.T) {
+	exceeded := &sandbox.Exceeded{Limit: sandbox.Memory, Max: "256 MiB"}
+	for _, failure := range []error{exceeded, &sandbox.Crashed{Reason: "x"}, &sandbox.Failed{Message: "no such field"}} {
+		e, pool, _ := newTestEvaluators()
+		pool.next <- evaluated{err: failure}
+		for range 3 {
+			if _, err := e.of(key("ns", "a"))("x", []byte("1")); err == nil || err.Error() != failure.Error() || errors.Is(err, plan.ErrNotYet) {
+				t.Errorf("%v, not %v", err, failure)
+			}
+		}
+		if pool.called() != 1 {
+			t.Errorf("%v: %d evaluations", failure, pool.called())
+		}
 	}
-	if len(e.places) != 0 && e.do("ns", func() error { return nil }) != nil {
-		t.Error("its place is lost")
+}
+
+func TestWhatThePoolHadNoRoomForIsTriedAgain(t *testing.T) {
+	e, pool, wakes := newTestEvaluators()
+	pool.next <- evaluated{err: fmt.Errorf("namespace ns: %w", sandbox.ErrBusy)}
+	if _, err := e.of(key("ns", "a"))("x", nil); !errors.Is(err, plan.ErrNotYet) || !strings.Contains(err.Error(), "too many") {
+		t.Fatal(err)
+	}
+	if w := <-wakes; w != (woken{key("ns", "a"), evaluateAgain}) {
+		t.Errorf("%v", w)
+	}
+	pool.next <- evaluated{answer: []byte("y")}
+	if answer, err := e.of(key("ns", "a"))("x", nil); err != nil || string(answer) != "y" {
+		t.Errorf("%s, %v", answer, err)
+	}
+}
+
+func TestWhatIsKnownIsBounded(t *testing.T) {
+	e, pool, _ := newTestEvaluators()
+	go func() {
+		for {
+			pool.next <- evaluated{answer: make([]byte, answerBytesMax)}
+		}
+	}()
+	for i := range 4 * knownBytesMax / answerBytesMax {
+		if _, err := e.of(key("ns", "a"))("x", fmt.Append(nil, i)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := (len(e.known) + len(e.before)) * answerBytesMax; n > 2*(knownBytesMax+answerBytesMax+evaluationBytes) {
+		t.Errorf("%d bytes are remembered", n)
 	}
 }

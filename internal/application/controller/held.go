@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 
 	kjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/rest"
@@ -11,7 +12,9 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/rawjson"
+	"lockstep.dev/lockstep/internal/unpack"
 )
 
 // held are objects of which there are many, and most of them at rest: the watch reads their metadata, and keeps the rest packed
@@ -60,6 +63,10 @@ func readApplication(text []byte, r *kubeclient.Raw) (*oam.Application, error) {
 		failed = json.Unmarshal(text, &parts)
 		if err := kjson.Unmarshal(parts.Spec, &o.Spec); failed == nil && err != nil {
 			o.Spec, failed = oam.ApplicationSpec{}, fmt.Errorf("the spec cannot be read: %w", err)
+			if fault := malformed.Find(parts.Spec, reflect.TypeFor[oam.ApplicationSpec]()); fault != nil {
+				fault.Path = "spec." + fault.Path
+				failed = &malformed.Error{Kind: "Application", Namespace: r.Namespace, Name: r.Name, Fault: fault.Error()}
+			}
 		}
 		if err := kjson.Unmarshal(parts.Status, &o.Status); err != nil {
 			o.Status = oam.ApplicationStatus{}
@@ -130,7 +137,9 @@ func expand(text []byte) ([]byte, any) {
 	if err := kjson.Unmarshal(text, &t); err != nil {
 		return text, expanded{}
 	}
-	plain, err := inflate(t.Spec.Compression)
+	limit := unpack.Tracker
+	limit.Bytes = expandedMax
+	plain, err := inflate(t.Spec.Compression, limit)
 	if err != nil || len(plain) > expandedMax {
 		return text, expanded{}
 	}

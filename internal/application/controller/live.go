@@ -7,11 +7,13 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
+	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -67,6 +69,7 @@ type live struct {
 	rest    *rest.Config
 	kinds   *kinds
 	log     *slog.Logger
+	now     func() time.Time
 	changed func(owner types.NamespacedName)
 
 	mu      sync.Mutex
@@ -89,7 +92,8 @@ type kindWatch struct {
 
 	mu      sync.Mutex
 	synced  bool
-	err     error // why it has not
+	err     error     // why it has not
+	failing time.Time // since when it has not been answered
 	objects map[types.NamespacedName]*object
 	waiting map[types.NamespacedName]bool // applications to tell when it has synced
 	// gone are the last objects seen to be deleted: an answer about one of them may come after that.
@@ -269,7 +273,9 @@ func (w *kindWatch) run(ctx context.Context) {
 			return events, err
 		},
 	}, w.l.client)
-	r := cache.NewReflectorWithOptions(lw, &kubeclient.Raw{}, w, cache.ReflectorOptions{Name: "applications/" + w.mapping.Resource.Resource})
+	r := cache.NewReflectorWithOptions(lw, &kubeclient.Raw{}, w, cache.ReflectorOptions{
+		Name: "applications/" + w.mapping.Resource.Resource, Backoff: kubeclient.WatchBackoff(),
+	})
 	r.RunWithContext(ctx)
 }
 
@@ -308,9 +314,19 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 		return
 	}
 	w.mu.Lock()
+	now := w.l.now()
+	if w.failing.IsZero() {
+		w.failing = now
+	}
+	if err != nil && passes(err) && now.Sub(w.failing) < passingMax {
+		w.mu.Unlock()
+		return // it is asked for again soon
+	}
 	news := err != nil && w.err == nil && !w.synced
 	w.err = nil
-	if err != nil {
+	if err == nil {
+		w.failing = time.Time{}
+	} else {
 		w.err = fmt.Errorf("%s cannot be watched: %w", w.mapping.Resource.Resource, err)
 	}
 	var tell []types.NamespacedName
@@ -326,6 +342,20 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	for _, app := range tell {
 		w.changed(app)
 	}
+}
+
+// passingMax is how long troubles of the server or the connection are not told: a manager that starts while there are any would
+// write into the status of each application that something cannot be watched, and then that it can.
+const passingMax = 30 * time.Second
+
+// passes reports whether an error may well be over at the next attempt.
+func passes(err error) bool {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return true // of the connection
+	}
+	code := status.Status().Code
+	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusGone
 }
 
 // put stores u unless something newer is known.

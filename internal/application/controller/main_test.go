@@ -21,18 +21,23 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 // One real API server with the real controller manager and scheduler and simulated nodes, for all tests.
 func TestMain(m *testing.M) {
+	sandbox.Main(manager.Evaluators())
 	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithApplications(),
 		localtest.WithNodes(localcluster.Nodes{Count: 4}))
 }
@@ -101,12 +106,30 @@ func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry, owns fu
 
 // runWith completes cfg. Between the controller and its writer is what through makes of the latter.
 func runWith(c *localcluster.Cluster, cfg controller.Config, through func(apiwriter.Writer) apiwriter.Writer) (stop func(), _ error) {
+	return runAt(c.ManagerRESTConfig(), cfg, through)
+}
+
+// runAt is runWith of a controller that reaches the cluster by server.
+func runAt(server *rest.Config, cfg controller.Config, through func(apiwriter.Writer) apiwriter.Writer) (stop func(), _ error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
-	writer, err := apiwriter.New(apiwriter.Config{REST: c.ManagerRESTConfig(), Scheme: scheme.Scheme, Logger: log})
+	writer, err := apiwriter.New(apiwriter.Config{REST: server, Scheme: scheme.Scheme, Logger: log})
 	if err != nil {
 		return nil, err
 	}
-	cfg.REST, cfg.Writer, cfg.Log, cfg.LocalRequests = c.ManagerRESTConfig(), through(writer), log, true
+	closeEvaluators := func() {}
+	if cfg.Evaluators == nil {
+		pool, err := sandbox.New(sandbox.Config{Log: log})
+		if err != nil {
+			return nil, err
+		}
+		cfg.Evaluators, closeEvaluators = pool, pool.Close
+	}
+	cfg.REST, cfg.Writer, cfg.Log = server, through(writer), log
+	if cfg.Requests == nil { // the tests' servers are on this machine
+		if cfg.Requests, err = egress.New(egress.Config{Allow: []string{"127.0.0.1"}}); err != nil {
+			return nil, err
+		}
+	}
 	ctl, err := controller.New(cfg)
 	if err != nil {
 		return nil, err
@@ -115,7 +138,7 @@ func runWith(c *localcluster.Cluster, cfg controller.Config, through func(apiwri
 	var running sync.WaitGroup
 	running.Go(func() { _ = writer.Run(ctx) })
 	running.Go(func() { ctl.Run(ctx) })
-	return func() { cancel(); running.Wait() }, nil
+	return func() { cancel(); running.Wait(); closeEvaluators() }, nil
 }
 
 // apply creates an object, or replaces the spec, labels and annotations of the one there is.
@@ -278,4 +301,15 @@ func (e *env) namespace(name string) {
 	if _, err := e.core.CoreV1().Namespaces().Create(e.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		e.Fatal(err)
 	}
+}
+
+// newPool makes evaluators for a controller of a test.
+func newPool(t testing.TB) *sandbox.Pool {
+	t.Helper()
+	p, err := sandbox.New(sandbox.Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	return p
 }

@@ -7,18 +7,17 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"mime"
 	"net"
 	"net/http"
 	"net/mail"
 	"net/smtp"
+	"net/textproto"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -27,6 +26,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/egress"
 )
 
 // The bounds of what steps ask of others.
@@ -34,7 +34,6 @@ const (
 	requestTimeout    = 30 * time.Second
 	requestTimeoutMax = 5 * time.Minute
 	responseBytesMax  = 1 << 20
-	redirectsMax      = 5
 )
 
 // httpRequest is a request of a step.
@@ -127,16 +126,12 @@ func (c *Controller) exchange(ctx context.Context, r *httpRequest) (body []byte,
 	for k, v := range r.Request.Header {
 		req.Header.Set(k, v)
 	}
-	res, err := c.http.Do(req)
+	res, err := c.cfg.Requests.Do(req)
 	if err != nil {
 		return nil, nil, 0, err
 	}
-	defer func() { _ = res.Body.Close() }()
-	if body, err = io.ReadAll(io.LimitReader(res.Body, responseBytesMax+1)); err != nil {
-		return nil, nil, 0, err
-	}
-	if len(body) > responseBytesMax {
-		return nil, nil, 0, fmt.Errorf("the response has more than %d bytes", responseBytesMax)
+	if body, err = egress.ReadAll(res, responseBytesMax); err != nil {
+		return nil, nil, 0, fmt.Errorf("%s %s: %w", r.Method, req.URL.Host, err)
 	}
 	return body, res.Header, res.StatusCode, nil
 }
@@ -165,40 +160,6 @@ func (c *Controller) secretValue(ctx context.Context, as *apiwriter.Identity, na
 		return "", fmt.Errorf("secret %s has no key %s", name, key)
 	}
 	return strings.TrimSpace(string(value)), nil
-}
-
-// newHTTP is the client for requests of steps. Unless local is set it does not connect to this machine, nor to addresses
-// of the link, where clouds keep the machine's credentials.
-func newHTTP(local bool) *http.Client {
-	dialer := &net.Dialer{Timeout: 10 * time.Second, Control: guard(local)}
-	return &http.Client{
-		Transport: &http.Transport{
-			DialContext: dialer.DialContext, TLSHandshakeTimeout: 10 * time.Second, MaxIdleConns: outsideMax, MaxIdleConnsPerHost: 2,
-			MaxConnsPerHost: outsideMax, IdleConnTimeout: 30 * time.Second, ResponseHeaderTimeout: requestTimeoutMax,
-			TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
-		},
-		CheckRedirect: func(_ *http.Request, via []*http.Request) error {
-			if len(via) >= redirectsMax {
-				return errors.New("too many redirects")
-			}
-			return nil
-		},
-	}
-}
-
-// guard refuses connections to addresses that are not for users.
-func guard(local bool) func(network, address string, _ syscall.RawConn) error {
-	return func(_, address string, _ syscall.RawConn) error {
-		host, _, err := net.SplitHostPort(address)
-		if err != nil {
-			return err
-		}
-		ip := net.ParseIP(host)
-		if ip == nil || !local && (ip.IsLoopback() || ip.IsLinkLocalUnicast() || ip.IsLinkLocalMulticast() || ip.IsUnspecified() || ip.IsMulticast()) {
-			return fmt.Errorf("applications do not connect to %s", host)
-		}
-		return nil
-	}
 }
 
 // message is an e-mail that a step sends.
@@ -243,15 +204,13 @@ func newMail(params map[string]any) (*message, error) {
 	return m, nil
 }
 
-// send sends an e-mail, encrypted where the server can.
+// send sends an e-mail, encrypted where the server can. The error holds nothing of what the server said but its code.
 func (c *Controller) send(ctx context.Context, m *message) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	dialer := &net.Dialer{Control: guard(c.cfg.LocalRequests)}
-	address := net.JoinHostPort(m.From.Host, strconv.Itoa(m.From.Port))
-	conn, err := dialer.DialContext(ctx, "tcp", address)
+	conn, err := c.cfg.Requests.DialContext(ctx, "tcp", net.JoinHostPort(m.From.Host, strconv.Itoa(m.From.Port)))
 	if err != nil {
-		return err
+		return fmt.Errorf("the mail server: %w", err)
 	}
 	defer func() { _ = conn.Close() }()
 	if deadline, ok := ctx.Deadline(); ok {
@@ -259,6 +218,18 @@ func (c *Controller) send(ctx context.Context, m *message) error {
 			return err
 		}
 	}
+	if err := m.deliver(conn, c.cfg.Now()); err != nil {
+		var said *textproto.Error
+		if errors.As(err, &said) {
+			return fmt.Errorf("the mail server answers %d", said.Code)
+		}
+		return errors.New("the mail server does not take the e-mail: the connection ended, TLS failed, or it does not speak SMTP")
+	}
+	return nil
+}
+
+// deliver hands the e-mail to the server at the other end of conn.
+func (m *message) deliver(conn net.Conn, now time.Time) error {
 	config := &tls.Config{ServerName: m.From.Host, MinVersion: tls.VersionTLS12}
 	if m.From.Port == 465 {
 		conn = tls.Client(conn, config)
@@ -289,7 +260,7 @@ func (c *Controller) send(ctx context.Context, m *message) error {
 	if err != nil {
 		return err
 	}
-	if _, err := w.Write(m.text(c.cfg.Now())); err != nil {
+	if _, err := w.Write(m.text(now)); err != nil {
 		return err
 	}
 	if err := w.Close(); err != nil {

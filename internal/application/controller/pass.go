@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -18,11 +19,13 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // app is what is known of one application beside what is watched. Passes over it do not overlap, for the queue hands a
 // key to one worker at a time; answers to writes come from other goroutines, and take mu.
 type app struct {
+	epoch uint64 // the controller's when this was made
 	key   types.NamespacedName
 	owner string // for fairness among writes
 	// follows says that changes of definitions concern it.
@@ -32,24 +35,28 @@ type app struct {
 
 	// of passes
 
-	opened *oam.Application    // as last seen; not to be changed
-	read   map[plan.Ref]string // objects whose values are in the plan, and their versions
-	as     *apiwriter.Identity // whom its writes are made as; nil for the manager
-	reads  map[plan.Ref]error  // whether its author may see others' objects
-	course *course             // of an application that is deployed in steps
+	opened  *oam.Application    // as last seen; not to be changed
+	read    map[plan.Ref]string // objects whose values are in the plan, and their versions
+	as      *apiwriter.Identity // the identity that its writes impersonate; nil: the manager itself
+	reads   map[plan.Ref]error  // whether its author may see others' objects
+	leaving bool                // it is being removed
+	course  *course             // of an application that is deployed in steps
 	// again says that the revision is deployed once more, with the definitions as they are now.
 	again     bool
 	asking    string      // the state for which others have been asked
+	asked     time.Time   // since when: what charts see as now, so that they are evaluated once for that state
 	restarted string      // the annotation that has been obeyed and is about to go
 	restartAt metav1.Time // when the workflow runs again
 	loaded    bool
-	record    record
-	planned   string // what the plan was made of
-	made      made   // the same, for a quick look
-	plan      *plan.Plan
-	planErr   error
-	since     time.Time // when the plan was made
-	states    map[string]states
+	// unreadable is the record that could not be loaded.
+	unreadable badRecord
+	record     record
+	planned    string // what the plan was made of
+	made       made   // the same, for a quick look
+	plan       *plan.Plan
+	planErr    error
+	since      time.Time // when the plan was made
+	states     map[string]states
 	// checked are the objects that were found to be as they should be.
 	checked map[plan.Ref]checked
 	idle    time.Time              // since when there is nothing to be done
@@ -65,10 +72,14 @@ type app struct {
 	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
 	other    *oam.ResourceTracker // a tracker that was there already, and says something else
 	dropped  bool                 // the tracker has been deleted
-	uids     map[types.UID]bool   // of objects that we made or changed
-	clusters map[string]bool      // managed clusters in which it has something
-	retryAt  map[string]time.Time // refs to when a write that failed may be tried again
-	retries  map[string]int
+	// unknownRecord says that the tracker could not be created because there is one that the watch had not shown.
+	unknownRecord bool
+	uids          map[types.UID]bool   // of objects that we made or changed
+	clusters      map[string]bool      // managed clusters in which it has something
+	retryAt       map[string]time.Time // refs to when a write that failed may be tried again
+	retries       map[string]int
+	// conflicted is the application's version that the last status was made from, if it met a conflict.
+	conflicted string
 	// statusVersion is the application's after our last write of its status; statusWrites are under way.
 	statusVersion uint64
 	lastAnswer    time.Time // to a write about an object
@@ -103,8 +114,8 @@ const (
 	retryMax   = 5 * time.Minute
 )
 
-// takeUp brings what answers to writes have left into what passes work with.
-func (a *app) takeUp() {
+// takeUp brings what answers to writes have left into what passes work with. It fails if that is a record that cannot be read.
+func (a *app) takeUp() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.checked != nil {
@@ -115,15 +126,30 @@ func (a *app) takeUp() {
 		a.record.object, a.answered = a.answered, nil
 	}
 	if a.dropped {
+		// The application was removed. If it is there again already, it is a new one, and nothing of the former one's plan,
+		// steps and status is its own.
 		a.record, a.dropped = record{}, false
+		a.planned, a.plan, a.course, a.status = "", nil, nil, nil
 	}
 	if a.other != nil {
 		// Another manager was here a moment ago: it goes on from what that one has written.
-		if r, err := newRecord(a.other); err == nil {
-			a.record, a.planned, a.plan = r, "", nil
-		}
+		r, err := newRecord(a.other)
 		a.other = nil
+		if err != nil {
+			return err
+		}
+		a.record, a.planned, a.plan = r, "", nil
 	}
+	return nil
+}
+
+// hasUnknownRecord reports, once, that the tracker exists though the watch had not shown it when it was to be created.
+func (a *app) hasUnknownRecord() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	has := a.unknownRecord
+	a.unknownRecord = false
+	return has
 }
 
 func (a *app) flying(what string) bool {
@@ -152,6 +178,18 @@ func (a *app) ended(what string, err error) {
 		a.failed[what] = err.Error()
 	} else {
 		delete(a.failed, what)
+	}
+}
+
+// well notes that an object is as it should be, whatever the last write about it met: that write may have been carried out though it
+// was said to have failed, or somebody else has done what was to be done.
+func (a *app) well(ref string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if _, failed := a.failed[ref]; failed {
+		delete(a.failed, ref)
+		delete(a.retryAt, ref)
+		delete(a.retries, ref)
 	}
 }
 
@@ -222,10 +260,18 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		}
 		c.through(k)
 	}()
-	if !c.load(a) {
+	if a.hasUnknownRecord() {
+		a.loaded, a.planned, a.plan = false, "", nil
+	}
+	if err := c.load(a); err != nil {
+		c.noRecord(a, err)
 		return
 	}
-	a.takeUp()
+	if err := a.takeUp(); err != nil {
+		a.loaded = false // the watch will show the record
+		c.noRecord(a, err)
+		return
+	}
 	o, err := c.open(a)
 	if err != nil {
 		if last := a.record.latest(); last != nil {
@@ -262,7 +308,7 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		c.report(a, o, progress{})
 		return
 	}
-	a.as = author
+	a.actAs(author)
 	if !c.replan(a, o) {
 		if !errors.Is(a.planErr, plan.ErrNotYet) {
 			c.report(a, o, progress{})
@@ -297,10 +343,13 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		}
 	}
 	// 4. Remove what there should no longer be, and remember what there is.
-	if p.applied+p.blocked == len(a.plan.Resources) && p.settled {
+	if p.applied+p.blocked == len(a.plan.Resources) && p.settled && a.course.whole() {
 		c.collect(a, o)
 	}
-	// 5. Say how it stands.
+	// 5. Say how it stands, when that has been evaluated.
+	if slices.ContainsFunc(p.components, func(s componentState) bool { return s.unknown }) {
+		return
+	}
 	c.report(a, o, p)
 	c.rest(a, o, &p)
 }
@@ -385,26 +434,22 @@ func (c *Controller) through(k types.NamespacedName) {
 	}
 }
 
-// load takes up what an earlier manager has left, once.
-func (c *Controller) load(a *app) bool {
-	if a.loaded {
-		return true
+// deleted reports whether an application is being deleted.
+func (c *Controller) deleted(k types.NamespacedName) bool {
+	raw, ok := c.applications.Get(k.Namespace, k.Name)
+	return ok && raw.DeletionTimestamp != nil
+}
+
+// letGo lets an application be deleted whose record can't be read, and says what stays.
+func (c *Controller) letGo(a *app, o *oam.Application) {
+	tracker := trackerName(a.key.Namespace, a.key.Name)
+	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
+		return
 	}
-	if raw, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
-		rt, err := c.trackers.open(raw)
-		var r record
-		if err == nil {
-			r, err = newRecord(rt)
-		}
-		if err != nil {
-			c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
-			return false
-		}
-		a.record = r
-	}
-	a.loaded = true
-	a.lives()
-	return true
+	c.log.Warn("an application is let go whose record cannot be read: what it has made stays", "application", a.key, "tracker", tracker)
+	c.cfg.Writer.Event(o, corev1.EventTypeWarning, "RecordUnreadable",
+		fmt.Sprintf("the application is deleted and what it has made stays, for ResourceTracker %s, which lists it, cannot be read", tracker))
+	c.release(a, o)
 }
 
 // replan makes the plan when what it is made of has changed. Without a plan it says false, and a.planErr why.
@@ -452,16 +497,17 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	name = fmt.Sprintf("%s-v%d", o.Name, number)
 	in := &plan.Input{
 		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
-		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets, Memo: &c.memo, Now: c.cfg.Now(),
+		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets, Memo: &c.memo,
 	}
 	var charts *appCharts
 	charts, in.Pinned = c.chartsOf(a, name, autoUpdate)
 	in.Charts, in.Outside = charts, asked{c, a}
 	if a.asking != name+"/"+hash {
-		a.asking = name + "/" + hash
+		a.asking, a.asked = name+"/"+hash, c.cfg.Now()
 		a.forgetAnswers()
 		c.spies.leave(a.key, true)
 	}
+	in.Now = a.asked
 	var p *plan.Plan
 	if coursed(spec) {
 		if a.status == nil {
@@ -470,13 +516,10 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 		p, err = c.prepare(a, in, a.record.run(name, hash))
 	} else {
 		a.course = nil
-		p, err = c.makePlan(in)
+		p, err = c.makePlan(a, in)
 	}
 	a.planned, a.planErr = input, err
-	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked) || errors.Is(err, errBusy))
-	if errors.Is(err, errBusy) {
-		c.queue.AddAfter(a.key, c.cfg.EvaluationLimit)
-	}
+	a.follows.Store(autoUpdate || errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked))
 	if err != nil {
 		a.plan = nil
 		return false
@@ -599,12 +642,24 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 		if err == nil {
 			a.mu.Lock()
 			rt, _ := obj.(*oam.ResourceTracker)
+			if rt != nil && malformed.Of(rt) != nil {
+				rt = nil // what it says now, the watch will show
+			}
 			if rt != nil && rt.Spec.Compression.Data != compression.Data {
 				a.other = rt
 			} else {
 				a.answered = rt
 			}
 			a.mu.Unlock()
+		}
+		if apierrors.IsAlreadyExists(err) {
+			// The watch has not shown it yet, and wakes the application when it does.
+			a.mu.Lock()
+			a.unknownRecord = true
+			a.mu.Unlock()
+			a.ended("tracker", err)
+			c.queue.AddRateLimited(a.key)
+			return
 		}
 		a.ended("tracker", err)
 		c.again(a, err)
@@ -655,6 +710,7 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 		spec = last.Spec
 	}
 	order := c.orderOf(a, spec)
+	c.leaves(a)
 	remaining, why := 0, error(nil)
 	for i := range a.record.resources {
 		m := &a.record.resources[i]
@@ -662,7 +718,7 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 			remaining++
 			continue
 		}
-		gone, err := c.removeOne(a, m, metav1.DeletePropagationBackground)
+		gone, err := c.removeOne(a, m, metav1.DeletePropagationBackground, nil)
 		if unreachable := (*errDown)(nil); errors.As(err, &unreachable) {
 			why = unreachable // it comes back when the cluster does
 		} else if err != nil {

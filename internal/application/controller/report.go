@@ -11,6 +11,7 @@ import (
 	"time"
 
 	apiequality "k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	kjson "k8s.io/apimachinery/pkg/util/json"
 
@@ -18,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 // componentState is how a component stands.
@@ -26,9 +28,11 @@ type componentState struct {
 	applied, waits  bool
 	healthy         bool
 	workloadHealthy bool
-	message         string
-	details         map[string]string
-	traits          []oam.TraitStatus
+	// unknown says that it is still being evaluated.
+	unknown bool
+	message string
+	details map[string]string
+	traits  []oam.TraitStatus
 }
 
 // states is a component's state, and the versions of the objects that it was read from.
@@ -80,7 +84,7 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 	}
 	if complete {
 		s, err := c.stateBy(a, comp.Template, *live)
-		busy = errors.Is(err, errBusy)
+		busy = errors.Is(err, errEvaluating)
 		if err != nil {
 			c.log.Debug("a component's state cannot be read", "application", a.key, "component", comp.Name, "error", err)
 		}
@@ -98,7 +102,7 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 		t := &comp.Traits[n]
 		live.Properties = t.Properties
 		s, err := c.stateBy(a, t.Template, *live)
-		busy = busy || errors.Is(err, errBusy)
+		busy = busy || errors.Is(err, errEvaluating)
 		if err != nil {
 			c.log.Debug("a trait's state cannot be read", "application", a.key, "component", comp.Name, "trait", t.Type, "error", err)
 		}
@@ -106,26 +110,27 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 		state.traits = append(state.traits, oam.TraitStatus{Type: t.Type, Healthy: s.Healthy && complete, Pending: pending, Message: s.Message, Details: s.Details})
 		state.healthy = state.healthy && (s.Healthy || pending)
 	}
-	if !busy {
-		a.states[comp.Key()] = states{versions.String(), state}
+	if busy {
+		if known, ok := a.states[comp.Key()]; ok {
+			return known.state // until what it is now is known
+		}
+		state.unknown = true
+		return state
 	}
+	a.states[comp.Key()] = states{versions.String(), state}
 	return state
 }
 
-// stateBy evaluates a definition's status section, for as long as that may take.
+// stateBy evaluates a definition's status section.
 func (c *Controller) stateBy(a *app, t *render.Template, live render.Live) (render.State, error) {
-	if !t.HasState() {
-		return render.State{Healthy: true}, nil
-	}
-	var s render.State
-	var evaluated error
-	if err := c.evaluators.do(a.key.Namespace, func() error { s, evaluated = t.State(&live); return nil }); err != nil {
-		if errors.Is(err, errBusy) {
-			c.queue.AddAfter(a.key, c.cfg.EvaluationLimit)
-		}
+	live.Run = c.evaluators.of(a.key)
+	s, err := t.State(&live)
+	var exceeded *sandbox.Exceeded
+	var crashed *sandbox.Crashed
+	if errors.As(err, &exceeded) || errors.As(err, &crashed) {
 		return render.State{Message: err.Error()}, err
 	}
-	return s, evaluated
+	return s, err
 }
 
 func asMap(o *object) map[string]any {
@@ -167,8 +172,9 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 	} else {
 		c.reportProgress(a, o, s, p, now)
 	}
-	if same(before, s) {
-		return
+	conflicted := a.conflict()
+	if conflicted == "" && same(before, s) || conflicted == o.ResourceVersion {
+		return // nothing to say; or not before the watch shows what the last status met a conflict with
 	}
 	settles := s.Phase == oam.PhaseRunningWorkflow && len(p.problems) == 0 && len(a.failures()) == 0
 	if settles {
@@ -198,16 +204,25 @@ const (
 	settleMax  = 30 * time.Second
 )
 
+// conflict is the application's version that the last status was made from, if it was refused because the application had changed.
+func (a *app) conflict() string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.conflicted
+}
+
 func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
 	a.status = s
 	if o.Annotations[oam.RestartWorkflowAnnotation] != "" {
 		c.queue.Add(a.key) // when it is run again hangs on when it ended
 	}
+	from := o.ResourceVersion
 	written := &oam.Application{ObjectMeta: metav1.ObjectMeta{
 		Namespace: o.Namespace, Name: o.Name, UID: o.UID, ResourceVersion: o.ResourceVersion,
 	}, Status: *s.DeepCopy()}
 	a.mu.Lock()
 	a.statusWrites++
+	a.conflicted = ""
 	if seen, err := strconv.ParseUint(o.ResourceVersion, 10, 64); err == nil && seen < a.statusVersion {
 		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10) // our own last write, which the watch has not shown yet
 	}
@@ -215,6 +230,10 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status", Brief: true}, written, urgent, func(o apiwriter.Object, err error) {
 		a.mu.Lock()
 		a.statusWrites--
+		if apierrors.IsConflict(err) {
+			a.conflicted = from
+			c.queue.Add(a.key) // the watch may have shown the other version by now
+		}
 		if err == nil && o != nil {
 			if v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64); err == nil {
 				a.statusVersion = max(a.statusVersion, v)
@@ -428,7 +447,9 @@ func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int, w
 	s := before.DeepCopy()
 	s.Phase = oam.PhaseDeleting
 	problem := fmt.Errorf("%d objects remain", remaining)
-	if why != nil {
+	if why != nil && remaining == 0 {
+		problem = why
+	} else if why != nil {
 		problem = fmt.Errorf("%w: %w", problem, why)
 	}
 	setCondition(s, oam.ConditionDeleting, problem, metav1.NewTime(c.cfg.Now()).Rfc3339Copy())

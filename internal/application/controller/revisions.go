@@ -241,7 +241,7 @@ func (d *definitions) revisionsNamed(kind render.Kind, namespace, name string) [
 }
 
 // pinnedTo is the state of a definition that an application names.
-func pinnedTo[T apiwriter.Object](d *definitions, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
+func pinnedTo[T apiwriter.Object](d appDefinitions, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
 	for _, ns := range []string{namespace, oam.SystemNamespace} {
 		r, ok := d.revisions.Get(ns, pinnedName(base, pinned))
 		if !ok || r.Spec.DefinitionType != definitionType(called) {

@@ -126,7 +126,7 @@ func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.W
 		return nil, fmt.Errorf("application controller: %w", err)
 	}
 	t := &target{name: name, kinds: &kinds{client: disco, now: c.cfg.Now}, writer: writer, rest: cfg}
-	t.live = &live{client: dyn, rest: cfg, kinds: t.kinds, log: c.log, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
+	t.live = &live{client: dyn, rest: cfg, kinds: t.kinds, log: c.log, now: c.cfg.Now, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
 	return t, nil
 }
 
@@ -144,7 +144,11 @@ func (c *Controller) joined(m *clusters.Cluster) {
 		log.Error("a managed cluster cannot be used", "error", err)
 		return
 	}
-	t, err := c.newTarget(m.Name, way, writer)
+	fenced := apiwriter.Writer(writer)
+	if c.cfg.Fence != nil {
+		fenced = writer.Fenced(c.cfg.Fence)
+	}
+	t, err := c.newTarget(m.Name, way, fenced)
 	if err != nil {
 		log.Error("a managed cluster cannot be used", "error", err)
 		return

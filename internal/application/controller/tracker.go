@@ -6,9 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +14,7 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/unpack"
 )
 
 // revision is one state of an application.
@@ -45,6 +44,16 @@ type packed struct {
 // trackerName is the name of an application's tracker. Namespaces have no dots, so no two applications share one.
 func trackerName(namespace, name string) string { return namespace + "." + name }
 
+// sameJSON reports whether two texts are the same when they are packed: a tracker has them compact, with <, > and & escaped.
+func sameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
 // refKey names an object in packed.
 func refKey(r plan.Ref) string {
 	key := r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
@@ -68,31 +77,24 @@ func managed(r *plan.Resource) oam.ManagedResource {
 // isSecret says whether an object stays out of the tracker's copies.
 func isSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
 
-// unpackedMax bounds what a tracker's packed data may become.
-const unpackedMax = 64 << 20
-
-func unpack(c oam.Compression) (packed, error) {
+func unpackRecord(c oam.Compression) (packed, error) {
 	var p packed
-	data, err := inflate(c)
+	data, err := inflate(c, unpack.Tracker)
 	if err != nil || len(data) == 0 {
 		return p, err
 	}
 	return p, json.Unmarshal(data, &p)
 }
 
-// inflate takes JSON out of its packing.
-func inflate(c oam.Compression) ([]byte, error) {
+// inflate takes JSON out of its packing, up to a limit.
+func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
 	switch {
 	case c.Type == oam.Uncompressed || c.Data == "":
 		return []byte(c.Data), nil
 	case c.Type != oam.Gzip:
 		return nil, fmt.Errorf("packed as %q", c.Type)
 	}
-	z, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, strings.NewReader(c.Data)))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(z, unpackedMax))
+	return unpack.Base64Gzip(c.Data, limit)
 }
 
 // packers are kept, for one takes 800 KB to make.
@@ -124,11 +126,65 @@ type record struct {
 }
 
 func newRecord(rt *oam.ResourceTracker) (record, error) {
-	p, err := unpack(rt.Spec.Compression)
+	p, err := unpackRecord(rt.Spec.Compression)
 	if err != nil {
-		return record{}, fmt.Errorf("tracker %s: %w", rt.Name, err)
+		return record{}, err
 	}
 	return record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources), packed: p}, nil
+}
+
+// load takes up what an earlier manager has left, once.
+func (c *Controller) load(a *app) error {
+	if a.loaded {
+		return nil
+	}
+	if raw, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
+		goes := c.deleted(a.key)
+		if u := &a.unreadable; u.err != nil && u.version == raw.ResourceVersion && u.goes == goes {
+			return u.err // to unpack it took long, and would again
+		}
+		rt, err := c.trackers.open(raw)
+		var r record
+		if err == nil {
+			if r, err = newRecord(rt); err != nil && goes {
+				// What there is to remove can be read, and that is what is needed.
+				r, err = record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources)}, nil
+			}
+		}
+		a.unreadable = badRecord{raw.ResourceVersion, goes, err}
+		if err != nil {
+			return err
+		}
+		a.record = r
+	}
+	a.loaded = true
+	a.lives()
+	return nil
+}
+
+// badRecord is the version of a record that could not be read, whether its application was being deleted then, and why.
+type badRecord struct {
+	version string
+	goes    bool
+	err     error
+}
+
+// noRecord says on an application that its record cannot be read. What it has made is not known, so nothing is made, changed or
+// removed for it; a change of the tracker brings it back. One that is being deleted can go.
+func (c *Controller) noRecord(a *app, err error) {
+	c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
+	o, _ := c.open(a)
+	if o == nil {
+		return
+	}
+	err = fmt.Errorf("its record, the ResourceTracker %s, cannot be read: %w. What it has deployed stays as it is until an administrator restores the record",
+		trackerName(a.key.Namespace, a.key.Name), err)
+	if o.DeletionTimestamp != nil {
+		c.letGo(a, o)
+		return
+	}
+	a.plan, a.planned, a.planErr = nil, "", err
+	c.report(a, o, progress{})
 }
 
 func (r *record) latest() *revision {
@@ -165,7 +221,7 @@ type Revision struct {
 
 // Revisions are the last states of an application that its tracker keeps, oldest first.
 func Revisions(rt *oam.ResourceTracker) ([]Revision, error) {
-	p, err := unpack(rt.Spec.Compression)
+	p, err := unpackRecord(rt.Spec.Compression)
 	if err != nil {
 		return nil, fmt.Errorf("tracker %s: %w", rt.Name, err)
 	}

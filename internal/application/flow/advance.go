@@ -376,7 +376,8 @@ func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 		}
 	}
 	maps.Copy(a.d.Outputs, r.Outputs)
-	delete(a.d.Resumed, s.Name)
+	// That the step was resumed stays said: the status that says that it has ended may never be written, and then the step would
+	// be paused again.
 	a.set(st, oam.StepSucceeded, "", r.Message)
 	return true
 }

@@ -57,7 +57,9 @@ func (s *sim) look() string {
 	for range 100 {
 		d := flow.Advance(&flow.Look{
 			Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held,
-			Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: render.Condition,
+			Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: func(condition string, values map[string]any) (bool, error) {
+				return render.Condition(render.InProcess(), condition, values)
+			},
 		})
 		s.status, s.outputs, s.tries, s.resumed, s.wake = d.Status, d.Outputs, d.Tries, d.Resumed, d.Wake
 		results = map[string]flow.Result{}
@@ -76,7 +78,9 @@ func (s *sim) look() string {
 		if settled(results) {
 			d = flow.Advance(&flow.Look{
 				Program: s.program, Status: s.status, Outputs: s.outputs, Results: results, Tries: s.tries, Resumed: s.resumed, Held: s.held,
-				Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: render.Condition,
+				Context: map[string]any{"name": "shop"}, Now: s.now, ID: func(n string) string { return "id-" + n }, Decide: func(condition string, values map[string]any) (bool, error) {
+					return render.Condition(render.InProcess(), condition, values)
+				},
 			})
 			s.status, s.outputs, s.tries, s.resumed, s.wake = d.Status, d.Outputs, d.Tries, d.Resumed, d.Wake
 			if len(d.Run) == 0 {

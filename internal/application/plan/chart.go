@@ -159,7 +159,7 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	for _, v := range append(values, use.Values) {
 		release.Values = chart.MergeValues(release.Values, v)
 	}
-	rendered, err := c.Render(&release)
+	rendered, err := c.Render(in.Run, &release)
 	if err != nil {
 		return nil, fmt.Errorf("chart %s %s: %w", c.Name, c.Version, err)
 	}

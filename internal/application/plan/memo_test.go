@@ -195,7 +195,7 @@ func TestTemplatesThatLookIntoNames(t *testing.T) {
 			strings.Repeat("a", 66), strings.Repeat("b", 66), strings.Repeat("c", 66), strings.Repeat("d", 62) + "-ddd", strings.Repeat("e", 66)}},
 	} {
 		t.Run(about, func(t *testing.T) {
-			template, err := render.Compile(&render.Definition{Kind: render.Component, Name: "x", Template: c.template})
+			template, err := render.Compile(&render.Definition{Kind: render.Component, Name: "x", Template: c.template}, render.InProcess())
 			if err != nil {
 				t.Fatal(err)
 			}

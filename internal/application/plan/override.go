@@ -3,7 +3,6 @@ package plan
 import (
 	"encoding/json"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -60,16 +59,13 @@ func (o *overriding) apply(components []oam.Component) ([]oam.Component, error) 
 	out := slices.Clone(components)
 	for i := range o.Components {
 		patch := &o.Components[i]
-		matches, err := pattern(patch.Name)
-		if err != nil {
-			return nil, fmt.Errorf("components[%d]: %w", i, err)
-		}
 		found := false
 		for n := range out {
-			if patch.Name != "" && !matches(out[n].Name) || patch.Name == "" && patch.Type != "" && out[n].Type != patch.Type {
+			if patch.Name != "" && !matches(patch.Name, out[n].Name) || patch.Name == "" && patch.Type != "" && out[n].Type != patch.Type {
 				continue
 			}
 			found = true
+			var err error
 			if out[n], err = patch.apply(&out[n]); err != nil {
 				return nil, fmt.Errorf("components[%d]: %w", i, err)
 			}
@@ -96,13 +92,9 @@ func (o *overriding) apply(components []oam.Component) ([]oam.Component, error) 
 func choose(components []oam.Component, names []string) ([]oam.Component, error) {
 	var out []oam.Component
 	for i, name := range names {
-		matches, err := pattern(name)
-		if err != nil {
-			return nil, fmt.Errorf("selector[%d]: %w", i, err)
-		}
 		found := false
 		for n := range components {
-			if !matches(components[n].Name) {
+			if !matches(name, components[n].Name) {
 				continue
 			}
 			found = true
@@ -117,16 +109,19 @@ func choose(components []oam.Component, names []string) ([]oam.Component, error)
 	return out, nil
 }
 
-// pattern matches names, with * for anything.
-func pattern(name string) (func(string) bool, error) {
-	if !strings.Contains(name, "*") {
-		return func(s string) bool { return s == name }, nil
+// matches reports whether a name is what a pattern means, in which * is for anything. It takes time in proportion to both.
+func matches(pattern, name string) bool {
+	parts := strings.Split(pattern, "*")
+	last := len(parts) - 1
+	if last == 0 {
+		return pattern == name
 	}
-	r, err := regexp.Compile("^" + strings.ReplaceAll(regexp.QuoteMeta(name), `\*`, ".*") + "$")
-	if err != nil {
-		return nil, fmt.Errorf("%s: %w", name, err)
+	rest, ok := strings.CutPrefix(name, parts[0])
+	for _, part := range parts[1:last] {
+		_, after, found := strings.Cut(rest, part)
+		rest, ok = after, ok && found
 	}
-	return r.MatchString, nil
+	return ok && strings.HasSuffix(rest, parts[last])
 }
 
 // apply is c as the patch changes it. A patch of another type takes the component's place.

@@ -151,7 +151,12 @@ type Plan struct {
 	Definitions map[string]string
 	// Warnings are what has no effect, and was perhaps meant to have one.
 	Warnings []string
+
+	bytes int // of the resources
 }
+
+// bytesMax bounds the objects of a plan.
+const bytesMax = 8 << 20
 
 // Stage says what part of making a plan failed.
 type Stage string
@@ -200,6 +205,8 @@ type Input struct {
 	Outside Outside
 	// Now is the time that charts see.
 	Now time.Time
+	// Run evaluates templates and charts.
+	Run render.Run
 	// Pinned are the versions of charts that the revision has been deployed with, as Plan.Definitions has them.
 	Pinned map[string]string
 }
@@ -281,7 +288,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 		Cluster: at.ClusterName(), PublishVersion: in.PublishVersion, ReplicaKey: c.ReplicaKey, ComponentType: c.Type,
 		Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
 	}
-	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}, Fetch: p.fetch(in, &comp)}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}, Fetch: p.fetch(in, &comp), Run: in.Run}
 	for i, t := range c.Traits {
 		template, err := defs.Trait(in.Namespace, t.Type)
 		if err != nil {
@@ -331,7 +338,7 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 		AppLabels: in.Labels, AppAnnotations: in.Annotations, ClusterVersion: target.Version, Cluster: oam.LocalCluster,
 		PublishVersion: in.PublishVersion, Components: in.whole().Components, Policies: in.whole().Policies, Workflow: in.whole().Workflow,
 	}
-	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}}
+	req := &render.Request{Context: comp.Context, Component: render.Use{Template: template, Properties: comp.Properties}, Run: in.Run}
 	if err := p.render(in, &comp, req, target, seen); err != nil {
 		return &Error{Stage: Policy, Err: fmt.Errorf("policy %s: %w", comp.Name, err)}
 	}
@@ -356,6 +363,9 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 			return fmt.Errorf("%s is also made by component %s", r.Ref, other)
 		}
 		seen[r.Ref] = comp.Name
+		if p.bytes += len(r.JSON); p.bytes > bytesMax {
+			return fmt.Errorf("the application makes objects of more than %d MiB", bytesMax>>20)
+		}
 		p.Policies.Treat(r)
 		if r.Output == "" {
 			comp.Workload = len(p.Resources)

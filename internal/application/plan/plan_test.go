@@ -60,7 +60,7 @@ func loadBuiltin(t testing.TB) builtin {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if out[strings.TrimSuffix(d.File, ".cue")], err = render.Compile(def); err != nil {
+		if out[strings.TrimSuffix(d.File, ".cue")], err = render.Compile(def, render.InProcess()); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -33,7 +34,7 @@ var builtins = sync.OnceValues(func() (map[string]*render.Template, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", d.File, err)
 		}
-		t, err := render.Compile(def)
+		t, err := render.Compile(def, render.InProcess())
 		if err != nil {
 			return nil, err
 		}
@@ -71,7 +72,7 @@ func definitionOf(object map[string]any) (*render.Definition, error) {
 	}
 }
 
-func use(t *testing.T, kind render.Kind, name string, properties []byte) render.Use {
+func use(t testing.TB, kind render.Kind, name string, properties []byte) render.Use {
 	t.Helper()
 	all, err := builtins()
 	if err != nil {
@@ -84,10 +85,12 @@ func use(t *testing.T, kind render.Kind, name string, properties []byte) render.
 	return render.Use{Template: template, Properties: properties}
 }
 
-// TestBuiltins renders each component in testdata/builtins and compares the objects with those after it in the file.
-// Every file is "component\n---\nobjects"; go test -update writes the objects.
+// TestBuiltins renders each component in testdata/builtins and testdata/parameters, and compares the objects with those
+// after it in the file. The cases in testdata/builtins show a definition, and docs/applications-reference.md names them; those
+// in testdata/parameters have its other parameters and branches. Every file is "component\n---\nobjects"; go test -update writes the objects. A first line "# cluster: 18" sets the
+// cluster's minor version.
 func TestBuiltins(t *testing.T) {
-	files, err := filepath.Glob("testdata/builtins/*.yaml")
+	files, err := filepath.Glob("testdata/[bp]*/*.yaml") // builtins and parameters
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -101,7 +104,7 @@ func TestBuiltins(t *testing.T) {
 			source, want, _ := strings.Cut(string(data), "\n---\n")
 			got, err := renderComponent(t, source, used)
 			if err != nil {
-				got = fmt.Sprintf("error: %q\n", err.Error())
+				got = fmt.Sprintf("error: %q\n", lineOfTemplate.ReplaceAllString(err.Error(), ""))
 			}
 			if *update {
 				if err := os.WriteFile(file, []byte(strings.TrimRight(source, "\n")+"\n---\n"+got), 0o644); err != nil {
@@ -125,17 +128,26 @@ func TestBuiltins(t *testing.T) {
 	}
 }
 
-func renderComponent(t *testing.T, source string, used map[string]bool) (string, error) {
+// lineOfTemplate is where an error of a template is, which no user relies on.
+var lineOfTemplate = regexp.MustCompile(`line \d+: `)
+
+func renderComponent(t testing.TB, source string, used map[string]bool) (string, error) {
 	t.Helper()
 	var component oam.Component
 	if err := yaml.UnmarshalStrict([]byte(source), &component); err != nil {
 		t.Fatal(err)
 	}
+	minor := int64(36)
+	if first, _, _ := strings.Cut(source, "\n"); strings.HasPrefix(first, "# cluster: ") {
+		if _, err := fmt.Sscanf(first, "# cluster: %d", &minor); err != nil {
+			t.Fatal(err)
+		}
+	}
 	req := &render.Request{
 		Context: render.Context{
 			Name: component.Name, Namespace: "prod", AppName: "shop", AppRevision: "shop-v1", AppRevisionNum: 1,
 			Revision: "0123abcd", Cluster: "local", ComponentType: component.Type,
-			ClusterVersion: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"},
+			ClusterVersion: render.ClusterVersion{Major: "1", Minor: minor, GitVersion: fmt.Sprintf("v1.%d.0", minor)},
 		},
 		Component: use(t, render.Component, component.Type, raw(component.Properties)),
 	}

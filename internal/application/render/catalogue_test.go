@@ -102,13 +102,13 @@ patch: spec: renderers: [{kustomize: patches: [{name: parameter.name}]}]
 parameter: name: *context.name | string`, `{}`, `"renderers":[{"kustomize":{"patches":[{"name":"web"}]}}]`},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tmpl, err := render.Compile(&render.Definition{Kind: c.kind, Name: "d", Template: c.template})
+			tmpl, err := render.Compile(&render.Definition{Kind: c.kind, Name: "d", Template: c.template}, render.InProcess())
 			if err != nil {
 				t.Fatal(err)
 			}
 			req := &render.Request{Context: render.Context{Name: "web", Namespace: "prod", AppName: "shop"}, Component: render.Use{Template: tmpl, Properties: []byte(c.props)}}
 			if c.kind == render.Trait {
-				under, err := render.Compile(&render.Definition{Kind: render.Component, Name: "c", Template: `output: {apiVersion: "v1", kind: "Y", metadata: name: "own"}`})
+				under, err := render.Compile(&render.Definition{Kind: render.Component, Name: "c", Template: `output: {apiVersion: "v1", kind: "Y", metadata: name: "own"}`}, render.InProcess())
 				if err != nil {
 					t.Fatal(err)
 				}

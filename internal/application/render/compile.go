@@ -35,10 +35,7 @@ type program struct {
 	def     *Definition
 	section string
 	source  string
-	reads   *reads
-	wording wording
-	// processes says that it asks others before it can be evaluated.
-	processes bool
+	facts
 
 	mu   sync.Mutex
 	idle []*instance

@@ -30,8 +30,12 @@
 //
 // CUE always ends, but may take exponential time, and its evaluator cannot be interrupted. So what goes in is bounded:
 // the size of templates, properties and contexts, the depth of properties, and the arguments of the builtins that make
-// much of little (compile.go). Who calls with templates of strangers must also keep a watch on the time, on another
-// goroutine, and set a template aside that has used it up: package internal/application/controller does.
+// much of little (compile.go). That does not bound what a hostile template takes. So everything that evaluates CUE is a
+// function on bytes, called through a Run: in a manager, in a child process with limits on memory and CPU time (package
+// internal/sandbox); in this process, by InProcess, for users who evaluate definitions of their own.
+//
+//	Compile, Render, State, Step, Condition, ValueFrom      Engine
+//	(the caller's process: no CUE is evaluated)  ── Run ──▶ evaluates CUE, keeps what is compiled
 //
 // # Memory
 //

@@ -10,11 +10,12 @@ import (
 	"cuelang.org/go/cue/cuecontext"
 	"cuelang.org/go/cue/format"
 	"cuelang.org/go/cue/parser"
+	"cuelang.org/go/cue/token"
 )
 
 // ParseFile reads a definition as its author writes it, one file of CUE, and returns the object that goes into a cluster:
 //
-//	// +include=pod,serving            fragments that become part of the template, optional
+//	// +include=pod,serving            fragments that become part of the definition, optional
 //	import "strings"                   of the template
 //	NAME: {
 //		type:        "component"       or trait, policy, workflow-step
@@ -24,7 +25,8 @@ import (
 //	}
 //	template: {...}
 //
-// file names the source in errors. fragment returns the text of a fragment; it may be nil where there are none.
+// file names the source in errors. fragment returns the text of a fragment; it may be nil where there are none. A fragment
+// is appended to the template, but for its top-level field attributes, which is unified with the definition's attributes.
 func ParseFile(file string, source []byte, fragment func(name string) ([]byte, error)) (map[string]any, error) {
 	f, err := parser.ParseFile(file, source, parser.ParseComments)
 	if err != nil {
@@ -40,8 +42,8 @@ func ParseFile(file string, source []byte, fragment func(name string) ([]byte, e
 		case *ast.Field:
 			name, _, _ := ast.LabelName(d.Label)
 			if name == "template" {
-				if body, _ = d.Value.(*ast.StructLit); body == nil {
-					return nil, fmt.Errorf("%s: template is not a struct", file)
+				if body, _ = d.Value.(*ast.StructLit); body == nil || !body.Lbrace.IsValid() {
+					return nil, fmt.Errorf("%s: template is not a struct in braces", file)
 				}
 				continue
 			}
@@ -64,6 +66,7 @@ func ParseFile(file string, source []byte, fragment func(name string) ([]byte, e
 		text.WriteByte('\n')
 	}
 	text.WriteString(dedent(string(source[body.Lbrace.Offset()+1 : body.Rbrace.Offset()])))
+	described := head.Value
 	for _, name := range includes(source) {
 		if fragment == nil {
 			return nil, fmt.Errorf("%s: there are no fragments to include", file)
@@ -72,17 +75,47 @@ func ParseFile(file string, source []byte, fragment func(name string) ([]byte, e
 		if err != nil {
 			return nil, fmt.Errorf("%s: fragment %s: %w", file, name, err)
 		}
+		more, attributes, err := splitFragment(name, more)
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", file, err)
+		}
 		text.Write(more)
+		if attributes != nil {
+			if err := sectionsAsText(attributes, imports); err != nil {
+				return nil, fmt.Errorf("%s: fragment %s: %w", file, name, err)
+			}
+			described = ast.NewBinExpr(token.AND, described, attributes)
+		}
 	}
 	if err := sectionsAsText(head.Value, imports); err != nil {
 		return nil, fmt.Errorf("%s: %w", file, err)
 	}
-	v := cuecontext.New().BuildExpr(head.Value)
-	described, err := plain(v)
+	v := cuecontext.New().BuildExpr(described)
+	fields, err := plain(v)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", file, problems(err, file))
 	}
-	return definitionObject(file, name, described, text.String())
+	return definitionObject(file, name, fields, text.String())
+}
+
+// splitFragment returns a fragment's part of the template, and {attributes: ...} if the fragment has that field.
+func splitFragment(name string, source []byte) ([]byte, ast.Expr, error) {
+	f, err := parser.ParseFile(name, source, parser.ParseComments)
+	if err != nil {
+		return nil, nil, fmt.Errorf("fragment %s: %w", name, err)
+	}
+	for _, d := range f.Decls {
+		field, ok := d.(*ast.Field)
+		if !ok {
+			continue
+		}
+		if label, _, _ := ast.LabelName(field.Label); label != "attributes" {
+			continue
+		}
+		from, to := field.Label.Pos().Offset(), field.Value.End().Offset()
+		return slices.Concat(source[:from], bytes.TrimLeft(source[to:], "\n")), ast.NewStruct(field), nil
+	}
+	return source, nil, nil
 }
 
 // sectionsAsText makes text of the status sections that are written as structs: they are evaluated later, with what they

@@ -17,6 +17,8 @@ type Live struct {
 	// does not exist is absent.
 	Output  []byte
 	Outputs map[string][]byte
+	// Run evaluates; nil for the one that has compiled the definition.
+	Run Run
 }
 
 // State is what a definition says of what it made.
@@ -27,7 +29,7 @@ type State struct {
 }
 
 // HasState says whether the definition has a status section.
-func (t *Template) HasState() bool { return t.health != nil || t.message != nil || t.details != nil }
+func (t *Template) HasState() bool { return t.hasState }
 
 // State evaluates the definition's status section. A definition that does not say what healthy is, is healthy. When the
 // section cannot be evaluated, which is usual before objects have a status, the state is not healthy and the message
@@ -46,20 +48,26 @@ func (t *Template) State(live *Live) (State, error) {
 	if t.states.reads.parameter {
 		properties = live.Properties
 	}
-	key, err := memoKey(looked, properties)
-	if err != nil {
-		return t.stateOf(looked, properties)
-	}
+	request := &stateRequest{t.wire, exactly(looked), string(properties)}
+	key := memoKey(request.Looked, properties)
 	if known, ok := t.states.get(key); ok {
 		return known.state, known.err
 	}
-	s, err = t.stateOf(looked, properties)
-	t.states.put(key, s, err)
-	return s, err
+	run := live.Run
+	if run == nil {
+		run = t.run
+	}
+	var answer stateAnswer
+	if err := ask(run, evaluatorState, request, &answer); err != nil {
+		return State{}, err // the evaluators', and perhaps not for long
+	}
+	err = answer.Problem.error()
+	t.states.put(key, answer.State, err)
+	return answer.State, err
 }
 
 // stateOf evaluates the status section.
-func (t *Template) stateOf(values map[string]any, properties []byte) (State, error) {
+func (t *evaluable) stateOf(values map[string]any, properties []byte) (State, error) {
 	s := State{Healthy: true}
 	inputs := map[string]any{"context": values}
 	if len(properties) > 0 {
@@ -101,7 +109,7 @@ func (t *Template) stateOf(values map[string]any, properties []byte) (State, err
 
 // evaluateDetails returns the fields that are shown, and those that the message may use: fields that begin with $, or
 // carry @local() or @private(), are not shown.
-func (t *Template) evaluateDetails(inputs map[string]any) (shown map[string]string, all map[string]any, _ error) {
+func (t *evaluable) evaluateDetails(inputs map[string]any) (shown map[string]string, all map[string]any, _ error) {
 	all = map[string]any{}
 	err := t.details.evaluate(inputs, func(_ *instance, v cue.Value) error {
 		fields, err := v.Fields()

@@ -36,7 +36,7 @@ func TestStatusSections(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			tmpl, err := render.Compile(&render.Definition{Kind: render.Component, Name: "d", Template: "output: {}", Health: c.health})
+			tmpl, err := render.Compile(&render.Definition{Kind: render.Component, Name: "d", Template: "output: {}", Health: c.health}, render.InProcess())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,7 +2,6 @@ package render
 
 import (
 	"crypto/sha256"
-	"encoding/json"
 	"sync"
 )
 
@@ -22,12 +21,8 @@ type knownState struct {
 	err   error
 }
 
-func memoKey(looked map[string]any, properties []byte) ([sha256.Size]byte, error) {
-	data, err := json.Marshal(looked)
-	if err != nil {
-		return [sha256.Size]byte{}, err
-	}
-	return sha256.Sum256(append(append(data, 0), properties...)), nil
+func memoKey(looked, properties []byte) [sha256.Size]byte {
+	return sha256.Sum256(append(append(looked[:len(looked):len(looked)], 0), properties...))
 }
 
 func (m *stateMemo) get(key [sha256.Size]byte) (knownState, bool) {

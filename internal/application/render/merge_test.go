@@ -69,11 +69,11 @@ containers: [{
 output: {apiVersion: "v1", kind: "Y", spec: containers: [
 	{name: "web", image: "web", env: [{name: "A", value: "1"}, {name: "B", value: "2"}]},
 	{name: "side", image: "side"},
-]}`})
+]}`}, render.InProcess())
 				if err != nil {
 					t.Fatal(err)
 				}
-				tmpl, err := render.Compile(&render.Definition{Kind: render.Trait, Name: "d", Template: template})
+				tmpl, err := render.Compile(&render.Definition{Kind: render.Trait, Name: "d", Template: template}, render.InProcess())
 				if err != nil {
 					t.Fatal(err)
 				}

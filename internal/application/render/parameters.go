@@ -44,8 +44,14 @@ const parameterDepthMax = 4
 
 // Parameters lists a template's parameters, those with // +ignore left out.
 func (t *Template) Parameters() ([]Parameter, error) {
+	var out []Parameter
+	err := ask(t.run, evaluatorParameters, &compileRequest{t.wire}, &out)
+	return out, err
+}
+
+func (t *evaluable) parameters() ([]Parameter, error) {
 	if t.main == nil {
-		return nil, fmt.Errorf("%s has no template", t.Definition)
+		return nil, fmt.Errorf("%s has no template", t.def)
 	}
 	var out []Parameter
 	err := t.main.evaluate(nil, func(_ *instance, v cue.Value) error {

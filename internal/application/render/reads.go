@@ -19,6 +19,8 @@ type reads struct {
 	// parameters are the properties that are looked at, or declared.
 	parameters look
 	context    look
+	// loops are the texts that the variables of loops stand for, while a file is read.
+	loops map[string][]string
 }
 
 // look is what is looked at in a value: all of it, or some of its fields.
@@ -150,7 +152,7 @@ func (l *look) join(other *look) {
 
 // readsOf finds what a file looks at.
 func readsOf(f *ast.File) *reads {
-	r := &reads{}
+	r := &reads{loops: loopsOf(f)}
 	for _, d := range f.Decls {
 		field, ok := d.(*ast.Field)
 		if !ok {
@@ -167,7 +169,75 @@ func readsOf(f *ast.File) *reads {
 		}
 	}
 	ast.Walk(f, r.visit, nil)
+	r.loops = nil
 	return r
+}
+
+// loopsOf finds the loops over texts that are written out: for k in ["a", "b"] and for _, k in {x: "a", y: "b"}. A variable that
+// stands for something else in another place is left out.
+func loopsOf(f *ast.File) map[string][]string {
+	loops, other := map[string][]string{}, map[string]bool{}
+	ast.Walk(f, func(n ast.Node) bool {
+		switch n := n.(type) {
+		case *ast.ForClause:
+			if n.Key != nil {
+				other[n.Key.Name] = true
+			}
+			if n.Value == nil {
+				break
+			}
+			if texts, ok := textsIn(n.Source); ok {
+				loops[n.Value.Name] = append(loops[n.Value.Name], texts...)
+			} else {
+				other[n.Value.Name] = true
+			}
+		case *ast.LetClause:
+			other[n.Ident.Name] = true
+		case *ast.Field:
+			if id, ok := n.Label.(*ast.Ident); ok {
+				other[id.Name] = true
+			}
+		case *ast.Alias:
+			other[n.Ident.Name] = true
+		}
+		return true
+	}, nil)
+	for name := range other {
+		delete(loops, name)
+	}
+	return loops
+}
+
+// textsIn are the values in a list or struct of texts that are written out.
+func textsIn(e ast.Expr) ([]string, bool) {
+	var values []ast.Expr
+	switch e := e.(type) {
+	case *ast.ListLit:
+		values = e.Elts
+	case *ast.StructLit:
+		for _, d := range e.Elts {
+			field, ok := d.(*ast.Field)
+			if !ok {
+				return nil, false
+			}
+			values = append(values, field.Value)
+		}
+	default:
+		return nil, false
+	}
+	var texts []string
+	for _, v := range values {
+		lit, ok := v.(*ast.BasicLit)
+		if !ok || lit.Kind != token.STRING {
+			return nil, false
+		}
+		text, err := strconv.Unquote(lit.Value)
+		if err != nil {
+			return nil, false
+		}
+		texts = append(texts, text)
+	}
+	return texts, true
 }
 
 // declare takes in what an expression says of the properties.
@@ -213,12 +283,14 @@ func (r *reads) visit(n ast.Node) bool {
 		}
 		return false
 	case *ast.SelectorExpr, *ast.IndexExpr:
-		path, base, inner := chain(n.(ast.Expr))
+		path, base, inner := r.chain(n.(ast.Expr))
 		id, ok := base.(*ast.Ident)
 		if !ok {
 			return true
 		}
-		r.look(id.Name, path)
+		for _, path := range path.all() {
+			r.look(id.Name, path)
+		}
 		for _, e := range inner {
 			ast.Walk(e, r.visit, nil)
 		}
@@ -239,36 +311,72 @@ func (r *reads) look(name string, path []string) {
 	}
 }
 
+// steps are the names in a path, with what each may be.
+type steps [][]string
+
+// pathsMax bounds the paths of one expression. A path that is cut off looks at more.
+const pathsMax = 256
+
+// all are the paths.
+func (s steps) all() [][]string {
+	out := [][]string{nil}
+	for _, names := range s {
+		if len(out)*len(names) > pathsMax {
+			break
+		}
+		var longer [][]string
+		for _, path := range out {
+			for _, name := range names {
+				longer = append(longer, append(slices.Clone(path), name))
+			}
+		}
+		out = longer
+	}
+	return out
+}
+
 // chain takes base.a["b"][i].c apart: the path as far as it is known, base, and the expressions that are indexes.
-func chain(e ast.Expr) (path []string, base ast.Expr, inner []ast.Expr) {
-	path, base, inner, _ = unchain(e)
+func (r *reads) chain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr) {
+	path, base, inner, _ = r.unchain(e)
 	return path, base, inner
 }
 
 // unchain is chain; open says that the path may still be extended.
-func unchain(e ast.Expr) (path []string, base ast.Expr, inner []ast.Expr, open bool) {
-	name := ""
+func (r *reads) unchain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr, open bool) {
+	var names []string
 	switch e := e.(type) {
 	case *ast.ParenExpr:
-		return unchain(e.X)
+		return r.unchain(e.X)
 	case *ast.SelectorExpr:
-		path, base, inner, open = unchain(e.X)
+		path, base, inner, open = r.unchain(e.X)
 		text, _, err := ast.LabelName(e.Sel)
-		name, open = text, open && err == nil
+		names, open = []string{text}, open && err == nil
 	case *ast.IndexExpr:
-		path, base, inner, open = unchain(e.X)
-		lit, ok := e.Index.(*ast.BasicLit)
-		if ok && lit.Kind == token.STRING {
-			text, err := strconv.Unquote(lit.Value)
-			name, open = text, open && err == nil
-		} else {
+		path, base, inner, open = r.unchain(e.X)
+		names = r.textsOf(e.Index)
+		if names == nil {
 			inner, open = append(inner, e.Index), false
 		}
 	default:
 		return nil, e, nil, true
 	}
 	if open {
-		path = append(path, name)
+		path = append(path, names)
 	}
 	return path, base, inner, open
+}
+
+// textsOf are the texts that an index may be, as far as they are known.
+func (r *reads) textsOf(index ast.Expr) []string {
+	switch index := index.(type) {
+	case *ast.BasicLit:
+		if index.Kind == token.STRING {
+			if text, err := strconv.Unquote(index.Value); err == nil {
+				return []string{text}
+			}
+		}
+	case *ast.Ident:
+		return r.loops[index.Name]
+	}
+	return nil
 }

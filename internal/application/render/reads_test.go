@@ -104,7 +104,7 @@ func TestBuiltinsLookAtNoWholeStatus(t *testing.T) {
 }
 
 func TestAStateIsWorkedOutOnceForWhatItLooksAt(t *testing.T) {
-	template, err := Compile(&Definition{Kind: Component, Name: "x", Template: "output: {}", Health: oam.DefinitionHealth{HealthPolicy: "isHealth: context.output.status.ready == context.output.spec.want"}})
+	template, err := Compile(&Definition{Kind: Component, Name: "x", Template: "output: {}", Health: oam.DefinitionHealth{HealthPolicy: "isHealth: context.output.status.ready == context.output.spec.want"}}, InProcess())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,12 +137,15 @@ func TestUnusedProperties(t *testing.T) {
 		},
 		"an ellipsis does not make use of anything":    {"parameter: {a: int, ...}\noutput: x: parameter.a", `{"a": 1, "b": 1}`, "[b]"},
 		"a template that takes all takes all":          {"parameter: {a: int}\noutput: parameter", `{"a": 1, "b": 1}`, "[]"},
-		"so does one that looks by names it works out": {"parameter: {a: int}\noutput: {for k in [\"b\"] {(k): parameter[k]}}", `{"b": 1}`, "[]"},
+		"so does one that looks by names it works out": {"parameter: {a: int}\noutput: {for k in [context.name] {(k): parameter[k]}}", `{"b": 1}`, "[]"},
+		"names in a loop over texts":                   {"parameter: {a: int}\noutput: {for k in [\"b\", \"c\"] {(k): parameter[k].x}}", `{"b": 1, "c": 1, "d": 1}`, "[d]"},
+		"names in a loop over a table":                 {"parameter: {a: int}\noutput: {for to, k in {x: \"b\", y: \"c\"} {(to): parameter[k]}}", `{"b": 1, "c": 1, "x": 1}`, "[x]"},
+		"a variable of two loops":                      {"parameter: {a: int}\noutput: {for k in [\"b\"] {(k): 1}, for k in parameter.a {(k): parameter[k]}}", `{"c": 1}`, "[]"},
 		"all names of a kind":                          {"parameter: [string]: string\noutput: x: parameter.y", `{"b": "1"}`, "[]"},
 		"a definition elsewhere":                       {"parameter: #P\n#P: {a: int, b: int}\noutput: x: parameter.a", `{"b": 1}`, "[]"},
 	} {
 		t.Run(what, func(t *testing.T) {
-			template, err := Compile(&Definition{Kind: Component, Name: "x", Template: c.template})
+			template, err := Compile(&Definition{Kind: Component, Name: "x", Template: c.template}, InProcess())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -110,7 +110,7 @@ func (h Holes) Open(req *Request, with Holes) *Request {
 	}
 	c.Revision = with.revision
 	c.AppLabels, c.AppAnnotations = h.openMap(c.AppLabels, with), h.openMap(c.AppAnnotations, with)
-	out := &Request{Context: c, Component: h.openUse(req.Component, with), Traits: make([]Use, len(req.Traits))}
+	out := &Request{Context: c, Component: h.openUse(req.Component, with), Traits: make([]Use, len(req.Traits)), Run: req.Run}
 	for i, use := range req.Traits {
 		out.Traits[i] = h.openUse(use, with)
 	}

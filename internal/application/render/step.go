@@ -69,6 +69,8 @@ type StepRequest struct {
 	// Resumed says that the pauses the step has made so far are over.
 	Resumed bool
 	Outputs []oam.StepOutput
+	// Run evaluates; nil for the one that has compiled the definition.
+	Run Run `json:"-"`
 }
 
 // StepOutcome is how a step stands.
@@ -102,8 +104,21 @@ type StepState struct {
 // Step evaluates a step's template as far as the answers go. It is a function of the request: what has been done is done
 // again in the same way, with the answers at hand, up to the first action without one. Errors are *Error.
 func (t *Template) Step(req *StepRequest) (*StepState, error) {
+	run := req.Run
+	if run == nil {
+		run = t.run
+	}
+	var answer stepAnswer
+	if err := ask(run, evaluatorStep, newStepWire(t.wire, req), &answer); err != nil {
+		return nil, err
+	}
+	return answer.state()
+}
+
+// step evaluates a step's template.
+func (t *evaluable) step(req *StepRequest) (*StepState, error) {
 	if t.main == nil {
-		return nil, &Error{Definition: t.Definition.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+		return nil, &Error{Definition: t.def.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
 	out := &StepState{}
 	err := t.run(req.Properties, req.Context.Values(), nil, nil, func(i *instance, v cue.Value) error {
@@ -115,7 +130,7 @@ func (t *Template) Step(req *StepRequest) (*StepState, error) {
 
 // stepRun is one evaluation of a step.
 type stepRun struct {
-	t    *Template
+	t    *evaluable
 	i    *instance
 	v    cue.Value // with what actions have returned
 	req  *StepRequest
@@ -571,7 +586,12 @@ func valueFrom(ctx *cue.Context, v cue.Value, expression string) (json.RawMessag
 }
 
 // ValueFrom evaluates an expression over values by their top-level names, as outputs of components are.
-func ValueFrom(expression string, values map[string]any) (json.RawMessage, error) {
+func ValueFrom(run Run, expression string, values map[string]any) (json.RawMessage, error) {
+	var answer json.RawMessage
+	return answer, ask(run, evaluatorValue, &expressionRequest{expression, exactly(values)}, &answer)
+}
+
+func evaluateValue(expression string, values map[string]any) (json.RawMessage, error) {
 	ctx := cuecontext.New()
 	out, err := valueFrom(ctx, ctx.BuildExpr(exprOf(values)), expression)
 	if err != nil {
@@ -584,7 +604,12 @@ func ValueFrom(expression string, values map[string]any) (json.RawMessage, error
 const conditionMax = 4 << 10
 
 // Condition evaluates a condition over values by their top-level names.
-func Condition(condition string, values map[string]any) (bool, error) {
+func Condition(run Run, condition string, values map[string]any) (bool, error) {
+	var answer bool
+	return answer, ask(run, evaluatorCondition, &expressionRequest{condition, exactly(values)}, &answer)
+}
+
+func evaluateCondition(condition string, values map[string]any) (bool, error) {
 	if len(condition) > conditionMax {
 		return false, fmt.Errorf("a condition of more than %d bytes", conditionMax)
 	}

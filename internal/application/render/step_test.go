@@ -12,7 +12,7 @@ import (
 
 func compileStep(t *testing.T, template string) *render.Template {
 	t.Helper()
-	tmpl, err := render.Compile(&render.Definition{Kind: render.WorkflowStep, Name: "s", Template: template})
+	tmpl, err := render.Compile(&render.Definition{Kind: render.WorkflowStep, Name: "s", Template: template}, render.InProcess())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,17 +169,17 @@ func TestConditions(t *testing.T) {
 		`status["step-1"].failed`: true, `status["step-1"].phase == "failed" && inputs.n > 2`: true, `!status.two.succeeded`: true,
 		`strings.HasPrefix(context.name, "x")`: false, `inputs.n == 4 || status.two.succeeded`: false,
 	} {
-		got, err := render.Condition(condition, values)
+		got, err := render.Condition(render.InProcess(), condition, values)
 		if err != nil || got != want {
 			t.Errorf("%s: %v %v", condition, got, err)
 		}
 	}
 	for _, bad := range []string{"status.none.failed", "1 +", `"text"`, "inputs.n"} {
-		if _, err := render.Condition(bad, values); err == nil {
+		if _, err := render.Condition(render.InProcess(), bad, values); err == nil {
 			t.Errorf("%s is taken", bad)
 		}
 	}
-	got, err := render.ValueFrom("output.status.ip", map[string]any{"output": map[string]any{"status": map[string]any{"ip": "1.2.3.4"}}})
+	got, err := render.ValueFrom(render.InProcess(), "output.status.ip", map[string]any{"output": map[string]any{"status": map[string]any{"ip": "1.2.3.4"}}})
 	if err != nil || string(got) != `"1.2.3.4"` {
 		t.Errorf("%s %v", got, err)
 	}
@@ -204,7 +204,7 @@ status: {
 	}
 }
 apply: op.#Apply & {value: {apiVersion: "v1", kind: "ConfigMap", metadata: name: "found", data: first: status.addresses[0]}} @step(2)
-parameter: {name: string, port: *80 | int}`})
+parameter: {name: string, port: *80 | int}`}, render.InProcess())
 	if err != nil {
 		t.Fatal(err)
 	}

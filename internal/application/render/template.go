@@ -1,6 +1,8 @@
 package render
 
 import (
+	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"strings"
@@ -10,41 +12,44 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Template is a definition, compiled. It may be used by several goroutines.
+// Template is a definition that compiles, and what its text says: it holds no CUE, and evaluates where its Run does. It may
+// be used by several goroutines.
 type Template struct {
 	Definition *Definition
 
-	main, health, message, details *program
+	run  Run
+	wire json.RawMessage // the definition, as evaluators take it
+	main *facts          // nil for a definition without a template
 
-	states stateMemo
+	hasState bool
+	states   stateMemo
 }
 
-// Compile compiles a definition. Errors are *Error.
-func Compile(d *Definition) (*Template, error) {
-	t := &Template{Definition: d}
-	for _, part := range []struct {
-		section, source string
-		into            **program
-	}{
-		{"template", d.Template, &t.main},
-		{"healthPolicy", d.Health.HealthPolicy, &t.health},
-		{"customStatus", d.Health.CustomStatus, &t.message},
-		{"details", d.Health.Details, &t.details},
-	} {
-		if strings.TrimSpace(part.source) == "" {
-			continue
-		}
-		p, err := compileProgram(d, part.section, part.source)
-		if err != nil {
-			return nil, err
-		}
-		*part.into = p
+// facts are what the text of a program says.
+type facts struct {
+	reads   *reads
+	wording wording
+	// processes says that it asks others before it can be evaluated.
+	processes bool
+}
+
+// Compile compiles a definition, by run, which also evaluates what says nothing else. Errors of the definition are *Error.
+func Compile(d *Definition, run Run) (*Template, error) {
+	t := &Template{Definition: d, run: run}
+	var err error
+	if t.wire, err = json.Marshal(d); err != nil {
+		return nil, err
 	}
-	t.states.reads = reads{}
-	for _, p := range []*program{t.health, t.message, t.details} {
-		if p != nil {
-			t.states.reads.add(p.reads)
-		}
+	var answer compileAnswer
+	if err := ask(run, evaluatorCompile, &compileRequest{t.wire}, &answer); err != nil {
+		return nil, err
+	}
+	if t.main, err = answer.Main.facts(); err != nil {
+		return nil, err
+	}
+	t.hasState = answer.HasState
+	if answer.State != nil {
+		t.states.reads = *answer.State.reads()
 	}
 	return t, nil
 }
@@ -63,6 +68,8 @@ type Request struct {
 	Traits    []Use
 	// Fetch answers what traits ask of others while they are evaluated; nil where there is nobody to ask.
 	Fetch Fetch
+	// Run evaluates; nil for the one that has compiled the component's definition.
+	Run Run
 }
 
 // Object is one object that a component is made of.
@@ -101,32 +108,89 @@ func Objects(req *Request) ([]Object, error) {
 	return append([]Object{*r.Workload}, r.Auxiliaries...), nil
 }
 
-// Render makes the objects of a component. Errors are *Error.
+// Render makes the objects of a component. Errors of its definitions and properties are *Error.
 func Render(req *Request) (*Rendered, error) {
+	uses := append([]Use{req.Component}, req.Traits...)
+	wire := renderRequest{Context: req.Context}
 	application := false
-	for _, use := range append([]Use{req.Component}, req.Traits...) {
+	for _, use := range uses {
 		application = application || use.Template.main != nil && use.Template.main.reads.context.atApplication()
+		wire.Uses = append(wire.Uses, wireUse{use.Template.wire, string(use.Properties)})
+	}
+	if !application {
+		wire.Context.Components, wire.Context.Policies, wire.Context.Workflow = nil, nil, nil
+	}
+	run := req.Run
+	if run == nil {
+		run = req.Component.Template.run
+	}
+	var failed error
+	for range fetchesMax {
+		var answer renderAnswer
+		err := ask(run, evaluatorRender, &wire, &answer)
+		var e *Error
+		if errors.As(err, &e) && e.Cause == errFetch {
+			e.Cause = fmt.Errorf("processing: %w", failed) // which others may ask about
+		}
+		if err != nil {
+			return nil, err
+		}
+		if answer.Missing == nil {
+			return answer.rendered()
+		}
+		told := wireAnswer{Request: *answer.Missing}
+		var value map[string]any
+		if failed = errors.New("requests cannot be sent here"); req.Fetch != nil {
+			value, failed = req.Fetch(answer.Missing)
+		}
+		if failed != nil {
+			told.Failed = failed.Error()
+		} else {
+			told.Value = exactly(value)
+		}
+		wire.Answers = append(wire.Answers, told)
+	}
+	return nil, fmt.Errorf("more than %d requests", fetchesMax)
+}
+
+// fetchesMax bounds the requests of a component's traits.
+const fetchesMax = 64
+
+// render makes the objects of a component.
+func (e *Engine) render(req *renderRequest) (*Rendered, error) {
+	application := false
+	var uses []evaluated
+	for _, use := range req.Uses {
+		t, err := e.template(use.Definition)
+		if err != nil {
+			return nil, err
+		}
+		uses = append(uses, evaluated{t, []byte(use.Properties)})
+		application = application || t.main != nil && t.main.reads.context.atApplication()
+	}
+	if len(uses) == 0 {
+		return nil, errors.New("there is no component")
 	}
 	values := req.Context.values(application)
-	out, err := renderComponent(req.Component, values)
+	out, err := renderComponent(uses[0], values)
 	if err != nil {
 		return nil, err
 	}
-	for i, use := range req.Traits {
-		if err := renderTrait(out, i, use, values, req.Fetch); err != nil {
+	for i, use := range uses[1:] {
+		if err := renderTrait(out, i, use, values, req.fetch); err != nil {
 			return nil, err
 		}
 	}
 	return out, nil
 }
 
-func renderComponent(use Use, values map[string]any) (*Rendered, error) {
+func renderComponent(use evaluated, values map[string]any) (*Rendered, error) {
 	out := &Rendered{}
-	t := use.Template
+	t := use.template
 	if t.main == nil {
-		return nil, &Error{Definition: t.Definition.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
+		return nil, &Error{Definition: t.def.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
-	err := t.run(use.Properties, values, nil, nil, func(_ *instance, v cue.Value) error {
+	err := t.run(use.properties, values, nil, nil, func(_ *instance, v cue.Value) error {
 		if output := v.LookupPath(cue.ParsePath("output")); output.Exists() {
 			object, err := objectOf(output)
 			if err != nil {
@@ -153,9 +217,9 @@ func renderComponent(use Use, values map[string]any) (*Rendered, error) {
 }
 
 // renderTrait adds a trait's objects to out, and applies its patches.
-func renderTrait(out *Rendered, index int, use Use, values map[string]any, fetch Fetch) error {
-	t := use.Template
-	d := t.Definition
+func renderTrait(out *Rendered, index int, use evaluated, values map[string]any, fetch Fetch) error {
+	t := use.template
+	d := t.def
 	if t.main == nil {
 		return &Error{Definition: d.String(), Section: "schematic", Problems: []Problem{{Message: "it has no CUE template"}}}
 	}
@@ -167,7 +231,7 @@ func renderTrait(out *Rendered, index int, use Use, values map[string]any, fetch
 	if out.Workload != nil {
 		made["output"] = out.Workload.Object
 	}
-	err := t.run(use.Properties, values, made, fetch, func(i *instance, v cue.Value) error {
+	err := t.run(use.properties, values, made, fetch, func(i *instance, v cue.Value) error {
 		m := &merger{ctx: i.ctx}
 		aux, err := outputsOf(v)
 		if err != nil {
@@ -215,11 +279,11 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 }
 
 // run evaluates the main program. made are the output and outputs so far, and fetch answers requests, for traits.
-func (t *Template) run(properties []byte, values, made map[string]any, fetch Fetch, use func(*instance, cue.Value) error) error {
+func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fetch, use func(*instance, cue.Value) error) error {
 	inputs := map[string]any{}
 	if len(properties) > 0 && string(properties) != "null" {
 		if err := checkProperties(properties); err != nil {
-			return &Error{Definition: t.Definition.String(), Section: "properties", Problems: []Problem{{Message: err.Error()}}}
+			return &Error{Definition: t.def.String(), Section: "properties", Problems: []Problem{{Message: err.Error()}}}
 		}
 		inputs["parameter"] = properties
 	}
@@ -232,19 +296,19 @@ func (t *Template) run(properties []byte, values, made map[string]any, fetch Fet
 		// Before anything else: a parameter of the wrong type is an error, and to a template that asks whether an optional
 		// parameter is there, it would not be.
 		if problems := wrong(v); len(problems) > 0 {
-			return &Error{Definition: t.Definition.String(), Section: "properties", Problems: problems}
+			return &Error{Definition: t.def.String(), Section: "properties", Problems: problems}
 		}
 		if t.main.processes {
 			var err error
 			if v, err = process(i, v, fetch); err != nil {
-				return explain(t.Definition, v, fmt.Errorf("processing: %w", err))
+				return explain(t.def, v, fmt.Errorf("processing: %w", err))
 			}
 		}
 		if err := refused(v); err != nil {
 			return err
 		}
 		if err := use(i, v); err != nil {
-			return explain(t.Definition, v, err)
+			return explain(t.def, v, err)
 		}
 		return nil
 	})

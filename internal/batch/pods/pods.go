@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"flag"
+	"fmt"
 	"maps"
 	"strconv"
 
@@ -53,15 +54,30 @@ type Options struct {
 	Version, Retries int32
 }
 
-// New compiles a job. It fails when a plugin's arguments cannot be read or its objects would exceed what can be stored;
-// then the set has the job's tasks, so that pods that exist can be counted, but no pod may be made from it.
+// PodsMax is the most pods that a job may have. Each costs memory before it exists, so a job of two billion pods would
+// keep the manager from all others. Kubernetes is built for clusters of at most so many.
+const PodsMax = 150_000
+
+// New compiles a job. It fails when the job has more than PodsMax pods, a plugin's arguments cannot be read or its objects
+// would exceed what can be stored; then the set has the job's tasks, so that pods that exist can be counted, with at most
+// PodsMax replicas together, but no pod may be made from it.
 func New(job *batch.Job, o Options) (*Set, error) {
 	s := &Set{tasks: make([]Task, len(job.Spec.Tasks))}
+	total := int64(0)
 	for i := range job.Spec.Tasks {
 		s.tasks[i] = newTask(job, i, o)
+		t := &s.tasks[i]
+		t.Replicas = min(t.Replicas, int32(max(0, PodsMax-total)))
+		t.Min = min(t.Min, t.Replicas)
+		total += int64(job.Spec.Tasks[i].Replicas)
 	}
 	s.addClaims(job)
-	err := s.addPlugins(job)
+	var err error
+	if total > PodsMax {
+		err = fmt.Errorf("spec.tasks: %d replicas together; a job has at most %d pods", total, PodsMax)
+	} else {
+		err = s.addPlugins(job)
+	}
 	for i := range s.tasks {
 		s.tasks[i].plan = PlanOf(s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
 	}

@@ -13,10 +13,12 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/agent/bundle"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
@@ -26,6 +28,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent/watch"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/failpoint"
 )
 
 // DefaultInterval is between two looks at all files. What somebody writes into a cgroup is undone sooner, mostly.
@@ -120,6 +123,7 @@ type Agent struct {
 	machine  machine
 	kubelet  kubeletState
 	registry *prometheus.Registry
+	guard    *contain.Guard
 	metrics  *metrics
 	health   health
 	nri      *nri.Plugin                  // or nil
@@ -146,14 +150,18 @@ func New(cfg Config) (*Agent, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	cached := cgroup.NewCached(files)
+	cached, registry := cgroup.NewCached(files), prometheus.NewRegistry()
+	guard, err := contain.New(cfg.Log, registry)
+	if err != nil {
+		return nil, fmt.Errorf("agent: %w", err)
+	}
 	var a *Agent
 	a = &Agent{
-		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: prometheus.NewRegistry(),
+		cfg: cfg, log: cfg.Log, files: cached, version: version, registry: registry, guard: guard,
 		machine: machine{root: cfg.Root, reserved: *cfg.Reserved},
 		enforcer: enforce.New(enforce.Config{
 			Node: cfg.Node, Sets: cgroup.Sets{Files: cached, Version: version}, CgroupRoot: filepath.Clean("/" + cfg.CgroupRoot)[1:],
-			Name: func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Log: cfg.Log,
+			Name: func(id string) (string, bool) { return a.name(id) }, Observe: cfg.Observe, Guard: guard, Log: cfg.Log,
 		}),
 	}
 	if cfg.NRISocket != "" && !cfg.Observe {
@@ -173,8 +181,19 @@ func (a *Agent) name(id string) (string, bool) {
 	return a.cfg.Bundles.Name(id)
 }
 
-// want is what a container that is about to be made is to have.
-func (a *Agent) want(uid, container string, annotations map[string]string) (nri.Wish, bool) {
+// want is what a container that is about to be made is to have. Of one on which it panics nothing is known: the files do the work.
+func (a *Agent) want(uid, container string, annotations map[string]string) (wish nri.Wish, known bool) {
+	key := types.NamespacedName{Namespace: uid, Name: container}
+	if a.guard.Try("containers", key, func() {
+		failpoint.Hit("containers", key)
+		wish, known = a.wanted(uid, container, annotations)
+	}) != nil {
+		return nri.Wish{}, false
+	}
+	return wish, known
+}
+
+func (a *Agent) wanted(uid, container string, annotations map[string]string) (nri.Wish, bool) {
 	offer := a.offer.Load()
 	if offer == nil {
 		return nri.Wish{}, false
@@ -195,7 +214,9 @@ func (a *Agent) want(uid, container string, annotations map[string]string) (nri.
 
 const (
 	// passGap is the least time between two passes: a burst of changes is one.
-	passGap     = 20 * time.Millisecond
+	passGap = 20 * time.Millisecond
+	// panicGap is the time until the next pass after one that has panicked for no single pod: what is applied stays meanwhile.
+	panicGap    = 10 * time.Second
 	stopTimeout = 5 * time.Second
 )
 
@@ -227,7 +248,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	defer end.Wait()
 	defer stopWriting()
 
-	view, err := newView(a.cfg)
+	view, err := newView(a.cfg, a.guard)
 	if err != nil {
 		return err
 	}
@@ -277,9 +298,20 @@ func (a *Agent) loop(ctx context.Context, view *view, reporter *reporter, watche
 	defer gap.Stop()
 	for {
 		// 1. Whatever happened since the last pass is in this one.
-		again := a.pass(view, reporter, watcher)
+		var again bool
+		pause := passGap
+		if p := a.guard.Try("passes", types.NamespacedName{Name: a.cfg.Node}, func() {
+			failpoint.Hit("passes", a.cfg.Node)
+			again = a.pass(view, reporter, watcher)
+		}); p != nil {
+			err := errors.New("the agent failed in " + p.Reason())
+			a.tender(err)
+			a.health.passed(err)
+			a.complain(err)
+			pause = panicGap
+		}
 		// 2. Not at once again.
-		gap.Reset(passGap)
+		gap.Reset(pause)
 		select {
 		case <-ctx.Done():
 			return
@@ -427,7 +459,7 @@ func (a *Agent) Release(ctx context.Context) error {
 	defer end.Wait()
 	defer cancel()
 	end.Go(func() { _ = writer.Run(ctx) })
-	view, err := newView(a.cfg)
+	view, err := newView(a.cfg, a.guard)
 	if err != nil {
 		return err
 	}

@@ -245,9 +245,7 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 	r.status = &status
 	urgent := before == nil || before.Status != ready.Status || !equality.Semantic.DeepEqual(known.Status.Problems, status.Problems) ||
 		!equality.Semantic.DeepEqual(known.Status.KubeletPins, status.KubeletPins) || known.Status.Moved != status.Moved
-	meta := r.meta("node-topology-status")
-	meta.Shared = true
-	r.writer.Status(meta, o, urgent, func(o apiwriter.Object, err error) {
+	r.writer.Status(r.meta("node-topology-status"), o, urgent, func(o apiwriter.Object, err error) {
 		r.lock.Lock()
 		defer r.lock.Unlock()
 		if r.status == &status {

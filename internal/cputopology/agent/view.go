@@ -19,9 +19,12 @@ import (
 
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // view is what the API says of one node: its pods, and its NodeTopology.
@@ -30,6 +33,7 @@ type view struct {
 	changed chan struct{}
 
 	node        string
+	guard       *contain.Guard
 	core        rest.Interface
 	podInformer cache.SharedIndexInformer
 	topologies  cache.SharedIndexInformer
@@ -44,13 +48,13 @@ type view struct {
 	names      map[string]string
 }
 
-func newView(cfg Config) (*view, error) {
-	v := &view{changed: make(chan struct{}, 1), node: cfg.Node, dirty: true}
+func newView(cfg Config, guard *contain.Guard) (*view, error) {
+	v := &view{changed: make(chan struct{}, 1), node: cfg.Node, guard: guard, dirty: true}
 	var err error
 	if v.core, err = kubeclient.ForGroupVersion(cfg.REST, nil, corev1.SchemeGroupVersion, scheme.Scheme); err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	own, err := kubeclient.ForGroupVersion(cfg.REST, nil, topologyv1alpha1.GroupVersion, scheme.Scheme)
+	own, err := kubeclient.LeanCustom(cfg.REST, nil, topologyv1alpha1.GroupVersion, scheme.Scheme, nil)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
@@ -63,7 +67,7 @@ func newView(cfg Config) (*view, error) {
 func (v *view) informer(client rest.Interface, resource, field string, example runtime.Object) cache.SharedIndexInformer {
 	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.OneTermEqualSelector(field, v.node))
 	informer := cache.NewSharedIndexInformer(lw, example, 0, nil)
-	err := informer.SetTransform(trim)
+	err := informer.SetTransform(v.trim)
 	if err == nil {
 		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc: func(any) { v.note() }, UpdateFunc: func(any, any) { v.note() }, DeleteFunc: v.noteDeleted,
@@ -75,8 +79,31 @@ func (v *view) informer(client rest.Interface, resource, field string, example r
 	return informer
 }
 
-// trim keeps of a pod what is used.
-func trim(o any) (any, error) {
+// trim is trimmed. Of a pod on which that panics its names are kept: it has no CPUs of its own.
+func (v *view) trim(o any) (kept any, err error) {
+	m, ok := o.(metav1.Object)
+	if !ok { // one that was deleted while nobody watched
+		return trimmed(o)
+	}
+	key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+	if v.guard.Try("watch", key, func() {
+		failpoint.Hit("watch", key)
+		kept, err = trimmed(o)
+	}) == nil {
+		return kept, err
+	}
+	bare := metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion()}
+	if _, ok := o.(*corev1.Pod); ok {
+		return &corev1.Pod{ObjectMeta: bare}, nil
+	}
+	return &topologyv1alpha1.NodeTopology{ObjectMeta: bare}, nil
+}
+
+// trimmed keeps of a pod what is used. A NodeTopology that does not decode is one that says nothing: the agent writes it anew.
+func trimmed(o any) (any, error) {
+	if t, ok := o.(*topologyv1alpha1.NodeTopology); ok {
+		malformed.Unmark(t)
+	}
 	pod, ok := o.(*corev1.Pod)
 	if !ok {
 		return o, nil

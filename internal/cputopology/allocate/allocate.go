@@ -13,7 +13,7 @@ import (
 const (
 	// exactBudget bounds the choice on one node that needs several NUMA nodes. No machine of up to 16 NUMA nodes meets it.
 	exactBudget = 20_000_000
-	// chooseBudget bounds what Choose spends on telling apart nodes whose first five cost fields may be equal.
+	// chooseBudget bounds what Choose spends on exact costs of nodes whose summaries only bound them.
 	chooseBudget = 500_000
 )
 
@@ -138,9 +138,9 @@ func (c candidate) compare(d candidate) int {
 // Choose returns the index of the node that takes the request at the least cost; of equal nodes the fullest, then the
 // first. allowed, if not nil, restricts the nodes. It returns an *UnfitError if none can take it.
 //
-// Nodes are compared by their summaries. Where those only bound the cost, the exact cost is computed for the most
-// promising nodes within a budget; beyond it, nodes that are equal in NUMA nodes, distance, L3 domains and idle L3
-// domains used are not told apart.
+// Nodes are compared by their summaries. Where those only bound the cost, the exact cost is computed, most promising
+// nodes first, until the best node is known or chooseBudget is used up. In the latter case Choose returns the best of
+// the nodes whose cost it has computed.
 func (al *Allocator) Choose(nodes []*Node, r *Request, allowed func(i int) bool) (int, error) {
 	// A pod with several groups is ranked by its largest; the others are tried on the nodes in that order.
 	g := &r.groups[0]
@@ -257,6 +257,9 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 	case a.share != 1:
 		return s.refsBound(n, a), false
 	case a.span == request.SingleL3 || a.span == request.SingleNUMA || total < a.cpus:
+		return infinite, true
+	}
+	if a.cpus%s.grain() != 0 {
 		return infinite, true
 	}
 	for size := 2; size < len(n.layout.subsets); size++ {

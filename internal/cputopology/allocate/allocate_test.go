@@ -452,8 +452,10 @@ func TestRestoreRefusesCollisions(t *testing.T) {
 	}
 }
 
-// Choose, with what it remembers of earlier decisions, takes the node that planning on every node finds best.
+// Choose, with what it remembers of earlier decisions, takes the node that planning on every node finds best, within its
+// budget.
 func TestChooseIsTheBestPlan(t *testing.T) {
+	decisions, over := 0, 0
 	var layouts []*Layout
 	for _, m := range []machines.Machine{machines.AMD256NPS4, machines.Hybrid, machines.Offlined, machines.Sparse, machines.SMT4} {
 		layouts = append(layouts, node(t, m, "1").layout)
@@ -489,10 +491,40 @@ func TestChooseIsTheBestPlan(t *testing.T) {
 				}
 			}
 			key := fmt.Sprint("pod", step)
-			got, _, err := al.Place(nodes, key, r, nil)
+			spent := al.s.work
+			got, err := al.Choose(nodes, r, nil)
+			decisions++
+			if al.s.work-spent > chooseBudget && got >= 0 {
+				over++
+				want = got // see Choose
+			}
+			if err == nil {
+				_, err = al.Allocate(nodes[got], key, r)
+			}
 			if got != want || (err == nil) != (want >= 0) {
 				t.Fatalf("%+v goes to node %d (%v), the best plan is node %d at %+v", c, got, err, want, best.cost.unpack(p.Bind))
 			}
 		}
 	})
+	if over*200 > decisions {
+		t.Errorf("%d of %d decisions went over the budget", over, decisions)
+	}
+}
+
+// An odd number of whole cores of two threads is refused at once, not after a search through all sets of NUMA nodes.
+func TestWhatCoresCannotGiveIsNotSearchedFor(t *testing.T) {
+	for _, p := range []request.Policy{{Bind: request.FullCore}, {Bind: request.WholeL3}} {
+		var al Allocator
+		n := node(t, machines.AMD256NPS4, "1")
+		r := prepared(t, request.Container{Name: "c", CPUs: 33, Policy: p})
+		if _, err := al.Choose([]*Node{n}, r, nil); err == nil {
+			t.Errorf("%v: 33 CPUs are found", p.Bind)
+		}
+		if _, err := al.Plan(n, "x", r); err == nil {
+			t.Errorf("%v: 33 CPUs are planned", p.Bind)
+		}
+		if al.s.work > 10_000 {
+			t.Errorf("%v: %d steps for what cannot be", p.Bind, al.s.work)
+		}
+	}
 }

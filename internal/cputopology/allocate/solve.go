@@ -553,10 +553,43 @@ func (s *solver) solveIn(n *Node, a *ask, socket int, takes *[]take, limit int) 
 			return c
 		}
 	}
-	if a.span == request.SingleL3 || a.span == request.SingleNUMA {
+	if a.span == request.SingleL3 || a.span == request.SingleNUMA || a.cpus%s.grain() != 0 {
 		return infinite
 	}
 	return s.severalNUMA(takes, limit)
+}
+
+// grain returns a divisor of every number of CPUs that can be taken: the greatest common divisor of the sizes of the
+// eligible cores or L3 domains, where those are taken whole. It saves a search through all sets of NUMA nodes for, say,
+// 17 CPUs in whole cores of two threads.
+func (s *solver) grain() int {
+	l, grain := s.n.layout, 0
+	for c := range l.cells {
+		cell := &l.cells[c]
+		switch {
+		case s.eligible[c] == 0 || grain == 1:
+		case s.a.bind == request.WholeL3:
+			grain = gcd(cell.len(), grain)
+		case !s.a.fullCore:
+			return 1
+		case l.uniform:
+			return l.smt
+		default:
+			for k := cell.cores.lo; k < cell.cores.hi; k++ {
+				if s.availableIn(k) == l.cores[k].len() {
+					grain = gcd(l.cores[k].len(), grain)
+				}
+			}
+		}
+	}
+	return max(grain, 1)
+}
+
+func gcd(a, b int) int {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
 }
 
 // bestNUMA returns the best choice within one NUMA node.

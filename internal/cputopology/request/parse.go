@@ -9,9 +9,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
-	"sigs.k8s.io/yaml"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
 // Annotations and labels that ask.
@@ -308,7 +308,7 @@ func (p *parser) decode(pod *corev1.Pod, annotation string, v any, strict bool) 
 	}
 	var err error
 	if strict {
-		err = yaml.UnmarshalStrict([]byte(value), v)
+		err = yamldoc.UnmarshalStrict([]byte(value), v, "the text")
 	} else {
 		err = json.Unmarshal([]byte(value), v)
 	}

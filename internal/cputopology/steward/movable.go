@@ -87,7 +87,8 @@ func moveTo(pod cluster.PodCPUs, result request.Result, language request.Languag
 	}
 	return pin.Move{
 		Pod: types.NamespacedName{Namespace: pod.Object.Namespace, Name: pod.Object.Name}, UID: pod.Object.UID,
-		Before: pod.Annotation, After: &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
+		Version: pod.Object.ResourceVersion,
+		Before:  pod.Annotation, After: &cluster.CPUs{Annotation: annotations[topologyv1alpha1.ResultAnnotation], Result: result},
 		Patch: patch,
 	}, nil
 }

@@ -25,7 +25,7 @@ import (
 const (
 	// waveMax is how many pods of a node are moved at once.
 	waveMax = 16
-	// busyMax is how often in a row the CPUs of all moves of a wave may be given to somebody else first.
+	// busyMax is how often in a row the CPUs of all moves of a wave may be given to somebody else first, or the pods changed.
 	busyMax = 5
 )
 
@@ -57,7 +57,7 @@ type repacking struct {
 	moves   int32
 	moved   map[types.UID]bool
 	freed   []cpuset.Set
-	busy    int // waves in a row that got none of their CPUs
+	busy    int // waves in a row of which nothing was made, because others were faster
 	failure string
 	left    string // a pod that was left where it is because something is wrong with it
 }
@@ -291,7 +291,7 @@ func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error)
 			s.metrics.moves.WithLabelValues("made").Inc()
 			n.policy.moves = append(n.policy.moves, s.clock.Now())
 			s.log.Info("a pod is moved to other CPUs", "node", n.name, "pod", m.Pod.String(), "cpus", m.After.Annotation)
-		case !errors.As(err, &refused):
+		case !errors.As(err, &refused), refused.overtaken():
 			s.metrics.moves.WithLabelValues("busy").Inc()
 			s.log.Debug("a pod is not moved", "node", n.name, "pod", m.Pod.String(), "why", err)
 		case refused.gone():
@@ -307,7 +307,7 @@ func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error)
 		return
 	}
 	if r.busy++; r.busy >= busyMax {
-		n.failed("the CPUs were given to others again and again: " + errors.Join(errs...).Error())
+		n.failed("the CPUs were given to others, or the pods changed, again and again: " + errors.Join(errs...).Error())
 	}
 }
 

@@ -25,6 +25,9 @@ import (
 //	   │
 //	   ├─ no agent at work, or it says that it cannot: after patience/refusedShare ─┐
 //	   └─ nothing: after patience ──────────────────────────────────────────────────┴▶ back, which has all the time it needs
+//
+// A move is written in the place of the version of the pod that it was planned on, so that a late one overwrites nothing. On a
+// conflict all is planned again from what the watch shows then; apiwriter has made sure that it is another version.
 
 // movePoll is how often to look meanwhile: the model may learn of a pod's end later than this package.
 const movePoll = 2 * time.Second
@@ -174,7 +177,7 @@ func (s *Steward) giveBack(moves []pin.Move, errs []error) {
 	}
 }
 
-// writePods writes the moves that have their CPUs.
+// writePods writes the moves that have their CPUs, each in the place of the version of its pod that it was planned on.
 func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*node, []error)) {
 	left := 1
 	written := func(n *node) {
@@ -188,22 +191,69 @@ func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*
 			continue
 		}
 		left++
-		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID}}
-		s.cfg.Writer.Patch(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, types.MergePatchType, m.Patch,
-			func(_ apiwriter.Object, err error) {
-				if err != nil {
-					s.cfg.Model.ForgetMoved(m.Pod, m.After)
-					err = writeError{err}
-				}
-				s.loop.Post(n.name, keyed.Anyone, func(now *node) {
-					if now == n {
-						errs[i] = err
-						written(n)
-					}
-				})
-			})
+		answer := func(n *node, err error) {
+			errs[i] = err
+			written(n)
+		}
+		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID, ResourceVersion: m.Version}}
+		s.cfg.Writer.PatchVersion(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, false, m.Patch,
+			func(_ apiwriter.Object, err error) { s.answered(n, m, err, answer) })
 	}
 	written(n)
+}
+
+// answered takes up how the write of a move has ended.
+func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, error)) {
+	unclear := apierrors.IsConflict(err)
+	forget := func() { s.cfg.Model.ForgetMoved(m.Pod, m.After) }
+	if err != nil {
+		err = writeError{err}
+		if !unclear {
+			forget()
+		}
+	}
+	posted := s.loop.Post(n.name, keyed.Anyone, func(now *node) {
+		switch {
+		case now == n && unclear:
+			n.doubts = append(n.doubts, doubt{m, err, answer})
+		case now == n:
+			answer(n, err)
+		case unclear:
+			forget() // the NodeTopology has gone: nobody is given CPUs of the node before the pods are read anew
+		}
+	})
+	if !posted && unclear {
+		forget()
+	}
+}
+
+// doubt is a move whose write met a conflict: somebody has changed the pod, or an earlier attempt, the answer to which was lost,
+// has made the move. Until the watch shows which, the pod holds both its old CPUs and its new ones.
+type doubt struct {
+	move   pin.Move
+	err    error
+	answer func(*node, error)
+}
+
+// resolve answers for the moves in doubt of which the watch has shown what became.
+func (s *Steward) resolve(n *node) {
+	doubts := n.doubts
+	n.doubts = nil
+	for _, d := range doubts {
+		m := d.move
+		switch pod, _ := s.cfg.Model.Pod(m.Pod); {
+		case pod != nil && pod.UID == m.UID && pod.ResourceVersion == m.Version:
+			n.doubts = append(n.doubts, d)
+		case pod != nil && pod.UID == m.UID && pod.Annotations[topologyv1alpha1.ResultAnnotation] == m.After.Annotation:
+			d.answer(n, nil)
+		default:
+			s.cfg.Model.ForgetMoved(m.Pod, m.After)
+			d.answer(n, d.err)
+		}
+	}
+	if len(n.doubts) > 0 {
+		s.loop.WakeAfter(n.name, movePoll) // of a pod that is not pinned any more nobody tells
+	}
 }
 
 // writeError is an error of the API server, as against the scheduler's refusal.
@@ -212,6 +262,7 @@ type writeError struct{ error }
 func (e writeError) Unwrap() error { return e.error }
 
 // gone says that the pod is: its CPUs went with it.
-func (e writeError) gone() bool {
-	return apierrors.IsNotFound(e.error) || apierrors.IsConflict(e.error)
-}
+func (e writeError) gone() bool { return apierrors.IsNotFound(e.error) }
+
+// overtaken says that the pod was changed between the plan and the write.
+func (e writeError) overtaken() bool { return apierrors.IsConflict(e.error) }

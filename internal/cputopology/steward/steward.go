@@ -22,8 +22,10 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -61,9 +63,11 @@ type Config struct {
 	Policy Policy
 	// LeaseNamespace is where agents have their leases. Default: lockstep-system.
 	LeaseNamespace string
-	Metrics        prometheus.Registerer
-	Clock          clock.WithTicker
-	Log            *slog.Logger
+	// Guard recovers from panics that one NodeTopology causes. nil: they end the process.
+	Guard   *contain.Guard
+	Metrics prometheus.Registerer
+	Clock   clock.WithTicker
+	Log     *slog.Logger
 }
 
 // Steward looks after NodeTopologies.
@@ -89,9 +93,10 @@ type node struct {
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
 	// settling are the moves that are not known to be complete, by the pod's UID; rewriting says that pods are being given
-	// other CPUs; stuck are pods whose move was taken back.
+	// other CPUs, which doubts can prolong; stuck are pods whose move was taken back.
 	settling  map[types.UID]settling
 	rewriting bool
+	doubts    []doubt
 	stuck     map[types.UID]bool
 	// written is the object after the last write of ours.
 	written *topologyv1alpha1.NodeTopology
@@ -127,7 +132,7 @@ func New(cfg Config) (*Steward, error) {
 	}
 	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
 	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
-	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock})
+	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: s.panicked})
 	changed := func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) }
 	cfg.Informers.NodeTopologies.Follow(changed, changed)
 	cfg.Informers.Pods.Follow(s.podChanged, s.podChanged)
@@ -181,6 +186,7 @@ func (s *Steward) turn(name string) {
 		s.loop.Put(name, n)
 	}
 	s.loop.Deliver(name, keyed.Anyone)
+	s.resolve(n)
 	t := watched
 	if w := n.written; w != nil && w.UID == t.UID && cluster.Older(t.ResourceVersion, w.ResourceVersion) {
 		t = w // the cache has not caught up with our own write
@@ -203,10 +209,24 @@ func (s *Steward) turn(name string) {
 	s.write(n, t, status, now)
 }
 
+// panicked leaves a NodeTopology alone, on which a turn has panicked, until it is changed: nothing is pinned on its node.
+func (s *Steward) panicked(name string, p *contain.Panic) {
+	p.Unlocked(&s.mu)
+	if n := s.loop.Get(name); n != nil {
+		s.forget(n)
+	}
+	if t, found := s.cfg.Informers.NodeTopologies.Get("", name); found {
+		s.cfg.Informers.NodeTopologies.SetApart("", name, t.UID, p)
+	}
+}
+
 func (s *Steward) forget(n *node) {
 	if n.repack != nil {
 		s.ended(n.repack)
 		n.repack = nil
+	}
+	for _, d := range n.doubts {
+		s.cfg.Model.ForgetMoved(d.move.Pod, d.move.After)
 	}
 	s.loop.Drop(n.name)
 	s.count(n.name, false)
@@ -253,11 +273,12 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 	n.writing = true
 	gone := goneSince(t, &o.Status)
 	ended := repackEnded(t, &o.Status)
-	s.cfg.Writer.Status(apiwriter.Meta{Owner: "node/" + n.name, Reason: "node-topology-status", Shared: true}, o, true,
+	s.cfg.Writer.Status(apiwriter.Meta{Owner: "node/" + n.name, Reason: "node-topology-status"}, o, true,
 		func(done apiwriter.Object, err error) {
 			s.loop.Post(n.name, keyed.Anyone, func(n *node) {
 				n.writing = false
 				switch w, ok := done.(*topologyv1alpha1.NodeTopology); {
+				case err == nil && ok && malformed.Of(w) != nil: // it was changed meanwhile, and is left alone
 				case err == nil && ok:
 					n.written = w
 					s.tell(w, gone, ended)

@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 }
 
 // nodes are simulated, one for each test; the agents that report about them are real, on cgroups that are plain files.
-var nodes = localcluster.Nodes{Count: 7, CPU: "256", Memory: "1Ti", Pods: 250}
+var nodes = localcluster.Nodes{Count: 9, CPU: "256", Memory: "1Ti", Pods: 250}
 
 // env is a cluster, and one node of it with its kubelet's cgroups.
 type env struct {

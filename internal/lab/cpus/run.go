@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -30,7 +28,6 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
-	"lockstep.dev/lockstep/internal/localcluster/realnodes/ociimage"
 )
 
 // Scenario is the name of the scenario.
@@ -143,30 +140,9 @@ func (t *trial) prepare(ctx context.Context, cluster *rig.Rig) (*topologyv1alpha
 	})
 }
 
-// load makes an image of this program and imports it.
-func load(ctx context.Context, spec realnodes.Spec, program string) (err error) {
-	dir, err := os.MkdirTemp("", "lockstep-load-")
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	root := filepath.Join(dir, "root")
-	if err := os.Mkdir(root, 0o755); err != nil {
-		return err
-	}
-	if err := ociimage.AddProgram(root, "/lockstep", program); err != nil {
-		return err
-	}
-	archive := filepath.Join(dir, "image.tar")
-	f, err := os.Create(archive)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(ociimage.Write(f, ociimage.Image{Name: image, Root: root, Command: []string{"/lockstep"}}), f.Close()); err != nil {
-		return err
-	}
-	_, err = spec.Import(ctx, archive)
-	return err
+// load makes the manager's image of this program and imports it.
+func load(ctx context.Context, spec realnodes.Spec, program string) error {
+	return localcluster.ManagerImage().Load(ctx, spec, image, func(string) (string, error) { return program, nil })
 }
 
 // until waits within the timeout.
@@ -239,7 +215,7 @@ func (t *trial) create(ctx context.Context, mode Mode, name string, cpus int, ar
 		Spec: corev1.PodSpec{
 			SchedulerName: scheduling.SchedulerLockstep, RestartPolicy: corev1.RestartPolicyNever, TerminationGracePeriodSeconds: new(int64),
 			NodeSelector: map[string]string{corev1.LabelHostname: t.node}, AutomountServiceAccountToken: new(bool),
-			Containers: []corev1.Container{{Name: "load", Image: image, ImagePullPolicy: corev1.PullNever, Command: append([]string{"/lockstep", "bench", "load"}, args...)}},
+			Containers: []corev1.Container{{Name: "load", Image: image, ImagePullPolicy: corev1.PullNever, Command: append([]string{"lockstep", "bench", "load"}, args...)}},
 		},
 	}
 	if cpus > 0 {

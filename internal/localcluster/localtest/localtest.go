@@ -15,6 +15,7 @@ package localtest
 
 import (
 	"context"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -24,6 +25,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 )
 
 // Option changes the configuration of a test's cluster.
@@ -89,6 +91,12 @@ func Start(t testing.TB, options ...Option) *localcluster.Cluster {
 	return c
 }
 
+// Proxy starts a proxy before a cluster's API server that injects faults.
+func Proxy(c *localcluster.Cluster) (*faultproxy.Proxy, error) {
+	return faultproxy.New(faultproxy.Config{Server: c.RESTConfig(),
+		CertFile: filepath.Join(c.Dir(), "pki", "serving.crt"), KeyFile: filepath.Join(c.Dir(), "pki", "serving.key")})
+}
+
 func newConfig(options []Option) (localcluster.Config, error) {
 	kube, err := localcluster.FindKube()
 	if err != nil {
@@ -106,6 +114,8 @@ func newConfig(options []Option) (localcluster.Config, error) {
 		WithoutControllerManager: true,
 		WithoutKwok:              true,
 		StopGrace:                2 * time.Second,
+		// A claim that the controller meets before its volume is looked at again after this time; the default is 15 s.
+		ExtraArgs: map[localcluster.Component][]string{localcluster.ControllerManager: {"--pvclaimbinder-sync-period=1s"}},
 	}
 	for _, o := range options {
 		o(&config)
@@ -158,9 +168,17 @@ func Beside(t testing.TB, options ...Option) *localcluster.Cluster {
 	return c
 }
 
+// parallel is how many tests that call t.Parallel run at a time unless -parallel says it. They wait for control planes more than they
+// compute, so more of them than there are processors.
+const parallel = "4"
+
 // Main runs a package's tests, which may use Shared, and stops the shared cluster after them. It does not return.
 func Main(m *testing.M, options ...Option) {
 	shared.options = options
+	if err := flag.Set("test.parallel", parallel); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	code := m.Run()
 	for _, c := range append(beside, shared.cluster) {
 		if c == nil {

@@ -168,6 +168,10 @@ func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 	now := k.clock.Now()
 	switch next, at := nextStep(pod, k.startedAt(pod), now); next {
 	case stepDelete:
+		if wait := at.Sub(now); wait > 0 {
+			k.queue.AddAfter(key, wait)
+			return nil
+		}
 		err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
 		// Another pod with this name, or none: this one is gone.
@@ -222,6 +226,9 @@ func (k *kubelets) write(ctx context.Context, pod *corev1.Pod, status *corev1.Po
 	return errors.Join(fmt.Errorf("status of pod %s/%s", pod.Namespace, pod.Name), err)
 }
 
+// brokenOffAfter is how old a deletion without a grace period is that nobody carries out any more.
+const brokenOffAfter = 2 * time.Second
+
 // step is what a kubelet does next with a pod.
 type step int
 
@@ -236,9 +243,13 @@ const (
 // or zero if that was before the simulation did.
 func nextStep(pod *corev1.Pod, started, now time.Time) (step, time.Time) {
 	if pod.DeletionTimestamp != nil {
-		// With a grace period of 0 the deletion no longer waits for the node.
-		if ptr.Deref(pod.DeletionGracePeriodSeconds, 0) > 0 {
+		// With a grace period of 0 the deletion does not wait for the node, unless the request for it was broken off half way:
+		// then a kubelet removes what is left.
+		switch {
+		case ptr.Deref(pod.DeletionGracePeriodSeconds, 0) > 0:
 			return stepDelete, now
+		case len(pod.Finalizers) == 0:
+			return stepDelete, pod.DeletionTimestamp.Add(brokenOffAfter)
 		}
 		return stepNone, now
 	}

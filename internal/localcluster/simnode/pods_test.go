@@ -33,6 +33,7 @@ func TestNextStep(t *testing.T) {
 			p.DeletionTimestamp, p.DeletionGracePeriodSeconds = &metav1.Time{Time: now}, ptr.To(grace)
 		})
 	}
+	finalized := func(p *corev1.Pod) *corev1.Pod { p.Finalizers = []string{"test/keep"}; return p }
 	for _, tt := range []struct {
 		name    string
 		pod     *corev1.Pod
@@ -53,7 +54,8 @@ func TestNextStep(t *testing.T) {
 		{name: "a failed pod stays", pod: timed(corev1.PodFailed, "1s", 0)},
 		{name: "a pod with a bad duration finishes at once", pod: timed(corev1.PodRunning, "soon", 0), started: now, step: stepFinish},
 		{name: "a deleted pod goes", pod: deleted(30), step: stepDelete},
-		{name: "a deleted pod that no longer waits for its node is left to its finalizers", pod: deleted(0)},
+		{name: "a deleted pod that no longer waits for its node goes when the deletion was broken off", pod: deleted(0), step: stepDelete, wait: brokenOffAfter},
+		{name: "a deleted pod that no longer waits for its node is left to its finalizers", pod: finalized(deleted(0))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			step, at := nextStep(tt.pod, tt.started, now)

@@ -240,7 +240,8 @@ func (s *supervisor) config() localcluster.Config {
 		config.AgentCommand = []string{s.spec.Executable, "agent"}
 	}
 	if !s.spec.WithoutManager {
-		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db")}
+		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db"),
+			"--allow-requests-to=127.0.0.0/8,::1"} // whoever started this cluster is on this machine, and nobody else is
 		if !s.spec.WithScheduler {
 			// Nobody else places the pods that name no scheduler, such as those of Deployments.
 			config.ManagerCommand = append(config.ManagerCommand,

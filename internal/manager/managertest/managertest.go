@@ -15,10 +15,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 // Main is localtest.Main of a test binary that is a manager when it is run as "TESTBINARY manager ...". It does not return.
 func Main(m *testing.M, options ...localtest.Option) {
+	sandbox.Main(manager.Evaluators())
 	if len(os.Args) > 1 && os.Args[1] == "manager" {
 		os.Exit(cli.Run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
@@ -28,15 +30,21 @@ func Main(m *testing.M, options ...localtest.Option) {
 // Option changes the configuration of a manager.
 type Option func(*manager.Config)
 
-// Run runs a manager of a cluster in this process until stop, which returns how it ended.
+// Run runs a manager of a cluster in this process until stop, which returns how it ended, also when it is called again. It speaks through a proxy, so that Refuse
+// and Hold act on what it is made of, as it is in production.
 func Run(c *localcluster.Cluster, options ...Option) (stop func() error, err error) {
-	cfg := manager.Config{REST: c.ManagerRESTConfig(), Log: localtest.Log()}
-	withRefusals(&cfg)
+	proxy, err := localtest.Proxy(c)
+	if err != nil {
+		return nil, err
+	}
+	proxy.Decide(Decide)
+	cfg := manager.Config{REST: proxy.REST(c.ManagerRESTConfig()), Log: localtest.Log()}
 	for _, o := range options {
 		o(&cfg)
 	}
 	m, err := manager.New(cfg)
 	if err != nil {
+		proxy.Close()
 		return nil, err
 	}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -48,7 +56,11 @@ func Run(c *localcluster.Cluster, options ...Option) (stop func() error, err err
 		}
 		ended <- err
 	}()
-	return func() error { cancel(); return <-ended }, nil
+	return sync.OnceValue(func() error {
+		defer proxy.Close()
+		cancel()
+		return <-ended
+	}), nil
 }
 
 // Start runs a manager of a cluster until the test ends.

@@ -370,6 +370,8 @@ func heldBy(a *allocate.Allocation) cpuset.Set {
 type Move struct {
 	Pod types.NamespacedName
 	UID types.UID
+	// Version is the pod's resource version that the move was planned on: it is written in the place of that one.
+	Version string
 	// Before is the pod's annotation that the move was planned on, After what it is to be.
 	Before string
 	After  *cluster.CPUs

@@ -3,7 +3,6 @@ package share
 import (
 	"cmp"
 	"container/heap"
-	"iter"
 	"math/bits"
 	"slices"
 
@@ -140,43 +139,9 @@ func (l *Ledger) Wake(key string) {
 	}
 }
 
-// WakeAll makes every parked gang ready.
-func (l *Ledger) WakeAll() {
-	for _, q := range l.queues {
-		l.WakeQueue(q.Name)
-	}
-}
-
-// WakeQueue makes the parked gangs of a queue ready.
-func (l *Ledger) WakeQueue(name string) {
-	q := l.queues[name]
-	if q == nil || len(q.parked) == 0 {
-		return
-	}
-	before := q.offering()
-	if len(q.ready) < len(q.parked) {
-		q.ready, q.parked = q.parked, q.ready
-		for _, it := range q.ready {
-			it.in = &q.ready
-		}
-	}
-	for _, it := range q.parked {
-		it.in = &q.ready
-		heap.Push(&q.ready, it)
-	}
-	clear(q.parked)
-	q.parked = q.parked[:0]
-	l.offers(q, before)
-}
-
-// Charge says that a queue holds that much more: pods of it have been placed, or were found on nodes.
+// Charge says that a queue holds that much more than before, or less: pods of it have been placed, were found on nodes, or are gone.
 func (l *Ledger) Charge(queue string, amount place.Vector) {
 	l.add(l.queue(queue), amounts{held: amount}, 1)
-}
-
-// Release says that a queue holds that much less.
-func (l *Ledger) Release(queue string, amount place.Vector) {
-	l.add(l.queue(queue), amounts{held: amount}, -1)
 }
 
 // Placed charges a gang's queue for what was placed of the gang, and removes the gang.
@@ -374,23 +339,6 @@ func (l *Ledger) Figures(name string) Figures {
 	}
 	return Figures{
 		Held: slices.Clone(q.sum.held), Pending: slices.Clone(q.sum.pending), Deserved: slices.Clone(q.deserved), Share: q.share,
-	}
-}
-
-// Gangs yields the keys of the gangs that wait in a queue, in no particular order.
-func (l *Ledger) Gangs(name string) iter.Seq[string] {
-	return func(yield func(string) bool) {
-		q := l.queues[name]
-		if q == nil {
-			return
-		}
-		for _, w := range []waiting{q.ready, q.parked} {
-			for _, it := range slices.Clone(w) { // the caller may Park or Remove
-				if !yield(it.Key) {
-					return
-				}
-			}
-		}
 	}
 }
 

@@ -177,9 +177,9 @@ func TestParking(t *testing.T) {
 			t.Errorf("fifo %v: %s is next, but urgent sorts before what is parked", fifo, g.Key)
 		}
 		l.Remove("urgent")
-		l.WakeAll()
+		l.Wake("large")
 		if g, _ := l.Next(); g.Key != "large" {
-			t.Errorf("fifo %v: %q is next after all were woken", fifo, g.Key)
+			t.Errorf("fifo %v: %q is next after large was woken", fifo, g.Key)
 		}
 		l.Park("large")
 		l.Wake("large")
@@ -489,15 +489,6 @@ func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 				k := key()
 				parked[k] = false
 				l.Wake(k)
-			},
-			"wake queue": func() {
-				n := name()
-				for k, g := range gangs {
-					if g.Queue == n {
-						parked[k] = false
-					}
-				}
-				l.WakeQueue(n)
 			},
 			"charge": func() {
 				n, v := name(), vector()

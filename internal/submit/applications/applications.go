@@ -23,10 +23,12 @@ import (
 
 // Client reads and deletes applications of one cluster.
 type Client struct {
-	rest   rest.Interface
-	config *rest.Config
-	core   kubernetes.Interface
-	DryRun kubeclient.DryRun
+	// tolerant lists objects that do not decode with their metadata.
+	tolerant rest.Interface
+	rest     rest.Interface
+	config   *rest.Config
+	core     kubernetes.Interface
+	DryRun   kubeclient.DryRun
 }
 
 // New returns a client. It does not contact the server.
@@ -35,11 +37,15 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	tolerant, err := kubeclient.Tolerant(cfg, oam.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
 	core, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{rest: r, config: cfg, core: core}, nil
+	return &Client{rest: r, tolerant: tolerant, config: cfg, core: core}, nil
 }
 
 // Get returns an application.
@@ -48,14 +54,15 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (*oam.Applicat
 	return app, c.rest.Get().Namespace(namespace).Resource("applications").Name(name).Do(ctx).Into(app)
 }
 
-// List returns the applications of a namespace, or of all when it is empty.
+// List returns the applications of a namespace, or of all when it is empty. Of one that does not decode there is the metadata, marked
+// (malformed.Of).
 func (c *Client) List(ctx context.Context, namespace, selector string) ([]oam.Application, error) {
 	list := &oam.ApplicationList{}
-	r := c.rest.Get().NamespaceIfScoped(namespace, namespace != "").Resource("applications")
+	r := c.tolerant.Get().NamespaceIfScoped(namespace, namespace != "").Resource("applications")
 	if selector != "" {
 		r = r.Param("labelSelector", selector)
 	}
-	err := r.Do(ctx).Into(list)
+	err := kubeclient.ListTolerantly(ctx, r, list)
 	return list.Items, err
 }
 

@@ -22,6 +22,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
@@ -39,7 +40,9 @@ const fieldManager = "lockstep"
 // Client reads and changes workflows and what belongs to them. It is safe for concurrent use.
 type Client struct {
 	rest rest.Interface
-	core kubernetes.Interface
+	// tolerant lists objects that do not decode with their metadata.
+	tolerant rest.Interface
+	core     kubernetes.Interface
 	// Now is the time that changes carry; time.Now by default.
 	Now    func() time.Time
 	DryRun kubeclient.DryRun
@@ -51,11 +54,15 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
+	tolerant, err := kubeclient.Tolerant(cfg, wf.GroupVersion, scheme.Scheme)
+	if err != nil {
+		return nil, err
+	}
 	core, err := kubeclient.Clientset(cfg)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{rest: r, core: core, Now: time.Now}, nil
+	return &Client{rest: r, tolerant: tolerant, core: core, Now: time.Now}, nil
 }
 
 // Object is any object of the API.
@@ -177,7 +184,10 @@ const LabelResubmittedFrom = "workflows.argoproj.io/resubmitted-from-workflow"
 
 func (q *Query) matches(w *wf.Workflow, now time.Time) bool {
 	phase := string(w.Status.Phase)
-	if phase == "" {
+	switch {
+	case malformed.Of(w) != nil:
+		phase = Malformed
+	case phase == "":
 		phase = string(wf.WorkflowPending)
 	}
 	age := now.Sub(w.CreationTimestamp.Time)
@@ -187,7 +197,11 @@ func (q *Query) matches(w *wf.Workflow, now time.Time) bool {
 
 const defaultPage = 500
 
-// List calls each with every workflow that matches, page by page. Their nodes are as the server keeps them, maybe packed.
+// Malformed is the phase of a workflow that does not decode.
+const Malformed = "Malformed"
+
+// List calls each with every workflow that matches, page by page. Their nodes are as the server keeps them, maybe packed. Of one that
+// does not decode there is the metadata, marked (malformed.Of).
 func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) error) error {
 	options := metav1.ListOptions{LabelSelector: q.selector(), FieldSelector: q.Fields, Limit: q.PageSize}
 	if options.Limit <= 0 {
@@ -195,8 +209,8 @@ func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) erro
 	}
 	for {
 		page := &wf.WorkflowList{}
-		err := c.rest.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
-			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metaVersion).Do(ctx).Into(page)
+		err := kubeclient.ListTolerantly(ctx, c.tolerant.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
+			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metaVersion), page)
 		if err != nil {
 			return explain(err)
 		}
@@ -213,10 +227,11 @@ func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) erro
 	}
 }
 
-// ListOf lists the objects of another resource of the API into list.
+// ListOf lists the objects of another resource of the API into list, as List does.
 func (c *Client) ListOf(ctx context.Context, resource, namespace, labels string, list runtime.Object) error {
-	return explain(c.rest.Get().NamespaceIfScoped(namespace, namespace != "" && resource != ClusterTemplates).Resource(resource).
-		SpecificallyVersionedParams(&metav1.ListOptions{LabelSelector: labels}, metav1.ParameterCodec, metaVersion).Do(ctx).Into(list))
+	r := c.tolerant.Get().NamespaceIfScoped(namespace, namespace != "" && resource != ClusterTemplates).Resource(resource).
+		SpecificallyVersionedParams(&metav1.ListOptions{LabelSelector: labels}, metav1.ParameterCodec, metaVersion)
+	return explain(kubeclient.ListTolerantly(ctx, r, list))
 }
 
 // Watch calls each with a workflow, its nodes unpacked, as it is and whenever it changes, until each returns true, the

@@ -15,6 +15,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -22,7 +23,7 @@ var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 // play runs a workflow to its end. Pods of the nodes in fail fail. It returns the names of the nodes whose pods were made.
 func play(t *testing.T, w *wf.Workflow, now time.Time, fail ...string) []string {
 	t.Helper()
-	run := engine.New(w, engine.Config{})
+	run := engine.New(w, engine.Config{Evaluate: template.InProcess()})
 	var made []string
 	one := "1"
 	result := run.Step(now)
@@ -189,7 +190,7 @@ func TestRetryGivesOtherValues(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	run := engine.New(plan.Workflow, engine.Config{})
+	run := engine.New(plan.Workflow, engine.Config{Evaluate: template.InProcess()})
 	if c := run.Step(start).Create; len(c) != 1 || c[0].Template.Container.Args[0] != "new" {
 		t.Errorf("%+v", c)
 	}

@@ -8,7 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -24,11 +23,10 @@ import (
 	_ "modernc.org/sqlite" // the driver "sqlite"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/unpack"
 )
 
 const (
-	// unpackedBytesMax bounds what a stored workflow may become: far above what an API server takes.
-	unpackedBytesMax = 256 << 20
 	// maxConnections to PostgreSQL.
 	maxConnections = 8
 	// busyTimeout is how long one process waits for another to end its writes to the same file, in milliseconds.
@@ -76,7 +74,7 @@ func Open(ctx context.Context, source string) (*DB, error) {
 		d, err = openPostgres(source)
 	case strings.Contains(source, "://"):
 		scheme, _, _ := strings.Cut(source, "://")
-		return nil, fmt.Errorf("archive: %q is not known; there are postgres:// and sqlite:", scheme)
+		return nil, fmt.Errorf("archive: %q is not known; want postgres://... or sqlite:FILE", scheme)
 	default:
 		d, err = openSQLite(strings.TrimPrefix(source, "sqlite:"))
 	}
@@ -251,13 +249,13 @@ func pack(w *wf.Workflow) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func unpack(data []byte) (*wf.Workflow, error) {
-	unzipper, err := gzip.NewReader(bytes.NewReader(data))
+func unpackWorkflow(data []byte) (*wf.Workflow, error) {
+	text, err := unpack.Gzip(data, unpack.ArchivedWorkflow)
 	if err != nil {
 		return nil, err
 	}
 	w := &wf.Workflow{}
-	return w, json.NewDecoder(io.LimitReader(unzipper, unpackedBytesMax)).Decode(w)
+	return w, json.Unmarshal(text, w)
 }
 
 // Query says which workflows to list. Zero fields do not restrict.
@@ -389,7 +387,7 @@ func (d *DB) get(ctx context.Context, where string, args ...any) (*wf.Workflow, 
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: %w", d.where, err)
 	}
-	w, err := unpack(data)
+	w, err := unpackWorkflow(data)
 	if err != nil {
 		return nil, fmt.Errorf("archive %s: stored workflow: %w", d.where, err)
 	}

@@ -19,8 +19,10 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
@@ -32,7 +34,9 @@ type Config struct {
 	Writer    apiwriter.Writer
 	// Pods is what pods are made with.
 	Pods pods.Options
-	Log  *slog.Logger
+	// Guard recovers from panics that one workflow causes. nil: they end the process.
+	Guard *contain.Guard
+	Log   *slog.Logger
 }
 
 const (
@@ -84,8 +88,15 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("artifactgc: %w", err)
 	}
 	c := &Controller{cfg: cfg, client: client}
-	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn})
-	cfg.Informers.Workflows.Follow(c.consider, c.consider)
+	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn, Guard: cfg.Guard})
+	cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
+		Malformed: func(w *wf.Workflow, _ *malformed.Error) {
+			if stuck(w) {
+				c.loop.Wake(cluster.KeyOf(w))
+			}
+		},
+	})
 	cfg.Informers.Pods.Follow(c.podSeen, c.podGone)
 	return c, nil
 }
@@ -127,26 +138,27 @@ func ended(p *corev1.Pod) bool {
 func (c *Controller) turn(key types.NamespacedName) {
 	// 1. Whether there is anything to do.
 	w, found := c.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
+	if !found {
+		if bare, apart := c.cfg.Informers.Workflows.Apart(key.Namespace, key.Name); apart && stuck(bare) {
+			c.letGo(key, bare, malformed.Of(bare).Error())
+			return
+		}
+	}
 	if !found || !guarded(w) || len(due(w)) == 0 {
 		c.loop.Drop(key)
 		return
 	}
-	t := c.loop.Get(key)
+	t := c.take(key, w)
 	if t == nil {
-		t = &turn{asked: map[string]bool{}}
-		c.loop.Put(key, t)
-	}
-	c.loop.Deliver(key, w.UID)
-	if t.writing {
-		return // its answer comes, and then the new version
-	}
-	if left := t.records.Left(time.Now()); left > 0 {
-		c.loop.WakeAfter(key, left)
 		return
 	}
 	// 2. The whole of the workflow.
 	if t.whole == nil || t.whole.ResourceVersion != w.ResourceVersion {
 		if err := c.read(key, t); err != nil {
+			if errors.As(err, new(*unreadable)) && w.DeletionTimestamp != nil {
+				c.letGo(key, w, err.Error())
+				return
+			}
 			if !apierrors.IsNotFound(err) {
 				c.cfg.Log.Warn("reading a workflow whose artifacts are to be deleted failed", "workflow", key, "error", err)
 				c.loop.WakeAfter(key, readAgain)
@@ -177,6 +189,46 @@ func (c *Controller) turn(key types.NamespacedName) {
 	c.conclude(key, t, w, strategies, &result)
 }
 
+// take returns what is known of a workflow, or nil while something is being written about it.
+func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
+	t := c.loop.Get(key)
+	if t == nil {
+		t = &turn{asked: map[string]bool{}}
+		c.loop.Put(key, t)
+	}
+	c.loop.Deliver(key, w.UID)
+	if t.writing {
+		return nil // its answer comes, and then the new version
+	}
+	if left := t.records.Left(time.Now()); left > 0 {
+		c.loop.WakeAfter(key, left)
+		return nil
+	}
+	return t
+}
+
+// stuck says that a workflow of which nothing but the metadata is known is being deleted, and is held by our finalizer.
+func stuck(w *wf.Workflow) bool {
+	return w.DeletionTimestamp != nil && guarded(w) && w.Labels[wf.LabelInstanceID] == ""
+}
+
+// unreadable says that a workflow's nodes can't be unpacked, and so where its artifacts are is not known.
+type unreadable struct{ error }
+
+// letGo lets a workflow be deleted whose artifacts can't be found, and says so.
+func (c *Controller) letGo(key types.NamespacedName, w *wf.Workflow, why string) {
+	t := c.take(key, w)
+	if t == nil {
+		return
+	}
+	w = &wf.Workflow{ObjectMeta: *w.ObjectMeta.DeepCopy()}
+	malformed.Unmark(w)
+	c.patch(key, t, w, release(w), func() {
+		c.cfg.Log.Warn("a workflow is let go with its artifacts, which are not deleted", "workflow", key, "reason", why)
+		c.cfg.Writer.Event(w, corev1.EventTypeWarning, "ArtifactGCFailed", "the workflow is deleted and its artifacts stay: "+why)
+	})
+}
+
 func (c *Controller) read(key types.NamespacedName, t *turn) error {
 	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
 	defer cancel()
@@ -186,7 +238,7 @@ func (c *Controller) read(key types.NamespacedName, t *turn) error {
 	}
 	nodes, err := compress.Nodes(&w.Status)
 	if err != nil {
-		return err
+		return &unreadable{err}
 	}
 	w.SetGroupVersionKind(wf.GroupVersion.WithKind("Workflow"))
 	t.whole, t.nodes = w, nodes

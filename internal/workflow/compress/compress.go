@@ -14,11 +14,8 @@ import (
 	"sync"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/unpack"
 )
-
-// unpackedBytesMax bounds what Unpack makes of a string that anyone may have written: ten times what the largest
-// workflow that the engine runs could need.
-const unpackedBytesMax = 1 << 30
 
 // zippers are kept: each has about a megabyte of tables. The fastest level is within a few percent of the best for nodes, which
 // repeat each other, at a third of the cost.
@@ -49,16 +46,12 @@ func Pack(data []byte) (string, error) {
 
 // Unpack returns the nodes in text.
 func Unpack(text string) (wf.Nodes, error) {
-	unzipper, err := gzip.NewReader(base64.NewDecoder(base64.StdEncoding, bytes.NewReader([]byte(text))))
+	data, err := unpack.Base64Gzip(text, unpack.WorkflowNodes)
 	if err != nil {
-		return nil, fmt.Errorf("status.compressedNodes is not base64 of gzip: %w", err)
+		return nil, err
 	}
-	limited := &io.LimitedReader{R: unzipper, N: unpackedBytesMax}
 	var nodes wf.Nodes
-	if err := json.NewDecoder(limited).Decode(&nodes); err != nil {
-		if limited.N == 0 {
-			return nil, fmt.Errorf("status.compressedNodes holds more than %d bytes", unpackedBytesMax)
-		}
+	if err := json.Unmarshal(data, &nodes); err != nil {
 		return nil, fmt.Errorf("status.compressedNodes: %w", err)
 	}
 	return nodes, nil

@@ -1,7 +1,12 @@
 package compress_test
 
 import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
 	"encoding/json"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -42,6 +47,40 @@ func TestUnpackRefusesWhatItCannotRead(t *testing.T) {
 	for _, text := range []string{"!", "aGVsbG8=", "H4sIAAAAAAAA"} {
 		if _, err := compress.Unpack(text); err == nil || !strings.Contains(err.Error(), "status.compressedNodes") {
 			t.Errorf("%q: %v, want an error that names the field", text, err)
+		}
+	}
+}
+
+// bomb is JSON of nodes that is size bytes long, packed into a thousandth of that.
+func bomb(t *testing.T, filler string, size int) string {
+	t.Helper()
+	var out bytes.Buffer
+	for _, text := range append([]string{`{"a":`}, slices.Repeat([]string{strings.Repeat(filler, 1<<20/len(filler))}, size>>20)...) {
+		z := gzip.NewWriter(&out) // many files of gzip are one
+		if _, err := z.Write([]byte(text)); err != nil {
+			t.Fatal(err)
+		}
+		if err := z.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return base64.StdEncoding.EncodeToString(out.Bytes())
+}
+
+func TestUnpackStopsAtItsLimit(t *testing.T) {
+	for name, text := range map[string]string{
+		"a gigabyte of text":     bomb(t, " ", 1<<30),
+		"hundred million values": bomb(t, `{"b":[[],[],[],`, 1<<30),
+	} {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		_, err := compress.Unpack(text)
+		runtime.ReadMemStats(&after)
+		if err == nil || !strings.Contains(err.Error(), "status.compressedNodes has more than") {
+			t.Errorf("%s: %v", name, err)
+		}
+		if made := (after.TotalAlloc - before.TotalAlloc) >> 20; made > 64 {
+			t.Errorf("%s: %d MiB were allocated", name, made)
 		}
 	}
 }

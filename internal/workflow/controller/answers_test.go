@@ -3,66 +3,17 @@ package controller_test
 import (
 	"fmt"
 	"net/http"
-	"sync"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// answers keeps back answers of the API server to the manager in this process, as a slow network does: what was asked for has
-// happened, and the manager does not know it.
-var answers = late{held: map[string]*heldAnswer{}}
-
-type late struct {
-	mu   sync.Mutex
-	held map[string]*heldAnswer // by "METHOD PATH"
-}
-
-type heldAnswer struct {
-	once            sync.Once
-	there, released chan struct{}
-}
-
-type roundTripper func(*http.Request) (*http.Response, error)
-
-func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
-
-func (l *late) wrap(next http.RoundTripper) http.RoundTripper {
-	return roundTripper(func(r *http.Request) (*http.Response, error) {
-		answer, err := next.RoundTrip(r)
-		l.mu.Lock()
-		h := l.held[r.Method+" "+r.URL.Path]
-		l.mu.Unlock()
-		if h != nil {
-			h.once.Do(func() { close(h.there) })
-			select {
-			case <-h.released:
-			case <-r.Context().Done():
-			}
-		}
-		return answer, err
-	})
-}
-
 // hold keeps back answers to requests from now on. there is closed when there is one; release lets them all go.
-func (l *late) hold(t testing.TB, method, path string) (there <-chan struct{}, release func()) {
-	h := &heldAnswer{there: make(chan struct{}), released: make(chan struct{})}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.held[method+" "+path] = h
-	var once sync.Once
-	release = func() {
-		once.Do(func() {
-			l.mu.Lock()
-			delete(l.held, method+" "+path)
-			l.mu.Unlock()
-			close(h.released)
-		})
-	}
-	t.Cleanup(release)
-	return h.there, release
+func hold(t testing.TB, method, path string) (there <-chan struct{}, release func()) {
+	return managertest.Hold(t, func(r *http.Request) bool { return r.Method == method && r.URL.Path == path })
 }
 
 // await waits for an answer that is held.
@@ -86,7 +37,7 @@ func (e *env) passedBy(name string) {
 // know yet that those of before are.
 func TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten(t *testing.T) {
 	e := start(t)
-	there, release := answers.hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
+	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
 	e.submit("w", `
 entrypoint: main
 templates:
@@ -118,7 +69,7 @@ templates:
 // TestAnEditThatComesBeforeTheAnswerToAStatus is taken in although nothing happens to the workflow after the answer.
 func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
 	e := start(t)
-	there, release := answers.hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
+	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
 	e.submit("w", "entrypoint: forever\ntemplates:"+stepTemplates)
 	e.await(there) // the answer to the status that says that it runs
 	e.patch("w", `{"spec":{"shutdown":"Terminate"}}`)
@@ -126,3 +77,34 @@ func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
 	release()
 	e.until("w", inPhase(wf.WorkflowFailed))
 }
+
+// TestAPodThatEndsBeforeItsCreateIsAnswered stays, with its log, where its workflow has no podGC.
+func TestAPodThatEndsBeforeItsCreateIsAnswered(t *testing.T) {
+	for _, template := range []string{"quick", "fail"} {
+		t.Run(template, func(t *testing.T) {
+			e := start(t)
+			there, release := hold(t, "POST", fmt.Sprintf("/api/v1/namespaces/%s/pods", e.ns))
+			e.submit("w", "entrypoint: "+template+"\ntemplates:"+stepTemplates)
+			e.await(there)
+			e.until("w", func(w *wf.Workflow) error {
+				if !w.Status.Phase.Completed() {
+					return fmt.Errorf("it is not over")
+				}
+				return nil
+			})
+			release()
+			e.passedBy("other")
+			pods := e.pods("w")
+			if len(pods) != 1 || pods[0].DeletionTimestamp != nil {
+				t.Errorf("the finished workflow has pods %v, want the one that ended", pods)
+			}
+			if n := managerCalls(t, e.c, e.ns)["pods delete"]; n != 0 {
+				t.Errorf("the manager deleted pods %d times", n)
+			}
+		})
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

@@ -105,6 +105,7 @@ templates:`+makers)
 }
 
 func TestArtifactsAreDeletedWithTheirWorkflow(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	spec := `
 artifactGC: {strategy: OnWorkflowDeletion, podMetadata: {annotations: {lockstep.dev/sim-duration: 300ms}}}
@@ -203,6 +204,7 @@ templates:`+strings.ReplaceAll(makers, `"location":{"s3":{"bucket":"b","endpoint
 
 // TestANamespaceWithArtifactsCanBeDeleted: no pod can be made in it any more.
 func TestANamespaceWithArtifactsCanBeDeleted(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.submit("w", "artifactGC: {strategy: OnWorkflowDeletion}\nentrypoint: main\ntemplates:"+makers)
 	e.until("w", inPhase(wf.WorkflowSucceeded))

@@ -3,6 +3,7 @@ package controller
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
@@ -66,20 +67,42 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 	}
 	k.fresh[key] = entry
 	k.mu.Unlock()
-	c := k.controller
+	c, of := k.controller, r.object
 	m := apiwriter.Meta{Owner: ownerKey(r.key), Reason: "memoize"}
 	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	patch, err := json.Marshal(map[string]any{"data": map[string]string{s.Key: entry}})
-	if err != nil {
-		return
+	// What a patch changes is a cache: the watch shows no ConfigMaps of other types than caches and parameters.
+	type operation struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
 	}
+	isCache := operation{"test", "/metadata/labels/" + strings.ReplaceAll(wf.LabelConfigMapType, "/", "~1"), cacheType}
 	failed := func(err error) {
+		if apierrors.IsInvalid(err) {
+			err = fmt.Errorf("it is not a cache: label %s is not %s: %w", wf.LabelConfigMapType, cacheType, err)
+		}
 		if err != nil {
 			c.Log.Warn("keeping outputs in a cache failed", "configMap", key.NamespacedName, "key", s.Key, "error", err)
+			c.Writer.Event(of, corev1.EventTypeWarning, "OutputsNotKept", shortened(fmt.Sprintf("memoize: ConfigMap %s, key %s: %v", key.Name, s.Key, err)))
 		}
 	}
+	patch := func(done func(error), operations ...operation) {
+		data, err := json.Marshal(operations)
+		if err != nil {
+			done(err)
+			return
+		}
+		c.Writer.Patch(m, about, types.JSONPatchType, data, func(_ apiwriter.Object, err error) { done(err) })
+	}
 	write := func(otherwise func(error)) {
-		c.Writer.Patch(m, about, types.MergePatchType, patch, func(_ apiwriter.Object, err error) { otherwise(err) })
+		patch(func(err error) {
+			if !apierrors.IsInvalid(err) {
+				otherwise(err)
+				return
+			}
+			// It is no cache, or one that is empty.
+			patch(otherwise, isCache, operation{"test", "/data", nil}, operation{"add", "/data", map[string]string{s.Key: entry}})
+		}, isCache, operation{"add", "/data/" + s.Key, entry})
 	}
 	write(func(err error) {
 		if !apierrors.IsNotFound(err) {

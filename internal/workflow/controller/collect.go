@@ -180,7 +180,7 @@ func (c *Controller) sweepOver(r *record) {
 		r.over.expired = true
 		key, uid := r.key, r.uid
 		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-ttl"}, w,
-			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground}, func(err error) {
+			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: r.version}, func(err error) {
 				if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
 					c.Log.Warn("deleting a workflow whose time is over failed", "workflow", key, "error", err)
 					c.loop.Post(key, uid, func(r *record) { c.notDeleted(r, uid, deletion{name: key.Name}) })

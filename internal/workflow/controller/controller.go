@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/utils/clock"
@@ -21,7 +22,9 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -66,6 +69,8 @@ type Config struct {
 	// SchedulerNames are those that the Placer answers to; the first is given to pods whose workflow names none. Pods
 	// with others are created for others to bind.
 	SchedulerNames []string
+	// Evaluators evaluate expressions of users that are not cheap.
+	Evaluators Evaluators
 	// Pods is what pods are made with.
 	Pods pods.Options
 	// SystemNamespace has the artifact repositories of namespaces that have none of their own. Default lockstep-system.
@@ -79,6 +84,10 @@ type Config struct {
 	// The server takes and validates nodes one by one, which at 3,000 of them costs it thirty times what a string does.
 	// Default 128 KiB.
 	NodesBytesMax int
+	// Malformed is told of a workflow that waits for a template that cannot be decoded, and why; nil: nobody is.
+	Malformed func(runtime.Object, *malformed.Error)
+	// Guard recovers from panics that one workflow causes. nil: they end the process.
+	Guard *contain.Guard
 	// Metrics is where metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
@@ -86,8 +95,8 @@ type Config struct {
 }
 
 func (cfg *Config) complete() error {
-	if cfg.Informers == nil || cfg.Placer == nil || cfg.Model == nil || cfg.Writer == nil || cfg.Client == nil {
-		return errors.New("workflow controller: Informers, Placer, Model, Writer and Client are required")
+	if cfg.Informers == nil || cfg.Placer == nil || cfg.Model == nil || cfg.Writer == nil || cfg.Client == nil || cfg.Evaluators == nil {
+		return errors.New("workflow controller: Informers, Placer, Model, Writer, Client and Evaluators are required")
 	}
 	if cfg.Owns == nil {
 		cfg.Owns = func(*wf.Workflow) bool { return true }
@@ -138,6 +147,10 @@ type Controller struct {
 	doubts  *doubts
 	// requests is the context of requests that are made in turns; done when Run is to end.
 	requests context.Context
+	// epoch is how often Lapsed was called.
+	epoch atomic.Uint64
+	// awaited are the templates that workflows wait for, because they cannot be decoded.
+	awaited awaited
 	// writeSeq numbers writes of statuses.
 	writeSeq atomic.Uint64
 }
@@ -150,6 +163,7 @@ func New(cfg Config) (*Controller, error) {
 	c := &Controller{Config: cfg, plans: batchpods.NewPlans()}
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
+		Guard: cfg.Guard, Panicked: c.panicked,
 	})
 	c.slots.init(cfg.Statuses, cfg.Writer.Lag, c.loop.Wake)
 	c.locks = newLockKeeper(c)
@@ -174,6 +188,7 @@ func (c *Controller) watch() {
 	})
 	c.Informers.Pods.Follow(func(p *corev1.Pod) { c.podSeen(p, false) }, func(p *corev1.Pod) { c.podSeen(p, true) })
 	c.Informers.TaskResults.Follow(c.resultSeen, nil)
+	c.followTemplates()
 }
 
 // seen wakes a workflow whose new version is not this controller's own last write.
@@ -199,12 +214,16 @@ func (c *Controller) Resume() {
 			rest = append(rest, cluster.KeyOf(w))
 			continue
 		}
-		c.reconcile(cluster.KeyOf(w))
+		c.loop.Take(cluster.KeyOf(w))
 	}
 	for _, key := range rest {
 		c.loop.Wake(key)
 	}
 }
+
+// Lapsed has every workflow let go of and taken up anew: writes about them that were under way have been cut off, with ErrFenced.
+// Call Changing and Rebalance after it.
+func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
 // Changing has nothing taken up until the server has said which versions of workflows there are.
 func (c *Controller) Changing() { c.taken.changing() }
@@ -219,18 +238,44 @@ func (c *Controller) Rebalance() {
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	c.requests = ctx
-	c.locks.run(ctx)
 	var asking sync.WaitGroup
+	asking.Go(func() { c.locks.run(ctx) })
 	asking.Go(func() { c.taken.run(ctx, c) })
 	asking.Go(func() { c.doubts.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }
 
+// panicked leaves a workflow alone, on which a turn has panicked, until it is changed. What it has made stays.
+func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+	if r := c.loop.Get(key); r != nil {
+		c.Guard.Try("workflows", key, func() { c.giveBackRoom(r) })
+		c.Guard.Try("workflows", key, func() { c.abandon(r, false) })
+	}
+	if w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name); exists {
+		c.Informers.Workflows.SetApart(key.Namespace, key.Name, w.UID, p)
+	}
+}
+
+// giveBackRoom takes back what was asked of the scheduler, and what it may have taken for pods that are not at the writer: a turn
+// that panicked may have lost that they were placed.
+func (c *Controller) giveBackRoom(r *record) {
+	for key := range r.gangs {
+		c.Placer.Withdraw(key)
+	}
+	for _, u := range r.units {
+		if u.state == queued {
+			c.Model.Forget(types.NamespacedName{Namespace: r.key.Namespace, Name: u.name})
+		}
+	}
+}
+
 // sweepInterval is how often workflows are looked at whose written pods the watch should have shown by now.
 const sweepInterval = 10 * time.Second
 
 func (c *Controller) sweep() {
+	c.locks.sweep()
+	c.slots.sweep()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.unseen.Load() > 0 {
 			c.loop.Post(key, keyed.Anyone, c.takeUnseen)

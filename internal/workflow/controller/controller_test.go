@@ -216,6 +216,7 @@ templates:
 
 // TestAPauseEndsAsTheCommandLineEndsIt ends a pause as clients do: by a patch of the node in the status.
 func TestAPauseEndsAsTheCommandLineEndsIt(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	e.submit("p", pausing+strings.TrimPrefix(stepTemplates, "\n"))
 	w := e.until("p", running("wait"))
@@ -248,6 +249,7 @@ func TestASuspendedWorkflowWaits(t *testing.T) {
 }
 
 func TestStopAndTerminate(t *testing.T) {
+	t.Parallel()
 	for _, c := range []struct {
 		shutdown string
 		onExit   bool
@@ -472,6 +474,7 @@ func (e *env) watchPods() *watched {
 }
 
 func TestSemaphoreWhoseLimitGrows(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	limit := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "limits"}, Data: map[string]string{"max": "1"}}
 	if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(t.Context(), limit, metav1.CreateOptions{}); err != nil {
@@ -533,6 +536,30 @@ templates:
 		t.Error("the nodes are not compressed")
 	}
 	e.calls(map[string]int{"writes": 1 + 6})
+}
+
+// TestWhatCouldNotBeReadAgainIsNotStored: the nodes of this workflow are short enough when they are compressed, and too long when they
+// are unpacked: each < takes six bytes in JSON.
+func TestWhatCouldNotBeReadAgainIsNotStored(t *testing.T) {
+	e := start(t)
+	e.submit("long", `
+entrypoint: main
+arguments: {parameters: [{name: long, value: '`+strings.Repeat("<", 80_000)+`'}]}
+templates:
+- name: main
+  steps:
+  - - name: a
+      template: moment
+      withSequence: {count: "100"}
+      arguments: {parameters: [{name: p, value: "{{workflow.parameters.long}}{{item}}"}]}
+- name: moment
+  inputs: {parameters: [{name: p}]}
+  suspend: {duration: 1h}
+`)
+	w := e.until("long", inPhase(wf.WorkflowError))
+	if !strings.Contains(w.Status.Message, "too large") || !strings.Contains(w.Status.Message, "in JSON") {
+		t.Errorf("it says %.300s", w.Status.Message)
+	}
 }
 
 // TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: they unpack the nodes, change one, and write all of them back, packed only

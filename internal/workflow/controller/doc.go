@@ -9,6 +9,9 @@
 // the engine Step, acts and writes. So one workflow is worked on by one worker at a time, many events cost one reconcile, and
 // nothing waits for a fixed delay.
 //
+// A turn waits for one thing only, aside: the evaluation of a user's expression in a child process. If the workflow is another manager's
+// afterwards, what the turn has decided counts for nothing.
+//
 // # What is written when
 //
 // The end of a workflow is written at once. Other changes of its status wait to be written together: pods are found again

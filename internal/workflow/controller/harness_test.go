@@ -21,7 +21,6 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
-	"lockstep.dev/lockstep/internal/manager"
 	"lockstep.dev/lockstep/internal/manager/managertest"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
@@ -44,7 +43,7 @@ type env struct {
 
 // start returns a fresh namespace of the shared cluster, which one manager in this process manages.
 func start(t testing.TB) *env {
-	c := managertest.Shared(t, func(cfg *manager.Config) { cfg.REST.Wrap(answers.wrap) })
+	c := managertest.Shared(t)
 	return newEnv(t, c)
 }
 

@@ -43,6 +43,15 @@ func (l library) Spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 	return &t.Spec, true
 }
 
+// Malformed says why a template that there is cannot be decoded, or is nil.
+func (l library) Malformed(cluster bool, name string) error {
+	fault := l.c.templateFault(cluster, l.namespace, name)
+	if fault == nil {
+		return nil
+	}
+	return fault
+}
+
 // ConfigMapKey implements engine.Library.
 func (l library) ConfigMapKey(name, key string) (string, bool) {
 	cm, found := l.c.Informers.ConfigMaps.Get(l.namespace, name)
@@ -85,7 +94,7 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	}
 	r.extraLabels, r.extraAnnotations = maps.Clone(m.Labels), maps.Clone(m.Annotations)
 	for name, from := range m.LabelsFrom {
-		value, err := evaluateLabel(from.Expression, w, base)
+		value, err := evaluateLabel(from.Expression, w, base, c.evaluate(r))
 		if err != nil {
 			return fmt.Errorf("workflowMetadata.labelsFrom.%s.expression: %w", name, err)
 		}
@@ -94,11 +103,33 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 		}
 		r.extraLabels[name] = value
 	}
+	if err := validMetadata(r.extraLabels, r.extraAnnotations); err != nil {
+		r.extraLabels, r.extraAnnotations = nil, nil // no status could be written with them
+		return fmt.Errorf("workflowMetadata.%w", err)
+	}
+	return nil
+}
+
+// validMetadata says which of these labels and annotations the API server would refuse.
+func validMetadata(labels, annotations map[string]string) error {
+	for _, name := range slices.Sorted(maps.Keys(labels)) {
+		if faults := validation.IsQualifiedName(name); len(faults) > 0 {
+			return fmt.Errorf("labels: %q is no name of a label: %s", name, strings.Join(faults, "; "))
+		}
+		if faults := validation.IsValidLabelValue(labels[name]); len(faults) > 0 {
+			return fmt.Errorf("labels[%s]: %q is no label: %s", name, labels[name], strings.Join(faults, "; "))
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(annotations)) {
+		if faults := validation.IsQualifiedName(strings.ToLower(name)); len(faults) > 0 {
+			return fmt.Errorf("annotations: %q is no name of an annotation: %s", name, strings.Join(faults, "; "))
+		}
+	}
 	return nil
 }
 
 // evaluateLabel evaluates an expression for a label. What the workflow does not say is as the template says that it refers to.
-func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec) (string, error) {
+func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec, run template.Run) (string, error) {
 	e, err := template.CompileExpr(source)
 	if err != nil {
 		return "", err
@@ -119,7 +150,7 @@ func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec) (string
 	for key, value := range w.Annotations {
 		scope["workflow.annotations."+key] = value
 	}
-	value, err := e.Text(scope)
+	value, err := e.Text(template.Scopes{scope, template.Typed{template.Runner: run}})
 	if err != nil {
 		return "", err
 	}

@@ -1,10 +1,12 @@
 package controller
 
 import (
+	"context"
 	"errors"
 
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/ptr"
 
@@ -35,8 +37,10 @@ func (c *Controller) ensureObjects(r *record) bool {
 	}
 	r.objects = &objects{left: len(list), made: len(list) == 0}
 	key, uid := r.key, r.uid
+	// An earlier manager has made them if the status was written.
+	m := apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object", LookFirst: r.resumed}
 	for _, o := range list {
-		c.Writer.Create(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object"}, o, func(_ apiwriter.Object, err error) {
+		c.Writer.Create(m, o, func(_ apiwriter.Object, err error) {
 			c.loop.Post(key, uid, func(r *record) { c.madeObject(r, o, err) })
 		})
 	}
@@ -90,10 +94,10 @@ func disruptionBudget(w *wf.Workflow, spec *wf.WorkflowSpec) *policyv1.PodDisrup
 
 // deleteObjects deletes what the workflow had beside its pods, as far as it is to go. What stays goes with the workflow.
 func (c *Controller) deleteObjects(r *record, spec *wf.WorkflowSpec, status *wf.WorkflowStatus) (kept []corev1.Volume) {
-	m := apiwriter.Meta{Owner: ownerKey(r.key), Reason: "delete-workflow-object"}
 	if spec.PodDisruptionBudget != nil {
-		c.Writer.Delete(m, &policyv1.PodDisruptionBudget{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: r.key.Name}},
-			apiwriter.DeleteOptions{}, nil)
+		c.deleteOwn(r, func(ctx context.Context) (apiwriter.Object, error) {
+			return c.Client.PolicyV1().PodDisruptionBudgets(r.key.Namespace).Get(ctx, r.key.Name, metav1.GetOptions{})
+		})
 	}
 	keep := status.Phase != wf.WorkflowSucceeded && (spec.VolumeClaimGC == nil || spec.VolumeClaimGC.Strategy != wf.VolumeClaimGCOnCompletion)
 	if keep {
@@ -103,8 +107,30 @@ func (c *Controller) deleteObjects(r *record, spec *wf.WorkflowSpec, status *wf.
 		if v.PersistentVolumeClaim == nil {
 			continue
 		}
-		claim := &corev1.PersistentVolumeClaim{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: v.PersistentVolumeClaim.ClaimName}}
-		c.Writer.Delete(m, claim, apiwriter.DeleteOptions{}, nil)
+		c.deleteOwn(r, func(ctx context.Context) (apiwriter.Object, error) {
+			return c.Client.CoreV1().PersistentVolumeClaims(r.key.Namespace).Get(ctx, v.PersistentVolumeClaim.ClaimName, metav1.GetOptions{})
+		})
 	}
 	return nil
+}
+
+// deleteOwn deletes an object if it is the workflow's. Its name is not enough: a status can be written by whoever writes the
+// workflow, and another object can have the name. The object is read first, which seldom happens and does not hold up others.
+func (c *Controller) deleteOwn(r *record, read func(context.Context) (apiwriter.Object, error)) {
+	key, uid := r.key, r.uid
+	go func() {
+		ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+		defer cancel()
+		o, err := read(ctx)
+		if apierrors.IsNotFound(err) {
+			return
+		}
+		if err != nil {
+			c.Log.Warn("reading an object of a workflow that has ended failed; it goes with the workflow", "workflow", key, "error", err)
+			return
+		}
+		if owner := metav1.GetControllerOfNoCopy(o); owner != nil && owner.UID == uid {
+			c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "delete-workflow-object"}, o, apiwriter.DeleteOptions{}, nil)
+		}
+	}()
 }

@@ -16,6 +16,7 @@ import (
 
 // TestClaimsAndDisruptionBudget: what a workflow has beside its pods is there before the first of them, and goes as asked.
 func TestClaimsAndDisruptionBudget(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	spec := `
 podDisruptionBudget: {minAvailable: 1}
@@ -119,6 +120,7 @@ templates:`+stepTemplates)
 
 // TestAQuotaIsWaitedFor: a pod that a quota refuses is shown as waiting, with the server's reason, and comes when there is room.
 func TestAQuotaIsWaitedFor(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	quotas := e.core.CoreV1().ResourceQuotas(e.ns)
 	_, err := quotas.Create(t.Context(), &corev1.ResourceQuota{

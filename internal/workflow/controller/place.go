@@ -43,8 +43,11 @@ func (c *Controller) startWaiting(r *record) {
 	}
 	list := r.waiting
 	r.waiting = nil
+	r.evaluations.spent = 0
 	for i := range list {
-		c.start(r, &list[i])
+		if c.start(r, &list[i]); r.evaluations.interrupted {
+			return
+		}
 	}
 	if len(r.events) > 0 {
 		c.step(r) // pods that cannot be made end their nodes
@@ -336,8 +339,9 @@ func (c *Controller) wrote(r *record, u *unit, node string, p *corev1.Pod, err e
 			c.refused(r, u, node, err)
 		}
 	case !current:
-		// Its node ended meanwhile, for a reason of its own.
-		c.deletePod(r, p.Name, p.UID, nil, "delete-unwanted-pod")
+		if c.unwanted(r, u, p) {
+			c.deletePod(r, p.Name, p.UID, nil, "delete-unwanted-pod")
+		}
 	case u.state != placing:
 		// The watch was faster.
 	default:
@@ -348,6 +352,20 @@ func (c *Controller) wrote(r *record, u *unit, node string, p *corev1.Pod, err e
 			c.checkStored(r, u, p)
 		}
 	}
+}
+
+// unwanted reports whether nothing needs p, the answer to the create of a unit that was let go meanwhile: its node ended before
+// the watch showed the pod. If the watch was faster than the answer, the node took the pod in up to its end, and the pod is
+// podGC's; so is every pod that has ended.
+func (c *Controller) unwanted(r *record, u *unit, p *corev1.Pod) bool {
+	if u.uid == p.UID {
+		return false
+	}
+	if now := r.units[u.nodeID]; now != nil && now.uid == p.UID {
+		return false // the workflow was taken up again, with this pod
+	}
+	seen, found := c.Informers.Pods.Get(p.Namespace, p.Name)
+	return !found || seen.UID != p.UID || !ended(seen)
 }
 
 // checkStored compares what the API server stored with what was placed.

@@ -19,7 +19,12 @@ import (
 // reconcile brings one workflow forward: one turn of the loop that the package is about.
 func (c *Controller) reconcile(key types.NamespacedName) {
 	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
+	epoch := c.epoch.Load()
 	mine := exists && c.mine(w)
+	if r := c.loop.Get(key); r != nil && r.epoch != epoch { // what was under way for it has been cut off
+		c.abandon(r, exists && w.UID == r.uid)
+		c.drop(key, r)
+	}
 	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.former.settled(w)) {
 		return // the watch, or an answer of the server, wakes it
 	}
@@ -27,6 +32,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if r == nil {
 		return
 	}
+	r.epoch = epoch
 	started := time.Now()
 	defer func() { c.metrics.reconciled(time.Since(started)) }()
 	// 1. Take in the workflow, and what happened to it.
@@ -42,13 +48,19 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	c.loop.Deliver(key, r.uid)
 	c.takeVersion(r, w) // one that had to wait for the answer to a status: nothing else may ever wake this key
 	// 2. Go as far as it can.
-	if r.run != nil {
+	if r.run != nil && !r.evaluations.interrupted {
 		c.explainWaiting(r, c.Clock.Now())
 		c.step(r)
 	}
 	// 3. Ask for what has no node.
-	if r.run != nil {
+	if r.run != nil && !r.evaluations.interrupted {
 		c.startWaiting(r)
+	}
+	if r.evaluations.interrupted {
+		c.giveUp(r, w)
+		return
+	}
+	if r.run != nil {
 		c.submit(r)
 	}
 	// 4. Say what became of it.
@@ -126,7 +138,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 // reset forgets everything about a run.
 func (r *record) reset() {
 	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
-	r.pauses, r.supplied = nil, nil
+	r.pauses, r.supplied, r.asking = nil, nil, nil
 	r.units, r.leaving, r.delayed, r.waiting, r.gangs = nil, nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
 	r.refusal, r.objects = nil, nil
@@ -135,6 +147,7 @@ func (r *record) reset() {
 	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
+	r.evaluations = evaluations{}
 }
 
 // takeVersion takes in a version of the workflow that is newer than what was last taken in or written.
@@ -151,6 +164,8 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 			c.withdraw(r)
 			r.run, r.next = nil, statusNews{}
 		}
+	case r.run == nil && !w.Status.Phase.Completed() && c.awaits(w):
+		r.object = nil // it is taken up as if for the first time
 	case r.run == nil && !w.Status.Phase.Completed():
 		c.begin(r, w, !first)
 	case r.run != nil && w.Status.Phase.Completed():
@@ -182,6 +197,8 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	own := *w
 	own.Status = *w.Status.DeepCopy()
 	own.ResourceVersion = ""
+	// That the workflow, or what it refers to, could not be decoded is over.
+	own.Status.Conditions = slices.DeleteFunc(own.Status.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionSpecError })
 	endDeleted(&own)
 	nodes, err := compress.Nodes(&own.Status)
 	if err != nil {
@@ -196,13 +213,14 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.next.nodes = map[string]bool{}
 	prepared := own.Status.Phase == wf.WorkflowUnknown && len(nodes) > 0 // for a retry
 	since := own.Status.StartedAt.Time
+	r.resumed = own.Status.Phase != wf.WorkflowUnknown && !retried
 	if retried || prepared {
 		own.Status.PersistentVolumeClaims = nil
 	}
-	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient, Known: &c.known})
+	r.run = engine.New(&own, engine.Config{Library: library{c, w.Namespace}, Transient: transient, Evaluate: c.evaluate(r), Known: &c.known})
 	if !own.Status.Phase.Completed() {
 		c.resumePods(r, &own, retried, prepared, since)
-		if err := c.prepareMetadata(r, w); err != nil {
+		if err := c.prepareMetadata(r, w); err != nil && !r.evaluations.interrupted {
 			out := r.run.Abort(c.Clock.Now(), err.Error())
 			c.act(r, &out, c.Clock.Now())
 		}
@@ -336,7 +354,11 @@ func (c *Controller) step(r *record) {
 		}
 		events := r.events
 		r.events, r.wake = nil, time.Time{}
+		r.evaluations.spent = 0
 		out := r.run.Step(now, events...)
+		if r.evaluations.interrupted {
+			return
+		}
 		c.Log.Debug("step", "workflow", r.key, "events", len(events), "create", len(out.Create), "delete", len(out.Delete),
 			"changed", len(out.Changed), "phase", r.run.Workflow.Status.Phase)
 		c.act(r, &out, now)
@@ -375,10 +397,10 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 			return
 		}
 		r.keepWithLeader()
-		r.events = append(r.events, engine.LockState(c.locks.table.Acquire(l)))
-		r.next.fields = true
+		c.askLocks(r, l, false)
 	}
 	for _, holder := range out.Unlock {
+		delete(r.asking, holder)
 		c.locks.tell(c.locks.table.Release(holder))
 	}
 	for _, store := range out.Stores {

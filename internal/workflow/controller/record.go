@@ -11,6 +11,7 @@ import (
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
 // record is what the controller knows of one workflow. Only the turn of the workflow's key touches it, except for the
@@ -22,6 +23,8 @@ import (
 //	                       └──────────────────────────┘
 type record struct {
 	key types.NamespacedName
+	// epoch is the controller's when the record was made.
+	epoch uint64
 	// unseen counts units whose pods were written and that the watch has not shown.
 	unseen atomic.Int32
 	// last is the version of the workflow that was written last.
@@ -33,9 +36,13 @@ type record struct {
 	object  *wf.Workflow
 	version string // of object, or of the last write
 
-	run  *engine.Run // nil once the workflow is over
-	spec *wf.WorkflowSpec
-	wake time.Time
+	run *engine.Run // nil once the workflow is over
+	// resumed says that the run was begun by an earlier manager.
+	resumed bool
+	spec    *wf.WorkflowSpec
+	wake    time.Time
+	// asking are the requests for locks whose limits are being read, by holder.
+	asking map[string]locks.Request
 	// events are for the next Step.
 	events []engine.Event
 	// pauses are the nodes that wait for a user; supplied are outputs that users have set on them.
@@ -81,6 +88,8 @@ type record struct {
 	// Metadata beside the usual that the workflow is to have.
 	extraLabels, extraAnnotations map[string]string
 	looked, finalizer             bool // it is known whether artifacts are to be deleted; and they are: it is to have the finalizer
+
+	evaluations evaluations
 
 	// done are the pods whose nodes are done, to be deleted when a status says so and they have been there long enough.
 	done []donePod

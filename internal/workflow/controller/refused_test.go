@@ -17,6 +17,7 @@ import (
 
 // TestWhatTheServerRefusesIsAskedForAgainLater: writes that the server refuses are neither repeated at once, nor forgotten.
 func TestWhatTheServerRefusesIsAskedForAgainLater(t *testing.T) {
+	t.Parallel()
 	e := start(t)
 	about := func(method, path, with string) func(*http.Request) bool {
 		return func(r *http.Request) bool {
@@ -91,6 +92,7 @@ templates:
 
 func body(t testing.TB, r *http.Request) string {
 	if r.GetBody == nil {
+		t.Errorf("the body of %s %s cannot be read", r.Method, r.URL.Path)
 		return ""
 	}
 	content, err := r.GetBody()

@@ -28,7 +28,7 @@ func (c *Controller) podOptions(r *record) (pods.Options, error) {
 		r.repository = c.findRepository(r)
 	}
 	options := c.Pods
-	options.Repository = r.repository.found
+	options.Repository, options.Evaluate = r.repository.found, c.evaluate(r)
 	return options, r.repository.err
 }
 
@@ -38,6 +38,9 @@ func (c *Controller) findRepository(r *record) *repository {
 		if name == wf.RepositoriesConfigMap {
 			m, _ := c.Informers.Repositories.Get(namespace, name)
 			return m
+		}
+		if namespace != r.key.Namespace {
+			return nil // of another namespace a workflow gets to see nothing but its repositories
 		}
 		// Few workflows name another ConfigMap: it is read when they start.
 		ctx, cancel := context.WithTimeout(context.Background(), repositoryReadTimeout)

@@ -18,6 +18,9 @@ type slots struct {
 	holds   map[types.NamespacedName]bool
 	waiting map[types.NamespacedName]bool
 	line    []types.NamespacedName // may have keys that do not wait any more
+	// seen hold a slot since before the last sweep, and stuck had one for so long that it was given to others: the server does not
+	// carry out their writes, which is not to hold up those of others.
+	seen, stuck map[types.NamespacedName]bool
 }
 
 const (
@@ -31,6 +34,7 @@ const (
 func (s *slots) init(most int, lag func() time.Duration, wake func(types.NamespacedName)) {
 	s.most, s.lag, s.wake = most, lag, wake
 	s.holds, s.waiting = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
+	s.seen, s.stuck = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
 }
 
 // free says whether there is a slot. The caller holds mu.
@@ -48,7 +52,7 @@ func (s *slots) enter(r *record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case s.holds[r.key]:
+	case s.holds[r.key], s.stuck[r.key]:
 		return true
 	case len(s.waiting) == 0 && s.free():
 		s.holds[r.key] = true
@@ -66,10 +70,34 @@ func (s *slots) leave(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.waiting, r.key)
+	delete(s.seen, r.key)
+	delete(s.stuck, r.key)
 	if !s.holds[r.key] {
 		return
 	}
 	delete(s.holds, r.key)
+	s.pass()
+}
+
+// sweep takes the slots of those that had them at the last sweep already: their writes may wait for as long as the server does not
+// carry them out.
+func (s *slots) sweep() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key := range s.holds {
+		if s.seen[key] {
+			delete(s.holds, key)
+			delete(s.seen, key)
+			s.stuck[key] = true
+			continue
+		}
+		s.seen[key] = true
+	}
+	s.pass()
+}
+
+// pass gives the slots that are free to those next in line. The caller holds mu.
+func (s *slots) pass() {
 	for len(s.line) > 0 && s.free() {
 		next := s.line[0]
 		s.line = s.line[1:]

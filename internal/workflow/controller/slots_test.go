@@ -26,11 +26,16 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 			if len(s.holds) > most {
 				t.Fatalf("%d slots are taken, of %d", len(s.holds), most)
 			}
+			for key := range s.stuck {
+				if s.holds[key] || s.waiting[key] {
+					t.Fatalf("%s has a slot, or waits for one, and its write is under way", key.Name)
+				}
+			}
 			if len(s.waiting) > 0 && len(s.holds) == 0 {
 				t.Fatal("some wait and nobody has a slot")
 			}
 			for _, r := range records {
-				if wants[r] && !s.holds[r.key] && !s.waiting[r.key] {
+				if wants[r] && !s.holds[r.key] && !s.waiting[r.key] && !s.stuck[r.key] {
 					t.Fatalf("%s is forgotten", r.key.Name)
 				}
 			}
@@ -39,11 +44,12 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 			"lag":   func(t *rapid.T) { lag = time.Duration(rapid.IntRange(0, 5000).Draw(t, "ms")) * time.Millisecond },
 			"enter": func(t *rapid.T) { r := rapid.SampledFrom(records).Draw(t, "who"); wants[r] = true; s.enter(r) },
 			"leave": func(t *rapid.T) { r := rapid.SampledFrom(records).Draw(t, "who"); wants[r] = false; s.leave(r) },
+			"sweep": func(*rapid.T) { s.sweep() },
 			"":      func(*rapid.T) { check() },
 		})
 		for range records { // all come to their turn
 			for _, r := range records {
-				if s.holds[r.key] {
+				if s.holds[r.key] || s.stuck[r.key] {
 					wants[r] = false
 					s.leave(r)
 				}
@@ -55,4 +61,28 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestWritesThatAreNotCarriedOutKeepNoSlots: all slots are taken by workflows whose statuses the server does not take.
+func TestWritesThatAreNotCarriedOutKeepNoSlots(t *testing.T) {
+	var s slots
+	var woken []string
+	s.init(2, func() time.Duration { return 0 }, func(k types.NamespacedName) { woken = append(woken, k.Name) })
+	of := func(name string) *record { return &record{key: types.NamespacedName{Name: name}} }
+	a, b, other := of("a"), of("b"), of("other")
+	if !s.enter(a) || !s.enter(b) || s.enter(other) {
+		t.Fatal("there are two slots")
+	}
+	s.sweep()
+	if len(woken) > 0 {
+		t.Error("slots were taken that had been given a moment ago")
+	}
+	s.sweep()
+	if len(woken) != 1 || woken[0] != "other" || !s.enter(other) {
+		t.Errorf("woken are %v, want the one that waited", woken)
+	}
+	s.leave(a)
+	if !s.enter(a) {
+		t.Error("who had lost its slot and is done gets one again")
+	}
 }

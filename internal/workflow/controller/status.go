@@ -12,12 +12,14 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/rawjson"
+	"lockstep.dev/lockstep/internal/unpack"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
@@ -260,7 +262,8 @@ func labelsOf(w *wf.Workflow) map[string]string {
 		completed = "true"
 	}
 	out := map[string]string{wf.LabelPhase: string(w.Status.Phase), wf.LabelCompleted: completed}
-	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
+	// A name may be longer than a label's value, and need not be a template's.
+	if ref := w.Spec.WorkflowTemplateRef; ref != nil && len(validation.IsValidLabelValue(ref.Name)) == 0 {
 		if ref.ClusterScope {
 			out[wf.LabelClusterWorkflowTemplate] = ref.Name
 		} else {
@@ -316,6 +319,9 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
+	if most := int(unpack.WorkflowNodes.Bytes); len(nodes) > most { // nobody could read them again
+		return nil, nil, &sizeError{nodes: len(s.Nodes), bytes: len(nodes), most: most, what: "in JSON, and compressed ones may have"}
+	}
 	key, value := "nodes", nodes
 	r.size = len(nodes)
 	if r.packed = r.packed || len(nodes) > c.NodesBytesMax; r.packed {
@@ -324,7 +330,7 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 			return nil, nil, err
 		}
 		if size := len(text) + len(whole) + r.specSize(); size > objectBytesMax {
-			return nil, nil, &sizeError{nodes: len(s.Nodes), bytes: size}
+			return nil, nil, &sizeError{len(s.Nodes), size, objectBytesMax, "compressed, and an object of the API server holds"}
 		}
 		c.metrics.compressed.Inc()
 		value, _ = json.Marshal(text)
@@ -429,11 +435,14 @@ func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]
 }
 
 // sizeError says that a workflow is too large to be stored.
-type sizeError struct{ nodes, bytes int }
+type sizeError struct {
+	nodes, bytes, most int
+	what               string // the bytes are, and has at most most
+}
 
 func (e *sizeError) Error() string {
-	return fmt.Sprintf("the workflow is too large: its %d nodes take %d bytes compressed, and an object of the API server holds %d; "+
-		"split it into several workflows", e.nodes, e.bytes, objectBytesMax)
+	return fmt.Sprintf("the workflow is too large: its %d nodes take %d bytes %s %d; split it into several workflows",
+		e.nodes, e.bytes, e.what, e.most)
 }
 
 // tooLarge ends a workflow whose status cannot be stored. Its nodes are not kept.

@@ -13,28 +13,42 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/sandbox"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Config says what a Controller works with. REST and Writer are required.
+// Evaluators evaluate programs of users: see sandbox.Pool.
+type Evaluators interface {
+	Insist(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
+}
+
+// Config says what a Controller works with. REST, Writer and Evaluators are required.
 type Config struct {
 	REST   *rest.Config
 	Writer apiwriter.Writer
+	// Evaluators evaluate expressions of users that are not cheap.
+	Evaluators Evaluators
 	// Owns says which crons are this manager's; nil is all. After its answers have changed, call Resync.
 	Owns func(namespace, name string) bool
+	// Guard recovers from panics that one cron causes, and Panicked is told of that cron. nil: they end the process.
+	Guard    *contain.Guard
+	Panicked func(runtime.Object, *malformed.Error)
 	// Clock is the real one by default.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -45,17 +59,16 @@ const (
 	workers = 8
 	// retryAfter a failure, growing to retryMax.
 	retryAfter, retryMax = time.Second, 5 * time.Minute
-	// syncPoll is how often Run looks whether the caches are complete.
-	syncPoll = 20 * time.Millisecond
-	byCron   = "cron"
+	byCron               = "cron"
 )
 
 // Controller starts workflows by their CronWorkflows' schedules.
 type Controller struct {
 	cfg       Config
-	crons     cache.SharedIndexInformer
-	workflows cache.SharedIndexInformer
+	crons     *cluster.Kind[*wf.CronWorkflow]
+	workflows *workflows
 	queue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	crew      *keyed.Crew[types.NamespacedName]
 
 	lock sync.Mutex
 	// memory is what the caches may not know yet, and what is written nowhere.
@@ -67,15 +80,17 @@ type memory struct {
 	uid types.UID
 	// passed is plan.passed.
 	passed time.Time
-	// latest is the cron as the last write returned it, created the last workflow.
+	// latest is the cron after the last write, created the last workflow.
 	latest  *wf.CronWorkflow
 	created *child
+	// conflict is the version on which a status was refused, because the server had another one. The watch will show it.
+	conflict string
 }
 
 // New prepares a Controller. Nothing is read before Run.
 func New(cfg Config) (*Controller, error) {
-	if cfg.REST == nil || cfg.Writer == nil {
-		return nil, errors.New("cron: a cluster and a writer are required")
+	if cfg.REST == nil || cfg.Writer == nil || cfg.Evaluators == nil {
+		return nil, errors.New("cron: a cluster, a writer and evaluators are required")
 	}
 	if cfg.Owns == nil {
 		cfg.Owns = func(string, string) bool { return true }
@@ -86,7 +101,7 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
-	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, wf.GroupVersion, scheme.Scheme)
+	client, err := kubeclient.LeanCustom(cfg.REST, nil, wf.GroupVersion, scheme.Scheme, nil)
 	if err != nil {
 		return nil, fmt.Errorf("cron: %w", err)
 	}
@@ -94,60 +109,27 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cron: %w", err)
 	}
-	lw := cache.NewListWatchFromClient(client, "cronworkflows", metav1.NamespaceAll, fields.Everything())
 	c := &Controller{
 		cfg: cfg, memory: map[types.NamespacedName]*memory{},
-		crons: cache.NewSharedIndexInformer(cache.ToListWatcherWithWatchListSemantics(lw, client), &wf.CronWorkflow{}, 0, nil),
-		workflows: metadatainformer.NewFilteredMetadataInformer(meta, wf.GroupVersion.WithResource("workflows"), metav1.NamespaceAll, 0,
-			cache.Indexers{byCron: indexByCron}, func(o *metav1.ListOptions) { o.LabelSelector = wf.LabelCronWorkflow }).Informer(),
+		crons: cluster.Watch(client, "cronworkflows", "", &wf.CronWorkflow{}, nil),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: cfg.Clock}),
 	}
-	if err := errors.Join(c.crons.SetTransform(trim), c.workflows.SetTransform(trim)); err != nil {
-		return nil, fmt.Errorf("cron: %w", err)
-	}
-	if _, err := c.crons.AddEventHandler(handler(c.enqueue)); err != nil {
-		return nil, fmt.Errorf("cron: %w", err)
-	}
-	if _, err := c.workflows.AddEventHandler(handler(c.enqueueOwner)); err != nil {
-		return nil, fmt.Errorf("cron: %w", err)
+	c.workflows = newWorkflows(meta, c.enqueueOwner)
+	c.crons.Guard(cfg.Guard)
+	c.crons.Follow(c.enqueue, c.enqueue)
+	if cfg.Panicked != nil {
+		c.crons.OnMalformed(func(o runtime.Object, why *malformed.Error) {
+			if why.Panicked { // of what does not decode, who leads tells
+				cfg.Panicked(o, why)
+			}
+		})
 	}
 	return c, nil
 }
 
-// trim drops what nobody reads here.
-func trim(o any) (any, error) {
-	if m, ok := o.(metav1.Object); ok {
-		m.SetManagedFields(nil)
-	}
-	return o, nil
-}
-
-// handler calls changed for every change.
-func handler(changed func(metav1.Object)) cache.ResourceEventHandlerFuncs {
-	call := func(o any) {
-		if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
-			o = gone.Obj
-		}
-		if m, ok := o.(metav1.Object); ok {
-			changed(m)
-		}
-	}
-	return cache.ResourceEventHandlerFuncs{AddFunc: call, UpdateFunc: func(_, o any) { call(o) }, DeleteFunc: call}
-}
-
-// indexByCron files workflows under the UID of the cron that controls them.
-func indexByCron(o any) ([]string, error) {
-	if owner := metav1.GetControllerOf(o.(metav1.Object)); owner != nil && owner.Kind == "CronWorkflow" {
-		return []string{string(owner.UID)}, nil
-	}
-	return nil, nil
-}
-
-func (c *Controller) enqueue(cron metav1.Object) {
-	c.queue.Add(types.NamespacedName{Namespace: cron.GetNamespace(), Name: cron.GetName()})
-}
+func (c *Controller) enqueue(cron *wf.CronWorkflow) { c.queue.Add(cluster.KeyOf(cron)) }
 
 func (c *Controller) enqueueOwner(workflow metav1.Object) {
 	if owner := metav1.GetControllerOf(workflow); owner != nil && owner.Kind == "CronWorkflow" {
@@ -157,38 +139,47 @@ func (c *Controller) enqueueOwner(workflow metav1.Object) {
 
 // Resync looks at every cron again: ownership has changed.
 func (c *Controller) Resync() {
-	for _, o := range c.crons.GetStore().List() {
-		c.enqueue(o.(*wf.CronWorkflow))
+	for _, cron := range c.crons.List() {
+		c.enqueue(cron)
 	}
 }
 
 // Run works until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
-	running.Go(func() { c.crons.RunWithContext(ctx) })
-	running.Go(func() { c.workflows.RunWithContext(ctx) })
+	running.Go(func() { c.crons.Run(ctx) })
+	running.Go(func() { c.workflows.reflector.RunWithContext(ctx) })
 	defer running.Wait()
-	for !c.crons.HasSynced() || !c.workflows.HasSynced() {
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(syncPoll):
-		}
+	if c.crons.WaitForSync(ctx) != nil {
+		return
 	}
-	for range workers {
-		running.Go(func() {
-			for {
-				key, stopped := c.queue.Get()
-				if stopped {
-					return
-				}
-				c.work(ctx, key)
-				c.queue.Done(key)
-			}
+	select {
+	case <-c.workflows.filled:
+	case <-ctx.Done():
+		return
+	}
+	c.crew = &keyed.Crew[types.NamespacedName]{Size: workers, Get: c.queue.Get, Turn: func(key types.NamespacedName) {
+		p := c.cfg.Guard.Try("crons", key, func() {
+			failpoint.Hit("crons", key)
+			c.work(ctx, key)
 		})
-	}
+		if p != nil {
+			c.panicked(key, p)
+		}
+		c.queue.Done(key)
+	}}
+	running.Go(c.crew.Run)
 	<-ctx.Done()
 	c.queue.ShutDown()
+}
+
+// panicked leaves a cron alone until it is changed.
+func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+	c.forget(key)
+	c.queue.Forget(key)
+	if cron, found := c.crons.Get(key.Namespace, key.Name); found {
+		c.crons.SetApart(key.Namespace, key.Name, cron.UID, p)
+	}
 }
 
 // work looks at one cron, and arranges to look again.
@@ -218,12 +209,19 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.forget(key)
 		return time.Time{}, nil
 	}
+	if cron.ResourceVersion == remembered.conflict {
+		return time.Time{}, nil
+	}
 	children, err := c.children(cron, remembered)
 	if err != nil {
 		return time.Time{}, err
 	}
 	// 1. Decide.
-	p := decide(cron, children, remembered.passed, c.cfg.Clock.Now())
+	var interrupted error
+	p := decide(cron, children, remembered.passed, c.cfg.Clock.Now(), c.evaluate(ctx, key, &interrupted))
+	if interrupted != nil || !c.cfg.Owns(key.Namespace, key.Name) { // evaluations take time
+		return time.Time{}, interrupted
+	}
 	if p.skipped != "" {
 		c.cfg.Log.Info("a time of a cron workflow passed without a workflow", "cron", key, "time", p.passed, "reason", p.skipped)
 		c.cfg.Writer.Event(cron, corev1.EventTypeNormal, "Skipped", fmt.Sprintf("%s: %s", p.passed.UTC().Format(time.RFC3339), p.skipped))
@@ -236,11 +234,12 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		}
 	}
 	// 3. Start.
+	decided := p.skipped != "" // about the time that has come, for good
 	if p.start != nil {
 		switch created, err := c.create(ctx, owner, p.start); {
 		case err == nil:
 			p.started(*created, p.passed)
-			remembered.created = created
+			remembered.created, decided = created, true
 			c.cfg.Log.Info("started a workflow", "cron", key, "workflow", p.start.Name)
 		case apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) || apierrors.IsForbidden(err) || apierrors.IsAlreadyExists(err):
 			setCondition(&p.status, conditionSubmissionError, err.Error())
@@ -249,14 +248,25 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 			return time.Time{}, fmt.Errorf("start workflow %s: %w", p.start.Name, err)
 		}
 	}
+	before := remembered.passed
 	remembered.passed = p.passed
 	// 4. Account for it.
 	if !p.same(cron) {
-		latest, err := c.report(ctx, owner, cron, &p)
-		if err != nil {
+		switch latest, err := c.report(ctx, owner, cron, &p); {
+		case apierrors.IsNotFound(err): // deleted meanwhile
+		case apierrors.IsConflict(err):
+			// It has changed, or another manager has it. All is decided again from what the watch will show: also what was wrong
+			// with the time that has come, or nobody would be told.
+			remembered.conflict = cron.ResourceVersion
+			if !decided {
+				remembered.passed = before
+			}
+			return time.Time{}, nil
+		case err != nil:
 			return time.Time{}, fmt.Errorf("status: %w", err)
+		default:
+			remembered.latest = latest
 		}
-		remembered.latest = latest
 	}
 	// 5. Clean up.
 	for _, old := range p.remove {
@@ -266,13 +276,23 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	return p.wake, nil
 }
 
+// evaluate has the expressions of a cron evaluated, while another has its place. interrupted is set if there is no answer.
+func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, interrupted *error) template.Run {
+	return func(evaluator string, request []byte) (answer []byte, err error) {
+		c.crew.Aside(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
+		if err != nil && !sandbox.Permanent(err) {
+			*interrupted = fmt.Errorf("an expression was not evaluated: %w", err)
+		}
+		return answer, err
+	}
+}
+
 // cron is the latest that is known of a cron, and what is remembered about it.
 func (c *Controller) cron(key types.NamespacedName) (*wf.CronWorkflow, *memory) {
-	o, found, err := c.crons.GetStore().GetByKey(key.String())
-	if err != nil || !found {
+	cron, found := c.crons.Get(key.Namespace, key.Name)
+	if !found {
 		return nil, nil
 	}
-	cron := o.(*wf.CronWorkflow)
 	c.lock.Lock()
 	defer c.lock.Unlock()
 	m := c.memory[key]
@@ -295,7 +315,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 
 // children are the workflows of a cron, the one that was just created included.
 func (c *Controller) children(cron *wf.CronWorkflow, m *memory) ([]child, error) {
-	objects, err := c.workflows.GetIndexer().ByIndex(byCron, string(cron.UID))
+	objects, err := c.workflows.of(cron)
 	if err != nil {
 		return nil, err
 	}
@@ -308,7 +328,7 @@ func (c *Controller) children(cron *wf.CronWorkflow, m *memory) ([]child, error)
 	}
 	switch {
 	case m.created == nil:
-	case known || !newer(m.created.ResourceVersion, c.workflows.LastSyncResourceVersion()):
+	case known || !newer(m.created.ResourceVersion, c.workflows.version()):
 		m.created = nil // the cache has caught up: if the workflow is not there, it is gone
 	default:
 		out = append(out, *m.created)
@@ -342,6 +362,7 @@ func (c *Controller) create(ctx context.Context, m apiwriter.Meta, w *wf.Workflo
 	return &child{o}, nil
 }
 
+// report writes what a plan says about a cron, in the place of the version that it was made from, and returns the cron after that.
 func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.CronWorkflow, p *plan) (*wf.CronWorkflow, error) {
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.status)
 	if err != nil {
@@ -365,16 +386,24 @@ func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.Cron
 		return nil, err
 	}
 	m.Reason = "cron-status"
-	got, err := await(ctx, func(done func(apiwriter.Object, error)) {
-		c.cfg.Writer.Patch(m, cron, types.MergePatchType, data, done)
-	})
-	if apierrors.IsNotFound(err) {
-		return nil, nil // deleted meanwhile
-	}
+	got, err := await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.PatchVersion(m, cron, false, data, done) })
 	if err != nil {
 		return nil, err
 	}
-	return got.(*wf.CronWorkflow), nil
+	latest := cron.DeepCopy()
+	latest.ResourceVersion, latest.Status = got.GetResourceVersion(), p.status
+	if latest.Annotations == nil {
+		latest.Annotations = map[string]string{}
+	}
+	latest.Annotations[annotationSchedule] = p.schedule
+	if latest.Labels == nil {
+		latest.Labels = map[string]string{}
+	}
+	delete(latest.Labels, labelCompleted)
+	if p.completed {
+		latest.Labels[labelCompleted] = "true"
+	}
+	return latest, nil
 }
 
 func (c *Controller) patch(ctx context.Context, m apiwriter.Meta, reason string, w *wf.Workflow, change map[string]any) error {

@@ -20,12 +20,21 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
+	"lockstep.dev/lockstep/internal/sandbox"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-func TestMain(m *testing.M) { localtest.Main(m, localtest.WithInstall()) }
+func TestMain(m *testing.M) {
+	table := sandbox.Table{}
+	for name, f := range template.Evaluators() {
+		table[name] = f
+	}
+	sandbox.Main(table)
+	localtest.Main(m, localtest.WithInstall())
+}
 
 // cluster is the test's view of the API server, and the controllers that it runs.
-type cluster struct {
+type testCluster struct {
 	*testing.T
 	cfg       *rest.Config
 	client    rest.Interface
@@ -33,7 +42,7 @@ type cluster struct {
 	clock     *clocktesting.FakeClock
 }
 
-func newCluster(t *testing.T) *cluster {
+func newCluster(t *testing.T) *testCluster {
 	t.Helper()
 	cfg := localtest.Shared(t).RESTConfig()
 	client, err := kubeclient.ForGroupVersion(cfg, nil, wf.GroupVersion, scheme.Scheme)
@@ -44,25 +53,36 @@ func newCluster(t *testing.T) *cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &cluster{T: t, cfg: cfg, client: client, namespace: localtest.Namespace(t, core), clock: clocktesting.NewFakeClock(time.Now())}
+	return &testCluster{T: t, cfg: cfg, client: client, namespace: localtest.Namespace(t, core), clock: clocktesting.NewFakeClock(time.Now())}
 }
 
 // start runs a controller until stop is called.
-func (c *cluster) start() (stop func()) {
+func (c *testCluster) start() (stop func()) {
 	c.Helper()
 	stop, _ = c.startOwning(func(string) bool { return true })
 	return stop
 }
 
 // startOwning runs one that has only some of the crons; resync tells it that these are others now.
-func (c *cluster) startOwning(owns func(name string) bool) (stop, resync func()) {
+func (c *testCluster) startOwning(owns func(name string) bool) (stop, resync func()) {
+	c.Helper()
+	return c.startAt(c.cfg, owns)
+}
+
+// startAt is startOwning for a controller that speaks to the server through another address.
+func (c *testCluster) startAt(cfg *rest.Config, owns func(name string) bool) (stop, resync func()) {
 	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	writer, err := apiwriter.New(apiwriter.Config{REST: c.cfg, Scheme: scheme.Scheme, Logger: slog.New(slog.DiscardHandler)})
+	writer, err := apiwriter.New(apiwriter.Config{REST: cfg, Scheme: scheme.Scheme, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		c.Fatal(err)
 	}
-	controller, err := New(Config{REST: c.cfg, Writer: writer, Clock: c.clock, Log: slog.New(slog.DiscardHandler),
+	pool, err := sandbox.New(sandbox.Config{})
+	if err != nil {
+		c.Fatal(err)
+	}
+	c.Cleanup(pool.Close)
+	controller, err := New(Config{REST: cfg, Writer: writer, Evaluators: pool, Clock: c.clock, Log: slog.New(slog.DiscardHandler),
 		Owns: func(namespace, name string) bool { return namespace == c.namespace && owns(name) }})
 	if err != nil {
 		c.Fatal(err)
@@ -83,7 +103,7 @@ func (c *cluster) startOwning(owns func(name string) bool) (stop, resync func())
 	return stop, controller.Resync
 }
 
-func (c *cluster) create(cron *wf.CronWorkflow) {
+func (c *testCluster) create(cron *wf.CronWorkflow) {
 	c.Helper()
 	cron.Namespace = c.namespace
 	cron.Spec.WorkflowSpec = wf.WorkflowSpec{Entrypoint: "main", Templates: []wf.Template{{Name: "main", Suspend: &wf.SuspendTemplate{}}}}
@@ -93,7 +113,7 @@ func (c *cluster) create(cron *wf.CronWorkflow) {
 }
 
 // state is the workflows there are, and the cron's status, in words.
-func (c *cluster) state(name string) string {
+func (c *testCluster) state(name string) string {
 	c.Helper()
 	var list wf.WorkflowList
 	if err := c.client.Get().Namespace(c.namespace).Resource("workflows").Do(c.Context()).Into(&list); err != nil {
@@ -114,7 +134,7 @@ func (c *cluster) state(name string) string {
 
 // await waits until the state is as wanted, letting the controller's clock go on a little meanwhile: a timer that is set only
 // now must not wait for ever.
-func (c *cluster) await(name, want string) {
+func (c *testCluster) await(name, want string) {
 	c.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for {
@@ -130,7 +150,7 @@ func (c *cluster) await(name, want string) {
 	}
 }
 
-func (c *cluster) end(name string, phase wf.WorkflowPhase) {
+func (c *testCluster) end(name string, phase wf.WorkflowPhase) {
 	c.Helper()
 	data, _ := json.Marshal(map[string]any{
 		"metadata": map[string]any{"labels": map[string]string{wf.LabelCompleted: "true", wf.LabelPhase: string(phase)}},

@@ -80,8 +80,9 @@ type plan struct {
 	wake time.Time
 }
 
-// decide says what to do about a cron whose workflows are children. passed is what the last plan said, or zero.
-func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time) plan {
+// decide says what to do about a cron whose workflows are children. passed is what the last plan said, or zero; run evaluates what is not
+// cheap.
+func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run template.Run) plan {
 	p := plan{status: *cron.Status.DeepCopy(), passed: passed, schedule: usedSchedule(cron)}
 	s := &p.status
 	s.Phase = cmp.Or(s.Phase, phaseActive)
@@ -96,7 +97,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time) plan
 	}
 	// 3. A cron that has reached its end starts nothing.
 	if stop := cron.Spec.StopStrategy; stop != nil {
-		p.completed, err = evaluate(stop.Expression, variables(cron, s, now))
+		p.completed, err = evaluate(stop.Expression, variables(cron, s, now, run))
 		if err != nil {
 			setCondition(s, conditionSpecError, "stopStrategy.expression: "+err.Error())
 			return p
@@ -132,7 +133,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time) plan
 		return p
 	}
 	// 5. May it start?
-	proceed, err := when(cron.Spec.When, variables(cron, s, now))
+	proceed, err := when(cron.Spec.When, variables(cron, s, now, run), run)
 	switch {
 	case err != nil:
 		setCondition(s, conditionSpecError, "when: "+err.Error())
@@ -259,9 +260,9 @@ func beyondLimits(cron *wf.CronWorkflow, children []child) []child {
 }
 
 // variables are what expressions of a cron may use.
-func variables(cron *wf.CronWorkflow, s *wf.CronWorkflowStatus, now time.Time) template.Scope {
+func variables(cron *wf.CronWorkflow, s *wf.CronWorkflowStatus, now time.Time, run template.Run) template.Scope {
 	v := template.Typed{
-		template.Clock: now, "cronworkflow.name": cron.Name, "cronworkflow.namespace": cron.Namespace,
+		template.Clock: now, template.Runner: run, "cronworkflow.name": cron.Name, "cronworkflow.namespace": cron.Namespace,
 		"cronworkflow.succeeded": s.Succeeded, "cronworkflow.failed": s.Failed, "cronworkflow.lastScheduledTime": nil,
 		"cronworkflow.labels": anyMap(cron.Labels), "cronworkflow.annotations": anyMap(cron.Annotations),
 	}
@@ -293,7 +294,7 @@ func evaluate(expression string, scope template.Scope) (bool, error) {
 	return e.Bool(scope)
 }
 
-func when(condition string, scope template.Scope) (bool, error) {
+func when(condition string, scope template.Scope, run template.Run) (bool, error) {
 	text, err := template.Parse(condition)
 	if err != nil {
 		return false, err
@@ -302,7 +303,7 @@ func when(condition string, scope template.Scope) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	return template.When(resolved)
+	return template.When(resolved, run)
 }
 
 // setCondition says what is wrong, or takes back that something was.

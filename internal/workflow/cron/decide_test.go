@@ -12,6 +12,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 var midnight = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -162,7 +163,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cron := hourly(c.change)
 			before := cron.DeepCopy()
-			p := decide(cron, c.children, time.Time{}, at(c.now))
+			p := decide(cron, c.children, time.Time{}, at(c.now), template.InProcess())
 			if diff := cmp.Diff(c.want, p.describe()); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
@@ -175,7 +176,7 @@ func TestDecide(t *testing.T) {
 				p.started(child{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "new", UID: "new"}}}, p.passed)
 				cron.Status = p.status
 			}
-			again := decide(cron, c.children, p.passed, at(c.now))
+			again := decide(cron, c.children, p.passed, at(c.now), template.InProcess())
 			if again.start != nil || again.skipped != "" || len(again.terminate) > 0 {
 				t.Errorf("decided again: %s", again.describe())
 			}

@@ -16,6 +16,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
@@ -62,7 +63,7 @@ func play(w *wf.Workflow) time.Time {
 	rounds := 20
 	fmt.Sscan(w.Annotations["test/rounds"], &rounds)
 	fails := strings.Fields(w.Annotations["test/fail"])
-	run := engine.New(w, engine.Config{})
+	run := engine.New(w, engine.Config{Evaluate: template.InProcess()})
 	running := run.Step(now).Create
 	for range rounds {
 		now = now.Add(3 * time.Second)

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/duration"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/malformed"
 )
 
 // Workflow draws everything about a workflow: its head, then the tree of its nodes.
@@ -101,6 +102,9 @@ func writeParameters(b *strings.Builder, list []wf.Parameter) {
 
 // Status is the phase, and in parentheses what the phase alone does not tell.
 func Status(w *wf.Workflow) string {
+	if malformed.Of(w) != nil {
+		return "Malformed"
+	}
 	phase := string(w.Status.Phase)
 	if phase == "" {
 		phase = string(wf.WorkflowPending)

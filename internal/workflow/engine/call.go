@@ -49,7 +49,7 @@ func (r *Run) execute(c call) *node {
 	if old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]; old == nil && len(r.nodes) >= r.config.MaxNodes && !r.ended {
 		r.abort(fmt.Sprintf("workflow has more than %d nodes, at %s", r.config.MaxNodes, shorten(c.name)))
 	}
-	if r.ended {
+	if r.full(c.name) {
 		return n
 	}
 	if c.failure != nil {
@@ -65,6 +65,10 @@ func (r *Run) execute(c call) *node {
 	inputs, err := r.inputs(t, &c)
 	if err != nil {
 		return r.fail(n, &c, err)
+	}
+	if in := inputs.resolved; in != nil { // of arguments the texts are counted already
+		args := parametersBytes(c.args.Parameters) + artifactsBytes(c.args.Artifacts)
+		r.keep(max(0, parametersBytes(in.Parameters)+artifactsBytes(in.Artifacts)-args))
 	}
 	if name, found := t.Annotations[wf.AnnotationDisplayName]; found && !c.retried {
 		if text, err := resolveText(name, []template.Scope{r.globalsFor(c.name), inputs}); err == nil {

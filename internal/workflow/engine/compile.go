@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -68,6 +69,9 @@ func (r *Run) load() error {
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
 		if w.Status.StoredWorkflowTemplateSpec == nil {
 			spec, found := r.librarySpec(ref.ClusterScope, ref.Name)
+			if fault := r.malformed(ref.ClusterScope, ref.Name); !found && fault != nil {
+				return fmt.Errorf("workflowTemplateRef: %w", fault)
+			}
 			if !found {
 				return fmt.Errorf("workflowTemplateRef: %s not found", scopeOf(ref.ClusterScope, ref.Name))
 			}
@@ -81,7 +85,7 @@ func (r *Run) load() error {
 	}
 	faultless := r.config.Known.faultless(r.spec)
 	if !faultless {
-		if err := Validate(r.spec); err != nil {
+		if err := Validate(r.spec, r.config.Evaluate); err != nil {
 			return err
 		}
 	}
@@ -131,6 +135,14 @@ func (r *Run) librarySpec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 		return nil, false
 	}
 	return r.config.Library.Spec(cluster, name)
+}
+
+// malformed says why a library has no template of a name although there is one, or is nil.
+func (r *Run) malformed(cluster bool, name string) error {
+	if l, ok := r.config.Library.(interface{ Malformed(bool, string) error }); ok {
+		return l.Malformed(cluster, name)
+	}
+	return nil
 }
 
 // mergeSpec returns base with over's fields laid over it. Arguments are merged by name.
@@ -249,12 +261,15 @@ func (r *Run) find(c target, scope string) (*wf.Template, string, error) {
 		return nil, "", fmt.Errorf("template name '%s' undefined", name)
 	}
 	spec, found := r.librarySpec(kind == "cluster", resource)
+	if fault := r.malformed(kind == "cluster", resource); !found && fault != nil {
+		return nil, "", fault
+	}
 	if !found {
 		return nil, "", fmt.Errorf("workflow template %s not found", scope)
 	}
 	for i := range spec.Templates {
 		if t := &spec.Templates[i]; t.Name == name {
-			if err := validateTemplate(t); err != nil {
+			if err := validateTemplate(t, r.config.Evaluate); err != nil {
 				return nil, "", fmt.Errorf("%s: %w", scope, err)
 			}
 			s := &r.Workflow.Status
@@ -358,6 +373,14 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	}
 	s.loop, err = template.Compile(&s.sources)
 	return s, err
+}
+
+// check has the expressions of a step compiled.
+func (s *step) check(run template.Run) error {
+	if err := s.when.Check(run); err != nil {
+		return fmt.Errorf("when: %w", err)
+	}
+	return cmp.Or(s.program.Check(run), s.loop.Check(run))
 }
 
 // withoutOptional returns the step without where optional artifacts come from: that may be missing, and is resolved where

@@ -20,5 +20,7 @@
 // the status: what is fulfilled is taken as it is and not entered. Everything the engine decides it decides from the spec,
 // the status, the events and the time it is given, so that the rebuilt tree is the one that was lost.
 //
+// Expressions that are not cheap are evaluated by Config.Evaluate, for whose answers a Step waits. They are functions of their variables.
+//
 // An unresolvable reference ends its node in phase Error, with a message that says which.
 package engine

@@ -308,7 +308,7 @@ func (f *frame) end(phase wf.NodePhase, message string) {
 		if err != nil {
 			phase, message, f.node.broken = wf.PhaseError, err.Error(), true
 		}
-		f.node.Outputs = outputs
+		f.node.give(outputs)
 	}
 	f.node.OutboundNodes = nil
 	for _, n := range f.outbound() {

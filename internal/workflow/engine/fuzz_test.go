@@ -12,6 +12,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/locks"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // FuzzEngine runs any manifest at all, with pods that succeed or fail by turns: it must not panic, nor go on for ever, and
@@ -40,7 +41,7 @@ func FuzzEngine(f *testing.F) {
 		w.Status = wf.WorkflowStatus{}
 		w.Spec.Suspend = nil
 		now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
-		run := New(w, Config{MaxNodes: 2000})
+		run := New(w, Config{MaxNodes: 2000, Evaluate: template.InProcess()})
 		result := run.Step(now)
 		one := "1"
 		table := locks.New(func(string, string, string) (int, error) { return 1, nil })

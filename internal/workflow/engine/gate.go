@@ -114,26 +114,39 @@ func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) 
 	if err != nil {
 		return nil, err
 	}
-	in := func(other string) string {
-		if other != "" {
-			return other
-		}
-		return namespace
-	}
 	var keys []string
 	for i, m := range resolved.AllMutexes() {
 		if m.Name == "" {
 			return nil, fmt.Errorf("mutexes[%d].name: is required", i)
 		}
-		keys = append(keys, locks.MutexKey(in(m.Namespace), m.Name))
+		in, err := lockNamespace(m.Namespace, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("mutexes[%d].namespace: %w", i, err)
+		}
+		keys = append(keys, locks.MutexKey(in, m.Name))
 	}
 	for i, s := range resolved.AllSemaphores() {
 		if s.ConfigMapKeyRef == nil || s.ConfigMapKeyRef.Name == "" || s.ConfigMapKeyRef.Key == "" {
 			return nil, fmt.Errorf("semaphores[%d].configMapKeyRef: name and key are required", i)
 		}
-		keys = append(keys, locks.SemaphoreKey(in(s.Namespace), s.ConfigMapKeyRef.Name, s.ConfigMapKeyRef.Key))
+		in, err := lockNamespace(s.Namespace, namespace)
+		if err != nil {
+			return nil, fmt.Errorf("semaphores[%d].namespace: %w", i, err)
+		}
+		keys = append(keys, locks.SemaphoreKey(in, s.ConfigMapKeyRef.Name, s.ConfigMapKeyRef.Key))
 	}
 	return keys, nil
+}
+
+// lockNamespace is where a lock is looked for. A workflow takes no locks of another namespace, where it could hold up others.
+func lockNamespace(named, own string) (string, error) {
+	if named == "" {
+		return own, nil
+	}
+	if !locks.Reachable(named, own) {
+		return "", fmt.Errorf("workflows of namespace %s take no locks of namespace %s; locks for all namespaces are in %s", own, named, locks.SharedNamespace)
+	}
+	return named, nil
 }
 
 // lockState takes in how the request for locks stands.
@@ -212,7 +225,8 @@ func (g *gate) cached(e CacheAnswer) {
 		return
 	}
 	r.begin(n, &g.call, kindOf(g.t.Template))
-	n.Inputs, n.Outputs = g.inputs.resolved, e.Outputs.DeepCopy()
+	n.Inputs = g.inputs.resolved
+	n.give(e.Outputs.DeepCopy())
 	if n.Outputs != nil {
 		r.export(n.Outputs)
 	}

@@ -56,6 +56,11 @@ func (h *hooks) fulfilled(*node) {
 	}
 }
 
+// when decides a condition whose tags have been resolved.
+func when(condition string, passes []template.Scope) (bool, error) {
+	return template.When(condition, template.RunnerOf(template.Scopes(passes)))
+}
+
 // evaluate decides an expression that is not a tag.
 func evaluate(expression string, passes []template.Scope) (bool, error) {
 	e, err := template.CompileExpr(expression)

@@ -115,7 +115,7 @@ func (l *leaf) launch() {
 	l.startTimers(made)
 	if l.kind == wf.NodeSuspend {
 		if o := l.outputs; len(o.Parameters) > 0 {
-			n.Outputs = &o
+			n.give(&o)
 		}
 		n.set(wf.PhaseRunning, "")
 		return
@@ -277,7 +277,7 @@ func (l *leaf) pod(e PodState) {
 			message = fmt.Sprintf("Error (exit code %d)", *e.ExitCode)
 		}
 		l.settleMembers(phase)
-		n.Outputs = l.partly(e.Outputs, e.ExitCode)
+		n.give(l.partly(e.Outputs, e.ExitCode))
 		l.end(phase, message)
 	case e.Phase == corev1.PodSucceeded && l.daemon():
 		l.end(wf.PhaseFailed, "daemon ended")
@@ -401,7 +401,7 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 		}
 	}
 	if len(out.Parameters)+len(out.Artifacts) > 0 || out.Result != nil || out.ExitCode != nil {
-		l.node.Outputs = out
+		l.node.give(out)
 		l.run.export(out)
 	}
 	return nil

@@ -25,9 +25,9 @@ func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Where, p.Messa
 
 // Lint finds what is wrong with Workflows, WorkflowTemplates, ClusterWorkflowTemplates and CronWorkflows; other objects are
 // passed over. They may refer to each other and to what is in the library, which may be nil. The problems come in the order of
-// the objects.
-func Lint(objects []runtime.Object, library Library) []Problem {
-	l := linter{specs: map[string]*wf.WorkflowSpec{}, library: library}
+// the objects. Expressions that are not cheap are compiled by run.
+func Lint(objects []runtime.Object, library Library, run template.Run) []Problem {
+	l := linter{specs: map[string]*wf.WorkflowSpec{}, library: library, run: run}
 	for _, o := range objects {
 		switch o := o.(type) {
 		case *wf.WorkflowTemplate:
@@ -62,6 +62,7 @@ func Lint(objects []runtime.Object, library Library) []Problem {
 type linter struct {
 	specs    map[string]*wf.WorkflowSpec // templates among the objects, by scope
 	library  Library
+	run      template.Run
 	object   Problem // the one that is looked at
 	problems []Problem
 }
@@ -87,7 +88,7 @@ func (l *linter) spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 
 // workflow checks the spec of a workflow, or of a library.
 func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete bool) {
-	c := references{spec: spec, lint: true}
+	c := references{spec: spec, lint: true, checker: checker{run: l.run}}
 	if ref := spec.WorkflowTemplateRef; ref != nil {
 		at := place{}.at("workflowTemplateRef")
 		base, found := l.spec(ref.ClusterScope, ref.Name)
@@ -170,7 +171,7 @@ func unique(findings []finding) []finding {
 
 func (l *linter) cron(o *wf.CronWorkflow) {
 	s := &o.Spec
-	c := checker{}
+	c := checker{run: l.run}
 	top := place{}
 	all, field := s.AllSchedules(), "schedules"
 	if s.Schedule != "" {
@@ -191,7 +192,11 @@ func (l *linter) cron(o *wf.CronWorkflow) {
 	if d := s.StartingDeadlineSeconds; d != nil && *d < 0 {
 		c.add(top.at("startingDeadlineSeconds"), "must not be negative")
 	}
-	if _, err := template.Parse(s.When); err != nil {
+	when, err := template.Parse(s.When)
+	if err == nil {
+		err = when.Check(l.run)
+	}
+	if err != nil {
 		c.add(top.at("when"), "%s", err)
 	}
 	if s.StopStrategy != nil {

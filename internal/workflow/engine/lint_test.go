@@ -12,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 func objects(t *testing.T, text string) []runtime.Object {
@@ -90,7 +91,7 @@ spec:
   stopStrategy: {expression: "1 +"}
   workflowSpec:
     workflowTemplateRef: {name: lib}
-`), nil)
+`), nil, template.InProcess())
 	var lines []string
 	for _, p := range got {
 		line := p.Kind + "/" + p.Name + " " + p.Field + " | " + p.String()
@@ -159,7 +160,7 @@ func TestLintFindsNothingInScripts(t *testing.T) {
 				docs = append(docs, "kind: Workflow\n"+doc)
 			}
 		}
-		for _, p := range Lint(objects(t, strings.Join(docs, "\n---\n")), nil) {
+		for _, p := range Lint(objects(t, strings.Join(docs, "\n---\n")), nil, template.InProcess()) {
 			if !p.Warning {
 				t.Errorf("%s: %s", file, p)
 			}

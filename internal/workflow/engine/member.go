@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"strconv"
 	"strings"
 	"time"
@@ -46,9 +47,10 @@ func (m *member) start(edges []*node, parent *node) {
 		m.call(&child{member: m}, m.base, edges, parent)
 		return
 	}
-	if when, err := m.step.when.Resolve(m.frame.passes(m.step, m.base)); err == nil {
-		if proceed, err := template.When(when); err == nil && !proceed {
-			m.alone(wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
+	passes := m.frame.passes(m.step, m.base)
+	if condition, err := m.step.when.Resolve(passes); err == nil {
+		if proceed, err := when(condition, passes); err == nil && !proceed {
+			m.alone(wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", condition), edges, parent)
 			return
 		}
 	}
@@ -110,20 +112,25 @@ func (m *member) describe(c call, name string, edges []*node, parent *node) call
 // call resolves the step for one item, and runs or skips it. The condition comes first: what a step that is skipped would have
 // been given, such as the outputs of another that was skipped, need not be there.
 func (m *member) call(c *child, name string, edges []*node, parent *node) {
+	if m.frame.run.full(name) {
+		c.node = &node{}
+		m.children = append(m.children, c)
+		return
+	}
 	c.passes = m.frame.passes(m.step, name)
 	if c.item != nil {
 		c.passes = append(c.passes, c.item)
 	}
 	body, described := &m.step.WorkflowStep, call{}
-	when, err := m.step.when.Resolve(c.passes, "steps.", "tasks.")
+	condition, err := m.step.when.Resolve(c.passes, "steps.", "tasks.")
 	if err != nil {
 		described.failure = fmt.Errorf("when: %w", err)
 	} else {
-		proceed, err := template.When(when)
+		proceed, err := when(condition, c.passes)
 		if err == nil && !proceed {
 			c.node = &node{}
 			m.children = append(m.children, c)
-			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", when), edges, parent)
+			m.skip(c, name, wf.PhaseSkipped, fmt.Sprintf("when '%s' evaluated false", condition), edges, parent)
 			return
 		}
 		described.failure = err
@@ -135,6 +142,7 @@ func (m *member) call(c *child, name string, edges []*node, parent *node) {
 	c.body = body
 	if described.failure == nil {
 		described.args, described.failure = linkArtifacts(body.Arguments, c.passes)
+		m.frame.run.keep(parametersBytes(described.args.Parameters) + artifactsBytes(described.args.Artifacts))
 	}
 	m.run(c, described, name, edges, parent)
 }
@@ -346,7 +354,7 @@ func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
 	} else if end < start {
 		step = -1
 	}
-	if n := (end - start) * step; n >= maxItems {
+	if math.Abs(float64(end)-float64(start)) >= maxItems {
 		return nil, fmt.Errorf("withSequence has more than %d items", maxItems)
 	}
 	format := s.Format
@@ -354,10 +362,14 @@ func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
 		format = "%d"
 	}
 	var items []json.RawMessage
+	size := 0
 	for i := start; (end-i)*step >= 0; i += step {
 		text := fmt.Sprintf(format, i)
 		if strings.Contains(text, "%!") {
 			return nil, fmt.Errorf("withSequence.format: '%s' is not a format for one number", format)
+		}
+		if size += len(text); size > template.MaxTextBytes {
+			return nil, fmt.Errorf("withSequence.format: the items have more than %d bytes together", template.MaxTextBytes)
 		}
 		raw, _ := json.Marshal(text)
 		items = append(items, raw)

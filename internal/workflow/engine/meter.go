@@ -133,7 +133,7 @@ func sample(declared *wf.Prometheus, scopes []template.Scope) (out Sample, due b
 		if err != nil {
 			return out, false, fmt.Errorf("when: %w", err)
 		}
-		if due, err = template.When(text); err != nil || !due {
+		if due, err = when(text, scopes); err != nil || !due {
 			return out, false, err
 		}
 	}

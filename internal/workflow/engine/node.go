@@ -47,6 +47,7 @@ func (n *node) set(phase wf.NodePhase, message string) {
 	if n.Phase.Fulfilled() || n.Phase == phase && n.Message == message {
 		return
 	}
+	n.run.keep(len(message) - len(n.Message))
 	n.Phase, n.Message = phase, message
 	n.touch()
 	if phase.Fulfilled() {
@@ -129,6 +130,7 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	}
 	n.run, n.owner, n.parent = r, c.owner, c.parent
 	r.nodes[id] = n
+	r.keep(len(c.name) + len(c.display))
 	for _, p := range c.edges {
 		p.link(n)
 	}

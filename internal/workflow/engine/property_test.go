@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // TestRandomDAGs runs random graphs whose pods end in random order, with restarts: a task starts only after all it depends
@@ -56,7 +57,7 @@ func playOut(t *rapid.T, dag *wf.DAGTemplate, fails map[string]bool, label strin
 	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: wf.WorkflowSpec{
 		Entrypoint: "main", Templates: []wf.Template{{Name: "main", DAG: dag}, {Name: "leaf", Container: &corev1.Container{Image: "a"}}},
 	}}
-	run := New(w, Config{})
+	run := New(w, Config{Evaluate: template.InProcess()})
 	created, ended := map[string]bool{}, map[string]bool{}
 	var pending []string
 	take := func(result Result) {
@@ -82,7 +83,7 @@ func playOut(t *rapid.T, dag *wf.DAGTemplate, fails map[string]bool, label strin
 	take(run.Step(now))
 	for len(pending) > 0 {
 		if rapid.IntRange(0, 5).Draw(t, label+" restart") == 0 {
-			run = New(w, Config{})
+			run = New(w, Config{Evaluate: template.InProcess()})
 			var states []Event
 			for _, id := range pending {
 				states = append(states, PodState{NodeID: id, Phase: corev1.PodPending})
@@ -176,7 +177,7 @@ func argument(value string) wf.Arguments {
 func benchmark(b *testing.B, finished int, spec *wf.WorkflowSpec) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: *spec}
-	run := New(w, Config{})
+	run := New(w, Config{Evaluate: template.InProcess()})
 	result := run.Step(now)
 	queue := result.Create
 	one := "ok"
@@ -201,7 +202,7 @@ func BenchmarkHello(b *testing.B) {
 	now := time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 	spec := wf.WorkflowSpec{Entrypoint: "leaf", Arguments: argument("hello {{workflow.name}}"), Templates: []wf.Template{leafTemplate()}}
 	for b.Loop() {
-		run := New(&wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: spec}, Config{})
+		run := New(&wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "d"}, Spec: spec}, Config{Evaluate: template.InProcess()})
 		run.Step(now)
 		run.Step(now, PodState{NodeID: "d", Phase: corev1.PodRunning})
 		run.Step(now, PodState{NodeID: "d", Phase: corev1.PodSucceeded})

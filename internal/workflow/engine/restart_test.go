@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // TestPodsThatAreFurtherThanTheStatus loses every status but none of the pods: the run goes on from them, in whatever
@@ -36,7 +37,7 @@ spec:
 		if reversed {
 			slices.Reverse(events)
 		}
-		out := New(w.DeepCopy(), Config{}).Step(time.Unix(1000, 0), events...)
+		out := New(w.DeepCopy(), Config{Evaluate: template.InProcess()}).Step(time.Unix(1000, 0), events...)
 		if len(out.Create) != 1 || out.Create[0].NodeName != "w[3].d" {
 			t.Errorf("reversed %t: asked for %+v, want the pod of w[3].d only", reversed, out.Create)
 		}

@@ -89,12 +89,13 @@ func (y *retry) fulfilled(last *node) {
 		y.run.queue = append(y.run.queue, n)
 		return
 	case !last.Phase.FailedOrError():
-		n.Outputs, n.Daemoned = last.Outputs, nil
+		n.give(last.Outputs)
+		n.Daemoned = nil
 		n.set(wf.PhaseSucceeded, "")
 		return
 	}
 	n.Daemoned = nil
-	n.Outputs = last.Outputs
+	n.give(last.Outputs)
 	if last.broken {
 		n.reject(last.Message)
 		return

@@ -37,6 +37,8 @@ type Config struct {
 	Library   Library
 	Transient func(message string) bool // says which errors are transient; nil: none
 	MaxNodes  int                       // a workflow with more ends in Error; 0: 200,000
+	MaxTexts  int                       // bytes; one whose nodes have longer texts ends in Error; 0: 32 MiB
+	Evaluate  template.Run              // evaluates expressions that are not cheap; nil: they are errors
 	Known     *Known                    // what is known of specs that other workflows run, too; nil: nothing
 }
 
@@ -91,6 +93,7 @@ type Run struct {
 	rebuilding bool // the first Step: progress is counted before it is shown
 
 	nodes    map[string]*node
+	texts    int // bytes: see keep
 	altered  []*node
 	status   bool
 	queue    []*node // fulfilled; their owners are to be told
@@ -136,9 +139,12 @@ func New(w *wf.Workflow, config Config) *Run {
 	if config.MaxNodes == 0 {
 		config.MaxNodes = 200_000
 	}
+	if config.MaxTexts == 0 {
+		config.MaxTexts = textsMax
+	}
 	r := &Run{
 		Workflow: w, config: config,
-		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}}, nodes: map[string]*node{},
+		templates: map[string]*compiled{}, globals: &globals{Map: template.Map{}, evaluate: config.Evaluate}, nodes: map[string]*node{},
 	}
 	for key, holders := range locks.Holding(w.Status.Synchronization) {
 		for _, holder := range holders {
@@ -150,6 +156,7 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	for id, status := range w.Status.Nodes {
 		r.nodes[id] = &node{NodeStatus: status, known: true}
+		r.keep(outputsBytes(status.Outputs) + len(status.Message)) // the rest when it is begun again
 	}
 	return r
 }
@@ -292,6 +299,9 @@ func (r *Run) settle() {
 		switch {
 		case len(r.queue) > 0:
 			n := r.queue[0]
+			if r.full(n.Name) {
+				return
+			}
 			r.queue = r.queue[1:]
 			if n.owner != nil {
 				n.owner.fulfilled(n)

@@ -17,6 +17,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/locks"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
@@ -91,7 +92,7 @@ type player struct {
 }
 
 func (p *player) config() Config {
-	return Config{Library: p.lib, Transient: func(m string) bool { return strings.Contains(m, "transient") }}
+	return Config{Library: p.lib, Evaluate: template.InProcess(), Transient: func(m string) bool { return strings.Contains(m, "transient") }}
 }
 
 func (p *player) play(input string) string {

@@ -24,6 +24,8 @@ type globals struct {
 	// created gives the forms of workflow.creationTimestamp. There are some forty, few are ever asked for, and there may be
 	// thousands of workflows: they are made when one is.
 	created time.Time
+	// evaluate is Config.Evaluate.
+	evaluate template.Run
 }
 
 const creationTimestamp = "workflow.creationTimestamp"
@@ -35,6 +37,9 @@ func (g *globals) Lookup(name string) (template.Value, bool) {
 	}
 	if name == template.Seed {
 		return template.Value{Text: g.Map["workflow.uid"]}, true
+	}
+	if name == template.Runner {
+		return template.Value{Typed: g.evaluate}, true
 	}
 	if strings.HasPrefix(name, creationTimestamp) {
 		return g.forms().Lookup(name)

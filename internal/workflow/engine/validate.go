@@ -30,7 +30,10 @@ type finding struct {
 func (f finding) Error() string { return f.where + ": " + f.message }
 
 // checker collects findings.
-type checker struct{ findings []finding }
+type checker struct {
+	findings []finding
+	run      template.Run // compiles expressions that are not cheap
+}
 
 // place is where a checker looks.
 type place struct{ field, where string }
@@ -62,9 +65,9 @@ func (c *checker) fault(p place, err error) {
 	c.add(p.at(field), "%s", message)
 }
 
-// Validate says what is wrong with a spec, or not built, naming each field.
-func Validate(spec *wf.WorkflowSpec) error {
-	c := checker{}
+// Validate says what is wrong with a spec, or not built, naming each field. Expressions that are not cheap are compiled by run.
+func Validate(spec *wf.WorkflowSpec, run template.Run) error {
+	c := checker{run: run}
 	c.spec(spec, true)
 	return join(c.findings)
 }
@@ -149,8 +152,8 @@ func (c *checker) duration(p place, value string) {
 }
 
 // validateTemplate says what is wrong with a template.
-func validateTemplate(t *wf.Template) error {
-	c := checker{}
+func validateTemplate(t *wf.Template, run template.Run) error {
+	c := checker{run: run}
 	c.template(t, place{where: "." + t.Name})
 	return join(c.findings)
 }
@@ -223,7 +226,11 @@ func (c *checker) template(t *wf.Template, p place) {
 	case t.ContainerSet != nil:
 		c.containerSet(t, p.at("containerSet"))
 	}
-	if _, err := template.Compile(t, "steps", "dag", "name", "retryStrategy"); err != nil {
+	program, err := template.Compile(t, "steps", "dag", "name", "retryStrategy")
+	if err == nil {
+		err = program.Check(c.run)
+	}
+	if err != nil {
 		c.fault(p, err)
 	}
 	before := len(c.findings)
@@ -346,7 +353,11 @@ func (c *checker) expression(p place, text string) {
 	if text == "" || strings.Contains(text, "{{") {
 		return
 	}
-	if _, err := template.CompileExpr(text); err != nil {
+	e, err := template.CompileExpr(text)
+	if err == nil {
+		err = e.Check(c.run)
+	}
+	if err != nil {
 		c.add(p, "%s", err)
 	}
 }
@@ -436,12 +447,16 @@ func (c *checker) call(s *wf.WorkflowStep, p place) {
 	}
 	c.unique(s.Arguments.Parameters, p.at("arguments"))
 	if s.When != "" && !strings.Contains(s.When, "{{") {
-		if _, err := template.When(s.When); err != nil {
+		if _, err := template.When(s.When, c.run); err != nil {
 			c.add(p.at("when"), "%s", err)
 		}
 	}
 	c.hooks(s.Hooks, p)
-	if _, err := compileStep(s, 0); err != nil {
+	compiled, err := compileStep(s, 0)
+	if err == nil {
+		err = compiled.check(c.run)
+	}
+	if err != nil {
 		c.fault(p, err)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+
+	"lockstep.dev/lockstep/internal/unpack"
 )
 
 // PlanEnv is the environment variable that holds a container's plan. The user's command does not see it.
@@ -129,7 +131,7 @@ func encode(v any) (string, error) {
 func decode[P any](name, text string) (*P, error) {
 	p, data, err := new(P), []byte(text), error(nil)
 	if rest, found := strings.CutPrefix(text, packedPlan); found {
-		data, err = unpack(rest)
+		data, err = unpack.Base64Gzip(rest, unpack.Plan)
 	}
 	if err == nil {
 		err = json.Unmarshal(data, p)

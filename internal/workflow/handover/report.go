@@ -5,15 +5,13 @@ import (
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
-	"io"
 	"strings"
+
+	"lockstep.dev/lockstep/internal/unpack"
 )
 
 // ExitExecutor is the exit code of lockstep-exec when it fails itself.
 const ExitExecutor = 64
-
-// maxUnpacked bounds what a compressed text may become, in bytes.
-const maxUnpacked = 4 << 20
 
 // pack returns data compressed, as text.
 func pack(data []byte) (string, error) {
@@ -27,19 +25,6 @@ func pack(data []byte) (string, error) {
 	}
 	err = z.Close()
 	return base64.StdEncoding.EncodeToString(b.Bytes()), err
-}
-
-// unpack reads what pack made.
-func unpack(text string) ([]byte, error) {
-	data, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return nil, err
-	}
-	z, err := gzip.NewReader(bytes.NewReader(data))
-	if err != nil {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(z, maxUnpacked))
 }
 
 // MaxMessage is how large a termination message may be, and MaxMessages those of all containers of a pod together, in bytes:
@@ -123,7 +108,7 @@ func DecodeReport(message string) (Report, bool) {
 		return r, false
 	}
 	if p.Gzip != "" {
-		text, err := unpack(p.Gzip)
+		text, err := unpack.Base64Gzip(p.Gzip, unpack.Report)
 		if err != nil {
 			return r, false
 		}

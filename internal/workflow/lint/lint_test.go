@@ -10,13 +10,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
 
 func check(objects []runtime.Object) []Problem {
 	var out []Problem
-	for _, p := range engine.Lint(objects, nil) {
+	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
 		out = append(out, Problem{Kind: p.Kind, Name: p.Name, Field: p.Field, Message: p.String(), Warning: p.Warning})
 	}
 	return out

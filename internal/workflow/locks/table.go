@@ -10,6 +10,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
@@ -47,6 +49,12 @@ func WorkflowOf(holder string) (namespace, name string) {
 	name, _, _ = strings.Cut(rest, "/")
 	return namespace, name
 }
+
+// SharedNamespace has the locks that workflows of all namespaces may take.
+const SharedNamespace = "lockstep-system"
+
+// Reachable says whether a workflow of a namespace may take locks of another.
+func Reachable(lock, workflow string) bool { return lock == workflow || lock == SharedNamespace }
 
 // MutexKey names a mutex.
 func MutexKey(namespace, name string) string { return namespace + "/Mutex/" + name }
@@ -88,7 +96,8 @@ type request struct {
 	granted bool
 }
 
-// New returns an empty Table. limit returns a semaphore's limit as it is now; it must not call the Table.
+// New returns an empty Table. limit returns a semaphore's limit as it is now; it must not call the Table,
+// nor wait for anything: the Table is locked meanwhile.
 func New(limit func(namespace, configMap, key string) (int, error)) *Table {
 	return &Table{limit: limit, locks: map[string]*lock{}, requests: map[string]*request{}}
 }
@@ -110,6 +119,20 @@ func (t *Table) Restore(status *wf.SynchronizationStatus) {
 			t.lock(key).holders[holder] = true
 		}
 	}
+}
+
+// HeldBy returns of a workflow's status what that workflow may hold itself: whoever writes a workflow can write its status, too.
+func HeldBy(namespace, name string, status *wf.SynchronizationStatus) *wf.SynchronizationStatus {
+	out := &wf.SynchronizationStatus{Mutex: &wf.LockStatus{}}
+	for key, holders := range Holding(status) {
+		of, _, _ := strings.Cut(key, "/")
+		for _, holder := range holders {
+			if ns, n := WorkflowOf(holder); ns == namespace && n == name && Reachable(of, namespace) {
+				out.Mutex.Holding = append(out.Mutex.Holding, wf.LockHolding{Mutex: key, Holder: holder})
+			}
+		}
+	}
+	return out
 }
 
 // Holding returns the locks that a status says are held, with their holders.
@@ -226,6 +249,19 @@ func (t *Table) Usage() map[string]Usage {
 		all[key] = Usage{len(l.holders), len(l.line), l.limit}
 	}
 	return all
+}
+
+// ConfigMaps are those with the limits of semaphores that are held or waited for.
+func (t *Table) ConfigMaps() map[types.NamespacedName]bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	used := map[types.NamespacedName]bool{}
+	for key := range t.locks {
+		if namespace, name, _, found := ConfigMapOf(key); found {
+			used[types.NamespacedName{Namespace: namespace, Name: name}] = true
+		}
+	}
+	return used
 }
 
 func (t *Table) lock(key string) *lock {

@@ -14,6 +14,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 var rewrite = flag.Bool("rewrite", false, "write the expected pods anew")
@@ -62,7 +63,7 @@ func pods(t *testing.T, input string) string {
 		t.Fatal(err)
 	}
 	delete(w.Annotations, "options")
-	result := engine.New(w, engine.Config{}).Step(w.CreationTimestamp.Time)
+	result := engine.New(w, engine.Config{Evaluate: template.InProcess()}).Step(w.CreationTimestamp.Time)
 	if len(result.Create) == 0 {
 		t.Fatalf("no pods: %s %s", w.Status.Phase, w.Status.Message)
 	}

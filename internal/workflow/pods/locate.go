@@ -124,7 +124,7 @@ func (b *builder) prefix(r *Repository) (string, error) {
 	for key, value := range b.workflow.Labels {
 		variables["workflow.labels."+key] = value
 	}
-	text, err := format.Resolve([]template.Scope{variables}, "workflow.", "pod.", "node.")
+	text, err := format.Resolve([]template.Scope{variables, template.Typed{template.Runner: b.options.Evaluate}}, "workflow.", "pod.", "node.")
 	if err != nil {
 		return "", fmt.Errorf("the key format of the artifact repository: %w", err)
 	}

@@ -8,6 +8,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
 // DefaultImage is the image of lockstep-exec that `lockstep up --real-nodes` loads.
@@ -24,6 +25,8 @@ type Options struct {
 	SchedulerName string
 	// Repository is where artifacts without a location of their own go. nil: nowhere, they are an error.
 	Repository *Repository
+	// Evaluate evaluates expressions in the key format of the repository; nil: those that are not cheap are errors.
+	Evaluate template.Run
 	// Entrypoints are what images run when a container has no command. Needed only for containers that are wrapped.
 	Entrypoints map[string]Entrypoint
 }

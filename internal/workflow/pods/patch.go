@@ -6,7 +6,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/strategicpatch"
-	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
 // patch lays the workflow's and then the template's podSpecPatch over the pod's spec.
@@ -26,7 +27,7 @@ func (b *builder) patch() error {
 }
 
 func patchSpec(spec *corev1.PodSpec, patch string) (*corev1.PodSpec, error) {
-	merge, err := yaml.YAMLToJSON([]byte(patch))
+	merge, err := yamldoc.ToJSON([]byte(patch), "the patch")
 	if err != nil {
 		return nil, err
 	}

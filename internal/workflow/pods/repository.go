@@ -5,9 +5,9 @@ import (
 	"fmt"
 
 	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
 // repositoryConfig is how a repository is written in a ConfigMap.
@@ -36,7 +36,7 @@ type repositoryConfig struct {
 // ParseRepository reads one key of a ConfigMap of repositories.
 func ParseRepository(text string) (*Repository, error) {
 	var c repositoryConfig
-	if err := yaml.Unmarshal([]byte(text), &c); err != nil {
+	if err := yamldoc.Unmarshal([]byte(text), &c, "the repository"); err != nil {
 		return nil, err
 	}
 	r := &Repository{ArchiveLogs: c.ArchiveLogs != nil && *c.ArchiveLogs}

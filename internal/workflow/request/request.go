@@ -151,6 +151,7 @@ func judge(plan *handover.RequestPlan, request *http.Request, response *http.Res
 		return fmt.Errorf("http.successCondition: %w", err)
 	}
 	yes, err := condition.Bool(template.Typed{
+		template.Runner: template.InProcess(),
 		"request": map[string]any{
 			"method": request.Method, "url": plan.URL, "body": string(plan.Body), "headers": listed(request.Header, plan.Headers),
 		},

@@ -15,7 +15,8 @@
 // then it is an error. The output of a node that was skipped is known and absent: to use it is an error, but for an
 // expression that guards it with ?. or ??.
 //
-// Evaluation is bounded: see MaxTextBytes and budget. Nothing here reads a clock, the environment, the network or random
+// Expressions that are cheap by proof are evaluated here, all others by a Run that the scope holds: in a process of its own. What
+// texts become is bounded: see MaxTextBytes and budget. Nothing here reads a clock, the environment, the network or random
 // numbers, so the same scopes give the same text: what the time is, and what random numbers are made of, is in a scope (Clock,
 // Seed).
 package template

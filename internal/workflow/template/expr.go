@@ -1,26 +1,32 @@
 package template
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"strings"
 
-	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/ast"
 	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/vm"
 )
 
-// maxExprBytes bounds the source of an expression, and with it how deep the parser goes.
-const maxExprBytes = 16 << 10
+// The bounds of an expression's source and with it of how deep the parser goes, and of its different variables.
+const (
+	maxExprBytes = 16 << 10
+	maxExprVars  = 256
+)
 
-// Expr is a compiled expression. It can be evaluated by several goroutines at once.
+// Expr is an expression that has been parsed. It can be evaluated by several goroutines at once.
 type Expr struct {
-	source  string
+	source string
+	refs   []ref
+	calls  []string // functions of ours that it calls, sprig's with their prefix
+
+	// program is there if the expression is cheap, of so many nodes: see cheap.
 	program *vm.Program
-	refs    []ref
-	calls   []string // functions of ours that it calls, sprig's with their prefix
+	nodes   int
 }
 
 // ref is a variable that an expression uses: inputs.parameters['a-b'] is {inputs parameters a-b}.
@@ -29,34 +35,38 @@ type ref struct {
 	guarded bool // by ?. or ??: it may be missing
 }
 
-// disabled are built-in functions that read a clock, or make large results of small arguments and are replaced by ours.
-var disabled = []string{"now", "repeat", "replace", "join", "uniq"}
-
-// CompileExpr compiles an expression of expr-lang.
+// CompileExpr parses an expression of expr-lang, and compiles it if it is cheap. Of another one only Check, or its evaluation,
+// says that it cannot be compiled.
 func CompileExpr(source string) (*Expr, error) {
 	if len(source) > maxExprBytes {
 		return nil, fmt.Errorf("expression is longer than %d bytes", maxExprBytes)
 	}
 	tree, err := parser.Parse(source)
 	if err != nil {
-		return nil, fmt.Errorf("%s", firstLine(err))
+		return nil, errors.New(firstLine(err))
 	}
 	e := &Expr{source: source}
-	c := collector{expr: e}
+	c := collector{expr: e, seen: map[string]bool{}}
 	c.visit(tree.Node, nil, false)
-	options := []expr.Option{
-		expr.Env(map[string]any{}), expr.AllowUndefinedVariables(),
-		expr.Optimize(false), // which would build constant ranges before any bound applies
-		expr.Patch(bounding{}),
+	if len(e.refs) > maxExprVars {
+		return nil, fmt.Errorf("expression has more than %d variables", maxExprVars)
 	}
-	for _, name := range disabled {
-		options = append(options, expr.DisableBuiltin(name))
-	}
-	e.program, err = expr.Compile(source, options...)
-	if err != nil {
-		return nil, fmt.Errorf("%s", firstLine(err))
+	if nodes, ok := cheap(tree.Node); ok && len(source) <= cheapSourceMax {
+		e.nodes = nodes
+		if e.program, err = compileProgram(source); err != nil {
+			return nil, err
+		}
 	}
 	return e, nil
+}
+
+// Check has an expression compiled.
+func (e *Expr) Check(run Run) error {
+	if e.program != nil {
+		return nil
+	}
+	_, err := e.ask(run, &question{Source: e.source, As: asCheck})
+	return err
 }
 
 // firstLine drops the picture of the source that expr's errors have below the message.
@@ -72,61 +82,48 @@ func (e *Expr) Names(yield func(name string, guarded bool)) {
 	}
 }
 
-// Eval evaluates the expression. An *UnresolvedError names a variable that the scope does not know.
-func (e *Expr) Eval(scope Scope) (any, error) {
-	b := &budget{left: maxWork}
-	value, err := e.eval(scope, b)
-	return value, err
-}
-
-// Text evaluates the expression to the text of its value.
-func (e *Expr) Text(scope Scope) (string, error) {
-	b := &budget{left: maxWork}
-	value, err := e.eval(scope, b)
-	if err != nil {
-		return "", err
-	}
-	if value == nil {
-		return "", errors.New("expression has no value")
-	}
-	if err := b.charge(value); err != nil {
-		return "", err
-	}
-	if s, ok := value.(string); ok {
-		return s, nil
-	}
-	return fmt.Sprintf("%v", value), nil
-}
+// Text evaluates the expression to the text of its value. An *UnresolvedError names a variable that the scope does not know.
+func (e *Expr) Text(scope Scope) (string, error) { return e.evaluate(scope, asText, newBudget()) }
 
 // Bool evaluates the expression, which must give a boolean.
 func (e *Expr) Bool(scope Scope) (bool, error) {
-	value, err := e.Eval(scope)
-	if err != nil {
-		return false, err
-	}
-	result, ok := value.(bool)
-	if !ok {
-		return false, fmt.Errorf("expression %q gives %T, not a boolean", e.source, value)
-	}
-	return result, nil
+	text, err := e.evaluate(scope, asBool, newBudget())
+	return text == "true", err
 }
 
-func (e *Expr) eval(scope Scope, b *budget) (any, error) {
+// evaluate evaluates what is cheap, and within what is left for that; it has a Run evaluate anything else.
+func (e *Expr) evaluate(scope Scope, as string, left *budget) (string, error) {
 	env := map[string]any{}
 	for _, r := range e.refs {
 		if err := r.bind(env, scope); err != nil {
-			return nil, err
+			return "", err
 		}
 	}
-	b.bind(env, e.calls, momentOf(scope, e.source, e.calls))
-	value, err := vm.Run(e.program, env)
+	if e.program != nil {
+		if work := workOf(e.nodes, e.source, env); work <= min(left.work, cheapWorkMax) {
+			left.work -= work
+			return runProgram(e.program, e.source, as, env, e.calls, nil)
+		}
+	}
+	q := question{Source: e.source, As: as, Calls: e.calls}
+	q.Now, q.Seed = momentOf(scope, e.calls)
+	var err error
+	if q.Vars, err = appendValue(nil, env, 0); err != nil {
+		return "", err
+	}
+	return e.ask(RunnerOf(scope), &q)
+}
+
+func (e *Expr) ask(run Run, q *question) (string, error) {
+	if run == nil {
+		return "", errNoRunner
+	}
+	request, err := json.Marshal(q)
 	if err != nil {
-		if b.exceeded != nil {
-			return nil, b.exceeded
-		}
-		return nil, fmt.Errorf("%s", firstLine(err))
+		return "", err
 	}
-	return value, nil
+	answer, err := run(evaluatorExpression, request)
+	return string(answer), err
 }
 
 // bind puts the variable into env, as nested maps.
@@ -192,7 +189,10 @@ func set(m map[string]any, keys []string, value any) {
 }
 
 // collector finds the variables and functions that an expression uses.
-type collector struct{ expr *Expr }
+type collector struct {
+	expr *Expr
+	seen map[string]bool // variables, by their keys and whether they are guarded
+}
 
 // visit walks node; local are the names that let has bound.
 func (c *collector) visit(node ast.Node, local []string, guarded bool) {
@@ -254,7 +254,11 @@ func (c *collector) variable(node ast.Node, local []string, guarded bool) {
 					return
 				}
 			}
-			c.expr.refs = append(c.expr.refs, ref{append([]string{n.Value}, keys...), guarded})
+			r := ref{append([]string{n.Value}, keys...), guarded}
+			if id := fmt.Sprintf("%t %q", guarded, r.keys); !c.seen[id] {
+				c.seen[id] = true
+				c.expr.refs = append(c.expr.refs, r)
+			}
 			return
 		case *ast.ChainNode:
 			node = n.Node

@@ -97,58 +97,28 @@ var ownFuncs = map[string]func(args []any) (any, error){
 	},
 }
 
-// resultSize estimates the bytes that a function writes, where that can be more than its arguments have.
-var resultSize = map[string]func(args []any) int{
-	"repeat":                           func(a []any) int { return times(length(arg(a, 0)), toInt(arg(a, 1))) },
-	"replace":                          func(a []any) int { return times(1+strings.Count(str(arg(a, 0)), str(arg(a, 1))), length(arg(a, 2))) },
-	"join":                             func(a []any) int { return times(length(arg(a, 0)), length(arg(a, 1))) },
-	"sprig.repeat":                     func(a []any) int { return times(toInt(arg(a, 0)), length(arg(a, 1))) },
-	"sprig.replace":                    func(a []any) int { return times(1+strings.Count(str(arg(a, 2)), str(arg(a, 0))), length(arg(a, 1))) },
-	"sprig.join":                       func(a []any) int { return times(length(arg(a, 0)), length(arg(a, 1))) },
-	"sprig.indent":                     func(a []any) int { return times(toInt(arg(a, 0)), 1+strings.Count(str(arg(a, 1)), "\n")) },
-	"sprig.nindent":                    func(a []any) int { return times(toInt(arg(a, 0)), 1+strings.Count(str(arg(a, 1)), "\n")) },
-	"sprig.wrapWith":                   func(a []any) int { return times(1+length(arg(a, 2)), 1+length(arg(a, 1))) },
-	"sprig.until":                      func(a []any) int { return toInt(arg(a, 0)) },
-	"sprig.untilStep":                  func(a []any) int { return span(toInt(arg(a, 0)), toInt(arg(a, 1))) },
-	"sprig.chunk":                      func(a []any) int { return times(2, length(arg(a, 1))) },
-	"sprig.uniq":                       square,
-	"sprig.mustUniq":                   square,
-	"sprig.without":                    square,
-	"sprig.mustWithout":                square,
-	"sprig.round":                      func(a []any) int { return toInt(arg(a, 1)) },
-	"sprig.toPrettyJson":               func(a []any) int { return maxWork / 8 },
-	"sprig.regexReplaceAll":            regexSize,
-	"sprig.mustRegexReplaceAll":        regexSize,
-	"sprig.regexReplaceAllLiteral":     regexSize,
-	"sprig.mustRegexReplaceAllLiteral": regexSize,
-	"sprig.seq": func(a []any) int {
-		low, high := 1, 1
-		for _, v := range a {
-			low, high = min(low, toInt(v)), max(high, toInt(v))
+// changes are the functions of sprig that change a map that they are given. They get copies: a variable stays what it is.
+var changes = map[string]bool{
+	"sprig.set": true, "sprig.unset": true, "sprig.merge": true, "sprig.mustMerge": true, "sprig.mergeOverwrite": true, "sprig.mustMergeOverwrite": true,
+}
+
+// copied is a value with its own maps and lists, as deep as they are known to be.
+func copied(value any) any {
+	switch v := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for k, item := range v {
+			out[k] = copied(item)
 		}
-		return times(span(low, high), 12)
-	},
-}
-
-func regexSize(a []any) int { return times(1+length(arg(a, 1)), 1+length(arg(a, 2))) }
-
-func square(a []any) int { n := length(arg(a, 0)); return times(n, n) }
-
-func times(a, b int) int {
-	if a <= 0 || b <= 0 {
-		return 0
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i, item := range v {
+			out[i] = copied(item)
+		}
+		return out
 	}
-	if a > math.MaxInt32 || b > math.MaxInt32 {
-		return math.MaxInt
-	}
-	return a * b
-}
-
-func span(a, b int) int {
-	if d := float64(b) - float64(a); math.Abs(d) > math.MaxInt32 {
-		return math.MaxInt
-	}
-	return max(a-b, b-a)
+	return value
 }
 
 func arg(args []any, i int) any {
@@ -159,16 +129,6 @@ func arg(args []any, i int) any {
 }
 
 func str(v any) string { s, _ := v.(string); return s }
-
-func length(v any) int {
-	if s, ok := v.(string); ok {
-		return len(s)
-	}
-	if r := reflect.ValueOf(v); r.IsValid() && (r.Kind() == reflect.Slice || r.Kind() == reflect.Map) {
-		return r.Len()
-	}
-	return 1
-}
 
 func toInt(v any) int {
 	switch r := reflect.ValueOf(v); r.Kind() {
@@ -185,9 +145,8 @@ func toInt(v any) int {
 	return 0
 }
 
-// bind gives an expression its functions, each bound to the budget.
-func (b *budget) bind(env map[string]any, calls []string, m *moment) {
-	b.bindGuards(env)
+// bindFunctions gives an expression its functions.
+func bindFunctions(env map[string]any, calls []string, m *moment) {
 	for _, name := range calls {
 		own, found := ownFuncs[name]
 		if at, is := momentFuncs[name]; is && m != nil {
@@ -195,7 +154,7 @@ func (b *budget) bind(env map[string]any, calls []string, m *moment) {
 		}
 		short, isSprig := strings.CutPrefix(name, "sprig.")
 		if found && !isSprig {
-			env[name] = func(args ...any) (any, error) { return b.call(name, args, own) }
+			env[name] = func(args ...any) (any, error) { return callFunction(name, args, own) }
 			continue
 		}
 		if f, is := sprigFuncs[short]; isSprig && is && !found {
@@ -209,19 +168,14 @@ func (b *budget) bind(env map[string]any, calls []string, m *moment) {
 			group = map[string]any{}
 			env["sprig"] = group
 		}
-		group[short] = func(args ...any) (any, error) { return b.call(name, args, own) }
+		group[short] = func(args ...any) (any, error) { return callFunction(name, args, own) }
 	}
 }
 
-func (b *budget) call(name string, args []any, f func([]any) (any, error)) (result any, err error) {
-	for _, a := range args {
-		if err := b.charge(a); err != nil {
-			return nil, err
-		}
-	}
-	if size := resultSize[name]; size != nil {
-		if err := b.spend(max(0, size(args))); err != nil {
-			return nil, err
+func callFunction(name string, args []any, f func([]any) (any, error)) (result any, err error) {
+	if changes[name] {
+		for i, a := range args {
+			args[i] = copied(a)
 		}
 	}
 	defer func() {
@@ -232,7 +186,7 @@ func (b *budget) call(name string, args []any, f func([]any) (any, error)) (resu
 	if result, err = f(args); err != nil {
 		return nil, fmt.Errorf("%s: %w", name, err)
 	}
-	return result, b.charge(result)
+	return result, nil
 }
 
 // invoke calls a function of sprig with arguments converted to what it takes.
@@ -368,7 +322,7 @@ func jsonPath(args []any) (any, error) {
 	if !ok {
 		return nil, fmt.Errorf("path %q does not start with $", s[1])
 	}
-	found, many, work := []any{root}, false, 0
+	found, many := []any{root}, false
 	for path != "" {
 		m := pathStep.FindStringSubmatch(path)
 		if m == nil {
@@ -390,9 +344,6 @@ func jsonPath(args []any) (any, error) {
 			} else if c, ok := child(v, key); ok {
 				next = append(next, c)
 			}
-		}
-		if work += len(found) + len(next); work > maxWork/8 {
-			return nil, errBudget
 		}
 		found = next
 	}

@@ -16,17 +16,21 @@ type moment struct {
 }
 
 // momentOf reads a scope's moment; nil if it has none, or if none of the functions that are called asks for it.
-func momentOf(scope Scope, source string, calls []string) *moment {
+func momentOf(scope Scope, calls []string) (now *time.Time, seed string) {
 	if !slices.ContainsFunc(calls, func(name string) bool { return momentFuncs[name] != nil }) {
-		return nil
+		return nil, ""
 	}
 	v, found := scope.Lookup(Clock)
-	now, is := v.Typed.(time.Time)
+	at, is := v.Typed.(time.Time)
 	if !found || !is {
-		return nil
+		return nil, ""
 	}
-	seed, _ := scope.Lookup(Seed)
-	return &moment{now, rand.New(rand.NewChaCha8(sha256.Sum256([]byte(seed.Text + "\n" + source))))}
+	text, _ := scope.Lookup(Seed)
+	return &at, text.Text
+}
+
+func newMoment(now time.Time, seed, source string) *moment {
+	return &moment{now, rand.New(rand.NewChaCha8(sha256.Sum256([]byte(seed + "\n" + source))))}
 }
 
 // momentFuncs are now() and those functions of sprig that read the clock or draw random numbers.

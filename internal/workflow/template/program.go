@@ -53,6 +53,21 @@ func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	}
 }
 
+// Check has the expressions of the tags compiled. The error names the field.
+func (p *Program) Check(run Run) error {
+	for _, s := range p.sites {
+		for _, text := range []*Text{s.key, s.text} {
+			if text == nil {
+				continue
+			}
+			if err := text.Check(run); err != nil {
+				return fmt.Errorf("%s: %w", s.where, err)
+			}
+		}
+	}
+	return nil
+}
+
 // compiler walks through a value. Most of a value is zero and most of the rest has no tags, so where it is gets written down
 // only when it has found some.
 type compiler struct {
@@ -180,16 +195,17 @@ func (c *compiler) addEntry(key, value string) error {
 // Apply resolves the tags in value, a pointer to a deep copy of what was compiled. The error names the field.
 func (p *Program) Apply(value any, passes []Scope, strict ...string) error {
 	root := reflect.ValueOf(value).Elem()
+	total := newBudget()
 	for i := range p.sites {
 		s := &p.sites[i]
-		if err := s.apply(root, passes, strict); err != nil {
+		if err := s.apply(root, passes, total, strict); err != nil {
 			return fmt.Errorf("%s: %w", s.where, err)
 		}
 	}
 	return nil
 }
 
-func (s *site) apply(v reflect.Value, passes []Scope, strict []string) error {
+func (s *site) apply(v reflect.Value, passes []Scope, total *budget, strict []string) error {
 	scopes := passes
 	if s.raw {
 		scopes = make([]Scope, len(passes))
@@ -197,7 +213,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, strict []string) error {
 			scopes[i] = quoted{p}
 		}
 	}
-	out, err := s.text.Resolve(scopes, strict...)
+	out, err := s.text.resolve(scopes, total, strict)
 	if err != nil {
 		return err
 	}
@@ -212,7 +228,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, strict []string) error {
 		case reflect.Map:
 			key := reflect.ValueOf(st.key).Convert(v.Type().Key())
 			if s.key != nil {
-				name, err := s.key.Resolve(passes, strict...)
+				name, err := s.key.resolve(passes, total, strict)
 				if err != nil {
 					return err
 				}
@@ -221,7 +237,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, strict []string) error {
 				return nil
 			}
 			// Values of maps cannot be set in place: structs are copied, changed and put back.
-			return s.applyInMap(v, key, st, passes, strict)
+			return s.applyInMap(v, key, st, passes, total, strict)
 		}
 	}
 	if s.raw {
@@ -235,7 +251,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, strict []string) error {
 	return nil
 }
 
-func (s *site) applyInMap(m, key reflect.Value, at step, passes []Scope, strict []string) error {
+func (s *site) applyInMap(m, key reflect.Value, at step, passes []Scope, total *budget, strict []string) error {
 	entry := reflect.New(m.Type().Elem()).Elem()
 	entry.Set(m.MapIndex(key))
 	rest := *s
@@ -245,7 +261,7 @@ func (s *site) applyInMap(m, key reflect.Value, at step, passes []Scope, strict 
 			break
 		}
 	}
-	if err := rest.apply(entry, passes, strict); err != nil {
+	if err := rest.apply(entry, passes, total, strict); err != nil {
 		return err
 	}
 	m.SetMapIndex(key, entry)

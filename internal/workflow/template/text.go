@@ -24,6 +24,31 @@ func (e *AbsentError) Error() string {
 // errTooLong is what a text is that outgrew MaxTextBytes.
 var errTooLong = fmt.Errorf("text is longer than %d bytes after substitution", MaxTextBytes)
 
+// The bounds of what is resolved together: the texts of one value. maxWork is of cheap expressions: more of them are evaluated
+// by a Run. compileCost is what counts for an expression that a value has brought; maxExprs bounds those of one text.
+const (
+	maxTogether = 32 << 20 // bytes
+	maxWork     = 8 * cheapWorkMax
+	compileCost = 2000
+	maxExprs    = 10_000
+)
+
+var errTogether = fmt.Errorf("the texts have more than %d bytes together after substitution", maxTogether)
+
+// budget is what is left for the texts of one value.
+type budget struct{ bytes, work int }
+
+func newBudget() *budget { return &budget{maxTogether, maxWork} }
+
+func (b *budget) write(n int) error {
+	if n > b.bytes {
+		b.bytes = 0
+		return errTogether
+	}
+	b.bytes -= n
+	return nil
+}
+
 // Text is a parsed text.
 type Text struct {
 	source string
@@ -45,6 +70,9 @@ func Parse(source string) (*Text, error) {
 	t := &Text{source: source}
 	if len(source) > MaxTextBytes {
 		return nil, errTooLong
+	}
+	if strings.Count(source, "{{=") > maxExprs {
+		return nil, fmt.Errorf("text has more than %d expressions", maxExprs)
 	}
 	for rest := source; ; {
 		open := strings.Index(rest, "{{")
@@ -72,6 +100,18 @@ func Parse(source string) (*Text, error) {
 		t.parts = append(t.parts, part{literal: source})
 	}
 	return t, nil
+}
+
+// Check has the expressions of the tags compiled.
+func (t *Text) Check(run Run) error {
+	for i := range t.parts {
+		if e := t.parts[i].expr; e != nil {
+			if err := e.Check(run); err != nil {
+				return fmt.Errorf("in %s: %w", t.parts[i].literal, err)
+			}
+		}
+	}
+	return nil
 }
 
 // HasTags says whether the text depends on anything.
@@ -103,12 +143,16 @@ func parseTag(source string) (part, error) {
 // Resolve replaces the tags, pass by pass, each with the variables of its scope and of those before. Tags in the namespaces
 // strict (prefixes such as "steps.") must be resolved when all passes are done.
 func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
+	return t.resolve(passes, newBudget(), strict)
+}
+
+func (t *Text) resolve(passes []Scope, total *budget, strict []string) (string, error) {
 	if !t.HasTags() {
 		return t.source, nil
 	}
 	all := Scopes(passes)
 	if !t.nested {
-		out, again, err := t.once(all, strict)
+		out, again, err := t.once(all, total, strict)
 		if !again || len(passes) < 2 {
 			return out, err
 		}
@@ -120,8 +164,11 @@ func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
 		if i == len(passes)-1 {
 			names = strict
 		}
-		out, _, err := text.once(all[:i+1], names)
+		out, _, err := text.once(all[:i+1], total, names)
 		if err != nil {
+			return "", err
+		}
+		if err := total.write(compileCost * strings.Count(out, "{{=")); err != nil {
 			return "", err
 		}
 		if text, err = Parse(out); err != nil {
@@ -129,14 +176,14 @@ func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
 		}
 	}
 	if t.nested { // the last pass may have completed a name
-		out, _, err := text.once(all, strict)
+		out, _, err := text.once(all, total, strict)
 		return out, err
 	}
 	return text.source, nil
 }
 
 // once replaces what scope knows. again says that a value that was put in holds a tag itself.
-func (t *Text) once(scope Scope, strict []string) (out string, again bool, err error) {
+func (t *Text) once(scope Scope, total *budget, strict []string) (out string, again bool, err error) {
 	if !t.HasTags() {
 		return t.source, false, nil
 	}
@@ -147,12 +194,15 @@ func (t *Text) once(scope Scope, strict []string) (out string, again bool, err e
 			b.WriteString(p.literal)
 			continue
 		}
-		value, err := p.value(scope, strict)
+		value, err := p.value(scope, total, strict)
 		if err != nil {
 			return "", false, err
 		}
 		if b.Len()+len(value) > MaxTextBytes {
 			return "", false, errTooLong
+		}
+		if err := total.write(len(value)); err != nil {
+			return "", false, err
 		}
 		again = again || value != p.literal && strings.Contains(value, "{{")
 		b.WriteString(value)
@@ -161,9 +211,9 @@ func (t *Text) once(scope Scope, strict []string) (out string, again bool, err e
 }
 
 // value returns what to write for a tag: itself, if the scope does not know it.
-func (p *part) value(scope Scope, strict []string) (string, error) {
+func (p *part) value(scope Scope, total *budget, strict []string) (string, error) {
 	if p.expr != nil {
-		value, err := p.expr.Text(scope)
+		value, err := p.expr.evaluate(scope, asText, total)
 		var missing *UnresolvedError
 		if errors.As(err, &missing) {
 			if !inNamespace(missing.Tag, strict) {
@@ -175,14 +225,14 @@ func (p *part) value(scope Scope, strict []string) (string, error) {
 		}
 		return value, nil
 	}
-	if v, found := scope.Lookup(p.name); found {
+	if v, found := scope.Lookup(p.name); found && !strings.HasSuffix(p.name, "()") { // Clock, Seed and Runner are no variables
 		if v.Absent != "" {
 			return "", &AbsentError{p.name, v.Absent}
 		}
 		return v.Text, nil
 	}
 	if p.inner != nil {
-		inner, err := p.inner.value(scope, strict)
+		inner, err := p.inner.value(scope, total, strict)
 		if err != nil {
 			return "", err
 		}

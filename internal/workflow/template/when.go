@@ -9,32 +9,54 @@ import (
 	"github.com/casbin/govaluate"
 )
 
-// maxWhenBytes and maxWhenDepth bound a condition, and with them how deep its parser goes.
+// The bounds of a cheap condition, and with them of how deep its parser goes. Each part may join all texts before it, but none can be a
+// regular expression.
 const (
-	maxWhenBytes = 256 << 10
-	maxWhenDepth = 200
+	cheapWhenBytes = 8 << 10
+	cheapWhenParts = 256
+	cheapWhenDepth = 50
 )
 
-// When decides a condition whose tags have been resolved. Bare words are strings, so that {{x}} == true can be written
-// without quotes. No condition is true.
-func When(condition string) (proceed bool, err error) {
+// When decides a condition whose tags have been resolved, or has run decide it if it is not cheap. Bare words are strings, so
+// that {{x}} == true can be written without quotes. No condition is true.
+func When(condition string, run Run) (proceed bool, err error) {
 	switch strings.TrimSpace(condition) {
 	case "", "true":
 		return true, nil
 	case "false":
 		return false, nil
 	}
-	if len(condition) > maxWhenBytes || strings.Count(condition, "(")+strings.Count(condition, "!") > maxWhenDepth {
-		return false, fmt.Errorf("condition is longer than %d bytes or nested deeper than %d", maxWhenBytes, maxWhenDepth)
+	if len(condition) > MaxTextBytes {
+		return false, errTooLong
 	}
+	if cheapWhen(condition) {
+		return decide(condition)
+	}
+	if run == nil {
+		return false, fmt.Errorf("condition '%s': %w", shortCondition(condition), errNoRunner)
+	}
+	answer, err := run(evaluatorCondition, []byte(condition))
+	return string(answer) == "true", err
+}
+
+// shortCondition is as much of a condition as messages have.
+func shortCondition(condition string) string { return condition[:min(len(condition), 200)] }
+
+func cheapWhen(condition string) bool {
+	return len(condition) <= cheapWhenBytes && strings.Count(condition, "(")+strings.Count(condition, "!") <= cheapWhenDepth &&
+		!strings.Contains(condition, "=~") && !strings.Contains(condition, "!~") && parts(condition) <= cheapWhenParts
+}
+
+// decide decides any condition.
+func decide(condition string) (proceed bool, err error) {
 	defer func() {
 		if r := recover(); r != nil { // the library's parser is not proof against every text
-			err = fmt.Errorf("condition '%s': %v", condition, r)
+			err = fmt.Errorf("condition '%s': %v", shortCondition(condition), r)
 		}
 	}()
 	parsed, err := govaluate.NewEvaluableExpression(condition)
 	if err != nil {
-		return false, fmt.Errorf("condition '%s': %w", condition, err)
+		return false, fmt.Errorf("condition '%s': %w", shortCondition(condition), err)
 	}
 	tokens := parsed.Tokens()
 	for i := range tokens {
@@ -43,17 +65,39 @@ func When(condition string) (proceed bool, err error) {
 		}
 	}
 	if parsed, err = govaluate.NewEvaluableExpressionFromTokens(tokens); err != nil {
-		return false, fmt.Errorf("condition '%s': %w", condition, err)
+		return false, fmt.Errorf("condition '%s': %w", shortCondition(condition), err)
 	}
 	value, err := parsed.Evaluate(nil)
 	if err != nil {
-		return false, fmt.Errorf("condition '%s': %w", condition, err)
+		return false, fmt.Errorf("condition '%s': %w", shortCondition(condition), err)
 	}
 	result, ok := value.(bool)
 	if !ok {
-		return false, fmt.Errorf("condition '%s' gives %v, not a boolean", condition, value)
+		return false, fmt.Errorf("condition '%s' gives %.200v, not a boolean", shortCondition(condition), value)
 	}
 	return result, nil
+}
+
+// parts is at least how many parts a condition has: what is in quotes is one.
+func parts(condition string) int {
+	n := 0
+	var quote byte
+	for i := 0; i < len(condition); i++ {
+		switch c := condition[i]; {
+		case quote != 0 && c == '\\':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '\'' || c == '"':
+			quote = c
+			n++
+		case strings.IndexByte("+-*/%&|<>=!?:,()~^[] \t\n", c) >= 0:
+			n++
+		}
+	}
+	return n
 }
 
 func sortedKeys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }

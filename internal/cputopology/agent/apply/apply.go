@@ -52,6 +52,16 @@ type Failure struct {
 // Applier writes CPU sets.
 type Applier struct {
 	Sets cgroup.Sets
+	// Contain runs what is done for a pod, and makes an error of a panic in it; nil: panics go on. A pod may be left half-way: the
+	// next Apply goes on from what the files say.
+	Contain func(pod cgroup.Pod, do func() error) error
+}
+
+func (a Applier) contain(pod cgroup.Pod, do func() error) error {
+	if a.Contain == nil {
+		return do()
+	}
+	return a.Contain(pod, do)
 }
 
 // relistMax bounds how often a pod is looked at again because a container appeared in it.
@@ -63,7 +73,11 @@ func (a Applier) Apply(targets []Target) Report {
 	// 1. What differs?
 	var pods []*podChange
 	for _, t := range targets {
-		p, err := w.compare(t)
+		var p *podChange
+		err := a.contain(t.Pod, func() (err error) {
+			p, err = w.compare(t)
+			return err
+		})
 		if err != nil {
 			w.fail(t.Pod, err)
 		} else if p != nil {
@@ -73,13 +87,15 @@ func (a Applier) Apply(targets []Target) Report {
 	// 2. Who gives goes before who takes.
 	for _, i := range order(len(pods), func(i int) change { return pods[i].change }) {
 		p := pods[i]
-		// 3. One transaction each.
-		if err := w.transaction(p); err != nil {
-			w.fail(p.Pod, err)
-			continue
-		}
-		// 4. Did the kernel do what it was told?
-		if err := w.verify(p); err != nil {
+		err := a.contain(p.Pod, func() error {
+			// 3. One transaction each.
+			if err := w.transaction(p); err != nil {
+				return err
+			}
+			// 4. Did the kernel do what it was told?
+			return w.verify(p)
+		})
+		if err != nil {
 			w.fail(p.Pod, err)
 		}
 	}

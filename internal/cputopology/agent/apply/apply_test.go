@@ -161,14 +161,14 @@ func wanted(targets []Target) map[string]string {
 
 // apply must succeed, and a second time find nothing to do.
 func (m *machine) apply(t fataler, targets []Target) Report {
-	report := Applier{m.sets()}.Apply(targets)
+	report := Applier{Sets: m.sets()}.Apply(targets)
 	if len(report.Failures) > 0 {
 		t.Fatalf("%v", report.Failures)
 	}
 	if diff := cmp.Diff(wanted(targets), m.snapshot(t)); diff != "" {
 		t.Fatalf("not as it should be (-want +got):\n%s", diff)
 	}
-	if again := (Applier{m.sets()}).Apply(targets); again.Writes != 0 {
+	if again := (Applier{Sets: m.sets()}).Apply(targets); again.Writes != 0 {
 		t.Fatalf("a second time it writes %d times", again.Writes)
 	}
 	return report
@@ -282,7 +282,7 @@ func circular(changes []change) bool {
 
 func release(t *rapid.T, m *machine) {
 	targets := m.targets(t, plan{})
-	if report := (Applier{m.sets()}).Release(targets); len(report.Failures) > 0 {
+	if report := (Applier{Sets: m.sets()}).Release(targets); len(report.Failures) > 0 {
 		t.Fatal(report.Failures)
 	}
 	all := cpuset.Range(0, m.cpus-1).String()
@@ -317,7 +317,7 @@ func TestACrashAtAnyWriteIsRepaired(t *testing.T) {
 				}
 				left--
 			}
-			crashed := crashes(func() { Applier{m.sets()}.Apply(to) })
+			crashed := crashes(func() { Applier{Sets: m.sets()}.Apply(to) })
 			m.Before = nil
 			m.apply(t, to)
 			if !crashed {
@@ -360,7 +360,7 @@ func TestAnErrorLeavesThePodAsItWas(t *testing.T) {
 				}
 				return nil
 			}
-			report := Applier{m.sets()}.Apply(to)
+			report := Applier{Sets: m.sets()}.Apply(to)
 			m.Fail = nil
 			var failed []string
 			for _, f := range report.Failures {
@@ -443,7 +443,7 @@ func TestVersion1sErrors(t *testing.T) {
 			cpus := cpuset.MustParse(c.cpus)
 			target := Target{Pod: tree.Pods[0], CPUs: cpus, Leaves: []Leaf{{CPUs: cpus, Own: true}}}
 			before := m.snapshot(t)
-			report := Applier{m.sets()}.Apply([]Target{target})
+			report := Applier{Sets: m.sets()}.Apply([]Target{target})
 			if c.err == nil && len(report.Failures) > 0 || c.err != nil && (len(report.Failures) != 1 || !errors.Is(report.Failures[0].Err, c.err)) {
 				t.Fatalf("got %v, want %v", report.Failures, c.err)
 			}
@@ -486,7 +486,7 @@ func TestVersion2(t *testing.T) {
 		must(t, m.sets().SetCPUs("kubepods/taker", cpuset.MustParse("2-3")))
 		must(t, m.WriteFile("kubepods/taker/cpuset.cpus.partition", "root"))
 		cpus := cpuset.MustParse("1-2")
-		report := Applier{m.sets()}.Apply([]Target{{Pod: m.tree(t).Pods[0], CPUs: cpus, Leaves: []Leaf{{CPUs: cpus, Own: true}}}})
+		report := Applier{Sets: m.sets()}.Apply([]Target{{Pod: m.tree(t).Pods[0], CPUs: cpus, Leaves: []Leaf{{CPUs: cpus, Own: true}}}})
 		if len(report.Failures) != 1 || !strings.Contains(report.Failures[0].Err.Error(), "CPUs 1 where it should have 1-2") {
 			t.Errorf("failures: %v", report.Failures)
 		}
@@ -514,7 +514,7 @@ func TestMemoryNodes(t *testing.T) {
 			if got, err := m.sets().Mems("kubepods/poda/1"); err != nil || !got.Equal(mems) {
 				t.Errorf("memory nodes %s, %v", got, err)
 			}
-			if report := (Applier{m.sets()}).Release(targets); len(report.Failures) > 0 {
+			if report := (Applier{Sets: m.sets()}).Release(targets); len(report.Failures) > 0 {
 				t.Error(report.Failures)
 			}
 			if got, err := m.sets().Mems("kubepods/poda/1"); err != nil || got.String() != "0-1" {
@@ -531,7 +531,7 @@ func TestWhatIsKeptIsNotWritten(t *testing.T) {
 	m.start(t, "kubepods/poda/2")
 	must(t, m.sets().SetCPUs("kubepods/poda/1", cpuset.MustParse("3")))
 	pod := m.tree(t).Pods[0]
-	report := Applier{m.sets()}.Apply([]Target{{Pod: pod, CPUs: cpuset.MustParse("0-1"), Leaves: []Leaf{{Keep: true}, {CPUs: cpuset.MustParse("0-1")}}}})
+	report := Applier{Sets: m.sets()}.Apply([]Target{{Pod: pod, CPUs: cpuset.MustParse("0-1"), Leaves: []Leaf{{Keep: true}, {CPUs: cpuset.MustParse("0-1")}}}})
 	if len(report.Failures) > 0 {
 		t.Fatal(report.Failures)
 	}

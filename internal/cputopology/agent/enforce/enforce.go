@@ -11,6 +11,7 @@
 package enforce
 
 import (
+	"fmt"
 	"log/slog"
 	"maps"
 	"math"
@@ -18,11 +19,13 @@ import (
 	"time"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/agent/apply"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/failpoint"
 )
 
 // Config says what to work on.
@@ -36,7 +39,9 @@ type Config struct {
 	Name func(id string) (string, bool)
 	// Observe: write nothing.
 	Observe bool
-	Log     *slog.Logger
+	// Guard recovers from panics that one pod causes. nil: they end the process.
+	Guard *contain.Guard
+	Log   *slog.Logger
 }
 
 // Input is what shall be, as the API and the kubelet have it.
@@ -73,6 +78,7 @@ type Enforcer struct {
 	cfg Config
 	// state is desire's for the input of generation and allowed.
 	state      desire.State
+	failure    error // why there is no state
 	generation int64
 	allowed    cpuset.Set
 	computed   bool
@@ -114,8 +120,11 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	}
 	// 2. What shall be?
 	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
-		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
+		e.state, e.failure = e.compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
 		e.generation, e.allowed, e.computed = in.Generation, allowed, true
+	}
+	if e.failure != nil {
+		return Outcome{}, e.failure
 	}
 	targets, pinned := e.targets(tree, in)
 	// 3. Make it so.
@@ -126,6 +135,57 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	e.account(targets, pinned, changed, &out)
 	out.Moved = e.moved(in)
 	return out, nil
+}
+
+// about is what a panic is about: the node, or a pod as namespace/name.
+type about string
+
+func (a about) String() string { return string(a) }
+
+// compute is desire.Compute. A pod for which that panics is treated as one whose annotation cannot be read.
+func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
+	var state desire.State
+	try := func(what string, pods []desire.Pod) *contain.Panic {
+		return e.cfg.Guard.Try("pods", about(what), func() {
+			for i := range pods {
+				if pods[i].Result != "" {
+					failpoint.Hit("pods", pods[i])
+				}
+			}
+			in.Pods = pods
+			state = desire.Compute(in)
+		})
+	}
+	// 1. As a rule it does not fail.
+	pods := slices.Clone(in.Pods)
+	if try("node "+e.cfg.Node, pods) == nil {
+		return state, nil
+	}
+	// 2. For which pods does it fail?
+	var problems []topologyv1alpha1.Problem
+	for i := range pods {
+		if p := try(pods[i].String(), pods[i:i+1]); p != nil {
+			pods[i].Result = ""
+			problems = append(problems, topologyv1alpha1.Problem{Pod: pods[i].String(), Message: failedIn(p).Error()})
+		}
+	}
+	// 3. Without their annotations.
+	if p := try("node "+e.cfg.Node, pods); p != nil {
+		return desire.State{}, failedIn(p)
+	}
+	state.Problems = append(problems, state.Problems...)
+	return state, nil
+}
+
+func failedIn(p *contain.Panic) error { return fmt.Errorf("the agent failed in %s", p.Reason()) }
+
+// contained runs what is done for a pod's cgroups.
+func (e *Enforcer) contained(pod cgroup.Pod, do func() error) error {
+	var err error
+	if p := e.cfg.Guard.Try("cgroups", about(e.podName(pod.UID)), func() { err = do() }); p != nil {
+		return failedIn(p)
+	}
+	return err
 }
 
 // moved is the last move that is complete: no earlier one has failed. A pod that has ended or has yet to begin has nothing
@@ -237,7 +297,7 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 		}
 		try = append(try, t)
 	}
-	report := apply.Applier{Sets: e.cfg.Sets}.Apply(try)
+	report := apply.Applier{Sets: e.cfg.Sets, Contain: e.contained}.Apply(try)
 	out.Writes = report.Writes
 	for _, failed := range report.Failures {
 		t := try[slices.IndexFunc(try, func(t apply.Target) bool { return t.Pod.UID == failed.UID })]
@@ -349,7 +409,11 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if in.Layout != nil {
-		e.state = desire.Compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
+		if e.state, err = e.compute(desire.Input{
+			Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved,
+		}); err != nil {
+			return Outcome{}, err
+		}
 	}
 	var targets []apply.Target
 	for _, pod := range tree.Pods {

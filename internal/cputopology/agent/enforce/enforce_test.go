@@ -1,6 +1,7 @@
 package enforce
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,6 +19,7 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
@@ -25,6 +27,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/failpoint"
 )
 
 // node is a place with cgroups, where processes run.
@@ -521,6 +524,62 @@ func TestAFailingPodIsNotTriedAllTheTime(t *testing.T) {
 	w.now = w.now.Add(retryMax)
 	if out, err := w.e.Pass(in, w.now); err != nil || len(out.Problems) != 0 || out.Pinned != 1 {
 		t.Errorf("%+v, %v", out, err)
+	}
+}
+
+// TestAPanicConcernsOnePod: on pod b the agent panics, when it computes what b is to have or when it writes that. Pod a has its CPUs.
+func TestAPanicConcernsOnePod(t *testing.T) {
+	for name, arm := range map[string]func(t *testing.T, n *fakeNode){
+		"computing": func(t *testing.T, _ *fakeNode) {
+			failpoint.Arm(t, func(part, key string) {
+				if part == "pods" && key == "ns/b" {
+					panic("a secret of ns/b")
+				}
+			})
+		},
+		"writing": func(_ *testing.T, n *fakeNode) {
+			n.Fail = func(name, _ string) error {
+				if strings.Contains(name, "podb") {
+					panic("a secret of ns/b")
+				}
+				return nil
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := newFakeNode(t, cgroup.V1, 3)
+			w := newWorld(t, n, cgroup.V1, 3)
+			var log bytes.Buffer
+			logger := slog.New(slog.NewTextHandler(&log, nil))
+			guard, err := contain.New(logger, nil)
+			check(t, err)
+			w.e = New(Config{Node: "n", Sets: cgroup.Sets{Files: n, Version: cgroup.V1}, Guard: guard, Log: logger})
+			w.start(leaf("a", "c"))
+			w.start(leaf("b", "c"))
+			arm(t, n)
+			p := pods{"a": {"c": "0"}, "b": {"c": "1"}}
+			out := w.pass(p)
+			w.is("a c 0")
+			if out.Pinned != 1 || len(out.Problems) != 1 || out.Problems[0].Pod != "ns/b" || !strings.Contains(out.Problems[0].Message, "the agent failed in") {
+				t.Errorf("%+v", out)
+			}
+			for _, s := range []string{"object=ns/b", "enforce_test.go", "type=string"} {
+				if !strings.Contains(log.String(), s) {
+					t.Errorf("the log does not have %q: %s", s, &log)
+				}
+			}
+			if strings.Contains(log.String()+fmt.Sprint(out.Problems), "secret") {
+				t.Errorf("what the panic held is told: %v %s", out.Problems, &log)
+			}
+			// When it fails no more, the next passes put it right.
+			failpoint.Arm(t, func(string, string) {})
+			n.Fail = nil
+			w.now = w.now.Add(retryMax)
+			if out := w.pass(p); out.Pinned != 2 || len(out.Problems) != 0 {
+				t.Errorf("afterwards: %+v", out)
+			}
+			w.is("a c 0", "b c 1")
+		})
 	}
 }
 

@@ -26,8 +26,10 @@ type Image struct {
 	Name string
 	// Root is a folder that becomes the root file system. Its files keep their modes; all belong to root.
 	Root string
-	// Command runs when a pod names none.
+	// Command runs when a pod names none; where there is an Entrypoint, it is its arguments.
 	Command []string
+	// Entrypoint runs when a pod names no command; a pod's arguments are its own.
+	Entrypoint []string
 	// Env are NAME=value pairs.
 	Env []string
 }
@@ -75,7 +77,7 @@ func write(w io.Writer, image Image, layer io.Reader, desc v1.Descriptor) error 
 	}
 	config, err := blob(v1.MediaTypeImageConfig, v1.Image{
 		Platform: v1.Platform{Architecture: runtime.GOARCH, OS: "linux"},
-		Config:   v1.ImageConfig{Cmd: image.Command, Env: image.Env},
+		Config:   v1.ImageConfig{Entrypoint: image.Entrypoint, Cmd: image.Command, Env: image.Env},
 		RootFS:   v1.RootFS{Type: "layers", DiffIDs: []digest.Digest{desc.Digest}},
 	})
 	if err != nil {

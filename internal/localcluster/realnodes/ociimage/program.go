@@ -6,65 +6,45 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 )
 
-// AddProgram copies a program of this machine into a root file system, to the path at, with the libraries that it is linked
-// to, at their own paths.
-func AddProgram(root, at, program string) error {
-	files, err := libraries(program)
+// Static returns an error unless the program at path is a static one: an ELF program that names no loader and no library.
+// Only such a program starts in an image that has nothing else.
+func Static(path string) error {
+	f, err := elf.Open(path)
 	if err != nil {
-		return err
-	}
-	for _, file := range files {
-		if err := CopyFile(file, filepath.Join(root, file), 0o755); err != nil {
-			return err
-		}
-	}
-	return CopyFile(program, filepath.Join(root, at), 0o755)
-}
-
-// libraries are a program's loader and what that would load, by its own account; none of a static program's.
-func libraries(program string) ([]string, error) {
-	f, err := elf.Open(program)
-	if err != nil {
-		return nil, fmt.Errorf("program %s: %w", program, err)
+		return fmt.Errorf("program %s: %w", path, err)
 	}
 	defer f.Close()
-	loader := ""
+	var needs []string
 	for _, p := range f.Progs {
-		if p.Type == elf.PT_INTERP {
-			name, err := io.ReadAll(p.Open())
-			if err != nil {
-				return nil, fmt.Errorf("program %s: %w", program, err)
-			}
-			loader = strings.TrimRight(string(name), "\x00")
+		if p.Type != elf.PT_INTERP {
+			continue
 		}
+		name, err := io.ReadAll(p.Open())
+		if err != nil {
+			return fmt.Errorf("program %s: %w", path, err)
+		}
+		needs = append(needs, strings.TrimRight(string(name), "\x00"))
 	}
-	if loader == "" {
-		return nil, nil
-	}
-	list, err := exec.Command(loader, "--list", program).Output()
+	libraries, err := f.ImportedLibraries()
 	if err != nil {
-		return nil, fmt.Errorf("libraries of %s: %w", program, err)
+		return fmt.Errorf("program %s: %w", path, err)
 	}
-	files := []string{loader}
-	for line := range strings.Lines(string(list)) {
-		// name => /path (address); the loader and what the kernel provides have no arrow
-		if _, target, found := strings.Cut(line, "=>"); found {
-			path := strings.TrimSpace(target)
-			if i := strings.LastIndex(path, " ("); i >= 0 {
-				path = path[:i]
-			}
-			if !filepath.IsAbs(path) {
-				return nil, fmt.Errorf("libraries of %s: %s", program, strings.TrimSpace(line))
-			}
-			files = append(files, path)
-		}
+	if needs = append(needs, libraries...); len(needs) > 0 {
+		return fmt.Errorf("program %s is not static: it needs %s, which the image does not have; build it with CGO_ENABLED=0, as 'make build' does", path, strings.Join(needs, ", "))
 	}
-	return files, nil
+	return nil
+}
+
+// AddProgram copies a static program of this machine into a root file system, to the path at.
+func AddProgram(root, at, program string) error {
+	if err := Static(program); err != nil {
+		return err
+	}
+	return CopyFile(program, filepath.Join(root, at), 0o755)
 }
 
 // CopyFile copies a file into a root file system, with the folders that it needs there.

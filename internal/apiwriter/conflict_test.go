@@ -1,0 +1,55 @@
+package apiwriter
+
+import (
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+
+	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// TestAConflictIsOneOfVersions: what answers a conflict about an object that has not changed does not stop a write, since nobody
+// would ever be shown another version.
+func TestAConflictIsOneOfVersions(t *testing.T) {
+	p, err := localtest.Proxy(localtest.Shared(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	b := newBench(t, func(c *Config) { c.REST = p.REST(c.REST) }).run()
+	var mu sync.Mutex
+	tried := map[string]int{}
+	p.Decide(func(r *faultproxy.Request) (f faultproxy.Fault) {
+		if !r.Write() {
+			return f
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if tried[r.Verb]++; tried[r.Verb] == 1 {
+			f.Answer = http.StatusConflict
+		}
+		return f
+	})
+	o := newOutcomes()
+	job := b.createdJob("job")
+	b.Status(test, withRunning(job, 1), true, o.of("status"))
+	b.flush()
+	b.PatchVersion(test, b.job("job"), true, []byte(`[{"op":"add","path":"/metadata/labels","value":{"a":"b"}}]`), o.of("patch"))
+	b.flush()
+	job = b.job("job")
+	if job.Status.Running != 1 || job.Labels["a"] != "b" {
+		t.Errorf("the job has running %d and labels %v, want what was written", job.Status.Running, job.Labels)
+	}
+	b.Delete(test, job, DeleteOptions{Version: job.ResourceVersion}, o.ofErr("delete"))
+	b.flush()
+	if err := errors.Join(o.errs["status"], o.errs["patch"], o.errs["delete"]); err != nil {
+		t.Error(err)
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if tried["update"] != 2 || tried["patch"] != 2 || tried["delete"] != 2 {
+		t.Errorf("attempts: %v, want 2 of each", tried)
+	}
+}

@@ -1,0 +1,136 @@
+package controller_test
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// behindProxy runs a controller of the test's namespace alone, whose requests decide may have fail, until the test ends.
+func (e *env) behindProxy(decide func(*faultproxy.Request) faultproxy.Fault) {
+	e.Helper()
+	elsewhere.Store(e.ns, true)
+	e.Cleanup(func() { elsewhere.Delete(e.ns) })
+	p, err := localtest.Proxy(e.c)
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(p.Close)
+	p.Decide(decide)
+	stop, err := runAt(p.REST(e.c.ManagerRESTConfig()), controller.Config{
+		Rest: 20 * time.Millisecond, Metrics: prometheus.NewRegistry(), Owns: func(key string) bool { return strings.HasPrefix(key, e.ns+"/") },
+	}, func(w apiwriter.Writer) apiwriter.Writer { return w })
+	if err != nil {
+		e.Fatal(err)
+	}
+	e.Cleanup(stop)
+}
+
+// TestAFailureThatHasMendedItselfIsNotSaid: a write was carried out and answered by a refusal, as what is between a manager and the
+// server may do. The application says that it failed only until the object is seen to be as it should be.
+func TestAFailureThatHasMendedItselfIsNotSaid(t *testing.T) {
+	e := connect(t)
+	var mu sync.Mutex
+	refused := map[string]int{}
+	e.behindProxy(func(r *faultproxy.Request) (f faultproxy.Fault) {
+		if r.Namespace != e.ns || r.Resource != "configmaps" || !r.Write() {
+			return f
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if refused[r.Verb]++; refused[r.Verb] == 1 {
+			f.Worked, f.Answer = true, http.StatusForbidden
+		}
+		return f
+	})
+	ready := func(a *oam.Application) error {
+		if err := inPhase(oam.PhaseRunning)(a); err != nil {
+			return err
+		}
+		for _, c := range a.Status.Conditions {
+			if c.Status != "True" {
+				return fmt.Errorf("its condition %s is %s: %s", c.Type, c.Status, c.Message)
+			}
+		}
+		return nil
+	}
+	once := func(verb string) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if refused[verb] != 1 {
+			t.Errorf("there were %d requests to %s, want the one that was refused", refused[verb], verb)
+		}
+	}
+	e.app("shop", withComponents("", "one", "two"))
+	e.until("shop", ready)
+	mu.Lock()
+	creates := refused["create"]
+	mu.Unlock()
+	if creates != 2 {
+		t.Errorf("%d creates were made, want one of each object", creates)
+	}
+	// An object that the server has deleted, and said it has not.
+	e.app("shop", withComponents("", "one"))
+	e.gone(configMaps, "two")
+	e.until("shop", ready)
+	once("delete")
+}
+
+// TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone: somebody has taken the finalizers off an application and makes it
+// again while the record of the first is being deleted. The second is deployed as a new one.
+func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
+	e := connect(t)
+	asked, goes := make(chan struct{}), make(chan struct{})
+	var once sync.Once
+	e.behindProxy(func(r *faultproxy.Request) (f faultproxy.Fault) {
+		if r.Resource == "resourcetrackers" && r.Verb == "delete" && strings.HasPrefix(r.Name, e.ns+".") {
+			once.Do(func() { close(asked) })
+			<-goes
+		}
+		return f
+	})
+	e.app("again", withComponents("", "one"))
+	e.until("again", inPhase(oam.PhaseRunning))
+	e.delete(applications, "again")
+	<-asked
+	finalizers := []byte(`{"metadata":{"finalizers":null}}`)
+	if _, err := e.dyn.Resource(applications).Namespace(e.ns).Patch(t.Context(), "again", types.MergePatchType, finalizers, metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	e.gone(applications, "again")
+	e.app("again", withComponents("", "one"))
+	e.until("again", func(a *oam.Application) error {
+		if a.Finalizers == nil {
+			return fmt.Errorf("nobody holds it yet")
+		}
+		return nil
+	})
+	close(goes)
+	e.until("again", func(a *oam.Application) error {
+		if err := inPhase(oam.PhaseRunning)(a); err != nil {
+			return err
+		}
+		if a.Status.LatestRevision == nil || a.Status.LatestRevision.Name != "again-v1" {
+			return fmt.Errorf("its revision is %+v", a.Status.LatestRevision)
+		}
+		return nil
+	})
+	e.eventually("its record", func() error {
+		_, err := e.dyn.Resource(trackers).Get(t.Context(), e.ns+".again", metav1.GetOptions{})
+		return err
+	})
+}

@@ -1,0 +1,173 @@
+package render
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
+)
+
+// Run has the evaluator of that name answer a request: in a process of its own, or in this one (InProcess). It returns
+// what the evaluator returns, or why there is no answer.
+type Run = func(evaluator string, request []byte) ([]byte, error)
+
+// The names of the evaluators.
+const (
+	evaluatorCompile    = "cue.compile"
+	evaluatorRender     = "cue.render"
+	evaluatorState      = "cue.state"
+	evaluatorStep       = "cue.step"
+	evaluatorCondition  = "cue.condition"
+	evaluatorValue      = "cue.value"
+	evaluatorParameters = "cue.parameters"
+)
+
+// compiledMax is how many compiled definitions an engine keeps.
+const compiledMax = 256
+
+// Engine evaluates CUE. What it has compiled it keeps, by what the definitions say. It may be used by several goroutines.
+type Engine struct {
+	mu       sync.Mutex
+	compiled map[string]*evaluable
+}
+
+// evaluable is a definition, compiled.
+type evaluable struct {
+	def *Definition
+
+	main, health, message, details *program
+}
+
+// evaluated is a definition with the properties that a user gave it.
+type evaluated struct {
+	template   *evaluable
+	properties []byte
+}
+
+// NewEngine makes an engine.
+func NewEngine() *Engine { return &Engine{compiled: map[string]*evaluable{}} }
+
+// InProcess evaluates in this process, without limits: for programs whose user evaluates definitions of his own.
+func InProcess() Run {
+	table := NewEngine().Evaluators()
+	return func(evaluator string, request []byte) ([]byte, error) {
+		f := table[evaluator]
+		if f == nil {
+			return nil, fmt.Errorf("there is no evaluator %s", evaluator)
+		}
+		return f(context.Background(), request)
+	}
+}
+
+// Evaluators are the engine's functions, by the names under which Run has them called.
+func (e *Engine) Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
+	return map[string]func(context.Context, []byte) ([]byte, error){
+		evaluatorCompile: evaluator(func(req *compileRequest) (*compileAnswer, error) {
+			t, err := e.template(req.Definition)
+			if err != nil {
+				return nil, err
+			}
+			return newCompileAnswer(t), nil
+		}),
+		evaluatorRender: evaluator(func(req *renderRequest) (*renderAnswer, error) {
+			out, err := e.render(req)
+			return newRenderAnswer(out, err)
+		}),
+		evaluatorState: evaluator(func(req *stateRequest) (*stateAnswer, error) {
+			t, err := e.template(req.Definition)
+			if err != nil {
+				return nil, err
+			}
+			looked, err := decodeMap(req.Looked)
+			if err != nil {
+				return nil, err
+			}
+			state, err := t.stateOf(looked, []byte(req.Properties))
+			return &stateAnswer{state, newWireError(err)}, nil
+		}),
+		evaluatorStep: evaluator(func(req *stepWire) (*stepAnswer, error) {
+			t, err := e.template(req.Definition)
+			if err != nil {
+				return nil, err
+			}
+			in, err := req.request()
+			if err != nil {
+				return nil, err
+			}
+			state, err := t.step(in)
+			return newStepAnswer(state, err), nil
+		}),
+		evaluatorCondition: evaluator(func(req *expressionRequest) (bool, error) {
+			values, err := decodeMap(req.Values)
+			if err != nil {
+				return false, err
+			}
+			return evaluateCondition(req.Expression, values)
+		}),
+		evaluatorValue: evaluator(func(req *expressionRequest) (json.RawMessage, error) {
+			values, err := decodeMap(req.Values)
+			if err != nil {
+				return nil, err
+			}
+			return evaluateValue(req.Expression, values)
+		}),
+		evaluatorParameters: evaluator(func(req *compileRequest) ([]Parameter, error) {
+			t, err := e.template(req.Definition)
+			if err != nil {
+				return nil, err
+			}
+			return t.parameters()
+		}),
+	}
+}
+
+// template is a definition, compiled now or before.
+func (e *Engine) template(definition json.RawMessage) (*evaluable, error) {
+	key := string(definition)
+	e.mu.Lock()
+	t := e.compiled[key]
+	e.mu.Unlock()
+	if t != nil {
+		return t, nil
+	}
+	d := &Definition{}
+	if err := json.Unmarshal(definition, d); err != nil {
+		return nil, err
+	}
+	t, err := compile(d)
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if len(e.compiled) >= compiledMax {
+		clear(e.compiled)
+	}
+	e.compiled[key] = t
+	return t, nil
+}
+
+// compile compiles a definition. Errors are *Error.
+func compile(d *Definition) (*evaluable, error) {
+	t := &evaluable{def: d}
+	for _, part := range []struct {
+		section, source string
+		into            **program
+	}{
+		{"template", d.Template, &t.main},
+		{"healthPolicy", d.Health.HealthPolicy, &t.health},
+		{"customStatus", d.Health.CustomStatus, &t.message},
+		{"details", d.Health.Details, &t.details},
+	} {
+		if strings.TrimSpace(part.source) == "" {
+			continue
+		}
+		p, err := compileProgram(d, part.section, part.source)
+		if err != nil {
+			return nil, err
+		}
+		*part.into = p
+	}
+	return t, nil
+}

@@ -1,0 +1,97 @@
+package arch
+
+import (
+	"go/ast"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// dialers are the packages that may connect to something by themselves, and why what they connect to is not chosen by a
+// user of the cluster, or is not reached from the manager.
+var dialers = map[string]string{
+	"internal/egress":                      "is the one guard of what the manager requests for users",
+	"internal/wire":                        "connects to the API server",
+	"internal/kubeclient":                  "connects to the API server",
+	"internal/submit/applications":         "runs on the user's own machine, with a connection to the API server",
+	"internal/localcluster":                "runs the components of a local cluster, and asks whether they are healthy",
+	"internal/lab":                         "drives load and reads the profiles of processes that it started",
+	"internal/cli":                         "runs on the user's own machine: charts that are rendered there are fetched by who asks for it",
+	"internal/workflow/request":            "runs in the pod of the step, where the rules of the namespace's network apply",
+	"internal/workflow/artifacts":          "runs in the pod of the step, where the rules of the namespace's network apply",
+	"internal/workflow/executor/incluster": "runs in the pod of the step, and connects to the API server",
+}
+
+// connecting are what makes a connection or a client that does, by import path.
+var connecting = map[string][]string{
+	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver", "DefaultResolver",
+		"LookupHost", "LookupIP", "LookupAddr", "LookupCNAME", "LookupTXT", "LookupMX", "LookupNS", "LookupSRV"},
+	"net/http":                     {"Client", "Transport", "DefaultClient", "DefaultTransport", "Get", "Head", "Post", "PostForm", "ProxyFromEnvironment"},
+	"net/smtp":                     {"Dial", "SendMail"},
+	"crypto/tls":                   {"Dial", "DialWithDialer", "Dialer"},
+	"golang.org/x/crypto/ssh":      {"Dial"},
+	"github.com/go-git/go-git/v5":  {"Clone", "PlainClone", "PlainCloneContext", "CloneContext", "NewRemote"},
+	"github.com/minio/minio-go/v7": {"New"},
+	"google.golang.org/grpc":       {"Dial", "DialContext", "NewClient"},
+}
+
+// libraries connect by themselves when they are told an address.
+var connectingLibraries = []string{
+	"helm.sh/helm/v4/pkg/registry", "helm.sh/helm/v4/pkg/getter", "helm.sh/helm/v4/pkg/downloader", "helm.sh/helm/v4/pkg/repo",
+	"helm.sh/helm/v4/pkg/pusher", "oras.land/oras-go", "github.com/google/go-containerregistry",
+}
+
+// TestOnlyTheGuardConnectsForUsers finds connections by their marks in the source.
+func TestOnlyTheGuardConnectsForUsers(t *testing.T) {
+	const why = "what the manager requests for users goes through internal/egress, which judges the address that is dialled; " +
+		"if nobody but an administrator chooses the address, or it is not the manager that connects, say so in dialers"
+	used := map[string]bool{}
+	for _, f := range load(t) {
+		if f.test || !under(f.pkg, "internal", "cmd") {
+			continue
+		}
+		allowed := ""
+		for p := range dialers {
+			if under(f.pkg, p) && len(p) > len(allowed) {
+				allowed = p
+			}
+		}
+		names := map[string]string{} // of imports in this file
+		for _, spec := range f.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			if slices.ContainsFunc(connectingLibraries, func(l string) bool { return under(imported, l) }) && allowed == "" {
+				t.Errorf("%s imports %s: %s", f.at(spec), imported, why)
+			}
+			if connecting[imported] == nil {
+				continue
+			}
+			name := map[string]string{"net": "net", "net/http": "http", "net/smtp": "smtp", "crypto/tls": "tls", "golang.org/x/crypto/ssh": "ssh",
+				"github.com/go-git/go-git/v5": "git", "github.com/minio/minio-go/v7": "minio", "google.golang.org/grpc": "grpc"}[imported]
+			if spec.Name != nil {
+				name = spec.Name.Name
+			}
+			names[name] = imported
+		}
+		types := map[ast.Node]bool{} // a parameter or field of such a type makes none
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.StarExpr:
+				types[n.X] = true
+			case *ast.SelectorExpr:
+				x, ok := n.X.(*ast.Ident)
+				if !ok || !slices.Contains(connecting[names[x.Name]], n.Sel.Name) || types[n] {
+					return true
+				}
+				if used[allowed] = true; allowed == "" {
+					t.Errorf("%s uses %s.%s: %s", f.at(n), x.Name, n.Sel.Name, why)
+				}
+			}
+			return true
+		})
+	}
+	for p, reason := range dialers {
+		if !used[p] {
+			t.Errorf("%s, which %s, connects to nothing any longer: take it out of dialers", p, reason)
+		}
+	}
+}

@@ -1,0 +1,115 @@
+package arch
+
+import (
+	"go/ast"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"testing"
+)
+
+// inProcess may evaluate programs of users in their own process, because their user is whose programs they are.
+var inProcess = map[string]string{
+	"internal/cli":              "runs on the user's own machine",
+	"internal/workflow/request": "runs in the pod of the step",
+}
+
+// evaluatorPackages have an InProcess.
+var evaluatorPackages = []string{"internal/workflow/template", "internal/application/render", "internal/application/chart"}
+
+// interpreters are libraries that evaluate what users write, each with the packages that may import it: packages whose
+// evaluators run in child processes, and the packages of inProcess.
+var interpreters = map[string][]string{
+	"github.com/expr-lang/expr":             {"internal/workflow/template"},
+	"github.com/casbin/govaluate":           {"internal/workflow/template"},
+	"github.com/Masterminds/sprig/v3":       {"internal/workflow/template"},
+	"cuelang.org/go":                        {"internal/application/render", "internal/cli"},
+	"helm.sh/helm/v4":                       {"internal/application/chart", "internal/application/charts", "internal/cli"},
+	"text/template":                         {"internal/application/chart"},
+	"github.com/itchyny/gojq":               {"internal/workflow/resource"},
+	"github.com/tidwall/gjson":              {"internal/workflow/resource"},
+	"k8s.io/client-go/util/jsonpath":        {"internal/workflow/resource", "internal/cli"},
+	"github.com/google/cel-go":              nil,
+	"k8s.io/apiserver/pkg/cel":              nil,
+	"github.com/dop251/goja":                nil,
+	"github.com/yuin/gopher-lua":            nil,
+	"go.starlark.net":                       nil,
+	"github.com/open-policy-agent/opa":      nil,
+	"github.com/PaesslerAG/jsonpath":        nil,
+	"github.com/ohler55/ojg":                nil,
+	"github.com/dlclark/regexp2":            nil,
+	"github.com/santhosh-tekuri/jsonschema": {"internal/application/chart"},
+}
+
+// TestProgramsOfUsersRunInChildren holds what docs/security.md says of programs of users.
+func TestProgramsOfUsersRunInChildren(t *testing.T) {
+	const why = "the manager evaluates programs of users in child processes, by an internal/sandbox.Pool"
+	found := map[string]bool{}
+	for _, f := range load(t) {
+		if f.test || !under(f.pkg, "internal", "cmd") {
+			continue
+		}
+		names := map[string]string{} // of imports in this file
+		for _, spec := range f.Imports {
+			imported, _ := strconv.Unquote(spec.Path.Value)
+			for library, by := range interpreters {
+				if under(imported, library) && !under(f.pkg, by...) {
+					t.Errorf("%s imports %s: %s", f.at(spec), imported, why)
+				}
+			}
+			for _, p := range evaluatorPackages {
+				if imported == module+p {
+					name := path.Base(p)
+					if spec.Name != nil {
+						name = spec.Name.Name
+					}
+					names[name] = p
+				}
+			}
+			if imported == "regexp" || imported == "regexp/syntax" {
+				names["regexp"] = "regexp"
+			}
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			selector, ok := call.Fun.(*ast.SelectorExpr)
+			if !ok {
+				return true
+			}
+			x, ok := selector.X.(*ast.Ident)
+			switch {
+			case !ok || names[x.Name] == "":
+			case selector.Sel.Name == "InProcess":
+				if found["InProcess"] = true; !under(f.pkg, slices.Collect(maps.Keys(inProcess))...) {
+					t.Errorf("%s evaluates in its own process: %s", f.at(n), why)
+				}
+			case names[x.Name] == "regexp" && (selector.Sel.Name == "Compile" || selector.Sel.Name == "MustCompile"):
+				if literal(call.Args[0]) {
+					break
+				}
+				if found["pattern"] = true; !under(f.pkg, "internal/cli", "internal/lab", "internal/submit") {
+					t.Errorf("%s compiles a regular expression that may be a user's, which takes up to gigabytes: %s", f.at(n), why)
+				}
+			}
+			return true
+		})
+	}
+	if !found["InProcess"] || !found["pattern"] {
+		t.Errorf("the test finds nothing any longer: %v", found)
+	}
+}
+
+// literal reports whether an expression is made of constants in the source.
+func literal(e ast.Expr) bool {
+	switch e := e.(type) {
+	case *ast.BasicLit:
+		return true
+	case *ast.BinaryExpr:
+		return literal(e.X) && literal(e.Y)
+	}
+	return false
+}

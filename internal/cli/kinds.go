@@ -1,0 +1,117 @@
+package cli
+
+import "strings"
+
+// A kind is known by these words, as kubectl knows it.
+type kindWords struct {
+	// resource is the plural with the group: jobs.batch.volcano.sh.
+	resource string
+	// singular and short stand for the kind, too: job, vcjob.
+	singular string
+	short    []string
+}
+
+func (k kindWords) plural() string {
+	plural, _, _ := strings.Cut(k.resource, ".")
+	return plural
+}
+
+func (k kindWords) group() string {
+	_, group, _ := strings.Cut(k.resource, ".")
+	return group
+}
+
+// has reports whether word stands for the kind: its plural, singular or short form, alone or, but for short forms, with
+// the group.
+func (k kindWords) has(word string) bool {
+	word = strings.ToLower(word)
+	for _, s := range k.short {
+		if word == s {
+			return true
+		}
+	}
+	name, group, dotted := strings.Cut(word, ".")
+	if name != k.plural() && name != k.singular {
+		return false
+	}
+	// kubectl takes jobs.v1.batch as well.
+	return !dotted || group == k.group() || strings.HasPrefix(group, "v") && strings.HasSuffix(group, "."+k.group())
+}
+
+// The kinds whose objects verbs take by name.
+var (
+	workflowWords        = kindWords{"workflows.argoproj.io", "workflow", []string{"wf"}}
+	templateWords        = kindWords{"workflowtemplates.argoproj.io", "workflowtemplate", []string{"wftmpl", "template", "templates", "workflow-template"}}
+	clusterTemplateWords = kindWords{"clusterworkflowtemplates.argoproj.io", "clusterworkflowtemplate", []string{"cwft", "clusterwftmpl", "cluster-template", "cluster-workflow-template"}}
+	cronWords            = kindWords{"cronworkflows.argoproj.io", "cronworkflow", []string{"cwf", "cronwf", "cron", "crons", "cron-workflow"}}
+	applicationWords     = kindWords{"applications.core.oam.dev", "application", []string{"app", "apps"}}
+	clusterWords         = kindWords{"clusters", "cluster", nil}
+	nodeWords            = kindWords{"nodes", "node", []string{"no"}}
+	podWords             = kindWords{"pods", "pod", []string{"po"}}
+)
+
+// knownKinds are Lockstep's kinds and Kubernetes' own: a word for one of them before a name is a kind, whatever the verb.
+// A cluster may have more.
+var knownKinds = []kindWords{
+	workflowWords, templateWords, clusterTemplateWords, cronWords, applicationWords, nodeWords, podWords, clusterWords,
+	{"jobs.batch.volcano.sh", "job", []string{"vcjob", "vj"}},
+	{"commands.bus.volcano.sh", "command", nil},
+	{"queues.scheduling.volcano.sh", "queue", []string{"q"}},
+	{"podgroups.scheduling.volcano.sh", "podgroup", []string{"pg"}},
+	{"nodetopologies.topology.lockstep.dev", "nodetopology", nil},
+	{"componentdefinitions.core.oam.dev", "componentdefinition", []string{"comp"}},
+	{"traitdefinitions.core.oam.dev", "traitdefinition", []string{"trait"}},
+	{"policydefinitions.core.oam.dev", "policydefinition", nil},
+	{"workflowstepdefinitions.core.oam.dev", "workflowstepdefinition", []string{"workflowstep"}},
+	{"definitionrevisions.core.oam.dev", "definitionrevision", nil},
+	{"applicationrevisions.core.oam.dev", "applicationrevision", []string{"apprev"}},
+	{"resourcetrackers.core.oam.dev", "resourcetracker", []string{"tracker"}},
+	{"policies.core.oam.dev", "policy", nil},
+
+	{"bindings", "binding", nil},
+	{"componentstatuses", "componentstatus", []string{"cs"}},
+	{"configmaps", "configmap", []string{"cm"}},
+	{"endpoints", "endpoint", []string{"ep"}},
+	{"events", "event", []string{"ev"}},
+	{"limitranges", "limitrange", []string{"limits"}},
+	{"namespaces", "namespace", []string{"ns"}},
+	{"persistentvolumeclaims", "persistentvolumeclaim", []string{"pvc"}},
+	{"persistentvolumes", "persistentvolume", []string{"pv"}},
+	{"podtemplates", "podtemplate", nil},
+	{"replicationcontrollers", "replicationcontroller", []string{"rc"}},
+	{"resourcequotas", "resourcequota", []string{"quota"}},
+	{"secrets", "secret", nil},
+	{"serviceaccounts", "serviceaccount", []string{"sa"}},
+	{"services", "service", []string{"svc"}},
+	{"controllerrevisions.apps", "controllerrevision", nil},
+	{"daemonsets.apps", "daemonset", []string{"ds"}},
+	{"deployments.apps", "deployment", []string{"deploy"}},
+	{"replicasets.apps", "replicaset", []string{"rs"}},
+	{"statefulsets.apps", "statefulset", []string{"sts"}},
+	{"jobs.batch", "job", nil},
+	{"cronjobs.batch", "cronjob", []string{"cj"}},
+	{"horizontalpodautoscalers.autoscaling", "horizontalpodautoscaler", []string{"hpa"}},
+	{"leases.coordination.k8s.io", "lease", nil},
+	{"endpointslices.discovery.k8s.io", "endpointslice", nil},
+	{"ingresses.networking.k8s.io", "ingress", []string{"ing"}},
+	{"ingressclasses.networking.k8s.io", "ingressclass", nil},
+	{"networkpolicies.networking.k8s.io", "networkpolicy", []string{"netpol"}},
+	{"poddisruptionbudgets.policy", "poddisruptionbudget", []string{"pdb"}},
+	{"roles.rbac.authorization.k8s.io", "role", nil},
+	{"rolebindings.rbac.authorization.k8s.io", "rolebinding", nil},
+	{"clusterroles.rbac.authorization.k8s.io", "clusterrole", nil},
+	{"clusterrolebindings.rbac.authorization.k8s.io", "clusterrolebinding", nil},
+	{"priorityclasses.scheduling.k8s.io", "priorityclass", []string{"pc"}},
+	{"storageclasses.storage.k8s.io", "storageclass", []string{"sc"}},
+	{"customresourcedefinitions.apiextensions.k8s.io", "customresourcedefinition", []string{"crd", "crds"}},
+}
+
+// knownKind returns the kind that a word stands for.
+func knownKind(word string) (kindWords, bool) {
+	for _, k := range knownKinds {
+		if k.has(word) {
+			return k, true
+		}
+	}
+	return kindWords{}, false
+}

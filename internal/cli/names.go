@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/cli-runtime/pkg/genericclioptions"
+)
+
+// takes says how a verb takes objects by name: of which kind, and whether something else follows the first name.
+type takes struct {
+	kind kindWords
+	// one: the first argument alone names an object.
+	one bool
+	// offline: the verb needs no cluster, and does not ask one for its kinds.
+	offline bool
+}
+
+// takesNames are the verbs that take objects by name, and 'get', which takes any kind, aside.
+var takesNames = map[string]takes{
+	"delete": {kind: workflowWords}, "suspend": {kind: workflowWords}, "resume": {kind: workflowWords}, "stop": {kind: workflowWords},
+	"terminate": {kind: workflowWords}, "retry": {kind: workflowWords}, "resubmit": {kind: workflowWords}, "wait": {kind: workflowWords},
+	"watch": {kind: workflowWords}, "node set": {kind: workflowWords}, "logs": {kind: workflowWords, one: true},
+	"archive get": {kind: workflowWords, offline: true}, "archive delete": {kind: workflowWords, offline: true},
+	"archive retry": {kind: workflowWords, offline: true}, "archive resubmit": {kind: workflowWords, offline: true},
+
+	"template get": {kind: templateWords}, "template delete": {kind: templateWords},
+	"cluster-template get": {kind: clusterTemplateWords}, "cluster-template delete": {kind: clusterTemplateWords},
+	"cron get": {kind: cronWords}, "cron delete": {kind: cronWords}, "cron suspend": {kind: cronWords}, "cron resume": {kind: cronWords},
+	"cron trigger": {kind: cronWords},
+
+	"app delete": {kind: applicationWords}, "app revisions": {kind: applicationWords}, "app diff": {kind: applicationWords},
+	"app status": {kind: applicationWords}, "app logs": {kind: applicationWords}, "app rollback": {kind: applicationWords},
+	"app exec": {kind: applicationWords, one: true, offline: true}, "app port-forward": {kind: applicationWords, one: true, offline: true},
+	"app workflow suspend": {kind: applicationWords}, "app workflow resume": {kind: applicationWords}, "app workflow terminate": {kind: applicationWords},
+	"app workflow restart": {kind: applicationWords}, "app workflow rollback": {kind: applicationWords},
+
+	"cluster labels": {kind: clusterWords, one: true, offline: true}, "cluster detach": {kind: clusterWords}, "cluster probe": {kind: clusterWords},
+	"topology show": {kind: nodeWords, offline: true}, "topology repack": {kind: nodeWords, offline: true},
+}
+
+// readNames has every verb of takesNames get names where users may have written kinds as well.
+func readNames(cmd *cobra.Command) {
+	for _, c := range cmd.Commands() {
+		readNames(c)
+	}
+	n, ok := takesNames[strings.TrimPrefix(cmd.CommandPath(), "lockstep ")]
+	if !ok || cmd.RunE == nil {
+		return
+	}
+	check, before, run := cmd.Args, cmd.PreRunE, cmd.RunE
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		bare, err := n.read(args, nil)
+		if err == nil && check != nil {
+			err = check(cmd, bare)
+		}
+		return err
+	}
+	if before != nil {
+		cmd.PreRunE = func(cmd *cobra.Command, args []string) error {
+			bare, err := n.read(args, nil)
+			if err != nil {
+				return err
+			}
+			return before(cmd, bare)
+		}
+	}
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		served := func(word string) bool { return servedKind(cmd, word) }
+		if n.offline {
+			served = nil
+		}
+		bare, err := n.read(args, served)
+		if err != nil {
+			return err
+		}
+		return run(cmd, bare)
+	}
+}
+
+// read returns args with the names of objects in the place of KIND/NAME and KIND NAME. A word for a kind is never taken
+// for a name: what may be meant as either is an error. served reports whether the cluster has a kind for a word that is
+// not among knownKinds; nil asks nobody.
+func (n takes) read(args []string, served func(word string) bool) ([]string, error) {
+	if len(args) == 0 {
+		return args, nil
+	}
+	if n.kind.has(args[0]) && len(args) > 1 {
+		rest := args[1:]
+		for _, name := range rest {
+			if strings.Contains(name, "/") && !n.one {
+				return nil, usageError{fmt.Errorf("%s %s: write %s NAME... or %s/NAME..., not both", args[0], name, args[0], args[0])}
+			}
+		}
+		return rest, nil
+	}
+	named, rest := args, []string(nil)
+	if n.one {
+		named, rest = args[:1], args[1:]
+	}
+	out := make([]string, 0, len(args))
+	for _, arg := range named {
+		name, err := n.kind.name(arg)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, name)
+	}
+	if first := args[0]; len(args) > 1 && served != nil && !strings.ContainsAny(first, "/@") && served(first) {
+		return nil, n.kind.isKind(first)
+	}
+	return append(out, rest...), nil
+}
+
+// name returns the name in NAME or KIND/NAME.
+func (k kindWords) name(arg string) (string, error) {
+	word, name, slash := strings.Cut(arg, "/")
+	other, known := knownKind(word)
+	switch {
+	case !slash && (known || k.has(word)):
+		return "", k.isKind(word)
+	case !slash:
+		return arg, nil
+	case word == "" || name == "" || strings.Contains(name, "/"):
+		return "", usageError{fmt.Errorf("%q: want NAME or %s/NAME", arg, k.word())}
+	case k.has(word):
+		return name, nil
+	case known:
+		return "", usageError{fmt.Errorf("%s: this verb is for %s, and that is one of %s: see 'kubectl get %s %s'", arg, k.resource, other.resource, other.resource, name)}
+	}
+	return "", usageError{fmt.Errorf("%s: unknown kind %q: this verb is for %s, write NAME or %s/NAME", arg, word, k.resource, k.word())}
+}
+
+// word is the shortest that stands for the kind.
+func (k kindWords) word() string {
+	if len(k.short) > 0 {
+		return k.short[0]
+	}
+	return k.singular
+}
+
+// isKind is the error of a word for a kind where a name is to be.
+func (k kindWords) isKind(word string) error {
+	if k.has(word) {
+		return usageError{fmt.Errorf("%q is a kind: name the object after it; one that is called so is %s/%s", word, k.word(), word)}
+	}
+	return usageError{fmt.Errorf("%q is another kind, and this verb is for %s: 'lockstep get' shows all kinds, kubectl changes them; a %s that is called so is %s/%s", word, k.resource, k.singular, k.word(), word)}
+}
+
+// servedKind reports whether the command's cluster has a kind for a word. An answer that cannot be had is no.
+func servedKind(cmd *cobra.Command, word string) bool {
+	flags := genericclioptions.NewConfigFlags(true)
+	for name, value := range map[string]*string{"kubeconfig": flags.KubeConfig, "context": flags.Context} {
+		if f := cmd.Flags().Lookup(name); f != nil {
+			*value = f.Value.String()
+		}
+	}
+	mapper, err := flags.ToRESTMapper()
+	if err != nil {
+		return false
+	}
+	gvr, gr := schema.ParseResourceArg(strings.ToLower(word))
+	if gvr != nil {
+		if _, err := mapper.KindFor(*gvr); err == nil {
+			return true
+		}
+	}
+	_, err = mapper.KindFor(gr.WithVersion(""))
+	return err == nil
+}

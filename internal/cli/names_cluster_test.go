@@ -1,0 +1,118 @@
+package cli_test
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	"lockstep.dev/lockstep/internal/cli"
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+func TestMain(m *testing.M) { localtest.Main(m) }
+
+// run runs a command line against a cluster.
+func run(c *localcluster.Cluster, args ...string) (code int, out, errOut string) {
+	var o, e bytes.Buffer
+	code = cli.Run(append(args, "--kubeconfig", c.Kubeconfig()), strings.NewReader(""), &o, &e)
+	return code, o.String(), e.String()
+}
+
+// create creates the objects of manifests.
+func create(t *testing.T, c *localcluster.Cluster, resources map[string]schema.GroupVersionResource, manifests string) {
+	t.Helper()
+	client := dynamic.NewForConfigOrDie(c.RESTConfig())
+	for _, text := range strings.Split(manifests, "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(text), &o.Object); err != nil {
+			t.Fatal(err)
+		}
+		var to dynamic.ResourceInterface = client.Resource(resources[o.GetKind()])
+		if o.GetNamespace() != "" {
+			to = client.Resource(resources[o.GetKind()]).Namespace(o.GetNamespace())
+		}
+		localtest.Eventually(t, 30*time.Second, "creating "+o.GetKind()+" "+o.GetName(), func() error {
+			_, err := to.Create(t.Context(), o, metav1.CreateOptions{})
+			return err
+		})
+	}
+}
+
+var (
+	crds      = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	jobs      = schema.GroupVersionResource{Group: "batch.volcano.sh", Version: "v1alpha1", Resource: "jobs"}
+	workflows = schema.GroupVersionResource{Group: "argoproj.io", Version: "v1alpha1", Resource: "workflows"}
+)
+
+func TestAKindBeforeANameIsNoName(t *testing.T) {
+	t.Setenv("HOME", t.TempDir()) // where what the cluster serves is kept
+	c := localtest.Shared(t)
+	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
+		t.Fatal(err)
+	}
+	create(t, c, map[string]schema.GroupVersionResource{"CustomResourceDefinition": crds, "Job": jobs, "Workflow": workflows}, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {kind: Widget, plural: widgets, singular: widget, listKind: WidgetList}
+  versions: [{name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+---
+apiVersion: batch.volcano.sh/v1alpha1
+kind: Job
+metadata: {name: hello, namespace: default}
+spec:
+  minAvailable: 1
+  tasks: [{name: t, replicas: 1, template: {spec: {containers: [{name: c, image: i}]}}}]
+---
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: hello, namespace: default}
+spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}
+---
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: job, namespace: default}
+spec: {entrypoint: main, templates: [{name: main, suspend: {}}]}`)
+	there := func(resource schema.GroupVersionResource, name string) bool {
+		_, err := dynamic.NewForConfigOrDie(c.RESTConfig()).Resource(resource).Namespace("default").Get(context.Background(), name, metav1.GetOptions{})
+		return err == nil
+	}
+	localtest.Eventually(t, 30*time.Second, "the kind widget", func() error {
+		_, err := dynamic.NewForConfigOrDie(c.RESTConfig()).Resource(schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}).
+			List(t.Context(), metav1.ListOptions{})
+		return err
+	})
+	for _, args := range []string{"delete job hello", "delete widget hello", "delete job/hello", "delete hello job", "delete job", "stop job hello",
+		"suspend vcjob hello", "terminate pods hello", "retry deploy hello", "resubmit job hello", "logs job hello", "wait job hello", "app delete job hello",
+		"template delete wf hello", "cron delete wf/hello", "archive delete job/hello --archive=" + t.TempDir() + "/a.db"} {
+		code, out, errOut := run(c, strings.Fields(args)...)
+		if code != 2 || out != "" || !strings.Contains(errOut, "kind") && !strings.Contains(errOut, "this verb is for") {
+			t.Errorf("lockstep %s: exit code %d, %q, %q", args, code, out, errOut)
+		}
+		if !there(jobs, "hello") || !there(workflows, "hello") || !there(workflows, "job") {
+			t.Fatalf("lockstep %s deleted something", args)
+		}
+	}
+	if code, out, errOut := run(c, "get", "Job", "hello", "-o", "name"); code != 0 || out != "job.batch.volcano.sh/hello\n" {
+		t.Errorf("get Job hello: %d %q %q", code, out, errOut)
+	}
+	if code, out, errOut := run(c, "get", "workflow", "hello", "-o", "name"); code != 0 || out != "workflow.argoproj.io/hello\n" {
+		t.Errorf("get workflow hello: %d %q %q", code, out, errOut)
+	}
+	if code, out, errOut := run(c, "delete", "wf", "hello", "job"); code != 0 || there(workflows, "hello") || there(workflows, "job") || !there(jobs, "hello") {
+		t.Errorf("delete wf hello job: %d %q %q", code, out, errOut)
+	}
+}

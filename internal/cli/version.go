@@ -1,0 +1,67 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+)
+
+// versionReport is the JSON and YAML form of `version`.
+type versionReport struct {
+	SchemaVersion string `json:"schemaVersion"`
+	Version       string `json:"version"`
+	Commit        string `json:"commit,omitempty"`
+	Dirty         bool   `json:"dirty,omitempty"` // the tree held more than the commit
+	Go            string `json:"go"`
+	Platform      string `json:"platform"`
+	// Kubernetes is the version of the client libraries.
+	Kubernetes string `json:"kubernetes,omitempty"`
+}
+
+func newVersion(s streams) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version of this program",
+		Example: "  lockstep version\n  lockstep version -o json",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			report := buildVersion()
+			switch output {
+			case "json":
+				return printJSON(s.out, report)
+			case "yaml":
+				return printYAML(s.out, report)
+			}
+			_, err := fmt.Fprintf(s.out, "lockstep %s (%s, %s)\n", report.Version, report.Go, report.Platform)
+			return err
+		},
+	}
+	outputFlag(cmd, &output, "json", "yaml")
+	return cmd
+}
+
+// buildVersion reads what the linker and Go's build have written into the program.
+func buildVersion() versionReport {
+	report := versionReport{SchemaVersion: "v1", Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return report
+	}
+	for _, setting := range info.Settings {
+		switch setting.Key {
+		case "vcs.revision":
+			report.Commit = setting.Value
+		case "vcs.modified":
+			report.Dirty = setting.Value == "true"
+		}
+	}
+	for _, module := range info.Deps {
+		if module.Path == "k8s.io/client-go" {
+			report.Kubernetes = module.Version
+		}
+	}
+	return report
+}

@@ -1,0 +1,239 @@
+package cluster
+
+import (
+	"crypto/sha256"
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/malformed"
+)
+
+// apart are the objects of a Kind of which nothing but the metadata can be decoded, or on which the manager panicked. Whoever reads the cache has nothing to fear from
+// them: for the controllers such an object does not exist, as little as it would after a restart, and what it has made stays.
+//
+//	          put, malformed            put, decodes: Added
+//	(cache) ─────────────────▶ (apart) ─────────────────────▶ (cache)
+//	         Deleted, Malformed    │
+//	                               └── gone ──▶ (none)
+type apart[T object] struct {
+	mu    sync.RWMutex
+	byKey map[string]T
+	// panicked are the fingerprints of those on which the manager panicked.
+	panicked map[string]string
+}
+
+// Malformed says why an object that exists is not in the cache, or is nil.
+func (k *Kind[T]) Malformed(namespace, name string) *malformed.Error {
+	k.apart.mu.RLock()
+	defer k.apart.mu.RUnlock()
+	t, found := k.apart.byKey[keyOf(namespace, name)]
+	if !found {
+		return nil
+	}
+	return malformed.Of(t)
+}
+
+// Apart returns the metadata of an object that is not in the cache because nothing else of it can be decoded, or because the manager
+// panicked on it, or false.
+func (k *Kind[T]) Apart(namespace, name string) (T, bool) {
+	k.apart.mu.RLock()
+	defer k.apart.mu.RUnlock()
+	t, found := k.apart.byKey[keyOf(namespace, name)]
+	return t, found
+}
+
+// OnMalformed has tell called for every object that cannot be decoded.
+func (k *Kind[T]) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
+	k.Handle(Handler[T]{Malformed: func(t T, why *malformed.Error) { tell(t, why) }})
+}
+
+func keyOf(namespace, name string) string {
+	if namespace == "" {
+		return name
+	}
+	return namespace + "/" + name
+}
+
+// putApart keeps an object that cannot be decoded apart from the others. old, if it existed, is what it was while it could be.
+func (k *Kind[T]) putApart(t, old T, existed bool) error {
+	if err := k.store.Delete(t); err != nil {
+		return err
+	}
+	news := k.apart.put(t) // first, so that whoever finds the object gone can find out why
+	if existed {
+		k.tellGone(old)
+	}
+	if news {
+		k.tellApart(t)
+	}
+	return nil
+}
+
+func (k *Kind[T]) tellApart(t T) {
+	for _, h := range k.handlers {
+		if h.Malformed != nil {
+			h.Malformed(t, malformed.Of(t))
+		}
+	}
+}
+
+// SetApart takes the object out of the cache until it is changed, because the manager panicked when it worked on it. For the
+// controllers it is gone: Deleted is called, and then Malformed. An object of another UID stays.
+func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *contain.Panic) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if t, found := k.Get(namespace, name); found && t.GetUID() == uid {
+		k.setApart(t, p)
+	}
+}
+
+// mayBeApart is false for pods and nodes: others count on what the model knows of them.
+func (k *Kind[T]) mayBeApart() bool { return k.resource != "pods" && k.resource != "nodes" }
+
+// setApart is SetApart of an object that is in the store.
+func (k *Kind[T]) setApart(t T, p *contain.Panic) {
+	bare := reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
+	copyMeta(bare, t)
+	malformed.MarkPanicked(bare, reflect.TypeFor[T]().Elem().Name(), p.Error())
+	k.apart.setPanicked(bare, k.fingerprint(t))
+	if err := k.putApart(bare, t, true); err != nil {
+		panic(err) // keys of objects are made of their names
+	}
+}
+
+// copyMeta gives an object the metadata of another one, trimmed to what package malformed keeps.
+func copyMeta(to, from metav1.Object) {
+	to.SetNamespace(from.GetNamespace())
+	to.SetName(from.GetName())
+	to.SetUID(from.GetUID())
+	to.SetResourceVersion(from.GetResourceVersion())
+	to.SetGeneration(from.GetGeneration())
+	to.SetCreationTimestamp(from.GetCreationTimestamp())
+	to.SetDeletionTimestamp(from.GetDeletionTimestamp())
+	to.SetLabels(maps.Clone(from.GetLabels()))
+	to.SetAnnotations(maps.Clone(from.GetAnnotations()))
+	to.SetFinalizers(slices.Clone(from.GetFinalizers()))
+	to.SetOwnerReferences(slices.Clone(from.GetOwnerReferences()))
+}
+
+// staysApart reports whether an object is one on which the manager panicked, and that has not been changed since, but for what we
+// have written about that.
+func (k *Kind[T]) staysApart(t T) bool { return k.apart.stays(t, k.fingerprint) }
+
+// fingerprint is of all that somebody may have changed: not of the version, nor of conditions.
+func (k *Kind[T]) fingerprint(t T) string {
+	data, err := json.Marshal(t)
+	var o map[string]any
+	if err != nil || json.Unmarshal(data, &o) != nil {
+		return t.GetResourceVersion()
+	}
+	for _, field := range []string{"resourceVersion", "generation", "managedFields"} {
+		unstructured.RemoveNestedField(o, "metadata", field)
+	}
+	unstructured.RemoveNestedField(o, "status", "conditions")
+	if status, ok := o["status"].(map[string]any); ok && len(status) == 0 {
+		delete(o, "status")
+	}
+	data, err = json.Marshal(o)
+	if err != nil {
+		return t.GetResourceVersion()
+	}
+	sum := sha256.Sum256(data)
+	return string(sum[:])
+}
+
+func (a *apart[T]) setPanicked(t T, fingerprint string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.panicked == nil {
+		a.panicked = map[string]string{}
+	}
+	a.panicked[keyOf(t.GetNamespace(), t.GetName())] = fingerprint
+}
+
+func (a *apart[T]) stays(t T, fingerprint func(T) string) bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	key := keyOf(t.GetNamespace(), t.GetName())
+	before, found := a.panicked[key]
+	if !found {
+		return false
+	}
+	if there, apart := a.byKey[key]; apart && there.GetUID() == t.GetUID() && before == fingerprint(t) {
+		there = there.DeepCopyObject().(T)
+		there.SetResourceVersion(t.GetResourceVersion())
+		a.byKey[key] = there
+		return true
+	}
+	delete(a.panicked, key)
+	return false
+}
+
+// put says whether the object is another one, or of another version, than was there.
+func (a *apart[T]) put(t T) (news bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.byKey == nil {
+		a.byKey = map[string]T{}
+	}
+	key := keyOf(t.GetNamespace(), t.GetName())
+	before, known := a.byKey[key]
+	a.byKey[key] = t
+	return !known || before.GetResourceVersion() != t.GetResourceVersion()
+}
+
+func (a *apart[T]) remove(t T) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if len(a.byKey) > 0 {
+		delete(a.byKey, keyOf(t.GetNamespace(), t.GetName()))
+		delete(a.panicked, keyOf(t.GetNamespace(), t.GetName()))
+	}
+}
+
+// replace takes from a list of all objects those that cannot be decoded. It returns the others, and which of its own are news.
+func (a *apart[T]) replace(list []any, fingerprint func(T) string) (others []any, news []T) {
+	now := map[string]T{}
+	others = slices.DeleteFunc(list, func(o any) bool {
+		t := o.(T)
+		if malformed.Of(t) == nil {
+			if !a.stays(t, fingerprint) {
+				return false
+			}
+			key := keyOf(t.GetNamespace(), t.GetName())
+			now[key] = a.byKey[key] // nobody else changes it: the Kind is locked
+			return true
+		}
+		now[keyOf(t.GetNamespace(), t.GetName())] = t
+		return true
+	})
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for key, t := range now {
+		if was, known := a.byKey[key]; !known || was.GetResourceVersion() != t.GetResourceVersion() {
+			news = append(news, t)
+		}
+	}
+	a.byKey = now
+	maps.DeleteFunc(a.panicked, func(key, _ string) bool { _, there := now[key]; return !there })
+	return others, news
+}
+
+func (a *apart[T]) list() []T {
+	a.mu.RLock()
+	defer a.mu.RUnlock()
+	out := make([]T, 0, len(a.byKey))
+	for _, t := range a.byKey {
+		out = append(out, t)
+	}
+	return out
+}

@@ -1,0 +1,51 @@
+package agent
+
+import (
+	"io"
+	"log/slog"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/cpuset"
+	"lockstep.dev/lockstep/internal/failpoint"
+)
+
+// TestAPanicBesidesAPassConcernsOnePod: the container runtime asks and the watch brings pods on goroutines of their own.
+func TestAPanicBesidesAPassConcernsOnePod(t *testing.T) {
+	failpoint.Arm(t, func(part, key string) {
+		if part == "containers" && key == "bad/c" || part == "watch" && key == "ns/bad" {
+			panic("a failpoint")
+		}
+	})
+	guard, err := contain.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := &Agent{guard: guard}
+	wish := desire.PodState{Containers: map[string]desire.Container{"c": {CPUs: cpuset.Of(1)}}}
+	a.offer.Store(&desire.State{Pods: map[string]desire.PodState{"good": wish, "bad": wish}})
+	if got, known := a.want("good", "c", nil); !known || got.CPUs.String() != "1" {
+		t.Errorf("the good container is to have %v, %v", got, known)
+	}
+	if got, known := a.want("bad", "c", nil); known {
+		t.Errorf("the bad container is to have %v", got)
+	}
+
+	v := &view{guard: guard}
+	for _, name := range []string{"good", "bad"} {
+		kept, err := v.trim(&corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: "u", ResourceVersion: "1"}, Spec: corev1.PodSpec{Containers: []corev1.Container{{Name: "c"}}},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := kept.(*corev1.Pod)
+		if p.Name != name || p.UID != "u" || p.ResourceVersion != "1" || len(p.Spec.Containers) == 0 != (name == "bad") {
+			t.Errorf("of %s there is left: %v", name, p)
+		}
+	}
+}

@@ -1,0 +1,238 @@
+package egress
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"syscall"
+	"time"
+
+	"golang.org/x/net/http/httpproxy"
+)
+
+// Flag is the manager's flag whose values are Config.Allow.
+const Flag = "--allow-requests-to"
+
+// The bounds of one request.
+const (
+	dialTimeout    = 10 * time.Second
+	resolveTimeout = 5 * time.Second
+	answerTimeout  = 5 * time.Minute // with all redirects, to the last byte of the body
+	headerBytesMax = 256 << 10
+	redirectsMax   = 5
+	connsPerHost   = 16
+)
+
+// Config says where requests may go.
+type Config struct {
+	// Allow are addresses, networks and host names that are not public and may be requested all the same: 10.0.0.0/8,
+	// 10.1.2.3, charts.example.com, *.apps.svc.cluster.local. A host name allows all of its addresses.
+	Allow []string
+	// Proxy says which proxy a request goes through, nil being none. Default: as HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
+	Proxy func(*url.URL) (*url.URL, error)
+}
+
+// Guard sends requests to where they may go. Its methods may be called at the same time.
+type Guard struct {
+	allowed  *allowed
+	resolver *net.Resolver
+	proxy    func(*url.URL) (*url.URL, error)
+	direct   *http.Transport
+	proxied  *http.Transport
+	client   *http.Client
+}
+
+// RefusedError says that a request was not sent because of where it would have gone.
+type RefusedError struct {
+	// Host is the host's name or address as it was asked for.
+	Host string
+	why  class
+}
+
+func (e *RefusedError) Error() string {
+	return fmt.Sprintf("the manager does not connect to %s, which is %s, unless its flag %s lists it", e.Host, e.why, Flag)
+}
+
+// New returns a Guard. The error names an entry of Allow that is none.
+func New(cfg Config) (*Guard, error) {
+	allow, err := parseAllowed(cfg.Allow)
+	if err != nil {
+		return nil, err
+	}
+	g := &Guard{allowed: allow, resolver: net.DefaultResolver, proxy: cfg.Proxy}
+	if g.proxy == nil {
+		g.proxy = httpproxy.FromEnvironment().ProxyFunc()
+	}
+	g.direct = transport(g.DialContext, nil)
+	// Whoever runs the manager says where its proxies are: connections to them are not judged, what is asked of them is.
+	g.proxied = transport((&net.Dialer{Timeout: dialTimeout}).DialContext, func(r *http.Request) (*url.URL, error) {
+		through, err := g.proxy(r.URL)
+		if err == nil && through == nil {
+			err = errProxy // a direct connection would not be judged
+		}
+		return through, err
+	})
+	g.client = &http.Client{Transport: roundTripper{g}, CheckRedirect: redirect, Timeout: answerTimeout}
+	return g, nil
+}
+
+func transport(dial func(context.Context, string, string) (net.Conn, error), proxy func(*http.Request) (*url.URL, error)) *http.Transport {
+	return &http.Transport{
+		Proxy: proxy, DialContext: dial, TLSHandshakeTimeout: dialTimeout, ResponseHeaderTimeout: answerTimeout,
+		MaxResponseHeaderBytes: headerBytesMax, MaxIdleConns: connsPerHost, MaxIdleConnsPerHost: 2, MaxConnsPerHost: connsPerHost,
+		IdleConnTimeout: 30 * time.Second, ForceAttemptHTTP2: true, TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12},
+	}
+}
+
+// DialContext connects to host:port as net.Dialer does, if the address that host resolves to is allowed.
+func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, &explained{text: "the address has no port"}
+	}
+	host = normal(host)
+	if err := g.allowed.judgeName(host); err != nil {
+		return nil, err
+	}
+	dialer := &net.Dialer{Timeout: dialTimeout, Resolver: g.resolver, Control: func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil {
+			return &RefusedError{Host: host, why: "at an address that cannot be judged"}
+		}
+		return g.allowed.judge(host, to.Addr())
+	}}
+	conn, err := dialer.DialContext(ctx, network, address)
+	if err != nil {
+		return nil, explain(err)
+	}
+	return conn, nil
+}
+
+// judgeProxied judges a host that a proxy is to connect to: its name, and the addresses that it has here. A name that only the
+// proxy can resolve is left to the proxy.
+func (g *Guard) judgeProxied(ctx context.Context, host string) error {
+	host = normal(host)
+	if err := g.allowed.judgeName(host); err != nil {
+		return err
+	}
+	if address, err := netip.ParseAddr(host); err == nil {
+		return g.allowed.judge(host, address)
+	}
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+	addresses, err := g.resolver.LookupNetIP(ctx, "ip", host)
+	if err != nil {
+		return nil //nolint:nilerr // see above
+	}
+	for _, a := range addresses {
+		if err := g.allowed.judge(host, a); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// roundTripper sends one request: redirects come one by one.
+type roundTripper struct{ *Guard }
+
+func (g roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
+	if err := checkScheme(r.URL); err != nil {
+		return nil, err
+	}
+	through, err := g.proxy(r.URL)
+	if err != nil {
+		return nil, errProxy
+	}
+	if through == nil {
+		return g.direct.RoundTrip(r)
+	}
+	if err := g.judgeProxied(r.Context(), r.URL.Hostname()); err != nil {
+		return nil, err
+	}
+	return g.proxied.RoundTrip(r)
+}
+
+var errProxy = &explained{text: "the proxy that the manager's environment names cannot be used"}
+
+func checkScheme(u *url.URL) error {
+	if u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return &explained{text: "the address does not begin with http:// or https://"}
+	}
+	return nil
+}
+
+var errRedirects = fmt.Errorf("more than %d redirects", redirectsMax)
+
+// carried are the headers that go to another server than the first when it sends a request there. The others may be secrets.
+var carried = []string{"Accept", "Accept-Encoding", "Content-Type", "User-Agent"}
+
+func redirect(next *http.Request, before []*http.Request) error {
+	if len(before) > redirectsMax {
+		return errRedirects
+	}
+	if err := checkScheme(next.URL); err != nil {
+		return &explained{text: "a redirect: " + err.Error()}
+	}
+	if first := before[0].URL; next.URL.Host != first.Host || next.URL.Scheme != first.Scheme {
+		kept := http.Header{}
+		for _, name := range carried {
+			if v := next.Header.Values(name); v != nil {
+				kept[name] = v
+			}
+		}
+		next.Header = kept
+	}
+	return nil
+}
+
+// Do sends a request and returns the answer, whose body the caller closes. Errors name the method and the address without its
+// query, and hold nothing of what was read.
+func (g *Guard) Do(r *http.Request) (*http.Response, error) {
+	res, err := g.client.Do(r)
+	if err != nil {
+		return nil, &requestError{method: r.Method, url: shown(r.URL), err: explain(err)}
+	}
+	res.Status = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)) // not in the server's words
+	res.Body = &body{res.Body}
+	return res, nil
+}
+
+// shown is an address without what may be secret in it.
+func shown(u *url.URL) string {
+	clean := *u
+	clean.User, clean.RawQuery, clean.Fragment = nil, "", ""
+	return clean.String()
+}
+
+// body is the body of an answer, with errors in our own words.
+type body struct{ io.ReadCloser }
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = explain(err)
+	}
+	return n, err
+}
+
+// ErrTooLong says that an answer has more bytes than are read.
+var ErrTooLong = errors.New("the answer is too long")
+
+// ReadAll reads an answer's body of up to limit bytes, and closes it. The body is measured as it is read, after decompression.
+func ReadAll(res *http.Response, limit int64) ([]byte, error) {
+	defer func() { _ = res.Body.Close() }()
+	data, err := io.ReadAll(io.LimitReader(res.Body, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(data)) > limit {
+		return nil, fmt.Errorf("%w: it has more than %d bytes", ErrTooLong, limit)
+	}
+	return data, nil
+}

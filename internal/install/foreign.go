@@ -1,0 +1,257 @@
+package install
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path"
+	"slices"
+	"strings"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
+)
+
+// Finding is an object of others that Install would replace, or that acts on our kinds.
+type Finding struct {
+	// Object is KIND.GROUP/NAME, or KIND.GROUP/NAMESPACE/NAME.
+	Object string
+	// Problem says what it is, and what it means to go on.
+	Problem string
+}
+
+// ForeignError says that others serve our kinds.
+type ForeignError struct{ Findings []Finding }
+
+func (e *ForeignError) Error() string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "install: others serve kinds of Lockstep in this cluster (%d findings):", len(e.Findings))
+	for _, f := range e.Findings {
+		fmt.Fprintf(&b, "\n  %s: %s", f.Object, f.Problem)
+	}
+	return b.String()
+}
+
+// marked puts the mark of what Install makes on objects.
+func marked(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	for _, o := range objects {
+		o.SetLabels(merge(o.GetLabels(), map[string]string{ManagedByLabel: ManagedBy}))
+	}
+	return objects
+}
+
+// ours reports whether Install has made an object, or has taken it over.
+func ours(live *unstructured.Unstructured) bool {
+	_, applied := live.GetAnnotations()[AppliedAnnotation] // all that versions before the label had
+	return applied || live.GetLabels()[ManagedByLabel] == ManagedBy
+}
+
+// asWanted reports whether live has what object has, the marks of Install aside: somebody has applied the printed
+// manifests of a version that did not have them.
+func asWanted(live, object *unstructured.Unstructured) bool {
+	want := object.DeepCopy()
+	unstructured.RemoveNestedField(want.Object, "metadata", "labels", ManagedByLabel)
+	unstructured.RemoveNestedField(want.Object, "metadata", "annotations", AppliedAnnotation)
+	for _, field := range []string{"labels", "annotations"} {
+		if m, _, _ := unstructured.NestedMap(want.Object, "metadata", field); len(m) == 0 {
+			unstructured.RemoveNestedField(want.Object, "metadata", field)
+		}
+	}
+	return contains(live.Object, want.Object)
+}
+
+// look finds what is in the cluster under the objects' names, and what others have there.
+func (w *installer) look(ctx context.Context, objects []*unstructured.Unstructured) ([]Finding, error) {
+	var found []Finding
+	groups := map[string]bool{}
+	for _, o := range objects {
+		live, err := resourceOf(w.client, o).Get(ctx, o.GetName(), metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			live = nil
+		case err != nil:
+			return nil, fmt.Errorf("%s: %w", nameOf(o), err)
+		}
+		w.live[o] = live
+		if o.GetKind() == "CustomResourceDefinition" {
+			group, _, _ := unstructured.NestedString(o.Object, "spec", "group")
+			groups[group] = true
+		}
+		if live == nil || shared(o) || ours(live) || asWanted(live, o) {
+			continue
+		}
+		problem, err := w.foreign(ctx, live)
+		if err != nil {
+			return nil, err
+		}
+		found = append(found, Finding{nameOf(live), problem})
+	}
+	hooks, err := w.webhooks(ctx, groups)
+	if err != nil {
+		return nil, err
+	}
+	controllers, err := w.controllers(ctx)
+	return slices.Concat(found, hooks, controllers), err
+}
+
+// foreign says what it means to replace an object of others.
+func (w *installer) foreign(ctx context.Context, live *unstructured.Unstructured) (string, error) {
+	by := "was not made by 'lockstep install'"
+	if maker := makerOf(live); maker != "" {
+		by += " but by " + maker
+	}
+	if live.GetKind() != "CustomResourceDefinition" {
+		return by + ": it would be replaced", nil
+	}
+	n, err := Count(ctx, w.client, live)
+	if err != nil {
+		return "", fmt.Errorf("%s: %w", nameOf(live), err)
+	}
+	what := "no objects"
+	switch {
+	case n == 1:
+		what = "1 object, which stays"
+	case n > 1:
+		what = fmt.Sprintf("%d objects, which stay", n)
+	}
+	return fmt.Sprintf("%s, and has %s: its schema would be replaced. Lockstep would act on its objects beside whoever does so now, "+
+		"and fields that the new schema does not have are lost when an object is written next", by, what), nil
+}
+
+// makerOf tells who made an object, as far as it shows.
+func makerOf(live *unstructured.Unstructured) string {
+	var parts []string
+	if release := live.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
+		parts = append(parts, "the Helm release "+path.Join(live.GetAnnotations()["meta.helm.sh/release-namespace"], release))
+	} else if by := live.GetLabels()[ManagedByLabel]; by != "" {
+		parts = append(parts, by)
+	}
+	if fields := live.GetManagedFields(); len(fields) > 0 && fields[0].Manager != "" {
+		parts = append(parts, "field manager "+fields[0].Manager)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Count returns how many objects of a CRD there are.
+func Count(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) (int64, error) {
+	resource, ok := servedBy(crd)
+	if !ok {
+		return 0, nil
+	}
+	list, err := client.Resource(resource).List(ctx, metav1.ListOptions{Limit: 1})
+	if apierrors.IsNotFound(err) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	n := int64(len(list.Items))
+	if more := list.GetRemainingItemCount(); more != nil {
+		n += *more
+	}
+	return n, nil
+}
+
+// servedBy is the resource of a CRD, in a version that is served.
+func servedBy(crd *unstructured.Unstructured) (schema.GroupVersionResource, bool) {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	for _, v := range versions {
+		v, _ := v.(map[string]any)
+		if served, _ := v["served"].(bool); served {
+			name, _ := v["name"].(string)
+			return schema.GroupVersionResource{Group: group, Version: name, Resource: plural}, true
+		}
+	}
+	return schema.GroupVersionResource{}, false
+}
+
+// webhooks finds webhook configurations whose rules name one of our groups. Rules for all groups are of those who look at
+// everything, and serve no kind.
+func (w *installer) webhooks(ctx context.Context, groups map[string]bool) ([]Finding, error) {
+	var out []Finding
+	for _, kind := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
+		list, err := w.client.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: kind}).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", kind, err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			asked := map[string]bool{}
+			hooks, _, _ := unstructured.NestedSlice(o.Object, "webhooks")
+			for _, h := range hooks {
+				h, _ := h.(map[string]any)
+				rules, _, _ := unstructured.NestedSlice(h, "rules")
+				for _, r := range rules {
+					r, _ := r.(map[string]any)
+					in, _, _ := unstructured.NestedStringSlice(r, "apiGroups")
+					resources, _, _ := unstructured.NestedStringSlice(r, "resources")
+					for _, g := range in {
+						for _, name := range resources {
+							if groups[g] {
+								asked[name+"."+g] = true
+							}
+						}
+					}
+				}
+			}
+			if len(asked) > 0 {
+				out = append(out, Finding{nameOf(o), fmt.Sprintf("is asked about each write of %s, and can change or refuse it. "+
+					"It stays in force, also with --take-over: remove it together with the controller that it belongs to",
+					strings.Join(slices.Sorted(maps.Keys(asked)), ", "))})
+			}
+		}
+	}
+	return out, nil
+}
+
+// controllerImages are the last parts of the names of images whose programs act on our kinds, without registry and tag.
+var controllerImages = map[string]bool{
+	"vc-controller-manager": true, "vc-webhook-manager": true, "vc-scheduler": true,
+	"workflow-controller": true, "vela-core": true,
+}
+
+// controllers finds Deployments that run such images.
+func (w *installer) controllers(ctx context.Context) ([]Finding, error) {
+	var out []Finding
+	next := ""
+	for {
+		list, err := w.client.Resource(schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}).
+			List(ctx, metav1.ListOptions{Limit: 500, Continue: next})
+		if err != nil {
+			return nil, fmt.Errorf("deployments: %w", err)
+		}
+		for i := range list.Items {
+			o := &list.Items[i]
+			if replicas, found, _ := unstructured.NestedInt64(o.Object, "spec", "replicas"); found && replicas == 0 {
+				continue
+			}
+			containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			for _, c := range containers {
+				c, _ := c.(map[string]any)
+				image, _ := c["image"].(string)
+				name, _, _ := strings.Cut(path.Base(image), "@")
+				name, _, _ = strings.Cut(name, ":")
+				if controllerImages[name] {
+					out = append(out, Finding{nameOf(o), fmt.Sprintf("runs %s, which acts on the same objects as Lockstep: run one controller for each kind", image)})
+				}
+			}
+		}
+		if next = list.GetContinue(); next == "" {
+			return out, nil
+		}
+	}
+}
+
+// nameOf is KIND.GROUP/NAME, with the namespace before the name where there is one.
+func nameOf(o *unstructured.Unstructured) string {
+	kind := strings.ToLower(o.GetKind())
+	if group := o.GroupVersionKind().Group; group != "" {
+		kind += "." + group
+	}
+	return path.Join(kind, o.GetNamespace(), o.GetName())
+}

@@ -1,0 +1,93 @@
+package install_test
+
+import (
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+// multiTenant is the right to impersonate everybody, as an earlier version installed it.
+const multiTenant = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: lockstep-manager-multi-tenant, annotations: {lockstep.dev/applied: an-older-hash}}
+rules:
+- {apiGroups: [""], resources: [users, groups, serviceaccounts], verbs: [impersonate]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: lockstep-manager-multi-tenant}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: lockstep-manager-multi-tenant}
+subjects:
+- {kind: ServiceAccount, name: lockstep-manager, namespace: lockstep-system}
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: lockstep-manager}`
+
+// ofOthers has a name of an earlier version and nothing else of it.
+const ofOthers = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: lockstep-manager-multi-tenant}
+rules:
+- {apiGroups: [""], resources: [pods], verbs: [get]}`
+
+// TestInstallRemovesWhatEarlierVersionsInstalled: rights that this version does not need, whether they were installed or applied with
+// kubectl from printed manifests. An object of somebody else under such a name stays.
+func TestInstallRemovesWhatEarlierVersionsInstalled(t *testing.T) {
+	cfg := localtest.Shared(t).RESTConfig()
+	const name = "lockstep-manager-multi-tenant"
+	said := func(opts install.Options) map[string]install.Change {
+		t.Helper()
+		out := map[string]install.Change{}
+		err := install.Install(t.Context(), cfg, opts, func(o *unstructured.Unstructured, c install.Change) {
+			if o.GetName() == name {
+				out[o.GetKind()] = c
+			}
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	create(t, cfg, multiTenant)
+	// 1. A dry run says it and does nothing.
+	if got := said(install.Options{DryRun: true}); got["ClusterRole"] != install.Removed || got["ClusterRoleBinding"] != install.Removed {
+		t.Errorf("a dry run says %v", got)
+	}
+	if there(t, cfg, "ClusterRole", "", name) == nil || there(t, cfg, "ClusterRoleBinding", "", name) == nil {
+		t.Error("a dry run has removed something")
+	}
+	// 2. Whatever applications act as.
+	for _, opts := range []install.Options{{}, {ActAsManager: true}} {
+		if got := said(opts); got["ClusterRole"] != install.Removed || got["ClusterRoleBinding"] != install.Removed {
+			t.Errorf("%+v: it says %v", opts, got)
+		}
+		if there(t, cfg, "ClusterRole", "", name) != nil || there(t, cfg, "ClusterRoleBinding", "", name) != nil {
+			t.Errorf("%+v: the role or its binding is there", opts)
+		}
+		if got := said(opts); len(got) > 0 {
+			t.Errorf("%+v: the second time it says %v", opts, got)
+		}
+		create(t, cfg, multiTenant)
+	}
+	// 3. An uninstallation that comes first would remove what was installed, too.
+	gone := removed(t, cfg, install.RemoveOptions{DryRun: true})
+	if kept, ok := gone["ClusterRole/"+name]; !ok || kept != "" {
+		t.Errorf("an uninstallation: %v", gone)
+	}
+	said(install.Options{})
+	// 4. Somebody else's.
+	create(t, cfg, ofOthers)
+	if got := said(install.Options{}); got["ClusterRole"] != install.Kept {
+		t.Errorf("of somebody else: it says %v", got)
+	}
+	if there(t, cfg, "ClusterRole", "", name) == nil {
+		t.Error("somebody else's role is gone")
+	}
+	if err := resource(cfg, "ClusterRole", "").Delete(t.Context(), name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,32 @@
+package kubeclient_test
+
+import (
+	"testing"
+	"time"
+
+	clock "k8s.io/utils/clock/testing"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
+)
+
+// TestAWatchThatIsCutAgainAndAgainComesBackSoon: the delays are those that a reflector makes of the backoff. Its clock stands still,
+// so that no failure is followed by the quiet after which the delays begin anew.
+func TestAWatchThatIsCutAgainAndAgainComesBackSoon(t *testing.T) {
+	const cuts = 100
+	next := kubeclient.WatchBackoff().DelayWithReset(clock.NewFakeClock(time.Unix(0, 0)), 2*time.Minute)
+	// What a delay is before up to half of it is added at random.
+	delay := 200 * time.Millisecond
+	for i := range cuts {
+		if got := next(); got < delay || got > delay*3/2 {
+			t.Errorf("after %d cuts the reflector waits %v; want %v to %v", i+1, got, delay, delay*3/2)
+		}
+		delay = min(2*delay, 2*time.Second)
+	}
+}
+
+// TestEachReflectorHasABackoffOfItsOwn: what one watch meets is no reason for another one to wait.
+func TestEachReflectorHasABackoffOfItsOwn(t *testing.T) {
+	if one, other := kubeclient.WatchBackoff(), kubeclient.WatchBackoff(); one == other {
+		t.Error("two reflectors share their backoff")
+	}
+}

@@ -1,0 +1,88 @@
+package manager
+
+import (
+	"strings"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/fence"
+)
+
+// leadership is what a manager leads by, when there are others: the term of the leader's lease, and its part in the division of
+// keys. nil is the only manager's, whose writes have no fence.
+type leadership struct {
+	term   *fence.Term
+	shards *shards
+}
+
+func (l *leadership) members() *shards {
+	if l == nil {
+		return nil
+	}
+	return l.shards
+}
+
+// writer returns the writer of what only the leader does.
+func (l *leadership) writer(w *apiwriter.W) apiwriter.Writer {
+	if l == nil {
+		return w
+	}
+	return w.Fenced(l)
+}
+
+// Term implements apiwriter.Fence.
+func (l *leadership) Term(string) *fence.Term { return l.term }
+
+// workflows returns the writer for workflows, of which some are the leader's and the others those of this manager's share.
+func (l *leadership) workflows(w *apiwriter.W, informers *cluster.Informers) apiwriter.Writer {
+	if l == nil {
+		return w
+	}
+	return w.Fenced(leadersWorkflows{l, informers.Workflows})
+}
+
+// leadersWorkflows is the fence of workflows in the manager that leads.
+type leadersWorkflows struct {
+	*leadership
+	workflows *cluster.Kind[*wf.Workflow]
+}
+
+// Term implements apiwriter.Fence.
+func (l leadersWorkflows) Term(owner string) *fence.Term {
+	namespace, name, _ := strings.Cut(keyOf(owner), "/")
+	w, found := l.workflows.Get(namespace, name)
+	if found && w.Annotations[wf.AnnotationLeader] != "" {
+		return l.term
+	}
+	term := l.shards.Term(owner)
+	if term == nil && !found {
+		return l.term // it may have been one of those
+	}
+	return term
+}
+
+// writer returns the writer of this manager's share.
+func (s *shards) writer(w *apiwriter.W) apiwriter.Writer {
+	if s == nil {
+		return w
+	}
+	return w.Fenced(s)
+}
+
+// fence is that of this manager's share, or nil when there are no other managers.
+func (s *shards) fence() apiwriter.Fence {
+	if s == nil {
+		return nil
+	}
+	return s
+}
+
+// Term implements apiwriter.Fence.
+func (s *shards) Term(owner string) *fence.Term { return s.member.Term(keyOf(owner)) }
+
+// keyOf is the namespace/name in the owner of a write: what follows its kind.
+func keyOf(owner string) string {
+	_, key, _ := strings.Cut(owner, "/")
+	return key
+}

@@ -1,0 +1,242 @@
+package manager_test
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"fmt"
+	"net/http/httptest"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/chart/charttest"
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
+)
+
+const (
+	// managerMemoryMax is what the manager's process may take under hostile objects, in MiB.
+	managerMemoryMax = 1024
+	// hostileCanaries is how many objects of others are measured before and amid each family.
+	hostileCanaries = 8
+)
+
+// hostileObjects is how many of each family there are: few in a usual run, 20 by "make test-memory".
+func hostileObjects() int {
+	if n, err := strconv.Atoi(os.Getenv("LOCKSTEP_HOSTILE_OBJECTS")); err == nil && n > 0 {
+		return n
+	}
+	return 2
+}
+
+// zeros is mebibytes of spaces, packed: a thousandth of its size.
+func zeros(t *testing.T, mebibytes int) string {
+	t.Helper()
+	var b bytes.Buffer
+	z, block := gzip.NewWriter(&b), bytes.Repeat([]byte{' '}, 1<<20)
+	for range mebibytes {
+		if _, err := z.Write(block); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return base64.StdEncoding.EncodeToString(b.Bytes())
+}
+
+// aliases is YAML of a few hundred bytes that is gigabytes when its aliases are followed.
+func aliases() string {
+	var b strings.Builder
+	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
+	for i := range 9 {
+		fmt.Fprintf(&b, "a%d: &a%d [%s]\n", i+1, i+1, strings.TrimSuffix(strings.Repeat(fmt.Sprintf("*a%d, ", i), 10), ", "))
+	}
+	return b.String()
+}
+
+// rssAnon is the memory of a process that is not of files, in MiB.
+func rssAnon(pid int) int64 {
+	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	for line := range strings.Lines(string(data)) {
+		if rest, ok := strings.CutPrefix(line, "RssAnon:"); ok {
+			kib, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(strings.TrimSpace(rest), "kB")), 10, 64)
+			return kib >> 10
+		}
+	}
+	return 0
+}
+
+// yamlOf is an object as YAML, for texts that are hard to quote.
+func yamlOf(t *testing.T, object map[string]any) string {
+	t.Helper()
+	data, err := yaml.Marshal(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestTheManagerStaysSmallUnderHostileObjects: of each family of objects whose evaluation or unpacking would take gigabytes, the
+// manager's process takes less than 1 GiB, says on each what is wrong, and deploys what others ask for meanwhile. How long
+// that took is printed.
+func TestTheManagerStaysSmallUnderHostileObjects(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := hostileObjects()
+	charts := &charttest.Server{}
+	for i := range n {
+		version := fmt.Sprintf("1.0.%d", i)
+		charts.Publish("greedy", version, charttest.Pack("greedy", version, map[string]string{"templates/a.yaml": `{{- $x := list "xxxxxxxxxxxxxxxx" }}{{ range until 40 }}{{ $x = list (printf "%s%s" (first $x) (first $x)) }}{{ end }}
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: big}
+data: {x: {{ first $x }}}`}))
+	}
+	server := httptest.NewServer(charts)
+	t.Cleanup(server.Close)
+	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications(), localtest.WithNodes(localcluster.Nodes{Count: 4, CPU: "64", Pods: 250}),
+		localtest.WithManager(self, "manager", "--allow-requests-to=127.0.0.1"))
+	pid, ok := c.PID(localcluster.Manager)
+	if !ok {
+		t.Fatal("the manager does not run")
+	}
+	e, bad := newEnv(t, c), newEnv(t, c)
+	packed := zeros(t, 700)
+	workflow := func(name string, spec, status map[string]any) string {
+		w := map[string]any{"apiVersion": "argoproj.io/v1alpha1", "kind": "Workflow", "metadata": map[string]any{"name": name}, "spec": spec}
+		if status != nil {
+			w["status"] = status
+		}
+		return yamlOf(t, w)
+	}
+	templates := []any{map[string]any{"name": "main", "container": map[string]any{"image": "busybox", "args": []any{"a"}}}}
+	cue := func(name, template string) {
+		bad.apply(yamlOf(t, map[string]any{"apiVersion": "core.oam.dev/v1beta1", "kind": "ComponentDefinition", "metadata": map[string]any{"name": name}, "spec": map[string]any{
+			"workload": map[string]any{"type": "autodetects.core.oam.dev"}, "schematic": map[string]any{"cue": map[string]any{"template": template}}}}))
+		bad.apply(application(name, "components: [{name: c, type: "+name+"}]"))
+	}
+	families := []struct {
+		name     string
+		make     func(name string, i int)
+		resource schema.GroupVersionResource
+		says     string
+	}{
+		{"cue", func(name string, i int) {
+			cue(name, fmt.Sprintf("import \"strings\"\noutput: {apiVersion: \"v1\", kind: \"ConfigMap\", data: x: strings.Repeat(strings.Repeat(strings.Repeat(\"%d\", 4096), 4096), 4096)}", i))
+		}, appResource, "evaluation took more than"},
+		{"cue-doublings", func(name string, i int) {
+			cue(name, fmt.Sprintf("output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: x: _a33}\n_a0: \"xxxxxxxx%08d\"%s", i, doubled(33)))
+		}, appResource, "evaluation took more than"},
+		{"chart", func(name string, i int) {
+			bad.apply(application(name, fmt.Sprintf("components: [{name: c, type: helmchart, properties: {chart: {source: greedy, repoURL: \"%s/charts/\", version: 1.0.%d}}}]", server.URL, i)))
+		}, appResource, "evaluation took more than"},
+		{"expression", func(name string, i int) {
+			bad.apply(workflow(name, map[string]any{"entrypoint": "main", "templates": []any{map[string]any{"name": "main", "container": map[string]any{"image": "busybox",
+				"args": []any{fmt.Sprintf("{{= len(map(1..100000, map(1..100000, # + %d))) }}", i)}}}}}, nil))
+		}, workflowResource, `"phase":"Error"`},
+		{"packed-status", func(name string, _ int) {
+			bad.apply(workflow(name, map[string]any{"entrypoint": "main", "templates": templates}, map[string]any{"phase": "Running", "startedAt": "2026-01-01T00:00:00Z", "compressedNodes": packed}))
+		}, workflowResource, `"phase":"Error"`},
+		{"artifact", func(name string, _ int) {
+			bad.apply(yamlOf(t, map[string]any{"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": name}, "data": map[string]any{"repository": aliases()}}))
+			bad.apply(workflow(name, map[string]any{"entrypoint": "main", "artifactRepositoryRef": map[string]any{"configMap": name, "key": "repository"}, "templates": []any{map[string]any{
+				"name": "main", "container": map[string]any{"image": "busybox"}, "outputs": map[string]any{"artifacts": []any{map[string]any{"name": "a", "path": "/a"}}}}}}, nil))
+		}, workflowResource, `"phase":"Error"`},
+		{"record", func(name string, _ int) {
+			record := bad.ns + "." + name
+			tracker := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "core.oam.dev/v1beta1", "kind": "ResourceTracker",
+				"metadata": map[string]any{"name": record, "labels": map[string]any{"app.oam.dev/name": name, "app.oam.dev/namespace": bad.ns}},
+				"spec":     map[string]any{"type": "versioned", "applicationGeneration": int64(1), "compression": map[string]any{"type": "gzip", "data": packed}}}}
+			if _, err := bad.dyn.Resource(trackerResource).Create(t.Context(), tracker, metav1.CreateOptions{}); err != nil {
+				t.Fatal(err)
+			}
+			bad.apply(strings.Replace(raw(name, "{apiVersion: v1, kind: ConfigMap, metadata: {name: "+name+"}}"),
+				"metadata: {", "metadata: {finalizers: ["+oam.ResourceTrackerFinalizer+"], ", 1))
+		}, appResource, "cannot be read"},
+	}
+	number := 0
+	// canaries are an application and a job, each until what it asks for is there.
+	canaries := func() (apps, jobs []time.Duration) {
+		for range hostileCanaries {
+			number++
+			name := fmt.Sprintf("canary-%d", number)
+			begin := time.Now()
+			e.apply(raw(name, "{apiVersion: v1, kind: ConfigMap, metadata: {name: "+name+"}}"))
+			e.present(configMapResource, e.ns, name)
+			apps = append(apps, time.Since(begin))
+			begin = time.Now()
+			e.apply(strings.Replace(oneJob, "name: job", "name: "+name, 1))
+			e.eventually("the pod of "+name, func() error {
+				if len(e.podsOf(name)) == 0 {
+					return fmt.Errorf("there is none")
+				}
+				return nil
+			})
+			jobs = append(jobs, time.Since(begin))
+		}
+		slices.Sort(apps)
+		slices.Sort(jobs)
+		return apps, jobs
+	}
+	text := func(of []time.Duration) string {
+		return fmt.Sprintf("%s, at most %s", of[len(of)/2].Round(time.Millisecond), of[len(of)-1].Round(time.Millisecond))
+	}
+	canaries()
+	apps, jobs := canaries()
+	t.Logf("before: %d MiB; an application takes %s, a job %s", rssAnon(pid), text(apps), text(jobs))
+	for _, f := range families {
+		var most int64
+		done := make(chan struct{})
+		var watching sync.WaitGroup
+		watching.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				case <-time.After(10 * time.Millisecond):
+					most = max(most, rssAnon(pid))
+				}
+			}
+		})
+		for i := range n {
+			f.make(fmt.Sprintf("%s-%d", f.name, i), i)
+		}
+		apps, jobs := canaries()
+		for i := range n {
+			name := fmt.Sprintf("%s-%d", f.name, i)
+			localtest.Eventually(bad, 5*time.Minute, name, func() error {
+				u, err := bad.dyn.Resource(f.resource).Namespace(bad.ns).Get(t.Context(), name, metav1.GetOptions{})
+				if err != nil {
+					return err
+				}
+				if status := asJSON(u.Object["status"]); !strings.Contains(status, f.says) {
+					return fmt.Errorf("the status lacks %q: %.1000s", f.says, status)
+				}
+				return nil
+			})
+		}
+		close(done)
+		watching.Wait()
+		t.Logf("%d of %s: at most %d MiB; an application takes %s, a job %s", n, f.name, most, text(apps), text(jobs))
+		if most == 0 || most > managerMemoryMax {
+			t.Errorf("%s: the manager took %d MiB; want at most %d", f.name, most, managerMemoryMax)
+		}
+		if now, ok := c.PID(localcluster.Manager); !ok || now != pid {
+			t.Fatalf("%s: the manager has ended", f.name)
+		}
+	}
+}

@@ -1,0 +1,113 @@
+package controller
+
+import (
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/malformed"
+)
+
+// awaited are templates that cannot be decoded, and the workflows that refer to them: these are not begun before the template is
+// mended.
+type awaited struct {
+	mu sync.Mutex
+	by map[types.NamespacedName]map[types.NamespacedName]bool
+}
+
+// templateFault says why a template that there is cannot be decoded, or is nil.
+func (c *Controller) templateFault(ofCluster bool, namespace, name string) *malformed.Error {
+	if ofCluster {
+		return c.Informers.ClusterWorkflowTemplates.Malformed("", name)
+	}
+	return c.Informers.WorkflowTemplates.Malformed(namespace, name)
+}
+
+// followTemplates wakes workflows when what they wait for is mended.
+func (c *Controller) followTemplates() {
+	mended := func(namespace, name string) {
+		template := types.NamespacedName{Namespace: namespace, Name: name}
+		c.awaited.mu.Lock()
+		waiting := c.awaited.by[template]
+		delete(c.awaited.by, template)
+		c.awaited.mu.Unlock()
+		for key := range waiting {
+			c.loop.Wake(key)
+		}
+	}
+	c.Informers.WorkflowTemplates.Handle(cluster.Handler[*wf.WorkflowTemplate]{
+		Added: func(t *wf.WorkflowTemplate) { mended(t.Namespace, t.Name) },
+	})
+	c.Informers.ClusterWorkflowTemplates.Handle(cluster.Handler[*wf.ClusterWorkflowTemplate]{
+		Added: func(t *wf.ClusterWorkflowTemplate) { mended("", t.Name) },
+	})
+}
+
+// awaits says whether a workflow has to wait for a template that it refers to, and sees to it that this is told and that the
+// workflow is looked at when the template is mended.
+func (c *Controller) awaits(w *wf.Workflow) bool {
+	var found *malformed.Error
+	seen := map[types.NamespacedName]bool{}
+	var look func(spec *wf.WorkflowSpec)
+	refer := func(ofCluster bool, name string) {
+		template := types.NamespacedName{Namespace: w.Namespace, Name: name}
+		if ofCluster {
+			template.Namespace = ""
+		}
+		if found != nil || seen[template] {
+			return
+		}
+		seen[template] = true
+		if fault := c.templateFault(ofCluster, w.Namespace, name); fault != nil {
+			found = fault
+			c.awaited.add(template, cluster.KeyOf(w))
+		} else if spec, there := (library{c, w.Namespace}).Spec(ofCluster, name); there {
+			look(spec)
+		}
+	}
+	look = func(spec *wf.WorkflowSpec) {
+		if ref := spec.WorkflowTemplateRef; ref != nil && w.Status.StoredWorkflowTemplateSpec == nil {
+			refer(ref.ClusterScope, ref.Name)
+		}
+		for i := range spec.Templates {
+			t := &spec.Templates[i]
+			for j := range t.Steps {
+				for k := range t.Steps[j].Steps {
+					if ref := t.Steps[j].Steps[k].TemplateRef; ref != nil {
+						refer(ref.ClusterScope, ref.Name)
+					}
+				}
+			}
+			if t.DAG == nil {
+				continue
+			}
+			for j := range t.DAG.Tasks {
+				if ref := t.DAG.Tasks[j].TemplateRef; ref != nil {
+					refer(ref.ClusterScope, ref.Name)
+				}
+			}
+		}
+	}
+	look(&w.Spec)
+	if found == nil {
+		return false
+	}
+	if c.Malformed != nil {
+		c.Malformed(w, found)
+	}
+	return true
+}
+
+func (a *awaited) add(template, workflow types.NamespacedName) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.by == nil {
+		a.by = map[types.NamespacedName]map[types.NamespacedName]bool{}
+	}
+	if a.by[template] == nil {
+		a.by[template] = map[types.NamespacedName]bool{}
+	}
+	a.by[template][workflow] = true
+}

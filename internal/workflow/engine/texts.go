@@ -1,0 +1,64 @@
+package engine
+
+import (
+	"fmt"
+
+	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+)
+
+// textsMax is the default of Config.MaxTexts. It is what compressed nodes may become when they are read again (unpack.WorkflowNodes):
+// a workflow with more could not be taken up by another manager.
+const textsMax = 32 << 20
+
+// keep counts texts that are kept for nodes: names, inputs, outputs and messages. A loop can make any number of long texts of one that
+// fits into the spec, so they are counted where they are made, and not when the status is written.
+func (r *Run) keep(bytes int) { r.texts += bytes }
+
+// full says that nothing more is begun. It ends a workflow that holds too much.
+func (r *Run) full(name string) bool {
+	if r.texts > r.config.MaxTexts && !r.ended {
+		r.abort(fmt.Sprintf("the workflow's nodes have more than %d bytes of names, inputs, outputs and messages, at %s; "+
+			"split it into several workflows", r.config.MaxTexts, shorten(name)))
+	}
+	return r.ended
+}
+
+// give sets the node's outputs.
+func (n *node) give(o *wf.Outputs) {
+	n.run.keep(outputsBytes(o) - outputsBytes(n.Outputs))
+	n.Outputs = o
+}
+
+func outputsBytes(o *wf.Outputs) int {
+	if o == nil {
+		return 0
+	}
+	size := parametersBytes(o.Parameters) + artifactsBytes(o.Artifacts)
+	if o.Result != nil {
+		size += len(*o.Result)
+	}
+	return size
+}
+
+func parametersBytes(list []wf.Parameter) (size int) {
+	for i := range list {
+		p := &list[i]
+		size += len(p.Name)
+		for _, text := range []*wf.AnyString{p.Value, p.Default} {
+			if text != nil {
+				size += len(*text)
+			}
+		}
+	}
+	return size
+}
+
+func artifactsBytes(list []wf.Artifact) (size int) {
+	for i := range list {
+		size += len(list[i].Name)
+		if raw := list[i].Raw; raw != nil {
+			size += len(raw.Data)
+		}
+	}
+	return size
+}

@@ -1,0 +1,103 @@
+package template
+
+import (
+	"github.com/expr-lang/expr/ast"
+)
+
+// The bounds of a cheap expression. A value in it is made of its literals and variables, each of which is put in at most once for each
+// place where it is named, and each operator reads or writes such values once: so with n nodes and variables of s bytes
+// it takes less than n * n * s units of work, a unit being a byte that is read or written.
+const (
+	cheapSourceMax = 2048 // bytes
+	cheapWorkMax   = 4 << 20
+	itemWork       = 16 // of an element of a list or map, beside its bytes
+)
+
+// cheapOperators take time and memory in proportion to their operands.
+var cheapOperators = map[string]bool{
+	"==": true, "!=": true, "<": true, "<=": true, ">": true, ">=": true, "&&": true, "||": true, "and": true, "or": true, "??": true, "in": true,
+	"+": true, "-": true, "*": true, "/": true, "%": true, "contains": true, "startsWith": true, "endsWith": true,
+}
+
+// cheapFunctions return no more than they are given.
+var cheapFunctions = map[string]bool{"asInt": true, "asFloat": true, "int": true, "float": true, "len": true, "string": true}
+
+// cheap counts the nodes of an expression that is made of literals, variables and their members, cheapOperators, cheapFunctions
+// and choices. Of any other expression it reports false: with loops, definitions, ranges, patterns or other functions, the work
+// and the result can be any number of times as large as what they are made of.
+func cheap(node ast.Node) (nodes int, ok bool) {
+	all := func(parts ...ast.Node) (int, bool) {
+		nodes := 1
+		for _, p := range parts {
+			n, ok := cheap(p)
+			if !ok {
+				return 0, false
+			}
+			nodes += n
+		}
+		return nodes, true
+	}
+	switch n := node.(type) {
+	case *ast.NilNode, *ast.BoolNode, *ast.IntegerNode, *ast.FloatNode, *ast.StringNode, *ast.IdentifierNode:
+		return 1, true
+	case *ast.UnaryNode:
+		return all(n.Node)
+	case *ast.BinaryNode:
+		if cheapOperators[n.Operator] {
+			return all(n.Left, n.Right)
+		}
+	case *ast.ChainNode:
+		return all(n.Node)
+	case *ast.MemberNode:
+		return all(n.Node, n.Property)
+	case *ast.ConditionalNode:
+		return all(n.Cond, n.Exp1, n.Exp2)
+	case *ast.ArrayNode:
+		return all(n.Nodes...)
+	case *ast.BuiltinNode:
+		if cheapFunctions[n.Name] {
+			return all(n.Arguments...)
+		}
+	case *ast.CallNode:
+		if name, is := n.Callee.(*ast.IdentifierNode); is && cheapFunctions[name.Value] {
+			return all(n.Arguments...)
+		}
+	}
+	return 0, false
+}
+
+// workOf bounds the work of a cheap expression of so many nodes. It is more than cheapWorkMax for variables of an unknown kind.
+func workOf(nodes int, source string, env map[string]any) int {
+	size, known := sizeOf(env, cheapWorkMax)
+	if !known || nodes > cheapSourceMax {
+		return cheapWorkMax + 1
+	}
+	return nodes * nodes * min(size+len(source), cheapWorkMax)
+}
+
+// sizeOf is about the size of a value in bytes, of which no more than most counts.
+func sizeOf(value any, most int) (size int, known bool) {
+	switch v := value.(type) {
+	case nil, bool, int, int64, float64:
+		return itemWork, true
+	case string:
+		return itemWork + len(v), true
+	case []any:
+		for _, item := range v {
+			n, known := sizeOf(item, most-size)
+			if size += n; !known || size > most {
+				return size, known
+			}
+		}
+		return size + itemWork, true
+	case map[string]any:
+		for key, item := range v {
+			n, known := sizeOf(item, most-size)
+			if size += n + len(key); !known || size > most {
+				return size, known
+			}
+		}
+		return size + itemWork, true
+	}
+	return 0, false
+}

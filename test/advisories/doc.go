@@ -1,0 +1,2 @@
+// Package advisories checks the pinned modules against the Go vulnerability database.
+package advisories

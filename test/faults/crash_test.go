@@ -1,0 +1,124 @@
+package faults
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"lockstep.dev/lockstep/internal/localcluster"
+	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
+)
+
+// variants are the moments at which the manager is killed.
+var variants = []string{"before the server has the write", "before the answer", "after the answer"}
+
+// sampled is how many crash points of each load are tried by default, spread over all of them.
+const sampled = 3
+
+// TestKilledAtEveryWrite kills the manager at the N-th write of a small load, for each N, and has the next one finish it.
+func TestKilledAtEveryWrite(t *testing.T) {
+	w := newWorld(t)
+	only, points, failed := os.Getenv("LOCKSTEP_CRASH_LOAD"), 0, 0
+	for _, l := range small {
+		if only != "" && only != l.name {
+			continue
+		}
+		r := w.refer(l)
+		first, last, step := 1, r.writes, max(1, r.writes/sampled)
+		if s := os.Getenv("LOCKSTEP_CRASH_POINTS"); s == "all" {
+			step = 1
+		} else if s != "" {
+			if _, err := fmt.Sscanf(s, "%d-%d", &first, &last); err != nil {
+				t.Fatalf("LOCKSTEP_CRASH_POINTS=%s: %v", s, err)
+			}
+			step = 1
+		}
+		t.Logf("load %s: %d writes without faults", l.name, r.writes)
+		for n := first; n <= last; n += step {
+			for v := range variants {
+				if step > 1 && v != (n/step)%len(variants) {
+					continue
+				}
+				began := time.Now()
+				violations, reached := w.crash(l, r, n, v)
+				violations = append(violations, w.disturbed()...)
+				if reached {
+					points++
+				}
+				if len(violations) > 0 {
+					failed++
+					t.Errorf("load %s, killed %s of write %d:\n%s", l.name, variants[v], n, strings.Join(violations, "\n"))
+				}
+				t.Logf("load %s, killed %s of write %d (reached: %v): %d violations, %s", l.name, variants[v], n, reached, len(violations),
+					time.Since(began).Round(10*time.Millisecond))
+			}
+		}
+	}
+	w.restart()
+	w.afterRestart()
+	for _, v := range w.disturbed() {
+		t.Error(v)
+	}
+	t.Logf("%d crash points, %d with violations", points, failed)
+}
+
+// afterRestart returns when a manager that was started again has handled something of each kind that came after what it found, and
+// some time more.
+func (w *world) afterRestart() {
+	w.Helper()
+	for _, l := range small {
+		w.refer(l)
+	}
+}
+
+// crash is one crash point. reached says whether there were so many writes.
+func (w *world) crash(l load, r reference, n, variant int) (violations []string, reached bool) {
+	w.Helper()
+	var writes atomic.Int64
+	killed := make(chan struct{})
+	kill := func() {
+		if err := w.c.Kill(localcluster.Manager); err != nil {
+			w.Error(err)
+		}
+		close(killed)
+	}
+	w.proxy.Decide(func(q *faultproxy.Request) (f faultproxy.Fault) {
+		if !q.Write() || q.Resource == "leases" || !authoritative(q) || writes.Add(1) != int64(n) {
+			return f
+		}
+		switch variant {
+		case 0:
+			f.Before = kill
+		case 1:
+			f.Done = kill
+		case 2:
+			f.Answered = kill
+		}
+		return f
+	})
+	defer w.proxy.Decide(nil)
+	ups := w.ups()
+	ns, then := w.submit(l)
+	if why := then(); why != nil {
+		return why, false
+	}
+	violations = w.finish(ns, r)
+	select {
+	case <-killed:
+		w.awaitUp(ups + 1)
+		reached = true
+	default:
+	}
+	if len(violations) > 0 {
+		violations = append(violations, w.story(ns))
+	}
+	return violations, reached
+}
+
+// authoritative reports whether a write is of an object, not a question (an access review is created, and changes nothing).
+func authoritative(q *faultproxy.Request) bool {
+	return q.Group != "authorization.k8s.io" && q.Group != "authentication.k8s.io"
+}

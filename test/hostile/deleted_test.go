@@ -1,0 +1,169 @@
+package hostile
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/cli"
+)
+
+// deletedObjects are held by finalizers of ours, and can't be worked on. says is what an event says of them when they are deleted.
+var deletedObjects = []struct{ name, manifest, says string }{
+	{"a workflow with artifacts", `
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: deleted, finalizers: [workflows.argoproj.io/artifact-gc]}
+spec:
+  entrypoint: main
+  artifactGC: {strategy: OnWorkflowDeletion}
+  templates: [{name: main, container: {image: {}}}]
+`, "its artifacts stay: Workflow"},
+	{"a workflow whose nodes can't be unpacked", `
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: packed, finalizers: [workflows.argoproj.io/artifact-gc], labels: {workflows.argoproj.io/completed: "true"}}
+spec:
+  entrypoint: main
+  artifactGC: {strategy: OnWorkflowDeletion}
+  templates: [{name: main, container: {image: busybox}}]
+status: {phase: Succeeded, compressedNodes: "no base64"}
+`, "its artifacts stay: "},
+	{"an application", `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: deleted, finalizers: [app.oam.dev/resource-tracker-finalizer]}
+spec: {components: [{name: {}, type: worker}]}
+`, ""},
+}
+
+// TestMalformedObjectsCanBeDeleted: what can't be worked on goes when it is deleted, and an event says what stays.
+func TestMalformedObjectsCanBeDeleted(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it needs a cluster")
+	}
+	w := newWorld(t)
+	w.openSchemas()
+	w.startManager()
+	for _, c := range deletedObjects {
+		u := w.create(w.ns, c.manifest)
+		w.delete(u)
+		if c.says != "" {
+			w.awaitEvent(u, c.says)
+		}
+	}
+
+	// One whose record was spoilt, in two ways.
+	for name, spoil := range map[string]string{
+		"packed":    `{spec: {compression: {type: zstd, data: "no base64"}}}`,
+		"untyped":   `{spec: {managedResources: 5}}`,
+		"untouched": `{metadata: {labels: {a: b}}}`,
+	} {
+		app := w.create(w.ns, `
+apiVersion: core.oam.dev/v1beta1
+kind: Application
+metadata: {name: `+name+`}
+spec: {components: [{name: settings, type: k8s-objects, properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`}}]}}]}
+`)
+		w.awaitPhase(app, "running", "status", "status")
+		w.stopManager()
+		tracker := w.trackerOf(name)
+		w.merge(tracker, spoil)
+		w.startManager()
+		w.delete(app)
+		_, err := w.core.CoreV1().ConfigMaps(w.ns).Get(t.Context(), name, metav1.GetOptions{})
+		if stays := name == "untyped"; stays != (err == nil) {
+			t.Errorf("%s: what the application had made: %v", name, err)
+		} else if stays {
+			w.awaitEvent(app, "what it has made stays, for ResourceTracker "+tracker.GetName())
+		}
+	}
+	if err := w.canariesLive(time.Minute); err != nil {
+		t.Error(err)
+	}
+}
+
+// said is an error if no event about an object says text.
+func (w *world) said(u *unstructured.Unstructured, text string) error {
+	events, err := w.core.CoreV1().Events("").List(w.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(u.GetUID())})
+	if err != nil {
+		return err
+	}
+	var all []string
+	for _, e := range events.Items {
+		if all = append(all, e.Message); strings.Contains(e.Message, text) {
+			return nil
+		}
+	}
+	return fmt.Errorf("all that is said is %q", all)
+}
+
+// trackerOf is the record of an application.
+func (w *world) trackerOf(name string) *unstructured.Unstructured {
+	w.Helper()
+	list, err := w.dyn.Resource(oam.GroupVersion.WithResource("resourcetrackers")).List(w.Context(), metav1.ListOptions{
+		LabelSelector: oam.AppNameLabel + "=" + name + "," + oam.AppNamespaceLabel + "=" + w.ns,
+	})
+	if err != nil || len(list.Items) != 1 {
+		w.Fatalf("the tracker of %s: %d, %v", name, len(list.Items), err)
+	}
+	return &list.Items[0]
+}
+
+// awaitEvent waits until an event about an object, which may be gone, says something.
+func (w *world) awaitEvent(u *unstructured.Unstructured, text string) {
+	w.Helper()
+	w.eventually(u.GetKind()+" "+u.GetName()+": an event says "+text, func() error { return w.said(u, text) })
+}
+
+// TestMalformedObjectsAreListed: one object that does not decode keeps none of the others out of a list.
+func TestMalformedObjectsAreListed(t *testing.T) {
+	if testing.Short() {
+		t.Skip("it needs a cluster")
+	}
+	w := newWorld(t)
+	w.openSchemas()
+	for _, c := range malformedObjects {
+		w.create(w.ns, c.manifest)
+	}
+	w.create(w.ns, `
+apiVersion: argoproj.io/v1alpha1
+kind: Workflow
+metadata: {name: healthy}
+spec: {entrypoint: main, templates: [{name: main, container: {image: busybox}}]}
+`)
+	kubeconfig := w.c.Kubeconfig()
+	for line, wants := range map[string][2][]string{
+		"get wf":        {{"healthy", "Pending", "image", "Malformed"}, {"Workflow " + w.ns + "/image is malformed: spec.templates[0].container.image: {} is no string"}},
+		"list -o name":  {{"workflow.argoproj.io/healthy", "workflow.argoproj.io/image"}, {"is malformed"}},
+		"list -o yaml":  {{"name: healthy", "name: image"}, {"is malformed"}},
+		"template list": {{"malformed", "Malformed"}, {"WorkflowTemplate " + w.ns + "/malformed is malformed"}},
+		"cron list":     {{"Malformed"}, {"CronWorkflow " + w.ns}},
+		"app ls":        {{"malformed-status", "Malformed"}, {"Application " + w.ns + "/malformed is malformed"}},
+		"get jobs":      {{"estimate"}, nil},
+	} {
+		var out, errs strings.Builder
+		args := append(strings.Fields(line), "--kubeconfig", kubeconfig, "-n", w.ns)
+		if code := cli.Run(args, strings.NewReader(""), &out, &errs); code != 0 {
+			t.Errorf("lockstep %s ended with %d: %s", line, code, &errs)
+		}
+		for _, want := range wants[0] {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("lockstep %s does not print %q:\n%s", line, want, &out)
+			}
+		}
+		for _, want := range wants[1] {
+			if !strings.Contains(errs.String(), want) {
+				t.Errorf("lockstep %s does not say %q:\n%s", line, want, &errs)
+			}
+		}
+		if strings.Contains(out.String(), "lockstep.dev/ malformed") {
+			t.Errorf("lockstep %s prints the mark:\n%s", line, &out)
+		}
+	}
+}

@@ -1,0 +1,240 @@
+package mutations
+
+// mutation is a mistake: in file, the only occurrence of old becomes new, and likewise the pairs in also, for what is guarded twice.
+// Its test in package pkg must fail then.
+type mutation struct {
+	name     string
+	file     string
+	old, new string
+	pkg      string
+	// test may name a part of a test: TestX/a sentence.
+	test string
+	// env is for tests that run a sample by default.
+	env  []string
+	also []string // old, new, old, new
+}
+
+const (
+	apps      = "internal/application/controller"
+	apiwriter = "internal/apiwriter"
+	batch     = "internal/batch"
+	cli       = "internal/cli"
+	clusterP  = "internal/cluster"
+	containP  = "internal/contain"
+	egress    = "internal/egress"
+	fenceP    = "internal/fence"
+	keyed     = "internal/keyed"
+	manager   = "internal/manager"
+	sandbox   = "internal/sandbox"
+	tolerant  = "internal/kubeclient"
+	unpack    = "internal/unpack"
+	workflows = "internal/workflow/controller"
+	shard     = "internal/shard"
+	wire      = "internal/wire"
+	placer    = "internal/scheduler/place"
+	scheduler = "internal/scheduler"
+	engine    = "internal/workflow/engine"
+	locks     = "internal/workflow/locks"
+	faults    = "test/faults"
+	hostile   = "test/hostile"
+
+	applications = "internal/application/controller"
+)
+
+var mutations = []mutation{
+	// The writer.
+	{"a delete means whatever has the name", apiwriter + "/request.go",
+		"if x.uid != \"\" {\n\t\topts.Preconditions", "if false {\n\t\topts.Preconditions", apiwriter, "TestDelete", nil, nil},
+	{"an object of another owner is taken for the one created", apiwriter + "/request.go",
+		"return other != nil && other.UID == owner.UID", "return other != nil", apiwriter, "TestCreate", nil, nil},
+	{"an overloaded server's answer is final", apiwriter + "/retry.go",
+		"return outcome{verdict: overloaded, after: after, scoped: !apierrors.IsUnexpectedServerError(err)}", "return outcome{verdict: refused}", apiwriter, "TestLostAnswersAndRefusalsDoNotShow", nil, nil},
+	{"attempts follow each other at once", apiwriter + "/retry.go",
+		"d = min(backoffMin<<attempts, backoffMax)", "d = 0", apiwriter, "TestBackoffGrowsAndObeysTheServer", nil, nil},
+	{"Retry-After is not obeyed", apiwriter + "/retry.go",
+		"if after > 0 {", "if after < 0 {", apiwriter, "TestBackoffGrowsAndObeysTheServer", nil, nil},
+	{"one owner's writes go before all others", apiwriter + "/queue.go",
+		"if o.taken++; o.taken >= turnWrites || o.head == nil {", "if o.taken++; o.head == nil {", apiwriter, "TestQueueTakesTurnsAmongOwners", nil, nil},
+	{"a class of writes starves", apiwriter + "/queue.go",
+		"if c.passed >= maxPassed[i] {", "if false {", apiwriter, "TestQueueServesClassesInOrderButStarvesNone", nil, nil},
+
+	// The connection.
+	{"a request whose connection was lost is taken for one that the server has not looked at", wire + "/conn.go",
+		"c.ended(id, x, fmt.Errorf(\"the connection was lost: %w\", err))", "c.ended(id, x, fmt.Errorf(\"%w\", errUnsent))", wire, "TestARequestWhoseConnectionIsLostIsNotMadeTwice", nil, nil},
+	{"a request that the server says it has not looked at fails", wire + "/read.go",
+		"if id > f.LastStreamID {", "if false {", wire, "TestAServerThatLooksAtNothing", nil, nil},
+	{"a request that the server refused to look at is not made again", wire + "/read.go",
+		"case f.ErrCode == http2.ErrCodeRefusedStream:", "case false:", wire, "TestARequestThatIsRefusedIsMadeAgain", nil, nil},
+
+	// Who may write.
+	{"what waited is written after its term", apiwriter + "/fence.go",
+		"func (u under) check() error {\n\tswitch {\n\tcase u.fence == nil:", "func (u under) check() error {\n\tswitch {\n\tcase true:",
+		apiwriter, "TestNothingIsWrittenAfterTheTerm", nil, []string{"\treturn u.term\n", "\treturn nil\n"}},
+	{"what waited is written though its owner's work is another's", apiwriter + "/fence.go",
+		"case u.term.Ended() || u.fence.Term(u.owner) == nil:", "case u.term.Ended():", apiwriter, "TestNothingIsWrittenAfterTheTerm/the owner's work became another's", nil, nil},
+	{"the term is not asked when bytes go to the kernel", wire + "/gate.go",
+		"if !c.gate.open() {\n\t\t\tc.err = ErrLapsed", "if false {\n\t\t\tc.err = ErrLapsed", wire, "TestWhatHasLostItsTermIsNotSent", nil, nil},
+	{"a share that was renewed late goes on", fenceP + "/term.go",
+		"if t.final && t.until.Load() != 0 && !t.Holds() {", "if false {", fenceP, "TestTerm", nil, nil},
+	{"a status overwrites whatever is there", apiwriter + "/request.go",
+		"\"uid\": x.uid, \"resourceVersion\": x.version,", "\"uid\": x.uid,", apiwriter, "TestStatusOfAnObjectThatChanged", nil, nil},
+	{"a deletion of a version deletes any version", apiwriter + "/request.go",
+		"opts.Preconditions.ResourceVersion = &x.Version", "_ = x.Version", apiwriter, "TestDeleteOfAVersion", nil, nil},
+	{"the lease of a process that lives is freed", manager + "/identity.go",
+		"return false // of another machine or container", "return true // of another machine or container", manager, "TestWhoseLeaseIsThatOfAProcessThatHasEnded", nil, nil},
+	{"the lease of a dead manager is freed in the place of an old version for ever", manager + "/leader.go",
+		"writer.PatchVersion(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, true, patch, nil)",
+		"writer.Patch(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, \"application/merge-patch+json\", patch, nil)",
+		manager, "TestALeaseIsFreedThoughTheAnswerIsLost", nil, []string{
+			"patch := []byte(`[{\"op\":\"add\",\"path\":\"/spec/holderIdentity\",\"value\":\"\"}]`)",
+			"patch := fmt.Appendf(nil, `{\"metadata\":{\"resourceVersion\":%q},\"spec\":{\"holderIdentity\":\"\"}}`, lease.ResourceVersion)",
+		}},
+
+	// Watches.
+	{"a watch that is cut again and again waits up to a minute", tolerant + "/backoff.go",
+		"Cap: 2 * time.Second, Steps: 10", "Cap: 30 * time.Second, Steps: 38", tolerant, "TestAWatchThatIsCutAgainAndAgainComesBackSoon", nil, nil},
+
+	// As whom, and how far.
+	{"groups are handed over as one text", apiwriter + "/exchange.go",
+		"for _, g := range x.as.Groups {", "for _, g := range strings.Split(strings.Join(x.as.Groups, \",\"), \",\") {",
+		apps, "TestAGroupWithACommaInItsNameIsOneGroup", nil, nil},
+	{"a redirect is not judged", egress + "/egress.go",
+		"if through == nil {\n\t\treturn g.direct.RoundTrip(r)", "if r.Response != nil {\n\t\treturn http.DefaultTransport.RoundTrip(r)\n\t}\n\tif through == nil {\n\t\treturn g.direct.RoundTrip(r)",
+		egress, "TestRedirectsAreJudged", nil, nil},
+	{"a redirect takes secrets along", egress + "/egress.go",
+		"\t\tnext.Header = kept\n", "", egress, "TestRedirectsAreJudged", nil, nil},
+	{"a child has as much memory as it wants", sandbox + "/restrict.go",
+		"if raceFactor > 1 {\n\t\t\tbreak", "if true {\n\t\t\tbreak", sandbox, "TestALimitFailsItsOneRequest", nil,
+		[]string{"u.memory = (resident - shared) * int64(os.Getpagesize())", "u.memory = 0"}},
+	{"a child may answer with any amount", sandbox + "/serve.go",
+		"if int64(len(response)) > limits.OutputBytesMax {", "if false {", sandbox, "TestALimitFailsItsOneRequest", nil, nil},
+	{"a child may make any system call", sandbox + "/restrict.go",
+		"\ttry(\"seccomp\", filterCalls())\n", "", sandbox, "TestAChildReachesNothing", nil, nil},
+	{"what is unpacked has no bound", unpack + "/gzip.go",
+		"if size += int64(n); size > limit.Bytes {", "if size += int64(n); false {", unpack, "TestDataWithinItsLimitIsUnpacked", nil, nil},
+
+	// What is one's trouble is not others'.
+	{"an object that does not decode is an error of its list", tolerant + "/tolerant.go",
+		"if err == nil || into != nil {\n\t\treturn o, gvk, err", "if true {\n\t\treturn o, gvk, err", tolerant, "TestObjectsThatDoNotDecodeAreMarkedAndTheOthersWhole", nil, nil},
+	{"an object that does not decode is one among others", clusterP + "/kind.go",
+		"if malformed.Of(t) != nil {\n\t\treturn k.putApart", "if false {\n\t\treturn k.putApart", clusterP, "TestHandlersFollowTheCache", nil, nil},
+	{"one namespace's failures are everybody's", apiwriter + "/scopes.go",
+		"k.verb, k.namespace = x.verb, x.name.Namespace", "k.verb = x.verb", apiwriter, "TestAScopeIsDownWhenItsPartsAre", nil, nil},
+	{"a resource is down because it is in one namespace", apiwriter + "/scopes.go",
+		"return len(namespaces) > 1 && (wider.parent != nil || len(resources) > 1)", "return wider.parent != nil || len(resources) > 1",
+		apiwriter, "TestAScopeIsDownWhenItsPartsAre", nil, nil},
+	{"everything is down because one resource is", apiwriter + "/scopes.go",
+		"return len(namespaces) > 1 && (wider.parent != nil || len(resources) > 1)", "return len(namespaces) > 1",
+		apiwriter, "TestAScopeIsDownWhenItsPartsAre", nil, nil},
+	{"a panic ends the process", containP + "/contain.go",
+		"\tif g == nil {\n\t\tdo()", "\tif true {\n\t\tdo()", manager, "TestAPanicConcernsOneObject", nil, nil},
+	{"an object whose handler panicked is one among others", clusterP + "/kind.go",
+		"if failed != nil && k.mayBeApart() {", "if false {", manager, "TestAPanicConcernsOneObject", nil, nil},
+	{"an object that was set apart is handed over again by what is written about it", clusterP + "/kind.go",
+		"\tif k.staysApart(t) {", "\tif false {", clusterP, "TestAnObjectThatWasSetApartIsNotHandedOverAgain", nil, nil},
+	{"a malformed workflow that is deleted is held for ever", "internal/workflow/artifactgc/controller.go",
+		"\t\t\tif stuck(w) {", "\t\t\tif false {", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
+	{"a malformed application that is deleted is held for ever", apps + "/pass.go",
+		"if o == nil || o.DeletionTimestamp != nil {\n\t\tc.remove", "if o == nil || o.DeletionTimestamp != nil && err == nil {\n\t\tc.remove",
+		hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
+	{"an application whose record is spoilt is held for ever", apps + "/tracker.go",
+		"\t\tc.letGo(a, o)\n", "", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
+	{"a malformed object fails a list of the command line", tolerant + "/tolerant.go",
+		"return clientFor(cfg, nil, gv, jsonType, tolerantOf(codecsOf(s), s))", "return clientFor(cfg, nil, gv, jsonType, codecsOf(s))",
+		hostile, "TestMalformedObjectsAreListed", nil, nil},
+	{"a malformed workflow is listed as pending", "internal/workflow/display/head.go",
+		"if malformed.Of(w) != nil {\n\t\treturn \"Malformed\"", "if malformed.Of(w) != nil && w == nil {\n\t\treturn \"Malformed\"",
+		hostile, "TestMalformedObjectsAreListed", nil, nil},
+	{"a malformed application is listed without a phase", cli + "/app.go",
+		"\t\t\t\tapps[i].Status.Phase = malformedPhase\n", "", hostile, "TestMalformedObjectsAreListed", nil, nil},
+	{"a malformed template is listed without saying so", cli + "/workflows_templates.go",
+		"row = []string{o.GetName(), malformedPhase}", "row = []string{o.GetName()}", hostile, "TestMalformedObjectsAreListed", nil, nil},
+	{"a list does not say why an object is malformed", cli + "/malformed.go",
+		"\tif why != nil {\n\t\tfmt", "\tif false {\n\t\tfmt", hostile, "TestMalformedObjectsAreListed", nil, nil},
+
+	// Keys and records.
+	{"a post wakes nobody", keyed + "/keyed.go",
+		"if e != nil {\n\t\tl.queue.Add(key)\n\t}", "", keyed, "TestAPostHasItsTurn", nil, nil},
+	{"a message for an object reaches the next of its name", keyed + "/keyed.go",
+		"if m.to == uid || m.to == Anyone {", "if true {", keyed, "TestPostsAreForOneLifeOfAKey", nil, nil},
+	{"an earlier time asked for is forgotten", keyed + "/delays.go",
+		"case !at.Before(x.at):", "case x.at != at:", keyed, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
+
+	// The division of keys among managers.
+	{"a list that was begun before the lease lapsed counts", shard + "/table.go",
+		"if t.stale || t.lapsed(now) {", "if t.lapsed(now) {", shard, "TestAListFromBeforeALapse", nil, nil},
+	{"the members of a list are not looked at", shard + "/table.go",
+		"for _, l := range leases {\n\t\tif l.Member == t.self {", "for _, l := range leases[:0] {\n\t\tif l.Member == t.self {", shard, "TestNoKeyIsEverOwnedTwice", nil, nil},
+	{"a member that comes waits for its next renewal", shard + "/member.go",
+		"return !t.settled()", "return false", shard, "TestTheFirstListIsActedUponAtOnce", nil, nil},
+	{"members that live are taken for dead", shard + "/table.go",
+		"if now.Sub(o.since) < t.times.Expiry {", "if now.Sub(o.since) < t.times.Period {", shard, "TestOnlyTheDeadAreTakenForDead", nil, nil},
+	{"leases of members that live are deleted", shard + "/table.go",
+		"if now.Sub(o.since) >= 10*t.times.Expiry {", "if now.Sub(o.since) >= t.times.Period {", shard, "TestOnlyTheDeadAreTakenForDead", nil, nil},
+
+	// The model.
+	{"a failed pod keeps its room", clusterP + "/cluster.go",
+		"return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed", "return o.Status.Phase == corev1.PodSucceeded",
+		clusterP, "TestTheLifeOfAPod", nil, nil},
+	{"a pod that could not be written keeps its room", clusterP + "/cluster.go",
+		"if p := c.pods[name]; p != nil && p.assume != nil {\n\t\tc.dropAssumption(p)\n\t\tc.settle(p)", "if p := c.pods[name]; p != nil && p.assume != nil {",
+		scheduler, "TestForgottenPodsMakeRoom", nil, nil},
+	{"what is gone from a new list stays", clusterP + "/kind.go",
+		"for _, t := range before {\n\t\tk.tellGone(t)\n\t}", "", clusterP, "TestHandlersFollowTheCache", nil, nil},
+
+	// Placement.
+	{"a gang that does not fit leaves a part behind", placer + "/placer.go",
+		"p.rollback()\n\t\tif i == 0", "if i == 0", placer, "TestPlacementIsSafe", nil, nil},
+	{"a gang starts without its minimum", placer + "/placer.go",
+		"if len(p.log) >= g.MinMember {\n\t\treturn nil\n\t}\n\t// Small", "if true {\n\t\treturn nil\n\t}\n\t// Small", placer, "TestGangs", nil, nil},
+	{"parked gangs are not woken", scheduler + "/share/ledger.go",
+		"l.move(it, &it.queue.ready)", "l.move(it, &it.queue.parked)", scheduler + "/share", "TestParking", nil, nil},
+	{"what a queue held stays charged to it", scheduler + "/scheduler.go",
+		"return a != 0 }) {\n\t\ts.ledger.Charge(queue, delta)", "return a > 0 }) {\n\t\ts.ledger.Charge(queue, delta)", scheduler, "TestQueues", nil, nil},
+
+	// Jobs.
+	{"a job runs once more than maxRetry", batch + "/lifecycle/lifecycle.go",
+		"if s.Retries < maxRetry {", "if s.Retries <= maxRetry {", batch + "/lifecycle", "TestNext", nil, nil},
+	{"failed pods do not count towards a job's end", batch + "/lifecycle/lifecycle.go",
+		"case all.Succeeded+all.Failed >= n:", "case all.Succeeded >= n:", batch + "/lifecycle", "TestNext", nil, nil},
+	{"a restart deletes its pods before it is recorded", batch + "/reconcile.go",
+		"r.recording = r.recording || step.NewRun || step.Retries != r.status.RetryCount", "", faults, "TestKilledAtEveryWrite",
+		[]string{"LOCKSTEP_CRASH_LOAD=batch", "LOCKSTEP_CRASH_POINTS=19-22"}, nil},
+	{"a run that has begun is begun again after a crash", batch + "/reconcile.go",
+		"if r.status.State.Phase == api.Restarting && p.Annotations", "if false && p.Annotations", faults, "TestKilledAtEveryWrite",
+		[]string{"LOCKSTEP_CRASH_LOAD=batch", "LOCKSTEP_CRASH_POINTS=19-24"}, nil},
+	{"a command is deleted before it is carried out", batch + "/commands.go",
+		"\t\tl.handed = c.jobs.loop.Post(", "\t\tc.delete(target, l, cmd)\n\t\tl.handed = c.jobs.loop.Post(",
+		manager, "TestACommandIsCarriedOutOnceWhereverTheManagerEnds/job, before the status", nil, nil},
+
+	// Applications, under kills.
+	{"what has left an application is forgotten and stays", applications + "/collect.go",
+		"if strategy == plan.GCNever {", "if strategy != plan.GCOnAppDelete {", faults, "TestKilledAgainAndAgain", nil, nil},
+	{"a manager that was started writes statuses that are right again", applications + "/report.go",
+		"conflicted == \"\" && same(before, s)", "conflicted == \"\" && a.status != nil && same(before, s)", faults, "TestKilledAgainAndAgain", nil, nil},
+
+	// Workflows.
+	{"a pod that ends before its create is answered is unwanted", workflows + "/place.go",
+		"if c.unwanted(r, u, p) {", "if true {", workflows, "TestAPodThatEndsBeforeItsCreateIsAnswered/quick", nil, nil},
+	{"a mutex has two holders", locks + "/table.go",
+		"if l := t.locks[key]; l.line[0] != r || len(l.holders) >= l.limit {", "if l := t.locks[key]; l.line[0] != r || len(l.holders) > l.limit {", locks, "TestMutexGoesFromHolderToHolder", nil, nil},
+	{"a failed attempt is not followed by another", engine + "/retry.go",
+		"case !last.Phase.FailedOrError():\n\t\tn.give(last.Outputs)", "case true:\n\t\tn.give(last.Outputs)", engine, "TestScripts", nil, nil},
+
+	// Applications.
+	{"a restart writes the tracker again", apps + "/collect.go",
+		"dirty = dirty || !sameJSON(a.record.Applied[ref], r.JSON)", "dirty = true",
+		apps, "TestAManagerThatEndsAfterEachWriteComesToAnEnd/outputs of components", nil, nil},
+	{"records that are written differently are taken for different", apps + "/tracker.go",
+		"return errX == nil && errY == nil && bytes.Equal(x, y)", "return errX == nil && errY == nil && x == nil && y == nil",
+		apps, "TestRecordsAreComparedAsTheTrackerHasThem", nil, nil},
+	{"a create that failed and was carried out is said to fail until a restart", apps + "/dispatch.go",
+		"\t\ta.well(refKey(r.Ref))\n", "", apps, "TestAFailureThatHasMendedItselfIsNotSaid", nil, nil},
+	{"a delete that failed and was carried out is said to fail until a restart", apps + "/collect.go",
+		"\t\ta.well(name)\n", "", apps, "TestAFailureThatHasMendedItselfIsNotSaid", nil, nil},
+	{"a watch that fails once is said in a status", apps + "/live.go",
+		"if err != nil && passes(err) && now", "if err != nil && err == nil && passes(err) && now", apps, "TestTroublesThatPassAreNotSaid", nil, nil},
+	{"a step that was resumed is paused again after a restart", "internal/application/flow/advance.go",
+		"\tmaps.Copy(a.d.Outputs, r.Outputs)\n\t// That", "\tmaps.Copy(a.d.Outputs, r.Outputs)\n\tdelete(a.d.Resumed, s.Name)\n\t// That",
+		apps, "TestAManagerThatEndsAfterEachWriteComesToAnEnd/a pause", nil, nil},
+}
