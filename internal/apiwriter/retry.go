@@ -101,6 +101,22 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 	return outcome{verdict: refused}
 }
 
+// forbiddenMax is how long a write is tried that the manager itself is forbidden to make.
+const forbiddenMax = recoveringTime
+
+// denied reports whether err says that the manager's own rights do not allow x, and has not done so for long. A server that
+// has just started says this of everything until it has read the cluster's roles, and nothing shows that it has been away
+// if no write met its absence. What admission refuses, or somebody else's rights do not allow, is believed at once.
+func (x *write) denied(err error, now time.Time) bool {
+	if x.as != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "`) || !strings.Contains(err.Error(), `" cannot `) {
+		return false
+	}
+	if x.forbidden.IsZero() {
+		x.forbidden = now
+	}
+	return now.Sub(x.forbidden) < forbiddenMax
+}
+
 // passing is a passing trouble of one write, which says nothing about others.
 type passing struct{ *apierrors.StatusError }
 

@@ -206,9 +206,10 @@ type write struct {
 	patch
 	DeleteOptions
 
-	attempts int
-	applied  bool // an attempt without an answer may have taken effect
-	failing  bool // it has failed, or waited, with its scope
+	attempts  int
+	applied   bool      // an attempt without an answer may have taken effect
+	failing   bool      // it has failed, or waited, with its scope
+	forbidden time.Time // since when the server forbids it: see denied
 	// unanswered is the status of such an attempt.
 	unanswered []byte
 	status     *statusEntry
@@ -567,7 +568,7 @@ func (w *W) work(x *write) {
 		w.mu.Lock()
 		w.inFlight--
 		w.yielding.ended(x)
-		o := classify(err, w.down.recovering(ended) || w.scopes.recovering(x, ended))
+		o := classify(err, w.down.recovering(ended) || w.scopes.recovering(x, ended) || x.denied(err, ended))
 		if o.verdict == held || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
 			w.scopes.stopped(x) // it says nothing about the server
 		} else {

@@ -14,6 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"lockstep.dev/lockstep/config"
+	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -24,20 +25,25 @@ import (
 type authors struct {
 	client kubernetes.Interface
 	state  atomic.Pointer[verdict]
+	// silent is since when no look was answered; zero after one that was.
+	silent time.Time
 }
 
 type verdict struct{ err error }
 
-// authorsWrongInterval is how often the policies are looked at while they are not as they should be, at least.
-const authorsWrongInterval = 5 * time.Second
-
-// The policies are looked at so often, with this pause, before a manager that cannot read them goes on without applications.
 const (
-	firstLooksMax   = 10
-	firstLooksPause = 500 * time.Millisecond
+	// authorsWrongInterval is how often the policies are looked at while they are not as they should be, at least.
+	authorsWrongInterval = 5 * time.Second
+	// firstLooksInterval is how often they are looked at until there is an answer.
+	firstLooksInterval = 500 * time.Millisecond
+	// silentMax is how long applications wait without a word for the first answer.
+	silentMax = 30 * time.Second
+	// forbiddenMax is how long the manager may be forbidden to look before that is taken for an answer: a server that has just
+	// started forbids everything until it has read the cluster's roles.
+	forbiddenMax = 10 * time.Second
 )
 
-var errNotLooked = errors.New("it is not known yet whether the API server records who writes applications")
+var errNotLooked = errors.New("it cannot be seen whether the API server records who writes applications")
 
 // newAuthors looks at the policies for the first time.
 func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
@@ -46,32 +52,25 @@ func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	w := &authors{client: client}
-	w.state.Store(&verdict{errNotLooked})
-	// A server that does not answer at this moment is asked again, before all applications are told that they are off.
-	for range firstLooksMax {
-		w.look(ctx)
-		if !errors.Is(w.recorded(), errNotLooked) || ctx.Err() != nil {
-			break
-		}
-		select {
-		case <-ctx.Done():
-		case <-time.After(firstLooksPause):
-		}
-	}
-	if err := w.recorded(); err != nil {
+	w.state.Store(&verdict{applications.ErrNotKnown})
+	w.look(ctx)
+	if err := w.recorded(); err != nil && !errors.Is(err, applications.ErrNotKnown) {
 		m.log.Error("applications are off; batch jobs and workflows are not concerned", "error", err)
 	}
 	return w, nil
 }
 
-// recorded says why applications are off, or nil.
+// recorded says why applications are off, or nil. While that is not known, the error wraps applications.ErrNotKnown.
 func (w *authors) recorded() error { return w.state.Load().err }
 
 // run calls changed when recorded gives another answer than before, until ctx is done.
 func (w *authors) run(ctx context.Context, m *Manager, changed func()) {
 	for {
 		wait := m.cfg.AuthorsInterval
-		if w.recorded() != nil {
+		switch {
+		case errors.Is(w.recorded(), applications.ErrNotKnown):
+			wait = min(wait, firstLooksInterval)
+		case w.recorded() != nil || !w.silent.IsZero():
 			wait = min(wait, authorsWrongInterval)
 		}
 		select {
@@ -83,6 +82,9 @@ func (w *authors) run(ctx context.Context, m *Manager, changed func()) {
 		w.look(ctx)
 		after := w.recorded()
 		if ctx.Err() != nil || fmt.Sprint(before) == fmt.Sprint(after) {
+			continue
+		}
+		if errors.Is(after, applications.ErrNotKnown) {
 			continue
 		}
 		if after != nil {
@@ -105,20 +107,38 @@ func (w *authors) look(ctx context.Context) {
 			break
 		}
 	}
-	unknown := (*unknownError)(nil)
-	if errors.As(err, &unknown) && !errors.Is(w.recorded(), errNotLooked) {
-		return // what was known last stands
-	}
-	if unknown != nil {
-		err = fmt.Errorf("%w: %w", errNotLooked, err)
-	}
 	if ctx.Err() == nil {
-		w.state.Store(&verdict{err})
+		w.decide(err, time.Now())
 	}
 }
 
-// unknownError says that a policy could not be read, which says nothing about it.
-type unknownError struct{ error }
+// decide takes in what a look has shown: nil, what is wrong, or an unknownError.
+func (w *authors) decide(err error, now time.Time) {
+	unknown := (*unknownError)(nil)
+	if !errors.As(err, &unknown) {
+		w.silent = time.Time{}
+		w.state.Store(&verdict{err})
+		return
+	}
+	if w.silent.IsZero() {
+		w.silent = now
+	}
+	last, waited := w.recorded(), now.Sub(w.silent)
+	first := errors.Is(last, applications.ErrNotKnown) || errors.Is(last, errNotLooked)
+	switch {
+	case unknown.forbidden && waited >= forbiddenMax:
+		w.state.Store(&verdict{err})
+	case first && waited >= silentMax:
+		w.state.Store(&verdict{fmt.Errorf("%w: %w", errNotLooked, err)})
+	}
+	// What was known last stands.
+}
+
+// unknownError says that a policy could not be read, which says nothing about it; forbidden, that this was a refusal.
+type unknownError struct {
+	error
+	forbidden bool
+}
 
 func (e *unknownError) Unwrap() error { return e.error }
 
@@ -146,9 +166,9 @@ func (w *authors) check(ctx context.Context, want *unstructured.Unstructured) er
 		return fmt.Errorf("there is no %s %s, without which anybody could write an application in another's name: 'lockstep install' brings it, "+
 			"to Kubernetes from 1.36 on; elsewhere only --applications-act-as-manager turns applications on, see docs/security.md", want.GetKind(), want.GetName())
 	case apierrors.IsForbidden(err):
-		return fmt.Errorf("%w: 'lockstep install' gives the manager the rights that it needs", err)
+		return &unknownError{fmt.Errorf("%w: 'lockstep install' gives the manager the rights that it needs", err), true}
 	case err != nil:
-		return &unknownError{fmt.Errorf("%s %s: %w", want.GetKind(), want.GetName(), err)}
+		return &unknownError{fmt.Errorf("%s %s: %w", want.GetKind(), want.GetName(), err), false}
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(there)
 	if err != nil {

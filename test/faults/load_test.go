@@ -185,7 +185,7 @@ func (w *world) settled() error {
 	return err
 }
 
-// disturbed returns the writes to namespaces that were at rest.
+// disturbed returns the writes to namespaces that were at rest, and their stories.
 func (w *world) disturbed() (violations []string) {
 	w.Helper()
 	for ns, n := range w.resting {
@@ -196,6 +196,9 @@ func (w *world) disturbed() (violations []string) {
 				break
 			}
 			violations = append(violations, fmt.Sprintf("%s at rest: %s %s %s: %d", ns, e.Verb, e.Kind(), e.Name, e.Code))
+		}
+		if len(writes) > n {
+			violations = append(violations, w.story(ns))
 		}
 		w.resting[ns] = len(writes)
 	}

@@ -34,12 +34,18 @@ var (
 	errOldGroups = errors.New("its author's groups are recorded in an older form, in which one group whose name has a comma looks like several: " + reapply)
 )
 
+// ErrNotKnown is what Config.Recorded returns until the API server has answered: applications wait meanwhile, and nothing is
+// written into their statuses.
+var ErrNotKnown = errors.New("it is not known yet whether the API server records who writes applications")
+
 // authorOf returns the identity that an application impersonates, or nil if it acts as the manager. An application that names a service account
 // acts as that account in any case.
 func (c *Controller) authorOf(o *oam.Application) (*apiwriter.Identity, error) {
 	account := o.Annotations[oam.ServiceAccountAnnotation]
 	if !c.cfg.ActAsManager {
-		if err := c.recorded(); err != nil {
+		if err := c.recorded(); errors.Is(err, ErrNotKnown) {
+			return nil, err
+		} else if err != nil {
 			return nil, fmt.Errorf("applications are off: %w", err)
 		}
 		// Whoever is recorded was allowed to name the service account, for admission checks both at the same time.

@@ -44,7 +44,8 @@ type Config struct {
 	// ActAsManager makes applications act with the manager's rights instead of their authors': see as.go.
 	ActAsManager bool
 	// Recorded says why the API server does not record who writes applications, and nil where it does: until then applications
-	// are off, unless they act as the manager. When its answer changes, Rebalance must be called. nil: it does.
+	// are off, unless they act as the manager. While an error wraps ErrNotKnown they wait, and their statuses stay as they are.
+	// When its answer changes, Rebalance must be called. nil: it does.
 	Recorded func() error
 	// Gateway is where managed clusters are reached that are not reached directly.
 	Gateway clusters.Gateway

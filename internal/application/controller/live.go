@@ -140,7 +140,7 @@ func (l *live) stop() {
 	l.ctx = nil
 	for _, w := range l.watches {
 		w.mu.Lock()
-		w.synced, w.err = false, nil
+		w.synced, w.err, w.failing = false, nil, time.Time{}
 		w.mu.Unlock()
 	}
 	l.mu.Unlock()
@@ -318,7 +318,7 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	if w.failing.IsZero() {
 		w.failing = now
 	}
-	if err != nil && passes(err) && now.Sub(w.failing) < passingMax {
+	if err != nil && now.Sub(w.failing) < passing(err) {
 		w.mu.Unlock()
 		return // it is asked for again soon
 	}
@@ -344,18 +344,28 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	}
 }
 
-// passingMax is how long troubles of the server or the connection are not told: a manager that starts while there are any would
-// write into the status of each application that something cannot be watched, and then that it can.
-const passingMax = 30 * time.Second
+// Troubles of the server or the connection are not told for passingMax: a manager that starts while there are any would write
+// into the status of each application that something cannot be watched, and then that it can. A server that has just started
+// forbids everything until it has read the cluster's roles, which takes it forbiddenMax at most.
+const (
+	passingMax   = 30 * time.Second
+	forbiddenMax = 10 * time.Second
+)
 
-// passes reports whether an error may well be over at the next attempt.
-func passes(err error) bool {
+// passing returns for how long an error may well be over at the next attempt.
+func passing(err error) time.Duration {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return true // of the connection
+		return passingMax // of the connection
 	}
 	code := status.Status().Code
-	return code >= http.StatusInternalServerError || code == http.StatusTooManyRequests || code == http.StatusGone
+	switch {
+	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusGone:
+		return passingMax
+	case code == http.StatusForbidden:
+		return forbiddenMax
+	}
+	return 0
 }
 
 // put stores u unless something newer is known.

@@ -27,6 +27,7 @@ func TestTroublesThatPassAreNotSaid(t *testing.T) {
 		err   error
 	}
 	busy, cut, forbidden := answer(http.StatusServiceUnavailable), error(io.ErrUnexpectedEOF), answer(http.StatusForbidden)
+	missing := answer(http.StatusNotFound)
 	const short = passingMax / 4
 	for name, c := range map[string]struct {
 		attempts []attempt
@@ -42,9 +43,11 @@ func TestTroublesThatPassAreNotSaid(t *testing.T) {
 		"for long, and on":                   {[]attempt{{0, cut}, {passingMax, cut}, {passingMax, cut}}, cut, 1},
 		"for long, and over":                 {[]attempt{{0, cut}, {passingMax, cut}, {short, nil}}, nil, 1},
 		"two that pass, with a success":      {[]attempt{{0, cut}, {short, nil}, {passingMax, cut}, {passingMax - 1, cut}}, nil, 0},
-		"what may not be read":               {[]attempt{{0, forbidden}}, forbidden, 1},
-		"what may not be read, for a while":  {[]attempt{{0, forbidden}, {short, nil}}, nil, 1},
-		"what may not be read after a while": {[]attempt{{0, cut}, {short, forbidden}}, forbidden, 1},
+		"what may not be read":               {[]attempt{{0, forbidden}, {forbiddenMax, forbidden}}, forbidden, 1},
+		"what may not be read for a moment":  {[]attempt{{0, forbidden}, {forbiddenMax - 1, forbidden}, {0, nil}}, nil, 0},
+		"what may not be read after a while": {[]attempt{{0, cut}, {forbiddenMax, forbidden}}, forbidden, 1},
+		"what there is not":                  {[]attempt{{0, missing}}, missing, 1},
+		"what there is not for a while":      {[]attempt{{0, missing}, {short, nil}}, nil, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			now, told := time.Unix(1000, 0), 0

@@ -303,6 +303,9 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	}
 	// 1. What should there be, and by whose hand?
 	author, err := c.authorOf(o)
+	if errors.Is(err, ErrNotKnown) {
+		return // Rebalance is called when it is
+	}
 	if err != nil {
 		a.plan, a.planned, a.planErr = nil, "", err
 		c.report(a, o, progress{})
