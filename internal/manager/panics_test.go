@@ -158,6 +158,11 @@ func TestAPanicConcernsOneObject(t *testing.T) {
 	if err := stop(); err != nil {
 		t.Fatal(err)
 	}
+	mu.Lock()
+	if n := hits["application"]; n != 1 {
+		t.Errorf("the application, which nobody has changed, was tried %d times", n)
+	}
+	mu.Unlock()
 
 	// Again after a restart: with the objects present, nothing is said twice.
 	mu.Lock()

@@ -50,6 +50,8 @@ type world struct {
 	pods  *ledger
 	// resting are the namespaces whose loads are over, and the number of audit events then.
 	resting map[string]int
+	// started is closed when there is a cluster.
+	started chan struct{}
 
 	mu    sync.Mutex
 	again sync.WaitGroup
@@ -64,10 +66,11 @@ func newWorld(t testing.TB) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := &world{TB: t, resting: map[string]int{}}
+	w := &world{TB: t, resting: map[string]int{}, started: make(chan struct{})}
 	w.c = localtest.Start(t, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithApplications(),
 		localtest.WithNodes(localcluster.Nodes{Count: nodes, CPU: fmt.Sprint(nodeCPUs), Memory: "64Gi", Pods: 100}),
 		localtest.WithManager(self, "manager", "-v"), localtest.WithConfig(w.between))
+	close(w.started)
 	t.Cleanup(func() {
 		w.mu.Lock()
 		w.ended = true
@@ -116,6 +119,11 @@ func (w *world) between(c *localcluster.Config) {
 
 // startAgain starts a manager, as a Deployment does. Faults may keep it from becoming ready: then it goes on trying, or ends.
 func (w *world) startAgain() {
+	select {
+	case <-w.started:
+	case <-w.Context().Done():
+		return // there will be none
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	if err := w.c.StartComponent(ctx, localcluster.Manager); err == nil {

@@ -398,7 +398,8 @@ func (a *app) workflow(run string) *oam.WorkflowStatus {
 	return a.status.Workflow
 }
 
-// later is that of two statuses of one run, or nil, in which more steps have ended: seen may not have been written as the status yet.
+// later returns the one of two statuses of a run in which more steps have ended, or nil if both are nil. The status in memory may
+// be behind seen, and seen behind it.
 func later(status, seen *oam.WorkflowStatus) *oam.WorkflowStatus {
 	ended := func(s *oam.WorkflowStatus) (n int) {
 		for i := range s.Steps {
