@@ -10,8 +10,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// TestAConflictIsOneOfVersions: what answers a conflict about an object that has not changed does not stop a write, since nobody
-// would ever be shown another version.
+// TestAConflictIsOneOfVersions checks that a Conflict about an object whose version has not changed
+// is retried, since a caller that waits for another version would wait forever.
 func TestAConflictIsOneOfVersions(t *testing.T) {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {

@@ -15,11 +15,12 @@ import (
 )
 
 const (
-	// eventInterval is the least time between two writes about equal events.
+	// eventInterval is the minimum time between two writes of one event.
 	eventInterval = 30 * time.Second
-	// eventsKept bounds the memory of events that further equal ones are counted into.
+	// eventsKept is the maximum number of events remembered, so that further equal events are
+	// counted into them.
 	eventsKept = 4096
-	// eventMessageMax is the server's limit, in bytes.
+	// eventMessageMax is the server's limit for the message of an event, in bytes.
 	eventMessageMax = 1024
 )
 
@@ -28,22 +29,22 @@ type eventKey struct {
 	kind, reason, message string
 }
 
-// eventLog remembers the latest events.
+// eventLog remembers the most recent events.
 type eventLog struct {
 	byKey  map[eventKey]*list.Element
-	recent list.List // of *eventEntry, the latest in front
-	queued int       // writes about events that wait or are in flight
+	recent list.List // of *eventEntry, most recent first
+	queued int       // event writes that are queued or in flight
 }
 
-// eventEntry is one event and how often it happened.
+// eventEntry is one event and the number of times it occurred.
 type eventEntry struct {
-	under  // of the last call
+	under  // fence and term of the most recent call
 	key    eventKey
 	event  *corev1.Event
-	busy   bool // being written, or waiting for the interval
+	busy   bool // being written, or waiting for eventInterval to pass
 	count  int32
 	last   time.Time
-	stored int32 // the count that the server has
+	stored int32 // the count stored by the server; 0 before the event is created
 }
 
 // Event implements Writer.
@@ -107,7 +108,7 @@ func newEvent(ref *corev1.ObjectReference, key eventKey, component string, now t
 	return &corev1.Event{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: ns,
-			// The time tells apart equal events of two lives of the manager.
+			// The time makes the name unique among equal events of successive manager processes.
 			Name:        fmt.Sprintf("%s.%x%08x", ref.Name, h.Sum64(), uint32(now.Unix())),
 			Annotations: map[string]string{CreatorAnnotation: component},
 		},
@@ -119,8 +120,8 @@ func newEvent(ref *corev1.ObjectReference, key eventKey, component string, now t
 	}
 }
 
-// writeEvent brings the server up to date with e: its first write creates the event, later ones raise its count.
-// The caller holds mu.
+// writeEvent writes the current count of e: the first write creates the event, later writes patch
+// its count. The caller holds mu.
 func (w *W) writeEvent(e *eventEntry) {
 	e.busy = true
 	count := e.count
@@ -149,7 +150,7 @@ func (w *W) writeEvent(e *eventEntry) {
 			if !errors.Is(err, ErrStopped) && err != ErrQueueFull {
 				w.log.Debug("Event refused", "event", x.name, "err", err)
 			}
-			e.stored = 0 // expired, perhaps: the next one starts anew
+			e.stored = 0 // the event may have expired: the next write creates a new one
 		} else {
 			e.stored = count
 		}

@@ -23,26 +23,26 @@ import (
 	"lockstep.dev/lockstep/internal/wire"
 )
 
-// request is one request about the object of a write.
+// request is one HTTP request about the object of a write.
 type request struct {
-	verb        string // as the audit log has it
+	verb        string // the verb, as in the audit log
 	method      string
-	named       bool // about the object, not the collection that it is to be in
+	named       bool // addresses the object itself, not its collection
 	sub         string
 	contentType string
 	accept      string
 	body        []byte
 }
 
-// What is asked for in an answer: objects in the cheapest encoding, or in JSON where they are decoded by us, or no more than their
-// metadata, which spares both sides the rest.
+// Values of the Accept header: objects in the cheapest encoding; objects in JSON, where this
+// package decodes them; or metadata only, which saves work on both sides.
 const (
 	acceptProtobuf = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
 	acceptJSON     = runtime.ContentTypeJSON
 	acceptMeta     = runtime.ContentTypeJSON + ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
 )
 
-// accept is in which encoding objects like x's are wanted.
+// accept returns the Accept header for a response that contains an object like x's.
 func (x *write) accept() string {
 	if x.contentType() == runtime.ContentTypeProtobuf {
 		return acceptProtobuf
@@ -50,7 +50,7 @@ func (x *write) accept() string {
 	return acceptJSON
 }
 
-// contentType is the encoding in which x is sent.
+// contentType returns the encoding in which x is sent.
 func (x *write) contentType() string {
 	if _, ok := x.obj.(*unstructured.Unstructured); ok {
 		return runtime.ContentTypeJSON
@@ -58,13 +58,14 @@ func (x *write) contentType() string {
 	return kubeclient.ContentType(x.kind.GroupVersion())
 }
 
-// answer is what the server says to a request that it has carried out.
+// answer is the response to a request that the server carried out.
 type answer struct {
 	contentType string
 	body        []byte
 }
 
-// path is where the server has the object of a write, or the collection that it is in.
+// path returns the URL path of the object of a write, or of its collection if r is not about a
+// named object. It fails with errLocal if a name is missing or is no valid path segment.
 func (w *W) path(x *write, r request) (string, error) {
 	var b strings.Builder
 	b.Grow(len(w.base.Path) + len(x.kind.Group) + len(x.kind.Version) + len(x.kind.resource) + len(x.name.Namespace) + len(x.name.Name) + 40)
@@ -105,11 +106,13 @@ func (w *W) path(x *write, r request) (string, error) {
 	return b.String(), err
 }
 
-// perConnection is how many requests in flight call for a connection of their own. It is below the server's limit of
-// streams per connection, and low enough that one connection's lock and frame order do not hold requests up.
+// perConnection is the number of requests in flight per connection. It is below the server's limit
+// of streams per connection, and low enough that the lock and the frame order of one connection do
+// not delay requests.
 const perConnection = 64
 
-// connections is how many connections the limit calls for, and whose turn it is.
+// connections returns the number of connections that the current limit needs, and the index of the
+// next connection in round-robin order.
 func (w *W) connections() (n, turn int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -118,7 +121,7 @@ func (w *W) connections() (n, turn int) {
 	return n, w.turn % n
 }
 
-// send makes one request and counts it.
+// send makes one request and counts it in the metrics.
 func (w *W) send(ctx context.Context, x *write, r request) (answer, error) {
 	started := time.Now()
 	a, code, err := w.exchange(ctx, x, r)
@@ -128,7 +131,7 @@ func (w *W) send(ctx context.Context, x *write, r request) (answer, error) {
 	return a, err
 }
 
-// read gets the object that x is about.
+// read gets the object of x from the server.
 func (w *W) read(ctx context.Context, x *write) (Object, error) {
 	a, _, err := w.exchange(ctx, x, request{method: http.MethodGet, named: true, accept: x.accept()})
 	if err != nil {
@@ -137,7 +140,8 @@ func (w *W) read(ctx context.Context, x *write) (Object, error) {
 	return w.decoded(x, a)
 }
 
-// exchange makes one request.
+// exchange makes one request and returns its answer and HTTP status code. The code is 0 if no
+// response arrived.
 func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, error) {
 	path, err := w.path(x, r)
 	if err != nil {
@@ -182,13 +186,13 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 	return answer{got.ContentType, got.Body}, got.Code, nil
 }
 
-// byClient makes a request through Go's client.
+// byClient makes a request through Go's HTTP client.
 func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire.Term, r request, path string, fields []wire.Field) (wire.Answer, error) {
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
 	}
-	// The path is escaped already.
+	// The path is already escaped.
 	req, err := http.NewRequestWithContext(ctx, r.method, w.base.Scheme+"://"+w.base.Host+path, body)
 	if err != nil {
 		return wire.Answer{}, fmt.Errorf("%w: %w", errLocal, err)
@@ -208,15 +212,17 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire
 	}, err
 }
 
-// messageMax is how much is quoted of an answer that is not the API server's own.
+// messageMax is the maximum number of bytes quoted from a response that is not a Status of the API
+// server.
 const messageMax = 2048
 
-// refusal is the error in an answer.
+// refusal returns the error that a response contains.
 func (w *W) refusal(x *write, r request, a wire.Answer) error {
 	if s := kubeclient.StatusOf(w.decoder(x.kind.GroupVersion()), a.ContentType, a.Body); s != nil {
 		return apierrors.FromObject(s)
 	}
-	// It comes from something before the server, or from the server before it knows what is asked.
+	// The response comes from a proxy in front of the server, or from the server before it routes
+	// the request.
 	seconds, err := strconv.Atoi(a.RetryAfter)
 	if err != nil {
 		seconds = 0
@@ -229,7 +235,7 @@ func (w *W) refusal(x *write, r request, a wire.Answer) error {
 	return apierrors.NewGenericServerResponse(a.Code, strings.ToLower(r.method), resource, x.name.Name, message, seconds, true)
 }
 
-// decoder decodes answers about types of a group and version.
+// decoder returns a function that decodes responses with types of a group and version.
 func (w *W) decoder(gv schema.GroupVersion) func(string, []byte) (runtime.Object, error) {
 	if d, ok := w.decoders.Load(gv); ok {
 		return d.(func(string, []byte) (runtime.Object, error))
@@ -238,7 +244,7 @@ func (w *W) decoder(gv schema.GroupVersion) func(string, []byte) (runtime.Object
 	return d.(func(string, []byte) (runtime.Object, error))
 }
 
-// decoded is the object in an answer, of the Go type that x has.
+// decoded returns the object in an answer, as the Go type of x's object.
 func (w *W) decoded(x *write, a answer) (Object, error) {
 	if _, ok := x.obj.(*unstructured.Unstructured); ok {
 		u := &unstructured.Unstructured{}
@@ -258,7 +264,7 @@ func (w *W) decoded(x *write, a answer) (Object, error) {
 	return obj, nil
 }
 
-// sendObject is send for who needs the object in the answer.
+// sendObject sends a request and decodes the object in the response.
 func (w *W) sendObject(ctx context.Context, x *write, r request) (Object, error) {
 	a, err := w.send(ctx, x, r)
 	if err != nil {
@@ -267,7 +273,8 @@ func (w *W) sendObject(ctx context.Context, x *write, r request) (Object, error)
 	return w.decoded(x, a)
 }
 
-// sendAsWanted is sendObject where somebody waits for the object; where nobody does, little is asked for, and nothing decoded.
+// sendAsWanted is sendObject if the caller has a done function. Otherwise it asks for metadata only
+// and decodes nothing.
 func (w *W) sendAsWanted(ctx context.Context, x *write, r request) (Object, error) {
 	if x.done != nil {
 		return w.sendObject(ctx, x, r)
@@ -277,7 +284,8 @@ func (w *W) sendAsWanted(ctx context.Context, x *write, r request) (Object, erro
 	return nil, err
 }
 
-// sendBriefly is send for who needs no more of the answer than which version the object has now.
+// sendBriefly sends a request and returns only the name, UID and resource version of the resulting
+// object.
 func (w *W) sendBriefly(ctx context.Context, x *write, r request) (Object, error) {
 	r.accept = acceptMeta
 	a, err := w.send(ctx, x, r)

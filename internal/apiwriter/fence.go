@@ -12,28 +12,31 @@ import (
 	"lockstep.dev/lockstep/internal/wire"
 )
 
-// Fence says under which term writes are made. Its method is called often, with locks held: it must be fast, and call nothing of
-// the writer.
+// Fence gives the term under which writes are made. Term is called often and with locks held: it
+// must be fast and must not call the writer.
 type Fence interface {
-	// Term is the term under which what is written for an owner is this program's now; nil if it is not. The owner is
-	// Meta.Owner; of an event it is "event/" and what it is about, as namespace/name.
+	// Term returns the current term in which this process may write for owner, or nil if this
+	// process may not write for owner. The owner is Meta.Owner; for an event it is "event/"
+	// followed by namespace/name of the object.
 	Term(owner string) *fence.Term
 }
 
-// ErrFenced is the outcome of writes whose term was over, or whose owner's work had become somebody else's, before they were sent.
-// It is an ErrStopped: what it was for is not this program's any more.
+// ErrFenced is the outcome of a write whose term ended, or whose owner moved to another process,
+// before the write was sent. It is an ErrStopped: this process is no longer responsible for the
+// write.
 var ErrFenced = fmt.Errorf("not sent, because the lease under which the write was made is lost: %w", ErrStopped)
 
-// errHeld ends an attempt whose term has lapsed and may still be extended.
+// errHeld ends an attempt whose term has lapsed but may still be extended.
 var errHeld = errors.New("not sent, because the lease under which the write was made has to be renewed first")
 
-// heldRetry is how long after that the write is looked at again.
+// heldRetry is the time until a write that ended an attempt with errHeld is tried again.
 const heldRetry = 100 * time.Millisecond
 
-// Fenced returns a Writer that shares everything with w and whose writes are sent only within the term that f gives them when
-// they are made: each is looked at again when its turn comes, before each attempt, and when its bytes are handed to the kernel.
-// While a term has lapsed and may be extended its writes wait; when it has ended, or f gives the owner none any more, they end
-// with ErrFenced.
+// Fenced returns a Writer that shares everything with w and whose writes are sent only within the
+// term that f returns when they are made. The term is checked again when the write's turn comes,
+// before each attempt, and when the bytes are handed to the kernel. While a term has lapsed but may
+// still be extended, its writes wait. When the term has ended, or f returns no term for the owner
+// any more, they end with ErrFenced.
 func (w *W) Fenced(f Fence) Writer { return &fenced{w, f} }
 
 // fenced is a W whose writes have a fence.
@@ -82,14 +85,16 @@ func (f *fenced) Event(about Object, eventType, reason, message string) {
 func (f *fenced) Lag() time.Duration              { return f.w.Lag() }
 func (f *fenced) Flush(ctx context.Context) error { return f.w.Flush(ctx) }
 
-// under is the fence of a write, and the term that it had when the write was made. Without a fence it may always be sent.
+// under is the fence of a write, and the term at the time when the write was made. A write without
+// a fence may always be sent.
 type under struct {
 	fence Fence
 	owner string
 	term  *fence.Term
 }
 
-// begin returns what a write that is made now is under, or false if it must not be made.
+// begin returns the fence and term of a write that is made now, or false if the write must not be
+// made.
 func (m *Meta) begin() (under, bool) {
 	if m.fence == nil {
 		return under{}, true
@@ -98,7 +103,7 @@ func (m *Meta) begin() (under, bool) {
 	return u, u.term != nil
 }
 
-// check returns why the write must not be sent now, if it must not.
+// check returns ErrFenced or errHeld if the write must not be sent now, else nil.
 func (u under) check() error {
 	switch {
 	case u.fence == nil:
@@ -111,7 +116,8 @@ func (u under) check() error {
 	return nil
 }
 
-// asked is what is asked when a request is handed to the kernel.
+// asked returns the term that is checked when the request is handed to the kernel, or nil without a
+// fence.
 func (u under) asked() wire.Term {
 	if u.fence == nil {
 		return nil

@@ -21,7 +21,7 @@ type role struct {
 	mu   sync.Mutex
 	at   time.Time
 	term *fence.Term
-	lost bool // what it was for is somebody else's
+	lost bool // the owner belongs to another process
 }
 
 func newRole(final bool) *role {
@@ -60,13 +60,14 @@ func (r *role) Term(string) *fence.Term {
 	return r.term
 }
 
-// everything makes one write of each sort about a pod and a job that exist.
+// everything makes one write of each kind, about a pod and a job that exist.
 func everything(w Writer, b *bench, o *outcomes, p *corev1.Pod, job *batchv1alpha1.Job) (sorts int) {
 	m := Meta{Owner: "test/ns/name", Reason: "fenced"}
 	as := m
 	as.As = &Identity{User: "somebody", Groups: []string{"system:masters"}}
 	long := b.pod("long", "")
-	long.Annotations = map[string]string{"long": strings.Repeat("x", 64<<10)} // goes through Go's client
+	// goes through Go's client
+	long.Annotations = map[string]string{"long": strings.Repeat("x", 64<<10)}
 	w.Create(m, b.pod("created", ""), o.of("create"))
 	w.Create(as, b.pod("created-as", ""), o.of("create as somebody"))
 	w.Create(m, long, o.of("long create"))
@@ -100,7 +101,7 @@ func (b *bench) untouched(p *corev1.Pod, job *batchv1alpha1.Job) error {
 
 func TestNothingIsWrittenAfterTheTerm(t *testing.T) {
 	for name, test := range map[string]struct {
-		queued, sent func(*role) // before the writes are made, and before they are sent
+		queued, sent func(*role) // run before the writes are made, and before they are sent
 	}{
 		"the lease lapsed while they waited":         {sent: func(r *role) { r.sleep(time.Minute) }},
 		"it lapsed, and was renewed":                 {sent: func(r *role) { r.sleep(time.Minute); r.renew() }},
@@ -140,7 +141,7 @@ func TestNothingIsWrittenAfterTheTerm(t *testing.T) {
 	}
 }
 
-// The leader's lease is its own again when nobody has taken it, which the server says.
+// The leader's lease is valid again if nobody else has taken it, as the server confirms.
 func TestWritesWaitWhileTheLeaseMayStillBeRenewed(t *testing.T) {
 	b, o := newBench(t, nil), newOutcomes()
 	p, job := b.createdPod(b.pod("p", "")), b.createdJob("job")
@@ -148,7 +149,8 @@ func TestWritesWaitWhileTheLeaseMayStillBeRenewed(t *testing.T) {
 	n := everything(b.Fenced(r), b, o, p, job)
 	r.sleep(time.Minute)
 	b.run()
-	// Behind those that are held goes one that is not; when it is written they have been looked at.
+	// A write that is not held is queued behind the held ones; when it is written, the held ones
+	// have been looked at.
 	free := make(chan error)
 	b.Create(Meta{Owner: "other", Reason: "unfenced"}, b.pod("other", ""), func(_ Object, err error) { free <- err })
 	if err := <-free; err != nil {

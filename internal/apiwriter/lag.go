@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// lag is how long writes that cannot wait take at present, from the call to the answer: a moving average, which fades when
-// nothing is written.
+// lag is a moving average of how long writes of the classes before ClassBegin take, from the call
+// to the answer, in seconds. The average decays while nothing is written.
 type lag struct {
 	seconds float64
 	at      time.Time
 }
 
 const (
-	// lagWeight is that of the last write in the average.
+	// lagWeight is the weight of the latest write in the average.
 	lagWeight = 1.0 / 16
-	// lagHalf is how long the average takes to fall by half when nothing is written.
+	// lagHalf is the time in which the average falls by half while nothing is written.
 	lagHalf = time.Second
 )
 

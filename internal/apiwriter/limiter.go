@@ -5,73 +5,78 @@ import (
 	"time"
 )
 
-// limiter finds how many requests in flight get the most writes per second out of the server. Too few leave it idle,
-// too many make it slower; where the best is depends on the server, its load, and the distance to it, and all three
-// change. The limiter therefore asks the only one who knows, by experiment:
+// limiter finds the number of requests in flight with the highest rate of writes. Too few requests
+// leave the server idle, and too many slow it down. The optimum depends on the server, its load and
+// the network latency, which all change, so the limiter measures it by experiment:
 //
-//	        ┌─ grows until the rate has fallen ─────────┐
-//	ramp ───┤                                           ├──▶ steady
-//	        └─ if the first, a guess, was best: halves ─┘
+//	        ┌─ grows until the rate has fallen ───────────────────┐
+//	ramp ───┤                                                     ├──▶ steady
+//	        └─ if the first limit, a guess, was the best: halves ─┘
 //
-//	steady: base, base·s, base, base/s, base, …    one window of measurement each
+//	steady: base, base·s, base, base/s, base, …    one measurement window each
 //
-// On the way up each request that ends lets one more begin than ended: the limit doubles in a round trip, and the server
-// is not handed a burst. It is measured as it grows, because to stop for that at each step takes several times as long, in
-// which a server that wants much in flight does little.
+// While the ramp goes up, each request that ends allows one more request than ended: the limit
+// doubles per round trip, and the server never receives a burst. The rate is measured during the
+// growth, because a pause for measurement at each step takes several times as long, during which a
+// server that needs many requests in flight is mostly idle.
 //
-// The way up ends where the rate has fallen without doubt, and not before. A busy server's speed changes by a factor of
-// two and more from one half second to the next for reasons of its own: its disk, its garbage, whoever reacts to what was
-// written. To stop for that costs most, since a server that queues what it cannot do at once takes little harm from more
-// in flight, and the way down is found later. So the noise is measured, too.
+// The ramp up ends only when the rate has clearly fallen. The speed of a busy server changes by a
+// factor of two and more from one half second to the next for reasons unrelated to the limit: disk,
+// garbage collection, clients that react to the writes. A ramp that stops because of such a change
+// costs the most, since a server that queues excess requests suffers little from more requests in
+// flight, and the steady probes find the way down later. Therefore the noise is measured, too.
 //
-// After a pause it climbs again from where it was: what was measured on little work says nothing about much. It does not
-// look below that at once: a server often starts slowly after a pause, and each step down would seem to be what made it
-// faster. The steady probes, which a server that gets faster by itself does not deceive, find the way down if there is one.
+// After a pause the limiter ramps up again from base: measurements under little load say nothing
+// about a high load. It does not ramp down after a pause: a server often starts slowly after a
+// pause, and each step down would appear to make it faster. The steady probes are not misled by a
+// server that gets faster by itself, and find a lower optimum if there is one.
 //
-// A probe is compared with the base windows on both sides of it, so a server that gets slower or faster for everyone
-// does not count as an answer. Answers add up until their mean is clear of the noise, which is measured too. A direction
-// that was clearly wrong is asked less and less often.
+// A probe is compared with the base windows before and after it, so a server that gets slower or
+// faster under any limit does not count as evidence. Evidence accumulates until its mean is clear
+// of the measured noise. A direction that was clearly worse is probed less and less often.
 //
-// Refusals (429) and timeouts are no experiment: they cut the limit at once and leave a ceiling that rises slowly.
+// Refusals (429) and timeouts are not experiments: they cut the limit at once and leave a ceiling
+// that rises slowly.
 //
-// The server ends a watch before its time when the watch's buffer, of ten to a hundred changes, has run over because bursts of
-// requests kept its processors busy. Whoever follows the watch then learns of nothing for a second or more, and what it
-// does after that is the next burst. So for a while after such an end few writes are in flight at once (polite), which takes the
-// bursts longer and everything together less. With a long queue it is the writes that everybody waits for, and the limit is as
-// ever.
+// The server ends a watch early when the buffer of the watch, of 10 to 100 changes, overflows
+// because bursts of requests keep the server's processors busy. The client of the watch then sees
+// no changes for a second or more, and its reaction causes the next burst. Therefore few writes are
+// in flight at once for some time after such an end (polite): bursts take longer, but the whole
+// load takes less time. With a long queue the writes themselves are the bottleneck, and the limit
+// applies unchanged.
 //
-// A limiter is pure: it knows what time it is only from its arguments. It is not safe for concurrent use.
+// limiter is pure: it takes the time from its arguments. It is not safe for concurrent use.
 type limiter struct {
-	fixed    int // pins the limit when not zero
+	fixed    int // if not 0, the limit is always fixed
 	max      int
-	ceiling  float64   // no limit above it, after an overload
-	polite   time.Time // until then, unless deep, no more than politeLimit are in flight
-	deep     bool      // since writes last waited for nothing, politeQueue of them have waited at once
+	ceiling  float64   // upper bound of the limit, lowered by an overload
+	polite   time.Time // until this time, unless deep, at most politeLimit requests are in flight
+	deep     bool      // politeQueue writes have waited at once since the queue was last empty
 	lastCut  time.Time
 	base     float64 // the best limit known
-	now      float64 // the limit that is tried: base, or a probe
-	grown    float64 // the limit in force, on its way up to now
+	now      float64 // the target limit: base, or a probe
+	grown    float64 // the limit in force, which grows up to now
 	phase    phase
 	dir      int // of the current probe: +1, -1, or 0 at base
 	rtt      float64
 	win      window
 	settling settling
 
-	rampStart float64   // the limit that the ramp began with
-	rampRate  float64   // the best rate of the ramp, which was at base
-	rampError float64   // and its standard error, relative to it
-	level     float64   // the last limit of the ramp that may be as good as base
-	gave      gave      // what the limit in force gave so far, on the way up
-	flat      int       // steps down in a row that brought nothing
-	learned   bool      // base is more than a guess: a ramp has ended at it, or one before it
-	gained    bool      // the step up to base was clearly one to the better
-	busy      time.Time // when writes last waited for their turn
+	rampStart float64   // the limit at which the ramp began
+	rampRate  float64   // the best rate of the ramp, measured at base
+	rampError float64   // the standard error of rampRate, relative to rampRate
+	level     float64   // the highest recent limit of the ramp that may be as good as base
+	gave      gave      // measurements of the limit in force, during the ramp up
+	flat      int       // steps down in a row without a gain
+	learned   bool      // a ramp has ended, so base is more than a guess
+	gained    bool      // the step up to base was clearly a gain
+	busy      time.Time // when writes were last waiting
 	before    float64   // log rate of the base window before the current probe
-	probed    float64   // log rate of the current probe, waiting for the base window after it
-	pending   int       // direction of probed; 0 when none waits
+	probed    float64   // log rate of the last probe, until the base window after it ends
+	pending   int       // direction of probed; 0 if no probe awaits its second base window
 	noise     variance
-	within    float64    // the same as noise, told from inside of windows
-	lately    [2]float64 // log rates of the last two windows of the ramp, the last one last
+	within    float64    // like noise, but estimated from batches inside windows
+	lately    [2]float64 // log rates of the last two windows of the ramp, most recent last
 	up, down  evidence
 }
 
@@ -84,11 +89,11 @@ const (
 	steady
 )
 
-// evidence is what probes in one direction have shown: the mean of the log of probed rate over base rate.
+// evidence is the result of the probes in one direction: the mean of log(probed rate / base rate).
 type evidence struct {
 	mean     float64
 	n        float64
-	every    int // ask once in this many base windows
+	every    int // probe once per this many base windows
 	sinceAsk int
 }
 
@@ -96,13 +101,14 @@ type evidence struct {
 type window struct {
 	start time.Time
 	ended int
-	// For the error of the rate: how long each batch of requests took to end.
+	// batchStart and the fields below give the error of the rate: the durations of batches of
+	// requests.
 	batchStart    time.Time
 	batches       int
-	sums, squares float64 // of the batches' durations, in seconds
+	sums, squares float64 // of the batch durations, in seconds
 }
 
-// windowBatch is how many requests make a batch.
+// windowBatch is the number of requests per batch.
 const windowBatch = 8
 
 // add counts a request that ended at now.
@@ -116,8 +122,8 @@ func (w *window) add(now time.Time) {
 	}
 }
 
-// err is the standard error of the window's rate, relative to it, from how much its batches differ. It is 1 for a window
-// that says nothing.
+// err returns the standard error of the window's rate, relative to the rate, from the variation
+// among batches. It returns 1 if the window has too few batches to tell.
 func (w *window) err() float64 {
 	n := float64(w.batches)
 	if n < 2 || w.sums == 0 {
@@ -128,19 +134,19 @@ func (w *window) err() float64 {
 	return math.Min(math.Sqrt(variance/n)/mean, 1)
 }
 
-// gave is what a limit gave, in one window or several.
+// gave holds the measurements of one limit, from one or more windows.
 type gave struct{ windows, sum, squares float64 }
 
-// add takes in the logarithm of a window's rate, and the rate's standard error, relative to it.
+// add records the logarithm of a window's rate, and the relative standard error of the rate.
 func (g *gave) add(rate, relative float64) {
 	g.windows, g.sum, g.squares = g.windows+1, g.sum+rate, g.squares+relative*relative
 }
 
-func (g *gave) rate() float64     { return g.sum / g.windows } // the logarithm of it
+func (g *gave) rate() float64     { return g.sum / g.windows } // mean logarithm of the rate
 func (g *gave) variance() float64 { return g.squares / g.windows }
 
-// variance is that of the logarithm of a window's rate, from window to window, where the limit has no part in it. It is
-// more than what is seen inside a window.
+// variance is the variance of log(rate) from window to window under an unchanged limit. It is
+// larger than the variance inside a window.
 type variance struct{ sum, n float64 }
 
 func (v *variance) add(squared float64) {
@@ -159,11 +165,12 @@ func (v *variance) mean() float64 {
 	return v.sum / v.n
 }
 
-// settling is the time after a change of the limit until requests of the old limit no longer count.
+// settling is the period after a change of the limit until requests of the old limit no longer
+// count.
 type settling struct {
 	active bool
 	until  time.Time
-	down   bool // wait until no more than the limit are in flight
+	down   bool // wait until at most the limit are in flight
 }
 
 const (
@@ -174,48 +181,51 @@ const (
 	windowMax     = time.Second
 	windowSamples = 40
 	windowFew     = 10
-	windowRush    = 30 * time.Millisecond // a window of the ramp may be this short when it has windowSure answers
-	windowSure    = 100
+	// minimum length of a ramp window that has windowSure answers
+	windowRush = 30 * time.Millisecond
+	windowSure = 100
 
-	windowAgain = 200 * time.Millisecond // a window that measures again is at least this long
+	windowAgain = 200 * time.Millisecond // minimum length of a window that repeats a measurement
 
 	noiseMemory = 16 // windows
 
 	rampStep   = 1.41 // up
 	rampDrop   = 2    // down
 	steadyStep = 2
-	tooSlow    = 0.75 // a step up that leaves no more than this is judged early
+	tooSlow    = 0.75 // a step up that leaves at most this share of the rate is judged early
 
-	grownTrips = 0.85 // after a step up has grown, what ends within so many round trips was held up by the growth
+	grownTrips = 0.85 // round trips after a step up during which requests are still delayed by it
 
-	rampGain    = 0.03 // what a step of the ramp must bring to count as one that helped
-	rampSlack   = 0.10 // what it must cost (log) to end the ramp: the next would cost more
-	rampLevel   = 0.8  // a step that brings nothing counts as level with the best if it is not worse by so many errors
-	rampDoubt   = 1.5  // a step up that costs more than so many errors is measured again,
+	rampGain    = 0.03 // minimum gain (log) of a ramp step that counts as an improvement
+	rampSlack   = 0.10 // minimum loss (log) that ends the ramp: the next step would lose more
+	rampLevel   = 0.8  // a step that loses less than this many errors is level with the best
+	rampDoubt   = 1.5  // a step up that loses more than this many errors is measured again,
 	rampLost    = 1.0  // unless it loses this much (log),
-	rampWindows = 2    // for so many windows in all,
-	rampSure    = 2.5  // and fell if it costs more than so many;
-	rampFell    = 2    // a step down, more than so many
-	rampClear   = 3    // a step that brings more than so many errors brought something without any doubt
-	rampFlat    = 2    // so many steps down in a row that do not help end it too
+	rampWindows = 2    // for this many windows in total,
+	rampSure    = 2.5  // and has failed if it then loses more than this many errors;
+	rampFell    = 2    // for a step down, this many
+	rampClear   = 3    // a step that gains more than this many errors is a clear gain
+	rampFlat    = 2    // this many steps down in a row without a gain also end the ramp
 
-	pause = time.Second // without waiting writes for this long, what is known is old
+	pause = time.Second // after this long without waiting writes, measurements are out of date
 
-	gainUp   = 0.01 // a higher limit must be better by this much (log)
-	gainDown = 0.02 // a lower limit, likewise
-	memory   = 12   // probes that count in a mean
+	gainUp   = 0.01 // minimum gain (log) of a higher limit
+	gainDown = 0.02 // minimum gain (log) of a lower limit
+	memory   = 12   // maximum number of probes in a mean
 
 	politeTime  = 30 * time.Second
 	politeLimit = 64
-	politeQueue = MostInFlight * 3 / 2 // more than may be in flight; less than a large gang has waiting
+	// more than may be in flight; less than a large gang has waiting
+	politeQueue = MostInFlight * 3 / 2
 
 	everyMax = 32
-	askLate  = 8    // for the way back down after a ramp whose last step was better without any doubt, or in much noise
-	noisy    = 0.04 // much noise: a variance above it is one that few probes cannot tell through
-	dear     = 0.3  // a probe that loses this much (log) is dear
+	askLate  = 8    // base windows per probe in a direction that arrive defers
+	noisy    = 0.04 // a variance above this is much noise: a few probes cannot see through it
+	dear     = 0.3  // a probe that loses this much (log) is expensive
 )
 
-// newLimiter returns a limiter that stays at fixed, or, when fixed is 0, adapts between 1 and max.
+// newLimiter returns a limiter that stays at fixed, or that adapts between 1 and max if fixed is 0.
+// A max of 0 or less means limitMax.
 func newLimiter(fixed, max int) *limiter {
 	if max <= 0 {
 		max = limitMax
@@ -227,7 +237,7 @@ func newLimiter(fixed, max int) *limiter {
 	return l
 }
 
-// limit is how many requests may be in flight at now.
+// limit returns the maximum number of requests in flight at now.
 func (l *limiter) limit(now time.Time) int {
 	if l.fixed > 0 {
 		return l.fixed
@@ -238,8 +248,9 @@ func (l *limiter) limit(now time.Time) int {
 	return int(math.Round(l.grown))
 }
 
-// ended tells the limiter of a request that ended at now after latency. inFlight is how many others are in flight, and
-// waiting says whether more writes wait for their turn: without any, the rate says nothing about the limit.
+// ended tells the limiter that a request ended at now, after latency. inFlight is the number of
+// other requests in flight. waiting reports whether more writes wait for their turn: if none wait,
+// the rate says nothing about the limit.
 func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, waiting bool, v verdict) {
 	if l.fixed > 0 {
 		return
@@ -280,7 +291,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		if s.down && inFlight >= l.limit(now) {
 			return
 		}
-		if s.down { // drained: one round trip at the new limit, and then it counts
+		if s.down { // drained: one round trip at the new limit, then measure
 			s.down = false
 			s.until = now.Add(l.roundTrips(1))
 		}
@@ -300,8 +311,8 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	l.close(now, length)
 }
 
-// hasGrown acts on the end of a step up. The ramp's window was the growth itself, and goes on without growth if that was
-// too short to judge.
+// hasGrown handles the end of a step up. The window of a ramp step is the growth itself; if the
+// growth was too short to judge, the window continues at the reached limit.
 func (l *limiter) hasGrown(now time.Time) {
 	if l.phase != rampUp {
 		l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
@@ -310,14 +321,14 @@ func (l *limiter) hasGrown(now time.Time) {
 	}
 }
 
-// close ends the window, which is of this length.
+// close ends the current window, whose duration is length.
 func (l *limiter) close(now time.Time, length time.Duration) {
 	rate, relative := float64(l.win.ended)/length.Seconds(), l.win.err()
 	l.win = window{start: now}
 	l.measured(now, rate, relative)
 }
 
-// enough says whether a window of this length can be judged.
+// enough reports whether a window of this length can be judged.
 func (l *limiter) enough(length time.Duration) bool {
 	if l.phase == rampUp && l.gave.windows == 0 && l.win.ended >= windowSamples && length >= windowRush {
 		return true
@@ -331,7 +342,8 @@ func (l *limiter) enough(length time.Duration) bool {
 	return length >= windowMin && (l.win.ended >= windowSamples || length >= windowMax)
 }
 
-// tooFar says whether a step up was clearly one too many. That shows early, and waiting longer costs most.
+// tooFar reports whether a step up has clearly exceeded the optimum. This shows early, and waiting
+// longer costs the most.
 func (l *limiter) tooFar(length time.Duration, rate float64) bool {
 	before := 0.0
 	switch {
@@ -343,12 +355,14 @@ func (l *limiter) tooFar(length time.Duration, rate float64) bool {
 	return length >= max(windowMin, l.roundTrips(0.5)) && l.win.ended >= windowFew && rate < tooSlow*before
 }
 
-// measured acts on the rate that the limit in force gave in one window. relative is the rate's standard error.
+// measured handles the rate of one window at the limit in force. relative is the relative standard
+// error of the rate.
 func (l *limiter) measured(now time.Time, rate, relative float64) {
 	l.ceiling = math.Min(l.ceiling*1.01, float64(l.max))
 	l.within += (relative*relative - l.within) / 8
 	if l.phase != steady {
-		// What the limit does to the rate it does steadily: what departs from a straight line is not its doing.
+		// The limit changes the rate along a nearly straight line from window to window; a
+		// departure from that line is noise.
 		r := math.Log(rate)
 		if l.lately[0] != 0 {
 			d := r - 2*l.lately[1] + l.lately[0]
@@ -370,8 +384,8 @@ func (l *limiter) measured(now time.Time, rate, relative float64) {
 	}
 }
 
-// judgeUp takes in the rate that a step up of the ramp gave, and goes on or ends the way up. A rate that may be a fall is
-// measured again.
+// judgeUp evaluates the rate of a step up of the ramp, and continues or ends the ramp up. A rate
+// that may have fallen is measured again.
 func (l *limiter) judgeUp(now time.Time, rate, relative float64) {
 	g, noise := &l.gave, l.noise.mean()
 	g.add(math.Log(rate), relative)
@@ -393,7 +407,7 @@ func (l *limiter) judgeUp(now time.Time, rate, relative float64) {
 	l.climb(now, math.Max(l.now*rampStep, l.now+1))
 }
 
-// judgeDown likewise for a step down.
+// judgeDown evaluates the rate of a step down of the ramp, and continues or ends the ramp down.
 func (l *limiter) judgeDown(now time.Time, rate, relative float64) {
 	gain, err := math.Log(rate/l.rampRate), math.Hypot(relative, l.rampError)
 	switch {
@@ -415,19 +429,20 @@ func (l *limiter) judgeDown(now time.Time, rate, relative float64) {
 	l.climb(now, math.Min(l.now/rampDrop, l.now-1))
 }
 
-// better makes the limit in force the best of the ramp.
+// better makes the limit in force the best limit of the ramp.
 func (l *limiter) better(rate, relative float64) {
 	l.base, l.rampRate, l.rampError, l.level = l.now, rate, relative, l.now
 }
 
-// climb takes one more step of the ramp to limit, or ends it at the end of the range.
+// climb takes the next step of the ramp, to limit, or ends the ramp if limit is outside the range.
 func (l *limiter) climb(now time.Time, limit float64) {
 	if !l.step(now, limit) {
 		l.turn(now)
 	}
 }
 
-// turn ends the way up. If it led nowhere, the way down is next.
+// turn ends the ramp in the current direction. If the first ramp up brought no gain, a ramp down
+// follows.
 func (l *limiter) turn(now time.Time) {
 	l.flat = 0
 	if l.level > l.base {
@@ -455,16 +470,16 @@ func (l *limiter) arrive(now time.Time) {
 	l.phase, l.learned = steady, true
 	l.forget()
 	if below {
-		l.up.every = askLate // it has just come from there
+		l.up.every = askLate // the ramp has just come from above
 	}
 	if l.gained || l.noise.mean() > noisy {
-		l.down.every, l.gained = askLate, false // the ramp has just answered it, or a few probes will not
+		l.down.every, l.gained = askLate, false // known from the ramp, or too noisy to probe
 	}
 	l.step(now, l.base)
 }
 
 func (l *limiter) steady(now time.Time, rate float64) {
-	if l.dir != 0 { // a probe ended: back to base, for the other half of the comparison
+	if l.dir != 0 { // a probe ended: back to base, for the second half of the comparison
 		l.probed, l.pending, l.dir = rate, l.dir, 0
 		l.step(now, l.base)
 		return
@@ -481,7 +496,7 @@ func (l *limiter) steady(now time.Time, rate float64) {
 	l.before = rate
 	l.up.sinceAsk++
 	l.down.sinceAsk++
-	// Ask in the direction that is most overdue.
+	// Probe in the direction that is most overdue.
 	upDue := l.up.sinceAsk - l.up.every
 	downDue := l.down.sinceAsk - l.down.every
 	if upDue >= 0 && upDue >= downDue {
@@ -499,7 +514,8 @@ func (l *limiter) steady(now time.Time, rate float64) {
 	}
 }
 
-// answer adds the finished probe, compared with the base windows before and after it, to the evidence.
+// answer adds the finished probe to the evidence, compared with the base windows before and after
+// it.
 func (l *limiter) answer(after float64) {
 	d := after - l.before
 	l.noise.add(d * d / 2)
@@ -513,9 +529,9 @@ func (l *limiter) answer(after float64) {
 	e.mean += (ratio - e.mean) / e.n
 }
 
-// move changes base when the evidence is clear, and says whether it did.
+// move changes base if the evidence is clear, and reports whether it did.
 func (l *limiter) move(now time.Time) bool {
-	// The error of a mean of n comparisons, each of one window with the mean of two.
+	// The error of a mean of n comparisons, each of one window with the mean of two windows.
 	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * max(l.noise.mean(), l.within, 0.0004) / e.n) }
 	if e := &l.up; e.n > 0 {
 		se := clear(e)
@@ -534,7 +550,8 @@ func (l *limiter) move(now time.Time) bool {
 	return false
 }
 
-// settleAt makes limit the base. What is known of the way back is that it was worse, so it is asked less at first.
+// settleAt makes limit the new base. The old base is known to be worse, so its direction is probed
+// less often at first.
 func (l *limiter) settleAt(now time.Time, limit float64, back *evidence) bool {
 	l.base = l.clamp(limit)
 	l.forget()
@@ -543,11 +560,11 @@ func (l *limiter) settleAt(now time.Time, limit float64, back *evidence) bool {
 	return true
 }
 
-// patience lengthens the time until a direction is asked again when it was clearly wrong, the more the more it costs to
-// ask. most is the best that the direction may be.
+// patience lengthens the interval between probes in a direction that was clearly worse, by more if
+// a probe is more expensive. most is the upper bound of the direction's gain (log).
 func (e *evidence) patience(most, gain float64) {
 	if e.sinceAsk > 1 {
-		return // not the direction that was just asked
+		return // not the direction of the last probe
 	}
 	switch {
 	case most < -dear:
@@ -559,14 +576,14 @@ func (e *evidence) patience(most, gain float64) {
 	}
 }
 
-// forget drops what is known about the neighbours of base.
+// forget drops the evidence about limits next to base.
 func (l *limiter) forget() {
 	l.gave = gave{}
 	l.up, l.down = evidence{every: 2}, evidence{every: 2, sinceAsk: 1}
 	l.dir, l.pending, l.before = 0, 0, 0
 }
 
-// step puts a limit in force and says whether that is another than before.
+// step sets the target limit and reports whether its rounded value changed.
 func (l *limiter) step(now time.Time, limit float64) bool {
 	limit = l.clamp(limit)
 	if math.Round(limit) == math.Round(l.now) {
@@ -587,7 +604,7 @@ func (l *limiter) settle(now time.Time, down bool) {
 	l.settling = settling{active: true, down: down, until: now.Add(l.roundTrips(1))}
 }
 
-// restart begins the current window anew after something that was not the limit's doing.
+// restart begins the current window again after an event that the limit did not cause.
 func (l *limiter) restart(now time.Time) {
 	if l.phase == steady {
 		l.dir, l.pending, l.before = 0, 0, 0
@@ -597,7 +614,8 @@ func (l *limiter) restart(now time.Time) {
 	l.settle(now, false)
 }
 
-// cut lowers the limit at once by factor, at most once per round trip, whose other requests tell the same.
+// cut multiplies the limit by factor at once, at most once per round trip, because other requests
+// of that round trip report the same overload.
 func (l *limiter) cut(now time.Time, factor float64) {
 	if now.Sub(l.lastCut) < max(windowMin, l.roundTrips(1)) {
 		return
@@ -610,10 +628,10 @@ func (l *limiter) cut(now time.Time, factor float64) {
 	l.step(now, l.base)
 }
 
-// watchEnded says that the server has ended a watch before its time.
+// watchEnded tells the limiter that the server has ended a watch early.
 func (l *limiter) watchEnded(now time.Time) { l.polite = now.Add(politeTime) }
 
-// waits says how many writes wait for their turn.
+// waits tells the limiter how many writes wait for their turn.
 func (l *limiter) waits(n int) {
 	switch {
 	case n == 0:
@@ -623,7 +641,7 @@ func (l *limiter) waits(n int) {
 	}
 }
 
-// held says that the limit is lower than what is known to be best.
+// held reports whether the limit is lowered to politeLimit, below the best known.
 func (l *limiter) held(now time.Time) bool {
 	return l.fixed == 0 && !l.deep && l.grown > politeLimit && now.Before(l.polite)
 }

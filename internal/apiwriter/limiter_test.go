@@ -12,20 +12,23 @@ import (
 	"pgregory.net/rapid"
 )
 
-// server is a simulated API server: rate(c) is how many writes per second it completes with c in flight, noise the
-// standard deviation of the log of its speed, which changes every tenth of a second, and far the network's round trip.
+// server is a simulated API server. rate(c) is the number of writes per second it completes with c
+// in flight, noise is the standard deviation of the log of its speed, which changes every tenth of
+// a second, and far is the network's round trip.
 type server struct {
 	name  string
 	rate  func(c float64, at time.Duration) float64
 	noise float64
-	every time.Duration // for so long the speed stays the same; the default is a tenth of a second
+	every time.Duration // how long the speed stays the same; the default is a tenth of a second
 	far   time.Duration
-	// writes of the load; the default is 10,000.
+	// writes is the number of writes of the load; the default is 10,000.
 	writes int
-	within float64 // how close the limiter must come to the best fixed limit's time; the default is 1.1
+	// maximum ratio of the limiter's time to that of the best fixed limit; the default is 1.1
+	within float64
 }
 
-// simulate runs writes writes as fast as the limiter lets them, and returns how long it took and where it ended.
+// simulate runs writes writes as fast as the limiter allows, and returns the duration and the final
+// limit.
 func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration, limit int) {
 	rnd := rand.New(rand.NewPCG(seed, 1))
 	var (
@@ -36,7 +39,7 @@ func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration
 		finished int
 		speed    = 1.0
 		speedAt  = time.Duration(-1)
-		serverAt time.Duration // when the server has finished what it has accepted so far
+		serverAt time.Duration // when the server has finished everything it has accepted so far
 	)
 	for finished < writes {
 		for len(flights) < l.limit(epoch.Add(now)) && begun < writes {
@@ -48,7 +51,8 @@ func simulate(s server, l *limiter, writes int, seed uint64) (took time.Duration
 			c := float64(len(flights) + 1)
 			service := time.Duration(float64(time.Second) / (s.rate(c, now) * speed) * (0.5 + rnd.Float64()))
 			serverAt = max(serverAt, now) + service
-			// In a closed loop with c in flight and rate X, a request takes at least c/X: the server's own latency.
+			// In a closed loop with c in flight and rate X, a request takes at least c/X: the
+			// server's own latency.
 			own := time.Duration(c / s.rate(c, now) * float64(time.Second))
 			heap.Push(&flights, flight{start: now, end: max(serverAt, now+own/2) + s.far})
 		}
@@ -74,7 +78,8 @@ func (a *arrivals) Pop() any {
 	return x
 }
 
-// valley is a server whose rate rises to peak at about best in flight and falls beyond twice that.
+// valley returns the rate of a server that rises to peak at about best in flight and falls beyond
+// twice best.
 func valley(peak, best, fall float64) func(float64, time.Duration) float64 {
 	return func(c float64, _ time.Duration) float64 {
 		rise := 1 - math.Exp(-2.5*c/best)
@@ -101,7 +106,8 @@ func between(points []point, c float64) float64 {
 	return points[len(points)-1].rate
 }
 
-// pressed is the same server whose nodes react to each pod: whoever has more in flight gets more of it.
+// pressed is the same server with nodes that react to each pod: more requests in flight get a
+// larger share of it.
 func pressed(c float64, _ time.Duration) float64 {
 	return between([]point{{1, 198}, {4, 298}, {16, 335}, {64, 458}, {256, 621}, {1024, 721}}, c)
 }
@@ -123,7 +129,8 @@ var servers = []server{
 	{name: "best at 128", rate: valley(5000, 128, 0.3), noise: 0.05, writes: 30_000},
 	{name: "80 ms away", rate: valley(860, 8, 0.1), noise: 0.05, far: 80 * time.Millisecond},
 	{name: "slow", rate: valley(60, 4, 0.2), noise: 0.05},
-	{name: "collapses when pressed", rate: valley(800, 8, 2), noise: 0.05, within: 1.15}, // the first step up costs a tenth
+	// the first step up costs a tenth
+	{name: "collapses when pressed", rate: valley(800, 8, 2), noise: 0.05, within: 1.15},
 	{name: "half as fast after 4 s", rate: func(c float64, at time.Duration) float64 {
 		if at > 4*time.Second {
 			return valley(400, 4, 0.5)(c, at)
@@ -140,7 +147,7 @@ func TestLimiterComesCloseToTheBestFixedLimit(t *testing.T) {
 				writes = 10_000
 			}
 			t.Parallel()
-			// The mean over several seeds: a single run of a noisy server is a matter of luck.
+			// The mean over several seeds: a single run of a noisy server depends on chance.
 			const seeds = 5
 			mean := func(fixed int) (sum time.Duration, limits []int) {
 				for seed := range uint64(seeds) {
@@ -162,7 +169,7 @@ func TestLimiterComesCloseToTheBestFixedLimit(t *testing.T) {
 			t.Logf("adaptive %.1fs = %.3f of the best (%d); fixed%s; ended at %v", took.Seconds(), took.Seconds()/best.Seconds(), at, table, limits)
 			within := cmp.Or(s.within, 1.1)
 			if s.noise >= 0.2 {
-				within = 1.2 // its speed says little of what the limit does to it
+				within = 1.2 // its speed says little about the effect of the limit
 			}
 			if took.Seconds() > within*best.Seconds() {
 				t.Errorf("adaptive took %.1fs, more than %.1f times the %.1fs with %d in flight", took.Seconds(), within, best.Seconds(), at)
@@ -171,9 +178,9 @@ func TestLimiterComesCloseToTheBestFixedLimit(t *testing.T) {
 	}
 }
 
-// TestLimiterClimbsAgainAfterAPause: a load whose writes get into each other's way says nothing about the next.
-// TestLimiterStaysUpThroughLulls: a server that is slower for a few seconds, whatever the limit, is no reason to leave a limit
-// that is known to be good.
+// TestLimiterStaysUpThroughLulls checks that the limiter keeps a limit that is known to be good
+// when the server is slower for a few seconds under any limit. TestLimiterClimbsAgainAfterAPause
+// checks that a load whose writes slow each other down does not set the limit of the next load.
 func TestLimiterStaysUpThroughLulls(t *testing.T) {
 	for _, s := range []server{
 		{name: "lulls", rate: pressed, noise: 0.4, every: 2 * time.Second},
@@ -209,7 +216,8 @@ func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 	now = now.Add(time.Minute)
 	writes := 0
 	for ; l.limit(now) < limitMax && writes < 100_000; writes++ {
-		now = now.Add(time.Second / time.Duration(20*l.limit(now))) // twice as many in flight, twice as many a second
+		// twice as many in flight, twice as many per second
+		now = now.Add(time.Second / time.Duration(20*l.limit(now)))
 		l.ended(now, 50*time.Millisecond, l.limit(now)-1, true, succeeded)
 	}
 	if writes > 4_000 {
@@ -217,8 +225,8 @@ func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 	}
 }
 
-// TestLimiterStaysThroughASlowStart: after a pause the server may be slow for reasons of its own, and gets faster whatever
-// the limit is. What was learned before is not given up for that.
+// TestLimiterStaysThroughASlowStart checks that the limiter keeps what it has learned when, after a
+// pause, the server is slow at first and gets faster under any limit.
 func TestLimiterStaysThroughASlowStart(t *testing.T) {
 	l := newLimiter(0, 0)
 	l.base, l.now, l.grown, l.busy = limitMax, limitMax, limitMax, time.Unix(0, 0)
@@ -238,7 +246,7 @@ func TestLimiterStaysThroughASlowStart(t *testing.T) {
 	}
 }
 
-// TestLimiterCutsOnOverload: the server refuses whatever is above a limit of its own.
+// TestLimiterCutsOnOverload uses a server that refuses all requests above a limit of its own.
 func TestLimiterCutsOnOverload(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
@@ -257,8 +265,8 @@ func TestLimiterCutsOnOverload(t *testing.T) {
 	}
 }
 
-// TestLimiterIsPoliteWhenWatchesEnd: after the server has ended a watch there are few in flight for a while, but for those who
-// have much to write.
+// TestLimiterIsPoliteWhenWatchesEnd checks that few requests are in flight for some time after the
+// server has ended a watch, except with a long queue.
 func TestLimiterIsPoliteWhenWatchesEnd(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
@@ -273,7 +281,7 @@ func TestLimiterIsPoliteWhenWatchesEnd(t *testing.T) {
 	check("before a watch has ended", 500)
 	l.watchEnded(now)
 	check("after a watch has ended", politeLimit)
-	for range 1000 { // says nothing about what would be in flight otherwise
+	for range 1000 { // says nothing about the limit without politeness
 		now = now.Add(time.Millisecond)
 		l.ended(now, 50*time.Millisecond, politeLimit-1, true, succeeded)
 	}
@@ -296,7 +304,7 @@ func TestLimiterIsPoliteWhenWatchesEnd(t *testing.T) {
 	}
 }
 
-// TestLimiterStaysInBounds feeds it nonsense.
+// TestLimiterStaysInBounds feeds the limiter random input.
 func TestLimiterStaysInBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		top := rapid.IntRange(1, 2000).Draw(t, "max")
@@ -314,7 +322,7 @@ func TestLimiterStaysInBounds(t *testing.T) {
 	})
 }
 
-// TestLimiterHoldsWithoutLoad: a server with little to do says nothing about its best limit.
+// TestLimiterHoldsWithoutLoad checks that a server with little load does not change the limit.
 func TestLimiterHoldsWithoutLoad(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
@@ -327,14 +335,14 @@ func TestLimiterHoldsWithoutLoad(t *testing.T) {
 	}
 }
 
-// TestLimiterForgetsAcrossBreaks: rates from before a pause, and windows of a step that an overload broke off, say nothing of
-// what comes after.
+// TestLimiterForgetsAcrossBreaks checks that rates from before a pause, and windows of a step that
+// an overload broke off, do not count afterwards.
 func TestLimiterForgetsAcrossBreaks(t *testing.T) {
 	l := newLimiter(0, 0)
 	now := time.Unix(0, 0)
 	l.phase, l.rampRate, l.rampError, l.rtt = rampUp, 1000, 0.01, 0.05
 	l.lately = [2]float64{6.9, 6.9}
-	l.measured(now, 800, 0.01) // may be a fall: measured again
+	l.measured(now, 800, 0.01) // may have fallen: measured again
 	if l.gave.windows != 1 {
 		t.Fatalf("%v windows of the step, want one that waits for another", l.gave.windows)
 	}

@@ -10,12 +10,14 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Count names requests of one sort that reached the server, or tried to.
+// Count identifies requests of one kind that were sent to the API server, or whose sending was
+// attempted.
 type Count struct {
-	// Verb is the API's: create, update, patch, delete. Resource is as in the audit log, with group and subresource:
-	// "pods", "pods/binding", "jobs.batch.volcano.sh/status". Reason is the caller's.
+	// Verb is the API's: create, update, patch, delete. Resource is as in the audit log, with group
+	// and subresource: "pods", "pods/binding", "jobs.batch.volcano.sh/status". Reason is
+	// Meta.Reason.
 	Verb, Resource, Reason string
-	// Code is the HTTP status code; 0 is no answer.
+	// Code is the HTTP status code, or 0 if no answer arrived.
 	Code int
 }
 
@@ -39,7 +41,7 @@ type cachedMetrics struct {
 
 var classNames = [numClasses]string{ClassPods: "pods", ClassDelete: "delete", ClassUrgent: "urgent", ClassBegin: "begin", ClassStatus: "status", ClassEvent: "event"}
 
-// latencyBuckets go from an unloaded server next door, 2 ms, to one that takes half a minute.
+// latencyBuckets range from 2 ms, an unloaded nearby server, to 33 s.
 var latencyBuckets = prometheus.ExponentialBuckets(0.002, 2, 15)
 
 func newMetrics(registry prometheus.Registerer, w *W) (*metrics, error) {
@@ -129,14 +131,14 @@ func (m *metrics) retried(o outcome) {
 	m.retries.WithLabelValues(cause).Inc()
 }
 
-// Counts returns how many requests of each sort have been sent.
+// Counts returns the number of requests of each kind.
 func (w *W) Counts() map[Count]int {
 	w.metrics.mu.Lock()
 	defer w.metrics.mu.Unlock()
 	return maps.Clone(w.metrics.counts)
 }
 
-// Limit is how many requests may be in flight at present.
+// Limit returns the current maximum number of requests in flight.
 func (w *W) Limit() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -4,8 +4,9 @@ import (
 	"time"
 )
 
-// outage is the state of a server that cannot be reached. While it is active, one request at a time asks whether the server is
-// back, at a growing interval. What the server answers, 503 included, is no outage: see scopes.
+// outage is the state of a server that cannot be reached. While an outage is active, one request at
+// a time probes the server, at a growing interval. A response of the server, including 503, is not
+// an outage: see scopes.
 type outage struct {
 	active  bool
 	failed  int // requests in a row without an answer
@@ -15,23 +16,25 @@ type outage struct {
 }
 
 const (
-	outageAfter    = 4 // failures in a row that make an outage; a refused connection makes one at once
+	// failures in a row that make an outage; a refused connection makes one at once
+	outageAfter    = 4
 	outageMin      = 50 * time.Millisecond
 	outageMax      = time.Second
 	recoveringTime = 10 * time.Second
 )
 
-// recovering says that the server has been away until lately.
+// recovering reports whether an outage is active or ended less than recoveringTime ago.
 func (o *outage) recovering(now time.Time) bool {
 	return o.active || !o.ended.IsZero() && now.Sub(o.ended) < recoveringTime
 }
 
-// observe follows whether the server is there, and which writes it carries out. started is when the request was sent. It reports
-// whether the request's end says something about the pace of all. The caller holds mu.
+// observe updates the outage and the scopes after a request for x. started is the time when the
+// request was sent. general reports whether the result also counts for the limiter, and so for the
+// rate of all writes. The caller holds mu.
 func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (general bool) {
 	w.scopes.stopped(x)
 	if w.stopped {
-		return false // requests end because we end them
+		return false // requests end because the writer ends them
 	}
 	if o.verdict == unavailable && !o.scoped {
 		w.unreachable(now, o, err)
@@ -42,7 +45,7 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 	case o.scoped:
 		return w.scopeFailed(x, started, now, o, err)
 	case o.verdict == overloaded:
-		return true // it says nothing about the scope
+		return true // an overload says nothing about the scope
 	}
 	w.lastAnswer = now
 	for _, back := range w.scopes.answered(x, now) {
@@ -54,7 +57,7 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 	return true
 }
 
-// unreachable takes in a request that got no answer. The caller holds mu.
+// unreachable records a request without a response. The caller holds mu.
 func (w *W) unreachable(now time.Time, o outcome, err error) {
 	d := &w.down
 	if d.active && now.Before(d.until) {
@@ -72,7 +75,7 @@ func (w *W) unreachable(now time.Time, o outcome, err error) {
 	w.after(d.until.Sub(now), &timer{due: func() {}})
 }
 
-// reached takes in that the server has answered something. The caller holds mu.
+// reached records that the server has responded. The caller holds mu.
 func (w *W) reached(now time.Time) {
 	w.answered = true
 	d := &w.down
@@ -83,8 +86,9 @@ func (w *W) reached(now time.Time) {
 	d.active, d.failed = false, 0
 }
 
-// scopeFailed records a failure of the write's scope. It reports whether the failure also counts for the whole server: a
-// time-out does, unless writes of other scopes were answered meanwhile and none of this scope was. The caller holds mu.
+// scopeFailed records a failure of a write's scope. general reports whether the failure also counts
+// for the limiter. Only a timeout does, and only if no write of any scope was answered since the
+// request was sent, or a write of the same scope was. The caller holds mu.
 func (w *W) scopeFailed(x *write, started, now time.Time, o outcome, err error) (general bool) {
 	if o.verdict == timedOut {
 		_, _, leaf := w.scopes.path(x)
@@ -102,9 +106,9 @@ func (w *W) scopeFailed(x *write, started, now time.Time, o outcome, err error) 
 	return general
 }
 
-// tend sets a timer after which a write asks whether the scope that holds x up is back, if writes wait in it and none asks. It is
-// called whenever a write of the scope ends or begins to wait: the write that was to ask may have ended without being sent. The
-// caller holds mu.
+// tend sets a timer for the next probe of the scope that blocks x, if writes wait in that scope and
+// none of them is a probe. tend is called whenever a write of the scope ends or begins to wait,
+// because the write chosen as the probe may have ended without being sent. The caller holds mu.
 func (w *W) tend(x *write) {
 	if s := w.scopes.gate(x); s != nil && s.first != nil && s.asking == nil && !s.timed {
 		s.timed = true
@@ -115,13 +119,13 @@ func (w *W) tend(x *write) {
 	}
 }
 
-// askScope lets one of the writes that wait in a scope ask whether it is back. The caller holds mu.
+// askScope queues one of the writes that wait in a scope, as a probe. The caller holds mu.
 func (w *W) askScope(s *scope) {
 	if s.asking != nil {
-		return // tend is called when that one ends
+		return // tend is called when that probe ends
 	}
 	if s.first != nil && time.Now().Before(s.until) {
-		w.tend(s.first) // another has asked meanwhile
+		w.tend(s.first) // another write has probed meanwhile
 		return
 	}
 	x := w.scopes.unpark(s)
@@ -133,7 +137,7 @@ func (w *W) askScope(s *scope) {
 	}
 }
 
-// purgeScopes forgets scopes that nothing happens in, as long as there are any. The caller holds mu.
+// purgeScopes removes idle scopes periodically while any scopes exist. The caller holds mu.
 func (w *W) purgeScopes() {
 	w.after(scopeRest, &timer{due: func() {
 		w.scopes.rest(time.Now())
@@ -143,7 +147,7 @@ func (w *W) purgeScopes() {
 	}})
 }
 
-// attrs describes a scope in the log.
+// attrs returns log attributes that describe a scope.
 func (at *scope) attrs(more ...any) []any {
 	of := "everything"
 	if at.key.resource != "" {

@@ -1,8 +1,9 @@
 package apiwriter
 
-// queue holds the writes that wait for their turn. Classes are served in order, except that a lower class which has
-// been passed over maxPassed times in a row is served next; within a class, owners take turns of up to turnWrites;
-// within an owner, first in, first out. Every operation is O(1) in the number of writes and owners.
+// queue holds the writes that wait for their turn. Classes are served in order, except that a lower
+// class that has been passed over maxPassed times in a row is served next. Within a class, owners
+// take turns of up to turnWrites. The writes of one owner are first in, first out. Every operation
+// is O(1) in the number of writes and owners.
 type queue struct {
 	classes [numClasses]classQueue
 	len     int
@@ -10,27 +11,29 @@ type queue struct {
 
 const numClasses = int(ClassEvent) + 1
 
-// turnWrites is how many writes an owner may make before the next has its turn. One each would be as fair, but then a
-// hundred gangs written at the same time would all be complete only at the end, instead of one after the other. It is
-// small enough that a single pod behind a gang of thousands waits a tenth of a second.
+// turnWrites is the number of writes of one owner before the next owner has its turn. Turns of one
+// write would be as fair, but a hundred gangs written at the same time would all be complete only
+// at the end instead of one after the other. turnWrites is small enough that a single pod behind a
+// gang of thousands waits about a tenth of a second.
 const turnWrites = 64
 
-// maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while it has any. Pods need none:
-// nobody goes before them. Status and events get little, because waiting makes them coalesce.
+// maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while the
+// class has any. Pods need no guarantee, as no class goes before them. Statuses and events get
+// little, because waiting makes them coalesce.
 var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassBegin: 19, ClassStatus: 19, ClassEvent: 49}
 
 type classQueue struct {
 	owners map[string]*ownerQueue
-	turn   *ownerQueue // whose turn it is in the ring of owners; nil when empty
+	turn   *ownerQueue // the owner in the ring whose turn it is; nil when empty
 	len    int
-	passed int // how often a higher class has been served while this one waited
+	passed int // times a higher class was served while this one waited
 }
 
-// ownerQueue is the list of one owner's writes, and an element of the ring of owners that have any.
+// ownerQueue is the list of one owner's writes, and an element of the ring of owners with writes.
 type ownerQueue struct {
 	name       string
 	head, tail *write
-	taken      int // writes of the current turn
+	taken      int // writes taken in the current turn
 	next, prev *ownerQueue
 }
 
@@ -49,7 +52,7 @@ func (q *queue) insert(w *write, front bool) {
 		if c.turn == nil {
 			o.next, o.prev = o, o
 			c.turn = o
-		} else { // the last to have a turn
+		} else { // the last in the ring
 			o.next, o.prev = c.turn, c.turn.prev
 			o.prev.next, o.next.prev = o, o
 		}
@@ -70,7 +73,7 @@ func (q *queue) insert(w *write, front bool) {
 	q.len++
 }
 
-// pop takes out the next write of the classes up to last, or returns nil when there is none.
+// pop removes and returns the next write of the classes up to last, or nil if there is none.
 func (q *queue) pop(last Class) *write {
 	first := -1
 	for i := range q.classes[:last+1] {
@@ -120,7 +123,7 @@ func (q *queue) pop(last Class) *write {
 	return w
 }
 
-// assertConsistent panics when the counts, the rings and the lists disagree. For tests.
+// assertConsistent panics if the counts, the rings and the lists disagree. For tests.
 func (q *queue) assertConsistent() {
 	total := 0
 	for i := range q.classes {

@@ -55,8 +55,9 @@ func TestQueueServesClassesInOrderButStarvesNone(t *testing.T) {
 	}
 }
 
-// TestQueueProperties: what goes in comes out once, an owner's writes of a class in order, and no owner gets two turns
-// of a class while another waits for its first.
+// TestQueueProperties checks that each write comes out once, that the writes of one owner in a
+// class stay in order, and that no owner gets two turns of a class while another waits for its
+// first.
 func TestQueueProperties(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var q queue

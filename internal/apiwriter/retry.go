@@ -15,33 +15,36 @@ import (
 	"lockstep.dev/lockstep/internal/wire"
 )
 
-// verdict is what an attempt's error means for the write and for the rate of others.
+// verdict is the meaning of an attempt's error for the write and for the rate of other writes.
 type verdict int
 
 const (
-	succeeded   verdict = iota
-	refused             // final: the same request will be refused again
-	again               // a passing trouble of this write: try it again after a backoff of its own
-	overloaded          // the server asks for fewer requests (429)
-	timedOut            // no answer in time
-	unavailable         // no server there, or one that is starting or stopping; or what it needs for this write is
-	held                // the term of this write, or of one beside it, has to be extended first
+	succeeded  verdict = iota
+	refused            // final: the same request will be refused again
+	again              // a temporary error of this write: retry after a backoff of its own
+	overloaded         // the server asks for fewer requests (429)
+	timedOut           // no answer in time
+	// no server, a server that starts or stops, or a backend of this write is unavailable
+	unavailable
+	// the term of this write, or of one on the same connection, must be extended first
+	held
 )
 
 // outcome is the classified result of one attempt.
 type outcome struct {
 	verdict
-	// applied says that the server may have carried out the request all the same.
+	// applied reports whether the server may have carried out the request despite the error.
 	applied bool
-	// scoped says that the server answered, or took too long, and that others of its writes may be well: see scopes.
+	// scoped reports whether the server responded, or took too long, so that other writes may
+	// succeed: see scopes.
 	scoped bool
 	// after is the server's Retry-After, or zero.
 	after time.Duration
 }
 
-// classify says what err, of one attempt to write, means. recovering says that the server has lately been away: while
-// it starts, authentication, authorization and the list of resources are incomplete, and it refuses what it will
-// accept a moment later.
+// classify returns the outcome of one attempt that ended with err. recovering means that the server
+// was away recently: while it starts, authentication, authorization and the list of resources are
+// incomplete, and it refuses requests that it will accept a moment later.
 func classify(err error, recovering bool) outcome {
 	if err == nil {
 		return outcome{verdict: succeeded, applied: true}
@@ -55,14 +58,16 @@ func classify(err error, recovering bool) outcome {
 		return outcome{verdict: refused}
 	case errors.Is(err, errHeld):
 		return outcome{verdict: held}
-	case errors.Is(err, wire.ErrLapsed): // it may have been sent before another one on its connection found its term over
+	// it may have been sent before another write on its connection found its term over
+	case errors.Is(err, wire.ErrLapsed):
 		return outcome{verdict: held, applied: true}
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
 		return outcome{verdict: timedOut, applied: true, scoped: true}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return outcome{verdict: unavailable}
 	}
-	// What remains comes from the transport: connections reset, closed in the middle of an answer, GOAWAY, DNS, TLS.
+	// All other errors come from the transport: connections reset or closed in the middle of a
+	// response, GOAWAY, DNS, TLS.
 	return outcome{verdict: unavailable, applied: true}
 }
 
@@ -73,8 +78,8 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 	}
 	switch s.Code {
 	case http.StatusTooManyRequests:
-		// The server's own limits are told in plain text, before it knows what is asked. A Status comes from what handles
-		// this resource: admission, storage.
+		// The server's own limits respond in plain text, before the server routes the request. A
+		// Status comes from the code that handles this resource: admission, storage.
 		return outcome{verdict: overloaded, after: after, scoped: !apierrors.IsUnexpectedServerError(err)}
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
 		return outcome{verdict: timedOut, applied: true, scoped: true, after: after}
@@ -85,12 +90,12 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 			return outcome{verdict: again}
 		}
 	case http.StatusForbidden:
-		// Admission says this, as a refusal, until its caches are filled.
+		// Admission refuses requests with this message until its caches are filled.
 		if recovering || strings.Contains(s.Message, "not yet ready to handle request") {
 			return outcome{verdict: again}
 		}
 	case http.StatusNotFound:
-		// Without details it is not the object that is missing but the whole resource.
+		// A NotFound without details means that the whole resource is missing, not the object.
 		if recovering && (s.Details == nil || s.Details.Name == "") {
 			return outcome{verdict: again}
 		}
@@ -101,12 +106,14 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 	return outcome{verdict: refused}
 }
 
-// forbiddenMax is how long a write is tried that the manager itself is forbidden to make.
+// forbiddenMax is how long a write is retried that the manager itself has no right to make.
 const forbiddenMax = recoveringTime
 
-// denied reports whether err says that the manager's own rights do not allow x, and has not done so for long. A server that
-// has just started says this of everything until it has read the cluster's roles, and nothing shows that it has been away
-// if no write met its absence. What admission refuses, or somebody else's rights do not allow, is believed at once.
+// denied reports whether err says that the manager's own rights do not allow x, and less than
+// forbiddenMax has passed since the first such error. A server that has just started refuses
+// everything with this error until it has read the cluster's roles, and if no write failed during
+// its absence, nothing else shows that it restarted. Refusals by admission, and of impersonated
+// users, are final at once.
 func (x *write) denied(err error, now time.Time) bool {
 	if x.as != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "`) || !strings.Contains(err.Error(), `" cannot `) {
 		return false
@@ -117,7 +124,7 @@ func (x *write) denied(err error, now time.Time) bool {
 	return now.Sub(x.forbidden) < forbiddenMax
 }
 
-// passing is a passing trouble of one write, which says nothing about others.
+// passing is a temporary error of one write, which says nothing about other writes.
 type passing struct{ *apierrors.StatusError }
 
 func isTimeout(err error) bool {
@@ -125,8 +132,8 @@ func isTimeout(err error) bool {
 	return errors.As(err, &t) && t.Timeout()
 }
 
-// errLocal marks errors of this side, which another attempt will not cure: an object that cannot be encoded or decoded,
-// an unknown type.
+// errLocal marks errors of this process that a retry cannot cure: an object that cannot be encoded
+// or decoded, or an unknown type.
 var errLocal = errors.New("does not fit the types known here")
 
 const (
@@ -134,8 +141,9 @@ const (
 	backoffMax = 10 * time.Second
 )
 
-// backoff is how long to wait before attempt number attempts+1: twice as long each time, with jitter of one half so
-// that what failed together does not come back together, and not before the server's Retry-After.
+// backoff returns the time until attempt number attempts+1. It doubles with each attempt, has
+// jitter of one half so that writes that failed together are not retried together, and is at least
+// the server's Retry-After.
 func backoff(attempts int, after time.Duration) time.Duration {
 	d := backoffMax
 	if attempts < 8 {

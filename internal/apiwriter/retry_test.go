@@ -29,15 +29,16 @@ func TestBackoffGrowsAndObeysTheServer(t *testing.T) {
 	}
 }
 
-// TestAServerThatStartsForbidsForAMoment: what the manager's own rights do not allow is tried for a while, for a server that has
-// not read the cluster's roles yet forbids everything. Every other refusal is final.
+// TestAServerThatStartsForbidsForAMoment checks that a write is retried for some time if the
+// manager's own rights do not allow it, because a server that has not yet read the cluster's roles
+// forbids everything. Every other refusal is final.
 func TestAServerThatStartsForbidsForAMoment(t *testing.T) {
 	role := errors.New(`User "system:serviceaccount:lockstep-system:lockstep-manager" cannot create resource "pods" in API group "" in the namespace "n"`)
 	forbidden := func(why error) error { return apierrors.NewForbidden(corev1.Resource("pods"), "p", why) }
 	for name, c := range map[string]struct {
 		as    *Identity
 		err   error
-		after time.Duration // the first refusal
+		after time.Duration // since the first refusal
 		want  verdict
 	}{
 		"the first":            {nil, forbidden(role), 0, again},

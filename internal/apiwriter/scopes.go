@@ -4,50 +4,56 @@ import (
 	"time"
 )
 
-// scopes are the sets of writes that lately ended in failures of the server's: 5xx, time-outs, 429 of admission. A webhook of one
-// namespace that is down, or an aggregated API, must not hold up the writes of others. So failures are judged where they occur:
+// scopes holds the sets of writes that recently failed with server errors: 5xx, timeouts, 429 from
+// admission. A webhook of one namespace that is down, or an unavailable aggregated API, must not
+// delay other writes. Therefore failures are counted by scope:
 //
 //	everything ── resource of a group ── verb and namespace
 //	      ▲ several resources     ▲ several namespaces
 //
-// A scope is down when several of its writes in a row have failed. Its writes wait then, and one at a time asks, at a growing
-// interval, whether they are carried out again. A scope is down as a whole only if its parts are and none of its other writes
-// was answered since. Even then a part that has not failed itself may try one write, which ends it.
+// A scope is down when several of its writes in a row have failed. Its writes then wait, and one at
+// a time probes, at a growing interval, whether the server carries them out again. A wider scope is
+// down only if several narrower scopes within it are down and none of its writes was answered since
+// they began to fail. Even then, a narrower scope without failures may send one write; if that is
+// answered, the wider scope is up.
 //
-// Refused and broken connections are no scope's: see outage.
+// Refused and broken connections belong to no scope: see outage.
 type scopes struct {
 	all    map[scopeKey]*scope
 	parked int // writes that wait in scopes
 }
 
-// scopeKey names a scope: everything is the zero value, a resource has no verb.
+// scopeKey identifies a scope: the zero value is everything, and a key without verb and namespace
+// is a resource.
 type scopeKey struct {
 	group, resource string
 	verb            verb
 	namespace       string
 }
 
-// scope is what is known of one set of writes. Scopes that are well are not kept.
+// scope is the state of one set of writes. Scopes without recent failures are removed.
 type scope struct {
 	key    scopeKey
 	parent *scope
 	down   bool
-	failed int    // in a row; when it is down, of those that asked
-	asking *write // whether the scope is back
-	timed  bool   // askScope is set
-	// since is when the failures began, answered when a write of the scope last was, and touched when either last happened.
+	failed int    // failures in a row; while down, of probes
+	asking *write // the probe in flight
+	timed  bool   // a timer for askScope is set
+	// since is when the failures began. answered is when a write of the scope was last answered.
+	// touched is the time of the last failure or answer.
 	since, answered, touched time.Time
-	until                    time.Time // when the next may ask
-	started, ended           time.Time // of being down
-	first, last              *write    // those that wait
+	until                    time.Time // no probe before this time
+	started, ended           time.Time // of the last time it was down
+	first, last              *write    // list of the writes that wait
 }
 
 const (
-	// scopesMax bounds the scopes. Failures in others are left to the backoff of each write.
+	// scopesMax is the maximum number of scopes. Writes of further scopes are retried with their
+	// own backoff only.
 	scopesMax = 4096
-	// scopeRest is how long a scope is kept that nothing happens in.
+	// scopeRest is how long an idle scope is kept.
 	scopeRest = time.Minute
-	// retryAfterMax bounds how long the server may have us wait.
+	// retryAfterMax limits the Retry-After of the server.
 	retryAfterMax = 30 * time.Second
 )
 
@@ -59,7 +65,7 @@ func leafOf(x *write) scopeKey {
 	return k
 }
 
-// path are the scopes of x that there are, the widest first. It ends with its narrowest, if that is known.
+// path returns the existing scopes of x, widest first; a scope that does not exist is nil.
 func (s *scopes) path(x *write) (everything, resource, leaf *scope) {
 	if len(s.all) == 0 {
 		return nil, nil, nil
@@ -67,7 +73,7 @@ func (s *scopes) path(x *write) (everything, resource, leaf *scope) {
 	return s.all[scopeKey{}], s.all[resourceOf(x)], s.all[leafOf(x)]
 }
 
-// gate is the widest scope of x that is down, or nil.
+// gate returns the widest scope of x that is down, or nil.
 func (s *scopes) gate(x *write) *scope {
 	everything, resource, leaf := s.path(x)
 	for _, at := range [...]*scope{everything, resource, leaf} {
@@ -78,7 +84,7 @@ func (s *scopes) gate(x *write) *scope {
 	return nil
 }
 
-// admit reports whether x may be sent now. If not, it waits in the scope that is down.
+// admit reports whether x may be sent now. If not, x waits in the scope that is down.
 func (s *scopes) admit(x *write, now time.Time) bool {
 	gate := s.gate(x)
 	if gate == nil {
@@ -93,7 +99,7 @@ func (s *scopes) admit(x *write, now time.Time) bool {
 		leaf.asking = x
 		return true
 	case leaf.failed == 0 && leaf.asking == nil:
-		leaf.asking = x // it may be well
+		leaf.asking = x // this scope may have no failures
 		return true
 	}
 	if gate.asking != nil || now.Before(gate.until) {
@@ -104,7 +110,8 @@ func (s *scopes) admit(x *write, now time.Time) bool {
 	return true
 }
 
-// add makes the scope with this key, and those that it is in.
+// add creates the scope with this key, and the scopes that contain it. It returns nil if there are
+// too many scopes.
 func (s *scopes) add(key scopeKey, now time.Time) *scope {
 	if at := s.all[key]; at != nil {
 		return at
@@ -131,10 +138,10 @@ func (s *scopes) add(key scopeKey, now time.Time) *scope {
 	return at
 }
 
-// rest forgets the scopes that nothing happens in.
+// rest removes idle scopes.
 func (s *scopes) rest(now time.Time) {
 	parents := map[*scope]bool{}
-	for range 3 { // those within go first
+	for range 3 { // narrower scopes go first
 		clear(parents)
 		for _, at := range s.all {
 			parents[at.parent] = true
@@ -147,8 +154,8 @@ func (s *scopes) rest(now time.Time) {
 	}
 }
 
-// park has x wait in a scope, the last of those that do: if some of a scope's writes fail and others would not, each has its turn
-// to ask.
+// park appends x to the writes that wait in a scope. If only some writes of a scope fail, each
+// write has its turn as the probe.
 func (s *scopes) park(at *scope, x *write) {
 	x.next, x.failing = nil, true
 	if at.last == nil {
@@ -160,7 +167,7 @@ func (s *scopes) park(at *scope, x *write) {
 	s.parked++
 }
 
-// unpark takes out the first write that waits in a scope, or nil.
+// unpark removes and returns the first write that waits in a scope, or nil.
 func (s *scopes) unpark(at *scope) *write {
 	x := at.first
 	if x == nil {
@@ -174,7 +181,7 @@ func (s *scopes) unpark(at *scope) *write {
 	return x
 }
 
-// stopped says that x does not ask any more.
+// stopped records that x is no longer a probe.
 func (s *scopes) stopped(x *write) {
 	everything, resource, leaf := s.path(x)
 	for _, at := range [...]*scope{everything, resource, leaf} {
@@ -184,7 +191,7 @@ func (s *scopes) stopped(x *write) {
 	}
 }
 
-// answered takes in that x was answered, and returns the scopes that are back by that.
+// answered records that x was answered, and returns the scopes that are up again.
 func (s *scopes) answered(x *write, now time.Time) (back []*scope) {
 	everything, resource, leaf := s.path(x)
 	for _, at := range [...]*scope{everything, resource, leaf} {
@@ -202,7 +209,7 @@ func (s *scopes) answered(x *write, now time.Time) (back []*scope) {
 	}
 	for _, at := range s.all {
 		if at.down && at.within(back[0]) {
-			at.until = now // what was held by the wider scope asks for itself
+			at.until = now // writes held by the wider scope probe for themselves
 		}
 	}
 	return back
@@ -217,7 +224,8 @@ func (at *scope) within(other *scope) bool {
 	return false
 }
 
-// failed takes in that x failed. It returns the scope that x makes wait, if any, and whether that is down since now.
+// failed records that x failed. It returns the scope in which x has to wait, or nil, and whether
+// that scope went down just now.
 func (s *scopes) failed(x *write, after time.Duration, now time.Time) (down *scope, begun bool) {
 	leaf := s.add(leafOf(x), now)
 	if leaf == nil {
@@ -249,7 +257,7 @@ func (s *scopes) failed(x *write, after time.Duration, now time.Time) (down *sco
 	return leaf, true
 }
 
-// begin says that a scope is down.
+// begin marks a scope as down.
 func (at *scope) begin(after time.Duration, now time.Time) {
 	if at.since.IsZero() || at.key.verb == "" {
 		at.since = now
@@ -258,18 +266,19 @@ func (at *scope) begin(after time.Duration, now time.Time) {
 	at.wait(after, now)
 }
 
-// wait sets when the next write may ask.
+// wait sets the time of the next probe.
 func (at *scope) wait(after time.Duration, now time.Time) {
 	if now.Before(at.until) {
-		return // of a write that was sent before
+		return // from a write that was sent before
 	}
 	at.failed++
 	wait := backoffJitter(min(outageMin<<min(at.failed-1, 10), outageMax))
 	at.until = now.Add(max(wait, min(after, retryAfterMax)))
 }
 
-// fails reports whether a scope is down as a whole: parts of it in several namespaces are, several resources if it is everything,
-// and none of its other writes was answered since.
+// fails reports whether a wider scope is down as a whole: its narrower scopes are down in several
+// namespaces (and, for everything, in several resources), and none of its writes was answered since
+// they began to fail.
 func (s *scopes) fails(wider *scope) bool {
 	namespaces, resources := map[string]bool{}, map[scopeKey]bool{}
 	for _, at := range s.all {
@@ -281,7 +290,7 @@ func (s *scopes) fails(wider *scope) bool {
 	return len(namespaces) > 1 && (wider.parent != nil || len(resources) > 1)
 }
 
-// gather has all that waits within a scope wait in the scope itself.
+// gather moves all writes that wait in narrower scopes into the wider scope.
 func (s *scopes) gather(wider *scope) {
 	for _, at := range s.all {
 		if at != wider && at.within(wider) {
@@ -292,7 +301,7 @@ func (s *scopes) gather(wider *scope) {
 	}
 }
 
-// recovering reports whether a scope of x is down, or was until lately.
+// recovering reports whether a scope of x is down, or was within recoveringTime.
 func (s *scopes) recovering(x *write, now time.Time) bool {
 	everything, resource, leaf := s.path(x)
 	for _, at := range [...]*scope{everything, resource, leaf} {
@@ -303,7 +312,7 @@ func (s *scopes) recovering(x *write, now time.Time) bool {
 	return false
 }
 
-// down is how many scopes are down.
+// down returns the number of scopes that are down.
 func (s *scopes) down() int {
 	n := 0
 	for _, at := range s.all {

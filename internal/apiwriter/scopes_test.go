@@ -24,12 +24,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// front is a TLS and HTTP/2 server before the API server, so that package wire is part of what is tested. It answers requests
-// itself as fault says; a status of 0 lets them pass.
+// front is a TLS and HTTP/2 server before the API server, so that package wire is part of the test.
+// It answers requests itself as fault says; a status of 0 passes the request on.
 type front struct {
 	mu      sync.Mutex
 	fault   func(*http.Request) (status int, header map[string]string, body string)
-	faults  map[string]int // how many were answered, by path
+	faults  map[string]int // number of faults, by path
 	begun   chan struct{}  // closed after begunAt faults
 	begunAt int
 }
@@ -54,7 +54,7 @@ func (f *front) total() int {
 	return n
 }
 
-// before puts the front before a server: cfg goes through it afterwards.
+// before places the front before a server: cfg then connects through the front.
 func (f *front) before(t testing.TB, cfg *rest.Config) {
 	to, err := url.Parse(cfg.Host)
 	if err != nil {
@@ -124,7 +124,8 @@ func (b *bench) configMap(ns, name string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: name, Annotations: map[string]string{CreatorAnnotation: "test"}}}
 }
 
-// canary makes and deletes n ConfigMaps, one write after the other, as a job does whose every step waits for the one before.
+// canary makes and deletes n ConfigMaps, one write after the other, like a job whose steps depend
+// on each other.
 func (b *bench) canary(n int) <-chan struct{} {
 	done := make(chan struct{})
 	var next func(i int)
@@ -167,9 +168,10 @@ func await(t testing.TB, what string, c <-chan struct{}) {
 	}
 }
 
-// TestFailuresOfOneNamespaceHoldUpNoOther: while the server does not carry out a tenant's writes, another's go on at once. The
-// failing ones ask less and less often, so how often they did while the canary went its way tells how long it took: before, the
-// canary had one write's turn for each of them.
+// TestFailuresOfOneNamespaceHoldUpNoOther checks that, while the server does not carry out the
+// writes of one tenant, the writes of another go on at once. The failing writes probe less and less
+// often, so the number of probes while the canary ran tells how long it took. Without scopes the
+// canary waited for one failing write before each of its own.
 func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 	const canaries = 300
 	for name, answer := range map[string]func() (int, map[string]string, string){
@@ -234,8 +236,9 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 	}
 }
 
-// TestAResourceThatIsDownIsAskedByOne: when the writes of a resource fail in several namespaces, one of them asks for all. Others'
-// go on, and a namespace that has not failed yet tries for itself.
+// TestAResourceThatIsDownIsAskedByOne checks that one write probes for all when the writes of a
+// resource fail in several namespaces. Writes of other resources go on, and a namespace without
+// failures tries for itself.
 func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	const namespaces, each = 10, 20
 	f := newFront(t)
@@ -296,16 +299,16 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	o.allOnce(t, namespaces*each)
 }
 
-// TestAScopeIsDownWhenItsPartsAre tells a scope's failures one by one, in an order that stands for what happened, and asks which
-// scopes are down then.
+// TestAScopeIsDownWhenItsPartsAre records failures of scopes one by one, in an order that stands
+// for what happened, and checks which scopes are down then.
 func TestAScopeIsDownWhenItsPartsAre(t *testing.T) {
 	maps, jobs := kind{resource: "configmaps"}, kind{resource: "jobs"}
 	jobs.Group = "batch"
 	type step struct {
 		kind      kind
 		namespace string
-		failed    int  // so often in a row
-		answered  bool // once, after that
+		failed    int  // failures in a row
+		answered  bool // answered once, after the failures
 	}
 	for name, c := range map[string]struct {
 		steps []step

@@ -7,9 +7,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Seen tells the writer of a pod that is new to the caller's watch. If a create of it is under way, the pod is its outcome,
-// whatever becomes of the answer: a further attempt would make the pod again if it has ended and was deleted meanwhile, and run
-// what it runs twice.
+// Seen tells the writer about a pod that is new to the caller's watch. If a create of the pod is in
+// progress, the pod is its outcome, whatever happens to the response: if the pod has ended and was
+// deleted meanwhile, a further attempt would create it again and run its containers twice.
 func (w *W) Seen(pod *corev1.Pod) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -18,10 +18,10 @@ func (w *W) Seen(pod *corev1.Pod) {
 	}
 }
 
-// errSeen ends an attempt that is not made, because the pod has been seen.
+// errSeen ends an attempt without a request, because the pod has been seen.
 var errSeen = errors.New("not sent, because what it creates is there")
 
-// created follows the creates of pods from the call to the end. The caller holds mu.
+// created tracks the creates of pods from the call to the end. The caller holds mu.
 func (w *W) created(x *write, ended bool) {
 	switch {
 	case x.verb != verbCreate || x.kind != podKind:

@@ -13,8 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// TestAPodThatWasSeenIsNotMadeAgain: the answer to a create is lost, and the pod, which a watch has shown, is deleted before the
-// next attempt.
+// TestAPodThatWasSeenIsNotMadeAgain loses the response to a create, and deletes the pod, which a
+// watch has shown, before the next attempt.
 func TestAPodThatWasSeenIsNotMadeAgain(t *testing.T) {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {
@@ -34,7 +34,7 @@ func TestAPodThatWasSeenIsNotMadeAgain(t *testing.T) {
 				t.Error(err)
 				return
 			}
-			b.Seen(b.pod("p", "another")) // of another owner: not what is created here
+			b.Seen(b.pod("p", "another")) // of another owner: not the pod that is created here
 			b.Seen(pod)
 			if err := b.client.CoreV1().Pods(b.ns).Delete(t.Context(), "p", metav1.DeleteOptions{GracePeriodSeconds: new(int64)}); err != nil {
 				t.Error(err)
@@ -60,7 +60,8 @@ func TestAPodThatWasSeenIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAnotherAsksWhenTheOneThatAskedHasBeenSeen: the write that asks whether its scope is back fails, and needs no further attempt.
+// TestAnotherAsksWhenTheOneThatAskedHasBeenSeen makes the probe of a scope fail, and shows its pod,
+// so that the probe needs no further attempt.
 func TestAnotherAsksWhenTheOneThatAskedHasBeenSeen(t *testing.T) {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {

@@ -11,26 +11,26 @@ type statusKey struct {
 	name types.NamespacedName
 }
 
-// statusEntry is the status of one object on its way to the server.
+// statusEntry is the pending status of one object.
 //
 //	          Status                    its turn                 ended, nothing new
 //	(none) ────────────▶ queued ───────────────────▶ in flight ────────────────────▶ resting ──interval──▶ (none)
 //	                       ▲                          │                                │
-//	                       │    interval over, or     │ ended, and there is news       │ Status
+//	                       │    interval over, or     │ ended, with a newer status     │ Status
 //	                       └────── urgent ◀── delayed ◀┴───────────────────────────────┘
 type statusEntry struct {
 	key     statusKey
 	state   statusState
 	under          // of latest
-	write   *write // in the queue or in flight; an earlier one that it replaced is void
+	write   *write // queued or in flight; an earlier write that it replaced is void
 	meta    Meta
 	latest  Object       // the status to write next; nil when there is none
 	calls   []statusCall // waiting for latest
 	sent    []statusCall // in flight
 	urgent  bool
-	version string    // of the object after the last write of ours
-	uid     types.UID // that version belongs to
-	ended   time.Time // of the last write
+	version string    // of the object after this writer's last write
+	uid     types.UID // UID of the object that has version
+	ended   time.Time // when the last write ended
 }
 
 type statusCall struct {
@@ -86,15 +86,17 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 	case e.state == statusResting, e.state == statusDelayed:
 		w.scheduleStatus(e)
 	case urgent && e.state == statusQueued && e.write.class != ClassUrgent:
-		w.queueStatus(e) // ahead of those that can wait
+		w.queueStatus(e) // moves ahead of writes that are not urgent
 	}
 }
 
-// versionKept is how long the version that a status made is remembered at least. The caller's watch is behind by seconds when the
-// server is busy, and a status in the place of an older version is refused.
+// versionKept is the minimum time for which the version produced by a status write is remembered.
+// The caller's watch lags by seconds when the server is busy, and a status based on an older
+// version is refused.
 const versionKept = 15 * time.Second
 
-// scheduleStatus queues the entry's news, now or when its interval is over. The caller holds mu.
+// scheduleStatus queues the entry's latest status, now or when StatusInterval has passed. The
+// caller holds mu.
 func (w *W) scheduleStatus(e *statusEntry) {
 	wait := time.Until(e.ended.Add(w.cfg.StatusInterval))
 	if e.urgent || e.ended.IsZero() || wait <= 0 {
@@ -125,11 +127,11 @@ func (w *W) queueStatus(e *statusEntry) {
 	w.enqueue(e.write)
 }
 
-// begin moves the entry's news into x, which is about to be sent. The caller holds mu.
+// begin moves the entry's latest status into x, which is about to be sent. The caller holds mu.
 func (e *statusEntry) begin(x *write) {
 	e.state = statusInFlight
 	if e.latest == nil {
-		return // a further attempt, and nothing new
+		return // a further attempt, with no newer status
 	}
 	x.obj, x.uid, x.body = e.latest, e.latest.GetUID(), nil
 	x.under, x.reason, x.brief = e.under, e.meta.Reason, e.meta.Brief
@@ -137,7 +139,8 @@ func (e *statusEntry) begin(x *write) {
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()
 	if e.uid == x.uid && olderVersion(x.version, e.version) {
-		x.version = e.version // our own last write, which the caller's cache has not seen yet
+		// the version of our own last write, which the caller's cache does not show yet
+		x.version = e.version
 	}
 }
 
@@ -167,7 +170,7 @@ func (w *W) statusEnded(x *write, obj Object, err error) []func() {
 	return w.endStatus(sent, obj, err)
 }
 
-// take empties the entry and returns the calls that waited.
+// take empties the entry and returns the calls that waited for latest.
 func (e *statusEntry) take() []statusCall {
 	calls := e.calls
 	e.calls, e.latest = nil, nil
@@ -182,7 +185,8 @@ func (w *W) endStatus(calls []statusCall, obj Object, err error) []func() {
 	return ends
 }
 
-// olderVersion compares resource versions, which grow; anything is newer than none.
+// olderVersion reports whether resource version a is older than b. Versions grow; any version is
+// newer than an empty one.
 func olderVersion(a, b string) bool {
 	if len(a) != len(b) {
 		return len(a) < len(b)

@@ -18,13 +18,13 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// BenchmarkSweep creates bound pods on a real, durable control plane with fixed numbers of requests in flight and with
-// the adaptive one, in turns, and prints the table. One iteration is one round:
+// BenchmarkSweep creates bound pods on a real, durable control plane with fixed numbers of requests
+// in flight and with the adaptive limit, in turns, and prints a table. One iteration is one round:
 //
 //	go test ./internal/apiwriter -run '^$' -bench Sweep -benchtime 3x
 //
-// LOCKSTEP_SWEEP_PODS is the number of pods of each turn (default 10,000), LOCKSTEP_SWEEP the numbers in flight
-// (default 1,4,16,64,256,1024,0, where 0 is adaptive).
+// LOCKSTEP_SWEEP_PODS is the number of pods per turn (default 10,000). LOCKSTEP_SWEEP is the list
+// of numbers in flight (default 1,4,16,64,256,1024,0, where 0 is adaptive).
 func BenchmarkSweep(b *testing.B) {
 	pods, settings := 10_000, []int{1, 4, 16, 64, 256, 1024, 0}
 	if s := os.Getenv("LOCKSTEP_SWEEP_PODS"); s != "" {
@@ -46,7 +46,8 @@ func BenchmarkSweep(b *testing.B) {
 	for b.Loop() {
 		round++
 		for i := range settings {
-			fixed := settings[(i+round)%len(settings)] // each setting follows another one each time
+			// each setting follows another one in each round
+			fixed := settings[(i+round)%len(settings)]
 			w := newBenchOn(b, cluster, func(c *Config) { c.Fixed = fixed })
 			ended := newOutcomes()
 			for n := range pods {
@@ -110,7 +111,7 @@ func sweepPod(ns, name string, n int) *corev1.Pod {
 	return p
 }
 
-// serverCPU is the CPU time of the API server and etcd, in seconds.
+// serverCPU returns the CPU time of the API server and etcd, in seconds.
 func serverCPU(b *testing.B, c *localcluster.Cluster) float64 {
 	b.Helper()
 	var sum time.Duration
@@ -124,7 +125,7 @@ func serverCPU(b *testing.B, c *localcluster.Cluster) float64 {
 	return sum.Seconds()
 }
 
-// ownCPU is the CPU time of this process, in seconds.
+// ownCPU returns the CPU time of this process, in seconds.
 func ownCPU() float64 {
 	var r syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {

@@ -32,31 +32,36 @@ type Config struct {
 	Scheme *runtime.Scheme
 	// Component is the source of events; the default is "lockstep".
 	Component string
-	// Fixed pins the number of requests in flight; 0 adapts it to the server.
+	// Fixed is a fixed number of requests in flight; 0 adapts the number to the server.
 	Fixed int
-	// MaxInFlight bounds the requests in flight when they adapt; the default is MostInFlight.
+	// MaxInFlight is the maximum number of requests in flight when adaptive; the default is
+	// MostInFlight.
 	MaxInFlight int
-	// Connections bounds the TCP connections. They are opened as the requests in flight need them, one for 64. The
-	// default is 16.
+	// Connections is the maximum number of TCP connections. They are opened as needed, one per 64
+	// requests in flight. The default is 16.
 	Connections int
-	// StatusInterval is the least time between two status writes to one object, except urgent ones; the default is 1 s.
+	// StatusInterval is the minimum time between two status writes to one object, except urgent
+	// ones; the default is 1 s.
 	StatusInterval time.Duration
-	// RequestTimeout is how long to wait for the server's answer before asking again; the default is 30 s.
+	// RequestTimeout is how long an attempt waits for the server's answer; the default is 30 s.
 	RequestTimeout time.Duration
-	// StopTimeout is how long requests in flight may go on when the writer stops; the default is 5 s.
+	// StopTimeout is how long requests in flight may continue when the writer stops; the default is
+	// 5 s.
 	StopTimeout time.Duration
-	// MaxQueued bounds the writes that wait; beyond it they end with ErrQueueFull. The default is 1,000,000.
+	// MaxQueued is the maximum number of waiting writes; further writes end with ErrQueueFull. The
+	// default is 1,000,000.
 	MaxQueued int
-	// MaxEvents bounds the events among them; beyond it events are dropped. The default is 1000.
+	// MaxEvents is the maximum number of waiting event writes; further events are dropped. The
+	// default is 1000.
 	MaxEvents int
-	// Registry takes the metrics; nil registers them nowhere.
+	// Registry registers the metrics; nil registers them nowhere.
 	Registry prometheus.Registerer
-	// Logger is told of outages and refusals of events; the default is slog's.
+	// Logger logs outages and refused events; the default is slog's.
 	Logger *slog.Logger
 }
 
-// MostInFlight is the default bound of the requests in flight. Whoever hands a writer a large job piece by piece keeps
-// more than so many writes waiting.
+// MostInFlight is the default maximum number of requests in flight. A caller that passes a large
+// job to a writer piece by piece keeps more writes than this waiting.
 const MostInFlight = 1024
 
 func (c *Config) complete() error {
@@ -87,30 +92,31 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// W is the Writer of a cluster. Writes are accepted as soon as it exists, and go out while Run runs.
+// W is the Writer of a cluster. It accepts writes as soon as it exists, and sends them while Run
+// runs.
 type W struct {
 	cfg     Config
 	log     *slog.Logger
 	metrics *metrics
 	base    *url.URL
-	calls   *wire.Client            // nil: conns are for all requests
-	conns   []kubeclient.Connection // for what calls does not carry
+	calls   *wire.Client            // nil: conns carry all requests
+	conns   []kubeclient.Connection // for requests that calls does not carry
 	codecs  serializer.CodecFactory
-	noHTTP2 atomic.Bool // calls does not suit the server
-	// decoders are functions by schema.GroupVersion.
+	noHTTP2 atomic.Bool // the server or proxy does not suit calls
+	// decoders maps schema.GroupVersion to a decoder function.
 	decoders sync.Map
-	dirty    chan struct{} // tells Run that the earliest timer or the pause has changed
+	dirty    chan struct{} // tells Run that the earliest timer has changed
 
 	mu       sync.Mutex
 	running  bool
 	stopped  bool
-	requests context.Context // of all requests; done when the writer is to end at once
+	requests context.Context // context of all requests; done when the writer must end at once
 	queue    queue
 	limiter  *limiter
 	inFlight int
 	yielding yielding
 	lag      lag
-	open     int    // calls whose done is still to come
+	open     int    // calls whose done has not been called
 	seq      uint64 // of the last call
 	flushes  []*flush
 	timers   timers
@@ -120,20 +126,21 @@ type W struct {
 	kinds    map[schema.GroupVersionKind]kind
 	turn     int    // round robin among connections
 	answered bool   // the server has answered a request
-	down     outage // the server's absence
+	down     outage // outage of the server
 	scopes   scopes // writes that the server does not carry out
-	purging  bool   // purgeScopes is set
-	// lastAnswer is when a write was last carried out, or refused.
+	purging  bool   // a timer for purgeScopes is set
+	// lastAnswer is when a write was last carried out or refused.
 	lastAnswer time.Time
 	workers    sync.WaitGroup
-	spare      chan *write   // to a worker without work
-	spares     int           // workers without work
-	stopping   chan struct{} // closed when it stops
+	spare      chan *write   // to an idle worker
+	spares     int           // idle workers
+	stopping   chan struct{} // closed when the writer stops
 }
 
 var _ Writer = (*W)(nil)
 
-// New returns a writer. It fails when cfg is incomplete or its TLS files cannot be read; it does not contact the server.
+// New returns a writer. It fails if cfg is incomplete or its TLS files cannot be read. It does not
+// contact the server.
 func New(cfg Config) (*W, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -169,7 +176,7 @@ func New(cfg Config) (*W, error) {
 	return w, err
 }
 
-// verb is what a write does.
+// verb is the kind of a write.
 type verb string
 
 const (
@@ -180,7 +187,7 @@ const (
 	verbDelete verb = "delete"
 )
 
-// write is one thing to be written, from the call to its end.
+// write is one call, from the call to its outcome.
 type write struct {
 	under
 	verb   verb
@@ -189,16 +196,16 @@ type write struct {
 	reason string
 	seq    uint64
 	queued time.Time
-	next   *write // in its owner's queue
+	next   *write // in its owner's queue, or in a scope
 
 	kind    kind
 	name    types.NamespacedName
 	uid     types.UID
-	obj     Object // what to create, or the object meant
-	version string // resource version that a status or patch is based on; empty writes it over whatever is there
-	sub     string // subresource of a patch in the place of a version
-	brief   bool   // a status of whose answer only the version is needed
-	// lookFirst is Meta's, until the object was found not to be there.
+	obj     Object // the object to create, or the object that the write is about
+	version string // resource version that is the precondition of a status or patch; empty for none
+	sub     string // subresource of a patch with a version
+	brief   bool   // a status write whose caller needs only the new version
+	// lookFirst is Meta.LookFirst, until the object was found not to exist.
 	lookFirst bool
 	body      []byte // encoded request, kept for further attempts
 	binding   *Binding
@@ -209,11 +216,11 @@ type write struct {
 	attempts  int
 	applied   bool      // an attempt without an answer may have taken effect
 	failing   bool      // it has failed, or waited, with its scope
-	forbidden time.Time // since when the server forbids it: see denied
-	// unanswered is the status of such an attempt.
+	forbidden time.Time // when the server first forbade it: see denied
+	// unanswered is the status sent by an attempt without an answer.
 	unanswered []byte
 	status     *statusEntry
-	seen       atomic.Pointer[corev1.Pod] // that x creates, as a watch has shown it: see Seen
+	seen       atomic.Pointer[corev1.Pod] // the pod that x creates, as shown by a watch: see Seen
 	done       func(Object, error)
 }
 
@@ -306,7 +313,7 @@ func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*writ
 	w.add(x)
 }
 
-// add gives a write its number and queues it, or ends it when there is no room.
+// add numbers a write and queues it, or ends it if the queue is full.
 func (w *W) add(x *write) {
 	switch {
 	case w.stopped:
@@ -327,8 +334,8 @@ func (w *W) enqueue(x *write) {
 	w.dispatch()
 }
 
-// reject ends a call that never got into the queue. Its done must come from another goroutine, as the caller may hold
-// locks that done takes.
+// reject ends a call that was not queued. It calls done from another goroutine, because the caller
+// may hold locks that done takes.
 func (w *W) reject(done func(Object, error), err error) {
 	if done == nil {
 		return
@@ -336,8 +343,8 @@ func (w *W) reject(done func(Object, error), err error) {
 	go done(nil, err)
 }
 
-// Run writes until ctx is done. It then lets requests in flight end for Config.StopTimeout, ends everything else with
-// ErrStopped, and returns nil. A writer runs once.
+// Run sends writes until ctx is done. It then lets requests in flight continue for
+// Config.StopTimeout, ends everything else with ErrStopped, and returns nil. A writer runs once.
 func (w *W) Run(ctx context.Context) error {
 	requests, endRequests := context.WithCancel(context.WithoutCancel(ctx))
 	defer endRequests()
@@ -369,7 +376,7 @@ func (w *W) Run(ctx context.Context) error {
 	return nil
 }
 
-// fire runs the timers that are due and returns how long until the next.
+// fire runs the timers that are due and returns the time until the next.
 func (w *W) fire() time.Duration {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -385,7 +392,7 @@ func (w *W) fire() time.Duration {
 	return max(wait, 0)
 }
 
-// stop ends everything that is not in flight.
+// stop ends every write that is not in flight.
 func (w *W) stop() {
 	w.mu.Lock()
 	w.stopped = true
@@ -416,7 +423,8 @@ func (w *W) stop() {
 	}
 }
 
-// WatchEnded tells the writer that the server has ended a watch before its time, which it does when it is busy.
+// WatchEnded tells the writer that the server has ended a watch early, which it does when it is
+// busy.
 func (w *W) WatchEnded() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -439,10 +447,11 @@ func (w *W) dispatch() {
 	}
 }
 
-// spareMax is how many workers without work are kept for what comes next: a new one has to have its stack grown first.
+// spareMax is the maximum number of idle workers kept: a new goroutine must first grow its stack.
 const spareMax = 16
 
-// await is the next write for a worker without work, or nil when there are enough of those, or the writer stops.
+// await returns the next write for an idle worker, or nil if there are enough idle workers or the
+// writer stops.
 func (w *W) await() *write {
 	w.mu.Lock()
 	if w.stopped || w.spares >= spareMax {
@@ -462,7 +471,8 @@ func (w *W) await() *write {
 	return x
 }
 
-// nextWrite is the write whose turn it is, or nil when none waits or no more may be in flight. The caller holds mu.
+// nextWrite returns the write whose turn it is, or nil if none waits or no more may be in flight.
+// The caller holds mu.
 func (w *W) nextWrite() *write {
 	w.limiter.waits(w.queue.len - w.queue.classes[ClassStatus].len - w.queue.classes[ClassEvent].len)
 	if !w.running || w.stopped || w.queue.len == 0 {
@@ -471,13 +481,15 @@ func (w *W) nextWrite() *write {
 	now := time.Now()
 	limit := w.limiter.limit(now)
 	if !w.answered {
-		limit = 1 // Go's HTTP/2 opens a connection for each request that finds none: let the first one open it for all
+		// Go's HTTP/2 opens a connection per request if none is open: the first request opens one
+		// for all
+		limit = 1
 	}
 	if w.down.active {
 		if now.Before(w.down.until) {
 			return nil
 		}
-		limit = 1 // ask whether the server is back
+		limit = 1 // probe whether the server is back
 	}
 	if w.inFlight >= limit {
 		return nil
@@ -499,18 +511,19 @@ func (w *W) nextWrite() *write {
 	return x
 }
 
-// pop takes the next write of the classes up to last out of the queue. The caller holds mu.
+// pop removes and returns the next write of the classes up to last. The caller holds mu.
 func (w *W) pop(last Class) *write {
 	for {
 		x := w.queue.pop(last)
 		if x == nil || x.status == nil || x.status.write == x {
 			return x
 		}
-		w.tend(x) // a status that another one has replaced may have been the one to ask
+		w.tend(x) // a void status may have been the probe of its scope
 	}
 }
 
-// lookAgain sees to it that writes which give way are not forgotten when the pods are written. The caller holds mu.
+// lookAgain sets a timer so that writes that give way to pods are considered again. The caller
+// holds mu.
 func (w *W) lookAgain() {
 	if w.yielding.timer {
 		return
@@ -519,23 +532,25 @@ func (w *W) lookAgain() {
 	w.after(yieldFor, &timer{due: func() { w.yielding.timer = false }})
 }
 
-// yieldFor is how long after the start of a pod's write other pods are expected to follow.
+// yieldFor is the time after the start of a pod's write in which further pods are expected.
 const yieldFor = 500 * time.Millisecond
 
-// lowMost is how much of what can wait is in flight at most: all that has waited for the pods, hundreds of jobs' statuses, would
-// hold up the first of the next pods for a second.
+// lowMost is the maximum number of low-priority writes in flight. If all writes that waited for the
+// pods, such as the statuses of hundreds of jobs, were sent at once, they would delay the next pods
+// by a second.
 const lowMost = 128
 
-// yielding makes what can wait give way to pods. Their order in the queue does not suffice: a manager that is fast has no
-// queue, while every request beside a pod's makes the busy server slower for it. So while pods are being written only
-// a few statuses and events are in flight, and the rest coalesces until there is room.
+// yielding makes low-priority writes give way to pods. The order of the queue is not enough: a fast
+// manager has no queue, and each other request beside the creates of pods makes a busy server
+// slower for them. So while pods are being written, only a few statuses and events are in flight,
+// and the others coalesce until there is room.
 type yielding struct {
 	pods  time.Time // when the last write of a pod began
-	low   int       // writes in flight that should give way
-	timer bool      // lookAgain is set
+	low   int       // low-priority writes in flight
+	timer bool      // the timer of lookAgain is set
 }
 
-// last is the last class that may be written now.
+// last returns the last class that may be written now.
 func (y *yielding) last(now time.Time, limit int) Class {
 	if y.low >= lowMost || y.low >= max(1, limit/32) && now.Sub(y.pods) < yieldFor {
 		return ClassBegin
@@ -558,7 +573,8 @@ func (y *yielding) ended(x *write) {
 	}
 }
 
-// work carries out x and then whatever is next in turn, until too many are at it or without work.
+// work carries out x and then the next writes, until the limit is reached or there are enough idle
+// workers.
 func (w *W) work(x *write) {
 	for x != nil {
 		started := time.Now()
@@ -570,7 +586,7 @@ func (w *W) work(x *write) {
 		w.yielding.ended(x)
 		o := classify(err, w.down.recovering(ended) || w.scopes.recovering(x, ended) || x.denied(err, ended))
 		if o.verdict == held || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
-			w.scopes.stopped(x) // it says nothing about the server
+			w.scopes.stopped(x) // the result says nothing about the server
 		} else {
 			if w.observe(x, started, ended, o, err) {
 				w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
@@ -595,7 +611,7 @@ func (w *W) work(x *write) {
 	}
 }
 
-// settle ends x, or arranges for it to be tried again. It returns the calls to make without the lock.
+// settle ends x, or schedules another attempt. It returns functions to call without the lock.
 func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 	x.applied = x.applied || o.applied
 	if seen := x.seen.Load(); err != nil && seen != nil {
@@ -613,7 +629,7 @@ func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 		return nil
 	}
 	if w.down.active {
-		// Everyone waits for the server; nobody needs a backoff of their own.
+		// All writes wait for the server; none needs a backoff of its own.
 		w.queue.pushFront(x)
 		return nil
 	}
@@ -627,7 +643,7 @@ func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 	return nil
 }
 
-// retry queues x again after a while. The caller holds mu.
+// retry queues x again after wait. The caller holds mu.
 func (w *W) retry(x *write, wait time.Duration) {
 	w.after(wait, &timer{
 		due:     func() { w.queue.pushFront(x) },
@@ -635,7 +651,7 @@ func (w *W) retry(x *write, wait time.Duration) {
 	})
 }
 
-// ended closes the books on x and returns its done, to be called without the lock.
+// ended records the end of x and returns functions to call without the lock.
 func (w *W) ended(x *write, obj Object, err error) []func() {
 	if x.status != nil {
 		return w.statusEnded(x, obj, err)
@@ -644,8 +660,8 @@ func (w *W) ended(x *write, obj Object, err error) []func() {
 	return []func(){w.end(x.seq, x.done, obj, err)}
 }
 
-// end is the end of a call: its done, and only then is it closed, so that Flush does not return before. It must be
-// called without the lock.
+// end returns the end of a call: it calls done, and only then closes the call, so that Flush does
+// not return before done. It must be called without the lock.
 func (w *W) end(seq uint64, done func(Object, error), obj Object, err error) func() {
 	return func() {
 		if done != nil {
@@ -657,11 +673,11 @@ func (w *W) end(seq uint64, done func(Object, error), obj Object, err error) fun
 	}
 }
 
-// timer is something to do at a time. Both functions are called with the lock held.
+// timer is a function to run at a time. Both functions are called with the lock held.
 type timer struct {
 	at      time.Time
 	due     func()
-	stopped func() []func() // instead of due, when the writer stops; may be nil
+	stopped func() []func() // called instead of due when the writer stops; may be nil
 }
 
 type timers []*timer
@@ -678,7 +694,7 @@ func (t *timers) Pop() any {
 	return x
 }
 
-// after sets t to go off after d. The caller holds mu.
+// after sets t to fire after d. The caller holds mu.
 func (w *W) after(d time.Duration, t *timer) {
 	t.at = time.Now().Add(d)
 	heap.Push(&w.timers, t)
@@ -690,7 +706,7 @@ func (w *W) after(d time.Duration, t *timer) {
 	}
 }
 
-// opened and closed count the calls whose done is to come. The caller holds mu.
+// opened and closed count the calls whose done has not been called. The caller holds mu.
 func (w *W) opened() uint64 {
 	w.open++
 	w.seq++
@@ -713,14 +729,14 @@ func (w *W) closed(seq uint64) {
 	w.flushes = kept
 }
 
-// flush waits for the calls up to a number.
+// flush waits for the calls up to a sequence number.
 type flush struct {
 	upTo uint64
 	open int
 	done chan struct{}
 }
 
-// Flush implements Writer. Status writes that wait for their interval are made at once.
+// Flush implements Writer. Delayed status writes are queued at once.
 func (w *W) Flush(ctx context.Context) error {
 	w.mu.Lock()
 	if w.open == 0 {

@@ -34,7 +34,8 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.WithConfig(func(c *localcluster.Config) { c.Install = installJobs }))
 }
 
-// installJobs serves our Job with a schema that lets everything pass: what is tested is the writer, not the rules.
+// installJobs installs Lockstep's Job with a schema that accepts everything: the test is about the
+// writer, not about validation.
 func installJobs(ctx context.Context, cfg *rest.Config) error {
 	const crd = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"CustomResourceDefinition",
 		"metadata":{"name":"jobs.batch.volcano.sh"},
@@ -56,17 +57,17 @@ func installJobs(ctx context.Context, cfg *rest.Config) error {
 	})
 }
 
-// bench is a writer at work in a namespace of its own.
+// bench is a running writer in a namespace of its own.
 type bench struct {
 	testing.TB
 	*W
 	ns     string
-	client kubernetes.Interface // a bystander's
+	client kubernetes.Interface // an independent client
 	jobs   rest.Interface
 	stop   func()
 }
 
-// newBench makes a writer on the shared cluster; run starts it.
+// newBench creates a writer on the shared cluster; run starts it.
 func newBench(t testing.TB, change func(*Config)) *bench {
 	return newBenchOn(t, localtest.Shared(t), change)
 }
@@ -164,7 +165,7 @@ func (b *bench) job(name string) *batchv1alpha1.Job {
 	return got
 }
 
-// requests is how many requests for verb and resource the writer has made.
+// requests returns the number of requests that the writer has made for verb and resource.
 func (b *bench) requests(verb, resource string) int {
 	n := 0
 	for c, k := range b.Counts() {
@@ -175,7 +176,7 @@ func (b *bench) requests(verb, resource string) int {
 	return n
 }
 
-// outcomes collects how writes ended.
+// outcomes collects the outcomes of writes.
 type outcomes struct {
 	mu    sync.Mutex
 	ended map[string]int
@@ -267,7 +268,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestLongOnesAreWritten: what package wire does not carry goes another way, and comes to the same.
+// TestLongOnesAreWritten checks that requests too long for package wire go through Go's client with
+// the same result.
 func TestLongOnesAreWritten(t *testing.T) {
 	b := newBench(t, nil).run()
 	if b.calls == nil {
@@ -433,7 +435,8 @@ func TestStatusOfAnObjectThatChanged(t *testing.T) {
 		t.Errorf("the job has running %d and labels %v, want 0 and the user's", got.Status.Running, got.Labels)
 	}
 	b.Status(test, withRunning(b.job("job"), 2), true, o.of("decided anew"))
-	b.Status(test, withRunning(job, 3), true, o.of("after our own")) // the caller's cache has not seen that yet
+	// the caller's cache does not show that yet
+	b.Status(test, withRunning(job, 3), true, o.of("after our own"))
 	b.flush()
 	if errs := errors.Join(o.errs["decided anew"], o.errs["after our own"]); errs != nil {
 		t.Error(errs)
@@ -481,7 +484,8 @@ func TestStatusOfABuiltInTypeKeepsTheRest(t *testing.T) {
 		t.Errorf("the pod has reason %q and labels %v", got.Status.Reason, got.Labels)
 	}
 	p.Status.Reason = "Late"
-	other := newBench(t, nil).run() // which has not written the pod, and so does not know its version
+	// has not written the pod, so it does not know the pod's version
+	other := newBench(t, nil).run()
 	other.Status(test, p, true, o.of("late"))
 	other.flush()
 	if err := o.errs["late"]; !apierrors.IsConflict(err) {
@@ -585,7 +589,7 @@ func TestDeleteOfAVersion(t *testing.T) {
 		t.Errorf("deleting a version that is past: %v, want one Conflict", err)
 	}
 	b.Delete(test, old, DeleteOptions{Version: b.job("job").ResourceVersion}, o.ofErr("now"))
-	b.flush() // deletions of one object may be under way at the same time
+	b.flush() // deletions of one object may be in flight at the same time
 	b.Delete(test, old, DeleteOptions{Version: old.ResourceVersion}, o.ofErr("gone"))
 	b.flush()
 	if err := errors.Join(o.errs["now"], o.errs["gone"]); err != nil {
@@ -632,7 +636,7 @@ func TestASmallOwnerDoesNotWaitForABigOne(t *testing.T) {
 	b.flush()
 	o.allOnce(t, 401)
 	for i, name := range o.order {
-		// It waits for one turn of the big owner, give or take the requests in flight.
+		// It waits for one turn of the big owner, plus or minus the requests in flight.
 		if name == "small" && i > turnWrites+4 {
 			t.Errorf("the small owner's write ended as number %d of 401", i)
 		}
@@ -673,7 +677,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// faulty spoils a share of the mutating requests on their way to a real server, or their answers on the way back.
+// faulty spoils a share of the mutating requests on their way to a real server, or the responses on
+// their way back.
 func faulty(t testing.TB, rnd *rand.Rand) *faultproxy.Proxy {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {
@@ -724,7 +729,8 @@ func TestLostAnswersAndRefusalsDoNotShow(t *testing.T) {
 	for i := range n {
 		name := fmt.Sprint("p-", i)
 		chain.Add(1)
-		// Each pod is created, bound and, every third, deleted: each step when the one before has ended.
+		// Each pod is created, bound and, every third, deleted: each step when the step before has
+		// ended.
 		b.Create(test, b.pod(name, "uid"), func(obj Object, err error) {
 			o.of("create "+name)(obj, err)
 			if err != nil {
