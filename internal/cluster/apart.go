@@ -17,8 +17,9 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// apart are the objects of a Kind of which nothing but the metadata can be decoded, or on which the manager panicked. Whoever reads the cache has nothing to fear from
-// them: for the controllers such an object does not exist, as little as it would after a restart, and what it has made stays.
+// apart holds the objects of a Kind of which only the metadata can be decoded, or on which the
+// manager panicked. Readers of the cache never see these objects: for the controllers such an
+// object does not exist, just as after a restart, and objects made for it stay.
 //
 //	          put, malformed            put, decodes: Added
 //	(cache) ─────────────────▶ (apart) ─────────────────────▶ (cache)
@@ -27,11 +28,11 @@ import (
 type apart[T object] struct {
 	mu    sync.RWMutex
 	byKey map[string]T
-	// panicked are the fingerprints of those on which the manager panicked.
+	// panicked maps the key of each object on which the manager panicked to its fingerprint.
 	panicked map[string]string
 }
 
-// Malformed says why an object that exists is not in the cache, or is nil.
+// Malformed returns the reason why an existing object is not in the cache, or nil.
 func (k *Kind[T]) Malformed(namespace, name string) *malformed.Error {
 	k.apart.mu.RLock()
 	defer k.apart.mu.RUnlock()
@@ -42,8 +43,8 @@ func (k *Kind[T]) Malformed(namespace, name string) *malformed.Error {
 	return malformed.Of(t)
 }
 
-// Apart returns the metadata of an object that is not in the cache because nothing else of it can be decoded, or because the manager
-// panicked on it, or false.
+// Apart returns the metadata of an object that is not in the cache because only its metadata can be
+// decoded, or because the manager panicked on it. It returns false if there is no such object.
 func (k *Kind[T]) Apart(namespace, name string) (T, bool) {
 	k.apart.mu.RLock()
 	defer k.apart.mu.RUnlock()
@@ -51,7 +52,7 @@ func (k *Kind[T]) Apart(namespace, name string) (T, bool) {
 	return t, found
 }
 
-// OnMalformed has tell called for every object that cannot be decoded.
+// OnMalformed registers tell, which is called for every object that is malformed or was set apart.
 func (k *Kind[T]) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
 	k.Handle(Handler[T]{Malformed: func(t T, why *malformed.Error) { tell(t, why) }})
 }
@@ -63,12 +64,14 @@ func keyOf(namespace, name string) string {
 	return namespace + "/" + name
 }
 
-// putApart keeps an object that cannot be decoded apart from the others. old, if it existed, is what it was while it could be.
+// putApart moves an object that cannot be decoded out of the cache. old is its last state in the
+// cache, if existed.
 func (k *Kind[T]) putApart(t, old T, existed bool) error {
 	if err := k.store.Delete(t); err != nil {
 		return err
 	}
-	news := k.apart.put(t) // first, so that whoever finds the object gone can find out why
+	// first, so that a caller that no longer finds the object can find the reason
+	news := k.apart.put(t)
 	if existed {
 		k.tellGone(old)
 	}
@@ -86,8 +89,9 @@ func (k *Kind[T]) tellApart(t T) {
 	}
 }
 
-// SetApart takes the object out of the cache until it is changed, because the manager panicked when it worked on it. For the
-// controllers it is gone: Deleted is called, and then Malformed. An object of another UID stays.
+// SetApart takes the object out of the cache until it is changed, because the manager panicked
+// while working on it. For the controllers the object is gone: Deleted is called, and then
+// Malformed. An object with another UID stays.
 func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *contain.Panic) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -96,10 +100,10 @@ func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *contain.Pan
 	}
 }
 
-// mayBeApart is false for pods and nodes: others count on what the model knows of them.
+// mayBeApart is false for pods and nodes, because the accounting of the model depends on them.
 func (k *Kind[T]) mayBeApart() bool { return k.resource != "pods" && k.resource != "nodes" }
 
-// setApart is SetApart of an object that is in the store.
+// setApart is SetApart for an object that is in the store.
 func (k *Kind[T]) setApart(t T, p *contain.Panic) {
 	bare := reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
 	copyMeta(bare, t)
@@ -110,7 +114,8 @@ func (k *Kind[T]) setApart(t T, p *contain.Panic) {
 	}
 }
 
-// copyMeta gives an object the metadata of another one, trimmed to what package malformed keeps.
+// copyMeta copies the metadata of from, trimmed to the fields that package malformed keeps, to
+// another object.
 func copyMeta(to, from metav1.Object) {
 	to.SetNamespace(from.GetNamespace())
 	to.SetName(from.GetName())
@@ -125,11 +130,12 @@ func copyMeta(to, from metav1.Object) {
 	to.SetOwnerReferences(slices.Clone(from.GetOwnerReferences()))
 }
 
-// staysApart reports whether an object is one on which the manager panicked, and that has not been changed since, but for what we
-// have written about that.
+// staysApart reports whether the manager panicked on the object, and it has not been changed since,
+// except for the conditions that report the panic.
 func (k *Kind[T]) staysApart(t T) bool { return k.apart.stays(t, k.fingerprint) }
 
-// fingerprint is of all that somebody may have changed: not of the version, nor of conditions.
+// fingerprint is a hash of everything in an object that another client may have changed: not of its
+// version, generation, managed fields or conditions.
 func (k *Kind[T]) fingerprint(t T) string {
 	data, err := json.Marshal(t)
 	var o map[string]any
@@ -178,7 +184,7 @@ func (a *apart[T]) stays(t T, fingerprint func(T) string) bool {
 	return false
 }
 
-// put says whether the object is another one, or of another version, than was there.
+// put stores t and reports whether it is new or has another resource version than before.
 func (a *apart[T]) put(t T) (news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -200,7 +206,8 @@ func (a *apart[T]) remove(t T) {
 	}
 }
 
-// replace takes from a list of all objects those that cannot be decoded. It returns the others, and which of its own are news.
+// replace removes from a list of all objects those that belong apart. It returns the other objects,
+// and those of its own that are new or have another resource version.
 func (a *apart[T]) replace(list []any, fingerprint func(T) string) (others []any, news []T) {
 	now := map[string]T{}
 	others = slices.DeleteFunc(list, func(o any) bool {
@@ -210,7 +217,7 @@ func (a *apart[T]) replace(list []any, fingerprint func(T) string) (others []any
 				return false
 			}
 			key := keyOf(t.GetNamespace(), t.GetName())
-			now[key] = a.byKey[key] // nobody else changes it: the Kind is locked
+			now[key] = a.byKey[key] // only the locked Kind changes it
 			return true
 		}
 		now[keyOf(t.GetNamespace(), t.GetName())] = t

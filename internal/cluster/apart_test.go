@@ -10,8 +10,9 @@ import (
 	"lockstep.dev/lockstep/internal/contain"
 )
 
-// TestAnObjectThatWasSetApartIsNotHandedOverAgain: not when what was written about it comes back by the watch, and again when
-// somebody has changed it.
+// TestAnObjectThatWasSetApartIsNotHandedOverAgain checks that handlers do not see an object that
+// was set apart when the watch returns the condition written about it, and see it again after a
+// user changed it.
 func TestAnObjectThatWasSetApartIsNotHandedOverAgain(t *testing.T) {
 	guard, err := contain.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {

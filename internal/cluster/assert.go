@@ -8,7 +8,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// assertConsistent recounts everything that the model keeps incrementally, and says what differs. It is for tests.
+// assertConsistent recounts everything that the model maintains incrementally, and returns the
+// differences. It is for tests.
 func (c *Cluster) assertConsistent() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -92,7 +93,7 @@ func (c *Cluster) assertConsistent() error {
 	return errors.Join(errs...)
 }
 
-// sameAmounts compares vectors whose lengths may differ by zeros at the end.
+// sameAmounts compares vectors whose lengths may differ by trailing zeros.
 func sameAmounts(a, b place.Vector) bool {
 	return !slices.ContainsFunc(a.Plus(b, -1), func(d int64) bool { return d != 0 })
 }

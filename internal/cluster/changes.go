@@ -1,17 +1,19 @@
 package cluster
 
-// Changes is what happened in the model that may help a gang that waits. It says where to look, not what is there: it is
-// safe to see too much in it.
+// Changes describes changes of the model that may help a waiting gang. It says where to look, not
+// what is there: it may contain too much.
 type Changes struct {
-	// Nodes are the names of nodes that may take pods they did not take before: new, changed, or with room given back.
+	// Nodes holds the names of nodes that may take pods they did not take before: new or changed
+	// nodes, and nodes that have resources released.
 	Nodes map[string]struct{}
-	// Queues says that a queue appeared, changed, or had use given back.
+	// Queues reports that a queue appeared, changed, or had use released.
 	Queues bool
-	// Pods says that a pod appeared, vanished, moved or changed labels, which matters to pods that look at other pods.
+	// Pods reports that a pod appeared, vanished, moved or changed labels, which matters to pods
+	// with inter-pod constraints.
 	Pods bool
 }
 
-// Empty says that nothing happened.
+// Empty reports whether nothing changed.
 func (ch *Changes) Empty() bool { return len(ch.Nodes) == 0 && !ch.Queues && !ch.Pods }
 
 func (ch *Changes) node(name string) {
@@ -21,10 +23,11 @@ func (ch *Changes) node(name string) {
 	ch.Nodes[name] = struct{}{}
 }
 
-// Changed receives after something changed that is listened for. One receive may stand for many changes: follow it with TakeChanges.
+// Changed returns a channel that receives after a change that Listen selects. One receive may stand
+// for many changes: follow it with TakeChanges.
 func (c *Cluster) Changed() <-chan struct{} { return c.wake }
 
-// TakeChanges returns what changed since the last call. There is one taker: the scheduler.
+// TakeChanges returns the changes since the last call. Its only caller is the scheduler.
 func (c *Cluster) TakeChanges() Changes {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,9 +36,10 @@ func (c *Cluster) TakeChanges() Changes {
 	return ch
 }
 
-// Listen says which changes are worth a wake-up: any that may make room or lift a queue's limit, and those of other pods.
-// While nothing waits none is, which spares a cycle for every pod that comes and goes. Changes are noted all the same; those
-// noted before are told of at once.
+// Listen selects the changes that send a wake-up: room selects changes that may free resources or
+// lift a queue's limit, pods selects changes of other pods. While nothing waits, the scheduler
+// selects none, which saves a cycle for every pod that comes and goes. Changes are recorded in any
+// case; recorded changes that are now selected send a wake-up at once.
 func (c *Cluster) Listen(room, pods bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -48,7 +52,7 @@ func (c *Cluster) changed(note func(*Changes)) {
 	c.ring()
 }
 
-// ring wakes who listens, if there is something for it.
+// ring sends a wake-up if there are selected changes.
 func (c *Cluster) ring() {
 	ch := &c.changes
 	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues) || c.listenPods && ch.Pods) {
@@ -56,6 +60,6 @@ func (c *Cluster) ring() {
 	}
 	select {
 	case c.wake <- struct{}{}:
-	default: // a wake-up is pending already
+	default: // a wake-up is already pending
 	}
 }

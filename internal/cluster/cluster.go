@@ -14,12 +14,14 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Config is what a Cluster needs to know from the start.
+// Config configures a Cluster.
 type Config struct {
-	// Dims numbers the resources; shared with whoever compiles classes. Nil makes new ones.
+	// Dims numbers the resources, and is shared with the code that compiles classes. Nil creates a
+	// new one.
 	Dims *place.Dims
-	// Ours says whether a pod's use counts against a queue: pods that Lockstep schedules. Nil means that none does, except
-	// those that were assumed.
+	// Ours reports whether a pod's use counts against a queue: true for pods that Lockstep
+	// schedules. If Ours is nil, only assumed pods and pods of a PodGroup that the model knows
+	// count.
 	Ours func(*corev1.Pod) bool
 }
 
@@ -36,9 +38,10 @@ type Config struct {
 //	                    (absent)             (absent) ── UpsertPod with a node ───────┘
 //	                                                     placed by another, or before a restart
 //
-// assumed, confirmed and observed pods hold their request on their node and against their queue. What the API server
-// says about a pod's node wins over an assumption. A pod that exists without a node holds nothing; it may be assumed (it
-// is to be bound) like one that does not exist (it is to be created with its node).
+// Assumed, confirmed and observed pods hold their request on their node and against their queue.
+// The API server's node of a pod overrides an assumption. A pod that exists without a node holds
+// nothing; it may be assumed (and is then bound), like a pod that does not exist (which is then
+// created with its node).
 type Cluster struct {
 	dims *place.Dims
 	ours func(*corev1.Pod) bool
@@ -46,20 +49,21 @@ type Cluster struct {
 	mu         sync.Mutex
 	generation int64
 	nodes      map[string]*node
-	recent     *list.List // of *node, the one changed last in front
-	gone       int        // nodes in recent that are only there so that views learn of their removal
-	purged     int64      // the generation up to which removals are no longer in recent
+	recent     *list.List // of *node, most recently changed first
+	// entries of recent without a node object, kept so that views learn of their removal
+	gone       int
+	purged     int64 // removals up to this generation are no longer in recent
 	total      place.Vector
 	pods       map[types.NamespacedName]*pod
-	assumed    map[*pod]struct{} // those that hold by assumption
-	unwritten  int               // those of assumed whose write has not been confirmed
+	assumed    map[*pod]struct{} // pods that have an assumption
+	unwritten  int               // assumptions whose write has not been confirmed
 	keepAway   int               // pods on nodes that have a required anti-affinity
 	queues     map[string]*queue
 	groupQueue map[types.NamespacedName]string
 	groupPods  map[types.NamespacedName]map[*pod]struct{}
 	priorities priorities
 	machines   machines
-	pins       bool // there has been a machine or a pod that holds CPUs
+	pins       bool // a machine, or a pod that holds CPUs, has been seen
 	changes    Changes
 	listenRoom bool
 	listenPods bool
@@ -67,7 +71,8 @@ type Cluster struct {
 	wake chan struct{}
 }
 
-// node is a node that exists, or one that does not (object is nil) but that pods name, or that views must still remove.
+// node is a node that exists, or (if object is nil) one that only pods name or that views must
+// still remove.
 type node struct {
 	name        string
 	object      *corev1.Node
@@ -76,54 +81,54 @@ type node struct {
 	usedNonZero place.Vector
 	ports       place.PortSet
 	pods        map[*pod]struct{}
-	pinned      int // pods of them that hold CPUs
+	pinned      int // number of pods that hold CPUs
 	generation  int64
 	at          *list.Element
 }
 
-// pod is one that exists (object), or that is assumed, or both.
+// pod is a pod that exists (object), is assumed (assume), or both.
 type pod struct {
 	name   types.NamespacedName
 	object *corev1.Pod
 	assume *assumption
-	moving *CPUs                // that the object will have by a write which was not seen yet
-	group  types.NamespacedName // whose groupPods it is in, if any
+	moving *CPUs                // CPUs assigned by a write that the watch has not shown
+	group  types.NamespacedName // key of groupPods that holds the pod, if any
 	held   hold
 }
 
-// assumption is a node by decision.
+// assumption is the node that the scheduler decided on.
 type assumption struct {
 	node  string
 	queue string
 	class *place.Class
-	cpus  *CPUs // that it was given, or nil
-	// uid is that of the pod assumed, empty while it has yet to be created.
+	cpus  *CPUs // CPUs assigned to the pod, or nil
+	// uid is the UID of the assumed pod, or empty while the pod has yet to be created.
 	uid types.UID
-	// replaces is the UID of an earlier pod of this name that the assumption is not about.
+	// replaces is the UID of an earlier pod of this name, to which the assumption does not apply.
 	replaces types.UID
-	// version is the resource version of the write, empty until Confirm.
+	// version is the resource version of the write, or empty until Confirm.
 	version string
 }
 
-// hold is what a pod takes, and of what. Its zero value is nothing.
+// hold is the resources that a pod holds, and where. Its zero value holds nothing.
 type hold struct {
 	node             string
-	queue            string // empty when it counts against none
+	queue            string // empty if the pod counts against no queue
 	request, nonZero place.Vector
 	ports            []place.HostPort
 	of               *corev1.Pod // the state of the pod that the amounts were computed from, if any
-	keepsAway        bool        // it has a required anti-affinity, which binds others
-	cpus             *CPUs       // that it was given, if any
+	keepsAway        bool        // it has a required anti-affinity, which restricts other pods
+	cpus             *CPUs       // CPUs assigned to the pod, if any
 }
 
-// same says that replacing one by the other changes nothing outside the pod.
+// same reports whether replacing h by o changes nothing outside the pod.
 func (h *hold) same(o *hold) bool {
 	return h.node == o.node && h.queue == o.queue && slices.Equal(h.request, o.request) &&
 		slices.Equal(h.nonZero, o.nonZero) && slices.Equal(h.ports, o.ports) && h.cpus.same(o.cpus)
 }
 
 type queue struct {
-	object *schedulingv1beta1.Queue // nil when only pods name it
+	object *schedulingv1beta1.Queue // nil if only pods name the queue
 	used   place.Vector
 }
 
@@ -153,16 +158,17 @@ func New(cfg Config) *Cluster {
 	}
 }
 
-// Dims are the dimensions of the model's vectors.
+// Dims returns the dimensions of the model's vectors.
 func (c *Cluster) Dims() *place.Dims { return c.dims }
 
-// Assume gives a pod a node ahead of the API server. When a pod of that name exists without a node, it is that pod that
-// is to be bound; otherwise one is to be created. A later Assume of the same name replaces an earlier one.
+// Assume assigns a pod to a node before the API server knows. If a pod of that name exists without
+// a node, Assume is about that pod, which is to be bound; otherwise a pod is to be created. A later
+// Assume of the same name replaces an earlier one.
 func (c *Cluster) Assume(name types.NamespacedName, node, queue string, class *place.Class) {
 	c.AssumePinned(name, node, queue, class, nil)
 }
 
-// AssumePinned is Assume for a pod that is given CPUs with the node.
+// AssumePinned is Assume for a pod that is assigned CPUs together with the node.
 func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, class *place.Class, cpus *CPUs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -184,8 +190,9 @@ func (c *Cluster) AssumePinned(name types.NamespacedName, node, queue string, cl
 	c.settle(p)
 }
 
-// Confirm says that the assumed pod was written: created with its node or bound, with the given outcome. It does nothing
-// when the watch was faster, or when the assumption is gone.
+// Confirm records that the assumed pod was written, by a create with its node or a binding, with
+// the resulting UID and resource version. It does nothing if the watch was faster, or if the
+// assumption is gone.
 func (c *Cluster) Confirm(name types.NamespacedName, uid types.UID, resourceVersion string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -199,8 +206,8 @@ func (c *Cluster) Confirm(name types.NamespacedName, uid types.UID, resourceVers
 	p.assume.uid, p.assume.version = uid, resourceVersion
 }
 
-// Forget takes an assumption back: the pod could not be written. It does nothing when the watch has shown the pod with a
-// node.
+// Forget removes an assumption: the pod could not be written. It does nothing if the watch has
+// shown the pod with a node.
 func (c *Cluster) Forget(name types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -210,14 +217,14 @@ func (c *Cluster) Forget(name types.NamespacedName) {
 	}
 }
 
-// Unwritten is the number of assumptions whose write has neither been confirmed nor seen.
+// Unwritten returns the number of assumptions whose write has been neither confirmed nor observed.
 func (c *Cluster) Unwritten() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.unwritten
 }
 
-// UpsertPod takes over what the API server says about a pod.
+// UpsertPod stores the API server's state of a pod.
 func (c *Cluster) UpsertPod(object *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -242,7 +249,7 @@ func (c *Cluster) UpsertPod(object *corev1.Pod) {
 	}
 }
 
-// DeletePod removes a pod that the API server no longer has.
+// DeletePod removes a pod that no longer exists in the API server.
 func (c *Cluster) DeletePod(object *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -259,8 +266,10 @@ func (c *Cluster) DeletePod(object *corev1.Pod) {
 	c.changed(func(ch *Changes) { ch.Pods = true })
 }
 
-// Expire drops the confirmed assumptions that the watch is past: the pod was written, and gone again before the watch
-// showed it. seen is the resource version that the watch of pods has reached; newer compares two.
+// Expire drops confirmed assumptions that the watch has passed: the pod was written, and deleted
+// again before the watch showed it. seen is the resource version that the watch of pods has
+// reached. newer reports whether version a is the same as b or later. exists reports whether the
+// pod is in the cache.
 func (c *Cluster) Expire(seen string, newer func(a, b string) bool, exists func(types.NamespacedName) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -272,7 +281,8 @@ func (c *Cluster) Expire(seen string, newer func(a, b string) bool, exists func(
 	}
 }
 
-// Pod is what the model knows of a pod: the object (nil when it is only assumed) and the node it holds, or empty.
+// Pod returns the model's state of a pod: the object (nil if the pod is only assumed) and the node
+// that it holds, or an empty name.
 func (c *Cluster) Pod(name types.NamespacedName) (object *corev1.Pod, node string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -283,7 +293,8 @@ func (c *Cluster) Pod(name types.NamespacedName) (object *corev1.Pod, node strin
 	return p.object, p.held.node
 }
 
-// PodsOn returns the pods that hold room on a node. One that is only assumed is made from its class's template.
+// PodsOn returns the pods that hold resources on a node. A pod that is only assumed is made from
+// its class's template.
 func (c *Cluster) PodsOn(name string) []*corev1.Pod {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -302,7 +313,7 @@ func (c *Cluster) PodsOn(name string) []*corev1.Pod {
 	return out
 }
 
-// imagine is the assumed pod as it will be.
+// imagine returns the assumed pod as it will be once written.
 func imagine(p *pod, object *corev1.Pod) *corev1.Pod {
 	if object == nil {
 		object = p.assume.class.Template
@@ -310,13 +321,13 @@ func imagine(p *pod, object *corev1.Pod) *corev1.Pod {
 	o := *object
 	o.Namespace, o.Name, o.UID = p.name.Namespace, p.name.Name, p.assume.uid
 	if o.UID == "" {
-		o.UID = types.UID("assumed/" + p.name.String()) // node infos tell pods apart by UID
+		o.UID = types.UID("assumed/" + p.name.String()) // node infos distinguish pods by UID
 	}
 	o.Spec.NodeName = p.assume.node
 	return &o
 }
 
-// pod finds or makes the entry of a name; settle removes it when nothing is left in it.
+// pod finds or creates the entry of a name; settle removes the entry when it is empty.
 func (c *Cluster) pod(name types.NamespacedName) *pod {
 	p := c.pods[name]
 	if p == nil {
@@ -334,7 +345,7 @@ func (c *Cluster) dropAssumption(p *pod) {
 	delete(c.assumed, p)
 }
 
-// settle makes what the pod holds follow from what it is. Every transition ends here.
+// settle recomputes what the pod holds. Every transition ends here.
 func (c *Cluster) settle(p *pod) {
 	if want := c.holding(p); p.held.same(&want) {
 		p.held.of = want.of
@@ -349,7 +360,7 @@ func (c *Cluster) settle(p *pod) {
 	}
 }
 
-// holding is what the pod should hold.
+// holding returns what the pod should hold.
 func (c *Cluster) holding(p *pod) hold {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
@@ -377,8 +388,9 @@ func (c *Cluster) holding(p *pod) hold {
 	return hold{}
 }
 
-// sameRequests says cheaply that two states of a pod take the same: nearly all updates of a bound pod are of its status,
-// and the informer shares equal lists of containers. False means maybe not.
+// sameRequests reports, by a cheap check, whether two states of a pod request the same. Nearly all
+// updates of a bound pod change only its status, and the informer shares equal lists of containers.
+// False means unknown.
 func sameRequests(a, b *corev1.Pod) bool {
 	return a == b || a.UID == b.UID && sameList(a.Spec.Containers, b.Spec.Containers) &&
 		sameList(a.Spec.InitContainers, b.Spec.InitContainers) && a.Spec.Resources == nil && b.Spec.Resources == nil &&
@@ -389,8 +401,9 @@ func sameList(a, b []corev1.Container) bool {
 	return len(a) == len(b) && (len(a) == 0 || &a[0] == &b[0])
 }
 
-// queueOf is the queue that a bound pod counts against: the one it names itself, its PodGroup's, the one it was assumed
-// for; else the default. Pods of other schedulers count against none.
+// queueOf returns the queue that a bound pod counts against: the queue that the pod names itself,
+// that of its PodGroup, or that of its assumption, else the default. A pod of another scheduler
+// without such a queue counts against none.
 func (c *Cluster) queueOf(p *pod) string {
 	if q := QueueOf(p.object); q != "" && c.ours(p.object) {
 		return q
@@ -407,7 +420,7 @@ func (c *Cluster) queueOf(p *pod) string {
 	return ""
 }
 
-// charge adds (sign 1) or takes back (sign -1) what the pod holds.
+// charge adds (sign 1) or removes (sign -1) what the pod holds.
 func (c *Cluster) charge(p *pod, sign int64) {
 	h := &p.held
 	if h.node == "" {
@@ -486,8 +499,8 @@ func keepsAway(o *corev1.Pod) bool {
 	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0
 }
 
-// KeepingAway is the number of pods on nodes that have a required anti-affinity: while there are any, pods without one
-// may be refused by nodes too.
+// KeepingAway returns the number of pods on nodes that have a required anti-affinity. While there
+// are any, nodes may also refuse pods without an anti-affinity.
 func (c *Cluster) KeepingAway() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -6,13 +6,14 @@ import (
 	busv1alpha1 "lockstep.dev/lockstep/api/bus/v1alpha1"
 )
 
-// CommandTarget is what a Command is about: a queue, or a job of its own namespace.
+// CommandTarget is the target of a Command: a queue, or a job in the Command's namespace.
 type CommandTarget struct {
 	Queue bool
 	types.NamespacedName
 }
 
-// TargetOf is what a Command is about, which its action decides. Without a target its name is empty.
+// TargetOf returns the target of a Command, whose type follows from the action. If the Command has
+// no target, the name is empty.
 func TargetOf(c *busv1alpha1.Command) CommandTarget {
 	t := CommandTarget{
 		Queue:          c.Action == busv1alpha1.OpenQueueAction || c.Action == busv1alpha1.CloseQueueAction,

@@ -16,20 +16,21 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// CPUs are those that a pod was given on its node. It is immutable.
+// CPUs is the set of CPUs that a pod was assigned on its node. It is immutable.
 type CPUs struct {
-	// Annotation is the value of the pod's result annotation, and Result what it says.
+	// Annotation is the value of the pod's result annotation, and Result is its parsed form.
 	Annotation string
 	Result     request.Result
 }
 
-// same says whether two pods were given the same; either may be nil.
+// same reports whether two pods were assigned the same CPUs; either may be nil.
 func (c *CPUs) same(d *CPUs) bool {
 	return c == d || c != nil && d != nil && c.Annotation == d.Annotation
 }
 
-// orParse is what a pod says it was given: c itself if that is what it says. A value that cannot be read gives nothing:
-// only Lockstep can have written it, and the node's agent leaves such a pod on the shared pool.
+// orParse returns the CPUs in the pod's annotation: c itself if it has that annotation. A value
+// that cannot be parsed counts as no CPUs: only Lockstep can have written it, and the node's agent
+// leaves such a pod in the shared pool.
 func (c *CPUs) orParse(pod *corev1.Pod) *CPUs {
 	value, set := pod.Annotations[topologyv1alpha1.ResultAnnotation]
 	switch {
@@ -45,7 +46,7 @@ func (c *CPUs) orParse(pod *corev1.Pod) *CPUs {
 	return &CPUs{Annotation: value, Result: result}
 }
 
-// raise counts the CPUs that a pod keeps from everyone else as requested.
+// raise increases a request to at least the CPUs that the pod holds exclusively.
 func (c *CPUs) raise(request, nonZero place.Vector) (place.Vector, place.Vector) {
 	if c == nil {
 		return request, nonZero
@@ -58,35 +59,39 @@ func (c *CPUs) raise(request, nonZero place.Vector) (place.Vector, place.Vector)
 	return request, nonZero
 }
 
-// Machine is a node's processors, as its NodeTopology says. It is immutable.
+// Machine describes the processors of a node, according to its NodeTopology. It is immutable.
 type Machine struct {
-	// Layout is shared by nodes whose machines are alike. It is nil, and Fault says why, when the NodeTopology is wrong.
+	// Layout is shared by nodes with equal machines. If the NodeTopology is invalid, Layout is nil
+	// and Fault is the reason.
 	Layout *allocate.Layout
 	Fault  error
-	// Pins are the kubelet's own.
+	// Pins are the kubelet's own CPU assignments.
 	Pins []topologyv1alpha1.KubeletPin
-	// Moved is the number of the last move of a pod that is complete.
+	// Moved is the number of the last completed move of a pod.
 	Moved int64
-	// Closed says that no further pods are given CPUs, because the node's agent does not apply them.
+	// Closed means that no further pods are assigned CPUs, because the node's agent does not apply
+	// them.
 	Closed bool
 }
 
-// machines are the machines by node. A machine may be known before its node is, and outlives it.
+// machines holds the machine of each node. A machine may be known before its node is, and outlives
+// the node.
 type machines struct {
 	byNode map[string]*Machine
 
-	mu      sync.Mutex // of layouts, which are made without the model's lock
+	mu      sync.Mutex // guards layouts, which are computed without the model's lock
 	layouts map[string]*Machine
 }
 
-// layoutsMax bounds the memory of layouts, of some 100 kB each for 256 CPUs. Clusters have few kinds of machines.
+// layoutsMax limits the number of cached layouts, of about 100 kB each for 256 CPUs. Clusters have
+// few kinds of machines.
 const layoutsMax = 4096
 
 func newMachines() machines {
 	return machines{byNode: map[string]*Machine{}, layouts: map[string]*Machine{}}
 }
 
-// read compiles a NodeTopology, or finds that of an equal machine.
+// read compiles a NodeTopology, or returns the machine of an equal one.
 func (m *machines) read(t *topologyv1alpha1.NodeTopology) *Machine {
 	key, err := json.Marshal([]any{t.Spec, t.Status.Reserved})
 	if err != nil {
@@ -115,12 +120,13 @@ func (m *Machine) same(o *Machine) bool {
 		m.Moved == o.Moved && m.Closed == o.Closed && slices.Equal(m.Pins, o.Pins)
 }
 
-// UpsertNodeTopology takes over what is known about a node's processors. What an agent reports besides costs a comparison.
+// UpsertNodeTopology stores the API server's state of a node's processors. An agent's report
+// without relevant changes costs a comparison.
 func (c *Cluster) UpsertNodeTopology(object *topologyv1alpha1.NodeTopology) {
 	c.setMachine(object.Name, c.machines.read(object))
 }
 
-// DeleteNodeTopology removes it.
+// DeleteNodeTopology removes the machine of a node.
 func (c *Cluster) DeleteNodeTopology(name string) { c.setMachine(name, nil) }
 
 func (c *Cluster) setMachine(node string, m *Machine) {
@@ -141,24 +147,24 @@ func (c *Cluster) setMachine(node string, m *Machine) {
 	}
 }
 
-// NodeCPUs is who was given which CPUs of a node.
+// NodeCPUs lists the pods that were assigned CPUs on a node.
 type NodeCPUs struct {
 	Node string
 	// Machine is nil while no NodeTopology is known, and for a node that does not exist.
 	Machine *Machine
-	// Pods are those that hold the node and were given CPUs, by their names.
+	// Pods are the pods that hold the node and were assigned CPUs, by namespace/name.
 	Pods map[string]PodCPUs
 }
 
-// PodCPUs is a pod that was given CPUs.
+// PodCPUs is a pod that was assigned CPUs.
 type PodCPUs struct {
 	*CPUs
 	// Object is the pod, or nil while it is only assumed.
 	Object *corev1.Pod
 }
 
-// FollowCPUs makes Refresh tell follow about every node that it brings up to date and whose CPUs someone may hold, after
-// it has. It is called before the first Refresh.
+// FollowCPUs makes Refresh call follow for every node that it has updated, once any machine or
+// pinned pod has been seen. It must be called before the first Refresh.
 func (v *View) FollowCPUs(follow func(NodeCPUs)) { v.follow = follow }
 
 // tellCPUs is part of Refresh.
@@ -184,7 +190,8 @@ func (c *Cluster) cpusOf(n *node) NodeCPUs {
 	return out
 }
 
-// CPUsOn is who was given which CPUs of a node at this moment. The Machine is nil where nothing is known.
+// CPUsOn returns the pods that are assigned CPUs on a node at this moment. The Machine is nil if
+// the node's processors are unknown.
 func (c *Cluster) CPUsOn(name string) NodeCPUs {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,8 +202,9 @@ func (c *Cluster) CPUsOn(name string) NodeCPUs {
 	return c.cpusOf(n)
 }
 
-// AssumeMoved gives a pod that has a node other CPUs there, ahead of the API server. It says whether the pod is still the
-// one meant and has what it was given before. The assumption ends when the watch shows it to be true, or by ForgetMoved.
+// AssumeMoved assigns other CPUs to a pod that has a node, before the API server knows. It reports
+// whether the pod still has that UID and the CPUs given by before, and is not being moved already.
+// The assumption ends when the watch shows the new CPUs, or with ForgetMoved.
 func (c *Cluster) AssumeMoved(name types.NamespacedName, uid types.UID, before string, cpus *CPUs) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -209,7 +217,7 @@ func (c *Cluster) AssumeMoved(name types.NamespacedName, uid types.UID, before s
 	return true
 }
 
-// ForgetMoved takes an AssumeMoved back: the pod has not been written.
+// ForgetMoved reverts an AssumeMoved: the pod has not been written.
 func (c *Cluster) ForgetMoved(name types.NamespacedName, cpus *CPUs) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

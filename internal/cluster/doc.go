@@ -1,15 +1,17 @@
-// Package cluster is the in-memory model of what the scheduler needs to know: nodes, the pods that hold room on them,
-// queues and priority classes.
+// Package cluster is the in-memory model of the state that the scheduler needs: nodes, the pods
+// that hold resources on them, queues and priority classes.
 //
 //	API server ──watch──▶ Informers ──Feed──▶ Cluster ◀──Assume, Forget, Confirm── scheduler and owners
 //	                         │                  │  │
-//	     owners look objects up by index        │  └─Changed/TakeChanges─▶ scheduler: what may help a waiting gang
-//	                                            └─Snapshot─▶ place.Snapshot: only nodes whose generation differs are copied
+//	     owners look up objects by index        │  └─Changed/TakeChanges─▶ scheduler: changes that may help a waiting gang
+//	                                            └─Snapshot─▶ place.Snapshot: copies only nodes whose generation differs
 //
-// Informers hold what the API server says, trimmed to what is used. Cluster adds what the API server does not know yet:
-// pods that have a node by decision but not by a write that was seen (assumptions). All methods of both are safe for use
-// by several goroutines, and none blocks on the API server.
+// Informers hold the objects of the API server, trimmed to the fields that are used. Cluster adds
+// state that the watch has not shown yet: pods that the scheduler has assigned to nodes
+// (assumptions). All methods of both are safe for concurrent use, and none blocks on the API
+// server.
 //
-// Invariants, checked by assertConsistent: a node's use is the sum of its pods' requests; a pod holds at most one node;
-// a queue's use is the sum of its pods' requests; a pod that has ended holds nothing.
+// Invariants, checked by assertConsistent: the use of a node is the sum of the requests of its
+// pods; a pod holds at most one node; the use of a queue is the sum of the requests of its pods; a
+// pod that has ended holds nothing.
 package cluster

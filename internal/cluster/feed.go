@@ -13,7 +13,8 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// Feed registers the model as a reader of the informers. Call it before other handlers are registered and before Start.
+// Feed registers the model as a reader of the informers. Call it before other handlers are
+// registered and before Start.
 func (c *Cluster) Feed(i *Informers) {
 	i.Nodes.Follow(c.UpsertNode, func(n *corev1.Node) { c.DeleteNode(n.Name) })
 	i.Pods.Follow(c.UpsertPod, c.DeletePod)
@@ -24,7 +25,7 @@ func (c *Cluster) Feed(i *Informers) {
 	i.NodeTopologies.Follow(c.UpsertNodeTopology, func(t *topologyv1alpha1.NodeTopology) { c.DeleteNodeTopology(t.Name) })
 }
 
-// RunExpiry calls Expire every now and then until ctx is done.
+// RunExpiry calls Expire every expiryEvery until ctx is done.
 func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
 	tick := time.NewTicker(expiryEvery)
 	defer tick.Stop()
@@ -33,7 +34,8 @@ func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			// The version is read before the cache: what was written up to it is in the cache by then, or gone.
+			// The version is read before the cache: an object written up to that version is in the
+			// cache by then, or deleted.
 			c.Expire(i.Pods.SeenVersion(), newerVersion, func(name types.NamespacedName) bool {
 				_, ok := i.Pods.Get(name.Namespace, name.Name)
 				return ok
@@ -42,11 +44,12 @@ func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
 	}
 }
 
-// expiryEvery is how long room may stay taken by a pod that was written and gone between two lists of the watch, which
-// happens only when the watch was interrupted.
+// expiryEvery is the interval of Expire. For about this long, resources may stay held by a pod that
+// was created and deleted between two lists, which happens only when the watch was interrupted.
 const expiryEvery = 30 * time.Second
 
-// newerVersion says that a is the same or later. Versions that cannot be compared are not.
+// newerVersion reports whether version a is the same as b or later. It returns false for versions
+// that cannot be compared.
 func newerVersion(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order >= 0

@@ -25,23 +25,23 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// The indexes of Informers.Pods.
+// The indexes of Informers.Pods, Informers.Commands and Informers.TaskResults.
 const (
-	// PodsByController files pods under the UID of their controlling owner.
+	// PodsByController indexes pods by the UID of their controller owner.
 	PodsByController = "controller"
-	// PodsByGroup files pods under "namespace/name" of the PodGroup their annotation names.
+	// PodsByGroup indexes pods by "namespace/name" of the PodGroup in their annotation.
 	PodsByGroup = "group"
-	// PodsByNode files pods under the name of their node.
+	// PodsByNode indexes pods by the name of their node.
 	PodsByNode = "node"
-	// CommandsByTarget files Commands under what they are about, see CommandTarget.
+	// CommandsByTarget indexes Commands by their target, see CommandTarget.
 	CommandsByTarget = "target"
-	// ResultsByWorkflow files WorkflowTaskResults under "namespace/name" of their workflow.
+	// ResultsByWorkflow indexes WorkflowTaskResults by "namespace/name" of their workflow.
 	ResultsByWorkflow = "workflow"
 )
 
-// Informers watches every type that the scheduler and the controllers read. Each cache streams its first list and keeps
-// only what is used (see trim.go), so objects from it must never be written back as they are. Kinds that are not watched
-// are nil.
+// Informers watches every type that the scheduler and the controllers read. Each cache streams its
+// first list and keeps only the fields that are used (see trim.go), so its objects must never be
+// written back as they are. Kinds that are not watched are nil.
 type Informers struct {
 	Pods            *Kind[*corev1.Pod]
 	Nodes           *Kind[*corev1.Node]
@@ -53,15 +53,15 @@ type Informers struct {
 	LimitRanges     *Kind[*corev1.LimitRange]
 	NodeTopologies  *Kind[*topologyv1alpha1.NodeTopology]
 
-	// Workflows that have ended are kept without what they ran: see workflows.go.
+	// Workflows holds workflows; ended ones lack their templates and nodes: see workflows.go.
 	Workflows                *Kind[*argov1alpha1.Workflow]
 	WorkflowTemplates        *Kind[*argov1alpha1.WorkflowTemplate]
 	ClusterWorkflowTemplates *Kind[*argov1alpha1.ClusterWorkflowTemplate]
 	CronWorkflows            *Kind[*argov1alpha1.CronWorkflow]
 	TaskResults              *Kind[*argov1alpha1.WorkflowTaskResult]
-	// ConfigMaps are those for workflows: parameters and caches, by the label that says so.
+	// ConfigMaps holds the ConfigMaps of workflows (parameters and caches), selected by label.
 	ConfigMaps *Kind[*corev1.ConfigMap]
-	// Repositories are the ConfigMaps of artifact repositories, by their name.
+	// Repositories holds the ConfigMaps of artifact repositories, selected by name.
 	Repositories *Kind[*corev1.ConfigMap]
 
 	running sync.WaitGroup
@@ -102,7 +102,8 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 	return i, nil
 }
 
-// NewWorkflowInformers prepares the watches that workflows need, and no others: pods are those of workflows.
+// NewWorkflowInformers prepares only the watches that workflows need. Its pods are those of
+// workflows.
 func NewWorkflowInformers(cfg *rest.Config) (*Informers, error) {
 	var failed error
 	client := clients(cfg, &failed)
@@ -131,12 +132,12 @@ func (i *Informers) addWorkflows(core, argo rest.Interface) {
 		&corev1.ConfigMap{}, nil, nil)
 }
 
-// clients returns a function that makes clients and keeps the first error.
+// clients returns a function that creates clients and keeps the first error.
 func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Interface {
 	return func(gv schema.GroupVersion) rest.Interface {
 		var c rest.Interface
 		var err error
-		switch gv { // those with most of the events have connections to themselves
+		switch gv { // the groups with most of the events have connections of their own
 		case corev1.SchemeGroupVersion:
 			c, err = kubeclient.LeanCore(kubeclient.ForWatch(cfg), nil, scheme.Scheme)
 		case argov1alpha1.GroupVersion:
@@ -153,7 +154,7 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 	}
 }
 
-// watched is a Kind, whatever its type.
+// watched is a Kind of any type.
 type watched interface {
 	Run(context.Context)
 	WaitForSync(context.Context) error
@@ -162,7 +163,7 @@ type watched interface {
 	Guard(*contain.Guard)
 }
 
-// kinds are all the watches.
+// kinds returns all watches.
 func (i *Informers) kinds() []watched {
 	kinds := []watched{
 		i.Workflows, i.WorkflowTemplates, i.ClusterWorkflowTemplates, i.CronWorkflows, i.TaskResults, i.ConfigMaps, i.Repositories, i.Pods,
@@ -180,29 +181,31 @@ func (i *Informers) Start(ctx context.Context) {
 	}
 }
 
-// OnCutShort has f called when the server has ended a watch before its time, which it does when it is busy. It comes before Start.
+// OnCutShort registers f, which is called when the server has ended a watch early, as it does when
+// it is busy. It must be called before Start.
 func (i *Informers) OnCutShort(f func()) {
 	for _, k := range i.kinds() {
 		k.onCutShort(f)
 	}
 }
 
-// OnMalformed has tell called for every object of all kinds that cannot be decoded.
+// OnMalformed registers tell, which is called for every object of any kind that is malformed or was
+// set apart.
 func (i *Informers) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
 	for _, k := range i.kinds() {
 		k.OnMalformed(tell)
 	}
 }
 
-// Guard has handlers that panic recovered from. It comes before Start.
+// Guard recovers from panics of handlers. It must be called before Start.
 func (i *Informers) Guard(g *contain.Guard) {
 	for _, k := range i.kinds() {
 		k.Guard(g)
 	}
 }
 
-// WaitForSync returns when every object that existed at the start has been handed to every handler, or with an error
-// when ctx is done before.
+// WaitForSync returns when every object that existed at the start has been passed to every handler,
+// or with an error if ctx is done before.
 func (i *Informers) WaitForSync(ctx context.Context) error {
 	for _, k := range i.kinds() {
 		if err := k.WaitForSync(ctx); err != nil {
@@ -212,7 +215,7 @@ func (i *Informers) WaitForSync(ctx context.Context) error {
 	return nil
 }
 
-// Wait returns when the watches have ended after the context given to Start.
+// Wait returns when the watches have ended after the context given to Start is done.
 func (i *Informers) Wait() { i.running.Wait() }
 
 func indexPodByController(o any) ([]string, error) {
@@ -244,7 +247,7 @@ func indexPodByNode(o any) ([]string, error) {
 	return nil, nil
 }
 
-// GroupOf is the PodGroup that the pod's annotation names, or false.
+// GroupOf returns the PodGroup that the pod's annotation names, or false.
 func GroupOf(pod *corev1.Pod) (types.NamespacedName, bool) {
 	for _, key := range []string{schedulingv1beta1.GroupNameAnnotation, schedulingv1beta1.VolcanoGroupNameAnnotation} {
 		if name := pod.Annotations[key]; name != "" {
@@ -254,7 +257,7 @@ func GroupOf(pod *corev1.Pod) (types.NamespacedName, bool) {
 	return types.NamespacedName{}, false
 }
 
-// QueueOf is the queue that the pod's own annotations name, or empty.
+// QueueOf returns the queue that the pod's own annotations name, or an empty name.
 func QueueOf(pod *corev1.Pod) string {
 	if q := pod.Annotations[schedulingv1beta1.QueueNameAnnotation]; q != "" {
 		return q

@@ -20,58 +20,62 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// object is what every watched type is.
+// object is implemented by every watched type.
 type object interface {
 	metav1.Object
 	runtime.Object
 }
 
-// Handler is told of changes to the objects of one Kind, one call at a time. The objects are shared with the cache and
-// must not be modified. Any of the functions may be nil.
+// Handler receives changes to the objects of one Kind, one call at a time. The objects are shared
+// with the cache and must not be modified. Any of the functions may be nil.
 type Handler[T any] struct {
 	Added   func(T)
 	Updated func(old, new T)
-	Deleted func(T) // the last state seen; what happened between it and the deletion may have been missed
-	// Malformed is told of an object of which nothing but the metadata can be decoded, and why. It is not in the cache: if it
-	// was, Deleted is called first, and Added when it is mended.
+	// with the last state seen; changes between that state and the deletion may have been missed
+	Deleted func(T)
+	// Malformed is called for an object of which only the metadata can be decoded, or on which the
+	// manager panicked, with the reason. The object is not in the cache: if it was, Deleted is
+	// called first; when it is repaired, Added is called.
 	Malformed func(T, *malformed.Error)
 }
 
-// Kind is a typed view of the cache of one type. The goroutine that reads the watch also changes the cache and tells the
-// handlers: with client-go's informers a change goes through two queues and three goroutines on its way to a handler, which
-// costs more than reading it.
+// Kind is a typed watch and cache of one type. The goroutine that reads the watch also changes the
+// cache and calls the handlers: with client-go's informers a change passes two queues and three
+// goroutines on its way to a handler, which costs more than decoding it.
 type Kind[T object] struct {
 	client    rest.Interface
 	resource  string
 	selected  selection
 	trim      func(T)
-	cutShort  func() // is called when the server has ended the watch before its time; may be nil
+	cutShort  func() // called when the server has ended the watch early; may be nil
 	store     cache.Indexer
 	reflector *cache.Reflector
 
-	mu       sync.Mutex // held while the store changes and the handlers are told of it
+	mu       sync.Mutex // held while the store changes and the handlers are called
 	handlers []Handler[T]
 	guard    *contain.Guard
-	filled   chan struct{} // closed when the first list has been stored and told
+	filled   chan struct{} // closed when the first list has been stored and passed to the handlers
 	fillOnce sync.Once
 
 	apart apart[T]
 }
 
-// newKind watches resource through client. trim is applied to every object before it is stored; it may modify it.
+// newKind watches resource through client. trim is applied to every object before it is stored; it
+// may modify the object.
 func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
 	return newSelected(client, resource, selection{}, example, trim, indexers)
 }
 
-// selection is which objects of a resource are watched, by selectors of labels and fields and by namespace; empty: all.
+// selection selects the objects of a resource to watch, by label selector, field selector and
+// namespace; empty selects all.
 type selection struct{ labels, fields, namespace string }
 
 func (s selection) get(client rest.Interface, resource string) *rest.Request {
 	return client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(resource)
 }
 
-// ListWatch lists and watches those objects of a resource that selectors of labels and fields leave, in one namespace or, when
-// that is empty, in all.
+// ListWatch lists and watches the objects of a resource that match label and field selectors, in
+// one namespace, or in all if namespace is empty.
 func ListWatch(client rest.Interface, resource, namespace, labels, fields string) *cache.ListWatch {
 	return listWatch(client, resource, selection{labels: labels, fields: fields, namespace: namespace})
 }
@@ -81,7 +85,8 @@ func listWatch(client rest.Interface, resource string, selected selection) *cach
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector, o.FieldSelector = selected.labels, selected.fields
 			if o.ResourceVersion == "0" {
-				// Any state that the server's cache happens to have: who begins to lead has to know all that was written before.
+				// Version "0" returns any state in the server's cache, but a new leader must know
+				// everything that was written before.
 				o.ResourceVersion = ""
 			}
 			return selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
@@ -105,13 +110,14 @@ func newSelected[T object](client rest.Interface, resource string, selected sele
 	return k
 }
 
-// Watch prepares a watch of those objects of a resource whose labels match selector, or of all, for parts that bring
-// their own types. trim may be nil; it may modify the object. Nothing is read before Run.
+// Watch prepares a watch of the objects of a resource whose labels match selector, or of all if
+// selector is empty, for packages with types of their own. trim may be nil; it may modify the
+// object. Nothing is read before Run.
 func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Kind[T] {
 	return newSelected(client, resource, selection{labels: selector}, example, trim, nil)
 }
 
-// WatchIn is Watch of the objects of one namespace.
+// WatchIn is Watch for the objects of one namespace.
 func WatchIn[T object](client rest.Interface, resource, namespace, selector string, example T, trim func(T)) *Kind[T] {
 	return newSelected(client, resource, selection{labels: selector, namespace: namespace}, example, trim, nil)
 }
@@ -119,8 +125,8 @@ func WatchIn[T object](client rest.Interface, resource, namespace, selector stri
 // Run watches until ctx is done.
 func (k *Kind[T]) Run(ctx context.Context) { k.reflector.RunWithContext(ctx) }
 
-// WaitForSync returns when everything that existed at the start has been handed to every handler, or with an error when ctx
-// is done before.
+// WaitForSync returns when every object that existed at the start has been passed to every handler,
+// or with an error if ctx is done before.
 func (k *Kind[T]) WaitForSync(ctx context.Context) error {
 	select {
 	case <-k.filled:
@@ -130,13 +136,14 @@ func (k *Kind[T]) WaitForSync(ctx context.Context) error {
 	}
 }
 
-// Follow is Handle for those to whom an object that is new and one that has changed are the same. gone may be nil.
+// Follow registers one callback for additions and updates, and one for deletions. gone may be nil.
 func (k *Kind[T]) Follow(seen, gone func(T)) {
 	k.Handle(Handler[T]{Added: seen, Updated: func(_, t T) { seen(t) }, Deleted: gone})
 }
 
-// Handle registers h. It is called for every object that exists already as Added, then for changes. What it does must not take
-// long: the watch waits for it, and handlers take turns, in the order in which they came.
+// Handle registers h. Added is called for every object that already exists, then h is called for
+// changes. Handlers must return quickly: the watch waits for them. They are called one after the
+// other, in the order of registration.
 func (k *Kind[T]) Handle(h Handler[T]) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -163,11 +170,11 @@ func (k *Kind[T]) Get(namespace, name string) (T, bool) {
 	return o.(T), true
 }
 
-// List returns every object, in no order.
+// List returns all objects, in no order.
 func (k *Kind[T]) List() []T { return typed[T](k.store.List()) }
 
-// ByIndex returns the objects that index files under value, in no order. An index that does not exist is a programming
-// error and panics.
+// ByIndex returns the objects that index has under value, in no order. An index that does not exist
+// is a programming error and panics.
 func (k *Kind[T]) ByIndex(index, value string) []T {
 	objs, err := k.store.ByIndex(index, value)
 	if err != nil {
@@ -176,19 +183,19 @@ func (k *Kind[T]) ByIndex(index, value string) []T {
 	return typed[T](objs)
 }
 
-// Store is the cache underneath, for libraries that want one. They must not change it.
+// Store returns the underlying cache, for libraries that need one. They must not change it.
 func (k *Kind[T]) Store() cache.Indexer { return k.store }
 
-// SeenVersion is the resource version up to which the cache has caught up, or empty. What the watch has brought (the reflector's
-// LastSyncResourceVersion) may not be there yet.
+// SeenVersion returns the resource version up to which the cache is complete, or an empty one.
+// Objects up to the reflector's LastSyncResourceVersion may not be in the cache yet.
 func (k *Kind[T]) SeenVersion() string { return k.store.LastStoreSyncResourceVersion() }
 
 func (k *Kind[T]) onCutShort(f func()) { k.cutShort = f }
 
-// Guard has handlers that panic recovered from: see contain. It comes before Run.
+// Guard recovers from panics of handlers: see package contain. It must be called before Run.
 func (k *Kind[T]) Guard(g *contain.Guard) { k.guard = g }
 
-// put stores an object that is new or has changed, and tells of it.
+// put stores a new or changed object, and calls the handlers.
 func (k *Kind[T]) put(t T) error {
 	k.cut(t)
 	k.mu.Lock()
@@ -208,7 +215,7 @@ func (k *Kind[T]) put(t T) error {
 	return nil
 }
 
-// tell tells the handlers of an object that was stored in place of old, if that existed.
+// tell calls the handlers for an object that was stored in place of old, if existed.
 func (k *Kind[T]) tell(old T, existed bool, t T) {
 	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
 		return
@@ -232,7 +239,7 @@ func (k *Kind[T]) tell(old T, existed bool, t T) {
 	}
 }
 
-// call tells a handler of t, and returns the panic that it ended with.
+// call runs handle for t, and returns the panic that ended it, or nil.
 func (k *Kind[T]) call(t T, handle func()) *contain.Panic {
 	if k.guard == nil {
 		handle()
@@ -244,7 +251,7 @@ func (k *Kind[T]) call(t T, handle func()) *contain.Panic {
 	})
 }
 
-// drop removes an object that is gone, and tells of it.
+// drop removes a deleted object, and calls the handlers.
 func (k *Kind[T]) drop(t T) error {
 	k.cut(t)
 	k.mu.Lock()
@@ -268,7 +275,7 @@ func (k *Kind[T]) tellGone(t T) {
 	}
 }
 
-// replace stores what a list has in place of everything, and tells of the differences.
+// replace replaces all objects by those of a list, and calls the handlers for the differences.
 func (k *Kind[T]) replace(list []any, version string) error {
 	for _, o := range list {
 		k.cut(o.(T))
@@ -299,15 +306,16 @@ func (k *Kind[T]) replace(list []any, version string) error {
 	return nil
 }
 
-// cut leaves of an object what is kept of it. It may have been cut before.
+// cut trims an object to the fields that are kept. It may be called again for the same object.
 func (k *Kind[T]) cut(t T) {
 	trimMeta(t)
-	if k.trim != nil && malformed.Of(t) == nil { // or the mark would be gone, too
+	if k.trim != nil && malformed.Of(t) == nil { // trim would remove the mark of a malformed object
 		k.trim(t)
 	}
 }
 
-// sink is a Kind as what fills it sees it: the type of what it is handed is the reflector's to check.
+// sink is a Kind as the store that a reflector fills. The reflector checks the types of the
+// objects.
 type sink[T object] struct{ kind *Kind[T] }
 
 func (s sink[T]) Add(o any) error                          { return s.kind.put(o.(T)) }
@@ -317,7 +325,7 @@ func (s sink[T]) Replace(list []any, version string) error { return s.kind.repla
 func (s sink[T]) Resync() error                            { return nil }
 func (s sink[T]) Bookmark(version string) error            { s.kind.store.Bookmark(version); return nil }
 
-// Transformer has a list that is streamed cut as it comes, before all of it is there.
+// Transformer trims the objects of a streamed list as they arrive.
 func (s sink[T]) Transformer() cache.TransformFunc {
 	return func(o any) (any, error) {
 		if t, ok := o.(T); ok {
@@ -346,10 +354,10 @@ func watchFunc(client rest.Interface, resource string, selected selection) func(
 	}
 }
 
-// noting calls cutShort when a watch is asked for soon after one that was granted: the server ended that one, although it was
-// asked for a watch of at least watchTime, or the connection was lost.
+// noting calls cutShort when a watch is requested less than watchTime after the previous one was
+// granted: then the server ended the previous watch early, or the connection was lost.
 func noting(watchFunc cache.WatchFuncWithContext, cutShort func()) cache.WatchFuncWithContext {
-	var began time.Time // of the watch that was granted last, and whose end has not been judged
+	var began time.Time // start of the last granted watch whose end has not been judged
 	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 		if !began.IsZero() && time.Since(began) < watchTime {
 			cutShort()
@@ -364,8 +372,8 @@ func noting(watchFunc cache.WatchFuncWithContext, cutShort func()) cache.WatchFu
 	}
 }
 
-// watchTime is less than what reflectors ask for.
+// watchTime is less than the watch timeout that reflectors request.
 const watchTime = 4 * time.Minute
 
-// optionsVersion is the version that list and watch options are encoded in, whatever is listed.
+// optionsVersion is the version in which list and watch options are encoded, whatever is listed.
 var optionsVersion = schema.GroupVersion{Version: "v1"}

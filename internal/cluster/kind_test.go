@@ -29,8 +29,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// TestHandlersFollowTheCache: whoever keeps what it is told has what the cache has, whenever it began to listen, and is told
-// nothing twice.
+// TestHandlersFollowTheCache checks that a handler that stores the objects it receives has the
+// content of the cache, whenever it was registered, and receives nothing twice.
 func TestHandlersFollowTheCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		kind := newKind[*corev1.ConfigMap](nil, "configmaps", &corev1.ConfigMap{}, func(m *corev1.ConfigMap) { m.Data = nil }, nil)
@@ -72,7 +72,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 		}
 		follow()
 		exists, version := map[string]string{}, 0
-		apart := map[string]string{} // those that cannot be decoded
+		apart := map[string]string{} // objects that cannot be decoded
 		object := func(name, at string) *corev1.ConfigMap {
 			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, ResourceVersion: at}, Data: map[string]string{"big": "x"}}
 			if apart[name] == at {
@@ -80,7 +80,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 			}
 			return m
 		}
-		// changed notes that an object has a new version, which may be one that cannot be decoded.
+		// changed records that an object has a new version, which may be malformed.
 		changed := func(name, at string) {
 			delete(exists, name)
 			delete(apart, name)
@@ -106,7 +106,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 				delete(exists, name)
 				delete(apart, name)
 				err = in.Delete(object(name, at))
-			case "list": // some are gone, some have changed, some are as they were
+			case "list": // some are gone, some have changed, some are unchanged
 				var list []any
 				for _, n := range []string{"a", "b", "c", "d"} {
 					was, existed := exists[n]
@@ -163,8 +163,9 @@ func TestHandlersFollowTheCache(t *testing.T) {
 	})
 }
 
-// TestWatchesCutShortAreNoted: a watch that is asked for anew soon after the one before was ended by the server; later it has come
-// to the end of its time.
+// TestWatchesCutShortAreNoted checks that a watch requested soon after the previous one counts the
+// previous one as ended by the server. A watch requested later means that the previous one reached
+// its timeout.
 func TestWatchesCutShortAreNoted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, short := 0, 0
@@ -180,7 +181,7 @@ func TestWatchesCutShortAreNoted(t *testing.T) {
 			short   int
 		}{
 			{0, refused, 0}, {time.Second, nil, 0}, {2 * time.Second, nil, 1}, {5 * time.Minute, nil, 1}, {10 * time.Minute, nil, 1}, {time.Minute, nil, 2},
-			// One that was cut short counts once, however often it takes to get another.
+			// A watch that was cut short counts once, however many attempts the next watch takes.
 			{time.Second, refused, 3}, {time.Second, refused, 3}, {time.Second, nil, 3}, {time.Second, nil, 4},
 		} {
 			time.Sleep(step.after)
@@ -195,7 +196,8 @@ func TestWatchesCutShortAreNoted(t *testing.T) {
 	})
 }
 
-// TestTheFirstListIsOfWhatWasWrittenLast: a manager that begins to lead must not begin with what a cache had a while ago.
+// TestTheFirstListIsOfWhatWasWrittenLast checks that a manager that begins to lead does not start
+// from the old state of a server's cache.
 func TestTheFirstListIsOfWhatWasWrittenLast(t *testing.T) {
 	for version, want := range map[string]string{"0": "", "": "", "17": "17"} {
 		var asked []string
@@ -218,7 +220,8 @@ func TestTheFirstListIsOfWhatWasWrittenLast(t *testing.T) {
 	}
 }
 
-// TestAPanicInTheModelEndsTheProcess: the model is shared by all objects, and a panic may leave it half-changed.
+// TestAPanicInTheModelEndsTheProcess checks that a panic in the model ends the process: all objects
+// share the model, and a panic may leave it half-changed.
 func TestAPanicInTheModelEndsTheProcess(t *testing.T) {
 	g, err := contain.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {

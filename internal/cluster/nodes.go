@@ -10,11 +10,12 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// goneNodesMax bounds how many removed nodes are remembered for views that have not been refreshed since.
+// goneNodesMax is the maximum number of removed nodes kept for views that have not been refreshed
+// since.
 const goneNodesMax = 1024
 
-// UpsertNode takes over what the API server says about a node. A heartbeat, which changes nothing that placement reads,
-// costs a comparison.
+// UpsertNode stores the API server's state of a node. A heartbeat, which changes nothing that
+// placement reads, costs a comparison.
 func (c *Cluster) UpsertNode(object *corev1.Node) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -33,7 +34,8 @@ func (c *Cluster) UpsertNode(object *corev1.Node) {
 	c.changed(func(ch *Changes) { ch.node(n.name) })
 }
 
-// DeleteNode removes a node. Pods that name it keep holding it, in case it comes back under the same name.
+// DeleteNode removes a node. Pods that name the node still hold it, in case a node with the same
+// name appears.
 func (c *Cluster) DeleteNode(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -46,18 +48,19 @@ func (c *Cluster) DeleteNode(name string) {
 	c.gone++
 	c.touch(n)
 	c.dropNodeIfUnused(n)
-	// Its domain of a topology may have been what kept a spread from holding.
+	// The removal of a topology domain may satisfy a spread constraint.
 	c.changed(func(ch *Changes) { ch.Pods = true })
 }
 
-// Total is the allocatable of all nodes that take new pods.
+// Total returns the allocatable resources of all schedulable nodes.
 func (c *Cluster) Total() place.Vector {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return slices.Clone(c.total)
 }
 
-// View is a snapshot with the generation of the model that it shows. The zero value is not usable; see NewView.
+// View is a snapshot with the model's generation that it shows. The zero value is not usable; see
+// NewView.
 type View struct {
 	*place.Snapshot
 	generation int64
@@ -67,7 +70,8 @@ type View struct {
 // NewView returns a view without nodes; Refresh fills it.
 func (c *Cluster) NewView() *View { return &View{Snapshot: place.NewSnapshot(c.dims), generation: -1} }
 
-// Refresh brings a view up to date. It costs in proportion to the nodes that changed since the last time.
+// Refresh updates a view. Its cost is proportional to the number of nodes that changed since the
+// last Refresh.
 func (c *Cluster) Refresh(v *View) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -101,7 +105,7 @@ func (c *Cluster) Refresh(v *View) {
 	v.generation = c.generation
 }
 
-// removeUnknown is for a view that is older than the memory of removals.
+// removeUnknown removes deleted nodes from a view that is older than the remembered removals.
 func (c *Cluster) removeUnknown(v *View) {
 	var unknown []string
 	for _, n := range v.All() {
@@ -117,7 +121,7 @@ func (c *Cluster) removeUnknown(v *View) {
 	}
 }
 
-// node finds or makes the entry of a name.
+// node finds or creates the entry of a name.
 func (c *Cluster) node(name string) *node {
 	n := c.nodes[name]
 	if n == nil {
@@ -130,21 +134,22 @@ func (c *Cluster) node(name string) *node {
 	return n
 }
 
-// touch makes the node the one that changed last.
+// touch makes the node the most recently changed one.
 func (c *Cluster) touch(n *node) {
 	c.generation++
 	n.generation = c.generation
 	c.recent.MoveToFront(n.at)
 }
 
-// count adds the node to the total or takes it out.
+// count adds (sign 1) or removes (sign -1) the node's allocatable resources to or from the total.
 func (c *Cluster) count(n *node, sign int64) {
 	if n.object != nil && !n.object.Spec.Unschedulable {
 		c.total = c.total.Plus(n.allocatable, sign)
 	}
 }
 
-// dropNodeIfUnused forgets removed nodes that no pod names, once there are many.
+// dropNodeIfUnused forgets all removed nodes that no pod names, if n is removed and there are more
+// than goneNodesMax.
 func (c *Cluster) dropNodeIfUnused(n *node) {
 	if n.object != nil || c.gone <= goneNodesMax {
 		return
@@ -159,7 +164,7 @@ func (c *Cluster) dropNodeIfUnused(n *node) {
 	c.purged = c.generation
 }
 
-// sameNode says that placement cannot tell the two apart.
+// sameNode reports whether two states of a node are equal for placement.
 func sameNode(a, b *corev1.Node) bool {
 	return a.UID == b.UID && a.Spec.Unschedulable == b.Spec.Unschedulable && maps.Equal(a.Labels, b.Labels) &&
 		equality.Semantic.DeepEqual(a.Spec.Taints, b.Spec.Taints) &&

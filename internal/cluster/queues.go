@@ -11,15 +11,15 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Queue is a queue with what its pods hold.
+// Queue is a queue and the resources that its pods hold.
 type Queue struct {
 	Name string
-	// Object is nil when pods name a queue that does not exist.
+	// Object is nil if pods name a queue that does not exist.
 	Object *schedulingv1beta1.Queue
 	Used   place.Vector
 }
 
-// UpsertQueue takes over what the API server says about a queue.
+// UpsertQueue stores the API server's state of a queue.
 func (c *Cluster) UpsertQueue(object *schedulingv1beta1.Queue) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -31,7 +31,8 @@ func (c *Cluster) UpsertQueue(object *schedulingv1beta1.Queue) {
 	}
 }
 
-// DeleteQueue removes a queue. What its pods hold stays counted in case it comes back.
+// DeleteQueue removes a queue. The use of its pods stays counted, in case a queue with the same
+// name appears.
 func (c *Cluster) DeleteQueue(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -42,7 +43,7 @@ func (c *Cluster) DeleteQueue(name string) {
 	}
 }
 
-// Queues returns all queues, in the order of their names.
+// Queues returns all queues, sorted by name.
 func (c *Cluster) Queues() []Queue {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -54,7 +55,7 @@ func (c *Cluster) Queues() []Queue {
 	return out
 }
 
-// UpsertPodGroup tells which queue a PodGroup's pods count against.
+// UpsertPodGroup sets the queue that a PodGroup's pods count against.
 func (c *Cluster) UpsertPodGroup(name types.NamespacedName, queue string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -67,7 +68,7 @@ func (c *Cluster) UpsertPodGroup(name types.NamespacedName, queue string) {
 	}
 }
 
-// DeletePodGroup forgets a PodGroup; its pods stay with the queue that they hold.
+// DeletePodGroup forgets a PodGroup; its pods keep their queue.
 func (c *Cluster) DeletePodGroup(name types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,13 +91,13 @@ func (c *Cluster) dropQueueIfUnused(name string) {
 	}
 }
 
-// priorities are the priority classes.
+// priorities holds the priority classes.
 type priorities struct {
 	value    map[string]int32
-	fallback string // the class of those that name none, or empty
+	fallback string // the class of pods that name none, or empty
 }
 
-// UpsertPriorityClass takes over what the API server says about a priority class.
+// UpsertPriorityClass stores the API server's state of a priority class.
 func (c *Cluster) UpsertPriorityClass(object *schedulingv1.PriorityClass) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -119,8 +120,8 @@ func (c *Cluster) DeletePriorityClass(name string) {
 	}
 }
 
-// Priority is the value of a priority class; of the default one, else 0, for the empty name. It is false when there is
-// no such class.
+// Priority returns the value of a priority class. The empty name stands for the default class, or 0
+// if there is none. Priority returns false if the class does not exist.
 func (c *Cluster) Priority(class string) (int32, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

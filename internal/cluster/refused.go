@@ -6,7 +6,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// RefusedByNode says whether a pod failed because its kubelet did not take it, or gave it up for reasons of the node's.
+// RefusedByNode reports whether a pod failed because its kubelet did not admit it, or ended it for
+// reasons of the node.
 func RefusedByNode(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodFailed {
 		return false

@@ -15,8 +15,8 @@ import (
 
 func TestMain(m *testing.M) { localtest.Main(m) }
 
-// TestSeenVersionIsThatOfTheCache: what was written up to the version that a cache has seen is in it, or else objects that exist
-// would be taken for ones that are gone.
+// TestSeenVersionIsThatOfTheCache checks that objects written up to the version that a cache has
+// seen are in the cache. Otherwise existing objects would be treated as deleted.
 func TestSeenVersionIsThatOfTheCache(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(localtest.Shared(t).RESTConfig())
 	namespace := localtest.Namespace(t, client)
@@ -44,7 +44,7 @@ func TestSeenVersionIsThatOfTheCache(t *testing.T) {
 		if _, ok := kind.Get(namespace, name); !ok {
 			t.Fatalf("%s was made at %s; %s has been seen, and it is not there", name, made.ResourceVersion, kind.SeenVersion())
 		}
-		for <-told != name { // the namespace has a map of its own
+		for <-told != name { // the namespace has a ConfigMap of its own
 		}
 	}
 }

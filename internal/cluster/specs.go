@@ -8,9 +8,9 @@ import (
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// specs lets workflows share what they run: thousands of the same are submitted with different arguments, or none. What is
-// shared must not be written to, as nothing from a cache must. Its memory is bounded: large specs are not kept, and when the
-// table is full it begins anew.
+// specs lets workflows share equal specs: thousands of workflows are submitted with the same spec
+// and different arguments, or none. A shared spec must not be modified, like any object from a
+// cache. The memory is bounded: large specs are not shared, and a full table is cleared.
 type specs struct {
 	mu    sync.Mutex
 	known map[string]*argov1alpha1.WorkflowSpec
@@ -18,13 +18,14 @@ type specs struct {
 
 const (
 	specsMax = 256
-	// specTextMax is the most bytes of scripts and arguments that a shared spec may have, specTemplatesMax the most
-	// templates.
+	// specTextMax is the maximum size of scripts and arguments of a shared spec, in bytes.
+	// specTemplatesMax is its maximum number of templates.
 	specTextMax      = 16 << 10
 	specTemplatesMax = 64
 )
 
-// share replaces a spec by an equal one that is there already.
+// share replaces a spec by an equal one from the table, if there is one, else adds a copy to the
+// table.
 func (s *specs) share(w *argov1alpha1.WorkflowSpec) {
 	if len(w.Templates) == 0 || len(w.Templates) > specTemplatesMax || specText(w) > specTextMax {
 		return
@@ -39,7 +40,8 @@ func (s *specs) share(w *argov1alpha1.WorkflowSpec) {
 		if s.known == nil || len(s.known) >= specsMax {
 			s.known = map[string]*argov1alpha1.WorkflowSpec{}
 		}
-		// A copy has slices without room at their ends, which somebody might append to.
+		// A copy has slices without spare capacity, so that an append does not write to the shared
+		// array.
 		same = w.DeepCopy()
 		s.known[key] = same
 	}
@@ -47,7 +49,7 @@ func (s *specs) share(w *argov1alpha1.WorkflowSpec) {
 	w.Arguments = own
 }
 
-// specKey is what equal specs have in common and others mostly not.
+// specKey returns a key that is the same for equal specs and mostly different for others.
 func specKey(w *argov1alpha1.WorkflowSpec) string {
 	var b strings.Builder
 	b.WriteString(w.Entrypoint)

@@ -13,13 +13,14 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// A cache of 10,000 pods is most of what the manager's memory holds, so every object loses what is never read before it
-// is stored, and what many pods have in common (a job's containers, tolerations and label values) is stored once.
+// A cache of 10,000 pods is most of the manager's memory, so fields that are never read are dropped
+// from every object before it is stored, and content that many pods share (a job's containers,
+// tolerations and label values) is stored once.
 
-// lastApplied repeats the whole object as kubectl applied it.
+// lastApplied is the annotation that repeats the whole object as kubectl applied it.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// trimMeta drops the metadata that nothing here reads. It applies to every type.
+// trimMeta drops metadata that Lockstep does not read. It applies to every type.
 func trimMeta(o metav1.Object) {
 	o.SetManagedFields(nil)
 	if a := o.GetAnnotations(); a != nil {
@@ -30,7 +31,8 @@ func trimMeta(o metav1.Object) {
 	}
 }
 
-// trimNode drops what placement does not read; images alone are most of a real node's size.
+// trimNode drops fields that placement does not read; images alone are most of the size of a real
+// node.
 func trimNode(n *corev1.Node) {
 	n.Annotations = nil
 	n.Status.Images = nil
@@ -43,13 +45,14 @@ func trimNode(n *corev1.Node) {
 	}
 }
 
-// trimTopology drops what only people read. The status is whole: the manager writes parts of it.
+// trimTopology drops metadata that only people read. The status stays complete, because the manager
+// writes parts of it.
 func trimTopology(t *topologyv1alpha1.NodeTopology) {
 	t.Annotations, t.Labels, t.OwnerReferences = nil, nil, nil
 }
 
-// trimmer trims pods and remembers what they share. Its memory is bounded: when a table is full it starts again, which
-// costs some sharing and nothing else.
+// trimmer trims pods and stores their common content once. Its memory is bounded: a full table is
+// cleared, which only costs some sharing.
 type trimmer struct {
 	mu         sync.Mutex
 	strings    map[string]string
@@ -58,7 +61,7 @@ type trimmer struct {
 	specs      map[*corev1.Container]trimmedSpec
 }
 
-// trimmedSpec is a spec without its node, and what is kept of it.
+// trimmedSpec is a spec without its node name, and the trimmed spec.
 type trimmedSpec struct{ from, kept corev1.PodSpec }
 
 const (
@@ -76,7 +79,8 @@ func newTrimmer() *trimmer {
 	}
 }
 
-// pod keeps identity, owner, what a scheduler reads of the spec, and what counters and policies read of the status.
+// pod keeps identity, owner, the fields of the spec that a scheduler reads, and the fields of the
+// status that counters and policies read.
 func (t *trimmer) pod(p *corev1.Pod) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -90,8 +94,9 @@ func (t *trimmer) pod(p *corev1.Pod) {
 	t.podStatus(&p.Status, p.Spec.NodeName != "", p.Labels[topologyv1alpha1.AgentLabel] != "")
 }
 
-// stepStatus keeps of a workflow's pod what becomes of its node's status: how containers ended and what they said, what
-// they wait for, and whether the pod is ready.
+// stepStatus keeps the fields of a workflow pod's status from which the status of its node is
+// computed: how containers ended and their termination messages, what they wait for, and whether
+// the pod is ready.
 func (t *trimmer) stepStatus(s *corev1.PodStatus) {
 	out := corev1.PodStatus{
 		Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message, PodIP: s.PodIP, StartTime: s.StartTime,
@@ -129,14 +134,15 @@ func (t *trimmer) podMeta(m *metav1.ObjectMeta) {
 	}
 }
 
-// keepAnnotation says which annotations of a pod are read: those of the batch and scheduling APIs, those that ask for
-// CPUs, and our own.
+// keepAnnotation reports whether an annotation of a pod is read: those of the batch and scheduling
+// APIs, those that request CPUs, and Lockstep's own.
 func keepAnnotation(key string) bool {
 	if topologyv1alpha1.IsRequestAnnotation(key) {
 		return true
 	}
 	domain, _, ok := strings.Cut(key, "/")
-	if strings.HasPrefix(key, argov1alpha1.AnnotationFile) { // scripts and texts, for the kubelet alone
+	// scripts and texts, which only the kubelet reads
+	if strings.HasPrefix(key, argov1alpha1.AnnotationFile) {
 		return false
 	}
 	return ok && (key == argov1alpha1.AnnotationNodeID || strings.HasSuffix(domain, "volcano.sh") || strings.HasSuffix(domain, "lockstep.dev") ||
@@ -150,7 +156,8 @@ func (t *trimmer) podSpec(s *corev1.PodSpec) {
 	s.NodeName = t.intern(node)
 	bound := node != ""
 	if bound {
-		// Where it may run no longer matters once it does, except to others that must keep away from it.
+		// Placement constraints of a bound pod no longer matter, except affinities that affect
+		// other pods.
 		s.NodeSelector, s.Tolerations, s.TopologySpreadConstraints = nil, nil, nil
 		if a := s.Affinity; a != nil && a.PodAffinity == nil && a.PodAntiAffinity == nil {
 			s.Affinity = nil
@@ -158,13 +165,13 @@ func (t *trimmer) podSpec(s *corev1.PodSpec) {
 	}
 }
 
-// specOf is what is kept of the spec of a pod without a node. Pods of one origin share theirs (kubeclient.LeanCore), and what is
-// kept of it is found once.
+// specOf returns the trimmed spec of a pod without its node name. Pods with one origin share their
+// spec (kubeclient.LeanCore), and their trimmed spec is computed once.
 func (t *trimmer) specOf(s corev1.PodSpec) corev1.PodSpec {
 	var origin *corev1.Container
 	if len(s.Containers) > 0 {
 		origin = &s.Containers[0]
-		// What is shared is the same, not only equal, which is quickly seen.
+		// Shared content has the same pointers, which DeepEqual compares fast.
 		if known, ok := t.specs[origin]; ok && reflect.DeepEqual(known.from, s) {
 			return known.kept
 		}
@@ -196,7 +203,8 @@ func (t *trimmer) specOf(s corev1.PodSpec) corev1.PodSpec {
 	return kept
 }
 
-// schedulableVolumes keeps the volumes that restrict where a pod can run: claims and disks, not files made on the node.
+// schedulableVolumes keeps the volumes that restrict where a pod can run: claims and disks, not
+// files made on the node.
 func schedulableVolumes(in []corev1.Volume) []corev1.Volume {
 	var out []corev1.Volume
 	for _, v := range in {
@@ -212,8 +220,9 @@ func schedulableVolumes(in []corev1.Volume) []corev1.Volume {
 func (t *trimmer) podStatus(s *corev1.PodStatus, bound, agent bool) {
 	out := corev1.PodStatus{Phase: s.Phase, Reason: t.intern(s.Reason), Message: s.Message}
 	for _, c := range s.Conditions {
-		// A pod that waits shows why in PodScheduled; DisruptionTarget is how an eviction is told from a failure; whether an
-		// agent is there is told by its pod; tasks wait for pods that run and are not ready yet.
+		// PodScheduled says why a pod waits. DisruptionTarget distinguishes an eviction from a
+		// failure. The agent's pod being ready shows that a node has an agent. Tasks wait for pods
+		// that run and are not ready yet.
 		switch {
 		case c.Type == corev1.DisruptionTarget || !bound || agent && c.Type == corev1.PodReady:
 			out.Conditions = append(out.Conditions, c)
@@ -227,7 +236,8 @@ func (t *trimmer) podStatus(s *corev1.PodStatus, bound, agent bool) {
 	*s = out
 }
 
-// containerStatuses keeps restarts and how containers ended, and nothing at all while there is neither.
+// containerStatuses keeps restart counts and how containers ended. It returns nil if no container
+// has either.
 func (t *trimmer) containerStatuses(in []corev1.ContainerStatus) []corev1.ContainerStatus {
 	telling := false
 	for _, c := range in {
@@ -263,7 +273,8 @@ func (t *trimmer) intern(s string) string {
 	return s
 }
 
-// internMap returns m with shared keys and values, without the keys that keep refuses; nil keep keeps all.
+// internMap returns m with shared keys and values, without the keys that keep rejects; nil keep
+// keeps all keys.
 func (t *trimmer) internMap(m map[string]string, keep func(string) bool) map[string]string {
 	n := 0
 	for k := range m {
@@ -283,8 +294,8 @@ func (t *trimmer) internMap(m map[string]string, keep func(string) bool) map[str
 	return out
 }
 
-// internContainers keeps the resources, host ports and restart policy of containers. Lists with the same content are
-// one list.
+// internContainers keeps the name, resources, host ports and restart policy of containers. Lists
+// with the same content become one list.
 func (t *trimmer) internContainers(in []corev1.Container) []corev1.Container {
 	if len(in) == 0 {
 		return nil

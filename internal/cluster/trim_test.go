@@ -57,7 +57,7 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	}
 }
 
-// BenchmarkPodMemory reports what a cached pod costs.
+// BenchmarkPodMemory reports the memory of a cached pod.
 func BenchmarkPodMemory(b *testing.B) {
 	const n = 10000
 	for range b.N {

@@ -9,25 +9,25 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// Versions are the resource versions that objects had at one moment.
+// Versions holds the resource versions of objects at one moment.
 type Versions struct {
-	// At is the version of that moment: what was written later has a higher one.
+	// At is the resource version of that moment: later writes have a higher one.
 	At string
-	// Of has the versions by UID.
+	// Of maps UID to resource version.
 	Of map[types.UID]string
 }
 
-// versionsPage is how many objects are read at a time.
+// versionsPage is the number of objects per page of a list.
 const versionsPage = 1000
 
-// metadataLists asks for the metadata of what is listed.
+// metadataLists is the Accept header for a list of metadata only.
 const metadataLists = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
 
-// Versions asks the server for the versions of the objects whose labels match selector: as they are now, however far the watch
-// may be behind. Only metadata is read.
+// Versions reads from the server the current resource versions of the objects whose labels match
+// selector, independent of how far the watch lags. It reads only metadata.
 func (k *Kind[T]) Versions(ctx context.Context, selector string) (Versions, error) {
 	out := Versions{Of: map[types.UID]string{}}
-	// Without a version of its own a list is of what was written last.
+	// With no resourceVersion, a list returns the most recent data.
 	o := metav1.ListOptions{LabelSelector: selector, FieldSelector: k.selected.fields, Limit: versionsPage}
 	for {
 		data, err := k.selected.get(k.client, k.resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).

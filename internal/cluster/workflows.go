@@ -10,18 +10,18 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// A workflow that has ended is kept for as long as its time to live says, by the thousands; only what decides how long that is
-// and what is to be deleted with it is read of it.
+// Thousands of workflows that have ended are kept until their time to live is over. Only the fields
+// that decide how long they stay, and what is deleted with them, are kept.
 
-// keptOfSpec are the fields of its spec that stay.
+// keptOfSpec lists the fields of the spec of an ended workflow that are kept.
 var keptOfSpec = map[string]bool{
 	"workflowTemplateRef": true, "ttlStrategy": true, "podGC": true, "volumeClaimGC": true, "podDisruptionBudget": true, "shutdown": true,
 }
 
-// cutFromStatus are the fields of its status that go.
+// cutFromStatus lists the fields of the status of an ended workflow that are dropped.
 var cutFromStatus = map[string]bool{"nodes": true, "compressedNodes": true, "storedTemplates": true}
 
-// cutWorkflow is trimWorkflow before a workflow is decoded.
+// cutWorkflow does the work of trimWorkflow on the encoded object, before it is decoded.
 func cutWorkflow(out []byte, kind string, object []byte) ([]byte, error) {
 	if kind != "Workflow" || !bytes.Contains(object, completedLabel) || !hasEnded(object) {
 		return kubeclient.WithoutManagedFields(out, object)
@@ -45,10 +45,10 @@ func cutWorkflow(out []byte, kind string, object []byte) ([]byte, error) {
 	})
 }
 
-// completedLabel is in each encoded workflow that has ended, and in few others.
+// completedLabel is contained in every encoded workflow that has ended, and in few others.
 var completedLabel = []byte(`"` + argov1alpha1.LabelCompleted + `":"true"`)
 
-// hasEnded says whether trimWorkflow would take a workflow for one that has ended.
+// hasEnded reports whether trimWorkflow would treat the encoded workflow as ended.
 func hasEnded(object []byte) bool {
 	var labels map[string]string
 	var phase argov1alpha1.WorkflowPhase
@@ -56,7 +56,7 @@ func hasEnded(object []byte) bool {
 		member(object, "status", "phase", &phase) && phase.Completed()
 }
 
-// member decodes a member of a member of an object, and says whether there was one.
+// member decodes a member of a member of an encoded object, and reports whether it exists.
 func member(object []byte, outer, inner string, into any) (found bool) {
 	value, err := rawjson.Value(object, outer)
 	if err == nil && value != nil {
@@ -65,8 +65,9 @@ func member(object []byte, outer, inner string, into any) (found bool) {
 	return err == nil && value != nil && json.Unmarshal(value, into) == nil
 }
 
-// trimWorkflow shares what did not change with the version before, so that a workflow that runs is not held twice, and
-// keeps of one that has ended what decides how long it and its pods stay.
+// trimWorkflow shares an unchanged spec with the previous version of the workflow, so that a
+// running workflow is not stored twice. Of an ended workflow it keeps the fields that decide how
+// long the workflow and its pods stay.
 func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
 	if w.Status.Phase.Completed() && w.Labels[argov1alpha1.LabelCompleted] == "true" {
 		w.Spec = argov1alpha1.WorkflowSpec{

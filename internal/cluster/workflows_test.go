@@ -14,8 +14,8 @@ import (
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// TestWorkflowsAreCutAsTheyAreTrimmed compares workflows of random content, decoded in part, with those that are decoded whole
-// and then trimmed.
+// TestWorkflowsAreCutAsTheyAreTrimmed compares workflows of random content that are cut before
+// decoding with workflows that are decoded completely and then trimmed.
 func TestWorkflowsAreCutAsTheyAreTrimmed(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)

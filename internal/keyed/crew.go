@@ -2,23 +2,24 @@ package keyed
 
 import "sync"
 
-// Crew is Size workers side by side. A turn that waits for something outside of this process can step aside: then another worker
-// takes its place until it goes on, so that no more than Size turns are worked on, and none is held up by those that wait.
+// Crew runs Size workers side by side. A turn that waits for something outside this process can
+// step aside: another worker takes its place until the turn continues. So at most Size turns run,
+// and turns that wait delay no others.
 type Crew[K any] struct {
 	Size int
-	// Get waits for the key of the next turn; stop says that there will be none.
+	// Get waits for the key of the next turn; stop means that there are no more.
 	Get func() (key K, stop bool)
 	// Turn works on a key.
 	Turn func(K)
 
-	places  chan struct{} // held by those who work
+	places  chan struct{} // held by running turns
 	running sync.WaitGroup
 
 	mu             sync.Mutex
 	workers, aside int
 }
 
-// Run works until Get says stop, and returns when all turns are over.
+// Run works until Get returns stop, and returns when all turns are over.
 func (c *Crew[K]) Run() {
 	c.mu.Lock()
 	c.places = make(chan struct{}, c.Size)
@@ -48,7 +49,8 @@ func (c *Crew[K]) hire() {
 	})
 }
 
-// dispensable says that there are more workers than places, those aside included; the one that asks leaves.
+// dispensable reports whether there are more workers than Size plus those aside. If so, the calling
+// worker must end.
 func (c *Crew[K]) dispensable() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -59,7 +61,7 @@ func (c *Crew[K]) dispensable() bool {
 	return true
 }
 
-// Aside runs wait while another turn takes the place of the one that calls it.
+// Aside runs wait while another turn takes the place of the calling turn.
 func (c *Crew[K]) Aside(wait func()) {
 	c.mu.Lock()
 	c.aside++
@@ -68,7 +70,7 @@ func (c *Crew[K]) Aside(wait func()) {
 	}
 	c.mu.Unlock()
 	<-c.places
-	defer func() { // whatever wait does: a turn that panics may be recovered from
+	defer func() { // also if wait panics, since the panic may be recovered from
 		c.places <- struct{}{}
 		c.mu.Lock()
 		defer c.mu.Unlock()

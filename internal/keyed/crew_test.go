@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// Turns that are aside hold up no others, however many they are, and no more than Workers are worked on at a time.
+// TestTurnsStepAside checks that turns that are aside delay no others, however many they are, and
+// that no more than Workers turns run at a time.
 func TestTurnsStepAside(t *testing.T) {
 	const workers, aside = 2, 50
 	answered := make(chan struct{})

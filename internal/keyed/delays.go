@@ -9,11 +9,11 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// delays are keys whose time is to come, each with the earliest of those that it was given. Most of what is asked for changes
-// nothing, as there is an earlier time; that costs no more than finding it.
+// delays holds keys that become due at a later time, each at the earliest time requested. Most
+// requests change nothing, because an earlier time is set; such a request costs one lookup.
 type delays[K comparable] struct {
 	clock   clock.WithTicker
-	changed chan struct{} // the first of them is another one
+	changed chan struct{} // the first element has changed
 
 	mu    sync.Mutex
 	byKey map[K]*delay[K]
@@ -54,7 +54,7 @@ func (d *delays[K]) add(key K, after time.Duration) {
 	}
 }
 
-// run hands over keys when their time has come, until ctx is done.
+// run calls due for each key when its time has come, until ctx is done.
 func (d *delays[K]) run(ctx context.Context, due func(K)) {
 	for {
 		var timer clock.Timer
@@ -77,7 +77,8 @@ func (d *delays[K]) run(ctx context.Context, due func(K)) {
 	}
 }
 
-// handOver hands over what is due, and says how long it is until more is, if there is any.
+// handOver calls due for the keys that are due, and returns the time until the next key is due, if
+// there is any.
 func (d *delays[K]) handOver(due func(K)) (wait time.Duration, some bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -94,7 +95,7 @@ func (d *delays[K]) handOver(due func(K)) (wait time.Duration, some bool) {
 	return 0, false
 }
 
-// delayHeap has the earliest in front.
+// delayHeap has the earliest time first.
 type delayHeap[K comparable] []*delay[K]
 
 func (h delayHeap[K]) Len() int           { return len(h) }

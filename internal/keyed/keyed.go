@@ -14,27 +14,28 @@ import (
 	"lockstep.dev/lockstep/internal/failpoint"
 )
 
-// Config is what a Loop needs. Turn is required.
+// Config configures a Loop. Turn is required.
 type Config[K comparable] struct {
-	// Name is the queue's in the metrics of client-go.
+	// Name is the name of the queue in client-go's metrics.
 	Name string
-	// Workers is how many keys are worked on at a time. Default 4.
+	// Workers is the number of keys worked on at a time. Default 4.
 	Workers int
 	// Turn works on a key that was woken, whether or not it has a record.
 	Turn func(K)
-	// Guard, if there is one, recovers from panics of turns. Panicked is then called in the same turn, to give back what the key's
-	// record has taken, if that can be told, and to keep the key from being woken in vain. Then the record is dropped.
+	// Guard, if set, recovers from panics of turns. Panicked is then called in the same turn, to
+	// release what the key's record holds, as far as that is known, and to prevent further useless
+	// turns of the key. Then the record is dropped.
 	Guard    *contain.Guard
 	Panicked func(K, *contain.Panic)
-	// Sweep, if there is one, is called every SweepEvery, never twice at once.
+	// Sweep, if set, is called every SweepEvery, never twice at once.
 	Sweep      func()
 	SweepEvery time.Duration
-	// Clock is for WakeAfter and Sweep. Default: the real one.
+	// Clock is used for the queue, WakeAfter and Sweep. Default: the real clock.
 	Clock clock.WithTicker
 }
 
-// Loop is a table of records by key, and the workers on them. Its methods may be called at any time and from everywhere,
-// unless they say otherwise.
+// Loop is a table of records by key, with workers that run turns of the keys. Its methods may be
+// called at any time and from any goroutine, unless they say otherwise.
 type Loop[K comparable, R any] struct {
 	cfg   Config[K]
 	queue workqueue.TypedInterface[K]
@@ -45,7 +46,7 @@ type Loop[K comparable, R any] struct {
 	entries map[K]*entry[R]
 }
 
-// Anyone addresses a function to a key, whatever life of it is under way.
+// Anyone addresses a function to the record of a key, whichever object it belongs to.
 const Anyone types.UID = ""
 
 type entry[R any] struct {
@@ -53,7 +54,7 @@ type entry[R any] struct {
 
 	mu       sync.Mutex
 	messages []message[R]
-	latest   map[string]int // where in messages the last about something is
+	latest   map[string]int // index in messages of the last message about a subject
 }
 
 type message[R any] struct {
@@ -61,7 +62,7 @@ type message[R any] struct {
 	do func(*R)
 }
 
-// New prepares a loop. Keys can be woken at once; Run turns to them.
+// New prepares a loop. Keys can be woken at once; their turns begin with Run.
 func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 	if cfg.Workers <= 0 {
 		cfg.Workers = 4
@@ -83,7 +84,7 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 	return l
 }
 
-// Run works until ctx is done, and returns when the keys that were in the queue then have had their turn.
+// Run works until ctx is done, and returns when the keys still in the queue have had their turn.
 func (l *Loop[K, R]) Run(ctx context.Context) {
 	var workers sync.WaitGroup
 	workers.Go(l.crew.Run)
@@ -93,11 +94,12 @@ func (l *Loop[K, R]) Run(ctx context.Context) {
 	workers.Wait()
 }
 
-// Aside runs wait, for an answer from outside of this process, while another key has the place of this turn. The key's own next turn
-// follows this one as ever. For turns of Run.
+// Aside runs wait, which waits for an answer from outside this process, while another key takes the
+// place of this turn. The key's own next turn still follows this one. Aside may be called only in a
+// turn started by Run.
 func (l *Loop[K, R]) Aside(wait func()) { l.crew.Aside(wait) }
 
-// Take has a turn of the key at once. It is for those who know that the loop has not begun to run.
+// Take runs a turn of the key at once. The caller must know that the loop is not running.
 func (l *Loop[K, R]) Take(key K) {
 	if l.cfg.Guard == nil {
 		l.cfg.Turn(key)
@@ -117,7 +119,7 @@ func (l *Loop[K, R]) Take(key K) {
 	l.cfg.Guard.Try(l.cfg.Name, about, func() { l.Drop(key) })
 }
 
-// named is a key as a fmt.Stringer.
+// named makes a key a fmt.Stringer.
 type named[K any] struct{ key K }
 
 // String implements fmt.Stringer.
@@ -140,11 +142,11 @@ func (l *Loop[K, R]) sweep(ctx context.Context) {
 	}
 }
 
-// Wake has the key worked on.
+// Wake queues the key for a turn.
 func (l *Loop[K, R]) Wake(key K) { l.queue.Add(key) }
 
-// WakeAfter has the key worked on when d is over, or at once if it is not positive. Of several only the earliest counts, so
-// a turn that finds that its time has not come asks again.
+// WakeAfter queues the key for a turn after d, or at once if d is not positive. Only the earliest
+// of several calls counts, so a turn that comes too early for its purpose calls WakeAfter again.
 func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) {
 	if d <= 0 {
 		l.queue.Add(key)
@@ -153,13 +155,14 @@ func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) {
 	l.later.add(key, d)
 }
 
-// Post leaves a function for the record under key, as far as it stands for the object with this UID, and wakes the key. It
-// says whether the key has a record; without one nothing is left.
+// Post queues do for the next turn of key, if the record still belongs to the object with UID to by
+// then, and wakes the key. It returns false, and queues nothing, if the key has no record.
 func (l *Loop[K, R]) Post(key K, to types.UID, do func(*R)) bool {
 	return l.post(key, "", message[R]{to, do})
 }
 
-// PostLatest is Post, and puts the function in the place of the last one about the same, if that has not been run.
+// PostLatest is Post, but do replaces the last function posted about the same subject, if that has
+// not run.
 func (l *Loop[K, R]) PostLatest(key K, to types.UID, about string, do func(*R)) bool {
 	return l.post(key, about, message[R]{to, do})
 }
@@ -168,7 +171,7 @@ func (l *Loop[K, R]) post(key K, about string, m message[R]) bool {
 	l.mu.RLock()
 	e := l.entries[key]
 	if e != nil {
-		e.add(about, m) // before a Drop, which takes what is there
+		e.add(about, m) // before a Drop, which takes the posted functions
 	}
 	l.mu.RUnlock()
 	if e != nil {
@@ -201,7 +204,8 @@ func (e *entry[R]) take() []message[R] {
 	return m
 }
 
-// Get is the record under key, or nil. Only the key's turn may touch more of it than is safe for everyone.
+// Get returns the record under key, or nil. Outside the key's turn, only those parts of a record
+// may be used that are safe for concurrent use.
 func (l *Loop[K, R]) Get(key K) *R {
 	if e := l.entry(key); e != nil {
 		return e.record
@@ -215,15 +219,15 @@ func (l *Loop[K, R]) entry(key K) *entry[R] {
 	return l.entries[key]
 }
 
-// Put files a record under a key that has none. For the key's turn.
+// Put stores a record under a key that has none. To be called in the key's turn.
 func (l *Loop[K, R]) Put(key K, r *R) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.entries[key] = &entry[R]{record: r}
 }
 
-// Deliver runs what was posted for the record, which stands for the object with this UID now, in the order in which it came.
-// For the key's turn.
+// Deliver runs the functions posted for the record, in the order in which they were posted; uid is
+// the UID of the object that the record belongs to. To be called in the key's turn.
 func (l *Loop[K, R]) Deliver(key K, uid types.UID) {
 	e := l.entry(key)
 	if e == nil {
@@ -236,8 +240,8 @@ func (l *Loop[K, R]) Deliver(key K, uid types.UID) {
 	}
 }
 
-// Drop forgets the record. What was posted for Anyone is run for the last time: it may hold something to give back. For the
-// key's turn.
+// Drop removes the record. Functions posted for Anyone are run a last time, because they may
+// release resources. To be called in the key's turn.
 func (l *Loop[K, R]) Drop(key K) {
 	l.mu.Lock()
 	e := l.entries[key]
@@ -253,7 +257,8 @@ func (l *Loop[K, R]) Drop(key K) {
 	}
 }
 
-// Each calls do with every record that there was when it was called. Likewise for what is safe for everyone.
+// Each calls do with every record that exists at the time of the call. do may use only those parts
+// of a record that are safe for concurrent use.
 func (l *Loop[K, R]) Each(do func(K, *R)) {
 	type pair struct {
 		key    K
@@ -270,12 +275,12 @@ func (l *Loop[K, R]) Each(do func(K, *R)) {
 	}
 }
 
-// Records is how many records there are.
+// Records returns the number of records.
 func (l *Loop[K, R]) Records() int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return len(l.entries)
 }
 
-// Depth is how many keys wait for a worker.
+// Depth returns the number of keys that wait for a worker.
 func (l *Loop[K, R]) Depth() int { return l.queue.Len() }

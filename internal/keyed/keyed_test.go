@@ -19,10 +19,10 @@ import (
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
-// rec is a record that must be touched by its turn alone: the race detector sees to it that it is.
+// rec is a record that only its turn may touch; the race detector checks this.
 type rec struct{ got []string }
 
-// running is a loop under way; its end waits for the loop's.
+// running runs a loop; end stops the loop and waits for its end.
 func running[K comparable](t interface{ Cleanup(func()) }, l *keyed.Loop[K, rec]) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
@@ -32,8 +32,8 @@ func running[K comparable](t interface{ Cleanup(func()) }, l *keyed.Loop[K, rec]
 	return end
 }
 
-// TestEveryPostRunsOnce posts from several goroutines to a few keys whose turns take up and drop records as drawn, and
-// compares what ran with what Post said was taken.
+// TestEveryPostRunsOnce posts from several goroutines to a few keys whose turns create and drop
+// records at random, and compares the functions that ran with those that Post accepted.
 func TestEveryPostRunsOnce(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		keys := rapid.IntRange(1, 4).Draw(t, "keys")
@@ -47,7 +47,7 @@ func TestEveryPostRunsOnce(t *testing.T) {
 
 		var l *keyed.Loop[int, rec]
 		busy := make([]atomic.Int32, keys)
-		turns := make([]int, keys) // each touched by its key's turn alone
+		turns := make([]int, keys) // each touched by its key's turn only
 		var atOnce, most atomic.Int32
 		turn := func(key int) {
 			if busy[key].Add(1) != 1 {
@@ -99,9 +99,10 @@ func TestEveryPostRunsOnce(t *testing.T) {
 			})
 		}
 		all.Wait()
-		end() // what was queued has its turn
+		end() // queued keys have their turn
 		for key := range keys {
-			l.Drop(key) // a key's last turn may have put a record whose posts came during it
+			// a key's last turn may have put a record that received posts during the turn
+			l.Drop(key)
 		}
 		for _, id := range wanted {
 			if ran[id] != 1 {
@@ -117,8 +118,8 @@ func TestEveryPostRunsOnce(t *testing.T) {
 	})
 }
 
-// TestNoWakeUpIsLost raises a number and wakes, again and again: the last turn has to see the last number, however the
-// turns that run meanwhile fall.
+// TestNoWakeUpIsLost raises a number and wakes, again and again: the last turn has to see the last
+// number, however the turns interleave.
 func TestNoWakeUpIsLost(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		wakes := rapid.IntRange(1, 300).Draw(t, "wakes")
@@ -189,7 +190,7 @@ func TestAPostHasItsTurn(t *testing.T) {
 			if !post(l, func(*rec) { ran++ }) {
 				t.Fatal("a post to a key that has a record is not taken")
 			}
-			end() // what was queued has its turn
+			end() // queued keys have their turn
 			if ran != 1 {
 				t.Errorf("the post ran %d times", ran)
 			}
@@ -267,7 +268,8 @@ func TestSweepsComeAtTheirIntervalAndEachSeesAllRecords(t *testing.T) {
 	}
 }
 
-// TestAPanicDropsTheRecordAndOthersGoOn: what was posted for Anyone is given back, and the key's next turn begins anew.
+// TestAPanicDropsTheRecordAndOthersGoOn checks that, after a panic, functions posted for Anyone
+// run, and that the key's next turn begins without a record.
 func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
 	guard, err := contain.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {

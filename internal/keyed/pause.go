@@ -2,21 +2,23 @@ package keyed
 
 import "time"
 
-// The bounds of a pause, and how long after one the server's refusals are forgotten.
+// Bounds of a pause. pauseMax is also the time after the end of a pause when earlier refusals are
+// forgotten.
 const (
 	pauseMin = time.Second
 	pauseMax = 5 * time.Minute
 )
 
-// Pause holds writes back of which the API server has refused one: asking again at once would not cure that, and a turn that
-// does so wakes itself for ever. Its zero value holds nothing back. It belongs to a record, and is for its turns.
+// Pause delays further writes after the API server has refused one: an immediate retry would not
+// help, and a turn that retries immediately would wake itself forever. The zero value is no pause.
+// A Pause belongs to a record, and is used by its turns only.
 type Pause struct {
 	until time.Time
 	times int
 }
 
-// Refused begins a pause that is twice as long as the one before. During one it changes nothing: answers to one burst of
-// writes count once.
+// Refused begins a pause that is twice as long as the one before. During a pause it does nothing,
+// so that the refusals of one burst of writes count once.
 func (p *Pause) Refused(now time.Time) {
 	if p.until.After(now) {
 		return
@@ -28,17 +30,17 @@ func (p *Pause) Refused(now time.Time) {
 	p.times++
 }
 
-// Left is how long the pause still is, or not positive.
+// Left returns the remaining time of the pause; it is not positive if the pause is over.
 func (p *Pause) Left(now time.Time) time.Duration { return p.until.Sub(now) }
 
-// Refusals are writes that the API server refused, by what they are about. They are made again together, after a Pause. The
-// zero value has none. It belongs to a record, and is for its turns.
+// Refusals holds writes that the API server refused, by subject. They are retried together after a
+// Pause. The zero value is empty. A Refusals belongs to a record, and is used by its turns only.
 type Refusals[K comparable, V any] struct {
 	writes map[K]V
 	pause  Pause
 }
 
-// Add notes a refused write.
+// Add adds a refused write.
 func (r *Refusals[K, V]) Add(now time.Time, about K, write V) {
 	if r.writes == nil {
 		r.writes = map[K]V{}
@@ -47,7 +49,8 @@ func (r *Refusals[K, V]) Add(now time.Time, about K, write V) {
 	r.pause.Refused(now)
 }
 
-// Due hands over the writes whose time has come, or none and how long the pause still is. Without writes it is zero.
+// Due removes and returns the writes if the pause is over. Otherwise it returns none, and the
+// remaining time of the pause. Without writes, left is 0.
 func (r *Refusals[K, V]) Due(now time.Time) (writes map[K]V, left time.Duration) {
 	if len(r.writes) == 0 {
 		return nil, 0
