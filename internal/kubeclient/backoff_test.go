@@ -9,12 +9,13 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestAWatchThatIsCutAgainAndAgainComesBackSoon: the delays are those that a reflector makes of the backoff. Its clock stands still,
-// so that no failure is followed by the quiet after which the delays begin anew.
+// TestAWatchThatIsCutAgainAndAgainComesBackSoon checks the delays that a reflector computes from
+// the backoff. The clock stands still, so that no failure is followed by the quiet period after
+// which the delays are reset.
 func TestAWatchThatIsCutAgainAndAgainComesBackSoon(t *testing.T) {
 	const cuts = 100
 	next := kubeclient.WatchBackoff().DelayWithReset(clock.NewFakeClock(time.Unix(0, 0)), 2*time.Minute)
-	// What a delay is before up to half of it is added at random.
+	// The delay before the random addition of up to half of it.
 	delay := 200 * time.Millisecond
 	for i := range cuts {
 		if got := next(); got < delay || got > delay*3/2 {
@@ -24,7 +25,7 @@ func TestAWatchThatIsCutAgainAndAgainComesBackSoon(t *testing.T) {
 	}
 }
 
-// TestEachReflectorHasABackoffOfItsOwn: what one watch meets is no reason for another one to wait.
+// TestEachReflectorHasABackoffOfItsOwn checks that failures of one watch do not delay another one.
 func TestEachReflectorHasABackoffOfItsOwn(t *testing.T) {
 	if one, other := kubeclient.WatchBackoff(), kubeclient.WatchBackoff(); one == other {
 		t.Error("two reflectors share their backoff")

@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/wire"
 )
 
-// Base is the URL of cfg's server, under which are /api and /apis.
+// Base returns the URL of cfg's server, the parent of /api and /apis.
 func Base(cfg *rest.Config) (*url.URL, error) {
 	base, _, err := rest.DefaultServerUrlFor(cfg)
 	if err != nil {
@@ -28,8 +28,9 @@ func Base(cfg *rest.Config) (*url.URL, error) {
 	return base, nil
 }
 
-// Calls makes short requests of cfg's server, on up to n connections. It is nil where connections and requests are not made by
-// cfg alone: through a proxy, by plugins, wrapped, without TLS.
+// Calls returns a client for short requests to cfg's server, on up to n connections. It returns nil
+// if cfg alone does not determine how connections and requests are made: with a proxy,
+// authentication plugins, custom or wrapped transports, or without TLS.
 func Calls(cfg *rest.Config, n int) (*wire.Client, error) {
 	host, err := Base(cfg)
 	if err != nil {
@@ -44,7 +45,7 @@ func Calls(cfg *rest.Config, n int) (*wire.Client, error) {
 		address = net.JoinHostPort(host.Hostname(), "443")
 	}
 	sessions := tls.NewLRUClientSessionCache(n)
-	connect := func() (*tls.Config, error) { // files are read anew
+	connect := func() (*tls.Config, error) { // files are read again for each connection
 		t, err := rest.TLSConfigFor(cfg)
 		if err != nil {
 			return nil, err
@@ -82,7 +83,7 @@ func proxied(cfg *rest.Config, host *url.URL) bool {
 	return err != nil || through != nil
 }
 
-// seeing is where a request ends that is made to see what is put into its header.
+// seeing is a round tripper that captures the header of a request instead of sending it.
 type seeing struct{}
 
 // RoundTrip implements http.RoundTripper.
@@ -90,7 +91,7 @@ func (seeing) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: r.Header, Body: http.NoBody, Request: r}, nil
 }
 
-// headerOf are the fields that say who makes a request: user agent, token, whose rights it is made with.
+// headerOf returns the header fields that identify the client: user agent, token, impersonation.
 func headerOf(through http.RoundTripper, host *url.URL) ([]wire.Field, error) {
 	answer, err := through.RoundTrip(&http.Request{Method: http.MethodGet, URL: host, Header: http.Header{}})
 	if err != nil {
@@ -105,9 +106,11 @@ func headerOf(through http.RoundTripper, host *url.URL) ([]wire.Field, error) {
 	return out, nil
 }
 
-// Decoder is how answers about the types that s registers under gv are decoded; pods as LeanCore does. The function returned takes
-// the Content-Type of an answer. A group that s does not know has only its Status decoded. An object in JSON that does not decode
-// is returned with its metadata only, marked as package malformed does: an answer about it is an answer.
+// Decoder returns a function that decodes responses with the types that s registers under gv; pods
+// are decoded as by LeanCore. The function takes the Content-Type and the body of a response. If s
+// does not know gv, only a Status is decoded. A JSON object that does not decode is returned with
+// its metadata only, marked by package malformed, so that a response with such an object is no
+// error.
 func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string, data []byte) (kruntime.Object, error) {
 	var c kruntime.NegotiatedSerializer
 	switch {
@@ -132,7 +135,7 @@ func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string
 	}
 }
 
-// StatusOf is the Status in an answer that says what went wrong, or nil.
+// StatusOf returns the Status of a response that reports a failure, or nil.
 func StatusOf(decode func(string, []byte) (kruntime.Object, error), contentType string, data []byte) *metav1.Status {
 	o, err := decode(contentType, data)
 	if err != nil {

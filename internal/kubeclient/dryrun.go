@@ -2,10 +2,10 @@ package kubeclient
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// DryRun has the API server check every write and keep none.
+// DryRun makes the API server validate every write and persist none.
 type DryRun bool
 
-// Option is what the options of a write have as their DryRun.
+// Option returns the value of the DryRun field of write options.
 func (d DryRun) Option() []string {
 	if d {
 		return []string{metav1.DryRunAll}

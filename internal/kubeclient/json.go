@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// codecs are the scheme's, with a JSON that finds out the kind of an object without parsing all of it twice, and that takes
-// events of watches apart without parsing the objects in them.
+// codecs are a scheme's codecs, with a JSON serializer that finds the kind of an object without
+// parsing the whole object twice, and that splits watch events without parsing the objects in them.
 type codecs struct {
 	serializer.WithoutConversionCodecFactory
 	media []kruntime.SerializerInfo
@@ -34,7 +34,8 @@ func codecsOf(s *kruntime.Scheme) codecs {
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
 func (c codecs) SupportedMediaTypes() []kruntime.SerializerInfo { return c.media }
 
-// quickMeta finds version and kind at the beginning of an object, which is where API servers put them, and else as usual.
+// quickMeta finds version and kind at the beginning of an object, where API servers put them, and
+// otherwise falls back to the default method.
 type quickMeta struct{}
 
 // Interpret implements json.MetaFactory.
@@ -55,10 +56,11 @@ func (quickMeta) Interpret(data []byte) (*schema.GroupVersionKind, error) {
 	return json.DefaultMetaFactory.Interpret(data)
 }
 
-// wordMax is longer than any version or kind.
+// wordMax is longer than any version or kind, in bytes.
 const wordMax = 400
 
-// cutWord takes a string without escapes off the front of data, which begins after its first quote.
+// cutWord removes a string without escapes from the front of data, which begins after the string's
+// opening quote.
 func cutWord(data []byte) (word string, rest []byte, found bool) {
 	end := bytes.IndexByte(data[:min(len(data), wordMax)], '"')
 	if end < 0 || bytes.IndexByte(data[:end], '\\') >= 0 {

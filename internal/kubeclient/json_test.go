@@ -6,7 +6,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/serializer/json"
 )
 
-// TestQuickMetaSaysWhatTheUsualSays compares the answers, also where the quick way does not lead.
+// TestQuickMetaSaysWhatTheUsualSays compares the results of both methods, also for input to which
+// the quick method does not apply.
 func TestQuickMetaSaysWhatTheUsualSays(t *testing.T) {
 	for _, data := range []string{
 		`{"apiVersion":"argoproj.io/v1alpha1","kind":"Workflow","metadata":{}}`,

@@ -31,9 +31,10 @@ const (
 	protobufType = kruntime.ContentTypeProtobuf
 )
 
-// Load finds a cluster by kubectl's rules: the file at kubeconfigPath when it is given; else the files in $KUBECONFIG;
-// else ~/.kube/config; else, inside a pod, the pod's service account. context chooses a context of the kubeconfig;
-// empty is its current one. The result has no client-side rate limit and a user agent that names the program.
+// Load finds a cluster by kubectl's rules: the file kubeconfigPath if it is set; else the files in
+// $KUBECONFIG; else ~/.kube/config; else, inside a pod, the pod's service account. context selects
+// a context of the kubeconfig; empty selects the current one. The result has no client-side rate
+// limit, and its user agent names the program.
 func Load(kubeconfigPath, context string) (*rest.Config, error) {
 	rules := clientcmd.NewDefaultClientConfigLoadingRules()
 	if kubeconfigPath != "" {
@@ -93,7 +94,8 @@ func finish(cfg *rest.Config) *rest.Config {
 	return cfg
 }
 
-// Clientset is a client for the built-in types. It speaks protobuf, which costs the server half of JSON.
+// Clientset returns a client for the built-in types. It uses protobuf, which costs the server half
+// as much as JSON.
 func Clientset(cfg *rest.Config) (kubernetes.Interface, error) {
 	c := rest.CopyConfig(cfg)
 	c.ContentType = protobufType
@@ -101,9 +103,9 @@ func Clientset(cfg *rest.Config) (kubernetes.Interface, error) {
 	return kubernetes.NewForConfig(c)
 }
 
-// ForGroupVersion is a client for the types that s registers under gv: in protobuf when they are built-in types, which
-// have that encoding, and in JSON when they are served by a CustomResourceDefinition, which has not. conn is one of
-// Connections, or nil to share client-go's connection for cfg.
+// ForGroupVersion returns a client for the types that s registers under gv. It uses protobuf for
+// built-in types, and JSON for types of a CustomResourceDefinition, which have no protobuf
+// encoding. conn is one of Connections, or nil to share client-go's connection for cfg.
 func ForGroupVersion(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface, error) {
 	if !s.IsVersionRegistered(gv) {
 		return nil, fmt.Errorf("client for %s: the scheme has no types of it", gv)
@@ -136,7 +138,7 @@ func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, cont
 	return client, nil
 }
 
-// ContentType is the cheapest encoding in which an API server takes objects of gv.
+// ContentType returns the cheapest encoding in which an API server accepts objects of gv.
 func ContentType(gv schema.GroupVersion) string {
 	if scheme.Scheme.IsVersionRegistered(gv) {
 		return protobufType
@@ -144,9 +146,9 @@ func ContentType(gv schema.GroupVersion) string {
 	return jsonType
 }
 
-// Connections returns n HTTP clients for cfg that share no TCP connection with each other or with anyone else. The API
-// server allows 100 to 250 requests at a time on one HTTP/2 connection, and all of them, watches included, take turns
-// on it: a program that writes in parallel wants several.
+// Connections returns n HTTP clients for cfg that share no TCP connection with each other or with
+// other clients. The API server allows 100 to 250 concurrent requests on one HTTP/2 connection, and
+// all of them, including watches, take turns on it: a program with parallel writes needs several.
 func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
 	conns, err := GatedConnections(cfg, n)
 	out := make([]*http.Client, len(conns))
@@ -159,18 +161,20 @@ func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
 // Connection is an HTTP client with TCP connections of its own.
 type Connection struct {
 	*http.Client
-	// Gate is before their sockets. Where cfg brings its own transport or dials itself, nothing goes through it.
+	// Gate stands before the sockets. If cfg has a custom transport or dialer, no traffic passes
+	// through it.
 	Gate *wire.Gate
 }
 
-// GatedConnections is Connections, each with a gate.
+// GatedConnections is Connections with a gate for each client.
 func GatedConnections(cfg *rest.Config, n int) ([]Connection, error) {
 	out := make([]Connection, n)
 	for i := range out {
 		c, gate := rest.CopyConfig(cfg), &wire.Gate{}
 		if c.Transport == nil && c.Dial == nil {
 			dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
-			// client-go shares connections among equal configs; each setting of Dial makes a config unequal.
+			// client-go shares connections among equal configs; a config with its own Dial function
+			// is never equal to another.
 			c.Dial = func(ctx context.Context, network, address string) (net.Conn, error) {
 				conn, err := dialer.DialContext(ctx, network, address)
 				if err != nil {
@@ -188,7 +192,7 @@ func GatedConnections(cfg *rest.Config, n int) ([]Connection, error) {
 	return out, nil
 }
 
-// Unstructured is a client for any objects of gv, which it reads and writes as they come.
+// Unstructured returns a client that reads and writes objects of gv as unstructured.
 func Unstructured(cfg *rest.Config, gv schema.GroupVersion) (rest.Interface, error) {
 	c := rest.CopyConfig(cfg)
 	c.ContentConfig = resource.UnstructuredPlusDefaultContentConfig()

@@ -15,13 +15,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Most of what a manager allocates are pods: it sees every pod four or five times, and reads a tenth of it. LeanCore takes
-// the rest out of the encoded pod, so that it is never decoded.
+// Most of a manager's allocations are for pods: it sees every pod four or five times, and reads a
+// tenth of each. LeanCore removes the rest from the encoded pod, so that it is never decoded.
 
-// LeanCore is ForGroupVersion of the built-in core types, for who places and follows pods. The pods that it returns are without
-// what only kubelets and people read: who manages which field, what containers run and with what, volumes that are made on the
-// node, security contexts, network addresses but the first, images and identities of containers that run. What the specs of
-// pods have in common is shared among them and must not be modified.
+// LeanCore is ForGroupVersion for the built-in core types, for code that schedules and watches
+// pods. Its pods lack the fields that only kubelets and people read: managed fields, what
+// containers run and with which environment, volumes made on the node, security contexts, network
+// addresses except the first, images and IDs of running containers. Pods share the common parts of
+// their specs, which must not be modified.
 func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Interface, error) {
 	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, leanCodecs(s))
 }
@@ -39,10 +40,11 @@ func leanCodecs(s *kruntime.Scheme) codecs {
 	return c
 }
 
-// leanPods decodes pods as LeanPod does, and everything else as the serializer underneath.
+// leanPods decodes pods with LeanPod, and everything else with the underlying serializer.
 type leanPods struct{ kruntime.Serializer }
 
-// envelope is how an object in protobuf begins; a message of its type and its encoding follows.
+// envelope is the prefix of an object in protobuf; a message with its type and its encoding
+// follows.
 var envelope = []byte("k8s\x00")
 
 // Decode implements runtime.Decoder.
@@ -55,10 +57,11 @@ func (l leanPods) Decode(data []byte, defaults *schema.GroupVersionKind, into kr
 			}
 		}
 	}
-	return l.Serializer.Decode(data, defaults, into) // which says what is wrong with it
+	return l.Serializer.Decode(data, defaults, into) // reports what is wrong with data
 }
 
-// podIn finds the encoding of a pod in its envelope: field 1 is the type, with version and kind, field 2 the object.
+// podIn finds the encoding of a pod in its envelope: field 1 is the type, with version and kind;
+// field 2 is the object.
 func podIn(body []byte) (raw []byte, found bool) {
 	var kind, version []byte
 	err := eachField(body, func(number int, value []byte, _ []byte) error {
@@ -81,7 +84,8 @@ func podIn(body []byte) (raw []byte, found bool) {
 	return raw, found && err == nil && string(version) == "v1" && string(kind) == "Pod"
 }
 
-// protobufEvents decodes the events of watches without copying the objects in them: an event's object is a part of the data.
+// protobufEvents decodes watch events without copying the objects in them: an event's object is a
+// part of the data.
 type protobufEvents struct{ kruntime.Serializer }
 
 // Decode implements runtime.Decoder.
@@ -106,10 +110,11 @@ func (p protobufEvents) Decode(data []byte, defaults *schema.GroupVersionKind, i
 			return event, &schema.GroupVersionKind{}, nil
 		}
 	}
-	return p.Serializer.Decode(data, defaults, into) // which says what is wrong with it
+	return p.Serializer.Decode(data, defaults, into) // reports what is wrong with data
 }
 
-// drops says which fields of a message are left out: those whose value is nil, and of the others what that says.
+// drops lists the fields of a message to drop: a field with a nil value is dropped, and of the
+// others their own drops.
 type drops map[int]drops
 
 func (d drops) with(numbers ...int) drops {
@@ -119,19 +124,20 @@ func (d drops) with(numbers ...int) drops {
 	return d
 }
 
-// The numbers are those of the fields in generated.proto of k8s.io/api/core/v1 and of apimachinery's meta/v1.
+// Field numbers are those of generated.proto in k8s.io/api/core/v1 and in apimachinery's meta/v1.
 var (
 	containerDrops = drops{}.with(3, 4, 5, 7, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21, 22, 23, 25)
-	volumeDrops    = drops{2: drops{}.with(1, 2, 6, 16, 19, 26)} // a path, an empty folder, and files made from objects
-	stateDrops     = drops{}.with(3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
-	specDrops      = drops{2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26, 27, 28, 30, 34, 35, 36, 37, 41)
-	podDrops       = drops{
+	// a host path, an empty directory, and files made from objects
+	volumeDrops = drops{2: drops{}.with(1, 2, 6, 16, 19, 26)}
+	stateDrops  = drops{}.with(3, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15)
+	specDrops   = drops{2: containerDrops, 20: containerDrops}.with(3, 4, 5, 6, 8, 9, 12, 13, 14, 15, 16, 17, 21, 23, 26, 27, 28, 30, 34, 35, 36, 37, 41)
+	podDrops    = drops{
 		1: drops{}.with(2, 4, 17),
 		3: drops{8: stateDrops, 10: stateDrops}.with(5, 9, 12, 13, 14, 16, 17),
 	}.with(podSpecField)
 )
 
-// The fields that are looked at one by one.
+// Fields that are handled one by one.
 const (
 	podSpecField      = 2
 	specVolumeField   = 1
@@ -139,10 +145,11 @@ const (
 	volumeSourceField = 2
 )
 
-// scratch are buffers for encodings that are decoded at once: decoding copies what it keeps.
+// scratch pools buffers for encodings that are decoded immediately: decoding copies what it keeps.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// LeanPod decodes a pod from its protobuf encoding, without its envelope and without the fields that LeanCore leaves out.
+// LeanPod decodes a pod from its protobuf encoding, given without its envelope. It skips the fields
+// that LeanCore drops.
 func LeanPod(raw []byte) (*corev1.Pod, error) {
 	buffer := scratch.Get().(*[]byte)
 	defer scratch.Put(buffer)
@@ -208,7 +215,8 @@ func leanSpec(buffer *[]byte, raw []byte) (corev1.PodSpec, error) {
 	return spec, err
 }
 
-// emptyVolume says whether nothing is left of what a volume, encoded with its tag, is made from.
+// emptyVolume reports whether nothing is left of the source of a volume, which is encoded with its
+// tag.
 func emptyVolume(whole []byte) (bool, error) {
 	empty := true
 	err := eachField(whole, func(_ int, volume, _ []byte) error {
@@ -220,8 +228,8 @@ func emptyVolume(whole []byte) (bool, error) {
 	return empty, err
 }
 
-// knownSpecs are specs that were decoded, by their encodings. But for the node, pods of one origin have the same, and each comes
-// several times: what is the same is decoded and kept once.
+// knownSpecs caches decoded specs by their encoding. Except for the node, pods of one origin have
+// equal specs, and each pod is received several times: equal specs are decoded and stored once.
 type knownSpecs struct {
 	mu    sync.Mutex
 	specs map[string]corev1.PodSpec
@@ -229,8 +237,8 @@ type knownSpecs struct {
 
 var specs = knownSpecs{specs: map[string]corev1.PodSpec{}}
 
-// specsMax is how many are known; where pods are of more origins than that at a time there is less to gain. specBytesMax is how
-// large an encoding may be that is known.
+// specsMax is the maximum number of cached specs; if more origins of pods are active at a time,
+// sharing saves less. specBytesMax is the maximum size of a cached encoding.
 const (
 	specsMax     = 256
 	specBytesMax = 4096
@@ -255,7 +263,7 @@ func (k *knownSpecs) decode(lean []byte) (corev1.PodSpec, error) {
 	return spec, nil
 }
 
-// prune appends the fields of an encoded message that are not left out.
+// prune appends the fields of an encoded message that are not dropped.
 func (d drops) prune(out, message []byte) ([]byte, error) {
 	err := eachField(message, func(number int, value, whole []byte) error {
 		var err error
@@ -265,7 +273,7 @@ func (d drops) prune(out, message []byte) ([]byte, error) {
 	return out, err
 }
 
-// field appends what is not left out of a field.
+// field appends a field without its dropped parts.
 func (d drops) field(out []byte, number int, value, whole []byte) ([]byte, error) {
 	inner, named := d[number]
 	switch {
@@ -274,7 +282,8 @@ func (d drops) field(out []byte, number int, value, whole []byte) ([]byte, error
 	case inner == nil:
 		return out, nil
 	}
-	// The length takes the bytes that it took: it becomes no longer, and a number may be written with leading zeros.
+	// The new length is not larger than the old one and is padded to as many bytes, which the
+	// encoding of numbers permits.
 	head := len(whole) - len(value)
 	out = append(out, whole[:head]...)
 	start := len(out)
@@ -290,7 +299,7 @@ func (d drops) field(out []byte, number int, value, whole []byte) ([]byte, error
 	return out, nil
 }
 
-// putPadded writes a number into all the bytes of room, of which it needs no more.
+// putPadded writes a number that needs at most len(room) bytes into all bytes of room.
 func putPadded(room []byte, n int) {
 	for i := range room {
 		room[i] = byte(n&0x7f) | 0x80
@@ -301,7 +310,8 @@ func putPadded(room []byte, n int) {
 
 var errTruncated = errors.New("not a message of protobuf")
 
-// eachField calls do with each field of an encoded message: its number, its value, which is nil for numbers, and all of it.
+// eachField calls do with each field of an encoded message: its number, its value, which is nil for
+// numeric fields, and the whole field.
 func eachField(message []byte, do func(number int, value, whole []byte) error) error {
 	for len(message) > 0 {
 		tag, n := binary.Uvarint(message)

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// without clears the fields that LeanCore says it leaves out.
+// without clears the fields that LeanCore drops.
 func without(p *corev1.Pod) {
 	//lint:ignore SA1019 an old API server may still fill SelfLink in
 	p.ManagedFields, p.SelfLink, p.GenerateName = nil, "", ""
@@ -56,8 +56,8 @@ func without(p *corev1.Pod) {
 	}
 }
 
-// TestLeanPodsAreTheWholeOnesInPart compares pods of random content with what the usual way of decoding them gives, less what
-// is left out.
+// TestLeanPodsAreTheWholeOnesInPart compares pods of random content with the result of the default
+// decoder, without the dropped fields.
 func TestLeanPodsAreTheWholeOnesInPart(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
@@ -158,7 +158,7 @@ func TestLeanDecodingOfWhatIsNoPod(t *testing.T) {
 	}
 }
 
-// FuzzLeanPod: what no server sends is an error, and no more.
+// FuzzLeanPod checks that input that no server sends causes an error and nothing worse.
 func FuzzLeanPod(f *testing.F) {
 	f.Add([]byte{0x0a, 0x03, 0x0a, 0x01, 'p'})
 	f.Fuzz(func(t *testing.T, raw []byte) {
@@ -189,7 +189,7 @@ func BenchmarkLeanPod(b *testing.B) {
 	}
 }
 
-// typicalPod is a workflow's pod that runs, as a server has it.
+// typicalPod returns a running pod of a workflow, as a server has it.
 func typicalPod() *corev1.Pod {
 	now := metav1.Unix(1e9, 0)
 	managed := metav1.ManagedFieldsEntry{Manager: "lockstep", Operation: "Update", APIVersion: "v1", Time: &now, FieldsType: "FieldsV1",

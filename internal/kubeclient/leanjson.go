@@ -11,16 +11,16 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// Objects of CustomResourceDefinitions come in JSON, and half of most is who manages which field. What is not wanted is cut out
-// before it is decoded.
+// Objects of CustomResourceDefinitions are encoded in JSON, and half of most objects is managed
+// fields. Unwanted parts are cut out before an object is decoded.
 
-// Cut appends the encoding of an object of a kind to out, without what is not to be decoded. An error has the object decoded as
-// it is, which says what is wrong with it.
+// Cut appends the encoding of an object of a kind to out, without the parts that should not be
+// decoded. After an error the object is decoded unchanged, which reports what is wrong with it.
 type Cut func(out []byte, kind string, object []byte) ([]byte, error)
 
-// LeanCustom is ForGroupVersion of types of CustomResourceDefinitions, for who watches them. The objects that it returns are
-// without who manages which field, and without what cut takes out of them; cut may be nil. One that does not decode is returned
-// with its metadata only, marked as package malformed does.
+// LeanCustom is ForGroupVersion for types of CustomResourceDefinitions, for watches. Its objects
+// lack managed fields and the parts that cut removes; cut may be nil. An object that does not
+// decode is returned with its metadata only, marked by package malformed.
 func LeanCustom(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme, cut Cut) (rest.Interface, error) {
 	c := tolerantOf(codecsOf(s), s)
 	for i := range c.media {
@@ -31,15 +31,16 @@ func LeanCustom(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *
 	return clientFor(cfg, conn, gv, ContentType(gv), c)
 }
 
-// ForWatch is cfg with connections that carry one request at a time. A watch on one that is shared by HTTP/2 has every piece
-// of it acknowledged, handed from one goroutine to another, and copied on the way.
+// ForWatch returns a copy of cfg whose connections carry one request at a time (HTTP/1.1). On a
+// shared HTTP/2 connection, each piece of a watch is acknowledged, passed from one goroutine to
+// another, and copied.
 func ForWatch(cfg *rest.Config) *rest.Config {
 	c := rest.CopyConfig(cfg)
 	c.NextProtos = []string{"http/1.1"}
 	return c
 }
 
-// leanObjects decodes objects without what is not wanted of them.
+// leanObjects decodes objects without their unwanted parts.
 type leanObjects struct {
 	kruntime.Serializer
 	cut Cut
@@ -71,7 +72,7 @@ func (l leanObjects) lean(out []byte, kind string, data []byte) ([]byte, error) 
 	return l.cut(out, kind, data)
 }
 
-// WithoutManagedFields appends an object to out, without who manages which field.
+// WithoutManagedFields appends an object to out, without its managed fields.
 func WithoutManagedFields(out, object []byte) ([]byte, error) {
 	return CutMembers(out, object, func(out []byte, name string, value []byte) ([]byte, bool, error) {
 		if name != "metadata" {
@@ -89,8 +90,8 @@ func withoutManagedFields(out, metadata []byte) ([]byte, error) {
 	})
 }
 
-// CutMembers appends an object in JSON to out, member by member. Those that cut says it has dealt with, by what it appended or
-// by appending nothing, are not appended as they are.
+// CutMembers appends a JSON object to out, member by member. For each member cut is called, and may
+// append a replacement to out. If cut returns true, the member itself is not appended.
 func CutMembers(out, object []byte, cut func(out []byte, name string, value []byte) ([]byte, bool, error)) ([]byte, error) {
 	out = append(out, '{')
 	empty := true

@@ -36,7 +36,8 @@ func TestMembersAreCutOut(t *testing.T) {
 	}
 }
 
-// FuzzCutMembers: what is cut out of an object leaves one that decodes as before, without it.
+// FuzzCutMembers checks that an object decodes as before after a member is cut out, except for that
+// member.
 func FuzzCutMembers(f *testing.F) {
 	f.Add([]byte(`{"a":1,"b":{"c":["\"",2]}}`))
 	f.Fuzz(func(t *testing.T, raw []byte) {

@@ -17,19 +17,20 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// Raw is an object in JSON as its server has sent it, of which only the metadata has been read: for who watches more objects
-// than are ever looked into.
+// Raw is an object in JSON as the server has sent it, with decoded metadata. It is for watches of
+// many objects of which few are inspected.
 type Raw struct {
 	metav1.TypeMeta
 	// ObjectMeta has no managedFields.
 	metav1.ObjectMeta
-	// JSON is the object, without managedFields. It is not to be changed.
+	// JSON is the object, without managedFields. It must not be modified.
 	JSON []byte
-	// Note is the reader's own, such as what it has found in the JSON. It is shared by copies, and so is not to be changed either.
+	// Note belongs to the reader, for example for results of parsing the JSON. Copies of the Raw
+	// share it, so it must not be modified either.
 	Note any
 }
 
-// RawList is a list of such objects.
+// RawList is a list of Raw objects.
 type RawList struct {
 	metav1.TypeMeta
 	metav1.ListMeta
@@ -50,12 +51,12 @@ func (l *RawList) DeepCopyObject() kruntime.Object {
 	return out
 }
 
-// ForRaw is a client that reads and watches objects of gv as Raw and RawList. It writes nothing.
+// ForRaw returns a client that reads and watches objects of gv as Raw and RawList. It cannot write.
 func ForRaw(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion) (rest.Interface, error) {
 	return clientFor(cfg, conn, gv, jsonType, rawCodecs{})
 }
 
-// rawCodecs implement runtime.NegotiatedSerializer.
+// rawCodecs implements runtime.NegotiatedSerializer.
 type rawCodecs struct{}
 
 // SupportedMediaTypes implements runtime.NegotiatedSerializer.
@@ -76,7 +77,7 @@ func (rawCodecs) DecoderToVersion(d kruntime.Decoder, _ kruntime.GroupVersioner)
 	return d
 }
 
-// framer takes a stream of JSON apart into its objects.
+// framer splits a stream of JSON into objects.
 type framer struct{}
 
 // NewFrameReader implements runtime.Framer.
@@ -85,8 +86,8 @@ func (framer) NewFrameReader(r io.ReadCloser) io.ReadCloser { return rawjson.New
 // NewFrameWriter implements runtime.Framer.
 func (framer) NewFrameWriter(w io.Writer) io.Writer { return w }
 
-// events decodes the events of watches without reading what is in their objects, and everything else as the serializer
-// underneath. An event's object is a part of the data.
+// events decodes watch events without parsing their objects, and everything else with the
+// underlying serializer. An event's object is a part of the data.
 type events struct{ kruntime.Serializer }
 
 // Decode implements runtime.Decoder.
@@ -111,7 +112,7 @@ func (e events) Decode(data []byte, defaults *schema.GroupVersionKind, into krun
 	return event, &schema.GroupVersionKind{}, nil
 }
 
-// rawJSON decodes objects as Raw, lists as RawList, and what servers say of failures as Status.
+// rawJSON decodes objects as Raw, lists as RawList, and a Status as Status.
 type rawJSON struct{}
 
 // Identifier implements runtime.Encoder.
@@ -174,14 +175,15 @@ func rawObject(data []byte, metadata *rawjson.Member, types []byte) (*Raw, error
 		return nil, err
 	}
 	start := bytes.IndexByte(data, '{') + 1
-	// The data may be a part of something larger, or of a buffer that is used again.
+	// The data may be a part of a larger buffer, or of a buffer that is reused.
 	r.JSON = make([]byte, 0, 1+len(types)+len(data)-start-(metadata.End-metadata.From)+len(meta))
 	r.JSON = append(append(r.JSON, '{'), types...)
 	r.JSON = append(append(append(r.JSON, data[start:metadata.From]...), meta...), data[metadata.End:]...)
 	return r, nil
 }
 
-// rawList takes a list apart. Its objects do not say of what kind they are: the list does.
+// rawList splits a list. The objects in a list may lack apiVersion and kind, which follow from the
+// list's.
 func rawList(data []byte, metadata, items *rawjson.Member, gvk schema.GroupVersionKind) (*RawList, error) {
 	list := &RawList{}
 	list.SetGroupVersionKind(gvk)

@@ -64,7 +64,7 @@ func TestWhatServersSayOfFailuresIsAStatus(t *testing.T) {
 	}
 }
 
-// TestEventsAreTakenApart compares with how they are usually decoded.
+// TestEventsAreTakenApart compares events with the result of the default decoder.
 func TestEventsAreTakenApart(t *testing.T) {
 	for _, data := range []string{
 		`{"type":"ADDED","object":{"kind":"Pod","x":["}"]}}`, `{ "object" : {} , "type" : "DELETED" }` + "\n", `{"type":"BOOKMARK","object":null}`,
@@ -85,8 +85,8 @@ func TestEventsAreTakenApart(t *testing.T) {
 	}
 }
 
-// FuzzRaw looks for data that the scan reads beyond, or takes for an object when the standard library does not, where it has to
-// hand it on as one.
+// FuzzRaw looks for data beyond whose end the scan reads, or that the scan accepts as an object
+// although the standard library does not, where it passes the data on as an object.
 func FuzzRaw(f *testing.F) {
 	for _, seed := range []string{`{"metadata":{"managedFields":[{}],"name":"x"}}`, `{"a`, `{"a":"\`, `[]`, `{"kind":"XList","items":[{"metadata":{}}],"metadata":{}}`, `{"":{}}`} {
 		f.Add([]byte(seed))

@@ -17,15 +17,16 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// tolerant decodes objects in JSON as the serializer underneath. Of an object that does not decode it returns the metadata, marked
-// (malformed.Mark), and of a list with such objects all the others as they are. So an object that does not fit its Go type is not
-// an error of the list, the watch or the answer that it is in.
+// tolerant decodes JSON objects with the underlying serializer. If an object does not decode,
+// tolerant returns its metadata, marked (malformed.Mark); in a list, all other objects are
+// complete. So an object that does not fit its Go type does not fail the list, watch or response
+// that contains it.
 type tolerant struct {
 	kruntime.Serializer
 	scheme *kruntime.Scheme
 }
 
-// tolerantOf makes the decoder of JSON in codecs tolerant.
+// tolerantOf makes the JSON decoder of codecs tolerant.
 func tolerantOf(c codecs, s *kruntime.Scheme) codecs {
 	for i := range c.media {
 		if c.media[i].MediaType == jsonType {
@@ -51,7 +52,7 @@ func (t tolerant) Decode(data []byte, defaults *schema.GroupVersionKind, into kr
 	return o, gvk, err
 }
 
-// salvage is what can be had of data, which was refused, or nil.
+// salvage returns what can be decoded of data, for which decoding failed with refusal, or nil.
 func (t tolerant) salvage(data []byte, kind schema.GroupVersionKind, refusal error) kruntime.Object {
 	o, err := t.scheme.New(kind)
 	if err != nil {
@@ -81,7 +82,7 @@ func (t tolerant) salvage(data []byte, kind schema.GroupVersionKind, refusal err
 	return o
 }
 
-// metadataOf decodes an object's metadata. The API server gives out no other metadata than such as decodes.
+// metadataOf decodes an object's metadata. The API server returns only metadata that decodes.
 func metadataOf(data []byte) (*metav1.ObjectMeta, bool) {
 	lean, err := withoutManagedFields(nil, data)
 	m := &metav1.ObjectMeta{}
@@ -91,7 +92,7 @@ func metadataOf(data []byte) (*metav1.ObjectMeta, bool) {
 	return m, true
 }
 
-// objectMeta is the metadata in an object.
+// objectMeta returns the metadata of an object.
 func objectMeta(o metav1.Object) *metav1.ObjectMeta {
 	if m, ok := o.(metav1.ObjectMetaAccessor); ok {
 		if m, ok := m.GetObjectMeta().(*metav1.ObjectMeta); ok {
@@ -133,14 +134,14 @@ func (t tolerant) salvageList(o kruntime.Object, data, metadata []byte, kind sch
 	return o
 }
 
-// Tolerant is ForGroupVersion for custom resources, by a client that is tolerant of objects that do not decode, where it is asked for
-// by ListTolerantly.
+// Tolerant is ForGroupVersion for custom resources, with a client that ListTolerantly accepts.
 func Tolerant(cfg *rest.Config, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface, error) {
 	return clientFor(cfg, nil, gv, jsonType, tolerantOf(codecsOf(s), s))
 }
 
-// ListTolerantly reads a list into one of its type. An object that does not decode is in it with its metadata, marked
-// (malformed.Of). The request must be one of a client that Tolerant returned.
+// ListTolerantly reads a list into into, which has the list's type. An object that does not decode
+// has its metadata only, and is marked (malformed.Of). The request must come from a client that
+// Tolerant returned.
 func ListTolerantly(ctx context.Context, r *rest.Request, into kruntime.Object) error {
 	o, err := r.Do(ctx).Get()
 	if err != nil {

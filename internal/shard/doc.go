@@ -1,20 +1,22 @@
-// Package shard divides keys among the managers of a cluster, by leases: each key is worked on by one manager, and by
-// another soon after that one is gone.
+// Package shard divides keys among the managers of a cluster by leases: each key is worked on by
+// one manager, and by another soon after that manager is gone.
 //
 //	leases of all members ──List──▶ Table.Observe ──▶ Owns(key)
-//	own lease ◀──Put, every Period── Table.Own: who this member takes to be there
+//	own lease ◀──Put, every Period── Table.Own: the members that this member believes to be alive
 //
-// A key belongs to the member that rendezvous hashing gives it among those that are alive, so that a member that comes or
-// goes moves only its own share of the keys. For a while members may differ about who is alive. Therefore each writes in
-// its lease the members that it acts upon, and acts on a key only when three things are so:
+// A key belongs to the member that rendezvous hashing selects among the members that are alive, so
+// that a member that comes or goes moves only its own share of the keys. For some time members may
+// differ about which members are alive. Therefore each member writes the member list that it acts
+// upon (its view) into its lease, and acts on a key only under three conditions:
 //
-//  1. the key is its own among the members that it has written into its lease, and a list of the leases that was begun
-//     after that shows that they are still those that are alive;
-//  2. no other member alive has written a view in which the key is that member's;
-//  3. its own lease has been renewed lately: a member that cannot renew its lease stops before others take it for dead, and
-//     goes on only after a list that was begun after the next renewal.
+// 1. the key belongs to this member both in the view that it has written into its lease and among
+// the live members of a list that began after that write; 2. no other live member has written a
+// view in which the key belongs to that other member; 3. its own lease has been renewed within
+// Fence: a member that cannot renew its lease stops before others consider it dead, and continues
+// only after a list that began after the next renewal.
 //
-// Of two members that come at the same time at least one sees the other's lease, for each writes before it lists. Clocks
-// are not compared: a lease has expired when it has not changed for Expiry since it was first seen as it is. All that is
-// asked of clocks is that they run at about the same speed.
+// Of two members that start at the same time, at least one sees the other's lease, because each
+// writes before it lists. Clocks are not compared: a lease has expired when it has not changed for
+// Expiry since its current state was first seen. The only assumption is that all clocks run at
+// about the same speed.
 package shard

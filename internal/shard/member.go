@@ -16,40 +16,43 @@ import (
 	"lockstep.dev/lockstep/internal/fence"
 )
 
-// Label is on the leases of members.
+// Label is the label of members' leases.
 const Label = "lockstep.dev/shard"
 
-// viewAnnotation holds the members that a member acts upon.
+// viewAnnotation holds the members that a member acts upon, separated by spaces.
 const viewAnnotation = "lockstep.dev/shard-view"
 
-// listTimeout bounds a list. It is longer than a server waits until its cache has what was written before.
+// listTimeout is the timeout of a list. It is longer than a server waits until its cache has
+// earlier writes.
 const listTimeout = 15 * time.Second
 
-// Leases are the leases of all members, at the API server. Every call returns when it has been answered. List and Delete
-// may be called while Put is under way.
+// Leases reads and writes the leases of all members in the API server. Each method returns when the
+// server has answered. List and Delete may be called during a Put.
 type Leases interface {
 	List(context.Context) ([]coordinationv1.Lease, error)
-	// Put creates the lease, or replaces the one of that name.
+	// Put creates the lease, or replaces the lease of that name.
 	Put(context.Context, *coordinationv1.Lease) error
 	Delete(ctx context.Context, name string) error
 }
 
-// Config is what a Member needs.
+// Config configures a Member.
 type Config struct {
-	// Name is unique among members, and a DNS name but for underscores and capitals.
+	// Name is unique among members, and is a DNS name that may also contain underscores and
+	// capitals.
 	Name, Namespace string
 	Leases          Leases
 	Times           Times // zero: DefaultTimes
-	// Lapsed is called when the lease had not been renewed in time and has been now, before Changing: what was begun before that
-	// has been cut off by Term, and must be taken up anew. It must not block.
+	// Lapsed is called, before Changing, when the lease was renewed after it had lapsed: work that
+	// began before was cut off by Term, and must be started again. It must not block.
 	Lapsed func()
-	// Changing is called before other keys become this member's than before, or than a moment ago, when its lease had not been
-	// renewed in time. Whoever had them has stopped by then: what is read from now on has all that it wrote, but for writes that
-	// are still on their way. It must not block.
+	// Changing is called before this member owns other keys than before, or owns its keys again
+	// after its lease had lapsed. The previous owners have stopped by then: reads from now on
+	// return all that they wrote, except writes still in flight. It must not block.
 	Changing func()
-	// Changed is called after that; it must not block.
+	// Changed is called after the change; it must not block.
 	Changed func()
-	// Clock is the real one by default, and then times are those of package fence, which go on while the machine is suspended.
+	// Clock is the real clock by default. Then times are those of package fence, which include the
+	// time while the machine is suspended.
 	Clock clock.WithTicker
 	Log   *slog.Logger
 }
@@ -61,7 +64,7 @@ type Member struct {
 
 	mu       sync.RWMutex
 	division Division
-	term     *fence.Term // since the lease was renewed late for the last time
+	term     *fence.Term // begins when the lease was last renewed late
 }
 
 // New returns a member that owns nothing before Run.
@@ -93,15 +96,16 @@ func New(cfg Config) (*Member, error) {
 	return &Member{cfg: cfg, now: now, term: fence.NewTerm(true, now)}, nil
 }
 
-// Owns says whether a key is this member's to work on now.
+// Owns reports whether this member may work on a key now.
 func (m *Member) Owns(key string) bool {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
 	return m.term.Holds() && m.division.Owns(key, m.now())
 }
 
-// Term returns the term within which what is done about a key may be done, or nil if the key is not this member's now. It ends
-// when the lease is not renewed in time: others may have acted since then, also if it is renewed after all.
+// Term returns the term within which this member may act on a key, or nil if the key is not this
+// member's now. The term ends when the lease is not renewed in time, even if it is renewed later,
+// because others may have acted in between.
 func (m *Member) Term(key string) *fence.Term {
 	m.mu.RLock()
 	defer m.mu.RUnlock()
@@ -111,15 +115,16 @@ func (m *Member) Term(key string) *fence.Term {
 	return m.term
 }
 
-// Run renews the lease until ctx is done, and then gives it up. What is worked on must have ended before ctx is done.
+// Run renews the lease until ctx is done, and then deletes it. Work on keys must have ended before
+// ctx is done.
 //
-// Lists do not hold renewals up: on a server that has much to do they take long, for they have to show what has been written
-// until now, and a member whose lease is renewed late stops its work.
+// Lists do not delay renewals: on a busy server they take long, because they must show all earlier
+// writes, and a member whose lease is renewed late stops its work.
 func (m *Member) Run(ctx context.Context) {
 	t := NewTable(m.cfg.Name, m.cfg.Times)
 	timer := m.cfg.Clock.NewTimer(0)
 	defer timer.Stop()
-	lists := make(chan list, 1) // at most one is under way
+	lists := make(chan list, 1) // at most one is in progress
 	for ctx.Err() == nil {
 		select {
 		case <-ctx.Done():
@@ -133,7 +138,7 @@ func (m *Member) Run(ctx context.Context) {
 			timer.Reset(max(0, m.cfg.Times.Period-m.now().Sub(began)))
 		case l := <-lists:
 			if m.listed(ctx, t, l) {
-				timer.Reset(0) // news of the members: it is written at once
+				timer.Reset(0) // the members have changed: the new view is written at once
 			}
 		}
 	}
@@ -146,7 +151,7 @@ func (m *Member) Run(ctx context.Context) {
 	}
 }
 
-// renew renews the lease, and says whether it was.
+// renew renews the lease, and reports whether that succeeded.
 func (m *Member) renew(ctx context.Context, t *Table) bool {
 	ctx, cancel := context.WithTimeout(ctx, m.cfg.Times.Fence)
 	defer cancel()
@@ -162,13 +167,13 @@ func (m *Member) renew(ctx context.Context, t *Table) bool {
 	return true
 }
 
-// list is what came of a look at all leases.
+// list is the result of listing all leases.
 type list struct {
 	leases []coordinationv1.Lease
 	err    error
 }
 
-// list looks at all leases, once those of members that have long been dead are deleted.
+// list deletes the leases of members that have long been dead, and then lists all leases.
 func (m *Member) list(ctx context.Context, dead []string) (l list) {
 	ctx, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
@@ -181,7 +186,7 @@ func (m *Member) list(ctx context.Context, dead []string) (l list) {
 	return l
 }
 
-// listed takes in a list. It says whether the view has to be written anew.
+// listed handles the result of a list. It reports whether the view has to be written again.
 func (m *Member) listed(ctx context.Context, t *Table, l list) (again bool) {
 	if l.err != nil {
 		t.Listed()
@@ -191,16 +196,17 @@ func (m *Member) listed(ctx context.Context, t *Table, l list) (again bool) {
 		return false
 	}
 	if !t.Observe(m.now(), m.read(l.leases)) {
-		return true // the next renewal begins another
+		return true // the next renewal begins another list
 	}
 	m.publish(t)
 	return !t.settled()
 }
 
-// publish makes the table's division the one in force.
+// publish applies the table's division.
 func (m *Member) publish(t *Table) {
 	d := t.Division()
-	// Only this goroutine sets the division. One that lapses between here and there had been renewed in time.
+	// Only this goroutine sets the division. A division that lapses between this check and set had
+	// been renewed in time.
 	lapsed := m.division.lapsed(m.now()) || m.term.Ended()
 	changed := !m.division.same(&d)
 	if lapsed {
@@ -222,7 +228,7 @@ func (m *Member) publish(t *Table) {
 	}
 }
 
-// renewed begins another term, as long as the division holds.
+// renewed begins a new term that lasts as long as the division.
 func (m *Member) renewed(d Division) {
 	term := fence.NewTerm(true, m.now)
 	term.Extend(d.until)

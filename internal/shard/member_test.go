@@ -10,11 +10,11 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 )
 
-// memory keeps leases.
+// memory stores leases.
 type memory struct {
 	mu     sync.Mutex
 	leases map[string]coordinationv1.Lease
-	failed error // of lists
+	failed error // returned by lists
 }
 
 func (m *memory) List(context.Context) ([]coordinationv1.Lease, error) {
@@ -41,8 +41,9 @@ func (m *memory) Delete(_ context.Context, name string) error {
 	return nil
 }
 
-// TestALeaseThatIsRenewedLate: nothing is worked on until the others' leases have been seen again, and then what was left alone
-// meanwhile is looked at again, though the division is the same.
+// TestALeaseThatIsRenewedLate checks that, after a late renewal, nothing is worked on until the
+// others' leases have been listed again, and that work left alone meanwhile is then looked at
+// again, although the division is the same.
 func TestALeaseThatIsRenewedLate(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(1e9, 0))
 	leases := &memory{leases: map[string]coordinationv1.Lease{}}
@@ -96,8 +97,9 @@ func TestALeaseThatIsRenewedLate(t *testing.T) {
 	}
 }
 
-// TestTheFirstListIsActedUponAtOnce runs a member that renews its lease once an hour: what the first list shows is written at once,
-// and the next list, which shows the same, gives it the keys.
+// TestTheFirstListIsActedUponAtOnce runs a member that renews its lease once an hour. The view from
+// the first list is written at once, and the next list, which shows the same members, gives the
+// member its keys.
 func TestTheFirstListIsActedUponAtOnce(t *testing.T) {
 	leases := &memory{leases: map[string]coordinationv1.Lease{}}
 	owns := make(chan bool, 10)
@@ -121,7 +123,7 @@ func TestTheFirstListIsActedUponAtOnce(t *testing.T) {
 	}
 }
 
-// slow are leases whose lists are answered when somebody says so.
+// slow stores leases and answers lists when told to.
 type slow struct {
 	memory
 	lists, puts chan struct{}

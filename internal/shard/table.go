@@ -8,42 +8,45 @@ import (
 	"time"
 )
 
-// Times are the durations that the division rests on.
+// Times holds the durations on which the division is based.
 type Times struct {
-	Period time.Duration // between two renewals of a lease
+	Period time.Duration // interval between two renewals of a lease
 	Fence  time.Duration // how long after its last renewal a member stops acting
-	Expiry time.Duration // how long a lease must not have changed for its holder to be taken for dead; more than Fence
+	// a lease unchanged for this long belongs to a dead member; more than Fence
+	Expiry time.Duration
 }
 
 // DefaultTimes let another member take over within 15 seconds of a member's death.
 var DefaultTimes = Times{Period: 2 * time.Second, Fence: 7 * time.Second, Expiry: 10 * time.Second}
 
-// Lease is what a member says about itself.
+// Lease is the content of a member's lease.
 type Lease struct {
 	Member string
-	// Stamp differs whenever the lease was renewed.
+	// Stamp differs after each renewal of the lease.
 	Stamp string
-	// View are the members that it acts upon, sorted; empty while it does nothing yet.
+	// View is the sorted list of members that the member acts upon; empty while it owns nothing
+	// yet.
 	View []string
 }
 
-// Table is what a member knows of the others. It is a state machine without clock; it is not safe for concurrent use.
+// Table is a member's knowledge of the other members. It is a state machine without a clock, and is
+// not safe for concurrent use.
 type Table struct {
 	self  string
 	times Times
 
 	others  map[string]*other
-	live    []string // with self, sorted
+	live    []string // including self, sorted
 	view    []string // as last written
 	written time.Time
-	listing bool // a list is under way,
-	stale   bool // and the lease was not renewed in time since it was begun: others may have acted since then
+	listing bool // a list is in progress,
+	stale   bool // and the lease lapsed since the list began: others may have acted since then
 }
 
 // other is another member's lease.
 type other struct {
 	Lease
-	since time.Time // when it was first seen as it is
+	since time.Time // when its current state was first seen
 }
 
 // NewTable returns the table of a member that has not written its lease yet.
@@ -51,8 +54,9 @@ func NewTable(self string, times Times) *Table {
 	return &Table{self: self, times: times, others: map[string]*other{}, live: []string{self}}
 }
 
-// Own is the view to write at the next renewal. The first is empty: nobody is known before the first list. While a list is
-// under way it is the one that was written last, for the list says nothing about a view that is written after it began.
+// Own returns the view to write at the next renewal. The first view is empty, as no member is known
+// before the first list. While a list is in progress Own returns the last written view, because the
+// list says nothing about a view written after it began.
 func (t *Table) Own() []string {
 	switch {
 	case t.written.IsZero():
@@ -63,20 +67,21 @@ func (t *Table) Own() []string {
 	return t.live
 }
 
-// Written takes in that the own lease was renewed with a view, by a request that was sent at one time and answered at another.
+// Written records that the own lease was renewed with a view, by a request sent at one time and
+// answered at another.
 func (t *Table) Written(view []string, sent, answered time.Time) {
 	t.stale = t.stale || t.listing && t.lapsed(answered)
 	t.view, t.written = view, sent
 }
 
-// Listing takes in that a list is begun, while no renewal is under way.
+// Listing records that a list begins, while no renewal is in progress.
 func (t *Table) Listing() { t.listing, t.stale = true, false }
 
-// Listed takes in that the list has ended without an answer.
+// Listed records that the list has ended without an answer.
 func (t *Table) Listed() { t.listing = false }
 
-// Observe takes in all leases, from the list that was begun last, while no renewal is under way. It says whether they
-// mean anything: not if the lease has lapsed since the list was begun.
+// Observe records all leases, from the list that began last, while no renewal is in progress. It
+// returns false, and ignores the leases, if the own lease has lapsed since the list began.
 func (t *Table) Observe(now time.Time, leases []Lease) bool {
 	t.listing = false
 	if t.stale || t.lapsed(now) {
@@ -103,13 +108,13 @@ func (t *Table) Observe(now time.Time, leases []Lease) bool {
 	return true
 }
 
-// settled reports whether the members of the last list are those of the view that was written last.
+// settled reports whether the members of the last list equal the last written view.
 func (t *Table) settled() bool { return slices.Equal(t.live, t.view) }
 
-// lapsed says that the lease has not been renewed in time.
+// lapsed reports whether the own lease has not been renewed in time.
 func (t *Table) lapsed(now time.Time) bool { return !now.Before(t.written.Add(t.times.Fence)) }
 
-// Dead are the members whose leases may be deleted.
+// Dead returns the members whose leases may be deleted: those unchanged for ten times Expiry.
 func (t *Table) Dead(now time.Time) []string {
 	var out []string
 	for member, o := range t.others {
@@ -121,16 +126,16 @@ func (t *Table) Dead(now time.Time) []string {
 	return out
 }
 
-// Division says which keys are a member's. It does not change.
+// Division says which keys belong to a member. It is immutable.
 type Division struct {
 	self   string
 	live   []string
 	view   []string
-	others [][2][]string // of each other member alive: its name, and its view
+	others [][2][]string // name and view of each other live member
 	until  time.Time
 }
 
-// Division returns how the keys are divided as far as the table knows.
+// Division returns the division of keys according to the table.
 func (t *Table) Division() Division {
 	d := Division{self: t.self, live: t.live, view: t.view, until: t.written.Add(t.times.Fence)}
 	if t.written.IsZero() {
@@ -144,9 +149,9 @@ func (t *Table) Division() Division {
 	return d
 }
 
-// Extended is a division that a renewal keeps in force: it changed nothing, and no list has shown a change yet. Newcomers wait
-// until their existence has been taken in. A division that has lapsed is not extended, because others may have acted
-// meanwhile, which only a list shows.
+// Extended returns d, kept in force by a renewal with an unchanged view while no list has shown a
+// change. New members wait until this member has recorded them. A division that has lapsed is not
+// extended, because others may have acted in between, which only a list shows.
 func (t *Table) Extended(d Division, now time.Time) Division {
 	if renewed := t.Division(); !d.lapsed(now) && slices.Equal(renewed.view, d.view) {
 		d.until = renewed.until
@@ -154,7 +159,7 @@ func (t *Table) Extended(d Division, now time.Time) Division {
 	return d
 }
 
-// Owns says whether a key is the member's at a time.
+// Owns reports whether a key belongs to the member at a time.
 func (d *Division) Owns(key string, now time.Time) bool {
 	if len(d.view) == 0 || !now.Before(d.until) || Owner(key, d.view) != d.self || Owner(key, d.live) != d.self {
 		return false
@@ -167,17 +172,18 @@ func (d *Division) Owns(key string, now time.Time) bool {
 	return true
 }
 
-// lapsed says that keys were the member's and are not, for want of a renewal.
+// lapsed reports whether the division has ended because the lease was not renewed.
 func (d *Division) lapsed(now time.Time) bool { return !d.until.IsZero() && !now.Before(d.until) }
 
-// same says whether two divisions give the same answers, but for how long.
+// same reports whether two divisions are equal except for their end.
 func (d *Division) same(o *Division) bool {
 	return slices.Equal(d.live, o.live) && slices.Equal(d.view, o.view) && slices.EqualFunc(d.others, o.others, func(a, b [2][]string) bool {
 		return slices.Equal(a[0], b[0]) && slices.Equal(a[1], b[1])
 	})
 }
 
-// Owner is the member that a key belongs to among some, or empty if there is none.
+// Owner returns the member that a key belongs to, among members, or an empty name if there are
+// none.
 func Owner(key string, members []string) string {
 	var best string
 	var most uint64
@@ -193,7 +199,7 @@ func Owner(key string, members []string) string {
 	return best
 }
 
-// mix spreads the bits of a hash: FNV alone leaves the high ones of similar texts alike.
+// mix spreads the bits of a hash: with FNV alone, the high bits of similar strings are similar.
 func mix(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd

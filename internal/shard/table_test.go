@@ -30,7 +30,7 @@ func TestAMemberThatComesOrGoesMovesOnlyItsShare(t *testing.T) {
 	}
 }
 
-// server keeps leases as the API server does.
+// server stores leases as the API server does.
 type server struct {
 	version int
 	leases  map[string]Lease
@@ -49,7 +49,7 @@ func (s *server) list() []Lease {
 	return out
 }
 
-// process is a member between two of its requests, any of which may take its time.
+// process is a member between two of its requests, each of which may take any time.
 type process struct {
 	table    *Table
 	division Division
@@ -58,12 +58,12 @@ type process struct {
 	sent     time.Time
 	listed   []Lease
 	listStep int
-	stuck    int // so often it could have gone on, and will not
+	stuck    int // how often it could have continued but will not
 	dead     bool
 	next     time.Time
 }
 
-// TestNoKeyIsEverOwnedTwice runs members that come, die, and are slow at any moment, in any order.
+// TestNoKeyIsEverOwnedTwice runs members that start, die and are slow at any moment, in any order.
 func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 	times := Times{Period: 2 * time.Second, Fence: 7 * time.Second, Expiry: 10 * time.Second}
 	keys := []string{"k0", "k1", "k2", "k3", "k4", "k5", "k6", "k7"}
@@ -86,7 +86,7 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 				if p.stuck--; p.dead || p.stuck > 0 {
 					continue
 				}
-				// A list may be under way while the lease is renewed, any number of times.
+				// A list may be in progress while the lease is renewed, any number of times.
 				if p.step == 0 && p.table.listing && rapid.Bool().Draw(t, "its list") {
 					switch p.listStep {
 					case 0: // the server lists
@@ -107,9 +107,9 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 				switch p.step {
 				case 0: // decides what to write, and sends it
 					p.view, p.sent = slices.Clone(p.table.Own()), now
-				case 1: // the server takes it
+				case 1: // the server stores it
 					s.put(p.table.self, p.view)
-				case 2: // the answer comes
+				case 2: // the answer arrives
 					p.table.Written(p.view, p.sent, now)
 					p.division = p.table.Extended(p.division, now)
 					if !p.table.listing {
@@ -130,7 +130,7 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 				}
 			}
 		}
-		// Left alone, those that live divide all keys among them.
+		// Without further changes, the live members divide all keys among them.
 		alive := 0
 		for _, p := range members {
 			if !p.dead {
@@ -168,7 +168,8 @@ func TestNoKeyIsEverOwnedTwice(t *testing.T) {
 	})
 }
 
-// TestAListFromBeforeALapse: a member whose lease was renewed late gets the answer to what it asked before.
+// TestAListFromBeforeALapse gives a member whose lease was renewed late the answer to a list that
+// it began before.
 func TestAListFromBeforeALapse(t *testing.T) {
 	s, now := &server{leases: map[string]Lease{}}, time.Unix(1000, 0)
 	slow, quick := NewTable("slow", DefaultTimes), NewTable("quick", DefaultTimes)
@@ -187,7 +188,7 @@ func TestAListFromBeforeALapse(t *testing.T) {
 	}
 	slow.Listing()
 	listed := s.list()
-	for range 8 { // in which the other comes, and is left alone
+	for range 8 { // meanwhile the other member starts, and is left alone
 		renew(quick)
 		look(quick)
 		now = now.Add(DefaultTimes.Period)
@@ -201,7 +202,8 @@ func TestAListFromBeforeALapse(t *testing.T) {
 	}
 }
 
-// TestOnlyTheDeadAreTakenForDead: a member whose lease changes before Expiry is over is alive, however often that was close.
+// TestOnlyTheDeadAreTakenForDead checks that a member whose lease changes before Expiry is alive,
+// however close to Expiry.
 func TestOnlyTheDeadAreTakenForDead(t *testing.T) {
 	s, now := &server{leases: map[string]Lease{}}, time.Unix(1000, 0)
 	a := NewTable("a", DefaultTimes)
@@ -212,7 +214,7 @@ func TestOnlyTheDeadAreTakenForDead(t *testing.T) {
 		a.Listing()
 		a.Observe(now, s.list())
 	}
-	// Each other member's lease is renewed when so much time has passed; nobody renews that of the last.
+	// Each other member's lease is renewed at its interval; nobody renews the last one's.
 	every := map[string]time.Duration{"quick": time.Second, "slow": DefaultTimes.Expiry - time.Second, "dead": time.Hour}
 	start := now
 	for second := 0; second < 120; second++ {

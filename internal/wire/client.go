@@ -13,35 +13,38 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Config says which server, and how it is connected to.
+// Config configures a Client.
 type Config struct {
 	// Address is the server's host and port.
 	Address string
-	// Authority is what requests call the server, the host and port of their URL.
+	// Authority is the :authority of requests, the host and port of their URL. Default: Address.
 	Authority string
-	// TLS is asked before each connection, so that certificates may change.
+	// TLS returns the TLS configuration. It is called for each connection, so that certificates may
+	// change.
 	TLS func() (*tls.Config, error)
-	// Header are fields of every request, with names in lower case: who makes it. They are asked for anew when they are older
-	// than headerMax, and when the server does not accept them.
+	// Header returns fields that are added to every request and identify the client, with names in
+	// lower case. It is called again when the fields are older than headerMax, and after the server
+	// has answered 401.
 	Header func() ([]Field, error)
-	// Connections is how many there may be.
+	// Connections is the maximum number of connections.
 	Connections int
 }
 
-// Field is a field of a header. Its name is in lower case.
+// Field is a header field. Its name is in lower case.
 type Field = hpack.HeaderField
 
-// Request is what is asked of the server.
+// Request is a request to the server.
 type Request struct {
 	Method string
 	Path   string // with its query, escaped
 	Header []Field
 	Body   []byte
-	// Term must hold when the request is sent; nil: it may be sent at any time. Equal terms are asked once.
+	// Term must hold when the request is sent; nil means that it may be sent at any time. Equal
+	// terms are checked once.
 	Term Term
 }
 
-// Answer is what the server says.
+// Answer is the server's response.
 type Answer struct {
 	Code        int
 	ContentType string
@@ -50,31 +53,33 @@ type Answer struct {
 }
 
 var (
-	// ErrTooLong says that a request is too long to be made here. Nothing was sent.
+	// ErrTooLong says that a request is too long for this package. Nothing was sent.
 	ErrTooLong = errors.New("the request is too long for package wire")
-	// ErrNoHTTP2 says that the server does not speak HTTP/2. Nothing was sent.
+	// ErrNoHTTP2 says that the server does not support HTTP/2. Nothing was sent.
 	ErrNoHTTP2 = errors.New("the server does not speak HTTP/2")
 
-	// errUnsent is of requests that the server has not looked at, and that another connection may carry.
+	// errUnsent is for requests that the server has not processed, and that another connection may
+	// carry.
 	errUnsent = errors.New("the server closes the connection")
 )
 
-// BodyMax is the longest body of a request, in bytes. Bodies are sent when there is room for all of them, and half of the least
-// room that servers give is always to be had.
+// BodyMax is the maximum size of a request's body, in bytes. A body is sent when the flow-control
+// window has room for all of it; the smallest initial window that servers grant is 64 kB, twice
+// BodyMax.
 const BodyMax = 32 << 10
 
 const (
-	// headerMax is how old Config.Header's answer may be.
+	// headerMax is the maximum age of the fields from Config.Header.
 	headerMax = 10 * time.Second
-	// dialMax is how long connecting may take.
+	// dialMax is the timeout of connecting.
 	dialMax = 30 * time.Second
-	// unsentMax is how often a request is made that the server does not look at.
+	// unsentMax is the maximum number of attempts for a request that the server does not process.
 	unsentMax = 4
-	// unauthorized is the code of requests whose header the server does not accept.
+	// unauthorized is the status code of a request whose credentials the server does not accept.
 	unauthorized = 401
 )
 
-// Client makes requests of one server. It connects when there is something to ask.
+// Client makes requests to one server. It connects when there is a request.
 type Client struct {
 	cfg    Config
 	turn   atomic.Uint32
@@ -82,7 +87,7 @@ type Client struct {
 	header header
 }
 
-// New returns a client; it does not contact the server.
+// New returns a client. It does not contact the server.
 func New(cfg Config) (*Client, error) {
 	if cfg.Address == "" || cfg.TLS == nil || cfg.Connections <= 0 {
 		return nil, errors.New("wire: Address, TLS and Connections are required")
@@ -96,7 +101,7 @@ func New(cfg Config) (*Client, error) {
 	return &Client{cfg: cfg, slots: make([]slot, cfg.Connections)}, nil
 }
 
-// Do makes a request on one of the first so many connections, which take turns.
+// Do makes a request on one of the first connections connections, in round-robin order.
 func (c *Client) Do(ctx context.Context, connections int, r Request) (Answer, error) {
 	if len(r.Body) > BodyMax {
 		return Answer{}, ErrTooLong
@@ -122,7 +127,8 @@ func (c *Client) Do(ctx context.Context, connections int, r Request) (Answer, er
 	}
 }
 
-// CloseIdleConnections closes connections that nobody uses. The client can be used on.
+// CloseIdleConnections closes connections without requests; others are closed after their requests.
+// The client remains usable.
 func (c *Client) CloseIdleConnections() {
 	for i := range c.slots {
 		s := &c.slots[i]
@@ -134,7 +140,7 @@ func (c *Client) CloseIdleConnections() {
 	}
 }
 
-// header keeps the fields of every request for a while.
+// header caches the fields of every request for headerMax.
 type header struct {
 	mu     sync.Mutex
 	fields []Field
@@ -162,21 +168,21 @@ func (h *header) forget() {
 	h.until = time.Time{}
 }
 
-// slot has one connection at a time.
+// slot holds one connection at a time.
 type slot struct {
 	mu      sync.Mutex
 	conn    *conn
 	dialing *dialing
 }
 
-// dialing is a connection that is being made, for all who want it.
+// dialing is a connection being opened, shared by all callers that wait for it.
 type dialing struct {
 	done chan struct{}
 	conn *conn
 	err  error
 }
 
-// get is the slot's connection, made if there is none that takes requests.
+// get returns the slot's connection. It opens a new one if there is none that takes requests.
 func (s *slot) get(ctx context.Context, cfg Config) (*conn, error) {
 	s.mu.Lock()
 	if s.conn != nil && s.conn.open() {
@@ -187,7 +193,8 @@ func (s *slot) get(ctx context.Context, cfg Config) (*conn, error) {
 	if d == nil {
 		d = &dialing{done: make(chan struct{})}
 		s.dialing = d
-		go func() { // whoever waits for it may give up; others may not
+		// in the background, because one waiting caller may give up while others still wait
+		go func() {
 			d.conn, d.err = dial(cfg)
 			s.mu.Lock()
 			s.conn, s.dialing = d.conn, nil

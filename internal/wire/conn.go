@@ -20,30 +20,32 @@ import (
 )
 
 const (
-	// frameMax is the longest frame that the server may send.
+	// frameMax is the maximum size of a frame from the server, in bytes.
 	frameMax = 256 << 10
-	// windowStart is how much of an answer the server may send before it is told that there is room for more.
+	// windowStart is the initial flow-control window of an answer, in bytes.
 	windowStart = 4 << 20
-	// windowAll is the same for all answers of a connection.
+	// windowAll is the flow-control window for all answers on a connection, in bytes.
 	windowAll = 1 << 30
-	// answerMax is the longest answer; objects in Kubernetes' store have at most 1.5 MiB, about twice that in JSON.
+	// answerMax is the maximum size of an answer, in bytes. Objects in Kubernetes' store have at
+	// most 1.5 MiB, about twice that in JSON.
 	answerMax = 64 << 20
-	// headersMax is the longest header of an answer.
+	// headersMax is the maximum size of an answer's header, in bytes.
 	headersMax = 1 << 20
-	// trusted is the largest length by the server's word for which room is made at once.
+	// trusted is the largest buffer that is allocated in advance for a content-length given by the
+	// server, in bytes.
 	trusted = 1 << 20
-	// keptMax is how large a buffer may be that is kept.
+	// keptMax is the maximum size of a buffer that is kept for reuse, in bytes.
 	keptMax = 256 << 10
-	// writeMax is how long the server may take none of what is sent.
+	// writeMax is how long a write may block.
 	writeMax = 15 * time.Second
-	// lookEvery is how often it is looked whether a connection lives. One from which nothing came since the last look is asked
-	// for a sign of life, and given up at the next.
+	// lookEvery is the interval between checks of a connection. If nothing arrived since the last
+	// check, the check sends a ping; the next check closes the connection if still nothing arrived.
 	lookEvery = 20 * time.Second
-	// idleMax is after how many looks without a request a connection is closed.
+	// idleMax is the number of checks without requests after which a connection is closed.
 	idleMax = 5
 	// ageMax is how long a connection takes requests.
 	ageMax = 10 * time.Minute
-	// lastStream is the last number but some of a stream; there are no numbers after 2^31.
+	// lastStream is the last stream number used on a connection; HTTP/2 has no numbers from 2^31.
 	lastStream = 1 << 30
 )
 
@@ -51,37 +53,37 @@ const (
 type conn struct {
 	net    net.Conn
 	gate   *Gate         // before net's socket
-	frames *http2.Framer // reads
-	heard  atomic.Uint64 // counts the server's frames
+	frames *http2.Framer // for reading
+	heard  atomic.Uint64 // number of frames from the server
 	made   time.Time
 	looks  *time.Timer
 
-	// Of the goroutine that reads.
+	// Fields of the reading goroutine.
 	header   *hpack.Decoder
 	current  answering
 	received int
 
 	mu           sync.Mutex
-	err          error // why it is of no use any more
+	err          error // why the connection is no longer usable
 	retired      bool  // takes no more requests
 	settled      chan struct{}
-	settings     bool // the server's first have come
+	settings     bool // the server's first settings have arrived
 	calls        map[uint32]*call
-	next         uint32        // number of the next call
+	next         uint32        // stream number of the next call
 	changed      chan struct{} // closed when there is more room; nil while nobody waits
-	window       int64         // how much may be sent
-	streamWindow int64         // how much of each call
+	window       int64         // flow-control window of the connection, in bytes
+	streamWindow int64         // initial flow-control window of each call, in bytes
 	callsMax     int
 	frameMax     int
-	out          []byte // to be written
-	terms        []Term // of the requests in out
-	spare        []byte // the buffer written last
+	out          []byte // bytes to be written
+	terms        []Term // terms of the requests in out
+	spare        []byte // the buffer written last, for reuse
 	writing      bool
 	writer       *http2.Framer // appends to out
 	fields       *hpack.Encoder
-	block        bytes.Buffer // what fields writes
+	block        bytes.Buffer // output of fields
 
-	// Of the looks.
+	// Fields of the checks.
 	lastHeard uint64
 	lastNext  uint32
 	asked     bool
@@ -91,12 +93,12 @@ type conn struct {
 // call is a request without an answer.
 type call struct {
 	answer   Answer
-	received int // of the body since the server was told that there is room
+	received int // bytes of the body received since the last window update
 	done     chan struct{}
 	err      error
 }
 
-// answering is the header of an answer that is being read.
+// answering is the header of the answer that is being read.
 type answering struct {
 	stream uint32
 	ends   bool
@@ -106,11 +108,12 @@ type answering struct {
 	Answer
 }
 
-// newConn begins to talk to the server, and waits for what it has to say first.
+// newConn starts the HTTP/2 connection and waits for the server's settings.
 func newConn(ctx context.Context, raw net.Conn, gate *Gate) (*conn, error) {
 	c := &conn{
 		net: raw, gate: gate, made: time.Now(), settled: make(chan struct{}), calls: map[uint32]*call{}, next: 1,
-		window: 65535, streamWindow: 65535, callsMax: 100, frameMax: 16 << 10, // which hold until the server says otherwise
+		// defaults until the server's settings arrive
+		window: 65535, streamWindow: 65535, callsMax: 100, frameMax: 16 << 10,
 	}
 	c.frames = http2.NewFramer(io.Discard, bufio.NewReaderSize(raw, 16<<10))
 	c.frames.SetMaxReadFrameSize(frameMax)
@@ -139,7 +142,7 @@ func newConn(ctx context.Context, raw net.Conn, gate *Gate) (*conn, error) {
 	return c, c.err
 }
 
-// outBuffer is out, to be written to. The caller holds mu.
+// outBuffer writes to out. The caller holds mu.
 type outBuffer conn
 
 func (o *outBuffer) Write(p []byte) (int, error) {
@@ -147,14 +150,15 @@ func (o *outBuffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// put has err, of frames that could not be put together, end the connection. The caller holds mu.
+// put ends the connection if err, the result of assembling a frame, is not nil. The caller holds
+// mu.
 func (c *conn) put(err error) {
 	if err != nil {
 		c.failed(err)
 	}
 }
 
-// open says whether the connection takes requests.
+// open reports whether the connection takes requests.
 func (c *conn) open() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +226,7 @@ func (c *conn) send(id uint32, authority string, common []Field, r Request) {
 	field(Field{Name: ":method", Value: r.Method})
 	field(Field{Name: ":scheme", Value: "https"})
 	field(Field{Name: ":authority", Value: authority})
-	// Paths are all different: in the table they would drive out what repeats.
+	// Paths are all different: in the dynamic table they would evict repeated fields.
 	c.unlike(4, r.Path)
 	for _, f := range common {
 		field(f)
@@ -251,15 +255,16 @@ func (c *conn) send(id uint32, authority string, common []Field, r Request) {
 	}
 }
 
-// unlike puts a field into the block that has one of the names that HTTP/2 numbers, and a value that will not come again
-// (RFC 7541, 6.2.2). Such numbers have four bits, lengths seven, before more bytes follow.
+// unlike writes a field whose name has an index in HTTP/2's static table, without adding its value
+// to the dynamic table, because the value will not repeat (RFC 7541, 6.2.2). The index has a prefix
+// of four bits, the length of the value one of seven.
 func (c *conn) unlike(name uint64, value string) {
 	c.block.Write(appendNumber(nil, 0, 4, name))
 	c.block.Write(appendNumber(nil, 0, 7, uint64(len(value))))
 	c.block.WriteString(value)
 }
 
-// appendNumber appends a number whose first bits are the low ones of a byte (RFC 7541, 5.1).
+// appendNumber appends a number whose prefix is the low bits of a byte (RFC 7541, 5.1).
 func appendNumber(out []byte, head byte, bits int, n uint64) []byte {
 	full := uint64(1)<<bits - 1
 	if n < full {
@@ -272,8 +277,8 @@ func appendNumber(out []byte, head byte, bits int, n uint64) []byte {
 	return append(out, byte(n))
 }
 
-// flush writes what is in the buffer, unless another goroutine is at it, which then writes this too. The caller holds mu, and
-// does not any more when flush returns.
+// flush writes the buffer, unless another goroutine is writing, which then also writes the new
+// content. The caller holds mu; flush releases it.
 func (c *conn) flush() {
 	if c.writing {
 		c.mu.Unlock()
@@ -282,7 +287,7 @@ func (c *conn) flush() {
 	c.writing = true
 	for len(c.out) > 0 && c.err == nil {
 		c.mu.Unlock()
-		runtime.Gosched() // whoever is about to make a request goes first, so that both go out at once
+		runtime.Gosched() // callers about to make a request go first, to share the system call
 		c.mu.Lock()
 		batch := c.out
 		c.out, c.spare = c.spare[:0], nil
@@ -316,7 +321,7 @@ func (c *conn) ended(id uint32, x *call, err error) {
 	}
 }
 
-// room tells those who wait that there may be room. The caller holds mu.
+// room wakes callers that wait for room. The caller holds mu.
 func (c *conn) room() {
 	if c.changed != nil {
 		close(c.changed)
@@ -342,10 +347,10 @@ func (c *conn) failed(err error) {
 	}
 	c.room()
 	c.settle()
-	go func() { _ = c.net.Close() }() // which waits for who writes
+	go func() { _ = c.net.Close() }() // Close waits for a write in progress
 }
 
-// settle lets who waits for the connection go on. The caller holds mu.
+// settle wakes callers that wait for the connection's settings. The caller holds mu.
 func (c *conn) settle() {
 	if !c.settings {
 		c.settings = true
@@ -353,7 +358,7 @@ func (c *conn) settle() {
 	}
 }
 
-// retire has the connection take no more requests, and closes it after those that it has.
+// retire makes the connection take no more requests, and closes it after its current ones.
 func (c *conn) retire() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -371,7 +376,7 @@ func (c *conn) retires() {
 
 var errDead = errors.New("no sign of life from the server")
 
-// look sees to it that a connection ends that is dead, idle or old.
+// look ends a connection that is dead, idle or old.
 func (c *conn) look() {
 	c.mu.Lock()
 	if c.err != nil {

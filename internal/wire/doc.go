@@ -1,26 +1,30 @@
-// Package wire makes short requests of one server over HTTP/2, many at a time.
+// Package wire makes many short concurrent requests to one server over HTTP/2.
 //
-//	Do ──▶ turn among connections ──▶ frames ──▶ one buffer ──▶ whoever finds nobody writing writes it
-//	 ◀── the answer's frames, put together ◀── one goroutine per connection
+//	Do ──▶ turn among connections ──▶ frames ──▶ one buffer ──▶ written by the first caller that finds no writer
+//	 ◀── the answer's frames, assembled ◀── one goroutine per connection
 //
-// Go's own client hands each request from goroutine to goroutine: one is made for it, it writes headers and body each with a
-// record of TLS and a system call, and the answer goes through a pipe. For a program that makes short requests by the hundreds
-// a second that is most of what a request costs. Here the caller's goroutine puts the request into the connection's buffer,
-// what several callers have put there meanwhile goes out with one call, and the caller is woken once, when all of the answer
-// is there.
+// Go's HTTP client hands each request from goroutine to goroutine: it starts one for the request,
+// writes headers and body each with a TLS record and a system call, and passes the answer through a
+// pipe. For a program that makes hundreds of short requests per second, this is most of the cost of
+// a request. In this package the caller's goroutine puts the request into the connection's buffer,
+// the requests of several callers go out with one system call, and the caller is woken once, when
+// the whole answer has arrived.
 //
-// # What it leaves to others
+// # Out of scope
 //
-// Bodies longer than BodyMax and servers without HTTP/2 (ErrTooLong, ErrNoHTTP2): such requests are for Go's client. Redirects,
-// cookies, proxies, streams, compressed answers: there are none of these here.
+// Bodies longer than BodyMax (ErrTooLong) and servers without HTTP/2 (ErrNoHTTP2) need Go's HTTP
+// client. Redirects, cookies, proxies, streams and compressed answers are not supported.
 //
-// # What it sees to
+// # Guarantees
 //
-//   - A request that the server has not looked at, because it was closing the connection, is made again on another one.
-//     Any other that is without an answer fails, and may have taken effect.
-//   - A connection on which nothing comes is asked for a sign of life; without one, its requests fail.
-//   - A connection is replaced after a while (ageMax), so that certificates that are replaced, and servers that are added,
-//     are found.
-//   - What has a Term is sent only while that holds, which is asked again before each system call that sends: after a pause of
-//     the process nothing of it is sent that was in a buffer. The connection is given up then (ErrLapsed).
+//   - A request that the server has not processed, because it was closing the connection, is made
+//     again on another connection. Any other request without an answer fails, and may have taken
+//     effect.
+//   - A connection on which nothing arrives is sent a ping; if there is no reply, its requests
+//     fail.
+//   - A connection is replaced after ageMax, so that the client notices replaced certificates and
+//     added servers.
+//   - A request with a Term is sent only while the term holds, which is checked again before each
+//     system call that sends: after a pause of the process, nothing of the request that was still
+//     in a buffer is sent. The connection is closed then (ErrLapsed).
 package wire

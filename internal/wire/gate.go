@@ -9,24 +9,25 @@ import (
 	"syscall"
 )
 
-// Term is what the sender of a request must have when it is sent. See package fence.
+// Term is a condition that must hold when a request is sent. See package fence.
 type Term interface {
 	// Holds reports whether the request may be sent now.
 	Holds() bool
 }
 
-// ErrLapsed says that a connection was given up because the term of a request on it does not hold any more. Requests on it that
-// have no answer may have taken effect if they were sent before that.
+// ErrLapsed says that a connection was closed because the term of a request on it no longer holds.
+// Requests on the connection without an answer may have taken effect if they were sent before.
 var ErrLapsed = errors.New("not sent, because the term in which the request was made is over")
 
-// Gate stands between the buffers of a connection and its socket. It asks the terms of what is sent before each system call that
-// hands bytes to the kernel, because a process may be stopped at any moment before that, for any time.
+// Gate stands between the buffers of a connection and its socket. It checks the terms before each
+// system call that hands bytes to the kernel, because the process may be stopped at any moment
+// before that, for any time.
 type Gate struct {
 	mu    sync.Mutex
 	terms []Term
 }
 
-// Enter has the gate ask t until leave is called, once for each Enter. t may be nil.
+// Enter makes the gate check t until leave is called, once for each Enter. t may be nil.
 func (g *Gate) Enter(t Term) (leave func()) {
 	if t == nil {
 		return func() {}
@@ -42,7 +43,7 @@ func (g *Gate) Enter(t Term) (leave func()) {
 	}
 }
 
-// set has the gate ask these terms and no others.
+// set makes the gate check exactly these terms.
 func (g *Gate) set(terms []Term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -61,8 +62,9 @@ func (g *Gate) open() bool {
 	return true
 }
 
-// Wrap returns a connection whose writes go through the gate. A write that finds the gate shut fails with ErrLapsed, and what it
-// had sent by then remains incomplete, so the connection is of no use any more.
+// Wrap returns a connection whose writes pass through the gate. A write that finds a term lapsed
+// fails with ErrLapsed. The data sent before remains incomplete, so the connection is no longer
+// usable.
 func (g *Gate) Wrap(c net.Conn) net.Conn {
 	s, ok := c.(syscall.Conn)
 	if !ok {
@@ -83,9 +85,9 @@ type gated struct {
 	gate *Gate
 
 	mu    sync.Mutex
-	raw   syscall.RawConn // nil: the connection is no socket
+	raw   syscall.RawConn // nil if the connection is not a socket
 	write func(fd uintptr) bool
-	data  []byte // of the Write under way
+	data  []byte // data of the current Write
 	err   error
 }
 
@@ -109,7 +111,7 @@ func (c *gated) Write(p []byte) (int, error) {
 	return sent, err
 }
 
-// writeSome is called when the socket has room, and says whether the write has ended.
+// writeSome is called when the socket has room. It reports whether the write has ended.
 func (c *gated) writeSome(fd uintptr) bool {
 	for len(c.data) > 0 {
 		if !c.gate.open() {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// switched is a term that ends when it is told to.
+// switched is a term that ends when told to.
 type switched struct{ over, asked atomic.Bool }
 
 func (s *switched) Holds() bool { s.asked.Store(true); return !s.over.Load() }
@@ -33,7 +33,8 @@ func TestWhatHasLostItsTermIsNotSent(t *testing.T) {
 	if n := served.Load(); n != 1 {
 		t.Errorf("the server got %d requests", n)
 	}
-	for _, other := range []Term{nil, &switched{}} { // others go on, on another connection
+	// requests without that term continue on another connection
+	for _, other := range []Term{nil, &switched{}} {
 		if err := do(other); err != nil {
 			t.Error(err)
 		}
@@ -43,7 +44,8 @@ func TestWhatHasLostItsTermIsNotSent(t *testing.T) {
 	}
 }
 
-// What is in the buffer when the process is stopped has been looked at long before it is sent.
+// TestTheTermIsAskedAgainWhenTheSocketHasRoom covers a process that is stopped while data is in the
+// buffer: the term was checked long before the data is sent, and is checked again.
 func TestTheTermIsAskedAgainWhenTheSocketHasRoom(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -70,7 +72,7 @@ func TestTheTermIsAskedAgainWhenTheSocketHasRoom(t *testing.T) {
 		sent = n
 		wrote <- err
 	}()
-	// Some has been sent, and the rest waits for room.
+	// Some of the data has been sent, and the rest waits for room.
 	if _, err := io.ReadFull(far, make([]byte, 1)); err != nil {
 		t.Fatal(err)
 	}

@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// TestARequestWhoseConnectionIsLostIsNotMadeTwice resets connections on which a request has been looked at: whether it took effect is
-// for the caller to find out.
+// TestARequestWhoseConnectionIsLostIsNotMadeTwice resets connections with a request that the server
+// has processed: the caller has to find out whether it took effect.
 func TestARequestWhoseConnectionIsLostIsNotMadeTwice(t *testing.T) {
 	type key struct{}
 	var seen atomic.Int32

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// read takes in what the server sends until the connection ends.
+// read handles frames from the server until the connection ends.
 func (c *conn) read() {
 	for {
 		f, err := c.frames.ReadFrame()
@@ -41,7 +41,7 @@ func (c *conn) take(f http2.Frame) error {
 	case *http2.WindowUpdateFrame:
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		if f.StreamID == 0 { // bodies are sent as a whole, so that calls have no use for more
+		if f.StreamID == 0 { // bodies are sent as a whole, so calls need no window updates
 			c.window += int64(f.Increment)
 			c.room()
 		}
@@ -62,10 +62,11 @@ func (c *conn) take(f http2.Frame) error {
 	case *http2.PushPromiseFrame:
 		return errors.New("the server pushes unasked")
 	}
-	return nil // other frames are to be ignored
+	return nil // other frames are ignored
 }
 
-// reply has a frame written by another goroutine: who reads must not wait for a server that waits for who reads.
+// reply queues a frame that another goroutine writes: the reader must not block on a write, because
+// the server may wait for the reader.
 func (c *conn) reply(write func() error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -81,7 +82,7 @@ func (c *conn) reply(write func() error) {
 	}
 }
 
-// takeHeader takes in a piece of the header of an answer.
+// takeHeader handles a fragment of an answer's header.
 func (c *conn) takeHeader(block []byte, ended bool) error {
 	if c.current.size += len(block); c.current.size > headersMax {
 		return errors.New("the header of an answer is too long")
@@ -103,11 +104,11 @@ func (c *conn) takeHeader(block []byte, ended bool) error {
 		return nil // given up
 	}
 	switch {
-	case x.answer.Code != 0: // what follows a body
+	case x.answer.Code != 0: // trailers
 	case h.code < 100:
 		return errors.New("an answer without a code")
 	case h.code < 200:
-		return nil // another follows
+		return nil // the final header follows
 	default:
 		x.answer = Answer{Code: h.code, ContentType: h.ContentType, RetryAfter: h.RetryAfter}
 		if h.length > 0 {
@@ -120,7 +121,7 @@ func (c *conn) takeHeader(block []byte, ended bool) error {
 	return nil
 }
 
-// field takes in a field of the header.
+// field handles a field of the header.
 func (c *conn) field(f hpack.HeaderField) {
 	h := &c.current
 	switch f.Name {
@@ -137,9 +138,9 @@ func (c *conn) field(f hpack.HeaderField) {
 	}
 }
 
-// takeData takes in a piece of an answer.
+// takeData handles a fragment of an answer's body.
 func (c *conn) takeData(f *http2.DataFrame) error {
-	length := int(f.Length) // with its padding
+	length := int(f.Length) // including padding
 	if c.received += length; c.received >= windowAll/2 {
 		more := uint32(c.received)
 		c.received = 0

@@ -21,8 +21,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// echo answers with the method, the path, the token and the body of a request; it says nothing of a length when it is asked to
-// answer in pieces.
+// echo answers with the method, the path, the token and the body of a request. If asked to answer
+// in pieces, it sends no content-length.
 func echo(w http.ResponseWriter, r *http.Request) {
 	body, _ := io.ReadAll(r.Body)
 	w.Header().Set("Content-Type", "text/x-echo")
@@ -40,7 +40,8 @@ func echo(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve starts a server, and returns a client of it and the number of connections that were made.
+// serve starts a server, and returns a client of the server and the number of connections that were
+// made.
 func serve(t *testing.T, connections int, handler http.HandlerFunc) (*Client, *httptest.Server, *atomic.Int32) {
 	t.Helper()
 	made := &atomic.Int32{}
@@ -173,7 +174,7 @@ func TestARequestThatIsGivenUp(t *testing.T) {
 		echo(w, r)
 	})
 	defer close(release)
-	for range 300 { // each would hold the room of one, were it not given back
+	for range 300 { // each would hold the room of one if it were not given back
 		ctx, cancel := context.WithCancel(t.Context())
 		go func() { <-arrived; cancel() }()
 		if _, err := c.Do(ctx, 1, Request{Method: "POST", Path: "/waits", Body: []byte("x")}); !errors.Is(err, context.Canceled) {
@@ -189,14 +190,14 @@ func TestARequestThatIsGivenUp(t *testing.T) {
 func TestAServerThatEndsConnections(t *testing.T) {
 	c, server, made := serve(t, 1, func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path == "/last" {
-			w.Header().Set("Connection", "close") // GOAWAY
+			w.Header().Set("Connection", "close") // causes a GOAWAY
 		}
 		if r.URL.Path == "/broken" {
-			panic(http.ErrAbortHandler) // RST_STREAM
+			panic(http.ErrAbortHandler) // causes a RST_STREAM
 		}
 		echo(w, r)
 	})
-	for range 3 { // it says so
+	for range 3 { // the server announces the end
 		ask(t, c, "/last", "x")
 	}
 	if n := made.Load(); n != 3 {
@@ -206,17 +207,17 @@ func TestAServerThatEndsConnections(t *testing.T) {
 		t.Error("a request that is not answered succeeds")
 	}
 	ask(t, c, "/", "x")
-	server.CloseClientConnections() // it does not say so
+	server.CloseClientConnections() // the server does not announce it
 	for {
 		if _, err := c.Do(t.Context(), 1, Request{Method: "POST", Path: "/"}); err == nil {
-			break // there may be one that fails, and no more
+			break // at most one may fail
 		}
 	}
 	ask(t, c, "/", "x")
 }
 
-// framed starts a server that speaks HTTP/2 frame by frame: header is called for each request on a connection, with the number of
-// requests so far on all connections.
+// framed starts a server that speaks HTTP/2 frame by frame. It calls header for each request on a
+// connection, with the number of requests so far on all connections.
 func framed(t *testing.T, header func(f *http2.Framer, stream uint32, requests int32)) (*Client, *atomic.Int32) {
 	t.Helper()
 	_, server, _ := serve(t, 1, echo)
@@ -255,7 +256,8 @@ func framed(t *testing.T, header func(f *http2.Framer, stream uint32, requests i
 	return clientOf(t, 1, listener.Addr().String(), server.Certificate()), requests
 }
 
-// TestAServerThatLooksAtNothing ends connections before it has looked at what came on them: such requests are made again.
+// TestAServerThatLooksAtNothing ends connections before the server has processed the requests on
+// them: these requests are made again.
 func TestAServerThatLooksAtNothing(t *testing.T) {
 	c, requests := framed(t, func(f *http2.Framer, _ uint32, _ int32) { _ = f.WriteGoAway(0, http2.ErrCodeNo, nil) })
 	if _, err := c.Do(t.Context(), 1, Request{Method: "POST", Path: "/"}); err == nil {
@@ -266,8 +268,9 @@ func TestAServerThatLooksAtNothing(t *testing.T) {
 	}
 }
 
-// TestARequestThatIsRefusedIsMadeAgain: REFUSED_STREAM says that the server has not looked at a request, any other code says nothing
-// about that.
+// TestARequestThatIsRefusedIsMadeAgain checks that a request refused with REFUSED_STREAM, which
+// says that the server has not processed it, is made again, and that a request reset with any other
+// code is not.
 func TestARequestThatIsRefusedIsMadeAgain(t *testing.T) {
 	for code, want := range map[http2.ErrCode]int32{http2.ErrCodeRefusedStream: 2, http2.ErrCodeInternal: 1, http2.ErrCodeCancel: 1} {
 		t.Run(code.String(), func(t *testing.T) {
@@ -276,7 +279,8 @@ func TestARequestThatIsRefusedIsMadeAgain(t *testing.T) {
 					_ = f.WriteRSTStream(stream, code)
 					return
 				}
-				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true}) // :status 200
+				// :status 200
+				_ = f.WriteHeaders(http2.HeadersFrameParam{StreamID: stream, BlockFragment: []byte{0x88}, EndHeaders: true, EndStream: true})
 			})
 			got, err := c.Do(t.Context(), 1, Request{Method: "POST", Path: "/"})
 			if again := want == 2; again != (err == nil) || again && got.Code != http.StatusOK {
@@ -315,7 +319,7 @@ func TestWhoAsksIsLookedUpAgain(t *testing.T) {
 	}
 }
 
-// TestLooks has connections looked at that are silent, idle and old.
+// TestLooks checks connections that are silent, idle and old.
 func TestLooks(t *testing.T) {
 	c, _, made := serve(t, 1, echo)
 	ask(t, c, "/", "x")
