@@ -13,53 +13,54 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// module is the path that begins the names of this module's functions.
+// module is the prefix of the names of this module's functions.
 const module = "lockstep.dev/lockstep/"
 
-// shared are the functions, by the beginning of their names, that change what all objects share: a panic in one of them, or in
-// what they call, may leave it half-changed or locked.
+// shared lists, by name prefix, the functions that change state shared by all objects: a panic in
+// one of them, or in a function that they call, may leave that state half-changed or locked.
 var shared = []string{
 	// The model of the cluster, the caches, and the queues of keys.
 	"internal/cluster.(*Cluster)", "internal/cluster.(*apart[", "internal/cluster.(*specs)",
 	"internal/cluster.(*Kind[...]).put", "internal/cluster.(*Kind[...]).replace", "internal/cluster.(*Kind[...]).setApart",
 	"internal/keyed.(*delays[", "internal/keyed.(*entry[", "internal/keyed.(*Loop[...]).post", "internal/keyed.(*Loop[...]).Put",
-	// What waits for room, and what queues hold.
+	// Gangs that wait for resources, and the use of queues.
 	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw", "internal/scheduler.(*Scheduler).Move",
 	"internal/scheduler.(*room)", "internal/scheduler/share.", "internal/scheduler/pin.(*Pinner).Grant",
-	// The writer's queues and pace.
+	// The writer's queues and limits.
 	"internal/apiwriter.",
 	// Plans, locks, caches and slots of all jobs or workflows.
 	"internal/batch/pods.(*Plans)", "internal/batch.(*keyring)", "internal/workflow/locks.",
 	"internal/workflow/controller.(*lockKeeper)", "internal/workflow/controller.(*caches)",
 	"internal/workflow/controller.(*slots)", "internal/workflow/controller.(*samples)", "internal/workflow/controller.(*takeover)",
 	"internal/workflow/controller.(*awaited)", "internal/workflow/controller.(*former)", "internal/workflow/controller.(*estimates)",
-	// What applications share.
+	// State shared by applications.
 	"internal/application/controller.(*gate)", "internal/application/controller.(*live)", "internal/application/controller.(*spies)",
 	"internal/application/controller.(*targets)", "internal/application/controller.(*definitions)",
 	"internal/application/controller.(*evaluators)", "internal/application/charts.(*Store)", "internal/application/clusters.(*Registry)",
 	"internal/application/plan.(*Memo)",
 }
 
-// Shared are the functions in which a panic ends the process, by the beginning of their names.
+// Shared returns the name prefixes of the functions in which a panic ends the process.
 func Shared() []string { return slices.Clone(shared) }
 
 // Panic is a panic that was recovered from.
 type Panic struct {
 	// Where is the function that panicked.
 	Where string
-	// What is the message of a runtime error, else empty: other values of panics may hold what only some may read, such as a part
-	// of a Secret. They are neither returned nor logged.
+	// What is the message if the panic is a runtime error, else empty: other values of panics may
+	// contain data that not everybody may read, such as a part of a Secret. They are neither
+	// returned nor logged.
 	What string
 	// Type is the Go type of the panic's value.
 	Type string
-	// Stack is the goroutine's at the panic.
+	// Stack is the stack of the goroutine at the panic.
 	Stack []byte
 }
 
-// Error implements error. It holds nothing that differs from one time to the next.
+// Error implements error. The text is the same each time the same panic occurs.
 func (p *Panic) Error() string { return "the manager failed in " + p.Reason() }
 
-// Reason is where it was and, if that may be said, what.
+// Reason returns Where and, if not empty, What.
 func (p *Panic) Reason() string {
 	if p.What == "" {
 		return p.Where
@@ -79,7 +80,8 @@ func (u *unsafe) Error() string {
 		u.panic.Type, u.panic.Reason(), u.in, u.panic.Stack)
 }
 
-// Guard recovers from panics, logs and counts them. A nil Guard does nothing: what panics ends the process.
+// Guard recovers from panics, logs and counts them. A nil Guard does nothing: a panic ends the
+// process.
 type Guard struct {
 	log    *slog.Logger
 	panics *prometheus.CounterVec
@@ -99,7 +101,7 @@ func New(log *slog.Logger, registry prometheus.Registerer) (*Guard, error) {
 	return g, nil
 }
 
-// Try runs do on behalf of the object under key. It returns the panic that do ended with, or nil.
+// Try runs do on behalf of the object under key. It returns the panic that ended do, or nil.
 func (g *Guard) Try(part string, key fmt.Stringer, do func()) *Panic {
 	if g == nil {
 		do()
@@ -107,7 +109,8 @@ func (g *Guard) Try(part string, key fmt.Stringer, do func()) *Panic {
 	}
 	caught, fatal := try(do)
 	if fatal != nil {
-		// Here, where the panic is over: the runtime would print the value of one that is under way.
+		// Panic here, where the first panic is over: the runtime would print the value of a panic
+		// in progress.
 		panic(fatal)
 	}
 	if caught != nil {
@@ -118,7 +121,7 @@ func (g *Guard) Try(part string, key fmt.Stringer, do func()) *Panic {
 	return caught
 }
 
-// try runs do. It returns the panic that do ended with, and fatal if that must end the process.
+// try runs do. It returns the panic that ended do, and fatal if that panic must end the process.
 func try(do func()) (caught *Panic, fatal *unsafe) {
 	defer func() {
 		if value := recover(); value != nil {
@@ -129,8 +132,8 @@ func try(do func()) (caught *Panic, fatal *unsafe) {
 	return nil, nil
 }
 
-// examine makes a Panic of the value of one. It is called by try's deferred function, so the frames of what panicked are still on the
-// stack.
+// examine makes a Panic of a recovered value. It is called by try's deferred function, so the
+// frames of the panicking function are still on the stack.
 func examine(value any) (*Panic, *unsafe) {
 	if u, ok := value.(*unsafe); ok {
 		return nil, u
@@ -159,7 +162,7 @@ func examine(value any) (*Panic, *unsafe) {
 			}
 		}
 		if !more {
-			// The stack is deeper than what was looked at: nothing is known of the rest.
+			// The stack is deeper than the examined part: nothing is known of the rest.
 			return nil, &unsafe{p, "a deep stack"}
 		}
 	}
@@ -174,16 +177,17 @@ func sharedBy(function string) string {
 	return ""
 }
 
-// Locker is a mutex that may be tried.
+// Locker is a mutex with TryLock.
 type Locker interface {
 	TryLock() bool
 	Unlock()
 }
 
-// lockedMax is how long a mutex may be held by others before it is taken for one that a panic has left locked.
+// lockedMax is how long a mutex may be held by others before it counts as left locked by a panic.
 var lockedMax = 10 * time.Second // a variable for tests
 
-// Unlocked panics if one of the mutexes stays locked: whoever held it was interrupted by the panic that was recovered from.
+// Unlocked panics if one of the mutexes stays locked: then its holder was interrupted by the panic
+// that was recovered from.
 func (p *Panic) Unlocked(mutexes ...Locker) {
 	deadline := time.Now().Add(lockedMax)
 	for _, m := range mutexes {

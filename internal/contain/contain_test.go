@@ -64,7 +64,8 @@ lockstep_panics_total{part="jobs"} 1
 	}
 }
 
-// TestValuesOfPanicsStayInside: the value of a panic may be of an object that the reader of a status, or of the log, may not see.
+// TestValuesOfPanicsStayInside checks that the value of a panic is not shown: it may come from an
+// object that the reader of a status, or of the log, may not read.
 func TestValuesOfPanicsStayInside(t *testing.T) {
 	for want, value := range map[string]any{
 		"string": "the password is secret", "*fmt.wrapError": fmt.Errorf("the password is secret: %w", io.EOF), "[]uint8": []byte("the password is secret"),
@@ -86,7 +87,8 @@ func TestValuesOfPanicsStayInside(t *testing.T) {
 	}
 }
 
-// TestAProcessThatEndsSaysNoValue runs itself again: what a process prints that a panic ends holds the stack and the type of the value.
+// TestAProcessThatEndsSaysNoValue runs itself again and checks that the output of a process ended
+// by a panic contains the stack and the type of the value, but not the value.
 func TestAProcessThatEndsSaysNoValue(t *testing.T) {
 	if os.Getenv("CONTAIN_TEST_PANICS") != "" {
 		contain.SetLockedMax(t, 0)
@@ -138,7 +140,7 @@ func TestALockedMutexEndsTheProcess(t *testing.T) {
 			t.Errorf("recovered %v", v)
 		}
 	}()
-	// Not even a Try around it goes on.
+	// An outer Try does not recover either.
 	g.Try("jobs", name("a/b"), func() { p.Unlocked(&free, &mu) })
 	t.Error("it goes on")
 }

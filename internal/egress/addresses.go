@@ -8,7 +8,7 @@ import (
 	"golang.org/x/net/idna"
 )
 
-// class is why an address is not for users.
+// class is the reason why users may not request an address.
 type class string
 
 const (
@@ -21,7 +21,8 @@ const (
 	reserved class = "a reserved address"
 )
 
-// metadataAddresses are where clouds answer a machine about itself, often with credentials.
+// metadataAddresses are the addresses of the clouds' metadata services, which often return
+// credentials.
 var metadataAddresses = map[netip.Addr]bool{
 	netip.MustParseAddr("169.254.169.254"): true, // most clouds
 	netip.MustParseAddr("169.254.170.2"):   true, // tasks of ECS
@@ -36,8 +37,8 @@ var metadataAddresses = map[netip.Addr]bool{
 	netip.MustParseAddr("fd00:42::42"):     true, // Scaleway
 }
 
-// metadataNames are the names of the same services. A name that resolves to a metadata address is refused whatever it is;
-// these are refused also where a proxy would resolve them.
+// metadataNames are the names of the same services. Any name that resolves to a metadata address is
+// refused; these names are refused even where a proxy would resolve them.
 var metadataNames = map[string]bool{
 	"metadata": true, "metadata.google.internal": true, "metadata.goog": true, "metadata.azure.internal": true,
 	"metadata.azure.com": true, "instance-data": true, "instance-data.ec2.internal": true, "metadata.tencentyun.com": true,
@@ -83,7 +84,8 @@ var (
 	sixTo4 = netip.MustParsePrefix("2002::/16")
 )
 
-// plain is the address that packets for a go to in the end: the IPv4 address inside of an IPv6 one that stands for it.
+// plain returns the final destination of packets for a: the IPv4 address embedded in an IPv6
+// address.
 func plain(a netip.Addr) netip.Addr {
 	a = a.Unmap().WithZone("")
 	b := a.As16()
@@ -96,7 +98,7 @@ func plain(a netip.Addr) netip.Addr {
 	return a
 }
 
-// classify is the class of a plain address.
+// classify returns the class of a plain address.
 func classify(a netip.Addr) class {
 	if metadataAddresses[a] {
 		return metadata
@@ -109,15 +111,16 @@ func classify(a netip.Addr) class {
 	return public
 }
 
-// allowed is where requests may go beside public addresses.
+// allowed holds the destinations that are allowed beside public addresses.
 type allowed struct {
 	prefixes  []netip.Prefix
-	addresses map[netip.Addr]bool // listed one by one, which opens metadata addresses too
+	addresses map[netip.Addr]bool // single addresses, which also allow metadata addresses
 	names     map[string]bool
 	suffixes  []string // .example.com
 }
 
-// parseAllowed reads entries such as 10.0.0.0/8, 10.1.2.3, charts.example.com and *.apps.svc.cluster.local.
+// parseAllowed parses entries such as 10.0.0.0/8, 10.1.2.3, charts.example.com and
+// *.apps.svc.cluster.local.
 func parseAllowed(entries []string) (*allowed, error) {
 	out := &allowed{addresses: map[netip.Addr]bool{}, names: map[string]bool{}}
 	for _, entry := range entries {
@@ -147,7 +150,8 @@ func parseAllowed(entries []string) (*allowed, error) {
 	return out, nil
 }
 
-// name reports whether all addresses of a host are allowed, but for metadata addresses; exact says that the very name is listed.
+// name reports whether all addresses of a host are allowed, except metadata addresses; exact
+// reports whether the name itself is listed.
 func (a *allowed) name(host string) (ok, exact bool) {
 	if a.names[host] {
 		return true, true
@@ -160,7 +164,7 @@ func (a *allowed) name(host string) (ok, exact bool) {
 	return false, false
 }
 
-// judge returns nil if a connection to address may be made for host, which is normal.
+// judge returns nil if a connection to address may be made for host, which is in normal form.
 func (a *allowed) judge(host string, address netip.Addr) error {
 	address = plain(address)
 	kind := classify(address)
@@ -199,7 +203,8 @@ func (a *allowed) judgeName(host string) error {
 	return nil
 }
 
-// normal is a host as names are compared: ASCII, in lower case, without the dot at the end.
+// normal returns a host in the form in which names are compared: ASCII, lower case, without a
+// trailing dot.
 func normal(host string) string {
 	if strings.ContainsFunc(host, func(r rune) bool { return r > 127 }) {
 		if ascii, err := idna.Lookup.ToASCII(host); err == nil {
@@ -209,8 +214,8 @@ func normal(host string) string {
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// isName reports whether host is a name for DNS. Names whose last label is a number are none: resolvers and proxies may
-// take 0x7f.1 or 2130706433 for an address.
+// isName reports whether host is a DNS name. A name whose last label is a number is not: resolvers
+// and proxies may treat 0x7f.1 or 2130706433 as an address.
 func isName(host string) bool {
 	if host == "" || len(host) > 253 {
 		return false
@@ -225,7 +230,8 @@ func isName(host string) bool {
 	return strings.Trim(last, "0123456789") != "" && !strings.HasPrefix(last, "0x")
 }
 
-// brief is a text of others as errors may show it: short, and without what is not printable.
+// brief returns text from others in a form that errors may show: short, and without unprintable
+// characters.
 func brief(text string) string {
 	const most = 80
 	if len(text) > most {

@@ -9,7 +9,8 @@ import (
 	"golang.org/x/net/dns/dnsmessage"
 )
 
-// resolver asks a name server on this machine that answers with what address says; the zero address: there is no such name.
+// resolver returns a resolver that asks a local name server. The server answers with the result of
+// address; the zero address means that there is no such name.
 func resolver(t *testing.T, address func(name string) netip.Addr) *net.Resolver {
 	t.Helper()
 	conn, err := net.ListenPacket("udp", "127.0.0.1:0")

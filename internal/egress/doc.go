@@ -1,14 +1,17 @@
-// Package egress makes every request that the manager sends on behalf of a user: for charts, for steps of applications, for
-// manifests and e-mails. The author of an Application chooses the address, and the manager stands in a network where more
-// can be reached than its author may: services without passwords, the nodes, the clouds' metadata.
+// Package egress makes every request that the manager sends on behalf of a user: for charts, steps
+// of applications, manifests and e-mails. The author of an Application chooses the address, and the
+// manager's network gives access to more than the author may reach: services without passwords, the
+// nodes, the clouds' metadata.
 //
 //	request ──Do──▶ scheme ──▶ proxy? ──no──▶ resolve ──▶ judge each address at connect ──▶ answer
-//	                             └──yes─▶ judge the name, and what it resolves to here ──▶ proxy
+//	                             └──yes─▶ judge the name, and its local addresses ──▶ proxy
 //
-// A connection is judged by the address that is dialled, after resolution, so that a name which resolves to another address
-// from one moment to the next gains nothing. Each redirect is a new request and is judged again. Refused are the addresses
-// that are not public, in all their notations, unless Config.Allow lists them, and the clouds' metadata addresses unless
-// Config.Allow lists that very address or name.
+// A connection is judged by the dialled address, after resolution, so a name that resolves to
+// another address from one moment to the next gains nothing. Each redirect is a new request and is
+// judged again. Addresses that are not public are refused, in all notations, unless Config.Allow
+// lists them. The clouds' metadata addresses are refused unless Config.Allow lists the exact
+// address or name.
 //
-// Errors say what went wrong in words of this package. They never hold bytes of an answer, which may be anything's.
+// Errors are worded by this package. They never contain bytes of a response, which may be anyone's
+// data.
 package egress

@@ -19,7 +19,7 @@ import (
 // Flag is the manager's flag whose values are Config.Allow.
 const Flag = "--allow-requests-to"
 
-// The bounds of one request.
+// The limits of one request.
 const (
 	dialTimeout    = 10 * time.Second
 	resolveTimeout = 5 * time.Second
@@ -29,16 +29,18 @@ const (
 	connsPerHost   = 16
 )
 
-// Config says where requests may go.
+// Config configures a Guard.
 type Config struct {
-	// Allow are addresses, networks and host names that are not public and may be requested all the same: 10.0.0.0/8,
-	// 10.1.2.3, charts.example.com, *.apps.svc.cluster.local. A host name allows all of its addresses.
+	// Allow lists addresses, networks and host names that are not public but may be requested:
+	// 10.0.0.0/8, 10.1.2.3, charts.example.com, *.apps.svc.cluster.local. A host name allows all of
+	// its addresses except metadata addresses.
 	Allow []string
-	// Proxy says which proxy a request goes through, nil being none. Default: as HTTP_PROXY, HTTPS_PROXY and NO_PROXY say.
+	// Proxy returns the proxy for a request, or nil for none. Default: according to HTTP_PROXY,
+	// HTTPS_PROXY and NO_PROXY.
 	Proxy func(*url.URL) (*url.URL, error)
 }
 
-// Guard sends requests to where they may go. Its methods may be called at the same time.
+// Guard sends requests to allowed destinations only. It is safe for concurrent use.
 type Guard struct {
 	allowed  *allowed
 	resolver *net.Resolver
@@ -48,9 +50,9 @@ type Guard struct {
 	client   *http.Client
 }
 
-// RefusedError says that a request was not sent because of where it would have gone.
+// RefusedError says that a request was not sent because of its destination.
 type RefusedError struct {
-	// Host is the host's name or address as it was asked for.
+	// Host is the host's name or address as requested.
 	Host string
 	why  class
 }
@@ -59,7 +61,7 @@ func (e *RefusedError) Error() string {
 	return fmt.Sprintf("the manager does not connect to %s, which is %s, unless its flag %s lists it", e.Host, e.why, Flag)
 }
 
-// New returns a Guard. The error names an entry of Allow that is none.
+// New returns a Guard. It fails if an entry of Allow is invalid, and names the entry.
 func New(cfg Config) (*Guard, error) {
 	allow, err := parseAllowed(cfg.Allow)
 	if err != nil {
@@ -70,7 +72,8 @@ func New(cfg Config) (*Guard, error) {
 		g.proxy = httpproxy.FromEnvironment().ProxyFunc()
 	}
 	g.direct = transport(g.DialContext, nil)
-	// Whoever runs the manager says where its proxies are: connections to them are not judged, what is asked of them is.
+	// The operator of the manager configures its proxies: connections to proxies are not judged,
+	// but the destinations requested from them are.
 	g.proxied = transport((&net.Dialer{Timeout: dialTimeout}).DialContext, func(r *http.Request) (*url.URL, error) {
 		through, err := g.proxy(r.URL)
 		if err == nil && through == nil {
@@ -90,7 +93,8 @@ func transport(dial func(context.Context, string, string) (net.Conn, error), pro
 	}
 }
 
-// DialContext connects to host:port as net.Dialer does, if the address that host resolves to is allowed.
+// DialContext connects to host:port like net.Dialer, if the address that host resolves to is
+// allowed.
 func (g *Guard) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
@@ -114,8 +118,8 @@ func (g *Guard) DialContext(ctx context.Context, network, address string) (net.C
 	return conn, nil
 }
 
-// judgeProxied judges a host that a proxy is to connect to: its name, and the addresses that it has here. A name that only the
-// proxy can resolve is left to the proxy.
+// judgeProxied judges a host that a proxy is to connect to: its name, and the addresses to which it
+// resolves in this process. A name that does not resolve here is left to the proxy.
 func (g *Guard) judgeProxied(ctx context.Context, host string) error {
 	host = normal(host)
 	if err := g.allowed.judgeName(host); err != nil {
@@ -138,7 +142,7 @@ func (g *Guard) judgeProxied(ctx context.Context, host string) error {
 	return nil
 }
 
-// roundTripper sends one request: redirects come one by one.
+// roundTripper sends one request; each redirect is a request of its own.
 type roundTripper struct{ *Guard }
 
 func (g roundTripper) RoundTrip(r *http.Request) (*http.Response, error) {
@@ -169,7 +173,8 @@ func checkScheme(u *url.URL) error {
 
 var errRedirects = fmt.Errorf("more than %d redirects", redirectsMax)
 
-// carried are the headers that go to another server than the first when it sends a request there. The others may be secrets.
+// carried lists the headers that are kept on a redirect to another server than the first. All
+// others may be secrets.
 var carried = []string{"Accept", "Accept-Encoding", "Content-Type", "User-Agent"}
 
 func redirect(next *http.Request, before []*http.Request) error {
@@ -191,26 +196,27 @@ func redirect(next *http.Request, before []*http.Request) error {
 	return nil
 }
 
-// Do sends a request and returns the answer, whose body the caller closes. Errors name the method and the address without its
-// query, and hold nothing of what was read.
+// Do sends a request and returns the response, whose body the caller must close. Errors name the
+// method and the address without its query, and contain nothing of the response.
 func (g *Guard) Do(r *http.Request) (*http.Response, error) {
 	res, err := g.client.Do(r)
 	if err != nil {
 		return nil, &requestError{method: r.Method, url: shown(r.URL), err: explain(err)}
 	}
-	res.Status = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode)) // not in the server's words
+	// not in the server's words
+	res.Status = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	res.Body = &body{res.Body}
 	return res, nil
 }
 
-// shown is an address without what may be secret in it.
+// shown returns an address without parts that may be secret.
 func shown(u *url.URL) string {
 	clean := *u
 	clean.User, clean.RawQuery, clean.Fragment = nil, "", ""
 	return clean.String()
 }
 
-// body is the body of an answer, with errors in our own words.
+// body is the body of a response, with errors worded by this package.
 type body struct{ io.ReadCloser }
 
 func (b *body) Read(p []byte) (int, error) {
@@ -221,10 +227,11 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// ErrTooLong says that an answer has more bytes than are read.
+// ErrTooLong says that a response has more bytes than the limit.
 var ErrTooLong = errors.New("the answer is too long")
 
-// ReadAll reads an answer's body of up to limit bytes, and closes it. The body is measured as it is read, after decompression.
+// ReadAll reads the body of a response, of up to limit bytes, and closes it. The limit applies to
+// the bytes after decompression.
 func ReadAll(res *http.Response, limit int64) ([]byte, error) {
 	defer func() { _ = res.Body.Close() }()
 	data, err := io.ReadAll(io.LimitReader(res.Body, limit+1))

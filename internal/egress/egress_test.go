@@ -80,7 +80,7 @@ func TestWhatIsAllowed(t *testing.T) {
 	}
 }
 
-// counted is a server that counts its connections' requests.
+// counted is a server that counts its requests.
 func counted(t *testing.T, h http.HandlerFunc) (*httptest.Server, *atomic.Int64) {
 	var n atomic.Int64
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { n.Add(1); h(w, r) }))
@@ -127,7 +127,7 @@ func TestThisMachineIsNotReachedByAnyNotation(t *testing.T) {
 	} {
 		if _, err := get(t, g, "http://"+host+":"+port+"/"); err == nil {
 			t.Errorf("%s was reached", host)
-		} else if !strings.Contains(err.Error(), Flag) && !strings.HasSuffix(host, ".") { // which has no address, here
+		} else if !strings.Contains(err.Error(), Flag) && !strings.HasSuffix(host, ".") { // which has no address here
 			t.Errorf("%s: %v: it does not name the flag", host, err)
 		}
 	}
@@ -139,7 +139,8 @@ func TestThisMachineIsNotReachedByAnyNotation(t *testing.T) {
 	}
 }
 
-// A name that answers with a public address first and with this machine after is judged by what is dialled.
+// TestANameThatChangesItsAddressGainsNothing checks that a name that resolves first to a public
+// address and then to this machine is judged by the dialled address.
 func TestANameThatChangesItsAddressGainsNothing(t *testing.T) {
 	s, n := counted(t, ok)
 	_, port, _ := net.SplitHostPort(s.Listener.Addr().String())
@@ -169,7 +170,7 @@ func TestRedirectsAreJudged(t *testing.T) {
 		w.Header()["Location"] = []string{to}
 		w.WriteHeader(http.StatusFound)
 	})
-	// The outer server is allowed by its name, the inner one by nothing.
+	// The outer server is allowed by its name, the inner one is not allowed.
 	_, outerPort, _ := net.SplitHostPort(outer.Listener.Addr().String())
 	g := guard(t, Config{Allow: []string{"outer.example.com"}})
 	g.resolver = resolver(t, func(string) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
@@ -191,7 +192,7 @@ func TestRedirectsAreJudged(t *testing.T) {
 	if arrived.Load() != 0 {
 		t.Errorf("%d requests arrived", arrived.Load())
 	}
-	// Where both are allowed, what may be secret is for the first alone.
+	// If both are allowed, only the first gets headers that may be secret.
 	to = "http://inner.example.com:" + port + "/"
 	g = guard(t, Config{Allow: []string{"*.example.com"}})
 	g.resolver = resolver(t, func(string) netip.Addr { return netip.MustParseAddr("127.0.0.1") })
@@ -228,7 +229,8 @@ func TestWhatAProxyIsAskedForIsJudged(t *testing.T) {
 	}
 }
 
-// What answers is no server of HTTP, or breaks off; none of its bytes may be told.
+// TestErrorsHoldNothingOfWhatWasRead checks servers that do not speak HTTP or break off: no error
+// contains any of their bytes.
 func TestErrorsHoldNothingOfWhatWasRead(t *testing.T) {
 	const secret = "s3cr3t-bytes"
 	for name, answer := range map[string]string{

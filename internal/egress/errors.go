@@ -22,23 +22,24 @@ func (e *requestError) Error() string { return fmt.Sprintf("%s %s: %v", e.method
 
 func (e *requestError) Unwrap() error { return e.err }
 
-// explained is an error that is already in our own words.
+// explained is an error worded by this package.
 type explained struct {
 	text string
-	err  error // of those that hold no text of others, or nil
+	err  error // an error without text from others, or nil
 }
 
 func (e *explained) Error() string { return e.text }
 
 func (e *explained) Unwrap() error { return e.err }
 
-// syscalls are the errors of connections, each of which is its own text.
+// syscalls are the connection errors that are reported with their own text.
 var syscalls = []syscall.Errno{
 	syscall.ECONNREFUSED, syscall.ECONNRESET, syscall.ECONNABORTED, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.EHOSTDOWN, syscall.EPIPE,
 	syscall.EADDRNOTAVAIL, syscall.EACCES, syscall.EPERM, syscall.EMFILE, syscall.ENFILE,
 }
 
-// explain says what went wrong in our own words: the libraries' quote what they could not read.
+// explain returns an error worded by this package, because errors of libraries quote what they
+// could not parse.
 func explain(err error) error {
 	var (
 		refused   *RefusedError

@@ -1,5 +1,6 @@
-// Package failpoint lets tests make a part of the manager fail when it works on a certain object. Nothing but tests arms failpoints:
-// package arch sees to that. While none is armed, Hit costs the reading of one word.
+// Package failpoint lets tests make a part of the manager fail when it works on a certain object.
+// Only tests arm failpoints, which package arch checks. While none is armed, Hit costs one atomic
+// load.
 package failpoint
 
 import (
@@ -7,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// armed is what tests have armed.
+// armed is the function that tests have armed.
 var armed atomic.Pointer[func(part, key string)]
 
 // Hit is called where a part of the manager works on the object under key.
@@ -17,7 +18,7 @@ func Hit[K any](part string, key K) {
 	}
 }
 
-// Arm has f called at every Hit until the test ends. f fails as it likes.
+// Arm makes every Hit call f until the test ends. f may fail in any way.
 func Arm(t interface{ Cleanup(func()) }, f func(part, key string)) {
 	armed.Store(&f)
 	t.Cleanup(func() { armed.Store(nil) })

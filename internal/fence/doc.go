@@ -1,16 +1,19 @@
 // Package fence says until when the holder of a lease may act on it.
 //
-// A Term is the time for which one holder has a lease. Whoever renews the lease extends the term; whoever sends something that
-// only the holder may send asks Holds as late as possible before it is sent:
+// A Term is the time during which one holder has a lease. The code that renews the lease extends
+// the term. The code that sends a write that only the holder may send calls Holds as late as
+// possible before sending:
 //
 //	           Extend                    time passes                    Extend
 //	(new) ───────────────▶ holds ───────────────────────▶ lapsed ─────────────────▶ holds, if the lease proves that nobody
 //	                         │                              │                        else had it meanwhile
 //	                         └───────────── End ────────────┴──────────▶ ended, for good
 //
-// Others take a lease over some time after they saw it renewed last. A term is extended until earlier than that, counted from the
-// moment at which the renewal was sent, so that what was sent within the term arrives before anyone else acts.
+// Others take over a lease some time after they last saw it renewed. A term lasts for a shorter
+// time, counted from the moment at which the renewal was sent, so that writes sent within the term
+// arrive before any other holder acts.
 //
-// Time is the time since the machine started, with the time for which it was suspended: a process that was stopped, or slept with
-// its machine, finds its term lapsed when it wakes.
+// On Linux, time is the time since the machine started, including the time for which it was
+// suspended: a process that was stopped, or suspended with its machine, finds its term lapsed when
+// it continues.
 package fence

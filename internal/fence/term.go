@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Term is the time for which one holder has a lease. Its methods may be called from everywhere.
+// Term is the time during which one holder has a lease. It is safe for concurrent use.
 type Term struct {
 	now   func() time.Time
 	final bool
@@ -13,8 +13,9 @@ type Term struct {
 	ended atomic.Bool
 }
 
-// NewTerm returns a term that does not hold before it is extended. A final term ends when it lapses: of its lease a renewal
-// does not prove that nobody else acted meanwhile. now is the clock, and nil is Now.
+// NewTerm returns a term that does not hold before it is extended. A final term ends when it
+// lapses: for its lease, a later renewal does not prove that nobody else acted meanwhile. now is
+// the clock; nil means Now.
 func NewTerm(final bool, now func() time.Time) *Term {
 	if now == nil {
 		now = Now
@@ -22,8 +23,9 @@ func NewTerm(final bool, now func() time.Time) *Term {
 	return &Term{now: now, final: final}
 }
 
-// Extend takes in that the lease was renewed, and that the term holds until a time that is later than before. It reports
-// whether the term holds now; one that has ended is not extended.
+// Extend records that the lease was renewed and that the term holds until a time; an earlier time
+// than before has no effect. It reports whether the term holds now. A term that has ended is not
+// extended.
 func (t *Term) Extend(until time.Time) bool {
 	if t.final && t.until.Load() != 0 && !t.Holds() {
 		return false

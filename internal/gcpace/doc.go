@@ -1,9 +1,11 @@
-// Package gcpace sets how much garbage a program may have before it is collected: a part of what is alive, as GOGC does, and at
-// least a number of bytes.
+// Package gcpace sets how much garbage a program may have before a garbage collection: a percentage
+// of the live heap, like GOGC, but at least a number of bytes.
 //
-//	a collection ends ──▶ how much is alive? ──▶ the percentage that comes to the slack, or more
+//	a collection ends ──▶ size of the live heap? ──▶ the percentage that equals the slack, or more
 //
-// A program whose heap is mostly caches wants a low percentage, or its memory is half garbage; but on a small heap that is a
-// collection for every few requests. What a collection costs depends on what is alive, and how often it comes on the slack: so
-// the time that collecting takes stays in proportion where the percentage alone would let it rise.
+// A program whose heap is mostly caches needs a low percentage, or half of its memory is garbage;
+// but on a small heap, a low percentage means a collection every few requests. The cost of a
+// collection depends on the live heap, and the interval between collections on the slack: so the
+// share of time spent on collections stays proportional where the percentage alone would let it
+// rise.
 package gcpace

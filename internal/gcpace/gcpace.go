@@ -8,15 +8,15 @@ import (
 	"sync"
 )
 
-// Pace says how much garbage there may be before it is collected.
+// Pace sets how much garbage there may be before a collection.
 type Pace struct {
-	// Percent is the least, of what is alive.
+	// Percent is the minimum, as a percentage of the live heap.
 	Percent int
-	// Slack is the least in bytes.
+	// Slack is the minimum in bytes.
 	Slack uint64
 }
 
-// percent is what the runtime is to be told when so many bytes are alive.
+// percent returns the GC percentage for a live heap of this many bytes.
 func (p Pace) percent(live uint64) int {
 	if live == 0 {
 		return p.Percent
@@ -27,7 +27,8 @@ func (p Pace) percent(live uint64) int {
 // percentMax is enough for any slack on a heap that is worth collecting.
 const percentMax = 1000
 
-// Start has the program collected at this pace. It returns how to end that, which leaves the pace as it is then.
+// Start applies the pace to the program. stop ends this, and leaves the current GC percentage in
+// place.
 func (p Pace) Start() (stop func()) {
 	s := &state{pace: p}
 	s.adjust()
@@ -47,10 +48,11 @@ type state struct {
 	now     int // percent
 }
 
-// sentinel is garbage from the start, so that its cleanup runs after the next collection.
+// sentinel is an object that is garbage at once, so that its cleanup runs after the next
+// collection.
 type sentinel struct{ _ [16]byte }
 
-// again has the pace adjusted after the next collection.
+// again schedules adjust after the next collection.
 func (s *state) again() {
 	runtime.AddCleanup(new(sentinel), (*state).collected, s)
 }
@@ -61,8 +63,8 @@ func (s *state) collected() {
 	}
 }
 
-// adjust tells the runtime what follows from how much is alive; small changes, which would not pay for the pause that
-// telling takes, are left out. It says whether to go on.
+// adjust sets the GC percentage according to the live heap. Small changes are skipped, because
+// setting it pauses the program. adjust returns false if the pace is stopped.
 func (s *state) adjust() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

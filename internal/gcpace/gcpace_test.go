@@ -21,7 +21,7 @@ func TestPercent(t *testing.T) {
 
 var sink []byte
 
-// TestPaceFollowsTheHeap lets the heap grow and looks at what the runtime aims at.
+// TestPaceFollowsTheHeap lets the heap grow and checks the GC percentage of the runtime.
 func TestPaceFollowsTheHeap(t *testing.T) {
 	if os.Getenv("GOGC") != "" {
 		t.Skip("GOGC is set")

@@ -16,13 +16,13 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// Fault is a value that the Go type of its field does not take.
+// Fault is a value that the Go type of its field does not accept.
 type Fault struct {
-	// Path is that of the field, as in spec.tasks[0].template.
+	// Path is the path of the field, as in spec.tasks[0].template.
 	Path string
-	// Value is its JSON, cut when it is long.
+	// Value is the value in JSON, cut if it is long.
 	Value string
-	// Why says what is wrong with the value, after it: "is no duration".
+	// Why says what is wrong with the value, as a phrase that follows it: "is no duration".
 	Why string
 }
 
@@ -34,7 +34,8 @@ func (f *Fault) Error() string {
 	return f.Path + ": " + f.Value + " " + f.Why
 }
 
-// Find returns the first value in a JSON document that does not decode into a Go type, or nil if the document does.
+// Find returns the first value in a JSON document that does not decode into a Go type, or nil if
+// the document decodes.
 func Find(data []byte, t reflect.Type) *Fault { return find("", data, t) }
 
 func find(path string, data []byte, t reflect.Type) *Fault {
@@ -51,7 +52,7 @@ func find(path string, data []byte, t reflect.Type) *Fault {
 	return &Fault{Path: path, Value: shown(data), Why: why(t, err)}
 }
 
-// findWithin looks in the parts of a value. It is nil where the value itself is at fault.
+// findWithin searches the parts of a value. It returns nil if the value itself is at fault.
 func findWithin(path string, data []byte, t reflect.Type) (found *Fault) {
 	if decodesItself(t) {
 		return nil
@@ -105,7 +106,8 @@ var unmarshaler = reflect.TypeFor[json.Unmarshaler]()
 
 func decodesItself(t reflect.Type) bool { return reflect.PointerTo(t).Implements(unmarshaler) }
 
-// fieldNamed is the type of the field that has a name in JSON, which may be one of an embedded struct.
+// fieldNamed returns the type of the field with a JSON name, which may belong to an embedded
+// struct.
 func fieldNamed(t reflect.Type, name string) (reflect.Type, bool) {
 	for f := range t.Fields() {
 		tag, options, _ := strings.Cut(f.Tag.Get("json"), ",")
@@ -128,7 +130,7 @@ func fieldNamed(t reflect.Type, name string) (reflect.Type, bool) {
 	return nil, false
 }
 
-// valueMax is how much of a value is shown, in bytes.
+// valueMax is the maximum number of bytes of a value that are shown.
 const valueMax = 64
 
 func shown(data []byte) string {
@@ -143,7 +145,8 @@ func shown(data []byte) string {
 	return s[:end] + "..."
 }
 
-// why says what a value of t would be. A type that decodes itself in a way of its own says so itself.
+// why says what a value of t should be. For a type that decodes itself, why returns the error of
+// its decoder, except for well-known types.
 func why(t reflect.Type, err error) string {
 	switch t {
 	case reflect.TypeFor[metav1.Duration](), reflect.TypeFor[time.Duration]():

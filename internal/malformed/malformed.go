@@ -7,22 +7,25 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// mark is the annotation of a marked object; no key of an annotation on the API server has a space.
+// mark is the annotation of a marked object. It contains a space, which the API server accepts in
+// no annotation key.
 const mark = "lockstep.dev/ malformed"
 
-// panicked begins the fault of an object on which a part of the manager has panicked; no fault of a value begins so.
+// panicked is the prefix of the fault of an object on which the manager panicked; no fault of a
+// value begins with it.
 const panicked = "\x00"
 
 // Error says that an object does not decode, or that the manager cannot work on it.
 type Error struct {
 	Kind, Namespace, Name string
-	// Fault names the field, its value, and what was wanted. Of an object on which the manager panicked it says where.
+	// Fault names the field, its value, and what was wanted. For an object on which the manager
+	// panicked, it names the function.
 	Fault string
-	// Panicked says that the object decodes, and that the manager panicked when it worked on it.
+	// Panicked means that the object decodes, but the manager panicked while working on it.
 	Panicked bool
 }
 
-// Error implements error. It begins with the object's kind and name.
+// Error implements error. The text begins with the object's kind and name.
 func (e *Error) Error() string {
 	name := e.Name
 	if e.Namespace != "" {
@@ -34,7 +37,7 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s %s is malformed: %s", e.Kind, name, e.Fault)
 }
 
-// Reason is the error's in conditions and events.
+// Reason returns the reason for conditions and events.
 func (e *Error) Reason() string {
 	if e.Panicked {
 		return "ManagerFailed"
@@ -42,7 +45,7 @@ func (e *Error) Reason() string {
 	return "Malformed"
 }
 
-// Mark notes on an object of a kind that nothing but its metadata could be decoded, because of fault.
+// Mark records on an object of a kind that only its metadata could be decoded, because of fault.
 func Mark(o metav1.Object, kind, fault string) {
 	a := o.GetAnnotations()
 	if a == nil {
@@ -52,11 +55,11 @@ func Mark(o metav1.Object, kind, fault string) {
 	o.SetAnnotations(a)
 }
 
-// MarkPanicked notes on an object of a kind, of which nothing but the metadata is kept, that the manager panicked when it worked on
-// it, and where.
+// MarkPanicked records on an object of a kind, of which only the metadata is kept, that the manager
+// panicked while working on it, and where.
 func MarkPanicked(o metav1.Object, kind, where string) { Mark(o, kind, panicked+where) }
 
-// Of says why an object has nothing but its metadata, or is nil for an object that was decoded.
+// Of returns the reason why an object has only its metadata, or nil for an object that was decoded.
 func Of(o metav1.Object) *Error {
 	text, marked := o.GetAnnotations()[mark]
 	if !marked {
@@ -67,7 +70,7 @@ func Of(o metav1.Object) *Error {
 	return &Error{Kind: kind, Namespace: o.GetNamespace(), Name: o.GetName(), Fault: fault, Panicked: failed}
 }
 
-// Unmark takes the mark off an object, for who writes what it should have been.
+// Unmark removes the mark from an object, for code that writes a corrected version of the object.
 func Unmark(o metav1.Object) {
 	if a := o.GetAnnotations(); a[mark] != "" {
 		delete(a, mark)

@@ -1,12 +1,14 @@
-// Package procs sets on how many processors at once a program's Go code runs: as many as it uses, and not as many as there are.
+// Package procs sets GOMAXPROCS, the number of processors on which a program's Go code runs at the
+// same time, to the number that the program uses instead of the number that exists.
 //
-//	CPU time used in a window ──▶ most of what was allowed? twice as many
-//	                          ──▶ little of it, for a while? half as many
+//	CPU time used in a window ──▶ most of the allowed time? twice as many
+//	                          ──▶ little of it, for some time? half as many
 //
-// A program that waits for a server most of the time has short things to do at short intervals. Go hands each of them to a
-// processor that idles, wakes a thread for it, and lets that look for more. With one processor there is nobody to hand them to:
-// the manager under load, of a tenth to a quarter of a processor's work, took a tenth less CPU time on one than on two.
+// A program that mostly waits for a server has short tasks at short intervals. Go hands each task
+// to an idle processor, wakes a thread for it, and lets the thread look for more work. With one
+// processor there is no other to hand the task to: the manager under a load of a tenth to a quarter
+// of a processor used a tenth less CPU time on one processor than on two.
 //
-// Changes of the container's CPU limit are followed: a program that wants more asks how much there may be, and one that gets less
-// uses less.
+// The package follows changes of the container's CPU limit: a program that needs more asks for the
+// current limit, and a program that is limited further uses less.
 package procs

@@ -8,24 +8,26 @@ import (
 
 const (
 	window = 100 * time.Millisecond
-	// idle is the window of a program that hardly does anything: waking for shorter ones would be most of what it does.
+	// idle is the window of a program that does almost nothing: waking up for shorter windows would
+	// be most of its work.
 	idle     = time.Second
 	idleUsed = 0.1
-	// more and less are the parts of the allowed processors' time above and below which their number changes. Half as many are
-	// still used less than more says, so that it does not swing.
+	// more and less are the shares of the allowed CPU time above and below which the number of
+	// processors changes. After halving, the used share stays below more, so that the number does
+	// not oscillate.
 	more, less = 0.7, 0.25
-	// calm is for how many windows in a row little must be used.
+	// calm is the number of windows in a row with little use before the number is halved.
 	calm = 20
-	// asked is how long what may be used at most is believed: a container's limit changes rarely, and to ask stops the program
-	// for a moment.
+	// asked is how long a known maximum is reused: a container's limit changes rarely, and asking
+	// for it pauses the program.
 	asked = 10 * time.Second
 )
 
-// Start sets the number of processors, GOMAXPROCS, to one, and from then on to what is used, at most what Go would set. It returns
-// how to end that, which leaves it to Go.
+// Start sets GOMAXPROCS to one, and from then on to the number of processors that the program uses,
+// at most Go's default. stop ends this and restores Go's default.
 func Start() (stop func()) { return start(cpuTime, goes, window, idle, asked) }
 
-// goes sets the number of processors to Go's own, and returns it.
+// goes sets GOMAXPROCS to Go's default, and returns it.
 func goes() int {
 	runtime.SetDefaultGOMAXPROCS()
 	return runtime.GOMAXPROCS(0)
@@ -48,7 +50,8 @@ func start(used func() time.Duration, most func() int, window, idle, asked time.
 			case now := <-timer.C:
 				u := used()
 				average := (u - last).Seconds() / now.Sub(at).Seconds()
-				// Whom a lower limit holds back uses less, and gets fewer by itself: only who wants more has to ask.
+				// A program under a lower limit uses less, and gets fewer processors by itself:
+				// only a program that needs more has to ask.
 				if p.short(average) && now.Sub(known) > asked {
 					p.most, known = most(), now
 					runtime.GOMAXPROCS(p.now)
@@ -67,16 +70,16 @@ func start(used func() time.Duration, most func() int, window, idle, asked time.
 	return func() { close(done); <-ended }
 }
 
-// pace is how many processors there are now, and may be.
+// pace is the current and the maximum number of processors.
 type pace struct {
 	most, now int
-	calm      int // windows in a row in which little was used
+	calm      int // windows in a row with little use
 }
 
-// short says whether most of what there is was used.
+// short reports whether most of the current processors was used.
 func (p *pace) short(used float64) bool { return used > more*float64(p.now) }
 
-// next returns how many there are to be after a window in which so many were used on average.
+// next returns the number of processors after a window with the average number used.
 func (p *pace) next(used float64) int {
 	switch {
 	case p.short(used):
@@ -91,7 +94,7 @@ func (p *pace) next(used float64) int {
 	return p.now
 }
 
-// cpuTime is what the program has used since it began, in its own code and in the system's for it.
+// cpuTime returns the CPU time of the program since its start, in its own code and in the kernel.
 func cpuTime() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

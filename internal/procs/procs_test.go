@@ -41,7 +41,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// TestProcessorsFollowTheWork plays work that uses more than there is, and then none.
+// TestProcessorsFollowTheWork simulates work that uses more than there is, and then none.
 func TestProcessorsFollowTheWork(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(0))
 	var limit atomic.Int64

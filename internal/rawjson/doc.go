@@ -1,9 +1,10 @@
-// Package rawjson finds the parts of JSON by where their values begin and end, without reading what is in them, for who has
-// much of it and looks at little.
+// Package rawjson locates values in JSON by byte offset without decoding them. It is for code that
+// receives large documents and inspects small parts of them.
 //
-//	Members   the members of an object, as places
-//	Cut       an object without one of them
+//	Members   the members of an object, as offsets
+//	Value     the value of one member
 //	Frames    the objects of a stream, one at a time
 //
-// It does not check that values are values: whoever decodes a part finds that out. What it hands out never lies outside of the data.
+// The package does not check that values are valid JSON: the code that decodes a value finds that
+// out. Returned offsets never lie outside the data.
 package rawjson

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// ErrNotJSON says that data is not an object in JSON, or not all of one.
+// ErrNotJSON says that data is not a complete JSON object.
 var ErrNotJSON = errors.New("not an object in JSON")
 
 func skipSpace(data []byte, i int) int {
@@ -17,7 +17,7 @@ func skipSpace(data []byte, i int) int {
 	return i
 }
 
-// stringEnd is the place after the string that begins at i, or -1.
+// stringEnd returns the offset after the string that begins at i, or -1.
 func stringEnd(data []byte, i int) int {
 	if i >= len(data) || data[i] != '"' {
 		return -1
@@ -31,12 +31,12 @@ func stringEnd(data []byte, i int) int {
 		if escape < 0 {
 			return i + n + 1
 		}
-		i += escape + 1 // what is escaped is passed over
+		i += escape + 1 // skips the escaped byte
 	}
 	return -1
 }
 
-// valueEnd is the place after the value that begins at i, or -1.
+// valueEnd returns the offset after the value that begins at i, or -1.
 func valueEnd(data []byte, i int) int {
 	if i >= len(data) {
 		return -1
@@ -74,15 +74,15 @@ func valueEnd(data []byte, i int) int {
 	return i
 }
 
-// Member is one of an object's, as places in the data.
+// Member is a member of an object, as offsets in the data.
 type Member struct {
-	Name  []byte // as it is written, without its quotes
-	Start int    // where the name begins
-	From  int    // where the value begins
-	End   int    // where the value ends
+	Name  []byte // as written, without quotes
+	Start int    // offset of the name
+	From  int    // offset of the value
+	End   int    // offset after the value
 }
 
-// Members calls f for the members of the object that data is, until f says false.
+// Members calls f for each member of the object in data, until f returns false.
 func Members(data []byte, f func(m Member) bool) error {
 	i := skipSpace(data, 0)
 	if i >= len(data) || data[i] != '{' {
@@ -123,7 +123,8 @@ func Members(data []byte, f func(m Member) bool) error {
 	return nil
 }
 
-// Value is the member of that name of the object that data is, or nil without one. It is a part of data.
+// Value returns the value of the named member of the object in data, or nil if there is none. It is
+// a slice of data.
 func Value(data []byte, name string) (value []byte, err error) {
 	err = Members(data, func(m Member) bool {
 		if string(m.Name) == name {
@@ -134,18 +135,19 @@ func Value(data []byte, name string) (value []byte, err error) {
 	return value, err
 }
 
-// Frames reads objects in JSON that follow one another, one at a time.
+// Frames reads consecutive JSON objects from a stream, one at a time.
 type Frames struct {
 	from io.ReadCloser
-	// buf is what has been read. Handed out of it is what lies before start; of the rest, what lies before scanned belongs to the
-	// object that is being read.
+	// buf holds the data that has been read. The data before start has been returned to the caller;
+	// the data from start to scanned belongs to the current object.
 	buf            []byte
 	start, scanned int
 	depth          int
-	quoted         bool // within a string
-	escaped        bool // the next byte is
-	end            int  // of an object that has been read and not been handed out as a whole; 0: there is none
-	err            error
+	quoted         bool // inside a string
+	escaped        bool // the next byte is escaped
+	// end of a complete object that has not been returned completely; 0 if there is none
+	end int
+	err error
 }
 
 const (
@@ -153,13 +155,14 @@ const (
 	frameMax  = 32 << 20
 )
 
-// NewFrames reads from r.
+// NewFrames returns a Frames that reads from r.
 func NewFrames(r io.ReadCloser) *Frames { return &Frames{from: r} }
 
-// Close closes what is read from.
+// Close closes the underlying reader.
 func (f *Frames) Close() error { return f.from.Close() }
 
-// Read hands out one object, and says io.ErrShortBuffer when there is more of it.
+// Read returns one object. If p is too small, it returns io.ErrShortBuffer, and the next Read
+// continues with the same object.
 func (f *Frames) Read(p []byte) (int, error) {
 	for f.end == 0 && !f.whole() {
 		if f.err != nil {
@@ -178,7 +181,7 @@ func (f *Frames) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// more reads on.
+// more reads more data into buf.
 func (f *Frames) more() {
 	if f.start > 0 {
 		f.buf = f.buf[:copy(f.buf, f.buf[f.start:])]
@@ -193,7 +196,7 @@ func (f *Frames) more() {
 	f.buf, f.err = f.buf[:len(f.buf)+n], err
 }
 
-// whole says whether an object has been read to its end.
+// whole reports whether buf contains a complete object, and sets end.
 func (f *Frames) whole() bool {
 	for ; f.scanned < len(f.buf); f.scanned++ {
 		c := f.buf[f.scanned]

@@ -12,7 +12,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// documents draws values as JSON has them, objects at the top.
+// documents generates JSON objects with arbitrary values.
 func documents() *rapid.Generator[map[string]any] {
 	text := rapid.StringOfN(rapid.RuneFrom([]rune("a\"\\{}[]:, \n\té\u2028")), 0, 6, -1)
 	var value func(depth int) *rapid.Generator[any]
@@ -26,8 +26,8 @@ func documents() *rapid.Generator[map[string]any] {
 	return rapid.MapOfN(text, value(3), 0, 4)
 }
 
-// TestMembersAreWhereTheyAre compares the scan with the decoder of the standard library, for documents as they are written in
-// one line and in several.
+// TestMembersAreWhereTheyAre compares the scan with the decoder of the standard library, for
+// documents written in one line and in several.
 func TestMembersAreWhereTheyAre(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		want := documents().Draw(t, "document")
@@ -70,7 +70,7 @@ func TestMembersAreWhereTheyAre(t *testing.T) {
 	})
 }
 
-// TestFramesOfAStream cuts a stream of documents into pieces of any size.
+// TestFramesOfAStream splits a stream of documents into pieces of any size.
 func TestFramesOfAStream(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var stream bytes.Buffer

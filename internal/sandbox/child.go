@@ -17,10 +17,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// startMax bounds how long a child takes until it is ready.
+// startMax is the maximum time until a child is ready.
 const startMax = 30 * time.Second
 
-// child is a process that evaluates, as its parent sees it. One request at a time.
+// child is a child process, as seen by its parent. It has one request at a time.
 //
 //	starting ── hello ──▶ idle ◀─ response ── busy ── killed or dead ──▶ gone
 //	                       └────── request ────▶┘
@@ -32,10 +32,11 @@ type child struct {
 	said   *head
 	done   chan struct{} // closed when the process has ended
 
-	// memory is what it held after its last answer, in bytes; cpu is the CPU time of that.
+	// memory is the memory held after the last answer, in bytes; cpu is the CPU time of that
+	// request.
 	memory int64
 	cpu    time.Duration
-	// Its pool's: how many requests it has answered, and since when it waits for another.
+	// Used by the pool: the number of requests answered, and since when the child is idle.
 	served    int
 	idleSince time.Time
 
@@ -44,8 +45,8 @@ type child struct {
 	slow  bool  // its priority has been lowered
 }
 
-// starter starts processes from one thread that lives as long as the program: the kernel ends a child with the thread that
-// started it (PDEATHSIG), not with the process.
+// starter starts processes from one thread that lives as long as the program, because the kernel
+// ends a child with the thread that started it (PDEATHSIG), not with the process.
 var starter = sync.OnceValue(func() chan<- func() {
 	work := make(chan func())
 	go func() {
@@ -57,7 +58,8 @@ var starter = sync.OnceValue(func() chan<- func() {
 	return work
 })
 
-// start starts a child and waits until it is ready. missing is what the system does not limit.
+// start starts a child and waits until it is ready. missing lists the limits that the system does
+// not enforce.
 func start(limits *Limits) (c *child, missing string, err error) {
 	settings, err := json.Marshal(limits)
 	if err != nil {
@@ -95,7 +97,7 @@ func start(limits *Limits) (c *child, missing string, err error) {
 	return c, string(hello), nil
 }
 
-// kill ends the process at once. The first cause counts.
+// kill ends the process at once. Only the first cause counts.
 func (c *child) kill(cause error) {
 	c.mu.Lock()
 	if c.cause == nil {
@@ -105,14 +107,15 @@ func (c *child) kill(cause error) {
 	_ = c.cmd.Process.Kill()
 }
 
-// end waits until a process that has been killed, or has closed its output, is gone.
+// end waits for the end of a process that has been killed or has closed its output.
 func (c *child) end() {
 	_ = c.in.Close()
 	_ = c.cmd.Wait()
 	close(c.done)
 }
 
-// call sends a request and waits for the response. A child that is not alive afterwards must be ended by death.
+// call sends a request and waits for the response. If alive is false, the child must be ended by
+// death.
 func (c *child) call(name string, request []byte) (response []byte, alive bool, err error) {
 	err = writeFrame(c.in, frameRequest, []byte{byte(len(name))}, []byte(name), request)
 	var kind byte
@@ -140,9 +143,11 @@ func (c *child) call(name string, request []byte) (response []byte, alive bool, 
 	return nil, false, &Crashed{fmt.Sprintf("it answered with a frame of kind %d", kind)}
 }
 
-// death ends the process, and says why its request has no answer: said, if not nil, or the reason why it ended.
+// death ends the process and returns the reason why its request has no answer: said, if not nil,
+// else the reason why the process ended.
 func (c *child) death(said error) error {
-	_ = c.cmd.Process.Kill() // it may have closed its output only; what has ended keeps its exit status
+	// it may have closed its output only; what has ended keeps its exit status
+	_ = c.cmd.Process.Kill()
 	c.end()
 	if said != nil {
 		return said
@@ -161,19 +166,20 @@ func (c *child) death(said error) error {
 		return &Exceeded{Stack, bytesText(c.limits.StackBytes)}
 	case strings.Contains(text, "out of memory"), strings.Contains(text, "cannot allocate memory"),
 		strings.Contains(text, "failed to create new OS thread"),
-		strings.Contains(text, "SIGSEGV"): // the stack of a thread could not grow; other faults of Go programs are panics
+		// the stack of a thread could not grow; other faults of Go programs are panics
+		strings.Contains(text, "SIGSEGV"):
 		return memory
 	case strings.Contains(text, "SIGXCPU"), status.Signaled() && status.Signal() == syscall.SIGXCPU:
 		return &Exceeded{CPU, durationText(c.limits.CPU)}
 	case status.Signaled() && status.Signal() == syscall.SIGKILL && text == "":
-		return memory // the kernel, for want of memory: nobody else kills
+		return memory // killed by the kernel for lack of memory: nobody else kills
 	case text != "":
 		return &Crashed{c.said.line()}
 	}
 	return &Crashed{c.cmd.ProcessState.String()}
 }
 
-// lower gives the process a lower priority, for good. All its threads are in its process group.
+// lower permanently lowers the priority of the process. All its threads are in its process group.
 func (c *child) lower() {
 	c.mu.Lock()
 	c.slow = true
@@ -187,7 +193,7 @@ func (c *child) isSlow() bool {
 	return c.slow
 }
 
-// watch looks after a request that runs, each watchEvery. The function that it returns ends it.
+// watch checks a running request every watchEvery. stop ends the checks.
 func (c *child) watch(onSlow func()) (stop func()) {
 	began := time.Now()
 	var base time.Duration // CPU time before the request
@@ -235,7 +241,7 @@ func (c *child) watch(onSlow func()) (stop func()) {
 	}
 }
 
-// head keeps the beginning of what is written to it.
+// head keeps the beginning of the data written to it.
 type head struct {
 	mu   sync.Mutex
 	data []byte
@@ -266,7 +272,7 @@ func firstLine(s string) string {
 	return line
 }
 
-// resident is the memory of a process, or 0 when it has gone.
+// resident returns the resident memory of the process, or 0 if the process is gone.
 func (c *child) resident() int64 {
 	u, err := usageOf(c.cmd.Process.Pid)
 	if errors.Is(err, os.ErrNotExist) {

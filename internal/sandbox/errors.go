@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Limit names what a request took too much of.
+// Limit names the limit that a request exceeded.
 type Limit string
 
 // The limits of a request.
@@ -18,10 +18,10 @@ const (
 	Request Limit = "request"
 )
 
-// Exceeded says that a request took more than a limit allows.
+// Exceeded says that a request exceeded a limit.
 type Exceeded struct {
 	Limit Limit
-	// Max is the limit as users read it, such as 256 MiB.
+	// Max is the limit in a form for users, such as 256 MiB.
 	Max string
 }
 
@@ -39,22 +39,24 @@ func (e *Exceeded) Error() string {
 
 // Crashed says that a request ended its child, but not by a limit.
 type Crashed struct {
-	// Reason is the first line of what the child said.
+	// Reason is the first line of the child's error output, or the message of the panic.
 	Reason string
 }
 
 func (e *Crashed) Error() string { return "evaluation broke down: " + e.Reason }
 
-// Failed is an error that the evaluator returned.
+// Failed is an error returned by the evaluator.
 type Failed struct{ Message string }
 
 func (e *Failed) Error() string { return e.Message }
 
 // Errors that say nothing about the request.
 var (
-	// ErrBusy is returned when too many requests of the tenant wait already, or one has waited for too long.
+	// ErrBusy is returned if too many requests of the tenant are waiting, or the request has waited
+	// too long.
 	ErrBusy = errors.New("too many evaluations are waiting")
-	// ErrLate is returned when a request has not ended in time and has not used its CPU time up: the machine is busy.
+	// ErrLate is returned if a request has not ended in time without using up its CPU time: the
+	// machine is busy.
 	ErrLate = errors.New("the evaluation did not get enough CPU to end in time")
 	// ErrClosed is returned after Close.
 	ErrClosed = errors.New("the evaluators are stopped")
@@ -68,13 +70,13 @@ func Permanent(err error) bool {
 	return errors.As(err, &exceeded) || errors.As(err, &crashed) || errors.As(err, &failed)
 }
 
-// Temporary reports whether err is of the pool, and the request may be tried again.
+// Temporary reports whether err comes from the pool, so that the request may be retried.
 func Temporary(err error) bool {
 	var start *startError
 	return errors.Is(err, ErrBusy) || errors.Is(err, ErrLate) || errors.Is(err, ErrClosed) || errors.As(err, &start)
 }
 
-// startError says that there is no child.
+// startError says that a child could not be started.
 type startError struct{ err error }
 
 func (e *startError) Error() string {
@@ -82,7 +84,7 @@ func (e *startError) Error() string {
 }
 func (e *startError) Unwrap() error { return e.err }
 
-// bytesText writes a size as users read it.
+// bytesText formats a size for users.
 func bytesText(n int64) string {
 	switch {
 	case n >= 1<<20 && n%(1<<20) == 0:
@@ -93,7 +95,7 @@ func bytesText(n int64) string {
 	return fmt.Sprintf("%d bytes", n)
 }
 
-// durationText writes a time as users read it.
+// durationText formats a duration for users.
 func durationText(d time.Duration) string {
 	if d%time.Second == 0 {
 		return fmt.Sprintf("%d s", d/time.Second)

@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// crowd has namespaces submit evaluations to a pool without end, on a simulated clock. Their children are not started: an evaluation is
-// a time, which counts as CPU time.
+// crowd makes namespaces submit evaluations to a pool without end, on a simulated clock. No
+// children are started: an evaluation is a duration, which counts as CPU time.
 type crowd struct {
 	pool  *Pool
 	began atomic.Int64 // turns of the hostile namespaces
 }
 
-// turn has one turn of a namespace, in place of Pool.do.
+// turn runs one turn of a namespace, in place of Pool.do.
 func (c *crowd) turn(ctx context.Context, name string, took time.Duration, began func()) error {
 	r, err := c.pool.enter(ctx, name)
 	if err != nil {
@@ -36,17 +36,22 @@ func (c *crowd) turn(ctx context.Context, name string, took time.Duration, began
 	return nil
 }
 
-// TestNamespacesWithoutEndLeaveOthersTheirTurn counts the turns of hostile namespaces that begin while a cheap evaluation of another
-// namespace waits. The clock is simulated.
+// TestNamespacesWithoutEndLeaveOthersTheirTurn counts the turns of hostile namespaces that begin
+// while a cheap evaluation of another namespace waits. The clock is simulated.
 func TestNamespacesWithoutEndLeaveOthersTheirTurn(t *testing.T) {
 	const seed, cheap = 1, 5 * time.Millisecond
 	for name, c := range map[string]struct {
 		hostile, slots int
 		cost           time.Duration // of a hostile evaluation, up to a tenth more
-		canary, every  time.Duration // what an evaluation of the canary takes, and the time between two
-		unknown        bool          // the canary has had no evaluation before the hostile namespaces came
-		busy           time.Duration // for how long the canary has used all it could get beside one hostile namespace, before the others came
-		first, max     int64         // turns of others while the first evaluation of the canary waits, and each after that
+		// duration of an evaluation of the canary, and time between two
+		canary, every time.Duration
+		// the canary has had no evaluation before the hostile namespaces came
+		unknown bool
+		// how long the canary has used all it could get beside one hostile namespace, before the
+		// others came
+		busy time.Duration
+		// turns of others while the canary's first evaluation waits, and while each later one waits
+		first, max int64
 	}{
 		"20 of expensive evaluations":                        {hostile: 20, slots: 2, cost: 2 * time.Second, canary: cheap, every: time.Second},
 		"20, and a namespace that nothing is known of":       {hostile: 20, slots: 2, cost: 2 * time.Second, canary: cheap, every: time.Second, unknown: true, first: 20},
@@ -78,7 +83,8 @@ func TestNamespacesWithoutEndLeaveOthersTheirTurn(t *testing.T) {
 							random := rand.New(rand.NewPCG(seed, uint64(10*i+j)))
 							for ctx.Err() == nil {
 								cost := c.cost + time.Duration(random.Int64N(int64(c.cost/10)))
-								_ = w.turn(ctx, fmt.Sprintf("hostile-%d", i), cost, func() { w.began.Add(1) }) // or it has waited for too long
+								// or it has waited for too long
+								_ = w.turn(ctx, fmt.Sprintf("hostile-%d", i), cost, func() { w.began.Add(1) })
 							}
 						})
 					}
@@ -109,7 +115,7 @@ func TestNamespacesWithoutEndLeaveOthersTheirTurn(t *testing.T) {
 	}
 }
 
-// use has a namespace use what it can get, for a while.
+// use makes a namespace use all the time it can get, for d.
 func (c *crowd) use(t *testing.T, name string, d time.Duration) {
 	end := time.Now().Add(d)
 	var running sync.WaitGroup
@@ -125,7 +131,8 @@ func (c *crowd) use(t *testing.T, name string, d time.Duration) {
 	running.Wait()
 }
 
-// TestASlowSlotThatIsFreeTakesAnotherSlowRequest: what waits gets the slot of whatever ends first, be it in a slow slot or not.
+// TestASlowSlotThatIsFreeTakesAnotherSlowRequest checks that waiting requests get the slot of the
+// first request that ends, whether or not that is in a slow slot.
 func TestASlowSlotThatIsFreeTakesAnotherSlowRequest(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pool, err := New(Config{Slots: 2, SlowSlots: 1})

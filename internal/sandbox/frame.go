@@ -9,18 +9,20 @@ import (
 // A frame is a header (size of the payload, 4 bytes; kind, 1 byte) and a payload.
 const headerBytes = 5
 
-// weightBytes is the length of what the payload of each answer begins with: the child's memory in bytes, and the CPU time of the
-// request in nanoseconds.
+// weightBytes is the length of the prefix of each answer's payload: the child's memory in bytes,
+// and the CPU time of the request in nanoseconds.
 const weightBytes = 16
 
-// The kinds of frames. A request's payload begins with the length of its name, in a byte, and the name.
+// Kinds of frames. The payload of a request begins with the length of its name, in one byte, and
+// the name.
 const (
-	frameHello   byte = iota // from a child that is ready; the payload says what it could not restrict
-	frameRequest             // to a child
-	frameDone                // the evaluator's answer
-	frameFailed              // the evaluator's error
-	framePanic               // what it panicked with; the child ends
-	frameTooLong             // the answer is over the limit
+	// from a child that is ready; the payload lists what it could not restrict
+	frameHello   byte = iota
+	frameRequest      // to a child
+	frameDone         // the evaluator's answer
+	frameFailed       // the evaluator's error
+	framePanic        // the value of a panic; the child ends
+	frameTooLong      // the answer exceeds the limit
 )
 
 func writeFrame(to io.Writer, kind byte, parts ...[]byte) error {
@@ -38,7 +40,7 @@ func writeFrame(to io.Writer, kind byte, parts ...[]byte) error {
 	return err
 }
 
-// readFrame reads a frame of at most bytesMax.
+// readFrame reads a frame with a payload of at most bytesMax.
 func readFrame(from io.Reader, bytesMax int64) (kind byte, payload []byte, err error) {
 	var header [headerBytes]byte
 	if _, err := io.ReadFull(from, header[:]); err != nil {

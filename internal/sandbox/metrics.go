@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// metrics are what a pool measures. The children are counted when they are asked for.
+// poolMetrics holds the metrics of a pool. The number and memory of children are determined at each
+// collection.
 type poolMetrics struct {
 	pool     *Pool
 	time     *prometheus.HistogramVec
@@ -35,7 +36,7 @@ func newMetrics(p *Pool) *poolMetrics {
 	}
 }
 
-// count takes in an evaluation.
+// count records an evaluation.
 func (m *poolMetrics) count(evaluator string, took time.Duration, err error) {
 	m.time.WithLabelValues(evaluator).Observe(took.Seconds())
 	var failed *Failed
@@ -77,7 +78,7 @@ func (m *poolMetrics) Collect(to chan<- prometheus.Metric) {
 	to <- prometheus.MustNewConstMetric(m.memory, prometheus.GaugeValue, float64(memory))
 }
 
-// size is how many children there are, and the memory of all.
+// size returns the number of children and their total resident memory, in bytes.
 func (p *Pool) size() (children int, memory int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

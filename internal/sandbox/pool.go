@@ -16,30 +16,35 @@ import (
 )
 
 const (
-	// watchEvery is how often a request that runs is looked after.
+	// watchEvery is the interval of the checks of a running request.
 	watchEvery = 20 * time.Millisecond
-	// slowAfter is the CPU time after which a request is slow, and slowNice the priority that it gets then.
+	// slowAfter is the CPU time after which a request is slow, and slowNice is the priority (nice
+	// value) that it then gets.
 	slowAfter = 100 * time.Millisecond
 	slowNice  = 10
-	// slowPerTenantMax is how many slow requests of a tenant run at a time: with one, it may run one more.
+	// slowPerTenantMax limits the slow requests of a tenant: with more, the tenant starts no
+	// request; with any, it runs at most one other.
 	slowPerTenantMax = 1
-	// queuedPerTenantMax is how many requests of a tenant wait, and queuedMax how long each does.
+	// queuedPerTenantMax is the maximum number of waiting requests of a tenant, and queuedMax the
+	// maximum time that a request waits.
 	queuedPerTenantMax = 1024
 	queuedMax          = time.Minute
-	// idleMaxDefault is how long a child waits for work before it is ended.
+	// idleMaxDefault is how long a child is idle before it is ended.
 	idleMaxDefault = time.Minute
 )
 
-// Limits bound one request.
+// Limits are the limits of one request.
 type Limits struct {
-	// MemoryBytes is how much a child may grow by, 256 MiB if zero. A child that has grown by more than half of it is
-	// replaced when its request is done.
+	// MemoryBytes is the growth of a child's memory, 256 MiB if zero. A child that has grown by
+	// more than half of this is replaced when its request is done.
 	MemoryBytes int64
-	// CPU is the CPU time of a request, 2 s if zero. Wall is the time that it may take on a busy machine, 30 s if zero.
+	// CPU is the CPU time of a request, 2 s if zero. Wall is its elapsed time, which matters on a
+	// busy machine, 30 s if zero.
 	CPU, Wall time.Duration
 	// StackBytes is the depth of the stack, 64 MiB if zero.
 	StackBytes int64
-	// RequestBytesMax and OutputBytesMax are the sizes of a request, 32 MiB if zero, and of its response, 8 MiB if zero.
+	// RequestBytesMax is the size of a request, 32 MiB if zero. OutputBytesMax is the size of its
+	// response, 8 MiB if zero.
 	RequestBytesMax, OutputBytesMax int64
 }
 
@@ -61,56 +66,60 @@ func (l Limits) orDefaults() Limits {
 // Config configures a Pool.
 type Config struct {
 	Limits Limits
-	// Slots is how many requests run at a time beside slow ones: the number of CPUs if zero, at least 2 and at most 4.
+	// Slots is the number of requests that run at a time, beside slow ones: the number of CPUs if
+	// zero, at least 2 and at most 4.
 	Slots int
-	// SlowSlots is how many slow requests run beside them: 1 if zero, none if negative. There are never more children
-	// than Slots + SlowSlots.
+	// SlowSlots is the number of slow requests that run beside them: 1 if zero, none if negative.
+	// There are never more busy children than Slots + SlowSlots.
 	SlowSlots int
 	Log       *slog.Logger
 	// Metrics may be nil.
 	Metrics prometheus.Registerer
 }
 
-// Pool runs evaluators in child processes, which it starts when there is work and ends when there is none. It may be used
-// by several goroutines.
+// Pool runs evaluators in child processes, which it starts on demand and ends when they are idle.
+// It is safe for concurrent use.
 type Pool struct {
 	cfg     Config
 	idleMax time.Duration
 	metrics *poolMetrics
-	told    sync.Once // what the system does not limit
+	told    sync.Once // for the log message about missing limits
 
 	mu       sync.Mutex
 	closed   bool
 	children map[*child]bool
-	idle     []*child    // the one that has waited longest first
-	reaper   *time.Timer // runs while there are idle ones
+	idle     []*child    // longest idle first
+	reaper   *time.Timer // set while there are idle children
 	running  int         // requests in slots
 	slow     int         // requests in slow slots
-	stuck    []*turn     // slow requests in slots, for want of a slow one
+	stuck    []*turn     // slow requests in slots, because no slow slot is free
 	tenants  map[string]*tenant
-	active   map[*tenant]bool // those with requests that run or wait
-	arrived  uint64           // requests that have waited
-	// floor is where tenants begin that become active: what the active one with the least has used. It never falls.
+	active   map[*tenant]bool // tenants with running or waiting requests
+	arrived  uint64           // number of requests that have waited
+	// floor is the used time at which tenants begin when they become active: that of the active
+	// tenant that has used the least. It never falls.
 	floor time.Duration
 }
 
-// tenant is what the pool knows of a tenant that has requests, or had some.
+// tenant is the pool's state of a tenant that has requests, or had some.
 type tenant struct {
 	name    string
 	running []*turn
-	slow    int // of those, slow ones
+	slow    int // number of slow ones in running
 	waiting []*waiter
-	used    time.Duration // by requests that have ended, above the pool's floor when it became active
-	usual   time.Duration // what one of its requests takes, by the last ones: all that it may, before there were any
+	used    time.Duration // time used by ended requests, on the scale of floor
+	// moving average of the duration of its requests, at most Limits.CPU; before the first request,
+	// Limits.CPU
+	usual time.Duration
 }
 
 type waiter struct {
 	arrival uint64
 	ready   chan error
-	turn    *turn // when it is ready
+	turn    *turn // set when ready
 }
 
-// turn is a request that runs. Its fields are under the pool's mu.
+// turn is a running request. The pool's mu guards its fields.
 type turn struct {
 	tenant *tenant
 	begin  time.Time
@@ -118,7 +127,7 @@ type turn struct {
 	aside  bool // in a slow slot
 }
 
-// New makes a pool. It starts no process. It is an error if the program has not called Main.
+// New returns a pool. It starts no process. It fails if the program has not called Main.
 func New(cfg Config) (*Pool, error) {
 	if !mainCalled.Load() {
 		return nil, errors.New("evaluators: this program does not call sandbox.Main")
@@ -144,7 +153,7 @@ func New(cfg Config) (*Pool, error) {
 	return p, nil
 }
 
-// Close ends all children, and with them the requests that run.
+// Close ends all children, and with them the running requests. Waiting requests end with ErrClosed.
 func (p *Pool) Close() {
 	p.mu.Lock()
 	p.closed = true
@@ -172,17 +181,17 @@ func (p *Pool) Close() {
 	}
 }
 
-// Do has the evaluator of that name answer a request of a tenant: a namespace.
+// Do lets the named evaluator answer a request of a tenant, which is a namespace.
 func (p *Pool) Do(ctx context.Context, tenantName, evaluator string, request []byte) ([]byte, error) {
 	response, _, err := p.counted(ctx, tenantName, evaluator, request)
 	return response, err
 }
 
-// insistEvery is how often Insist tries again.
+// insistEvery is the interval between attempts of Insist.
 const insistEvery = time.Second
 
-// Insist is Do, tried again for as long as the pool has no answer about the request (Temporary) and ctx is not done. It returns how much
-// CPU time the request took.
+// Insist is Do, retried while the error is Temporary, the pool is not closed and ctx is not done.
+// It also returns the CPU time that the request took.
 func (p *Pool) Insist(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
 	for {
 		response, cpu, err := p.counted(ctx, tenantName, evaluator, request)
@@ -228,14 +237,15 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 		fresh := c.served == 0
 		response, took, err := p.ask(ctx, c, r, evaluator, request)
 		cpu += took
-		// 4. What went wrong in a child that had served others may be due to what they left in its memory.
+		// A failure in a child that has served other requests may be due to what they left in its
+		// memory.
 		if fresh || !ofMemory(err) {
 			return response, cpu, err
 		}
 	}
 }
 
-// ask has a child answer, and keeps it for others if it is fit for them.
+// ask lets a child answer, and keeps the child for other requests if it is fit for them.
 func (p *Pool) ask(ctx context.Context, c *child, r *turn, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
 	began := time.Now()
 	stopWatch := c.watch(func() { p.slowed(r) })
@@ -258,7 +268,7 @@ func (p *Pool) ask(ctx context.Context, c *child, r *turn, evaluator string, req
 	return response, cpu, err
 }
 
-// ofMemory reports whether a child in another state might have answered.
+// ofMemory reports whether another child might have answered, depending on the state of its memory.
 func ofMemory(err error) bool {
 	var exceeded *Exceeded
 	var crashed *Crashed
@@ -311,7 +321,7 @@ func (p *Pool) enter(ctx context.Context, name string) (*turn, error) {
 	return w.turn, err
 }
 
-// activate is the tenant of that name, which is about to have a request.
+// activate returns the tenant of that name, which is about to have a request.
 func (p *Pool) activate(name string) *tenant {
 	t := p.tenants[name]
 	if t == nil {
@@ -329,13 +339,15 @@ func (p *Pool) activate(name string) *tenant {
 		}
 	}
 	p.floor = max(p.floor, least)
-	// What it left unused while it had no requests is gone, and so is what it used beyond one evaluation while nobody else had any.
+	// A tenant loses the share that it did not use while it had no requests, and use above floor
+	// plus one evaluation is forgiven.
 	t.used = min(max(t.used, p.floor), p.floor+p.cfg.Limits.CPU)
 	p.active[t] = true
 	return t
 }
 
-// deactivate notes that a tenant may have no requests any more.
+// deactivate updates the pool after a request of a tenant ended: the tenant may have no more
+// requests.
 func (p *Pool) deactivate(t *tenant) {
 	if len(t.running) > 0 || len(t.waiting) > 0 {
 		return
@@ -363,7 +375,8 @@ func (p *Pool) begin(t *tenant) *turn {
 	return r
 }
 
-// slowed is called when a request turns out to be slow: others get its slot, if it has another place.
+// slowed is called when a request turns out to be slow: others get its slot, if it has another
+// place.
 func (p *Pool) slowed(r *turn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -377,7 +390,7 @@ func (p *Pool) slowed(r *turn) {
 	p.dispatch()
 }
 
-// moveAside moves slow requests to slow slots that are free.
+// moveAside moves slow requests to free slow slots.
 func (p *Pool) moveAside() {
 	for p.slow < p.cfg.SlowSlots && len(p.stuck) > 0 {
 		r := p.stuck[0]
@@ -388,7 +401,7 @@ func (p *Pool) moveAside() {
 	}
 }
 
-// leave gives a slot back.
+// leave releases a slot.
 func (p *Pool) leave(r *turn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -411,7 +424,7 @@ func (p *Pool) leave(r *turn) {
 	p.deactivate(t)
 }
 
-// usedBy is what t has used by now.
+// usedBy returns the time that t has used by now.
 func (t *tenant) usedBy(now time.Time) time.Duration {
 	used := t.used
 	for _, r := range t.running {
@@ -420,12 +433,14 @@ func (t *tenant) usedBy(now time.Time) time.Duration {
 	return used
 }
 
-// rank is what t will have used by the end of another request, if this and those that run take as long as its requests usually do.
+// rank returns the time that t will have used at the end of another request, if this one and the
+// running ones take as long as its requests usually do.
 func (t *tenant) rank(now time.Time) time.Duration {
 	return t.usedBy(now) + t.usual*time.Duration(len(t.running)+1)
 }
 
-// dispatch lets requests that wait run, those of the tenant of the lowest rank first, and of those the one that has waited longest.
+// dispatch starts waiting requests: those of the tenant with the lowest rank first, and for equal
+// ranks that of the tenant whose first request has waited longest.
 func (p *Pool) dispatch() {
 	now := time.Now()
 	for p.running < p.cfg.Slots {
@@ -448,7 +463,8 @@ func (p *Pool) dispatch() {
 	}
 }
 
-// tenantsMax is how many tenants are known before those are forgotten that have no requests, and have used no more than others.
+// tenantsMax is the number of known tenants from which those are forgotten that have no requests
+// and have used no more than floor.
 const tenantsMax = 1024
 
 func (p *Pool) forget() {
@@ -462,7 +478,7 @@ func (p *Pool) forget() {
 	}
 }
 
-// take is a child for the caller alone, until it gives or buries it.
+// take returns a child for the caller's exclusive use, until the caller gives or buries it.
 func (p *Pool) take() (*child, error) {
 	p.mu.Lock()
 	if p.closed {
@@ -494,7 +510,7 @@ func (p *Pool) take() (*child, error) {
 	return c, nil
 }
 
-// give makes a child one that others may take.
+// give returns a child to the idle ones.
 func (p *Pool) give(c *child) {
 	p.mu.Lock()
 	if p.closed {
@@ -511,7 +527,7 @@ func (p *Pool) give(c *child) {
 	}
 }
 
-// reap ends the children that have waited for work for too long.
+// reap ends the children that have been idle for too long.
 func (p *Pool) reap() {
 	p.mu.Lock()
 	var old []*child

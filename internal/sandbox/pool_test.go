@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 
 var hoard [][]byte
 
-// grown returns so many bytes, touched.
+// grown returns n bytes, all touched.
 func grown(n int) []byte {
 	b := make([]byte, n)
 	for i := 0; i < n; i += 4096 {
@@ -108,7 +108,7 @@ var testTable = Table{
 	},
 }
 
-// parent is a program with a pool, which says the pid of a child that is busy, and waits.
+// parent is a program with a pool that prints the pid of a busy child and waits.
 func parent() {
 	p, err := New(Config{})
 	if err != nil {
@@ -168,7 +168,8 @@ func TestAnEvaluatorAnswers(t *testing.T) {
 	}
 }
 
-// Each request takes ten times a limit, or more, while other tenants go on.
+// TestALimitFailsItsOneRequest makes each request exceed a limit ten times or more while other
+// tenants continue.
 func TestALimitFailsItsOneRequest(t *testing.T) {
 	limits := Limits{MemoryBytes: 64 << 20, CPU: 500 * time.Millisecond, StackBytes: 8 << 20, OutputBytesMax: 1 << 20, RequestBytesMax: 4 << 20}
 	p := newPool(t, Config{Limits: limits})
@@ -238,7 +239,8 @@ func TestAChildReachesNothing(t *testing.T) {
 	}
 }
 
-// What earlier requests left in a child's memory is not counted against a later one.
+// TestARequestIsNotBlamedForOthers checks that memory left in a child by earlier requests is not
+// counted against a later one.
 func TestARequestIsNotBlamedForOthers(t *testing.T) {
 	if raceFactor > 1 {
 		t.Skip("the race detector takes memory of its own, without limit")
@@ -254,7 +256,8 @@ func TestARequestIsNotBlamedForOthers(t *testing.T) {
 	}
 }
 
-// A tenant's slow requests leave room for others: these end while most of the slow ones have not begun.
+// TestATenantsSlowRequestsLeaveRoom checks that a tenant's slow requests leave room for others,
+// which end while most of the slow ones have not begun.
 func TestATenantsSlowRequestsLeaveRoom(t *testing.T) {
 	p := newPool(t, Config{Slots: 2, SlowSlots: 1, Limits: Limits{CPU: 300 * time.Millisecond}})
 	ctx, stop := context.WithCancel(t.Context())

@@ -2,5 +2,5 @@
 
 package sandbox
 
-// raceFactor is how much more memory, at most, a program takes under the race detector.
+// raceFactor is the maximum factor by which the race detector increases a program's memory.
 const raceFactor = 8

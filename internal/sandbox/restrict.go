@@ -17,15 +17,15 @@ import (
 
 var errEnd = io.EOF
 
-// runtimeBytes is what the runtime and the C library may map beside the heap: stacks of threads, tables, and what a
-// reservation of the heap is rounded up by.
+// runtimeBytes is the memory that the runtime and the C library may map beside the heap: stacks of
+// threads, tables, and the rounding of heap reservations.
 const runtimeBytes = 128 << 20
 
-// residentBytes is what a child may have in memory beyond MemoryBytes: what it has from the start.
+// residentBytes is the resident memory of a child beyond MemoryBytes: what it has from the start.
 const residentBytes = 48 << 20
 
-// systemCalls are those that the Go runtime makes for memory, threads, signals, time and descriptors that are open
-// already. No other is let through: no path, no socket, no other process.
+// systemCalls are the system calls that the Go runtime makes for memory, threads, signals, time and
+// already open descriptors. No others are allowed: no paths, no sockets, no other processes.
 var systemCalls = []string{
 	"read", "write", "readv", "writev", "close", "lseek", "fcntl", "fstat",
 	"mmap", "munmap", "mprotect", "mremap", "madvise", "mincore", "brk",
@@ -37,7 +37,7 @@ var systemCalls = []string{
 	"exit", "exit_group",
 }
 
-// restrict limits this process for good. It returns what the system did not grant.
+// restrict permanently limits this process. It returns the limits that the system did not grant.
 func restrict(limits *Limits) (missing string) {
 	var problems []string
 	try := func(what string, err error) {
@@ -45,11 +45,11 @@ func restrict(limits *Limits) (missing string) {
 			problems = append(problems, what+": "+err.Error())
 		}
 	}
-	// The first to be killed for want of memory, whatever the limits.
+	// The first process to be killed when memory is short, whatever the limits.
 	try("oom_score_adj", os.WriteFile("/proc/self/oom_score_adj", []byte("1000"), 0))
 	softMemory(limits)
-	// The kernel does not count against RLIMIT_DATA what is mapped over an address range that was reserved before, as
-	// the heap is; it counts the reservation against RLIMIT_AS.
+	// RLIMIT_DATA does not count memory mapped over a reserved address range, as the heap is;
+	// RLIMIT_AS counts the reservation.
 	for _, m := range []struct {
 		name, field string
 		resource    int
@@ -74,7 +74,7 @@ func restrict(limits *Limits) (missing string) {
 	return strings.Join(problems, "; ")
 }
 
-// filterCalls lets only systemCalls through, on all threads.
+// filterCalls allows only systemCalls, on all threads.
 func filterCalls() error {
 	here, err := arch.GetInfo("")
 	if err != nil {
@@ -88,14 +88,15 @@ func filterCalls() error {
 		NoNewPrivs: true,
 		Flag:       seccomp.FilterFlagTSync,
 		Policy: seccomp.Policy{
-			DefaultAction: seccomp.ActionErrno, // EPERM: what the runtime can do without is not a crash
+			// EPERM: if the runtime can do without a call, there is no crash
+			DefaultAction: seccomp.ActionErrno,
 			Syscalls:      []seccomp.SyscallGroup{{Names: names, Action: seccomp.ActionAllow}},
 		},
 	})
 }
 
-// limitCPU has the kernel end this process when it uses far more CPU time than a request may. The parent is quicker
-// when it is well. It returns what has been used.
+// limitCPU makes the kernel end this process if it uses far more CPU time than a request may. The
+// parent is faster if it runs normally. limitCPU returns the CPU time used so far.
 func limitCPU(perRequest time.Duration) time.Duration {
 	cpu := cpuTime()
 	limit := unix.Rlimit{Cur: uint64((cpu+2*perRequest)/time.Second) + 2, Max: unix.RLIM_INFINITY}
@@ -103,7 +104,7 @@ func limitCPU(perRequest time.Duration) time.Duration {
 	return cpu
 }
 
-// cpuTime is the CPU time of this process.
+// cpuTime returns the CPU time of this process.
 func cpuTime() time.Duration {
 	var used unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_SELF, &used) != nil {
@@ -112,7 +113,7 @@ func cpuTime() time.Duration {
 	return time.Duration(used.Utime.Nano() + used.Stime.Nano())
 }
 
-// mappedBytes is the size of this process's mappings in a field of /proc/self/status.
+// mappedBytes returns the size of this process's mappings given by a field of /proc/self/status.
 func mappedBytes(field string) (int64, error) {
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -127,10 +128,10 @@ func mappedBytes(field string) (int64, error) {
 	return 0, fmt.Errorf("/proc/self/status has no %s", field)
 }
 
-// usage is what a child has used, as its parent sees it.
+// usage is the resource usage of a child, as measured by its parent.
 type usage struct {
 	cpu time.Duration
-	// memory is what is resident and not of files, in bytes.
+	// memory is the resident memory that does not belong to files, in bytes.
 	memory int64
 }
 
@@ -151,7 +152,8 @@ func usageOf(pid int) (usage, error) {
 		if err != nil {
 			return u, err
 		}
-		u.cpu += time.Duration(ticks) * 10 * time.Millisecond // USER_HZ is 100 on all platforms of Go
+		// USER_HZ is 100 on all platforms of Go
+		u.cpu += time.Duration(ticks) * 10 * time.Millisecond
 	}
 	statm, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/statm")
 	if err != nil {

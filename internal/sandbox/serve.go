@@ -14,21 +14,23 @@ import (
 	"time"
 )
 
-// Evaluator answers a request. It runs in a child, one request at a time: it may keep what it has compiled from one to the
-// next, and must not depend on it.
+// Evaluator answers a request. It runs in a child, one request at a time. It may cache compiled
+// programs between requests, but must not depend on the cache.
 type Evaluator func(ctx context.Context, request []byte) ([]byte, error)
 
-// Table is the evaluators of a program, by name.
+// Table maps names to the evaluators of a program.
 type Table map[string]Evaluator
 
 // childName is the program name, argv[0], of children.
 const childName = "lockstep-evaluator"
 
-// mainCalled says that this program can be started as a child: otherwise a child would do what the program does.
+// mainCalled is set if this program can be started as a child. Without it, a child would run the
+// program itself.
 var mainCalled atomic.Bool
 
-// Main serves evaluations, and does not return, in a process that a Pool has started; in others it returns at once. main,
-// and TestMain where tests have a pool, must call it before anything else.
+// Main serves evaluations, and does not return, in a process that a Pool has started. In other
+// processes it returns at once. main, and TestMain of tests with a pool, must call it before
+// anything else.
 func Main(table Table) {
 	mainCalled.Store(true)
 	if len(os.Args) != 2 || os.Args[0] != childName {
@@ -41,14 +43,14 @@ func Main(table Table) {
 	os.Exit(0)
 }
 
-// serve answers requests on standard input until it ends.
+// serve answers requests on standard input until its end.
 func serve(table Table, settings string) error {
 	var limits Limits
 	if err := json.Unmarshal([]byte(settings), &limits); err != nil {
 		return err
 	}
 	runtime.GOMAXPROCS(1)
-	// Plain blocking descriptors: the runtime's poller takes no part.
+	// Plain blocking descriptors: the runtime's poller is not involved.
 	for _, fd := range []int{0, 1} {
 		if err := syscall.SetNonblock(fd, false); err != nil {
 			return err
@@ -56,7 +58,7 @@ func serve(table Table, settings string) error {
 	}
 	in, out := pipe(0), pipe(1)
 	weight := newWeight()
-	time.Sleep(time.Microsecond) // timers need descriptors, of which there are none later
+	time.Sleep(time.Microsecond) // timers need descriptors, which cannot be opened later
 	missing := restrict(&limits)
 	if err := writeFrame(out, frameHello, []byte(missing)); err != nil {
 		return err
@@ -128,14 +130,15 @@ func retry(f func() (int, error), eof bool) (int, error) {
 	}
 }
 
-// softMemory is the heap above which the collector does what it can, below the limit that ends the process.
+// softMemory sets the heap size above which the garbage collector works hardest, below the limit
+// that ends the process. It also sets the stack limit and disables tracebacks.
 func softMemory(limits *Limits) {
 	debug.SetMemoryLimit(limits.MemoryBytes * 3 / 4 * raceFactor)
 	debug.SetMaxStack(int(limits.StackBytes))
 	debug.SetTraceback("none")
 }
 
-// spent is the CPU time since began.
+// spent returns the CPU time since began.
 func spent(began time.Duration) []byte {
 	return binary.BigEndian.AppendUint64(nil, uint64(max(0, cpuTime()-began)))
 }

@@ -1,5 +1,5 @@
-// Package serve opens the HTTP servers by which a process that runs all the time is asked how it is: health, metrics,
-// profiles. What has one address is served by one server.
+// Package serve opens the HTTP servers through which a long-running process is monitored: health,
+// metrics, profiles. All paths of one address are served by one server.
 package serve
 
 import (
@@ -12,12 +12,13 @@ import (
 	"time"
 )
 
-// Paths are handlers by address and pattern. Its zero value is empty.
+// Paths holds handlers by address and pattern. Its zero value is empty.
 type Paths struct {
 	muxes map[string]*http.ServeMux
 }
 
-// Handle serves a pattern of net/http at an address. An empty address serves nothing.
+// Handle registers a handler for a net/http pattern at an address. An empty address registers
+// nothing.
 func (p *Paths) Handle(address, pattern string, h http.Handler) {
 	if address == "" {
 		return
@@ -31,24 +32,25 @@ func (p *Paths) Handle(address, pattern string, h http.Handler) {
 	p.muxes[address].Handle(pattern, h)
 }
 
-// Check serves ok, or status 503 and the error of check.
+// Check registers a handler that responds ok, or status 503 with the error of check.
 func (p *Paths) Check(address, pattern string, check func() error) {
 	p.Handle(address, pattern, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		if err := check(); err != nil {
 			http.Error(w, err.Error(), http.StatusServiceUnavailable)
 			return
 		}
-		_, _ = fmt.Fprintln(w, "ok") // the client is gone
+		_, _ = fmt.Fprintln(w, "ok") // an error means that the client is gone
 	}))
 }
 
 const (
 	readHeaderTimeout = 5 * time.Second
-	// stopTimeout is how long requests under way may take after the end; a profile that is being taken is cut short.
+	// stopTimeout is how long running requests may take after stop; a running profile is cut short.
 	stopTimeout = time.Second
 )
 
-// Start listens on all addresses, or on none if one cannot be had. stop ends the servers.
+// Start listens on all addresses, or on none if listening on one of them fails. stop ends the
+// servers.
 func (p *Paths) Start(log *slog.Logger) (stop func(), err error) {
 	var servers []*http.Server
 	stop = func() {

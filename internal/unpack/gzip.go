@@ -11,7 +11,7 @@ import (
 	"slices"
 )
 
-// Base64Gzip unpacks base64 of gzip.
+// Base64Gzip unpacks gzip data encoded in base64.
 func Base64Gzip(text string, limit Limit) ([]byte, error) {
 	data, err := base64.StdEncoding.DecodeString(text)
 	if err != nil {
@@ -20,16 +20,16 @@ func Base64Gzip(text string, limit Limit) ([]byte, error) {
 	return Gzip(data, limit)
 }
 
-// pieceBytes is how much is unpacked at a time where the size is not known before.
+// pieceBytes is the size of the buffers for data of unknown size.
 const pieceBytes = 1 << 20
 
-// Gzip unpacks gzip, whose content is JSON if the limit counts values.
+// Gzip unpacks gzip data. If the limit counts values, the content is JSON.
 func Gzip(data []byte, limit Limit) ([]byte, error) {
 	size := claimed(data)
 	if size > limit.Bytes || size > 1032*int64(len(data)) { // more than gzip can
 		size = 0
 	}
-	// Pieces and not one buffer that grows, which would take twice the memory until it is known that there is too much.
+	// Separate pieces: one growing buffer would take twice the memory before the limit is noticed.
 	var full [][]byte
 	out := make([]byte, 0, size)
 	err := each(data, limit, func(piece []byte) {
@@ -47,12 +47,12 @@ func Gzip(data []byte, limit Limit) ([]byte, error) {
 	return slices.Concat(append(full, out)...), nil
 }
 
-// CheckGzip returns the error that Gzip would return, without keeping what is unpacked.
+// CheckGzip returns the error that Gzip would return, without keeping the unpacked data.
 func CheckGzip(data []byte, limit Limit) error {
 	return each(data, limit, func([]byte) {})
 }
 
-// claimed is the size that the end of the data says it has.
+// claimed returns the unpacked size according to the end of the gzip data.
 func claimed(data []byte) int64 {
 	if len(data) < 4 {
 		return 0
@@ -60,7 +60,7 @@ func claimed(data []byte) int64 {
 	return int64(binary.LittleEndian.Uint32(data[len(data)-4:]))
 }
 
-// each unpacks data piece by piece, until there is too much.
+// each unpacks data piece by piece, and stops when a limit is exceeded.
 func each(data []byte, limit Limit, take func(piece []byte)) error {
 	z, err := gzip.NewReader(bytes.NewReader(data))
 	if err != nil {
@@ -87,14 +87,16 @@ func each(data []byte, limit Limit, take func(piece []byte)) error {
 	}
 }
 
-// Counter counts the values of a JSON text that comes in pieces. Of a text that is no JSON the count means nothing, but a
-// decoder that stops at the first mistake has made no more values than were counted.
+// Counter counts the values of a JSON text that arrives in pieces: each object or list counts as
+// one, and each of its values except the first as another, so a text with count n has at most 2n+1
+// values. For invalid JSON the count has no meaning, but a decoder that stops at the first error
+// has created no more values than that.
 type Counter struct {
 	values          int
 	quoted, escaped bool
 }
 
-// Add counts a piece, and returns how many values there have been.
+// Add counts a piece, and returns the total count.
 func (c *Counter) Add(piece []byte) int {
 	for _, b := range piece {
 		switch {

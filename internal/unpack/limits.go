@@ -2,37 +2,41 @@ package unpack
 
 import "fmt"
 
-// Limit bounds what packed data of one kind may become.
+// Limit is the maximum unpacked size of one kind of packed data.
 type Limit struct {
 	// What names the data in errors.
 	What string
-	// Bytes bounds the unpacked size.
+	// Bytes is the maximum unpacked size.
 	Bytes int64
-	// Values bounds how many values there are in unpacked JSON; a value may take a hundred times the memory of its text.
-	// 0: the data is not JSON.
+	// Values is the maximum count of values in unpacked JSON (see Counter); a value may take a
+	// hundred times the memory of its text. 0 means that the data is not JSON.
 	Values int
 }
 
-// The limits, each some times what the largest real data has, packed into the 1.5 MiB that the API server takes.
+// The limits. Each is several times the size of the largest real data, which is packed into the 1.5
+// MiB that the API server accepts.
 var (
-	// WorkflowNodes: 30,000 nodes, more than fit into a workflow, are 10 MB and 400,000 values.
+	// WorkflowNodes is the nodes of a workflow: 30,000 nodes, more than fit into a workflow, are 10
+	// MB and 400,000 values.
 	WorkflowNodes = Limit{What: "status.compressedNodes", Bytes: 32 << 20, Values: 800_000}
-	// ArchivedWorkflow is a workflow as it was written to the archive: its nodes are among it.
+	// ArchivedWorkflow is a workflow as written to the archive, including its nodes.
 	ArchivedWorkflow = Limit{What: "the archived workflow", Bytes: 48 << 20, Values: 1_000_000}
 	// Tracker is the record of an application, with its last revisions.
 	Tracker = Limit{What: "spec.compression.data", Bytes: 16 << 20, Values: 400_000}
-	// Report is what a step's executor says in a termination message, which the kubelet cuts at 4 KiB.
+	// Report is the report of a step's executor in a termination message, which the kubelet cuts at
+	// 4 KiB.
 	Report = Limit{What: "the executor's report", Bytes: 1 << 20, Values: 20_000}
-	// Plan is what an executor is to do, as the manager wrote it.
+	// Plan is the work of an executor, as written by the manager.
 	Plan = Limit{What: "the executor's plan", Bytes: 4 << 20}
 	// Chart is a chart's archive.
 	Chart = Limit{What: "the chart", Bytes: 32 << 20}
 )
 
-// YAMLBytesMax bounds a YAML text of a user, and what its aliases add to it, in bytes. To parse takes up to 200 times as much.
+// YAMLBytesMax is the maximum size of a user's YAML text, and the maximum size that its aliases
+// add, in bytes. Parsing takes up to 200 times as much memory.
 const YAMLBytesMax = 512 << 10
 
-// TooLargeError says that data is over its limit.
+// TooLargeError says that data exceeds its limit.
 type TooLargeError struct {
 	What  string
 	Most  int64

@@ -15,7 +15,8 @@ import (
 	"testing"
 )
 
-// packed is about size bytes that begin with head and go on with filler, gzipped: many files of gzip are one.
+// packed returns about size bytes that begin with head and continue with filler, as gzip data made
+// of several gzip members.
 func packed(t testing.TB, head, filler string, size int) []byte {
 	t.Helper()
 	pack := func(text string) []byte {
@@ -39,7 +40,7 @@ func packed(t testing.TB, head, filler string, size int) []byte {
 	return append(out, pack(strings.Repeat(filler, size/len(filler)))...)
 }
 
-// peak is by how many bytes the process's resident memory rises at most while f runs.
+// peak returns the maximum increase of the process's resident memory while f runs, in bytes.
 func peak(t testing.TB, f func()) int64 {
 	t.Helper()
 	resident := func(field string) int64 {
@@ -56,7 +57,7 @@ func peak(t testing.TB, f func()) int64 {
 		return kib << 10
 	}
 	debug.FreeOSMemory()
-	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // the peak begins anew
+	if err := os.WriteFile("/proc/self/clear_refs", []byte("5"), 0); err != nil { // resets the peak
 		t.Skip(err)
 	}
 	before := resident("VmRSS")
@@ -66,7 +67,8 @@ func peak(t testing.TB, f func()) int64 {
 
 var limits = []Limit{WorkflowNodes, ArchivedWorkflow, Tracker, Report, Plan, Chart}
 
-// A gigabyte in a megabyte, of each kind of data that is unpacked: one long text, and as many values as there can be.
+// TestBombsCostNoMoreThanTheLimit unpacks a gigabyte packed into a megabyte, for each kind of data:
+// one long text, and as many values as possible.
 func TestBombsCostNoMoreThanTheLimit(t *testing.T) {
 	const most = 64 << 20
 	honest := func(data []byte) []byte {
@@ -114,7 +116,7 @@ func TestDataWithinItsLimitIsUnpacked(t *testing.T) {
 	}
 }
 
-// No text has more values than are counted, however it is cut in pieces.
+// FuzzCounter checks the bound of Counter for any text, however it is cut into pieces.
 func FuzzCounter(f *testing.F) {
 	for _, text := range []string{`{"a":[1,2,{"b":"c,\"["}],"d":{}}`, `[[],[],[]]`, `"x"`, `[{"a":null}]`, `{}`, `{"\\":1,"b":"\\"}`} {
 		f.Add([]byte(text), 3)
@@ -129,7 +131,8 @@ func FuzzCounter(f *testing.F) {
 			c.Add(text[:cut])
 			text = text[cut:]
 		}
-		// Each container counts as one, and each of its values but the first as another: no value is counted less than half.
+		// Each container counts as one, and each of its values except the first as another: no
+		// value is counted less than half.
 		if n := c.Add(text); values(value) > 2*n+1 {
 			t.Errorf("%s: %d values, counted %d", text, values(value), n)
 		}

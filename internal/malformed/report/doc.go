@@ -1,9 +1,10 @@
-// Package report tells users of their objects that cannot be decoded: once for each fault, whoever leads and however often the
-// manager is started.
+// Package report tells users about their objects that cannot be decoded: once for each fault,
+// whichever manager leads and however often it restarts.
 //
-//	cluster.Kind ──Tell──▶ queue ──▶ is it said already? ──no──▶ a condition, or where there is none an event
+//	cluster.Kind ──Tell──▶ queue ──▶ already reported? ──no──▶ a condition, or an event for kinds without one
 //
-// A condition is written in the place of the version that was looked at, and nothing else of the object is sent. The controller of
-// the kind takes the condition away when the object is mended. Kinds without conditions of ours get an event whose name follows from
-// what it says, so that it is written once for as long as the API server keeps it.
+// A condition is written only if the object still has the inspected version, and nothing else of
+// the object is sent. The controller of the kind removes the condition when the object is repaired.
+// Kinds without such a condition get an event whose name is derived from its content, so that the
+// event is written once for as long as the API server keeps it.
 package report

@@ -28,7 +28,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// Config says what a Reporter works with. REST, Scheme and Writer are required.
+// Config configures a Reporter. REST, Scheme and Writer are required.
 type Config struct {
 	REST   *rest.Config
 	Scheme *runtime.Scheme
@@ -37,15 +37,15 @@ type Config struct {
 }
 
 const (
-	// retryAfter a failure to read, growing to retryMax.
+	// retryAfter is the backoff after a failed read, growing up to retryMax.
 	retryAfter, retryMax = time.Second, 5 * time.Minute
-	// readTimeout bounds the reading of an object.
+	// readTimeout is the timeout of reading an object.
 	readTimeout = 10 * time.Second
 	// creator is the source of events.
 	creator = "lockstep"
 )
 
-// Reporter tells of malformed objects.
+// Reporter reports malformed objects to their users.
 type Reporter struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[key]
@@ -60,7 +60,7 @@ type key struct {
 	types.NamespacedName
 }
 
-// complaint is what is to be said of an object.
+// complaint is the report about one object.
 type complaint struct {
 	object apiwriter.Object // with its metadata only
 	text   string
@@ -71,8 +71,8 @@ type complaint struct {
 type condition struct {
 	kind      string
 	status    metav1.ConditionStatus
-	subtle    bool // it has neither a reason nor a time
-	statusSub bool // statuses are written by themselves
+	subtle    bool // the condition has neither reason nor time
+	statusSub bool // the kind has a status subresource
 }
 
 var conditions = map[schema.GroupKind]condition{
@@ -97,7 +97,7 @@ func New(cfg Config) (*Reporter, error) {
 	}, nil
 }
 
-// Tell notes that an object cannot be decoded, and why. It does not wait.
+// Tell queues the report that an object cannot be decoded, and why. It does not block.
 func (r *Reporter) Tell(o runtime.Object, why *malformed.Error) {
 	object, ok := o.(apiwriter.Object)
 	if !ok {
@@ -116,7 +116,7 @@ func (r *Reporter) Tell(o runtime.Object, why *malformed.Error) {
 	r.queue.Add(k)
 }
 
-// Run works until ctx is done.
+// Run writes reports until ctx is done.
 func (r *Reporter) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, r.queue.ShutDown)
 	defer stop()
@@ -140,7 +140,7 @@ func (r *Reporter) Run(ctx context.Context) {
 	}
 }
 
-// done forgets a complaint, unless there is a newer one about the object.
+// done removes a complaint, unless there is a newer one about the object.
 func (r *Reporter) done(k key, c complaint) {
 	r.queue.Forget(k)
 	r.mu.Lock()
@@ -150,7 +150,8 @@ func (r *Reporter) done(k key, c complaint) {
 	}
 }
 
-// say has the API server know, unless it does. An error is one of reading.
+// say writes a complaint to the API server, unless it is there already. It returns only errors of
+// reading; errors of writing are logged.
 func (r *Reporter) say(ctx context.Context, k key, c complaint) error {
 	how, found := conditions[k.gvk.GroupKind()]
 	if !found {
@@ -163,7 +164,7 @@ func (r *Reporter) say(ctx context.Context, k key, c complaint) error {
 	case err != nil:
 		return err
 	case now.Metadata.UID != c.object.GetUID() || now.Metadata.ResourceVersion != c.object.GetResourceVersion():
-		return nil // the watch brings what it is now
+		return nil // the watch brings the current version
 	}
 	said, ops := how.patch(now.Status, c.reason, c.text, metav1.Now().Rfc3339Copy())
 	switch {
@@ -192,7 +193,7 @@ func (r *Reporter) say(ctx context.Context, k key, c complaint) error {
 	return nil
 }
 
-// stored is what is read of an object.
+// stored is the part of an object that is read.
 type stored struct {
 	Metadata struct {
 		UID             types.UID `json:"uid"`
@@ -240,7 +241,8 @@ type op struct {
 	Value any    `json:"value"`
 }
 
-// patch says whether a status has the condition with this text, and if not how it gets it; nil when it cannot have conditions.
+// patch reports whether a status already has the condition with this text, and otherwise returns
+// the operations that add the condition; nil if the status cannot have conditions.
 func (c condition) patch(status json.RawMessage, reason, text string, now metav1.Time) (said bool, ops []op) {
 	wanted := map[string]any{"type": c.kind, "status": c.status, "message": text}
 	if !c.subtle {
@@ -255,7 +257,8 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 	if json.Unmarshal(status, &has) != nil {
 		return false, nil
 	}
-	list := []any{wanted} // in front: some clients take the last entry of a Job's for its phase
+	// first, because some clients use the last condition of a Job as its phase
+	list := []any{wanted}
 	for _, there := range has.Conditions {
 		switch {
 		case there["type"] != c.kind:
@@ -267,7 +270,7 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 	return false, []op{{"add", "/status/conditions", list}}
 }
 
-// event writes an event, unless there is one that says the same.
+// event writes an event, unless the same event exists.
 func (r *Reporter) event(ctx context.Context, k key, c complaint) error {
 	namespace := k.Namespace
 	if namespace == "" {

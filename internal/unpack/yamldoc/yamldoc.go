@@ -11,7 +11,7 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// ToJSON makes JSON of a YAML text of a user. what names it in errors.
+// ToJSON converts a user's YAML text to JSON. what names the text in errors.
 func ToJSON(text []byte, what string) ([]byte, error) {
 	if err := Check(text, unpack.YAMLBytesMax, what); err != nil {
 		return nil, err
@@ -19,7 +19,7 @@ func ToJSON(text []byte, what string) ([]byte, error) {
 	return yaml.YAMLToJSON(text)
 }
 
-// Unmarshal reads a YAML text of a user into value. what names it in errors.
+// Unmarshal decodes a user's YAML text into value. what names the text in errors.
 func Unmarshal(text []byte, value any, what string) error {
 	if err := Check(text, unpack.YAMLBytesMax, what); err != nil {
 		return err
@@ -35,11 +35,11 @@ func UnmarshalStrict(text []byte, value any, what string) error {
 	return yaml.UnmarshalStrict(text, value)
 }
 
-// errYAML is for YAML that cannot be read. The parser's own messages quote it.
+// errYAML says that YAML cannot be decoded. The parser's own messages quote the text.
 var errYAML = errors.New("it is no YAML of the form that is wanted")
 
-// UnmarshalFetched reads a YAML text that was fetched from an address of a user's choice, which may be anything's. The error
-// quotes nothing of it.
+// UnmarshalFetched decodes a YAML text fetched from an address that a user chose, so that the text
+// may be anyone's data. The error quotes nothing of the text.
 func UnmarshalFetched(text []byte, value any, what string) error {
 	if err := Check(text, unpack.YAMLBytesMax, what); err != nil {
 		return err
@@ -50,8 +50,8 @@ func UnmarshalFetched(text []byte, value any, what string) error {
 	return nil
 }
 
-// Check returns an error if the text has more than limit bytes, or its aliases add more than that when they are written out. A
-// text without aliases, which is nearly all, is not parsed for that.
+// Check returns an error if the text has more than limit bytes, or if its aliases add more than
+// that when expanded. A text without aliases, like nearly all, is not parsed for this.
 func Check(text []byte, limit int, what string) error {
 	if len(text) > limit {
 		return &unpack.TooLargeError{What: what, Most: int64(limit), Units: "bytes"}
@@ -64,7 +64,7 @@ func Check(text []byte, limit int, what string) error {
 	for {
 		var root yamlv3.Node
 		if err := docs.Decode(&root); err != nil {
-			return nil //nolint:nilerr // it is the end, or a mistake that the caller's parser will find, too
+			return nil //nolint:nilerr // the end, or an error that the caller's parser finds, too
 		}
 		if left = spend(&root, left, 0); left < 0 {
 			return &unpack.TooLargeError{What: what + ", with its aliases written out,", Most: int64(limit), Units: "bytes"}
@@ -72,10 +72,11 @@ func Check(text []byte, limit int, what string) error {
 	}
 }
 
-// depthMax bounds how deep values are in each other, through aliases.
+// depthMax is the maximum nesting depth of values, through aliases.
 const depthMax = 1000
 
-// spend takes the size of a value, with its aliases written out, from left. The result is negative if there is too little.
+// spend subtracts the size of a value, with its aliases expanded, from left. The result is negative
+// if left is too small.
 func spend(n *yamlv3.Node, left, depth int) int {
 	if left -= 1 + len(n.Value); left < 0 || depth > depthMax {
 		return -1

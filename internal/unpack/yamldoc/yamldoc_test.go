@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// laughs is YAML in which each line is ten of the one before.
+// laughs returns YAML in which each line contains the line before ten times.
 func laughs(lines int) string {
 	var b strings.Builder
 	b.WriteString("l0: &l0 [" + strings.Repeat("ha,", 10) + "]\n")
