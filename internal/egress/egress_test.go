@@ -127,7 +127,8 @@ func TestThisMachineIsNotReachedByAnyNotation(t *testing.T) {
 	} {
 		if _, err := get(t, g, "http://"+host+":"+port+"/"); err == nil {
 			t.Errorf("%s was reached", host)
-		} else if !strings.Contains(err.Error(), Flag) && !strings.HasSuffix(host, ".") { // which has no address here
+		} else if !strings.Contains(err.Error(), Flag) && !strings.HasSuffix(host, ".") {
+			// A name with a trailing dot may have no address here.
 			t.Errorf("%s: %v: it does not name the flag", host, err)
 		}
 	}

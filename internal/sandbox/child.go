@@ -146,7 +146,7 @@ func (c *child) call(name string, request []byte) (response []byte, alive bool, 
 // death ends the process and returns the reason why its request has no answer: said, if not nil,
 // else the reason why the process ended.
 func (c *child) death(said error) error {
-	// it may have closed its output only; what has ended keeps its exit status
+	// it may only have closed its output; an ended process keeps its exit status
 	_ = c.cmd.Process.Kill()
 	c.end()
 	if said != nil {

@@ -375,8 +375,8 @@ func (p *Pool) begin(t *tenant) *turn {
 	return r
 }
 
-// slowed is called when a request turns out to be slow: others get its slot, if it has another
-// place.
+// slowed is called when a request turns out to be slow: it frees the slot for others if a slow slot
+// is free.
 func (p *Pool) slowed(r *turn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,3 +1,4 @@
+// Package yamldoc decodes YAML texts of users within the limits of package unpack.
 package yamldoc
 
 import (
