@@ -19,33 +19,37 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// authors knows whether the API server records who writes applications, and checks who names a service account. Without that
-// anybody could say that an application was written by anybody else, and a manager that acts as authors would give them all
-// that the other may do. The policies that do it are looked at again and again: who manages a cluster may change them.
+// authors checks whether the API server records who writes applications, and checks who names a
+// service account in an application. Otherwise any user could claim that another user wrote an
+// application, and a manager that acts as the author would give it all rights of that user.
+// Admission policies do this; they are checked repeatedly, because cluster administrators may
+// change them.
 type authors struct {
 	client kubernetes.Interface
 	state  atomic.Pointer[verdict]
-	// silent is since when no look was answered; zero after one that was.
+	// silent is the time since which no check was answered; zero if the last check was answered.
 	silent time.Time
 }
 
 type verdict struct{ err error }
 
 const (
-	// authorsWrongInterval is how often the policies are looked at while they are not as they should be, at least.
+	// authorsWrongInterval is the maximum interval between checks while the policies are wrong, or
+	// the last check was not answered.
 	authorsWrongInterval = 5 * time.Second
-	// firstLooksInterval is how often they are looked at until there is an answer.
+	// firstLooksInterval is the interval between checks until the first answer.
 	firstLooksInterval = 500 * time.Millisecond
-	// silentMax is how long applications wait without a word for the first answer.
+	// silentMax is how long applications wait for the first answer before an error is reported.
 	silentMax = 30 * time.Second
-	// forbiddenMax is how long the manager may be forbidden to look before that is taken for an answer: a server that has just
-	// started forbids everything until it has read the cluster's roles.
+	// forbiddenMax is how long the manager may be forbidden to read the policies before this counts
+	// as an answer: a server that has just started forbids everything until it has read the
+	// cluster's roles.
 	forbiddenMax = 10 * time.Second
 )
 
 var errNotLooked = errors.New("it cannot be seen whether the API server records who writes applications")
 
-// newAuthors looks at the policies for the first time.
+// newAuthors checks the policies for the first time.
 func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -60,10 +64,11 @@ func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 	return w, nil
 }
 
-// recorded says why applications are off, or nil. While that is not known, the error wraps applications.ErrNotKnown.
+// recorded returns the reason why applications are off, or nil. Until the first answer, the error
+// wraps applications.ErrNotKnown.
 func (w *authors) recorded() error { return w.state.Load().err }
 
-// run calls changed when recorded gives another answer than before, until ctx is done.
+// run checks the policies until ctx is done, and calls changed when the result of recorded changes.
 func (w *authors) run(ctx context.Context, m *Manager, changed func()) {
 	for {
 		wait := m.cfg.AuthorsInterval
@@ -96,7 +101,7 @@ func (w *authors) run(ctx context.Context, m *Manager, changed func()) {
 	}
 }
 
-// look compares the policies with those that this manager was built with.
+// look compares the policies with those built into this manager.
 func (w *authors) look(ctx context.Context) {
 	var err error
 	for _, want := range config.Policies() {
@@ -112,7 +117,8 @@ func (w *authors) look(ctx context.Context) {
 	}
 }
 
-// decide takes in what a look has shown: nil, what is wrong, or an unknownError.
+// decide records the result of a check: nil, the reason why applications are off, or an
+// unknownError.
 func (w *authors) decide(err error, now time.Time) {
 	unknown := (*unknownError)(nil)
 	if !errors.As(err, &unknown) {
@@ -131,10 +137,11 @@ func (w *authors) decide(err error, now time.Time) {
 	case first && waited >= silentMax:
 		w.state.Store(&verdict{fmt.Errorf("%w: %w", errNotLooked, err)})
 	}
-	// What was known last stands.
+	// Otherwise the last known result remains.
 }
 
-// unknownError says that a policy could not be read, which says nothing about it; forbidden, that this was a refusal.
+// unknownError says that a policy could not be read, which says nothing about the policy. forbidden
+// means that the read was refused.
 type unknownError struct {
 	error
 	forbidden bool
@@ -142,7 +149,7 @@ type unknownError struct {
 
 func (e *unknownError) Unwrap() error { return e.error }
 
-// lookTimeout bounds the reading of one policy.
+// lookTimeout is the timeout of reading one policy.
 const lookTimeout = 10 * time.Second
 
 func (w *authors) check(ctx context.Context, want *unstructured.Unstructured) error {

@@ -10,19 +10,20 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 )
 
-// TestWhatCannotBeLookedAtIsNoAnswer: a server that does not answer, or forbids everything while it starts, says nothing about the
-// policies. What was known before stands; what is not known is told to applications only when it lasts.
+// TestWhatCannotBeLookedAtIsNoAnswer checks that a server that does not answer, or forbids
+// everything while it starts, says nothing about the policies. The last known result remains; if
+// there is none, applications are told only when the situation lasts.
 func TestWhatCannotBeLookedAtIsNoAnswer(t *testing.T) {
 	gone, forbidden := &unknownError{io.ErrUnexpectedEOF, false}, &unknownError{errors.New("forbidden"), true}
 	missing := errors.New("there is no policy")
 	type look struct {
-		after time.Duration // the one before
+		after time.Duration // since the previous check
 		err   error
 	}
 	const wait = "it is not known yet"
 	for name, c := range map[string]struct {
 		looks []look
-		want  string // part of what is recorded in the end
+		want  string // part of the final result of recorded
 	}{
 		"nothing yet":                          {nil, wait},
 		"no answer yet":                        {[]look{{0, gone}, {silentMax - 1, gone}}, wait},

@@ -28,8 +28,9 @@ metadata: {name: job}
 spec: {tasks: [{name: main, replicas: 1, template: {spec: {containers: [{name: c, image: busybox}]}}}]}
 `
 
-// TestApplicationsAreOffWhereAuthorsAreNotRecorded: an API server before 1.36 can't fill in who wrote an application. Applications
-// do nothing and say why; jobs are not concerned.
+// TestApplicationsAreOffWhereAuthorsAreNotRecorded checks that, with an API server before 1.36,
+// which cannot record who wrote an application, applications do nothing and say why, and jobs are
+// not affected.
 func TestApplicationsAreOffWhereAuthorsAreNotRecorded(t *testing.T) {
 	t.Parallel()
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithNodes(localcluster.Nodes{Count: 1}),
@@ -45,7 +46,7 @@ func TestApplicationsAreOffWhereAuthorsAreNotRecorded(t *testing.T) {
 	if err := editor.try(raw("by-editor", oneConfigMap)); err == nil || !strings.Contains(err.Error(), "forbidden") {
 		t.Errorf("an application of an editor: %v; want that it is forbidden", err)
 	}
-	// Whoever names an author here is believed by nobody.
+	// Nobody believes a user who names an author in the manifest.
 	e.apply(strings.Replace(raw("unsigned", oneConfigMap), "metadata: {name: unsigned}", `metadata: {name: unsigned, annotations: {app.oam.dev/username: root, app.oam.dev/group: "system:masters"}}`, 1))
 	e.says(appResource, "unsigned", "applications are off: there is no MutatingAdmissionPolicy "+config.AuthorsPolicy)
 	editor.apply(oneJob)
@@ -55,7 +56,8 @@ func TestApplicationsAreOffWhereAuthorsAreNotRecorded(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// An administrator can choose that applications act as the manager. One that names a service account acts as that even so.
+	// An administrator can choose that applications act as the manager. An application that names a
+	// service account acts as that account even then.
 	if err := install.With(install.Options{ActAsManager: true})(t.Context(), c.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +72,8 @@ func TestApplicationsAreOffWhereAuthorsAreNotRecorded(t *testing.T) {
 	e.absent(configMapResource, e.ns, "not-made")
 }
 
-// TestApplicationsAreOffWhileThePoliciesAreNotAsInstalled: without them, or with a hole in them, anybody could name another author.
+// TestApplicationsAreOffWhileThePoliciesAreNotAsInstalled checks that applications are off without
+// the policies, or with changed ones, because then anybody could name another author.
 func TestApplicationsAreOffWhileThePoliciesAreNotAsInstalled(t *testing.T) {
 	t.Parallel()
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications())
@@ -110,7 +113,8 @@ func TestApplicationsAreOffWhileThePoliciesAreNotAsInstalled(t *testing.T) {
 		e.says(appResource, "first", `"status":"running"`)
 	}
 
-	// One that was written meanwhile has no author. Who only touches it does not become its author; who changes it does.
+	// An application written meanwhile has no author. A write without changes does not make its
+	// user the author; a change does.
 	if err := errors.Join(admission.MutatingAdmissionPolicyBindings().Delete(t.Context(), config.AuthorsPolicy, metav1.DeleteOptions{}),
 		admission.ValidatingAdmissionPolicyBindings().Delete(t.Context(), config.AuthorsPolicy, metav1.DeleteOptions{})); err != nil {
 		t.Fatal(err)
@@ -140,8 +144,9 @@ func TestApplicationsAreOffWhileThePoliciesAreNotAsInstalled(t *testing.T) {
 	e.says(appResource, "older", `"status":"running"`)
 }
 
-// TestApplicationsCanBeDeletedWhileTheyAreOff: the manager removes what they have made, also of an application whose author is not
-// known, and what is shared goes to the others.
+// TestApplicationsCanBeDeletedWhileTheyAreOff checks that the manager removes the objects of an
+// application, even of one whose author is unknown, and that shared objects go to the other
+// applications.
 func TestApplicationsCanBeDeletedWhileTheyAreOff(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications())
 	managertest.Start(t, c, func(cfg *manager.Config) { cfg.AuthorsInterval = 50 * time.Millisecond })
@@ -158,7 +163,7 @@ policies: [{name: share, type: shared-resource, properties: {rules: [{selector: 
 		editor.apply(sharing(name))
 		e.says(appResource, name, `"status":"running"`)
 	}
-	// Its author loses their rights, and applications are turned off.
+	// The author loses all rights, and applications are turned off.
 	if err := e.core.RbacV1().RoleBindings(e.ns).DeleteCollection(t.Context(), metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -194,7 +199,7 @@ policies: [{name: share, type: shared-resource, properties: {rules: [{selector: 
 	if got := owner(); got != "first" {
 		t.Errorf("what is shared is labelled as %s's, by whom?", got)
 	}
-	// With the policies there again its author is known, and may do nothing.
+	// With the policies present again the author is known, and may do nothing.
 	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
 		t.Fatal(err)
 	}

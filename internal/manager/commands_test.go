@@ -55,7 +55,8 @@ action: RestartJob
 target: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: job, uid: ""}
 `
 
-// crash ends the writes of a manager at a request, before or after the server has carried it out, as if it had been killed.
+// crash ends the writes of a manager at a request, before or after the server has carried it out,
+// as if the manager had been killed.
 type crash struct {
 	match func(*http.Request) bool
 	after bool
@@ -66,7 +67,7 @@ type crash struct {
 }
 
 func (c *crash) option(cfg *manager.Config) {
-	cfg.StopTimeout = time.Millisecond // who was killed writes nothing more
+	cfg.StopTimeout = time.Millisecond // a killed manager writes nothing more
 	cfg.REST.Wrap(func(next http.RoundTripper) http.RoundTripper {
 		return roundTripper(func(r *http.Request) (*http.Response, error) {
 			if r.Method == http.MethodGet || strings.Contains(r.URL.Path, "/leases/") {
@@ -97,8 +98,8 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// TestACommandIsCarriedOutOnceWhereverTheManagerEnds: a manager ends before or after each of the writes that carry out a Command,
-// and the next one finds what is left.
+// TestACommandIsCarriedOutOnceWhereverTheManagerEnds ends a manager before or after each of the
+// writes that carry out a Command, and checks that the next manager completes the work.
 func TestACommandIsCarriedOutOnceWhereverTheManagerEnds(t *testing.T) {
 	t.Parallel()
 	path := func(method, end string) func(*http.Request) bool {
@@ -107,9 +108,9 @@ func TestACommandIsCarriedOutOnceWhereverTheManagerEnds(t *testing.T) {
 	type target struct {
 		name           string
 		status, delete func(*http.Request) bool
-		// begin makes the target, with a manager at work, and command makes the Command.
+		// begin creates the target while a manager runs, and command creates the Command.
 		begin, command func(*env)
-		// done returns what is not yet as it is when the Command was carried out once.
+		// done returns an error for what is not yet as it is when the Command was carried out once.
 		done func(*env) error
 	}
 	job := target{
@@ -196,7 +197,8 @@ func (e *env) queueIs(name, state string) error {
 	return nil
 }
 
-// TestCommandsAreCarriedOutInTheirOrder, and none is left out because another one follows.
+// TestCommandsAreCarriedOutInTheirOrder checks the order, and that no Command is skipped because
+// another one follows.
 func TestCommandsAreCarriedOutInTheirOrder(t *testing.T) {
 	e := start(t)
 	e.manifest(jobs, endlessJob)
@@ -218,7 +220,8 @@ func TestCommandsAreCarriedOutInTheirOrder(t *testing.T) {
 	}
 }
 
-// TestACommandThatNobodyCanCarryOut is deleted, and an event says why.
+// TestACommandThatNobodyCanCarryOut checks that such a Command is deleted, and that an event says
+// why.
 func TestACommandThatNobodyCanCarryOut(t *testing.T) {
 	t.Parallel()
 	e := start(t)

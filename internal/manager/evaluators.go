@@ -9,8 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Evaluators are what a manager has evaluated in child processes. Programs that run a manager begin with
-// sandbox.Main(Evaluators()).
+// Evaluators returns the functions that a manager runs in child processes. A program that runs a
+// manager must begin with sandbox.Main(Evaluators()).
 func Evaluators() sandbox.Table {
 	table := sandbox.Table{}
 	for _, more := range []map[string]func(context.Context, []byte) ([]byte, error){

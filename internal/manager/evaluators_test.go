@@ -30,10 +30,11 @@ func doubled(n int) string {
 
 const spin = `len([for a in list.Range(0, 2000, 1) for b in list.Range(0, 2000, 1) for c in list.Range(0, 2000, 1) if a*b == c {a}])`
 
-// hostile programs take many times what they may. Those that the evaluator refuses by itself have no error of the pool's.
+// hostile programs take many times their limits. Those that the evaluator refuses by itself cause
+// no error of the pool.
 var hostile = map[string]struct {
 	run  func(run render.Run) error
-	want []string // one of them
+	want []string // one of these messages is expected
 }{
 	"three nested repetitions": {cue(`import "strings"` + "\n" + configMap + `strings.Repeat(strings.Repeat(strings.Repeat("x", 4096), 4096), 4096)}`), []string{"256 MiB of memory"}},
 	"33 doublings":             {cue(configMap + "_a33}\n_a0: \"xxxxxxxxxxxxxxxx\"" + doubled(33)), []string{"256 MiB of memory", "500ms of CPU"}},
@@ -77,7 +78,7 @@ var hostile = map[string]struct {
 		[]string{"stack", "CPU", "memory", "rendering template has a nested reference"}},
 }
 
-// cue renders a component of that template.
+// cue renders a component with that template.
 func cue(template string) func(render.Run) error {
 	return func(run render.Run) error {
 		t, err := render.Compile(&render.Definition{Kind: render.Component, Name: "c", Template: template}, run)
@@ -89,7 +90,7 @@ func cue(template string) func(render.Run) error {
 	}
 }
 
-// helm renders a chart of that template.
+// helm renders a chart with that template.
 func helm(template string) func(render.Run) error {
 	return func(run render.Run) error {
 		c, err := chart.Open(run, charttest.Pack("bad", "1.0.0", map[string]string{"templates/a.yaml": template}))
@@ -101,7 +102,8 @@ func helm(template string) func(render.Run) error {
 	}
 }
 
-// Each hostile program fails with a message that names the limit, while programs of others are evaluated.
+// TestHostileProgramsFailAlone checks that each hostile program fails with a message that names the
+// limit, while programs of others are evaluated.
 func TestHostileProgramsFailAlone(t *testing.T) {
 	pool, err := sandbox.New(sandbox.Config{Limits: sandbox.Limits{CPU: 500 * time.Millisecond, OutputBytesMax: 256 << 10}})
 	if err != nil {
@@ -186,7 +188,7 @@ func BenchmarkARendering(b *testing.B) {
 	}
 }
 
-// builtIn is a component's definition that comes with Lockstep.
+// builtIn returns a component's definition that comes with Lockstep.
 func builtIn(t testing.TB, file string) *render.Definition {
 	t.Helper()
 	for _, d := range config.Definitions() {

@@ -25,7 +25,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// says is true of a job whose condition is False for that reason and whose message has all the parts.
+// says checks that a job has that condition with status False and that reason, and that the message
+// contains all parts.
 func says(t batch.JobConditionType, reason string, parts ...string) func(*batch.Job) error {
 	return func(j *batch.Job) error {
 		c := j.Status.Condition(t)
@@ -73,7 +74,8 @@ func (e *env) hasNoPods(job string) {
 	}
 }
 
-// creations are the resources that the manager created in the namespace, in the order of the audit log.
+// creations returns the resources that the manager created in the namespace, in the order of the
+// audit log.
 func (e *env) creations() []string {
 	e.Helper()
 	var out []string
@@ -85,7 +87,7 @@ func (e *env) creations() []string {
 	return out
 }
 
-// envOf are the variables with a value of their own, and the ConfigMap keys of the others.
+// envOf returns the variables that have a value, and for the others the ConfigMap keys.
 func envOf(c *corev1.Container) map[string]string {
 	out := map[string]string{}
 	for _, v := range c.Env {
@@ -189,7 +191,7 @@ func TestTheSvcPluginsArguments(t *testing.T) {
 	e.create(newJob("bad", 1, "100m", withPlugins(map[string]batch.PluginArguments{"svc": {"--disable-network-policy=perhaps"}})))
 	e.until("bad", says(batch.JobValid, batch.ReasonInvalidTemplate, "spec.plugins.svc", "perhaps"))
 	e.hasNoPods("bad")
-	// What a plugin does not know it runs without, as with Volcano; the others count.
+	// Plugins that do not exist are ignored, as by Volcano; the others take effect.
 	e.create(newJob("unknown", 1, "100m", withPlugins(map[string]batch.PluginArguments{
 		"svc": {"--no-such-argument=1", "--disable-network-policy=true"}, "env": {"index"},
 	})))
@@ -266,7 +268,7 @@ func TestAQueueIsClosedAndOpenedWithItsParent(t *testing.T) {
 
 	e.command(bus.CloseQueueAction, "Queue", parent)
 	e.untilQueue(child, scheduling.QueueClosing)
-	e.untilQueue(parent, scheduling.QueueClosing) // because of what its child still has
+	e.untilQueue(parent, scheduling.QueueClosing) // because its child still holds resources
 	e.command(bus.OpenQueueAction, "Queue", child)
 	e.create(newJob("after", 1, "100m", inQueue(child)))
 	e.until("after", says(batch.JobScheduled, "QueueClosed", "spec.queue", child))
@@ -283,7 +285,7 @@ func TestAQueueIsClosedAndOpenedWithItsParent(t *testing.T) {
 	e.untilQueue(parent, scheduling.QueueOpen)
 	e.untilQueue(child, scheduling.QueueOpen)
 	e.until("after", inPhase(batch.Running))
-	e.untilQueue(shut, scheduling.QueueClosed) // which was closed for itself
+	e.untilQueue(shut, scheduling.QueueClosed) // it was closed by itself
 }
 
 func TestAQueueHoldsNoMoreThanItsCapability(t *testing.T) {
@@ -392,7 +394,7 @@ func TestAJobIsSuspendedAndResumed(t *testing.T) {
 	e.command(bus.AbortJobAction, "Job", "j")
 	e.until("j", inPhase(batch.Aborted))
 	e.hasNoPods("j")
-	// While it is suspended others take its room; a gang that is resumed is a gang again.
+	// While the job is suspended others take its resources; a resumed gang is a gang again.
 	e.create(newJob("other", 20, "1"))
 	e.until("other", inPhase(batch.Running))
 	e.command(bus.ResumeJobAction, "Job", "j")
@@ -425,7 +427,7 @@ func TestAJobIsTerminated(t *testing.T) {
 	e.until("waiting", says(batch.JobScheduled, "NotEnoughResources"))
 	e.command(bus.TerminateJobAction, "Job", "waiting")
 	e.until("waiting", inPhase(batch.Terminated))
-	// It is over: nothing brings it back.
+	// The job is over: nothing restarts it.
 	e.command(bus.ResumeJobAction, "Job", "j")
 	e.eventually("the command is refused with an event", func() error {
 		if events := e.eventsOf("j"); !slices.ContainsFunc(events, func(e corev1.Event) bool { return e.Reason == "CommandRefused" }) {
@@ -436,7 +438,7 @@ func TestAJobIsTerminated(t *testing.T) {
 	e.hasNoPods("j")
 }
 
-// eventsOf are the events about a job.
+// eventsOf returns the events about a job.
 func (e *env) eventsOf(job string) []corev1.Event {
 	e.Helper()
 	list, err := e.core.CoreV1().Events(e.ns).List(e.Context(), metav1.ListOptions{FieldSelector: "involvedObject.kind=Job,involvedObject.name=" + job})
@@ -469,7 +471,7 @@ func TestAGangThatItsQuotaRefusesHoldsNothing(t *testing.T) {
 		}
 		return nil
 	})
-	// It fits in every other way: only the quota keeps it.
+	// The gang fits in every other way: only the quota prevents it.
 	raise := []byte(`{"spec":{"hard":{"pods":"4"}}}`)
 	if _, err := e.core.CoreV1().ResourceQuotas(e.ns).Patch(t.Context(), "few", types.MergePatchType, raise, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -495,7 +497,7 @@ func TestTheDefaultsOfALimitRangeArePlannedWith(t *testing.T) {
 	silent := func(j *batch.Job) {
 		j.Spec.Tasks[0].Template.Spec.Containers[0].Resources = corev1.ResourceRequirements{}
 	}
-	// When a job of later has come to run, the LimitRange of before has been seen.
+	// When a job created after the LimitRange runs, the manager has seen the LimitRange.
 	e.create(newJob("first", 1, "1", silent))
 	e.until("first", inPhase(batch.Running))
 	before := managerWrites(t, e.c, e.ns)["pods create"]
@@ -533,7 +535,8 @@ func TestEachTaskHasItsMinimum(t *testing.T) {
 		t.Errorf("status %s", asJSON(j.Status))
 	}
 	e.delete("j")
-	// The workers would fit, and be more than spec.minAvailable in number; but a parameter server without a node is no job.
+	// The workers fit, and are more than spec.minAvailable; but the job cannot start without its
+	// parameter server.
 	e.create(newJob("k", 1, "5", withTask("worker", 8, func(t *batch.TaskSpec) {
 		t.MinAvailable = ptr.To[int32](1)
 		t.Template.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("100m")
@@ -594,7 +597,8 @@ func TestAJobsLifeTakesFewEvents(t *testing.T) {
 	}
 }
 
-// TestAJobOfMorePodsThanAClusterHasIsInvalid: it says so, makes no pod, and others run.
+// TestAJobOfMorePodsThanAClusterHasIsInvalid checks that such a job reports the error and creates
+// no pod, and that others run.
 func TestAJobOfMorePodsThanAClusterHasIsInvalid(t *testing.T) {
 	e := start(t)
 	e.apply(`

@@ -9,8 +9,9 @@ import (
 	"lockstep.dev/lockstep/internal/fence"
 )
 
-// leadership is what a manager leads by, when there are others: the term of the leader's lease, and its part in the division of
-// keys. nil is the only manager's, whose writes have no fence.
+// leadership is the authority by which a manager leads if there may be others: the term of the
+// leader's lease, and its part in the division of keys. nil means that this is the only manager,
+// whose writes have no fence.
 type leadership struct {
 	term   *fence.Term
 	shards *shards
@@ -23,7 +24,7 @@ func (l *leadership) members() *shards {
 	return l.shards
 }
 
-// writer returns the writer of what only the leader does.
+// writer returns the writer for work that only the leader does.
 func (l *leadership) writer(w *apiwriter.W) apiwriter.Writer {
 	if l == nil {
 		return w
@@ -34,7 +35,8 @@ func (l *leadership) writer(w *apiwriter.W) apiwriter.Writer {
 // Term implements apiwriter.Fence.
 func (l *leadership) Term(string) *fence.Term { return l.term }
 
-// workflows returns the writer for workflows, of which some are the leader's and the others those of this manager's share.
+// workflows returns the writer for workflows, some of which belong to the leader and the others to
+// this manager's share.
 func (l *leadership) workflows(w *apiwriter.W, informers *cluster.Informers) apiwriter.Writer {
 	if l == nil {
 		return w
@@ -42,7 +44,7 @@ func (l *leadership) workflows(w *apiwriter.W, informers *cluster.Informers) api
 	return w.Fenced(leadersWorkflows{l, informers.Workflows})
 }
 
-// leadersWorkflows is the fence of workflows in the manager that leads.
+// leadersWorkflows is the fence for workflows in the manager that leads.
 type leadersWorkflows struct {
 	*leadership
 	workflows *cluster.Kind[*wf.Workflow]
@@ -57,12 +59,12 @@ func (l leadersWorkflows) Term(owner string) *fence.Term {
 	}
 	term := l.shards.Term(owner)
 	if term == nil && !found {
-		return l.term // it may have been one of those
+		return l.term // it may have been one of the leader's workflows
 	}
 	return term
 }
 
-// writer returns the writer of this manager's share.
+// writer returns the writer for this manager's share.
 func (s *shards) writer(w *apiwriter.W) apiwriter.Writer {
 	if s == nil {
 		return w
@@ -70,7 +72,7 @@ func (s *shards) writer(w *apiwriter.W) apiwriter.Writer {
 	return w.Fenced(s)
 }
 
-// fence is that of this manager's share, or nil when there are no other managers.
+// fence returns the fence for this manager's share, or nil if there are no other managers.
 func (s *shards) fence() apiwriter.Fence {
 	if s == nil {
 		return nil
@@ -81,7 +83,7 @@ func (s *shards) fence() apiwriter.Fence {
 // Term implements apiwriter.Fence.
 func (s *shards) Term(owner string) *fence.Term { return s.member.Term(keyOf(owner)) }
 
-// keyOf is the namespace/name in the owner of a write: what follows its kind.
+// keyOf returns the namespace/name in the owner of a write, which follows the kind.
 func keyOf(owner string) string {
 	_, key, _ := strings.Cut(owner, "/")
 	return key

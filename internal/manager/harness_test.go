@@ -26,9 +26,9 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// The shared cluster: 8 nodes of 4 CPUs and 8 GiB, so that 32 CPUs are all there is.
+// TestMain sets up the shared cluster: 8 nodes of 4 CPUs and 8 GiB, 32 CPUs in total.
 //
-// Run as "TESTBINARY manager ..." the test binary is the manager, for tests that kill it.
+// When run as "TESTBINARY manager ...", the test binary is the manager, for tests that kill it.
 func TestMain(m *testing.M) {
 	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "4", Memory: "8Gi",
@@ -50,8 +50,9 @@ type env struct {
 	c    *localcluster.Cluster
 }
 
-// start returns a fresh namespace of the shared cluster, which one manager in this process manages. At the end of the
-// test its jobs are deleted and their pods waited for, so that the nodes are free again.
+// start returns a new namespace of the shared cluster, which one manager in this process manages.
+// At the end of the test its jobs are deleted, and start waits for the end of their pods, so that
+// the nodes are free again.
 func start(t *testing.T) *env {
 	c := managertest.Shared(t)
 	e := newEnv(t, c)
@@ -59,14 +60,14 @@ func start(t *testing.T) *env {
 	return e
 }
 
-// unmanaged is a cluster of tests that start and stop managers themselves, one test at a time.
+// unmanaged is a cluster for tests that start and stop managers themselves, one test at a time.
 var unmanaged struct {
 	mu      sync.Mutex
 	cluster *localcluster.Cluster
 }
 
-// startUnmanaged returns a fresh namespace of a cluster that has no manager but those that run starts: 4 nodes of 8 CPUs. No other test
-// uses the cluster until this one ends.
+// startUnmanaged returns a new namespace of a cluster with 4 nodes of 8 CPUs whose only managers
+// are those that run starts. No other test uses the cluster until this one ends.
 func startUnmanaged(t *testing.T) *env {
 	unmanaged.mu.Lock()
 	t.Cleanup(unmanaged.mu.Unlock)
@@ -85,7 +86,7 @@ func startUnmanaged(t *testing.T) *env {
 	return e
 }
 
-// run runs a manager until stop, or the test's end.
+// run runs a manager until stop is called or the test ends.
 func (e *env) run(options ...managertest.Option) (stop func()) {
 	e.Helper()
 	end, err := managertest.Run(e.c, options...)
@@ -116,7 +117,8 @@ func (e *env) clean() {
 	if err := e.dyn.Resource(jobs).Namespace(e.ns).DeleteCollection(ctx, metav1.DeleteOptions{}, metav1.ListOptions{}); err != nil {
 		e.Error(err)
 	}
-	// The garbage collector of a cluster that has just started learns of our kinds within half a minute.
+	// The garbage collector of a cluster that has just started learns about Lockstep's kinds within
+	// half a minute.
 	err := localtest.Await(ctx, 2*time.Minute, func() error {
 		pods, err := e.core.CoreV1().Pods(e.ns).List(ctx, metav1.ListOptions{})
 		if err == nil && len(pods.Items) > 0 {
@@ -178,7 +180,7 @@ func (e *env) job(name string) *batch.Job {
 	return e.asJob(u)
 }
 
-// until waits until the job is as ok says; ok returns what is not yet so.
+// until waits until ok returns nil for the job; ok returns an error that says what is missing.
 func (e *env) until(name string, ok func(*batch.Job) error) *batch.Job {
 	e.Helper()
 	var j *batch.Job
@@ -218,7 +220,7 @@ func (e *env) pods() []corev1.Pod {
 	return list.Items
 }
 
-// podsOf are the job's pods that are not on their way out.
+// podsOf returns the job's pods that are not being deleted.
 func (e *env) podsOf(job string) []corev1.Pod {
 	e.Helper()
 	var out []corev1.Pod
@@ -264,7 +266,8 @@ func (e *env) queue(name string, change func(*scheduling.QueueSpec)) {
 	})
 }
 
-// newJob is a job of one task "main"; without a duration its pods run until they are deleted.
+// newJob returns a job with one task "main". Without a duration its pods run until they are
+// deleted.
 func newJob(name string, replicas int32, cpu string, options ...func(*batch.Job)) *batch.Job {
 	j := &batch.Job{ObjectMeta: metav1.ObjectMeta{Name: name}, Spec: batch.JobSpec{Tasks: []batch.TaskSpec{{
 		Name: "main", Replicas: replicas, Template: corev1.PodTemplateSpec{Spec: corev1.PodSpec{
@@ -298,7 +301,8 @@ func minAvailable(n int32) func(*batch.Job) {
 	return func(j *batch.Job) { j.Spec.MinAvailable = n }
 }
 
-// managerWrites counts what the manager wrote, by "resource/subresource verb", in the namespace (all when empty).
+// managerWrites counts the manager's writes, by "resource/subresource verb", in the namespace (all
+// if empty).
 func managerWrites(t testing.TB, c *localcluster.Cluster, ns string) map[string]int {
 	t.Helper()
 	out := map[string]int{}

@@ -12,16 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/uuid"
 )
 
-// process says which process a holder of a lease is, so that another one can find out that it has ended. A host name and a
-// number do not: containers share host names, each has its own numbers, and numbers come again.
+// process identifies the process that holds a lease, so that another manager can find out whether
+// it has ended. A host name and a process number are not enough: containers share host names, each
+// has process numbers of its own, and numbers are reused.
 type process struct {
-	// pid is its number in namespace, started when it started, in clock ticks since boot.
+	// pid is the process number in namespace; started is the start time of the process, in clock
+	// ticks since boot.
 	pid, started string
-	// namespace is that of process numbers; boot is the machine's start.
+	// namespace is the process namespace (PID namespace); boot identifies the boot of the machine.
 	namespace, boot string
 }
 
-// String is the process in letters that names of objects may have.
+// String returns the process in characters that object names permit.
 func (p process) String() string {
 	return strings.Join([]string{p.pid, p.started, p.namespace, p.boot}, "-")
 }
@@ -36,12 +38,12 @@ func parseProcess(s string) (process, bool) {
 	return process{m[1], m[2], m[3], m[4]}, true
 }
 
-// procfs is where the kernel tells of processes.
+// procfs is the directory in which the kernel describes processes.
 type procfs string
 
 const proc procfs = "/proc"
 
-// self is this process, or false where the kernel does not say.
+// self returns this process, or false if the kernel does not describe it.
 func (fs procfs) self() (process, bool) {
 	p := process{pid: fmt.Sprint(os.Getpid())}
 	var err error
@@ -62,7 +64,8 @@ func (fs procfs) self() (process, bool) {
 	return p, valid
 }
 
-// startedAt is when a process started: field 22 of its stat. The second is its name, which may have blanks and parentheses.
+// startedAt returns the start time of a process: field 22 of its stat file. Field 2 is the name,
+// which may contain blanks and parentheses.
 func (fs procfs) startedAt(pid string) (string, error) {
 	stat, err := os.ReadFile(string(fs) + "/" + pid + "/stat")
 	if err != nil {
@@ -75,16 +78,17 @@ func (fs procfs) startedAt(pid string) (string, error) {
 	return string(rest[19]), nil
 }
 
-// ended reports whether it is certain that p, which is not this process, exists no more.
+// ended reports whether it is certain that p, which is not this process, no longer exists.
 func (fs procfs) ended(p, self process) bool {
 	if p.boot != self.boot || p.namespace != self.namespace {
-		return false // of another machine or container, or of one before: nothing is known about it here
+		// of another machine or container, or of an earlier boot: nothing is known about it here
+		return false
 	}
 	started, err := fs.startedAt(p.pid)
 	if err == nil {
-		return started != p.started // its number was given to another one
+		return started != p.started // its number was given to another process
 	}
-	// A process whose files cannot be seen may belong to another user.
+	// A process whose files cannot be read may belong to another user.
 	var pid int
 	if _, err := fmt.Sscan(p.pid, &pid); err != nil {
 		return false
@@ -92,7 +96,7 @@ func (fs procfs) ended(p, self process) bool {
 	return errors.Is(syscall.Kill(pid, 0), syscall.ESRCH)
 }
 
-// newIdentity names this process: HOST_PROCESS_UUID.
+// newIdentity returns a name for this process: HOST_PROCESS_UUID.
 func newIdentity() string {
 	host, _ := os.Hostname()
 	name := fmt.Sprint(os.Getpid())
@@ -102,8 +106,8 @@ func newIdentity() string {
 	return fmt.Sprintf("%s_%s_%s", host, name, uuid.NewUUID())
 }
 
-// hasEnded reports whether it is certain that the holder of a lease was a process that exists no more. Of others a lease has to
-// expire.
+// hasEnded reports whether it is certain that the holder of a lease is a process that no longer
+// exists. The leases of all other holders have to expire.
 func hasEnded(holder string) bool {
 	parts := strings.Split(holder, "_")
 	host, err := os.Hostname()

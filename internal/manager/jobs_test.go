@@ -209,7 +209,7 @@ func TestADeletedJobGivesEverythingBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// All of the room is free again.
+	// All resources are free again.
 	e.create(newJob("next", 32, "1"))
 	e.until("next", inPhase(batch.Running))
 }

@@ -21,12 +21,13 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// The lease. A leader that dies without a word is followed after leaseDuration, one that stops, or that died on the same
-// machine, at once. A server that has too much to do may take seconds for a renewal, and to end then and read the whole
-// cluster again would give it more to do.
+// The leader's lease. A leader that dies is succeeded after leaseDuration; one that stops, or that
+// died on the same machine, is succeeded at once. An overloaded server may take seconds for a
+// renewal; a leader that gave up then would make its successor read the whole cluster, which adds
+// load.
 //
-// Others count leaseDuration from when they saw the last renewal. The leader writes for leaseFence from when it sent it: the
-// difference is for what it sends last to arrive.
+// Other managers count leaseDuration from when they saw the last renewal. The leader writes until
+// leaseFence after it sent the renewal: the difference leaves time for its last writes to arrive.
 const (
 	leaseName     = "lockstep-manager"
 	leaseDuration = 12 * time.Second
@@ -37,7 +38,8 @@ const (
 
 var errLostLease = errors.New("manager: lost the lease: another manager leads now")
 
-// leadInTurn leads while the lease is held.
+// leadInTurn waits until this manager holds the lease, and leads while it does. Meanwhile it
+// follows.
 func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	client, err := kubeclient.Clientset(m.cfg.REST)
 	if err != nil {
@@ -51,7 +53,8 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 		return err
 	}
 	defer shards.leave()
-	// Until it is this manager's turn it works on its share of the workflows, and leaves the rest to the one that leads.
+	// Until this manager leads, it works on its share of the workflows and applications, and leaves
+	// the rest to the leader.
 	following, endFollowing := context.WithCancel(ctx)
 	defer endFollowing()
 	followed := make(chan struct{})
@@ -60,7 +63,8 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 		m.follow(following, writer, shards)
 	}()
 	defer func() { endFollowing(); <-followed }()
-	// The election outlives the work, so that the lease is given up when everything has been written and not before.
+	// The election outlives the work, so that the lease is released only when everything has been
+	// written.
 	electing, giveUp := context.WithCancel(context.WithoutCancel(ctx))
 	defer giveUp()
 	lock := &leaderLock{
@@ -95,7 +99,7 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 				endFollowing()
 				<-followed
 				worked <- m.lead(work, writer, &leadership{lock.term, shards})
-				lock.lose() // what is left is for the next leader
+				lock.lose() // the next leader does the rest
 			},
 			OnStoppedLeading: func() {},
 		},
@@ -111,19 +115,20 @@ func (m *Manager) leadInTurn(ctx context.Context, writer *apiwriter.W) error {
 	defer stop()
 	elector.Run(electing)
 	if !started.Load() {
-		return nil // asked to stop while it was another's turn
+		return nil // stopped while another manager led
 	}
 	return <-worked
 }
 
-// leaderLock is the leader's lease, with the term of this manager's leadership. The lease itself shows whether anybody else
-// has led since the last renewal: each is made in the place of the version that was seen last.
+// leaderLock is the leader's lease, with the term of this manager's leadership. Each renewal is
+// conditional on the version of the lease that was seen last, so that it proves that nobody else
+// has led since.
 type leaderLock struct {
 	resourcelock.Interface
 	now  func() time.Time
 	term *fence.Term
-	held atomic.Bool // at some time
-	// taken says that another manager was seen to have it since.
+	held atomic.Bool // this manager has held the lease
+	// taken reports whether another manager was seen to hold the lease since.
 	taken atomic.Bool
 	once  sync.Once
 	lost  chan struct{} // closed when the term has ended
@@ -159,9 +164,10 @@ func (l *leaderLock) Update(ctx context.Context, record resourcelock.LeaderElect
 
 func (l *leaderLock) write(record resourcelock.LeaderElectionRecord, write func() error) error {
 	if record.HolderIdentity != l.Identity() {
-		l.lose() // it is given up: before others can have it
+		l.lose() // the lease is released: end the term before others can take it
 		if l.taken.Load() {
-			return errLostLease // the elector gives up whichever lease is there, by now another manager's
+			// the elector would release the current lease, which belongs to another manager by now
+			return errLostLease
 		}
 		return write()
 	}
@@ -174,7 +180,8 @@ func (l *leaderLock) write(record resourcelock.LeaderElectionRecord, write func(
 	return nil
 }
 
-// prepareLease makes room for the lease, and frees it when its holder was a process of this machine that has ended.
+// prepareLease creates the namespace of the lease, and frees the lease if its holder was a process
+// of this machine that has ended.
 func (m *Manager) prepareLease(ctx context.Context, client kubernetes.Interface, writer apiwriter.Writer) error {
 	lease, err := client.CoordinationV1().Leases(m.cfg.LeaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
 	meta := apiwriter.Meta{Owner: "manager", Reason: "lease"}
@@ -193,7 +200,8 @@ func (m *Manager) prepareLease(ctx context.Context, client kubernetes.Interface,
 		return nil
 	}
 	m.log.Info("freeing the lease of a manager of this machine that has ended", "holder", *lease.Spec.HolderIdentity)
-	// The version makes sure that nobody else has done so, and leads by now. A conflict is no trouble: the election looks again.
+	// The precondition on the version ensures that no other manager has freed the lease and leads
+	// by now. A conflict is harmless: the election looks again.
 	patch := []byte(`[{"op":"add","path":"/spec/holderIdentity","value":""}]`)
 	writer.PatchVersion(meta, &coordinationv1.Lease{ObjectMeta: lease.ObjectMeta}, true, patch, nil)
 	return writer.Flush(ctx)

@@ -11,12 +11,12 @@ import (
 	"lockstep.dev/lockstep/internal/fence"
 )
 
-// answers is a lease whose server says what the test wants it to.
+// answers is a lease whose server answers as the test says.
 type answers struct {
 	resourcelock.Interface
 	holder string
 	err    error
-	during func() // while a write is at the server
+	during func() // called while a write is at the server
 }
 
 func (a *answers) Identity() string { return "me" }

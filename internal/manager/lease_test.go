@@ -19,8 +19,9 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// TestALeaseIsFreedThoughTheAnswerIsLost: a manager frees the lease of a predecessor of this machine that is dead. It goes on to the
-// election when the server has done so and the answer was lost: the next attempt meets a conflict with the first.
+// TestALeaseIsFreedThoughTheAnswerIsLost loses the answer to the write by which a manager frees the
+// lease of a dead predecessor on this machine. The manager continues with the election: its next
+// attempt meets a conflict with the first.
 func TestALeaseIsFreedThoughTheAnswerIsLost(t *testing.T) {
 	const attemptsMax = 5
 	for name, lose := range map[string]faultproxy.Loss{
@@ -89,7 +90,7 @@ func TestALeaseIsFreedThoughTheAnswerIsLost(t *testing.T) {
 	}
 }
 
-// deadHolder is the identity of a process of this machine that has ended.
+// deadHolder returns the identity of a process of this machine that has ended.
 func deadHolder(t *testing.T) string {
 	t.Helper()
 	host, err := os.Hostname()
@@ -100,6 +101,6 @@ func deadHolder(t *testing.T) string {
 	if !ok {
 		t.Skip("the kernel does not say which process this is")
 	}
-	self.started += "0" // of a process that had this one's number before
+	self.started += "0" // of an earlier process with this number
 	return host + "_" + self.String() + "_6f1c"
 }

@@ -41,48 +41,56 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Config says what a manager manages. Only REST is required.
+// Config configures a Manager. Only REST is required.
 type Config struct {
-	// REST is the cluster.
+	// REST is the cluster to manage.
 	REST *rest.Config
-	// SchedulerNames are the schedulerNames that the manager answers to. Default: lockstep and volcano.
+	// SchedulerNames are the schedulerNames whose pods the manager schedules. Default: lockstep and
+	// volcano.
 	SchedulerNames []string
-	// NodeScore is least, which spreads pods over the emptiest nodes and is the default, or most, which fills nodes
-	// before using the next.
+	// NodeScore is least (the default), which spreads pods over the emptiest nodes, or most, which
+	// fills nodes before it uses the next.
 	NodeScore string
-	// WriterConcurrency pins the number of requests in flight; 0 adapts it to the server.
+	// WriterConcurrency is a fixed number of requests in flight; 0 adapts the number to the server.
 	WriterConcurrency int
-	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves /healthz and /readyz. Both
-	// may be the same. Empty: not served.
+	// MetricsAddress serves /metrics and, with Profiling, /debug/pprof; HealthAddress serves
+	// /healthz and /readyz. Both may be the same. An empty address serves nothing.
 	MetricsAddress, HealthAddress string
 	Profiling                     bool
-	// LeaderElect makes managers of one cluster take turns by a lease in LeaseNamespace (default lockstep-system).
+	// LeaderElect elects a leader among the managers of a cluster by a lease in LeaseNamespace
+	// (default lockstep-system).
 	LeaderElect    bool
 	LeaseNamespace string
-	// ActAsManager lets applications act with the manager's rights, and not with those of their authors: whoever may write an
-	// application may have anything made that the manager may make.
+	// ActAsManager lets applications act with the manager's rights instead of those of their
+	// authors: whoever may write an application can have anything created that the manager may
+	// create.
 	ActAsManager bool
-	// AuthorsInterval is how often the manager looks whether the API server still records authors. Default 30 s.
+	// AuthorsInterval is the interval between checks whether the API server still records authors.
+	// Default 30 s.
 	AuthorsInterval time.Duration
-	// ApplicationRevisions writes an object of each state of every application, and not only of published ones.
+	// ApplicationRevisions writes an ApplicationRevision for each state of every application, not
+	// only for published ones.
 	ApplicationRevisions bool
-	// AllowRequestsTo are addresses, networks and host names that are not public and that applications may send requests to and
-	// fetch charts from: see egress.Config.
+	// AllowRequestsTo lists addresses, networks and host names that are not public, but that
+	// applications may send requests to and fetch charts from: see egress.Config.
 	AllowRequestsTo []string
-	// Gateway is where clusters are reached that are managed through a cluster gateway.
+	// Gateway is the address of clusters that are managed through a cluster gateway.
 	Gateway clusters.Gateway
-	// WorkflowNodesBytes is how large the JSON of a workflow's nodes may be before it is compressed; 0 is the default.
+	// WorkflowNodesBytes is the maximum size of the JSON of a workflow's nodes before it is
+	// compressed, in bytes; 0 means the default.
 	WorkflowNodesBytes int
-	// Executor is how what a workflow's pods need besides their images comes to them. Its SchedulerName is not used.
+	// Executor says how a workflow's pods get the executor, which is not in their images. Its
+	// SchedulerName is overwritten.
 	Executor pods.Options
-	// Archive is where finished workflows are kept: see archive.Open. Empty: nowhere. ArchiveTTL is for how long, zero being
-	// for ever, and ArchiveLabels chooses among them.
+	// Archive is where finished workflows are archived: see archive.Open; empty means nowhere.
+	// ArchiveTTL is how long they are kept; zero means forever. ArchiveLabels selects the workflows
+	// to archive.
 	Archive       string
 	ArchiveTTL    time.Duration
 	ArchiveLabels string
-	// Repack is what is moved within nodes without being asked for.
+	// Repack limits the moves of pods to other CPUs within nodes that happen without a request.
 	Repack steward.Policy
-	// StopTimeout is how long a manager that was asked to stop may finish writing. Default 5 s.
+	// StopTimeout is how long a stopping manager may finish its writes. Default 5 s.
 	StopTimeout time.Duration
 	Log         *slog.Logger
 }
@@ -129,15 +137,16 @@ type Manager struct {
 	registry *prometheus.Registry
 	requests *egress.Guard
 	ready    readiness
-	// evaluators evaluate programs of users in child processes.
+	// evaluators runs programs of users in child processes.
 	evaluators *sandbox.Pool
 	guard      *contain.Guard
 	authors    *authors // nil: applications act as the manager
-	// identity names this process among the managers of the cluster: in its leases, and in its requests' User-Agent.
+	// identity names this process among the managers of the cluster, in its leases and in the
+	// User-Agent of its requests.
 	identity string
 }
 
-// New checks the configuration. It does not contact the cluster.
+// New checks the configuration and prepares a Manager. It does not contact the cluster.
 func New(cfg Config) (*Manager, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -163,8 +172,9 @@ func New(cfg Config) (*Manager, error) {
 	return m, nil
 }
 
-// Run manages the cluster until ctx is done, or until it may not lead any longer, which is an error. When it returns, what
-// had been handed to the writer has been written, as far as StopTimeout allows, and the lease is free.
+// Run manages the cluster until ctx is done, or until it may no longer lead, which is an error.
+// When Run returns, all writes passed to the writer have been made, as far as StopTimeout allows,
+// and the lease is free.
 func (m *Manager) Run(ctx context.Context) error {
 	stopServing, err := m.serve()
 	if err != nil {
@@ -185,7 +195,7 @@ func (m *Manager) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("manager: %w", err)
 	}
-	// The writer outlives everything that writes, so that what they leave is written.
+	// The writer outlives all controllers, so that their last writes are made.
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	var end sync.WaitGroup
 	end.Go(func() {
@@ -202,13 +212,13 @@ func (m *Manager) Run(ctx context.Context) error {
 	return m.leadInTurn(ctx, writer)
 }
 
-// lead does the manager's work until ctx is done. by is nil when there are no other managers.
+// lead does the leader's work until ctx is done. by is nil if there are no other managers.
 func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership) error {
 	parts, err := m.assemble(ctx, writer, by)
 	if err != nil {
 		return err
 	}
-	// 1. Read the whole cluster.
+	//  1. Read the whole cluster.
 	started := time.Now()
 	parts.informers.Start(ctx)
 	parts.rare.Start(ctx)
@@ -219,10 +229,10 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 		}
 		return fmt.Errorf("manager: %w", err)
 	}
-	// 2. Take up what was left unfinished.
+	//  2. Continue unfinished work.
 	parts.jobs.Resume()
 	parts.workflows.Resume()
-	// 3. Place, write and report until the end.
+	//  3. Place, write and report until the end.
 	var running sync.WaitGroup
 	for _, run := range parts.run {
 		running.Go(func() { run(ctx) })
@@ -235,7 +245,7 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 	if cause := context.Cause(ctx); errors.Is(cause, errLostLease) {
 		return cause // another manager writes now
 	}
-	// 4. Finish what is being written.
+	//  4. Finish the writes in progress.
 	flushing, cancel := context.WithTimeout(context.WithoutCancel(ctx), m.cfg.StopTimeout)
 	defer cancel()
 	if err := writer.Flush(flushing); err != nil {
@@ -244,7 +254,7 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 	return nil
 }
 
-// parts are what lead runs.
+// parts holds the parts that lead runs.
 type parts struct {
 	informers *cluster.Informers
 	rare      *upstream.Filter
@@ -253,7 +263,7 @@ type parts struct {
 	run       []func(context.Context)
 }
 
-// assemble makes the parts and connects them.
+// assemble creates the parts and connects them.
 func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) (*parts, error) {
 	writer, shards := by.writer(w), by.members()
 	informers, err := cluster.NewInformers(m.cfg.REST)
@@ -365,7 +375,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	}, nil
 }
 
-// applications makes the controller of this manager's share of the applications.
+// applications returns the controller of this manager's share of the applications.
 func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry prometheus.Registerer, tell func(runtime.Object, *malformed.Error)) (*applications.Controller, error) {
 	apps, err := applications.New(applications.Config{
 		REST: m.cfg.REST, Writer: shards.writer(writer), Fence: shards.fence(), Owns: shards.ownsKey(), ActAsManager: m.cfg.ActAsManager,
@@ -380,7 +390,7 @@ func (m *Manager) applications(writer *apiwriter.W, shards *shards, registry pro
 	return apps, nil
 }
 
-// recorded says why the API server does not record who writes applications, or nil.
+// recorded returns the reason why the API server does not record who writes applications, or nil.
 func (m *Manager) recorded() error {
 	if m.authors == nil {
 		return nil
@@ -388,7 +398,8 @@ func (m *Manager) recorded() error {
 	return m.authors.recorded()
 }
 
-// runApplications runs the controller of applications, and turns them off and on as authors are recorded.
+// runApplications returns a function that runs the controller of applications, and turns
+// applications off and on when the recording of authors changes.
 func (m *Manager) runApplications(apps *applications.Controller) func(context.Context) {
 	return func(ctx context.Context) {
 		var looking sync.WaitGroup
@@ -400,7 +411,8 @@ func (m *Manager) runApplications(apps *applications.Controller) func(context.Co
 	}
 }
 
-// archive opens the archive and makes what fills it.
+// archive opens the archive and returns the keeper that fills it, and a function that runs the
+// keeper.
 func (m *Manager) archive(ctx context.Context, informers *cluster.Informers, writer apiwriter.Writer) (*archive.Keeper, func(context.Context), error) {
 	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
 	if err != nil {
@@ -425,7 +437,7 @@ func (m *Manager) archive(ctx context.Context, informers *cluster.Informers, wri
 	}, nil
 }
 
-// ours says whether a pod is one that this manager schedules.
+// ours reports whether this manager schedules a pod.
 func (m *Manager) ours(p *corev1.Pod) bool {
 	for _, name := range m.cfg.SchedulerNames {
 		if p.Spec.SchedulerName == name {
@@ -435,7 +447,7 @@ func (m *Manager) ours(p *corev1.Pod) bool {
 	return false
 }
 
-// queueUse reads what queues hold from the model.
+// queueUse reads the use of queues from the model.
 type queueUse struct{ model *cluster.Cluster }
 
 func (q queueUse) Use() map[string]corev1.ResourceList {

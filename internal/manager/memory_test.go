@@ -26,13 +26,15 @@ import (
 )
 
 const (
-	// managerMemoryMax is what the manager's process may take under hostile objects, in MiB.
+	// managerMemoryMax is the maximum memory of the manager's process with hostile objects, in MiB.
 	managerMemoryMax = 1024
-	// hostileCanaries is how many objects of others are measured before and amid each family.
+	// hostileCanaries is the number of harmless objects measured before and during each family of
+	// hostile ones.
 	hostileCanaries = 8
 )
 
-// hostileObjects is how many of each family there are: few in a usual run, 20 by "make test-memory".
+// hostileObjects returns the number of objects per family: few in a normal run, 20 with "make
+// test-memory".
 func hostileObjects() int {
 	if n, err := strconv.Atoi(os.Getenv("LOCKSTEP_HOSTILE_OBJECTS")); err == nil && n > 0 {
 		return n
@@ -40,7 +42,8 @@ func hostileObjects() int {
 	return 2
 }
 
-// zeros is mebibytes of spaces, packed: a thousandth of its size.
+// zeros returns packed data that unpacks to this many mebibytes of spaces: it has a thousandth of
+// that size.
 func zeros(t *testing.T, mebibytes int) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -56,7 +59,7 @@ func zeros(t *testing.T, mebibytes int) string {
 	return base64.StdEncoding.EncodeToString(b.Bytes())
 }
 
-// aliases is YAML of a few hundred bytes that is gigabytes when its aliases are followed.
+// aliases returns YAML of a few hundred bytes that becomes gigabytes when its aliases are expanded.
 func aliases() string {
 	var b strings.Builder
 	b.WriteString("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n")
@@ -66,7 +69,7 @@ func aliases() string {
 	return b.String()
 }
 
-// rssAnon is the memory of a process that is not of files, in MiB.
+// rssAnon returns the memory of a process that does not belong to files, in MiB.
 func rssAnon(pid int) int64 {
 	data, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	for line := range strings.Lines(string(data)) {
@@ -78,7 +81,7 @@ func rssAnon(pid int) int64 {
 	return 0
 }
 
-// yamlOf is an object as YAML, for texts that are hard to quote.
+// yamlOf returns an object as YAML, for texts that are hard to quote.
 func yamlOf(t *testing.T, object map[string]any) string {
 	t.Helper()
 	data, err := yaml.Marshal(object)
@@ -88,9 +91,10 @@ func yamlOf(t *testing.T, object map[string]any) string {
 	return string(data)
 }
 
-// TestTheManagerStaysSmallUnderHostileObjects: of each family of objects whose evaluation or unpacking would take gigabytes, the
-// manager's process takes less than 1 GiB, says on each what is wrong, and deploys what others ask for meanwhile. How long
-// that took is printed.
+// TestTheManagerStaysSmallUnderHostileObjects creates families of objects whose evaluation or
+// unpacking would take gigabytes. It checks that the manager's process takes less than 1 GiB,
+// reports the fault on each object, and deploys the objects of others meanwhile, and prints how
+// long those took.
 func TestTheManagerStaysSmallUnderHostileObjects(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -169,7 +173,7 @@ data: {x: {{ first $x }}}`}))
 		}, appResource, "cannot be read"},
 	}
 	number := 0
-	// canaries are an application and a job, each until what it asks for is there.
+	// canaries measures an application and a job, each until its objects exist.
 	canaries := func() (apps, jobs []time.Duration) {
 		for range hostileCanaries {
 			number++

@@ -9,8 +9,9 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// TestARestartMakesNoObjectsAgain: the objects of the plugins of a job that waits for room are there, and creates that fail because
-// of that are writes, too. One that was deleted meanwhile is made again.
+// TestARestartMakesNoObjectsAgain checks that a restart creates no objects for the plugins of a
+// waiting job that already exist, because creates that fail are writes, too. An object deleted
+// meanwhile is created again.
 func TestARestartMakesNoObjectsAgain(t *testing.T) {
 	t.Parallel()
 	e := startUnmanaged(t)

@@ -80,8 +80,9 @@ func poisons() map[string]poison {
 // poisonedQueue is a queue on whose status the manager panics.
 const poisonedQueue = "poisoned-queue"
 
-// TestAPanicConcernsOneObject: an object on which the manager panics is left alone and says so, everything else goes on, also after
-// a restart, which writes nothing; and when the object is changed it is taken up again.
+// TestAPanicConcernsOneObject checks that an object on which the manager panics is left alone and
+// says so, and that everything else continues, also after a restart, which writes nothing. When the
+// object is changed, the manager works on it again.
 func TestAPanicConcernsOneObject(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications(), localtest.WithNodes(localcluster.Nodes{Count: 2}))
 	all := poisons()
@@ -122,7 +123,8 @@ func TestAPanicConcernsOneObject(t *testing.T) {
 	for name, p := range all {
 		e.apply(manifest(name, p))
 	}
-	// Queues have no namespace. Jobs in one whose status is left alone go on, for they are of many users.
+	// Queues have no namespace. Jobs in a queue whose status is left alone continue, because they
+	// belong to many users.
 	queues := e.dyn.Resource(scheduling.GroupVersion.WithResource("queues"))
 	for _, name := range []string{poisonedQueue, "sound"} {
 		_, err := queues.Create(t.Context(), &unstructured.Unstructured{Object: map[string]any{
@@ -164,7 +166,7 @@ func TestAPanicConcernsOneObject(t *testing.T) {
 	}
 	mu.Unlock()
 
-	// Again after a restart: with the objects present, nothing is said twice.
+	// The same after a restart: with the objects present, nothing is reported twice.
 	mu.Lock()
 	clear(hits)
 	mu.Unlock()
@@ -187,7 +189,7 @@ func TestAPanicConcernsOneObject(t *testing.T) {
 		t.Errorf("a restart wrote the objects: before %v, after %v", before, after)
 	}
 
-	// What is changed is taken up, and the condition goes.
+	// A changed object is worked on again, and its condition is removed.
 	mu.Lock()
 	for name := range all {
 		cured[name] = true

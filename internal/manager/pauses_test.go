@@ -31,16 +31,19 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// The test of pauses stops managers, as the kernel, a hypervisor or a debugger may, and lets them go on. It is short by default:
-// LOCKSTEP_PAUSES is how many times, LOCKSTEP_SEED repeats a run, LOCKSTEP_MANAGER is another program to test.
+// The test of pauses stops managers, as the kernel, a hypervisor or a debugger may, and lets them
+// continue. It is short by default: LOCKSTEP_PAUSES is the number of pauses, LOCKSTEP_SEED repeats
+// a run, LOCKSTEP_MANAGER is another program to test.
 
-// What holds by the leases, in seconds since a renewal was received: see leader.go and package shard.
+// Durations of the leases, in seconds since a renewal was received: see leader.go and package
+// shard.
 const (
 	leaderLease = 12 * time.Second
 	shardLease  = 10 * time.Second
 )
 
-// managers are processes that run the manager, each under a name of its own, which is in its User-Agent.
+// managers are processes that run the manager, each under a name of its own, which is in its
+// User-Agent.
 type managers struct {
 	*env
 	command []string
@@ -79,7 +82,7 @@ func startManagers(e *env, n int) *managers {
 	return m
 }
 
-// supervise runs one manager after the other, as a Deployment does.
+// supervise restarts managers that end, as a Deployment does.
 func (m *managers) supervise() {
 	for {
 		m.mu.Lock()
@@ -128,7 +131,7 @@ func (m *managers) start(name string) (*exec.Cmd, error) {
 
 var pidOfHolder = regexp.MustCompile(`^[^_]*_([0-9]+)[-_]`)
 
-// leader is the manager that has the leader's lease.
+// leader returns the manager that holds the leader's lease.
 func (m *managers) leader() (name string, pid int, err error) {
 	lease, err := m.core.CoordinationV1().Leases("lockstep-system").Get(m.Context(), "lockstep-manager", metav1.GetOptions{})
 	if err != nil {
@@ -156,7 +159,7 @@ func ptrTo(s *string) string {
 	return *s
 }
 
-// follower is a manager that does not lead.
+// follower returns a random manager that does not lead.
 func (m *managers) follower(random *rand.Rand, leader string) (name string, pid int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -171,7 +174,7 @@ func (m *managers) follower(random *rand.Rand, leader string) (name string, pid 
 	return name, m.running[name].Process.Pid
 }
 
-// load is what has been asked for.
+// load holds the objects that the test has submitted.
 type load struct {
 	gangs, aborted, workflows, applications []string
 }
@@ -220,7 +223,8 @@ var (
 
 const gangSize = 15
 
-// submit asks for more: gangs that compete for room and end, one that runs until it is aborted, workflows and applications.
+// submit adds load: gangs that compete for resources and end, a job that runs until it is aborted,
+// workflows and applications.
 func (l *load) submit(e *env, round int) {
 	e.Helper()
 	for i := range 16 {
@@ -248,7 +252,7 @@ func (l *load) submit(e *env, round int) {
 	apply(&l.applications, applicationsResource, "app", pausedApplication, 12)
 }
 
-// done says what is not as it has to be in the end.
+// done returns an error for what is not yet in its final state.
 func (l *load) done(e *env) error {
 	var errs []error
 	note := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -301,7 +305,7 @@ func (l *load) done(e *env) error {
 	return errors.Join(errs...)
 }
 
-// audited is a write of a manager.
+// audited is a write of a manager in the audit log.
 type audited struct {
 	Stage, Verb, UserAgent   string
 	User                     struct{ Username string }
@@ -314,7 +318,7 @@ func (a *audited) String() string {
 	return fmt.Sprintf("%s %s/%s %s at %s", a.Verb, a.ObjectRef.Resource, a.ObjectRef.Subresource, a.ObjectRef.Name, a.RequestReceivedTimestamp.Format("15:04:05.000"))
 }
 
-// auditedWrites are the writes of managers, as they were received.
+// auditedWrites returns the writes of managers, in the order in which they were received.
 func auditedWrites(e *env) []audited {
 	e.Helper()
 	f, err := os.Open(e.c.AuditLogPath())
@@ -342,8 +346,8 @@ func auditedWrites(e *env) []audited {
 	return out
 }
 
-// witness reads the audit log: no manager wrote after its lease had lapsed, or while another one led what only the leader writes,
-// and no pod was made twice.
+// witness checks the audit log: no manager wrote after its lease had lapsed, or wrote the leader's
+// objects while another one led, and no pod was created twice.
 func witness(e *env) (writes int) {
 	e.Helper()
 	leads, shares := map[string]time.Time{}, map[string]time.Time{} // by manager: the last renewal
@@ -428,7 +432,7 @@ func TestManagersArePaused(t *testing.T) {
 			ofLeader = round%4 != 3
 		}
 		l.submit(e, round)
-		// Some moment while it is being worked on.
+		// Some moment during the work.
 		at := len(l.gangs) * gangSize * random.IntN(100) / 100
 		if from := (len(l.gangs) - 16) * gangSize; at < from {
 			at = from + random.IntN(14*gangSize)
@@ -451,7 +455,7 @@ func TestManagersArePaused(t *testing.T) {
 			t.Fatal(err)
 		}
 		awake := time.After(pause)
-		// The user goes on meanwhile.
+		// The user continues meanwhile.
 		if _, err := e.core.CoreV1().Pods(e.ns).List(t.Context(), metav1.ListOptions{Limit: 1}); err != nil {
 			t.Error(err)
 		}
@@ -470,7 +474,7 @@ func TestManagersArePaused(t *testing.T) {
 	}
 }
 
-// gangPods is how many pods of gangs were created so far.
+// gangPods returns how many pods of gangs were created so far.
 func gangPods(e *env) int {
 	n := 0
 	for _, call := range localtest.ManagerCalls(e, e.c) {

@@ -29,7 +29,8 @@ import (
 
 var topologies = topology.GroupVersion.WithResource("nodetopologies")
 
-// pinned makes a job's pods ask for as many CPUs as they request, by annotations KEY=VALUE.
+// pinned makes a job's pods request as many CPUs for themselves as they request in total, by
+// annotations KEY=VALUE.
 func pinned(cpus int, annotations ...string) func(*batch.Job) {
 	return func(j *batch.Job) {
 		for _, a := range annotations {
@@ -48,8 +49,8 @@ const (
 	staticBurst = topology.ACKPolicyAnnotation + "=static-burst"
 )
 
-// given is what the pods say they were given, by node, checked: every pod that asks has an answer of the right size, and
-// no exclusive CPU is given out twice.
+// given returns the CPUs that the pods were assigned, by node. It checks that every requesting pod
+// has an assignment of the right size, and that no exclusive CPU is assigned twice.
 func (e *env) given() map[string][]held.Pod {
 	e.Helper()
 	out := map[string][]held.Pod{}
@@ -80,7 +81,7 @@ func (e *env) given() map[string][]held.Pod {
 	return out
 }
 
-// TestPinnedPods runs on 12 simulated nodes of 256 CPUs, with a manager that is a process of its own.
+// TestPinnedPods runs on 12 simulated nodes of 256 CPUs, with a manager as a separate process.
 func TestPinnedPods(t *testing.T) {
 	t.Parallel()
 	self, err := os.Executable()
@@ -91,7 +92,7 @@ func TestPinnedPods(t *testing.T) {
 		localtest.WithNodes(localcluster.Nodes{Count: 12, Topology: machines.AMD256NPS4.Name, Pods: 250}))
 	e := newEnv(t, c)
 
-	// 200 pods in 30 gangs, in three languages of request, 1,000 CPUs together.
+	// 200 pods in 30 gangs, with three forms of request, 1,000 CPUs in total.
 	submit := func(prefix string) (names []string) {
 		for i := range 10 {
 			for _, j := range []*batch.Job{
@@ -213,7 +214,7 @@ func TestPinnedPods(t *testing.T) {
 	})
 
 	t.Run("a NodeTopology that arrives late", func(t *testing.T) {
-		node, cpus := "", 0 // the one with most room
+		node, cpus := "", 0 // the node with the most free CPUs
 		for i := range 12 {
 			used := 0
 			for _, p := range e.given()[localcluster.NodeName(i)] {
@@ -277,7 +278,7 @@ func TestPinnedPods(t *testing.T) {
 	})
 }
 
-// waitsWith is a job that waits for this reason.
+// waitsWith checks that a job waits for this reason.
 func waitsWith(reason, message string) func(*batch.Job) error {
 	return func(j *batch.Job) error {
 		c := j.Status.Condition(batch.JobScheduled)
@@ -288,16 +289,17 @@ func waitsWith(reason, message string) func(*batch.Job) error {
 	}
 }
 
-// restart starts a component that was killed, as soon as its end has been noticed.
+// restart restarts a component that was killed, as soon as its end has been noticed.
 func (e *env) restart(name localcluster.Component) {
 	e.Helper()
 	e.eventually("start "+string(name), func() error { return e.c.StartComponent(e.Context(), name) })
 }
 
-// created is how many pods the API server has been asked for so far, which is what moments of a run are told by.
+// created returns the number of pod creates that the API server has received so far; moments of a
+// run are defined by this number.
 func (e *env) created() int { return managerWrites(e, e.c, e.ns)["pods create"] }
 
-// atRest returns the manager's writes, leases aside, when there has been none for a second.
+// atRest returns the manager's writes, without leases, when there has been none for a second.
 func (e *env) atRest() map[string]int {
 	e.Helper()
 	var writes map[string]int
@@ -316,7 +318,8 @@ func (e *env) atRest() map[string]int {
 	return writes
 }
 
-// restartAtRest kills the manager when nothing is left to do: the next must find that out without a write, but for its lease's.
+// restartAtRest kills the manager when nothing is left to do: the next manager must find that out
+// without a write, except for its lease.
 func restartAtRest(t *testing.T, e *env) {
 	t.Helper()
 	before := e.atRest()
@@ -326,7 +329,7 @@ func restartAtRest(t *testing.T, e *env) {
 	e.restart(localcluster.Manager)
 	e.create(newJob("after", 1, "100m"))
 	e.until("after", inPhase(batch.Running))
-	// What it writes about others may come after what it writes about the new job.
+	// Its writes about other objects may come after those about the new job.
 	after := e.atRest()
 	before["pods create"]++
 	before["jobs/status update"]++

@@ -22,7 +22,7 @@ func withPolicies(p ...batch.LifecyclePolicy) func(*batch.Job) {
 	return func(j *batch.Job) { j.Spec.Policies = p }
 }
 
-// taskPolicies are the first task's.
+// taskPolicies sets the policies of the first task.
 func taskPolicies(p ...batch.LifecyclePolicy) func(*batch.Job) {
 	return func(j *batch.Job) { j.Spec.Tasks[0].Policies = p }
 }
@@ -31,7 +31,7 @@ func on(event bus.Event, action bus.Action) batch.LifecyclePolicy {
 	return batch.LifecyclePolicy{Event: event, Action: action}
 }
 
-// forever undoes endsAfter in a task.
+// forever reverts endsAfter in a task.
 func forever(t *batch.TaskSpec) { t.Template.Annotations = nil }
 
 func (e *env) uidOf(pod string) types.UID {
@@ -43,7 +43,7 @@ func (e *env) uidOf(pod string) types.UID {
 	return p.UID
 }
 
-// replaced waits until a pod of that name runs that is not the one with the UID.
+// replaced waits until a pod of that name runs that has another UID.
 func (e *env) replaced(pod string, uid types.UID) {
 	e.Helper()
 	e.eventually("a new "+pod, func() error {
@@ -218,7 +218,7 @@ func TestAnEvictionRestartsTheJob(t *testing.T) {
 	e.create(newJob("j", 2, "100m", withTask("other", 1, nil), withPolicies(on(bus.PodEvictedEvent, bus.RestartJobAction))))
 	e.until("j", inPhase(batch.Running))
 	other := e.uidOf("j-other-0")
-	// A kubelet that is short of memory fails the pod and says that it was disrupted.
+	// A kubelet that is short of memory fails the pod and marks it as disrupted.
 	e.setPodStatus("j-main-0", corev1.PodStatus{Phase: corev1.PodFailed, Reason: "Evicted", Conditions: []corev1.PodCondition{
 		{Type: corev1.DisruptionTarget, Status: corev1.ConditionTrue, Reason: "TerminationByKubelet"},
 	}})
@@ -295,7 +295,7 @@ func TestATaskWaitsForThoseItDependsOn(t *testing.T) {
 	dependsOn := func(iteration batch.Iteration, names ...string) func(*batch.TaskSpec) {
 		return func(t *batch.TaskSpec) { t.DependsOn = &batch.DependsOn{Name: names, Iteration: iteration} }
 	}
-	// The gang is complete only with the task that waits: it is placed in two parts.
+	// The gang is complete only with the waiting task: it is placed in two parts.
 	e.create(newJob("j", 3, "100m", withTask("master", 1, dependsOn("", "main"))))
 	e.create(newJob("any", 1, "100m", withTask("never", 1, dependsOn("", "stuck")), withTask("stuck", 1, func(t *batch.TaskSpec) {
 		t.Template.Spec.NodeSelector = map[string]string{"no": "such"}
@@ -408,7 +408,7 @@ func TestThePluginsOfFrameworks(t *testing.T) {
 	e.create(newJob("ray", 1, "10m", append(roles("head", "worker", 1, "ray"), func(j *batch.Job) {
 		j.Spec.Tasks[0].Template.Spec.Containers[0].Name, j.Spec.Tasks[1].Template.Spec.Containers[0].Name = "head", "worker"
 	})...))
-	// No master, so that there is nothing to tell: such jobs run.
+	// Without a master there is nothing to configure: such jobs run.
 	e.create(newJob("alone", 1, "10m", withPlugins(map[string]batch.PluginArguments{"pytorch": {}})))
 	for _, job := range []string{"pt", "tf", "mpi", "hc", "ray", "alone"} {
 		e.until(job, inPhase(batch.Running))
@@ -454,7 +454,7 @@ func TestThePluginsOfFrameworks(t *testing.T) {
 	if s, err := e.core.CoreV1().Services(e.ns).Get(t.Context(), "ray-head-svc", metav1.GetOptions{}); err != nil || len(s.Spec.Ports) != 3 {
 		t.Errorf("the head's service: %v, %v", s, err)
 	}
-	// What these plugins need comes with them.
+	// The plugins bring the plugins that they depend on.
 	if r := e.job("mpi").Status.ControlledResources; r["plugin-mpi"] != "mpi" || r["plugin-svc"] != "svc" || r["plugin-ssh"] != "ssh" {
 		t.Errorf("controlled resources %v", r)
 	}
@@ -510,7 +510,7 @@ func TestTheSSHPlugin(t *testing.T) {
 	if err := hosts(2)(); err != nil {
 		t.Error(err)
 	}
-	// A job that grows has the same keys, and more names.
+	// A job that is scaled up keeps its keys and gets more names.
 	e.patchJob("j", `[{"op": "replace", "path": "/spec/tasks/1/replicas", "value": 4}]`)
 	e.eventually("the names of new pods", hosts(4))
 	if string(secret("j-ssh").Data["id_rsa"]) != private {

@@ -16,7 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// TestWhatTheServerRefusesIsAskedForAgainLater: writes that the server refuses are neither repeated at once, nor forgotten.
+// TestWhatTheServerRefusesIsAskedForAgainLater checks that writes that the server refuses are
+// neither repeated at once nor forgotten.
 func TestWhatTheServerRefusesIsAskedForAgainLater(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -69,7 +70,8 @@ func TestWhatTheServerRefusesIsAskedForAgainLater(t *testing.T) {
 			}
 			return nil
 		})
-		// By the end of another job a write that is repeated at once has been so hundreds of times.
+		// A write that is repeated at once would be repeated hundreds of times before another job
+		// ends.
 		other := "after-" + c.job.Name
 		e.create(newJob(other, 1, "100m", endsAfter("1s")))
 		e.until(other, inPhase(batch.Completed))

@@ -14,7 +14,8 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// TestPodSecurityAppliesToThePodsOfJobsAndWorkflows: the manager creates them, and is not exempt from admission.
+// TestPodSecurityAppliesToThePodsOfJobsAndWorkflows checks that the manager, which creates these
+// pods, is not exempt from admission.
 func TestPodSecurityAppliesToThePodsOfJobsAndWorkflows(t *testing.T) {
 	e := start(t)
 	if _, err := e.core.CoreV1().Namespaces().Patch(t.Context(), e.ns, types.MergePatchType,
@@ -39,13 +40,14 @@ spec: {entrypoint: main, templates: [{name: main, container: {image: busybox, se
 	}
 }
 
-// TestCommandsActOnJobsOfTheirNamespace although they name others by UID.
+// TestCommandsActOnJobsOfTheirNamespace checks this for Commands that name jobs of other namespaces
+// by UID.
 func TestCommandsActOnJobsOfTheirNamespace(t *testing.T) {
 	t.Parallel()
 	e := start(t)
 	other := newEnv(t, e.c)
 	t.Cleanup(func() {
-		// The garbage collector of a fresh cluster does not know Jobs for its first half minute.
+		// The garbage collector of a new cluster does not know Jobs for the first half minute.
 		_ = e.dyn.Resource(jobs).Namespace(other.ns).Delete(context.Background(), "job", metav1.DeleteOptions{})
 		_ = e.core.CoreV1().Pods(other.ns).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})
 		other.clean()
@@ -71,8 +73,8 @@ target: {apiVersion: batch.volcano.sh/v1alpha1, kind: Job, name: job, uid: ` + s
 	}
 }
 
-// TestPluginsTakeNothingOver: what a job's plugins need is made for the job; what is there already under that name stays as it
-// is, and pods do not get it.
+// TestPluginsTakeNothingOver checks that objects for a job's plugins are created for the job. An
+// existing object of the same name stays unchanged, and pods do not get it.
 func TestPluginsTakeNothingOver(t *testing.T) {
 	e := start(t)
 	mallory := e.tenant("mallory", "edit")
@@ -95,7 +97,8 @@ spec:
 	}
 }
 
-// TestQueuesAreOpenedAndClosedByThoseWhoMayChangeThem: a Command lives in a namespace, a queue belongs to the cluster.
+// TestQueuesAreOpenedAndClosedByThoseWhoMayChangeThem checks the rights for Commands about queues:
+// a Command lives in a namespace, but a queue belongs to the cluster.
 func TestQueuesAreOpenedAndClosedByThoseWhoMayChangeThem(t *testing.T) {
 	e := start(t)
 	e.apply("apiVersion: scheduling.volcano.sh/v1beta1\nkind: Queue\nmetadata: {name: q-" + e.ns + "}\nspec: {weight: 1}")
@@ -120,8 +123,9 @@ target: {apiVersion: scheduling.volcano.sh/v1beta1, kind: Queue, name: q-` + e.n
 	})
 }
 
-// TestStatusesOfWorkflowsNameNothingOfOthers: a workflow's status can be written by whoever writes the workflow, and so it is not
-// believed where the manager deletes what it names.
+// TestStatusesOfWorkflowsNameNothingOfOthers checks that the manager does not trust a workflow's
+// status when it deletes the objects named there, because every user who may write the workflow can
+// write its status.
 func TestStatusesOfWorkflowsNameNothingOfOthers(t *testing.T) {
 	e := start(t)
 	claim := "apiVersion: v1\nkind: PersistentVolumeClaim\nmetadata: {name: precious}\nspec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}"
@@ -147,7 +151,8 @@ status:
 		}
 		return err
 	})
-	// What follows the end of a workflow goes through one writer: a later write of the manager shows that it is past.
+	// The writes that follow the end of a workflow go through one writer: a later write of the
+	// manager shows that they are done.
 	e.apply("apiVersion: batch.volcano.sh/v1alpha1\nkind: Job\nmetadata: {name: later}\nspec: {tasks: [{name: main, replicas: 1, template: {metadata: {annotations: {lockstep.dev/sim-duration: 1s}}, spec: {restartPolicy: Never, containers: [{name: c, image: busybox}]}}}]}")
 	e.says(jobs, "later", `"phase":"Completed"`)
 	got, err := e.core.CoreV1().PersistentVolumeClaims(e.ns).Get(t.Context(), "precious", metav1.GetOptions{})

@@ -27,7 +27,7 @@ import (
 
 var podGroupResource = scheduling.GroupVersion.WithResource("podgroups")
 
-// forbidden says that a user may not write these manifests, each by itself.
+// forbidden checks that a user may write none of these manifests.
 func (m *tenant) forbidden(manifests ...string) {
 	m.Helper()
 	for _, manifest := range manifests {
@@ -37,15 +37,15 @@ func (m *tenant) forbidden(manifests ...string) {
 	}
 }
 
-// workflows are deleted at the end of a test.
+// deletesWorkflows deletes workflows at the end of a test.
 func (e *env) deletesWorkflows() {
 	e.Cleanup(func() {
 		_ = e.dyn.Resource(workflowResource).Namespace(e.ns).DeleteCollection(context.Background(), metav1.DeleteOptions{}, metav1.ListOptions{})
 	})
 }
 
-// TestWorkflowsReadAndWriteConfigMapsOfTheirNamespace: parameters and caches name ConfigMaps without a namespace, and only such as
-// have the label that says what they are for.
+// TestWorkflowsReadAndWriteConfigMapsOfTheirNamespace checks that parameters and caches name
+// ConfigMaps without a namespace, and only those with the label for that purpose.
 func TestWorkflowsReadAndWriteConfigMapsOfTheirNamespace(t *testing.T) {
 	e := start(t)
 	e.deletesWorkflows()
@@ -103,8 +103,8 @@ spec:
 	}
 }
 
-// TestWorkflowsOfCronsAndTemplatesStayInTheirNamespace: they are made where the CronWorkflow is, of templates of that namespace or of
-// the cluster.
+// TestWorkflowsOfCronsAndTemplatesStayInTheirNamespace checks that workflows are created in the
+// namespace of the CronWorkflow, from templates of that namespace or of the cluster.
 func TestWorkflowsOfCronsAndTemplatesStayInTheirNamespace(t *testing.T) {
 	e := start(t)
 	e.deletesWorkflows()
@@ -124,7 +124,7 @@ spec:
   workflowMetadata: {namespace: ` + other + `, labels: {from: mallory}}
   workflowSpec: {entrypoint: main, templates: [{name: main, container: {image: busybox}}]}
 `
-	// The schema has no such namespace; the API server tells of fields that it drops.
+	// The schema has no such namespace field; the API server reports fields that it drops.
 	mallory.apply(cron)
 	mallory.forbidden(theirs,
 		strings.Replace(cron, "every-minute}", "every-minute, namespace: "+other+"}", 1),
@@ -138,7 +138,8 @@ spec:
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	// Neither is a name, nor what goes to labels, more than the API server takes: it is said, and does not keep the status from being written.
+	// Names and labels that the API server does not accept are reported, and do not prevent the
+	// status from being written.
 	mallory.apply("apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: labelled}\nspec: {entrypoint: main, workflowMetadata: {labels: {from: \"a b\"}}, templates: [{name: main, container: {image: busybox}}]}\n")
 	e.says(workflowResource, "labelled", `workflowMetadata.labels[from]: "a b" is no label`)
 	localtest.Eventually(e, 90*time.Second, "a workflow of the CronWorkflow", func() error {
@@ -155,8 +156,8 @@ spec:
 	})
 }
 
-// TestPodGroupsGatherPodsOfTheirNamespace: a pod that names the group of another namespace neither brings that to its minimum nor is
-// scheduled with it.
+// TestPodGroupsGatherPodsOfTheirNamespace checks that a pod that names a group of another namespace
+// neither counts towards that group's minimum nor is scheduled with it.
 func TestPodGroupsGatherPodsOfTheirNamespace(t *testing.T) {
 	e := start(t)
 	victim := newEnv(t, e.c)
@@ -204,8 +205,9 @@ func TestPodGroupsGatherPodsOfTheirNamespace(t *testing.T) {
 	}
 }
 
-// TestQueuesAndPriorityClassesHaveTheirLimits: whoever may submit jobs may name any queue and class, gets no more of a queue than it
-// has, no pod that a quota on the class forbids, and may change neither.
+// TestQueuesAndPriorityClassesHaveTheirLimits checks that users who may submit jobs may name any
+// queue and priority class, but get no more of a queue than it has, get no pod that a quota on the
+// class forbids, and may change neither.
 func TestQueuesAndPriorityClassesHaveTheirLimits(t *testing.T) {
 	e := start(t)
 	high, small, closed := "high-"+e.ns, "small-"+e.ns, "closed-"+e.ns
@@ -257,8 +259,8 @@ func TestQueuesAndPriorityClassesHaveTheirLimits(t *testing.T) {
 	}
 }
 
-// TestNobodyTakesCPUsByAnAnnotation: which CPUs a pod was given is the manager's to say. A user neither names those of others nor gives
-// back what they have while they use it.
+// TestNobodyTakesCPUsByAnAnnotation checks that only the manager says which CPUs a pod was
+// assigned. A user can neither name the CPUs of others nor return CPUs that are in use.
 func TestNobodyTakesCPUsByAnAnnotation(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithConfig(func(c *localcluster.Config) {
 		c.Install = install.With(install.Options{CPUs: true})
@@ -308,7 +310,8 @@ func TestNobodyTakesCPUsByAnAnnotation(t *testing.T) {
 	if _, err := mallory.dyn.Resource(topologies).Patch(t.Context(), "kwok-node-0", types.MergePatchType, []byte(`{"spec":{}}`), metav1.PatchOptions{}); !apierrors.IsForbidden(err) {
 		t.Errorf("changing the NodeTopology: %v; want that it is forbidden", err)
 	}
-	// The manager, which may say it, makes the pods of workflows: what a template says is left out.
+	// The manager, which may set the annotation, creates the pods of workflows: it ignores the
+	// annotation in a template.
 	mallory.apply("apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {name: taken}\nspec: {entrypoint: main, podMetadata: {" + note + "}, templates: [{name: main, metadata: {" + note +
 		"}, container: {image: busybox, resources: {requests: {cpu: 4}, limits: {cpu: 4}}}}]}\n")
 	e.eventually("the pod of the workflow", func() error {

@@ -35,16 +35,18 @@ var (
 	bindingResource   = rbacv1.SchemeGroupVersion.WithResource("clusterrolebindings")
 )
 
-// hiddenValue is in the Secret of another namespace, which nobody but administrators may read.
+// hiddenValue is in a Secret of another namespace, which only administrators may read.
 const hiddenValue = "hidden-from-all-but-administrators"
 
-// tenant is a client of a service account with a role in its namespace. It logs in with a token that the API server issued.
+// tenant is a client of a service account with a role in its namespace. It authenticates with a
+// token issued by the API server.
 type tenant struct {
 	*env
 	user string
 }
 
-// tenant makes a service account, binds it to a ClusterRole in the test's namespace and returns a client with its token.
+// tenant creates a service account, binds it to a ClusterRole in the test's namespace, and returns
+// a client with its token.
 func (e *env) tenant(name, role string) *tenant {
 	e.Helper()
 	accounts := e.core.CoreV1().ServiceAccounts(e.ns)
@@ -74,7 +76,7 @@ func (e *env) tenant(name, role string) *tenant {
 	return &tenant{&as, user}
 }
 
-// try creates or changes objects as they are in YAML, in the test's namespace unless they name another.
+// try creates or updates objects given in YAML, in the test's namespace unless they name another.
 func (e *env) try(manifests string) error {
 	for doc := range strings.SplitSeq(manifests, "\n---\n") {
 		u := &unstructured.Unstructured{}
@@ -104,18 +106,18 @@ func (e *env) apply(manifests string) {
 	}
 }
 
-// application is an Application with this spec.
+// application returns an Application with this spec.
 func application(name, spec string) string {
 	return "apiVersion: core.oam.dev/v1beta1\nkind: Application\nmetadata: {name: " + name + "}\nspec:\n  " +
 		strings.ReplaceAll(strings.TrimSpace(spec), "\n", "\n  ") + "\n"
 }
 
-// raw is an application of one object.
+// raw returns an application of one object.
 func raw(name, object string) string {
 	return application(name, "components: [{name: one, type: raw, properties: "+object+"}]")
 }
 
-// says waits until an object's status has all parts, and returns the status as text.
+// says waits until an object's status contains all parts, and returns the status as text.
 func (e *env) says(gvr schema.GroupVersionResource, name string, parts ...string) string {
 	e.Helper()
 	var text string
@@ -151,7 +153,7 @@ func (e *env) present(gvr schema.GroupVersionResource, namespace, name string) {
 	})
 }
 
-// other makes a namespace of somebody else, with a Secret.
+// other creates another user's namespace, with a Secret.
 func (e *env) other() string {
 	e.Helper()
 	ns := localtest.NamespaceForPods(e, e.core)
@@ -166,8 +168,9 @@ func (e *env) hides(text string) {
 	}
 }
 
-// TestNamespaceEditorsWriteNothingElsewhere is about what an application writes: the editor of a namespace has it make
-// nothing that they could not make, in the default installation, and an administrator does.
+// TestNamespaceEditorsWriteNothingElsewhere checks the writes of applications: in the default
+// installation, an application of a namespace's editor creates nothing that the editor could not
+// create, and that of an administrator does.
 func TestNamespaceEditorsWriteNothingElsewhere(t *testing.T) {
 	e := start(t)
 	other := e.other()
@@ -202,8 +205,8 @@ func TestNamespaceEditorsWriteNothingElsewhere(t *testing.T) {
 	}
 }
 
-// TestDriftRepairActsForTheAuthor: an administrator's object is repaired, until somebody else who may not make it changes the
-// application.
+// TestDriftRepairActsForTheAuthor checks that an administrator's object is repaired until a user
+// who may not create it changes the application.
 func TestDriftRepairActsForTheAuthor(t *testing.T) {
 	e := start(t)
 	mallory := e.tenant("mallory", "edit")
@@ -226,8 +229,8 @@ func TestDriftRepairActsForTheAuthor(t *testing.T) {
 	e.absent(bindingResource, "", name)
 }
 
-// TestNamespaceEditorsReadNothingElsewhere is about what applications, workflows and jobs show of objects that their author may
-// not read.
+// TestNamespaceEditorsReadNothingElsewhere checks what applications, workflows and jobs show of
+// objects that their author may not read.
 func TestNamespaceEditorsReadNothingElsewhere(t *testing.T) {
 	e := start(t)
 	other := e.other()
@@ -283,7 +286,7 @@ spec:
 	})
 	t.Run("http-step", func(t *testing.T) {
 		e, mallory := e.in(t), mallory.in(t)
-		// The manager sends no credentials of its own, and connects to no address of its own machine.
+		// The manager sends no credentials of its own, and does not connect to its own machine.
 		mallory.apply(application("http", `components: []
 workflow: {steps: [{name: one, type: request, properties: {url: "`+e.c.RESTConfig().Host+`/api/v1/namespaces/`+other+`/secrets/hidden", method: GET}}]}`))
 		e.hides(e.says(appResource, "http", "does not connect to 127.0.0.1"))
@@ -315,8 +318,8 @@ spec:
 	})
 }
 
-// TestWorkflowsRunAsServiceAccountsOfTheirNamespace: neither a step nor a resource template gets more than a pod would that the
-// user made.
+// TestWorkflowsRunAsServiceAccountsOfTheirNamespace checks that neither a step nor a resource
+// template gets more rights than a pod created by the user.
 func TestWorkflowsRunAsServiceAccountsOfTheirNamespace(t *testing.T) {
 	e := start(t)
 	t.Cleanup(func() {
@@ -345,7 +348,7 @@ spec:
         {apiVersion: rbac.authorization.k8s.io/v1, kind: ClusterRoleBinding, metadata: {name: planted-` + e.ns + `},
          roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}, subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory}]}
 `)
-	// The manifest is applied inside of a pod of the namespace, with that pod's own service account.
+	// The manifest is applied in a pod of the namespace, with that pod's own service account.
 	e.eventually("the pod of the resource template", func() error {
 		for _, p := range e.pods() {
 			if p.Labels["workflows.argoproj.io/workflow"] == "resource" {
@@ -360,7 +363,7 @@ spec:
 	e.absent(bindingResource, "", "planted-"+e.ns)
 }
 
-// in is the environment for a part of a test.
+// in returns the environment for a subtest.
 func (e *env) in(t *testing.T) *env {
 	part := *e
 	part.TB = t
@@ -376,7 +379,8 @@ func (e *env) patch(gvr schema.GroupVersionResource, name, patch string) {
 	}
 }
 
-// mayWriteApplications waits until the API server admits the tenant's applications and records their author.
+// mayWriteApplications waits until the API server admits the tenant's applications and records
+// their author.
 func (m *tenant) mayWriteApplications() {
 	m.Helper()
 	localtest.UntilAllowed(m, m.core, m.user, "create", "applications.core.oam.dev", m.ns)

@@ -12,12 +12,13 @@ import (
 	"lockstep.dev/lockstep/internal/serve"
 )
 
-// readiness says whether the manager is doing its work, or is a healthy stand-by.
+// readiness is true while the manager leads and has read the cluster. A standby is healthy but not
+// ready.
 type readiness struct{ atomic.Bool }
 
 func (r *readiness) set(ready bool) { r.Store(ready) }
 
-// serve opens the HTTP servers and returns how to close them.
+// serve opens the HTTP servers; stop closes them.
 func (m *Manager) serve() (stop func(), err error) {
 	var paths serve.Paths
 	metrics, health := m.cfg.MetricsAddress, m.cfg.HealthAddress

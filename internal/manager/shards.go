@@ -32,22 +32,24 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/cron"
 )
 
-// shards is this manager's part in the division of workflows, crons and applications. nil is the only manager's, which has
-// them all.
+// shards is this manager's part in the division of workflows, crons and applications. nil means
+// that this is the only manager, to which all belong.
 type shards struct {
 	member  *shard.Member
 	working atomic.Pointer[controller.Controller]
-	// deploying works on this manager's share of the applications.
+	// deploying is the controller of this manager's share of the applications.
 	deploying atomic.Pointer[applications.Controller]
 	crons     *cron.Controller
-	// told tells of objects of this manager's share on which it panicked.
+	// told reports objects of this manager's share on which it panicked.
 	told  *report.Reporter
 	leave func()
 }
 
-// joinShards takes part in the division of workflows and crons, until leave. Crons run from now on, whoever leads: they need
-// nothing that only the manager that leads has. Their names have the time that they are for, so that the moment in which two
-// managers believe that a cron is theirs does no harm. crons is the writer of what they start.
+// joinShards takes part in the division of workflows, crons and applications, until leave is
+// called. Crons run from now on, whichever manager leads, because they need nothing that only the
+// leader has. The name of a workflow started by a cron contains its scheduled time, so the moment
+// in which two managers believe that a cron is theirs does no harm. crons is the writer for
+// workflows that crons start.
 func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, crons *apiwriter.W) (*shards, error) {
 	// A lease must not wait behind other writes, so it has a writer of its own.
 	writer, err := apiwriter.New(apiwriter.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Fixed: 2, Logger: m.log})
@@ -55,7 +57,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	s := &shards{}
-	// What a follower panics on, nobody else may know.
+	// Only this manager knows on which objects it panicked.
 	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons), Log: m.log}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
@@ -95,7 +97,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	// What is worked on ends before its lease does.
+	// Work on keys ends before the lease does.
 	living, end := context.WithCancel(context.WithoutCancel(ctx))
 	writing, endWriting := context.WithCancel(context.WithoutCancel(ctx))
 	var running sync.WaitGroup
@@ -117,7 +119,8 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	return s, nil
 }
 
-// owns says which workflows are this manager's. Those that need the manager that leads are its, whoever's their share is.
+// owns returns a function that reports whether a workflow is this manager's, or nil if all are.
+// Workflows that need the leader belong to the leader, whichever share they are in.
 func (s *shards) owns(leads bool) func(*wf.Workflow) bool {
 	if s == nil {
 		return nil
@@ -130,14 +133,15 @@ func (s *shards) owns(leads bool) func(*wf.Workflow) bool {
 	}
 }
 
-// works says which controller works on this manager's share.
+// works sets the controller of this manager's share of the workflows.
 func (s *shards) works(c *controller.Controller) {
 	if s != nil {
 		s.working.Store(c)
 	}
 }
 
-// ownsKey says which applications are this manager's; nil: all are.
+// ownsKey returns a function that reports whether an application is this manager's, or nil if all
+// are.
 func (s *shards) ownsKey() func(string) bool {
 	if s == nil {
 		return nil
@@ -145,14 +149,15 @@ func (s *shards) ownsKey() func(string) bool {
 	return s.member.Owns
 }
 
-// deploys says which controller works on this manager's share of the applications.
+// deploys sets the controller of this manager's share of the applications.
 func (s *shards) deploys(c *applications.Controller) {
 	if s != nil {
 		s.deploying.Store(c)
 	}
 }
 
-// follow works on this manager's share of the workflows and applications while another manager leads.
+// follow works on this manager's share of the workflows and applications while another manager
+// leads.
 func (m *Manager) follow(ctx context.Context, writer *apiwriter.W, shards *shards) {
 	if err := m.tryToFollow(ctx, writer, shards); err != nil && ctx.Err() == nil {
 		m.log.Error("working on a share of the workflows failed", "error", err)
@@ -170,7 +175,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	}
 	informers.Guard(m.guard)
 	informers.OnMalformed(func(o runtime.Object, why *malformed.Error) {
-		if why.Panicked { // of what does not decode, who leads tells
+		if why.Panicked { // the leader reports objects that do not decode
 			shards.told.Tell(o, why)
 		}
 	})
@@ -185,7 +190,8 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err != nil {
 		return err
 	}
-	shards.works(workflows) // before anything is read: it must hear of keys that change hands meanwhile
+	// before anything is read, because it must learn of keys that change hands meanwhile
+	shards.works(workflows)
 	watching, end := context.WithCancel(ctx)
 	informers.Start(watching)
 	defer informers.Wait()
@@ -206,18 +212,19 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	return nil
 }
 
-// keptByArchive says that a workflow must not be deleted because the manager that leads may still have to archive it.
+// keptByArchive reports whether a workflow must not be deleted because the leader may still have to
+// archive it.
 func (m *Manager) keptByArchive(w *wf.Workflow) bool {
 	return m.cfg.Archive != "" && w.Labels[wf.LabelArchivingStatus] != archive.Archived && m.archives(w)
 }
 
-// archives says whether a workflow is one of those that are archived.
+// archives reports whether a workflow is selected for the archive.
 func (m *Manager) archives(w *wf.Workflow) bool {
 	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
 	return err == nil && chosen.Matches(labels.Set(w.Labels))
 }
 
-// lentRegistry is a registry for metrics that end before the process does.
+// lentRegistry registers metrics that are unregistered before the process ends.
 type lentRegistry struct {
 	prometheus.Registerer
 	lent []prometheus.Collector
@@ -238,13 +245,13 @@ func (r *lentRegistry) giveBack() {
 	}
 }
 
-// leases implements shard.Leases. Every write but the first is of the version that was last seen: one that was sent long
-// ago and arrives late is refused.
+// leases implements shard.Leases. Every write after the first is conditional on the version seen
+// last: a write that was sent long ago and arrives late is refused.
 type leases struct {
 	namespace string
 	client    kubernetes.Interface
 	writer    apiwriter.Writer
-	version   *coordinationv1.Lease // metadata of the own lease as last seen; nil: not known
+	version   *coordinationv1.Lease // metadata of the own lease as last seen; nil: unknown
 }
 
 var leaseMeta = apiwriter.Meta{Owner: "manager", Reason: "shard"}
@@ -255,7 +262,7 @@ func (l *leases) List(ctx context.Context) ([]coordinationv1.Lease, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A process of this machine that has ended need not be waited for.
+	// The lease of a process of this machine that has ended need not expire.
 	return slices.DeleteFunc(list.Items, func(lease coordinationv1.Lease) bool {
 		return lease.Spec.HolderIdentity != nil && hasEnded(*lease.Spec.HolderIdentity)
 	}), nil
@@ -289,7 +296,7 @@ func (l *leases) Put(ctx context.Context, lease *coordinationv1.Lease) error {
 	return err
 }
 
-// remember keeps the version that was written, or that it is not known.
+// remember stores the version that was written; after an error the version is unknown.
 func (l *leases) remember(o apiwriter.Object, err error) {
 	l.version = nil
 	if err == nil {
@@ -308,7 +315,8 @@ func (l *leases) Delete(ctx context.Context, name string) error {
 	return err
 }
 
-// wait returns when a write has ended, or ctx is done: then the write may still come.
+// wait returns when a write has ended, or after ctx is done or a minute has passed; then the write
+// may still take effect.
 func wait(ctx context.Context, write func(done func(apiwriter.Object, error))) (apiwriter.Object, error) {
 	type answer struct {
 		o   apiwriter.Object

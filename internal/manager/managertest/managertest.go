@@ -1,4 +1,5 @@
-// Package managertest runs managers for tests: in the test's process, or as a process of their own that can be killed.
+// Package managertest runs managers for tests: in the test's process, or as a process of their own
+// that can be killed.
 //
 //	func TestMain(m *testing.M) { managertest.Main(m, localtest.WithControllerManager(), localtest.WithInstall()) }
 //	func TestSomething(t *testing.T) { c := managertest.Shared(t) ... }
@@ -18,7 +19,8 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// Main is localtest.Main of a test binary that is a manager when it is run as "TESTBINARY manager ...". It does not return.
+// Main is localtest.Main for a test binary that is a manager when run as "TESTBINARY manager ...".
+// It does not return.
 func Main(m *testing.M, options ...localtest.Option) {
 	sandbox.Main(manager.Evaluators())
 	if len(os.Args) > 1 && os.Args[1] == "manager" {
@@ -30,8 +32,9 @@ func Main(m *testing.M, options ...localtest.Option) {
 // Option changes the configuration of a manager.
 type Option func(*manager.Config)
 
-// Run runs a manager of a cluster in this process until stop, which returns how it ended, also when it is called again. It speaks through a proxy, so that Refuse
-// and Hold act on what it is made of, as it is in production.
+// Run runs a manager of a cluster in this process until stop is called. stop returns the result of
+// the manager, also when called again. The manager connects through a proxy, so that Refuse, Hold,
+// Delay and Lose act on the same requests as in production.
 func Run(c *localcluster.Cluster, options ...Option) (stop func() error, err error) {
 	proxy, err := localtest.Proxy(c)
 	if err != nil {
@@ -77,14 +80,15 @@ func Start(t testing.TB, c *localcluster.Cluster, options ...Option) {
 	})
 }
 
-// shared is the manager of Shared. Tests of a package run in one process, so it is that package's own.
+// shared is the manager of Shared. Tests of one package run in one process, so each package has its
+// own.
 var shared struct {
 	once sync.Once
 	err  error
 }
 
-// Shared returns localtest's shared cluster with a manager that lives as long as the package's tests. Only the options of
-// the first call count. The package's TestMain must call Main.
+// Shared returns localtest's shared cluster with a manager that lives as long as the package's
+// tests. Only the options of the first call count. The package's TestMain must call Main.
 func Shared(t testing.TB, options ...Option) *localcluster.Cluster {
 	t.Helper()
 	c := localtest.Shared(t)

@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 )
 
-// refusals are what the server refuses to the managers in this process.
+// refusals holds the faults that tests inject into the requests of the managers in this process.
 var refusals struct {
 	mu   sync.Mutex
 	all  map[*refusal]bool
@@ -23,7 +23,7 @@ type loss struct {
 
 type hold struct {
 	match           func(*http.Request) bool
-	before          bool // the server has them
+	before          bool // hold requests before the server has them
 	once            sync.Once
 	there, released chan struct{}
 }
@@ -33,8 +33,8 @@ type refusal struct {
 	times int
 }
 
-// Refuse has requests of this process's managers that match answered as a policy does that forbids them, from now on until
-// the test ends or release is called. times is how many there were.
+// Refuse answers matching requests of this process's managers with 403, like a policy that forbids
+// them, until the test ends or release is called. times returns the number of such requests.
 func Refuse(t testing.TB, match func(*http.Request) bool) (times func() int, release func()) {
 	r := &refusal{match: match}
 	refusals.mu.Lock()
@@ -56,13 +56,14 @@ func Refuse(t testing.TB, match func(*http.Request) bool) (times func() int, rel
 	}, release
 }
 
-// Hold has answers to requests of this process's managers that match kept back, as a slow network does: what was asked for has
-// happened, and the manager does not know it. there is closed when there is one; release lets them all go.
+// Hold delays the answers to matching requests of this process's managers, like a slow network: the
+// server has carried the request out, and the manager does not know. there is closed when an answer
+// is held; release lets all of them go.
 func Hold(t testing.TB, match func(*http.Request) bool) (there <-chan struct{}, release func()) {
 	return newHold(t, &hold{match: match})
 }
 
-// Delay is Hold for requests that are kept back before the server has them: they come late.
+// Delay is Hold for requests before they reach the server: they arrive late.
 func Delay(t testing.TB, match func(*http.Request) bool) (there <-chan struct{}, release func()) {
 	return newHold(t, &hold{match: match, before: true})
 }
@@ -85,8 +86,8 @@ func newHold(t testing.TB, h *hold) (there <-chan struct{}, release func()) {
 	return h.there, release
 }
 
-// Lose has the answer to the first request of this process's managers that matches lost: what was asked for has happened. times is
-// how many were.
+// Lose loses the answer to the first matching request of this process's managers: the server has
+// carried the request out. times returns the number of lost answers, 0 or 1.
 func Lose(t testing.TB, match func(*http.Request) bool) (times func() int) {
 	l := &loss{match: match}
 	refusals.mu.Lock()
@@ -107,7 +108,8 @@ func Lose(t testing.TB, match func(*http.Request) bool) (times func() int) {
 	}
 }
 
-// Decide is what a proxy between a manager and the server does for Refuse and Hold: the managers of Run have one.
+// Decide returns the faults of Refuse, Hold, Delay and Lose for a request. The proxy between a
+// server and a manager of Run calls it.
 func Decide(r *faultproxy.Request) (f faultproxy.Fault) {
 	if refused(r.Request) {
 		f.Answer = http.StatusForbidden
