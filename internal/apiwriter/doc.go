@@ -33,7 +33,8 @@
 //     timeout) do not delay other writes. Writes with the same resource, verb and namespace wait
 //     while one at a time probes. A whole resource, or everything, waits only if several
 //     namespaces, or several resources, fail and no other write is answered (scopes.go). Such
-//     errors do not change the limit of requests in flight.
+//     errors do not change the limit of requests in flight, except timeouts that may concern the
+//     whole server.
 //   - No goroutine waits for a write's turn: there are as many workers as requests in flight. A
 //     worker puts its request on the wire itself (package wire). Requests that package wire does
 //     not carry (long bodies, servers without HTTP/2 or behind a proxy) go through Go's HTTP

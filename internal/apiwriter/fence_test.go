@@ -66,7 +66,7 @@ func everything(w Writer, b *bench, o *outcomes, p *corev1.Pod, job *batchv1alph
 	as := m
 	as.As = &Identity{User: "somebody", Groups: []string{"system:masters"}}
 	long := b.pod("long", "")
-	// goes through Go's client
+	// The long annotation makes the request go through Go's client.
 	long.Annotations = map[string]string{"long": strings.Repeat("x", 64<<10)}
 	w.Create(m, b.pod("created", ""), o.of("create"))
 	w.Create(as, b.pod("created-as", ""), o.of("create as somebody"))

@@ -181,7 +181,7 @@ const (
 	windowMax     = time.Second
 	windowSamples = 40
 	windowFew     = 10
-	// minimum length of a ramp window that has windowSure answers
+	// windowRush is the minimum length of a ramp window that has windowSure answers.
 	windowRush = 30 * time.Millisecond
 	windowSure = 100
 
@@ -196,15 +196,17 @@ const (
 
 	grownTrips = 0.85 // round trips after a step up during which requests are still delayed by it
 
-	rampGain    = 0.03 // minimum gain (log) of a ramp step that counts as an improvement
-	rampSlack   = 0.10 // minimum loss (log) that ends the ramp: the next step would lose more
-	rampLevel   = 0.8  // a step that loses less than this many errors is level with the best
-	rampDoubt   = 1.5  // a step up that loses more than this many errors is measured again,
-	rampLost    = 1.0  // unless it loses this much (log),
+	// Thresholds of the ramp. A gain or loss is the log of the ratio of two rates, and an error is
+	// the standard error of that log.
+	rampGain    = 0.03 // minimum gain of a step that counts as an improvement
+	rampSlack   = 0.10 // minimum loss that ends the ramp: the next step would lose more
+	rampLevel   = 0.8  // a step that loses fewer errors than this is level with the best
+	rampDoubt   = 1.5  // a step up that loses more errors than this is measured again,
+	rampLost    = 1.0  // unless it loses this much,
 	rampWindows = 2    // for this many windows in total,
-	rampSure    = 2.5  // and has failed if it then loses more than this many errors;
-	rampFell    = 2    // for a step down, this many
-	rampClear   = 3    // a step that gains more than this many errors is a clear gain
+	rampSure    = 2.5  // and has failed if it then loses more errors than this
+	rampFell    = 2    // a step down that loses more errors than this has failed
+	rampClear   = 3    // a step that gains more errors than this is a clear gain
 	rampFlat    = 2    // this many steps down in a row without a gain also end the ramp
 
 	pause = time.Second // after this long without waiting writes, measurements are out of date
@@ -215,7 +217,7 @@ const (
 
 	politeTime  = 30 * time.Second
 	politeLimit = 64
-	// more than may be in flight; less than a large gang has waiting
+	// politeQueue is more than may be in flight, and less than a large gang has waiting.
 	politeQueue = MostInFlight * 3 / 2
 
 	everyMax = 32

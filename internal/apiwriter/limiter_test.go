@@ -23,7 +23,8 @@ type server struct {
 	far   time.Duration
 	// writes is the number of writes of the load; the default is 10,000.
 	writes int
-	// maximum ratio of the limiter's time to that of the best fixed limit; the default is 1.1
+	// within is the maximum ratio of the limiter's time to that of the best fixed limit; the
+	// default is 1.1.
 	within float64
 }
 
@@ -129,7 +130,7 @@ var servers = []server{
 	{name: "best at 128", rate: valley(5000, 128, 0.3), noise: 0.05, writes: 30_000},
 	{name: "80 ms away", rate: valley(860, 8, 0.1), noise: 0.05, far: 80 * time.Millisecond},
 	{name: "slow", rate: valley(60, 4, 0.2), noise: 0.05},
-	// the first step up costs a tenth
+	// The first step up costs a tenth.
 	{name: "collapses when pressed", rate: valley(800, 8, 2), noise: 0.05, within: 1.15},
 	{name: "half as fast after 4 s", rate: func(c float64, at time.Duration) float64 {
 		if at > 4*time.Second {
@@ -216,7 +217,7 @@ func TestLimiterClimbsAgainAfterAPause(t *testing.T) {
 	now = now.Add(time.Minute)
 	writes := 0
 	for ; l.limit(now) < limitMax && writes < 100_000; writes++ {
-		// twice as many in flight, twice as many per second
+		// Twice as many in flight, twice as many per second.
 		now = now.Add(time.Second / time.Duration(20*l.limit(now)))
 		l.ended(now, 50*time.Millisecond, l.limit(now)-1, true, succeeded)
 	}

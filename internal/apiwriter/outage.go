@@ -16,7 +16,7 @@ type outage struct {
 }
 
 const (
-	// failures in a row that make an outage; a refused connection makes one at once
+	// outageAfter failures in a row make an outage; a refused connection makes one at once.
 	outageAfter    = 4
 	outageMin      = 50 * time.Millisecond
 	outageMax      = time.Second

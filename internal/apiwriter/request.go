@@ -295,7 +295,7 @@ func (w *W) sendStatus(ctx context.Context, x *write, status json.RawMessage) (O
 	switch {
 	case x.version == "":
 		err = w.otherUID(ctx, x, err)
-	// the failed test of the UID is reported as Invalid
+	// The failed test of the UID is reported as Invalid.
 	case apierrors.IsInvalid(err) && r.method == http.MethodPatch:
 		err = w.otherUID(ctx, x, err)
 	}

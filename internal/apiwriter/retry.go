@@ -24,9 +24,10 @@ const (
 	again              // a temporary error of this write: retry after a backoff of its own
 	overloaded         // the server asks for fewer requests (429)
 	timedOut           // no answer in time
-	// no server, a server that starts or stops, or a backend of this write is unavailable
+	// unavailable: no server, a server that starts or stops, or a backend of this write is
+	// unavailable.
 	unavailable
-	// the term of this write, or of one on the same connection, must be extended first
+	// held: the term of this write, or of one on the same connection, must be extended first.
 	held
 )
 
@@ -58,7 +59,7 @@ func classify(err error, recovering bool) outcome {
 		return outcome{verdict: refused}
 	case errors.Is(err, errHeld):
 		return outcome{verdict: held}
-	// it may have been sent before another write on its connection found its term over
+	// The request may have been sent before another write on its connection found its term over.
 	case errors.Is(err, wire.ErrLapsed):
 		return outcome{verdict: held, applied: true}
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):

@@ -139,7 +139,7 @@ func (e *statusEntry) begin(x *write) {
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()
 	if e.uid == x.uid && olderVersion(x.version, e.version) {
-		// the version of our own last write, which the caller's cache does not show yet
+		// The version of our own last write, which the caller's cache does not show yet.
 		x.version = e.version
 	}
 }

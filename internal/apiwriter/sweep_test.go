@@ -46,7 +46,7 @@ func BenchmarkSweep(b *testing.B) {
 	for b.Loop() {
 		round++
 		for i := range settings {
-			// each setting follows another one in each round
+			// Each setting follows another one in each round.
 			fixed := settings[(i+round)%len(settings)]
 			w := newBenchOn(b, cluster, func(c *Config) { c.Fixed = fixed })
 			ended := newOutcomes()

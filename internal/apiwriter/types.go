@@ -22,7 +22,8 @@ const (
 	ClassDelete              // deletes
 	ClassUrgent              // statuses that say how an object ended
 	ClassBegin               // creates that start new work, see Meta.Begins
-	// other statuses and object writes; they give way while pods are being written
+	// ClassStatus is for other statuses and object writes; they give way while pods are being
+	// written.
 	ClassStatus
 	ClassEvent // events; dropped, and counted, under pressure
 )

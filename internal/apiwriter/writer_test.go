@@ -435,7 +435,7 @@ func TestStatusOfAnObjectThatChanged(t *testing.T) {
 		t.Errorf("the job has running %d and labels %v, want 0 and the user's", got.Status.Running, got.Labels)
 	}
 	b.Status(test, withRunning(b.job("job"), 2), true, o.of("decided anew"))
-	// the caller's cache does not show that yet
+	// The caller's cache does not show that yet.
 	b.Status(test, withRunning(job, 3), true, o.of("after our own"))
 	b.flush()
 	if errs := errors.Join(o.errs["decided anew"], o.errs["after our own"]); errs != nil {
@@ -484,7 +484,7 @@ func TestStatusOfABuiltInTypeKeepsTheRest(t *testing.T) {
 		t.Errorf("the pod has reason %q and labels %v", got.Status.Reason, got.Labels)
 	}
 	p.Status.Reason = "Late"
-	// has not written the pod, so it does not know the pod's version
+	// The other writer has not written the pod, so it does not know the pod's version.
 	other := newBench(t, nil).run()
 	other.Status(test, p, true, o.of("late"))
 	other.flush()

@@ -70,7 +70,7 @@ func (k *Kind[T]) putApart(t, old T, existed bool) error {
 	if err := k.store.Delete(t); err != nil {
 		return err
 	}
-	// first, so that a caller that no longer finds the object can find the reason
+	// First, so that a caller that no longer finds the object can find the reason.
 	news := k.apart.put(t)
 	if existed {
 		k.tellGone(old)

@@ -50,7 +50,8 @@ type Cluster struct {
 	generation int64
 	nodes      map[string]*node
 	recent     *list.List // of *node, most recently changed first
-	// entries of recent without a node object, kept so that views learn of their removal
+	// gone is the number of entries of recent without a node object, kept so that views learn of
+	// their removal.
 	gone       int
 	purged     int64 // removals up to this generation are no longer in recent
 	total      place.Vector

@@ -31,7 +31,8 @@ type object interface {
 type Handler[T any] struct {
 	Added   func(T)
 	Updated func(old, new T)
-	// with the last state seen; changes between that state and the deletion may have been missed
+	// Deleted gets the last state seen; changes between that state and the deletion may have been
+	// missed.
 	Deleted func(T)
 	// Malformed is called for an object of which only the metadata can be decoded, or on which the
 	// manager panicked, with the reason. The object is not in the cache: if it was, Deleted is

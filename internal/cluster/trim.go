@@ -141,7 +141,7 @@ func keepAnnotation(key string) bool {
 		return true
 	}
 	domain, _, ok := strings.Cut(key, "/")
-	// scripts and texts, which only the kubelet reads
+	// Scripts and texts, which only the kubelet reads.
 	if strings.HasPrefix(key, argov1alpha1.AnnotationFile) {
 		return false
 	}

@@ -203,7 +203,7 @@ func (g *Guard) Do(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, &requestError{method: r.Method, url: shown(r.URL), err: explain(err)}
 	}
-	// not in the server's words
+	// Not in the server's words.
 	res.Status = fmt.Sprintf("%d %s", res.StatusCode, http.StatusText(res.StatusCode))
 	res.Body = &body{res.Body}
 	return res, nil

@@ -1,4 +1,4 @@
-// Package fence says until when the holder of a lease may act on it.
+// Package fence tracks how long the holder of a lease may act on it.
 //
 // A Term is the time during which one holder has a lease. The code that renews the lease extends
 // the term. The code that sends a write that only the holder may send calls Holds as late as

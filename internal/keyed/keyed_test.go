@@ -101,7 +101,7 @@ func TestEveryPostRunsOnce(t *testing.T) {
 		all.Wait()
 		end() // queued keys have their turn
 		for key := range keys {
-			// a key's last turn may have put a record that received posts during the turn
+			// A key's last turn may have put a record that received posts during the turn.
 			l.Drop(key)
 		}
 		for _, id := range wanted {

@@ -191,7 +191,7 @@ func TestTheSvcPluginsArguments(t *testing.T) {
 	e.create(newJob("bad", 1, "100m", withPlugins(map[string]batch.PluginArguments{"svc": {"--disable-network-policy=perhaps"}})))
 	e.until("bad", says(batch.JobValid, batch.ReasonInvalidTemplate, "spec.plugins.svc", "perhaps"))
 	e.hasNoPods("bad")
-	// Plugins that do not exist are ignored, as by Volcano; the others take effect.
+	// Unknown arguments of plugins are ignored, as by Volcano; the others take effect.
 	e.create(newJob("unknown", 1, "100m", withPlugins(map[string]batch.PluginArguments{
 		"svc": {"--no-such-argument=1", "--disable-network-policy=true"}, "env": {"index"},
 	})))

@@ -81,7 +81,7 @@ func (fs procfs) startedAt(pid string) (string, error) {
 // ended reports whether it is certain that p, which is not this process, no longer exists.
 func (fs procfs) ended(p, self process) bool {
 	if p.boot != self.boot || p.namespace != self.namespace {
-		// of another machine or container, or of an earlier boot: nothing is known about it here
+		// Of another machine or container, or of an earlier boot: nothing is known about it here.
 		return false
 	}
 	started, err := fs.startedAt(p.pid)

@@ -166,7 +166,7 @@ func (l *leaderLock) write(record resourcelock.LeaderElectionRecord, write func(
 	if record.HolderIdentity != l.Identity() {
 		l.lose() // the lease is released: end the term before others can take it
 		if l.taken.Load() {
-			// the elector would release the current lease, which belongs to another manager by now
+			// The elector would release the current lease, which belongs to another manager by now.
 			return errLostLease
 		}
 		return write()

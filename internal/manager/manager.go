@@ -74,7 +74,7 @@ type Config struct {
 	// AllowRequestsTo lists addresses, networks and host names that are not public, but that
 	// applications may send requests to and fetch charts from: see egress.Config.
 	AllowRequestsTo []string
-	// Gateway is the address of clusters that are managed through a cluster gateway.
+	// Gateway is the cluster gateway, for managed clusters that are reached through one.
 	Gateway clusters.Gateway
 	// WorkflowNodesBytes is the maximum size of the JSON of a workflow's nodes before it is
 	// compressed, in bytes; 0 means the default.

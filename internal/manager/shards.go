@@ -190,7 +190,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err != nil {
 		return err
 	}
-	// before anything is read, because it must learn of keys that change hands meanwhile
+	// Before anything is read, because it must learn of keys that change hands meanwhile.
 	shards.works(workflows)
 	watching, end := context.WithCancel(ctx)
 	informers.Start(watching)

@@ -146,7 +146,7 @@ func (c *child) call(name string, request []byte) (response []byte, alive bool, 
 // death ends the process and returns the reason why its request has no answer: said, if not nil,
 // else the reason why the process ended.
 func (c *child) death(said error) error {
-	// it may only have closed its output; an ended process keeps its exit status
+	// The process may only have closed its output; an ended process keeps its exit status.
 	_ = c.cmd.Process.Kill()
 	c.end()
 	if said != nil {
@@ -166,7 +166,7 @@ func (c *child) death(said error) error {
 		return &Exceeded{Stack, bytesText(c.limits.StackBytes)}
 	case strings.Contains(text, "out of memory"), strings.Contains(text, "cannot allocate memory"),
 		strings.Contains(text, "failed to create new OS thread"),
-		// the stack of a thread could not grow; other faults of Go programs are panics
+		// The stack of a thread could not grow; other faults of Go programs are panics.
 		strings.Contains(text, "SIGSEGV"):
 		return memory
 	case strings.Contains(text, "SIGXCPU"), status.Signaled() && status.Signal() == syscall.SIGXCPU:

@@ -43,14 +43,15 @@ func TestNamespacesWithoutEndLeaveOthersTheirTurn(t *testing.T) {
 	for name, c := range map[string]struct {
 		hostile, slots int
 		cost           time.Duration // of a hostile evaluation, up to a tenth more
-		// duration of an evaluation of the canary, and time between two
+		// Duration of an evaluation of the canary, and the time between two.
 		canary, every time.Duration
-		// the canary has had no evaluation before the hostile namespaces came
+		// unknown: the canary has had no evaluation before the hostile namespaces came.
 		unknown bool
-		// how long the canary has used all it could get beside one hostile namespace, before the
-		// others came
+		// busy is how long the canary has used all it could get beside one hostile namespace,
+		// before the others came.
 		busy time.Duration
-		// turns of others while the canary's first evaluation waits, and while each later one waits
+		// Turns of others while the canary's first evaluation waits, and while each later one
+		// waits.
 		first, max int64
 	}{
 		"20 of expensive evaluations":                        {hostile: 20, slots: 2, cost: 2 * time.Second, canary: cheap, every: time.Second},
@@ -83,7 +84,7 @@ func TestNamespacesWithoutEndLeaveOthersTheirTurn(t *testing.T) {
 							random := rand.New(rand.NewPCG(seed, uint64(10*i+j)))
 							for ctx.Err() == nil {
 								cost := c.cost + time.Duration(random.Int64N(int64(c.cost/10)))
-								// or it has waited for too long
+								// An error means that it has waited for too long.
 								_ = w.turn(ctx, fmt.Sprintf("hostile-%d", i), cost, func() { w.began.Add(1) })
 							}
 						})

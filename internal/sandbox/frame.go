@@ -16,7 +16,7 @@ const weightBytes = 16
 // Kinds of frames. The payload of a request begins with the length of its name, in one byte, and
 // the name.
 const (
-	// from a child that is ready; the payload lists what it could not restrict
+	// frameHello comes from a child that is ready; the payload lists what it could not restrict.
 	frameHello   byte = iota
 	frameRequest      // to a child
 	frameDone         // the evaluator's answer

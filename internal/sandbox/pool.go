@@ -108,8 +108,8 @@ type tenant struct {
 	slow    int // number of slow ones in running
 	waiting []*waiter
 	used    time.Duration // time used by ended requests, on the scale of floor
-	// moving average of the duration of its requests, at most Limits.CPU; before the first request,
-	// Limits.CPU
+	// usual is a moving average of the duration of its requests, at most Limits.CPU; before the
+	// first request, it is Limits.CPU.
 	usual time.Duration
 }
 
@@ -233,12 +233,12 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 		if err != nil {
 			return nil, cpu, err
 		}
-		// 3. Ask it, for as long as it keeps to its limits.
+		// 3. Send the request, and watch the limits.
 		fresh := c.served == 0
 		response, took, err := p.ask(ctx, c, r, evaluator, request)
 		cpu += took
-		// A failure in a child that has served other requests may be due to what they left in its
-		// memory.
+		// 4. Retry in another child if this one had served other requests: its failure may be due
+		// to what they left in its memory.
 		if fresh || !ofMemory(err) {
 			return response, cpu, err
 		}

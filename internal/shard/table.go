@@ -12,7 +12,7 @@ import (
 type Times struct {
 	Period time.Duration // interval between two renewals of a lease
 	Fence  time.Duration // how long after its last renewal a member stops acting
-	// a lease unchanged for this long belongs to a dead member; more than Fence
+	// Expiry: a lease unchanged for this long belongs to a dead member; more than Fence.
 	Expiry time.Duration
 }
 

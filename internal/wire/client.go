@@ -193,7 +193,7 @@ func (s *slot) get(ctx context.Context, cfg Config) (*conn, error) {
 	if d == nil {
 		d = &dialing{done: make(chan struct{})}
 		s.dialing = d
-		// in the background, because one waiting caller may give up while others still wait
+		// In the background, because one waiting caller may give up while others still wait.
 		go func() {
 			d.conn, d.err = dial(cfg)
 			s.mu.Lock()

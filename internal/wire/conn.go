@@ -112,7 +112,7 @@ type answering struct {
 func newConn(ctx context.Context, raw net.Conn, gate *Gate) (*conn, error) {
 	c := &conn{
 		net: raw, gate: gate, made: time.Now(), settled: make(chan struct{}), calls: map[uint32]*call{}, next: 1,
-		// defaults until the server's settings arrive
+		// Defaults until the server's settings arrive.
 		window: 65535, streamWindow: 65535, callsMax: 100, frameMax: 16 << 10,
 	}
 	c.frames = http2.NewFramer(io.Discard, bufio.NewReaderSize(raw, 16<<10))

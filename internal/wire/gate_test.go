@@ -33,7 +33,7 @@ func TestWhatHasLostItsTermIsNotSent(t *testing.T) {
 	if n := served.Load(); n != 1 {
 		t.Errorf("the server got %d requests", n)
 	}
-	// requests without that term continue on another connection
+	// Requests without that term continue on another connection.
 	for _, other := range []Term{nil, &switched{}} {
 		if err := do(other); err != nil {
 			t.Error(err)

@@ -257,7 +257,7 @@ func (c condition) patch(status json.RawMessage, reason, text string, now metav1
 	if json.Unmarshal(status, &has) != nil {
 		return false, nil
 	}
-	// first, because some clients use the last condition of a Job as its phase
+	// First, because some clients use the last condition of a Job as its phase.
 	list := []any{wanted}
 	for _, there := range has.Conditions {
 		switch {
