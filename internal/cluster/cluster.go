@@ -403,8 +403,8 @@ func sameList(a, b []corev1.Container) bool {
 }
 
 // queueOf returns the queue that a bound pod counts against: the queue that the pod names itself,
-// that of its PodGroup, or that of its assumption, else the default. A pod of another scheduler
-// without such a queue counts against none.
+// if Ours is true for it; else the queue of its PodGroup; else that of its assumption; else the
+// default queue, if Ours is true for it. Any other pod counts against none.
 func (c *Cluster) queueOf(p *pod) string {
 	if q := QueueOf(p.object); q != "" && c.ours(p.object) {
 		return q

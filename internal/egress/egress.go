@@ -33,7 +33,8 @@ const (
 type Config struct {
 	// Allow lists addresses, networks and host names that are not public but may be requested:
 	// 10.0.0.0/8, 10.1.2.3, charts.example.com, *.apps.svc.cluster.local. A host name allows all of
-	// its addresses except metadata addresses.
+	// its addresses. Metadata addresses are allowed only by the exact address, or by the exact name
+	// of a metadata service.
 	Allow []string
 	// Proxy returns the proxy for a request, or nil for none. Default: according to HTTP_PROXY,
 	// HTTPS_PROXY and NO_PROXY.

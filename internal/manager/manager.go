@@ -79,8 +79,8 @@ type Config struct {
 	// WorkflowNodesBytes is the maximum size of the JSON of a workflow's nodes before it is
 	// compressed, in bytes; 0 means the default.
 	WorkflowNodesBytes int
-	// Executor says how a workflow's pods get the executor, which is not in their images. Its
-	// SchedulerName is overwritten.
+	// Executor holds the options of workflow pods, mainly how they get the executor, which is not
+	// in their images. Its SchedulerName is overwritten.
 	Executor pods.Options
 	// Archive is where finished workflows are archived: see archive.Open; empty means nowhere.
 	// ArchiveTTL is how long they are kept; zero means forever. ArchiveLabels selects the workflows

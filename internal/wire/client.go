@@ -63,9 +63,9 @@ var (
 	errUnsent = errors.New("the server closes the connection")
 )
 
-// BodyMax is the maximum size of a request's body, in bytes. A body is sent when the flow-control
-// window has room for all of it; the smallest initial window that servers grant is 64 kB, twice
-// BodyMax.
+// BodyMax is the maximum size of a request's body, in bytes. A body is sent only when the
+// flow-control window has room for all of it. BodyMax is half of the smallest window that servers
+// grant, 64 KiB, and that much always becomes available.
 const BodyMax = 32 << 10
 
 const (
