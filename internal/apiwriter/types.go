@@ -102,10 +102,11 @@ type Writer interface {
 	Patch(m Meta, obj Object, kind types.PatchType, data []byte, done func(Object, error))
 	// PatchVersion applies a patch to an object that still has obj's resource version; otherwise
 	// the outcome is a Conflict. A retry after a lost answer is a Conflict, too. data is a JSON
-	// patch, which is a list, or a merge patch, which is an object. PatchVersion is for kinds
-	// without a status subresource, whose status belongs to the controller and whose spec belongs
-	// to the user. The object passed to done has only name, namespace, UID and resource version. An
-	// urgent write says how an object ended.
+	// patch, which is a list, or a merge patch, which is an object. With Meta.StatusOnly the patch
+	// goes to the status subresource; without it, PatchVersion suits kinds without a status
+	// subresource, whose status belongs to the controller and whose spec belongs to the user. The
+	// object passed to done has only name, namespace, UID and resource version. An urgent write
+	// says how an object ended.
 	PatchVersion(m Meta, obj Object, urgent bool, data []byte, done func(Object, error))
 	// Delete deletes an object. The object's UID, if set, is a precondition. NotFound is success,
 	// and so is an object with another UID.

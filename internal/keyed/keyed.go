@@ -155,8 +155,9 @@ func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) {
 	l.later.add(key, d)
 }
 
-// Post queues do for the next turn of key, if the record still belongs to the object with UID to by
-// then, and wakes the key. It returns false, and queues nothing, if the key has no record.
+// Post queues do for key's next turn, and wakes the key. The turn runs do only if the record then
+// belongs to the object with UID to, or if to is Anyone. Post returns false, and queues nothing, if
+// the key has no record.
 func (l *Loop[K, R]) Post(key K, to types.UID, do func(*R)) bool {
 	return l.post(key, "", message[R]{to, do})
 }

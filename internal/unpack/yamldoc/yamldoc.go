@@ -65,7 +65,7 @@ func Check(text []byte, limit int, what string) error {
 	for {
 		var root yamlv3.Node
 		if err := docs.Decode(&root); err != nil {
-			return nil //nolint:nilerr // the end, or an error that the caller's parser finds, too
+			return nil //nolint:nilerr // it is the end, or a mistake that the caller's parser will find, too
 		}
 		if left = spend(&root, left, 0); left < 0 {
 			return &unpack.TooLargeError{What: what + ", with its aliases written out,", Most: int64(limit), Units: "bytes"}
