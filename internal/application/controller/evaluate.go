@@ -41,7 +41,8 @@ type evaluators struct {
 	bytes         int
 }
 
-// Evaluators evaluate requests. sandbox.Pool implements Evaluators and documents the errors of Do.
+// Evaluators evaluates requests of tenants, which are namespaces. The errors of Do are those of
+// sandbox.Pool, which implements Evaluators.
 type Evaluators interface {
 	Do(ctx context.Context, tenant, evaluator string, request []byte) ([]byte, error)
 }
