@@ -93,7 +93,7 @@ func recordedAuthor(o *oam.Application) (*apiwriter.Identity, error) {
 			return nil, fmt.Errorf("annotation %s: %w", oam.AuthorGroupsAnnotation, err)
 		}
 	} else if namespace, _, ok := strings.Cut(strings.TrimPrefix(user, serviceAccountPrefix), ":"); ok && strings.HasPrefix(user, serviceAccountPrefix) {
-		// whatever the annotation says: a service account has these
+		// Whatever the annotation says: a service account has these.
 		id.Groups = serviceAccountGroups(namespace)
 	} else if strings.Contains(joined, ",") {
 		return nil, errOldGroups

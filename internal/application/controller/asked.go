@@ -77,7 +77,7 @@ func (q asked) once(question any, ask func(ctx context.Context) (any, error)) (a
 		c.queue.Add(a.key)
 	}()
 	if t.err != nil {
-		// the last error, until there is a new answer
+		// The last error, until there is a new answer.
 		return nil, fmt.Errorf("%w: %w", t.err, errAsked)
 	}
 	return nil, plan.ErrNotYet

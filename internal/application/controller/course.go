@@ -162,7 +162,7 @@ func (c *Controller) workflowOf(in *plan.Input) (*oam.WorkflowSpec, error) {
 		}
 		step := oam.WorkflowStepBase{Name: comp.Name, Type: stepApplyComponent, DependsOn: comp.DependsOn, Outputs: comp.Outputs, Properties: &runtime.RawExtension{Raw: properties}}
 		for _, in := range comp.Inputs {
-			// an input of the component, not of the step
+			// An input of the component, not of the step.
 			step.Inputs = append(step.Inputs, oam.StepInput{From: in.From})
 		}
 		out.Steps = append(out.Steps, oam.WorkflowStep{WorkflowStepBase: step})

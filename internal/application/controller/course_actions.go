@@ -181,7 +181,8 @@ func (c *Controller) named(a *app, params map[string]any) (*target, plan.Ref, er
 
 // mayReach returns an error if a step may not use an object. Unless Config.UnconfinedSteps is set,
 // what Applications read and what their steps write is limited to the Application's namespace.
-// Applications in oam.SystemNamespace are not limited.
+// Applications in oam.SystemNamespace are not limited. The limit holds whether an Application acts
+// with its author's rights or with the manager's.
 func (c *Controller) mayReach(a *app, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	return c.mayReachNamespace(a, u.GetNamespace(), true)

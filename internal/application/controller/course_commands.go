@@ -101,7 +101,7 @@ func (a *app) theirs(o *oam.Application) *oam.WorkflowStatus {
 }
 
 // restart decides whether to deploy the present revision again now, because of the restart
-// annotation (once, at a time, or periodically) or of a restart command.
+// annotation (once, at a time, or periodically) or of a restart command. It returns true if so.
 func (c *Controller) restart(a *app, o *oam.Application) bool {
 	last := a.record.latest()
 	if last == nil {

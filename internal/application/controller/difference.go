@@ -30,8 +30,9 @@ func patchType(gvk schema.GroupVersionKind) types.PatchType {
 }
 
 // difference returns the patch that brings an object to its desired state, or nil if it is there.
-// recreate means that a changed field is immutable, so the object must be deleted and created
-// again. update is set if the rendered object has changed since the object was last written.
+// recreate means that a field in r.RecreateFields differs, so the object must be deleted and
+// created again. update is set if the rendered object has changed since the object was last
+// written.
 func (c *Controller) difference(a *app, r *plan.Resource, there *object, update bool) (patch []byte, recreate bool, _ error) {
 	wanted, err := labelled(a, r)
 	if err != nil {

@@ -549,7 +549,8 @@ func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byt
 	return nil
 }
 
-// recreate deletes an object whose changed fields are immutable; the next pass creates it again.
+// recreate deletes an object that a patch cannot bring to its desired state. The next pass creates
+// the object again.
 func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
 	ref := refKey(r.Ref)
 	t, err := c.reach(r.Cluster)

@@ -23,6 +23,6 @@
 //
 // Templates, status sections, conditions and charts are evaluated in child processes with limits,
 // see package sandbox. A worker waits for an answer only briefly; then the pass ends, and the
-// Application returns to the queue when there is an answer (evaluate.go). Outcomes,
-// failures among them, are cached by request. Packages render and chart describe the other bounds.
+// Application returns to the queue when there is an answer (evaluate.go). Outcomes, including
+// failures, are cached by request. Packages render and chart describe the other bounds.
 package controller

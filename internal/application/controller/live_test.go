@@ -16,8 +16,9 @@ import (
 )
 
 // TestTroublesThatPassAreNotSaid checks that an Application is told that objects cannot be watched
-// only if the error is permanent or has lasted for passingMax. Otherwise, a manager that starts
-// while the server is slow would write the error into each status, and soon after that it is over.
+// only if the error is permanent or has lasted longer than passing allows. Otherwise, a manager
+// that starts while the server is slow would write the error into each status, and soon after that
+// it is over.
 func TestTroublesThatPassAreNotSaid(t *testing.T) {
 	answer := func(code int32) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: http.StatusText(int(code))}}

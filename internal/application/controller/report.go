@@ -175,7 +175,7 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 	}
 	conflicted := a.conflict()
 	if conflicted == "" && same(before, s) || conflicted == o.ResourceVersion {
-		// nothing new; or the watch has not shown the version that the last write conflicted with
+		// Nothing new; or the watch has not shown the version that the last write conflicted with.
 		return
 	}
 	settles := s.Phase == oam.PhaseRunningWorkflow && len(p.problems) == 0 && len(a.failures()) == 0
@@ -227,7 +227,7 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 	a.statusWrites++
 	a.conflicted = ""
 	if seen, err := strconv.ParseUint(o.ResourceVersion, 10, 64); err == nil && seen < a.statusVersion {
-		// this manager's last write, which the watch has not shown yet
+		// This manager's last write, which the watch has not shown yet.
 		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10)
 	}
 	a.mu.Unlock()
@@ -245,7 +245,7 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 		}
 		a.mu.Unlock()
 		if raw, ok := c.applications.Get(a.key.Namespace, a.key.Name); ok && o != nil && raw.ResourceVersion == o.GetResourceVersion() {
-			// the watch came first, so the last pass could not let the Application rest
+			// The watch came first, so the last pass could not let the Application rest.
 			c.queue.Add(a.key)
 		}
 	})

@@ -264,7 +264,7 @@ func BenchmarkRenderBuiltins(b *testing.B) {
 	names := slices.Sorted(maps.Keys(all))
 	for b.Loop() {
 		for _, name := range names {
-			// some are rejected, which takes time, too
+			// Some are rejected, which takes time, too.
 			_, _ = renderComponent(b, all[name].source, map[string]bool{})
 		}
 	}

@@ -106,7 +106,7 @@ func templateOf(s *oam.Schematic) string {
 func hashOf(spec any) string {
 	b, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // cannot happen: plain data
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])

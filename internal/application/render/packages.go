@@ -9,7 +9,7 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// packages are the CUE packages beside CUE's own that templates may import, by path.
+// packages are the CUE packages in addition to CUE's own that templates may import, by path.
 //
 //go:embed packages
 var packages embed.FS

@@ -177,7 +177,7 @@ func (r *stepRun) next(path []cue.Selector, v cue.Value, depth int) ([]cue.Selec
 	}
 	var fields []field
 	switch v.IncompleteKind() {
-	// a struct whose fields depend on unknown values is a bottom
+	// A struct whose fields depend on unknown values is a bottom.
 	case cue.StructKind, cue.BottomKind:
 		all, err := v.Fields()
 		if err != nil {
