@@ -12,12 +12,12 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// The bounds of what is in an archive, beside unpack.Chart.
+// Bounds on the contents of an archive, in addition to unpack.Chart.
 const (
 	filesMax     = 10_000
-	nestedMax    = 3        // charts in charts in charts
-	yamlMax      = 1 << 20  // bytes of one file that is parsed when a chart is opened
-	yamlTotalMax = 4 << 20  // and of all of them
+	nestedMax    = 3        // depth of charts inside charts
+	yamlMax      = 1 << 20  // bytes of one file that is parsed on opening
+	yamlTotalMax = 4 << 20  // bytes of all such files
 	aheadMax     = 64 << 10 // bytes of a name or an extended header
 )
 
@@ -27,15 +27,16 @@ var (
 	errFiles = fmt.Errorf("the chart has more than %d files", filesMax)
 )
 
-// measure is what is left of the bounds while an archive is looked through.
+// measure is what remains of the bounds while an archive is read.
 type measure struct {
 	bytes int64
 	files int
 	yaml  int
 }
 
-// checkArchive returns an error if the archive, with the archives of other charts in it, is over its bounds. The library that
-// opens it bounds each archive by itself, of which there can be hundreds in one.
+// checkArchive returns an error if the archive, including the archives of other charts inside it,
+// exceeds the bounds. Helm's loader bounds each archive by itself, but one archive may contain
+// hundreds.
 func checkArchive(archive []byte) error {
 	m := &measure{bytes: unpack.Chart.Bytes, files: filesMax, yaml: yamlTotalMax}
 	return m.archive(archive, 0)
@@ -75,9 +76,9 @@ func (m *measure) archive(archive []byte, depth int) error {
 	}
 }
 
-// file looks at a file that is read when a chart is opened.
+// file checks one file of an archive if opening a chart would read that file.
 func (m *measure) file(name string, r io.Reader, depth int) error {
-	base := name[strings.LastIndexAny(name, `/\`)+1:] // the library takes both
+	base := name[strings.LastIndexAny(name, `/\`)+1:] // the loader accepts both separators
 	switch {
 	case strings.HasSuffix(base, ".tgz"):
 		inner, err := io.ReadAll(r)
@@ -88,7 +89,7 @@ func (m *measure) file(name string, r io.Reader, depth int) error {
 		if err := m.archive(inner, depth+1); errors.As(err, &large) || errors.Is(err, errDeep) || errors.Is(err, errFiles) {
 			return err
 		}
-		return nil // it may be a file that is no chart
+		return nil // the file may not be a chart
 	case base == "Chart.yaml" || base == "Chart.lock" || base == "values.yaml" || base == "requirements.yaml" || base == "requirements.lock":
 		text, err := io.ReadAll(r)
 		if err != nil {

@@ -13,26 +13,27 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
 )
 
-// The bounds of charts, in bytes.
+// Bounds on charts, in bytes.
 const (
-	// ArchiveMax is that of a packed chart.
+	// ArchiveMax is the maximum size of a packed chart.
 	ArchiveMax = 8 << 20
 )
 
-// Chart is a chart as it was published. It is read where it is opened and rendered: see Run.
+// Chart is a published chart, still packed. A Run unpacks and renders it.
 type Chart struct {
 	Name    string
 	Version string
-	// Digest is the archive's, as sha256:HEX.
+	// Digest is the digest of the archive, as sha256:HEX.
 	Digest string
 
 	archive []byte
 }
 
-// Size is how much memory the chart takes, in bytes.
+// Size returns the memory that the chart takes, in bytes.
 func (c *Chart) Size() int { return len(c.archive) }
 
-// Open has a packed chart read, which the caller no longer changes.
+// Open checks a packed chart and reads its name and version. The caller must not change archive
+// afterwards.
 func Open(run Run, archive []byte) (*Chart, error) {
 	if len(archive) > ArchiveMax {
 		return nil, fmt.Errorf("the chart has %d bytes; the limit is %d", len(archive), ArchiveMax)
@@ -45,7 +46,7 @@ func Open(run Run, archive []byte) (*Chart, error) {
 	return &Chart{Name: answer.Name, Version: answer.Version, Digest: "sha256:" + hex.EncodeToString(sum[:]), archive: archive}, nil
 }
 
-// Render has the objects of a release made.
+// Render renders the chart to the objects of a release.
 func (c *Chart) Render(run Run, req *Request) (*Rendered, error) {
 	answer := &Rendered{}
 	if err := ask(run, evaluatorRender, req, c.archive, answer); err != nil {
@@ -54,10 +55,10 @@ func (c *Chart) Render(run Run, req *Request) (*Rendered, error) {
 	return answer, nil
 }
 
-// archive is a packed chart that is read here.
+// archive is a packed chart that this process reads.
 type archive []byte
 
-// open reads a packed chart.
+// open checks a packed chart and reads its name and version.
 func open(data []byte) (*openAnswer, error) {
 	if err := checkArchive(data); err != nil {
 		return nil, err
@@ -75,10 +76,10 @@ func open(data []byte) (*openAnswer, error) {
 	return &openAnswer{loaded.Name(), loaded.Metadata.Version}, nil
 }
 
-// load reads the archive, each time anew: rendering changes a chart in memory.
+// load unpacks the archive. It does so at each call, because rendering changes the chart in memory.
 func (a archive) load() (*v2.Chart, error) { return loader.LoadArchive(bytes.NewReader(a)) }
 
-// complete says which charts are missing that the chart is made of.
+// complete returns an error that names the dependencies missing in the archive.
 func complete(c *v2.Chart) error {
 	there := map[string]bool{}
 	for _, d := range c.Dependencies() {
@@ -96,10 +97,11 @@ func complete(c *v2.Chart) error {
 	return nil
 }
 
-// madeUp finds the functions whose results differ from one call to the next.
+// madeUp matches the template functions whose results differ from call to call.
 var madeUp = regexp.MustCompile(`\b(rand[A-Z]\w*|shuffle|uuidv4|gen[A-Z]\w*|buildCustomCert|bcrypt|htpasswd|encryptAES|now|ago)\b`)
 
-// makesUp says whether a template makes something up, as far as its text shows: rather too often than too seldom.
+// makesUp reports whether a template may generate random or time-dependent values, as far as its
+// source shows. False positives are possible, false negatives are not expected.
 func makesUp(c *v2.Chart) bool {
 	for _, t := range c.Templates {
 		if t != nil && madeUp.Match(t.Data) {

@@ -27,7 +27,7 @@ func hook(kind, name, events, weight string) string {
 	return object(kind, name, "  annotations: {helm.sh/hook: \""+events+"\", helm.sh/hook-weight: \""+weight+"\"}\n")
 }
 
-// rendered is what a chart of those files makes, one line for each object: wave kind/name.
+// rendered packs a chart of the given files and renders it.
 func rendered(t *testing.T, files map[string]string, req chart.Request) (*chart.Rendered, error) {
 	t.Helper()
 	c, err := chart.Open(run, charttest.Pack("web", "1.2.3", files))
@@ -58,7 +58,7 @@ func TestWhatChartsMake(t *testing.T) {
 		files  map[string]string
 		values map[string]any
 		apis   []string
-		want   []string // parts of the objects in JSON
+		want   []string // parts of the objects' JSON
 		not    []string
 	}{
 		"values, the release and the chart are known": {
@@ -205,7 +205,8 @@ func TestChartsThatAreRefused(t *testing.T) {
 	}
 }
 
-// What a schema refers to is not fetched, however it is written.
+// TestSchemasLoadFromTheChartAlone checks that references of schemas are never fetched, in whatever
+// form they are written.
 func TestSchemasLoadFromTheChartAlone(t *testing.T) {
 	const secret = "s3cr3t-bytes"
 	file := filepath.Join(t.TempDir(), "secret.json")
@@ -236,7 +237,7 @@ func TestSchemasLoadFromTheChartAlone(t *testing.T) {
 				files["templates/a.yaml"] = object("ConfigMap", "x", "")
 				_, err := rendered(t, files, chart.Request{Revision: 1})
 				if err != nil && strings.Contains(err.Error(), "reference cycle") {
-					continue // it refers to itself
+					continue // a reference to the schema itself
 				}
 				if err == nil || !strings.Contains(err.Error(), "schemas are loaded from the chart alone") || strings.Contains(err.Error(), secret) {
 					t.Errorf("%s of %s in %s: %v", name, address, place, err)
@@ -255,7 +256,7 @@ func TestValuesAreCheckedBySchemas(t *testing.T) {
 	for name, c := range map[string]struct {
 		files  map[string]string
 		values map[string]any
-		want   string // of the error
+		want   string // part of the error
 	}{
 		"values that fit":                {map[string]string{"values.schema.json": port}, map[string]any{"port": int64(80)}, ""},
 		"values that do not":             {map[string]string{"values.schema.json": port}, map[string]any{"port": "80"}, "web: values do not fit values.schema.json: - at '/port': got string, want integer"},
@@ -279,7 +280,8 @@ func TestValuesAreCheckedBySchemas(t *testing.T) {
 	}
 }
 
-// Templates see nothing of the manager's machine, network or cluster.
+// TestTemplatesLookAtNothingOutside checks that templates see nothing of the manager's machine,
+// network or cluster.
 func TestTemplatesLookAtNothingOutside(t *testing.T) {
 	t.Setenv("LOCKSTEP_TEST_SECRET", "s3cr3t-bytes")
 	for template, want := range map[string]string{
@@ -306,7 +308,7 @@ func TestTemplatesLookAtNothingOutside(t *testing.T) {
 	}
 }
 
-// nested is a chart whose charts unpack to bytes each.
+// nested returns a chart with charts inside, of which each unpacks to bytes.
 func nested(charts, bytes int) []byte {
 	inner := map[string]string{}
 	for i := 0; i < bytes; i += 4 << 20 {
@@ -346,7 +348,7 @@ func TestChartsInChartsAreBoundedTogether(t *testing.T) {
 	}
 }
 
-// TestChartsLookNothingUp: a template sees no cluster and resolves no names.
+// TestChartsLookNothingUp checks that templates see no cluster and resolve no names.
 func TestChartsLookNothingUp(t *testing.T) {
 	files := map[string]string{"templates/a.yaml": object("ConfigMap", "a",
 		"data:\n  secret: {{ lookup \"v1\" \"Secret\" \"kube-system\" \"any\" | toJson | quote }}\n  all: {{ lookup \"v1\" \"Secret\" \"\" \"\" | toJson | quote }}\n  host: {{ getHostByName \"localhost\" | quote }}\n")}

@@ -1,25 +1,28 @@
-// Package chart makes Kubernetes objects of Helm charts, in memory and with Helm's own engine. It knows no cluster and
-// keeps no release: what it makes is an application's, like any other object.
+// Package chart renders Helm charts to Kubernetes objects, in memory and with Helm's own engine. It
+// accesses no cluster and keeps no release: the objects belong to an Application, like any other
+// object.
 //
 //	archive (.tgz) ── Open ──▶ Chart ─┐
-//	values, release, capabilities ────┴─ Render ──▶ objects, each with the wave in which it is made
+//	values, release, capabilities ────┴─ Render ──▶ objects, each with the wave in which it is created
 //
 // # Waves
 //
-// The objects of a wave are made when those of the waves before it are there and done: a Job has completed, a
-// CustomResourceDefinition is served. Definitions of kinds come first, then namespaces, then hooks that run before an
-// installation or an upgrade, by their weights; then everything else; and last the hooks that run after it. Hooks of a
-// deletion, a rollback or a test are not made, and named in Left.
+// The objects of a wave are created after the objects of earlier waves exist and are complete: a
+// Job has completed, a CustomResourceDefinition is established. CustomResourceDefinitions come
+// first, then namespaces, then hooks before an installation or upgrade by their weights, then
+// everything else, and last the hooks after an installation or upgrade. Hooks of a deletion or a
+// rollback are not created, and are listed in Left. Tests are not created.
 //
-// # What is made at random
+// # Random values
 //
-// Charts make up passwords and certificates. A chart that does is rendered twice, and what differs is kept apart, in Once:
-// it is put into an object when the object is made, and nobody changes it afterwards.
+// Charts generate passwords and certificates. A chart that does so is rendered twice, and the
+// values that differ are kept apart, in Once: they are set when the object is created and are never
+// changed afterwards.
 //
 // # Bounds
 //
-// The sizes of archives, of what is in them, of values and of what templates make are bounded, and so are the functions
-// that make much of little.
-// Archives are read and rendered by functions on bytes, called through a Run: in a manager, in a child process with limits on
-// memory and CPU time (package internal/sandbox).
+// Bounds apply to the sizes of archives, their contents, values and results, and to the functions
+// that make long values from short ones. Archives are read and rendered by functions on bytes that
+// are called through a Run: in a manager, a Run uses a child process with limits on memory and CPU
+// time (package internal/sandbox).
 package chart

@@ -12,17 +12,19 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// Run has the evaluator of that name answer a request: in a process of its own, or in this one (InProcess).
+// Run sends a request to the evaluator of that name, in another process or in this one (InProcess),
+// and returns the answer.
 type Run = func(evaluator string, request []byte) ([]byte, error)
 
-// The names of the evaluators.
+// Names of the evaluators.
 const (
 	evaluatorOpen   = "chart.open"
 	evaluatorRender = "chart.render"
 	evaluatorValues = "chart.values"
 )
 
-// InProcess reads and renders in this process, without limits: for programs whose user has charts of his own.
+// InProcess returns a Run that evaluates in this process, without limits. Use it only in programs
+// whose users render their own charts.
 func InProcess() Run {
 	table := Evaluators()
 	return func(evaluator string, request []byte) ([]byte, error) {
@@ -34,7 +36,7 @@ func InProcess() Run {
 	}
 }
 
-// Evaluators are what reads and renders, by the names under which Run has them called.
+// Evaluators returns the evaluators by the names that callers of Run use.
 func Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
 		evaluatorOpen: func(_ context.Context, request []byte) ([]byte, error) {
@@ -53,7 +55,7 @@ func Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
-			// Whole numbers stay whole.
+			// kjson decodes whole numbers as int64.
 			req := &Request{}
 			if err := kjson.Unmarshal(head, req); err != nil {
 				return nil, err
@@ -76,13 +78,14 @@ func Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
 
 type openAnswer struct{ Name, Version string }
 
-// Values reads values, with whole numbers as such.
+// Values parses YAML values. Whole numbers become int64.
 func Values(run Run, text string) (map[string]any, error) {
 	var out map[string]any
 	return out, ask(run, evaluatorValues, nil, []byte(text), &out)
 }
 
-// ask has an evaluator answer. A request is the length of its head, the head in JSON, and data.
+// ask sends a request to an evaluator and decodes the answer. A request consists of the length of
+// its head (4 bytes, big-endian), the head in JSON, and data.
 func ask(run Run, name string, head any, data []byte, answer any) error {
 	if run == nil {
 		return errors.New("charts cannot be rendered here")

@@ -28,55 +28,57 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// The bounds of what a chart makes.
+// Bounds on what a chart makes.
 const (
 	renderedMax = 16 << 20 // bytes
 	objectsMax  = 2000
-	countMax    = 1 << 16 // of until, untilStep and seq
-	repeatMax   = 1 << 20 // bytes that repeat makes
+	countMax    = 1 << 16 // numbers from until, untilStep and seq
+	repeatMax   = 1 << 20 // bytes from repeat
 )
 
-// Request says what a chart is rendered for.
+// Request is the input of Chart.Render.
 type Request struct {
-	// Release is the release's name, Namespace where it goes.
+	// Release is the release's name, Namespace its namespace.
 	Release, Namespace string
-	// Revision counts the states of the release, from 1.
+	// Revision is the number of the release's revision, from 1.
 	Revision int64
 	Values   map[string]any
-	// KubeVersion is the cluster's, as v1.36.3, and APIVersions what it serves, as apps/v1 and apps/v1/Deployment.
+	// KubeVersion is the cluster's version, such as v1.36.3. APIVersions has the API versions and
+	// kinds that the cluster serves, such as apps/v1 and apps/v1/Deployment.
 	KubeVersion string
 	APIVersions []string
-	// Now is the time that templates see.
+	// Now is the current time that templates see.
 	Now time.Time
-	// SkipCRDs leaves out the folder crds, SkipHooks all hooks.
+	// SkipCRDs leaves out the objects in the folder crds, SkipHooks all hooks.
 	SkipCRDs, SkipHooks bool
 }
 
 // Object is one object of a release.
 type Object struct {
 	Object map[string]any
-	// Wave is when it is made: after those of lower waves. What is neither a hook nor needed by others is of wave 0.
+	// Wave orders creation: an object is created after those of lower waves. An object that is
+	// neither a hook nor a CustomResourceDefinition nor a Namespace has wave 0.
 	Wave int
-	// Hook says that the object is a hook: it is made anew when it is another than before.
+	// Hook is set if the object is a hook. A hook is created anew when it changes.
 	Hook bool
-	// Once is what the chart made up, as a JSON merge patch, or nil.
+	// Once has the generated values, as a JSON merge patch, or nil.
 	Once map[string]any
 }
 
-// The waves of what is not a hook.
+// Waves of objects that are not hooks.
 const (
 	waveKinds      = -2 * objectsMax
 	waveNamespaces = waveKinds + 1
 )
 
-// Rendered is what a chart makes.
+// Rendered is the result of Chart.Render.
 type Rendered struct {
 	Objects []Object
-	// Left are the hooks that are not made, as Kind/name (event).
+	// Left has the hooks that are not created, as KIND/NAME (EVENT).
 	Left []string
 }
 
-// release makes the objects of a release.
+// release renders the objects of a release, and separates generated values from them.
 func (a archive) release(req *Request) (*Rendered, error) {
 	chart, err := a.load()
 	if err != nil {
@@ -107,7 +109,7 @@ func (a archive) release(req *Request) (*Rendered, error) {
 	return out, nil
 }
 
-// render renders once, with a clock that is ahead.
+// render renders once. ahead is added to the current time that templates see.
 func render(chart *v2.Chart, req *Request, ahead time.Duration) (*Rendered, error) {
 	version, err := common.ParseKubeVersion(req.KubeVersion)
 	if err != nil {
@@ -128,7 +130,8 @@ func render(chart *v2.Chart, req *Request, ahead time.Duration) (*Rendered, erro
 	if err != nil {
 		return nil, err
 	}
-	// By our own check: the library's loads what a schema refers to from anywhere.
+	// The schema is checked here, because the library would load the schema's references from
+	// anywhere.
 	if given, ok := all["Values"].(common.Values); ok {
 		err = checkValues(chart, given)
 	} else if given, ok := all["Values"].(map[string]any); ok {
@@ -165,7 +168,7 @@ func render(chart *v2.Chart, req *Request, ahead time.Duration) (*Rendered, erro
 	return out, nil
 }
 
-// functions are those of templates that need bounds, or another clock.
+// functions returns the template functions that need bounds or another clock.
 func functions(now time.Time) template.FuncMap {
 	count := func(start, stop, step int) ([]int, error) {
 		if step == 0 || float64(stop-start)/float64(step) > countMax {
@@ -224,7 +227,7 @@ func functions(now time.Time) template.FuncMap {
 	}
 }
 
-// add takes in the objects of a file.
+// add adds the objects of a file.
 func (r *Rendered) add(file string, data []byte, req *Request) error {
 	docs := kyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
 	for {
@@ -296,7 +299,7 @@ func (r *Rendered) take(file string, object map[string]any, req *Request) error 
 				left = events
 			}
 			if left == "test" || left == "test-success" {
-				return nil // nobody expects it
+				return nil // tests are not expected to run
 			}
 			r.Left = append(r.Left, fmt.Sprintf("%s/%s (%s)", u.GetKind(), u.GetName(), left))
 			return nil
@@ -312,14 +315,15 @@ const (
 	weightAnnotation = "helm.sh/hook-weight"
 )
 
-// sideOf says whether a hook runs before everything else, -1, or after, 1; 0 for those that are not run.
+// sideOf returns -1 if a hook runs before everything else, 1 if it runs after, and 0 if it does not
+// run. left is the event because of which it does not run.
 func sideOf(events string, revision int64) (side int, left string) {
 	for e := range strings.SplitSeq(events, ",") {
 		switch e = strings.TrimSpace(e); e {
 		case "pre-install", "pre-upgrade", "post-install", "post-upgrade":
 			if strings.HasSuffix(e, "upgrade") && revision <= 1 {
 				left = e
-				continue // there is nothing to upgrade
+				continue // nothing to upgrade
 			}
 			if strings.HasPrefix(e, "pre-") {
 				return -1, ""
@@ -332,11 +336,12 @@ func sideOf(events string, revision int64) (side int, left string) {
 	return side, left
 }
 
-// wavesOfHooks puts hooks in the order of their weights.
+// wavesOfHooks sets the waves of hooks in the order of their weights, and sorts all objects by
+// wave.
 func (r *Rendered) wavesOfHooks() {
 	weight := func(o *Object) int {
 		u := unstructured.Unstructured{Object: o.Object}
-		w, _ := strconv.Atoi(u.GetAnnotations()[weightAnnotation]) // 0 where there is none
+		w, _ := strconv.Atoi(u.GetAnnotations()[weightAnnotation]) // 0 if missing
 		return w
 	}
 	var weights []int
@@ -362,8 +367,8 @@ func (r *Rendered) wavesOfHooks() {
 	slices.SortStableFunc(r.Objects, func(a, b Object) int { return a.Wave - b.Wave })
 }
 
-// apart takes out of a what is another in b, and returns it, or nil. Lists of other lengths are taken as a whole; in lists
-// of the same length nothing can be taken out by itself, so that they are too.
+// apart removes from a what differs in b, and returns what was removed, or nil. A list that differs
+// is removed as a whole, because a merge patch cannot contain a part of a list.
 func apart(a, b any) any {
 	was, ok := a.(map[string]any)
 	is, both := b.(map[string]any)
@@ -403,7 +408,8 @@ func deepCopy(m map[string]any) map[string]any {
 	return (&unstructured.Unstructured{Object: m}).DeepCopy().Object
 }
 
-// MergeValues puts values over others, as one file of values over another: structs are merged, anything else replaced.
+// MergeValues merges values like Helm merges values files: structs are merged, anything else in
+// over replaces what is in under.
 func MergeValues(under, over map[string]any) map[string]any {
 	out := maps.Clone(under)
 	if out == nil {

@@ -12,13 +12,14 @@ import (
 	"helm.sh/helm/v4/pkg/chart/v2"
 )
 
-// The address of a chart's schema, which references in it are relative to. Nothing else has this scheme.
+// URL of a chart's schema, to which references in the schema are relative. Nothing else has this
+// scheme.
 const (
 	chartScheme = "chart:///"
 	schemaFile  = "values.schema.json"
 )
 
-// checkValues checks values by the schemas of a chart and of the charts that it is made of.
+// checkValues checks values against the schemas of a chart and of its dependencies.
 func checkValues(c *v2.Chart, values map[string]any) error {
 	if c.Schema != nil {
 		if err := checkSchema(c, values); err != nil {
@@ -43,7 +44,7 @@ func checkValues(c *v2.Chart, values map[string]any) error {
 	return nil
 }
 
-// checkSchema checks values by the schema of one chart.
+// checkSchema checks values against the schema of one chart.
 func checkSchema(c *v2.Chart, values map[string]any) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -69,7 +70,7 @@ func checkSchema(c *v2.Chart, values map[string]any) (err error) {
 		return fmt.Errorf("%s: %w", schemaFile, err)
 	}
 	if err := compiled.Validate(values); err != nil {
-		_, text, found := strings.Cut(err.Error(), "\n") // below a line about the schema's address
+		_, text, found := strings.Cut(err.Error(), "\n") // the first line is about the schema's URL
 		if !found {
 			text = err.Error()
 		}
@@ -78,10 +79,10 @@ func checkSchema(c *v2.Chart, values map[string]any) (err error) {
 	return nil
 }
 
-// chartFiles loads what a schema refers to from the files of its chart alone.
+// chartFiles loads the references of a schema from the files of its chart only.
 type chartFiles struct{ chart *v2.Chart }
 
-// elsewhereError says that a schema refers to what is not in its chart.
+// elsewhereError means that a schema refers to something outside its chart.
 type elsewhereError struct{ address string }
 
 func (e *elsewhereError) Error() string {

@@ -15,31 +15,33 @@ import (
 	"lockstep.dev/lockstep/internal/application/chart"
 )
 
-// The bounds of downloads.
+// Bounds on downloads.
 const (
 	downloadTimeout = 2 * time.Minute
 	downloadsMax    = 4   // at the same time
-	entriesMax      = 512 // charts that are known, under way or failed
+	entriesMax      = 512 // charts cached, under way or failed
 	bytesMax        = 64 << 20
-	// youth is how long it is known which chart is the newest that a range of versions allows.
+	// youth is how long the newest version in a range of versions is taken as known.
 	youth = 5 * time.Minute
-	// After a download that failed the next is tried: after retryFirst, then twice that, and so on to retryMax.
+	// The backoff of a failed download starts at retryFirst and doubles up to retryMax.
 	retryFirst = 5 * time.Second
 	retryMax   = 5 * time.Minute
 )
 
-// ErrPending is for charts that are on their way.
+// ErrPending means that the chart is being fetched.
 var ErrPending = errors.New("the chart is being fetched")
 
-// Source says which chart is asked for.
+// Source identifies a chart.
 type Source struct {
-	// Chart is a chart's name in Repository, an address that begins with oci://, or one of an archive.
+	// Chart is the chart's name in Repository, a URL that begins with oci://, or the URL of an
+	// archive.
 	Chart string
-	// Repository is the address of a repository, as https://charts.example.com.
+	// Repository is the URL of a repository, such as https://charts.example.com.
 	Repository string
-	// Version is a version, a range of versions, or empty for the newest that is not a pre-release.
+	// Version is a version, a range of versions, or empty for the newest version that is not a
+	// pre-release.
 	Version string
-	// User and Password are given to the server that the chart, or its index, comes from; to no other.
+	// User and Password are sent only to the server of the chart or its index.
 	User, Password string
 }
 
@@ -54,7 +56,7 @@ func (s *Source) String() string {
 	return name
 }
 
-// check says what is wrong with a source.
+// check returns an error if a source is invalid.
 func (s *Source) check() error {
 	if s.Chart == "" {
 		return errors.New("chart.source must be given")
@@ -74,7 +76,7 @@ func (s *Source) check() error {
 	return nil
 }
 
-// Failed is why a chart could not be had, and when it is tried again.
+// Failed says why a chart could not be fetched, and after what time the next attempt is due.
 type Failed struct {
 	Err   error
 	Again time.Duration
@@ -84,28 +86,31 @@ func (f *Failed) Error() string { return f.Err.Error() }
 
 func (f *Failed) Unwrap() error { return f.Err }
 
-// Doer sends a request and returns the answer.
+// Doer sends a request and returns the response.
 type Doer interface {
 	Do(*http.Request) (*http.Response, error)
 }
 
-// Config says what a Store works with. HTTP is required.
+// Config configures a Store. HTTP and Open are required.
 type Config struct {
-	// HTTP sends the requests. In a manager it is the guard of package egress: sources are chosen by users.
+	// HTTP sends the requests. In a manager it is the guard of package egress, because users choose
+	// the sources.
 	HTTP Doer
-	// Open reads what was downloaded. Required.
+	// Open reads a downloaded archive. Required.
 	Open func(archive []byte) (*chart.Chart, error)
-	// Wake is called for those who wait for a chart, when it is there or cannot be had. It does not block.
+	// Wake is called for each caller of Get that waits for a chart, when the chart is available or
+	// has failed. Wake must not block.
 	Wake func(who types.NamespacedName)
-	// Now is the clock. Default time.Now.
+	// Now returns the current time. Default time.Now.
 	Now func() time.Time
 }
 
-// Store keeps charts.
+// Store caches charts.
 type Store struct {
 	cfg   Config
 	slots chan struct{}
-	// parsing is held while what was fetched is parsed, which takes many times its size; not while it is fetched.
+	// parsing is held while a fetched text is parsed, which takes many times its size in memory,
+	// but not while the text is fetched.
 	parsing sync.Mutex
 
 	mu      sync.Mutex
@@ -113,11 +118,11 @@ type Store struct {
 	bytes   int
 }
 
-// entry is what is known of one source.
+// entry is the cached state of one source.
 type entry struct {
 	chart   *chart.Chart
 	err     error
-	at      time.Time // of the last answer
+	at      time.Time // the last answer
 	asked   time.Time
 	pending bool
 	tries   int
@@ -132,7 +137,8 @@ func New(cfg Config) *Store {
 	return &Store{cfg: cfg, slots: make(chan struct{}, downloadsMax), entries: map[Source]*entry{}}
 }
 
-// Get returns a chart; ErrPending, and wakes who asks when there is an answer; or *Failed. Downloads end with ctx.
+// Get returns a chart, or ErrPending, or *Failed. After ErrPending, who is woken when there is an
+// answer. Downloads end with ctx.
 func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) (*chart.Chart, error) {
 	if err := from.check(); err != nil {
 		return nil, err
@@ -161,17 +167,17 @@ func (s *Store) Get(ctx context.Context, from Source, who types.NamespacedName) 
 		go s.fetch(ctx, from, e)
 	}
 	if e.chart != nil {
-		return e.chart, nil // as it was, until it is known that there is a newer one
+		return e.chart, nil // the known one, until a newer one is known
 	}
 	if e.err != nil {
-		return nil, &Failed{e.err, downloadTimeout} // told sooner
+		return nil, &Failed{e.err, downloadTimeout} // the caller is woken earlier
 	}
 	return nil, fmt.Errorf("%s: %w", &from, ErrPending)
 }
 
 func retryDelay(tries int) time.Duration { return min(retryFirst<<min(tries, 10), retryMax) }
 
-// fetch answers those who wait for a chart.
+// fetch downloads a chart and wakes those who wait for it.
 func (s *Store) fetch(ctx context.Context, from Source, e *entry) {
 	s.slots <- struct{}{}
 	ctx, cancel := context.WithTimeout(ctx, downloadTimeout)
@@ -198,7 +204,7 @@ func (s *Store) fetch(ctx context.Context, from Source, e *entry) {
 	}
 }
 
-// same is the chart as it is already kept under another source. The caller holds mu.
+// same returns the cached chart with the same digest, or c. The caller holds mu.
 func (s *Store) same(c *chart.Chart) *chart.Chart {
 	for _, e := range s.entries {
 		if e.chart != nil && e.chart.Digest == c.Digest {
@@ -208,7 +214,8 @@ func (s *Store) same(c *chart.Chart) *chart.Chart {
 	return c
 }
 
-// room drops what has not been asked for longest, and says whether there is room for one more. The caller holds mu.
+// room drops the entries that were requested least recently until the bounds are met, and reports
+// whether there is room for one more. The caller holds mu.
 func (s *Store) room() bool {
 	for len(s.entries) >= entriesMax || s.bytes > bytesMax {
 		var oldest Source

@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/charts"
 )
 
-// fetcher is a store, with a clock of its own.
+// fetcher is a Store with its own clock.
 type fetcher struct {
 	*testing.T
 	store  *charts.Store
@@ -37,7 +37,7 @@ func newFetcher(t *testing.T) *fetcher {
 	return f
 }
 
-// get is a chart, or why it cannot be had, once that is known.
+// get calls Get until there is a chart or an error other than ErrPending.
 func (f *fetcher) get(s charts.Source) (*chart.Chart, error) {
 	f.Helper()
 	who := types.NamespacedName{Namespace: "ns", Name: "app"}
@@ -56,7 +56,7 @@ func TestChartsAreFetched(t *testing.T) {
 	oci := strings.Replace(f.url, "http://", "oci://", 1)
 	for name, c := range map[string]struct {
 		from charts.Source
-		want string // a version, or what is said
+		want string // a version, or part of an error
 	}{
 		"the newest, which is no pre-release": {charts.Source{Chart: "web", Repository: f.url + "/charts"}, "1.10.0"},
 		"a version":                           {charts.Source{Chart: "web", Repository: f.url + "/charts/", Version: "1.2.0"}, "1.2.0"},
@@ -109,7 +109,7 @@ func TestChartsAreFetchedOnce(t *testing.T) {
 	if n := f.server.Asked("/charts/index.yaml"); n != before {
 		t.Errorf("the index was asked for %d times more", n-before)
 	}
-	// After a while there may be a newer one. Until that is known it is the one there was.
+	// After youth, a newer version is looked for. Until it is known, the old one is returned.
 	f.server.Publish("web", "1.11.0", charttest.Pack("web", "1.11.0", nil))
 	f.now = f.now.Add(time.Hour)
 	ask(exact, "1.0.0")

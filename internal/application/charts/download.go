@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 )
 
-// download fetches a chart.
+// download fetches a chart from the place that its source names.
 func (s *Store) download(ctx context.Context, from Source) (*chart.Chart, error) {
 	if address, ok := strings.CutPrefix(from.Chart, "oci://"); ok {
 		return s.pull(ctx, address, from)
@@ -36,7 +36,7 @@ func (s *Store) download(ctx context.Context, from Source) (*chart.Chart, error)
 	return s.fromRepository(ctx, from)
 }
 
-// published is what an index says of one version of a chart.
+// published is an index's entry for one version of a chart.
 type published struct {
 	Version string   `json:"version"`
 	URLs    []string `json:"urls"`
@@ -74,7 +74,7 @@ func (s *Store) fromRepository(ctx context.Context, from Source) (*chart.Chart, 
 	return s.open(data, v.Digest, v.Version)
 }
 
-// versions is what the index at an address says of the chart.
+// versions returns the chart's versions in the index at address.
 func (s *Store) versions(ctx context.Context, address string, from *Source) ([]published, error) {
 	resp, err := s.ask(ctx, address, from)
 	if err != nil {
@@ -87,7 +87,8 @@ func (s *Store) versions(ctx context.Context, address string, from *Source) ([]p
 	return readIndex(resp.Body, from.Chart, &s.parsing)
 }
 
-// open reads a downloaded chart, if it is what it should be: a digest that is empty is not checked.
+// open reads a downloaded chart after it has checked the digest and the version. An empty digest is
+// not checked.
 func (s *Store) open(data []byte, digest, version string) (*chart.Chart, error) {
 	if digest != "" {
 		sum := sha256.Sum256(data)
@@ -107,13 +108,14 @@ func (s *Store) open(data []byte, digest, version string) (*chart.Chart, error) 
 	return c, nil
 }
 
-// exact says whether a version names one chart.
+// exact reports whether a version is a single version and not a range.
 func exact(version string) bool {
 	_, err := semver.StrictNewVersion(strings.TrimPrefix(version, "v"))
 	return err == nil
 }
 
-// choose is the newest of n versions that is wanted: a version, a range, or latest.
+// choose returns the index of the newest of n versions that wanted allows: a version, a range, or
+// latest.
 func choose(wanted string, n int, version func(int) string) (int, error) {
 	if wanted == "" || wanted == "latest" {
 		wanted = "*"
@@ -140,7 +142,8 @@ func choose(wanted string, n int, version func(int) string) (int, error) {
 	return at, nil
 }
 
-// ask sends a request for an address. The password goes to the source's own host alone, and not over redirects to others.
+// ask sends a request to a URL. The password is sent to the source's own host only, and not to
+// other hosts after a redirect.
 func (s *Store) ask(ctx context.Context, address string, from *Source) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {
@@ -156,7 +159,7 @@ func (s *Store) ask(ctx context.Context, address string, from *Source) (*http.Re
 	return s.cfg.HTTP.Do(req)
 }
 
-// get reads an address.
+// get returns the body at a URL.
 func (s *Store) get(ctx context.Context, address string, from *Source, limit int64) ([]byte, error) {
 	resp, err := s.ask(ctx, address, from)
 	if err != nil {
@@ -165,7 +168,8 @@ func (s *Store) get(ctx context.Context, address string, from *Source, limit int
 	return body(resp, limit)
 }
 
-// good returns an error for answers that are not good, in our own words.
+// good returns an error for responses other than 200. The error contains nothing of the response's
+// body.
 func good(resp *http.Response) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("%s answers %d %s", resp.Request.URL.Host, resp.StatusCode, http.StatusText(resp.StatusCode))
@@ -173,7 +177,7 @@ func good(resp *http.Response) error {
 	return nil
 }
 
-// body reads an answer that is good.
+// body returns the body of a response with status 200.
 func body(resp *http.Response, limit int64) ([]byte, error) {
 	if err := good(resp); err != nil {
 		_ = resp.Body.Close()
@@ -182,30 +186,31 @@ func body(resp *http.Response, limit int64) ([]byte, error) {
 	return egress.ReadAll(resp, limit)
 }
 
-// The media types of charts in registries.
+// Media types of charts in registries.
 const (
 	manifestType = "application/vnd.oci.image.manifest.v1+json"
 	archiveType  = "application/vnd.cncf.helm.chart.content.v1.tar+gzip"
 )
 
-// The bounds of what a registry says.
+// Bounds on a registry's responses, in bytes.
 const (
 	manifestMax = 256 << 10
 	tagsMax     = 4 << 20
 	tokenMax    = 64 << 10
 )
 
-// registry is a repository of an OCI registry.
+// registry is one repository of an OCI registry.
 type registry struct {
 	s        *Store
 	host     string
 	name     string
 	from     *Source
-	token    string // for Authorization
-	insecure bool   // a registry on this machine is spoken to in the clear
+	token    string // the value of Authorization
+	insecure bool   // HTTP is used for a registry on this machine
 }
 
-// pull fetches a chart from an OCI registry: HOST/NAME, with :TAG or @DIGEST, or with the version that is asked for.
+// pull fetches a chart from an OCI registry. address is HOST/NAME, followed by :TAG or @DIGEST
+// unless version decides.
 func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.Chart, error) {
 	host, name, ok := strings.Cut(address, "/")
 	if !ok || name == "" {
@@ -263,13 +268,13 @@ func (s *Store) pull(ctx context.Context, address string, from Source) (*chart.C
 	return nil, fmt.Errorf("oci://%s is not a chart", address)
 }
 
-// isDigest reports whether text is a digest as registries write it, of which there is one kind in use.
+// isDigest reports whether text is a digest sha256:HEX, the only kind in use.
 func isDigest(text string) bool {
 	sum, ok := strings.CutPrefix(text, "sha256:")
 	return ok && len(sum) == hex.EncodedLen(sha256.Size) && strings.Trim(sum, "0123456789abcdef") == ""
 }
 
-// tag is how a version is called in a registry, whose tags have no plus signs.
+// tag returns the tag of a version. Tags cannot contain plus signs.
 func tag(version string) string { return strings.ReplaceAll(version, "+", "_") }
 
 func onThisMachine(host string) bool {
@@ -277,7 +282,7 @@ func onThisMachine(host string) bool {
 	return name == "localhost" || name == "127.0.0.1"
 }
 
-// newest is the tag of the newest version that is wanted.
+// newest returns the tag of the newest version that wanted allows.
 func (r *registry) newest(ctx context.Context, wanted string) (string, error) {
 	data, err := r.get(ctx, "tags/list", "application/json", tagsMax)
 	if err != nil {
@@ -297,7 +302,7 @@ func (r *registry) newest(ctx context.Context, wanted string) (string, error) {
 	return list.Tags[at], nil
 }
 
-// get reads from the registry, and asks for a token where the registry wants one.
+// get reads from the registry, and logs in if the registry asks for it.
 func (r *registry) get(ctx context.Context, what, accept string, limit int64) ([]byte, error) {
 	scheme := "https"
 	if r.insecure {

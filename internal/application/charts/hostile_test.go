@@ -18,7 +18,8 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 )
 
-// guarded is a store whose requests may go to 127.0.0.1 and to no other place of this machine.
+// guarded returns a store whose requests may go to 127.0.0.1 but to no other address of this
+// machine.
 func guarded(t *testing.T) *fetcher {
 	t.Helper()
 	g, err := egress.New(egress.Config{Allow: []string{"127.0.0.1"}})
@@ -30,7 +31,7 @@ func guarded(t *testing.T) *fetcher {
 	return f
 }
 
-// forbidden is a server at another address of this machine, that must not be asked.
+// forbidden starts a server at another address of this machine, which must not get requests.
 func forbidden(t *testing.T) (address string, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -47,7 +48,7 @@ func forbidden(t *testing.T) (address string, asked *atomic.Int64) {
 	return l.Addr().String(), asked
 }
 
-// answering is a server that gives the same answer to everything.
+// answering starts a server that gives the same answer to all requests.
 func answering(t *testing.T, status int, header map[string]string, body string) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -61,7 +62,8 @@ func answering(t *testing.T, status int, header map[string]string, body string) 
 	return s.URL
 }
 
-// A server that users choose sends the manager to no place where they may not send it themselves.
+// TestServersOfChartsLeadToNoOtherPlace checks that a server that users choose cannot lead the
+// manager to a place to which users may not send it themselves.
 func TestServersOfChartsLeadToNoOtherPlace(t *testing.T) {
 	f := guarded(t)
 	other, asked := forbidden(t)
@@ -92,7 +94,7 @@ func TestServersOfChartsLeadToNoOtherPlace(t *testing.T) {
 		t.Errorf("%d requests were sent", n)
 	}
 	if _, err := f.get(charts.Source{Chart: "web", Repository: f.url + "/charts"}); err != nil {
-		t.Error(err) // what is allowed goes on
+		t.Error(err) // allowed addresses still work
 	}
 }
 
@@ -118,7 +120,7 @@ func TestErrorsOfChartsHoldNothingOfWhatWasRead(t *testing.T) {
 	}
 }
 
-// largeIndex is an index of many charts, of which web is one.
+// largeIndex returns an index of many charts, one of which is web.
 func largeIndex(size int, url string) string {
 	var b bytes.Buffer
 	b.WriteString("apiVersion: v1\nentries:\n")
@@ -145,7 +147,7 @@ func TestLargeIndexesAreReadAndCostLittle(t *testing.T) {
 	f := guarded(t)
 	for name, c := range map[string]struct {
 		index string
-		want  string // version, or error
+		want  string // a version or an error
 	}{
 		"a large index":               {largeIndex(20<<20, f.url+"/charts/web-1.10.0.tgz"), "1.10.0"},
 		"a small index":               {largeIndex(10<<10, f.url+"/charts/web-1.10.0.tgz"), "1.10.0"},

@@ -15,20 +15,22 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// The bounds of an index, which is the largest text that others write and the manager reads.
+// Bounds on an index, which is the largest foreign text that the manager reads.
 const (
-	indexMax     = 64 << 20 // bytes of YAML, which is read line by line
+	indexMax     = 64 << 20 // bytes of YAML, read line by line
 	indexJSONMax = 16 << 20
 	lineMax      = 1 << 20
 	versionMax   = 128 << 10 // bytes about one version of a chart
 	versionsMax  = 10_000
 )
 
-// errIndex says that the index cannot be read. What is wrong in it would be a quotation.
+// errIndex means that the index cannot be parsed. It gives no details, because they would quote the
+// index.
 var errIndex = errors.New("index.yaml is no index of charts that can be read")
 
-// readIndex returns what an index says of the versions of one chart. A small index is parsed as a whole; of a large one in YAML
-// only the lines about the chart are, for the parser takes 200 times the size of its text: parsing is held while it runs.
+// readIndex returns an index's entries for one chart. A small index is parsed as a whole. Of a
+// large YAML index, only the lines about the chart are parsed, because the parser takes 200 times
+// the size of its input in memory. parsing is held while the parser runs.
 func readIndex(from io.Reader, name string, parsing sync.Locker) ([]published, error) {
 	r := bufio.NewReaderSize(&io.LimitedReader{R: from, N: indexMax + 1}, unpack.YAMLBytesMax+1)
 	start, err := r.Peek(unpack.YAMLBytesMax + 1)
@@ -82,12 +84,13 @@ func fromJSON(r io.Reader, name string, parsing sync.Locker) ([]published, error
 	return out, nil
 }
 
-// fromLines reads an index as tools write it: entries at the start of a line, charts below it, each a list.
+// fromLines reads an index in the form that tools write: "entries:" at the start of a line, the
+// charts below, each with a list.
 func fromLines(r *bufio.Reader, name string) ([]published, error) {
 	const (
 		before = iota // of "entries:"
 		within
-		wanted // in the list of the chart
+		wanted // in the chart's list
 	)
 	var (
 		out     []published
@@ -162,7 +165,7 @@ func fromLines(r *bufio.Reader, name string) ([]published, error) {
 	}
 }
 
-// readLine reads a line with its end. Longer ones than lineMax are an error.
+// readLine reads a line including its end. A line longer than lineMax is an error.
 func readLine(r *bufio.Reader) ([]byte, error) {
 	var out []byte
 	for {
@@ -179,7 +182,7 @@ func readLine(r *bufio.Reader) ([]byte, error) {
 	}
 }
 
-// keyOf is the key of a line of a map whose value follows on lines of its own; empty for other lines.
+// keyOf returns the key of a line whose value follows on later lines, or "" for other lines.
 func keyOf(trimmed string) string {
 	key, rest, ok := strings.Cut(trimmed, ":")
 	if rest = strings.TrimSpace(rest); !ok || rest != "" && !strings.HasPrefix(rest, "#") {

@@ -2,21 +2,23 @@ package clusters
 
 import "time"
 
-// The times of probes.
+// Intervals and timeouts of probes.
 const (
 	probeInterval = 5 * time.Second
 	probeTimeout  = 3 * time.Second
 	retryFirst    = time.Second
 	retryMax      = 10 * time.Second
-	// failuresToOpen is how many probes in a row fail before a cluster that was there is taken for unreachable.
+	// failuresToOpen is the number of failed probes in a row after which a reachable cluster counts
+	// as unreachable.
 	failuresToOpen = 2
 )
 
-// breaker says from probes whether a cluster can be reached. The zero value has not been told anything.
+// breaker decides from probes whether a cluster can be reached. The zero value is the state before
+// the first probe.
 //
 //	        ┌───────────────── success ──────────────────┐
 //	        ▼                                            │
-//	unknown / closed ── failuresToOpen failures ──▶ open ┘   (of an unknown one, the first failure opens)
+//	unknown / closed ── failuresToOpen failures ──▶ open ┘   (from unknown, the first failure opens)
 type breaker struct {
 	known    bool
 	open     bool
@@ -25,7 +27,8 @@ type breaker struct {
 	reason   error
 }
 
-// observe takes in the outcome of a probe. It says whether the breaker has turned.
+// observe processes the outcome of a probe. It reports whether the breaker opened, closed, or
+// became known.
 func (b *breaker) observe(err error, now time.Time) (turned bool) {
 	if err == nil {
 		turned = b.open || !b.known
@@ -43,7 +46,7 @@ func (b *breaker) observe(err error, now time.Time) (turned bool) {
 	return true
 }
 
-// next is how long to wait before the next probe.
+// next returns the time to wait before the next probe.
 func (b *breaker) next() time.Duration {
 	switch {
 	case b.failures == 0:

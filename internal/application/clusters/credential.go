@@ -17,16 +17,18 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// The labels and annotations of a Secret that holds a cluster's credential, and its keys.
+// Labels, annotations and keys of a Secret with a cluster's credential.
 const (
 	prefix              = "cluster.core.oam.dev/"
 	CredentialTypeLabel = prefix + "cluster-credential-type"
 	EndpointTypeLabel   = prefix + "cluster-endpoint-type"
 	AliasAnnotation     = prefix + "cluster-alias"
-	// ControlPlaneLabel is a label that every cluster has by itself: whether it is the local one.
+	// ControlPlaneLabel is set for every cluster: "true" for the local cluster, "false" for managed
+	// ones.
 	ControlPlaneLabel = prefix + "control-plane"
 
-	// EndpointConst is reached by its address, EndpointProxy through a cluster gateway.
+	// EndpointConst means that the cluster is reached by its address, EndpointProxy through a
+	// cluster gateway.
 	EndpointConst = "Const"
 	EndpointProxy = "ClusterProxy"
 
@@ -38,32 +40,33 @@ const (
 	keyProxy    = "proxy-url"
 )
 
-// Type is how a credential proves who it is.
+// Type is the kind of a credential.
 type Type string
 
-// The types of credentials.
+// Values of Type.
 const (
 	Token       Type = "ServiceAccountToken"
 	Certificate Type = "X509Certificate"
 )
 
-// Credential is how a managed cluster is reached.
+// Credential says how to reach a managed cluster.
 type Credential struct {
 	Name, Alias string
 	Type        Type
-	// Gateway says that the cluster is reached through a cluster gateway, and Endpoint is not used.
+	// Gateway says that the cluster is reached through a cluster gateway. Endpoint is not used
+	// then.
 	Gateway  bool
 	Endpoint string
-	// CA is PEM. Without one the server's certificate is not checked.
+	// CA is in PEM form. If empty, the server's certificate is not checked.
 	CA        []byte
 	Token     string
 	Cert, Key []byte
 	ProxyURL  string
-	// Labels are those that placement goes by.
+	// Labels are the labels for placement.
 	Labels map[string]string
 }
 
-// FromSecret reads a Secret.
+// FromSecret reads a credential from a Secret.
 func FromSecret(s *corev1.Secret) (*Credential, error) {
 	c := &Credential{
 		Name: s.Name, Alias: s.Annotations[AliasAnnotation], Type: Type(s.Labels[CredentialTypeLabel]),
@@ -111,7 +114,7 @@ func (c *Credential) check() error {
 	return nil
 }
 
-// FromREST makes a credential of what a kubeconfig says.
+// FromREST makes a credential from a kubeconfig's client configuration.
 func FromREST(name string, cfg *rest.Config) (*Credential, error) {
 	if err := rest.LoadTLSFiles(cfg); err != nil {
 		return nil, err
@@ -134,7 +137,7 @@ func FromREST(name string, cfg *rest.Config) (*Credential, error) {
 	return c, c.check()
 }
 
-// Secret is the credential as it is stored.
+// Secret returns the Secret that stores the credential.
 func (c *Credential) Secret() *corev1.Secret {
 	s := &corev1.Secret{
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Secret"},
@@ -160,15 +163,19 @@ func (c *Credential) Secret() *corev1.Secret {
 	return s
 }
 
-// Gateway is where cluster gateways are, for clusters that are reached through one. Empty: nowhere.
+// Gateway locates the cluster gateways of clusters that are reached through one. The zero value is
+// the manager's own cluster.
 type Gateway struct {
-	// URL is the gateway's address, or that of the API server that it is a part of.
+	// URL is the address of the gateway, or of the API server that the gateway is a part of. If
+	// empty, it is the manager's own API server.
 	URL string
-	// CAFile checks the gateway's certificate; empty is the CA of the manager's own cluster.
+	// CAFile has the CA for the gateway's certificate. If empty, it is the CA of the manager's own
+	// cluster.
 	CAFile string
 }
 
-// REST is how to talk to the cluster. hub is the manager's own cluster, whose credential a gateway is shown.
+// REST returns the client configuration for the cluster. hub is the configuration of the manager's
+// own cluster, whose credential is sent to a gateway.
 func (c *Credential) REST(hub *rest.Config, gateway Gateway) (*rest.Config, error) {
 	out := &rest.Config{QPS: -1, Burst: -1, UserAgent: hub.UserAgent}
 	if c.Gateway {
@@ -199,7 +206,7 @@ func (c *Credential) REST(hub *rest.Config, gateway Gateway) (*rest.Config, erro
 	return out, nil
 }
 
-// sameWay says whether two credentials reach the cluster in the same way.
+// sameWay reports whether two credentials reach the cluster in the same way.
 func sameWay(a, b *Credential) bool {
 	return a.Type == b.Type && a.Gateway == b.Gateway && a.Endpoint == b.Endpoint && a.Token == b.Token && a.ProxyURL == b.ProxyURL &&
 		slices.Equal(a.CA, b.CA) && slices.Equal(a.Cert, b.Cert) && slices.Equal(a.Key, b.Key)

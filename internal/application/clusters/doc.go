@@ -1,10 +1,11 @@
-// Package clusters keeps the connections to the clusters that applications are deployed to beside the manager's own.
+// Package clusters keeps the connections to managed clusters: those to which Applications are
+// deployed in addition to the manager's own cluster.
 //
 //	Secrets ──watch──▶ Registry ── one Cluster each ──▶ probe, every few seconds ──▶ breaker ──▶ Unreachable()
 //	(credential.go)        │                                                          │
 //	                       └──▶ Events: Joined, Left, Relabelled ◀── Turned ──────────┘
 //
-// A managed cluster is a Secret in the namespace vela-system with an endpoint and a credential. Each has a connection of
-// its own, so that one that answers slowly, or not at all, delays nothing of the others; and a breaker: while it is open
-// nothing is sent there but the probe that will close it.
+// A managed cluster is a Secret in the namespace vela-system with an endpoint and a credential.
+// Each cluster has its own connection, so that a slow cluster delays no other, and a circuit
+// breaker: while the breaker is open, only probes are sent to the cluster.
 package clusters

@@ -23,21 +23,25 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// Events are told what happens to clusters, one call at a time for each cluster. They must not block for long.
+// Events are callbacks about clusters. Calls of Joined, Left and Relabelled do not overlap, and
+// Turned is only called for a cluster that has joined; but Turned may overlap with Left or
+// Relabelled of the same cluster. The callbacks must not block for long.
 type Events struct {
-	// Joined: there is a cluster, or it is reached in another way than before; whether it can be reached is not known yet.
+	// Joined is called when a cluster is added, or after Left when its credential has changed. It
+	// is not known yet whether the cluster can be reached.
 	Joined func(*Cluster)
-	// Left: there is no such cluster any longer, or not in this way.
+	// Left is called when a cluster is removed, or before Joined when its credential has changed.
 	Left func(*Cluster)
-	// Relabelled: its labels have changed.
+	// Relabelled is called when a cluster's labels have changed.
 	Relabelled func(*Cluster)
-	// Turned: it can be reached, or no longer. The first call tells which of them.
+	// Turned is called when it is first known whether a cluster can be reached, and when that
+	// changes.
 	Turned func(*Cluster)
 }
 
-// Config says where the Secrets are. REST and Events' functions are required.
+// Config configures a Registry. REST and all functions of Events are required.
 type Config struct {
-	// REST is the cluster with the Secrets.
+	// REST is the configuration of the cluster that has the Secrets.
 	REST    *rest.Config
 	Gateway Gateway
 	Events  Events
@@ -45,10 +49,10 @@ type Config struct {
 	Now     func() time.Time
 }
 
-// Cluster is a managed cluster. Its labels and whether it can be reached change; the rest does not.
+// Cluster is a managed cluster. Only its labels and its reachability change.
 type Cluster struct {
 	Name string
-	// REST is for everything that is done with the cluster.
+	// REST is the client configuration for the cluster.
 	REST *rest.Config
 
 	cred  *Credential
@@ -60,7 +64,8 @@ type Cluster struct {
 	labels  map[string]string
 }
 
-// Unreachable is nil while the cluster can be reached, as far as is known, and else why it cannot.
+// Unreachable returns nil if the last probes reached the cluster, and otherwise an error that says
+// why not. Before the first probe has ended, it returns an error, too.
 func (c *Cluster) Unreachable() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -73,14 +78,14 @@ func (c *Cluster) Unreachable() error {
 	return nil
 }
 
-// Known says whether it has been tried at least once to reach the cluster.
+// Known reports whether the first probe has ended.
 func (c *Cluster) Known() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.breaker.known
 }
 
-// Labels are those that placement goes by.
+// Labels returns the labels for placement.
 func (c *Cluster) Labels() map[string]string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -99,8 +104,8 @@ func (c *Cluster) relabel(cred *Credential) (changed bool) {
 	return true
 }
 
-// brief is an error without what differs from one attempt to the next, so that it can be shown in a status that is
-// written when it changes.
+// brief returns an error's text without the parts that differ from one attempt to the next, because
+// a status with the text is written whenever the text changes.
 func brief(err error) string {
 	switch {
 	case err == nil:
@@ -114,7 +119,7 @@ func brief(err error) string {
 	return err.Error()
 }
 
-// Registry knows the managed clusters.
+// Registry holds the managed clusters.
 type Registry struct {
 	cfg     Config
 	log     *slog.Logger
@@ -126,7 +131,7 @@ type Registry struct {
 	clusters map[string]*Cluster
 }
 
-// New prepares a registry. Nothing is read before Run.
+// New returns a Registry. It reads nothing before Run.
 func New(cfg Config) (*Registry, error) {
 	if cfg.REST == nil || cfg.Events.Joined == nil || cfg.Events.Left == nil || cfg.Events.Relabelled == nil || cfg.Events.Turned == nil {
 		return nil, errors.New("clusters: REST and all Events are required")
@@ -147,7 +152,7 @@ func New(cfg Config) (*Registry, error) {
 	return r, nil
 }
 
-// Run watches and probes until ctx is done.
+// Run watches Secrets and probes clusters until ctx is done.
 func (r *Registry) Run(ctx context.Context) {
 	r.mu.Lock()
 	r.ctx = ctx
@@ -156,7 +161,8 @@ func (r *Registry) Run(ctx context.Context) {
 	r.running.Wait()
 }
 
-// WaitForSync returns when all clusters are known and it has been tried to reach each, or with an error when ctx is done before.
+// WaitForSync waits until all clusters are known and each has been probed once. If ctx is done
+// before, it returns an error.
 func (r *Registry) WaitForSync(ctx context.Context) error {
 	if err := r.secrets.WaitForSync(ctx); err != nil {
 		return err
@@ -171,17 +177,17 @@ func (r *Registry) WaitForSync(ctx context.Context) error {
 	return nil
 }
 
-// knownPoll is how often WaitForSync looks, while clusters come and go.
+// knownPoll is the interval at which WaitForSync checks, because clusters come and go.
 const knownPoll = 5 * time.Millisecond
 
-// Get is the cluster of that name, or nil.
+// Get returns the cluster of that name, or nil.
 func (r *Registry) Get(name string) *Cluster {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.clusters[name]
 }
 
-// Labelled are the names of the clusters that have all these labels, sorted.
+// Labelled returns the sorted names of the clusters that have all these labels.
 func (r *Registry) Labelled(want map[string]string) []string {
 	selector := labels.SelectorFromSet(want)
 	var names []string
@@ -279,12 +285,13 @@ func (r *Registry) watch(ctx context.Context, c *Cluster) {
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(wait - rand.N(wait/8)): // not all at the same moment
+		case <-time.After(wait - rand.N(wait/8)): // jitter
 		}
 	}
 }
 
-// Probe asks a cluster whether it is there. That it does not let us see its version is an answer too.
+// Probe returns nil if a cluster answers within probeTimeout. An answer that forbids reading the
+// version counts as success.
 func Probe(ctx context.Context, client discovery.DiscoveryInterface) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()

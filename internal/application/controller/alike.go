@@ -7,16 +7,16 @@ import (
 	"github.com/klauspost/compress/s2"
 )
 
-// alike packs texts that resemble each other, as objects of one kind do: the first one is the dictionary of all. A packed
-// Deployment takes a tenth of its JSON. The format is one that needs next to no memory to pack and unpack. The zero value is
-// ready for use.
+// alike compresses texts that resemble each other, such as objects of one kind, with the first text
+// as the dictionary for all. A compressed Deployment takes a tenth of its JSON. The s2 format needs
+// almost no memory to compress and decompress. The zero value is ready for use.
 type alike struct {
 	mu         sync.Mutex
 	dictionary *s2.Dict
-	spare      sync.Pool // of buffers to pack into
+	spare      sync.Pool // buffers for pack
 }
 
-// words is the dictionary, which text becomes when there is none.
+// words returns the dictionary. If there is none yet, words makes it from text.
 func (p *alike) words(text []byte) *s2.Dict {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -30,7 +30,7 @@ func (p *alike) words(text []byte) *s2.Dict {
 	return p.dictionary
 }
 
-// pack returns text packed.
+// pack returns text compressed.
 func (p *alike) pack(text []byte) []byte {
 	buffer, _ := p.spare.Get().(*[]byte)
 	if buffer == nil {
@@ -41,5 +41,5 @@ func (p *alike) pack(text []byte) []byte {
 	return bytes.Clone(*buffer)
 }
 
-// unpack returns the text that pack was given.
+// unpack returns the text that pack compressed.
 func (p *alike) unpack(packed []byte) ([]byte, error) { return p.words(nil).Decode(nil, packed) }

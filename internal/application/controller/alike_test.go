@@ -38,7 +38,7 @@ func TestAlikePacksWhatResemblesTheFirst(t *testing.T) {
 	}
 }
 
-// BenchmarkAlike packs a Deployment as the watch shows it, and unpacks it.
+// BenchmarkAlike compresses and decompresses a Deployment as the watch returns it.
 func BenchmarkAlike(b *testing.B) {
 	deployment := func(i int) []byte {
 		return fmt.Appendf(nil, `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"app-%[1]d","namespace":"ns","uid":"%[2]08x-4711","resourceVersion":"%[2]d",`+

@@ -22,10 +22,12 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// What an application writes is written with the rights of who wrote the application: the API server's admission notes them
-// in annotations that nobody else can set (config/policies/application-authors.yaml), and the manager's writes impersonate
-// them. What the manager itself keeps (records, statuses, finalizers) it writes as itself, and so it removes what a deleted
-// application has made: an author who has lost their rights, or is gone, leaves nothing behind. docs/security.md has the whole.
+// An Application's writes are made with the rights of its author. The API server's admission
+// records the author in annotations that nobody else can set
+// (config/policies/application-authors.yaml), and the manager's writes impersonate the author. The
+// manager writes its own bookkeeping (records, statuses, finalizers) as itself. It also removes a
+// deleted Application's objects as itself, so that an author who has lost their rights, or does not
+// exist any more, leaves nothing behind. docs/security.md describes the whole.
 
 const reapply = "change the application, for instance by an annotation, and it acts with the rights of whoever does"
 
@@ -34,12 +36,12 @@ var (
 	errOldGroups = errors.New("its author's groups are recorded in an older form, in which one group whose name has a comma looks like several: " + reapply)
 )
 
-// ErrNotKnown is what Config.Recorded returns until the API server has answered: applications wait meanwhile, and nothing is
-// written into their statuses.
+// ErrNotKnown is the error that Config.Recorded returns until the API server has answered. Until
+// then Applications wait, and their statuses are not written.
 var ErrNotKnown = errors.New("it is not known yet whether the API server records who writes applications")
 
-// authorOf returns the identity that an application impersonates, or nil if it acts as the manager. An application that names a service account
-// acts as that account in any case.
+// authorOf returns the identity that an Application impersonates, or nil if the Application acts as
+// the manager. An Application that names a service account acts as that account in any case.
 func (c *Controller) authorOf(o *oam.Application) (*apiwriter.Identity, error) {
 	account := o.Annotations[oam.ServiceAccountAnnotation]
 	if !c.cfg.ActAsManager {
@@ -48,7 +50,8 @@ func (c *Controller) authorOf(o *oam.Application) (*apiwriter.Identity, error) {
 		} else if err != nil {
 			return nil, fmt.Errorf("applications are off: %w", err)
 		}
-		// Whoever is recorded was allowed to name the service account, for admission checks both at the same time.
+		// The recorded author was allowed to name the service account: admission checks both at the
+		// same time.
 		author, err := recordedAuthor(o)
 		if err != nil || account == "" {
 			return author, err
@@ -69,7 +72,7 @@ func serviceAccountGroups(namespace string) []string {
 	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace}
 }
 
-// recorded says why the API server does not record authors, or nil where it does.
+// recorded returns nil if the API server records authors, or the reason why it does not.
 func (c *Controller) recorded() error {
 	if c.cfg.Recorded == nil {
 		return nil
@@ -77,7 +80,7 @@ func (c *Controller) recorded() error {
 	return c.cfg.Recorded()
 }
 
-// recordedAuthor is the user in the annotations that the API server fills in.
+// recordedAuthor returns the identity in the annotations that the API server sets.
 func recordedAuthor(o *oam.Application) (*apiwriter.Identity, error) {
 	user := o.Annotations[oam.UsernameAnnotation]
 	if user == "" {
@@ -90,7 +93,8 @@ func recordedAuthor(o *oam.Application) (*apiwriter.Identity, error) {
 			return nil, fmt.Errorf("annotation %s: %w", oam.AuthorGroupsAnnotation, err)
 		}
 	} else if namespace, _, ok := strings.Cut(strings.TrimPrefix(user, serviceAccountPrefix), ":"); ok && strings.HasPrefix(user, serviceAccountPrefix) {
-		id.Groups = serviceAccountGroups(namespace) // whatever it says: a service account has these
+		// Whatever the annotation says: a service account has these.
+		id.Groups = serviceAccountGroups(namespace)
 	} else if strings.Contains(joined, ",") {
 		return nil, errOldGroups
 	} else if joined != "" {
@@ -104,13 +108,14 @@ func recordedAuthor(o *oam.Application) (*apiwriter.Identity, error) {
 	return id, nil
 }
 
-// fitsHeader says whether a name arrives as it is sent in a header of HTTP. Spaces around it would be lost, and " admins" is not
-// admins.
+// fitsHeader reports whether a name arrives unchanged in an HTTP header. Surrounding spaces would
+// be lost, and " admins" is another group than "admins".
 func fitsHeader(name string) bool {
 	return name != "" && name == strings.TrimSpace(name) && !strings.ContainsFunc(name, unicode.IsControl) && utf8.ValidString(name)
 }
 
-// actAs sets the identity that an application impersonates. Read permissions of the previous identity are forgotten.
+// actAs sets the identity that an Application impersonates. If the identity changes, what the
+// previous one was allowed to read is forgotten.
 func (a *app) actAs(id *apiwriter.Identity) {
 	if !reflect.DeepEqual(a.as, id) {
 		a.reads = nil
@@ -119,8 +124,9 @@ func (a *app) actAs(id *apiwriter.Identity) {
 	a.as = id
 }
 
-// actAsFor finds somebody to take the labels of an application off objects that it shares with others: its author or, where that
-// is not known any more, the author of another of those who share the object.
+// actAsFor finds an identity for removing an Application's labels from objects that it shares: its
+// own author or, if that author is not known any more, the author of another Application that
+// shares the object.
 func (c *Controller) actAsFor(a *app, other string) {
 	if a.as != nil || c.cfg.ActAsManager {
 		return
@@ -134,7 +140,7 @@ func (c *Controller) actAsFor(a *app, other string) {
 	}
 }
 
-// authorAt is authorOf of the application under a key.
+// authorAt returns the identity that the Application under a key impersonates.
 func (c *Controller) authorAt(k types.NamespacedName) (*apiwriter.Identity, error) {
 	raw, ok := c.applications.Get(k.Namespace, k.Name)
 	if !ok {
@@ -147,8 +153,9 @@ func (c *Controller) authorAt(k types.NamespacedName) (*apiwriter.Identity, erro
 	return c.authorOf(o)
 }
 
-// mayRead says whether the application's author may see an object that somebody else has made. It is asked once for each
-// plan: what an object says may get into the application's status.
+// mayRead returns nil if the Application's author may read an object that has another owner. It
+// asks once for each plan. The check is needed because the object's content may get into the
+// Application's status.
 func (c *Controller) mayRead(ctx context.Context, a *app, t *target, ref plan.Ref) error {
 	if a.as == nil {
 		return nil
@@ -160,13 +167,13 @@ func (c *Controller) mayRead(ctx context.Context, a *app, t *target, ref plan.Re
 	if a.reads == nil {
 		a.reads = map[plan.Ref]error{}
 	}
-	if !apierrors.IsNotFound(err) { // it may come
+	if !apierrors.IsNotFound(err) { // it may be created
 		a.reads[ref] = err
 	}
 	return err
 }
 
-// reader reads as somebody, or as the manager for nil.
+// reader returns a client that impersonates as, or the manager's own client if as is nil.
 func (t *target) reader(as *apiwriter.Identity) (dynamic.Interface, error) {
 	if as == nil {
 		return t.live.client, nil

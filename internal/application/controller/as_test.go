@@ -19,7 +19,8 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// user is a client that acts as somebody with the rights of a role in the namespace.
+// user returns an env whose dynamic client impersonates a user. The user has the rights of a
+// ClusterRole in the namespace.
 func (e *env) user(name, clusterRole string) *env {
 	e.Helper()
 	_, err := e.core.RbacV1().RoleBindings(e.ns).Create(e.Context(), &rbacv1.RoleBinding{
@@ -58,13 +59,13 @@ func TestApplicationsActWithTheRightsOfTheirAuthors(t *testing.T) {
 	if app.Annotations[oam.UsernameAnnotation] != "alice" {
 		t.Errorf("the author is %q", app.Annotations[oam.UsernameAnnotation])
 	}
-	// The editor of a namespace may not give rights away, and so neither may her application.
+	// The editor of a namespace may not grant rights, so her Application may not either.
 	alice.app("rights", roleApplication)
 	alice.until("rights", says(oam.ConditionReady, "roles.rbac.authorization.k8s.io", `User "alice" cannot create`))
 	if _, err := e.get(roles, "all"); !apierrors.IsNotFound(err) {
 		t.Errorf("the role: %v", err)
 	}
-	// Nor in somebody else's name.
+	// She cannot name another author.
 	err := alice.tryPatch("rights", `{"metadata":{"annotations":{"app.oam.dev/username":"lockstep-test-admin","app.oam.dev/group":"system:masters"}}}`)
 	if err != nil {
 		t.Fatal(err)
@@ -76,16 +77,16 @@ func TestApplicationsActWithTheRightsOfTheirAuthors(t *testing.T) {
 	if err != nil && !strings.Contains(err.Error(), "may not act as service account powerful") {
 		t.Errorf("a service account that she may not be: %v", err)
 	}
-	// Without it she has what she asks for.
+	// Without the role, her Application is deployed.
 	alice.app("rights", strings.Join(strings.Split(roleApplication, "\n")[:7], "\n"))
 	alice.until("rights", inPhase(oam.PhaseRunning))
-	// Who changes it is its author from then on.
+	// Whoever changes an Application becomes its author.
 	carol := e.user("carol", "cluster-admin")
 	carol.eventually("carol may", func() error { return carol.tryPatch("rights", `{"metadata":{"labels":{"by":"carol"}}}`) })
 	if app := e.application("rights"); app.Annotations[oam.UsernameAnnotation] != "carol" {
 		t.Errorf("the author is %q", app.Annotations[oam.UsernameAnnotation])
 	}
-	// What is recorded goes, whatever its author may do.
+	// The Application's recorded objects are deleted, whatever its author may do.
 	e.delete(applications, "rights")
 	e.gone(applications, "rights")
 	e.gone(configMaps, "mine")
@@ -117,7 +118,8 @@ func (e *env) tryPatch(name, patch string) error {
 	return err
 }
 
-// A step that gives rights away, one that changes what is not the author's, one that reads it, and one that lists it.
+// Four steps: one grants rights, one patches an object that the author may not change, one reads
+// it, and one lists it.
 const stepsBeyondRights = `
 components: []
 workflow:
@@ -197,7 +199,8 @@ rules: [{apiGroups: [core.oam.dev], resources: [applications], verbs: ["*"]}, {a
 	}
 }
 
-// Definitions that make whoever uses them master of the cluster: the editor of a namespace may write them.
+// Definitions that would give their users all rights in the cluster. The editor of a namespace may
+// create them.
 const greedyDefinitions = `
 apiVersion: core.oam.dev/v1beta1
 kind: ComponentDefinition
@@ -287,7 +290,8 @@ func TestNobodyGetsMoreRightsByAnApplication(t *testing.T) {
 	}
 }
 
-// acting is a client that acts as somebody in groups, with the rights of a role in the namespace.
+// acting returns an env whose client impersonates a user in groups. The user has the rights of a
+// ClusterRole in the namespace.
 func (e *env) acting(name, clusterRole string, groups ...string) *env {
 	e.Helper()
 	as := e.user(name, clusterRole)
@@ -297,7 +301,8 @@ func (e *env) acting(name, clusterRole string, groups ...string) *env {
 	return as
 }
 
-// TestAGroupWithACommaInItsNameIsOneGroup: groups are recorded, and handed over, as a list.
+// TestAGroupWithACommaInItsNameIsOneGroup checks that groups are recorded and impersonated as a
+// list.
 func TestAGroupWithACommaInItsNameIsOneGroup(t *testing.T) {
 	e := start(t)
 	eve := e.acting("eve", "edit", "devs,system:masters", `quo"te\`)
@@ -309,7 +314,7 @@ func TestAGroupWithACommaInItsNameIsOneGroup(t *testing.T) {
 	if _, err := e.get(roles, "all"); !apierrors.IsNotFound(err) {
 		t.Errorf("the role: %v", err)
 	}
-	// What each group may do, the application may.
+	// The Application has the rights of each group.
 	_, err := e.core.RbacV1().RoleBindings(e.ns).Create(t.Context(), &rbacv1.RoleBinding{
 		ObjectMeta: metav1.ObjectMeta{Name: "all"}, RoleRef: rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
 		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: "Group", Name: `quo"te\`}},
@@ -320,8 +325,8 @@ func TestAGroupWithACommaInItsNameIsOneGroup(t *testing.T) {
 	eve.until("groups", inPhase(oam.PhaseRunning))
 }
 
-// TestWhoOnlyCommandsAnApplicationDoesNotBecomeItsAuthor: an administrator who pauses, resumes or restarts a tenant's application
-// does not lend it their rights.
+// TestWhoOnlyCommandsAnApplicationDoesNotBecomeItsAuthor checks that an administrator who pauses,
+// resumes or restarts a tenant's Application does not lend it their rights.
 func TestWhoOnlyCommandsAnApplicationDoesNotBecomeItsAuthor(t *testing.T) {
 	e := start(t)
 	alice := e.user("alice", "edit")
@@ -342,7 +347,7 @@ func TestWhoOnlyCommandsAnApplicationDoesNotBecomeItsAuthor(t *testing.T) {
 			t.Errorf("after %s the author is %q", patch, got)
 		}
 	}
-	// While an application goes, its author stays too.
+	// The author cannot be changed while an Application is being deleted either.
 	e.delete(applications, "own")
 	err := e.tryPatch("own", `{"metadata":{"annotations":{"app.oam.dev/username":"root"}}}`)
 	if !apierrors.IsForbidden(err) || author() != "alice" {
@@ -360,8 +365,9 @@ components:
 - {name: two, type: raw, properties: {apiVersion: v1, kind: ConfigMap, metadata: {name: two}}}
 `
 
-// TestAuthorsWhoLoseTheirRights is about what was allowed once: it is not repaired nor removed any more while the application is
-// there, and the application says so. When it is deleted, what it made goes.
+// TestAuthorsWhoLoseTheirRights checks that objects that an author may no longer write are neither
+// repaired nor removed while the Application exists, and that the status says so. When the
+// Application is deleted, its objects are deleted.
 func TestAuthorsWhoLoseTheirRights(t *testing.T) {
 	e := start(t)
 	alice := e.user("alice", "edit")
@@ -375,7 +381,8 @@ func TestAuthorsWhoLoseTheirRights(t *testing.T) {
 	if _, err := e.get(configMaps, "one"); !apierrors.IsNotFound(err) {
 		t.Errorf("the ConfigMap: %v", err)
 	}
-	// Somebody who may make ConfigMaps but not delete them leaves the other one out.
+	// An author who may create ConfigMaps but not delete them removes the second ConfigMap from the
+	// Application.
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "applications"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{"core.oam.dev"}, Resources: []string{"applications"}, Verbs: []string{"*"}},
 		{APIGroups: []string{""}, Resources: []string{"configmaps"}, Verbs: []string{"get", "create", "patch"}},

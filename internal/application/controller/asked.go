@@ -23,17 +23,18 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// asked answers what plans of an application ask of others, each question once for a deployment: what it was told holds until
-// the application changes or is deployed again. The plan fails with plan.ErrNotYet meanwhile, and is made again.
+// asked answers the questions that an Application's plans ask other systems. Each question is asked
+// once per deployment: the answer holds until the Application changes or is deployed again. Until
+// there is an answer, planning fails with plan.ErrNotYet and is repeated.
 type asked struct {
 	c *Controller
 	a *app
 }
 
-// errAsked is for what others could not answer; they are asked again.
+// errAsked marks questions that got an error as answer; they are asked again.
 var errAsked = errors.New("it is asked for again")
 
-// once gives the answer to a question, or asks it.
+// once returns the answer to a question, or starts asking it.
 func (q asked) once(question any, ask func(ctx context.Context) (any, error)) (any, error) {
 	data, err := json.Marshal(question)
 	if err != nil {
@@ -60,7 +61,7 @@ func (q asked) once(question any, ask func(ctx context.Context) (any, error)) (a
 	select {
 	case c.outside <- struct{}{}:
 	default:
-		c.queue.AddAfter(a.key, againFirst) // too much is under way
+		c.queue.AddAfter(a.key, againFirst) // too many questions are under way
 		return nil, plan.ErrNotYet
 	}
 	answers := a.answers
@@ -76,21 +77,22 @@ func (q asked) once(question any, ask func(ctx context.Context) (any, error)) (a
 		c.queue.Add(a.key)
 	}()
 	if t.err != nil {
-		return nil, fmt.Errorf("%w: %w", t.err, errAsked) // as it was, until something else is known
+		// The last error, until there is a new answer.
+		return nil, fmt.Errorf("%w: %w", t.err, errAsked)
 	}
 	return nil, plan.ErrNotYet
 }
 
-// told is an answer, or why there is none.
+// told is the answer to a question, or the error instead.
 type told struct {
 	value any
 	err   error
 	ready bool
 	times int
-	again time.Time // when it is asked for again after an error
+	again time.Time // when the question is asked again after an error
 }
 
-// forgetAnswers lets everything be asked anew.
+// forgetAnswers drops all answers, so that all questions are asked again.
 func (a *app) forgetAnswers() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +161,7 @@ func objectsOf(value any) []map[string]any {
 	return out
 }
 
-// address is a question: what manifests there are.
+// address is the question which manifests a URL returns.
 type address string
 
 // Manifests implements plan.Outside.
@@ -169,7 +171,7 @@ func (q asked) Manifests(url string) ([]map[string]any, error) {
 		if err != nil {
 			return nil, err
 		}
-		q.c.reading.Lock() // a text takes many times its size in memory
+		q.c.reading.Lock() // parsed, a text takes many times its size
 		defer q.c.reading.Unlock()
 		if err := yamldoc.Check(body, responseBytesMax, "the answer of "+url); err != nil {
 			return nil, err
@@ -179,7 +181,7 @@ func (q asked) Manifests(url string) ([]map[string]any, error) {
 			var o map[string]any
 			if err := docs.Decode(&o); errors.Is(err, io.EOF) {
 				break
-			} else if err != nil { // which would be quoted
+			} else if err != nil { // the error would quote the text
 				return nil, fmt.Errorf("manifest %d of %s is no object in YAML or JSON", len(out)+1, url)
 			}
 			if u := (unstructured.Unstructured{Object: o}); len(o) > 0 {
@@ -214,7 +216,7 @@ func (q asked) Request(_ string, r *render.HTTPRequest) (map[string]any, error) 
 	return out, err
 }
 
-// body is the body of the answer to a request that has succeeded.
+// body returns the body of a successful response.
 func (c *Controller) body(ctx context.Context, r *render.HTTPRequest) ([]byte, error) {
 	request := &httpRequest{Method: r.Method, URL: r.URL}
 	request.Request.Body, request.Request.Header = r.Body, r.Header

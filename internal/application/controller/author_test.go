@@ -11,7 +11,8 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
 
-// TestRecordedAuthors reads annotations in their present form, and in the older one without ever giving more than was meant.
+// TestRecordedAuthors reads author annotations in their present and their older form, and checks
+// that the older form never grants more than was meant.
 func TestRecordedAuthors(t *testing.T) {
 	for name, v := range map[string]struct {
 		annotations map[string]string
@@ -40,7 +41,8 @@ func TestRecordedAuthors(t *testing.T) {
 	}
 }
 
-// TestApplicationsThatConfineThemselvesAreConfined whatever else is chosen.
+// TestApplicationsThatConfineThemselvesAreConfined checks that an Application that names a service
+// account acts as that account, whatever the manager's configuration.
 func TestApplicationsThatConfineThemselvesAreConfined(t *testing.T) {
 	o := &oam.Application{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Annotations: map[string]string{"app.oam.dev/service-account-name": "low", "app.oam.dev/username": "root"}}}
 	want := &apiwriter.Identity{User: "system:serviceaccount:n:low", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:n"}}

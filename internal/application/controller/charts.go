@@ -14,16 +14,17 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// appCharts are the charts that one plan of an application is made of.
+// appCharts finds the charts and values for one plan of an Application.
 type appCharts struct {
 	c *Controller
 	a *app
-	// read are the objects whose values are in the plan, and their versions.
+	// read has the objects whose values the plan uses, and their resource versions.
 	read map[plan.Ref]string
 	run  chart.Run
 }
 
-// Chart implements plan.Charts. What it reads is watched from then on, and brings the application back.
+// Chart implements plan.Charts. The objects that Chart reads are watched from then on, and their
+// changes enqueue the Application.
 func (x *appCharts) Chart(namespace string, from *plan.ChartSource, values []plan.ValuesFrom) (*chart.Chart, []map[string]any, error) {
 	source := charts.Source{Chart: from.Source, Repository: from.RepoURL, Version: from.Version}
 	if from.Auth != nil {
@@ -74,17 +75,18 @@ func (x *appCharts) Chart(namespace string, from *plan.ChartSource, values []pla
 	return found, out, err
 }
 
-// openChart reads a chart that has been downloaded. Charts are of no namespace: they are kept for all.
+// openChart reads a downloaded chart. Charts are cached for all namespaces, so they are evaluated
+// for no tenant.
 func (c *Controller) openChart(archive []byte) (*chart.Chart, error) {
 	return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
 		return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
 	}, archive)
 }
 
-// errChart is for charts that could not be had, which is tried again.
+// errChart marks charts that could not be fetched, which is retried.
 var errChart = errors.New("it cannot be fetched")
 
-// data is what a Secret or a ConfigMap holds.
+// data returns the data of a Secret or a ConfigMap. home is the namespace if namespace is empty.
 func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map[string]string, error) {
 	if namespace == "" {
 		namespace = home
@@ -130,7 +132,7 @@ func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map
 	return out, err
 }
 
-// valuesChanged says whether objects are others than when the plan was made of them.
+// valuesChanged reports whether an object has changed since the plan was made from its values.
 func (c *Controller) valuesChanged(a *app) bool {
 	for ref, version := range a.read {
 		there, known, err := c.spies.look(c.targets.local, ref, a.key, true)
@@ -141,8 +143,8 @@ func (c *Controller) valuesChanged(a *app) bool {
 	return false
 }
 
-// chartsOf are the charts for a plan of an application. A revision that has been deployed keeps the versions of its charts,
-// unless it is deployed again or follows what changes.
+// chartsOf returns the charts for a plan of an Application, and the chart versions that are pinned.
+// A deployed revision keeps its charts' versions, unless it is deployed again or follows changes.
 func (c *Controller) chartsOf(a *app, revision string, follows bool) (*appCharts, map[string]string) {
 	last := a.record.latest()
 	if last == nil || last.Name != revision || a.again || follows {

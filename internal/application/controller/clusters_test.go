@@ -23,14 +23,15 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// far is a real control plane that is managed over a link, under a name.
+// far is a real control plane that is managed, under a name, over a link that tests can cut.
 type far struct {
 	name string
 	link *link.Link
 	core kubernetes.Interface
 }
 
-// fleet are two control planes for all tests, without a controller manager: applications in them have no workloads.
+// fleet holds two control planes that all tests share. They have no controller manager:
+// Applications in them have no workloads.
 var fleet struct {
 	once sync.Once
 	all  []*localcluster.Cluster
@@ -80,7 +81,7 @@ func (f *far) detach(e *env) {
 	}
 }
 
-// config waits until a ConfigMap of the application is in the cluster with a value.
+// config waits until the Application's ConfigMap has a value in the cluster.
 func (f *far) config(e *env, name, value string) {
 	e.Helper()
 	e.eventually(fmt.Sprintf("%s is %s in %s", name, value, f.name), func() error {
@@ -103,7 +104,7 @@ func (f *far) without(e *env, name string) {
 	})
 }
 
-// measures waits until the controller shows a metric above zero with those labels.
+// measures waits until the controller exposes a metric above zero with the given labels.
 func (e *env) measures(name string, labels ...string) {
 	e.Helper()
 	e.eventually(name, func() error {
@@ -135,7 +136,7 @@ func (e *env) measures(name string, labels ...string) {
 	})
 }
 
-// placed is an application of one ConfigMap in clusters.
+// placed returns the spec of an Application of one ConfigMap in the clusters of a topology.
 func placed(name, value, topology string) string {
 	return fmt.Sprintf(`
 components:
@@ -159,14 +160,14 @@ func TestApplicationsGoToClusters(t *testing.T) {
 		t.Errorf("services: %+v", s)
 	}
 
-	// What is sent there is measured, and what there is.
+	// Requests to the cluster and its reachability are measured.
 	e.measures("lockstep_cluster_reachable", "cluster", a.name)
 	e.measures("lockstep_cluster_requests_total", "cluster", a.name, "code", "201")
 	e.measures("lockstep_cluster_request_seconds", "cluster", a.name)
 	e.measures("lockstep_applications", "phase", "running")
 	e.measures("lockstep_application_render_seconds")
 
-	// Drift is repaired as it happens, there too.
+	// Drift is repaired at once in managed clusters, too.
 	if err := a.core.CoreV1().ConfigMaps(e.ns).Delete(t.Context(), "shop", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -177,13 +178,13 @@ func TestApplicationsGoToClusters(t *testing.T) {
 	}
 	a.config(e, "shop", "v")
 
-	// From one cluster to the others, chosen by their labels.
+	// Move from one cluster to others that are chosen by label.
 	e.app("shop", placed("shop", "w", fmt.Sprintf("{clusterLabelSelector: {of: %s}}", e.ns)))
 	a.config(e, "shop", "w")
 	b.config(e, "shop", "w")
 	e.gone(configMaps, "shop")
 
-	// A cluster that loses the label loses the application.
+	// A cluster that loses the label loses the Application's objects.
 	patch = []byte(`{"metadata":{"labels":{"of":null}}}`)
 	if _, err := e.core.CoreV1().Secrets(oam.SystemNamespace).Patch(t.Context(), b.name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -205,14 +206,15 @@ func TestAnUnreachableClusterDelaysOnlyWhatIsThere(t *testing.T) {
 		e.until(name, inPhase(oam.PhaseRunning))
 	}
 	b.link.Cut()
-	// Many that wait for it, which nobody knows yet to be unreachable, keep no place from others.
+	// Many Applications that wait for a cluster not yet known to be unreachable take no place from
+	// others.
 	for i := range 16 {
 		name := fmt.Sprintf("lost-%d", i)
 		e.app(name, placed(name, "v", fmt.Sprintf("{clusters: [%s]}", b.name)))
 	}
 	e.app("beside", placed("beside", "v", fmt.Sprintf("{clusters: [%s]}", a.name)))
 	e.until("beside", inPhase(oam.PhaseRunning))
-	// It is shown where it matters, and only there.
+	// Only the status of affected Applications shows it.
 	e.until("both", func(app *oam.Application) error {
 		for _, s := range app.Status.Services {
 			if s.Cluster == b.name && strings.Contains(s.Message, "unreachable since") {
@@ -222,7 +224,7 @@ func TestAnUnreachableClusterDelaysOnlyWhatIsThere(t *testing.T) {
 		return errors.New("nothing is said of the cluster")
 	})
 	e.until("only-a", inPhase(oam.PhaseRunning))
-	// Changes, and deletions, of what is elsewhere go on.
+	// Changes and deletions in other clusters go on.
 	e.app("both", placed("both", "w", both))
 	a.config(e, "both", "w")
 	e.app("new", placed("new", "v", both))
@@ -232,7 +234,7 @@ func TestAnUnreachableClusterDelaysOnlyWhatIsThere(t *testing.T) {
 	e.delete(applications, "gone")
 	a.without(e, "gone")
 	e.until("gone", says(oam.ConditionDeleting, "1 objects remain", b.name, "unreachable"))
-	// What is there catches up by itself.
+	// The reconnected cluster catches up without further changes.
 	b.link.Mend()
 	b.config(e, "both", "w")
 	b.config(e, "new", "v")

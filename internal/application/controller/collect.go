@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// collect removes what has left the application, and writes into the tracker what is there now.
+// collect deletes the objects that left the Application, and updates the tracker.
 func (c *Controller) collect(a *app, o *oam.Application) {
 	order := c.orderOf(a, &o.Spec)
 	wanted := map[plan.Ref]bool{}
@@ -55,7 +55,8 @@ func (c *Controller) collect(a *app, o *oam.Application) {
 		}
 		ref := refKey(r.Ref)
 		if _, err := c.reach(r.Cluster); err != nil {
-			// What was last applied there is still what it is merged with when it can be reached.
+			// What was last applied there stays the base of the merge when the cluster can be
+			// reached again.
 			if before, ok := a.record.Applied[ref]; ok {
 				applied[ref] = before
 			}
@@ -71,8 +72,9 @@ func (c *Controller) collect(a *app, o *oam.Application) {
 	c.writeTracker(a, "", a.record.object.Spec.ApplicationGeneration)
 }
 
-// removeOne removes one object as somebody, or as the manager for nil, and says whether it is gone. What belongs to somebody else
-// by now is left alone.
+// removeOne deletes one object with the rights of as, or with the manager's own if as is nil, and
+// reports whether the object is gone. An object that another Application owns by now is left alone
+// and counts as gone.
 func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav1.DeletionPropagation, as *apiwriter.Identity) (bool, error) {
 	ref := refOf(m)
 	t, err := c.reach(ref.Cluster)
@@ -128,8 +130,9 @@ func (c *Controller) removeOne(a *app, m *oam.ManagedResource, propagation metav
 	return false, nil
 }
 
-// leaves notes that an application goes. From now on it is the manager that removes what the record names, which the application
-// has made: what its author was refused is tried again at once.
+// leaves records that an Application is being removed. From now on the manager deletes with its own
+// rights the objects that the record names, because the Application created them; deletions that
+// the author was refused are retried at once.
 func (c *Controller) leaves(a *app) {
 	if a.leaving {
 		return
@@ -142,7 +145,7 @@ func (c *Controller) leaves(a *app) {
 	clear(a.retries)
 }
 
-// leave takes the application out of those that share somebody else's object.
+// leave removes the Application from the sharers of another Application's object.
 func (c *Controller) leave(a *app, ref plan.Ref, there *object) error {
 	if !sharedBy(there, a.key) {
 		return nil
@@ -157,8 +160,8 @@ func (c *Controller) leave(a *app, ref plan.Ref, there *object) error {
 	return c.relabel(a, ref, there, nil, others)
 }
 
-// leftTo reports whether a is the only application left that shares an object whose labels name an owner that has been deleted.
-// handOver leaves such labels when nobody may change them.
+// leftTo reports whether a is the only remaining Application that shares an object whose labels
+// name a deleted owner. handOver leaves such labels if nobody may change them.
 func (c *Controller) leftTo(a *app, there *object) bool {
 	if !sharedBy(there, a.key) || len(c.living(a, append(sharers(there), there.owner.String()))) > 1 {
 		return false
@@ -167,7 +170,8 @@ func (c *Controller) leftTo(a *app, there *object) bool {
 	return !exists
 }
 
-// living returns the applications of a list (namespace/name) that exist. It keeps a, which is being deleted.
+// living returns the Applications of a list (namespace/name) that exist, and a itself, which is
+// being deleted.
 func (c *Controller) living(a *app, list []string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
 		namespace, name, _ := strings.Cut(s, "/")
@@ -176,8 +180,9 @@ func (c *Controller) living(a *app, list []string) []string {
 	})
 }
 
-// handOver makes the next application that shares an object its owner. A deletion does not wait for that: if neither
-// application's author may change the object, its labels stay, and it is removed with the last application that shares it.
+// handOver makes the next Application that shares an object its owner. A deletion does not wait for
+// that: if neither Application's author may change the object, its labels stay, and the object is
+// deleted together with the last Application that shares it.
 func (c *Controller) handOver(a *app, ref plan.Ref, there *object, list []string) (gone bool, err error) {
 	var others []string
 	for _, s := range list {

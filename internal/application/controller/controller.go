@@ -29,50 +29,59 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// Config says what the controller works with. REST, Writer and Evaluators are required.
+// Config configures a Controller. REST, Writer and Evaluators are required.
 type Config struct {
-	// REST is the cluster, for reading.
+	// REST is the configuration of the local cluster, for reading.
 	REST   *rest.Config
 	Writer apiwriter.Writer
-	// Fence is the fence of the writers of managed clusters, the same as Writer has. nil: they have none.
+	// Fence is the fence for the writers of managed clusters, the same one that Writer has. If nil,
+	// those writers have no fence.
 	Fence apiwriter.Fence
-	// Workers is how many applications are worked on at a time. Default 4.
+	// Workers is the number of Applications that are reconciled at a time. Default 4.
 	Workers int
-	// Owns says whether an application, as namespace/name, is this controller's to work on now; nil: all are. When that
-	// changes, Rebalance must be called.
+	// Owns reports whether this controller reconciles the Application with this key
+	// (namespace/name) at present. If nil, the controller reconciles all Applications. When the
+	// answer changes for any key, call Rebalance.
 	Owns func(key string) bool
-	// ActAsManager makes applications act with the manager's rights instead of their authors': see as.go.
+	// ActAsManager makes Applications act with the manager's rights instead of their authors'
+	// rights. See as.go.
 	ActAsManager bool
-	// Recorded says why the API server does not record who writes applications, and nil where it does: until then applications
-	// are off, unless they act as the manager. While an error wraps ErrNotKnown they wait, and their statuses stay as they are.
-	// When its answer changes, Rebalance must be called. nil: it does.
+	// Recorded returns nil if the API server records the authors of Applications, and otherwise an
+	// error that says why it does not. While Recorded returns an error, Applications are off,
+	// unless ActAsManager is set. While the error wraps ErrNotKnown, Applications wait and their
+	// statuses stay as they are. When the answer changes, call Rebalance. If Recorded is nil,
+	// authors are recorded.
 	Recorded func() error
-	// Gateway is where managed clusters are reached that are not reached directly.
+	// Gateway reaches the managed clusters that the manager does not reach directly.
 	Gateway clusters.Gateway
-	// RevisionLimit is how many revisions of an application are kept. Default 10.
+	// RevisionLimit is the number of revisions that are kept of each Application. Default 10.
 	RevisionLimit int
-	// ApplicationRevisions writes an ApplicationRevision of each state of every application, and not only of those that have
-	// a publishVersion: one more write for each change.
+	// ApplicationRevisions makes the controller create an ApplicationRevision for every revision of
+	// every Application, instead of only for those that have a publishVersion. That is one more
+	// write for each change.
 	ApplicationRevisions bool
-	// Evaluators evaluate templates, charts and expressions of users. Required: see sandbox.
+	// Evaluators evaluates users' templates, charts and expressions. Required. See package sandbox.
 	Evaluators Evaluators
-	// UnconfinedSteps lets steps of workflows read and write outside of the namespace of their application.
+	// UnconfinedSteps lets workflow steps read and write outside their Application's namespace.
 	UnconfinedSteps bool
-	// Requests sends what applications ask of others. Default: to public addresses alone.
+	// Requests sends the HTTP requests and e-mails that Applications ask for. Default: to public
+	// addresses only.
 	Requests *egress.Guard
-	// Settle is how long a change may take before its progress is reported: what is done sooner is reported once, when
-	// it is done. Default 1 s.
+	// Settle is how long a change may take before its progress is reported. A change that ends
+	// earlier is reported once, at its end. Default 1 s.
 	Settle time.Duration
-	// Rest is how long an application has been as it should be when what has been worked out for it is let go. Default 10 s.
+	// Rest is how long an Application must be in its desired state before its in-memory state is
+	// freed. Default 10 s.
 	Rest time.Duration
-	// Malformed is told of definitions, policies and workflows that cannot be decoded; nil: nobody is.
+	// Malformed is called for definitions, policies and workflows that cannot be decoded. If nil,
+	// nobody is told.
 	Malformed func(runtime.Object, *malformed.Error)
-	// Guard recovers from panics that one application causes. nil: they end the process.
+	// Guard recovers from panics that one Application causes. If nil, such panics end the process.
 	Guard *contain.Guard
-	// Metrics takes the metrics; nil keeps them nowhere.
+	// Metrics registers the metrics. If nil, they are not registered.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-	// Now is the clock. Default time.Now.
+	// Now returns the current time. Default time.Now.
 	Now func() time.Time
 }
 
@@ -107,7 +116,7 @@ func (c *Config) complete() error {
 	return nil
 }
 
-// Controller makes applications real. It runs once.
+// Controller reconciles Applications. A Controller runs once.
 type Controller struct {
 	evaluators *evaluators
 	metrics    *metrics
@@ -126,25 +135,25 @@ type Controller struct {
 	trackers     *held[oam.ResourceTracker]
 	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
-	// What steps of workflows use.
+	// State that workflow steps use.
 	spies   *spies
 	charts  *charts.Store
 	outside chan struct{}
 	reading sync.Mutex // held while a fetched text is parsed
 
-	epoch    atomic.Uint64 // how often Lapsed was called
-	revising atomic.Bool   // says that the watches of definitions and of their revisions show what there is
+	epoch    atomic.Uint64 // number of calls of Lapsed
+	revising atomic.Bool   // the watches of definitions and their revisions have synced
 
 	mu   sync.Mutex
-	apps map[types.NamespacedName]*app // those that are not at rest
-	// failed are the applications on which a pass has panicked.
+	apps map[types.NamespacedName]*app // the Applications that are not at rest
+	// failed holds the Applications on which a pass has panicked.
 	failed map[types.NamespacedName]failed
-	// resting are the objects that applications at rest have made.
+	// resting holds, for each Application at rest, the UIDs of its objects.
 	resting map[types.NamespacedName][]types.UID
 	revised map[definitionKey]assigned
 }
 
-// New prepares a controller. Nothing is read before Run.
+// New returns a Controller. It reads nothing before Run.
 func New(cfg Config) (*Controller, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -194,15 +203,16 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// handle brings changes of what is watched to the queue.
+// handle registers the watch handlers that fill the queue.
 func (c *Controller) handle() {
 	c.applications.Handle(cluster.Handler[*kubeclient.Raw]{
 		Added:   func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 		Updated: c.applicationUpdated,
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 	})
-	// A tracker changes by our hand alone; it is its absence, or that of its application, which asks for something, and an
-	// application rests when its tracker has been seen as it was written.
+	// Only this controller changes trackers. A tracker's absence, or the absence of its
+	// Application, needs a pass. An Application can rest once the watch shows its tracker as last
+	// written.
 	c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
 		Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
@@ -218,7 +228,8 @@ func (c *Controller) handle() {
 	}
 }
 
-// applicationUpdated leaves out writes of the status of applications at rest.
+// applicationUpdated enqueues an Application after an update. Updates that change only the status
+// of an Application at rest are left out.
 func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
@@ -227,25 +238,27 @@ func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	}
 }
 
-// awake says whether an application is not at rest: the last thing that is seen of it may let it rest.
+// awake reports whether an Application is not at rest. The last watch event about an Application
+// that is awake may let it rest.
 func (c *Controller) awake(k types.NamespacedName) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.apps[k] != nil
 }
 
-// commandedByStatus says whether the status says something about the workflow that somebody may have written who is not
-// us.
+// commandedByStatus reports whether suspend or terminated in the workflow's status changed, which
+// may be another client's command.
 func commandedByStatus(old, new *kubeclient.Raw) bool {
 	a, b := glanceOf(old), glanceOf(new)
 	return a.workflow && b.workflow && (a.suspend != b.suspend || a.terminated != b.terminated)
 }
 
-// definitionsChanged brings back the applications that wait for a definition, and those that follow changes of them.
+// definitionsChanged enqueues the Applications that wait for a definition, those that follow
+// changes of definitions, and those on which a pass panicked.
 func (c *Controller) definitionsChanged() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for k := range c.failed { // what it panicked on may have been a definition's
+	for k := range c.failed { // a definition may have caused the panic
 		delete(c.failed, k)
 		c.queue.Add(k)
 	}
@@ -262,7 +275,7 @@ func (c *Controller) enqueue(k types.NamespacedName) {
 	}
 }
 
-// Run works until ctx is done.
+// Run reconciles Applications until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	defer c.queue.ShutDown()
 	local := c.targets.local
@@ -302,7 +315,8 @@ func (c *Controller) Run(ctx context.Context) {
 	working.Wait()
 }
 
-// stopTargets ends what runs for clusters, after the registry has ended.
+// stopTargets stops the watches and writers of all clusters. Call it after the registry of clusters
+// has ended.
 func (c *Controller) stopTargets() {
 	c.targets.local.live.stop()
 	c.targets.mu.RLock()
@@ -319,7 +333,8 @@ func (c *Controller) next(ctx context.Context) bool {
 	}
 	defer c.queue.Done(k)
 	if c.cfg.Owns != nil && !c.cfg.Owns(k.String()) {
-		// What is known of it is past when it comes back. Answers that are still to come find nobody.
+		// The in-memory state will be out of date when the Application is owned again. Answers to
+		// writes still under way find no app.
 		c.forget(k)
 		c.through(k)
 		return true
@@ -344,11 +359,11 @@ func (c *Controller) next(ctx context.Context) bool {
 	return true
 }
 
-// Lapsed has every application looked at as if for the first time: writes about them that were under way have been cut off, with
-// ErrFenced. Call Rebalance after it.
+// Lapsed makes the controller reconcile every Application from scratch: writes about them that were
+// under way were cut off with ErrFenced. Call Rebalance afterwards.
 func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
-// Rebalance looks at all applications, for other ones than before may be this controller's.
+// Rebalance enqueues all Applications, because Owns may now answer differently.
 func (c *Controller) Rebalance() {
 	for _, o := range c.applications.List() {
 		c.enqueue(key(o.Namespace, o.Name))
@@ -358,7 +373,7 @@ func (c *Controller) Rebalance() {
 	}
 }
 
-// appOf is the application's state in memory, made when there is none.
+// appOf returns the in-memory state of an Application, and creates it if there is none.
 func (c *Controller) appOf(k types.NamespacedName) *app {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -32,7 +32,7 @@ components:
 
 func TestASmallApplicationsLifeTakesFewRequests(t *testing.T) {
 	e := start(t)
-	// The kinds are watched from here on.
+	// The first Application makes the controller watch the kinds.
 	e.app("first", fmt.Sprintf(small, "first", "v"))
 	e.until("first", inPhase(oam.PhaseRunning))
 	e.delete(applications, "first")
@@ -136,7 +136,7 @@ func TestADeletionThatTakesLongEndsAllTheSame(t *testing.T) {
 	}
 	finalizers(`["example.com/held"]`)
 	e.delete(applications, "shop")
-	// The status changes while it is being deleted.
+	// The status changes while the Application is being deleted.
 	e.until("shop", says(oam.ConditionDeleting, "1 objects remain"))
 	finalizers("[]")
 	e.gone(applications, "shop")
@@ -267,7 +267,7 @@ func TestARestartAtRestWritesNothing(t *testing.T) {
 		return inPhase(oam.PhaseRunning)(a)
 	})
 	before := e.requests()
-	// A second controller beside the first finds everything as it should be.
+	// A second controller finds every object as it should be, and writes nothing.
 	stop, err := runController(e.c)
 	if err != nil {
 		t.Fatal(err)
@@ -288,7 +288,8 @@ components:
 	}
 }
 
-// late is a writer that tells of a status some time after the server has answered, when the watch has long shown it.
+// late is a writer that reports the outcome of a status write some time after the server's answer,
+// when the watch has long shown the new status.
 type late struct{ apiwriter.Writer }
 
 func (l late) Status(m apiwriter.Meta, obj apiwriter.Object, urgent bool, done func(apiwriter.Object, error)) {
@@ -297,8 +298,9 @@ func (l late) Status(m apiwriter.Meta, obj apiwriter.Object, urgent bool, done f
 	})
 }
 
-// TestAllComeToRest changes several applications at once, some of them again before they have come to rest: what the watches
-// show comes before and after the answers to writes, and none may be waited for in vain.
+// TestAllComeToRest changes several Applications at once, some of them again before they are at
+// rest. Watch events arrive before and after the answers to writes, and no Application may wait for
+// one that never comes.
 func TestAllComeToRest(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -332,7 +334,8 @@ func TestAllComeToRest(t *testing.T) {
 	}
 }
 
-// TestWhatCannotBeReadOfAStatusIsWrittenAnew: the server takes times that nobody else reads.
+// TestWhatCannotBeReadOfAStatusIsWrittenAnew checks that a status that cannot be decoded is
+// overwritten: the server accepts times that clients cannot decode.
 func TestWhatCannotBeReadOfAStatusIsWrittenAnew(t *testing.T) {
 	e := start(t)
 	e.app("shop", fmt.Sprintf(small, "shop", "v"))
@@ -385,7 +388,7 @@ spec:
 	if s := app.Status.Services[0]; s.Message != "says HELLO" || s.Details["length"] != "5" {
 		t.Errorf("service: %+v", s)
 	}
-	// A definition that comes later is found.
+	// A definition that is created later is found.
 	e.app("later", "components: [{name: x, type: latecomer}]")
 	e.until("later", says(oam.ConditionParsed, "latecomer"))
 	e.apply(`

@@ -19,73 +19,79 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// course is the workflow of an application under way, in memory: what neither its status nor its record says, or what
-// is made of them.
+// course is the in-memory state of one Application's workflow: what neither its status nor its
+// record holds, or what is derived from them.
 type course struct {
 	run     string
 	program *flow.Program
 	input   plan.Input
-	// policies are the application's, and those that several applications share and steps have named, by name.
+	// policies has, by name, the Application's policies and the shared Policies that steps refer
+	// to.
 	policies map[string]*oam.AppPolicy
-	opened   *plan.Plan // without components
+	opened   *plan.Plan // the plan without components
 
-	// parts are what steps deploy, by their keys, in the order in which they started.
+	// parts are the units that steps deploy, in the order in which they started.
 	parts []*part
-	// made are the objects that steps have applied themselves.
+	// made has the objects that steps have applied themselves.
 	made  []plan.Resource
 	tries map[string]flow.Try
-	// answers are those of actions that are not asked again at every look, by step and key.
+	// answers has, by step and key, the answers to actions that are not repeated in every pass.
 	answers map[string]map[string]kept
 	wake    time.Time
-	// status is as decided last, which may not have been written yet.
+	// status is the status as last decided, which may not be written yet.
 	status *oam.WorkflowStatus
-	// in are the plans of parts that the application's plan has taken in.
+	// in has the plans of parts that are merged into the Application's plan.
 	in map[*plan.Plan]bool
-	// stale says that parts or made have changed since the plan was merged.
+	// stale is set if parts or made have changed since the plan was merged.
 	stale bool
-	// taken says that a step makes an object of another one, which the record does not have yet.
+	// taken is set if a step has taken over another step's object, and the record does not say so
+	// yet.
 	taken bool
 }
 
-// part is a unit and what it is made of.
+// part is a unit and its plan.
 type part struct {
 	key  string
 	unit plan.Unit
 	plan *plan.Plan
-	// waits are inputs that components still wait for, and what has been put in, told by its hash.
+	// waits are the inputs that components still wait for. inputs is a hash of the components with
+	// the inputs that are set.
 	waits  []string
 	inputs string
 	err    error
 }
 
-// flowRecord is what is remembered of a workflow beside its status, in the tracker.
+// flowRecord is the part of a workflow's state that the tracker stores in addition to the status.
 type flowRecord struct {
-	// Run tells the runs of the workflow apart.
+	// Run identifies one run of the workflow.
 	Run string `json:"run"`
-	// Restarts is how often the revision's workflow has been run again.
+	// Restarts is the number of times that the revision's workflow has been run again.
 	Restarts int `json:"restarts,omitempty"`
-	// Outputs are the values that steps and components have given.
+	// Outputs has the output values of steps and components.
 	Outputs map[string]json.RawMessage `json:"outputs,omitempty"`
-	// Resumed are steps that go on after a pause of their own.
+	// Resumed has the suspended steps that were resumed.
 	Resumed map[string]bool `json:"resumed,omitempty"`
-	// Held says that somebody has suspended the workflow.
+	// Held is set while the whole workflow is suspended by a user.
 	Held bool `json:"held,omitempty"`
 	// Command is the last command that was carried out.
 	Command string `json:"command,omitempty"`
-	// Units are what steps of users' definitions deploy, by key.
+	// Units has, by key, the units that steps of users' definitions deploy.
 	Units map[string]plan.Unit `json:"units,omitempty"`
-	// Made are the objects that steps applied, to the steps.
+	// Made has, for each object that a step applied, the step's name.
 	Made map[string]string `json:"made,omitempty"`
-	// Parts are the keys of parts in the order in which they started, once one of them makes an object otherwise than one before it:
-	// without the later one a restarted manager would first undo it.
+	// Parts has the keys of parts in the order in which they started. It is set once a part renders
+	// an object differently than an earlier part. Without Parts, a restarted manager would apply
+	// only the earlier part at first, and so undo the later one.
 	Parts []string `json:"parts,omitempty"`
-	// Taken is the content that objects got from a step after another one had made them, and Seen the status of the workflow then:
-	// without them a restarted manager would have the first step make its object again.
+	// Taken has the content of objects that a step took over from another step. Seen is the
+	// workflow's status at that time. Without them, a restarted manager would have the first step
+	// apply its object again.
 	Taken map[string]json.RawMessage `json:"taken,omitempty"`
 	Seen  *oam.WorkflowStatus        `json:"seen,omitempty"`
 }
 
-// coursed says whether an application is deployed in steps of its own. What is not is deployed whole, which costs less.
+// coursed reports whether an Application is deployed in steps. Other Applications are deployed at
+// once, which costs less.
 func coursed(spec *oam.ApplicationSpec) bool {
 	if spec.Workflow != nil && (spec.Workflow.Ref != "" || len(spec.Workflow.Steps) > 0) {
 		return true
@@ -103,7 +109,8 @@ func coursed(spec *oam.ApplicationSpec) bool {
 	return false
 }
 
-// workflowOf is an application's workflow: its own, one that it refers to, or one made of its policies or components.
+// workflowOf returns an Application's workflow: its own, the shared one that it refers to, or one
+// generated from its policies or components.
 func (c *Controller) workflowOf(in *plan.Input) (*oam.WorkflowSpec, error) {
 	w := in.Spec.Workflow
 	if w != nil && w.Ref != "" {
@@ -155,14 +162,15 @@ func (c *Controller) workflowOf(in *plan.Input) (*oam.WorkflowSpec, error) {
 		}
 		step := oam.WorkflowStepBase{Name: comp.Name, Type: stepApplyComponent, DependsOn: comp.DependsOn, Outputs: comp.Outputs, Properties: &runtime.RawExtension{Raw: properties}}
 		for _, in := range comp.Inputs {
-			step.Inputs = append(step.Inputs, oam.StepInput{From: in.From}) // put into the component, not into the step
+			// An input of the component, not of the step.
+			step.Inputs = append(step.Inputs, oam.StepInput{From: in.From})
 		}
 		out.Steps = append(out.Steps, oam.WorkflowStep{WorkflowStepBase: step})
 	}
 	return out, nil
 }
 
-// policyName is the name by which steps call a policy.
+// policyName returns the name by which steps refer to a policy.
 func policyName(p *oam.AppPolicy, i int) string {
 	if p.Name != "" {
 		return p.Name
@@ -170,8 +178,8 @@ func policyName(p *oam.AppPolicy, i int) string {
 	return fmt.Sprintf("%s-auto-gen-%d", p.Type, i)
 }
 
-// prepare makes the course of an application whose spec, or what it refers to, has changed, and the plan of what is
-// deployed so far.
+// prepare creates the course of an Application whose spec, or something that it refers to, has
+// changed. It returns the plan of what is deployed so far.
 func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, error) {
 	parse := func(err error) error { return &plan.Error{Stage: plan.Parse, Err: err} }
 	spec, err := c.workflowOf(in)
@@ -197,7 +205,7 @@ func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, er
 	if f := a.record.Flow; f == nil || f.Run != run {
 		a.record.Flow = &flowRecord{Run: run}
 		if f != nil {
-			// What somebody said before still holds, and is not done again.
+			// The last command is not carried out again.
 			a.record.Flow.Command = f.Command
 		}
 	}
@@ -218,10 +226,11 @@ func (c *Controller) prepare(a *app, in *plan.Input, run string) (*plan.Plan, er
 	return c.merged(a, w), nil
 }
 
-// policiesKey is the key of the part that policiesPart deploys, which no step has.
+// policiesKey is the key of the part that policiesPart creates. No step has this key.
 const policiesKey = "/policies"
 
-// policiesPart deploys what the policies of users' definitions make, before all steps.
+// policiesPart plans the objects of policies with users' definitions. They are deployed before all
+// steps.
 func (c *Controller) policiesPart(a *app, w *course) error {
 	in := w.input
 	in.Spec = &oam.ApplicationSpec{}
@@ -241,7 +250,8 @@ func (c *Controller) policiesPart(a *app, w *course) error {
 	return nil
 }
 
-// checkTypes finds what names no definition before anything is deployed.
+// checkTypes returns an error if a step, component or trait has a type without a definition, before
+// anything is deployed.
 func (c *Controller) checkTypes(a *app, in *plan.Input, w *course) error {
 	defs := appDefinitions{c.defs, c.evaluators.of(a.key)}
 	check := func(s *flow.Step) error {
@@ -278,7 +288,7 @@ func (c *Controller) checkTypes(a *app, in *plan.Input, w *course) error {
 	return nil
 }
 
-// resume takes up what has been deployed so far, after a restart of the manager.
+// resume restores the parts and objects that are deployed so far, after a restart of the manager.
 func (c *Controller) resume(a *app, w *course) {
 	f := a.record.Flow
 	for _, key := range f.Parts {
@@ -321,7 +331,8 @@ func (c *Controller) resume(a *app, w *course) {
 	}
 }
 
-// resumeStep takes up what a step has deployed. consented says that it does not wait for somebody's consent any more.
+// resumeStep restores the unit that a step has deployed. consented means that the step does not
+// wait for a user's consent any more.
 func (c *Controller) resumeStep(a *app, w *course, s *flow.Step, consented bool) {
 	if !nativeStep(s.Type) || slices.ContainsFunc(w.parts, func(p *part) bool { return p.key == s.Name }) {
 		return
@@ -334,15 +345,15 @@ func (c *Controller) resumeStep(a *app, w *course, s *flow.Step, consented bool)
 		unit, pause, err = c.nativeUnit(w, s, properties)
 	}
 	switch {
-	case err != nil: // something that it needs is gone: what it has deployed is not known
+	case err != nil: // what it has deployed is unknown
 		w.parts = append(w.parts, &part{key: s.Name, err: err})
 	case pause == nil || consented:
 		c.deploy(a, w, s.Name, unit)
 	}
 }
 
-// keepOrder notes the order of parts if one of them makes an object otherwise than one before it. It says whether that is to be
-// remembered before the object is changed.
+// keepOrder records the order of parts if a part renders an object differently than an earlier
+// part. It returns true if the order must be stored before the object is changed.
 func (w *course) keepOrder(f *flowRecord) (changed bool) {
 	made, overlap := map[plan.Ref]string{}, false
 	var keys []string
@@ -367,8 +378,9 @@ func (w *course) keepOrder(f *flowRecord) (changed bool) {
 	return true
 }
 
-// unknown returns why the plan of a step that was deployed before cannot be made, or nil. For a step that has succeeded that is any
-// error. For others it is only plan.ErrNotYet: the workflow decides what becomes of a step with an error.
+// unknown returns the error that prevents planning a step that was deployed before, or nil. For a
+// step that has succeeded this is any error. For other steps only plan.ErrNotYet counts: the
+// workflow decides what becomes of a step with another error.
 func (w *course) unknown() error {
 	for _, p := range w.parts {
 		if p.plan != nil || p.err == nil {
@@ -382,7 +394,8 @@ func (w *course) unknown() error {
 	return nil
 }
 
-// whole reports whether every part has a plan, apart from parts of failed steps. Without it, what is to be removed is not known.
+// whole reports whether every part has a plan, apart from parts of failed steps. Without all plans
+// it is not known what to remove.
 func (w *course) whole() bool {
 	return w == nil || !slices.ContainsFunc(w.parts, func(p *part) bool {
 		st := stepOf(w.status, p.key)
@@ -390,7 +403,7 @@ func (w *course) whole() bool {
 	})
 }
 
-// workflow is the status of a run, or nil before it has one.
+// workflow returns the status of a run, or nil if the run has no status yet.
 func (a *app) workflow(run string) *oam.WorkflowStatus {
 	if a.status == nil || a.status.Workflow == nil || a.status.Workflow.AppRevision != run {
 		return nil
@@ -398,8 +411,8 @@ func (a *app) workflow(run string) *oam.WorkflowStatus {
 	return a.status.Workflow
 }
 
-// later returns the one of two statuses of a run in which more steps have ended, or nil if both are nil. The status in memory may
-// be behind seen, and seen behind it.
+// later returns the status in which more steps have ended, or nil if both are nil. Either status
+// may be older than the other.
 func later(status, seen *oam.WorkflowStatus) *oam.WorkflowStatus {
 	ended := func(s *oam.WorkflowStatus) (n int) {
 		for i := range s.Steps {
@@ -420,7 +433,7 @@ func later(status, seen *oam.WorkflowStatus) *oam.WorkflowStatus {
 	return seen.DeepCopy()
 }
 
-// merged is the plan of all that has been deployed so far.
+// merged returns the plan of everything that is deployed so far.
 func (c *Controller) merged(a *app, w *course) *plan.Plan {
 	var parts []*plan.Plan
 	for _, p := range w.parts {
@@ -439,12 +452,13 @@ func (c *Controller) merged(a *app, w *course) *plan.Plan {
 	return out
 }
 
-// deploy starts a unit, or looks again at one that has been started.
+// deploy returns the part of a unit. It creates the part if there is none, and otherwise plans it
+// again if needed.
 func (c *Controller) deploy(a *app, w *course, key string, unit plan.Unit) *part {
 	for _, p := range w.parts {
 		if p.key == key {
 			if p.plan == nil {
-				p.unit = unit // it may not have been known before
+				p.unit = unit // the unit may have been unknown before
 			}
 			c.replanPart(a, w, p)
 			return p
@@ -456,7 +470,8 @@ func (c *Controller) deploy(a *app, w *course, key string, unit plan.Unit) *part
 	return p
 }
 
-// replanPart makes the plan of a part when there is none yet, or when components wait for inputs that there are now.
+// replanPart makes a part's plan if there is none, or if inputs that components wait for have
+// arrived.
 func (c *Controller) replanPart(a *app, w *course, p *part) {
 	if p.plan != nil && len(p.waits) == 0 {
 		return
@@ -471,7 +486,7 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 		p.err = &plan.Error{Stage: plan.Parse, Err: err}
 		return
 	}
-	// Policies that make objects are deployed once, not with every step.
+	// Policies that make objects are deployed once (policiesPart), not with every step.
 	spec.Policies = slices.DeleteFunc(spec.Policies, func(p oam.AppPolicy) bool { return !plan.BuiltIn(p.Type) })
 	data, err := json.Marshal(spec.Components)
 	if err != nil {
@@ -490,13 +505,14 @@ func (c *Controller) replanPart(a *app, w *course, p *part) {
 	}
 }
 
-// retried says whether an error of planning may pass without a change of the application.
+// retried reports whether a planning error may go away without a change of the Application.
 func retried(err error) bool {
 	return errors.Is(err, errNoDefinition) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, errChart) || errors.Is(err, errAsked)
 }
 
-// withInputs are the components whose inputs there are, with them, and what the others wait for. What depends on a
-// component that waits, waits too.
+// withInputs returns the components whose inputs are all available, with the inputs filled in, and
+// the inputs that the other components wait for. A component that depends on a waiting component
+// waits, too.
 func withInputs(components []oam.Component, outputs map[string]json.RawMessage, context map[string]any) (ready []oam.Component, waits []string, _ error) {
 	value := func(from string) (any, bool) {
 		if v, ok := flow.Value(outputs, from); ok {
@@ -553,7 +569,7 @@ func rawOf(r *runtime.RawExtension) []byte {
 	return r.Raw
 }
 
-// context is what conditions, inputs and steps see as context.
+// context returns the context that conditions, inputs and steps see.
 func (w *course) context() map[string]any {
 	c := w.stepContext("", "")
 	return c.Values()
@@ -571,11 +587,12 @@ func (w *course) stepContext(step, id string) render.StepContext {
 	}
 }
 
-// stepsMax bounds how many rounds of steps one look takes.
+// stepsMax bounds the rounds of steps in one pass.
 const stepsMax = 64
 
-// advance lets the workflow go on as far as it does now. It says whether more is to be deployed, and whether something
-// is to be remembered before the status may speak of it.
+// advance runs the workflow as far as possible in this pass. more means that the plan has changed
+// and must be dispatched. unsaved means that the record must be stored before the status may be
+// written.
 func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p *progress) (more, unsaved bool) {
 	w, f := a.course, a.record.Flow
 	now := c.cfg.Now()
@@ -589,7 +606,8 @@ func (c *Controller) advance(ctx context.Context, a *app, o *oam.Application, p 
 		undecided = undecided || errors.Is(err, plan.ErrNotYet)
 		return yes, err
 	}
-	// look is how the workflow goes on; nil while a condition is still being evaluated, which brings it back.
+	// look decides how the workflow continues. It returns nil while a condition is being evaluated;
+	// the answer enqueues the Application.
 	look := func(results map[string]flow.Result) *flow.Decision {
 		d := flow.Advance(&flow.Look{
 			Program: w.program, Status: w.status, Outputs: f.Outputs, Results: results, Tries: w.tries, Resumed: f.Resumed,
@@ -646,7 +664,7 @@ func idOf(s *oam.WorkflowStatus, step string) string {
 	return ""
 }
 
-// stepOf is the status of a step, or nil.
+// stepOf returns the status of a step or sub-step, or nil.
 func stepOf(s *oam.WorkflowStatus, step string) *oam.StepStatus {
 	if s == nil {
 		return nil

@@ -22,7 +22,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// act does an action of a step. It says whether there is an answer yet; what is under way brings the application back.
+// act carries out an action of a step and reports whether there is an answer yet. If not, what is
+// under way enqueues the Application when it ends.
 func (c *Controller) act(ctx context.Context, a *app, p *progress, step string, action *render.Action) (render.Answer, bool, error) {
 	switch action.Do {
 	case "apply":
@@ -77,7 +78,7 @@ func anyList(in []string) []any {
 	return out
 }
 
-// actApply makes an object one of the application's, and answers when it is as it should be.
+// actApply adds an object to the Application's plan, and answers when the object is applied.
 func (c *Controller) actApply(a *app, step string, value any, cluster string) (render.Answer, bool, error) {
 	w := a.course
 	object, ok := value.(map[string]any)
@@ -147,7 +148,7 @@ func (c *Controller) actApplyAll(a *app, step string, action *render.Action) (re
 	return render.Answer{Returns: map[string]any{"value": out}}, all, nil
 }
 
-// target of an action: the cluster, and the object that value names.
+// named returns the target of an action: the cluster, and the object that params["value"] names.
 func (c *Controller) named(a *app, params map[string]any) (*target, plan.Ref, error) {
 	value, _ := params["value"].(map[string]any)
 	u := &unstructured.Unstructured{Object: value}
@@ -178,8 +179,10 @@ func (c *Controller) named(a *app, params map[string]any) (*target, plan.Ref, er
 	return t, ref, nil
 }
 
-// mayReach says whether a step may touch an object. Without a user's own rights to act with, what applications read, and what
-// steps write, is bounded by the application's namespace: the manager's rights are not its author's.
+// mayReach returns an error if a step may not use an object. Unless Config.UnconfinedSteps is set,
+// what Applications read and what their steps write is limited to the Application's namespace.
+// Applications in oam.SystemNamespace are not limited. The limit holds whether an Application acts
+// with its author's rights or with the manager's.
 func (c *Controller) mayReach(a *app, object map[string]any) error {
 	u := &unstructured.Unstructured{Object: object}
 	return c.mayReachNamespace(a, u.GetNamespace(), true)
@@ -195,7 +198,8 @@ func (c *Controller) mayReachNamespace(a *app, namespace string, namespaced bool
 	return fmt.Errorf("applications do not reach objects of namespace %s from namespace %s", namespace, a.key.Namespace)
 }
 
-// actRead answers with an object, or with why there is none, and brings the application back when it changes.
+// actRead answers with an object, or with the reason why there is none. The object's changes
+// enqueue the Application.
 func (c *Controller) actRead(ctx context.Context, a *app, action *render.Action) (render.Answer, bool, error) {
 	t, ref, err := c.named(a, action.Params)
 	if err != nil {
@@ -219,7 +223,7 @@ func (c *Controller) actRead(ctx context.Context, a *app, action *render.Action)
 	return render.Answer{Returns: map[string]any{"value": asMap(object)}}, true, nil
 }
 
-// actPatch merges a change into an object, which need not be the application's.
+// actPatch merges a change into an object, whether or not the Application owns it.
 func (c *Controller) actPatch(ctx context.Context, a *app, step string, action *render.Action) (render.Answer, bool, error) {
 	t, ref, err := c.named(a, action.Params)
 	if err != nil {
@@ -244,7 +248,7 @@ func (c *Controller) actPatch(ctx context.Context, a *app, step string, action *
 	})
 }
 
-// written waits for the outcome of a write, on a goroutine that may wait.
+// written waits for the outcome of a write. Call it on a goroutine that may block.
 func (c *Controller) written(ctx context.Context, write func(done func(apiwriter.Object, error))) (render.Answer, error) {
 	type outcome struct {
 		o   apiwriter.Object
@@ -264,7 +268,7 @@ func (c *Controller) written(ctx context.Context, write func(done func(apiwriter
 	}
 }
 
-// listMax bounds how many objects one list gives to a step.
+// listMax bounds the number of objects that one list returns to a step.
 const listMax = 500
 
 func (c *Controller) actList(ctx context.Context, a *app, step string, action *render.Action) (render.Answer, bool, error) {
@@ -304,7 +308,8 @@ func (c *Controller) actList(ctx context.Context, a *app, step string, action *r
 	})
 }
 
-// actDelete removes the object that value names or, with a filter, those of its kind that have the filter's labels.
+// actDelete deletes the object that value names or, with a filter, the objects of that kind that
+// have the filter's labels.
 func (c *Controller) actDelete(ctx context.Context, a *app, step string, action *render.Action) (render.Answer, bool, error) {
 	params := action.Params
 	filter, filtered := params["filter"].(map[string]any)
@@ -329,7 +334,7 @@ func (c *Controller) actDelete(ctx context.Context, a *app, step string, action 
 	case !filtered && ref.Name == "":
 		return render.Answer{}, false, errors.New("value has no metadata.name, and there is no filter")
 	}
-	// What the step, or one before it, has made is no longer to be there.
+	// Objects that this step or an earlier one has applied leave the plan.
 	w := a.course
 	w.made = slices.DeleteFunc(w.made, func(x plan.Resource) bool {
 		gone := x.Ref == ref
@@ -393,7 +398,7 @@ func (c *Controller) actDelete(ctx context.Context, a *app, step string, action 
 	})
 }
 
-// labelsOf are the labels that a filter asks for.
+// labelsOf returns the labels that a filter asks for.
 func labelsOf(filter map[string]any) labels.Set {
 	set := labels.Set{}
 	match, _ := filter["matchingLabels"].(map[string]any)
@@ -403,7 +408,8 @@ func labelsOf(filter map[string]any) labels.Set {
 	return set
 }
 
-// actComponent deploys one component that the step has, and answers when it is healthy.
+// actComponent deploys a component that the step's template describes, and answers when the
+// component is healthy.
 func (c *Controller) actComponent(a *app, p *progress, step string, action *render.Action) (render.Answer, bool, error) {
 	if action.Params["patch"] != nil {
 		return render.Answer{}, false, errors.New("patch: a component is changed by traits and override policies")
@@ -457,7 +463,7 @@ func (c *Controller) actDeploy(a *app, p *progress, step string, action *render.
 	return render.Answer{}, ready, err
 }
 
-// actUnit deploys a unit that only the step's template knows, and remembers it.
+// actUnit deploys a unit that only the step's template describes, and records the unit.
 func (c *Controller) actUnit(a *app, p *progress, key string, unit plan.Unit) (*part, bool, error) {
 	f := a.record.Flow
 	if _, ok := f.Units[key]; !ok {
@@ -510,7 +516,7 @@ func (c *Controller) actPlacements(a *app, action *render.Action) (render.Answer
 	return render.Answer{Returns: map[string]any{"placements": out}}, true, nil
 }
 
-// actEndpoints answers with the addresses under which an application's Services and Ingresses are reached.
+// actEndpoints answers with the addresses of an Application's Services and Ingresses.
 func (c *Controller) actEndpoints(ctx context.Context, a *app, action *render.Action) (render.Answer, bool, error) {
 	app, _ := action.Params["app"].(map[string]any)
 	filter, _ := app["filter"].(map[string]any)
@@ -526,7 +532,7 @@ func (c *Controller) actEndpoints(ctx context.Context, a *app, action *render.Ac
 	}
 	resources := a.record.resources
 	if k != a.key {
-		// Its status changes when its services are there.
+		// Watch the other Application: its status changes when its services are deployed.
 		other := plan.Ref{GVK: oam.GroupVersion.WithKind("Application"), Namespace: k.Namespace, Name: k.Name}
 		if _, known, err := c.spies.look(c.targets.local, other, a.key, false); err != nil || !known {
 			return render.Answer{}, false, err
@@ -570,7 +576,7 @@ func (c *Controller) actEndpoints(ctx context.Context, a *app, action *render.Ac
 	return render.Answer{Returns: map[string]any{"list": out}}, true, nil
 }
 
-// endpointsOf are the addresses of a Service or an Ingress.
+// endpointsOf returns the addresses of a Service or an Ingress.
 func endpointsOf(o map[string]any) []map[string]any {
 	u := unstructured.Unstructured{Object: o}
 	var out []map[string]any

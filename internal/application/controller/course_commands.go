@@ -15,8 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/flow"
 )
 
-// obey carries out what users say about a workflow: by the annotation that lockstep's commands write, or by changing
-// the status, as other tools do. It says whether there is something to remember.
+// obey carries out users' commands to a workflow: the annotation that the lockstep command line
+// writes, or a changed status, as other tools write it. It reports whether there is something to
+// record.
 func (c *Controller) obey(a *app, o *oam.Application, w *course) (changed bool) {
 	f := a.record.Flow
 	if verb, step, ok := commandOf(o, f.Command); ok {
@@ -40,7 +41,8 @@ func (c *Controller) obey(a *app, o *oam.Application, w *course) (changed bool) 
 	return true
 }
 
-// commandOf reads the annotation: VERB, or VERB/STEP, and a mark that tells commands apart, after @.
+// commandOf reads the command annotation: VERB or VERB/STEP, followed by @ and a mark that tells
+// repeated commands apart.
 func commandOf(o *oam.Application, last string) (verb, step string, ok bool) {
 	value := o.Annotations[oam.WorkflowCommandAnnotation]
 	if value == "" || value == last {
@@ -74,7 +76,8 @@ func (c *Controller) command(f *flowRecord, w *course, verb, step string) {
 	}
 }
 
-// theirs is the workflow's status when somebody else has changed it since we last wrote it, or nil.
+// theirs returns the workflow's status if another client has changed it since this manager's last
+// write, or nil.
 func (a *app) theirs(o *oam.Application) *oam.WorkflowStatus {
 	a.mu.Lock()
 	version, writing := a.statusVersion, a.statusWrites > 0
@@ -90,15 +93,15 @@ func (a *app) theirs(o *oam.Application) *oam.WorkflowStatus {
 	if ours == nil || theirs.AppRevision != ours.AppRevision || theirs.Suspend == ours.Suspend && theirs.Terminated == ours.Terminated {
 		return nil
 	}
-	// Said once: what follows is measured by this.
+	// Each change counts once: later versions are compared with this one.
 	a.mu.Lock()
 	a.statusVersion = seen
 	a.mu.Unlock()
 	return theirs
 }
 
-// restart runs the deployment of the present revision again where somebody asks for that: by the annotation, once or
-// at a time or again and again, or by the command. It says whether it is to be done now.
+// restart decides whether to deploy the present revision again now, because of the restart
+// annotation (once, at a time, or periodically) or of a restart command. It returns true if so.
 func (c *Controller) restart(a *app, o *oam.Application) bool {
 	last := a.record.latest()
 	if last == nil {
@@ -114,7 +117,7 @@ func (c *Controller) restart(a *app, o *oam.Application) bool {
 		return false
 	}
 	if value == a.restarted {
-		return false // under way; the annotation is about to go
+		return false // under way; the annotation is being removed
 	}
 	now := c.cfg.Now()
 	at, once := now, true
@@ -141,7 +144,7 @@ func (c *Controller) restart(a *app, o *oam.Application) bool {
 	return true
 }
 
-// dropRestart takes the annotation off that has been obeyed.
+// dropRestart removes a restart annotation that has been obeyed.
 func (c *Controller) dropRestart(a *app, o *oam.Application) {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{oam.RestartWorkflowAnnotation: nil}}})
 	if err != nil || !a.starts("restart") {
@@ -169,7 +172,8 @@ func (a *app) setCommand(value string) {
 	a.record.Flow.Command = value
 }
 
-// run names the present run of a revision's workflow: the revision, with the number of its restarts.
+// run returns the name of the present run of a revision's workflow: the revision, followed by the
+// number of its restarts if there were any.
 func (r *record) run(revision, hash string) string {
 	base := revision + ":" + hash
 	if r.Flow != nil && strings.HasPrefix(r.Flow.Run, base+"#") {
@@ -178,7 +182,7 @@ func (r *record) run(revision, hash string) string {
 	return base
 }
 
-// runAgain starts another run of the present revision, with the definitions as they are now.
+// runAgain starts another run of the present revision, with the current definitions.
 func (c *Controller) runAgain(a *app) {
 	last := a.record.latest()
 	f := &flowRecord{Restarts: 1, Command: a.record.command()}

@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// The steps that are done without a template, unless a namespace has a definition of its own under the name.
+// The step types that are implemented here and need no template.
 const (
 	stepDeploy         = "deploy"
 	stepApplyComponent = "apply-component"
@@ -28,7 +28,7 @@ func nativeStep(stepType string) bool {
 	return stepType == stepDeploy || stepType == stepApplyComponent
 }
 
-// runStep says how a step stands, and does what it wants done.
+// runStep runs a step as far as possible in this pass and returns its state.
 func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
 	w := a.course
 	if nativeStep(call.Step.Type) {
@@ -57,7 +57,8 @@ func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p 
 	return c.runTemplate(ctx, a, o, p, call, id)
 }
 
-// nativeUnit reads what a deploy or an apply-component step deploys, and whether it waits for somebody's consent first.
+// nativeUnit reads the unit that a deploy or an apply-component step deploys, and the pause if the
+// step waits for a user's consent first.
 func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (plan.Unit, *flow.Pause, error) {
 	if s.Type == stepApplyComponent {
 		var in struct {
@@ -93,7 +94,7 @@ func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (pla
 	return plan.Unit{Policies: policies}, pause, nil
 }
 
-// chosen are the policies of those names: the application's, or those that applications share.
+// chosen returns the policies with these names: the Application's own, or shared Policies.
 func (c *Controller) chosen(w *course, names []string) ([]oam.AppPolicy, error) {
 	var out []oam.AppPolicy
 	for _, name := range names {
@@ -111,7 +112,7 @@ func (c *Controller) chosen(w *course, names []string) ([]oam.AppPolicy, error) 
 	return out, nil
 }
 
-// unitResult deploys a unit and says how it stands.
+// unitResult deploys a unit and returns the state of its deployment.
 func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit) (flow.Result, *part) {
 	w := a.course
 	part := c.deploy(a, w, key, unit)
@@ -128,7 +129,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 		return flow.Result{Outcome: flow.Failed, Reason: reason, Message: err.Error()}, part
 	}
 	if part.plan == nil || !w.in[part.plan] {
-		return flow.Result{Outcome: flow.Running}, part // to be dispatched first
+		return flow.Result{Outcome: flow.Running}, part // dispatch comes first
 	}
 	if failure := c.partFailure(a, part); failure != "" {
 		return flow.Result{Outcome: flow.Erred, Message: failure}, part
@@ -149,7 +150,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 			}
 			continue
 		}
-		// What it puts out others may wait for.
+		// Other components may wait for this component's outputs.
 		outputs := slices.DeleteFunc(slices.Clone(w.outputsOf(comp.Name)), func(o oam.StepOutput) bool { return a.record.Flow.Outputs[o.Name] != nil })
 		if len(outputs) == 0 {
 			continue
@@ -183,7 +184,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 	return flow.Result{Outcome: flow.Succeeded}, part
 }
 
-// outputsOf are the outputs that a component is to give.
+// outputsOf returns the outputs that a component declares.
 func (w *course) outputsOf(component string) []oam.StepOutput {
 	for i := range w.input.Spec.Components {
 		if w.input.Spec.Components[i].Name == component {
@@ -193,7 +194,7 @@ func (w *course) outputsOf(component string) []oam.StepOutput {
 	return nil
 }
 
-// state is the state of a component, or nil when it is not in the plan.
+// state returns the state of the component with this key, or nil if the plan does not have it.
 func (p *progress) state(in *plan.Plan, key string) *componentState {
 	for i := range in.Components {
 		if in.Components[i].Key() == key {
@@ -203,7 +204,7 @@ func (p *progress) state(in *plan.Plan, key string) *componentState {
 	return nil
 }
 
-// partFailure is why an object of a part could not be written, or empty.
+// partFailure returns why an object of a part could not be written, or "".
 func (c *Controller) partFailure(a *app, p *part) string {
 	failures := a.failures()
 	for i := range p.plan.Resources {
@@ -214,7 +215,8 @@ func (c *Controller) partFailure(a *app, p *part) string {
 	return ""
 }
 
-// unitOutputs are the outputs of a step that deploys a unit, out of the objects of its first component.
+// unitOutputs returns the outputs of a step that deploys a unit: those that its components gave
+// already, or else those read from the objects of its first component.
 func (c *Controller) unitOutputs(p *progress, a *app, part *part, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	for _, o := range outputs {
@@ -228,7 +230,7 @@ func (c *Controller) unitOutputs(p *progress, a *app, part *part, outputs []oam.
 	return c.componentOutputs(a, part.plan.Components[0].Key(), outputs)
 }
 
-// componentOutputs evaluates outputs over the live objects of a component.
+// componentOutputs evaluates outputs on the live objects of a component.
 func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
 	values := a.course.objects(c, a, key)
 	out := map[string]json.RawMessage{}
@@ -242,7 +244,7 @@ func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutp
 	return out, nil
 }
 
-// objects are the live objects of a component: output, outputs, and the context.
+// objects returns the live objects of a component, as output and outputs, and the context.
 func (w *course) objects(c *Controller, a *app, key string) map[string]any {
 	outputs := map[string]any{}
 	values := map[string]any{"outputs": outputs, "context": w.context()}
@@ -267,23 +269,24 @@ func (w *course) objects(c *Controller, a *app, key string) map[string]any {
 	return values
 }
 
-// kept is the answer to an action that is not asked again at every look.
+// kept is the answer to an action that is not repeated in every pass.
 type kept struct {
 	answer render.Answer
 	err    error
 	ready  bool
-	// times is how often it has been asked for; again is when it is asked for once more while the step waits.
+	// times is how often the action was carried out. again is when to repeat it while the step
+	// still waits; zero means it is not to be repeated yet.
 	times int
 	again time.Time
 }
 
-// The times between two looks at what no watch shows, which double.
+// The backoff between two reads of state that no watch shows. It doubles.
 const (
 	againFirst = time.Second
 	againMax   = time.Minute
 )
 
-// runTemplate runs a step of a definition, up to what it waits for.
+// runTemplate runs a step of a definition until the step waits or ends.
 func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
 	w, name := a.course, call.Step.Name
 	run := c.evaluators.of(a.key)
@@ -343,10 +346,11 @@ func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application
 	return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: "it has too many actions"}
 }
 
-// actionsMax bounds the actions of one step.
+// actionsMax bounds the actions of one step in one pass.
 const actionsMax = 512
 
-// askAgain lets what no watch shows be asked for again after a while, when the step still waits.
+// askAgain schedules the repetition of a waiting step's actions, because no watch shows their
+// results.
 func (c *Controller) askAgain(a *app, step string) {
 	now := c.cfg.Now()
 	a.mu.Lock()
@@ -363,7 +367,8 @@ func (c *Controller) askAgain(a *app, step string) {
 	}
 }
 
-// once does something of a step once, on a goroutine of its own, and gives the answer when there is one.
+// once carries out a step's action once, on its own goroutine, and returns the answer when there is
+// one.
 func (c *Controller) once(a *app, step, key string, do func() (render.Answer, error)) (render.Answer, bool, error) {
 	w, now := a.course, c.cfg.Now()
 	a.mu.Lock()
@@ -396,5 +401,6 @@ func (c *Controller) once(a *app, step, key string, do func() (render.Answer, er
 	return render.Answer{}, false, nil
 }
 
-// outsideMax bounds what steps do at the same time outside of the manager's own writes.
+// outsideMax bounds the actions and questions that are under way at the same time, apart from the
+// manager's own writes.
 const outsideMax = 16

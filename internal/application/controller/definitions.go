@@ -19,17 +19,19 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// errNoDefinition is for names that no definition has: applications that use them look again when definitions change.
+// errNoDefinition marks names that no definition has. Applications that use such a name are planned
+// again when definitions change.
 var errNoDefinition = errors.New("there is no such definition")
 
-// unreadable is why a definition that there is cannot be used: those that do look again when it has changed.
+// unreadable is the error for a definition that exists but cannot be decoded.
 type unreadable struct{ error }
 
-// Is has it waited for as for a definition that there is not.
+// Is makes unreadable match errNoDefinition, so that Applications wait for a change in the same
+// way.
 func (unreadable) Is(target error) bool { return target == errNoDefinition }
 
-// definitions compiles definitions when they are first used and again when they have changed. It also knows the policies
-// and workflows that several applications share.
+// definitions caches compiled definitions. Each is compiled at first use and again after a change.
+// definitions also watches the Policies and Workflows that Applications share.
 type definitions struct {
 	components *cluster.Kind[*oam.ComponentDefinition]
 	traits     *cluster.Kind[*oam.TraitDefinition]
@@ -58,18 +60,18 @@ func newDefinitions(beta, alpha rest.Interface) *definitions {
 	}
 }
 
-// watched is a watch.
+// watched is a watch that can be run and waited for.
 type watched interface {
 	Run(ctx context.Context)
 	WaitForSync(ctx context.Context) error
 }
 
-// watched are the watches, to be run and waited for.
+// watched returns all watches.
 func (d *definitions) watched() []watched {
 	return []watched{d.components, d.traits, d.policies, d.steps, d.sharedPolicies, d.sharedWorkflows, d.revisions}
 }
 
-// onMalformed has tell called for each that cannot be decoded.
+// onMalformed registers tell for objects that cannot be decoded.
 func (d *definitions) onMalformed(tell func(runtime.Object, *malformed.Error)) {
 	d.components.OnMalformed(tell)
 	d.traits.OnMalformed(tell)
@@ -80,7 +82,8 @@ func (d *definitions) onMalformed(tell func(runtime.Object, *malformed.Error)) {
 	d.sharedWorkflows.OnMalformed(tell)
 }
 
-// handle calls changed after changes, and revised with what a definition was and is.
+// handle registers changed, which is called after every change, and revised, which is called with a
+// definition's old and new state.
 func (d *definitions) handle(changed func(), revised func(old, new *revisedDefinition)) {
 	handleKind(d, d.components, render.Component, changed, revised, render.OfComponent)
 	handleKind(d, d.traits, render.Trait, changed, revised, render.OfTrait)
@@ -93,7 +96,7 @@ func (d *definitions) handle(changed func(), revised func(old, new *revisedDefin
 		Deleted: func(r *oam.DefinitionRevision) {
 			d.mu.Lock()
 			defer d.mu.Unlock()
-			for key := range d.compiled { // of few revisions, and seldom
+			for key := range d.compiled { // few are of revisions, and this is rare
 				if base, pinned, ok := strings.Cut(key.name, "@"); ok && key.namespace == r.Namespace && pinnedName(base, pinned) == r.Name {
 					delete(d.compiled, key)
 				}
@@ -146,7 +149,8 @@ type compiled struct {
 	err      error
 }
 
-// appDefinitions are the definitions that an application sees: what it is the first to use is compiled for it.
+// appDefinitions are the definitions for one Application. Templates that are not compiled yet are
+// compiled on its behalf.
 type appDefinitions struct {
 	*definitions
 	run render.Run
@@ -167,12 +171,13 @@ func (d appDefinitions) Policy(namespace, name string) (*render.Template, error)
 	return find(d, d.policies, render.Policy, &oam.PolicyDefinition{}, render.OfPolicy, namespace, name)
 }
 
-// Step is the definition of a type of step.
+// Step returns the template of a workflow step type.
 func (d appDefinitions) Step(namespace, name string) (*render.Template, error) {
 	return find(d, d.steps, render.WorkflowStep, &oam.WorkflowStepDefinition{}, render.OfWorkflowStep, namespace, name)
 }
 
-// find looks in the application's namespace first, then among the definitions that every namespace sees.
+// find looks for a definition in the Application's namespace, then in oam.SystemNamespace. A name
+// with @ is a revision of a definition.
 func find[T apiwriter.Object](d appDefinitions, kind *cluster.Kind[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
 	base, pinned, ok := strings.Cut(name, "@")
 	if ok {
@@ -199,7 +204,8 @@ func find[T apiwriter.Object](d appDefinitions, kind *cluster.Kind[T], called re
 	return nil, fmt.Errorf("%s %s, in namespaces %s and %s: %w", called, name, namespace, oam.SystemNamespace, errNoDefinition)
 }
 
-// compile is a definition's template, compiled when it has another version than when it was last asked for.
+// compile returns a definition's template. It compiles the definition if the cached template is of
+// another version.
 func (d appDefinitions) compile(key definitionKey, version string, definition func() (*render.Definition, error)) (*render.Template, error) {
 	d.mu.Lock()
 	c, ok := d.compiled[key]

@@ -20,7 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// patchType is how objects of a kind are patched: those of Kubernetes' own types by its rules for lists.
+// patchType returns how objects of a kind are patched: a strategic merge patch for Kubernetes'
+// built-in types, a JSON merge patch for others.
 func patchType(gvk schema.GroupVersionKind) types.PatchType {
 	if clientgoscheme.Scheme.Recognizes(gvk) {
 		return types.StrategicMergePatchType
@@ -28,15 +29,17 @@ func patchType(gvk schema.GroupVersionKind) types.PatchType {
 	return types.MergePatchType
 }
 
-// difference is the patch that brings an object to where it should be, or nil when it is there. With recreate, it has to
-// be made anew for that.
+// difference returns the patch that brings an object to its desired state, or nil if it is there.
+// recreate means that a field in r.RecreateFields differs, so the object must be deleted and
+// created again. update is set if the rendered object has changed since the object was last
+// written.
 func (c *Controller) difference(a *app, r *plan.Resource, there *object, update bool) (patch []byte, recreate bool, _ error) {
 	wanted, err := labelled(a, r)
 	if err != nil {
 		return nil, false, err
 	}
 	if r.Shared && sharedBy(there, a.key) {
-		// Who shares it is for them all to say.
+		// All of an object's sharers together decide who shares it.
 		annotations := wanted.GetAnnotations()
 		annotations[oam.SharedByAnnotation] = strings.Join(sharers(there), ",")
 		wanted.SetAnnotations(annotations)
@@ -51,7 +54,7 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 		return nil, false, nil
 	}
 	if !update {
-		// The labels of the revision are those of the last change.
+		// A repair leaves the revision's labels as the last update wrote them.
 		copyLabels(wanted.Object, current, oam.AppRevisionLabel, oam.ComponentRevisionLabel)
 		if contains(current, wanted.Object) {
 			return nil, false, nil
@@ -59,7 +62,7 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 	}
 	base := a.record.Applied[refKey(r.Ref)]
 	if base == nil || !update {
-		base = r.JSON // nothing has left it
+		base = r.JSON // a repair removes no field
 	}
 	modified, err := json.Marshal(wanted.Object)
 	if err != nil {
@@ -98,7 +101,7 @@ func mustRecreate(paths []string, wanted, current map[string]any) bool {
 	return false
 }
 
-// keep puts the live value of kept fields into what is wanted. whole says that everything is kept.
+// keep copies the live values of kept fields into wanted. whole is set if the whole object is kept.
 func keep(fields []plan.KeptField, wanted, current map[string]any, update bool) (whole bool) {
 	for _, f := range fields {
 		if f.Affect == plan.OnUpdate && !update || f.Affect == plan.OnStateKeep && update {
@@ -115,7 +118,7 @@ func keep(fields []plan.KeptField, wanted, current map[string]any, update bool) 
 	return whole
 }
 
-// at is the value at a path such as spec.template.spec.containers[0].image.
+// at returns the value at a path such as spec.template.spec.containers[0].image.
 func at(v any, path string) (any, bool) {
 	for _, step := range steps(path) {
 		switch x := v.(type) {
@@ -137,7 +140,7 @@ func at(v any, path string) (any, bool) {
 	return v, true
 }
 
-// put sets the value at a path that exists as far as its last step.
+// put sets the value at a path. It creates missing maps, but no list items.
 func put(v any, path string, value any) {
 	all := steps(path)
 	for i, step := range all {
@@ -168,7 +171,7 @@ func put(v any, path string, value any) {
 	}
 }
 
-// steps splits a path. A part in quotes or in brackets may have dots.
+// steps splits a path into its parts. A part in brackets may contain dots.
 func steps(path string) []string {
 	var out []string
 	for path != "" {
@@ -206,7 +209,8 @@ func copyLabels(to, from map[string]any, keys ...string) {
 	}
 }
 
-// contains says whether live has everything that wanted has; live may have more, as the server's defaults.
+// contains reports whether live has every value that wanted has. live may have more, such as the
+// server's defaults; zero values of wanted may be missing in live.
 func contains(live, wanted any) bool {
 	switch wanted := wanted.(type) {
 	case map[string]any:
@@ -238,7 +242,7 @@ func contains(live, wanted any) bool {
 		case float64:
 			return live == float64(wanted)
 		case nil:
-			return wanted == 0 // left out where it is the zero value
+			return wanted == 0 // the zero value may be left out
 		}
 		return false
 	case string:
@@ -249,7 +253,7 @@ func contains(live, wanted any) bool {
 	return reflect.DeepEqual(live, wanted)
 }
 
-// content is the hash of what others than the status's writers decide.
+// content returns a hash of an object without its status, resourceVersion and generation.
 func content(there *object) string {
 	var o map[string]any
 	if err := kjson.Unmarshal(there.json(), &o); err != nil {
@@ -269,7 +273,8 @@ func content(there *object) string {
 	return plan.Hash(data)
 }
 
-// accept notes what the server made of a write, when it is not all that was asked for: asking again would change nothing.
+// accept records the outcome of a successful write. If the server stored something else than was
+// asked for, accept keeps a hash of that, because another write would change nothing.
 func (c *Controller) accept(a *app, ref string, r *plan.Resource, there *object) {
 	var current, wanted map[string]any
 	if kjson.Unmarshal(there.json(), &current) != nil || kjson.Unmarshal(r.JSON, &wanted) != nil {

@@ -25,21 +25,22 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// progress is how far a pass has found an application to be.
+// progress is the state of an Application as one pass found it.
 type progress struct {
-	// planned says that there is a plan; without it nothing else is said.
+	// planned is set if there is a plan. Without a plan the other fields mean nothing.
 	planned bool
-	// applied is how many objects are as they should be; blocked, how many are in clusters that cannot be reached.
+	// applied is the number of objects that are as the plan wants them. blocked is the number of
+	// objects in clusters that cannot be reached.
 	applied, blocked int
-	// components are the components' states, in the plan's order.
+	// components holds the components' states, in the plan's order.
 	components []componentState
-	// finished says that every component has been healthy since the spec last changed.
+	// finished is set once every component has been healthy since the spec last changed.
 	finished bool
-	// settled is finished, but for what is in clusters that cannot be reached.
+	// settled is like finished, but ignores objects in clusters that cannot be reached.
 	settled bool
-	// workflow is how far the steps are, of an application that has steps.
+	// workflow is the workflow's status, for an Application that is deployed in steps.
 	workflow *oam.WorkflowStatus
-	// problems are what keeps objects from being as they should be.
+	// problems lists what prevents objects from reaching their desired state.
 	problems []string
 }
 
@@ -49,7 +50,7 @@ func (p *progress) problem(err error) {
 	}
 }
 
-// dispatch makes what is missing and changes what is not as it should be.
+// dispatch creates missing objects and patches those that differ from the plan.
 func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) progress {
 	p := progress{planned: true, components: make([]componentState, len(a.plan.Components))}
 	blocked := map[int]bool{}
@@ -72,7 +73,7 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 			blocked[i] = true
 			p.problem(err)
 		case !ready:
-			return progress{} // told when it is
+			return progress{} // the watch enqueues the key when it is
 		}
 	}
 	healthy := map[string]bool{}
@@ -143,7 +144,7 @@ func (c *Controller) dispatch(ctx context.Context, a *app, o *oam.Application) p
 	return p
 }
 
-// waveOf is the first wave of a component.
+// waveOf returns the first wave of a component.
 func waveOf(p *plan.Plan, comp *plan.Component) int {
 	if len(comp.Resources) == 0 {
 		return 0
@@ -151,14 +152,16 @@ func waveOf(p *plan.Plan, comp *plan.Component) int {
 	return p.Resources[comp.Resources[0]].Wave
 }
 
-// bringsKinds says whether an object waits for others of its component that define kinds.
+// bringsKinds reports whether an object waits for CustomResourceDefinitions of its component.
 func bringsKinds(p *plan.Plan, r *plan.Resource) bool {
 	return slices.ContainsFunc(p.Resources, func(x plan.Resource) bool {
 		return x.GVK.Kind == "CustomResourceDefinition" && x.Component == r.Component && x.Wave < r.Wave
 	})
 }
 
-// completed says whether an object that others wait for has done what it is for.
+// completed reports whether an object that later waves wait for has done its work: a
+// CustomResourceDefinition is established, a Job is complete, a Pod has succeeded. Any other object
+// is complete when it exists.
 func (c *Controller) completed(r *plan.Resource) (bool, error) {
 	object := asMap(c.seen(r.Ref))
 	if object == nil {
@@ -204,7 +207,8 @@ func waitsFor(comp *plan.Component, healthy map[string]bool) bool {
 	return false
 }
 
-// apply looks at one object and hands over what brings it to where it should be. It says whether it is there.
+// apply compares one object with the plan and hands over the write that it needs, if any. It
+// reports whether the object is as the plan wants it.
 func (c *Controller) apply(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
 	there, err := c.bring(ctx, a, r)
 	if there && err == nil {
@@ -228,7 +232,7 @@ func (c *Controller) bring(ctx context.Context, a *app, r *plan.Resource) (bool,
 	case there == nil:
 		return false, c.create(ctx, a, r)
 	case there.deleting:
-		return false, nil // made again when it is gone
+		return false, nil // created again when it is gone
 	case there.owner != a.key:
 		if r.ReadOnly {
 			if t, err := c.reach(r.Cluster); err != nil {
@@ -272,7 +276,7 @@ func (c *Controller) bring(ctx context.Context, a *app, r *plan.Resource) (bool,
 	return false, c.change(a, r, there, patch)
 }
 
-// mayRetry says whether a write that failed is tried again now: when the queue's delay after the failure has passed.
+// mayRetry reports whether the backoff after a failed write has passed.
 func (c *Controller) mayRetry(a *app, ref string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -280,10 +284,12 @@ func (c *Controller) mayRetry(a *app, ref string) bool {
 	return ok && !c.cfg.Now().Before(at)
 }
 
-// readOnlyInterval is how often an object of somebody else is looked for when there are too many to watch them.
+// readOnlyInterval is the time between two checks for an object that another owner manages, when
+// there are too many such objects to watch each one.
 const readOnlyInterval = 10 * time.Second
 
-// applyReadOnly says whether an object is there that a read-only policy leaves to others.
+// applyReadOnly reports whether an object exists that a read-only policy leaves to another owner.
+// It returns an error if the object is known not to exist.
 func (c *Controller) applyReadOnly(ctx context.Context, a *app, r *plan.Resource) (bool, error) {
 	there, known, err := c.others(ctx, a, r)
 	if errors.Is(err, errTooManySpies) {
@@ -295,7 +301,8 @@ func (c *Controller) applyReadOnly(ctx context.Context, a *app, r *plan.Resource
 	return there != nil && err == nil, err
 }
 
-// others is an object of somebody else that the application looks at, if its author may.
+// others returns an object that the Application only looks at, if the Application's author may read
+// it. there is nil if the object does not exist; known is false until the watch has synced.
 func (c *Controller) others(ctx context.Context, a *app, r *plan.Resource) (there *object, known bool, _ error) {
 	t, err := c.reach(r.Cluster)
 	if err != nil {
@@ -310,7 +317,7 @@ func (c *Controller) others(ctx context.Context, a *app, r *plan.Resource) (ther
 	return there, true, nil
 }
 
-// labelled is the object as it is written, with the labels of the revision.
+// labelled returns the object as it is written, with the revision's labels.
 func labelled(a *app, r *plan.Resource) (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(r.JSON); err != nil {
@@ -320,7 +327,7 @@ func labelled(a *app, r *plan.Resource) (*unstructured.Unstructured, error) {
 	return u, nil
 }
 
-// label puts the labels of the revision on an object.
+// label puts the revision's labels on o, and the annotation of shared objects if r is shared.
 func label(a *app, r *plan.Resource, o metav1.Object) {
 	labels := maps.Clone(o.GetLabels())
 	labels[oam.RenderHashLabel] = r.Hash
@@ -343,7 +350,8 @@ func label(a *app, r *plan.Resource, o metav1.Object) {
 	}
 }
 
-// created is the object as the writer takes it for its creation, with what is put in once.
+// created returns the object in the form in which the writer creates it, including the fields that
+// are set at creation only.
 func created(a *app, r *plan.Resource) (apiwriter.Object, error) {
 	if r.Once != nil {
 		var object, once map[string]any
@@ -373,7 +381,7 @@ func created(a *app, r *plan.Resource) (apiwriter.Object, error) {
 	return o, nil
 }
 
-// asWritten is an object as the writer takes it: typed where the scheme knows it.
+// asWritten returns the object in the form that the writer takes: typed if the scheme has the type.
 func asWritten(u *unstructured.Unstructured) (apiwriter.Object, error) {
 	typed, err := plan.Typed(u.Object)
 	if err != nil {
@@ -389,7 +397,8 @@ func asWritten(u *unstructured.Unstructured) (apiwriter.Object, error) {
 	return o, nil
 }
 
-// meta is for whom and what a write is.
+// meta returns a write's metadata: the owner and the identity it is made for, the reason, and the
+// resource.
 func (c *Controller) meta(a *app, t *target, gvk schema.GroupVersionKind, reason string) apiwriter.Meta {
 	m := apiwriter.Meta{Owner: a.owner, Reason: reason, As: a.as}
 	if mapping, err := t.kinds.mapping(gvk); err == nil {
@@ -416,7 +425,7 @@ func (c *Controller) create(ctx context.Context, a *app, r *plan.Resource) error
 	t.writer.Create(c.meta(a, t, r.GVK, "application-object"), o, func(got apiwriter.Object, err error) {
 		t.pulse.answered(c.cfg.Now())
 		if apierrors.IsAlreadyExists(err) {
-			// Answered from a writer's goroutine, which must not wait.
+			// This callback runs on a writer's goroutine, which must not block.
 			go c.exists(ctx, a, t, &resource)
 			return
 		}
@@ -425,7 +434,7 @@ func (c *Controller) create(ctx context.Context, a *app, r *plan.Resource) error
 	return nil
 }
 
-// answered takes in the answer to the creation or change of an object.
+// answered handles the answer to an object's creation or change.
 func (c *Controller) answered(a *app, t *target, r *plan.Resource, got apiwriter.Object, err error) {
 	ref := refKey(r.Ref)
 	if err == nil && got != nil {
@@ -437,7 +446,7 @@ func (c *Controller) answered(a *app, t *target, r *plan.Resource, got apiwriter
 	c.settled(a, ref, err)
 }
 
-// settled notes how a write ended, and when it is tried again if it failed.
+// settled records the outcome of a write and, if it failed, schedules the retry.
 func (c *Controller) settled(a *app, ref string, err error) {
 	now := c.cfg.Now()
 	a.mu.Lock()
@@ -454,12 +463,13 @@ func (c *Controller) settled(a *app, ref string, err error) {
 	c.queue.Add(a.key)
 }
 
-// exists finds out whose an object is that was in the way of a creation.
+// exists handles a creation that failed because the object exists: it finds out who owns the
+// object.
 func (c *Controller) exists(ctx context.Context, a *app, t *target, r *plan.Resource) {
 	ref := refKey(r.Ref)
 	there, err := t.live.read(ctx, r.Ref)
 	if apierrors.IsNotFound(err) {
-		err = nil // gone since: the next pass makes it
+		err = nil // gone meanwhile: the next pass creates it
 	}
 	if err != nil || there == nil {
 		c.settled(a, ref, err)
@@ -469,7 +479,7 @@ func (c *Controller) exists(ctx context.Context, a *app, t *target, r *plan.Reso
 	owner := ownerOf(there.GetLabels())
 	switch {
 	case owner == a.key:
-		// Ours, and the watch is late.
+		// The object is this Application's, and the watch is late.
 		t.live.wrote(r.GVK, there)
 		c.settled(a, ref, nil)
 	case owner.Name != "":
@@ -482,14 +492,15 @@ func (c *Controller) exists(ctx context.Context, a *app, t *target, r *plan.Reso
 	}
 }
 
-// wasOurs says whether an object without our labels is one that we made, whose labels somebody took off.
+// wasOurs reports whether an object without an owner's labels is one that this Application created
+// or changed, and whose labels somebody removed.
 func (c *Controller) wasOurs(a *app, there *unstructured.Unstructured) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.uids[there.GetUID()]
 }
 
-// adopt changes an object that is nobody's into what it should be.
+// adopt patches an object that has no owner so that it becomes the Application's.
 func (c *Controller) adopt(a *app, r *plan.Resource, there *unstructured.Unstructured) {
 	ref := refKey(r.Ref)
 	o, err := newObject(there)
@@ -538,7 +549,8 @@ func (c *Controller) change(a *app, r *plan.Resource, there *object, patch []byt
 	return nil
 }
 
-// recreate deletes an object whose fields cannot be changed; the next pass makes it anew.
+// recreate deletes an object that a patch cannot bring to its desired state. The next pass creates
+// the object again.
 func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
 	ref := refKey(r.Ref)
 	t, err := c.reach(r.Cluster)
@@ -559,7 +571,7 @@ func (c *Controller) recreate(a *app, r *plan.Resource, there *object) {
 	})
 }
 
-// sharers are the applications that share an object, the owner first.
+// sharers returns the Applications (namespace/name) that share an object, the owner first.
 func sharers(there *object) []string {
 	var o struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
@@ -585,7 +597,7 @@ func sharedBy(there *object, k types.NamespacedName) bool {
 	return false
 }
 
-// share writes an application's name into the annotation of an object that it shares with its owner.
+// share adds the Application to the annotation that lists who shares an object.
 func (c *Controller) share(a *app, r *plan.Resource, there *object) error {
 	list := sharers(there)
 	if len(list) == 0 {

@@ -1,4 +1,4 @@
-// Package controller makes applications real and keeps them so.
+// Package controller deploys Applications and keeps their objects as their specs describe.
 //
 //	Applications ──watch──┐                     ┌── definitions ──watch── (compiled once per definition)
 //	                      ▼                     ▼
@@ -8,17 +8,21 @@
 //	  ▲   (one watch per kind, by label)                    ▼                                ▼
 //	  └──────────────────────────────────── apiwriter: tracker, objects, deletions,  coalesced status
 //
-// A pass looks at what is, decides, and hands writes over; it waits for nothing. Answers and watches bring the key back.
+// A pass reconciles one Application: it compares the plan with the watch caches, decides, and hands
+// writes to the writer. A pass never waits for a write. Answers to writes and watch events put the
+// key back into the queue.
 //
 // # Bookkeeping
 //
-// One ResourceTracker for each application names every object that the application has made, before it is made, so
-// that nothing is ever orphaned. It also keeps, packed, the objects as they were last applied, which are the base of
-// three-way patches, and the application's last revisions.
+// Each Application has one ResourceTracker. The tracker names every object of the Application
+// before that object is created, so no object is ever orphaned. The tracker also keeps, compressed,
+// the objects as last applied, which are the base of three-way patches, and the last revisions of
+// the Application.
 //
 // # Bounds on templates
 //
-// Templates, status sections, conditions and charts are evaluated on goroutines of a bounded number with a deadline; what
-// misses it is set aside until the application or a definition changes, and keeps its place until it ends (evaluate.go).
-// See packages render and chart for what else is bounded.
+// Templates, status sections, conditions and charts are evaluated in child processes with limits,
+// see package sandbox. A worker waits for an answer only briefly; then the pass ends, and the
+// Application returns to the queue when there is an answer (evaluate.go). Outcomes, including
+// failures, are cached by request. Packages render and chart describe the other bounds.
 package controller

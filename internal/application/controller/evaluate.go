@@ -16,12 +16,14 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// evaluators have templates, charts and expressions of users evaluated, in child processes. Evaluators are functions of
-// bytes: nothing in this process is shared with one that takes long, or is given up.
+// evaluators evaluate users' templates, charts and expressions in child processes. An evaluator is
+// a function from bytes to bytes, so a slow or abandoned evaluation shares no state with this
+// process.
 //
-// What has been evaluated, or cannot be, is remembered by the request: the same is not asked for twice. A worker waits for
-// an answer as long as patience. After that the evaluation goes on without it, and the application is brought back when
-// there is an answer; its passes until then fail with errEvaluating.
+// Outcomes, including failures, are cached by request, so the same request is not evaluated twice
+// while it is cached. A worker waits at most patience for an answer. After that the evaluation goes
+// on without the worker, and the Application is enqueued when there is an answer; until then its
+// passes fail with errEvaluating.
 type evaluators struct {
 	pool Evaluators
 	log  *slog.Logger
@@ -33,47 +35,52 @@ type evaluators struct {
 
 	mu      sync.Mutex
 	running map[evaluationKey]*evaluation
-	// Two generations of what is known: when the new one is full, the old one is forgotten.
+	// The cache has two generations: when known is full, before is dropped and known takes its
+	// place.
 	known, before map[evaluationKey]evaluated
 	bytes         int
 }
 
-// Evaluators are a sandbox.Pool, whose method Do says what this one returns.
+// Evaluators evaluates requests of tenants, which are namespaces. The errors of Do are those of
+// sandbox.Pool, which implements Evaluators.
 type Evaluators interface {
 	Do(ctx context.Context, tenant, evaluator string, request []byte) ([]byte, error)
 }
 
 type evaluationKey [sha256.Size]byte
 
-// evaluated is an answer, or why there will be none.
+// evaluated is the answer to a request, or the permanent error instead.
 type evaluated struct {
 	answer []byte
 	err    error
 }
 
-// evaluation is under way.
+// evaluation is an evaluation under way.
 type evaluation struct {
 	done chan struct{}
 	evaluated
-	waiting map[types.NamespacedName]bool // for it to end
+	waiting map[types.NamespacedName]bool // Applications to enqueue when it ends
 }
 
 const (
 	// patience is how long a worker waits for an evaluation.
 	patience = 50 * time.Millisecond
-	// evaluateAgain is when what the pool had no room for is tried again.
+	// evaluateAgain is the delay before an evaluation is repeated that failed for a temporary
+	// reason, such as a full pool.
 	evaluateAgain = time.Second
-	// answerBytesMax is the longest answer that is cached if no application waits for it. knownBytesMax is how many bytes a
-	// generation of the cache holds; each answer counts for its length and evaluationBytes.
+	// answerBytesMax is the length of the longest answer that is cached if no Application waits for
+	// it. knownBytesMax is the size of one generation of the cache; each answer counts for its
+	// length plus evaluationBytes.
 	answerBytesMax  = 16 << 10
 	knownBytesMax   = 12 << 20
 	evaluationBytes = 256
-	// heavyBytes is the size from which answers are worked on one at a time: in memory they are several times as large.
+	// heavyBytes is the size from which on plans work on an answer one at a time: decoded, answers
+	// take several times as much memory.
 	heavyBytes = 1 << 20
 )
 
-// errEvaluating is for what is still being evaluated, and for what was not evaluated because too much else was. The
-// application is brought back.
+// errEvaluating marks an evaluation that is still under way, or that failed for a temporary reason.
+// The Application is enqueued again.
 var errEvaluating = fmt.Errorf("a template is still being evaluated: %w", plan.ErrNotYet)
 
 func newEvaluators(pool Evaluators, log *slog.Logger, ctx func() context.Context, wake func(types.NamespacedName, time.Duration)) *evaluators {
@@ -82,7 +89,7 @@ func newEvaluators(pool Evaluators, log *slog.Logger, ctx func() context.Context
 	}
 }
 
-// of evaluates for an application.
+// of returns a function that evaluates on behalf of an Application.
 func (e *evaluators) of(app types.NamespacedName) render.Run {
 	return func(evaluator string, request []byte) ([]byte, error) { return e.evaluate(app, evaluator, request) }
 }
@@ -121,12 +128,12 @@ func (e *evaluators) evaluate(app types.NamespacedName, evaluator string, reques
 	case <-x.done:
 		return x.answer, x.err
 	default:
-		x.waiting[app] = true // run has not looked yet: it closes done under mu
+		x.waiting[app] = true // run reads waiting later: it closes done under mu
 		return nil, errEvaluating
 	}
 }
 
-// run evaluates, remembers what came of it, and brings back those who wait.
+// run evaluates a request, caches the outcome, and enqueues the Applications that wait for it.
 func (e *evaluators) run(app types.NamespacedName, evaluator string, request []byte, key evaluationKey, x *evaluation) {
 	answer, err := e.pool.Do(e.ctx(), app.Namespace, evaluator, request)
 	var failed *sandbox.Failed
@@ -156,7 +163,7 @@ func (e *evaluators) run(app types.NamespacedName, evaluator string, request []b
 	}
 }
 
-// recall is what is known of an evaluation. The caller holds mu.
+// recall returns the cached outcome of a request. The caller holds mu.
 func (e *evaluators) recall(key evaluationKey) (evaluated, bool) {
 	if known, ok := e.known[key]; ok {
 		return known, true
@@ -168,7 +175,7 @@ func (e *evaluators) recall(key evaluationKey) (evaluated, bool) {
 	return known, ok
 }
 
-// remember keeps what came of an evaluation. The caller holds mu.
+// remember caches the outcome of a request. The caller holds mu.
 func (e *evaluators) remember(key evaluationKey, x evaluated) {
 	if e.bytes > knownBytesMax {
 		e.before, e.known, e.bytes = e.known, map[evaluationKey]evaluated{}, 0
@@ -177,7 +184,7 @@ func (e *evaluators) remember(key evaluationKey, x evaluated) {
 	e.bytes += len(x.answer) + evaluationBytes
 }
 
-// makePlan makes a plan.
+// makePlan makes a plan. A panic while planning becomes a plan.Error.
 func (c *Controller) makePlan(a *app, in *plan.Input) (made *plan.Plan, err error) {
 	begin := time.Now()
 	run, heavy := c.evaluators.of(a.key), false

@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// heldPool answers when it is told to.
+// heldPool answers a request when the test tells it to.
 type heldPool struct {
 	mu    sync.Mutex
 	calls int
@@ -62,7 +62,7 @@ func TestAWorkerDoesNotWaitForALongEvaluation(t *testing.T) {
 	if !got[a] || !got[b] {
 		t.Errorf("brought back: %v", got)
 	}
-	// It was evaluated once, for both.
+	// The request was evaluated once, for both Applications.
 	answer, err := e.of(a)("x", []byte("1"))
 	if err != nil || len(answer) != answerBytesMax+1 || pool.called() != 1 {
 		t.Errorf("%d bytes, %v, after %d calls", len(answer), err, pool.called())

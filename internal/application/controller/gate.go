@@ -7,31 +7,33 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// How many applications may be on their way to being deployed for the first time: as many as keep the server busy. With more,
-// each would only be ready later, what they are made of would lie in memory meanwhile, and the statuses of those that are done
-// would wait with everybody else's writes. How many that is depends on how far the clusters are, so it is tried out.
+// The number of Applications that may be deployed for the first time at the same time: as many as
+// keep the server busy. More would make each one ready later, keep their plans in memory meanwhile,
+// and let the statuses of finished ones wait among all other writes. The best number depends on the
+// distance to the clusters, so the gate finds it by experiment.
 const (
 	beginningMin = 8
 	beginningMax = 64
-	// crowded is how long a write takes where requests wait for each other.
+	// crowded is the duration of a write above which requests are taken to wait for each other.
 	crowded = 40 * time.Millisecond
 )
 
-// gate lets applications begin in the order in which they came, a number of them at a time. Those that have begun are
-// through when no write of theirs is under way and what they made has been taken up, whatever they wait for then; and when a
-// cluster does not answer, for which nobody else is to wait.
+// gate admits Applications to their first deployment, in order of arrival and a limited number at a
+// time. An Application leaves the gate when none of its writes is under way and controllers have
+// observed what it created, whatever it waits for then; or when a managed cluster does not answer,
+// because others must not wait for that cluster.
 type gate struct {
 	mu      sync.Mutex
 	more    float64 // places beyond beginningMin
 	begun   map[types.NamespacedName]bool
 	waiting []types.NamespacedName
-	waits   map[types.NamespacedName]bool // those in waiting that still want in
+	waits   map[types.NamespacedName]bool // the keys in waiting that still want to enter
 }
 
-// places is how many may have begun. The caller holds mu.
+// places returns how many Applications may be inside. The caller holds mu.
 func (g *gate) places() int { return beginningMin + int(g.more) }
 
-// enter says whether an application may go on. If not, it is next after those that wait already.
+// enter reports whether an Application may proceed. If not, it is appended to the waiting list.
 func (g *gate) enter(k types.NamespacedName) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -52,14 +54,15 @@ func (g *gate) enter(k types.NamespacedName) bool {
 	return false
 }
 
-// has says whether an application has begun and is not through.
+// has reports whether an Application is inside the gate.
 func (g *gate) has(k types.NamespacedName) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.begun[k]
 }
 
-// leave lets the next ones in and returns them. lag is how long writes take at present.
+// leave removes an Application from the gate, and returns the waiting ones that enter instead. lag
+// is the present duration of writes.
 func (g *gate) leave(k types.NamespacedName, lag time.Duration) (next []types.NamespacedName) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -80,13 +83,14 @@ func (g *gate) leave(k types.NamespacedName, lag time.Duration) (next []types.Na
 	return next
 }
 
-// adapt makes the gate wider or narrower, by one place in the time in which all places change hands.
+// adapt widens or narrows the gate. It changes by one place in the time in which all places are
+// left once.
 func (g *gate) adapt(lag time.Duration) {
 	step := 1 / float64(g.places())
 	if lag > crowded {
 		step = -step
 	}
-	if len(g.waits) > 0 || step < 0 { // who does not wait needs no place
+	if len(g.waits) > 0 || step < 0 { // widen only if somebody waits
 		g.more = min(max(g.more+step, 0), beginningMax-beginningMin)
 	}
 }

@@ -15,8 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestApplicationsBeginInTheirOrder: never more than the limit at a time, all in the end, and those that wait in the order in
-// which they came. Some give up while they wait.
+// TestApplicationsBeginInTheirOrder checks that never more Applications than the limit are inside
+// the gate, that all enter in the end, and that they enter in the order in which they came. Some
+// leave while they wait.
 func TestApplicationsBeginInTheirOrder(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		g := &gate{}
@@ -75,7 +76,8 @@ func TestApplicationsBeginInTheirOrder(t *testing.T) {
 	})
 }
 
-// TestTheGateIsAsWideAsTheServerBears: wide where writes are quick, narrow where they wait for each other.
+// TestTheGateIsAsWideAsTheServerBears checks that the gate is wide while writes are quick, and
+// narrow while they wait for each other.
 func TestTheGateIsAsWideAsTheServerBears(t *testing.T) {
 	g := &gate{}
 	next := 0
@@ -101,8 +103,9 @@ func TestTheGateIsAsWideAsTheServerBears(t *testing.T) {
 	}
 }
 
-// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp: by its controller, which says so, or for as long as that may take; and while
-// writes are under way, unless their cluster is silent.
+// TestPlacesAreKeptUntilWhatWasMadeIsTakenUp checks that an Application keeps its place at the gate
+// until controllers have observed its objects, for takenUpMax at most, and while its writes are
+// under way, unless their cluster does not answer.
 func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 	now := time.Now()
 	gvk := schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"}

@@ -17,16 +17,17 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// held are objects of which there are many, and most of them at rest: the watch reads their metadata, and keeps the rest packed
-// until somebody opens one.
+// held is a watch of objects that are many and mostly at rest: it keeps their metadata decoded and
+// the rest compressed until open is called.
 type held[T any] struct {
 	*cluster.Kind[*kubeclient.Raw]
 	packer alike
 	read   func(text []byte, r *kubeclient.Raw) (*T, error)
 }
 
-// newHeld watches a resource. note is what is to be known of an object without opening it, from its JSON without metadata, which
-// it may replace by what is to be kept of it; it is not nil. read reads that, and takes the metadata from r.
+// newHeld returns a watch of a resource. note gets an object's JSON without metadata; it returns
+// the JSON to keep and a summary, not nil, that is available without opening the object. read
+// decodes the kept JSON and takes the metadata from r.
 func newHeld[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *held[T] {
 	k := &held[T]{read: read}
 	k.Kind = cluster.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {
@@ -37,7 +38,7 @@ func newHeld[T any](client rest.Interface, resource string, note func(text []byt
 			return out, name == "metadata", nil
 		})
 		if err != nil {
-			text = []byte("{}") // the metadata would not have been read
+			text = []byte("{}") // cannot happen: the metadata was read from the same JSON
 		}
 		text, r.Note = note(text)
 		r.JSON = k.packer.pack(text)
@@ -45,15 +46,16 @@ func newHeld[T any](client rest.Interface, resource string, note func(text []byt
 	return k
 }
 
-// open is the whole object. With an error it may be a part.
+// open decodes the whole object. If it returns an error, the object may be incomplete.
 func (k *held[T]) open(r *kubeclient.Raw) (*T, error) {
 	text, err := k.packer.unpack(r.JSON)
 	o, failed := k.read(text, r)
 	return o, errors.Join(err, failed)
 }
 
-// readApplication reads an application. A status that cannot be read is none: ours takes its place. An application whose spec
-// cannot be read has none.
+// readApplication decodes an Application. A status that cannot be decoded is left empty, and will
+// be overwritten. If the spec cannot be decoded, readApplication returns an Application without a
+// spec, and an error.
 func readApplication(text []byte, r *kubeclient.Raw) (*oam.Application, error) {
 	o := &oam.Application{}
 	var failed error
@@ -85,7 +87,7 @@ func readTracker(text []byte, r *kubeclient.Raw) (*oam.ResourceTracker, error) {
 	return o, nil
 }
 
-// glance is what is known of an application without opening it.
+// glance is what is available of an Application without opening it.
 type glance struct {
 	phase               oam.ApplicationPhase
 	suspend, terminated bool // of its workflow, when it has one
@@ -94,7 +96,7 @@ type glance struct {
 
 func glanceOf(r *kubeclient.Raw) glance { g, _ := r.Note.(glance); return g }
 
-// glanceAt reads what is to be known of an application.
+// glanceAt reads the glance of an Application from its JSON.
 func glanceAt(text []byte) ([]byte, any) {
 	status, err := rawjson.Value(text, "status")
 	if err != nil || status == nil {
@@ -120,18 +122,20 @@ func glanceAt(text []byte) ([]byte, any) {
 	return text, g
 }
 
-// phaseNames holds each usual phase once.
+// phaseNames interns the usual phases, so that each string is in memory once.
 var phaseNames = map[oam.ApplicationPhase]oam.ApplicationPhase{
 	oam.PhaseRunning: oam.PhaseRunning, oam.PhaseRunningWorkflow: oam.PhaseRunningWorkflow, oam.PhaseUnhealthy: oam.PhaseUnhealthy,
 }
 
-// expandedMax bounds what is taken out of its own packing to be packed with what resembles it.
+// expandedMax is the maximum decompressed size, in bytes, of a tracker's compressed part that is
+// decompressed to be compressed again together with similar objects.
 const expandedMax = 1 << 20
 
-// expanded says that there is no more to know of a tracker without opening it.
+// expanded is the empty summary of a tracker: everything else needs open.
 type expanded struct{}
 
-// expand takes a tracker's packed part out of its packing, in which it resembles nothing.
+// expand replaces a tracker's compressed part by plain JSON. Compressed, it resembles no other
+// tracker, and alike could not compress it further.
 func expand(text []byte) ([]byte, any) {
 	var t oam.ResourceTracker
 	if err := kjson.Unmarshal(text, &t); err != nil {

@@ -13,7 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// TestATrackerIsExpandedToWhatItSays packs a record as the cluster has it, and as it is held.
+// TestATrackerIsExpandedToWhatItSays compresses a record as the cluster stores it and as held
+// stores it.
 func TestATrackerIsExpandedToWhatItSays(t *testing.T) {
 	object, err := json.Marshal(map[string]any{"data": map[string]any{"x": "<&> \u2028 \"\\\n"}})
 	if err != nil {
@@ -57,7 +58,8 @@ func TestAGlanceAtAnApplication(t *testing.T) {
 	}
 }
 
-// TestAnApplicationIsReadAsFarAsItCanBe: what is wrong with a part of it is not made up for by the rest.
+// TestAnApplicationIsReadAsFarAsItCanBe checks what readApplication returns when a part of an
+// Application cannot be decoded.
 func TestAnApplicationIsReadAsFarAsItCanBe(t *testing.T) {
 	raw := &kubeclient.Raw{ObjectMeta: metav1.ObjectMeta{Name: "shop"}}
 	for _, c := range []struct {
@@ -86,8 +88,8 @@ func TestAnApplicationIsReadAsFarAsItCanBe(t *testing.T) {
 	}
 }
 
-// TestRecordsAreComparedAsTheTrackerHasThem: the tracker's JSON is compact, and has some characters escaped, which is no reason to write
-// it again.
+// TestRecordsAreComparedAsTheTrackerHasThem checks that JSON that differs only in form is not
+// written again: the tracker's JSON is compact, and some of its characters are escaped.
 func TestRecordsAreComparedAsTheTrackerHasThem(t *testing.T) {
 	for name, c := range map[string]struct {
 		a, b string

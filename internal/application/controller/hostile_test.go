@@ -21,7 +21,8 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// hostile are programs that take far more than their limits. Each makes its application say why it is not deployed.
+// hostile are programs that take far more than their limits. The Application of each must say why
+// it is not deployed.
 var hostile = map[string]struct{ template, health, want string }{
 	"repeats": {template: `
 import "strings"
@@ -60,7 +61,7 @@ func doublings(n int) string {
 	return b.String()
 }
 
-// greedyChart grows to gigabytes: each template that it includes twice has text of its own.
+// greedyChart grows to gigabytes: it includes each template twice, and each has text of its own.
 var greedyChart = map[string]string{"templates/a.yaml": `{{- $x := list "xxxxxxxxxxxxxxxx" }}
 {{- range until 40 }}{{ $x = list (printf "%s%s" (first $x) (first $x)) }}{{ end }}
 apiVersion: v1
@@ -69,10 +70,11 @@ metadata: {name: big}
 data: {x: {{ first $x }}}
 `}
 
-// canaries is how many applications of others are deployed amid hostile ones.
+// canaries is the number of harmless Applications that are deployed amid hostile ones.
 const canaries = 40
 
-// hostileCount is how many of each there are: one in a usual run, more by LOCKSTEP_HOSTILE.
+// hostileCount is the number of Applications of each hostile program: one by default, more by
+// $LOCKSTEP_HOSTILE.
 func hostileCount() int {
 	if n, err := strconv.Atoi(os.Getenv("LOCKSTEP_HOSTILE")); err == nil {
 		return n
@@ -80,7 +82,8 @@ func hostileCount() int {
 	return 1
 }
 
-// hostileApp creates an application of a family, in a namespace of its own with its definition.
+// hostileApp creates an Application of a hostile program, with its definition, in its own
+// namespace.
 func (e *env) hostileApp(family, charts string, i int) {
 	h := hostile[family]
 	name := fmt.Sprintf("%s-%d", family, i)
@@ -101,7 +104,8 @@ func deep(text string, by int) string {
 	return pad + strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+pad) + "\n"
 }
 
-// failedWith says that an application is not deployed, or not healthy, and why.
+// failedWith returns a check that an Application is not deployed or not healthy, and that its
+// status says why.
 func failedWith(want string) func(*oam.Application) error {
 	return func(a *oam.Application) error {
 		for _, c := range a.Status.Conditions {
@@ -118,7 +122,7 @@ func failedWith(want string) func(*oam.Application) error {
 	}
 }
 
-// resident is the memory of this process that is not of files, in MiB.
+// resident returns the anonymous resident memory of this process, in MiB.
 func resident() int64 {
 	data, _ := os.ReadFile("/proc/self/status")
 	for line := range strings.Lines(string(data)) {
@@ -130,7 +134,7 @@ func resident() int64 {
 	return 0
 }
 
-// sums are a registry's metrics of evaluations, each with its labels' values.
+// sums returns a registry's metrics of evaluations by name and label values.
 func sums(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()
 	families, err := registry.Gather()
@@ -157,7 +161,7 @@ func sums(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return out
 }
 
-// canary creates an application that is like no other, and waits until it runs.
+// canary creates an Application that resembles no other, and waits until it runs.
 func (e *env) canary(i int) time.Duration {
 	e.Helper()
 	name := fmt.Sprintf("canary-%d", i)
@@ -204,7 +208,7 @@ func TestHostileProgramsFailAlone(t *testing.T) {
 	server := httptest.NewServer(s)
 	t.Cleanup(server.Close)
 
-	// 1. How long applications of others take, and what there is in memory, without hostile ones.
+	// 1. Measure the time of harmless Applications, and the memory, without hostile ones.
 	e.canary(0)
 	var alone, amid []time.Duration
 	for i := range 20 {
@@ -212,7 +216,7 @@ func TestHostileProgramsFailAlone(t *testing.T) {
 	}
 	before := resident()
 
-	// 2. All hostile ones at once, and others at the same time.
+	// 2. Run all hostile Applications and harmless ones at the same time.
 	var most, mostChildren int64
 	done := make(chan struct{})
 	var watching sync.WaitGroup
@@ -247,7 +251,7 @@ func TestHostileProgramsFailAlone(t *testing.T) {
 		t.Errorf("%d MiB", most)
 	}
 
-	// 3. Each says why, and is not tried again.
+	// 3. The status of each hostile one says why it failed, and it is not tried again.
 	for family, h := range hostile {
 		for i := range n {
 			name := fmt.Sprintf("%s-%d", family, i)
@@ -262,7 +266,7 @@ func TestHostileProgramsFailAlone(t *testing.T) {
 			t.Errorf("%s is %g, and was %g: something was tried again", name, value, counted[name])
 		}
 	}
-	// 4. What is mended is deployed.
+	// 4. An Application whose definition is corrected is deployed.
 	bad.apply("apiVersion: core.oam.dev/v1beta1\nkind: ComponentDefinition\nmetadata: {name: repeats-0}\nspec: {workload: {type: autodetects.core.oam.dev}, schematic: {cue: {template: 'output: {apiVersion: \"v1\", kind: \"ConfigMap\", data: a: \"b\"}'}}}\n")
 	bad.app("repeats-0", "components:\n- {name: mended, type: repeats-0}\n")
 	bad.until("repeats-0", inPhase(oam.PhaseRunning))

@@ -20,7 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// busy has no room for any request the first time that it is made.
+// busy refuses every request the first time with sandbox.ErrBusy.
 type busy struct {
 	controller.Evaluators
 	mu    sync.Mutex
@@ -54,8 +54,9 @@ func (b *busy) through(e *env) {
 	})
 }
 
-// TestWhatIsDeployedIsKeptByTheNextManager: a manager that starts and cannot tell yet, or no more, what an application is made of
-// removes none of it and says nothing of it. One application is deployed in steps, one whole.
+// TestWhatIsDeployedIsKeptByTheNextManager checks that a manager that starts, and cannot yet or not
+// any more find out what an Application consists of, removes none of its objects. One Application
+// is deployed in steps, the other at once.
 func TestWhatIsDeployedIsKeptByTheNextManager(t *testing.T) {
 	const definition = `
 apiVersion: core.oam.dev/v1beta1
@@ -80,7 +81,7 @@ workflow:
 `
 	for name, with := range map[string]struct {
 		change func(e *env, cfg *controller.Config)
-		taken  func(e *env, cfg *controller.Config) // waits until the next manager has taken both up
+		taken  func(e *env, cfg *controller.Config) // waits until the next manager has handled both
 	}{
 		"no room for evaluations": {
 			func(e *env, cfg *controller.Config) {

@@ -16,10 +16,11 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// relearnInterval is the least time between two looks at which kinds there are.
+// relearnInterval is the minimum time between two discoveries of an API server's kinds.
 const relearnInterval = 5 * time.Second
 
-// kinds knows which kinds the API server has. It asks when a kind is not known.
+// kinds caches the kinds that an API server serves. It runs discovery again when it does not know a
+// kind.
 type kinds struct {
 	client discovery.DiscoveryInterface
 	now    func() time.Time
@@ -28,10 +29,10 @@ type kinds struct {
 	mapper  meta.RESTMapper
 	learned time.Time
 	version render.ClusterVersion
-	apis    []string // as apps/v1 and apps/v1/Deployment
+	apis    []string // such as apps/v1 and apps/v1/Deployment
 }
 
-// mapping says where objects of a kind live.
+// mapping returns the REST mapping of a kind.
 func (k *kinds) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -48,8 +49,8 @@ func (k *kinds) mapping(gvk schema.GroupVersionKind) (*meta.RESTMapping, error) 
 	return m, noSuchKind(gvk, err)
 }
 
-// named is where objects live that are called by a resource's name, such as configmap or deployments.apps, or by a group and
-// a kind of no stated version.
+// named returns the REST mapping of a resource's name, such as configmap or deployments.apps, or of
+// a group and kind without a version.
 func (k *kinds) named(resource, group, kind string) (*meta.RESTMapping, error) {
 	look := func() (*meta.RESTMapping, error) {
 		gk := schema.GroupKind{Group: group, Kind: kind}
@@ -79,7 +80,7 @@ func (k *kinds) named(resource, group, kind string) (*meta.RESTMapping, error) {
 	return look()
 }
 
-// discover asks which kinds there are. The caller holds mu.
+// discover asks the API server for its kinds. The caller holds mu.
 func (k *kinds) discover() error {
 	groups, err := restmapper.GetAPIGroupResources(k.client)
 	if err != nil && len(groups) == 0 {
@@ -101,7 +102,7 @@ func (k *kinds) discover() error {
 	return nil
 }
 
-// served is what the API server has.
+// served returns the API versions and kinds that the API server serves, sorted.
 func (k *kinds) served() []string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -124,7 +125,7 @@ func (k *kinds) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
 	return m.Scope.Name() == meta.RESTScopeNameNamespace, nil
 }
 
-// learn asks the API server for its version and its kinds.
+// learn asks the API server for its version and kinds.
 func (k *kinds) learn() error {
 	v, err := k.client.ServerVersion()
 	if err != nil {
@@ -136,7 +137,7 @@ func (k *kinds) learn() error {
 	return k.discover()
 }
 
-// known says whether the API server has once said what kinds it has.
+// known reports whether discovery has succeeded once.
 func (k *kinds) known() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

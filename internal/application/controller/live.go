@@ -34,36 +34,37 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// object is a managed object as it was last seen.
+// object is a managed object as last seen.
 type object struct {
 	uid        types.UID
 	version    uint64
 	generation int64
 	deleting   bool
-	// untaken says that those who run objects of this kind have not seen it yet.
+	// untaken is set while the controller of this kind of object has not observed the object.
 	untaken bool
-	// owner is the application that the labels name.
+	// owner is the Application that the labels name.
 	owner      types.NamespacedName
 	renderHash string
-	// raw is the object as JSON, without managedFields; of an object at rest it is packed, by packer.
+	// raw is the object as JSON, without managedFields. For an object at rest, raw is compressed by
+	// packer.
 	raw    []byte
 	packer *alike
-	// content is a hash of raw, less what changes without anybody having changed what the object is to be. Objects of equal
-	// content may have different hashes, when they come from different encoders.
+	// content is a hash of raw without its status, resourceVersion and generation. Objects of equal
+	// content may have different hashes if they come from different encoders.
 	content uint64
 }
 
-// json is the object as JSON, without managedFields. It is not to be changed.
+// json returns the object as JSON, without managedFields. The caller must not change the bytes.
 func (o *object) json() []byte {
 	if o.packer == nil {
 		return o.raw
 	}
-	raw, _ := o.packer.unpack(o.raw) // it was packed here, from memory to memory
+	raw, _ := o.packer.unpack(o.raw) // cannot fail: pack made these bytes
 	return raw
 }
 
-// live is what is known of managed objects: one watch for each kind that an application has, of the objects that carry
-// an application's label.
+// live caches the managed objects of one cluster: one watch for each kind that an Application uses,
+// of the objects that carry an Application's label.
 type live struct {
 	client  dynamic.Interface
 	rest    *rest.Config
@@ -73,18 +74,19 @@ type live struct {
 	changed func(owner types.NamespacedName)
 
 	mu      sync.Mutex
-	ctx     context.Context // of the watches; nil while they are not to run
+	ctx     context.Context // parent of the watches' contexts; nil while watches are stopped
 	cancel  context.CancelFunc
 	running sync.WaitGroup
 	watches map[schema.GroupVersionKind]*kindWatch
 }
 
-// kindWatch is the watch of one kind, and its store.
+// kindWatch is the watch of one kind and its store.
 type kindWatch struct {
 	l       *live
 	gvk     schema.GroupVersionKind
 	mapping *meta.RESTMapping
-	// only and tell are of watches of one object.
+	// only and tell are set for a watch of one object: its key, and the function to call after each
+	// change.
 	only types.NamespacedName
 	tell func()
 
@@ -92,20 +94,21 @@ type kindWatch struct {
 
 	mu      sync.Mutex
 	synced  bool
-	err     error     // why it has not
-	failing time.Time // since when it has not been answered
+	err     error     // why it has not synced
+	failing time.Time // since when lists and watches have failed
 	objects map[types.NamespacedName]*object
-	waiting map[types.NamespacedName]bool // applications to tell when it has synced
-	// gone are the last objects seen to be deleted: an answer about one of them may come after that.
+	waiting map[types.NamespacedName]bool // Applications to enqueue when it has synced
+	// gone holds the UIDs of the last objects that were deleted: an answer about one of them may
+	// arrive late and must not be stored.
 	gone     map[types.UID]bool
 	goneRing [goneMax]types.UID
 	goneNext int
 }
 
-// goneMax bounds what is remembered of deleted objects.
+// goneMax bounds the number of deleted objects that are remembered.
 const goneMax = 1024
 
-// bury remembers that an object has been deleted. The caller holds mu.
+// bury records that an object was deleted. The caller holds mu.
 func (w *kindWatch) bury(uid types.UID) {
 	if w.gone == nil {
 		w.gone = map[types.UID]bool{}
@@ -116,7 +119,7 @@ func (w *kindWatch) bury(uid types.UID) {
 	w.gone[uid] = true
 }
 
-// start lets watches run until stop, those among them that have been stopped.
+// start runs the watches until stop, including those that were stopped before.
 func (l *live) start(ctx context.Context) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -129,7 +132,7 @@ func (l *live) start(ctx context.Context) {
 	}
 }
 
-// stop ends all watches. What they have shown stays, and is not up to date.
+// stop ends all watches. Their stores keep what they have, which is out of date from then on.
 func (l *live) stop() {
 	l.mu.Lock()
 	if l.ctx == nil {
@@ -147,8 +150,9 @@ func (l *live) stop() {
 	l.running.Wait()
 }
 
-// ready says whether all objects of a kind are known; if not, the application is told when they are, or when it is known
-// why they cannot be.
+// ready reports whether the watch of a kind has synced, and starts that watch if there is none. If
+// it has not synced, the Application is enqueued when it has, or when it fails; the error says why
+// it fails.
 func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (bool, error) {
 	l.mu.Lock()
 	w, ok := l.watches[gvk]
@@ -176,7 +180,7 @@ func (l *live) ready(gvk schema.GroupVersionKind, app types.NamespacedName) (boo
 	return false, w.err
 }
 
-// get is the object as last seen, or nil.
+// get returns the object as last seen, or nil.
 func (l *live) get(ref plan.Ref) *object {
 	w := l.watch(ref.GVK)
 	if w == nil {
@@ -187,7 +191,7 @@ func (l *live) get(ref plan.Ref) *object {
 	return w.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}]
 }
 
-// wrote takes in what the server answered to a write, ahead of the watch. It may change it.
+// wrote stores the object from an answer to a write, before the watch shows it. wrote may change o.
 func (l *live) wrote(gvk schema.GroupVersionKind, o apiwriter.Object) {
 	w := l.watch(gvk)
 	if w == nil || o == nil {
@@ -197,8 +201,8 @@ func (l *live) wrote(gvk schema.GroupVersionKind, o apiwriter.Object) {
 	w.put(o)
 }
 
-// alive takes back that an object has been deleted: it was read, and so has only lost its label for a while, which watches
-// show in the same way.
+// alive undoes bury for an object that was read and therefore exists. The object only lost its
+// label for a while, which a watch by label shows as a deletion.
 func (l *live) alive(gvk schema.GroupVersionKind, uid types.UID) {
 	w := l.watch(gvk)
 	if w == nil {
@@ -209,14 +213,15 @@ func (l *live) alive(gvk schema.GroupVersionKind, uid types.UID) {
 	delete(w.gone, uid)
 }
 
-// watch is that of a kind, or nil.
+// watch returns the watch of a kind, or nil.
 func (l *live) watch(gvk schema.GroupVersionKind) *kindWatch {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.watches[gvk]
 }
 
-// deleted takes in that the server has accepted an object's deletion, ahead of the watch.
+// deleted marks an object as being deleted once the server has accepted its deletion, before the
+// watch shows that.
 func (l *live) deleted(ref plan.Ref, uid types.UID) {
 	w := l.watch(ref.GVK)
 	if w == nil {
@@ -226,13 +231,13 @@ func (l *live) deleted(ref plan.Ref, uid types.UID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if o := w.objects[key]; o != nil && o.uid == uid {
-		going := *o // others may hold the one that is there
+		going := *o // copy: other goroutines may hold the present one
 		going.deleting = true
 		w.objects[key] = &going
 	}
 }
 
-// settle packs what is known of an object that nobody is expected to ask for soon.
+// settle compresses the cached JSON of an object that is unlikely to be read soon.
 func (l *live) settle(ref plan.Ref) {
 	w := l.watch(ref.GVK)
 	if w == nil {
@@ -245,7 +250,7 @@ func (l *live) settle(ref plan.Ref) {
 	if o == nil || o.packer != nil {
 		return
 	}
-	small := *o // others may hold the one that is there
+	small := *o // copy: other goroutines may hold the present one
 	small.raw, small.packer = w.packer.pack(o.raw), &w.packer
 	w.objects[key] = &small
 }
@@ -253,7 +258,7 @@ func (l *live) settle(ref plan.Ref) {
 func (w *kindWatch) run(ctx context.Context) {
 	client, err := kubeclient.ForRaw(kubeclient.ForWatch(w.l.rest), nil, w.gvk.GroupVersion())
 	if err != nil {
-		w.tried(ctx, err) // nothing that the server says makes a difference
+		w.tried(ctx, err) // retrying cannot help
 		return
 	}
 	labels, only := oam.AppNameLabel, ""
@@ -279,7 +284,7 @@ func (w *kindWatch) run(ctx context.Context) {
 	r.RunWithContext(ctx)
 }
 
-// single watches one object. It tells of every change, until stop.
+// single watches one object and calls tell after every change, until stop is called.
 func (l *live) single(ref plan.Ref, tell func()) (w *kindWatch, stop func(), _ error) {
 	m, err := l.kinds.mapping(ref.GVK)
 	if err != nil {
@@ -299,7 +304,7 @@ func (l *live) single(ref plan.Ref, tell func()) (w *kindWatch, stop func(), _ e
 	return w, cancel, nil
 }
 
-// changed tells who is to know of a change of an object of an application.
+// changed calls tell, or enqueues the Application that owns a changed object.
 func (w *kindWatch) changed(owner types.NamespacedName) {
 	if w.tell != nil {
 		w.tell()
@@ -308,7 +313,8 @@ func (w *kindWatch) changed(owner types.NamespacedName) {
 	w.l.changed(owner)
 }
 
-// tried notes whether the objects could be asked for, and tells those that wait when they could not.
+// tried records the outcome of a list or watch request. If requests fail for longer than passing
+// allows, tried enqueues the Applications that wait for the watch.
 func (w *kindWatch) tried(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -320,7 +326,7 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	}
 	if err != nil && now.Sub(w.failing) < passing(err) {
 		w.mu.Unlock()
-		return // it is asked for again soon
+		return // the reflector retries soon
 	}
 	news := err != nil && w.err == nil && !w.synced
 	w.err = nil
@@ -344,19 +350,20 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	}
 }
 
-// Troubles of the server or the connection are not told for passingMax: a manager that starts while there are any would write
-// into the status of each application that something cannot be watched, and then that it can. A server that has just started
-// forbids everything until it has read the cluster's roles, which takes it forbiddenMax at most.
+// Errors of the server or the connection are not reported for passingMax. Otherwise, a manager that
+// starts during such errors would write into every Application's status that something cannot be
+// watched, and soon after that it can. A server that has just started forbids every request until
+// it has read the cluster's roles, which takes at most forbiddenMax.
 const (
 	passingMax   = 30 * time.Second
 	forbiddenMax = 10 * time.Second
 )
 
-// passing returns for how long an error may well be over at the next attempt.
+// passing returns for how long an error of this kind may be temporary. Zero: it is permanent.
 func passing(err error) time.Duration {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
-		return passingMax // of the connection
+		return passingMax // an error of the connection
 	}
 	code := status.Status().Code
 	switch {
@@ -368,7 +375,7 @@ func passing(err error) time.Duration {
 	return 0
 }
 
-// put stores u unless something newer is known.
+// put stores u unless the store has a newer version or u was deleted.
 func (w *kindWatch) put(u apiwriter.Object) {
 	o, err := newObject(u)
 	if err != nil {
@@ -391,7 +398,7 @@ func (w *kindWatch) put(u apiwriter.Object) {
 	}
 }
 
-// newObject takes an object's managed fields off.
+// newObject returns u as a stored object. It removes u's managed fields.
 func newObject(u apiwriter.Object) (*object, error) {
 	o := &object{uid: u.GetUID(), generation: u.GetGeneration(), deleting: u.GetDeletionTimestamp() != nil, owner: ownerOf(u.GetLabels())}
 	o.renderHash = u.GetLabels()[oam.RenderHashLabel]
@@ -411,12 +418,13 @@ func newObject(u apiwriter.Object) (*object, error) {
 	return o, err
 }
 
-// isWorkload says whether objects of a kind are taken up by a controller that says so.
+// isWorkload reports whether a controller observes objects of this kind and records in their status
+// that it did.
 func isWorkload(gvk schema.GroupVersionKind) bool {
 	return gvk.Group == appsv1.GroupName && gvk.Kind != "ControllerRevision"
 }
 
-// observed says whether an object's status is of any generation.
+// observed reports whether an object's status has an observedGeneration.
 func observed(raw []byte) bool {
 	status, err := rawjson.Value(raw, "status")
 	if err != nil || status == nil {
@@ -428,7 +436,7 @@ func observed(raw []byte) bool {
 
 var contentSeed = maphash.MakeSeed()
 
-// contentHash is a hash of an object without its status, version and generation.
+// contentHash returns a hash of an object without its status, resourceVersion and generation.
 func contentHash(raw []byte) (uint64, error) {
 	var h maphash.Hash
 	h.SetSeed(contentSeed)
@@ -452,12 +460,12 @@ func contentHash(raw []byte) (uint64, error) {
 	return h.Sum64(), errors.Join(err, failed)
 }
 
-// ownerOf is the application that labels name.
+// ownerOf returns the Application that labels name.
 func ownerOf(labels map[string]string) types.NamespacedName {
 	return types.NamespacedName{Namespace: labels[oam.AppNamespaceLabel], Name: labels[oam.AppNameLabel]}
 }
 
-// What follows makes a kindWatch the store that a Reflector fills.
+// The following methods make kindWatch the store of a Reflector.
 
 // Add implements cache.ReflectorStore.
 func (w *kindWatch) Add(o any) error {
@@ -502,7 +510,7 @@ func (w *kindWatch) Replace(list []any, version string) error {
 	var tell []types.NamespacedName
 	w.mu.Lock()
 	for key, o := range w.objects {
-		// What was written after the list was made is not missing from it.
+		// An object that was written after the list was made is not missing from the list.
 		if !there[key] && (at == 0 || o.version <= at) {
 			delete(w.objects, key)
 			tell = append(tell, o.owner)
@@ -528,10 +536,11 @@ func (w *kindWatch) Resync() error { return nil }
 
 var _ cache.ReflectorStore = (*kindWatch)(nil)
 
-// readTimeout bounds the rare reads of single objects.
+// readTimeout bounds one read of an object. Such reads are rare.
 const readTimeout = 10 * time.Second
 
-// read asks the API server for one object, which the watch does not have: it is not labelled as an application's.
+// read gets one object from the API server. Use it for objects that the watch does not show because
+// they have no Application's label.
 func (l *live) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstructured, error) {
 	m, err := l.kinds.mapping(ref.GVK)
 	if err != nil {

@@ -15,15 +15,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// TestTroublesThatPassAreNotSaid: an application is told that objects cannot be watched when that is the server's last word, or has
-// been so for passingMax. A manager that starts while a server is slow would else write that into each status, and then that it
-// is over.
+// TestTroublesThatPassAreNotSaid checks that an Application is told that objects cannot be watched
+// only if the error is permanent or has lasted longer than passing allows. Otherwise, a manager
+// that starts while the server is slow would write the error into each status, and soon after that
+// it is over.
 func TestTroublesThatPassAreNotSaid(t *testing.T) {
 	answer := func(code int32) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: http.StatusText(int(code))}}
 	}
 	type attempt struct {
-		after time.Duration // the one before
+		after time.Duration // after the previous attempt
 		err   error
 	}
 	busy, cut, forbidden := answer(http.StatusServiceUnavailable), error(io.ErrUnexpectedEOF), answer(http.StatusForbidden)
@@ -31,7 +32,7 @@ func TestTroublesThatPassAreNotSaid(t *testing.T) {
 	const short = passingMax / 4
 	for name, c := range map[string]struct {
 		attempts []attempt
-		want     error // what is said in the end
+		want     error // the final error
 		told     int
 	}{
 		"a server that is busy":              {[]attempt{{0, busy}, {short, busy}, {short, busy}}, nil, 0},

@@ -35,7 +35,8 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// One real API server with the real controller manager and scheduler and simulated nodes, for all tests.
+// TestMain runs one real API server with the real controller manager and scheduler, and simulated
+// nodes, for all tests.
 func TestMain(m *testing.M) {
 	sandbox.Main(manager.Evaluators())
 	localtest.Main(m, localtest.WithControllerManager(), localtest.WithScheduler(), localtest.WithApplications(),
@@ -50,7 +51,7 @@ var (
 	secrets      = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
 )
 
-// env is a namespace of the cluster, with a controller over all of it.
+// env is a namespace of the cluster for one test. A controller works on the whole cluster.
 type env struct {
 	testing.TB
 	ns   string
@@ -59,14 +60,14 @@ type env struct {
 	dyn  dynamic.Interface
 }
 
-// shared is the controller of all tests but those that stop theirs.
+// shared is the controller of all tests except those that stop theirs.
 var shared struct {
 	once     sync.Once
 	registry *prometheus.Registry
 	err      error
 }
 
-// elsewhere are the namespaces whose applications another controller than the shared one works on.
+// elsewhere has the namespaces whose Applications the shared controller leaves to another one.
 var elsewhere sync.Map
 
 func start(t *testing.T) *env {
@@ -89,7 +90,7 @@ func connect(t *testing.T) *env {
 	return e
 }
 
-// runController runs a controller under the manager's rights, until stop.
+// runController runs a controller with the manager's rights until stop is called.
 func runController(c *localcluster.Cluster) (stop func(), _ error) {
 	return runMeasured(c, prometheus.NewRegistry(), notElsewhere)
 }
@@ -104,12 +105,13 @@ func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry, owns fu
 	return runWith(c, controller.Config{Rest: 20 * time.Millisecond, Metrics: registry, Owns: owns}, func(w apiwriter.Writer) apiwriter.Writer { return w })
 }
 
-// runWith completes cfg. Between the controller and its writer is what through makes of the latter.
+// runWith completes cfg and runs a controller. The controller's writer is what through returns for
+// the real one.
 func runWith(c *localcluster.Cluster, cfg controller.Config, through func(apiwriter.Writer) apiwriter.Writer) (stop func(), _ error) {
 	return runAt(c.ManagerRESTConfig(), cfg, through)
 }
 
-// runAt is runWith of a controller that reaches the cluster by server.
+// runAt is runWith for a controller that reaches the cluster by the configuration server.
 func runAt(server *rest.Config, cfg controller.Config, through func(apiwriter.Writer) apiwriter.Writer) (stop func(), _ error) {
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo}))
 	writer, err := apiwriter.New(apiwriter.Config{REST: server, Scheme: scheme.Scheme, Logger: log})
@@ -141,7 +143,7 @@ func runAt(server *rest.Config, cfg controller.Config, through func(apiwriter.Wr
 	return func() { cancel(); running.Wait(); closeEvaluators() }, nil
 }
 
-// apply creates an object, or replaces the spec, labels and annotations of the one there is.
+// apply creates an object, or replaces the spec, labels and annotations of an existing one.
 func (e *env) apply(manifest string) *unstructured.Unstructured {
 	e.Helper()
 	u := &unstructured.Unstructured{}
@@ -158,7 +160,7 @@ func (e *env) apply(manifest string) *unstructured.Unstructured {
 	return got
 }
 
-// app is an Application with that spec in YAML.
+// app applies an Application with the given spec in YAML.
 func (e *env) app(name, spec string) {
 	e.Helper()
 	e.apply("apiVersion: core.oam.dev/v1beta1\nkind: Application\nmetadata: {name: " + name + "}\nspec:\n" + indent(spec))
@@ -190,7 +192,7 @@ func (e *env) eventually(what string, f func() error) {
 	localtest.Eventually(e, 30*time.Second, what, f)
 }
 
-// until waits until an application is as check wants it.
+// until waits until check returns nil for an Application, and returns the Application.
 func (e *env) until(name string, check func(*oam.Application) error) *oam.Application {
 	e.Helper()
 	var app *oam.Application
@@ -214,7 +216,8 @@ func inPhase(p oam.ApplicationPhase) func(*oam.Application) error {
 	}
 }
 
-// says is true of an application with a condition that is False and whose message has all the parts.
+// says returns a check that a condition of the Application is False and that its message contains
+// all parts.
 func says(t oam.ConditionType, parts ...string) func(*oam.Application) error {
 	return func(a *oam.Application) error {
 		for _, c := range a.Status.Conditions {
@@ -250,7 +253,7 @@ func (e *env) delete(gvr schema.GroupVersionResource, name string) {
 	}
 }
 
-// noneAwake waits until the controller that measures itself there has let go of all applications.
+// noneAwake waits until the controller with this registry has no Application that is awake.
 func (e *env) noneAwake(registry *prometheus.Registry) {
 	e.Helper()
 	e.eventually("none is awake", func() error {
@@ -264,7 +267,8 @@ func (e *env) noneAwake(registry *prometheus.Registry) {
 	})
 }
 
-// requests are the manager's requests about the namespace and its applications' trackers, from the audit log.
+// requests returns, from the audit log, the number of the manager's requests about the namespace
+// and about its Applications' trackers, by verb and resource.
 func (e *env) requests() map[string]int {
 	e.Helper()
 	out := map[string]int{}
@@ -284,7 +288,7 @@ func total(m map[string]int) int {
 	return n
 }
 
-// less is what was requested since before.
+// less returns the difference between two results of requests.
 func less(after, before map[string]int) map[string]int {
 	out := maps.Clone(after)
 	for k, v := range before {
@@ -295,7 +299,7 @@ func less(after, before map[string]int) map[string]int {
 	return out
 }
 
-// namespace makes another namespace.
+// namespace creates another namespace.
 func (e *env) namespace(name string) {
 	e.Helper()
 	if _, err := e.core.CoreV1().Namespaces().Create(e.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
@@ -303,7 +307,7 @@ func (e *env) namespace(name string) {
 	}
 }
 
-// newPool makes evaluators for a controller of a test.
+// newPool returns evaluators for the controller of a test.
 func newPool(t testing.TB) *sandbox.Pool {
 	t.Helper()
 	p, err := sandbox.New(sandbox.Config{})

@@ -19,7 +19,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// behindProxy runs a controller of the test's namespace alone, whose requests decide may have fail, until the test ends.
+// behindProxy runs a controller for only the test's namespace until the test ends. decide may make
+// the controller's requests fail.
 func (e *env) behindProxy(decide func(*faultproxy.Request) faultproxy.Fault) {
 	e.Helper()
 	elsewhere.Store(e.ns, true)
@@ -39,8 +40,9 @@ func (e *env) behindProxy(decide func(*faultproxy.Request) faultproxy.Fault) {
 	e.Cleanup(stop)
 }
 
-// TestAFailureThatHasMendedItselfIsNotSaid: a write was carried out and answered by a refusal, as what is between a manager and the
-// server may do. The application says that it failed only until the object is seen to be as it should be.
+// TestAFailureThatHasMendedItselfIsNotSaid checks writes that are carried out but answered with an
+// error, as a proxy between manager and server may do. The Application reports the failure only
+// until the watch shows the object as it should be.
 func TestAFailureThatHasMendedItselfIsNotSaid(t *testing.T) {
 	e := connect(t)
 	var mu sync.Mutex
@@ -83,15 +85,16 @@ func TestAFailureThatHasMendedItselfIsNotSaid(t *testing.T) {
 	if creates != 2 {
 		t.Errorf("%d creates were made, want one of each object", creates)
 	}
-	// An object that the server has deleted, and said it has not.
+	// The server deletes an object, and the answer says that it did not.
 	e.app("shop", withComponents("", "one"))
 	e.gone(configMaps, "two")
 	e.until("shop", ready)
 	once("delete")
 }
 
-// TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone: somebody has taken the finalizers off an application and makes it
-// again while the record of the first is being deleted. The second is deployed as a new one.
+// TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone checks an Application whose finalizers
+// somebody removes, and which is created again while the first one's record is being deleted. The
+// second is deployed as a new Application.
 func TestAnApplicationThatIsMadeAgainBeforeItsRecordIsGone(t *testing.T) {
 	e := connect(t)
 	asked, goes := make(chan struct{}), make(chan struct{})

@@ -12,7 +12,8 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// metrics are what the controller measures. What can be counted when it is asked for is not kept: see Collect.
+// metrics are the controller's metrics. Values that can be counted on demand are not stored: see
+// Collect.
 type metrics struct {
 	c *Controller
 
@@ -93,14 +94,14 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// measured is a way to a managed cluster on which requests are counted.
+// measured returns a copy of a managed cluster's configuration that counts and times requests.
 func (m *metrics) measured(cluster string, cfg *rest.Config) *rest.Config {
 	cfg = rest.CopyConfig(cfg)
 	cfg.Wrap(func(next http.RoundTripper) http.RoundTripper { return &measuredTransport{m, cluster, next} })
 	return cfg
 }
 
-// left forgets a cluster.
+// left deletes the metrics of a cluster.
 func (m *metrics) left(cluster string) {
 	m.requests.DeletePartialMatch(prometheus.Labels{"cluster": cluster})
 	m.latency.DeleteLabelValues(cluster)

@@ -7,15 +7,16 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// order says what is removed before what, of an application that asks for it. nil: everything at the same time.
+// order is the order in which components are removed, for an Application that asks for one. nil:
+// all are removed at once.
 type order struct {
-	// dependents are, by component, those that depend on it.
+	// dependents has, by component, the components that depend on it.
 	dependents map[string][]string
-	// there are the components of which something is there.
+	// there has the components that still have live objects.
 	there map[string]bool
 }
 
-// orderOf is the order of removal that spec asks for.
+// orderOf returns the order of removal that spec asks for, or nil.
 func (c *Controller) orderOf(a *app, spec *oam.ApplicationSpec) *order {
 	if spec == nil || !plan.RemovesInOrder(spec) {
 		return nil
@@ -25,7 +26,7 @@ func (c *Controller) orderOf(a *app, spec *oam.ApplicationSpec) *order {
 	add := func(spec *oam.ApplicationSpec) {
 		for name, on := range plan.Dependencies(spec) {
 			if seen[name] {
-				continue // as the latest revision that has the component says
+				continue // a later revision has the component, and counts
 			}
 			seen[name] = true
 			for _, d := range on {
@@ -45,12 +46,12 @@ func (c *Controller) orderOf(a *app, spec *oam.ApplicationSpec) *order {
 	return w
 }
 
-// mayBeThere says whether an object of the application is there, or it is not known.
+// mayBeThere reports whether an object of the Application exists or cannot be checked at present.
 func (c *Controller) mayBeThere(a *app, m *oam.ManagedResource) bool {
 	ref := refOf(m)
 	t := c.targets.get(ref.Cluster)
 	if t == nil {
-		return false // its cluster is managed no longer
+		return false // the cluster is no longer managed
 	}
 	if t.down() != nil {
 		return true
@@ -62,7 +63,8 @@ func (c *Controller) mayBeThere(a *app, m *oam.ManagedResource) bool {
 	return there != nil && there.owner == a.key
 }
 
-// holds says whether an object stays for now, because of what depends on its component.
+// holds reports whether an object stays for now because components that depend on its component
+// still have live objects.
 func (w *order) holds(m *oam.ManagedResource) bool {
 	return w != nil && slices.ContainsFunc(w.dependents[m.Component], func(d string) bool { return w.there[d] })
 }

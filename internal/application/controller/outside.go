@@ -29,14 +29,14 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 )
 
-// The bounds of what steps ask of others.
+// Bounds on requests of steps and plans to other systems.
 const (
 	requestTimeout    = 30 * time.Second
 	requestTimeoutMax = 5 * time.Minute
 	responseBytesMax  = 1 << 20
 )
 
-// httpRequest is a request of a step.
+// httpRequest is an HTTP request of a step or a plan.
 type httpRequest struct {
 	Method  string `json:"method"`
 	URL     string `json:"url"`
@@ -70,7 +70,7 @@ func newRequest(params map[string]any) (*httpRequest, error) {
 	return r, nil
 }
 
-// check refuses what cannot be sent, and fills in what is left out.
+// check rejects a request that cannot be sent, and sets defaults.
 func (r *httpRequest) check() error {
 	u, err := url.Parse(r.URL)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
@@ -90,7 +90,8 @@ func (r *httpRequest) check() error {
 	return nil
 }
 
-// request sends a request and answers with the response, whatever its status.
+// request sends a step's request and returns the response, whatever its status code. Headers from
+// Secrets are read with the rights of as.
 func (c *Controller) request(ctx context.Context, as *apiwriter.Identity, namespace string, r *httpRequest) (render.Answer, error) {
 	ctx, cancel := context.WithTimeout(ctx, r.timeout)
 	defer cancel()
@@ -117,7 +118,7 @@ func (c *Controller) request(ctx context.Context, as *apiwriter.Identity, namesp
 	return render.Answer{Returns: map[string]any{"body": string(body), "header": header, "statusCode": int64(status)}}, nil
 }
 
-// exchange sends a request and returns the answer, whatever its status.
+// exchange sends a request and returns the response, whatever its status code.
 func (c *Controller) exchange(ctx context.Context, r *httpRequest) (body []byte, header http.Header, status int, _ error) {
 	req, err := http.NewRequestWithContext(ctx, r.Method, r.URL, strings.NewReader(r.Request.Body))
 	if err != nil {
@@ -136,7 +137,7 @@ func (c *Controller) exchange(ctx context.Context, r *httpRequest) (body []byte,
 	return body, res.Header, res.StatusCode, nil
 }
 
-// secretValue is one value of a Secret of the application's namespace.
+// secretValue returns one value of a Secret in namespace.
 func (c *Controller) secretValue(ctx context.Context, as *apiwriter.Identity, namespace, name, key string) (string, error) {
 	t := c.targets.local
 	m, err := t.kinds.mapping(schema.GroupVersionKind{Version: "v1", Kind: "Secret"})
@@ -204,7 +205,8 @@ func newMail(params map[string]any) (*message, error) {
 	return m, nil
 }
 
-// send sends an e-mail, encrypted where the server can. The error holds nothing of what the server said but its code.
+// send sends an e-mail, encrypted if the server supports that. The error contains nothing of the
+// server's answer but its code.
 func (c *Controller) send(ctx context.Context, m *message) error {
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()

@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// failed is an application as it was when a pass over it panicked. It is left alone until it is changed, or a definition is; what
-// it has made stays.
+// failed describes an Application as it was when a pass over it panicked. The Application is left
+// alone until it or a definition changes; its objects stay.
 type failed struct {
 	uid                 types.UID
 	generation          int64
@@ -32,7 +32,7 @@ func (f *failed) is(g *failed) bool {
 		maps.Equal(f.labels, g.labels) && maps.Equal(f.annotations, g.annotations)
 }
 
-// leavesAlone reports whether a pass over the application as it is has panicked before.
+// leavesAlone reports whether a pass over the Application in its present state has panicked before.
 func (c *Controller) leavesAlone(k types.NamespacedName) bool {
 	c.mu.Lock()
 	before, found := c.failed[k]
@@ -52,8 +52,8 @@ func (c *Controller) leavesAlone(k types.NamespacedName) bool {
 	return false
 }
 
-// panicked throws away what is known of an application on which a pass has panicked, notes to leave it alone, and says so in its
-// status.
+// panicked drops the in-memory state of an Application on which a pass has panicked, records that
+// the Application is to be left alone, and reports that in its status.
 func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
 	p.Unlocked(&c.mu)
 	c.mu.Lock()
@@ -66,7 +66,7 @@ func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
 	c.through(k)
 	r, found := c.applications.Get(k.Namespace, k.Name)
 	if !found {
-		return // what it has made is removed when the manager begins anew, at the latest
+		return // its objects are removed when the manager starts anew, at the latest
 	}
 	c.mu.Lock()
 	c.failed[k] = failedOn(r, p)
@@ -74,7 +74,8 @@ func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
 	c.cfg.Guard.Try("applications", k, func() { c.reportPanic(k, r, p) })
 }
 
-// reportPanic says in an application's status that it is left alone, unless that is said already.
+// reportPanic reports in an Application's status that the Application is left alone, unless the
+// status says so already. If the Application is being deleted, reportPanic writes an event instead.
 func (c *Controller) reportPanic(k types.NamespacedName, r *kubeclient.Raw, p *contain.Panic) {
 	o, err := c.applications.open(r)
 	if err != nil {

@@ -22,72 +22,83 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// app is what is known of one application beside what is watched. Passes over it do not overlap, for the queue hands a
-// key to one worker at a time; answers to writes come from other goroutines, and take mu.
+// app is the in-memory state of one Application that is not in the watch caches. Passes over one
+// Application do not overlap, because the queue hands a key to one worker at a time. Answers to
+// writes arrive on other goroutines and take mu.
 type app struct {
-	epoch uint64 // the controller's when this was made
+	epoch uint64 // the controller's epoch when this app was created
 	key   types.NamespacedName
 	owner string // for fairness among writes
-	// follows says that changes of definitions concern it.
+	// follows is set if changes of definitions concern the Application.
 	follows atomic.Bool
-	// places says that it depends on which clusters there are.
+	// places is set if the plan depends on which clusters exist.
 	places atomic.Bool
 
-	// of passes
+	// Fields that only passes use.
 
-	opened  *oam.Application    // as last seen; not to be changed
-	read    map[plan.Ref]string // objects whose values are in the plan, and their versions
-	as      *apiwriter.Identity // the identity that its writes impersonate; nil: the manager itself
-	reads   map[plan.Ref]error  // whether its author may see others' objects
-	leaving bool                // it is being removed
-	course  *course             // of an application that is deployed in steps
-	// again says that the revision is deployed once more, with the definitions as they are now.
-	again     bool
-	asking    string      // the state for which others have been asked
-	asked     time.Time   // since when: what charts see as now, so that they are evaluated once for that state
-	restarted string      // the annotation that has been obeyed and is about to go
+	opened  *oam.Application    // the Application as last seen; read-only
+	read    map[plan.Ref]string // objects whose values the plan uses, and their resource versions
+	as      *apiwriter.Identity // the identity that writes impersonate; nil: the manager itself
+	reads   map[plan.Ref]error  // whether the author may read each of these objects of other owners
+	leaving bool                // the Application is being removed
+	course  *course             // the workflow's state, if the Application is deployed in steps
+	// again says that the revision is deployed once more, with the current definitions.
+	again  bool
+	asking string // the revision and hash for which answers are kept
+	// asked is when asking was set. Charts see it as the current time, so that they are evaluated
+	// once per state.
+	asked     time.Time
+	restarted string      // the restart annotation that was obeyed and is being removed
 	restartAt metav1.Time // when the workflow runs again
 	loaded    bool
-	// unreadable is the record that could not be loaded.
+	// unreadable describes the record that could not be read.
 	unreadable badRecord
 	record     record
-	planned    string // what the plan was made of
-	made       made   // the same, for a quick look
+	planned    string // the inputs of the plan, in one string
+	made       made   // the inputs of the plan, for a quick comparison
 	plan       *plan.Plan
 	planErr    error
-	since      time.Time // when the plan was made
+	since      time.Time // when the deployment of the revision began
 	states     map[string]states
-	// checked are the objects that were found to be as they should be.
+	// checked holds the objects that were found to be as the plan wants them.
 	checked map[plan.Ref]checked
-	idle    time.Time              // since when there is nothing to be done
+	idle    time.Time              // since when there has been nothing to do
 	status  *oam.ApplicationStatus // as last handed to the writer
-	dirty   bool                   // the tracker does not have the latest revision yet
+	dirty   bool                   // the tracker does not yet have the latest revision
 
-	mu       sync.Mutex
-	flight   map[string]bool      // what is being written: refs, or "tracker"
-	failed   map[string]string    // refs to why the last write about them failed
-	fine     map[plan.Ref]checked // objects that answers have shown to be as they should be
-	accepted map[string]string    // refs to the hash of content that is as near as the server lets it be
-	answers  map[string]told      // what others have told for its plan
-	answered *oam.ResourceTracker // the tracker as the server answered, for the next pass to take up
-	other    *oam.ResourceTracker // a tracker that was there already, and says something else
-	dropped  bool                 // the tracker has been deleted
-	// unknownRecord says that the tracker could not be created because there is one that the watch had not shown.
+	mu     sync.Mutex
+	flight map[string]bool      // writes under way: refs, "tracker" and others
+	failed map[string]string    // by ref, why the last write failed
+	fine   map[plan.Ref]checked // objects that answers showed to be as the plan wants them
+	// accepted has, by ref, the hash of content that is as close to the plan as the server allows.
+	accepted map[string]string
+	answers  map[string]told      // answers to the plan's questions to other systems
+	answered *oam.ResourceTracker // the tracker from the last answer, for the next pass
+	other    *oam.ResourceTracker // a tracker from the server whose content is not what was written
+	dropped  bool                 // the tracker was deleted
+	// unknownRecord is set if the tracker could not be created because it exists, though the watch
+	// has not shown it.
 	unknownRecord bool
-	uids          map[types.UID]bool   // of objects that we made or changed
-	clusters      map[string]bool      // managed clusters in which it has something
-	retryAt       map[string]time.Time // refs to when a write that failed may be tried again
-	retries       map[string]int
-	// conflicted is the application's version that the last status was made from, if it met a conflict.
+	uids          map[types.UID]bool // UIDs of objects that this manager created or changed
+	// clusters has the managed clusters that hold, or will hold, the Application's objects.
+	clusters map[string]bool
+	retryAt  map[string]time.Time // by ref, when a failed write may be retried
+	retries  map[string]int
+	// conflicted is the resourceVersion of the Application that the last status was made from, if
+	// that write met a conflict.
 	conflicted string
-	// statusVersion is the application's after our last write of its status; statusWrites are under way.
+	// statusVersion is the Application's resourceVersion after this manager's last status write, or
+	// with another client's change of the status that was obeyed since. statusWrites is the number
+	// of status writes under way.
 	statusVersion uint64
-	lastAnswer    time.Time // to a write about an object
-	released      types.UID // of the application once our finalizers are off: what is still seen of it is past
-	statusWrites  int
+	lastAnswer    time.Time // the last answer to a write of an object
+	// released is the UID of the Application whose finalizers were removed: watch events about it
+	// are out of date.
+	released     types.UID
+	statusWrites int
 }
 
-// setRetry notes when a write may be tried again and returns how long that is.
+// setRetry records when a failed write may be retried, and returns the delay until then.
 func (a *app) setRetry(ref string, now time.Time) time.Duration {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -107,14 +118,15 @@ func (a *app) clearRetry(ref string) {
 	delete(a.retries, ref)
 }
 
-// A write that was refused is tried again, for what refused it may have changed: after retryFirst, then twice that, and
-// so on to retryMax.
+// The backoff of a failed write starts at retryFirst and doubles up to retryMax. Refused writes are
+// retried, too, because the reason for the refusal may have gone.
 const (
 	retryFirst = time.Second
 	retryMax   = 5 * time.Minute
 )
 
-// takeUp brings what answers to writes have left into what passes work with. It fails if that is a record that cannot be read.
+// takeUp merges what answers to writes left into the fields that passes use. It returns an error if
+// the answers hold a record that cannot be read.
 func (a *app) takeUp() error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -126,13 +138,13 @@ func (a *app) takeUp() error {
 		a.record.object, a.answered = a.answered, nil
 	}
 	if a.dropped {
-		// The application was removed. If it is there again already, it is a new one, and nothing of the former one's plan,
-		// steps and status is its own.
+		// The Application was removed. If an Application with this key exists again, it is a new
+		// one and inherits nothing of the old one's plan, steps or status.
 		a.record, a.dropped = record{}, false
 		a.planned, a.plan, a.course, a.status = "", nil, nil, nil
 	}
 	if a.other != nil {
-		// Another manager was here a moment ago: it goes on from what that one has written.
+		// Another manager wrote the tracker a moment ago: continue from its content.
 		r, err := newRecord(a.other)
 		a.other = nil
 		if err != nil {
@@ -143,7 +155,8 @@ func (a *app) takeUp() error {
 	return nil
 }
 
-// hasUnknownRecord reports, once, that the tracker exists though the watch had not shown it when it was to be created.
+// hasUnknownRecord reports whether a creation found the tracker to exist though the watch had not
+// shown it, and clears that flag.
 func (a *app) hasUnknownRecord() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,7 +171,7 @@ func (a *app) flying(what string) bool {
 	return a.flight[what]
 }
 
-// starts says that what is being written, unless it already is.
+// starts marks what as being written. It returns false if what is being written already.
 func (a *app) starts(what string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -169,7 +182,7 @@ func (a *app) starts(what string) bool {
 	return true
 }
 
-// ended notes the outcome of a write.
+// ended records the outcome of a write.
 func (a *app) ended(what string, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -181,8 +194,9 @@ func (a *app) ended(what string, err error) {
 	}
 }
 
-// well notes that an object is as it should be, whatever the last write about it met: that write may have been carried out though it
-// was said to have failed, or somebody else has done what was to be done.
+// well records that an object is as the plan wants it, and clears the last write's error: that
+// write may have been carried out although it seemed to fail, or somebody else may have made the
+// change.
 func (a *app) well(ref string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -199,14 +213,16 @@ func (a *app) wasReleased(uid types.UID) bool {
 	return a.released == uid
 }
 
-// writing says whether writes are under way whose answers bring the application back.
+// writing reports whether writes are under way. Their answers put the Application back into the
+// queue.
 func (a *app) writing() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return len(a.flight) > 0
 }
 
-// settlesAt is when enough time has passed since something happened to say how far it is.
+// settlesAt returns the time when progress may be reported: after has passed since the last answer
+// or since the deployment began, whichever is later.
 func (a *app) settlesAt(after time.Duration) time.Time {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -216,7 +232,7 @@ func (a *app) settlesAt(after time.Duration) time.Time {
 	return a.since.Add(after)
 }
 
-// made is what a plan was made of.
+// made holds the inputs that a plan was made from.
 type made struct {
 	uid                 types.UID
 	generation          int64
@@ -228,7 +244,8 @@ func (m *made) of(o *oam.Application, clusters uint64) bool {
 	return m.uid == o.UID && m.generation == o.Generation && m.clusters == clusters && equalMaps(m.labels, o.Labels) && equalMaps(m.annotations, o.Annotations)
 }
 
-// checked is an object's content, and what it was found to be like.
+// checked is an object's content hash and the hash of the rendered object that the content was
+// found to satisfy.
 type checked struct {
 	content uint64
 	hash    string
@@ -244,7 +261,8 @@ func (a *app) failures() map[string]string {
 	return out
 }
 
-// pass looks at one application and does what is to be done now.
+// pass reconciles one Application: it compares the desired with the live state, and starts the
+// writes that are due.
 func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	a := c.appOf(k)
 	through := true
@@ -275,7 +293,7 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	o, err := c.open(a)
 	if err != nil {
 		if last := a.record.latest(); last != nil {
-			o.Spec = *last.Spec // as which it is removed
+			o.Spec = *last.Spec // the spec by which it is removed
 		}
 		a.plan, a.planned, a.planErr = nil, "", err
 	}
@@ -291,7 +309,7 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 		return
 	}
 	if a.record.object == nil && !c.gate.enter(k) {
-		through = false // it waits
+		through = false // it waits at the gate
 		return
 	}
 	if c.restart(a, o) {
@@ -301,10 +319,10 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 			return
 		}
 	}
-	// 1. What should there be, and by whose hand?
+	// 1. Make the plan, and find the identity to act as.
 	author, err := c.authorOf(o)
 	if errors.Is(err, ErrNotKnown) {
-		return // Rebalance is called when it is
+		return // Rebalance is called when it is known
 	}
 	if err != nil {
 		a.plan, a.planned, a.planErr = nil, "", err
@@ -321,11 +339,11 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	c.hold(a, o)
 	var p progress
 	for range stepsMax {
-		// 2. Remember what is about to be made, before it is made.
+		// 2. Name new objects in the tracker before they are created.
 		if !c.recordNew(a, o) {
 			return
 		}
-		// 3. Make it so.
+		// 3. Create and patch objects.
 		p = c.dispatch(ctx, a, o)
 		if a.course == nil || !p.planned {
 			break
@@ -345,11 +363,11 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 			break
 		}
 	}
-	// 4. Remove what there should no longer be, and remember what there is.
+	// 4. Delete objects that left the plan, and update the tracker.
 	if p.applied+p.blocked == len(a.plan.Resources) && p.settled && a.course.whole() {
 		c.collect(a, o)
 	}
-	// 5. Say how it stands, when that has been evaluated.
+	// 5. Report the status, unless a component's state is still being evaluated.
 	if slices.ContainsFunc(p.components, func(s componentState) bool { return s.unknown }) {
 		return
 	}
@@ -357,7 +375,8 @@ func (c *Controller) pass(ctx context.Context, k types.NamespacedName) {
 	c.rest(a, o, &p)
 }
 
-// open is the application as last seen, or nil when there is none. One that cannot be read is without a spec.
+// open returns the Application as last seen, or nil if it does not exist. If the spec cannot be
+// read, open returns an error and an Application without a spec.
 func (c *Controller) open(a *app) (*oam.Application, error) {
 	raw, ok := c.applications.Get(a.key.Namespace, a.key.Name)
 	if !ok {
@@ -369,28 +388,30 @@ func (c *Controller) open(a *app) (*oam.Application, error) {
 	}
 	o, err := c.applications.open(raw)
 	if a.opened = o; err != nil {
-		a.opened = nil // to say so again
+		a.opened = nil // so that the next pass reports it again
 	}
 	return o, err
 }
 
 const (
-	// takenUpMax is how long after its last write an application that has begun keeps its place for others to take up what it
-	// made.
+	// takenUpMax is how long after the last answer an Application may keep its place at the gate
+	// until controllers have observed the objects it created.
 	takenUpMax = 2 * time.Second
-	// silenceMax is how long a managed cluster has answered no write when places are no longer kept for its answers: a
-	// round trip to the other side of the world, and little for others to wait when it has gone.
+	// silenceMax is how long a managed cluster may leave writes unanswered before Applications stop
+	// keeping their places at the gate for it. It is a round trip to the other side of the world,
+	// and a short wait for others when the cluster has gone.
 	silenceMax = 250 * time.Millisecond
 )
 
-// keepsPlace says whether an application that has begun keeps its place, and when to ask again if nothing happens before.
+// keepsPlace reports whether an Application keeps its place at the gate. again is when to ask again
+// if nothing happens before; zero means an answer will bring the Application back.
 func (c *Controller) keepsPlace(a *app) (keeps bool, again time.Duration) {
 	if !c.gate.has(a.key) {
 		return false, 0
 	}
 	now := c.cfg.Now()
 	a.mu.Lock()
-	local := len(a.flight) // writes whose answers come from the local cluster
+	local := len(a.flight) // writes to the local cluster that are under way
 	wait := takenUpMax - now.Sub(a.lastAnswer)
 	for i := range resourcesOf(a.plan) {
 		r := &a.plan.Resources[i]
@@ -421,8 +442,9 @@ func resourcesOf(p *plan.Plan) []plan.Resource {
 	return p.Resources
 }
 
-// untaken says whether something that an application has made has not been taken up by those that run it: while they are behind,
-// more of it would only make them later.
+// untaken reports whether the controller of some object that the Application created has not
+// observed that object yet. While such controllers lag behind, more objects would only delay them
+// further.
 func (c *Controller) untaken(a *app) bool {
 	return slices.ContainsFunc(resourcesOf(a.plan), func(r plan.Resource) bool {
 		there := c.seen(r.Ref)
@@ -430,20 +452,22 @@ func (c *Controller) untaken(a *app) bool {
 	})
 }
 
-// through lets the next applications begin in the place of one that has done what it can for now.
+// through frees an Application's place at the gate and enqueues the Applications that enter
+// instead.
 func (c *Controller) through(k types.NamespacedName) {
 	for _, next := range c.gate.leave(k, c.cfg.Writer.Lag()) {
 		c.queue.Add(next)
 	}
 }
 
-// deleted reports whether an application is being deleted.
+// deleted reports whether an Application is being deleted.
 func (c *Controller) deleted(k types.NamespacedName) bool {
 	raw, ok := c.applications.Get(k.Namespace, k.Name)
 	return ok && raw.DeletionTimestamp != nil
 }
 
-// letGo lets an application be deleted whose record can't be read, and says what stays.
+// letGo removes the finalizers of a deleted Application whose record cannot be read, and tells in
+// an event what stays.
 func (c *Controller) letGo(a *app, o *oam.Application) {
 	tracker := trackerName(a.key.Namespace, a.key.Name)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
@@ -455,7 +479,8 @@ func (c *Controller) letGo(a *app, o *oam.Application) {
 	c.release(a, o)
 }
 
-// replan makes the plan when what it is made of has changed. Without a plan it says false, and a.planErr why.
+// replan makes the plan again if its inputs have changed. It returns false if there is no plan;
+// a.planErr says why.
 func (c *Controller) replan(a *app, o *oam.Application) bool {
 	clusters := c.targets.version()
 	if len(a.read) > 0 && c.valuesChanged(a) {
@@ -473,7 +498,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	hash := plan.Hash(data)
 	last := a.record.latest()
 	if last != nil && publish != "" && last.PublishVersion == publish && last.Hash != hash {
-		// Pinned: the spec waits for another publishVersion.
+		// Pinned: the new spec takes effect with another publishVersion.
 		spec, hash = last.Spec, last.Hash
 	}
 	autoUpdate := o.Annotations[oam.AutoUpdateAnnotation] == "true"
@@ -560,7 +585,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	return true
 }
 
-// withoutCommands are annotations without those that say what is to be done once.
+// withoutCommands returns the annotations without those that request one action.
 func withoutCommands(annotations map[string]string) map[string]string {
 	_, command := annotations[oam.WorkflowCommandAnnotation]
 	_, restart := annotations[oam.RestartWorkflowAnnotation]
@@ -573,8 +598,8 @@ func withoutCommands(annotations map[string]string) map[string]string {
 	return out
 }
 
-// keepAsApplied puts the objects as they were applied in the place of those that definitions, changed since, would make:
-// an application changes when its spec does.
+// keepAsApplied replaces the objects of a plan by those last applied, if definitions have changed
+// since: an Application changes only when its spec does.
 func keepAsApplied(p *plan.Plan, r *record) {
 	last := r.latest()
 	if last == nil || equalMaps(last.Definitions, p.Definitions) {
@@ -595,7 +620,8 @@ func hashOf(m map[string]string) string {
 	return plan.Hash(data)
 }
 
-// recordNew names in the tracker what is about to be made. It says whether that is done.
+// recordNew names new objects in the tracker, and reports whether the tracker already names all
+// objects of the plan. If it returns false, the tracker's answer brings the Application back.
 func (c *Controller) recordNew(a *app, o *oam.Application) bool {
 	if a.flying("tracker") {
 		return false
@@ -612,7 +638,7 @@ func (c *Controller) recordNew(a *app, o *oam.Application) bool {
 		return true
 	}
 	a.record.resources = resources
-	// Of what is new there is nothing to be merged with later but what is applied now.
+	// A new object has no earlier applied state: three-way merges start from what is applied now.
 	if a.record.Applied == nil {
 		a.record.Applied = map[string]json.RawMessage{}
 	}
@@ -626,7 +652,7 @@ func (c *Controller) recordNew(a *app, o *oam.Application) bool {
 	return false
 }
 
-// writeTracker creates or replaces the tracker's content.
+// writeTracker creates the tracker or replaces its spec.
 func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 	compression, err := pack(a.record.packed)
 	if err != nil {
@@ -646,7 +672,7 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 			a.mu.Lock()
 			rt, _ := obj.(*oam.ResourceTracker)
 			if rt != nil && malformed.Of(rt) != nil {
-				rt = nil // what it says now, the watch will show
+				rt = nil // the watch will show what it says now
 			}
 			if rt != nil && rt.Spec.Compression.Data != compression.Data {
 				a.other = rt
@@ -656,7 +682,7 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 			a.mu.Unlock()
 		}
 		if apierrors.IsAlreadyExists(err) {
-			// The watch has not shown it yet, and wakes the application when it does.
+			// The watch has not shown the tracker yet. When it does, it enqueues the Application.
 			a.mu.Lock()
 			a.unknownRecord = true
 			a.mu.Unlock()
@@ -689,7 +715,8 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 	c.cfg.Writer.Patch(meta, a.record.object, types.JSONPatchType, data, done)
 }
 
-// again brings an application back after an answer: at once, or later when the write failed.
+// again enqueues an Application after the answer to a write: at once, and once more with backoff if
+// the write failed.
 func (c *Controller) again(a *app, err error) {
 	switch {
 	case err == nil:
@@ -701,7 +728,7 @@ func (c *Controller) again(a *app, err error) {
 	}
 }
 
-// remove removes what an application made, and then what remembers it.
+// remove deletes an Application's objects, then its tracker, then its finalizers.
 func (c *Controller) remove(a *app, o *oam.Application) {
 	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		a.record.resources = nil
@@ -723,7 +750,7 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 		}
 		gone, err := c.removeOne(a, m, metav1.DeletePropagationBackground, nil)
 		if unreachable := (*errDown)(nil); errors.As(err, &unreachable) {
-			why = unreachable // it comes back when the cluster does
+			why = unreachable // the Application is enqueued when the cluster can be reached again
 		} else if err != nil {
 			c.log.Warn("an object cannot be removed", "application", a.key, "object", refOf(m).String(), "error", err)
 			c.queue.AddRateLimited(a.key)
@@ -761,7 +788,7 @@ func (c *Controller) remove(a *app, o *oam.Application) {
 	c.release(a, o)
 }
 
-// hold puts our finalizer on, where admission has not.
+// hold adds this manager's finalizer if admission has not.
 func (c *Controller) hold(a *app, o *oam.Application) {
 	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || !a.starts("finalizer") {
 		return
@@ -772,15 +799,16 @@ func (c *Controller) hold(a *app, o *oam.Application) {
 	}
 	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.owner, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
 		if err != nil {
-			// Changed or gone meanwhile, or refused: its next pass tries again, and does without until then.
+			// The Application was changed or deleted meanwhile, or the patch was refused. The next
+			// pass tries again; until then there is no finalizer.
 			c.log.Debug("no finalizer yet", "application", a.key, "error", err)
 		}
 		a.ended("finalizer", nil)
 	})
 }
 
-// finalizersPatch replaces the finalizers if they are still what they were: whatever else has changed meanwhile, our own
-// status among it, does not matter.
+// finalizersPatch returns a JSON patch that replaces the finalizers, and fails if they have changed
+// meanwhile. Other changes, such as this manager's own status writes, do not matter.
 func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 	type op struct {
 		Op    string `json:"op"`
@@ -794,7 +822,7 @@ func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 	return json.Marshal([]op{{"test", path, o.Finalizers}, {"replace", path, to}})
 }
 
-// release takes our finalizers off, which lets the application go.
+// release removes this manager's finalizers, so that the API server can delete the Application.
 func (c *Controller) release(a *app, o *oam.Application) {
 	kept := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool {
 		return f == oam.ResourceTrackerFinalizer || f == oam.OrphanFinalizer
@@ -812,7 +840,7 @@ func (c *Controller) release(a *app, o *oam.Application) {
 			err = nil
 		}
 		if apierrors.IsConflict(err) || apierrors.IsInvalid(err) {
-			// Somebody else was quicker: look at the new version when it is seen.
+			// Another client was faster: look again when the watch has shown the new version.
 			c.queue.AddAfter(a.key, 100*time.Millisecond)
 			err = nil
 		} else if err == nil {

@@ -12,7 +12,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// configs is an application of ConfigMaps with those names, and policies.
+// configs returns the spec of an Application of ConfigMaps with the given names, and policies.
 func configs(policies string, names ...string) string {
 	spec := "components:\n- name: config\n  type: k8s-objects\n  properties:\n    objects:\n"
 	for _, n := range names {
@@ -139,8 +139,8 @@ func TestLabelsThatWereTakenOffAreBack(t *testing.T) {
 	e.gone(configMaps, "a")
 }
 
-// TestRemovalInTheOrderOfDependencies: what others depend on is removed when they are gone, whether they leave the application
-// or it is deleted.
+// TestRemovalInTheOrderOfDependencies checks that a component is removed after the components that
+// depend on it, when components leave the Application and when the Application is deleted.
 func TestRemovalInTheOrderOfDependencies(t *testing.T) {
 	e := start(t)
 	spec := func(components string) string {
@@ -159,7 +159,7 @@ func TestRemovalInTheOrderOfDependencies(t *testing.T) {
 	e.until("a", inPhase(oam.PhaseRunning))
 	e.patchData("middle", held)
 	e.delete(applications, "a")
-	// What it says of what remains, it says after a look at it.
+	// The number of remaining objects is reported after a pass has counted them.
 	remain := func(n int) {
 		t.Helper()
 		e.until("a", func(a *oam.Application) error {

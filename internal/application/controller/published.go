@@ -12,14 +12,16 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
 
-// The tracker keeps the states of an application. Who publishes states by name has each as an object too, for others to
-// see: one write for a state, one when its workflow has ended, and one when it is no longer kept. With the application they go by their owner.
+// The tracker keeps an Application's revisions. Those with a publishVersion, or all if so
+// configured, are also ApplicationRevision objects that other clients can read. That is one write
+// for a revision, one when its workflow has ended, and one when it is no longer kept. The
+// Application owns these objects, so they are deleted with it.
 
-// publishing is what is being written while an ApplicationRevision is made.
+// publishing is the key in app.flight while an ApplicationRevision is created.
 const publishing = "revision"
 
-// publish writes an ApplicationRevision of the newest state, where it is to have one. That it fails is said in the log, and
-// stops nothing.
+// publish creates an ApplicationRevision of the newest revision, if that is to have one. A failure
+// is only logged.
 func (c *Controller) publish(a *app, o *oam.Application) {
 	last := a.record.latest()
 	if !c.cfg.ApplicationRevisions && last.PublishVersion == "" {
@@ -60,8 +62,9 @@ func (c *Controller) publish(a *app, o *oam.Application) {
 	})
 }
 
-// publishOutcome writes into the ApplicationRevision of the newest state how its workflow ended, when it has. It
-// says false while the object is still being made, whose answer brings the application back.
+// publishOutcome writes the outcome of a finished workflow into the newest revision's
+// ApplicationRevision. It returns false while that object is still being created; the answer
+// enqueues the Application.
 func (c *Controller) publishOutcome(a *app, before, now *oam.ApplicationStatus) bool {
 	last, w := a.record.latest(), now.Workflow
 	if last == nil || !last.Published || w == nil || !w.Finished || before.Workflow != nil && before.Workflow.Finished && before.Workflow.AppRevision == w.AppRevision {
@@ -82,7 +85,7 @@ func (c *Controller) publishOutcome(a *app, before, now *oam.ApplicationStatus) 
 	return true
 }
 
-// retract deletes the ApplicationRevisions of states that are no longer kept.
+// retract deletes the ApplicationRevisions of revisions that are no longer kept.
 func (c *Controller) retract(a *app, old []revision) {
 	for _, r := range old {
 		if !r.Published {

@@ -17,8 +17,9 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 )
 
-// TestAnApplicationSaysThatItsRecordCannotBeRead: nothing is made, changed or removed for it, others go on, and it goes on when its
-// record is mended.
+// TestAnApplicationSaysThatItsRecordCannotBeRead checks that nothing is created, changed or deleted
+// for an Application whose record cannot be read, that others are not affected, and that the
+// Application goes on when its record is repaired.
 func TestAnApplicationSaysThatItsRecordCannotBeRead(t *testing.T) {
 	e := start(t)
 	var b bytes.Buffer
@@ -51,7 +52,7 @@ func TestAnApplicationSaysThatItsRecordCannotBeRead(t *testing.T) {
 	e.until("waits", says(oam.ConditionParsed, said...))
 	e.until("waits", says(oam.ConditionReady, said...))
 	e.delete(applications, "leaves")
-	e.gone(applications, "leaves") // what the tracker lists beside the packed part is what there is to remove
+	e.gone(applications, "leaves") // the tracker's plain list of objects is enough to remove them
 	if _, err := e.get(configMaps, "waits"); err == nil {
 		t.Error("its object was made")
 	}
@@ -64,8 +65,8 @@ func TestAnApplicationSaysThatItsRecordCannotBeRead(t *testing.T) {
 	e.until("waits", inPhase(oam.PhaseRunning))
 }
 
-// TestARecordThatTheWatchHasNotShownIsNotCreatedAgainAndAgain: there is a ResourceTracker of the application's name that the manager
-// did not see when it was about to create one. The manager goes by what that one says.
+// TestARecordThatTheWatchHasNotShownIsNotCreatedAgainAndAgain checks that the manager goes on from
+// a ResourceTracker that it had not seen when it was about to create one of that name.
 func TestARecordThatTheWatchHasNotShownIsNotCreatedAgainAndAgain(t *testing.T) {
 	e := connect(t)
 	var creates atomic.Int32

@@ -22,26 +22,27 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// componentState is how a component stands.
+// componentState is the state of one component.
 type componentState struct {
-	// applied says that its objects are as they should be; waits, that it waits for another component.
+	// applied is set if the component's objects are as the plan wants them. waits is set if the
+	// component waits for another component.
 	applied, waits  bool
 	healthy         bool
 	workloadHealthy bool
-	// unknown says that it is still being evaluated.
+	// unknown is set while the state is still being evaluated.
 	unknown bool
 	message string
 	details map[string]string
 	traits  []oam.TraitStatus
 }
 
-// states is a component's state, and the versions of the objects that it was read from.
+// states is a component's state and the versions of the objects that it was evaluated from.
 type states struct {
 	versions string
 	state    componentState
 }
 
-// stateOf reads a component's state from its live objects.
+// stateOf evaluates a component's state from its live objects.
 func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState {
 	comp := &a.plan.Components[i]
 	var versions strings.Builder
@@ -52,10 +53,10 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 		r := &a.plan.Resources[at]
 		there := c.seen(r.Ref)
 		if there == nil && r.ReadOnly {
-			there, _, _ = c.others(ctx, a, r) // why not is said where it is looked for
+			there, _, _ = c.others(ctx, a, r) // dispatch reports the error
 		}
 		if there == nil || there.renderHash != r.Hash && there.owner == a.key {
-			// What is about to change says nothing about what it is going to be.
+			// An object that is about to be updated says nothing about its new state.
 			if r.Stage != oam.PostDispatch && !r.ReadOnly {
 				complete = false
 			}
@@ -94,7 +95,7 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 			maps.Copy(state.details, s.Details)
 		}
 		if comp.Workload < 0 && slices.ContainsFunc(comp.Traits, func(t plan.Trait) bool { return t.Template.Definition.ManageWorkload }) {
-			state.workloadHealthy = true // a trait has the workload, and says how it is
+			state.workloadHealthy = true // a trait manages the workload and reports its health
 		}
 	}
 	state.healthy = state.workloadHealthy
@@ -112,7 +113,7 @@ func (c *Controller) stateOf(ctx context.Context, a *app, i int) componentState 
 	}
 	if busy {
 		if known, ok := a.states[comp.Key()]; ok {
-			return known.state // until what it is now is known
+			return known.state // the last state, until the evaluation ends
 		}
 		state.unknown = true
 		return state
@@ -144,7 +145,7 @@ func asMap(o *object) map[string]any {
 	return m
 }
 
-// workflowFinished says whether the present revision has once been deployed to its end.
+// workflowFinished reports whether the present revision has been deployed completely once.
 func workflowFinished(o *oam.Application, a *app) bool {
 	status := &o.Status
 	if a.status != nil {
@@ -156,7 +157,7 @@ func workflowFinished(o *oam.Application, a *app) bool {
 		status.LatestRevision.Name == last.Name && status.LatestRevision.RevisionHash == last.Hash
 }
 
-// report writes the status where it has changed.
+// report writes the status if it has changed.
 func (c *Controller) report(a *app, o *oam.Application, p progress) {
 	now := metav1.NewTime(c.cfg.Now()).Rfc3339Copy()
 	before := &o.Status
@@ -174,11 +175,12 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 	}
 	conflicted := a.conflict()
 	if conflicted == "" && same(before, s) || conflicted == o.ResourceVersion {
-		return // nothing to say; or not before the watch shows what the last status met a conflict with
+		// Nothing new; or the watch has not shown the version that the last write conflicted with.
+		return
 	}
 	settles := s.Phase == oam.PhaseRunningWorkflow && len(p.problems) == 0 && len(a.failures()) == 0
 	if settles {
-		// Soon there may be more to say.
+		// The status may change again soon.
 		if a.writing() {
 			return
 		}
@@ -193,8 +195,8 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 	c.writeStatus(a, o, s, !settles)
 }
 
-// settle is how long a change may take before its progress is reported. A busy server is not asked to write what is soon
-// to be written otherwise.
+// settle returns how long a change may take before its progress is reported. The time grows with
+// the writer's lag: a busy server should not write statuses that will be replaced soon.
 func (c *Controller) settle() time.Duration {
 	return max(c.cfg.Settle, min(settleLags*c.cfg.Writer.Lag(), settleMax))
 }
@@ -204,7 +206,8 @@ const (
 	settleMax  = 30 * time.Second
 )
 
-// conflict is the application's version that the last status was made from, if it was refused because the application had changed.
+// conflict returns the resourceVersion of the Application that the last status was made from, if
+// that write met a conflict, or "".
 func (a *app) conflict() string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -214,7 +217,7 @@ func (a *app) conflict() string {
 func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
 	a.status = s
 	if o.Annotations[oam.RestartWorkflowAnnotation] != "" {
-		c.queue.Add(a.key) // when it is run again hangs on when it ended
+		c.queue.Add(a.key) // the time of the next run depends on the end of this one
 	}
 	from := o.ResourceVersion
 	written := &oam.Application{ObjectMeta: metav1.ObjectMeta{
@@ -224,7 +227,8 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 	a.statusWrites++
 	a.conflicted = ""
 	if seen, err := strconv.ParseUint(o.ResourceVersion, 10, 64); err == nil && seen < a.statusVersion {
-		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10) // our own last write, which the watch has not shown yet
+		// This manager's last write, which the watch has not shown yet.
+		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10)
 	}
 	a.mu.Unlock()
 	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status", Brief: true}, written, urgent, func(o apiwriter.Object, err error) {
@@ -232,7 +236,7 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 		a.statusWrites--
 		if apierrors.IsConflict(err) {
 			a.conflicted = from
-			c.queue.Add(a.key) // the watch may have shown the other version by now
+			c.queue.Add(a.key) // the watch may have shown the new version by now
 		}
 		if err == nil && o != nil {
 			if v, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64); err == nil {
@@ -241,12 +245,13 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 		}
 		a.mu.Unlock()
 		if raw, ok := c.applications.Get(a.key.Namespace, a.key.Name); ok && o != nil && raw.ResourceVersion == o.GetResourceVersion() {
-			c.queue.Add(a.key) // the watch was faster, and the pass after it could not let the application rest
+			// The watch came first, so the last pass could not let the Application rest.
+			c.queue.Add(a.key)
 		}
 	})
 }
 
-// reportNoPlan says why nothing can be done.
+// reportNoPlan sets the conditions that say why there is no plan.
 func (c *Controller) reportNoPlan(a *app, s *oam.ApplicationStatus, now metav1.Time) {
 	failed := oam.ConditionParsed
 	var e *plan.Error
@@ -269,7 +274,7 @@ func (c *Controller) reportNoPlan(a *app, s *oam.ApplicationStatus, now metav1.T
 	setCondition(s, oam.ConditionReady, a.planErr, now)
 }
 
-// warningsMax bounds how many warnings an application's status has.
+// warningsMax bounds the number of warnings in an Application's status.
 const warningsMax = 8
 
 func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.ApplicationStatus, p progress, now metav1.Time) {
@@ -356,7 +361,8 @@ func (c *Controller) reportProgress(a *app, o *oam.Application, s *oam.Applicati
 	}
 }
 
-// workflowStatus is the status of the deployment without steps of its own: one for each component.
+// workflowStatus returns the workflow status of an Application without steps of its own: one step
+// for each component.
 func workflowStatus(a *app, before *oam.WorkflowStatus, p progress, now metav1.Time) *oam.WorkflowStatus {
 	last := a.record.latest()
 	w := &oam.WorkflowStatus{Mode: "DAG-DAG", AppRevision: a.record.run(last.Name, last.Hash), StartTime: now, Phase: "executing"}
@@ -400,7 +406,7 @@ func workflowStatus(a *app, before *oam.WorkflowStatus, p progress, now metav1.T
 	return w
 }
 
-// setCondition sets a condition to True, or to False for an error.
+// setCondition sets a condition to True, or to False with the message of err.
 func setCondition(s *oam.ApplicationStatus, t oam.ConditionType, err error, now metav1.Time) {
 	c := oam.Condition{Type: t, Status: metav1.ConditionTrue, Reason: oam.ReasonAvailable, LastTransitionTime: now}
 	if t == oam.ConditionReady {
@@ -421,15 +427,16 @@ func setCondition(s *oam.ApplicationStatus, t oam.ConditionType, err error, now 
 	s.Conditions = append(s.Conditions, c)
 }
 
-// same says whether two statuses say the same.
+// same reports whether two statuses are semantically equal.
 func same(a, b *oam.ApplicationStatus) bool { return apiequality.Semantic.DeepEqual(a, b) }
 
-// reportDeleting says that an application is going, when that takes time.
+// reportDeleting reports how many objects remain of an Application that is being deleted, if the
+// deletion takes longer than twice the settle time.
 func (c *Controller) reportDeleting(a *app, o *oam.Application, remaining int, why error) {
 	if why == nil && a.writing() {
 		return // their answers bring it back
 	}
-	// An answer says that an object goes; the watch says, some time later, that it has gone.
+	// An answer says that the object is being deleted; the watch shows later that it is gone.
 	a.mu.Lock()
 	since := a.lastAnswer
 	a.mu.Unlock()

@@ -19,9 +19,10 @@ import (
 	"lockstep.dev/lockstep/internal/egress"
 )
 
-// TestApplicationsReachPublicAddressesAlone: whatever sends a request for an application refuses addresses that are not public, also
-// after a redirect, and metadata addresses of clouds by address and by name, and says which flag would allow it. The address
-// 127.0.0.1 stands for a public one.
+// TestApplicationsReachPublicAddressesAlone checks that every feature that sends requests for an
+// Application refuses addresses that are not public, also after a redirect, and the metadata
+// addresses of clouds by address and by name, and that the error names the flag that would allow
+// the address. In this test 127.0.0.1 stands for a public address.
 func TestApplicationsReachPublicAddressesAlone(t *testing.T) {
 	e := connect(t)
 	elsewhere.Store(e.ns, true)

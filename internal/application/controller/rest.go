@@ -12,8 +12,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// rest lets go of what has been worked out for an application about which there has been nothing to do and nothing to wait
-// for. It is brought back by whatever concerns it, as it is when a manager starts: from its tracker. It ends a pass.
+// rest frees the in-memory state of an Application for which there has been nothing to do or to
+// wait for during Config.Rest. Any event that concerns the Application loads its state from the
+// tracker, as at the manager's start. rest is the last step of a pass.
 func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
 	if !c.rested(a, o, p) {
 		a.idle = time.Time{}
@@ -38,11 +39,12 @@ func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
 		c.resting[a.key] = slices.Collect(maps.Keys(a.uids))
 		c.queue.Forget(a.key)
 	default:
-		c.queue.AddAfter(a.key, c.cfg.Rest-now.Sub(a.idle)) // the queue keeps one time for a key, and that was an earlier one
+		c.queue.AddAfter(a.key, c.cfg.Rest-now.Sub(a.idle)) // the queue kept an earlier time
 	}
 }
 
-// rested says whether what the cluster has is all that there is to know about an application.
+// rested reports whether an Application's state can be read from the cluster completely, and
+// nothing is under way.
 func (c *Controller) rested(a *app, o *oam.Application, p *progress) bool {
 	if a.plan == nil || a.planErr != nil || !p.finished || p.applied != len(a.plan.Resources) || len(p.problems) > 0 || a.dirty || a.again ||
 		a.course != nil || a.restarted != "" || len(a.read) > 0 || slices.ContainsFunc(a.plan.Resources, leftToOthers) || a.follows.Load() || a.places.Load() || a.record.object == nil {
@@ -62,10 +64,10 @@ func (c *Controller) rested(a *app, o *oam.Application, p *progress) bool {
 		a.statusWrites == 0 && version >= a.statusVersion && a.answered == nil && a.other == nil && !a.dropped && a.released == ""
 }
 
-// leftToOthers are objects that no watch of the application's own shows.
+// leftToOthers reports whether a resource is not shown by the Application's own watches.
 func leftToOthers(r plan.Resource) bool { return r.ReadOnly }
 
-// woken takes up what is kept of an application at rest. The caller holds mu.
+// woken returns and deletes the UIDs that are kept of an Application at rest. The caller holds mu.
 func (c *Controller) woken(k types.NamespacedName) map[types.UID]bool {
 	known := c.resting[k]
 	delete(c.resting, k)

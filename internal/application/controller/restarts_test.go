@@ -21,8 +21,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/controller"
 )
 
-// life runs a controller that makes one write: what it asks for after that does not reach the server. written gets the write by then,
-// in a text that has no versions of objects in it.
+// life runs a controller whose first write reaches the server and whose later writes do not.
+// written receives that first write as a text without resource versions.
 func (e *env) life() (written <-chan string, end func()) {
 	e.Helper()
 	var mu sync.Mutex
@@ -75,7 +75,7 @@ type roundTripper func(*http.Request) (*http.Response, error)
 
 func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
 
-// overridden is a policy that changes what is in the ConfigMap of component one.
+// overridden is a policy that changes the ConfigMap of component one.
 const overridden = `
 - name: %[1]s
   type: override
@@ -86,7 +86,8 @@ const overridden = `
         objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: one}, data: {k: %[1]s}}]
 `
 
-// TestAManagerThatEndsAfterEachWriteComesToAnEnd: each life of it writes something that the ones before have not.
+// TestAManagerThatEndsAfterEachWriteComesToAnEnd checks that each manager in a row, of which each
+// ends after one write, writes something that the earlier ones have not written.
 func TestAManagerThatEndsAfterEachWriteComesToAnEnd(t *testing.T) {
 	const livesMax = 20
 	for name, spec := range map[string]string{

@@ -18,27 +18,29 @@ import (
 	"lockstep.dev/lockstep/internal/install"
 )
 
-// Every state of a definition that somebody has written is kept in a DefinitionRevision, which applications name as
-// type@v2, or type@1.4.0 where the definition has a version, or type@1.4 for the newest that begins so. Built-in definitions have none until they change: their first
-// state is written down with their second.
+// Every state that a definition written by users has had is kept as a DefinitionRevision.
+// Applications refer to a revision as type@v2, or as type@1.4.0 if the definition states a version,
+// or as type@1.4 for the newest version that begins so. Built-in definitions have no revisions
+// until they change: their first state is stored together with their second.
 
-// definitionRevisionsMax is how many states of a definition are kept, beside those that applications name.
+// definitionRevisionsMax is the number of revisions that are kept of a definition, in addition to
+// those that Applications refer to.
 const definitionRevisionsMax = 20
 
-// revisedDefinition is a state of a definition.
+// revisedDefinition is one state of a definition.
 type revisedDefinition struct {
 	def     *render.Definition
 	object  apiwriter.Object
-	version string // as the definition calls it, or empty
+	version string // the version that the definition states, or empty
 }
 
-// assigned is the newest revision of a definition, which the watch may not show yet.
+// assigned is the newest revision of a definition, which the watch may not have shown yet.
 type assigned struct {
 	number int64
 	hash   string
 }
 
-// specVersion is what a definition calls its version.
+// specVersion returns the version that a definition states.
 func specVersion(o apiwriter.Object) string {
 	switch o := o.(type) {
 	case *oam.ComponentDefinition:
@@ -53,12 +55,12 @@ func specVersion(o apiwriter.Object) string {
 	return ""
 }
 
-// definitionType is the name of a kind in revisions.
+// definitionType returns the name of a kind in DefinitionRevisions.
 func definitionType(k render.Kind) oam.DefinitionType {
 	return oam.DefinitionType(strings.TrimSuffix(string(k), "Definition"))
 }
 
-// revisionName is the name of a state of a definition.
+// revisionName returns the name of a definition's revision.
 func revisionName(name string, number int64, version string) string {
 	if version != "" {
 		return name + "-v" + strings.TrimPrefix(version, "v")
@@ -66,11 +68,11 @@ func revisionName(name string, number int64, version string) string {
 	return fmt.Sprintf("%s-v%d", name, number)
 }
 
-// definitionChanged writes down what a definition has become, once the watches show what is written down already. old
-// is what it was, or nil.
+// definitionChanged stores a definition's new state as a revision. It does nothing until the
+// watches of definitions and revisions have synced. old is the previous state, or nil.
 func (c *Controller) definitionChanged(old, new *revisedDefinition) {
 	if !c.revising.Load() {
-		return // Run goes through all of them
+		return // Run handles all definitions after the sync
 	}
 	owner := new.def.Namespace + "/" + new.def.Name
 	if c.cfg.Owns != nil && !c.cfg.Owns(owner) {
@@ -87,7 +89,8 @@ func (c *Controller) definitionChanged(old, new *revisedDefinition) {
 	c.revise(new, known)
 }
 
-// revise writes a state of a definition down, unless it is the newest that is.
+// revise creates a revision with a state of a definition, unless the newest revision has that
+// state, and deletes old revisions.
 func (c *Controller) revise(r *revisedDefinition, known []*oam.DefinitionRevision) {
 	key := definitionKey{r.def.Kind, r.def.Namespace, r.def.Name}
 	c.mu.Lock()
@@ -158,12 +161,12 @@ func newDefinitionRevision(r *revisedDefinition, number int64) (*oam.DefinitionR
 	return o, nil
 }
 
-// definitionLabel is the label that names the definition of a revision.
+// definitionLabel returns the label that names a revision's definition.
 func definitionLabel(k render.Kind) string {
 	return strings.ToLower(string(k)) + ".oam.dev/name"
 }
 
-// dispensable are the revisions beyond the limit that no application names.
+// dispensable returns the revisions beyond the limit that no Application refers to.
 func (c *Controller) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
 	if len(known) < definitionRevisionsMax {
 		return nil
@@ -179,7 +182,7 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 	for _, raw := range c.applications.List() {
 		app, err := c.applications.open(raw)
 		if err != nil {
-			return nil // nobody knows which ones it names
+			return nil // the Application may refer to any revision
 		}
 		for i := range app.Spec.Components {
 			note(app.Spec.Components[i].Type)
@@ -202,11 +205,11 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 	return slices.DeleteFunc(slices.Clone(known[:len(known)-definitionRevisionsMax+1]), func(r *oam.DefinitionRevision) bool { return named[r.Name] })
 }
 
-// pinnedName is the revision that type@pinned names.
+// pinnedName returns the name of the revision that type@pinned names.
 func pinnedName(name, pinned string) string { return name + "-v" + strings.TrimPrefix(pinned, "v") }
 
-// newest is the revision that type@pinned means: the one of that name, or the newest of those whose versions begin so, as
-// 1.4.2 does with 1.4. It is nil when there is none.
+// newest returns the revision that type@pinned refers to: the revision of that name, or else the
+// newest whose version begins so, as 1.4.2 begins with 1.4. It returns nil if there is none.
 func newest(known []*oam.DefinitionRevision, name, pinned string) *oam.DefinitionRevision {
 	var found *oam.DefinitionRevision
 	var best *version.Version
@@ -224,7 +227,7 @@ func newest(known []*oam.DefinitionRevision, name, pinned string) *oam.Definitio
 	return found
 }
 
-// revisionsOf are the states of a definition that are written down, oldest first.
+// revisionsOf returns the stored revisions of a definition, oldest first.
 func (d *definitions) revisionsOf(def *render.Definition) []*oam.DefinitionRevision {
 	return d.revisionsNamed(def.Kind, def.Namespace, def.Name)
 }
@@ -240,7 +243,7 @@ func (d *definitions) revisionsNamed(kind render.Kind, namespace, name string) [
 	return out
 }
 
-// pinnedTo is the state of a definition that an application names.
+// pinnedTo returns the template of the revision that an Application refers to.
 func pinnedTo[T apiwriter.Object](d appDefinitions, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
 	for _, ns := range []string{namespace, oam.SystemNamespace} {
 		r, ok := d.revisions.Get(ns, pinnedName(base, pinned))
@@ -266,7 +269,7 @@ func pinnedTo[T apiwriter.Object](d appDefinitions, called render.Kind, empty T,
 	return nil, fmt.Errorf("%s %s has no revision %s, in namespaces %s and %s: %w", called, base, pinned, namespace, oam.SystemNamespace, errNoDefinition)
 }
 
-// first says whether a revision is the first state of a definition.
+// first reports whether pinned refers to a definition's first revision.
 func first(pinned string) bool {
 	n, err := strconv.Atoi(strings.TrimPrefix(pinned, "v"))
 	return err == nil && n == 1

@@ -20,8 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/controller"
 )
 
-// doomed runs a controller for a namespace whose end is sudden: requests under way are broken off, and nothing that
-// waits is written.
+// doomed runs a controller that can be killed: requests under way are cut off, and waiting writes
+// are dropped.
 func (e *env) doomed(owns func(key string) bool) (_ *controller.Controller, kill func()) {
 	e.Helper()
 	log := slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn}))
@@ -47,7 +47,7 @@ func TestApplicationsAreSharedAndTakenOver(t *testing.T) {
 	elsewhere.Store(e.ns, true)
 	e.foreign()
 	const apps = 12
-	var dead atomic.Bool // the first
+	var dead atomic.Bool // of the first controller
 	share := func(n uint32) func(string) bool {
 		return func(key string) bool {
 			if dead.Load() {
@@ -74,7 +74,7 @@ func TestApplicationsAreSharedAndTakenOver(t *testing.T) {
 	for name := range want {
 		e.until(name, inPhase(oam.PhaseRunning))
 	}
-	// Nothing was done twice.
+	// Nothing was written twice.
 	if r := e.requests(); r["create configmaps"] != 2*apps || r["create resourcetrackers"] != apps {
 		t.Errorf("requests %v", r)
 	}
@@ -91,7 +91,7 @@ func TestApplicationsAreSharedAndTakenOver(t *testing.T) {
 	}
 }
 
-// foreign makes an object that is nobody's, and stays.
+// foreign creates an object that no Application owns and that must stay.
 func (e *env) foreign() {
 	e.Helper()
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "foreign"}, Data: map[string]string{"k": "theirs"}}
@@ -100,7 +100,7 @@ func (e *env) foreign() {
 	}
 }
 
-// pair is an application of two components, one of which comes after the other.
+// pair is the spec of an Application of two components, of which one depends on the other.
 func pair(name, value string) string {
 	return fmt.Sprintf(`
 components:
@@ -114,7 +114,8 @@ components:
 `, name, value)
 }
 
-// asWanted says what differs between what applications should have made, by their names, and what there is.
+// asWanted returns an error if the ConfigMaps that exist are not those that the Applications in
+// want, by name, should have created.
 func (e *env) asWanted(want map[string]string) error {
 	list, err := e.core.CoreV1().ConfigMaps(e.ns).List(e.Context(), metav1.ListOptions{})
 	if err != nil {

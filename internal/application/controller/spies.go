@@ -9,8 +9,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// spies watch single objects that applications look at, and that are not their own: what a step reads until the workflow is
-// done, and what a plan is made of, or a read-only policy leaves to others, for as long as the plan is the application's.
+// spies watch single objects of other owners that Applications read: what a step reads, until the
+// workflow is done; what a plan is made from, or a read-only policy leaves to others, as long as
+// the Application has that plan.
 type spies struct {
 	changed func(types.NamespacedName)
 
@@ -18,7 +19,7 @@ type spies struct {
 	each map[spied]*spy
 }
 
-// spied is an object in a cluster.
+// spied identifies an object in a cluster.
 type spied struct {
 	live *live
 	ref  plan.Ref
@@ -27,7 +28,8 @@ type spied struct {
 type spy struct {
 	watch *kindWatch
 	stop  func()
-	// forApps are the applications that look at it, and whether they do beyond their workflows.
+	// forApps has the Applications that read the object. The value is true if they read it beyond
+	// their workflow's end.
 	forApps map[types.NamespacedName]bool
 }
 
@@ -36,10 +38,11 @@ const spiesMax = 512
 
 var errTooManySpies = errors.New("too many objects of others are being looked at; it is tried again")
 
-// look is an object as it is, nil when there is none. known is false until that has been found out, which brings the
-// application back, as changes do. lasting looks go on when the workflow is done.
+// look returns the object as last seen, or nil if it does not exist, and starts a watch of it if
+// there is none. known is false until the watch has synced. Syncing enqueues the Application, and
+// so does every change. A lasting look does not end with the workflow.
 func (s *spies) look(t *target, ref plan.Ref, app types.NamespacedName, lasting bool) (o *object, known bool, _ error) {
-	// What is an application's is watched already.
+	// This watch is separate from the watches by label of Applications' own objects.
 	k := spied{t.live, ref}
 	s.mu.Lock()
 	x := s.each[k]
@@ -66,7 +69,7 @@ func (s *spies) look(t *target, ref plan.Ref, app types.NamespacedName, lasting 
 	return x.watch.objects[types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}], true, nil
 }
 
-// tell brings back those that look at an object.
+// tell enqueues the Applications that read an object.
 func (s *spies) tell(k spied) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,7 +80,8 @@ func (s *spies) tell(k spied) {
 	}
 }
 
-// leave ends an application's looking, or that of its workflow only.
+// leave ends all looks of an Application if lasting is set, and otherwise only those of its
+// workflow.
 func (s *spies) leave(app types.NamespacedName, lasting bool) {
 	s.mu.Lock()
 	var stop []func()

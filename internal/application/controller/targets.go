@@ -21,20 +21,20 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// target is a cluster that objects go to, and what is needed to work with it: each has a writer, connections and watches
-// of its own, so that none waits for another.
+// target is a cluster that objects are deployed to. Each target has its own writer, connections and
+// watches, so that no cluster waits for another.
 type target struct {
-	name   string // empty for the local one
+	name   string // empty for the local cluster
 	kinds  *kinds
 	live   *live
 	writer apiwriter.Writer
 	rest   *rest.Config
-	remote *clusters.Cluster // nil for the local one
-	stop   func()            // ends what runs for it
-	pulse  pulse             // of writes of objects
+	remote *clusters.Cluster // nil for the local cluster
+	stop   func()            // stops the writer and the watches
+	pulse  pulse             // counts writes of objects and their answers
 }
 
-// down is why the cluster cannot be worked with now, or nil.
+// down returns why the cluster cannot be used at present, or nil.
 func (t *target) down() error {
 	if t.remote == nil {
 		return nil
@@ -42,17 +42,17 @@ func (t *target) down() error {
 	return t.remote.Unreachable()
 }
 
-// targets are all clusters.
+// targets holds all clusters.
 type targets struct {
 	mu     sync.RWMutex
 	local  *target
 	remote map[string]*target
-	// changes counts what may make a difference to where components go.
+	// changes counts the changes of clusters that may change where components are placed.
 	changes uint64
 	labels  func(map[string]string) []string
 }
 
-// get is the cluster of that name, empty for the local one; nil when there is none.
+// get returns the cluster of that name, or nil. The empty name is the local cluster.
 func (ts *targets) get(name string) *target {
 	if name == "" {
 		return ts.local
@@ -68,8 +68,8 @@ func (ts *targets) version() uint64 {
 	return ts.changes
 }
 
-// Target implements plan.Clusters. A cluster that has not been reached yet is taken for one like the local one: what it
-// is to get is known, and the plan is made again when it is reached.
+// Target implements plan.Clusters. A cluster that has not been reached yet is treated as if it had
+// the local cluster's version and kinds; the plan is made again when the cluster is reached.
 func (ts *targets) Target(name string) (plan.Target, error) {
 	local := plan.Target{Kinds: ts.local.kinds, Version: ts.local.kinds.clusterVersion(), APIs: ts.local.kinds.served()}
 	t := ts.get(name)
@@ -91,14 +91,14 @@ func (ts *targets) Labelled(labels map[string]string) []string {
 	return append(out, ts.labels(labels)...)
 }
 
-// names are the clusters' names, the local one first.
+// names returns the clusters' names, the local cluster first.
 func (ts *targets) names() []string {
 	ts.mu.RLock()
 	defer ts.mu.RUnlock()
 	return append([]string{oam.LocalCluster}, slices.Sorted(maps.Keys(ts.remote))...)
 }
 
-// managed are the clusters that are not the local one.
+// managed returns all clusters but the local one.
 func (ts *targets) managed() []*target {
 	ts.mu.RLock()
 	defer ts.mu.RUnlock()
@@ -113,7 +113,7 @@ func keysOf(m map[string]string) []string {
 	return out
 }
 
-// newTarget connects what works with a cluster.
+// newTarget returns the target for a cluster, with its clients and with no watches yet.
 func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.Writer) (*target, error) {
 	dyn, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -130,10 +130,10 @@ func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.W
 	return t, nil
 }
 
-// discoveryTimeout bounds one question about what kinds a cluster has.
+// discoveryTimeout bounds one discovery request.
 const discoveryTimeout = 10 * time.Second
 
-// joined connects a managed cluster.
+// joined creates the target of a managed cluster that was added.
 func (c *Controller) joined(m *clusters.Cluster) {
 	log := c.log.With("cluster", m.Name)
 	way := c.metrics.measured(m.Name, m.REST)
@@ -167,13 +167,13 @@ func (c *Controller) joined(m *clusters.Cluster) {
 	c.targets.mu.Unlock()
 }
 
-// The bounds of what a managed cluster is given.
+// Bounds on requests to one managed cluster.
 const (
 	remoteConnections = 4
 	remoteTimeout     = 15 * time.Second
 )
 
-// left disconnects a managed cluster. What is there stays there.
+// left removes the target of a managed cluster. Objects in that cluster stay.
 func (c *Controller) left(m *clusters.Cluster) {
 	c.targets.mu.Lock()
 	t := c.targets.remote[m.Name]
@@ -187,7 +187,8 @@ func (c *Controller) left(m *clusters.Cluster) {
 	c.clustersChanged(m.Name)
 }
 
-// turned takes in that a cluster can be reached, or no longer: watches run only where they can.
+// turned handles a change of whether a managed cluster can be reached. Watches run only while it
+// can.
 func (c *Controller) turned(m *clusters.Cluster) {
 	t := c.targets.get(m.Name)
 	if t == nil {
@@ -217,7 +218,7 @@ func (c *Controller) relabelled(m *clusters.Cluster) {
 	c.clustersChanged(m.Name)
 }
 
-// clustersChanged brings back the applications that the cluster of that name concerns.
+// clustersChanged enqueues the Applications that the cluster of that name concerns.
 func (c *Controller) clustersChanged(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -228,14 +229,14 @@ func (c *Controller) clustersChanged(name string) {
 	}
 }
 
-// livesIn says whether the application has, or is to have, anything in a managed cluster.
+// livesIn reports whether the Application has, or will have, objects in a managed cluster.
 func (a *app) livesIn(cluster string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.clusters[cluster]
 }
 
-// lives notes the managed clusters in which the application has, or is to have, something.
+// lives records the managed clusters in which the Application has, or will have, objects.
 func (a *app) lives() {
 	var in map[string]bool
 	note := func(cluster string) {
@@ -260,7 +261,7 @@ func (a *app) lives() {
 	a.clusters = in
 }
 
-// seen is an object as last seen, or nil.
+// seen returns an object as last seen, or nil.
 func (c *Controller) seen(ref plan.Ref) *object {
 	t := c.targets.get(ref.Cluster)
 	if t == nil {
@@ -269,17 +270,20 @@ func (c *Controller) seen(ref plan.Ref) *object {
 	return t.live.get(ref)
 }
 
-// errLeft is for objects in clusters that are managed no longer.
+// errLeft is the error for objects in clusters that are no longer managed. Its value is the
+// cluster's name.
 type errLeft string
 
 func (e errLeft) Error() string { return "cluster " + string(e) + " is no longer managed" }
 
-// errDown is for objects in clusters that cannot be reached now: when they can, their applications come back.
+// errDown is the error for objects in clusters that cannot be reached at present. The Applications
+// are enqueued when the cluster can be reached again.
 type errDown struct{ error }
 
 func (e *errDown) Unwrap() error { return e.error }
 
-// reach is the cluster of that name, or why it cannot be worked with now.
+// reach returns the cluster of that name, and an error if the cluster is unknown or cannot be used
+// at present.
 func (c *Controller) reach(name string) (*target, error) {
 	t := c.targets.get(name)
 	if t == nil {
@@ -290,16 +294,16 @@ func (c *Controller) reach(name string) (*target, error) {
 
 var _ plan.Clusters = (*targets)(nil)
 
-// key names an application.
+// key returns the key of an Application.
 func key(namespace, name string) types.NamespacedName {
 	return types.NamespacedName{Namespace: namespace, Name: name}
 }
 
-// pulse tells whether who is asked answers. The zero value is ready for use.
+// pulse measures for how long requests have had no answer. The zero value is ready for use.
 type pulse struct {
 	mu   sync.Mutex
-	open int       // questions without an answer yet
-	at   time.Time // of the last answer, or of the first question where there has been none since
+	open int       // requests without an answer
+	at   time.Time // the last answer, or the first open request since
 }
 
 func (p *pulse) asked(now time.Time) {
@@ -318,7 +322,7 @@ func (p *pulse) answered(now time.Time) {
 	p.at = now
 }
 
-// silence is how long an answer has been waited for.
+// silence returns how long the open requests have waited for any answer, or zero if none is open.
 func (p *pulse) silence(now time.Time) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()

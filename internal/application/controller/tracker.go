@@ -17,7 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// revision is one state of an application.
+// revision is one deployed state of an Application's spec.
 type revision struct {
 	Name           string               `json:"name"`
 	Number         int64                `json:"number"`
@@ -25,26 +25,29 @@ type revision struct {
 	PublishVersion string               `json:"publishVersion,omitempty"`
 	Created        metav1.Time          `json:"created"`
 	Spec           *oam.ApplicationSpec `json:"spec"`
-	// Definitions are those it was rendered with: kind and name to hash.
+	// Definitions has the hash of each definition that the revision was rendered with, by kind and
+	// name.
 	Definitions map[string]string `json:"definitions,omitempty"`
-	// Published says that there is an ApplicationRevision of it.
+	// Published is set if the revision has an ApplicationRevision.
 	Published bool `json:"published,omitempty"`
 }
 
-// packed is what a tracker keeps packed.
+// packed is the part of a record that the tracker stores compressed.
 type packed struct {
-	// Revisions, oldest first.
+	// Revisions are the last revisions, oldest first.
 	Revisions []revision `json:"revisions,omitempty"`
-	// Applied are the objects as they were last applied, by Ref.String of their kind, without those that are secret.
+	// Applied has the objects as last applied, by refKey. Secrets are left out.
 	Applied map[string]json.RawMessage `json:"applied,omitempty"`
-	// Flow is what is remembered of the workflow, where there is something.
+	// Flow is the recorded state of the workflow, if there is any.
 	Flow *flowRecord `json:"flow,omitempty"`
 }
 
-// trackerName is the name of an application's tracker. Namespaces have no dots, so no two applications share one.
+// trackerName returns the name of an Application's tracker. Namespaces have no dots, so no two
+// Applications share a tracker.
 func trackerName(namespace, name string) string { return namespace + "." + name }
 
-// sameJSON reports whether two texts are the same when they are packed: a tracker has them compact, with <, > and & escaped.
+// sameJSON reports whether two JSON texts are equal as a tracker stores them: compact, with <, >
+// and & escaped.
 func sameJSON(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -54,7 +57,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return errX == nil && errY == nil && bytes.Equal(x, y)
 }
 
-// refKey names an object in packed.
+// refKey returns the key of an object in a record: APIVERSION/KIND/NAMESPACE/NAME, with CLUSTER:
+// before it for a managed cluster.
 func refKey(r plan.Ref) string {
 	key := r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
 	if r.Cluster != "" {
@@ -74,7 +78,7 @@ func managed(r *plan.Resource) oam.ManagedResource {
 	return m
 }
 
-// isSecret says whether an object stays out of the tracker's copies.
+// isSecret reports whether objects of this kind are never copied into the tracker.
 func isSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
 
 func unpackRecord(c oam.Compression) (packed, error) {
@@ -86,7 +90,7 @@ func unpackRecord(c oam.Compression) (packed, error) {
 	return p, json.Unmarshal(data, &p)
 }
 
-// inflate takes JSON out of its packing, up to a limit.
+// inflate decompresses JSON, up to a limit.
 func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
 	switch {
 	case c.Type == oam.Uncompressed || c.Data == "":
@@ -97,7 +101,7 @@ func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
 	return unpack.Base64Gzip(c.Data, limit)
 }
 
-// packers are kept, for one takes 800 KB to make.
+// packers pools gzip writers, because creating one takes 800 KB.
 var packers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
 
 func pack(p packed) (oam.Compression, error) {
@@ -118,9 +122,10 @@ func pack(p packed) (oam.Compression, error) {
 	return oam.Compression{Type: oam.Gzip, Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
 }
 
-// record is a tracker in memory: what it says, or what it will say when the write under way has ended.
+// record is the in-memory content of an Application's tracker: as stored, or as it will be when the
+// write under way has ended.
 type record struct {
-	object    *oam.ResourceTracker // as last seen or written; nil before there is one
+	object    *oam.ResourceTracker // as last seen or written; nil if not created yet
 	resources []oam.ManagedResource
 	packed
 }
@@ -133,7 +138,7 @@ func newRecord(rt *oam.ResourceTracker) (record, error) {
 	return record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources), packed: p}, nil
 }
 
-// load takes up what an earlier manager has left, once.
+// load reads the Application's record from the tracker, once.
 func (c *Controller) load(a *app) error {
 	if a.loaded {
 		return nil
@@ -141,13 +146,13 @@ func (c *Controller) load(a *app) error {
 	if raw, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
 		goes := c.deleted(a.key)
 		if u := &a.unreadable; u.err != nil && u.version == raw.ResourceVersion && u.goes == goes {
-			return u.err // to unpack it took long, and would again
+			return u.err // decompressing it took long and would fail again
 		}
 		rt, err := c.trackers.open(raw)
 		var r record
 		if err == nil {
 			if r, err = newRecord(rt); err != nil && goes {
-				// What there is to remove can be read, and that is what is needed.
+				// The list of objects can be read, and a deletion needs nothing else.
 				r, err = record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources)}, nil
 			}
 		}
@@ -162,15 +167,17 @@ func (c *Controller) load(a *app) error {
 	return nil
 }
 
-// badRecord is the version of a record that could not be read, whether its application was being deleted then, and why.
+// badRecord is the version of a tracker that could not be read, whether the Application was being
+// deleted then, and the error.
 type badRecord struct {
 	version string
 	goes    bool
 	err     error
 }
 
-// noRecord says on an application that its record cannot be read. What it has made is not known, so nothing is made, changed or
-// removed for it; a change of the tracker brings it back. One that is being deleted can go.
+// noRecord reports in an Application's status that its record cannot be read. The Application's
+// objects are then unknown, so nothing is created, changed or deleted for it until the tracker
+// changes. An Application that is being deleted is released.
 func (c *Controller) noRecord(a *app, err error) {
 	c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
 	o, _ := c.open(a)
@@ -194,7 +201,7 @@ func (r *record) latest() *revision {
 	return &r.Revisions[len(r.Revisions)-1]
 }
 
-// componentType is the type that a component had last.
+// componentType returns the type of a component in the newest revision that has the component.
 func (r *record) componentType(name string) string {
 	for i := len(r.Revisions) - 1; i >= 0; i-- {
 		for j := range r.Revisions[i].Spec.Components {
@@ -210,7 +217,7 @@ func (r *record) has(ref plan.Ref) bool {
 	return slices.ContainsFunc(r.resources, func(m oam.ManagedResource) bool { return refOf(&m) == ref })
 }
 
-// Revision is one state that an application had.
+// Revision is one state of an Application that its tracker keeps.
 type Revision struct {
 	Name           string               `json:"name"`
 	PublishVersion string               `json:"publishVersion,omitempty"`
@@ -219,7 +226,7 @@ type Revision struct {
 	Spec           *oam.ApplicationSpec `json:"spec"`
 }
 
-// Revisions are the last states of an application that its tracker keeps, oldest first.
+// Revisions returns the Application's last states that its tracker keeps, oldest first.
 func Revisions(rt *oam.ResourceTracker) ([]Revision, error) {
 	p, err := unpackRecord(rt.Spec.Compression)
 	if err != nil {

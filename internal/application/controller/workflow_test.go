@@ -17,7 +17,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/flow/flowtest"
 )
 
-// withComponents is the spec of an application of ConfigMaps, one for each component, and more.
+// withComponents is the spec of an Application with one ConfigMap for each component, followed by
+// more.
 func withComponents(more string, names ...string) string {
 	spec := "components:\n"
 	for _, n := range names {
@@ -81,7 +82,7 @@ workflow:
 	if len(app.Status.Services) != 2 || len(app.Status.AppliedResources) != 2 {
 		t.Errorf("%+v", app.Status)
 	}
-	// What has left the workflow goes when its last run has come to its end.
+	// Objects that have left the workflow are removed when its last run has ended.
 	e.app("a", withComponents(`
 workflow:
   steps:
@@ -125,7 +126,7 @@ workflow:
 	if _, err := e.get(configMaps, "one"); err == nil {
 		t.Error("the skipped component is there")
 	}
-	// Run again, it waits again.
+	// The repeated run waits again.
 	e.command("a", "restart")
 	e.until("a", hasSteps("look=suspending/Suspend"))
 }
@@ -217,7 +218,7 @@ components:
 	}
 }
 
-// definition is a WorkflowStepDefinition with that template.
+// stepDefinition applies a WorkflowStepDefinition with the given template.
 func (e *env) stepDefinition(name, template string) {
 	e.Helper()
 	e.apply("apiVersion: core.oam.dev/v1beta1\nkind: WorkflowStepDefinition\nmetadata: {name: " + name + "}\nspec:\n  schematic:\n    cue:\n      template: |\n        " +
@@ -280,7 +281,7 @@ workflow:
 	if !strings.Contains(string(posted), string(made.GetUID())) {
 		t.Errorf("posted was %s", posted)
 	}
-	// It is the application's own: kept as it is, and removed with it.
+	// The object is the Application's own: it is repaired and removed with the Application.
 	e.patchData("made", `{"data":{"app":"changed"}}`)
 	e.eventually("the object of the step is as it was", func() error {
 		if d := e.data("made"); d["app"] != "a" {

@@ -13,109 +13,110 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// The limits of what is tried again.
+// Bounds on retries.
 const (
-	// TriesMax is how often a step that ends in an error is run.
+	// TriesMax is the number of times that a step is run if it ends in an error each time.
 	TriesMax = 10
-	// retryFirst and retryMax bound the time between two tries, which doubles.
+	// retryFirst and retryMax bound the backoff between two tries, which doubles.
 	retryFirst = time.Second
 	retryMax   = 5 * time.Minute
 )
 
-// Outcome is how a step stands that has been run.
+// Outcome is the state of a step after it was run.
 type Outcome int
 
-// The outcomes.
+// Values of Outcome.
 const (
-	// Running: it goes on when something changes.
+	// Running means that the step continues when something changes.
 	Running Outcome = iota
 	Succeeded
-	// Erred: it is tried again.
+	// Erred means that the step is tried again.
 	Erred
-	// Failed: for good.
+	// Failed means that the step has failed permanently.
 	Failed
-	// Suspending: it goes on when somebody resumes, or after a while.
+	// Suspending means that the step continues when it is resumed, or after Pause.Duration.
 	Suspending
 )
 
-// Pause is why and how long a step suspends.
+// Pause says why and for how long a step suspends.
 type Pause struct {
 	Message string
-	// Duration is zero for as long as nobody resumes.
+	// Duration is how long the step suspends; zero means until it is resumed.
 	Duration time.Duration
 }
 
-// Result is what running a step has come to.
+// Result is the result of running a step.
 type Result struct {
 	Outcome Outcome
-	// Reason is one of the reasons of steps; empty for the usual one.
+	// Reason is one of the reasons of oam; if empty, the usual one for the outcome.
 	Reason  string
 	Message string
-	// Outputs are values of the step's outputs, when it succeeded.
+	// Outputs has the values of the step's outputs, if it succeeded.
 	Outputs map[string]json.RawMessage
 	Pause   Pause
 }
 
-// Try is how often a step has erred, and when it is run again.
+// Try is the number of a step's errors, and when the step is run again.
 type Try struct {
 	Count int
 	Next  time.Time
 }
 
-// Look is all that a decision is made of. Nothing of it is changed.
+// Look is the input of Advance, which does not change it.
 type Look struct {
 	Program *Program
-	// Status is nil before the first look.
+	// Status is nil at the first look.
 	Status *oam.WorkflowStatus
-	// Outputs are the values that steps have given so far, as JSON.
+	// Outputs has the values that steps have produced so far, as JSON.
 	Outputs map[string]json.RawMessage
-	// Results are of the steps that have been run for this look, by name.
+	// Results has, by name, the results of the steps that were run for this look.
 	Results map[string]Result
 	Tries   map[string]Try
-	// Resumed are the steps that go on after a pause of their own.
+	// Resumed has the steps that were resumed after they suspended.
 	Resumed map[string]bool
-	// Held says that somebody has suspended the workflow: nothing runs until they resume it.
+	// Held is set while the whole workflow is suspended by a user: no step runs until it is
+	// resumed.
 	Held bool
-	// Context is what conditions and inputs see as context.
+	// Context is the context that conditions and inputs see.
 	Context map[string]any
 	Now     time.Time
-	// ID makes the id of a step.
+	// ID returns the ID of a step.
 	ID func(step string) string
-	// Decide evaluates a condition, with values by their top-level names.
+	// Decide evaluates a condition over values by their top-level names.
 	Decide func(condition string, values map[string]any) (bool, error)
 }
 
 // Call is a step to run.
 type Call struct {
 	Step *Step
-	// Properties are the step's, with its inputs, as JSON.
+	// Properties are the step's properties as JSON, with its inputs set.
 	Properties []byte
-	// Resumed says that the pause the step has made is over.
+	// Resumed says that the step's suspension is over.
 	Resumed bool
 }
 
-// Decision is how a workflow goes on.
+// Decision says how a workflow continues.
 type Decision struct {
 	Status  *oam.WorkflowStatus
 	Outputs map[string]json.RawMessage
 	Tries   map[string]Try
 	Resumed map[string]bool
-	// Run are steps to run now, for the next look.
+	// Run has the steps to run now. Their results are the input of the next look.
 	Run []Call
-	// Wake is when to look again though nothing has changed; zero for never.
+	// Wake is when to look again even if nothing has changed; zero means never.
 	Wake time.Time
 }
 
-// advance is one look under way.
+// advance is the state of one call of Advance.
 type advance struct {
 	*Look
 	d     *Decision
 	steps map[string]*oam.StepStatus
-	asked map[string]bool // steps that have been looked at, and run or go on later
+	asked map[string]bool // steps handled in this look that have not ended
 	now   metav1.Time
 }
 
-// ended is how many steps have ended.
+// ended returns the number of steps that have ended.
 func (a *advance) ended() int {
 	n := 0
 	for _, st := range a.steps {
@@ -126,8 +127,8 @@ func (a *advance) ended() int {
 	return n
 }
 
-// Advance takes the results in and says what is next. Calling it again with its own decision and no results changes
-// nothing.
+// Advance processes the results and decides what to do next. Calling Advance again with its own
+// decision and without results changes nothing.
 func Advance(in *Look) *Decision {
 	now := metav1.NewTime(in.Now).Rfc3339Copy()
 	s := in.Status.DeepCopy()
@@ -140,7 +141,7 @@ func Advance(in *Look) *Decision {
 	if s.Finished {
 		return a.d
 	}
-	// Room for all, so that pointers into it stay.
+	// Make room for all steps now, so that pointers into the slices stay valid.
 	s.Steps = slices.Grow(s.Steps, len(in.Program.Steps))
 	for i := range s.Steps {
 		a.steps[s.Steps[i].Name] = &s.Steps[i].StepStatus
@@ -151,7 +152,7 @@ func Advance(in *Look) *Decision {
 			a.steps[s.Steps[i].SubSteps[j].Name] = &s.Steps[i].SubSteps[j]
 		}
 	}
-	// What ends may let steps start that stand before it.
+	// A step that ends may let earlier steps start.
 	for before := -1; !in.Held && before != a.ended(); {
 		before = a.ended()
 		a.walk(in.Program.Steps, in.Program.Mode.Steps, nil)
@@ -167,7 +168,7 @@ func cloned[V any](m map[string]V) map[string]V {
 	return maps.Clone(m)
 }
 
-// walk looks at the steps of a workflow or of a group. It says whether all have ended.
+// walk looks at the steps of a workflow or a group, and reports whether all have ended.
 func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatus) bool {
 	all, failed := true, false
 	for i := range steps {
@@ -189,7 +190,8 @@ func (a *advance) walk(steps []Step, mode oam.WorkflowMode, group *oam.StepStatu
 	return all
 }
 
-// look looks at one step that has not ended, and says whether it has by now. failed says that one before it failed.
+// look looks at a step that has not ended, and reports whether it has ended now. failed says that
+// an earlier step failed.
 func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
 	st := a.steps[s.Name]
 	started := st != nil && st.Phase != oam.StepPending
@@ -234,7 +236,8 @@ func (a *advance) look(s *Step, group *oam.StepStatus, failed bool) bool {
 	return a.run(s, st)
 }
 
-// pausing says that a step, and not somebody's hand, suspends the workflow.
+// pausing reports whether a step suspends the workflow. A user's suspension of the workflow does
+// not count.
 func (a *advance) pausing() bool {
 	for _, st := range a.steps {
 		if st.Phase == oam.StepSuspending {
@@ -260,7 +263,7 @@ func (a *advance) group(s *Step, st *oam.StepStatus) bool {
 	return true
 }
 
-// suspend looks at a step that suspends until it is resumed, or for a while.
+// suspend looks at a suspend step, which waits until it is resumed or its duration has passed.
 func (a *advance) suspend(s *Step, st *oam.StepStatus) bool {
 	if a.Resumed[s.Name] {
 		return a.finish(s, st, Result{Outcome: Succeeded, Outputs: a.suspendOutputs(s)})
@@ -278,7 +281,8 @@ func (a *advance) suspend(s *Step, st *oam.StepStatus) bool {
 	return a.finish(s, st, Result{Outcome: Suspending, Pause: pause, Outputs: a.suspendOutputs(s)})
 }
 
-// suspendOutputs are the outputs of a suspend step: it has only texts and the context to take them from.
+// suspendOutputs returns the outputs of a suspend step. They can only be literal strings or values
+// of the context.
 func (a *advance) suspendOutputs(s *Step) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for _, o := range s.Outputs {
@@ -293,7 +297,7 @@ func (a *advance) suspendOutputs(s *Step) map[string]json.RawMessage {
 	return out
 }
 
-// run takes in what a step has come to, or asks for it to be run.
+// run processes the step's result, or requests that the step be run.
 func (a *advance) run(s *Step, st *oam.StepStatus) bool {
 	if a.asked[s.Name] {
 		return false
@@ -318,7 +322,7 @@ func (a *advance) run(s *Step, st *oam.StepStatus) bool {
 	return false
 }
 
-// finish takes a result in and says whether the step has ended.
+// finish processes a result, and reports whether the step has ended.
 func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 	reason := func(usual string) string {
 		if r.Reason != "" {
@@ -376,18 +380,19 @@ func (a *advance) finish(s *Step, st *oam.StepStatus, r Result) bool {
 		}
 	}
 	maps.Copy(a.d.Outputs, r.Outputs)
-	// That the step was resumed stays said: the status that says that it has ended may never be written, and then the step would
-	// be paused again.
+	// Resumed is kept, because the status that says that the step has ended may never be written;
+	// the step would then suspend again.
 	a.set(st, oam.StepSucceeded, "", r.Message)
 	return true
 }
 
-// Delay is how long after its nth error a step is run again.
+// Delay returns how long after its nth error a step is run again: retryFirst after each of the
+// first three errors, then twice the previous delay, up to retryMax.
 func Delay(n int) time.Duration {
 	return min(retryFirst<<min(max(n-3, 0), 16), retryMax)
 }
 
-// waitsFor is what a step that has not started waits for, or empty.
+// waitsFor returns what a step that has not started waits for, or "".
 func (a *advance) waitsFor(s *Step) string {
 	for _, d := range a.Program.needs(s) {
 		if st := a.steps[d]; st == nil || !Ended(st) {
@@ -397,7 +402,8 @@ func (a *advance) waitsFor(s *Step) string {
 	return ""
 }
 
-// runs says whether a step whose turn it is runs, or is skipped.
+// runs reports whether a step whose dependencies have ended runs. If not, it is skipped. failed
+// says that an earlier step failed.
 func (a *advance) runs(s *Step, failed bool) (bool, error) {
 	switch s.If {
 	case "always":
@@ -426,7 +432,7 @@ func (a *advance) runs(s *Step, failed bool) (bool, error) {
 	return a.Decide(s.If, map[string]any{"status": status, "inputs": inputs, "context": a.Context})
 }
 
-// failedBefore says whether something that a step depends on has failed, however far before.
+// failedBefore reports whether a direct or indirect dependency of a step has failed.
 func (a *advance) failedBefore(s *Step, seen map[string]bool) bool {
 	for _, d := range a.Program.needs(s) {
 		if seen[d] {
@@ -441,12 +447,13 @@ func (a *advance) failedBefore(s *Step, seen map[string]bool) bool {
 	return false
 }
 
-// properties are a step's, with its inputs.
+// properties returns a step's properties with its inputs set.
 func (a *advance) properties(s *Step) ([]byte, error) {
 	return WithInputs(raw(s), s.Inputs, a.value)
 }
 
-// value is what an input is taken from: an output of a step, or a part of one, or of the context.
+// value returns the value of an input: an output of a step or a part of it, or a part of the
+// context.
 func (a *advance) value(from string) (any, bool) {
 	if path, ok := strings.CutPrefix(from, "context."); ok {
 		return lookup(a.Context, path)
@@ -454,7 +461,7 @@ func (a *advance) value(from string) (any, bool) {
 	return Value(a.d.Outputs, from)
 }
 
-// conclude sums the steps up.
+// conclude sets the workflow's status from the steps' states.
 func (a *advance) conclude() {
 	s := a.d.Status
 	ended, failure := true, ""
@@ -493,7 +500,7 @@ func (a *advance) conclude() {
 	}
 }
 
-// status is the entry of a step, made when there is none.
+// status returns the status entry of a step, and creates it if there is none.
 func (a *advance) status(s *Step, group *oam.StepStatus) *oam.StepStatus {
 	if st := a.steps[s.Name]; st != nil {
 		return st
@@ -515,10 +522,11 @@ func (a *advance) status(s *Step, group *oam.StepStatus) *oam.StepStatus {
 			return at
 		}
 	}
-	panic("a group without a status") // groups are entered by their status
+	panic("a group without a status") // a group's steps are looked at after its entry was created
 }
 
-// set moves a step to a phase. Times change only with what is said.
+// set moves a step to a phase. LastExecuteTime changes only if the phase, the reason or the message
+// does.
 func (a *advance) set(st *oam.StepStatus, phase oam.WorkflowStepPhase, reason, message string) {
 	if st.FirstExecuteTime.IsZero() && phase != oam.StepPending {
 		st.FirstExecuteTime = a.now
@@ -529,7 +537,7 @@ func (a *advance) set(st *oam.StepStatus, phase oam.WorkflowStepPhase, reason, m
 	st.Phase, st.Reason, st.Message, st.LastExecuteTime = phase, reason, message, a.now
 }
 
-// skipSub and endSub end the steps of a group with it.
+// skipSub skips all steps of a group that is skipped.
 func (a *advance) skipSub(s *Step, st *oam.StepStatus) {
 	for i := range s.Sub {
 		a.set(a.status(&s.Sub[i], st), oam.StepSkipped, oam.StepReasonSkip, "")
@@ -550,7 +558,7 @@ func (a *advance) wake(t time.Time) {
 	}
 }
 
-// Ended says whether a step goes nowhere any more. One that erred is run again.
+// Ended reports whether a step has ended. A step that erred is run again and has not ended.
 func Ended(st *oam.StepStatus) bool {
 	switch st.Phase {
 	case oam.StepSucceeded, oam.StepSkipped:

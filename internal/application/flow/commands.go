@@ -8,7 +8,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// SuspendingSteps are the steps that wait for somebody to resume them.
+// SuspendingSteps returns the names of the steps that wait to be resumed.
 func SuspendingSteps(s *oam.WorkflowStatus) []string {
 	var out []string
 	if s == nil {
@@ -27,8 +27,8 @@ func SuspendingSteps(s *oam.WorkflowStatus) []string {
 	return out
 }
 
-// Terminate ends the steps that run. Those that have not started are skipped at the next look, but for those whose
-// condition says otherwise.
+// Terminate returns the status with all running steps failed. Steps that have not started are
+// skipped at the next look, unless their conditions say otherwise.
 func Terminate(s *oam.WorkflowStatus, now time.Time) *oam.WorkflowStatus {
 	s = s.DeepCopy()
 	if s == nil || s.Finished {

@@ -17,7 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// sim runs a workflow with steps whose outcomes the test sets.
+// sim runs a workflow whose steps have the outcomes that the test sets.
 type sim struct {
 	t       testing.TB
 	program *flow.Program
@@ -27,7 +27,7 @@ type sim struct {
 	outputs map[string]json.RawMessage
 	tries   map[string]flow.Try
 	resumed map[string]bool
-	results map[string]flow.Result // of steps, when they are asked
+	results map[string]flow.Result // by step; used when the step is run
 	calls   map[string]int
 	given   map[string]string // properties of the last call
 	wake    time.Time
@@ -51,7 +51,7 @@ func start(t testing.TB, text string) *sim {
 	return &sim{t: t, program: p, now: time.Unix(1_000_000, 0), results: map[string]flow.Result{}, calls: map[string]int{}, given: map[string]string{}}
 }
 
-// look lets the workflow go as far as it does now, and says how it stands.
+// look advances the workflow as far as possible and returns its state.
 func (s *sim) look() string {
 	results := map[string]flow.Result{}
 	for range 100 {
@@ -93,7 +93,7 @@ func (s *sim) look() string {
 	return ""
 }
 
-// settled says that nothing among the results lets another step start.
+// settled reports whether none of the results lets another step start.
 func settled(results map[string]flow.Result) bool {
 	for _, r := range results {
 		if r.Outcome != flow.Running && r.Outcome != flow.Suspending && r.Outcome != flow.Erred {
@@ -272,7 +272,8 @@ func TestProgramsThatCannotRunAreRefused(t *testing.T) {
 	}
 }
 
-// Whatever steps come to, a workflow ends, and no step runs before what it depends on has ended.
+// TestEveryWorkflowEnds checks that a workflow ends whatever the results of its steps, and that no
+// step runs before its dependencies have ended.
 func TestEveryWorkflowEnds(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		n := rapid.IntRange(1, 8).Draw(r, "steps")
@@ -309,7 +310,7 @@ func TestEveryWorkflowEnds(t *testing.T) {
 				return
 			}
 			if s.wake.IsZero() {
-				for i := range n { // what runs forever is ended by somebody
+				for i := range n { // steps that run forever are ended
 					name := fmt.Sprintf("s%d", i)
 					if s.results[name].Outcome == flow.Running {
 						s.ends(flow.Succeeded, name)

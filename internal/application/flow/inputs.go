@@ -11,12 +11,12 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// indexMax bounds the indexes of lists in parameter keys: a list is made as long as the index says.
+// indexMax bounds list indexes in parameter keys, because a list is extended up to the index.
 const indexMax = 1024
 
-// Value is an output, or a part of one: name, or name.path.in.it.
+// Value returns an output, or a part of one: from is NAME or NAME.PATH.
 func Value(outputs map[string]json.RawMessage, from string) (any, bool) {
-	// An output's own name may have dots.
+	// The name of an output may contain dots.
 	for name, rest := from, ""; ; {
 		if data, ok := outputs[name]; ok {
 			var v any
@@ -36,7 +36,8 @@ func Value(outputs map[string]json.RawMessage, from string) (any, bool) {
 	}
 }
 
-// WithInputs are properties with the values of inputs put in. An input without a parameterKey is for conditions alone.
+// WithInputs returns properties with the values of inputs set. An input without a parameterKey is
+// only used in conditions.
 func WithInputs(properties []byte, inputs []oam.StepInput, value func(from string) (any, bool)) ([]byte, error) {
 	var root any
 	for _, in := range inputs {
@@ -120,7 +121,7 @@ func lookup(v any, at string) (any, bool) {
 	return v, true
 }
 
-// put is v with value at a path, whose structs and lists are made where they are missing.
+// put returns v with value at a path. Missing structs and lists are created.
 func put(v any, at []string, value any) (any, error) {
 	if len(at) == 0 {
 		return value, nil

@@ -11,33 +11,34 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// The steps that the engine itself knows.
+// Step types that this package implements.
 const (
 	TypeSuspend = "suspend"
 	TypeGroup   = "step-group"
 )
 
-// Step is a step of a program.
+// Step is one step of a program.
 type Step struct {
 	oam.WorkflowStepBase
-	// Sub are the steps of a group, which follow one another in this mode.
+	// Sub has the steps of a group, and Mode says how they follow one another.
 	Sub  []Step
 	Mode oam.WorkflowMode
 
 	timeout time.Duration
 }
 
-// Program is a workflow, checked and complete.
+// Program is a validated workflow with defaults set.
 type Program struct {
 	Mode  oam.WorkflowExecuteMode
 	Steps []Step
 
 	byName map[string]*Step
-	// giver is the step that gives an output.
+	// giver has, by output, the step that produces it.
 	giver map[string]string
 }
 
-// Compile checks a workflow: names, dependencies, durations. Steps without a name are called step-N, as their place is.
+// Compile validates a workflow's names, dependencies and durations. A step without a name is called
+// step-N by its position, counted from 1.
 func Compile(spec *oam.WorkflowSpec) (*Program, error) {
 	p := &Program{
 		Mode:   oam.WorkflowExecuteMode{Steps: oam.WorkflowModeStep, SubSteps: oam.WorkflowModeDAG},
@@ -93,7 +94,7 @@ func Compile(spec *oam.WorkflowSpec) (*Program, error) {
 	return p, p.checkDependencies()
 }
 
-// add takes a step in by its name.
+// add validates a step and registers its name and outputs.
 func (p *Program) add(s *Step, where string) error {
 	if p.byName[s.Name] != nil {
 		return fmt.Errorf("%s: two steps have the name %s", where, s.Name)
@@ -120,7 +121,8 @@ func (p *Program) add(s *Step, where string) error {
 	return nil
 }
 
-// checkDependencies refuses what can never start: dependencies that do not exist, and circles of them.
+// checkDependencies returns an error for steps that can never start: those with missing or circular
+// dependencies.
 func (p *Program) checkDependencies() error {
 	const open, done = 1, 2
 	state := map[string]int{}
@@ -142,7 +144,7 @@ func (p *Program) checkDependencies() error {
 				return err
 			}
 		}
-		// A group waits for what its steps wait for from outside.
+		// A group also waits for the outside dependencies of its steps.
 		for i := range s.Sub {
 			if err := visit(&s.Sub[i]); err != nil {
 				return err
@@ -159,7 +161,8 @@ func (p *Program) checkDependencies() error {
 	return nil
 }
 
-// needs are the steps that a step waits for: those it depends on, and those whose outputs it takes.
+// needs returns the steps that a step waits for: those in dependsOn, and those whose outputs it
+// takes.
 func (p *Program) needs(s *Step) []string {
 	out := slices.Clone(s.DependsOn)
 	for _, in := range s.Inputs {
@@ -170,19 +173,20 @@ func (p *Program) needs(s *Step) []string {
 	return out
 }
 
-// Step is the step of that name, or nil.
+// Step returns the step of that name, or nil.
 func (p *Program) Step(name string) *Step { return p.byName[name] }
 
-// ModeText is the mode as statuses have it, for example StepByStep-DAG.
+// ModeText returns the mode as statuses contain it, for example StepByStep-DAG.
 func (p *Program) ModeText() string { return string(p.Mode.Steps) + "-" + string(p.Mode.SubSteps) }
 
-// outputName is the first part of what an input is taken from: name, or name.path.in.it.
+// outputName returns NAME of the input sources NAME and NAME.PATH.
 func outputName(from string) string {
 	name, _, _ := strings.Cut(from, ".")
 	return name
 }
 
-// suspension reads the properties of a suspend step. A duration of zero lasts until somebody resumes.
+// suspension reads the properties of a suspend step. Without a duration, the step waits until it is
+// resumed.
 func suspension(raw []byte) (Pause, error) {
 	var in struct {
 		Duration string `json:"duration,omitempty"`

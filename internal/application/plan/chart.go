@@ -15,46 +15,47 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// ErrNotYet is for what is still being fetched: the plan is made again when it is there.
+// ErrNotYet marks something that is still being fetched or evaluated. The plan is made again when
+// it is available.
 var ErrNotYet = errors.New("it is being fetched")
 
-// Charts knows the charts that components ask for.
+// Charts fetches the charts that components use.
 type Charts interface {
-	// Chart is a chart, and the values that objects of the cluster have for it, in the order in which they are named.
-	// Errors that wrap ErrNotYet pass.
+	// Chart returns a chart, and the values in the objects that values names, in that order. Errors
+	// that wrap ErrNotYet are temporary.
 	Chart(namespace string, from *ChartSource, values []ValuesFrom) (*chart.Chart, []map[string]any, error)
 }
 
-// ChartSource is where a chart comes from.
+// ChartSource says where a chart is fetched from.
 type ChartSource struct {
-	// Source is a chart's name in a repository, or an address of a chart.
+	// Source is the name of a chart in the repository RepoURL, or the URL of a chart.
 	Source  string `json:"source"`
 	RepoURL string `json:"repoURL,omitempty"`
-	// Version may be a range. Empty and latest are the newest.
+	// Version may be a range of versions. Empty and "latest" mean the newest version.
 	Version string `json:"version,omitempty"`
 	Auth    *struct {
 		SecretRef SecretRef `json:"secretRef"`
 	} `json:"auth,omitempty"`
 }
 
-// SecretRef names a Secret, in the application's namespace where it names none.
+// SecretRef names a Secret. An empty namespace is the Application's.
 type SecretRef struct {
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// ValuesFrom is an object that has values.
+// ValuesFrom names an object that contains values for a chart.
 type ValuesFrom struct {
 	// Kind is Secret or ConfigMap.
 	Kind      string `json:"kind"`
 	Name      string `json:"name"`
 	Namespace string `json:"namespace,omitempty"`
-	// Key is values.yaml where it is empty.
+	// Key is the key in the object. Default values.yaml.
 	Key      string `json:"key,omitempty"`
 	Optional bool   `json:"optional,omitempty"`
 }
 
-// chartUse is what a component of a chart says.
+// chartUse is what a component's template says about its chart.
 type chartUse struct {
 	Chart   ChartSource `json:"chart"`
 	Release struct {
@@ -66,14 +67,15 @@ type chartUse struct {
 	Options    struct {
 		IncludeCRDs *bool `json:"includeCRDs,omitempty"`
 		SkipHooks   bool  `json:"skipHooks,omitempty"`
-		// What follows is about releases, which there are none of. It has no effect.
+		// The following options are about Helm releases and have no effect, because there is no
+		// release.
 		withoutEffect
 	} `json:"options"`
-	// HealthStatus is for the definition's status section.
+	// HealthStatus is read by the definition's status section.
 	HealthStatus any `json:"healthStatus,omitempty"`
 }
 
-// withoutEffect are the options of a release.
+// withoutEffect are options that only make sense for a release.
 type withoutEffect struct {
 	SkipTests       *bool  `json:"skipTests,omitempty"`
 	CreateNamespace *bool  `json:"createNamespace,omitempty"`
@@ -88,7 +90,7 @@ type withoutEffect struct {
 	Cache           any    `json:"cache,omitempty"`
 }
 
-// given are the names of those that say something else than what is so anyway.
+// given returns the names of the options whose values differ from what happens anyway.
 func (w *withoutEffect) given() []string {
 	var out []string
 	for name, value := range map[string]*bool{
@@ -110,7 +112,8 @@ func (w *withoutEffect) given() []string {
 	return out
 }
 
-// chart makes the objects of a component that is a chart, and of its traits. What would be the workload says which chart.
+// chart makes the objects of a component that deploys a chart, and of its traits. The template's
+// output is a chartUse instead of a workload.
 func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Target) ([]Resource, error) {
 	objects, err := render.Objects(req)
 	if err != nil {
@@ -186,7 +189,7 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 			}
 		}
 		if o.Hook && (r.GVK.Kind == "Job" || r.GVK.Kind == "Pod") {
-			r.RecreateFields = []string{"spec"} // it runs once more
+			r.RecreateFields = []string{"spec"} // a changed hook runs once more
 		}
 		out = append(out, *r)
 	}
@@ -194,13 +197,13 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	return out, nil
 }
 
-// brought are the kinds of a cluster, and those whose definitions are about to be made there.
+// brought is the kinds of a cluster, and those that the chart's own CustomResourceDefinitions add.
 type brought struct {
 	Kinds
 	namespaced map[schema.GroupKind]bool
 }
 
-// take notes the kind that an object defines, if it does.
+// take adds the kind that a CustomResourceDefinition defines. Other objects are ignored.
 func (b brought) take(o map[string]any) {
 	u := unstructured.Unstructured{Object: o}
 	if u.GetKind() != "CustomResourceDefinition" {

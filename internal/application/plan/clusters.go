@@ -11,26 +11,30 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// ErrNoCluster is for clusters that do not exist: plans that failed for it are made again when clusters change.
+// ErrNoCluster marks clusters that do not exist. Plans that failed with it are made again when
+// clusters change.
 var ErrNoCluster = errors.New("there is no such cluster")
 
-// Clusters knows the clusters that objects can go to.
+// Clusters returns the clusters that objects can be deployed to.
 type Clusters interface {
-	// Target is the cluster of that name, empty for the local one, or an error that wraps ErrNoCluster.
+	// Target returns the cluster of that name, or an error that wraps ErrNoCluster. The empty name
+	// is the local cluster.
 	Target(name string) (Target, error)
-	// Labelled are the names of the clusters that have all these labels, sorted, empty for the local one.
+	// Labelled returns the sorted names of the clusters that have all these labels. The local
+	// cluster's name is empty.
 	Labelled(labels map[string]string) []string
 }
 
-// Target is what a plan needs to know of a cluster.
+// Target is what a plan needs to know about a cluster.
 type Target struct {
 	Kinds   Kinds
 	Version render.ClusterVersion
-	// APIs are what it serves, as apps/v1 and apps/v1/Deployment.
+	// APIs has the API versions and kinds that the cluster serves, such as apps/v1 and
+	// apps/v1/Deployment.
 	APIs []string
 }
 
-// Local is the Clusters of who knows one only.
+// Local implements Clusters with the local cluster only.
 type Local Target
 
 // Target implements Clusters.
@@ -49,14 +53,14 @@ func (l Local) Labelled(labels map[string]string) []string {
 	return []string{""}
 }
 
-// Placement is a cluster and a namespace that components go to.
+// Placement is a cluster and a namespace in which components are deployed.
 type Placement struct {
-	// Cluster is empty for the local one.
+	// Cluster is empty for the local cluster.
 	Cluster   string
 	Namespace string
 }
 
-// ClusterName is the cluster's name, also of the local one.
+// ClusterName returns the cluster's name, also for the local cluster.
 func (p Placement) ClusterName() string {
 	if p.Cluster == "" {
 		return oam.LocalCluster
@@ -64,21 +68,22 @@ func (p Placement) ClusterName() string {
 	return p.Cluster
 }
 
-// Topology is a policy that says where components go.
+// Topology is a topology policy: it says where components are deployed.
 type Topology struct {
 	Name string `json:"-"`
-	// Clusters by their names.
+	// Clusters has the clusters' names.
 	Clusters []string `json:"clusters,omitempty"`
-	// ClusterLabelSelector chooses clusters by their labels, where no names are given. ClusterSelector is its old name.
+	// ClusterLabelSelector selects clusters by label if Clusters is empty. ClusterSelector is its
+	// old name.
 	ClusterLabelSelector map[string]string `json:"clusterLabelSelector,omitempty"`
 	ClusterSelector      map[string]string `json:"clusterSelector,omitempty"`
-	// AllowEmpty lets no cluster have the labels.
+	// AllowEmpty permits that no cluster matches the labels.
 	AllowEmpty bool `json:"allowEmpty,omitempty"`
-	// Namespace is empty for the application's.
+	// Namespace is where components are deployed. If empty, it is the Application's namespace.
 	Namespace string `json:"namespace,omitempty"`
 }
 
-// Placements are where the components go that the topology is for.
+// Placements returns the placements that the topology selects.
 func (t *Topology) Placements(in *Input) ([]Placement, error) {
 	namespace := t.Namespace
 	if namespace == "" {
@@ -121,7 +126,7 @@ func selectorText(selector map[string]string) string {
 	return strings.Join(parts, ",")
 }
 
-// Placements are where the application's topology policies send its components.
+// Placements returns the placements that the Application's topology policies select.
 func Placements(in *Input) ([]Placement, error) {
 	p, err := Open(in)
 	if err != nil {
@@ -130,7 +135,8 @@ func Placements(in *Input) ([]Placement, error) {
 	return p.Policies.placements(in)
 }
 
-// placements are those of all topologies, each once.
+// placements returns the placements of all topologies, each one once. Without topologies, that is
+// the Application's namespace in the local cluster.
 func (p *Policies) placements(in *Input) ([]Placement, error) {
 	if len(p.Topologies) == 0 {
 		return []Placement{{Namespace: in.Namespace}}, nil

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// fleet is clusters with their labels.
+// fleet implements Clusters: names of clusters with their labels.
 type fleet map[string]map[string]string
 
 func (f fleet) Target(name string) (plan.Target, error) {
@@ -43,7 +43,7 @@ func TestWhereComponentsGo(t *testing.T) {
 	defs := loadBuiltin(t)
 	for name, c := range map[string]struct {
 		policies string
-		want     []string // cluster/namespace of the component, or the error's words
+		want     []string // CLUSTER/NAMESPACE of the component
 		err      string
 	}{
 		"no policy: the application's own namespace": {"[]", []string{"local/default"}, ""},

@@ -21,7 +21,8 @@ func TestNamesMatchPatterns(t *testing.T) {
 	}
 }
 
-// A pattern as long as an object can be, of nothing but stars, takes little more than itself.
+// TestLongPatternsTakeLittle checks that a pattern of megabytes with as many stars needs little
+// more memory than its own size.
 func TestLongPatternsTakeLittle(t *testing.T) {
 	pattern := strings.Repeat("*a", 1<<20)
 	var before, after runtime.MemStats

@@ -10,15 +10,17 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// memoMax bounds how many shapes a memo remembers, and memoBytesMax what their objects take.
+// memoMax bounds the number of shapes in a memo. memoBytesMax bounds the size of their objects, in
+// bytes.
 const (
 	memoMax      = 1024
 	memoBytesMax = 8 << 20
 )
 
-// Memo remembers the objects of components that differ in the names of their applications only: what an application of a
-// known shape is made of is copied, with its names filled in, and not worked out. It gives what would be worked out: see
-// render.Words for why. The zero value is ready, and may be used by several goroutines.
+// Memo caches the objects of components that differ only in their Applications' names. For an
+// Application of a known shape, the objects are copied and the names filled in, instead of being
+// rendered. The result equals what rendering gives: see render.Words for the reason. The zero value
+// is ready for use, and several goroutines may use one Memo.
 type Memo struct {
 	mu    sync.Mutex
 	known map[memoKey]*form
@@ -29,15 +31,15 @@ type Memo struct {
 
 type memoKey [sha256.Size]byte
 
-// form is what components of one shape are made of. nil stands for shapes that have been met once, and those without
-// words for shapes whose components are worked out one by one.
+// form is the cached objects of one shape. A nil form stands for a shape that was met once. A form
+// without words stands for a shape whose components must be rendered each time.
 type form struct {
-	holes     render.Holes // as they are filled in what follows
+	holes     render.Holes // what fills the holes in resources
 	words     *render.Words
 	resources []Resource
 }
 
-// resources are the objects of a component, before its policies have been asked.
+// resources returns the objects of a component, before policies are applied.
 func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
 	holes, ok := render.HolesOf(in.Name, comp.Revision)
 	if m == nil || !ok {
@@ -58,7 +60,7 @@ func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds 
 	if p == nil {
 		out, err := work(in, comp, req, kinds)
 		switch {
-		case err != nil: // there may be something of that shape that can be worked out
+		case err != nil: // another component of that shape may succeed
 		case !met:
 			m.put(key, nil) // most shapes are met once
 		default:
@@ -71,7 +73,7 @@ func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds 
 	}
 	out := p.fill(holes)
 	for i := range out {
-		// Whether objects of a kind live in namespaces is for their cluster to say.
+		// Whether objects of a kind are namespaced depends on the cluster.
 		if namespaced, err := kinds.Namespaced(out[i].GVK); err != nil || namespaced != (out[i].Namespace != "") {
 			return work(in, comp, req, kinds)
 		}
@@ -79,7 +81,7 @@ func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds 
 	return out, nil
 }
 
-// work works the objects of a component out.
+// work renders the objects of a component.
 func work(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
 	objects, err := render.Objects(req)
 	if err != nil {
@@ -88,7 +90,7 @@ func work(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resou
 	return complete(in, comp, objects, kinds)
 }
 
-// complete makes resources of objects.
+// complete turns rendered objects into resources.
 func complete(in *Input, comp *Component, objects []render.Object, kinds Kinds) ([]Resource, error) {
 	var out []Resource
 	for i := range objects {
@@ -101,8 +103,8 @@ func complete(in *Input, comp *Component, objects []render.Object, kinds Kinds) 
 	return out, nil
 }
 
-// learn makes the form of a component's shape, whose objects are known by now. It has no words when what is worked out
-// with other names in the holes differs in more than these names.
+// learn makes the form of a component's shape. known has the component's objects. The form has no
+// words if rendering with other names in the holes changes more than these names.
 func learn(in *Input, comp *Component, open *render.Request, holes render.Holes, kinds Kinds, known []Resource) *form {
 	none := &form{}
 	words, ok := render.WordsOf(open, holes)
@@ -127,7 +129,7 @@ func learn(in *Input, comp *Component, open *render.Request, holes render.Holes,
 	return p
 }
 
-// workWith works a component out with its holes filled otherwise.
+// workWith renders a component with other names in its holes.
 func workWith(in *Input, comp *Component, req *render.Request, holes, with render.Holes, kinds Kinds) ([]Resource, bool) {
 	inOpen, compOpen := *in, *comp
 	inOpen.Name, inOpen.Namespace = holes.Refill(in.Name, with), holes.Refill(in.Namespace, with)
@@ -145,7 +147,8 @@ func workWith(in *Input, comp *Component, req *render.Request, holes, with rende
 	if err != nil {
 		return nil, false
 	}
-	// A name of a field that a type does not have is left out; another name may be one that the type has.
+	// A field name that the type does not have is dropped; another name in its place might be a
+	// field of the type.
 	for i := range out {
 		kept, err := with.KeysOfJSON(out[i].JSON)
 		if err != nil {
@@ -156,7 +159,7 @@ func workWith(in *Input, comp *Component, req *render.Request, holes, with rende
 	return out, names == 0
 }
 
-// fill are the form's resources with names in their holes.
+// fill returns the form's resources with the names of with in their holes.
 func (p *form) fill(with render.Holes) []Resource {
 	out := slices.Clone(p.resources)
 	for i := range out {
@@ -170,18 +173,18 @@ func (p *form) fill(with render.Holes) []Resource {
 	return out
 }
 
-// texts are the parts of a resource that may have holes, beside its JSON.
+// texts returns the parts of a resource, except its JSON, that may contain holes.
 func (p *form) texts(r *Resource) []*string {
 	return []*string{&r.Cluster, &r.Namespace, &r.Name, &r.Component, &r.ComponentType, &r.Trait, &r.Output, &r.Step}
 }
 
-// whole says whether all that is left of a resource's fillings is where it can be replaced.
+// whole reports whether the names in a resource occur only where they can be replaced.
 func (p *form) whole(r *Resource) bool {
 	return p.holes.Whole(string(r.JSON)) && !p.holes.In(r.GVK.String()) && !p.holes.In(string(r.Stage)) &&
 		!slices.ContainsFunc(p.texts(r), func(s *string) bool { return !p.holes.Whole(*s) })
 }
 
-// get is the form of a shape; met says whether the shape has been met before.
+// get returns the form of a shape, and whether the shape was met before.
 func (m *Memo) get(key memoKey) (p *form, met bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -208,7 +211,7 @@ func (m *Memo) put(key memoKey, p *form) {
 	m.bytes += size
 }
 
-// Filled is how many components were made by filling in names.
+// Filled returns the number of components that were made by filling in names.
 func (m *Memo) Filled() uint64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()

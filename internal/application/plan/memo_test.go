@@ -19,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// builtinCases are components that use every built-in definition.
+// builtinCases returns components that use every built-in definition.
 func builtinCases(t *testing.T) []oam.Component {
 	t.Helper()
 	files, err := filepath.Glob("../render/testdata/builtins/*.yaml")
@@ -42,13 +42,14 @@ func builtinCases(t *testing.T) []oam.Component {
 	return out
 }
 
-// strange are names that templates and properties may spell, or that are cut, escaped or ordered in their own way.
+// strange are names that templates and properties may contain, or that are cut, escaped or ordered
+// in special ways.
 var strange = []string{
 	"a", "1", "0", "10", "web", "name", "data", "configmap-a", "secret", "image", "true", "e", "aa", "aaa", "app", "port-80", "nginx",
 	"spec", "metadata", "paused", "replicas", "z", "web-1", "web-17", "n0026", "u0001", strings.Repeat("a", 63), strings.Repeat("ab-", 20) + "a",
 }
 
-// usual are the places in which names stand, see named.
+// usual are two choices of places for names, see named.
 var usual = []uint64{math.MaxUint64 - 1, 0x9e3779b97f4a7c15}
 
 func TestWhatIsRememberedIsWhatIsWorkedOut(t *testing.T) {
@@ -81,7 +82,7 @@ func TestWhatIsRememberedIsWhatIsWorkedOut(t *testing.T) {
 			}
 		}
 	}
-	// By now there is something to be filled in; names that have stood nowhere yet have it worked out first.
+	// Forms are cached by now. Names in new places are rendered first.
 	rapid.Check(t, func(rt *rapid.T) {
 		which, places := rapid.IntRange(0, len(cases)-1).Draw(rt, "case"), rapid.SampledFrom(usual).Draw(rt, "usual")
 		for range rapid.IntRange(1, 3).Draw(rt, "names") {
@@ -105,8 +106,8 @@ func makeOne(app string, c oam.Component, defs plan.Definitions, memo *plan.Memo
 	}, defs)
 }
 
-// named is a component with an application's name in its own, and in texts of its properties, which the bits of places
-// choose.
+// named returns a component with an Application's name in its own name and in strings of its
+// properties. The bits of places choose the strings.
 func named(c oam.Component, app string, places uint64) oam.Component {
 	put := func(raw *runtime.RawExtension) *runtime.RawExtension {
 		if raw == nil {
@@ -128,7 +129,8 @@ func named(c oam.Component, app string, places uint64) oam.Component {
 					v[i] = walk(item)
 				}
 			case string:
-				// The text decides where its name stands, for the order of fields is not given.
+				// The string itself decides where its name stands, because the order of fields is
+				// not fixed.
 				at := len(v) * 7
 				for _, c := range v {
 					at += int(c)
@@ -165,7 +167,8 @@ func named(c oam.Component, app string, places uint64) oam.Component {
 	return c
 }
 
-// TestTemplatesThatLookIntoNames are shapes that must not be taken for others.
+// TestTemplatesThatLookIntoNames checks templates whose results depend on the name in more ways
+// than by containing it, which Memo must render each time.
 func TestTemplatesThatLookIntoNames(t *testing.T) {
 	object := func(fields string) string {
 		return "import \"strings\"\noutput: {apiVersion: \"v1\", kind: \"ConfigMap\", data: {" + fields + "}}\nparameter: {...}\n"

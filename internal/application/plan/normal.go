@@ -11,8 +11,9 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 )
 
-// normalise writes an object as the API server will hold it, as far as its type says: quantities in their canonical form,
-// numbers and texts as the field has them, and no fields that the type does not have.
+// normalise brings an object into the form in which the API server stores it, as far as its Go type
+// says: quantities in canonical form, numbers and strings as the field's type has them, and no
+// unknown fields. Objects of types that the scheme does not have stay as they are.
 func normalise(u *unstructured.Unstructured) error {
 	typed, err := Typed(u.Object)
 	if err != nil || typed == nil {
@@ -32,7 +33,7 @@ func normalise(u *unstructured.Unstructured) error {
 	return nil
 }
 
-// Typed is the object as the Go type that the scheme has for it, or nil when the scheme has none.
+// Typed returns the object as its Go type, or nil if the scheme has no such type.
 func Typed(object map[string]any) (runtime.Object, error) {
 	u := unstructured.Unstructured{Object: object}
 	gvk := u.GroupVersionKind()
@@ -43,7 +44,8 @@ func Typed(object map[string]any) (runtime.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	// By way of JSON: it takes a number where a field is a quantity or a port, as the API server does.
+	// Decode JSON: like the API server, the decoder accepts a number where a field is a quantity or
+	// a port.
 	data, err := json.Marshal(object)
 	if err != nil {
 		return nil, err
@@ -54,7 +56,7 @@ func Typed(object map[string]any) (runtime.Object, error) {
 	return typed, nil
 }
 
-// encodeStringData moves a Secret's stringData to its data, as the API server does.
+// encodeStringData moves a Secret's stringData into its data, as the API server does.
 func encodeStringData(secret map[string]any) {
 	texts, _ := secret["stringData"].(map[string]any)
 	if len(texts) == 0 {
@@ -73,7 +75,7 @@ func encodeStringData(secret map[string]any) {
 	delete(secret, "stringData")
 }
 
-// SecretData are the values of a Secret.
+// SecretData returns the decoded data of a Secret.
 func SecretData(secret map[string]any) (map[string][]byte, error) {
 	out := map[string][]byte{}
 	data, _ := secret["data"].(map[string]any)
@@ -88,7 +90,7 @@ func SecretData(secret map[string]any) (map[string][]byte, error) {
 	return out, nil
 }
 
-// dropNulls takes out fields that are null: types write them where they have no value.
+// dropNulls removes fields that are null. Go types write null where they have no value.
 func dropNulls(v any) {
 	switch v := v.(type) {
 	case map[string]any:

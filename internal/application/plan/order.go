@@ -6,13 +6,15 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// RemovesInOrder says whether a garbage-collect policy asks for removal in the order of dependencies.
+// RemovesInOrder reports whether a garbage-collect policy asks for removal in the order of
+// dependencies.
 func RemovesInOrder(spec *oam.ApplicationSpec) bool {
 	policies, _, err := parsePolicies(spec.Policies, nil)
 	return err == nil && policies.DependencyOrder
 }
 
-// Dependencies are, for each component, those that it depends on: by dependsOn, or because it takes what they give.
+// Dependencies returns, for each component, the components that it depends on: by dependsOn, or
+// because it takes their outputs as inputs.
 func Dependencies(spec *oam.ApplicationSpec) map[string][]string {
 	gives := map[string]string{}
 	for i := range spec.Components {

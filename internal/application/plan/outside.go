@@ -13,27 +13,29 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// Outside answers what plans ask of others. What it answers about a revision is the same for as long as it is deployed.
-// Errors that wrap ErrNotYet pass.
+// Outside answers the questions that plans ask other systems. The answers about one revision stay
+// the same as long as the revision is deployed. Errors that wrap ErrNotYet are temporary.
 type Outside interface {
-	// Objects are the objects that a reference of a component in a namespace means, one at least.
+	// Objects returns the objects that a component's reference means, at least one. namespace is
+	// the component's.
 	Objects(namespace string, ref *ObjectReference) ([]map[string]any, error)
-	// Manifests are the objects at an address.
+	// Manifests returns the objects at a URL.
 	Manifests(url string) ([]map[string]any, error)
-	// Request is what the body of the answer to a request says.
+	// Request returns the decoded body of the response to a request.
 	Request(namespace string, r *render.HTTPRequest) (map[string]any, error)
 }
 
-// ObjectReference names objects that exist already.
+// ObjectReference refers to existing objects.
 type ObjectReference struct {
-	// Resource is a name such as configmap or deployments.apps; or Group and Kind say what they are.
+	// Resource is a resource's name such as configmap or deployments.apps. Alternatively, Group and
+	// Kind name the kind.
 	Resource string `json:"resource,omitempty"`
 	Group    string `json:"group,omitempty"`
 	Kind     string `json:"kind,omitempty"`
-	// Name, or LabelSelector, which chooses objects by their labels.
+	// Name is the name of one object. Alternatively, LabelSelector selects objects by label.
 	Name          string            `json:"name,omitempty"`
 	LabelSelector map[string]string `json:"labelSelector,omitempty"`
-	// Namespace and Cluster are the application's, and the local one, where they are empty.
+	// Namespace defaults to the Application's namespace, Cluster to the local cluster.
 	Namespace string `json:"namespace,omitempty"`
 	Cluster   string `json:"cluster,omitempty"`
 }
@@ -50,7 +52,7 @@ func (r *ObjectReference) check() error {
 	return nil
 }
 
-// refer puts the objects that a component's properties name in the place of what names them.
+// refer replaces the references in a component's properties by the objects that they refer to.
 func (p *Plan) refer(in *Input, comp *Component) error {
 	var properties struct {
 		Objects []json.RawMessage `json:"objects,omitempty"`
@@ -111,7 +113,8 @@ func (p *Plan) refer(in *Input, comp *Component) error {
 	return nil
 }
 
-// referred is an object without what belongs to the place where it is, or to whoever manages it there.
+// referred returns an object without its status and without the metadata and fields that belong to
+// its present place and manager.
 func referred(o map[string]any) map[string]any {
 	u := unstructured.Unstructured{Object: o}
 	ours := func(k, _ string) bool {
@@ -138,7 +141,7 @@ func referred(o map[string]any) map[string]any {
 	return out
 }
 
-// fetch sends the requests of a component's traits.
+// fetch returns the function that sends the requests of a component's traits.
 func (p *Plan) fetch(in *Input, comp *Component) render.Fetch {
 	if in.Outside == nil {
 		return nil

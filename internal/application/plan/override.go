@@ -12,15 +12,17 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// overriding is what an override policy says.
+// overriding is the properties of an override policy.
 type overriding struct {
 	Components []componentPatch `json:"components,omitempty"`
-	// Selector are the names of the components that remain, with * for anything; empty for all.
+	// Selector has the names of the components to keep, with * for any characters. If empty, all
+	// are kept.
 	Selector []string `json:"selector,omitempty"`
 }
 
 type componentPatch struct {
-	// Name chooses components, with * for anything. Without a name, all of the type are chosen, or all.
+	// Name selects components, with * for any characters. Without a name, Type selects components;
+	// without both, all are selected.
 	Name       string                `json:"name,omitempty"`
 	Type       string                `json:"type,omitempty"`
 	Properties *runtime.RawExtension `json:"properties,omitempty"`
@@ -30,11 +32,12 @@ type componentPatch struct {
 type traitPatch struct {
 	Type       string                `json:"type"`
 	Properties *runtime.RawExtension `json:"properties,omitempty"`
-	// Disable takes the trait away.
+	// Disable removes the trait.
 	Disable bool `json:"disable,omitempty"`
 }
 
-// Override are components as override policies change them, one after another. Policies of other types are passed over.
+// Override returns the components after all override policies are applied in order. Policies of
+// other types are ignored.
 func Override(components []oam.Component, policies []oam.AppPolicy) ([]oam.Component, error) {
 	for i := range policies {
 		p := &policies[i]
@@ -88,7 +91,7 @@ func (o *overriding) apply(components []oam.Component) ([]oam.Component, error) 
 	return choose(out, o.Selector)
 }
 
-// choose are the components that one of the names, or patterns, means.
+// choose returns the components whose names match one of the names or patterns.
 func choose(components []oam.Component, names []string) ([]oam.Component, error) {
 	var out []oam.Component
 	for i, name := range names {
@@ -109,7 +112,8 @@ func choose(components []oam.Component, names []string) ([]oam.Component, error)
 	return out, nil
 }
 
-// matches reports whether a name is what a pattern means, in which * is for anything. It takes time in proportion to both.
+// matches reports whether a name matches a pattern in which * stands for any characters. Its time
+// is proportional to the length of both.
 func matches(pattern, name string) bool {
 	parts := strings.Split(pattern, "*")
 	last := len(parts) - 1
@@ -124,7 +128,8 @@ func matches(pattern, name string) bool {
 	return ok && strings.HasSuffix(rest, parts[last])
 }
 
-// apply is c as the patch changes it. A patch of another type takes the component's place.
+// apply returns c with the patch applied. A patch with another type replaces the component's
+// properties and traits.
 func (p *componentPatch) apply(c *oam.Component) (oam.Component, error) {
 	out := *c.DeepCopy()
 	if p.Type != "" && p.Type != c.Type {
@@ -152,7 +157,7 @@ func (p *componentPatch) apply(c *oam.Component) (oam.Component, error) {
 	return out, nil
 }
 
-// mergeProperties is base with over's fields in the place of its own; structs are merged, lists are not.
+// mergeProperties returns base with the fields of over. Structs are merged, lists are replaced.
 func mergeProperties(base, over *runtime.RawExtension) (*runtime.RawExtension, error) {
 	if over == nil || len(over.Raw) == 0 {
 		return base, nil

@@ -17,24 +17,25 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// Definitions finds the definitions that an application names.
+// Definitions finds the definitions that an Application uses.
 type Definitions interface {
-	// Component, Trait and Policy return the compiled definition that an application in namespace sees under a name, or an error
-	// that says why there is none.
+	// Component, Trait and Policy return the compiled definition that an Application in namespace
+	// uses under a name, or an error that says why there is none.
 	Component(namespace, name string) (*render.Template, error)
 	Trait(namespace, name string) (*render.Template, error)
 	Policy(namespace, name string) (*render.Template, error)
 }
 
-// Kinds knows where objects of a kind live.
+// Kinds knows the scope of kinds.
 type Kinds interface {
-	// Namespaced says whether objects of a kind live in namespaces, or that there is no such kind.
+	// Namespaced reports whether objects of a kind are namespaced. It returns an error if the kind
+	// does not exist.
 	Namespaced(gvk schema.GroupVersionKind) (bool, error)
 }
 
-// Ref names an object in one of the clusters.
+// Ref identifies an object in one of the clusters.
 type Ref struct {
-	// Cluster is empty for the local one.
+	// Cluster is empty for the local cluster.
 	Cluster   string
 	GVK       schema.GroupVersionKind
 	Namespace string
@@ -52,32 +53,33 @@ func (r Ref) String() string {
 	return r.GVK.Kind + " " + name
 }
 
-// KeptField is a field that keeps its live value.
+// KeptField is a field whose live value is kept.
 type KeptField struct {
-	// Path is such as spec.replicas, or * for everything.
+	// Path is a path such as spec.replicas, or * for the whole object.
 	Path   string
 	Affect Affect
 }
 
-// Resource is one object of an application.
+// Resource is one object of an Application.
 type Resource struct {
 	Ref
-	// JSON is the object, normal, with the labels of its owner but without those of the revision.
+	// JSON is the normalised object, with its owner's labels but without the revision's labels.
 	JSON []byte
-	// Hash tells objects apart.
+	// Hash is the hash of JSON.
 	Hash string
 
 	Component     string
 	ComponentType string
-	// Trait is the type of the trait that made it, or empty.
+	// Trait is the type of the trait that made the object, or empty.
 	Trait string
-	// Output is its name in outputs, empty for a workload.
+	// Output is the object's name in outputs, empty for a workload.
 	Output string
-	// Step is the workflow's step that made it itself, or empty.
+	// Step is the workflow step that applied the object itself, or empty.
 	Step string
-	// TraitIndex is the trait's place among the component's; -1 for the component itself.
+	// TraitIndex is the index of the trait in the component; -1 for the component itself.
 	TraitIndex int
-	// PostDispatch objects are made when the workload is healthy; PreDispatch before it is made.
+	// Stage is PostDispatch for objects that are created when the workload is healthy, PreDispatch
+	// for objects that are created before the workload.
 	Stage oam.StageType
 
 	Keep           []KeptField
@@ -89,13 +91,14 @@ type Resource struct {
 	Replace        bool
 	RecreateFields []string
 
-	// Wave orders the objects of a component: an object is made when those of lower waves are there and done.
+	// Wave orders the objects of a component: an object is created after the objects of lower waves
+	// exist and are complete.
 	Wave int
-	// Once is a JSON merge patch for when the object is made, and for no other time; or nil.
+	// Once is a JSON merge patch that applies when the object is created and never again, or nil.
 	Once []byte
 }
 
-// ResourceType is how policies and labels call what the object is to its component.
+// ResourceType returns the type of the object in its component, as policies and labels name it.
 func (r *Resource) ResourceType() string {
 	if r.Output == "" {
 		return oam.ResourceTypeWorkload
@@ -111,20 +114,20 @@ type Component struct {
 	Revision  string
 	DependsOn []string
 	Context   render.Context
-	// Template and Properties are for reading the state of what was made.
+	// Template and Properties are needed to evaluate the component's state.
 	Template   *render.Template
 	Properties []byte
 	Traits     []Trait
-	// Policy says that it is a policy's, which has no health.
+	// Policy is set if the component stands for a policy. Policies have no health.
 	Policy bool
-	// Notes are what its users should know, such as hooks of its chart that are not run.
+	// Notes tell users about the component, such as hooks of its chart that are not run.
 	Notes []string
-	// Resources are indexes into the plan's. Workload is one of them, or -1.
+	// Resources are indexes into the plan's Resources. Workload is one of them, or -1.
 	Resources []int
 	Workload  int
 }
 
-// Key tells the component from the others of the plan: one component may be in several placements.
+// Key returns the component's key in the plan: a component may be in several placements.
 func (c *Component) Key() string {
 	key := c.Name + "@" + c.Cluster + "/" + c.Namespace
 	if c.Context.ReplicaKey != "" {
@@ -133,45 +136,46 @@ func (c *Component) Key() string {
 	return key
 }
 
-// Trait is a trait of a component.
+// Trait is one trait of a component.
 type Trait struct {
 	Type       string
 	Template   *render.Template
 	Properties []byte
 }
 
-// Plan is what an application is made of.
+// Plan is the components, the objects and the rules of an Application.
 type Plan struct {
 	Components []Component
 	Resources  []Resource
-	// Loose are indexes of resources that belong to no component: steps have made them.
+	// Loose has the indexes of resources that belong to no component, because workflow steps
+	// applied them.
 	Loose    []int
 	Policies *Policies
-	// Definitions are the definitions used: kind and name to hash.
+	// Definitions has the hash of each used definition, chart and answer, by kind and name.
 	Definitions map[string]string
-	// Warnings are what has no effect, and was perhaps meant to have one.
+	// Warnings tell about properties without effect.
 	Warnings []string
 
-	bytes int // of the resources
+	bytes int // size of the resources
 }
 
-// bytesMax bounds the objects of a plan.
+// bytesMax bounds the size of a plan's objects, in bytes.
 const bytesMax = 8 << 20
 
-// Stage says what part of making a plan failed.
+// Stage is the part of planning in which an error occurred.
 type Stage string
 
-// The parts of making a plan.
+// The stages of planning.
 const (
 	Parse  Stage = "parse"
 	Policy Stage = "policy"
 	Render Stage = "render"
 )
 
-// Error is why there is no plan.
+// Error says why there is no plan.
 type Error struct {
 	Stage Stage
-	// Component is where, or empty.
+	// Component is the component with the error, or empty.
 	Component string
 	Err       error
 }
@@ -185,29 +189,33 @@ func (e *Error) Error() string {
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// Input is what a plan is made of.
+// Input is everything that a plan depends on, except definitions.
 type Input struct {
 	Namespace, Name string
-	// Revision is the application's revision, as name-vN, and its number.
+	// Revision is the name of the Application's revision, such as NAME-v3, and RevisionNum is its
+	// number.
 	Revision       string
 	RevisionNum    int64
 	PublishVersion string
 	Labels         map[string]string
 	Annotations    map[string]string
 	Spec           *oam.ApplicationSpec
-	// Whole is the application's spec where Spec is a part of it, as templates see it; nil where it is not.
+	// Whole is the Application's complete spec, as templates see it, if Spec is only a part of it;
+	// otherwise nil.
 	Whole    *oam.ApplicationSpec
 	Clusters Clusters
-	// Memo is of plans made before; nil works everything out.
+	// Memo caches earlier results. If nil, everything is rendered.
 	Memo *Memo
-	// Charts may be nil where none are to be had, and Outside where nobody is to be asked.
+	// Charts may be nil if charts are not available, and Outside if other systems must not be
+	// asked.
 	Charts  Charts
 	Outside Outside
-	// Now is the time that charts see.
+	// Now is the current time that charts see.
 	Now time.Time
 	// Run evaluates templates and charts.
 	Run render.Run
-	// Pinned are the versions of charts that the revision has been deployed with, as Plan.Definitions has them.
+	// Pinned has the chart versions with which the revision was deployed, in the form of
+	// Plan.Definitions.
 	Pinned map[string]string
 }
 
@@ -218,7 +226,7 @@ func (in *Input) whole() *oam.ApplicationSpec {
 	return in.Spec
 }
 
-// Make makes the plan of an application. Errors are *Error.
+// Make makes the plan of an Application. Its errors are of type *Error.
 func Make(in *Input, defs Definitions) (*Plan, error) {
 	policies, others, err := parsePolicies(in.Spec.Policies, in.Labels)
 	if err != nil {
@@ -314,7 +322,7 @@ func (p *Plan) component(in *Input, c *oam.Component, at Placement, defs Definit
 	return nil
 }
 
-// policy adds what a policy of a user's definition makes.
+// policy adds the objects of a policy that has a user's definition.
 func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen map[Ref]string) error {
 	template, err := defs.Policy(in.Namespace, policy.Type)
 	if err != nil {
@@ -345,7 +353,7 @@ func (p *Plan) policy(in *Input, policy *oam.AppPolicy, defs Definitions, seen m
 	return nil
 }
 
-// render adds a component and its objects.
+// render adds a component and its objects to the plan.
 func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Target, seen map[Ref]string) error {
 	var resources []Resource
 	var err error
@@ -378,7 +386,7 @@ func (p *Plan) render(in *Input, comp *Component, req *render.Request, target Ta
 	return nil
 }
 
-// warn notes properties that a template does not look at.
+// warn adds warnings about properties that a template does not use.
 func (p *Plan) warn(where string, t *render.Template, properties []byte) {
 	for _, name := range t.Unused(properties) {
 		if w := fmt.Sprintf("%s: properties.%s has no effect: %s does not know it", where, name, t.Definition); !slices.Contains(p.Warnings, w) {
@@ -389,7 +397,7 @@ func (p *Plan) warn(where string, t *render.Template, properties []byte) {
 
 func (p *Plan) use(t *render.Template) { p.Definitions[t.Definition.String()] = t.Definition.Hash }
 
-// cycle is a component that depends on itself, or empty.
+// cycle returns the name of a component that depends on itself, or "".
 func (p *Plan) cycle() string {
 	byName := map[string]*Component{}
 	for i := range p.Components {
@@ -422,7 +430,8 @@ func (p *Plan) cycle() string {
 	return ""
 }
 
-// newResource completes an object: its name, namespace and labels.
+// newResource makes a resource of a rendered object: it sets the name, the namespace and the
+// labels.
 func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Resource, error) {
 	cluster := comp.Cluster
 	if o.ControlPlaneOnly && cluster != "" {
@@ -469,7 +478,7 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 	}
 	labels[oam.AppNameLabel], labels[oam.AppNamespaceLabel] = in.Name, in.Namespace
 	if comp.Type == "" {
-		// A step's own object, which may be of another component by its labels.
+		// A step's own object: its labels may name another component.
 		return r, r.complete(u, labels, what)
 	}
 	labels[oam.AppComponentLabel] = comp.Name
@@ -492,7 +501,7 @@ func newResource(in *Input, comp *Component, o *render.Object, kinds Kinds) (*Re
 	return r, r.complete(u, labels, what)
 }
 
-// complete takes the object as it is to be, with its labels.
+// complete sets the resource's JSON and hash.
 func (r *Resource) complete(u *unstructured.Unstructured, labels map[string]string, what string) error {
 	u.SetLabels(labels)
 	if err := normalise(u); err != nil {
@@ -506,7 +515,7 @@ func (r *Resource) complete(u *unstructured.Unstructured, labels map[string]stri
 	return nil
 }
 
-// labelValue makes a value for a label of what may have characters that labels cannot have, as type@v1 has.
+// labelValue makes a valid label value of a string with other characters, such as type@v1.
 func labelValue(s string) string {
 	s = strings.ReplaceAll(s, "@", "-")
 	if len(s) > 63 {
@@ -515,7 +524,7 @@ func labelValue(s string) string {
 	return strings.Trim(s, "-_.")
 }
 
-// Hash is a short hash.
+// Hash returns a hash of data as 16 hexadecimal digits.
 func Hash(data []byte) string {
 	sum := sha256.Sum256(data)
 	return hex.EncodeToString(sum[:8])

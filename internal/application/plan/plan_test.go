@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// builtin finds the built-in definitions.
+// builtin returns the built-in definitions.
 type builtin map[string]*render.Template
 
 func (b builtin) Component(_, name string) (*render.Template, error) {
@@ -67,7 +67,7 @@ func loadBuiltin(t testing.TB) builtin {
 	return out
 }
 
-// everyKind says that all kinds live in namespaces but for a few.
+// everyKind implements Kinds: all kinds but a few are namespaced.
 type everyKind struct{}
 
 func (everyKind) Namespaced(gvk schema.GroupVersionKind) (bool, error) {

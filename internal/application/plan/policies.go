@@ -15,7 +15,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// The built-in policies.
+// Types of built-in policies.
 const (
 	TypeApplyOnce      = "apply-once"
 	TypeGarbageCollect = "garbage-collect"
@@ -29,7 +29,7 @@ const (
 	TypeDebug          = "debug"
 )
 
-// selector chooses objects: of every field that is given, one entry must match.
+// selector selects objects. Each field that is set must have a matching entry.
 type selector struct {
 	ComponentNames []string `json:"componentNames,omitempty"`
 	ComponentTypes []string `json:"componentTypes,omitempty"`
@@ -59,7 +59,7 @@ func (s *selector) matches(r *Resource) bool {
 	return given > 0
 }
 
-// check refuses a selector that would never match.
+// check returns an error for a selector that would never match.
 func (s *selector) check() error {
 	if len(s.ComponentNames)+len(s.ComponentTypes)+len(s.OAMTypes)+len(s.TraitTypes)+len(s.ResourceTypes)+len(s.ResourceNames) == 0 {
 		return errors.New("selector must say something: an empty one matches nothing")
@@ -72,10 +72,10 @@ func (s *selector) check() error {
 	return nil
 }
 
-// Affect says when the fields of an apply-once rule keep their live value.
+// Affect says when the fields of an apply-once rule keep their live values.
 type Affect string
 
-// When fields keep their live value.
+// Values of Affect.
 const (
 	Always      Affect = "always"
 	OnUpdate    Affect = "onUpdate"
@@ -90,10 +90,10 @@ type applyOnceRule struct {
 	} `json:"strategy"`
 }
 
-// GCStrategy says when an object that left the application is removed.
+// GCStrategy says when an object that left the Application is deleted.
 type GCStrategy string
 
-// When objects are removed.
+// Values of GCStrategy.
 const (
 	GCOnAppUpdate GCStrategy = "onAppUpdate"
 	GCOnAppDelete GCStrategy = "onAppDelete"
@@ -118,30 +118,31 @@ type updateRule struct {
 	} `json:"strategy"`
 }
 
-// Policies are the built-in policies of an application that say how objects are treated, several of a type as one.
+// Policies is the merged content of an Application's built-in policies.
 type Policies struct {
 	applyOnce      bool
 	applyOnceRules []applyOnceRule
 
-	// RevisionLimit is how many revisions are kept; 0 is the manager's default.
+	// RevisionLimit is the number of revisions to keep. Zero means the manager's default.
 	RevisionLimit int
-	// KeepLegacy keeps what left the application until the application is deleted.
+	// KeepLegacy keeps objects that left the Application until the Application is deleted.
 	KeepLegacy bool
-	// ContinueOnFailure removes what left the application also when its workflow has failed.
+	// ContinueOnFailure deletes objects that left the Application even if its workflow has failed.
 	ContinueOnFailure bool
-	// DependencyOrder removes what depends on something before that.
+	// DependencyOrder deletes dependents before the components that they depend on.
 	DependencyOrder bool
 	gc              []gcRule
 
 	shared, takeOver, readOnly []rule
 	update                     []updateRule
 
-	// Topologies say where components go. Without any, they go to the application's namespace in the local cluster.
+	// Topologies say where components are deployed. Without any, they are deployed to the
+	// Application's namespace in the local cluster.
 	Topologies []Topology
 }
 
-// parsePolicies reads the built-in policies. Others are left to definitions. labels are the application's: those of addons
-// are applied once.
+// parsePolicies reads the built-in policies and returns the other policies, which have definitions.
+// labels are the Application's labels: apply-once is enabled for addons.
 func parsePolicies(policies []oam.AppPolicy, labels map[string]string) (*Policies, []oam.AppPolicy, error) {
 	p := &Policies{applyOnce: labels[oam.AddonLabel] != ""}
 	var others []oam.AppPolicy
@@ -157,7 +158,7 @@ func parsePolicies(policies []oam.AppPolicy, labels map[string]string) (*Policie
 	return p, others, nil
 }
 
-// add takes one policy in, or says that it is not one of the built-in ones.
+// add merges one policy into p. It returns false if the policy is not a built-in one.
 func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 	var raw []byte
 	if policy.Properties != nil {
@@ -245,7 +246,7 @@ func (p *Policies) add(policy *oam.AppPolicy) (bool, error) {
 			return true, err
 		}
 		p.Topologies = append(p.Topologies, t)
-	case TypeDebug, TypeOverride, TypeReplication: // for steps
+	case TypeDebug, TypeOverride, TypeReplication: // only used by steps
 	default:
 		return false, nil
 	}
@@ -268,10 +269,10 @@ func addRules(raw []byte, to *[]rule) error {
 	return nil
 }
 
-// ruleError says which rule of a policy is wrong.
+// ruleError adds the index of a policy's rule to an error.
 func ruleError(i int, err error) error { return fmt.Errorf("properties: rules[%d]: %w", i, err) }
 
-// oneOf is an error unless a field is empty or has one of the values that it can have.
+// oneOf returns an error unless value is empty or one of can.
 func oneOf(field, value string, can ...string) error {
 	if value == "" || slices.Contains(can, value) {
 		return nil
@@ -279,7 +280,8 @@ func oneOf(field, value string, can ...string) error {
 	return fmt.Errorf("%s is %q; it can be %s", field, value, strings.Join(can, " or "))
 }
 
-// Strict reads properties and refuses fields that mean nothing: a misspelt rule must not be a rule that never matches.
+// Strict decodes properties and returns an error for unknown fields: a misspelt rule must not
+// become a rule that never matches.
 func Strict(raw []byte, into any) error {
 	if len(raw) == 0 {
 		return nil
@@ -295,7 +297,7 @@ func Strict(raw []byte, into any) error {
 	return nil
 }
 
-// BuiltIn says whether a type of policy needs no definition.
+// BuiltIn reports whether a policy type needs no definition.
 func BuiltIn(policyType string) bool {
 	switch policyType {
 	case TypeApplyOnce, TypeGarbageCollect, TypeSharedResource, TypeTakeOver, TypeReadOnly, TypeResourceUpdate, TypeTopology, TypeOverride, TypeReplication, TypeDebug:
@@ -304,7 +306,7 @@ func BuiltIn(policyType string) bool {
 	return false
 }
 
-// Treat writes the policies' rules about r into it.
+// Treat sets in r what the policies' rules say about it.
 func (p *Policies) Treat(r *Resource) {
 	if p.applyOnce && len(p.applyOnceRules) == 0 {
 		r.Keep = []KeptField{{Path: "*", Affect: OnStateKeep}}
@@ -351,7 +353,8 @@ func (p *Policies) Treat(r *Resource) {
 	}
 }
 
-// Leaves says what becomes of an object that has left the application.
+// Leaves returns the strategy and the propagation for deleting an object that has left the
+// Application.
 func (p *Policies) Leaves(m *oam.ManagedResource, componentType string) (GCStrategy, metav1.DeletionPropagation) {
 	r := Resource{
 		Ref:       Ref{m.Cluster, schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), m.Namespace, m.Name},

@@ -7,7 +7,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// Open is the plan of an application of which nothing is to be made yet: its policies, read and checked.
+// Open returns a plan without objects: only the Application's policies, parsed and checked.
 func Open(in *Input) (*Plan, error) {
 	policies, _, err := parsePolicies(in.Spec.Policies, in.Labels)
 	if err != nil {
@@ -16,7 +16,8 @@ func Open(in *Input) (*Plan, error) {
 	return &Plan{Policies: policies, Definitions: map[string]string{}}, nil
 }
 
-// Object is an object that a step makes itself, as one of the application's: with its labels, and treated by its policies.
+// Object makes a resource of an object that a workflow step applies itself: it gets the
+// Application's labels and the policies' rules.
 func Object(in *Input, policies *Policies, step, cluster string, object map[string]any) (*Resource, error) {
 	if cluster == oam.LocalCluster {
 		cluster = ""

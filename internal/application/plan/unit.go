@@ -10,23 +10,24 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Unit is the part of an application that one step of its workflow deploys, and where to.
+// Unit is the part of an Application that one workflow step deploys, and where it is deployed.
 type Unit struct {
-	// Only are the names of its components, which do not wait for others; nil for all.
+	// Only has the names of the components to deploy. These do not wait for other components. nil
+	// means all components.
 	Only []string `json:"only,omitempty"`
-	// Value is a component that the step made itself, in the place of the application's.
+	// Value is a component that the step itself describes, instead of the Application's components.
 	Value *oam.Component `json:"value,omitempty"`
-	// Policies are the topology and override policies that the step names.
+	// Policies are the topology, override and replication policies that the step names.
 	Policies []oam.AppPolicy `json:"policies,omitempty"`
-	// Cluster and Namespace are where it goes, when they are given without a policy.
+	// Cluster and Namespace are the placement if the step gives one without a policy.
 	Cluster   string `json:"cluster,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
-	// Unwatched says that the step goes on without waiting for health.
+	// Unwatched says that the step does not wait for the components' health.
 	Unwatched bool `json:"unwatched,omitempty"`
 }
 
-// Spec is the application's spec as far as the unit goes: its components, as its policies change them, and the policies
-// that say where they go and how their objects are treated.
+// Spec returns the part of the Application's spec that the unit deploys: its components as changed
+// by policies, and the policies that apply to their placement and objects.
 func (u *Unit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error) {
 	out := &oam.ApplicationSpec{Components: app.Components}
 	if u.Value != nil {
@@ -47,7 +48,7 @@ func (u *Unit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error) {
 		}
 		out.Components = slices.DeleteFunc(slices.Clone(out.Components), func(c oam.Component) bool { return !slices.Contains(u.Only, c.Name) })
 	}
-	// What is deployed by another step is waited for there.
+	// Dependencies on components that other steps deploy are dropped.
 	names := map[string]bool{}
 	for i := range out.Components {
 		names[out.Components[i].Name] = true
@@ -82,12 +83,12 @@ func (u *Unit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error) {
 	return out, nil
 }
 
-// chooses says whether a policy is one that steps choose, and not one that always holds.
+// chooses reports whether policies of this type apply only where a step names them.
 func chooses(policyType string) bool {
 	return policyType == TypeTopology || policyType == TypeOverride || policyType == TypeReplication
 }
 
-// replicate makes copies of components for each key of replication policies.
+// replicate replaces components by one copy for each key of the replication policies.
 func replicate(components []oam.Component, policies []oam.AppPolicy) ([]oam.Component, error) {
 	for i := range policies {
 		if policies[i].Type != TypeReplication {
@@ -121,11 +122,11 @@ func replicate(components []oam.Component, policies []oam.AppPolicy) ([]oam.Comp
 	return components, nil
 }
 
-// Merge is one plan of several. What a later one makes again takes the place of what an earlier one made.
+// Merge merges plans into one. Objects and components of later plans replace those of earlier ones.
 func Merge(parts []*Plan, policies *Policies) *Plan {
 	out := &Plan{Policies: policies, Definitions: map[string]string{}}
-	last := map[Ref]int{}             // the part that has the last word about an object
-	lastComponent := map[string]int{} // and about a component in a place
+	last := map[Ref]int{}             // the last part that makes each object
+	lastComponent := map[string]int{} // and each component in a placement
 	for n, p := range parts {
 		for i := range p.Resources {
 			last[p.Resources[i].Ref] = n

@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// compareWith compares a text with a golden file, or writes the file with go test -update.
+// compareWith compares a text with a golden file, or writes the file under go test -update.
 func compareWith(t *testing.T, file, got string) {
 	t.Helper()
 	if *update {
@@ -36,8 +36,8 @@ func compareWith(t *testing.T, file, got string) {
 	}
 }
 
-// TestBuiltinParameters compares the parameters of all built-in definitions with testdata/parameters.txt: users'
-// applications depend on their names, types and defaults.
+// TestBuiltinParameters compares the parameters of all built-in definitions with
+// testdata/parameters.txt: users' Applications depend on their names, types and defaults.
 func TestBuiltinParameters(t *testing.T) {
 	all, err := builtins()
 	if err != nil {
@@ -65,8 +65,9 @@ func TestBuiltinParameters(t *testing.T) {
 	compareWith(t, "testdata/parameters.txt", b.String())
 }
 
-// TestBuiltinsKnowTheirParameters checks that a misspelt property of a built-in definition is noticed. It is not where a
-// definition uses its properties as a whole, or where they have two forms, which refuse it themselves.
+// TestBuiltinsKnowTheirParameters checks that a misspelt property of a built-in definition causes a
+// warning. Definitions that use their properties as a whole, or that accept two forms of
+// properties, are excepted: they reject such properties themselves.
 func TestBuiltinsKnowTheirParameters(t *testing.T) {
 	all, err := builtins()
 	if err != nil {
@@ -85,7 +86,8 @@ func TestBuiltinsKnowTheirParameters(t *testing.T) {
 	}
 }
 
-// TestBuiltinParametersHaveCases checks that the cases use every parameter of components and traits.
+// TestBuiltinParametersHaveCases checks that the test cases use every parameter of components and
+// traits.
 func TestBuiltinParametersHaveCases(t *testing.T) {
 	all, err := builtins()
 	if err != nil {
@@ -127,7 +129,7 @@ func TestBuiltinParametersHaveCases(t *testing.T) {
 	}
 }
 
-// paths adds the paths of all fields in a value, as render.Parameter has them.
+// paths adds the paths of all fields in a value, in the form of render.Parameter.
 func paths(value any, at string, to map[string]bool) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -147,7 +149,7 @@ type builtinCase struct {
 	component oam.Component
 }
 
-// cases are the components in testdata/builtins and testdata/parameters by their file's name.
+// cases returns the components in testdata/builtins and testdata/parameters by file name.
 func cases(t testing.TB) map[string]builtinCase {
 	t.Helper()
 	files, err := filepath.Glob("testdata/[bp]*/*.yaml") // builtins and parameters
@@ -170,8 +172,8 @@ func cases(t testing.TB) map[string]builtinCase {
 	return out
 }
 
-// TestBuiltinStates evaluates the status sections of built-in definitions with the live objects in testdata/states.
-// Every file is "cases\n---\nstates"; go test -update writes the states.
+// TestBuiltinStates evaluates the status sections of built-in definitions on the live objects in
+// testdata/states. Each file is "cases\n---\nstates"; go test -update writes the states.
 func TestBuiltinStates(t *testing.T) {
 	all, err := builtins()
 	if err != nil {
@@ -247,7 +249,7 @@ func BenchmarkCompileBuiltins(b *testing.B) {
 		defs = append(defs, def)
 	}
 	for b.Loop() {
-		run := render.InProcess() // which remembers nothing of the last time
+		run := render.InProcess() // a new engine with an empty cache
 		for _, def := range defs {
 			if _, err := render.Compile(def, run); err != nil {
 				b.Fatal(err)
@@ -262,13 +264,15 @@ func BenchmarkRenderBuiltins(b *testing.B) {
 	names := slices.Sorted(maps.Keys(all))
 	for b.Loop() {
 		for _, name := range names {
-			_, _ = renderComponent(b, all[name].source, map[string]bool{}) // some are refused, which takes time too
+			// Some are rejected, which takes time, too.
+			_, _ = renderComponent(b, all[name].source, map[string]bool{})
 		}
 	}
 }
 
-// TestBuiltinStepCases plays the steps in testdata/steps.yaml with the answers of their world, and compares what they
-// ask for, how they end and their outputs with what follows in the file; go test -update writes it.
+// TestBuiltinStepCases plays the steps in testdata/steps.yaml with the answers given there, and
+// compares their actions, outcomes and outputs with the rest of the file, which go test -update
+// writes.
 func TestBuiltinStepCases(t *testing.T) {
 	all, err := builtins()
 	if err != nil {
@@ -324,7 +328,7 @@ func TestBuiltinStepCases(t *testing.T) {
 	compareWith(t, file, got)
 }
 
-// whole turns JSON's numbers into int64, as answers have them.
+// whole converts JSON's numbers to int64, as answers have them.
 func whole(v any) any {
 	switch v := v.(type) {
 	case float64:
@@ -341,8 +345,9 @@ func whole(v any) any {
 	return v
 }
 
-// TestBuiltinsAskForTheirParameters leaves out each required parameter of each case in turn: rendering must fail. A template
-// that copies only what is there would make an object without it.
+// TestBuiltinsAskForTheirParameters removes each required parameter of each case in turn and checks
+// that rendering fails. A template that copies only what exists would make an object without the
+// parameter.
 func TestBuiltinsAskForTheirParameters(t *testing.T) {
 	all, err := builtins()
 	if err != nil {
@@ -354,7 +359,7 @@ func TestBuiltinsAskForTheirParameters(t *testing.T) {
 			continue
 		}
 		if len(c.component.Traits) > 1 {
-			continue // what one leaves out may be there by another
+			continue // another one may replace the removed one
 		}
 		uses := []*render.Use{{Template: all["ComponentDefinition "+c.component.Type], Properties: raw(c.component.Properties)}}
 		for _, trait := range c.component.Traits {
@@ -403,7 +408,8 @@ func TestBuiltinsAskForTheirParameters(t *testing.T) {
 	}
 }
 
-// drop removes the fields at a path, as render.Parameter has it, and reports whether there were any.
+// drop removes the fields at a path in the form of render.Parameter, and reports whether there were
+// any.
 func drop(value any, path []string) bool {
 	name, list := strings.CutSuffix(path[0], "[]")
 	object, ok := value.(map[string]any)

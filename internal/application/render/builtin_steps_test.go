@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// secret is the answer to reading a Secret with one value.
+// secret returns the answer to reading a Secret with one value.
 func secret(key, value string) render.Answer {
 	return render.Answer{Returns: map[string]any{"value": map[string]any{"data": map[string]any{key: base64.StdEncoding.EncodeToString([]byte(value))}}}}
 }
@@ -33,7 +33,7 @@ func TestBuiltinSteps(t *testing.T) {
 	for name, c := range map[string]struct {
 		step, properties string
 		world            map[string]render.Answer
-		asked            string // what is asked for, as key:do and parameters
+		asked            string // the actions, as KEY:DO and parameters
 		outcome          render.StepOutcome
 		message          string
 		outputs          []oam.StepOutput

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write what the templates make into the golden files")
 
-// builtins are the built-in definitions, compiled, by kind and name.
+// builtins returns the compiled built-in definitions by kind and name.
 var builtins = sync.OnceValues(func() (map[string]*render.Template, error) {
 	out := map[string]*render.Template{}
 	for _, d := range config.Definitions() {
@@ -85,10 +85,11 @@ func use(t testing.TB, kind render.Kind, name string, properties []byte) render.
 	return render.Use{Template: template, Properties: properties}
 }
 
-// TestBuiltins renders each component in testdata/builtins and testdata/parameters, and compares the objects with those
-// after it in the file. The cases in testdata/builtins show a definition, and docs/applications-reference.md names them; those
-// in testdata/parameters have its other parameters and branches. Every file is "component\n---\nobjects"; go test -update writes the objects. A first line "# cluster: 18" sets the
-// cluster's minor version.
+// TestBuiltins renders each component in testdata/builtins and testdata/parameters, and compares
+// the objects with those in the rest of the file. Cases in testdata/builtins show a definition, and
+// docs/applications-reference.md names them; cases in testdata/parameters cover the definition's
+// other parameters and branches. Each file is "component\n---\nobjects"; go test -update writes the
+// objects. A first line "# cluster: 18" sets the cluster's minor version.
 func TestBuiltins(t *testing.T) {
 	files, err := filepath.Glob("testdata/[bp]*/*.yaml") // builtins and parameters
 	if err != nil {
@@ -128,7 +129,7 @@ func TestBuiltins(t *testing.T) {
 	}
 }
 
-// lineOfTemplate is where an error of a template is, which no user relies on.
+// lineOfTemplate matches the line number in a template's error, which is not part of the contract.
 var lineOfTemplate = regexp.MustCompile(`line \d+: `)
 
 func renderComponent(t testing.TB, source string, used map[string]bool) (string, error) {

@@ -8,14 +8,14 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// TestWhatPublicDefinitionsUse has the constructs that definitions of public catalogues are written with, one by one:
-// docs/applications-catalogue.md says which definitions have been tried.
+// TestWhatPublicDefinitionsUse checks, one by one, the constructs that definitions of public
+// catalogues use. docs/applications-catalogue.md says which definitions were tried.
 func TestWhatPublicDefinitionsUse(t *testing.T) {
 	for name, c := range map[string]struct {
 		kind     render.Kind
 		template string
 		props    string
-		want     string // in the JSON of what is made
+		want     string // part of the resulting JSON
 	}{
 		"a hidden struct that is embedded, and empty at times": {render.Component, `
 _auth: {if parameter.secret != _|_ {secretRef: name: parameter.secret}}

@@ -17,20 +17,21 @@ import (
 	cuejson "cuelang.org/go/encoding/json"
 )
 
-// The bounds of what is evaluated.
+// Bounds on evaluation.
 const (
 	templateBytesMax   = 256 << 10
 	propertiesBytesMax = 1 << 20
 	propertiesDepthMax = 64
-	// repeatMax bounds the counts given to builtins that make long values of short ones.
+	// repeatMax bounds the count arguments of builtins that make long values from short ones.
 	repeatMax = 4096
-	// evaluationsMax is how often an instance is used before what it has accumulated is thrown away with it.
+	// evaluationsMax is the number of evaluations after which an instance is discarded, together
+	// with the memory that it has accumulated.
 	evaluationsMax = 256
-	// idleMax is how many instances of a template wait for use.
+	// idleMax is the number of idle instances that are kept of a template.
 	idleMax = 2
 )
 
-// program is a piece of CUE, compiled as often as it is evaluated at the same time.
+// program is a piece of CUE, compiled once for each concurrent evaluation.
 type program struct {
 	def     *Definition
 	section string
@@ -41,14 +42,15 @@ type program struct {
 	idle []*instance
 }
 
-// instance is a program in an evaluator of its own: evaluators are not made for several goroutines.
+// instance is a compiled program with its own CUE context, because a context must not be used by
+// several goroutines at once.
 type instance struct {
 	ctx  *cue.Context
 	root cue.Value
 	uses int
 }
 
-// compileProgram checks that source compiles.
+// compileProgram compiles source, and returns an error if that fails.
 func compileProgram(d *Definition, section, source string) (*program, error) {
 	p := &program{def: d, section: section, source: source}
 	i, err := p.compile()
@@ -74,7 +76,7 @@ func (p *program) compile() (*instance, error) {
 		tolerate(file)
 	}
 	if p.reads == nil {
-		// The first compilation, before others see the program.
+		// Set at the first compilation, before other goroutines see the program.
 		p.reads, p.wording = readsOf(file), wordingOf(file)
 		p.processes = p.def.Kind == Trait && declares(file, "processing")
 	}
@@ -90,14 +92,15 @@ func (p *program) compile() (*instance, error) {
 		return nil, err
 	}
 	root := ctx.BuildInstance(inst)
-	// What does not compile has no source; what cannot be evaluated yet, for want of parameters, has.
+	// A value that does not compile has no source. A value that cannot be evaluated without
+	// parameters has one.
 	if err := root.Err(); err != nil && root.Source() == nil {
 		return nil, err
 	}
 	return &instance{ctx: ctx, root: root}, nil
 }
 
-// take is an instance for the caller alone, until it gives it back.
+// take returns an instance for the caller's exclusive use until give.
 func (p *program) take() (*instance, error) {
 	p.mu.Lock()
 	if n := len(p.idle); n > 0 {
@@ -121,13 +124,14 @@ func (p *program) give(i *instance) {
 	}
 }
 
-// evaluate calls use with the program's value for those inputs: JSON or Go values by the name of a top-level field.
+// evaluate calls use with the program's value for the given inputs: JSON or Go values by the name
+// of the top-level field.
 func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Value) error) error {
 	i, err := p.take()
 	if err != nil {
 		return asError(p.def, p.section, err)
 	}
-	// Both at once: each unification evaluates the whole template.
+	// Unify both inputs at once: each unification evaluates the whole template.
 	given := &ast.StructLit{}
 	for _, name := range []string{"parameter", "context"} {
 		in, ok := inputs[name]
@@ -140,7 +144,8 @@ func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Va
 				return asError(p.def, p.section, err)
 			}
 		} else {
-			// A Go value given as it is would be data without a source, and be empty where a template embeds it.
+			// Converted to syntax, because a plain Go value would be data without a source, and
+			// empty where a template embeds it.
 			expr = exprOf(in)
 		}
 		given.Elts = append(given.Elts, &ast.Field{Label: ast.NewIdent(name), Value: expr})
@@ -153,9 +158,9 @@ func (p *program) evaluate(inputs map[string]any, use func(i *instance, v cue.Va
 	return nil
 }
 
-// adapt makes a template that was written for other versions of CUE, or carelessly, one that this version takes: it
-// declares parameter and context where they are only used, leaves out imports that are not used, writes sums and
-// multiples of lists as the functions they have become, and bounds the builtins that repeat.
+// adapt rewrites a template for this version of CUE. It declares parameter and context if they are
+// missing, removes unused imports, rewrites sums and multiples of lists as calls of list.Concat and
+// list.Repeat, and bounds the builtins that repeat.
 func adapt(f *ast.File) {
 	for _, name := range []string{"parameter", "context"} {
 		if !declares(f, name) {
@@ -184,8 +189,10 @@ func adapt(f *ast.File) {
 	tidyImports(f)
 }
 
-// tolerate makes conditions and loops about what is optional ones about nothing where it is not there: other versions of CUE
-// leave out what depends on it, this one reports an error. Steps are evaluated as far as they go in another way.
+// tolerate rewrites conditions and loops over optional fields so that a missing field means false,
+// or an empty list: other versions of CUE skip what depends on a missing field, this version
+// reports an error. Steps are not rewritten, because they are evaluated as far as possible in
+// another way.
 func tolerate(f *ast.File) {
 	optional := map[string]bool{}
 	ast.Walk(f, func(n ast.Node) bool {
@@ -214,12 +221,13 @@ func tolerate(f *ast.File) {
 	}, nil)
 }
 
-// orElse is e, or other where e has no value.
+// orElse returns the expression "e, or other if e has no value".
 func orElse(e, other ast.Expr) ast.Expr {
 	return &ast.ParenExpr{X: ast.NewBinExpr(token.OR, &ast.UnaryExpr{Op: token.MUL, X: &ast.ParenExpr{X: e}}, other)}
 }
 
-// hangsOn says whether the value of e hangs on that of a field with one of the names. To ask whether it is there is no such thing.
+// hangsOn reports whether the value of e depends on the value of a field with one of the names. A
+// test whether the field exists does not count.
 func hangsOn(e ast.Expr, names map[string]bool) bool {
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -249,7 +257,7 @@ func hangsOn(e ast.Expr, names map[string]bool) bool {
 	return found
 }
 
-// declares says whether a file has a field of that name.
+// declares reports whether a file has a top-level field of that name.
 func declares(f *ast.File, name string) bool {
 	return slices.ContainsFunc(f.Decls, func(d ast.Decl) bool {
 		field, ok := d.(*ast.Field)
@@ -261,8 +269,8 @@ func declares(f *ast.File, name string) bool {
 	})
 }
 
-// ownComments gives the directives about the whole of a patch to it, where patch: operations: ... is written in one: CUE
-// gives comments to the inner field then, which is right for directives about lists.
+// ownComments attaches the JSON patch directives before "patch: operations: ..." to patch itself.
+// CUE attaches such comments to the inner field, which is right for directives about lists only.
 func ownComments(f *ast.Field) {
 	if name, _, err := ast.LabelName(f.Label); err != nil || name != "patch" {
 		return
@@ -281,20 +289,22 @@ func ownComments(f *ast.Field) {
 	}
 }
 
-// listPackage is the name under which rewritten templates import the package list: one that no template uses.
+// listPackage is the name under which rewritten templates import the package list. No template uses
+// this name.
 const listPackage = "listOfLockstep"
 
 func callOf(function string, args ...ast.Expr) ast.Expr {
 	return ast.NewCall(ast.NewSel(ast.NewIdent(listPackage), function), args...)
 }
 
-// bounded is an expression that fails when n is more than a template has reason to ask for.
+// bounded returns the expression n, which fails to evaluate if n exceeds repeatMax.
 func bounded(n ast.Expr) ast.Expr {
 	limit := &ast.UnaryExpr{Op: token.LEQ, X: ast.NewLit(token.INT, strconv.Itoa(repeatMax))}
 	return &ast.ParenExpr{X: ast.NewBinExpr(token.AND, &ast.ParenExpr{X: n}, limit)}
 }
 
-// boundCall bounds the arguments of calls that repeat: list.Range(start, limit, step), list.Repeat(x, n), strings.Repeat(s, n).
+// boundCall bounds the count arguments of list.Range(start, limit, step), list.Repeat(x, n) and
+// strings.Repeat(s, n).
 func boundCall(call *ast.CallExpr) {
 	sel, ok := call.Fun.(*ast.SelectorExpr)
 	if !ok {
@@ -314,7 +324,7 @@ func boundCall(call *ast.CallExpr) {
 	}
 }
 
-// listLabels are the labels of fields that hold lists, as far as the text shows.
+// listLabels returns the labels of fields that hold lists, as far as the syntax shows.
 func listLabels(f *ast.File) map[string]bool {
 	lists := map[string]bool{}
 	for range 2 { // fields may be defined by fields
@@ -335,7 +345,7 @@ func listLabels(f *ast.File) map[string]bool {
 	return lists
 }
 
-// isList says whether the text of e shows that it is a list.
+// isList reports whether the syntax of e shows that e is a list.
 func isList(e ast.Expr, lists map[string]bool) bool {
 	switch e := e.(type) {
 	case *ast.ListLit:
@@ -369,7 +379,7 @@ func isList(e ast.Expr, lists map[string]bool) bool {
 	return false
 }
 
-// tidyImports leaves out what is imported and not used, which would be an error, and adds what adapt uses.
+// tidyImports removes unused imports, which would be errors, and adds the import that adapt uses.
 func tidyImports(f *ast.File) {
 	used := map[string]bool{}
 	ast.Walk(f, func(n ast.Node) bool {

@@ -7,19 +7,19 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Context is what templates know of where they are, beside the parameters.
+// Context is what a template sees in addition to its parameters.
 type Context struct {
-	// Name is the component's.
+	// Name is the component's name.
 	Name string
-	// Namespace is where the component's objects go.
+	// Namespace is the namespace of the component's objects.
 	Namespace string
 	AppName   string
-	// AppRevision is the application's revision, as name-vN.
+	// AppRevision is the name of the Application's revision, such as NAME-v3.
 	AppRevision    string
 	AppRevisionNum int64
 	AppLabels      map[string]string
 	AppAnnotations map[string]string
-	// Revision is the component's, a hash of what was declared.
+	// Revision is the component's revision: a hash of its declaration.
 	Revision       string
 	Cluster        string
 	ClusterVersion ClusterVersion
@@ -27,13 +27,13 @@ type Context struct {
 	WorkflowName   string
 	ReplicaKey     string
 	ComponentType  string
-	// Components, Policies and Workflow are all of the application's.
+	// Components, Policies and Workflow are those of the whole Application.
 	Components []oam.Component
 	Policies   []oam.AppPolicy
 	Workflow   *oam.WorkflowSpec
 }
 
-// applicationFields are the parts of the context that are of the whole application.
+// applicationFields are the fields of the context that describe the whole Application.
 var applicationFields = []string{"components", "appComponents", "appPolicies", "appWorkflow"}
 
 // ClusterVersion is the version of an API server.
@@ -44,7 +44,8 @@ type ClusterVersion struct {
 	Platform   string
 }
 
-// values is the context as templates see it, for those that look at the whole application or do not.
+// values returns the context as templates see it. application says whether to include the fields
+// that describe the whole Application.
 func (c *Context) values(application bool) map[string]any {
 	v := map[string]any{
 		"name": c.Name, "namespace": c.Namespace, "appName": c.AppName, "appRevision": c.AppRevision,
@@ -56,7 +57,7 @@ func (c *Context) values(application bool) map[string]any {
 		},
 		"appLabels": anyMap(c.AppLabels), "appAnnotations": anyMap(c.AppAnnotations),
 	}
-	// Absent rather than empty, so that templates can ask whether they are there.
+	// Empty fields are left out, so that templates can test whether they exist.
 	maps.DeleteFunc(v, func(k string, v any) bool { return v == "" && k != "namespace" })
 	if !application {
 		return v
@@ -74,11 +75,11 @@ func (c *Context) values(application bool) map[string]any {
 	return v
 }
 
-// asJSON is a part of an application as manifests have it.
+// asJSON returns a part of an Application as manifests contain it.
 func asJSON(part any) any {
 	data, err := json.Marshal(part)
 	if err != nil {
-		return nil // it has come as JSON
+		return nil // cannot happen: part was decoded from JSON
 	}
 	v, err := decode(data)
 	if err != nil {

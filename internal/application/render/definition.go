@@ -19,32 +19,34 @@ const (
 	WorkflowStep Kind = "WorkflowStepDefinition"
 )
 
-// The workloads' types of components that are more than what their templates say.
+// Workload types of components whose templates are not sufficient to make the objects.
 const (
-	// ChartWorkload is of Helm charts.
+	// ChartWorkload is the type of Helm charts.
 	ChartWorkload = "charts.lockstep.dev"
-	// ReferenceWorkload is of objects that exist already: they take the place of what names them in the properties.
+	// ReferenceWorkload is the type of existing objects: they replace the references in the
+	// properties.
 	ReferenceWorkload = "references.lockstep.dev"
 )
 
-// Definition is what rendering needs of a definition object.
+// Definition is the part of a definition object that rendering needs.
 type Definition struct {
 	Kind      Kind
 	Namespace string
 	Name      string
-	// Hash tells definitions apart that are rendered differently.
+	// Hash differs between definitions that render differently.
 	Hash string
-	// Template is the CUE, or empty for a definition that has none.
+	// Template is the CUE source. It is empty if the definition has none.
 	Template string
 	Health   oam.DefinitionHealth
-	// Workload is the main object's type, where the definition states it.
+	// Workload is the type of the main object, if the definition states it.
 	Workload oam.WorkloadGVK
-	// Chart says that the output asks for a Helm chart, and is no object itself.
+	// Chart is set if the output describes a Helm chart and is not an object.
 	Chart bool
-	// Refers says that the properties name objects, which are looked up before the template is evaluated.
+	// Refers is set if the properties refer to objects that must be looked up before the template
+	// is evaluated.
 	Refers bool
 
-	// What follows is of traits only.
+	// The following fields are set for traits only.
 
 	Stage            oam.StageType
 	WorkloadRefPath  string
@@ -54,10 +56,10 @@ type Definition struct {
 	ConflictsWith    []string
 }
 
-// String names the definition as users do in manifests.
+// String returns the definition's kind and name.
 func (d *Definition) String() string { return string(d.Kind) + " " + d.Name }
 
-// OfComponent takes a ComponentDefinition.
+// OfComponent returns the Definition of a ComponentDefinition.
 func OfComponent(o *oam.ComponentDefinition) *Definition {
 	d := &Definition{Kind: Component, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic)}
 	if o.Spec.Status != nil {
@@ -70,7 +72,7 @@ func OfComponent(o *oam.ComponentDefinition) *Definition {
 	return d
 }
 
-// OfTrait takes a TraitDefinition.
+// OfTrait returns the Definition of a TraitDefinition.
 func OfTrait(o *oam.TraitDefinition) *Definition {
 	d := &Definition{
 		Kind: Trait, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic),
@@ -83,12 +85,12 @@ func OfTrait(o *oam.TraitDefinition) *Definition {
 	return d
 }
 
-// OfPolicy takes a PolicyDefinition.
+// OfPolicy returns the Definition of a PolicyDefinition.
 func OfPolicy(o *oam.PolicyDefinition) *Definition {
 	return &Definition{Kind: Policy, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic)}
 }
 
-// OfWorkflowStep takes a WorkflowStepDefinition.
+// OfWorkflowStep returns the Definition of a WorkflowStepDefinition.
 func OfWorkflowStep(o *oam.WorkflowStepDefinition) *Definition {
 	return &Definition{Kind: WorkflowStep, Namespace: o.Namespace, Name: o.Name, Hash: hashOf(o.Spec), Template: templateOf(o.Spec.Schematic)}
 }
@@ -100,11 +102,11 @@ func templateOf(s *oam.Schematic) string {
 	return s.CUE.Template
 }
 
-// hashOf is a short hash of a definition's spec.
+// hashOf returns a short hash of a definition's spec.
 func hashOf(spec any) string {
 	b, err := json.Marshal(spec)
 	if err != nil {
-		panic(err) // plain data
+		panic(err) // cannot happen: plain data
 	}
 	sum := sha256.Sum256(b)
 	return hex.EncodeToString(sum[:8])

@@ -8,11 +8,11 @@ import (
 	"sync"
 )
 
-// Run has the evaluator of that name answer a request: in a process of its own, or in this one (InProcess). It returns
-// what the evaluator returns, or why there is no answer.
+// Run sends a request to the evaluator of that name, in another process or in this one (InProcess),
+// and returns the evaluator's answer or an error.
 type Run = func(evaluator string, request []byte) ([]byte, error)
 
-// The names of the evaluators.
+// Names of the evaluators.
 const (
 	evaluatorCompile    = "cue.compile"
 	evaluatorRender     = "cue.render"
@@ -23,32 +23,34 @@ const (
 	evaluatorParameters = "cue.parameters"
 )
 
-// compiledMax is how many compiled definitions an engine keeps.
+// compiledMax is the number of compiled definitions that an engine caches.
 const compiledMax = 256
 
-// Engine evaluates CUE. What it has compiled it keeps, by what the definitions say. It may be used by several goroutines.
+// Engine evaluates CUE. It caches compiled definitions by their content. Several goroutines may use
+// one Engine.
 type Engine struct {
 	mu       sync.Mutex
 	compiled map[string]*evaluable
 }
 
-// evaluable is a definition, compiled.
+// evaluable is a compiled definition.
 type evaluable struct {
 	def *Definition
 
 	main, health, message, details *program
 }
 
-// evaluated is a definition with the properties that a user gave it.
+// evaluated is a compiled definition with the properties that a user gave for it.
 type evaluated struct {
 	template   *evaluable
 	properties []byte
 }
 
-// NewEngine makes an engine.
+// NewEngine returns a new Engine.
 func NewEngine() *Engine { return &Engine{compiled: map[string]*evaluable{}} }
 
-// InProcess evaluates in this process, without limits: for programs whose user evaluates definitions of his own.
+// InProcess returns a Run that evaluates in this process, without limits. Use it only in programs
+// whose users evaluate their own definitions.
 func InProcess() Run {
 	table := NewEngine().Evaluators()
 	return func(evaluator string, request []byte) ([]byte, error) {
@@ -60,7 +62,7 @@ func InProcess() Run {
 	}
 }
 
-// Evaluators are the engine's functions, by the names under which Run has them called.
+// Evaluators returns the engine's evaluators by the names that callers of Run use.
 func (e *Engine) Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
 	return map[string]func(context.Context, []byte) ([]byte, error){
 		evaluatorCompile: evaluator(func(req *compileRequest) (*compileAnswer, error) {
@@ -122,7 +124,7 @@ func (e *Engine) Evaluators() map[string]func(context.Context, []byte) ([]byte, 
 	}
 }
 
-// template is a definition, compiled now or before.
+// template returns a compiled definition, from the cache if possible.
 func (e *Engine) template(definition json.RawMessage) (*evaluable, error) {
 	key := string(definition)
 	e.mu.Lock()
@@ -148,7 +150,7 @@ func (e *Engine) template(definition json.RawMessage) (*evaluable, error) {
 	return t, nil
 }
 
-// compile compiles a definition. Errors are *Error.
+// compile compiles a definition. Its errors are of type *Error.
 func compile(d *Definition) (*evaluable, error) {
 	t := &evaluable{def: d}
 	for _, part := range []struct {

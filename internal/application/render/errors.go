@@ -8,28 +8,28 @@ import (
 	cueerrors "cuelang.org/go/cue/errors"
 )
 
-// Error says what is wrong with a definition, or with the properties that were given to it.
+// Error describes what is wrong with a definition, or with the properties given to it.
 type Error struct {
 	// Definition is the definition's kind and name.
 	Definition string
 	// Section is the part of the definition, for example "template" or "healthPolicy".
 	Section string
-	// Problems are what is wrong, each with its field and line.
+	// Problems has each problem with its field and line.
 	Problems []Problem
-	// Cause is an error that is not CUE's, or nil.
+	// Cause is the underlying error if it is not an error of CUE, or nil.
 	Cause error
 }
 
-// Unwrap is the error's cause.
+// Unwrap returns the error's cause.
 func (e *Error) Unwrap() error { return e.Cause }
 
-// Problem is one thing that is wrong.
+// Problem is one problem of a definition or its properties.
 type Problem struct {
 	// Field is a path such as parameter.image, or empty.
 	Field string
-	// Line in the section, from 1; 0 when it is not known.
+	// Line is the line in the section, counted from 1; 0 if unknown.
 	Line int
-	// Message says what is wrong.
+	// Message describes the problem.
 	Message string
 }
 
@@ -52,10 +52,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("%s, %s: %s", e.Definition, e.Section, strings.Join(parts, "; "))
 }
 
-// problemsMax bounds the length of messages: the first problems tell the cause.
+// problemsMax bounds the number of problems of an error: the first ones show the cause.
 const problemsMax = 5
 
-// problemsOf reads errors of CUE. file is the name under which the section was compiled.
+// problemsOf converts errors of CUE. file is the name under which the section was compiled.
 func problemsOf(err error, file string) []Problem {
 	var known cueerrors.Error
 	if err != nil && !errors.As(err, &known) {
@@ -76,7 +76,7 @@ func problemsOf(err error, file string) []Problem {
 			p.Line = pos.Line()
 		}
 		if strings.Contains(p.Message, "errors in empty disjunction") {
-			continue // a heading: the errors follow
+			continue // only a heading; the errors follow
 		}
 		if seen[p] || len(out) == problemsMax {
 			continue
@@ -87,7 +87,7 @@ func problemsOf(err error, file string) []Problem {
 	return out
 }
 
-// asError makes err an *Error of the definition, unless it is one.
+// asError returns err as an *Error of the definition.
 func asError(d *Definition, section string, err error) error {
 	var e *Error
 	if err == nil || errors.As(err, &e) {

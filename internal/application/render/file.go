@@ -13,20 +13,23 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// ParseFile reads a definition as its author writes it, one file of CUE, and returns the object that goes into a cluster:
+// ParseFile reads a definition in the form in which authors write it, as one file of CUE, and
+// returns the object to create in a cluster:
 //
-//	// +include=pod,serving            fragments that become part of the definition, optional
-//	import "strings"                   of the template
+//	// +include=pod,serving            optional: fragments that become part of the definition
+//	import "strings"                   imports of the template
 //	NAME: {
 //		type:        "component"       or trait, policy, workflow-step
 //		description: "..."
 //		labels: {...}, annotations: {...}
-//		attributes: {...}              the object's spec but for the template; the parts of its status may be text, or structs
+//		attributes: {...}              the object's spec without the template; the parts of its
+//		                               status may be strings or structs
 //	}
 //	template: {...}
 //
-// file names the source in errors. fragment returns the text of a fragment; it may be nil where there are none. A fragment
-// is appended to the template, but for its top-level field attributes, which is unified with the definition's attributes.
+// file is the source's name in errors. fragment returns the text of a fragment; it may be nil if
+// there are no fragments. A fragment is appended to the template, except for its top-level field
+// attributes, which is unified with the definition's attributes.
 func ParseFile(file string, source []byte, fragment func(name string) ([]byte, error)) (map[string]any, error) {
 	f, err := parser.ParseFile(file, source, parser.ParseComments)
 	if err != nil {
@@ -98,7 +101,8 @@ func ParseFile(file string, source []byte, fragment func(name string) ([]byte, e
 	return definitionObject(file, name, fields, text.String())
 }
 
-// splitFragment returns a fragment's part of the template, and {attributes: ...} if the fragment has that field.
+// splitFragment returns a fragment's part of the template, and {attributes: ...} if the fragment
+// has that field.
 func splitFragment(name string, source []byte) ([]byte, ast.Expr, error) {
 	f, err := parser.ParseFile(name, source, parser.ParseComments)
 	if err != nil {
@@ -118,8 +122,8 @@ func splitFragment(name string, source []byte) ([]byte, ast.Expr, error) {
 	return source, nil, nil
 }
 
-// sectionsAsText makes text of the status sections that are written as structs: they are evaluated later, with what they
-// refer to. head is what a definition is.
+// sectionsAsText converts status sections that are written as structs to strings, because they are
+// evaluated later, with their own inputs. head is the value of the definition's field NAME.
 func sectionsAsText(head ast.Expr, imports []ast.Decl) error {
 	for _, section := range []string{"healthPolicy", "customStatus", "details"} {
 		field := fieldAt(head, "attributes", "status", section)
@@ -145,7 +149,7 @@ func sectionsAsText(head ast.Expr, imports []ast.Decl) error {
 	return nil
 }
 
-// fieldAt is the field at a path in a struct, or nil.
+// fieldAt returns the field at a path in a struct, or nil.
 func fieldAt(e ast.Expr, path ...string) *ast.Field {
 	lit, ok := e.(*ast.StructLit)
 	if !ok {
@@ -173,7 +177,7 @@ func problems(err error, file string) error {
 	return &Error{Definition: file, Section: "head", Problems: problemsOf(err, file)}
 }
 
-// kinds are the kinds of definitions by their types in files.
+// kinds has the kinds of definitions by the type that files state.
 var kinds = map[string]Kind{"component": Component, "trait": Trait, "policy": Policy, "workflow-step": WorkflowStep}
 
 func definitionObject(file, name string, head any, template string) (map[string]any, error) {
@@ -209,7 +213,7 @@ func definitionObject(file, name string, head any, template string) (map[string]
 	}, nil
 }
 
-// includes are the fragments that the file's first comment names.
+// includes returns the names of the fragments in the file's first comment.
 func includes(source []byte) []string {
 	for line := range strings.Lines(string(source)) {
 		names, ok := strings.CutPrefix(strings.TrimSpace(line), "// +include=")
@@ -223,7 +227,7 @@ func includes(source []byte) []string {
 	return nil
 }
 
-// dedent takes one tab from the beginning of each line.
+// dedent removes one tab from the beginning of each line.
 func dedent(s string) string {
 	s = strings.TrimLeft(s, "\n")
 	var b strings.Builder

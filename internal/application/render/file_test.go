@@ -7,7 +7,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// TestStatusSectionsOfFiles: authors write the sections of the status as text, or as what the text would say.
+// TestStatusSectionsOfFiles checks that status sections may be written as strings or as structs.
 func TestStatusSectionsOfFiles(t *testing.T) {
 	for name, status := range map[string]string{
 		"as text": `status: {
@@ -53,7 +53,7 @@ func TestStatusSectionsOfFiles(t *testing.T) {
 	}
 }
 
-// TestFragmentsHaveAttributes: what several definitions say of themselves is said once.
+// TestFragmentsHaveAttributes checks that definitions share the attributes of a fragment.
 func TestFragmentsHaveAttributes(t *testing.T) {
 	const short = "thing: type: \"trait\"\ntemplate: patch: spec: a: 1\n"
 	if _, err := render.ParseFile("thing.cue", []byte(short), nil); err == nil || !strings.Contains(err.Error(), "in braces") {

@@ -9,37 +9,38 @@ import (
 	"cuelang.org/go/cue"
 )
 
-// Live is what a definition's status section looks at.
+// Live is the input of a definition's status section.
 type Live struct {
 	Context    Context
 	Properties []byte
-	// Output is the workload as it is in the cluster, in JSON; Outputs are the auxiliary objects by their names in outputs. What
-	// does not exist is absent.
+	// Output is the live workload, in JSON. Outputs has the live auxiliary objects by their names
+	// in outputs. Objects that do not exist are missing.
 	Output  []byte
 	Outputs map[string][]byte
-	// Run evaluates; nil for the one that has compiled the definition.
+	// Run evaluates. If nil, the Run that compiled the definition is used.
 	Run Run
 }
 
-// State is what a definition says of what it made.
+// State is the state that a definition's status section reports.
 type State struct {
 	Healthy bool
 	Message string
 	Details map[string]string
 }
 
-// HasState says whether the definition has a status section.
+// HasState reports whether the definition has a status section.
 func (t *Template) HasState() bool { return t.hasState }
 
-// State evaluates the definition's status section. A definition that does not say what healthy is, is healthy. When the
-// section cannot be evaluated, which is usual before objects have a status, the state is not healthy and the message
-// is empty; the error says why.
+// State evaluates the definition's status section. Without a health policy, the state is healthy.
+// If the section cannot be evaluated, which is usual before objects have a status, the state is not
+// healthy and its message is empty; the error says why.
 func (t *Template) State(live *Live) (State, error) {
 	s := State{Healthy: true}
 	if !t.HasState() {
 		return s, nil
 	}
-	// Only what the section looks at: what differs from one object to the next, as their names do, seldom matters.
+	// Send only what the section reads: fields that differ between objects, such as names, are
+	// rarely read.
 	looked, err := t.states.reads.context.live(live)
 	if err != nil {
 		return State{}, fmt.Errorf("a live object: %w", err)
@@ -59,7 +60,7 @@ func (t *Template) State(live *Live) (State, error) {
 	}
 	var answer stateAnswer
 	if err := ask(run, evaluatorState, request, &answer); err != nil {
-		return State{}, err // the evaluators', and perhaps not for long
+		return State{}, err // an error of the evaluator, which may be temporary
 	}
 	err = answer.Problem.error()
 	t.states.put(key, answer.State, err)
@@ -74,7 +75,7 @@ func (t *evaluable) stateOf(values map[string]any, properties []byte) (State, er
 		inputs["parameter"] = properties
 	}
 	var failed error
-	// Each may use what those before it have found: the health the details, and the message both.
+	// Each part may use the results of earlier parts: health uses details, the message uses both.
 	status := map[string]any{}
 	values = maps.Clone(values)
 	values["status"] = status
@@ -107,8 +108,9 @@ func (t *evaluable) stateOf(values map[string]any, properties []byte) (State, er
 	return s, failed
 }
 
-// evaluateDetails returns the fields that are shown, and those that the message may use: fields that begin with $, or
-// carry @local() or @private(), are not shown.
+// evaluateDetails returns the fields to show, and all fields, which the message may use. Fields are
+// not shown if they begin with $, carry @local() or @private(), or have names of more than 32
+// bytes.
 func (t *evaluable) evaluateDetails(inputs map[string]any) (shown map[string]string, all map[string]any, _ error) {
 	all = map[string]any{}
 	err := t.details.evaluate(inputs, func(_ *instance, v cue.Value) error {

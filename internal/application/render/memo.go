@@ -5,10 +5,11 @@ import (
 	"sync"
 )
 
-// statesMax bounds the states that a template remembers. Most templates have a handful: not there, not ready, ready.
+// statesMax bounds the cached states of a template. Most templates have a handful: not created, not
+// ready, ready.
 const statesMax = 1024
 
-// stateMemo remembers what a status section made of what it looked at.
+// stateMemo caches the results of a status section by its inputs.
 type stateMemo struct {
 	reads reads
 

@@ -10,23 +10,26 @@ import (
 	jsonpatch "gopkg.in/evanphx/json-patch.v4"
 )
 
-// directives say how a field of a patch is merged. They stand in comments before the field:
+// directives say how a field of a patch is merged. They are comments before the field:
 //
-//	// +patchKey=name              items of a list are matched by this field, and merged; others are added.
-//	                               Lists inside of the field have the same key, unless they name another
-//	// +patchStrategy=retainKeys   the field's value takes the place of what was there; with a patchKey the items do
-//	// +patchStrategy=replace      the list takes the place of what was there
+//	// +patchKey=name              items of a list are matched by this field and merged; others are
+//	                               added. Lists inside the field have the same key, unless they
+//	                               name another
+//	// +patchStrategy=retainKeys   the field's value replaces the present value; with a patchKey,
+//	                               items replace the present items
+//	// +patchStrategy=replace      the list replaces the present list
 //	// +patchStrategy=jsonPatch    the whole patch is {operations: [...]} of RFC 6902
 //	// +patchStrategy=jsonMergePatch  the whole patch is merged by RFC 7396: null removes
 //
-// Without them a patch is unified: structs field by field, lists item by item, scalars must be equal. So are lists of
-// whose items none has the key.
+// Without directives a patch is unified: structs field by field, lists item by item, and scalars
+// must be equal. A list with a key is also merged item by item if none of its items has the key.
 type directives struct {
 	keys     []string
 	strategy string
 }
 
-// directivesOf are the directives of a field; without a key of its own it has that of the fields around it.
+// directivesOf returns the directives of a field. A field without its own key inherits the keys of
+// the field around it.
 func directivesOf(v cue.Value, around []string) directives {
 	var d directives
 	for _, group := range v.Doc() {
@@ -52,7 +55,7 @@ func directivesOf(v cue.Value, around []string) directives {
 	return d
 }
 
-// merger merges patches of one evaluation.
+// merger merges patches in one CUE context.
 type merger struct{ ctx *cue.Context }
 
 // patch applies the value of a patch field to an object.
@@ -89,7 +92,7 @@ func (m *merger) patch(base map[string]any, patch cue.Value) (map[string]any, er
 	return object, nil
 }
 
-// merge is base and patch together. base is nil where there is nothing yet.
+// merge returns base merged with patch. base is nil if there is no value yet.
 func (m *merger) merge(base any, patch cue.Value, d directives) (any, error) {
 	kind := patch.IncompleteKind()
 	byKey := kind == cue.ListKind && hasKey(patch, d.keys)
@@ -118,7 +121,7 @@ func (m *merger) merge(base any, patch cue.Value, d directives) (any, error) {
 	return m.unify(base, patch)
 }
 
-// hasKey reports whether a list's items can be matched by one of the keys.
+// hasKey reports whether a list is empty or one of its items has one of the keys.
 func hasKey(list cue.Value, keys []string) bool {
 	items, err := list.List()
 	if err != nil || len(keys) == 0 {
@@ -160,8 +163,9 @@ func (m *merger) mergeStruct(base any, patch cue.Value, keys []string) (any, err
 	return out, nil
 }
 
-// mergeByKey merges items with those of base whose key is equal, or replaces them, and adds the others. What it adds
-// is not merged with what it has added: two mounts may be of the same volume.
+// mergeByKey merges items with the items of base that have the same key, or replaces those, and
+// appends the other items. Appended items are not merged with each other: two mounts may be of the
+// same volume.
 func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, error) {
 	out := append([]any{}, base...)
 	items, err := patch.List()
@@ -171,7 +175,7 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 	for items.Next() {
 		item, err := plain(items.Value())
 		if err != nil {
-			// It may be complete with what is there.
+			// The item may be complete after the merge with the item of base.
 			if item, err = plainKeys(items.Value(), d.keys); err != nil {
 				return nil, err
 			}
@@ -196,7 +200,7 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 			out = append(out, whole)
 		}
 	}
-	// [...{...}] says something of all items.
+	// [...{...}] applies to all items.
 	if each := patch.LookupPath(cue.MakePath(cue.AnyIndex)); each.Exists() {
 		for i := range out {
 			if out[i], err = m.merge(out[i], each, directives{keys: d.keys}); err != nil {
@@ -207,7 +211,8 @@ func (m *merger) mergeByKey(base []any, patch cue.Value, d directives) (any, err
 	return out, nil
 }
 
-// match is the index of the item with the same key, or -1. Of several keys the first that the item has counts.
+// match returns the index of the item with the same key, or -1. If there are several keys, the
+// first one that item has counts.
 func match(list []any, item any, keys []string) int {
 	for _, key := range keys {
 		want, ok := lookup(item, key)
@@ -224,7 +229,7 @@ func match(list []any, item any, keys []string) int {
 	return -1
 }
 
-// lookup is the value at a path such as valueFrom.name.
+// lookup returns the value at a path such as valueFrom.name.
 func lookup(v any, path string) (any, bool) {
 	for part := range strings.SplitSeq(path, ".") {
 		object, ok := v.(map[string]any)
@@ -238,7 +243,7 @@ func lookup(v any, path string) (any, bool) {
 	return v, true
 }
 
-// plainKeys is the part of an item that keys name.
+// plainKeys returns the part of an item that keys name.
 func plainKeys(item cue.Value, keys []string) (any, error) {
 	out := map[string]any{}
 	for _, key := range keys {
@@ -296,7 +301,7 @@ func (m *merger) mergeByIndex(base []any, patch cue.Value, keys []string) (any, 
 	return out, nil
 }
 
-// unify is for what is not a struct or a list: equal, or a condition that base meets, or a default that gives way to it.
+// unify merges scalars: base must equal the patch or meet its constraint, and replaces its default.
 func (m *merger) unify(base any, patch cue.Value) (any, error) {
 	unified := patch.Unify(m.ctx.Encode(base))
 	if err := unified.Err(); err != nil {
@@ -316,7 +321,7 @@ func conflict(base any, patch cue.Value) error {
 	return fmt.Errorf("%s: what is patched is %s, the patch is a %v", patch.Path(), kind, patch.IncompleteKind())
 }
 
-// mergePatch is RFC 7396.
+// mergePatch applies a JSON merge patch (RFC 7396).
 func mergePatch(base, patch any) any {
 	changes, ok := patch.(map[string]any)
 	if !ok {
@@ -337,7 +342,7 @@ func mergePatch(base, patch any) any {
 	return out
 }
 
-// jsonPatch is RFC 6902.
+// jsonPatch applies a JSON patch (RFC 6902).
 func jsonPatch(base map[string]any, operations cue.Value) (map[string]any, error) {
 	if !operations.Exists() {
 		return nil, fmt.Errorf("a jsonPatch needs the field operations")
@@ -368,7 +373,7 @@ func jsonPatch(base map[string]any, operations cue.Value) (map[string]any, error
 	return object, nil
 }
 
-// plain is a concrete value as JSON has it, numbers as int64 or float64.
+// plain returns a concrete value as decoded JSON, with numbers as int64 or float64.
 func plain(v cue.Value) (any, error) {
 	data, err := v.MarshalJSON()
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// TestListsOfPatches has what becomes of a list under the directives in comments.
+// TestListsOfPatches checks how each directive merges lists.
 func TestListsOfPatches(t *testing.T) {
 	for name, c := range map[string]struct{ patch, want string }{
 		"items of the same key are merged, others added": {`
@@ -63,7 +63,7 @@ containers: [{
 				"above":    "patch: {\n" + strings.Replace(c.patch, "\ncontainers:", "\nspec: containers:", 1) + "\n}\nparameter: {}",
 			} {
 				if where == "above" && !strings.HasPrefix(name, "items") {
-					continue // a strategy is for its own field only
+					continue // a strategy applies to its own field only
 				}
 				under, err := render.Compile(&render.Definition{Kind: render.Component, Name: "c", Template: `
 output: {apiVersion: "v1", kind: "Y", spec: containers: [

@@ -9,12 +9,13 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// packages are the CUE packages beside CUE's own that templates may import, by path.
+// packages are the CUE packages in addition to CUE's own that templates may import, by path.
 //
 //go:embed packages
 var packages embed.FS
 
-// loadPackage loads vela/NAME from the packages. Other paths are CUE's own, or do not exist, which the caller finds out.
+// loadPackage loads vela/NAME from the embedded packages. It returns nil for other paths, which are
+// CUE's own packages or do not exist.
 func loadPackage(_ token.Pos, path string) *build.Instance {
 	name, ok := strings.CutPrefix(path, "vela/")
 	if !ok {
@@ -28,7 +29,7 @@ func loadPackage(_ token.Pos, path string) *build.Instance {
 	inst.ImportPath = path
 	file, err := parser.ParseFile(path, source)
 	if err != nil {
-		return nil // the source is compiled in, and the tests parse it
+		return nil // cannot happen: tests parse the embedded sources
 	}
 	if err := inst.AddSyntax(file); err != nil {
 		return nil

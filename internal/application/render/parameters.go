@@ -20,14 +20,15 @@ type Parameter struct {
 	Usage string `json:"description,omitempty"`
 }
 
-// Unused are the properties, by their names, that a template neither declares nor looks at: they have no effect.
+// Unused returns the names of the properties that a template neither declares nor reads, and that
+// therefore have no effect.
 func (t *Template) Unused(properties []byte) []string {
 	if t.main == nil || len(properties) == 0 || t.main.reads.parameters.all {
 		return nil
 	}
 	var given map[string]json.RawMessage
 	if err := json.Unmarshal(properties, &given); err != nil {
-		return nil // which is said elsewhere
+		return nil // rendering reports the error
 	}
 	var out []string
 	for name := range given {
@@ -39,10 +40,10 @@ func (t *Template) Unused(properties []byte) []string {
 	return out
 }
 
-// parameterDepthMax bounds how deep parameters are listed.
+// parameterDepthMax bounds the depth to which parameters are listed.
 const parameterDepthMax = 4
 
-// Parameters lists a template's parameters, those with // +ignore left out.
+// Parameters lists a template's parameters, except those with // +ignore.
 func (t *Template) Parameters() ([]Parameter, error) {
 	var out []Parameter
 	err := ask(t.run, evaluatorParameters, &compileRequest{t.wire}, &out)

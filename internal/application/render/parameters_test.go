@@ -7,8 +7,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// TestParametersOfTheWrongTypeAreRefused: to a template that asks whether an optional parameter is there, one of the wrong
-// type would not be, and it would be left out without a word.
+// TestParametersOfTheWrongTypeAreRefused checks that a parameter of the wrong type is an error. A
+// template that tests whether an optional parameter exists would not see it, and would silently
+// ignore it.
 func TestParametersOfTheWrongTypeAreRefused(t *testing.T) {
 	for name, c := range map[string]struct{ component, props, want string }{
 		"a number for a text":        {"webservice", `{"image": "nginx", "cpu": 1}`, "parameter.cpu"},

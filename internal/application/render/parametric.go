@@ -8,25 +8,27 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// wording is what the text of a program says about what it can do with strings.
+// wording describes, from a program's source, what the program can do with strings.
 type wording struct {
-	// parametric programs treat strings as wholes: they copy them, put them together, take their lengths and ask whether
-	// two are equal, and nothing else.
+	// parametric is set if the program treats strings as opaque: it only copies them, joins them,
+	// takes their lengths and compares them for equality.
 	parametric bool
-	// words are the strings in the program, names among them: together with its inputs, all that it can make strings of.
+	// words are the strings in the program's source, including names. The program makes all its
+	// strings from them and from its inputs.
 	words []string
-	// signed says that it may make numbers that are written with more than digits.
+	// signed is set if the program may make numbers whose text has other characters than digits.
 	signed bool
 }
 
-// The functions that keep a program parametric. What they take as numbers may be anything.
+// parametricCalls are the functions that keep a program parametric. Their numeric arguments may be
+// arbitrary.
 var parametricCalls = map[string]bool{
 	"len": true, "close": true, "and": true, "or": true, "div": true, "mod": true, "quo": true, "rem": true,
 	"list.Concat": true, "list.Repeat": true, "list.Range": true, "list.FlattenN": true, "list.Contains": true, "list.Sum": true,
 	"list.UniqueItems": true, "list.MinItems": true, "list.MaxItems": true, "strings.Join": true, "strconv.FormatInt": true,
 }
 
-// wordingOf reads a program that has been adapted.
+// wordingOf returns the wording of a program that adapt has rewritten.
 func wordingOf(f *ast.File) wording {
 	t := wording{parametric: true}
 	imports := map[string]string{listPackage: "list"}
@@ -39,7 +41,7 @@ func wordingOf(f *ast.File) wording {
 			}
 		}
 	}
-	inside := map[ast.Node]bool{} // of calls and interpolations, whose parts have been seen with them
+	inside := map[ast.Node]bool{} // parts of calls and interpolations that were handled with them
 	ast.Walk(f, func(n ast.Node) bool {
 		switch n := n.(type) {
 		case *ast.ImportDecl:
@@ -56,7 +58,7 @@ func wordingOf(f *ast.File) wording {
 				t.words = append(t.words, name)
 			}
 			if id, ok := n.X.(*ast.Ident); ok && imports[id.Name] != "" && !inside[n] {
-				t.parametric = false // a value of a package, which may be a condition
+				t.parametric = false // a value of a package, which may be a constraint
 			}
 		case *ast.UnaryExpr:
 			switch n.Op {
@@ -101,7 +103,7 @@ func wordingOf(f *ast.File) wording {
 	return t
 }
 
-// called is the name of a function, with that of its package, or empty.
+// called returns the name of a called function with its package, or "".
 func called(fun ast.Expr, imports map[string]string) string {
 	switch fun := fun.(type) {
 	case *ast.Ident:
@@ -121,7 +123,7 @@ func isNumber(e ast.Expr) bool {
 	return ok && (lit.Kind == token.INT || lit.Kind == token.FLOAT)
 }
 
-// literal takes in a literal.
+// literal adds a literal.
 func (t *wording) literal(lit *ast.BasicLit) {
 	switch lit.Kind {
 	case token.FLOAT:
@@ -136,7 +138,7 @@ func (t *wording) literal(lit *ast.BasicLit) {
 	}
 }
 
-// fragment takes in the text before, between or after the expressions of an interpolation, which is as it is in the
+// fragment adds the text before, between or after the expressions of an interpolation, given as
 // source.
 func (t *wording) fragment(source string, first, last bool) {
 	if first {
@@ -150,7 +152,7 @@ func (t *wording) fragment(source string, first, last bool) {
 		source = strings.TrimSuffix(source, `\(`)
 	}
 	if strings.ContainsAny(source, "\\\"#\n'") {
-		t.parametric = false // what it stands for is not what it says
+		t.parametric = false // escape sequences are not supported
 		return
 	}
 	t.words = append(t.words, source)

@@ -8,9 +8,9 @@ import (
 	"cuelang.org/go/cue"
 )
 
-// HTTPRequest is a request that a trait makes while it is evaluated.
+// HTTPRequest is a request that a trait sends while it is evaluated.
 type HTTPRequest struct {
-	// Method is GET where it is empty.
+	// Method is the HTTP method. Default GET.
 	Method string `json:"method,omitempty"`
 	URL    string `json:"url"`
 	Body   string `json:"body,omitempty"`
@@ -18,10 +18,11 @@ type HTTPRequest struct {
 	Header map[string]string `json:"header,omitempty"`
 }
 
-// Fetch sends a request and returns what the body of the answer says, which is a struct in JSON.
+// Fetch sends a request and returns the response's body, which must be a JSON object.
 type Fetch func(*HTTPRequest) (map[string]any, error)
 
-// process does what the section processing asks for: its output is what the answer to its request says.
+// process sends the request of a trait's section processing, and fills the section's output with
+// the response.
 //
 //	processing: {
 //		output: {token?: string}

@@ -13,17 +13,19 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// reads are the parts of its inputs that a program looks at, as far as its text shows; rather too many than too few.
+// reads are the parts of its inputs that a program reads, as far as its source shows: possibly more
+// than it reads, never less.
 type reads struct {
 	parameter bool
-	// parameters are the properties that are looked at, or declared.
+	// parameters are the properties that are read or declared.
 	parameters look
 	context    look
-	// loops are the texts that the variables of loops stand for, while a file is read.
+	// loops has, by loop variable, the strings that the variable takes. Set only while a file is
+	// analysed.
 	loops map[string][]string
 }
 
-// look is what is looked at in a value: all of it, or some of its fields.
+// look is the part of a value that is read: all of it, or some of its fields.
 type look struct {
 	all    bool
 	fields map[string]*look
@@ -48,13 +50,13 @@ func (l *look) add(path []string) {
 	next.add(path[1:])
 }
 
-// at says whether the field of that name, or a part of it, is looked at.
+// at reports whether the field of that name, or a part of it, is read.
 func (l *look) at(field string) bool { return l.all || l.fields[field] != nil }
 
-// atApplication says whether the application's components, policies or workflow are looked at.
+// atApplication reports whether the Application's components, policies or workflow are read.
 func (l *look) atApplication() bool { return slices.ContainsFunc(applicationFields, l.at) }
 
-// of is the part of a value that is looked at. What is not a struct is looked at as a whole.
+// of returns the part of a value that is read. Values other than structs are returned whole.
 func (l *look) of(value any) any {
 	fields, ok := value.(map[string]any)
 	if !ok || l.all {
@@ -69,7 +71,7 @@ func (l *look) of(value any) any {
 	return out
 }
 
-// field is what is looked at in the field of that name; nil: nothing.
+// field returns what is read in the field of that name; nil means nothing.
 func (l *look) field(name string) *look {
 	if l.all {
 		return l
@@ -77,7 +79,7 @@ func (l *look) field(name string) *look {
 	return l.fields[name]
 }
 
-// read is of for a value in JSON, of which no more is decoded than is looked at.
+// read is like of for a JSON value. It decodes only what is read.
 func (l *look) read(data []byte) (any, error) {
 	if l.all || len(data) == 0 || data[0] != '{' {
 		return decode(data)
@@ -99,7 +101,7 @@ func (l *look) read(data []byte) (any, error) {
 	return out, errors.Join(failed, err)
 }
 
-// live is what is looked at of the context with live objects in it.
+// live returns the part of the context, including live objects, that is read.
 func (l *look) live(live *Live) (map[string]any, error) {
 	looked := l.of(live.Context.values(l.atApplication())).(map[string]any)
 	if inner := l.field("output"); inner != nil && live.Output != nil {
@@ -125,7 +127,7 @@ func (l *look) live(live *Live) (map[string]any, error) {
 	return looked, nil
 }
 
-// add makes r the reads of both.
+// add adds the reads of other.
 func (r *reads) add(other *reads) {
 	r.parameter = r.parameter || other.parameter
 	r.parameters.join(&other.parameters)
@@ -150,7 +152,7 @@ func (l *look) join(other *look) {
 	}
 }
 
-// readsOf finds what a file looks at.
+// readsOf returns what a file reads.
 func readsOf(f *ast.File) *reads {
 	r := &reads{loops: loopsOf(f)}
 	for _, d := range f.Decls {
@@ -160,7 +162,7 @@ func readsOf(f *ast.File) *reads {
 		}
 		switch name, _, _ := ast.LabelName(field.Label); name {
 		case "context":
-			// What is said of the context beside it being there may look at all of it.
+			// A declaration of context other than _ may read all of it.
 			if id, ok := field.Value.(*ast.Ident); !ok || id.Name != "_" {
 				r.context.add(nil)
 			}
@@ -173,8 +175,8 @@ func readsOf(f *ast.File) *reads {
 	return r
 }
 
-// loopsOf finds the loops over texts that are written out: for k in ["a", "b"] and for _, k in {x: "a", y: "b"}. A variable that
-// stands for something else in another place is left out.
+// loopsOf returns the loops over literal strings: for k in ["a", "b"] and for _, k in {x: "a", y:
+// "b"}. A variable name that also has another use in the file is left out.
 func loopsOf(f *ast.File) map[string][]string {
 	loops, other := map[string][]string{}, map[string]bool{}
 	ast.Walk(f, func(n ast.Node) bool {
@@ -208,7 +210,7 @@ func loopsOf(f *ast.File) map[string][]string {
 	return loops
 }
 
-// textsIn are the values in a list or struct of texts that are written out.
+// textsIn returns the values of a list or struct of literal strings.
 func textsIn(e ast.Expr) ([]string, bool) {
 	var values []ast.Expr
 	switch e := e.(type) {
@@ -240,14 +242,14 @@ func textsIn(e ast.Expr) ([]string, bool) {
 	return texts, true
 }
 
-// declare takes in what an expression says of the properties.
+// declare adds the properties that an expression declares.
 func (r *reads) declare(e ast.Expr) {
 	if id, ok := e.(*ast.Ident); ok && id.Name == "_" {
-		return // nothing
+		return // nothing is declared
 	}
 	lit, ok := e.(*ast.StructLit)
 	if !ok {
-		r.parameters.add(nil) // it says it in another place
+		r.parameters.add(nil) // declared in another place
 		return
 	}
 	for _, elt := range lit.Elts {
@@ -255,7 +257,7 @@ func (r *reads) declare(e ast.Expr) {
 		case *ast.Field:
 			name, _, err := ast.LabelName(elt.Label)
 			if err != nil {
-				r.parameters.add(nil) // all of a kind
+				r.parameters.add(nil) // a pattern of names
 				return
 			}
 			r.parameters.add([]string{name})
@@ -267,11 +269,11 @@ func (r *reads) declare(e ast.Expr) {
 	}
 }
 
-// visit takes in a node. It says whether what is inside it remains to be visited.
+// visit adds what a node reads, and reports whether the node's children must be visited.
 func (r *reads) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.Field:
-		// A label is a name, not a look at the field of that name, unless it is an expression.
+		// A label is a name and reads no field, unless the label is an expression.
 		if _, ok := n.Label.(*ast.Ident); !ok {
 			ast.Walk(n.Label, r.visit, nil)
 		}
@@ -311,13 +313,13 @@ func (r *reads) look(name string, path []string) {
 	}
 }
 
-// steps are the names in a path, with what each may be.
+// steps are the parts of a path, each with its possible names.
 type steps [][]string
 
-// pathsMax bounds the paths of one expression. A path that is cut off looks at more.
+// pathsMax bounds the paths of one expression. A path that is cut off reads more.
 const pathsMax = 256
 
-// all are the paths.
+// all returns all possible paths.
 func (s steps) all() [][]string {
 	out := [][]string{nil}
 	for _, names := range s {
@@ -335,13 +337,14 @@ func (s steps) all() [][]string {
 	return out
 }
 
-// chain takes base.a["b"][i].c apart: the path as far as it is known, base, and the expressions that are indexes.
+// chain splits base.a["b"][i].c into the path as far as it is known, the base, and the index
+// expressions.
 func (r *reads) chain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr) {
 	path, base, inner, _ = r.unchain(e)
 	return path, base, inner
 }
 
-// unchain is chain; open says that the path may still be extended.
+// unchain is like chain. open is set if the path may still be extended.
 func (r *reads) unchain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr, open bool) {
 	var names []string
 	switch e := e.(type) {
@@ -366,7 +369,7 @@ func (r *reads) unchain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr
 	return path, base, inner, open
 }
 
-// textsOf are the texts that an index may be, as far as they are known.
+// textsOf returns the possible values of an index, or nil if they are unknown.
 func (r *reads) textsOf(index ast.Expr) []string {
 	switch index := index.(type) {
 	case *ast.BasicLit:

@@ -71,8 +71,9 @@ func TestWhatAProgramLooksAt(t *testing.T) {
 	}
 }
 
-// TestBuiltinsLookAtNoWholeStatus: conditions have times and names in them, so that a section which looks at all of a status
-// would be evaluated for each object anew.
+// TestBuiltinsLookAtNoWholeStatus checks that no built-in status section reads a whole status.
+// Statuses contain times and names, so that such a section would be evaluated again for each
+// object.
 func TestBuiltinsLookAtNoWholeStatus(t *testing.T) {
 	sections := 0
 	for _, d := range config.Definitions() {

@@ -9,19 +9,21 @@ import (
 	"strings"
 )
 
-// Holes are the names in a request that are its own: those of its application and of the component's revision. Other
-// requests may be equal to it but for them.
+// Holes are the names in a request that differ between requests of one shape: the Application's
+// name and the component's revision.
 type Holes struct{ app, revision string }
 
-// What fills open holes, so that it is before, or behind, all names in their order: what is equal for both fillings does
-// not hang on how names are ordered. It is not in names, and is refused where it is in other texts.
+// Fillings of open holes. In order, they come before or after all names: a result that is equal for
+// both fillings does not depend on the order of names. Names never contain fillings, and requests
+// with other strings that do are not cached.
 const (
 	firstApp, firstRevision = "\x02", "\x01"
 	lastApp, lastRevision   = "\x7f", "\u0080"
 	fillings                = firstApp + firstRevision + lastApp + lastRevision
 )
 
-// HolesOf are the holes of requests for a component of an application. ok is false where there are none.
+// HolesOf returns the holes of requests for a component of an Application. ok is false if these
+// names cannot be holes.
 func HolesOf(app, revision string) (h Holes, ok bool) {
 	for i := range len(app) {
 		if app[i] < '-' || app[i] > 'z' {
@@ -31,7 +33,8 @@ func HolesOf(app, revision string) (h Holes, ok bool) {
 	return Holes{app, revision}, app != "" && revision != app && len(revision)%len(lastRevision) == 0
 }
 
-// Filled are the same holes with what stands for the first or the last of all names, as long in bytes as the names are.
+// Filled returns the same holes with a filling that comes last or first in order. The filling has
+// as many bytes as the names.
 func (h Holes) Filled(last bool) Holes {
 	if last {
 		return Holes{strings.Repeat(lastApp, len(h.app)), strings.Repeat(lastRevision, len(h.revision)/len(lastRevision))}
@@ -39,7 +42,8 @@ func (h Holes) Filled(last bool) Holes {
 	return Holes{strings.Repeat(firstApp, len(h.app)), strings.Repeat(firstRevision, len(h.revision))}
 }
 
-// Refill replaces what fills the holes in a text. There is no error: what is cut in two is left, and Unfilled says so.
+// Refill replaces the contents of the holes in a string. Contents that were cut in two are left as
+// they are; Whole detects them.
 func (h Holes) Refill(s string, with Holes) string {
 	s = strings.ReplaceAll(s, h.app, with.app)
 	if h.revision != "" {
@@ -48,7 +52,7 @@ func (h Holes) Refill(s string, with Holes) string {
 	return s
 }
 
-// RefillJSON is Refill for JSON. It is made for holes with fillings: names are written in JSON as they are.
+// RefillJSON is Refill for JSON. h must have fillings as contents: names need no escaping in JSON.
 func (h Holes) RefillJSON(data []byte, with Holes) []byte {
 	data = bytes.ReplaceAll(data, quoted(h.app), quoted(with.app))
 	if h.revision != "" {
@@ -57,27 +61,27 @@ func (h Holes) RefillJSON(data []byte, with Holes) []byte {
 	return data
 }
 
-// quoted is a text as JSON has it, without the quotation marks.
+// quoted returns a string as JSON writes it, without the quotation marks.
 func quoted(s string) []byte {
 	if !strings.ContainsAny(s, fillings) {
 		return []byte(s)
 	}
 	data, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a text of ASCII
+		panic(err) // cannot happen: a string of valid UTF-8
 	}
 	return data[1 : len(data)-1]
 }
 
-// Whole says whether a text has nothing of a filling but what Refill replaces.
+// Whole reports whether every filling in a string is one that Refill replaces.
 func (h Holes) Whole(s string) bool {
 	return !strings.ContainsAny(h.Refill(s, Holes{strings.Repeat("x", len(h.app)), strings.Repeat("x", len(h.revision))}), fillings)
 }
 
-// In says whether there is something of a filling in a text.
+// In reports whether a string contains any part of a filling.
 func (h Holes) In(s string) bool { return strings.ContainsAny(s, fillings) }
 
-// Keys counts the names of fields in which there is something of a filling.
+// Keys counts the field names that contain any part of a filling.
 func (h Holes) Keys(v any) int {
 	n := 0
 	switch v := v.(type) {
@@ -96,13 +100,13 @@ func (h Holes) Keys(v any) int {
 	return n
 }
 
-// KeysOfJSON is Keys of JSON.
+// KeysOfJSON is Keys for JSON.
 func (h Holes) KeysOfJSON(data []byte) (int, error) {
 	v, err := decode(data)
 	return h.Keys(v), err
 }
 
-// Open is the request with its holes filled otherwise, in the context and in the properties.
+// Open returns the request with other contents in its holes, in the context and in the properties.
 func (h Holes) Open(req *Request, with Holes) *Request {
 	c := req.Context
 	for _, text := range []*string{&c.Name, &c.Namespace, &c.AppName, &c.AppRevision, &c.PublishVersion, &c.WorkflowName, &c.Cluster, &c.ReplicaKey} {
@@ -117,7 +121,7 @@ func (h Holes) Open(req *Request, with Holes) *Request {
 	return out
 }
 
-// filledAlready says whether there is something in the request that looks like a filling.
+// filledAlready reports whether the request contains characters of fillings.
 func filledAlready(req *Request) bool {
 	c := &req.Context
 	for _, text := range []string{c.Name, c.Namespace, c.AppRevision, c.PublishVersion, c.WorkflowName, c.ReplicaKey} {
@@ -155,9 +159,10 @@ func (h Holes) openMap(m map[string]string, with Holes) map[string]string {
 	return out
 }
 
-// Shape is what requests have in common that differ in their holes only: with the holes filled in the same way, they are
-// equal as far as their templates look. It says false for requests that are better looked at one by one: their templates
-// may look into names, or look at the whole application.
+// Shape returns a key that is equal for requests that differ only in their holes, as far as their
+// templates read, and the request with its holes filled. ok is false for requests that must be
+// rendered one by one: their templates may look into names, read the whole Application, or send
+// requests.
 func (req *Request) Shape(h Holes) (key [sha256.Size]byte, open *Request, ok bool) {
 	uses := append([]Use{req.Component}, req.Traits...)
 	var looks look

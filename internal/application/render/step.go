@@ -17,22 +17,23 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// The bounds of steps.
+// Bounds on steps.
 const (
 	actionsMax     = 512
 	actionDepthMax = 16
 )
 
-// StepContext is what the template of a step knows of where it is.
+// StepContext is the context of a step's template.
 type StepContext struct {
 	Context
-	// StepName and SessionID are the step's name and id.
+	// StepName and SessionID are the step's name and ID.
 	StepName, SessionID string
-	// Application is the application as JSON has it, for steps that look at its components and policies.
+	// Application is the Application as decoded JSON, for steps that read its components and
+	// policies.
 	Application map[string]any
 }
 
-// Values are the context as steps, conditions and inputs see it.
+// Values returns the context as steps, conditions and inputs see it.
 func (c *StepContext) Values() map[string]any {
 	v := c.Context.values(true)
 	if c.StepName != "" {
@@ -41,68 +42,70 @@ func (c *StepContext) Values() map[string]any {
 	return v
 }
 
-// Action is something that a step wants done outside.
+// Action is an action that the caller must carry out for a step.
 type Action struct {
-	// Key tells the action from the others of the step.
+	// Key identifies the action in the step.
 	Key string
-	// Do is what is to be done: apply, read, list, delete, patch, http, email, component-apply, deploy, …
+	// Do is the operation: apply, read, list, delete, patch, do (an HTTP request), send (an
+	// e-mail), component-apply, deploy, ...
 	Do string
-	// Params are the action's parameters, as JSON has them.
+	// Params are the action's parameters, as decoded JSON.
 	Params map[string]any
 }
 
-// Answer is what an action has given.
+// Answer is the result of an action.
 type Answer struct {
-	// Returns are its values by their names in $returns.
+	// Returns has the values for $returns, by name.
 	Returns map[string]any
-	// Wait says that the step goes on later, with this message.
+	// Wait says that the step continues later. Message is the step's message.
 	Wait    bool
 	Message string
 }
 
-// StepRequest asks how a step goes on.
+// StepRequest is the input of Template.Step.
 type StepRequest struct {
 	Properties []byte
 	Context    StepContext
-	// Answers are those of the actions done so far, by their keys.
+	// Answers has the answers to the actions carried out so far, by key.
 	Answers map[string]Answer
-	// Resumed says that the pauses the step has made so far are over.
+	// Resumed says that the step's suspensions so far are over.
 	Resumed bool
 	Outputs []oam.StepOutput
-	// Run evaluates; nil for the one that has compiled the definition.
+	// Run evaluates. If nil, the Run that compiled the definition is used.
 	Run Run `json:"-"`
 }
 
-// StepOutcome is how a step stands.
+// StepOutcome is the state that a step has reached.
 type StepOutcome int
 
-// The outcomes.
+// Values of StepOutcome.
 const (
-	// StepActs: an action is to be done.
+	// StepActs means that Action must be carried out.
 	StepActs StepOutcome = iota
 	StepDone
 	StepWaits
 	StepSuspends
 	StepFails
-	// StepBreaks: the step has done its part, and the workflow ends with it.
+	// StepBreaks means that the workflow ends with this step.
 	StepBreaks
 )
 
-// StepState is how a step stands, and what it wants done.
+// StepState is the result of evaluating a step.
 type StepState struct {
 	Outcome StepOutcome
 	Action  Action
 	Message string
-	// Duration is how long a step suspends; zero for as long as nobody resumes.
+	// Duration is how long a step suspends; zero means until it is resumed.
 	Duration time.Duration
-	// Logs are what the step wants logged.
+	// Logs are the lines that the step logs.
 	Logs []string
-	// Outputs are the values of the step's outputs, when it is done.
+	// Outputs are the values of the step's outputs, if the step is done.
 	Outputs map[string]json.RawMessage
 }
 
-// Step evaluates a step's template as far as the answers go. It is a function of the request: what has been done is done
-// again in the same way, with the answers at hand, up to the first action without one. Errors are *Error.
+// Step evaluates a step's template as far as the answers permit. The result depends only on the
+// request: each call evaluates the step from the start, with the answers at hand, up to the first
+// action without an answer. Errors of the definition and its properties are *Error.
 func (t *Template) Step(req *StepRequest) (*StepState, error) {
 	run := req.Run
 	if run == nil {
@@ -132,7 +135,7 @@ func (t *evaluable) step(req *StepRequest) (*StepState, error) {
 type stepRun struct {
 	t    *evaluable
 	i    *instance
-	v    cue.Value // with what actions have returned
+	v    cue.Value // includes what actions have returned
 	req  *StepRequest
 	out  *StepState
 	done map[string]bool
@@ -159,7 +162,7 @@ func (r *stepRun) run() error {
 	return fmt.Errorf("a step with more than %d actions", actionsMax)
 }
 
-// next is the first action, in the order of the template, that has not been done.
+// next returns the first action, in the template's order, that has not been done.
 func (r *stepRun) next(path []cue.Selector, v cue.Value, depth int) ([]cue.Selector, cue.Value, bool) {
 	if depth > actionDepthMax {
 		return nil, v, false
@@ -174,7 +177,8 @@ func (r *stepRun) next(path []cue.Selector, v cue.Value, depth int) ([]cue.Selec
 	}
 	var fields []field
 	switch v.IncompleteKind() {
-	case cue.StructKind, cue.BottomKind: // a struct with fields that hang on what is not known yet is a bottom
+	// A struct whose fields depend on unknown values is a bottom.
+	case cue.StructKind, cue.BottomKind:
 		all, err := v.Fields()
 		if err != nil {
 			return nil, v, false
@@ -204,7 +208,7 @@ func (r *stepRun) next(path []cue.Selector, v cue.Value, depth int) ([]cue.Selec
 	return nil, v, false
 }
 
-// orderOf is the place of a field in its template: see numberFields.
+// orderOf returns the position of a field in its template: see numberFields.
 func orderOf(v cue.Value) int {
 	n := 1 << 30
 	for _, a := range v.Attributes(cue.FieldAttr) {
@@ -217,8 +221,9 @@ func orderOf(v cue.Value) int {
 	return n
 }
 
-// orderAttribute numbers the fields of step templates: evaluation puts fields that depend on conditions last, actions
-// are done in the order of the text.
+// orderAttribute is the attribute that numbers the fields of step templates. Evaluation moves
+// fields that depend on conditions to the end, but actions are carried out in the order of the
+// source.
 const orderAttribute = "lockstepOrder"
 
 // numberFields gives every field its number.
@@ -233,7 +238,7 @@ func numberFields(f *ast.File) {
 	}, nil)
 }
 
-// verb is what an action does, or empty for what is no action.
+// verb returns the operation of an action, or "" if v is not an action.
 func verb(v cue.Value) string {
 	if k := v.IncompleteKind(); k != cue.StructKind && k != cue.BottomKind {
 		return ""
@@ -245,7 +250,8 @@ func verb(v cue.Value) string {
 	return do
 }
 
-// do does one action, or says what is to be done for it. It says whether the step goes on.
+// do carries out one action, or sets the state in which the step must stop for it. It reports
+// whether the step continues.
 func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, error) {
 	do := verb(action)
 	params, legacy := action, true
@@ -274,7 +280,7 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 		return true, nil
 	case "wait":
 		goesOn, err := params.LookupPath(cue.MakePath(cue.Str("continue"))).Bool()
-		// What it asks about may not be known yet.
+		// The condition's value may not be known yet.
 		if err == nil && goesOn {
 			r.out.Message = before
 			return true, nil
@@ -323,12 +329,12 @@ func (r *stepRun) do(path []cue.Selector, key string, action cue.Value) (bool, e
 	return r.outside(path, key, do, params, legacy)
 }
 
-// outside is for actions that somebody else does.
+// outside handles an action that the caller carries out.
 func (r *stepRun) outside(path []cue.Selector, key, do string, params cue.Value, legacy bool) (bool, error) {
 	var in map[string]any
 	switch {
 	case do == "patch":
-		// The object is read first, and applied with the patch in it.
+		// The object is read first, to check that the patch can be applied.
 		target, err := objectOf(params.LookupPath(cue.MakePath(cue.Str("value"))))
 		if err != nil {
 			return false, err
@@ -382,7 +388,7 @@ func (r *stepRun) outside(path []cue.Selector, key, do string, params cue.Value,
 		case "patch":
 			returns = map[string]any{"result": returns["value"]}
 		case "apply", "read", "apply-in-parallel":
-			// What the template says stands: the server may have written it in another way.
+			// The template's values win: the server may have stored them in another form.
 			if value, ok := returns["value"]; ok {
 				returns["value"] = agreed(value, in["value"])
 			}
@@ -396,7 +402,7 @@ func (r *stepRun) ask(a Action) (bool, error) {
 	return false, nil
 }
 
-// params are an action's parameters as JSON has them, with its patch applied.
+// params returns an action's parameters as decoded JSON, with its patch applied.
 func (r *stepRun) params(params cue.Value, do string, legacy bool) (map[string]any, error) {
 	out := map[string]any{}
 	fields, err := params.Fields()
@@ -428,7 +434,7 @@ func (r *stepRun) params(params cue.Value, do string, legacy bool) (map[string]a
 	return out, nil
 }
 
-// patched is params.value with params.patch.
+// patched returns params.value with params.patch applied.
 func (r *stepRun) patched(params cue.Value) (map[string]any, error) {
 	base, err := objectOf(params.LookupPath(cue.MakePath(cue.Str("value"))))
 	if err != nil {
@@ -438,7 +444,7 @@ func (r *stepRun) patched(params cue.Value) (map[string]any, error) {
 	return m.patch(base, params.LookupPath(cue.MakePath(cue.Str("patch"))))
 }
 
-// fill writes what an action returned into the value.
+// fill writes what an action returned into the step's value.
 func (r *stepRun) fill(path []cue.Selector, legacy bool, returns map[string]any) error {
 	if len(returns) == 0 {
 		return nil
@@ -453,7 +459,7 @@ func (r *stepRun) fill(path []cue.Selector, legacy bool, returns map[string]any)
 	return r.v.LookupPath(cue.MakePath(path...)).Err()
 }
 
-// agreed is live with what was declared in the place of what differs from it.
+// agreed returns live, with the values of declared where both differ.
 func agreed(live, declared any) any {
 	switch d := declared.(type) {
 	case map[string]any:
@@ -530,7 +536,7 @@ func (r *stepRun) date(do string, path []cue.Selector, params cue.Value, legacy 
 	return r.fill(path, legacy, map[string]any{"date": time.Unix(seconds, 0).UTC().Format(layout)})
 }
 
-// loaded are the application's components or policies, by name or in order.
+// loaded returns the Application's components or policies: a list in order, or a struct by name.
 func (r *stepRun) loaded(do string) any {
 	spec, _ := r.req.Context.Application["spec"].(map[string]any)
 	field := "components"
@@ -550,7 +556,7 @@ func (r *stepRun) loaded(do string) any {
 	return byName
 }
 
-// outputs evaluates what the step's outputs are taken from.
+// outputs evaluates the step's outputs.
 func (r *stepRun) outputs() error {
 	for _, o := range r.req.Outputs {
 		value, err := valueFrom(r.i.ctx, r.v, o.ValueFrom)
@@ -565,10 +571,10 @@ func (r *stepRun) outputs() error {
 	return nil
 }
 
-// valueFromMax bounds the length of expressions.
+// valueFromMax bounds the length of an expression, in bytes.
 const valueFromMax = 16 << 10
 
-// valueFrom is the value of a path, or of an expression, among the fields of v.
+// valueFrom returns the value of a path or an expression over the fields of v, as JSON.
 func valueFrom(ctx *cue.Context, v cue.Value, expression string) (json.RawMessage, error) {
 	if len(expression) > valueFromMax {
 		return nil, fmt.Errorf("an expression of more than %d bytes", valueFromMax)
@@ -585,7 +591,8 @@ func valueFrom(ctx *cue.Context, v cue.Value, expression string) (json.RawMessag
 	return got.MarshalJSON()
 }
 
-// ValueFrom evaluates an expression over values by their top-level names, as outputs of components are.
+// ValueFrom evaluates an expression, such as a component's output, over values by their top-level
+// names.
 func ValueFrom(run Run, expression string, values map[string]any) (json.RawMessage, error) {
 	var answer json.RawMessage
 	return answer, ask(run, evaluatorValue, &expressionRequest{expression, exactly(values)}, &answer)
@@ -600,7 +607,7 @@ func evaluateValue(expression string, values map[string]any) (json.RawMessage, e
 	return out, nil
 }
 
-// conditionMax bounds the length of conditions.
+// conditionMax bounds the length of a condition, in bytes.
 const conditionMax = 4 << 10
 
 // Condition evaluates a condition over values by their top-level names.

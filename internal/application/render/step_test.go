@@ -19,7 +19,7 @@ func compileStep(t *testing.T, template string) *render.Template {
 	return tmpl
 }
 
-// play runs a step with the answers that world gives, until it asks for nothing more.
+// play runs a step with the answers in world until the step asks for no more actions.
 func play(t *testing.T, template, properties string, world map[string]render.Answer, outputs ...oam.StepOutput) (*render.StepState, []render.Action) {
 	t.Helper()
 	return playTemplate(t, compileStep(t, template), properties, world, outputs...)
@@ -188,7 +188,8 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestTheOldQueryPackage: steps of addons look for endpoints under the package's old name, and make text of what they find.
+// TestTheOldQueryPackage checks steps of addons, which use the old name of the package query to
+// look up endpoints, and convert the result to strings.
 func TestTheOldQueryPackage(t *testing.T) {
 	tmpl, err := render.Compile(&render.Definition{Kind: render.WorkflowStep, Name: "find", Template: `
 import (

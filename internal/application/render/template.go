@@ -12,28 +12,29 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Template is a definition that compiles, and what its text says: it holds no CUE, and evaluates where its Run does. It may
-// be used by several goroutines.
+// Template is a compiled definition and the facts about its source. It holds no CUE: its Run
+// evaluates, possibly in another process. Several goroutines may use one Template.
 type Template struct {
 	Definition *Definition
 
 	run  Run
-	wire json.RawMessage // the definition, as evaluators take it
-	main *facts          // nil for a definition without a template
+	wire json.RawMessage // the definition, as evaluators receive it
+	main *facts          // nil if the definition has no template
 
 	hasState bool
 	states   stateMemo
 }
 
-// facts are what the text of a program says.
+// facts are properties of a program's source.
 type facts struct {
 	reads   *reads
 	wording wording
-	// processes says that it asks others before it can be evaluated.
+	// processes is set if a trait sends requests before it can be evaluated.
 	processes bool
 }
 
-// Compile compiles a definition, by run, which also evaluates what says nothing else. Errors of the definition are *Error.
+// Compile compiles a definition. run compiles, and evaluates unless a request has its own Run.
+// Errors of the definition are *Error.
 func Compile(d *Definition, run Run) (*Template, error) {
 	t := &Template{Definition: d, run: run}
 	var err error
@@ -54,49 +55,53 @@ func Compile(d *Definition, run Run) (*Template, error) {
 	return t, nil
 }
 
-// Use is a definition with the properties that a user gave it.
+// Use is a definition with the properties that a user gave for it.
 type Use struct {
 	Template *Template
-	// Properties are JSON, or empty.
+	// Properties is JSON, or empty.
 	Properties []byte
 }
 
-// Request asks for the objects of one component.
+// Request is the input of Render: one component.
 type Request struct {
 	Context   Context
 	Component Use
 	Traits    []Use
-	// Fetch answers what traits ask of others while they are evaluated; nil where there is nobody to ask.
+	// Fetch answers the requests that traits send while they are evaluated. If nil, such traits
+	// fail.
 	Fetch Fetch
-	// Run evaluates; nil for the one that has compiled the component's definition.
+	// Run evaluates. If nil, the Run that compiled the component's definition is used.
 	Run Run
 }
 
-// Object is one object that a component is made of.
+// Object is one object of a component.
 type Object struct {
-	// Object is the object as the templates made it: what they left out, the name among it, is still missing.
+	// Object is the object as the templates made it. Fields that they left out, such as the name,
+	// are still missing.
 	Object map[string]any
-	// Name is the field in outputs, empty for the workload.
+	// Name is the object's name in outputs, empty for the workload.
 	Name string
-	// Trait is the type of the trait that made it, empty for what the component made.
+	// Trait is the type of the trait that made the object, empty if the component made it.
 	Trait string
-	// TraitIndex is the place of the trait among the component's, from 0; -1 for what the component made.
+	// TraitIndex is the index of that trait in the component, or -1.
 	TraitIndex int
-	// Stage is when the object is made.
+	// Stage says when the object is created.
 	Stage oam.StageType
-	// ControlPlaneOnly objects go into the local cluster.
+	// ControlPlaneOnly objects are deployed to the local cluster.
 	ControlPlaneOnly bool
 }
 
-// Rendered is what a component is made of.
+// Rendered is the result of Render.
 type Rendered struct {
-	// Workload is the main object, or nil for a component that has none or leaves it to a trait.
+	// Workload is the main object, or nil if the component has none or a trait manages it.
 	Workload *Object
-	// Auxiliaries are the other objects: the component's first, then those of each trait, as the templates name them.
+	// Auxiliaries are the other objects: the component's first, then those of each trait, in the
+	// order of the templates.
 	Auxiliaries []Object
 }
 
-// Objects makes the objects of a component, its workload first. Errors are *Error.
+// Objects renders a component and returns its objects, the workload first. Errors of definitions
+// and properties are *Error.
 func Objects(req *Request) ([]Object, error) {
 	r, err := Render(req)
 	if err != nil {
@@ -108,7 +113,7 @@ func Objects(req *Request) ([]Object, error) {
 	return append([]Object{*r.Workload}, r.Auxiliaries...), nil
 }
 
-// Render makes the objects of a component. Errors of its definitions and properties are *Error.
+// Render renders a component. Errors of its definitions and properties are *Error.
 func Render(req *Request) (*Rendered, error) {
 	uses := append([]Use{req.Component}, req.Traits...)
 	wire := renderRequest{Context: req.Context}
@@ -130,7 +135,7 @@ func Render(req *Request) (*Rendered, error) {
 		err := ask(run, evaluatorRender, &wire, &answer)
 		var e *Error
 		if errors.As(err, &e) && e.Cause == errFetch {
-			e.Cause = fmt.Errorf("processing: %w", failed) // which others may ask about
+			e.Cause = fmt.Errorf("processing: %w", failed) // callers may test for the error
 		}
 		if err != nil {
 			return nil, err
@@ -156,7 +161,7 @@ func Render(req *Request) (*Rendered, error) {
 // fetchesMax bounds the requests of a component's traits.
 const fetchesMax = 64
 
-// render makes the objects of a component.
+// render renders a component.
 func (e *Engine) render(req *renderRequest) (*Rendered, error) {
 	application := false
 	var uses []evaluated
@@ -216,7 +221,7 @@ func renderComponent(use evaluated, values map[string]any) (*Rendered, error) {
 	return out, err
 }
 
-// renderTrait adds a trait's objects to out, and applies its patches.
+// renderTrait adds a trait's objects to out, and applies the trait's patches.
 func renderTrait(out *Rendered, index int, use evaluated, values map[string]any, fetch Fetch) error {
 	t := use.template
 	d := t.def
@@ -278,7 +283,8 @@ func patchOutputs(m *merger, out *Rendered, patches cue.Value) error {
 	return nil
 }
 
-// run evaluates the main program. made are the output and outputs so far, and fetch answers requests, for traits.
+// run evaluates the main program and calls use with the result. made has the output and outputs so
+// far, and fetch answers requests; both are set for traits only.
 func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fetch, use func(*instance, cue.Value) error) error {
 	inputs := map[string]any{}
 	if len(properties) > 0 && string(properties) != "null" {
@@ -293,8 +299,8 @@ func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fe
 	}
 	inputs["context"] = t.main.reads.context.of(values)
 	return t.main.evaluate(inputs, func(i *instance, v cue.Value) error {
-		// Before anything else: a parameter of the wrong type is an error, and to a template that asks whether an optional
-		// parameter is there, it would not be.
+		// Check types first: a template that tests whether an optional parameter exists would not
+		// see a parameter of the wrong type, and there would be no error.
 		if problems := wrong(v); len(problems) > 0 {
 			return &Error{Definition: t.def.String(), Section: "properties", Problems: problems}
 		}
@@ -314,7 +320,7 @@ func (t *evaluable) run(properties []byte, values, made map[string]any, fetch Fe
 	})
 }
 
-// refused is the template's own verdict about the properties: its list errs.
+// refused returns an error if the template rejects the properties with its list errs.
 func refused(v cue.Value) error {
 	errs := v.LookupPath(cue.ParsePath("errs"))
 	if !errs.Exists() {
@@ -336,12 +342,13 @@ func refused(v cue.Value) error {
 	return fmt.Errorf("%s", strings.Join(messages, "; "))
 }
 
-// wrong is what contradicts the parameters' types.
+// wrong returns the parameters' type errors.
 func wrong(v cue.Value) []Problem {
 	return problemsOf(v.LookupPath(cue.ParsePath("parameter")).Validate(), "template")
 }
 
-// explain puts what is missing in the parameters before what follows from it.
+// explain returns the errors of missing parameters instead of err, which follows from them, if any
+// are missing.
 func explain(d *Definition, v cue.Value, err error) error {
 	problems := missing(v.LookupPath(cue.ParsePath("parameter")), "parameter", 0)
 	if len(problems) == 0 {
@@ -350,7 +357,7 @@ func explain(d *Definition, v cue.Value, err error) error {
 	return &Error{Definition: d.String(), Section: "properties", Problems: problems}
 }
 
-// missing are the parameters that must be given and are not.
+// missing returns the required parameters that are not given.
 func missing(v cue.Value, path string, depth int) []Problem {
 	if depth > 8 || !v.Exists() {
 		return nil

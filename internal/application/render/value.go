@@ -13,7 +13,7 @@ import (
 	kjson "k8s.io/apimachinery/pkg/util/json"
 )
 
-// decode reads JSON with whole numbers as int64, as objects of Kubernetes have them.
+// decode decodes JSON with whole numbers as int64, as Kubernetes objects have them.
 func decode(data []byte) (any, error) {
 	var v any
 	if err := kjson.Unmarshal(data, &v); err != nil {
@@ -24,7 +24,7 @@ func decode(data []byte) (any, error) {
 
 func encode(v any) ([]byte, error) { return json.Marshal(v) }
 
-// checkProperties refuses properties that are too large, too deep or not a struct.
+// checkProperties returns an error if properties are too large or nested too deep.
 func checkProperties(raw []byte) error {
 	if len(raw) > propertiesBytesMax {
 		return fmt.Errorf("properties of %d bytes; the limit is %d", len(raw), propertiesBytesMax)
@@ -50,7 +50,7 @@ func checkProperties(raw []byte) error {
 	return nil
 }
 
-// exprOf is the CUE of a value as JSON has it.
+// exprOf returns the CUE syntax of a decoded JSON value.
 func exprOf(v any) ast.Expr {
 	switch v := v.(type) {
 	case map[string]any:
@@ -83,7 +83,7 @@ func exprOf(v any) ast.Expr {
 	return ast.NewNull()
 }
 
-// number is a literal, or the negation of one.
+// number returns a literal, or the negation of one.
 func number(text string, kind token.Token) ast.Expr {
 	if positive, ok := strings.CutPrefix(text, "-"); ok {
 		return &ast.UnaryExpr{Op: token.SUB, X: ast.NewLit(kind, positive)}

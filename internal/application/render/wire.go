@@ -15,8 +15,8 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// What follows is how requests and answers of evaluators are written. Values of users are JSON that keeps the difference
-// between 1 and 1.0, which CUE makes: see exactly.
+// The encoding of requests to evaluators and of their answers. Users' values are JSON that keeps
+// the difference between 1 and 1.0, which CUE distinguishes: see exactly.
 type (
 	compileRequest struct{ Definition json.RawMessage }
 
@@ -51,7 +51,7 @@ type (
 		Answers []wireAnswer `json:",omitempty"`
 	}
 
-	// wireAnswer is what others have answered to a trait's request, or why they have not.
+	// wireAnswer is the answer to a trait's request, or the error instead.
 	wireAnswer struct {
 		Request HTTPRequest
 		Value   json.RawMessage `json:",omitempty"`
@@ -117,7 +117,7 @@ type (
 		Values     json.RawMessage
 	}
 
-	// envelope is every answer: a value, or an error of the user's.
+	// envelope is the form of every answer: a value, or an error of the user's input.
 	envelope struct {
 		Value json.RawMessage `json:",omitempty"`
 		Error *wireError      `json:",omitempty"`
@@ -126,14 +126,14 @@ type (
 	wireError struct {
 		Definition, Section string    `json:",omitempty"`
 		Problems            []Problem `json:",omitempty"`
-		// Cause is of an *Error, or what there is of another error.
+		// Cause is the cause of an *Error, or the message of another error.
 		Cause string `json:",omitempty"`
-		// Fetch: the template failed because of an error in the answer to an action.
+		// Fetch is set if the cause is an error in the answer to a trait's request.
 		Fetch bool `json:",omitempty"`
 	}
 )
 
-// ask has an evaluator answer.
+// ask sends a request to an evaluator and decodes the answer.
 func ask(run Run, name string, request, value any) error {
 	data, err := json.Marshal(request)
 	if err != nil {
@@ -152,7 +152,7 @@ func ask(run Run, name string, request, value any) error {
 	return json.Unmarshal(answer.Value, value)
 }
 
-// evaluator is the other side of ask.
+// evaluator returns the function that answers the requests of ask.
 func evaluator[Request, Answer any](f func(*Request) (Answer, error)) func(context.Context, []byte) ([]byte, error) {
 	return func(_ context.Context, data []byte) ([]byte, error) {
 		request := new(Request)
@@ -171,7 +171,7 @@ func evaluator[Request, Answer any](f func(*Request) (Answer, error)) func(conte
 	}
 }
 
-// errFetch stands for the error of an answer, which who asked knows.
+// errFetch stands for the error of a request, which the caller of Render knows.
 var errFetch = errors.New("a request was not answered")
 
 func newWireError(err error) *wireError {
@@ -236,7 +236,7 @@ func (w *wireReads) reads() *reads {
 	return &reads{parameter: w.Parameter, parameters: w.Parameters, context: w.Context}
 }
 
-// MarshalJSON writes true for all, or the fields.
+// MarshalJSON encodes true for everything, or the fields.
 func (l look) MarshalJSON() ([]byte, error) {
 	if l.all {
 		return []byte("true"), nil
@@ -244,7 +244,7 @@ func (l look) MarshalJSON() ([]byte, error) {
 	return json.Marshal(l.fields)
 }
 
-// UnmarshalJSON reads what MarshalJSON writes.
+// UnmarshalJSON decodes what MarshalJSON encodes.
 func (l *look) UnmarshalJSON(data []byte) error {
 	if l.all = string(data) == "true"; l.all {
 		return nil
@@ -252,7 +252,7 @@ func (l *look) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, &l.fields)
 }
 
-// fetch is Fetch with the answers that there are.
+// fetch implements Fetch with the answers that the request contains.
 func (r *renderRequest) fetch(want *HTTPRequest) (map[string]any, error) {
 	for _, a := range r.Answers {
 		if a.Request.Method != want.Method || a.Request.URL != want.URL || a.Request.Body != want.Body || !maps.Equal(a.Request.Header, want.Header) {
@@ -266,13 +266,13 @@ func (r *renderRequest) fetch(want *HTTPRequest) (map[string]any, error) {
 	return nil, &missingError{want}
 }
 
-// answerError is why there is no answer.
+// answerError is the error that was the answer to a request.
 type answerError struct{ text string }
 
 func (e *answerError) Error() string        { return e.text }
 func (e *answerError) Is(target error) bool { return target == errFetch }
 
-// missingError says that there is no answer yet.
+// missingError means that a request has no answer yet.
 type missingError struct{ request *HTTPRequest }
 
 func (e *missingError) Error() string { return "a request has not been answered" }
@@ -388,7 +388,7 @@ func decodeMap(data []byte) (map[string]any, error) {
 	return m, nil
 }
 
-// exactly is a value in JSON, in which numbers that are not whole have a point or an exponent.
+// exactly encodes a value as JSON in which floating-point numbers have a point or an exponent.
 func exactly(v any) json.RawMessage {
 	var b bytes.Buffer
 	writeExactly(&b, v)
@@ -432,7 +432,7 @@ func writeExactly(b *bytes.Buffer, v any) {
 	default:
 		data, err := json.Marshal(v)
 		if err != nil {
-			data = []byte("null") // what JSON does not have
+			data = []byte("null") // a value that JSON does not have
 		}
 		b.Write(data)
 	}
@@ -441,7 +441,7 @@ func writeExactly(b *bytes.Buffer, v any) {
 func writeText(b *bytes.Buffer, s string) {
 	for i := range len(s) {
 		if c := s[i]; c < ' ' || c == '"' || c == '\\' || c >= 0x7f {
-			data, _ := json.Marshal(s) // a text
+			data, _ := json.Marshal(s) // cannot fail for a string
 			b.Write(data)
 			return
 		}

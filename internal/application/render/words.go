@@ -5,19 +5,21 @@ import (
 	"strings"
 )
 
-// Words are the strings that the evaluation of a request has to make others of, beside what fills its holes.
+// Words are the strings from which the evaluation of a request makes other strings, apart from the
+// contents of its holes.
 //
-// What makes it exact to fill the holes of a result: parametric programs (wording) find out nothing about strings but
-// whether two are equal. So two requests that differ in their holes are evaluated alike if strings that are equal in the
-// one are equal in the other. A string of an evaluation is a row of words, numbers and holes. Two different rows are the
-// same string only where, at their first difference, the name that fills a hole of one is spelled by words of the other;
-// and Spell says whether that can be.
+// This is why filling the holes of a result is exact. Parametric programs (wording) learn nothing
+// about strings but whether two are equal. So two requests that differ only in their holes are
+// evaluated alike if strings that are equal in one evaluation are equal in the other. A string in
+// an evaluation is a sequence of words, numbers and holes. Two different sequences make the same
+// string only if, at their first difference, words of one spell the name in a hole of the other.
+// Spell reports whether that is possible.
 type Words struct {
 	words  []string
 	signed bool
 }
 
-// WordsOf are the words of an open request, or false if it cannot be read.
+// WordsOf returns the words of an open request, or false if its properties cannot be decoded.
 func WordsOf(open *Request, h Holes) (*Words, bool) {
 	w := &Words{}
 	seen := map[string]bool{"true": true, "false": true, "null": true}
@@ -75,13 +77,13 @@ func WordsOf(open *Request, h Holes) (*Words, bool) {
 	return w, true
 }
 
-// Spell says whether the words can spell what fills one of the holes.
+// Spell reports whether the words can spell the contents of one of the holes.
 func (w *Words) Spell(h Holes) bool {
 	return w.spell(h.app, h.revision) || h.revision != "" && w.spell(h.revision, h.app)
 }
 
-// spell says whether name can be spelled, other being what fills the other hole: by the end of a word, then words, then
-// the beginning of a word or of what fills a hole.
+// spell reports whether name can be spelled by the end of a word, then whole words, then the
+// beginning of a word or of a hole's contents. other is the contents of the other hole.
 func (w *Words) spell(name, other string) bool {
 	digits := "0123456789"
 	if w.signed {
@@ -103,7 +105,7 @@ func (w *Words) spell(name, other string) bool {
 		}
 		return false
 	}
-	// 1. The end of a word, or all of it.
+	// 1. The end of a word, or a whole word.
 	if number(0) || other != "" && (strings.HasPrefix(other, name) || strings.HasPrefix(name, other) && reach(len(other))) {
 		return true
 	}
@@ -117,7 +119,7 @@ func (w *Words) spell(name, other string) bool {
 			}
 		}
 	}
-	// 2. What is left.
+	// 2. The rest of the name.
 	for at := 1; at < len(name); at++ {
 		if !reached[at] {
 			continue

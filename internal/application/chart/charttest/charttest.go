@@ -1,4 +1,4 @@
-// Package charttest packs charts and publishes them, for tests.
+// Package charttest packs charts for tests and serves them over HTTP.
 package charttest
 
 import (
@@ -16,7 +16,8 @@ import (
 	"sync"
 )
 
-// Pack packs the files of a chart, whose paths begin in the chart's folder: Chart.yaml, templates/x.yaml.
+// Pack packs the files of a chart. Paths are relative to the chart's folder: Chart.yaml,
+// templates/x.yaml.
 func Pack(name, version string, files map[string]string) []byte {
 	all := map[string]string{"Chart.yaml": fmt.Sprintf("apiVersion: v2\nname: %s\nversion: %s\n", name, version)}
 	maps.Copy(all, files)
@@ -35,13 +36,14 @@ func Pack(name, version string, files map[string]string) []byte {
 
 func must(err error) {
 	if err != nil {
-		panic(err) // into memory
+		panic(err) // cannot happen: writes go to memory
 	}
 }
 
-// Server publishes charts as a repository below /charts/ and as an OCI registry, each with a password below /closed/.
+// Server serves charts as a repository under /charts/ and as an OCI registry. Under /closed/, and
+// for registry names that begin with closed/, it asks for a password.
 type Server struct {
-	// User and Password are wanted where the path, or the name in the registry, begins with closed.
+	// User and Password are required under /closed/.
 	User, Password string
 
 	mu     sync.Mutex
@@ -61,7 +63,7 @@ func (s *Server) Publish(name, version string, archive []byte) {
 	s.charts = append(s.charts, published{name, version, archive})
 }
 
-// Asked is how often a path has been asked for.
+// Asked returns the number of requests for a path.
 func (s *Server) Asked(path string) int {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -126,7 +128,7 @@ func (s *Server) repository(w http.ResponseWriter, file string) {
 	w.WriteHeader(http.StatusNotFound)
 }
 
-// registry answers about path, as NAME... manifests TAG.
+// registry answers a request for path, such as NAME... manifests TAG.
 func (s *Server) registry(w http.ResponseWriter, path []string) {
 	if len(path) < 3 {
 		w.WriteHeader(http.StatusNotFound)

@@ -1,4 +1,5 @@
-// Package flowtest says in one line how far an application's workflow is, for tests that compare it.
+// Package flowtest formats the state of an Application's workflow as one line, for tests that
+// compare it.
 package flowtest
 
 import (
@@ -7,8 +8,8 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Steps are the steps of a workflow, each with its phase, its reason and its sub-steps: "one=succeeded two=running/Wait". A
-// workflow that has no status yet has none.
+// Steps returns the steps of a workflow with their phases, reasons and sub-steps, such as
+// "one=succeeded two=running/Wait". For a nil status, Steps returns "".
 func Steps(w *oam.WorkflowStatus) string {
 	if w == nil {
 		return ""
