@@ -393,9 +393,7 @@ func TestSharing(t *testing.T) {
 			}
 		}
 		free, full := total, false
-		// the queue's gangs asked for more than it held when the cluster was full for the first
-		// time
-		wants := make([]bool, n)
+		wants := make([]bool, n) // queues with a gang that did not fit
 		for {
 			g, ok := l.Next()
 			if !ok {
