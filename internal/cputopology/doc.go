@@ -22,8 +22,8 @@
 //	dump      reads a cluster's machines and pinned pods from a list of objects
 //	draw      draws a machine and the holders of its CPUs, for a terminal and as a page
 //
-// All of these except agent are pure: they use no clock, goroutine, API client or log. Files are read
-// through an fs.FS. Package steward, which moves running pods, is not pure either.
+// All of these except agent are pure: they use no clock, goroutine, API client or log. Files are
+// read through an fs.FS. Package steward, which moves running pods, is not pure either.
 //
 // # Invariants of a Topology
 //
