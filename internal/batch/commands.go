@@ -22,7 +22,7 @@ import (
 
 // Commands carries out Command objects. Each Command takes effect once, whenever the manager ends:
 //
-//	hand over ──▶ the target acts ──▶ its status, with the Command's UID, is written ──▶ delete the Command
+//	hand over ──▶ target acts ──▶ target's status is written with the Command's UID ──▶ delete the Command
 //
 // If a Command exists and its UID is in the status of its job, it has been carried out and only
 // needs to be deleted. The state of a queue needs no such record: opening or closing a queue twice

@@ -461,8 +461,8 @@ func (c *Controller) expire(r *record) {
 		return
 	}
 	if !r.job.Status.State.Phase.Finished() {
-		// wait until the watch shows the finished status: only that version of the job is deleted,
-		// not one resumed since
+		// Wait until the watch shows the finished status: only that version of the job is deleted,
+		// not one resumed since.
 		return
 	}
 	left := r.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second).Sub(c.Clock.Now())

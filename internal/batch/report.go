@@ -91,7 +91,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		}
 		if restarts {
 			c.loop.Post(r.key, uid, func(r *record) {
-				// otherwise another restart has followed
+				// Otherwise another restart has followed.
 				if r.status.RetryCount == next.RetryCount && r.status.Version == next.Version {
 					c.recorded(r)
 				}
@@ -117,7 +117,7 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 	s.Conditions = slices.Clone(s.Conditions)
 	if step.Phase != s.State.Phase {
 		if s.State.Phase == "" && step.Phase != api.Pending {
-			// the phase Pending was not worth a write of its own
+			// The phase Pending was not worth a write of its own.
 			s.SetPhase(api.Pending, "", "", r.job.CreationTimestamp)
 		}
 		reason, message := step.Reason, step.Message

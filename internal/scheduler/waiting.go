@@ -86,7 +86,7 @@ func (r *room) add(e *entry) {
 	case l.blocked != nil:
 		r.ledger.Park(e.gang.Key)
 	case e.at == 0 && len(l.entries) > 1:
-		// the former head is a child of the new one
+		// The former head is a child of the new one.
 		for _, second := range l.entries[1:min(3, len(l.entries))] {
 			r.ledger.Park(second.gang.Key)
 		}
@@ -158,7 +158,7 @@ func (e *entry) shape() string {
 		}
 		b.WriteString("\n" + strconv.Itoa(e.mins[i]) + " ")
 		if len(e.mins) > 1 {
-			// the number of units per demand limits how MinMember can be reached
+			// The number of units per demand limits how MinMember can be reached.
 			b.WriteString(strconv.Itoa(len(e.left[i])) + " ")
 		}
 		b.WriteString(classKey(c))

@@ -1,11 +1,11 @@
 // Package repack plans moves of pods within a node that free whole L3 domains, or whole NUMA nodes,
 // for large pods. A move rewrites the CPU set of running containers; no pod is evicted.
 //
-//	Node ──▶ domains that little would have to leave ──search──▶ where their pods go ──allocate──▶ moves, in order
-//	          (a whole NUMA node, or one L3 domain)     │
-//	                                 into other domains in use, where need be in place of
-//	                                 smaller pods that fit elsewhere; pods over several
-//	                                 domains as a whole, where need be in exchange
+//	Node ──▶ domains with few CPUs in use ──search──▶ new domains of their pods ──allocate──▶ moves, in order
+//	          (a NUMA node, or an L3 domain)           │
+//	                     into other domains in use, if necessary in place of smaller
+//	                     pieces that fit elsewhere; pods over several domains as a
+//	                     whole, if necessary in exchange for the pods of another domain
 //
 // Each move goes to CPUs that are idle after the moves before it. So no two pods ever share a CPU
 // that they would not share at rest, provided that the moves are made in order and each is complete

@@ -9,7 +9,7 @@
 //	   │            scheduler: are the CPUs still free? then the pod holds both sets
 //	   │                        │
 //	   │                        ▼ patch of the result annotation
-//	   └─ status.moved ◀─ agent: everything off the old CPUs, onto the new ones
+//	   └─ status.moved ◀─ agent: moves all containers from the old CPUs to the new ones
 //
 // # A move
 //

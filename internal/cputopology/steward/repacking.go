@@ -48,7 +48,7 @@ type policyState struct {
 //	begin ──▶ plan ──▶ reserve ──▶ write ──▶ the agent moves ──▶ plan ...
 //	           │          │                       │
 //	           │          │ given to others        ▼
-//	           ▼          ▼ meanwhile: again  what it cannot move is taken back (settle.go), and nothing more is planned: Failed
+//	           ▼          ▼ meanwhile: again  moves it cannot make are reversed (settle.go), no more is planned: Failed
 //	       nothing left: Done
 type repacking struct {
 	id      string

@@ -24,8 +24,8 @@ import (
 //
 //	written ──▶ the agent reports the number: complete
 //	   │
-//	   ├─ no agent at work, or it says that it cannot: after patience/refusedShare ─┐
-//	   └─ nothing: after patience ──────────────────────────────────────────────────┴▶ back, which has all the time it needs
+//	   ├─ no agent at work, or it reports a problem: after patience/refusedShare ───┐
+//	   └─ nothing: after patience ──────────────────────────────────────────────────┴▶ back, without a time limit
 //
 // The write of a move carries the resource version of the pod on which the move was planned, so
 // that a late write overwrites nothing. After a conflict everything is planned again from the state

@@ -88,7 +88,7 @@ type Pinner struct {
 	slots    map[string]int  // index in nodes, by node name
 	faulty   map[string]bool // nodes whose NodeTopology is invalid
 	slotOf   []int32         // by the view's index: slot + 1, or 0
-	// number of the last Take, used as the key of pods that have CPUs but no name yet
+	// Number of the last Take, used as the key of pods that have CPUs but no name yet.
 	serial uint64
 }
 
@@ -208,7 +208,7 @@ func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
 	m.given = map[string]string{}
 	pods := make([]held.Pod, 0, len(n.Pods))
 	for name, pod := range n.Pods {
-		// pods that are only assumed are younger than pods that exist
+		// Pods that are only assumed are younger than pods that exist.
 		created := time.Unix(1<<40, 0)
 		if pod.Object != nil {
 			created = pod.Object.CreationTimestamp.Time

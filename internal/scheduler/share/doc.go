@@ -2,7 +2,7 @@
 // and gangs inside each queue, and holds queues to their capability. It is pure bookkeeping: no
 // client, clock, goroutine or log.
 //
-//	Submit(gang) ─▶ ready ──Next──▶ (the scheduler: Admit, place) ──▶ Placed
+//	Submit(gang) ─▶ ready ──Next──▶ (the scheduler: Admit, place) ──▶ Charge and Remove, or Placed
 //	                 ▲                        │ does not fit
 //	                 └──────── Wake ◀── parked ◀──────── Park
 //

@@ -438,7 +438,7 @@ func checkShares(t *rapid.T, l *Ledger, sizes, limits []int64) {
 			if b.Pending.At(0) == 0 || b.Held.At(0)+sizes[k] > limits[k] || a.Held.At(0) == 0 {
 				continue // b wants nothing more, or may not have more
 			}
-			// when a had its last turn
+			// When a had its last turn.
 			before := float64(a.Held.At(0)-sizes[i]) / float64(a.Deserved.At(0))
 			if before > b.Share+1e-9 && before < 1 {
 				t.Fatalf("queue %d had %f of its share and was served before queue %d with %f", i, before, k, b.Share)

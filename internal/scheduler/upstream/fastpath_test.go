@@ -205,7 +205,7 @@ func drawPod(t *rapid.T) *corev1.Pod {
 			last.Effect = ""
 		}
 	}
-	// a port may be occupied, which is a kind of full
+	// A port may be occupied, which is a kind of full.
 	if ports := s.Containers[0].Ports; len(ports) == 0 {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 		for range rapid.IntRange(0, 2).Draw(t, "preferences") {

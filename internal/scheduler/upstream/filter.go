@@ -133,7 +133,7 @@ func registry() frameworkruntime.Registry {
 		volumerestrictions.Name:  frameworkruntime.FactoryAdapter(fts, volumerestrictions.New),
 		volumezone.Name:          frameworkruntime.FactoryAdapter(fts, volumezone.New),
 		nodevolumelimits.CSIName: frameworkruntime.FactoryAdapter(fts, nodevolumelimits.NewCSI),
-		// the framework requires a queue sort plugin and a bind plugin
+		// The framework requires a queue sort plugin and a bind plugin.
 		queuesort.Name:     queuesort.New,
 		defaultbinder.Name: defaultbinder.New,
 	}

@@ -4,7 +4,7 @@
 //	pods' results ──┐
 //	                ├──▶ held.Replay ──▶ Effective ──▶ Compute ──▶ State: CPUs of each container, and of each pod's cgroup
 //	kubelet's pins ─┘                                     ▲
-//	                    what the kubelet's cgroup has ────┘
+//	                    CPUs of the kubelet's cgroup ─────┘
 //
 // Package held determines, for the scheduler and the agent alike, who holds which CPUs and who
 // loses if two pods claim the same. This package adds what only the node knows: which CPUs its pods

@@ -3,7 +3,7 @@
 //
 //	cgroups ──Scan──▶ tree ─┐
 //	pods, topology ─Compute─┴─▶ targets ──Apply──▶ cgroups
-//	                                         └───▶ Outcome: what is so now, what is wrong, what had drifted
+//	                                         └───▶ Outcome: present state, problems, repaired drift
 //
 // A pass depends on its input and on the contents of the cgroup files. The state kept between
 // passes has two purposes only: it saves recomputing results for the same input, and it

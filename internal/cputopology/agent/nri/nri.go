@@ -1,8 +1,8 @@
 // Package nri tells a container runtime which CPUs a container must have before the runtime creates
 // the container, through the runtime's Node Resource Interface:
 //
-//	runtime ──CreateContainer──▶ Plugin ──Want──▶ what the agent's last pass found ──▶ cpuset.cpus of the new container
-//	        ──UpdateContainer──▶               the same, in the place of what somebody asks for
+//	runtime ──CreateContainer──▶ Plugin ──Want──▶ wanted state of the agent's last pass ──▶ cpuset.cpus of the new container
+//	        ──UpdateContainer──▶               the same, replacing the requested CPUs
 //
 // So there is no moment at which a container runs on other CPUs, and the runtime knows the set and
 // does not overwrite it with an older one. All other work (moves, the shared pool, drift) is done
