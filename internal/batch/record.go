@@ -168,9 +168,10 @@ type record struct {
 	lost     bool          // the status could not be written, or another client overwrote it
 	told     atomic.Pointer[told]
 	compared string // resource version of the job whose status was last compared with status
-	// Resource version from which the last status was made, if its write met a conflict.
+	// conflicted is the resource version from which the last status was made, if its write met a
+	// conflict.
 	conflicted string
-	// When a difference that can wait was first noticed; zero if there is none.
+	// statusSince is when a difference that can wait was first noticed; zero if there is none.
 	statusSince time.Time
 	statusSeen  tally     // counts at the last comparison
 	statusMoved time.Time // when the counts last changed

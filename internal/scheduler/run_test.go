@@ -35,8 +35,9 @@ func (o *runner) Commit(g *Gang, placed []Assignment) {
 
 func (o *runner) Waiting(*Gang, Reason) {}
 
-// Several goroutines submit and end ten times the pods that the cluster holds. All gangs get their
-// turn although only events wake the scheduler.
+// TestEveryGangGetsItsTurnWhileOthersComeAndGo submits and ends, in several goroutines, ten times
+// the pods that the cluster holds. All gangs get their turn although only events wake the
+// scheduler.
 func TestEveryGangGetsItsTurnWhileOthersComeAndGo(t *testing.T) {
 	const gangs, nodes = 400, 5
 	model := cluster.New(cluster.Config{Ours: func(*corev1.Pod) bool { return true }})

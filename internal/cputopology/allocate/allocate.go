@@ -127,7 +127,8 @@ type candidate struct {
 	cost  cost
 	later uint32 // see packings.later; compared after cost.hi
 	node  int32
-	// Among equal nodes the fullest wins, to keep others free, unless pods are moved later.
+	// idle is the number of idle CPUs: among equal nodes the fullest wins, to keep others free,
+	// unless pods are moved later.
 	idle  int32
 	exact bool
 }

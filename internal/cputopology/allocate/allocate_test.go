@@ -272,8 +272,8 @@ func TestChooseTakesTheBestNode(t *testing.T) {
 	}
 }
 
-// When limits exceed the machines, a shared pod goes to the node whose CPUs have the fewest
-// containers.
+// TestChooseForSharedCPUs checks that, when limits exceed the machines, a shared pod goes to the
+// node whose CPUs have the fewest containers.
 func TestChooseForSharedCPUs(t *testing.T) {
 	l := node(t, machines.AMD256NPS4, "").layout
 	var nodes []*Node
@@ -514,8 +514,8 @@ func TestChooseIsTheBestPlan(t *testing.T) {
 	}
 }
 
-// An odd number of whole cores of two threads is refused at once, without a search through all sets
-// of NUMA nodes.
+// TestWhatCoresCannotGiveIsNotSearchedFor checks that an odd number of whole cores of two threads
+// is refused at once, without a search through all sets of NUMA nodes.
 func TestWhatCoresCannotGiveIsNotSearchedFor(t *testing.T) {
 	for _, p := range []request.Policy{{Bind: request.FullCore}, {Bind: request.WholeL3}} {
 		var al Allocator

@@ -12,16 +12,17 @@ type Cost struct {
 	Distance   int // sum of the distances between each two of them
 	Refs       int // sum, over the CPUs taken, of the containers already on them
 	L3         int // L3 domains used
-	// L3 domains that were entirely idle before (for burst requests: CPUs in use in the domains
-	// taken)
+	// WholeL3 is the number of L3 domains that were entirely idle before (for burst requests: CPUs
+	// in use in the domains taken).
 	WholeL3 int
-	// The remaining fields compare in an order that depends on how CPUs are bound (see order).
-	// Fields that are not compared are 0.
+	// SharedCores and the following fields compare in an order that depends on how CPUs are bound
+	// (see order). Fields that are not compared are 0. SharedCores is the number of cores shared
+	// with other pods, except for the odd CPU of an odd number (see oddShares).
 	SharedCores  int
 	SplitCores   int // idle cores used in part
 	DoubledCores int // CPUs beyond the first on their core
-	// L3 domains left partly idle, then sizes that no longer fit; in units of the request's
-	// fitScale.
+	// Fit counts L3 domains left partly idle, then sizes that no longer fit, in units of the
+	// request's fitScale.
 	Fit       int
 	WholeNUMA int // NUMA nodes that were entirely idle before
 	Slack     int // idle CPUs left over in the L3 domains used

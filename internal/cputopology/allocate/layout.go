@@ -38,7 +38,8 @@ type Layout struct {
 	// from two counters.
 	uniform bool
 	smt     int
-	// Number of CPUs per L3 domain if it is the same in all and packing.go applies, else 0.
+	// packs is the number of CPUs per L3 domain if it is the same in all and packing.go applies,
+	// else 0.
 	packs   int
 	subsets [][]subset // by size
 }

@@ -63,9 +63,9 @@ func TestL3NeededIsABound(t *testing.T) {
 	}
 }
 
-// If pods are moved later, a pod goes to a node that needs no additional L3 domain once its pods
-// are moved: not to the node whose gap is the tightest at present, but to a node whose remaining
-// gaps stay useful.
+// TestChooseForRepackedNodes: if pods are moved later, a pod goes to a node that needs no
+// additional L3 domain once its pods are moved: not to the node whose gap is the tightest at
+// present, but to a node whose remaining gaps stay useful.
 func TestChooseForRepackedNodes(t *testing.T) {
 	l, err := NewLayout(machines.AMD256NPS1.MustTopology(), cpuset.Set{})
 	if err != nil {
@@ -102,7 +102,8 @@ func TestChooseForRepackedNodes(t *testing.T) {
 	}
 }
 
-// The cached packing of a node equals the packing computed from its state.
+// TestPackingsFollowTheNodes checks that the cached packing of a node equals the packing computed
+// from its state.
 func TestPackingsFollowTheNodes(t *testing.T) {
 	l, err := NewLayout(machines.AMD256NPS4.MustTopology(), cpuset.Set{})
 	if err != nil {

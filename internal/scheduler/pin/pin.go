@@ -88,7 +88,8 @@ type Pinner struct {
 	slots    map[string]int  // index in nodes, by node name
 	faulty   map[string]bool // nodes whose NodeTopology is invalid
 	slotOf   []int32         // by the view's index: slot + 1, or 0
-	// Number of the last Take, used as the key of pods that have CPUs but no name yet.
+	// serial is the number of the last Take, used as the key of pods that have CPUs but no name
+	// yet.
 	serial uint64
 }
 

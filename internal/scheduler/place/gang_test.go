@@ -315,8 +315,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// Indexes are dropped when there are too many, and rebuilt when the log of changes has been
-// truncated.
+// TestIndexesSurviveEvictionAndALongHistory: indexes are dropped when there are too many, and
+// rebuilt when the log of changes has been truncated.
 func TestIndexesSurviveEvictionAndALongHistory(t *testing.T) {
 	c := newCluster().uniform(3, "cpu", "400", "memory", "400Gi", "pods", "10000")
 	placer := NewPlacer(c.Snapshot, Options{})

@@ -30,8 +30,8 @@ type index struct {
 	epoch    int // epoch of static at the last rebuild
 	cursor   int64
 
-	// Nodes that take a pod, best first (a heap of arity 4: fewer levels than a binary heap, in
-	// fewer cache lines).
+	// heap holds the nodes that take a pod, best first (a heap of arity 4: fewer levels than a
+	// binary heap, in fewer cache lines).
 	heap     []entry
 	pos      []int32 // by node: position in heap, or -1
 	fit      []int32 // by node: how many more pods of the class it takes

@@ -105,7 +105,7 @@ type demand struct {
 	scarce float64 // how many times the minimum fits into the cluster
 	size   float64 // largest fraction of the cluster, over all resources, that one pod takes
 	rare   bool
-	// Refusals of the rare filter or the pinner, when the last pod did not fit.
+	// refused counts the refusals of the rare filter or the pinner, when the last pod did not fit.
 	refused map[string]int
 	cpus    *NoCPUs // the pinner's reason, when the last pod did not fit
 }

@@ -244,8 +244,8 @@ func check(t *rapid.T, c cluster, on map[string][]*corev1.Pod) {
 	}
 }
 
-// The same gangs go to the same nodes, regardless of the order in which nodes were added, and of
-// the placer's history.
+// TestPlacementDependsOnlyOnTheState checks that the same gangs go to the same nodes, regardless of
+// the order in which nodes were added, and of the placer's history.
 func TestPlacementDependsOnlyOnTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -269,7 +269,8 @@ func TestPlacementDependsOnlyOnTheState(t *testing.T) {
 	})
 }
 
-// A gang of one class fits exactly when an exhaustive search finds a placement.
+// TestOneClassFitsWheneverItCan checks that a gang of one class fits exactly when an exhaustive
+// search finds a placement.
 func TestOneClassFitsWheneverItCan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -286,9 +287,10 @@ func TestOneClassFitsWheneverItCan(t *testing.T) {
 	})
 }
 
-// With several classes, greedy filling may miss a placement that an exhaustive search finds, but
-// never the reverse. The test limits the rate of misses to about what was measured, on gangs that
-// barely fit or barely do not: 1.3 % of 9,162 possible gangs.
+// TestSeveralClassesFitAlmostWheneverTheyCan: with several classes, greedy filling may miss a
+// placement that an exhaustive search finds, but never the reverse. The test limits the rate of
+// misses to about what was measured, on gangs that barely fit or barely do not: 1.3 % of 9,162
+// possible gangs.
 func TestSeveralClassesFitAlmostWheneverTheyCan(t *testing.T) {
 	possible, missed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {

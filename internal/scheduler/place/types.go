@@ -57,8 +57,8 @@ type PortSet map[HostPort]int
 // scores. NewClass compiles it once; afterwards it is immutable.
 type Class struct {
 	Request Vector // includes one pod in dimension Pods
-	// Request with the kube-scheduler's defaults for containers without requests, used in scores
-	// only.
+	// NonZero is the request with the kube-scheduler's defaults for containers without requests. It
+	// is used in scores only.
 	NonZero     Vector
 	Required    nodeaffinity.RequiredNodeAffinity
 	Preferred   *nodeaffinity.PreferredSchedulingTerms // nil when there are none

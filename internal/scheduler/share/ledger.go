@@ -569,7 +569,7 @@ func compareProducts(a, b, c, d int64) int {
 	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
 }
 
-// muldiv is a×b/c, rounded down, for 0 ≤ b ≤ c.
+// muldiv returns a×b/c, rounded down, for 0 ≤ b ≤ c.
 func muldiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(b))
 	quotient, _ := bits.Div64(hi, lo, uint64(c))

@@ -447,7 +447,8 @@ func checkShares(t *rapid.T, l *Ledger, sizes, limits []int64) {
 	}
 }
 
-// Regardless of its history, a ledger answers like a new ledger that is given the same facts.
+// TestLedgerDependsOnlyOnTheFacts checks that a ledger, regardless of its history, answers like a
+// new ledger that is given the same facts.
 func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 	names := []string{"a", "b", "c", "d", Root}
 	rapid.Check(t, func(t *rapid.T) {

@@ -82,10 +82,11 @@ const (
 // Refusal says why a queue does not accept a gang, regardless of the room on the nodes.
 type Refusal struct {
 	Code string
-	// The gang's queue; for QueueOverCapability, the queue at or above it whose limit applies.
+	// Queue is the gang's queue; for QueueOverCapability, the queue at or above it whose limit
+	// applies.
 	Queue string
-	// Set for QueueOverCapability: the limited resource, its limit, the amount held, and the amount
-	// that the gang would add.
+	// Resource, Limit, Held and Wanted are set for QueueOverCapability: the limited resource, its
+	// limit, the amount held, and the amount that the gang would add.
 	Resource            corev1.ResourceName
 	Limit, Held, Wanted resource.Quantity
 }
