@@ -148,7 +148,7 @@ func (c *Controller) act(r *record, o occurrence, policy *api.LifecyclePolicy) (
 		clear(p.gone)
 	}
 	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o)}
-	if policy.Action != bus.CompleteJobAction { // the job's final status already says so
+	if policy.Action != bus.CompleteJobAction { // the final status records CompleteJob
 		c.Writer.Event(r.job, corev1.EventTypeNormal, string(policy.Action), cause.Message)
 	}
 	return policy.Action, cause
