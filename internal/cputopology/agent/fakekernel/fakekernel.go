@@ -2,15 +2,15 @@
 // rules, for machines and cgroup versions that the test machine does not have. A test compares its
 // version 1 with the running kernel.
 //
-//   - Version 1: a child's CPUs must be among its parent's (else EACCES), and a parent's must include
-//     its children's (else EBUSY). A cgroup with processes must have CPUs and memory nodes (else
-//     ENOSPC). Siblings marked exclusive must not overlap (else EINVAL). CPUs must exist (else
-//     ERANGE) and be online (else EINVAL). A new cgroup has no CPUs. A CPU that goes offline is
-//     removed from all cgroups for good.
-//   - Version 2: any set of CPUs is accepted as a wish. The effective CPUs are those CPUs of the wish
-//     that are effective in the parent, or all of the parent's if there are none; minus the CPUs of
-//     a sibling that is a partition. The files exist only if the parent enables the controller for
-//     its children.
+//   - Version 1: a child's CPUs must be among its parent's (else EACCES), and a parent's must
+//     include its children's (else EBUSY). A cgroup with processes must have CPUs and memory nodes
+//     (else ENOSPC). Siblings marked exclusive must not overlap (else EINVAL). CPUs must exist
+//     (else ERANGE) and be online (else EINVAL). A new cgroup has no CPUs. A CPU that goes offline
+//     is removed from all cgroups for good.
+//   - Version 2: any set of CPUs is accepted as a wish. The effective CPUs are those CPUs of the
+//     wish that are effective in the parent, or all of the parent's if there are none; minus the
+//     CPUs of a sibling that is a partition. The files exist only if the parent enables the
+//     controller for its children.
 package fakekernel
 
 import (
