@@ -258,7 +258,7 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 	if !ok {
 		return nil
 	}
-	// The next poll gets the rest.
+	// The next poll, which is made only with Wait, gets the rest.
 	list, err := u.client.Resource(served).List(ctx, metav1.ListOptions{Limit: 500})
 	if err != nil {
 		if apierrors.IsNotFound(err) {

@@ -25,8 +25,8 @@ import (
 const (
 	// waveMax is the maximum number of pods of a node that are moved at once.
 	waveMax = 16
-	// busyMax is the number of consecutive waves that may fail completely because the CPUs were
-	// given to other pods first or the pods were changed.
+	// busyMax is the number of consecutive waves without a single move, because the CPUs were given
+	// to other pods first or the pods were changed, after which a repack fails.
 	busyMax = 5
 )
 
@@ -178,7 +178,8 @@ func (s *Steward) policyMoves(n *node, now time.Time) bool {
 	return true
 }
 
-// policyLeft returns the number of moves that the policy may still make on a node in this hour.
+// policyLeft returns the number of moves that the policy may still make on a node, given the moves
+// of the last hour.
 func (s *Steward) policyLeft(n *node, now time.Time) int {
 	n.policy.moves = slices.DeleteFunc(n.policy.moves, func(at time.Time) bool { return now.Sub(at) >= time.Hour })
 	return max(0, s.cfg.Policy.MovesPerHour-len(n.policy.moves))
