@@ -17,8 +17,9 @@ import (
 
 const module = "lockstep.dev/lockstep/"
 
-// layers are the floors of the house, from the ground up. A package may import what is on floors below its own and, on
-// its own floor, what its line allows. The longest matching prefix gives a package its floor.
+// layers are the layers of the architecture, lowest first. A package may import packages of lower
+// layers and, within its own layer, what together allows. The longest matching prefix determines a
+// package's layer.
 var layers = [][]string{
 	{"api", "internal/contain", "internal/failpoint", "internal/fence", "internal/rawjson", "internal/unpack", "internal/wire"},
 	{"internal/malformed"},
@@ -34,13 +35,14 @@ var layers = [][]string{
 	{"cmd", "test", "hack", "internal/arch"},
 }
 
-// together are the packages on one floor that may import each other: an inner package and the one around it.
+// together lists groups of packages in one layer that may import each other: a package and the
+// packages inside it.
 var together = []string{
 	"api", "internal/unpack", "internal/scheduler", "internal/cputopology", "internal/batch", "internal/workflow", "internal/application",
 	"internal/localcluster", "internal/submit", "internal/lab", "internal/cli", "test", "cmd",
 }
 
-// pure packages decide and do nothing else: no client, clock, goroutine, log or file.
+// pure packages only make decisions: they use no client, clock, goroutine, log or file.
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack", "internal/cputopology/agent/desire",
@@ -50,22 +52,23 @@ var pure = []string{
 	"internal/lab/analyse", "internal/lab/scenario", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
 
-// pureMayImport are the libraries of pure packages beside the standard library: API types and functions of them.
+// pureMayImport are the libraries that pure packages may use besides the standard library: API
+// types, and functions on them.
 var pureMayImport = []string{
 	module + "api/", "k8s.io/api/", "k8s.io/apimachinery/", "k8s.io/component-helpers/", "k8s.io/utils/",
 	"cuelang.org/go/", "github.com/expr-lang/expr", "github.com/casbin/govaluate", "github.com/Masterminds/sprig/v3", "gopkg.in/evanphx/json-patch.v4", "github.com/robfig/cron/v3", "github.com/santhosh-tekuri/jsonschema/v6", "helm.sh/helm/v4/pkg/chart", "helm.sh/helm/v4/pkg/engine", "sigs.k8s.io/yaml", "go.yaml.in/yaml/v3",
 }
 
-// pureExceptions are imports that pure packages may have all the same.
+// pureExceptions are imports that pure packages may have nevertheless, with the reason.
 var pureExceptions = map[string]string{
 	"internal/scheduler/place k8s.io/klog/v2": "the API types' own ToleratesTaint takes a logger, and gets a silent one",
 	"internal/workflow/template math/rand/v2": "the generator's seed is an argument, so that the same expression gives the same values again",
 }
 
-// impure are packages of the standard library that act or look outside.
+// impure are packages of the standard library that have side effects or read the environment.
 var impure = []string{"os", "net", "log", "syscall", "database", "plugin", "math/rand", "math/rand/v2", "crypto/rand", "runtime/pprof", "os/exec"}
 
-// writers may send writes to an API server.
+// writers are the packages that may send writes to an API server, with the reason.
 var writers = map[string]string{
 	"internal/apiwriter":    "is the one write path",
 	"internal/localcluster": "sets up a cluster that has no manager yet",
@@ -78,8 +81,8 @@ var writers = map[string]string{
 
 // sourceFile is one parsed file of the module.
 type sourceFile struct {
-	name string // path from the module's root
-	pkg  string // its directory, likewise
+	name string // path relative to the module's root
+	pkg  string // directory of the file, relative to the module's root
 	test bool
 	*ast.File
 }
@@ -134,7 +137,7 @@ func load(t *testing.T) []sourceFile {
 		pkg := path.Dir(rel)
 		files = append(files, sourceFile{
 			name: rel, pkg: pkg, File: parsed,
-			// Harnesses that only tests import are tests.
+			// Test harnesses, which only tests import, count as tests.
 			test: strings.HasSuffix(base, "_test.go") || strings.HasSuffix(pkg, "test"),
 		})
 		return nil
@@ -148,7 +151,7 @@ func load(t *testing.T) []sourceFile {
 	return files
 }
 
-// under says whether pkg is one of prefixes or inside one.
+// under reports whether pkg is one of prefixes or inside one.
 func under(pkg string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool {
 		return pkg == p || strings.HasPrefix(pkg, p+"/")
@@ -260,8 +263,8 @@ func trimmed(prefixes []string) []string {
 	return out
 }
 
-// TestOneWriter finds writes by their marks in the source: the options that every write of a client takes, the verbs
-// of REST clients, and the libraries that write by themselves.
+// TestOneWriter detects writes by their traces in the source: the options that every write of a
+// client takes, the verbs of REST clients, and the libraries that write by themselves.
 func TestOneWriter(t *testing.T) {
 	const why = "every write goes through internal/apiwriter, which bounds, orders, retries and counts them"
 	options := []string{"CreateOptions", "UpdateOptions", "PatchOptions", "DeleteOptions", "ApplyOptions"}
@@ -279,7 +282,7 @@ func TestOneWriter(t *testing.T) {
 		case strings.Contains(imported, "leaderelection"):
 			return under(pkg, "internal/manager")
 		case imported == module+"internal/wire":
-			return under(pkg, "internal/kubeclient") // which makes its clients
+			return under(pkg, "internal/kubeclient") // kubeclient creates wire's clients
 		}
 		return false
 	}

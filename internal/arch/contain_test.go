@@ -8,7 +8,8 @@ import (
 	"lockstep.dev/lockstep/internal/contain"
 )
 
-// TestSharedStateIsNamedAsItIs: an entry of contain's list that names no function any more guards nothing.
+// TestSharedStateIsNamedAsItIs checks that contain's list names existing functions, because an
+// entry that names no function protects nothing.
 func TestSharedStateIsNamedAsItIs(t *testing.T) {
 	declared := map[string]bool{}
 	for _, f := range load(t) {
@@ -46,7 +47,8 @@ func TestSharedStateIsNamedAsItIs(t *testing.T) {
 	}
 }
 
-// TestFailpointsAreArmedByTestsAlone: what fails on request in production would be a way to make it fail.
+// TestFailpointsAreArmedByTestsAlone: a failpoint that could be armed in production would be a way
+// to make the manager fail.
 func TestFailpointsAreArmedByTestsAlone(t *testing.T) {
 	for _, f := range load(t) {
 		if f.test || f.pkg == "internal/failpoint" {

@@ -8,13 +8,14 @@ import (
 	"testing"
 )
 
-// TestTheMatrixOfRightsNamesTestsThatExist: each row of docs/security.md rests on a test of a user who must not.
+// TestTheMatrixOfRightsNamesTestsThatExist checks that each row of the tables in docs/security.md
+// names a test of a user without the right, and that the named tests exist.
 func TestTheMatrixOfRightsNamesTestsThatExist(t *testing.T) {
 	page, err := os.ReadFile("../../docs/security.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Each row of a table with a column of tests names one, or a part of one, or says "the same".
+	// Each row of a table with a column "test" names a test, or a part of one, or says "the same".
 	rows, tested := 0, false
 	for line := range strings.Lines(string(page)) {
 		cells := strings.Split(strings.Trim(strings.TrimSpace(line), "|"), "|")

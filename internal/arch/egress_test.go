@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// dialers are the packages that may connect to something by themselves, and why what they connect to is not chosen by a
-// user of the cluster, or is not reached from the manager.
+// dialers are the packages that may open connections themselves. The value says why no user of the
+// cluster chooses the address, or why the connection does not come from the manager.
 var dialers = map[string]string{
 	"internal/egress":                      "is the one guard of what the manager requests for users",
 	"internal/wire":                        "connects to the API server",
@@ -22,7 +22,8 @@ var dialers = map[string]string{
 	"internal/workflow/executor/incluster": "runs in the pod of the step, and connects to the API server",
 }
 
-// connecting are what makes a connection or a client that does, by import path.
+// connecting lists, by import path, the identifiers that open a connection or create a client that
+// does.
 var connecting = map[string][]string{
 	"net": {"Dial", "DialTimeout", "DialTCP", "DialUDP", "DialIP", "DialUnix", "Dialer", "Resolver", "DefaultResolver",
 		"LookupHost", "LookupIP", "LookupAddr", "LookupCNAME", "LookupTXT", "LookupMX", "LookupNS", "LookupSRV"},
@@ -35,13 +36,13 @@ var connecting = map[string][]string{
 	"google.golang.org/grpc":       {"Dial", "DialContext", "NewClient"},
 }
 
-// libraries connect by themselves when they are told an address.
+// connectingLibraries open connections themselves when given an address.
 var connectingLibraries = []string{
 	"helm.sh/helm/v4/pkg/registry", "helm.sh/helm/v4/pkg/getter", "helm.sh/helm/v4/pkg/downloader", "helm.sh/helm/v4/pkg/repo",
 	"helm.sh/helm/v4/pkg/pusher", "oras.land/oras-go", "github.com/google/go-containerregistry",
 }
 
-// TestOnlyTheGuardConnectsForUsers finds connections by their marks in the source.
+// TestOnlyTheGuardConnectsForUsers detects connections by their traces in the source.
 func TestOnlyTheGuardConnectsForUsers(t *testing.T) {
 	const why = "what the manager requests for users goes through internal/egress, which judges the address that is dialled; " +
 		"if nobody but an administrator chooses the address, or it is not the manager that connects, say so in dialers"
@@ -56,7 +57,7 @@ func TestOnlyTheGuardConnectsForUsers(t *testing.T) {
 				allowed = p
 			}
 		}
-		names := map[string]string{} // of imports in this file
+		names := map[string]string{} // local names of this file's imports
 		for _, spec := range f.Imports {
 			imported, _ := strconv.Unquote(spec.Path.Value)
 			if slices.ContainsFunc(connectingLibraries, func(l string) bool { return under(imported, l) }) && allowed == "" {
@@ -72,7 +73,7 @@ func TestOnlyTheGuardConnectsForUsers(t *testing.T) {
 			}
 			names[name] = imported
 		}
-		types := map[ast.Node]bool{} // a parameter or field of such a type makes none
+		types := map[ast.Node]bool{} // a parameter or field of such a type opens no connection
 		ast.Inspect(f.File, func(n ast.Node) bool {
 			switch n := n.(type) {
 			case *ast.StarExpr:

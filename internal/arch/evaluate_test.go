@@ -9,17 +9,18 @@ import (
 	"testing"
 )
 
-// inProcess may evaluate programs of users in their own process, because their user is whose programs they are.
+// inProcess are the packages that may evaluate users' programs in their own process, because the
+// process belongs to the author of the programs.
 var inProcess = map[string]string{
 	"internal/cli":              "runs on the user's own machine",
 	"internal/workflow/request": "runs in the pod of the step",
 }
 
-// evaluatorPackages have an InProcess.
+// evaluatorPackages are the packages with an InProcess variant of their evaluators.
 var evaluatorPackages = []string{"internal/workflow/template", "internal/application/render", "internal/application/chart"}
 
-// interpreters are libraries that evaluate what users write, each with the packages that may import it: packages whose
-// evaluators run in child processes, and the packages of inProcess.
+// interpreters are libraries that evaluate what users write, each with the packages that may import
+// it: packages whose evaluators run in child processes, and the packages of inProcess.
 var interpreters = map[string][]string{
 	"github.com/expr-lang/expr":             {"internal/workflow/template"},
 	"github.com/casbin/govaluate":           {"internal/workflow/template"},
@@ -42,7 +43,7 @@ var interpreters = map[string][]string{
 	"github.com/santhosh-tekuri/jsonschema": {"internal/application/chart"},
 }
 
-// TestProgramsOfUsersRunInChildren holds what docs/security.md says of programs of users.
+// TestProgramsOfUsersRunInChildren enforces what docs/security.md says about programs of users.
 func TestProgramsOfUsersRunInChildren(t *testing.T) {
 	const why = "the manager evaluates programs of users in child processes, by an internal/sandbox.Pool"
 	found := map[string]bool{}
@@ -50,7 +51,7 @@ func TestProgramsOfUsersRunInChildren(t *testing.T) {
 		if f.test || !under(f.pkg, "internal", "cmd") {
 			continue
 		}
-		names := map[string]string{} // of imports in this file
+		names := map[string]string{} // local names of this file's imports
 		for _, spec := range f.Imports {
 			imported, _ := strconv.Unquote(spec.Path.Value)
 			for library, by := range interpreters {
@@ -103,7 +104,7 @@ func TestProgramsOfUsersRunInChildren(t *testing.T) {
 	}
 }
 
-// literal reports whether an expression is made of constants in the source.
+// literal reports whether an expression consists of constants in the source.
 func literal(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BasicLit:

@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// ownBackoff are the packages whose watches may wait as long as client-go has them wait after failures, up to a minute, and why.
+// ownBackoff are the packages whose watches may use client-go's own backoff after failures, which
+// is up to a minute, with the reason.
 var ownBackoff = map[string]string{
 	"internal/scheduler/upstream":     "the kube-scheduler's plugins take informers of a factory, which has no setting for it",
 	"internal/cputopology/agent":      "there is one on each node: thousands that ask every two seconds would hold down a server that comes back",
@@ -18,7 +19,8 @@ var ownBackoff = map[string]string{
 	"internal/lab":                    "is a client that drives load and measures; what it misses is in the audit log",
 }
 
-// watching are what watches with a backoff that the caller cannot choose, by import path.
+// watching lists, by import path, the functions that start watches with a backoff that the caller
+// cannot choose.
 var watching = map[string][]string{
 	"k8s.io/client-go/tools/cache": {"NewReflector", "NewNamedReflector", "NewNamespaceKeyedIndexerAndReflector", "New", "NewInformer",
 		"NewInformerWithOptions", "NewIndexerInformer", "NewTransformingInformer", "NewTransformingIndexerInformer",
@@ -30,7 +32,7 @@ var watching = map[string][]string{
 	"k8s.io/apiextensions-apiserver/pkg/client/informers": {"NewSharedInformerFactory"},
 }
 
-// TestWatchesComeBackSoon finds watches by their marks in the source.
+// TestWatchesComeBackSoon detects watches by their traces in the source.
 func TestWatchesComeBackSoon(t *testing.T) {
 	const why = "after a few cut connections client-go's own backoff has whoever decides by a watch wait up to a minute; " +
 		"make the reflector with Backoff: kubeclient.WatchBackoff(), or say in ownBackoff why it does not matter"
@@ -45,7 +47,7 @@ func TestWatchesComeBackSoon(t *testing.T) {
 				allowed = p
 			}
 		}
-		names := map[string]string{} // of imports in this file
+		names := map[string]string{} // local names of this file's imports
 		for _, spec := range f.Imports {
 			imported, _ := strconv.Unquote(spec.Path.Value)
 			if watching[imported] == nil {
@@ -95,7 +97,8 @@ func TestWatchesComeBackSoon(t *testing.T) {
 	}
 }
 
-// hasWatchBackoff reports whether a call has an argument ReflectorOptions{..., Backoff: kubeclient.WatchBackoff(), ...}.
+// hasWatchBackoff reports whether a call has an argument ReflectorOptions{..., Backoff:
+// kubeclient.WatchBackoff(), ...}.
 func hasWatchBackoff(call *ast.CallExpr) bool {
 	for _, arg := range call.Args {
 		options, ok := arg.(*ast.CompositeLit)

@@ -20,13 +20,14 @@ import (
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
-// Commands carries out Command objects, each in effect once, whenever the manager ends:
+// Commands carries out Command objects. Each Command takes effect once, whenever the manager ends:
 //
-//	hand over ──▶ the target acts ──▶ its status, with the Command's UID, is written ──▶ delete the Command
+//	hand over ──▶ target acts ──▶ target's status is written with the Command's UID ──▶ delete the Command
 //
-// A Command that exists and whose UID its job's status has was carried out, and is deleted only. The state of a queue needs no
-// such record: opening or closing it twice changes nothing. The Commands to one target are carried out in the order in which
-// they were created, the next when the one before is gone.
+// If a Command exists and its UID is in the status of its job, it has been carried out and only
+// needs to be deleted. The state of a queue needs no such record: opening or closing a queue twice
+// changes nothing. The Commands to one target are carried out in the order of their creation, each
+// after the previous one is gone.
 type Commands struct {
 	jobs   *Controller
 	queues *Queues
@@ -38,24 +39,25 @@ type Commands struct {
 	lanes    *keyed.Loop[cluster.CommandTarget, lane]
 }
 
-// lane is the first of the Commands to one target.
+// lane is the state of the first Command to one target.
 type lane struct {
 	uid      types.UID // of the Command
 	since    time.Time // when it became the first
-	handed   bool      // the target has it
-	done     bool      // it needs the Command no more
+	handed   bool      // the target has the Command
+	done     bool      // the target no longer needs the Command
 	deleting bool
-	refusals keyed.Pause // of writes that carry it out, or delete it
+	refusals keyed.Pause // backoff after a refused write that carries out or deletes the Command
 }
 
 const (
-	// handRetry is how soon a Command is looked at again whose target is not there yet.
+	// handRetry is the interval at which a Command is retried whose target does not exist yet.
 	handRetry = 200 * time.Millisecond
-	// targetWait is how long a Command waits for its target: a job and a Command made right after it are seen by two watches.
+	// targetWait is how long a Command waits for its target. A job and a Command created right
+	// after it arrive through two different watches.
 	targetWait = 10 * time.Second
 )
 
-// NewCommands registers its handler: call it before the informers are started.
+// NewCommands returns a Commands and registers its handler. Call it before the informers start.
 func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwriter.Writer, log *slog.Logger) (*Commands, error) {
 	if i == nil || jobs == nil || queues == nil || w == nil {
 		return nil, errors.New("batch: Commands needs Informers, jobs, queues and a Writer")
@@ -77,7 +79,7 @@ func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwr
 	return c, nil
 }
 
-// Run works until ctx is done.
+// Run runs the worker until ctx is done.
 func (c *Commands) Run(ctx context.Context) { c.lanes.Run(ctx) }
 
 // turn brings the first Command to a target forward.
@@ -107,7 +109,7 @@ func (c *Commands) turn(target cluster.CommandTarget) {
 	}
 }
 
-// first is the Command to a target that was created first, of those that are not being deleted.
+// first returns the oldest Command to a target that is not being deleted, or nil.
 func (c *Commands) first(target cluster.CommandTarget) *bus.Command {
 	var first *bus.Command
 	for _, cmd := range c.commands.ByIndex(cluster.CommandsByTarget, target.String()) {
@@ -123,7 +125,7 @@ func beforeCommand(a, b *bus.Command) int {
 		cmp.Compare(a.ResourceVersion, b.ResourceVersion))
 }
 
-// handOver gives a Command to its target.
+// handOver passes a Command to its target.
 func (c *Commands) handOver(target cluster.CommandTarget, l *lane, cmd *bus.Command) {
 	switch {
 	case cmd.TargetObject == nil || cmd.TargetObject.Name == "":
@@ -161,19 +163,19 @@ func (c *Commands) handToJob(target cluster.CommandTarget, l *lane, cmd *bus.Com
 	case cmd.CreationTimestamp.Before(&job.CreationTimestamp):
 		c.refuse(target, l, cmd, fmt.Sprintf("target: the job %q was created after the command", target.Name))
 	case !c.jobs.ours(job):
-		// Its Commands are for the scheduler that it names.
+		// Commands to a job of another scheduler belong to that scheduler.
 	default:
 		order := &order{command: cmd, job: job.UID, ended: func(done bool) {
 			c.lanes.Post(target, cmd.UID, func(l *lane) { l.handed, l.done = done, done })
 		}}
 		l.handed = c.jobs.loop.Post(cluster.KeyOf(job), keyed.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
 		if !l.handed {
-			c.lanes.WakeAfter(target, handRetry) // the job is about to be taken up
+			c.lanes.WakeAfter(target, handRetry) // the controller is about to take up the job
 		}
 	}
 }
 
-// await leaves a Command for a while whose target is missing, and refuses it then.
+// await retries a Command whose target is missing, and refuses it after targetWait.
 func (c *Commands) await(target cluster.CommandTarget, l *lane, cmd *bus.Command, why string) {
 	if c.clock.Since(l.since) < targetWait {
 		c.lanes.WakeAfter(target, handRetry)
@@ -182,20 +184,20 @@ func (c *Commands) await(target cluster.CommandTarget, l *lane, cmd *bus.Command
 	c.refuse(target, l, cmd, why)
 }
 
-// refuse deletes a Command that nobody can carry out, and tells why.
+// refuse deletes a Command that cannot be carried out, and records an event that says why.
 func (c *Commands) refuse(target cluster.CommandTarget, l *lane, cmd *bus.Command, why string) {
 	c.writer.Event(cmd, corev1.EventTypeWarning, eventRefused, string(cmd.Action)+": "+why)
 	l.done = true
 	c.delete(target, l, cmd)
 }
 
-// delete deletes a Command that was carried out, or refused.
+// delete deletes a Command that was carried out or refused.
 func (c *Commands) delete(target cluster.CommandTarget, l *lane, cmd *bus.Command) {
 	l.deleting = true
 	m := apiwriter.Meta{Owner: "command/" + cluster.KeyOf(cmd).String(), Reason: "command"}
 	c.writer.Delete(m, cmd, apiwriter.DeleteOptions{}, func(err error) {
 		if err == nil || errors.Is(err, apiwriter.ErrStopped) {
-			return // the watch will show it
+			return // the watch will show the deletion
 		}
 		c.log.Warn("deleting a command failed", "command", cluster.KeyOf(cmd), "error", err)
 		c.lanes.Post(target, cmd.UID, func(l *lane) {
@@ -205,20 +207,21 @@ func (c *Commands) delete(target cluster.CommandTarget, l *lane, cmd *bus.Comman
 	})
 }
 
-// order is a Command that its job has.
+// order is a Command that has been passed to its job.
 type order struct {
 	command *bus.Command
 	job     types.UID
-	// acted says that the job does what was asked, and that its status is to say so.
+	// acted means that the job carries out the action and its status must record the Command's UID.
 	acted bool
-	// ended is called once: with true when the Command is needed no more, and with false when the job is gone.
+	// ended is called once: with true when the Command is no longer needed, and with false when the
+	// job is gone.
 	ended func(done bool)
 }
 
-// eventRefused is the reason of events about Commands that are not carried out.
+// eventRefused is the reason of events about Commands and policy actions that are not carried out.
 const eventRefused = "CommandRefused"
 
-// takeOrder takes in a Command.
+// takeOrder takes a Command into the record of its job.
 func (c *Controller) takeOrder(r *record, o *order) {
 	if r.uid != o.job {
 		o.ended(false)
@@ -227,7 +230,7 @@ func (c *Controller) takeOrder(r *record, o *order) {
 	r.order = o
 }
 
-// ordered is the action that a Command asks for, if it is still to be carried out.
+// ordered returns the action of the record's Command if it is still to be carried out, else "".
 func (r *record) ordered() bus.Action {
 	if r.order == nil || r.order.acted {
 		return ""
@@ -235,7 +238,7 @@ func (r *record) ordered() bus.Action {
 	return r.order.command.Action
 }
 
-// settleOrder ends a Command that was carried out before this manager began.
+// settleOrder ends a Command that was carried out before this manager started.
 func (r *record) settleOrder() {
 	if r.order != nil && !r.order.acted && r.status.LastCommand == r.order.command.UID {
 		r.endOrder(true)
@@ -249,7 +252,8 @@ func (r *record) endOrder(done bool) {
 	}
 }
 
-// obeyed takes in what became of the Command that the step was about. Where the job's status says so, it is written first.
+// obeyed applies the outcome of the Command for which the step was taken. If the step changes the
+// job, the Command ends only after the status that records it has been written.
 func (c *Controller) obeyed(r *record, action bus.Action, refused string, changes bool) {
 	switch {
 	case refused != "":
@@ -257,12 +261,13 @@ func (c *Controller) obeyed(r *record, action bus.Action, refused string, change
 		r.endOrder(true)
 	case changes:
 		r.order.acted = true
-	default: // the job does it already
+	default: // the job is already in the requested state
 		r.endOrder(true)
 	}
 }
 
-// orderWritten returns what to do when the status is written that says that a Command was carried out, or nil.
+// orderWritten adds a Command that was carried out to the status, and returns the function to call
+// when that status has been written. It returns nil if there is no such Command.
 func (c *Controller) orderWritten(r *record, s *api.JobStatus) func(*record) {
 	o := r.order
 	if o == nil || !o.acted {
@@ -276,7 +281,7 @@ func (c *Controller) orderWritten(r *record, s *api.JobStatus) func(*record) {
 	}
 }
 
-// refuseAction tells that what a Command or a policy asks for cannot be done.
+// refuseAction records an event that says why an action of a Command or policy is not carried out.
 func (c *Controller) refuseAction(r *record, action bus.Action, why string) {
 	c.Writer.Event(r.job, corev1.EventTypeWarning, eventRefused, string(action)+": "+why)
 }

@@ -16,13 +16,14 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// submission is what the scheduler was asked for once. It turns the scheduler's answers into messages to the job.
+// submission is one request to the scheduler. It implements scheduler.Owner, and posts the
+// scheduler's answers to the job.
 type submission struct {
 	c     *Controller
 	key   types.NamespacedName
 	uid   types.UID
-	tasks []int     // of each demand
-	index [][]int32 // of each demand's units
+	tasks []int     // task of each demand
+	index [][]int32 // unit indices of each demand
 }
 
 // Commit implements scheduler.Owner.
@@ -33,7 +34,7 @@ func (s *submission) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	}
 }
 
-// queueFault says why the job's queue cannot be read, or is nil.
+// queueFault returns the reason why the job's queue cannot be decoded, or nil.
 func (c *Controller) queueFault(r *record) *malformed.Error {
 	if r.job == nil {
 		return nil
@@ -54,7 +55,7 @@ func (s *submission) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
 	})
 }
 
-// ask submits a gang for the pods that have no node, when there are any that the scheduler does not have yet.
+// ask submits a gang for the pods without a node, if the scheduler does not have all of them yet.
 func (c *Controller) ask(r *record) {
 	if r.invalid != "" || r.holding != "" {
 		c.withdraw(r)
@@ -96,8 +97,8 @@ func (c *Controller) makeUnbound(r *record) {
 	}
 }
 
-// submit asks for nodes for all units that have none. A gang below its minimum is asked for when enough of its pods can
-// be placed at all: not while some are on their way out, or still being made.
+// submit requests nodes for all units without a node. A gang below its minimum is submitted only if
+// enough of its pods can be placed at all: not while some are being deleted or created.
 func (c *Controller) submit(r *record) {
 	s := &submission{c: c, key: r.key, uid: r.uid}
 	held, least := r.held(), r.least()
@@ -152,7 +153,7 @@ func (c *Controller) submit(r *record) {
 	}
 	switch {
 	case ran:
-		// The gang has been complete: what it lost is replaced as room allows.
+		// The gang has been complete: lost pods are replaced as room allows.
 		need = min(need, 1)
 	case found < need:
 		return
@@ -175,7 +176,8 @@ func (c *Controller) submit(r *record) {
 	c.Scheduler.Submit(g)
 }
 
-// tasksMatter says whether each task's own minimum is part of the gang's: not when the job asks for less than their sum.
+// tasksMatter reports whether the minimum of each task is part of the gang's minimum. It is not if
+// the job's minAvailable is below the sum of the tasks' minimums.
 func (r *record) tasksMatter() bool {
 	sum := int32(0)
 	for _, t := range r.tasks {
@@ -189,10 +191,10 @@ func (c *Controller) priority(r *record) int32 {
 	return value
 }
 
-// resubmit notes that what the scheduler has is not what is wanted any more.
+// resubmit marks the request at the scheduler as outdated.
 func (c *Controller) resubmit(r *record) { r.stale, r.changed = true, true }
 
-// withdraw takes back everything that has not become a pod.
+// withdraw takes back all requests and placements that have not become pods.
 func (c *Controller) withdraw(r *record) {
 	c.withdrawGang(r)
 	c.dropWrites(r)
@@ -218,7 +220,7 @@ func (c *Controller) withdrawGang(r *record) {
 	}
 }
 
-// unplace returns a unit without a node to where it was before it was asked for.
+// unplace returns a unit without a node to its state before the request.
 func (c *Controller) unplace(t *task, i int32) {
 	if uid := t.units[i].uid; uid != "" {
 		t.set(i, unbound)
@@ -243,7 +245,7 @@ func (c *Controller) forget(key types.NamespacedName, pod string) {
 	c.Model.Forget(types.NamespacedName{Namespace: key.Namespace, Name: pod})
 }
 
-// committed takes in a placement.
+// committed applies a placement.
 func (c *Controller) committed(r *record, s *submission, g *scheduler.Gang, placed []scheduler.Assignment) {
 	same := r.uid == s.uid
 	for _, a := range placed {
@@ -266,7 +268,8 @@ func (c *Controller) committed(r *record, s *submission, g *scheduler.Gang, plac
 	}
 	r.why = nil
 	if r.submitted != s {
-		// It was replaced while it was being placed: its successor asks for these units once more.
+		// The submission was replaced while it was being placed: its successor requests these units
+		// again.
 		r.stale = r.submitted != nil
 		return
 	}
@@ -275,7 +278,7 @@ func (c *Controller) committed(r *record, s *submission, g *scheduler.Gang, plac
 	}
 }
 
-// pump hands placed pods to the writer, a window at a time.
+// pump passes placed pods to the writer, up to Window at a time.
 func (c *Controller) pump(r *record) {
 	n := min(len(r.toWrite), c.Window-r.inflight)
 	if n <= 0 {
@@ -302,7 +305,8 @@ func (c *Controller) write(r *record, w write) {
 		case err != nil:
 			c.Model.Forget(name)
 		case p != nil && p.Spec.NodeName != "" && p.Annotations[topology.ResultAnnotation] != w.annotations[topology.ResultAnnotation]:
-			// Not what was decided: an earlier write of this pod, whose answer was lost, gave it other CPUs. These it has.
+			// The stored pod differs from the decision: an earlier write of this pod, whose answer
+			// was lost, gave it other CPUs. The pod keeps those.
 			c.Model.UpsertPod(p)
 		case p != nil:
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
@@ -329,7 +333,7 @@ func (c *Controller) write(r *record, w write) {
 	})
 }
 
-// wrote takes in the writer's answer to a pod's create or binding.
+// wrote applies the writer's answer to a pod's create or binding.
 func (c *Controller) wrote(r *record, w write, p *corev1.Pod, err error) {
 	t := r.tasks[w.task]
 	switch {
@@ -352,11 +356,12 @@ func (c *Controller) wrote(r *record, w write, p *corev1.Pod, err error) {
 	}
 }
 
-// checkStored compares what the API server stored with what was placed.
+// checkStored compares the pod that the API server stored with the placement.
 func (c *Controller) checkStored(r *record, w write, p *corev1.Pod) {
 	t := r.tasks[w.task]
 	if p.Spec.NodeName != w.node {
-		// An earlier write of this pod, whose answer was lost, had put it elsewhere. There it stays.
+		// An earlier write of this pod, whose answer was lost, put the pod on another node, where
+		// it stays.
 		c.forget(r.key, p.Name)
 		return
 	}
@@ -372,8 +377,8 @@ func (c *Controller) checkStored(r *record, w write, p *corev1.Pod) {
 	}
 }
 
-// rollBack deletes the pods of a gang that never was complete and that cannot be completed now, so that it holds nothing
-// while it waits.
+// rollBack deletes the pods of a gang that has never been complete and cannot be completed now, so
+// that it holds nothing while it waits.
 func (c *Controller) rollBack(r *record) {
 	if r.why == nil && r.refusal == nil || r.inflight > 0 || len(r.toWrite) > 0 {
 		return
@@ -391,14 +396,14 @@ func (c *Controller) rollBack(r *record) {
 	}
 }
 
-// withdrawGangKeep withdraws the gang and keeps the reason why it waited.
+// withdrawGangKeep withdraws the gang but keeps the reason why it waited.
 func (c *Controller) withdrawGangKeep(r *record) {
 	why := r.why
 	c.withdrawGang(r)
 	r.why = why
 }
 
-// The bounds of the time between two attempts after a refusal.
+// Bounds of the backoff after a refusal.
 const (
 	retryMin = time.Second
 	retryMax = 5 * time.Minute

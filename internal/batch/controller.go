@@ -22,46 +22,49 @@ import (
 
 // Scheduler places gangs.
 type Scheduler interface {
-	// Submit asks for nodes, replacing what was asked under the same key.
+	// Submit requests nodes for a gang, and replaces an earlier request with the same key.
 	Submit(*scheduler.Gang)
-	// Withdraw takes the request with this key back. A Commit that has begun may still arrive.
+	// Withdraw takes back the request with this key. A Commit that has already begun may still
+	// arrive.
 	Withdraw(key string)
 }
 
-// Model is what the controller tells the cluster model.
+// Model is the part of the cluster model that the controller updates and reads.
 type Model interface {
-	// Confirm says that an assumed pod was written.
+	// Confirm records that an assumed pod has been written.
 	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
-	// UpsertPod takes over a pod as the API server has it, ahead of the watch.
+	// UpsertPod updates the model with a pod as the API server has it, ahead of the watch.
 	UpsertPod(pod *corev1.Pod)
-	// Forget gives back the room that was assumed for a pod that will not come.
+	// Forget releases the room assumed for a pod that will not be created.
 	Forget(pod types.NamespacedName)
-	// Priority is the value of a PriorityClass, and whether there is one; without a name it is the default's.
+	// Priority returns the value of a PriorityClass, and whether the class exists. An empty name
+	// means the default class.
 	Priority(class string) (int32, bool)
 }
 
-// Config is what a Controller needs. All fields without a default are required.
+// Config configures a Controller. All fields without a default are required.
 type Config struct {
 	Informers *cluster.Informers
 	Scheduler Scheduler
 	Model     Model
 	Writer    apiwriter.Writer
-	// SchedulerNames are those that this manager answers to. Jobs whose pods name another are left alone.
+	// SchedulerNames are the scheduler names that this manager serves. Jobs whose pods name another
+	// scheduler are left alone. Empty means that all jobs are served.
 	SchedulerNames []string
-	// Workers is how many jobs are worked on at a time. Default 4.
+	// Workers is the number of jobs worked on at the same time. Default 4.
 	Workers int
-	// Window is how many of one job's pods may be at the writer at a time: enough for the writer never to run out of them
-	// while answers come back to the job, and few enough to keep memory small. The default is twice
-	// apiwriter.MostInFlight.
+	// Window is the maximum number of one job's pods that may be at the writer at the same time. It
+	// is large enough for the writer never to run out of pods while answers return to the job, and
+	// small enough to keep memory small. The default is twice apiwriter.MostInFlight.
 	Window int
-	// Guard recovers from panics that one job causes. nil: they end the process.
+	// Guard recovers from panics caused by one job. With a nil Guard such panics end the process.
 	Guard *contain.Guard
 	Clock clock.WithTicker
 	Log   *slog.Logger
 }
 
-// Controller runs batch jobs. New registers its handlers, so it comes before the informers are started; Resume follows
-// when they have caught up, and then Run.
+// Controller runs batch jobs. The call order is: New, which registers handlers and so comes before
+// the informers start; Resume, when the informers have synced; Run.
 type Controller struct {
 	Config
 	loop  *keyed.Loop[types.NamespacedName, record]
@@ -70,7 +73,7 @@ type Controller struct {
 	began time.Time
 }
 
-// New prepares a controller.
+// New creates a controller and registers its handlers.
 func New(cfg Config) (*Controller, error) {
 	if cfg.Informers == nil || cfg.Scheduler == nil || cfg.Model == nil || cfg.Writer == nil {
 		return nil, errors.New("batch: Informers, Scheduler, Model and Writer are required")
@@ -96,7 +99,7 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// watch registers the handlers.
+// watch registers the event handlers.
 func (c *Controller) watch() {
 	wake := func(j *api.Job) { c.loop.Wake(cluster.KeyOf(j)) }
 	gone := func(n *corev1.Node) { c.nodeGone(n.Name) }
@@ -109,8 +112,9 @@ func (c *Controller) watch() {
 	c.Informers.Nodes.Handle(cluster.Handler[*corev1.Node]{Deleted: gone})
 }
 
-// Resume takes up every job that exists: those that hold pods first, so that a gang that was left incomplete is asked
-// for before any that holds nothing. Call it once, when the informers have caught up and before the scheduler runs.
+// Resume takes up every existing job. Jobs that hold pods come first, so that a gang that was left
+// incomplete asks for nodes before any gang that holds nothing. Call Resume once, after the
+// informers have synced and before the scheduler runs.
 func (c *Controller) Resume() {
 	var rest []types.NamespacedName
 	for _, j := range c.Informers.Jobs.List() {
@@ -125,10 +129,11 @@ func (c *Controller) Resume() {
 	}
 }
 
-// Run works until ctx is done.
+// Run runs the workers until ctx is done.
 func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
-// panicked leaves a job alone, on which a turn has panicked, until it is changed. What it has made stays.
+// panicked sets a job apart after a turn on it has panicked: the job is left alone until it is
+// changed. Its pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	c.Scheduler.Withdraw(gangKey(key))
 	if r := c.loop.Get(key); r != nil {
@@ -140,8 +145,8 @@ func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	}
 }
 
-// giveBackRoom gives back what the scheduler may have taken for pods that are not at the writer: a turn that panicked may have
-// lost that they were placed.
+// giveBackRoom releases the room that the scheduler may have assumed for pods that are not at the
+// writer. The turn that panicked may have lost the message that they were placed.
 func (c *Controller) giveBackRoom(r *record) {
 	for _, t := range r.tasks {
 		for i := range t.units {
@@ -152,10 +157,11 @@ func (c *Controller) giveBackRoom(r *record) {
 	}
 }
 
-// sweepInterval is how often jobs are looked at whose written pods the watch should have shown by now.
+// sweepInterval is the interval at which jobs are checked for pods that have been written and that
+// the watch should have shown by now.
 const sweepInterval = 10 * time.Second
 
-// sweep wakes the jobs that wait for the watch to show a pod.
+// sweep posts takeUnseen to the jobs that wait for the watch to show a pod.
 func (c *Controller) sweep() {
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.unseen.Load() {
@@ -164,7 +170,7 @@ func (c *Controller) sweep() {
 	})
 }
 
-// jobUpdated ignores updates of status that are this controller's own.
+// jobUpdated wakes the job, but ignores updates that only show a status written by this controller.
 func (c *Controller) jobUpdated(old, now *api.Job) {
 	key := cluster.KeyOf(now)
 	if old.Generation != now.Generation || old.UID != now.UID || now.DeletionTimestamp != nil {
@@ -178,7 +184,7 @@ func (c *Controller) jobUpdated(old, now *api.Job) {
 	}
 }
 
-// podSeen hands a pod to its job.
+// podSeen posts an added or updated pod to its job.
 func (c *Controller) podSeen(p *corev1.Pod) {
 	if owner := jobOf(p); owner != nil {
 		c.loop.Post(types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}, owner.UID, func(r *record) { c.takePod(r, p) })
@@ -189,7 +195,7 @@ func (c *Controller) podGone(p *corev1.Pod) {
 	if owner := jobOf(p); owner != nil {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}
 		c.loop.Post(key, owner.UID, func(r *record) { c.takePodGone(r, p) })
-		// A job of the same name may have been waiting for the pod's name.
+		// A job of the same name may have been waiting for the pod's name to become free.
 		c.loop.Post(key, keyed.Anyone, func(r *record) {
 			if r.uid != owner.UID && r.refusal != nil {
 				r.refusal.retryAt = time.Time{}
@@ -206,14 +212,15 @@ func (c *Controller) limitsChanged(namespace string) {
 	})
 }
 
-// nodeGone hurries on what the control plane does after a minute: pods whose node is gone are deleted, and replaced.
+// nodeGone speeds up what the control plane would do after a minute: pods whose node is gone are
+// deleted and replaced.
 func (c *Controller) nodeGone(node string) {
 	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByNode, node) {
 		c.podSeen(p)
 	}
 }
 
-// jobOf is the batch job that controls the pod, or nil.
+// jobOf returns the owner reference to the batch job that controls the pod, or nil.
 func jobOf(p *corev1.Pod) *metav1.OwnerReference {
 	for i := range p.OwnerReferences {
 		o := &p.OwnerReferences[i]
@@ -226,5 +233,5 @@ func jobOf(p *corev1.Pod) *metav1.OwnerReference {
 
 var jobAPIVersion = api.GroupVersion.String()
 
-// gangKey is also the fairness key of the job's writes.
+// gangKey returns the key of the job's gang. It is also the fairness key of the job's writes.
 func gangKey(key types.NamespacedName) string { return "job/" + key.String() }

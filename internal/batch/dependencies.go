@@ -6,8 +6,9 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// heldBack says whether a task waits for others before it has its first pod. Once it has had one it waits no more, so that
-// what it loses is replaced whatever has become of the others.
+// heldBack reports whether a task waits for other tasks before it gets its first pod. Once it has
+// had a pod it no longer waits, so that lost pods are replaced whatever has become of the other
+// tasks.
 func (r *record) heldBack(ti int) bool {
 	d := r.job.Spec.Tasks[ti].DependsOn
 	if d == nil || len(d.Name) == 0 {
@@ -17,7 +18,7 @@ func (r *record) heldBack(ti int) bool {
 	return t.counts[absent] == t.replicas && !r.arrived(d)
 }
 
-// arrived says whether the tasks that a task waits for are there: all of them, or any.
+// arrived reports whether the tasks in d are ready: all of them, or any with IterationAny.
 func (r *record) arrived(d *api.DependsOn) bool {
 	for _, name := range d.Name {
 		ti, ok := r.byName[name]
@@ -29,7 +30,8 @@ func (r *record) arrived(d *api.DependsOn) bool {
 	return d.Iteration != api.IterationAny
 }
 
-// countReady counts the pods of the tasks that others wait for that are ready, or have succeeded.
+// countReady counts, per task, the pods that are ready or have succeeded. It does nothing if no
+// task waits for others.
 func (c *Controller) countReady(r *record) {
 	if !r.dependent {
 		return
@@ -47,7 +49,8 @@ func (c *Controller) countReady(r *record) {
 	}
 }
 
-// ready says whether a pod that runs is ready. The cache keeps that condition while it is not so.
+// ready reports whether a running pod is ready. The cache drops the condition Ready while it is
+// true.
 func ready(p *corev1.Pod) bool {
 	for i := range p.Status.Conditions {
 		if c := &p.Status.Conditions[i]; c.Type == corev1.PodReady {
@@ -66,7 +69,8 @@ func dependent(job *api.Job) bool {
 	return false
 }
 
-// least is how many pods the gang needs now: the tasks that are held back are not part of it yet.
+// least returns the number of pods that the gang needs now: tasks that are held back are not part
+// of it yet.
 func (r *record) least() int32 {
 	n := r.minAvailable()
 	if !r.dependent {
@@ -83,8 +87,8 @@ func (r *record) least() int32 {
 	return min(max(n, 1), there)
 }
 
-// leastFirst is the same for the tasks that wait for none: a gang of these, once complete, is not given up because there is no
-// room for those that come later.
+// leastFirst returns the same number if all tasks with dependencies are held back. A gang of the
+// other tasks, once complete, is not rolled back for lack of room for the dependent ones.
 func (r *record) leastFirst() int32 {
 	n := r.minAvailable()
 	there := int32(0)

@@ -10,20 +10,20 @@ import (
 	"golang.org/x/crypto/ssh"
 )
 
-// keyBits are what every ssh that is in use accepts.
+// keyBits is the size of RSA keys. All ssh implementations in use accept it.
 const keyBits = 2048
 
-// keysAtOnce is how many pairs are made at a time: it is work for the processor alone.
+// keysAtOnce is the number of key pairs generated at the same time. The work is pure computation.
 const keysAtOnce = 2
 
-// keyring makes pairs of keys, a bounded number at a time; who asks does not wait.
+// keyring generates key pairs, a bounded number at a time, without blocking the caller.
 type keyring struct {
 	lock    sync.Mutex
 	makers  int
 	waiting []func(private, public []byte, err error)
 }
 
-// ask calls made with a pair of keys, later and from elsewhere.
+// ask requests a key pair. made is called later, from another goroutine.
 func (k *keyring) ask(made func(private, public []byte, err error)) {
 	k.lock.Lock()
 	defer k.lock.Unlock()
@@ -34,7 +34,7 @@ func (k *keyring) ask(made func(private, public []byte, err error)) {
 	}
 }
 
-// work makes keys until nobody waits.
+// work generates keys until no request waits.
 func (k *keyring) work() {
 	for {
 		k.lock.Lock()
@@ -51,7 +51,7 @@ func (k *keyring) work() {
 	}
 }
 
-// newKeys is a pair of keys for ssh, in the format of its files. It takes a good part of a second.
+// newKeys generates a key pair for ssh, in ssh's file format. It takes a good part of a second.
 func newKeys() (private, public []byte, err error) {
 	key, err := rsa.GenerateKey(rand.Reader, keyBits)
 	if err != nil {

@@ -13,14 +13,14 @@ import (
 	"lockstep.dev/lockstep/internal/batch/pods"
 )
 
-// ensured is an object of a plugin that exists, or is being written.
+// ensured is a plugin's object that exists or is being written.
 type ensured struct {
 	writing bool
-	// object is what was last written.
+	// object is the object as last written.
 	object apiwriter.Object
 }
 
-// ensureObjects writes the objects that the job's plugins need, and says whether they all exist.
+// ensureObjects writes the objects that the job's plugins need, and reports whether they all exist.
 func (c *Controller) ensureObjects(r *record) bool {
 	ready := true
 	for _, o := range r.set.Objects() {
@@ -59,7 +59,8 @@ func (c *Controller) createObject(r *record, key string, e *ensured, o pods.Obje
 	})
 }
 
-// updateObject rewrites the names of the job's pods, the only content that follows the job's size.
+// updateObject rewrites the names of the job's pods, the only content that depends on the job's
+// size.
 func (c *Controller) updateObject(r *record, key string, e *ensured, o pods.Object) {
 	data, err := json.Marshal(map[string]any{"data": pods.Names(o.Object)})
 	if err != nil {
@@ -95,7 +96,8 @@ func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(ap
 	}
 }
 
-// remembered is what is kept of an object that was written: of a Secret only what is compared.
+// remembered returns the part of a written object that is kept: for a Secret, only what is
+// compared.
 func remembered(o apiwriter.Object) apiwriter.Object {
 	secret, ok := o.(*corev1.Secret)
 	if !ok {
@@ -104,7 +106,8 @@ func remembered(o apiwriter.Object) apiwriter.Object {
 	return &corev1.Secret{ObjectMeta: metav1.ObjectMeta{UID: secret.UID}, Data: pods.NamesOnly(secret)}
 }
 
-// sameContent says whether the object that exists has the content wanted. Only the names of the job's pods change in its life.
+// sameContent reports whether the existing object has the wanted content. Only the names of the
+// job's pods can change.
 func sameContent(have, want apiwriter.Object) bool {
 	a, b := pods.Names(have), pods.Names(want)
 	return a == nil || b == nil || maps.Equal(a, b)

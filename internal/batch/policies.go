@@ -12,15 +12,16 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// Policies are read off what is the case, where that is possible: a pod that failed has failed also after a restart of the
-// manager. What leaves no trace, an eviction and a change of the spec, is an occurrence: it counts if it was seen.
+// Policies are evaluated on the present state where possible: a pod that failed still counts as
+// failed after a restart of the manager. Events that leave no trace in the state, an eviction and a
+// change of the spec, are recorded as occurrences when they are seen.
 
-// occurrence is something that policies react to. Its task is wholeJob where it is about no task, its index wholeTask where
-// it is about no pod.
+// occurrence is an event to which policies react. Its task is wholeJob if it concerns no single
+// task, and its index is wholeTask if it concerns no single pod.
 type occurrence struct {
 	event       bus.Event
 	task, index int32
-	exit        int32 // of a pod that failed
+	exit        int32 // exit code of a failed pod
 }
 
 const (
@@ -28,26 +29,28 @@ const (
 	wholeTask = -1
 )
 
-// deferred is a policy with a timeout, for what has not ended by itself yet.
+// deferred is the reaction of a policy with a timeout, which happens only if the cause persists
+// until due.
 type deferred struct {
 	occurrence
 	policy *api.LifecyclePolicy
 	due    time.Time
 }
 
-// policies is what a record knows for the sake of its job's policies; nil in a job without any.
+// policies is the in-memory state of a job's policies. It is nil for a job without policies.
 type policies struct {
 	seen     []occurrence // since the last turn
 	deferred []deferred
-	// waiting says that some policy is about pods that wait. Then since is when the job began to, gone when pods that it
-	// had went, and look when the next of them may have waited for long enough.
+	// waiting means that some policy reacts to pods that wait. In that case since is when the job
+	// began to wait, gone is when each lost pod went, and look is when the next pod may have waited
+	// for long enough.
 	waiting bool
 	since   time.Time
 	gone    map[[2]int32]time.Time
 	look    time.Time
-	// restarts says that some policy is about restarts of containers.
+	// restarts means that some policy reacts to restarts of containers.
 	restarts bool
-	// target is what the policy that acts now is about.
+	// target is the occurrence to which the current policy action belongs.
 	target occurrence
 }
 
@@ -72,15 +75,16 @@ func newPolicies(job *api.Job, now time.Time) *policies {
 	return p
 }
 
-// occurred notes what leaves no trace.
+// occurred records an occurrence that leaves no trace in the state.
 func (r *record) occurred(o occurrence) {
 	if r.policies != nil {
 		r.policies.seen = append(r.policies.seen, o)
 	}
 }
 
-// evicted notes that a pod was taken away by someone else. One that failed by it is, to policies that say nothing of
-// evictions, one that failed. That a node refused a pod before it started is nobody's affair: it is made again.
+// evicted records that a pod was removed by another party. If the pod failed because of the
+// eviction and no policy covers evictions, it counts as failed. A pod that a node refused before it
+// started is simply replaced, without an occurrence.
 func (r *record) evicted(ti int, i int32, p *corev1.Pod, was unitState) {
 	if r.policies == nil || i >= r.tasks[ti].replicas || was != running && cluster.RefusedByNode(p) {
 		return
@@ -92,7 +96,8 @@ func (r *record) evicted(ti int, i int32, p *corev1.Pod, was unitState) {
 	r.occurred(o)
 }
 
-// react looks for a policy to act on, unless a Command is to be carried out anyway.
+// react returns the action of the policy that applies now, if any. It ignores policies while a
+// Command is to be carried out.
 func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 	p := r.policies
 	if p == nil {
@@ -133,16 +138,17 @@ func (c *Controller) react(r *record) (bus.Action, lifecycle.Cause) {
 	return "", lifecycle.Cause{}
 }
 
-// act is what the policy asks for. What else was to be done later is not, as it may have been cured.
+// act returns the policy's action. Other deferred reactions are dropped, because the action may
+// cure their causes.
 func (c *Controller) act(r *record, o occurrence, policy *api.LifecyclePolicy) (bus.Action, lifecycle.Cause) {
 	p := r.policies
 	p.target, p.deferred = o, nil
-	if o.event == bus.PodPendingEvent { // it waits anew
+	if o.event == bus.PodPendingEvent { // the pod begins to wait anew
 		p.since, p.look = c.Clock.Now(), time.Time{}
 		clear(p.gone)
 	}
 	cause := lifecycle.Cause{Event: o.event, Message: r.describe(o)}
-	if policy.Action != bus.CompleteJobAction { // which the status says for good
+	if policy.Action != bus.CompleteJobAction { // the final status records CompleteJob
 		c.Writer.Event(r.job, corev1.EventTypeNormal, string(policy.Action), cause.Message)
 	}
 	return policy.Action, cause
@@ -175,7 +181,8 @@ func (r *record) policyOn(o occurrence) *api.LifecyclePolicy {
 	return lifecycle.React(own, r.job.Spec.Policies, o.event, o.exit)
 }
 
-// occurrences are what can be told from the pods as they are. Completion comes first: what it ends may fail.
+// occurrences returns the occurrences that the present state of the pods shows. Completion of a
+// task comes first, because the action it causes may make other pods fail.
 func (r *record) occurrences() []occurrence {
 	var out []occurrence
 	for ti, t := range r.tasks {
@@ -202,13 +209,13 @@ func (r *record) occurrences() []occurrence {
 	return out
 }
 
-// broken says whether a part of the gang runs and there is no room for the rest.
+// broken reports whether a part of the gang runs and there is no room for the rest.
 func (r *record) broken() bool {
 	started := r.sum()[running] + r.sum()[succeeded] + r.sum()[failed]
 	return r.status.State.Phase == api.Running && r.why != nil && started > 0 && started < r.minAvailable()
 }
 
-// restarts is how often containers of the task's pods were restarted.
+// restarts returns the number of container restarts in the task's pods.
 func (t *task) restarts() int32 {
 	n := int32(0)
 	for i := range t.units[:t.replicas] {
@@ -219,7 +226,7 @@ func (t *task) restarts() int32 {
 	return n
 }
 
-// persists says whether what a policy waits about is still so.
+// persists reports whether the cause of a deferred reaction still exists.
 func (r *record) persists(o occurrence) bool {
 	if o.task == wholeJob {
 		return o.event != bus.JobUnknownEvent || r.broken()
@@ -238,8 +245,9 @@ func (r *record) persists(o occurrence) bool {
 	return true
 }
 
-// waitedTooLong are the pods, or places for pods, that have not run for as long as a policy allows. It sets when to look
-// again: not before another can have waited for long enough.
+// waitedTooLong returns the first pod, existing or missing, that has not run for as long as a
+// policy allows. If there is none, it sets look to the earliest time at which a pod can have waited
+// for long enough.
 func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 	p := r.policies
 	next := time.Time{}
@@ -250,7 +258,7 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 			continue
 		}
 		limit := policy.Timeout.Duration
-		oldest := now // who begins to wait later cannot have waited for too long before this has
+		oldest := now // a pod that begins to wait now cannot exceed the limit before now+limit
 		for i := range t.units[:t.replicas] {
 			if t.units[i].state >= running || r.heldBack(ti) {
 				continue
@@ -275,7 +283,7 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 	return nil
 }
 
-// describe says what happened, for people.
+// describe describes the occurrence for people.
 func (r *record) describe(o occurrence) string {
 	name := ""
 	if o.task != wholeJob {
@@ -301,7 +309,7 @@ func (r *record) describe(o occurrence) string {
 	return "the job was changed"
 }
 
-// restartTarget deletes the pods that a policy restarts, so that they are made again.
+// restartTarget deletes the pods that a policy restarts, so that they are created again.
 func (c *Controller) restartTarget(r *record, action bus.Action) {
 	o := r.policies.target
 	for ti, t := range r.tasks {
@@ -320,7 +328,7 @@ func (c *Controller) restartTarget(r *record, action bus.Action) {
 	}
 }
 
-// partOf is how many neighbouring pods are restarted together, or 0 for all of the task.
+// partOf returns how many neighbouring pods are restarted together, or 0 for all pods of the task.
 func partOf(action bus.Action, t *api.TaskSpec) int32 {
 	switch {
 	case action == bus.RestartPodAction:
@@ -331,8 +339,8 @@ func partOf(action bus.Action, t *api.TaskSpec) int32 {
 	return 0
 }
 
-// codeOf is what a policy may ask of a pod: how often its containers were restarted, or once it has failed the exit code of
-// the first of them.
+// codeOf returns the number of a pod that policies look at: the restart count of its containers or,
+// once the pod has failed, the exit code of its first container.
 func codeOf(p *corev1.Pod) int32 {
 	if p.Status.Phase == corev1.PodFailed {
 		if len(p.Status.ContainerStatuses) > 0 && p.Status.ContainerStatuses[0].State.Terminated != nil {

@@ -25,59 +25,63 @@ import (
 	"lockstep.dev/lockstep/internal/failpoint"
 )
 
-// QueueUse is what queues hold, as the cluster model knows it.
+// QueueUse provides the amounts that queues hold, from the cluster model.
 type QueueUse interface {
-	// Use is what each queue's pods request.
+	// Use returns the sum of requests of each queue's pods.
 	Use() map[string]corev1.ResourceList
 }
 
-// QueuesConfig is what Queues needs. All fields without a default are required.
+// QueuesConfig configures Queues. All fields without a default are required.
 type QueuesConfig struct {
 	Informers *cluster.Informers
 	Use       QueueUse
 	Writer    apiwriter.Writer
-	// Guard recovers from panics that one queue causes. nil: they end the process.
+	// Guard recovers from panics caused by one queue. With a nil Guard such panics end the process.
 	Guard *contain.Guard
-	// Interval is how often what queues hold is written, where it has changed. Default 15 s.
+	// Interval is the interval at which changed amounts of queues are written. Default 15 s.
 	Interval time.Duration
 	Clock    clock.Clock
 	Log      *slog.Logger
 }
 
-// Queues keeps the status of queues, and makes the two that must exist.
+// Queues maintains the status of queues, and creates the two queues that must exist.
 //
 //	"" ──▶ Open ──CloseQueue──▶ Closing ──nothing left in it──▶ Closed
 //	         ▲                     │                              │
 //	         └─────────────────OpenQueue◀─────────────────────────┘
 //
-// What is below a queue that is closed is closed with it, which an annotation says, and opened with it again. Below a closed
-// queue nothing can be opened.
+// The queues below a closed queue are closed with it, which an annotation records, and opened with
+// it again. A queue below a closed queue cannot be opened.
 type Queues struct {
 	QueuesConfig
 	poke chan struct{}
 	mu   sync.Mutex
 	todo []queueCommand
-	// refused are queues whose last status was refused: what they have is not known to be what it says.
+	// refused are the queues whose last status write was refused, so that the entry in status may
+	// be wrong.
 	refused map[string]bool
-	// status is what was last written, per queue, until the watch shows it.
+	// status is the last status written, per queue, until the watch shows it.
 	status map[string]scheduling.QueueStatus
-	// marks are the annotations that are being written: whether a queue is closed by its parent.
+	// marks are the annotations being written: whether a queue is closed by its parent.
 	marks map[string]bool
-	// conflicts are the versions that statuses were made from which met a conflict, per queue.
+	// conflicts holds, per queue, the resource version from which the last status was made, if its
+	// write met a conflict.
 	conflicts map[string]string
-	// left are the versions of queues at which keeping their status panicked: it is left alone until they are changed. Jobs go on to
-	// use them, for they are of many users.
+	// left holds the resource versions of queues on which updateOne panicked. The status of such a
+	// queue is left alone until the queue is changed. Jobs continue to use the queue, because it is
+	// shared by many users.
 	left map[string]string
 }
 
-// queueCommand is what a queue is asked to do. recorded is called when its status says so, or could not be written.
+// queueCommand is a Command to a queue. recorded is called when the queue's status records the
+// result or could not be written.
 type queueCommand struct {
 	queue    string
 	action   bus.Action
 	recorded func(error)
 }
 
-// NewQueues registers its handlers: call it before the informers are started.
+// NewQueues returns a Queues and registers its handlers. Call it before the informers start.
 func NewQueues(cfg QueuesConfig) (*Queues, error) {
 	if cfg.Informers == nil || cfg.Use == nil || cfg.Writer == nil {
 		return nil, errors.New("batch: Queues needs Informers, Use and Writer")
@@ -112,7 +116,8 @@ func (q *Queues) look() {
 	}
 }
 
-// Do carries out a Command. recorded is called when the queue's state says so, with an error when it could not be written.
+// Do carries out a Command. recorded is called when the queue's state reflects it, or with an error
+// if the status could not be written.
 func (q *Queues) Do(queue string, action bus.Action, recorded func(error)) {
 	q.mu.Lock()
 	q.todo = append(q.todo, queueCommand{queue, action, recorded})
@@ -120,7 +125,8 @@ func (q *Queues) Do(queue string, action bus.Action, recorded func(error)) {
 	q.look()
 }
 
-// takeNews returns the Commands that have come, and forgets the statuses that were refused.
+// takeNews returns the Commands received since the last call, and drops the statuses whose writes
+// were refused.
 func (q *Queues) takeNews() []queueCommand {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -133,7 +139,7 @@ func (q *Queues) takeNews() []queueCommand {
 	return todo
 }
 
-// Run works until ctx is done. The informers must have caught up.
+// Run runs until ctx is done. The informers must have synced.
 func (q *Queues) Run(ctx context.Context) {
 	q.ensure()
 	tick := q.Clock.NewTimer(q.Interval)
@@ -159,7 +165,7 @@ func (q *Queues) Run(ctx context.Context) {
 	}
 }
 
-// ensure creates the queues that others refer to without naming them.
+// ensure creates the root and the default queue, which other objects refer to implicitly.
 func (q *Queues) ensure() {
 	for _, name := range []string{scheduling.RootQueue, scheduling.DefaultQueue} {
 		if _, ok := q.Informers.Queues.Get("", name); ok {
@@ -181,13 +187,13 @@ func (q *Queues) ensure() {
 	}
 }
 
-// update writes the status of each queue that differs; what queues hold only when asked to look at it. The queue of the
-// Command, if it has any, is opened or closed.
+// update writes the status of each queue whose status differs. Held amounts are compared only if
+// use is set. The queue named by cmd, if any, is opened or closed.
 func (q *Queues) update(cmd queueCommand, use bool) {
 	recorded := cmd.recorded
 	defer func() {
 		if recorded != nil {
-			recorded(nil) // nothing is to be written
+			recorded(nil) // no write is necessary
 		}
 	}()
 	var held map[string]corev1.ResourceList
@@ -212,7 +218,7 @@ func (q *Queues) update(cmd queueCommand, use bool) {
 			continue
 		}
 		p.Unlocked(&q.mu)
-		delete(q.status, queue.Name) // it may not have been handed to the writer
+		delete(q.status, queue.Name) // the status may not have been handed to the writer
 		q.left[queue.Name] = queue.ResourceVersion
 		q.Writer.Event(queue, corev1.EventTypeWarning, "ManagerFailed", "the status of the queue is left alone until it is changed: "+p.Error())
 		if queue.Name == cmd.queue && recorded != nil {
@@ -222,11 +228,11 @@ func (q *Queues) update(cmd queueCommand, use bool) {
 	}
 }
 
-// errLeftAlone is the answer to Commands for a queue whose status is left alone.
+// errLeftAlone is the answer to a Command for a queue whose status is left alone.
 var errLeftAlone = errors.New("the manager failed on the queue before, and leaves it alone until it is changed")
 
-// updateOne writes the status of a queue if it differs. It returns recorded if that is still to be called: cmd was not for this queue,
-// or there is nothing to write.
+// updateOne writes the status of a queue if it differs. It returns recorded if that still has to be
+// called: if cmd is not for this queue, or if there is nothing to write.
 func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded func(error), use bool, held corev1.ResourceList) func(error) {
 	now := queue.Status
 	if written, ok := q.status[queue.Name]; ok {
@@ -253,7 +259,8 @@ func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded f
 		next.State = scheduling.QueueOpen
 	}
 	next.State = q.settled(queue.Name, next.State)
-	if meta.FindStatusCondition(next.Conditions, scheduling.ConditionValid) != nil { // it was malformed, and is no more
+	// The queue was malformed and is valid now.
+	if meta.FindStatusCondition(next.Conditions, scheduling.ConditionValid) != nil {
 		next.Conditions = slices.Clone(next.Conditions)
 		meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid)
 	}
@@ -262,7 +269,7 @@ func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded f
 	}
 	refused, again := q.conflict(queue.Name)
 	if again && refused == queue.ResourceVersion {
-		return recorded // until the watch shows the version that is there
+		return recorded // wait until the watch shows the queue's present version
 	}
 	if !again && equality.Semantic.DeepEqual(now, next) {
 		return recorded
@@ -280,11 +287,11 @@ func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded f
 		if errors.Is(err, apiwriter.ErrStopped) {
 			return
 		}
-		// After a conflict the status is written again in the place of the version that is there.
+		// After a conflict the status is written again, from the queue's present version.
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			q.Log.Warn("writing a queue's status failed", "queue", queue.Name, "error", err)
 			q.mu.Lock()
-			q.refused[queue.Name] = true // looked at again at the next tick
+			q.refused[queue.Name] = true // retried at the next tick
 			q.mu.Unlock()
 		}
 		if told != nil {
@@ -294,7 +301,8 @@ func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded f
 	return recorded
 }
 
-// conflict is the version of the queue that its last status was made from, if that was refused because the queue had changed.
+// conflict returns the resource version from which the queue's last status was made, if its write
+// met a conflict.
 func (q *Queues) conflict(name string) (version string, found bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -302,7 +310,7 @@ func (q *Queues) conflict(name string) (version string, found bool) {
 	return version, found
 }
 
-// noteConflict takes in how writing a status ended.
+// noteConflict records whether a status write met a conflict.
 func (q *Queues) noteConflict(queue *scheduling.Queue, err error) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -311,10 +319,10 @@ func (q *Queues) noteConflict(queue *scheduling.Queue, err error) {
 		return
 	}
 	q.conflicts[queue.Name] = queue.ResourceVersion
-	q.look() // the watch may have shown the other version by now
+	q.look() // the watch may already have shown the other version
 }
 
-// ordered is the state that a command asks for.
+// ordered returns the state that a Command asks for.
 func (q *Queues) ordered(queue *scheduling.Queue, action bus.Action, state scheduling.QueueState) scheduling.QueueState {
 	switch {
 	case action == bus.OpenQueueAction && q.closedAbove(queue):
@@ -329,7 +337,7 @@ func (q *Queues) ordered(queue *scheduling.Queue, action bus.Action, state sched
 	return state
 }
 
-// settled takes the transitions that happen by themselves.
+// settled applies the transitions that need no Command.
 func (q *Queues) settled(name string, state scheduling.QueueState) scheduling.QueueState {
 	switch {
 	case state == "":
@@ -340,7 +348,7 @@ func (q *Queues) settled(name string, state scheduling.QueueState) scheduling.Qu
 	return state
 }
 
-// closedAbove says whether the queue's parent is closed, or about to be.
+// closedAbove reports whether the queue's parent is Closed or Closing.
 func (q *Queues) closedAbove(queue *scheduling.Queue) bool {
 	if queue.Spec.Parent == "" || queue.Name == scheduling.RootQueue {
 		return false
@@ -356,7 +364,7 @@ func (q *Queues) closedAbove(queue *scheduling.Queue) bool {
 	return state == scheduling.QueueClosing || state == scheduling.QueueClosed
 }
 
-// marked says whether the queue is closed because its parent is.
+// marked reports whether the queue is closed because its parent is closed.
 func (q *Queues) marked(queue *scheduling.Queue) bool {
 	is := queue.Annotations[scheduling.ClosedByParentAnnotation] == "true"
 	if want, ok := q.marks[queue.Name]; ok && want != is {
@@ -366,8 +374,9 @@ func (q *Queues) marked(queue *scheduling.Queue) bool {
 	return is
 }
 
-// mark writes, ahead of the status, whether the queue is closed because its parent is. Where that is refused it holds until
-// the manager ends.
+// mark writes the annotation that says whether the queue is closed because its parent is closed. It
+// is written before the status. If the write is refused, the mark is kept in memory until the
+// manager ends.
 func (q *Queues) mark(queue *scheduling.Queue, closed bool) {
 	if q.marked(queue) == closed {
 		return
@@ -386,10 +395,11 @@ func (q *Queues) mark(queue *scheduling.Queue, closed bool) {
 	})
 }
 
-// levelsMax is how many levels of queues are looked at below one that is closed. Queues may name each other in a circle.
+// levelsMax bounds the number of levels of queues examined below a closed queue, because queues may
+// refer to each other in a cycle.
 const levelsMax = 8
 
-// used says whether the queue, or one on the levels below it, has work that has not ended.
+// used reports whether the queue, or a queue below it, has unfinished work.
 func (q *Queues) used(name string, levels int) bool {
 	if levels > 0 {
 		for _, child := range q.Informers.Queues.List() {

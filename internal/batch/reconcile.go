@@ -20,18 +20,19 @@ import (
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
-// reconcile brings one job forward: one turn of the loop that the package is about.
+// reconcile runs one turn of one job: it applies events, decides, acts on pods and reports the
+// status.
 func (c *Controller) reconcile(key types.NamespacedName) {
 	job, exists := c.Informers.Jobs.Get(key.Namespace, key.Name)
 	r := c.record(key, exists)
 	if r == nil {
 		return
 	}
-	// 1. Take in the job, and what happened to it.
+	// 1. Take in the job and its events.
 	if !exists || job.UID != r.uid {
 		c.abandon(r)
 		if !exists {
-			c.loop.Drop(key) // which may bring an order for it
+			c.loop.Drop(key) // Deliver may bring a Command to the job
 			r.endOrder(false)
 			return
 		}
@@ -51,7 +52,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 			c.refuseAction(r, r.ordered(), "the job is being deleted")
 		}
 		r.endOrder(true)
-	case left > 0: // what cannot be recorded is not begun
+	case left > 0: // an action whose status cannot be written is not begun
 		c.loop.WakeAfter(key, left)
 	default:
 		r.settleOrder()
@@ -68,10 +69,11 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	case step.Refused != "":
 		c.refuseAction(r, facts.Action, step.Refused)
 	}
-	// A restart is recorded before it deletes the pods that are the reason for it: a manager that crashes between would find a job
-	// without pods that has not been restarted, and run it once more than spec.maxRetry says.
+	// A restart is recorded before the pods that caused it are deleted. Otherwise a manager that
+	// takes over after a crash in between would find a job without pods that has not been
+	// restarted, and would run it once more than spec.maxRetry allows.
 	r.recording = r.recording || step.NewRun || step.Retries != r.status.RetryCount
-	// 3. Make the pods be what the step wants.
+	// 3. Bring the pods to the state that the step wants.
 	switch {
 	case job.DeletionTimestamp != nil:
 		// The garbage collector deletes the pods.
@@ -88,14 +90,14 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		c.deletePods(r, step.Pods)
 	}
 	r.unseen.Store(r.sum()[created] > 0)
-	// 4. Say what became of it.
+	// 4. Report the result.
 	if job.DeletionTimestamp == nil {
 		c.report(r, step)
 		c.expire(r)
 	}
 }
 
-// record is the job's record; it makes one for a job that exists.
+// record returns the job's record. It creates a record if the job exists and has none.
 func (c *Controller) record(key types.NamespacedName, exists bool) *record {
 	r := c.loop.Get(key)
 	if r == nil && exists {
@@ -105,8 +107,8 @@ func (c *Controller) record(key types.NamespacedName, exists bool) *record {
 	return r
 }
 
-// abandon gives back what was taken for a job that is gone. Pods whose create is on its way have an owner that does not
-// exist any more, and so are collected.
+// abandon releases the resources of a job that is gone. Pods whose create is still on its way have
+// an owner that no longer exists, so the garbage collector deletes them.
 func (c *Controller) abandon(r *record) {
 	c.withdraw(r)
 	for _, t := range r.tasks {
@@ -116,8 +118,8 @@ func (c *Controller) abandon(r *record) {
 	r.endOrder(false)
 }
 
-// adopt takes in the job's spec when it is new or has changed, and for a new job everything that exists of it. It says
-// whether the job is one to work on.
+// adopt takes in the spec of a new or changed job and, for a new job, all existing pods. It reports
+// whether this controller works on the job.
 func (c *Controller) adopt(r *record, job *api.Job) bool {
 	fresh := r.uid != job.UID
 	if fresh {
@@ -151,12 +153,13 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(job.UID)) {
 			c.takePod(r, p)
 			if r.status.State.Phase == api.Restarting && p.Annotations[api.JobVersionKey] == strconv.Itoa(int(r.status.Version)) {
-				// The restart is over: this pod is of the run after it, which the manager before had no time to record.
+				// The restart is over: this pod belongs to the run after it, and the previous
+				// manager had no time to record the new phase.
 				r.status.SetPhase(api.Pending, "", "", metav1.NewTime(c.Clock.Now().Truncate(time.Second)))
 			}
 		}
 	} else {
-		// What the scheduler has may differ from what is wanted now.
+		// The request at the scheduler may differ from the present need.
 		c.resubmit(r)
 		if changed {
 			r.occurred(occurrence{event: bus.JobUpdatedEvent, task: wholeJob, index: wholeTask})
@@ -165,7 +168,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	return true
 }
 
-// compile makes what the pods are made from.
+// compile creates the pod templates and plans of the job's tasks.
 func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 	set, err := pods.New(r.job, pods.Options{LimitRanges: ranges, Version: r.status.Version, Retries: r.status.RetryCount})
 	r.invalid, r.ignored = "", strings.Join(set.Ignored(), ", ")
@@ -191,7 +194,7 @@ func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 	}
 }
 
-// ours says whether the job's pods are to be scheduled by this manager.
+// ours reports whether this manager schedules the job's pods.
 func (c *Controller) ours(job *api.Job) bool {
 	for i := range job.Spec.Tasks {
 		if len(c.SchedulerNames) > 0 && !slices.Contains(c.SchedulerNames, job.SchedulerName(i)) {
@@ -220,7 +223,7 @@ func versions(ranges []*corev1.LimitRange) string {
 	return b.String()
 }
 
-// facts is what the next step depends on.
+// facts returns the input of the next lifecycle step.
 func (r *record) facts() lifecycle.Job {
 	j := lifecycle.Job{
 		Phase: r.status.State.Phase, MinAvailable: r.minAvailable(), MinSuccess: r.job.Spec.MinSuccess,
@@ -233,7 +236,7 @@ func (r *record) facts() lifecycle.Job {
 	return j
 }
 
-// takePod takes in a pod as the watch shows it.
+// takePod applies the state of a pod that the watch shows.
 func (c *Controller) takePod(r *record, p *corev1.Pod) {
 	ti, i, ok := r.place(p)
 	if !ok {
@@ -245,12 +248,12 @@ func (c *Controller) takePod(r *record, p *corev1.Pod) {
 	}
 	u := &t.units[i]
 	if u.uid == p.UID && (u.state == leaving || u.state.ended() && p.DeletionTimestamp == nil) {
-		return // nothing but its end can follow
+		return // only the pod's deletion can follow
 	}
 	s := stateOf(p)
 	if s == unbound && (u.state == queued || u.state == placing) {
 		u.uid = p.UID
-		return // it is about to get its node
+		return // the pod is about to get its node
 	}
 	known := u.uid == p.UID
 	if s == leaving && known && u.state.hasPod() && !u.state.ended() {
@@ -281,7 +284,7 @@ func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
 	case u.uid != p.UID:
 		// An earlier pod of the same name.
 	case u.state == succeeded:
-		// It has done its work; that it was cleaned away does not undo that.
+		// The pod has done its work; its removal does not undo that.
 	default:
 		if u.state.hasPod() && !u.state.ended() {
 			r.evicted(ti, i, p, u.state)
@@ -296,8 +299,8 @@ func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
 	}
 }
 
-// takeUnseen looks for pods that were written, that the watch does not show, and that it would have shown by now: they
-// were deleted while the watch was broken.
+// takeUnseen looks for pods that were written but are missing from the cache, although the watch
+// has passed the version of their write: they were deleted while the watch was broken.
 func (c *Controller) takeUnseen(r *record) {
 	seen := c.Informers.Pods.SeenVersion()
 	for _, t := range r.tasks {
@@ -345,8 +348,8 @@ func stateOf(p *corev1.Pod) unitState {
 	return pending
 }
 
-// rejected says whether a pod failed for a reason that is not the user's: the kubelet refused it before it started, or
-// it was disrupted from outside.
+// rejected reports whether a pod failed for a reason that is not the user's: the kubelet refused it
+// before it started, or it was disrupted from outside.
 func rejected(p *corev1.Pod) bool {
 	if p.Status.Phase != corev1.PodFailed {
 		return false
@@ -359,7 +362,7 @@ func rejected(p *corev1.Pod) bool {
 	return cluster.RefusedByNode(p)
 }
 
-// deleteSurplus deletes the pods above each task's replicas.
+// deleteSurplus deletes the pods above each task's number of replicas.
 func (c *Controller) deleteSurplus(r *record) {
 	for ti, t := range r.tasks {
 		if t.surplus == 0 {
@@ -377,7 +380,7 @@ func (c *Controller) deleteSurplus(r *record) {
 	}
 }
 
-// deletePods deletes what a job that stops must not keep.
+// deletePods deletes the pods that a stopping job must not keep.
 func (c *Controller) deletePods(r *record, want lifecycle.Pods) {
 	for ti, t := range r.tasks {
 		for i := range t.units {
@@ -389,7 +392,7 @@ func (c *Controller) deletePods(r *record, want lifecycle.Pods) {
 	}
 }
 
-// deletePod asks for a pod to be deleted; the watch says when it is gone.
+// deletePod requests the deletion of a pod; the watch shows when the pod is gone.
 func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason string) {
 	t := r.tasks[ti]
 	t.set(i, leaving)
@@ -401,7 +404,7 @@ func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason 
 	}
 }
 
-// recorded deletes the pods that had to wait for the status of a restart.
+// recorded deletes the pods whose deletion had to wait for the status of a restart.
 func (c *Controller) recorded(r *record) {
 	waiting := r.deletions
 	r.recording, r.deletions = false, nil
@@ -422,12 +425,12 @@ func (c *Controller) delete(r *record, d deletion) {
 	})
 }
 
-// notDeleted notes that the deletion of an object was refused.
+// notDeleted records that the deletion of an object was refused.
 func (c *Controller) notDeleted(r *record, uid types.UID, name string) {
 	r.undeleted.Add(c.Clock.Now(), uid, name)
 }
 
-// deleteAgain has what could not be deleted looked at afresh, when the pause after that is over.
+// deleteAgain re-examines objects whose deletion was refused, once the backoff is over.
 func (c *Controller) deleteAgain(r *record) {
 	undeleted, left := r.undeleted.Due(c.Clock.Now())
 	if left > 0 {
@@ -444,21 +447,23 @@ func (c *Controller) deleteAgain(r *record) {
 		}
 		if ti, i, ok := r.place(p); ok && int(i) < len(r.tasks[ti].units) {
 			if u := &r.tasks[ti].units[i]; u.state == leaving && u.uid == uid {
-				u.uid = "" // so that it is taken in afresh
+				u.uid = "" // so that takePod applies the pod anew
 				c.takePod(r, p)
 			}
 		}
 	}
 }
 
-// expire deletes a job whose time to live after its end is over.
+// expire deletes a finished job after its time to live.
 func (c *Controller) expire(r *record) {
 	ttl := r.job.Spec.TTLSecondsAfterFinished
 	if ttl == nil || !r.status.State.Phase.Finished() || r.expired {
 		return
 	}
 	if !r.job.Status.State.Phase.Finished() {
-		return // not before the watch shows the version that says so: that one is deleted, and none that was resumed since
+		// Wait until the watch shows the finished status: only that version of the job is deleted,
+		// not one resumed since.
+		return
 	}
 	left := r.status.State.LastTransitionTime.Add(time.Duration(*ttl) * time.Second).Sub(c.Clock.Now())
 	if left > 0 {

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
-// unitState is where one pod of a job, known by task and index, stands.
+// unitState is the state of a unit: one pod of a job, identified by task and index.
 //
 //	bound by creation:   absent ─Submit▶ queued ─Commit▶ placing ─written▶ created ─watch▶ pending ▶ running ▶ succeeded | failed
 //	bound afterwards:    absent ─▶ making ─watch▶ unbound ─Submit▶ queued ─Commit▶ placing ─▶ as above
@@ -24,56 +24,58 @@ type unitState uint8
 
 const (
 	absent  unitState = iota
-	making            // being created without a node
-	unbound           // exists without a node, and the scheduler has not been asked for one
-	queued            // the scheduler has it; the pod exists if the unit has a UID
-	placing           // has a node; the write that says so is on its way
-	created           // written with its node; the watch has not shown it yet
+	making            // is being created without a node
+	unbound           // exists without a node, and no node has been requested from the scheduler
+	queued            // requested from the scheduler; the pod exists if the unit has a UID
+	placing           // has a node; the write that creates or binds the pod is on its way
+	created           // written with its node; not yet seen by the watch
 	pending
 	running
 	succeeded
 	failed
 	unknown
 	leaving
-	unitStates // their number
+	unitStates // number of states
 )
 
-// hasPod says whether a pod of this state exists and may be deleted.
+// hasPod reports whether a unit in this state has a pod that may be deleted.
 func (s unitState) hasPod() bool { return s == unbound || s >= created && s < leaving }
 
-// holds says whether a unit counts towards its gang: it has a node, or has had one and ended.
+// holds reports whether a unit counts towards its gang: its pod has a node, or had a node and
+// ended.
 func (s unitState) holds() bool { return s >= placing && s < leaving }
 
-// ended says whether the unit's pod has ended by itself.
+// ended reports whether the unit's pod has ended by itself.
 func (s unitState) ended() bool { return s == succeeded || s == failed }
 
 type unit struct {
 	state unitState
-	// attempt tells the answers to different writes of this unit's pod apart.
+	// attempt distinguishes the answers to different writes of this unit's pod.
 	attempt uint16
-	// code is what policies ask of the pod: see codeOf.
+	// code is the number that policies ask for, a restart count or an exit code: see codeOf.
 	code int32
-	// uid is the pod's, while one is known to exist.
+	// uid is the UID of the pod, while a pod is known to exist.
 	uid types.UID
-	// version is the resource version at which the pod was written, while the watch has not shown it.
+	// version is the resource version at which the pod was written, until the watch shows the pod.
 	version string
 }
 
 type counts [unitStates]int32
 
-// task is the state of a task's units. Units at and above replicas are left over from a larger size and are counted
-// apart.
+// task is the in-memory state of one task's units. Units at index replicas and above are left over
+// from a larger size and are counted separately.
 type task struct {
 	pods     *pods.Task
 	replicas int32
 	units    []unit
 	counts   counts
-	surplus  int32 // units at or above replicas that are not absent
-	// plan stands for the task's pods in placement. Equal tasks of different jobs share it.
+	surplus  int32 // number of units at index replicas and above that are not absent
+	// plan represents the task's pods in placement. Equal tasks of different jobs share it.
 	plan *corev1.Pod
-	// ready counts the pods that others may wait for, in jobs where any do.
+	// ready is the number of pods that are ready or have succeeded. It is counted only in jobs with
+	// dependent tasks.
 	ready int32
-	// afterwards says that pods are created without a node and bound later.
+	// afterwards means that pods are created without a node and bound later.
 	afterwards bool
 }
 
@@ -93,17 +95,18 @@ func (t *task) set(i int32, s unitState) {
 	u.state = s
 	if s == absent {
 		u.uid, u.version, u.code = "", "", 0
-		u.attempt++ // an answer that is still to come is about a pod that is gone
+		u.attempt++ // an answer still to come concerns a pod that is gone
 	}
 }
 
-// made says that every pod of the task has been written: until one is replaced, nothing will be made. Ten thousand jobs
-// at rest would otherwise hold ten thousand pods that nobody needs.
+// made reports whether every pod of the task has been written, so that no pod will be created until
+// one is replaced. The task's templates can then be released: ten thousand jobs at rest would
+// otherwise hold ten thousand pods that nobody needs.
 func (t *task) made() bool {
 	return t.surplus == 0 && t.counts[absent]+t.counts[making]+t.counts[queued]+t.counts[placing] == 0
 }
 
-// resize changes the number of replicas and counts again.
+// resize changes the number of replicas and recounts.
 func (t *task) resize(replicas int32) {
 	if int(replicas) > len(t.units) {
 		t.units = append(t.units, make([]unit, int(replicas)-len(t.units))...)
@@ -120,7 +123,7 @@ func (t *task) resize(replicas int32) {
 	}
 }
 
-// held is how many units hold a node, or held one until they ended.
+// held returns the number of units that hold a node, or held one until their pod ended.
 func (t *task) held() int32 {
 	n := int32(0)
 	for s, c := range t.counts {
@@ -131,7 +134,7 @@ func (t *task) held() int32 {
 	return n
 }
 
-// seen is the task's pods as its status counts them.
+// seen returns the counts of the task's pods as they appear in its status.
 func (t *task) seen() lifecycle.Counts {
 	c := &t.counts
 	return lifecycle.Counts{
@@ -140,87 +143,95 @@ func (t *task) seen() lifecycle.Counts {
 	}
 }
 
-// record is what the controller knows of one job. Only the turn of the job's key touches it, except for the atomic fields.
+// record is the in-memory state of one job. Only turns of the job's key access it, except for the
+// atomic fields.
 type record struct {
 	key types.NamespacedName
-	// unseen says that the record waits for the watch to show a pod that was written.
+	// unseen means that the record waits for the watch to show a written pod.
 	unseen atomic.Bool
 
 	uid        types.UID
-	resumed    bool     // an earlier manager had the job
-	job        *api.Job // the spec in force
+	resumed    bool     // an earlier manager has worked on the job
+	job        *api.Job // the job with the spec in force
 	generation int64
 	tasks      []*task
 	byName     map[string]int
 	set        *pods.Set
-	ranges     string // the LimitRanges that the plans were made with
-	// invalid is why no pods can be made; unsupported names the fields that are not acted on, holding those of them that
-	// keep the job from starting. All are empty for most jobs.
+	ranges     string // versions of the LimitRanges from which the plans were made
+	// invalid says why no pods can be made. unsupported names the fields that are ignored; holding
+	// names those of them that prevent the job from starting. All three are empty for most jobs.
 	invalid, unsupported, holding string
-	// ignored are arguments of plugins that mean nothing to them.
+	// ignored lists plugin arguments that the plugins do not know.
 	ignored string
 
-	status      api.JobStatus // as last handed to the writer, or read at the start
-	lost        bool          // the writer could not write it, or somebody else wrote another one
-	told        atomic.Pointer[told]
-	compared    string    // the job's version whose status was compared with it last
-	conflicted  string    // the job's version that the last one was made from, if it was refused for that
-	statusSince time.Time // when a difference that can wait was first noticed; zero when there is none
-	statusSeen  tally     // the counts at the last look
-	statusMoved time.Time // when they last changed
-	expired     bool      // the job's deletion has been asked for
+	status   api.JobStatus // as last handed to the writer, or read at the start
+	lost     bool          // the status could not be written, or another client overwrote it
+	told     atomic.Pointer[told]
+	compared string // resource version of the job whose status was last compared with status
+	// conflicted is the resource version from which the last status was made, if its write met a
+	// conflict.
+	conflicted string
+	// statusSince is when a difference that can wait was first noticed; zero if there is none.
+	statusSince time.Time
+	statusSeen  tally     // counts at the last comparison
+	statusMoved time.Time // when the counts last changed
+	expired     bool      // the deletion of the job has been requested
 
-	order    *order // a Command to the job, until it is carried out and the status says so
+	order    *order // a Command to the job, until it is carried out and recorded in the status
 	policies *policies
 
-	// What the scheduler has.
+	// The gang at the scheduler.
 	submitted *submission
-	stale     bool              // what it has differs from what is wanted
-	why       *scheduler.Reason // why it waits
+	stale     bool              // the request at the scheduler differs from the present need
+	why       *scheduler.Reason // why the gang waits
 
-	// What the writer has, and what it will get.
+	// Pods at the writer, and pods that will go to it.
 	toWrite  []write
 	inflight int
-	// objects are the plugins' objects that have been written or are being written, by kind.
+	// objects are the plugins' objects that have been written or are being written, by type and
+	// name.
 	objects map[string]*ensured
-	// dependent says that some task waits for others.
+	// dependent means that some task waits for other tasks.
 	dependent bool
-	changed   bool // the job's size has changed since they were last compared
+	changed   bool // the job's size has changed since the objects were last compared
 
-	// refusal is why the API server refused a pod or another object; until retryAt no new ones are tried.
+	// refusal says why the API server refused a pod or another object. No new writes are tried
+	// before its retryAt.
 	refusal  *refusal
 	failures int
 
-	// undeleted are the pods, and with its own UID the job, whose deletion was refused, by name.
+	// undeleted are the objects whose deletion was refused: pods, and the job itself under its own
+	// UID. The value is the name.
 	undeleted keyed.Refusals[types.UID, string]
-	statuses  keyed.Pause // holds back statuses after one that was refused
-	// recording says that a restart has been decided and that its status is not written yet; deletions are the pods of the run before,
-	// to be deleted then.
+	statuses  keyed.Pause // backoff of status writes after a refused one
+	// recording means that a restart has been decided and its status is not written yet. deletions
+	// are the pods of the previous run, to be deleted once the status is written.
 	recording bool
 	deletions []deletion
 }
 
-// deletion is a pod that is to be deleted.
+// deletion is the pending deletion of a pod.
 type deletion struct {
 	pod    *corev1.Pod
 	grace  *int64
 	reason string
 }
 
-// refusal is an answer that repeating the same write at once cannot cure.
+// refusal is an error answer that repeating the same write at once cannot cure.
 type refusal struct {
 	reason, message string
 	retryAt         time.Time
 }
 
-// write is a placed unit whose pod is not at the writer yet. An empty node asks for a pod to be bound later.
+// write is a placed unit whose pod is not at the writer yet. An empty node means that the pod is
+// created first and bound later.
 type write struct {
 	task, index int32
 	node        string
-	annotations map[string]string // the CPUs it was given, if it asked for any
+	annotations map[string]string // the CPUs that the pod was given, if it asked for CPUs
 }
 
-// place is where a pod belongs, or false when it is no pod that the job could have made.
+// place returns the task and index of a pod. ok is false if the job cannot have made the pod.
 func (r *record) place(pod *corev1.Pod) (ti int, index int32, ok bool) {
 	ti, ok = r.byName[pod.Labels[api.TaskSpecKey]]
 	if !ok {
@@ -233,7 +244,7 @@ func (r *record) place(pod *corev1.Pod) (ti int, index int32, ok bool) {
 	return ti, index, true
 }
 
-// unitsMax bounds a task's size: an index beyond it is not believed.
+// unitsMax bounds the index of a unit. A pod label with a larger index is ignored.
 const unitsMax = 1 << 20
 
 func parseIndex(s string) (int32, bool) {
@@ -250,7 +261,7 @@ func parseIndex(s string) (int32, bool) {
 	return n, n < unitsMax
 }
 
-// sum is the job's units by state.
+// sum returns the job's units by state.
 func (r *record) sum() counts {
 	var c counts
 	for _, t := range r.tasks {
@@ -269,7 +280,7 @@ func (r *record) held() int32 {
 	return n
 }
 
-// minAvailable is the gang's minimum, which is never more than there are pods.
+// minAvailable returns the gang's minimum, which is never more than the number of pods.
 func (r *record) minAvailable() int32 {
 	total := int32(0)
 	for _, t := range r.tasks {
@@ -278,8 +289,8 @@ func (r *record) minAvailable() int32 {
 	return min(r.job.MinAvailable(), total)
 }
 
-// everRan says whether the job's gang has been complete in this run: then pods are replaced one by one, and the others
-// are left alone when there is no room.
+// everRan reports whether the job's gang has been complete in this run. If so, pods are replaced
+// one by one, and the remaining pods are left alone when there is no room.
 func (r *record) everRan() bool {
 	if r.status.State.Phase == api.Running {
 		return true
@@ -288,7 +299,7 @@ func (r *record) everRan() bool {
 	if ran.IsZero() {
 		return false
 	}
-	// A job that is resumed may pass through Restarting too quickly for it to be recorded.
+	// A job that is resumed may pass through Restarting too quickly for that phase to be recorded.
 	for _, end := range []api.JobPhase{api.Restarting, api.Aborting, api.Aborted} {
 		if !ran.After(r.lastPhase(end)) {
 			return false

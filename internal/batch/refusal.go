@@ -9,7 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Reasons why a job's pods are refused.
+// Reasons for which a job's pods or objects are refused, as reported in its status.
 const (
 	reasonQuota     = "QuotaExceeded"
 	reasonNameTaken = "NameTaken"
@@ -17,12 +17,13 @@ const (
 	reasonPlugin    = "PluginFailed"
 )
 
-// refused takes in that the API server refuses a pod. What else was placed is given back: most likely it would be
-// refused too, and room is for those who can use it.
+// refused handles a pod that the API server refuses. The job's other placements are given back:
+// most likely they would be refused too, and other jobs can use the room.
 func (c *Controller) refused(r *record, w write, err error) {
 	t := r.tasks[w.task]
 	if t.units[w.index].uid != "" {
-		// A binding: the pod is gone, or bound by someone else, which the watch will show.
+		// A binding failed: the pod is gone or was bound by another client, which the watch will
+		// show.
 		t.set(w.index, unbound)
 		if p, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(int(w.index))); ok {
 			c.takePod(r, p)
@@ -59,7 +60,7 @@ func withoutDropped(in []write) []write {
 	return out
 }
 
-// refuse holds the job's writes back for a while. Answers to one burst of writes count once.
+// refuse puts the job's writes into backoff. The answers to one burst of writes count once.
 func (c *Controller) refuse(r *record, reason string, err error) {
 	now := c.Clock.Now()
 	if r.refusal == nil || !r.refusal.retryAt.After(now) {
@@ -81,13 +82,15 @@ func reasonFor(err error) string {
 	return reasonRefused
 }
 
-// mayForbidNode says whether the refusal may come from a policy or webhook that does not want pods to name their node.
+// mayForbidNode reports whether the refusal may come from a policy or webhook that forbids pods to
+// name their node.
 func mayForbidNode(err error) bool {
 	s := err.Error()
 	return strings.Contains(s, "nodeName") || strings.Contains(s, "denied request") || strings.Contains(s, "denied the request")
 }
 
-// plain is the server's message without what differs from pod to pod, so that a refusal that repeats stays the same.
+// plain returns the server's message without the parts that differ from pod to pod, so that a
+// repeated refusal has the same message.
 func plain(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) {
@@ -98,7 +101,7 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// withoutName replaces the object's name in a status message.
+// withoutName returns the status message with the object's name replaced.
 func withoutName(s metav1.Status) string {
 	if s.Details == nil || s.Details.Name == "" {
 		return s.Message

@@ -21,34 +21,39 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// How long a change of status may wait for others to be written with it. A phase is never held back.
+// Delays of status writes, during which further changes are collected into the same write. A change
+// of phase is never delayed.
 const (
-	// patience is for conditions: one that clears by itself sooner is not worth telling.
+	// patience is the delay for conditions: a condition that clears by itself sooner is not worth
+	// reporting.
 	patience = 500 * time.Millisecond
-	// settleMin is for counts, which are written when they have stopped moving for that long, or for settleLags times what
-	// a write takes at present, if that is longer: while the server is busy, they are likely to move again before anyone
-	// reads them. They are sure to move again while pods have a node and do not run yet, and wait settleMax for those. When
-	// they have been moving for settleMoving times the time without such pods, they are written all the same.
+	// settleMin is the delay for counts. They are written when they have not changed for settleMin,
+	// or for settleLags times the current duration of a write if that is longer (settleMax at
+	// most): while the server is busy, counts are likely to change again before anyone reads them.
+	// While pods have a node and do not run yet, counts are sure to change again, so the delay is
+	// settleMax. Counts that keep changing are written at the latest after settleMoving times the
+	// delay without such pods.
 	settleMin    = time.Second
 	settleLags   = 4
 	settleMax    = 5 * time.Second
 	settleMoving = 5
-	// quietSettles is how many of these times a job may have pods that do not run yet before its first status says so. Most
-	// run sooner.
+	// quietSettles times the delay is how long a job may have pods that do not run yet before its
+	// first status says so. Most jobs run sooner.
 	quietSettles = 60
 )
 
-// settleFor is how long counts must not have moved to be written, when a write takes lag.
+// settleFor returns how long counts must be unchanged before they are written, when a write takes
+// lag.
 func settleFor(lag time.Duration) time.Duration {
 	return min(max(settleMin, settleLags*lag), settleMax)
 }
 
-// report writes the job's status when it has changed in a way that is worth a write.
+// report writes the job's status if it has changed in a way that is worth a write.
 func (c *Controller) report(r *record, step lifecycle.Step) {
 	now := c.Clock.Now()
 	next := r.nextStatus(step, metav1.NewTime(now.Truncate(time.Second)))
 	if r.awaitsVersion() {
-		return // which wakes the key
+		return // the watch wakes the key with the next version
 	}
 	written := c.orderWritten(r, &next)
 	wait, worth := r.worthWriting(&next, now, settleFor(c.Writer.Lag()))
@@ -86,7 +91,8 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		}
 		if restarts {
 			c.loop.Post(r.key, uid, func(r *record) {
-				if r.status.RetryCount == next.RetryCount && r.status.Version == next.Version { // else another restart has followed
+				// Otherwise another restart has followed.
+				if r.status.RetryCount == next.RetryCount && r.status.Version == next.Version {
 					c.recorded(r)
 				}
 			})
@@ -97,20 +103,22 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 	})
 }
 
-// statusLost notes that the last status was not written, so that the next differs from what the server has.
+// statusLost records that the last status was not written, so that the next one differs from the
+// server's.
 func (c *Controller) statusLost(r *record, err error) {
 	c.Log.Warn("writing a job's status failed", "job", r.key, "error", err)
 	r.lost, r.statusSince = true, c.Clock.Now()
 	r.statuses.Refused(r.statusSince)
 }
 
-// nextStatus is the status that says what is the case now.
+// nextStatus returns the status that describes the present state.
 func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus {
 	s := r.status
 	s.Conditions = slices.Clone(s.Conditions)
 	if step.Phase != s.State.Phase {
 		if s.State.Phase == "" && step.Phase != api.Pending {
-			s.SetPhase(api.Pending, "", "", r.job.CreationTimestamp) // which was not worth a write of its own
+			// The phase Pending was not worth a write of its own.
+			s.SetPhase(api.Pending, "", "", r.job.CreationTimestamp)
 		}
 		reason, message := step.Reason, step.Message
 		if reason == "" && concludes(s.State.Phase, step.Phase) {
@@ -140,7 +148,7 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 	return s
 }
 
-// concludes says whether the second phase is what the first was on its way to.
+// concludes reports whether phase to is the end of the transitional phase from.
 func concludes(from, to api.JobPhase) bool {
 	return from == api.Aborting && to == api.Aborted || from == api.Completing && to == api.Completed ||
 		from == api.Terminating && to == api.Terminated
@@ -148,7 +156,7 @@ func concludes(from, to api.JobPhase) bool {
 
 func (r *record) countInto(s *api.JobStatus) {
 	if s.State.Phase.Finished() && r.status.State.Phase.Finished() && r.sum()[succeeded]+r.sum()[failed] < s.Succeeded+s.Failed {
-		return // pods are cleaned away after the end; what they did stays counted
+		return // pods are deleted after the end of the job; their results stay counted
 	}
 	s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown = 0, 0, 0, 0, 0, 0
 	s.TaskStatusCount = make(map[string]api.TaskState, len(r.tasks))
@@ -178,7 +186,7 @@ func (r *record) countInto(s *api.JobStatus) {
 	}
 }
 
-// conditions sets what there is to say besides the phase, and removes what no longer holds.
+// conditions sets the conditions besides the phase, and removes those that no longer hold.
 func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 	set := func(t api.JobConditionType, reason, message string) {
 		if message == "" {
@@ -196,10 +204,10 @@ func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 		set(api.JobSupported, api.ReasonNotImplemented, r.unsupported)
 	}
 	if valid := s.Condition(api.JobValid); valid != nil && valid.Reason == api.ReasonMalformed {
-		s.RemoveCondition(api.JobValid) // it is mended
+		s.RemoveCondition(api.JobValid) // the job can be decoded again
 	}
 	if s.State.Phase.Finished() {
-		return // what was in the way at the end stays to be read
+		return // the conditions at the end of the job stay readable
 	}
 	set(api.JobValid, api.ReasonInvalidTemplate, r.invalid)
 	reason, message := r.waitsFor()
@@ -209,7 +217,7 @@ func (r *record) conditions(s *api.JobStatus, now metav1.Time) {
 	}
 }
 
-// waitsFor is why pods of the job have no node, when nothing but waiting helps, or empty.
+// waitsFor returns why pods of the job have no node, or empty strings.
 func (r *record) waitsFor() (reason, message string) {
 	switch {
 	case r.invalid != "":
@@ -224,7 +232,7 @@ func (r *record) waitsFor() (reason, message string) {
 	return "", ""
 }
 
-// explain is the scheduler's reason in figures a user can act on.
+// explain returns the scheduler's reason, with figures that a user can act on.
 func (r *record) explain() string {
 	w := r.why
 	switch w.Code {
@@ -251,14 +259,15 @@ func amount(s *place.Shortage) string {
 	return strconv.FormatInt(s.Missing, 10)
 }
 
-// worthWriting compares the status with the one written last, and says how long the difference can still wait. Counts are
-// to have settled.
+// worthWriting compares the status with the last one written. It returns how long the difference
+// can still wait; worth is false if there is no difference. Counts have settled if they have not
+// changed for settle.
 func (r *record) worthWriting(next *api.JobStatus, now time.Time, settle time.Duration) (wait time.Duration, worth bool) {
 	last := &r.status
 	if n := countsOf(next); n != r.statusSeen {
 		r.statusSeen, r.statusMoved = n, now
 	}
-	// That a job exists and is being placed is no news.
+	// It is not worth reporting that a job exists and is being placed.
 	quiet := next.State.Phase == api.Pending && last.State.Phase == ""
 	var due time.Time
 	switch {
@@ -309,7 +318,8 @@ func countsOf(s *api.JobStatus) tally {
 	return tally{s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown, s.MinAvailable}
 }
 
-// sameConditions compares conditions; a quiet job's entry for the phase Pending does not count.
+// sameConditions compares conditions. For a quiet job, the entry for the phase Pending does not
+// count.
 func sameConditions(a, b []api.JobCondition, quiet bool) bool {
 	i := 0
 	for _, c := range b {
@@ -324,7 +334,7 @@ func sameConditions(a, b []api.JobCondition, quiet bool) bool {
 	return i == len(a)
 }
 
-// announce records an event when something happened that a user would want to be told.
+// announce records events for changes that a user would want to know about.
 func (c *Controller) announce(r *record, next *api.JobStatus) {
 	about := r.job
 	if next.State.Phase != r.status.State.Phase && next.State.Phase == api.Failed {

@@ -8,11 +8,12 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// TestCountsAreWrittenOnceTheyRest follows what a job's record does when one pod after the other begins to run.
+// TestCountsAreWrittenOnceTheyRest follows a job's record while its pods start to run one after the
+// other.
 func TestCountsAreWrittenOnceTheyRest(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		lag, gap time.Duration // what a write takes, and from one pod's start to the next one's
+		lag, gap time.Duration // duration of a write, and time between the starts of two pods
 		pods     int32
 		writes   int32
 	}{
@@ -52,11 +53,12 @@ func TestCountsAreWrittenOnceTheyRest(t *testing.T) {
 	}
 }
 
-// TestAJobWhosePodsTakeLongToStartSaysThatItIsPending follows a job whose pods have nodes and load their images.
+// TestAJobWhosePodsTakeLongToStartSaysThatItIsPending follows a job whose pods have nodes and pull
+// their images.
 func TestAJobWhosePodsTakeLongToStartSaysThatItIsPending(t *testing.T) {
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {
-		runs   time.Duration // after which its pods run
+		runs   time.Duration // time after which the job's pods run
 		phases []api.JobPhase
 	}{
 		"soon":  {20 * time.Second, []api.JobPhase{api.Running}},

@@ -10,22 +10,23 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// told is the last status that was handed to the writer. What the watch shows as the job's status is this controller's own, or
-// older than it, unless somebody else has written: a manager that led before, whose write was late. Then the status is written
-// again.
+// told is the last status that was handed to the writer. The status that the watch shows is this
+// controller's own or older, unless another client has written the job, for example a previous
+// leader whose write was late. In that case the status is written again.
 type told struct {
-	from string // the job's version that it was made from
-	// answered is the version that it made, or empty after an error; nil while it is under way.
+	from string // resource version of the job from which the status was made
+	// answered is the resource version that the write produced, or empty after an error. It is nil
+	// while the write is in flight.
 	answered atomic.Pointer[string]
 }
 
-// newer reports whether the job has been written by somebody else after the status.
+// newer reports whether another client has written the job after this status.
 func (t *told) newer(job *api.Job) bool {
 	version := t.answered.Load()
 	return version != nil && cluster.Older(*version, job.ResourceVersion)
 }
 
-// statusEnded takes in the writer's answer to a status, or nil after an error.
+// statusEnded handles the writer's answer to a status write; o is nil after an error.
 func (c *Controller) statusEnded(r *record, t *told, o apiwriter.Object) {
 	version := ""
 	if o != nil {
@@ -33,11 +34,12 @@ func (c *Controller) statusEnded(r *record, t *told, o apiwriter.Object) {
 	}
 	t.answered.Store(&version)
 	if job, ok := c.Informers.Jobs.Get(r.key.Namespace, r.key.Name); ok && version != "" && r.told.Load() == t && t.newer(job) {
-		c.loop.Wake(r.key) // the watch was faster, and showed what is newer than this
+		c.loop.Wake(r.key) // the watch has already shown a version newer than this one
 	}
 }
 
-// takeStatus compares the job's status with what was written last, when somebody else has written the job.
+// takeStatus compares the job's status with the last one written, if another client has written the
+// job.
 func (c *Controller) takeStatus(r *record, job *api.Job) {
 	t := r.told.Load()
 	if job.ResourceVersion == r.compared || t != nil && !t.newer(job) {
@@ -50,15 +52,16 @@ func (c *Controller) takeStatus(r *record, job *api.Job) {
 	}
 }
 
-// statusConflict notes that the job was written by somebody else while the last status was on its way. It is written again in the
-// place of the version that the watch shows then.
+// statusConflict records that another client wrote the job while the last status was in flight. The
+// status is written again, from the version that the watch shows next.
 func (r *record) statusConflict(t *told) {
 	if r.told.Load() == t {
 		r.lost, r.conflicted = true, t.from
 	}
 }
 
-// awaitsVersion reports whether a status has to wait for the watch to show what it met a conflict with.
+// awaitsVersion reports whether a status has to wait until the watch shows the version with which
+// it conflicted.
 func (r *record) awaitsVersion() bool {
 	return r.conflicted != "" && r.conflicted == r.job.ResourceVersion
 }

@@ -7,8 +7,9 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
-// A field that is in the API and not acted on is named in the condition Supported of every job that uses it. holds says
-// that pods without it would do something else than was asked for: the job does not start.
+// notSupported lists the fields that the API has and this controller ignores. The condition
+// Supported of every job that uses such a field names it. holds means that pods without the field
+// would do something else than requested, so the job is not started.
 var notSupported = []struct {
 	holds bool
 	field string
@@ -17,7 +18,7 @@ var notSupported = []struct {
 	{false, "spec.tasks[].topologyPolicy", anyTask(func(t *api.TaskSpec) bool {
 		return t.TopologyPolicy != "" && t.TopologyPolicy != api.NumaNone
 	})},
-	// Where all partitions are needed they are the task's pods, with a label.
+	// If all partitions are required, they are simply the task's pods, with a label.
 	{true, "spec.tasks[].partitionPolicy.minPartitions", anyTask(func(t *api.TaskSpec) bool {
 		p := t.PartitionPolicy
 		return p != nil && p.MinPartitions > 0 && p.MinPartitions < p.TotalPartitions
@@ -33,8 +34,8 @@ var notSupported = []struct {
 	{false, "spec.networkTopology", func(s *api.JobSpec) bool { return s.NetworkTopology != nil && !hard(s.NetworkTopology) }},
 }
 
-// unsupportedFields names the fields that the spec uses and that are not acted on, and those of them that keep the job
-// from starting. Both are empty for most jobs.
+// unsupportedFields returns the ignored fields that the spec uses, and those of them that prevent
+// the job from starting. Both are empty for most jobs.
 func unsupportedFields(s *api.JobSpec) (all, holding string) {
 	var names, holders []string
 	for _, f := range notSupported {

@@ -35,7 +35,7 @@ func (t *Topology) Encode() topologyv1alpha1.NodeTopologySpec {
 		return slices.ContainsFunc(t.Sockets, func(s Socket) bool { return d.Equal(s.CPUs) })
 	}
 	if len(t.Dies) != len(t.Sockets) || slices.ContainsFunc(t.Dies, func(d cpuset.Set) bool { return !dieIsSocket(d) }) {
-		for _, d := range t.Dies { // one die per socket is what New assumes
+		for _, d := range t.Dies { // New assumes one die per socket
 			s.Dies = append(s.Dies, List(d))
 		}
 	}
@@ -50,11 +50,12 @@ func (t *Topology) Encode() topologyv1alpha1.NodeTopologySpec {
 	return s
 }
 
-// List is a set of CPUs as API objects write it.
+// List returns a set of CPUs in the form used in API objects.
 func List(s cpuset.Set) topologyv1alpha1.CPUList { return topologyv1alpha1.CPUList(s.String()) }
 
-// groupCores puts each core into the first group of its width in which every thread is above the last core's: then the
-// parallel lists, being sorted, keep their pairing.
+// groupCores puts each core into the first group of its number of threads in which every thread has
+// a higher id than the same thread of the group's last core. Sorting the parallel lists of a group
+// then keeps their pairing.
 func groupCores(cores []cpuset.Set) []topologyv1alpha1.CoreGroup {
 	type group struct {
 		last  []int
@@ -84,7 +85,8 @@ func groupCores(cores []cpuset.Set) []topologyv1alpha1.CoreGroup {
 	return out
 }
 
-// Decode checks the spec of a NodeTopology and builds its topology. The error names the field that is wrong.
+// Decode validates the spec of a NodeTopology and builds its topology. The error names the invalid
+// field.
 func Decode(s topologyv1alpha1.NodeTopologySpec) (*Topology, error) {
 	var d decoder
 	p := Parts{
@@ -126,7 +128,7 @@ func Decode(s topologyv1alpha1.NodeTopologySpec) (*Topology, error) {
 	return t, nil
 }
 
-// decoder reads CPU lists and keeps the first error.
+// decoder parses CPU lists and keeps the first error.
 type decoder struct{ err error }
 
 func (d *decoder) set(field string, l topologyv1alpha1.CPUList) cpuset.Set {
@@ -137,7 +139,7 @@ func (d *decoder) set(field string, l topologyv1alpha1.CPUList) cpuset.Set {
 	return s
 }
 
-// cores are the cores of a group of parallel lists.
+// cores returns the cores of a group of parallel lists.
 func (d *decoder) cores(i int, group topologyv1alpha1.CoreGroup) []cpuset.Set {
 	if len(group) == 0 && d.err == nil {
 		d.err = fmt.Errorf("topology: cores[%d] is empty", i)
@@ -163,8 +165,8 @@ func (d *decoder) cores(i int, group topologyv1alpha1.CoreGroup) []cpuset.Set {
 	return cores
 }
 
-// Hash is a short digest of the topology, equal for equal machines. A result that names CPUs carries it, so that CPUs
-// chosen for another shape of the machine are recognised.
+// Hash returns a short digest of the topology, equal for equal machines. Results that name CPUs
+// contain the hash, so that CPUs chosen for another topology can be recognised.
 func (t *Topology) Hash() string {
 	data, err := json.Marshal(t.Encode())
 	if err != nil {

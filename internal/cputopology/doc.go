@@ -1,4 +1,5 @@
-// Package cputopology models a machine's processors: sockets, dies, NUMA nodes, L3 domains, cores and their threads.
+// Package cputopology models the processors of a machine: sockets, dies, NUMA nodes, L3 domains,
+// cores and hardware threads.
 //
 //	sysfs root ──sysfs.Read──▶ Parts ──New──▶ Topology ──Encode──▶ spec of a NodeTopology (1 to 2 kB for 256 CPUs)
 //	                                            │                      └──Decode──▶ the same Topology
@@ -12,21 +13,22 @@
 //	cpuset    sets of CPU numbers in the kernel's list format
 //	sysfs     reads a Topology from any sysfs root
 //	machines  describes machines and writes their sysfs trees, for tests and simulations
-//	request   reads what a pod asks for, in three annotation languages, and writes the result annotations
+//	request   parses a pod's request, in three annotation languages, and writes the result annotations
 //	allocate  chooses CPUs on a node, and the node among many
-//	held      says who holds which CPUs of a node, from API objects
-//	agent     reports the machine and applies CPU sets, on each node; not pure, and on a higher floor
+//	held      determines who holds which CPUs of a node, from API objects
+//	agent     runs on each node: reports the machine and applies CPU sets; not pure
 //	repack    plans moves within a node that free whole L3 domains or NUMA nodes
 //	simulate  measures allocation policies on simulated clusters
 //	dump      reads a cluster's machines and pinned pods from a list of objects
-//	draw      draws a machine and who sits where, for a terminal and as a page
+//	draw      draws a machine and the holders of its CPUs, for a terminal and as a page
 //
-// Everything here is pure: no clock, goroutine, API client or log. What is read comes through an fs.FS.
+// All of these except agent are pure: they use no clock, goroutine, API client or log. Files are
+// read through an fs.FS. Package steward, which moves running pods, is not pure either.
 //
 // # Invariants of a Topology
 //
-// Every online CPU is in exactly one core, one socket and one NUMA node, and in at most one die and one L3 domain. A
-// core does not straddle any of them. NUMA ids and socket ids are the kernel's and may be sparse; NUMA nodes without
-// CPUs (memory expanders) are kept, with their distances. Offline CPUs are known by number only: the kernel does not
-// tell where they sit.
+// Every online CPU is in exactly one core, one socket and one NUMA node, and in at most one die and
+// one L3 domain. A core never spans two of any of these. NUMA ids and socket ids are the kernel's
+// and may be sparse. NUMA nodes without CPUs (memory expanders) are kept, with their distances.
+// Only the numbers of offline CPUs are known: the kernel does not report their position.
 package cputopology

@@ -8,28 +8,30 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Limits on what New accepts; they bound every table built from a topology.
+// Limits on the input of New. They bound every table built from a topology.
 const (
 	MaxCPUs      = 4096 // online CPUs
 	MaxNUMANodes = 1024
 )
 
-// Parts is a machine as sets of CPUs, one slice per level. It is what New builds a Topology from.
+// Parts describes a machine as sets of CPUs, one slice per level. New builds a Topology from it.
 type Parts struct {
-	// Cores partition the online CPUs: the hardware threads of one core each.
+	// Cores partition the online CPUs; each set holds the hardware threads of one core.
 	Cores []cpuset.Set
 	// Sockets partition the online CPUs.
 	Sockets []Socket
-	// Dies are disjoint. None at all means one per socket.
+	// Dies are disjoint. An empty slice means one die per socket.
 	Dies []cpuset.Set
-	// L3 domains are disjoint: CPUs that share a last-level cache. CPUs without an L3 are in none.
+	// L3 domains are disjoint sets of CPUs that share a last-level cache. CPUs without an L3 cache
+	// are in none.
 	L3 []L3
-	// NUMA nodes: their CPU sets partition the online CPUs; a node may have none.
+	// NUMA lists the NUMA nodes. Their CPU sets partition the online CPUs; a node may have no CPUs.
 	NUMA []NUMANode
-	// Efficient holds the CPUs of the smaller kind of core on a hybrid machine; empty elsewhere.
+	// Efficient holds the CPUs of the smaller kind of core on a hybrid machine. It is empty on
+	// other machines.
 	Efficient cpuset.Set
-	// Offline CPUs are present but switched off. Isolated CPUs are online and kept from the kernel's load balancer
-	// (isolcpus=): whoever isolated them owns them.
+	// Offline CPUs are present but switched off. Isolated CPUs are online and excluded from the
+	// kernel's load balancing (isolcpus=); they belong to whoever isolated them.
 	Offline, Isolated cpuset.Set
 }
 
@@ -50,27 +52,30 @@ type NUMANode struct {
 	ID          int // the kernel's node number
 	CPUs        cpuset.Set
 	MemoryBytes int64
-	// Distances holds the firmware's distance (10 is local) to each NUMA node, in the order of Parts.NUMA.
+	// Distances holds the firmware's distance (10 is local) to each NUMA node, in the order of
+	// Parts.NUMA.
 	Distances []int
 }
 
-// CPU says where one online CPU sits. All but ID are indices into the slices of Parts.
+// CPU is the position of one online CPU. All fields except ID and Efficient are indices into the
+// slices of Parts.
 type CPU struct {
 	ID, Core, Socket, NUMA int
-	Die, L3                int // -1 where the machine does not tell
+	Die, L3                int // -1 if the machine does not report it
 	Efficient              bool
 }
 
-// Topology is a checked Parts with an index by CPU. It is immutable.
+// Topology is a validated Parts with an index by CPU. It is immutable.
 type Topology struct {
-	// Parts in canonical order: sockets and NUMA nodes by id, the rest by lowest CPU.
+	// Parts is in canonical order: sockets and NUMA nodes by id, the others by lowest CPU.
 	Parts
-	// CPUs are the online CPUs in ascending id.
+	// CPUs are the online CPUs in ascending order of id.
 	CPUs   []CPU
 	online cpuset.Set
 }
 
-// New checks the parts and builds the topology from them. The error names the first part that is inconsistent.
+// New validates the parts and builds the topology from them. The error names the first inconsistent
+// part.
 func New(p Parts) (*Topology, error) {
 	t := &Topology{Parts: canonical(p)}
 	var err error
@@ -115,7 +120,8 @@ func canonical(p Parts) Parts {
 	p.Dies = slices.SortedStableFunc(slices.Values(p.Dies), byFirst)
 	p.L3 = slices.SortedStableFunc(slices.Values(p.L3), func(a, b L3) int { return byFirst(a.CPUs, b.CPUs) })
 	p.Sockets = slices.SortedStableFunc(slices.Values(p.Sockets), func(a, b Socket) int { return cmp.Compare(a.ID, b.ID) })
-	// NUMA nodes keep their order: their distances refer to it. checkNUMA refuses any but ascending ids.
+	// NUMA nodes keep their order, because their distances refer to it. checkNUMA rejects ids that
+	// are not ascending.
 	p.NUMA = slices.Clone(p.NUMA)
 	return p
 }
@@ -137,7 +143,7 @@ func (t *Topology) checkLevels() error {
 		name string
 		n    int
 		set  func(int) cpuset.Set
-		all  bool // every online CPU is in one
+		all  bool // every online CPU is in one set
 	}{
 		{"socket", len(t.Sockets), func(i int) cpuset.Set { return t.Sockets[i].CPUs }, true},
 		{"NUMA node", len(t.NUMA), func(i int) cpuset.Set { return t.NUMA[i].CPUs }, true},
@@ -226,7 +232,7 @@ func (t *Topology) index() {
 	}
 }
 
-// checkCores refuses cores that straddle a larger domain.
+// checkCores rejects cores that span two larger domains.
 func (t *Topology) checkCores() error {
 	first := make([]*CPU, len(t.Cores))
 	for i := range t.CPUs {
@@ -243,10 +249,10 @@ func (t *Topology) checkCores() error {
 	return nil
 }
 
-// Online is the set of online CPUs.
+// Online returns the set of online CPUs.
 func (t *Topology) Online() cpuset.Set { return t.online }
 
-// ThreadsPerCore is the largest number of threads of any core.
+// ThreadsPerCore returns the largest number of threads of any core.
 func (t *Topology) ThreadsPerCore() int {
 	n := 0
 	for _, c := range t.Cores {

@@ -15,15 +15,16 @@ import (
 	"k8s.io/client-go/dynamic"
 )
 
-// Finding is an object of others that Install would replace, or that acts on our kinds.
+// Finding is an object of another party that Install would replace, or that acts on Lockstep's
+// kinds.
 type Finding struct {
 	// Object is KIND.GROUP/NAME, or KIND.GROUP/NAMESPACE/NAME.
 	Object string
-	// Problem says what it is, and what it means to go on.
+	// Problem describes the object, and the consequences of continuing.
 	Problem string
 }
 
-// ForeignError says that others serve our kinds.
+// ForeignError means that other parties serve Lockstep's kinds.
 type ForeignError struct{ Findings []Finding }
 
 func (e *ForeignError) Error() string {
@@ -35,7 +36,7 @@ func (e *ForeignError) Error() string {
 	return b.String()
 }
 
-// marked puts the mark of what Install makes on objects.
+// marked puts ManagedByLabel on the objects.
 func marked(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	for _, o := range objects {
 		o.SetLabels(merge(o.GetLabels(), map[string]string{ManagedByLabel: ManagedBy}))
@@ -43,14 +44,15 @@ func marked(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
 	return objects
 }
 
-// ours reports whether Install has made an object, or has taken it over.
+// ours reports whether Install has created an object or taken it over.
 func ours(live *unstructured.Unstructured) bool {
-	_, applied := live.GetAnnotations()[AppliedAnnotation] // all that versions before the label had
+	// Versions before the label set only this annotation.
+	_, applied := live.GetAnnotations()[AppliedAnnotation]
 	return applied || live.GetLabels()[ManagedByLabel] == ManagedBy
 }
 
-// asWanted reports whether live has what object has, the marks of Install aside: somebody has applied the printed
-// manifests of a version that did not have them.
+// asWanted reports whether live has everything that object has, apart from the marks of Install:
+// someone may have applied the printed manifests of a version without these marks.
 func asWanted(live, object *unstructured.Unstructured) bool {
 	want := object.DeepCopy()
 	unstructured.RemoveNestedField(want.Object, "metadata", "labels", ManagedByLabel)
@@ -63,7 +65,8 @@ func asWanted(live, object *unstructured.Unstructured) bool {
 	return contains(live.Object, want.Object)
 }
 
-// look finds what is in the cluster under the objects' names, and what others have there.
+// look reads the live objects under the names of the given objects, and returns the objects of
+// other parties.
 func (w *installer) look(ctx context.Context, objects []*unstructured.Unstructured) ([]Finding, error) {
 	var found []Finding
 	groups := map[string]bool{}
@@ -97,7 +100,7 @@ func (w *installer) look(ctx context.Context, objects []*unstructured.Unstructur
 	return slices.Concat(found, hooks, controllers), err
 }
 
-// foreign says what it means to replace an object of others.
+// foreign describes the consequences of replacing an object of another party.
 func (w *installer) foreign(ctx context.Context, live *unstructured.Unstructured) (string, error) {
 	by := "was not made by 'lockstep install'"
 	if maker := makerOf(live); maker != "" {
@@ -121,7 +124,7 @@ func (w *installer) foreign(ctx context.Context, live *unstructured.Unstructured
 		"and fields that the new schema does not have are lost when an object is written next", by, what), nil
 }
 
-// makerOf tells who made an object, as far as it shows.
+// makerOf returns who created an object, as far as its metadata shows.
 func makerOf(live *unstructured.Unstructured) string {
 	var parts []string
 	if release := live.GetAnnotations()["meta.helm.sh/release-name"]; release != "" {
@@ -135,7 +138,7 @@ func makerOf(live *unstructured.Unstructured) string {
 	return strings.Join(parts, ", ")
 }
 
-// Count returns how many objects of a CRD there are.
+// Count returns the number of objects of a CRD.
 func Count(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) (int64, error) {
 	resource, ok := servedBy(crd)
 	if !ok {
@@ -155,7 +158,7 @@ func Count(ctx context.Context, client dynamic.Interface, crd *unstructured.Unst
 	return n, nil
 }
 
-// servedBy is the resource of a CRD, in a version that is served.
+// servedBy returns the resource of a CRD in a served version.
 func servedBy(crd *unstructured.Unstructured) (schema.GroupVersionResource, bool) {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
@@ -170,8 +173,8 @@ func servedBy(crd *unstructured.Unstructured) (schema.GroupVersionResource, bool
 	return schema.GroupVersionResource{}, false
 }
 
-// webhooks finds webhook configurations whose rules name one of our groups. Rules for all groups are of those who look at
-// everything, and serve no kind.
+// webhooks finds webhook configurations whose rules name one of Lockstep's API groups. Rules for
+// all groups belong to webhooks that inspect everything and serve no kind, so they are ignored.
 func (w *installer) webhooks(ctx context.Context, groups map[string]bool) ([]Finding, error) {
 	var out []Finding
 	for _, kind := range []string{"validatingwebhookconfigurations", "mutatingwebhookconfigurations"} {
@@ -209,7 +212,8 @@ func (w *installer) webhooks(ctx context.Context, groups map[string]bool) ([]Fin
 	return out, nil
 }
 
-// controllerImages are the last parts of the names of images whose programs act on our kinds, without registry and tag.
+// controllerImages are image names, without registry and tag, of controllers that act on Lockstep's
+// kinds.
 var controllerImages = map[string]bool{
 	"vc-controller-manager": true, "vc-webhook-manager": true, "vc-scheduler": true,
 	"workflow-controller": true, "vela-core": true,
@@ -247,7 +251,7 @@ func (w *installer) controllers(ctx context.Context) ([]Finding, error) {
 	}
 }
 
-// nameOf is KIND.GROUP/NAME, with the namespace before the name where there is one.
+// nameOf returns KIND.GROUP/NAME, or KIND.GROUP/NAMESPACE/NAME for a namespaced object.
 func nameOf(o *unstructured.Unstructured) string {
 	kind := strings.ToLower(o.GetKind())
 	if group := o.GroupVersionKind().Group; group != "" {

@@ -20,7 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// kinds are the resources of the kinds in this package's manifests.
+// kinds are the resources of the kinds in this package's test manifests.
 var kinds = map[string]schema.GroupVersionResource{
 	"Namespace":                      {Version: "v1", Resource: "namespaces"},
 	"Secret":                         {Version: "v1", Resource: "secrets"},
@@ -76,8 +76,8 @@ func there(t *testing.T, cfg *rest.Config, kind, namespace, name string) *unstru
 	return o
 }
 
-// anothers is what another controller of batch jobs brings: its own CRD, a webhook, its controller, and a user's job; and
-// beside it one who looks at everything, and serves nothing.
+// anothers are the manifests of another controller for batch jobs: its own CRD, a webhook, its
+// Deployment and a user's job; and of a webhook that inspects all groups and serves none.
 const anothers = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
@@ -146,7 +146,7 @@ kind: ClusterRole
 metadata: {name: lockstep-view}
 rules: []`
 
-// install collects what Install does.
+// bring runs Install and counts the changes.
 func bring(t *testing.T, cfg *rest.Config, opts install.Options) (map[install.Change]int, error) {
 	t.Helper()
 	changes := map[install.Change]int{}
@@ -167,9 +167,11 @@ func foreign(err error) map[string]string {
 	return out
 }
 
-// TestInstallStopsBeforeWhatOthersServe goes the whole way: install over a foreign installation, take it over, uninstall.
+// TestInstallStopsBeforeWhatOthersServe covers the whole sequence: install over a foreign
+// installation, take it over, uninstall.
 func TestInstallStopsBeforeWhatOthersServe(t *testing.T) {
-	cfg := localtest.Start(t, localtest.WithControllerManager()).RESTConfig() // which ends namespaces
+	// The controller manager deletes namespaces.
+	cfg := localtest.Start(t, localtest.WithControllerManager()).RESTConfig()
 	create(t, cfg, anothers)
 	before := there(t, cfg, "CustomResourceDefinition", "", "jobs.batch.volcano.sh")
 	for name, opts := range map[string]install.Options{"install": {}, "dry run": {DryRun: true}} {
@@ -205,7 +207,7 @@ func TestInstallStopsBeforeWhatOthersServe(t *testing.T) {
 		}
 	}
 
-	// Taken over.
+	// Take over.
 	var told []string
 	if _, err := bring(t, cfg, install.Options{TakeOver: true, Found: func(f install.Finding) { told = append(told, f.Object) }}); err != nil || len(told) != 4 {
 		t.Fatalf("take over: %v, told of %v", err, told)
@@ -224,7 +226,7 @@ func TestInstallStopsBeforeWhatOthersServe(t *testing.T) {
 		t.Errorf("the second time: %v, %v", changes, err)
 	}
 
-	// Removed: theirs stays.
+	// Uninstall: the objects of the other party stay.
 	kept := map[string]string{}
 	err = install.Uninstall(t.Context(), cfg, install.RemoveOptions{CRDs: true, Wait: true}, func(o *unstructured.Unstructured, why string) {
 		if why != "" {
@@ -253,7 +255,8 @@ func TestInstallStopsBeforeWhatOthersServe(t *testing.T) {
 	}
 }
 
-// TestWhatKubectlAppliedIsOurs: the printed manifests, brought by others.
+// TestWhatKubectlAppliedIsOurs checks that objects applied by kubectl from the printed manifests
+// count as Install's own.
 func TestWhatKubectlAppliedIsOurs(t *testing.T) {
 	cfg := localtest.Start(t).RESTConfig()
 	objects, err := install.Objects(install.Options{})
@@ -261,7 +264,7 @@ func TestWhatKubectlAppliedIsOurs(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, o := range objects {
-		if i%2 == 0 { // as versions printed them that did not mark them
+		if i%2 == 0 { // as printed by versions without the label
 			o.SetLabels(nil)
 		}
 		if o.GetKind() == "CustomResourceDefinition" {

@@ -1,8 +1,9 @@
-// Package install puts into a cluster what Lockstep needs there: CRDs, access rights, policies, flow control, the
-// queues that always exist, and the built-in definitions that applications are made with.
+// Package install installs the objects that Lockstep needs in a cluster: CRDs, access rights,
+// policies, flow control, the queues that always exist, and the built-in definitions for
+// applications.
 //
-// It is a tool of administrators and writes by itself, not through package apiwriter: it runs before the manager, with
-// other rights, a few dozen writes at most.
+// It is a tool for administrators and writes to the API server itself, not through package
+// apiwriter: it runs before the manager, with other rights, and makes a few dozen writes at most.
 package install
 
 import (
@@ -33,20 +34,22 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// ManagedByLabel with value ManagedBy is on everything that Install makes.
+// ManagedByLabel, with the value ManagedBy, is on all objects that Install creates.
 const (
 	ManagedByLabel = "app.kubernetes.io/managed-by"
 	ManagedBy      = "lockstep"
 )
 
-// TakenOverAnnotation is on objects that were there before Install, made by somebody else. Uninstall leaves them.
+// TakenOverAnnotation marks objects that another party created before Install took them over.
+// Uninstall leaves them in place.
 const TakenOverAnnotation = "lockstep.dev/taken-over"
 
-// AppliedAnnotation is the hash of the object as it was last applied. It tells what a comparison with the live object
-// cannot: that something has been taken out.
+// AppliedAnnotation is the hash of the object as last applied. It shows a change that a comparison
+// with the live object cannot show: that a part has been removed from the manifest.
 const AppliedAnnotation = "lockstep.dev/applied"
 
-// resources maps the kinds in package config to their resources; kinds that are not here are plain plurals.
+// resources maps kinds in package config to their resources. Kinds that are not listed have regular
+// plurals.
 var resources = map[string]string{
 	"ValidatingAdmissionPolicy":  "validatingadmissionpolicies",
 	"MutatingAdmissionPolicy":    "mutatingadmissionpolicies",
@@ -54,32 +57,36 @@ var resources = map[string]string{
 	"PriorityLevelConfiguration": "prioritylevelconfigurations",
 }
 
-// Options choose what is installed beside the APIs, the policies and the manager's rights.
+// Options select what is installed besides the APIs, the policies and the manager's rights.
 type Options struct {
-	// ActAsManager lets applications act with the manager's rights, and not with those of their authors.
+	// ActAsManager lets applications act with the rights of the manager instead of those of their
+	// authors.
 	ActAsManager bool
-	// Image runs the manager in the cluster. Empty: it is run elsewhere.
+	// Image is the image of the manager in the cluster. Empty means that the manager runs
+	// elsewhere.
 	Image string
-	// ExecutorImage is what pods of workflows take lockstep-exec from. Empty: the manager's default.
+	// ExecutorImage is the image from which workflow pods take lockstep-exec. Empty means the
+	// manager's default.
 	ExecutorImage string
-	// AllowRequestsTo is what applications may reach beside public addresses: see egress.Config.
+	// AllowRequestsTo lists the destinations that applications may reach besides public addresses:
+	// see egress.Config.
 	AllowRequestsTo []string
-	// Replicas is how many managers there are, of which one leads. 0: 2.
+	// Replicas is the number of managers, of which one is the leader. 0 means 2.
 	Replicas int
-	// Agent puts an agent on every node, from Image.
+	// Agent installs an agent on every node, from Image.
 	Agent bool
-	// CPUs has what is said of pods' CPUs checked. Agent does, too.
+	// CPUs installs the policies that check pods' CPU annotations. Agent implies it.
 	CPUs bool
-	// TakeOver goes on where others serve our kinds, and replaces their objects. Without it Install is a *ForeignError then,
-	// and has changed nothing.
+	// TakeOver continues if other parties serve Lockstep's kinds, and replaces their objects.
+	// Without it, Install returns a *ForeignError in that case and changes nothing.
 	TakeOver bool
-	// Found is told what TakeOver goes on over; nil: nobody is.
+	// Found is called for each finding that TakeOver overrides; it may be nil.
 	Found func(Finding)
-	// DryRun has the API server check everything and keep nothing.
+	// DryRun lets the API server check all writes and store none.
 	DryRun bool
 }
 
-// Objects returns everything that is installed, in the order in which it is.
+// Objects returns all objects to install, in the order of installation.
 func Objects(opts Options) ([]*unstructured.Unstructured, error) {
 	definitions, err := Definitions()
 	if err != nil {
@@ -92,8 +99,8 @@ func Objects(opts Options) ([]*unstructured.Unstructured, error) {
 	return marked(slices.Concat(beforeServed(opts, true), config.Queues(), definitions, workloads)), nil
 }
 
-// beforeServed is what does not need our own kinds to be served yet. records says that the API server can record who wrote an
-// application.
+// beforeServed returns the objects that do not need Lockstep's own kinds to be served. records
+// means that the API server can record who wrote an application.
 func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 	out := slices.Concat(config.CRDs(), config.RBAC(), config.FlowControl(), config.Policies())
 	if opts.CPUs || opts.Agent {
@@ -122,7 +129,7 @@ func beforeServed(opts Options, records bool) []*unstructured.Unstructured {
 	return out
 }
 
-// workloads are the manager and the agents, with the images and arguments that opts ask for.
+// workloads returns the manager and the agents, with the images and arguments of opts.
 func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	if opts.Image == "" {
 		if opts.Agent {
@@ -164,37 +171,43 @@ func workloads(opts Options) ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// Change is what Install did to an object.
+// Change says what Install did to an object.
 type Change string
 
 const (
 	Created    Change = "created"
 	Configured Change = "configured"
 	Unchanged  Change = "unchanged"
-	// Removed is of what an earlier version installed and this one does not.
+	// Removed is the change of an object that an earlier version installed and this version does
+	// not.
 	Removed Change = "removed"
-	// Kept is of what has the name of such an object and was made by somebody else.
+	// Kept is the change of an object that has the name of such an object but was created by
+	// another party.
 	Kept Change = "kept: not made by 'lockstep install'"
 )
 
-// Apply brings the APIs, the policies and the manager's rights into the cluster: Install without options.
+// Apply installs the APIs, the policies and the manager's rights: it is Install without options.
 func Apply(ctx context.Context, cfg *rest.Config) error { return With(Options{})(ctx, cfg) }
 
-// With returns Install with these options.
+// With returns a function that calls Install with these options.
 func With(opts Options) func(context.Context, *rest.Config) error {
 	return func(ctx context.Context, cfg *rest.Config) error {
 		return Install(ctx, cfg, opts, func(*unstructured.Unstructured, Change) {})
 	}
 }
 
-// Install brings everything of Objects into the cluster and returns when its APIs are served. What is already there as it
-// should be is left alone: a second Install writes nothing. It calls done for each object.
-// What earlier versions installed and this one does not, it removes. cfg needs the rights of a
-// cluster administrator. It gives up when ctx is done. On API servers before Kubernetes 1.36, which cannot change objects by
-// policy, it leaves out what needs that, and applications out of the roles edit and admin: see docs/security.md. Where others
-// serve our kinds it changes nothing and returns a *ForeignError, unless Options.TakeOver.
+// Install installs all objects of Objects, and returns when their APIs are served. Objects that are
+// up to date are left alone: a second Install writes nothing. It removes objects that earlier
+// versions installed and this version does not. It calls done for each object, and gives up when
+// ctx is done. cfg needs the rights of a cluster administrator.
+//
+// API servers before Kubernetes 1.36 cannot change objects by policy. On these, Install omits the
+// objects that need such policies, and omits applications from the roles edit and admin: see
+// docs/security.md. If other parties serve Lockstep's kinds, Install changes nothing and returns a
+// *ForeignError, unless Options.TakeOver is set.
 func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*unstructured.Unstructured, Change)) error {
-	// A few dozen requests, one after the other: the client's own rate limit would only add waits.
+	// Install makes a few dozen requests one after the other; the client's own rate limit would
+	// only add delays.
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.RateLimiter = -1, nil
 	client, err := dynamic.NewForConfig(cfg)
@@ -265,16 +278,18 @@ func Install(ctx context.Context, cfg *rest.Config, opts Options, done func(*uns
 type installer struct {
 	client dynamic.Interface
 	opts   Options
-	// live is what look has found under the objects' names.
+	// live holds the live objects that look has found under the names of the objects to install;
+	// nil if there is none.
 	live map[*unstructured.Unstructured]*unstructured.Unstructured
 }
 
-// shared are the kinds of objects that several may use: one that is there is nobody's to replace.
+// shared reports whether the object is of a kind that several parties may use. An existing object
+// of such a kind is not replaced.
 func shared(object *unstructured.Unstructured) bool {
 	return object.GetKind() == "Namespace" || object.GetKind() == "Queue"
 }
 
-// dryRun is the option of writes.
+// dryRun returns the dryRun option of writes.
 func (w *installer) dryRun() []string {
 	if w.opts.DryRun {
 		return []string{metav1.DryRunAll}
@@ -282,7 +297,7 @@ func (w *installer) dryRun() []string {
 	return nil
 }
 
-// bring brings one object into the cluster.
+// bring installs one object.
 func (w *installer) bring(ctx context.Context, object *unstructured.Unstructured) (Change, error) {
 	if shared(object) {
 		return w.createMissing(ctx, object)
@@ -290,7 +305,8 @@ func (w *installer) bring(ctx context.Context, object *unstructured.Unstructured
 	return w.apply(ctx, object)
 }
 
-// Definitions returns the built-in definitions of components, traits and so on, as they go into the cluster.
+// Definitions returns the built-in definitions of components, traits and so on, as they are
+// installed.
 func Definitions() ([]*unstructured.Unstructured, error) {
 	var out []*unstructured.Unstructured
 	for _, d := range config.Definitions() {
@@ -305,7 +321,7 @@ func Definitions() ([]*unstructured.Unstructured, error) {
 	return out, nil
 }
 
-// apply creates object, or updates it where it differs.
+// apply creates an object, or updates it if it differs.
 func (w *installer) apply(ctx context.Context, object *unstructured.Unstructured) (Change, error) {
 	hash, err := hashOf(object)
 	if err != nil {
@@ -328,7 +344,7 @@ func (w *installer) apply(ctx context.Context, object *unstructured.Unstructured
 			change = Created
 			_, err = resource.Create(ctx, object, metav1.CreateOptions{DryRun: w.dryRun()})
 			if w.opts.DryRun && apierrors.IsNotFound(err) {
-				return nil // its namespace or its kind would have been made before
+				return nil // its namespace or its kind would have been created before
 			}
 			return err
 		}
@@ -337,7 +353,7 @@ func (w *installer) apply(ctx context.Context, object *unstructured.Unstructured
 			return nil
 		}
 		change = Configured
-		// What others have put into the metadata stays. An aggregated ClusterRole's rules are ours to state.
+		// Metadata set by other parties stays. The rules of an aggregated ClusterRole are replaced.
 		desired := object.DeepCopy()
 		desired.SetResourceVersion(live.GetResourceVersion())
 		desired.SetAnnotations(merge(live.GetAnnotations(), desired.GetAnnotations()))
@@ -351,7 +367,7 @@ func (w *installer) apply(ctx context.Context, object *unstructured.Unstructured
 	return change, err
 }
 
-// createMissing creates object unless there is one of its name.
+// createMissing creates an object unless an object of its name exists.
 func (w *installer) createMissing(ctx context.Context, object *unstructured.Unstructured) (Change, error) {
 	if w.live[object] != nil {
 		return Unchanged, nil
@@ -361,17 +377,18 @@ func (w *installer) createMissing(ctx context.Context, object *unstructured.Unst
 	case apierrors.IsAlreadyExists(err):
 		return Unchanged, nil
 	case w.opts.DryRun && apierrors.IsNotFound(err):
-		return Created, nil // its kind would have been made before
+		return Created, nil // its kind would have been created before
 	}
 	return Created, err
 }
 
-// retriable says whether another attempt may succeed: someone else was quicker.
+// retriable reports whether another attempt may succeed because another client was faster.
 func retriable(err error) bool {
 	return apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err)
 }
 
-// awaitServed waits until the objects of a CRD can be listed, which is a moment after the CRD says Established.
+// awaitServed waits until the objects of a CRD can be listed, which is shortly after the CRD
+// becomes Established.
 func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructured.Unstructured) error {
 	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
 	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
@@ -392,11 +409,13 @@ func awaitServed(ctx context.Context, client dynamic.Interface, crd *unstructure
 	return err
 }
 
-// AwaitApplications returns when applications are admitted and their authors recorded, which is up to five seconds after
-// Apply: so often the API server looks for the types that its policies may change. Before it knows the policies it admits
-// applications of nobody; until it knows the types, it refuses them as 503; and if it knows the policy that checks authors
-// before the one that fills them in, as forbidden. cfg is not the manager's, whose own writes to applications have no
-// author. An API server that cannot record authors, see Install, admits them as soon as it serves them.
+// AwaitApplications waits until applications are admitted and their authors recorded. That is up to
+// five seconds after Apply, which is the interval at which the API server looks up the types that
+// its policies may change. Before it knows the policies, the API server admits applications without
+// an author. Until it knows the types, it rejects applications with status 503. If it knows the
+// policy that checks authors before the policy that fills them in, it rejects applications as
+// forbidden. cfg must not be the manager's, whose own writes to applications have no author. An API
+// server that cannot record authors (see Install) admits applications as soon as it serves them.
 func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -431,7 +450,7 @@ func AwaitApplications(ctx context.Context, cfg *rest.Config) error {
 	return nil
 }
 
-// admittedAtMost bounds AwaitApplications.
+// admittedAtMost bounds the duration of AwaitApplications.
 const admittedAtMost = 30 * time.Second
 
 func resourceOf(client dynamic.Interface, object *unstructured.Unstructured) dynamic.ResourceInterface {
@@ -455,7 +474,8 @@ func hashOf(object *unstructured.Unstructured) (string, error) {
 	return hex.EncodeToString(sum[:8]), nil
 }
 
-// contains says whether live has everything that desired has; live may have more, namely the server's defaults.
+// contains reports whether live has everything that desired has. live may have more, such as the
+// server's defaults.
 func contains(live, desired any) bool {
 	switch desired := desired.(type) {
 	case map[string]any:
@@ -484,7 +504,7 @@ func contains(live, desired any) bool {
 	return number(live) == number(desired)
 }
 
-// number makes numbers comparable: a decoder gives a float where another gives an integer.
+// number makes numbers comparable: one decoder returns a float where another returns an integer.
 func number(v any) any {
 	switch v := v.(type) {
 	case int64:

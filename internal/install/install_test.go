@@ -79,7 +79,8 @@ func TestInstallWritesOnlyWhatDiffers(t *testing.T) {
 	}
 }
 
-// TestPodsAreCheckedOnlyWhereCPUsAreChosen: each policy that matches pods makes every write of one dearer.
+// TestPodsAreCheckedOnlyWhereCPUsAreChosen checks that the policies on pods are optional, because
+// each policy that matches pods makes every write of a pod more expensive.
 func TestPodsAreCheckedOnlyWhereCPUsAreChosen(t *testing.T) {
 	for _, c := range []struct {
 		opts install.Options
@@ -112,7 +113,8 @@ func TestPodsAreCheckedOnlyWhereCPUsAreChosen(t *testing.T) {
 	}
 }
 
-// TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn: the API server may know the policy that checks them earlier.
+// TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn covers an API server that knows the
+// policy that checks authors earlier than the policy that fills them in.
 func TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn(t *testing.T) {
 	cfg := localtest.Shared(t).RESTConfig()
 	if err := errors.Join(install.Apply(t.Context(), cfg), install.AwaitApplications(t.Context(), cfg)); err != nil {
@@ -147,7 +149,8 @@ func TestAwaitApplicationsWaitsForThePolicyThatFillsAuthorsIn(t *testing.T) {
 	}
 }
 
-// TestInstallOnAnAPIServerWithoutMutatingPolicies: Kubernetes before 1.36, as which our API server poses.
+// TestInstallOnAnAPIServerWithoutMutatingPolicies covers Kubernetes before 1.36, which the API
+// server emulates.
 func TestInstallOnAnAPIServerWithoutMutatingPolicies(t *testing.T) {
 	c := localtest.Start(t, localtest.WithConfig(func(c *localcluster.Config) {
 		c.ExtraArgs = map[localcluster.Component][]string{localcluster.APIServer: {"--emulated-version=kube=1.33"}}
@@ -155,7 +158,7 @@ func TestInstallOnAnAPIServerWithoutMutatingPolicies(t *testing.T) {
 	if err := errors.Join(install.Apply(t.Context(), c.RESTConfig()), install.AwaitApplications(t.Context(), c.RESTConfig())); err != nil {
 		t.Error(err)
 	}
-	// Applications are off there, and no part of the roles of users.
+	// Applications are off there, and not part of the users' roles.
 	role, err := kubernetes.NewForConfigOrDie(c.RESTConfig()).RbacV1().ClusterRoles().Get(t.Context(), config.ApplicationEditRole, metav1.GetOptions{})
 	if err != nil {
 		t.Fatal(err)
@@ -167,7 +170,8 @@ func TestInstallOnAnAPIServerWithoutMutatingPolicies(t *testing.T) {
 	}
 }
 
-// TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager: whoever writes one there has the manager's rights.
+// TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager checks the edit role, because
+// whoever writes an application there has the manager's rights.
 func TestNobodyEditsApplicationsByDefaultWhereTheyActAsTheManager(t *testing.T) {
 	for _, asManager := range []bool{false, true} {
 		objects, err := install.Objects(install.Options{ActAsManager: asManager})

@@ -16,20 +16,22 @@ import (
 	"lockstep.dev/lockstep/config"
 )
 
-// PolicyDiffers returns the path of the first difference between the spec of an admission policy, or of a binding, as it is in a
-// cluster and as it is to be, or nothing. What is there may have the API server's defaults beside it and nothing else: a selector
-// or a condition would leave something out.
+// PolicyDiffers compares the specs of an existing and a wanted admission policy, or binding. It
+// returns the path of the first difference, or "". The existing spec may additionally contain the
+// API server's defaults and nothing else, because an additional selector or condition would exclude
+// requests.
 func PolicyDiffers(there, want map[string]any) string {
 	return differs("spec", there["spec"], want["spec"])
 }
 
-// policyDefaults are what the API server fills in.
+// policyDefaults are the defaults that the API server fills in.
 var policyDefaults = map[string]any{
 	"matchPolicy": "Equivalent", "namespaceSelector": map[string]any{}, "objectSelector": map[string]any{}, "scope": "*",
 }
 
-// differs is the path of the first difference between what is there and what is wanted, or empty. What is there may have the
-// defaults beside it, and nothing else: a selector would leave out some namespaces.
+// differs returns the path of the first difference between an existing and a wanted value, or "".
+// The existing value may additionally contain the defaults and nothing else, because a selector
+// would exclude some namespaces.
 func differs(path string, there, want any) string {
 	switch want := want.(type) {
 	case map[string]any:
@@ -61,7 +63,8 @@ func differs(path string, there, want any) string {
 	return ""
 }
 
-// RecordsAuthors reports whether the API server can record who wrote an application, which Kubernetes from 1.36 on can.
+// RecordsAuthors reports whether the API server can record who wrote an application, which needs
+// Kubernetes 1.36 or later.
 func RecordsAuthors(ctx context.Context, cfg *rest.Config) (bool, error) {
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
@@ -80,8 +83,9 @@ func servesMutatingPolicies(ctx context.Context, client dynamic.Interface) (bool
 	return err == nil, err
 }
 
-// needsMutatingPolicies is true of these policies, and of the one that refuses applications whose authors they did not
-// fill in.
+// needsMutatingPolicies reports whether the object is a mutating admission policy or its binding,
+// or belongs to the policy that rejects applications without the author that those policies fill
+// in.
 func needsMutatingPolicies(o *unstructured.Unstructured) bool {
 	return strings.HasPrefix(o.GetKind(), "MutatingAdmissionPolicy") || o.GetName() == config.AuthorsPolicy
 }

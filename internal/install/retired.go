@@ -11,7 +11,8 @@ import (
 	"lockstep.dev/lockstep/config"
 )
 
-// removeRetired removes what earlier versions installed and this one does not. It calls done for each such object that there is.
+// removeRetired removes objects that earlier versions installed and this version does not. It calls
+// done for each such object that exists.
 func (w *installer) removeRetired(ctx context.Context, done func(*unstructured.Unstructured, Change)) error {
 	for _, o := range config.Retired() {
 		resource := resourceOf(w.client, o)

@@ -26,7 +26,7 @@ subjects:
 - {kind: ServiceAccount, name: lockstep-manager, namespace: lockstep-system}
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: lockstep-manager}`
 
-// ofOthers has a name of an earlier version and nothing else of it.
+// ofOthers has the name of an object of an earlier version and nothing else in common with it.
 const ofOthers = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -34,8 +34,9 @@ metadata: {name: lockstep-manager-multi-tenant}
 rules:
 - {apiGroups: [""], resources: [pods], verbs: [get]}`
 
-// TestInstallRemovesWhatEarlierVersionsInstalled: rights that this version does not need, whether they were installed or applied with
-// kubectl from printed manifests. An object of somebody else under such a name stays.
+// TestInstallRemovesWhatEarlierVersionsInstalled checks that Install removes rights that this
+// version does not need, whether they were installed or applied with kubectl from printed
+// manifests. An object of another party with such a name stays.
 func TestInstallRemovesWhatEarlierVersionsInstalled(t *testing.T) {
 	cfg := localtest.Shared(t).RESTConfig()
 	const name = "lockstep-manager-multi-tenant"
@@ -53,14 +54,14 @@ func TestInstallRemovesWhatEarlierVersionsInstalled(t *testing.T) {
 		return out
 	}
 	create(t, cfg, multiTenant)
-	// 1. A dry run says it and does nothing.
+	// 1. A dry run reports the removal and does nothing.
 	if got := said(install.Options{DryRun: true}); got["ClusterRole"] != install.Removed || got["ClusterRoleBinding"] != install.Removed {
 		t.Errorf("a dry run says %v", got)
 	}
 	if there(t, cfg, "ClusterRole", "", name) == nil || there(t, cfg, "ClusterRoleBinding", "", name) == nil {
 		t.Error("a dry run has removed something")
 	}
-	// 2. Whatever applications act as.
+	// 2. The removal is independent of the rights that applications act with.
 	for _, opts := range []install.Options{{}, {ActAsManager: true}} {
 		if got := said(opts); got["ClusterRole"] != install.Removed || got["ClusterRoleBinding"] != install.Removed {
 			t.Errorf("%+v: it says %v", opts, got)
@@ -73,13 +74,13 @@ func TestInstallRemovesWhatEarlierVersionsInstalled(t *testing.T) {
 		}
 		create(t, cfg, multiTenant)
 	}
-	// 3. An uninstallation that comes first would remove what was installed, too.
+	// 3. An uninstallation that comes first would also remove what was installed.
 	gone := removed(t, cfg, install.RemoveOptions{DryRun: true})
 	if kept, ok := gone["ClusterRole/"+name]; !ok || kept != "" {
 		t.Errorf("an uninstallation: %v", gone)
 	}
 	said(install.Options{})
-	// 4. Somebody else's.
+	// 4. An object of another party.
 	create(t, cfg, ofOthers)
 	if got := said(install.Options{}); got["ClusterRole"] != install.Kept {
 		t.Errorf("of somebody else: it says %v", got)

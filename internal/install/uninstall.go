@@ -22,24 +22,24 @@ import (
 	"lockstep.dev/lockstep/config"
 )
 
-// RemoveOptions say what Uninstall removes, and how.
+// RemoveOptions select what Uninstall removes, and how.
 type RemoveOptions struct {
-	// CRDs removes the CRDs that Install made, and with them every object of theirs. Otherwise the CRDs stay with all that
-	// is in them: queues, definitions, what users made.
+	// CRDs removes the CRDs that Install created, and with them every object of their kinds.
+	// Otherwise the CRDs stay with all their objects: queues, definitions and objects of users.
 	CRDs bool
-	// Wait returns when everything is gone.
+	// Wait makes Uninstall return only when everything is gone.
 	Wait bool
-	// DryRun has the API server check everything and keep nothing.
+	// DryRun lets the API server check all writes and store none.
 	DryRun bool
 }
 
-// Content is how many objects a CRD holds.
+// Content is the number of objects of a CRD.
 type Content struct {
 	CRD   string
 	Count int64
 }
 
-// Contents returns how many objects each CRD holds that Uninstall would remove.
+// Contents returns the number of objects of each CRD that Uninstall would remove.
 func Contents(ctx context.Context, cfg *rest.Config) ([]Content, error) {
 	u, err := newUninstaller(cfg, RemoveOptions{})
 	if err != nil {
@@ -63,19 +63,20 @@ func Contents(ctx context.Context, cfg *rest.Config) ([]Content, error) {
 	return out, nil
 }
 
-// uninstaller removes what Install made.
+// uninstaller removes what Install created.
 type uninstaller struct {
 	client    dynamic.Interface
 	discovery discovery.DiscoveryInterface
 	opts      RemoveOptions
-	// done is told what has become of an object; kept is why it stays, empty: it is deleted.
+	// done is called with the outcome for an object. kept says why the object stays; empty means
+	// that it is deleted.
 	done func(o *unstructured.Unstructured, kept string)
 }
 
 func newUninstaller(cfg *rest.Config, opts RemoveOptions) (*uninstaller, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS, cfg.RateLimiter = -1, nil
-	cfg.WarningHandler = rest.NoWarnings{} // it looks at kinds that are deprecated, too
+	cfg.WarningHandler = rest.NoWarnings{} // the uninstaller also lists deprecated kinds
 	client, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -84,16 +85,17 @@ func newUninstaller(cfg *rest.Config, opts RemoveOptions) (*uninstaller, error) 
 	return &uninstaller{client: client, discovery: d, opts: opts}, err
 }
 
-// Uninstall removes what Install has made and nothing else: objects that others made, also when Install has taken them
-// over, and namespaces that hold anything of others stay. It may be called again. First the manager goes, so that nobody
-// reacts to the rest: what applications have deployed runs on.
+// Uninstall removes what Install has created and nothing else. Objects that other parties created
+// stay, even if Install has taken them over, and so do namespaces that contain objects of other
+// parties. Uninstall may be called again. The manager is removed first, so that nobody reacts to
+// the remaining deletions: what applications have deployed keeps running.
 func Uninstall(ctx context.Context, cfg *rest.Config, opts RemoveOptions, done func(o *unstructured.Unstructured, kept string)) error {
 	u, err := newUninstaller(cfg, opts)
 	if err != nil {
 		return err
 	}
 	u.done = done
-	// Everything that any options install.
+	// Everything that Install may create with any options.
 	workloads := append(config.Manager(), config.Agent()...)
 	rest := slices.Concat(config.Policies(), config.CPUPolicies(), config.FlowControl(), config.RBAC(), config.Retired())
 	var namespaces []*unstructured.Unstructured
@@ -104,14 +106,14 @@ func Uninstall(ctx context.Context, cfg *rest.Config, opts RemoveOptions, done f
 		namespaces = append(namespaces, o)
 		return true
 	})
-	// 1. Those who act.
+	// 1. The manager and the agents.
 	if err := u.removeAll(ctx, workloads); err != nil {
 		return err
 	}
 	if err := u.awaitPods(ctx, workloads); err != nil {
 		return err
 	}
-	// 2. What they act by, and what the API server does for them.
+	// 2. Their access rights, and the policies of the API server.
 	if err := u.removeAll(ctx, rest); err != nil {
 		return err
 	}
@@ -124,7 +126,7 @@ func Uninstall(ctx context.Context, cfg *rest.Config, opts RemoveOptions, done f
 			return err
 		}
 	}
-	// 4. The namespaces, of what is left.
+	// 4. The namespaces, unless they contain something else.
 	for _, ns := range namespaces {
 		if err := u.removeNamespace(ctx, ns); err != nil {
 			return fmt.Errorf("uninstall %s: %w", nameOf(ns), err)
@@ -133,7 +135,7 @@ func Uninstall(ctx context.Context, cfg *rest.Config, opts RemoveOptions, done f
 	return nil
 }
 
-// notOurs says why an object is not to be removed.
+// notOurs returns the reason why an object must not be removed, or "".
 func notOurs(live *unstructured.Unstructured) string {
 	switch {
 	case !ours(live):
@@ -153,7 +155,7 @@ func (u *uninstaller) removeAll(ctx context.Context, objects []*unstructured.Uns
 	return nil
 }
 
-// remove deletes an object that Install has made.
+// remove deletes an object that Install has created.
 func (u *uninstaller) remove(ctx context.Context, o *unstructured.Unstructured) error {
 	resource := resourceOf(u.client, o)
 	live, err := resource.Get(ctx, o.GetName(), metav1.GetOptions{})
@@ -174,7 +176,8 @@ func (u *uninstaller) remove(ctx context.Context, o *unstructured.Unstructured) 
 	return nil
 }
 
-// delete deletes the object that was looked at, and not another one of its name that somebody has made since.
+// delete deletes exactly the object that was read, not another object of the same name created
+// since.
 func (u *uninstaller) delete(ctx context.Context, resource dynamic.ResourceInterface, live *unstructured.Unstructured) error {
 	uid, background := live.GetUID(), metav1.DeletePropagationBackground
 	o := metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}, PropagationPolicy: &background}
@@ -187,10 +190,10 @@ func (u *uninstaller) delete(ctx context.Context, resource dynamic.ResourceInter
 	return nil
 }
 
-// removePoll is between two looks at whether something is gone.
+// removePoll is the interval at which the uninstaller checks whether an object is gone.
 const removePoll = 100 * time.Millisecond
 
-// awaitPods returns when the pods of the workloads that are gone are gone.
+// awaitPods waits until the pods of the removed workloads are gone.
 func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.Unstructured) error {
 	if u.opts.DryRun {
 		return nil
@@ -198,7 +201,7 @@ func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.U
 	for _, o := range workloads {
 		if _, err := resourceOf(u.client, o).Get(ctx, o.GetName(), metav1.GetOptions{}); !apierrors.IsNotFound(err) {
 			if err == nil {
-				continue // it stays
+				continue // the workload stays
 			}
 			return err
 		}
@@ -216,10 +219,11 @@ func (u *uninstaller) awaitPods(ctx context.Context, workloads []*unstructured.U
 	return nil
 }
 
-// finalizers are those that the manager would take off objects which are deleted.
+// finalizers are the finalizers that the manager would remove from deleted objects.
 var finalizers = map[string]bool{oam.ResourceTrackerFinalizer: true, oam.OrphanFinalizer: true, wf.FinalizerArtifactGC: true}
 
-// emptyCRDs has the objects of deleted CRDs go, which would wait for the manager, and waits for the CRDs' end.
+// emptyCRDs removes the manager's finalizers from the objects of deleted CRDs, because the manager
+// that would do so is gone. With Wait it waits until the CRDs are gone.
 func (u *uninstaller) emptyCRDs(ctx context.Context) error {
 	if u.opts.DryRun {
 		return nil
@@ -248,13 +252,14 @@ func (u *uninstaller) emptyCRDs(ctx context.Context) error {
 	return err
 }
 
-// letGo takes the manager's finalizers off all objects of a CRD.
+// letGo removes the manager's finalizers from all objects of a CRD.
 func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured) error {
 	served, ok := servedBy(crd)
 	if !ok {
 		return nil
 	}
-	list, err := u.client.Resource(served).List(ctx, metav1.ListOptions{Limit: 500}) // the next look has the rest
+	// The next poll, which is made only with Wait, gets the rest.
+	list, err := u.client.Resource(served).List(ctx, metav1.ListOptions{Limit: 500})
 	if err != nil {
 		if apierrors.IsNotFound(err) {
 			return nil // no longer served
@@ -276,7 +281,8 @@ func (u *uninstaller) letGo(ctx context.Context, crd *unstructured.Unstructured)
 	return nil
 }
 
-// removeNamespace deletes a namespace that Install has made and that holds nothing of others.
+// removeNamespace deletes a namespace that Install has created and that contains nothing of other
+// parties.
 func (u *uninstaller) removeNamespace(ctx context.Context, ns *unstructured.Unstructured) error {
 	resource := resourceOf(u.client, ns)
 	live, err := resource.Get(ctx, ns.GetName(), metav1.GetOptions{})
@@ -316,11 +322,12 @@ func (u *uninstaller) removeNamespace(ctx context.Context, ns *unstructured.Unst
 	return nil
 }
 
-// holds says what a namespace holds beside what Install made and what comes and goes by itself; empty: nothing.
+// holds describes what a namespace contains besides the objects that Install created and those that
+// Kubernetes creates and deletes by itself. It returns "" if there is nothing.
 func (u *uninstaller) holds(ctx context.Context, namespace string) (string, error) {
 	lists, err := u.discovery.ServerPreferredNamespacedResources()
 	if err != nil {
-		// What is served by somebody who does not answer now cannot be seen.
+		// Objects of an aggregated API that does not answer now cannot be listed.
 		return fmt.Sprintf("what it holds cannot be seen: %v", err), nil
 	}
 	counts := map[string]int{}
@@ -335,7 +342,7 @@ func (u *uninstaller) holds(ctx context.Context, namespace string) (string, erro
 			}
 			objects, err := u.client.Resource(gv.WithResource(r.Name)).Namespace(namespace).List(ctx, metav1.ListOptions{})
 			if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
-				continue // a kind whose CRD has just gone
+				continue // a kind whose CRD has just been deleted
 			}
 			if err != nil {
 				return "", fmt.Errorf("%s: %w", r.Name, err)
@@ -357,16 +364,17 @@ func (u *uninstaller) holds(ctx context.Context, namespace string) (string, erro
 	return "holds " + strings.Join(parts, ", "), nil
 }
 
-// comesAlong reports whether an object in a namespace is of what Install made or of the namespace itself.
+// comesAlong reports whether an object in a namespace was created by Install or belongs to the
+// namespace itself.
 func (u *uninstaller) comesAlong(o *unstructured.Unstructured) bool {
 	switch {
 	case o.GetDeletionTimestamp() != nil, len(o.GetOwnerReferences()) > 0:
-		return true // it goes with somebody
+		return true // it is deleted together with its owner
 	case o.GetKind() == "ConfigMap" && o.GetName() == "kube-root-ca.crt", o.GetKind() == "ServiceAccount" && o.GetName() == "default":
 		return true
 	case o.GetKind() == "Lease" && strings.HasPrefix(o.GetName(), "lockstep-"):
-		return true // the managers'
+		return true // leases of the managers
 	}
-	// In a dry run what Install made is still there.
+	// In a dry run the objects that Install created still exist.
 	return u.opts.DryRun && ours(o) && (u.opts.CRDs || !strings.HasSuffix(o.GroupVersionKind().Group, oam.GroupVersion.Group))
 }

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// used is what people have in a cluster with Lockstep.
+// used are objects that users have in a cluster with Lockstep.
 const used = `
 apiVersion: v1
 kind: Secret
@@ -35,7 +35,7 @@ apiVersion: v1
 kind: ConfigMap
 metadata: {name: of-the-shop, namespace: default, labels: {app.oam.dev/name: shop}}`
 
-// removed is what Uninstall says of each object, by KIND/NAME.
+// removed returns what Uninstall reports for each object, by KIND/NAME.
 func removed(t *testing.T, cfg *rest.Config, opts install.RemoveOptions) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -67,7 +67,7 @@ func TestUninstallRemovesWhatInstallMade(t *testing.T) {
 		}
 	}
 
-	// A dry run says it and does nothing.
+	// A dry run reports the removals and does nothing.
 	said := removed(t, cfg, install.RemoveOptions{CRDs: true, Wait: true, DryRun: true})
 	if why, ok := said["Deployment/lockstep-manager"]; !ok || why != "" || said["CustomResourceDefinition/jobs.batch.volcano.sh"] != "" {
 		t.Errorf("the dry run says %v", said)
@@ -89,7 +89,8 @@ func TestUninstallRemovesWhatInstallMade(t *testing.T) {
 		t.Errorf("the CRDs hold %v", counts)
 	}
 
-	// Without the APIs: what they hold stays, and so does the namespace with others' secrets.
+	// Without the CRDs: their objects stay, and so does the namespace with the secrets of other
+	// parties.
 	said = removed(t, cfg, install.RemoveOptions{Wait: true})
 	if why := said["Namespace/vela-system"]; !strings.Contains(why, "secrets") {
 		t.Errorf("vela-system: %q", why)
@@ -113,7 +114,8 @@ func TestUninstallRemovesWhatInstallMade(t *testing.T) {
 		t.Error("the workflow is gone")
 	}
 
-	// With them: objects that wait for the manager go, what applications made stays.
+	// With the CRDs: objects that wait for the manager are deleted; objects that applications
+	// created stay.
 	said = removed(t, cfg, install.RemoveOptions{CRDs: true, Wait: true})
 	if len(said) != crds+1 {
 		t.Errorf("%d objects of %d: %v", len(said), crds+1, said)
@@ -128,7 +130,8 @@ func TestUninstallRemovesWhatInstallMade(t *testing.T) {
 		t.Errorf("%d CRDs are left, %v", len(list.Items), err)
 	}
 
-	// When the others have gone, so has the namespace's reason to stay; and it can all be installed again.
+	// Once the objects of other parties are gone, the namespace can be deleted, and everything can
+	// be installed again.
 	if err := resource(cfg, "Secret", "vela-system").Delete(t.Context(), "credentials-of-beijing", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}

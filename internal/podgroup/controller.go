@@ -28,51 +28,53 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// Scheduler is where gangs are handed over.
+// Scheduler places gangs.
 type Scheduler interface {
 	Submit(*scheduler.Gang)
 	Withdraw(key string)
 }
 
-// Config is what a Controller needs. Informers, Cluster, Scheduler and Writer are required.
+// Config configures a Controller. Informers, Cluster, Scheduler and Writer are required.
 type Config struct {
 	Informers *cluster.Informers
 	Cluster   *cluster.Cluster
 	Scheduler Scheduler
 	Writer    apiwriter.Writer
-	// SchedulerNames are those whose pods are scheduled; lockstep and volcano by default.
+	// SchedulerNames are the scheduler names whose pods are scheduled; lockstep and volcano by
+	// default.
 	SchedulerNames []string
-	// ReportAfter is how long something waits before a status says so; 1 s by default. What is placed sooner is never
-	// reported as waiting, which saves a write for most.
+	// ReportAfter is how long a pod or group waits before a status says so; 1 s by default. Pods
+	// placed sooner are never reported as waiting, which saves most of them a write.
 	ReportAfter time.Duration
-	// Guard recovers from panics that one PodGroup or pod causes. nil: they end the process.
+	// Guard recovers from panics caused by one PodGroup or pod. With a nil Guard such panics end
+	// the process.
 	Guard *contain.Guard
-	// Clock is the real one by default.
+	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
 }
 
-// Controller schedules the pods of others.
+// Controller schedules pods that Lockstep does not create.
 type Controller struct {
 	cfg   Config
 	queue workqueue.TypedRateLimitingInterface[key]
 
 	mu        sync.Mutex
 	units     map[key]*unit
-	binding   map[types.NamespacedName]types.UID // placed, and not seen bound yet
+	binding   map[types.NamespacedName]types.UID // placed, and not yet seen bound
 	reports   map[types.NamespacedName]*podReport
 	templates templates
 }
 
-// podReport is what a pod's status was made to say, which the informer may not show yet.
+// podReport is the last status written for a pod, which the informer may not show yet.
 type podReport struct {
 	uid      types.UID
 	message  string
 	underWay bool
-	then     []func() // what is to follow the write
+	then     []func() // writes that must follow this one
 }
 
-// key is a PodGroup, or a pod that has none.
+// key identifies a PodGroup, or a pod without a PodGroup.
 type key struct {
 	pod  bool
 	name types.NamespacedName
@@ -85,21 +87,23 @@ func (k key) String() string {
 	return "podgroup/" + k.name.String()
 }
 
-// unit is what is known of a key beyond the informers.
+// unit is the in-memory state of one key.
 type unit struct {
-	gang    *scheduler.Gang // as last submitted; nil when nothing is asked for
-	waiting *wait           // what the scheduler, or a look at the members, said last
+	gang    *scheduler.Gang // as last submitted; nil if nothing is requested
+	waiting *wait           // last reason given by the scheduler or by the check of the members
 	since   time.Time       // when it began to wait, or zero
-	// written is the PodGroup as it was written last, or is being written, until the informer has caught up.
+	// written is the PodGroup as last written, or as being written, until the informer has caught
+	// up.
 	written  *schedulingv1beta1.PodGroup
 	underWay bool
 }
 
-// DefaultSchedulerNames are the names that Lockstep answers to.
+// DefaultSchedulerNames are the scheduler names that Lockstep serves by default.
 var DefaultSchedulerNames = []string{schedulingv1beta1.SchedulerLockstep, schedulingv1beta1.SchedulerVolcano}
 
-// Foreign returns a test for pods that this package schedules: they name one of the schedulers, and are not the pods of
-// a batch Job, which are placed before they are created.
+// Foreign returns a predicate for the pods that this package schedules: pods that name one of the
+// schedulers and do not belong to a batch Job. Pods of a batch Job are placed before they are
+// created.
 func Foreign(schedulerNames []string) func(*corev1.Pod) bool {
 	return func(p *corev1.Pod) bool {
 		if !slices.Contains(schedulerNames, p.Spec.SchedulerName) {
@@ -175,7 +179,8 @@ func keyOf(p *corev1.Pod) key {
 	return key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
 }
 
-// Run reconciles until ctx is done. The informers must have synced: half a group must not be taken for all of it.
+// Run reconciles until ctx is done. The informers must have synced, because a part of a group must
+// not be taken for the whole group.
 func (c *Controller) Run(ctx context.Context) {
 	stop := context.AfterFunc(ctx, c.queue.ShutDown)
 	defer stop()
@@ -195,8 +200,8 @@ func (c *Controller) Run(ctx context.Context) {
 	}
 }
 
-// panicked leaves a PodGroup alone, on which a look has panicked, until it is changed. A pod without one has its next look when it
-// changes.
+// panicked sets a PodGroup apart after a reconcile of it has panicked: the PodGroup is left alone
+// until it is changed. A pod without a PodGroup is reconciled again when it changes.
 func (c *Controller) panicked(k key, p *contain.Panic) {
 	p.Unlocked(&c.mu)
 	c.mu.Lock()
@@ -208,16 +213,17 @@ func (c *Controller) panicked(k key, p *contain.Panic) {
 	}
 }
 
-// reconcile makes what is asked of the scheduler, and what statuses say, follow from what there is.
+// reconcile brings the request to the scheduler, and the statuses, up to date with the informers'
+// caches.
 func (c *Controller) reconcile(k key) {
-	// 1. What is there?
+	// 1. What exists?
 	pods := c.podsOf(k)
 	var pg *schedulingv1beta1.PodGroup
 	if !k.pod {
 		pg, _ = c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name)
 		if pg != nil {
 			if owner := metav1.GetControllerOf(pg); owner != nil && isOurJob(owner) {
-				return // the Job's controller answers for it
+				return // the controller of batch Jobs is responsible for it
 			}
 		}
 	}
@@ -236,7 +242,7 @@ func (c *Controller) reconcile(k key) {
 		c.units[k] = u
 	}
 
-	// 2. What does it need, and may it be asked for?
+	// 2. What does the group need, and can it be requested?
 	var r request
 	switch {
 	case k.pod:
@@ -261,11 +267,11 @@ func (c *Controller) reconcile(k key) {
 		c.submit(k, u, c.gang(k, pg, m, r))
 	}
 
-	// 3. Whom must be told?
+	// 3. Which statuses must be written?
 	c.report(k, u, pg, m)
 }
 
-// podsOf are the foreign pods of a key.
+// podsOf returns the pods of a key that this package schedules.
 func (c *Controller) podsOf(k key) []*corev1.Pod {
 	foreign := Foreign(c.cfg.SchedulerNames)
 	if !k.pod {
@@ -279,7 +285,7 @@ func (c *Controller) podsOf(k key) []*corev1.Pod {
 	return []*corev1.Pod{p}
 }
 
-// isBinding says whether a bind of this pod is under way.
+// isBinding reports whether a bind of this pod is in flight.
 func (c *Controller) isBinding(p *corev1.Pod) bool {
 	uid, ok := c.binding[types.NamespacedName{Namespace: p.Namespace, Name: p.Name}]
 	return ok && uid == p.UID
@@ -300,7 +306,7 @@ func (c *Controller) seeBound(pods []*corev1.Pod) {
 	}
 }
 
-// forgetPod ends everything about a pod that is gone.
+// forgetPod drops the state of a deleted pod.
 func (c *Controller) forgetPod(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,7 +320,7 @@ func (c *Controller) forgetPod(p *corev1.Pod) {
 	c.templates.forget(p.UID)
 }
 
-// gang is what is asked of the scheduler.
+// gang returns the gang to request from the scheduler.
 func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r request) *scheduler.Gang {
 	first := m.waiting[0]
 	g := &scheduler.Gang{
@@ -339,13 +345,13 @@ func (c *Controller) gang(k key, pg *schedulingv1beta1.PodGroup, m members, r re
 	return g
 }
 
-// submit hands a gang over unless the same has been handed over before.
+// submit submits a gang unless it equals the last one submitted.
 func (c *Controller) submit(k key, u *unit, g *scheduler.Gang) {
 	if u.gang != nil && sameGang(u.gang, g) {
 		return
 	}
 	u.gang = g
-	u.waiting = nil // the scheduler says what keeps this one
+	u.waiting = nil // the scheduler will give the reasons of the new gang
 	c.cfg.Scheduler.Submit(g)
 }
 
@@ -363,7 +369,7 @@ func (c *Controller) withdraw(k key) {
 	}
 }
 
-// waits notes why a key waits; report says so when it still does after a while.
+// waits records why a key waits; report writes the reason if it still holds after a delay.
 func (c *Controller) waits(u *unit, w *wait) {
 	if u.since.IsZero() {
 		u.since = c.cfg.Clock.Now()
@@ -371,17 +377,17 @@ func (c *Controller) waits(u *unit, w *wait) {
 	u.waiting = w
 }
 
-// owner is the Controller as the scheduler sees it.
+// owner implements scheduler.Owner for a Controller.
 type owner Controller
 
-// Commit implements scheduler.Owner: it binds the pods.
+// Commit implements scheduler.Owner. It binds the pods.
 func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	c := (*Controller)(o)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := keyOfGang(g)
 	u := c.units[k]
-	stale := u == nil || u.gang != g // something else is wanted by now
+	stale := u == nil || u.gang != g // the request has been replaced
 	for _, a := range placed {
 		name := g.Demands[a.Demand].Units[a.Unit]
 		p, ok := c.cfg.Informers.Pods.Get(name.Namespace, name.Name)
@@ -394,7 +400,7 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	}
 	if !stale {
 		u.waiting, u.since = nil, time.Time{}
-		// The next look asks for the rest, if there is any.
+		// The next reconcile requests the remaining pods, if there are any.
 		c.withdraw(k)
 	}
 	c.queue.Add(k)
@@ -406,8 +412,8 @@ func keyOfGang(g *scheduler.Gang) key {
 	return key{pod: kind == "pod", name: types.NamespacedName{Namespace: namespace, Name: name}}
 }
 
-// bind writes a pod's node. A status of the pod that is under way comes first: it would take the binding's condition
-// back.
+// bind writes a pod's node. A status write of the pod that is in flight is completed first, because
+// it would undo the condition that the binding sets.
 func (c *Controller) bind(k key, b apiwriter.Binding) {
 	write := func() {
 		c.cfg.Writer.Bind(apiwriter.Meta{Owner: k.String(), Reason: "bind"}, b, func(err error) {
@@ -466,7 +472,8 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	c.queue.Add(k)
 }
 
-// refusals names the filters that no node passes, without the numbers of nodes, which change all the time.
+// refusals lists the reasons for which nodes refuse the pods, without the numbers of nodes, which
+// change all the time.
 func refusals(why scheduler.Reason) string {
 	return strings.Join(slices.Sorted(maps.Keys(why.Shortage.Rejected)), ", ")
 }

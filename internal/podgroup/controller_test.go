@@ -70,7 +70,8 @@ func (c *counter) Event(about apiwriter.Object, eventType, reason, message strin
 	c.Writer.Event(about, eventType, reason, message)
 }
 
-// world is a cluster and what a test keeps in it: a namespace, and nodes that only its pods go to.
+// world is a cluster with the resources of one test: a namespace, and nodes that only the test's
+// pods go to.
 type world struct {
 	t       *testing.T
 	cfg     *rest.Config
@@ -102,7 +103,7 @@ func newWorld(t *testing.T, ns string) *world {
 	w.start()
 	t.Cleanup(func() {
 		w.stopped()
-		// What is left must not wait in the next test's scheduler.
+		// Remaining pods must not wait in the scheduler of the next test.
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 		defer cancel()
 		now := metav1.DeleteOptions{GracePeriodSeconds: ptr.To[int64](0)}
@@ -113,7 +114,7 @@ func newWorld(t *testing.T, ns string) *world {
 	return w
 }
 
-// start runs a scheduler and what it needs, as the manager does.
+// start runs a scheduler and its dependencies, as the manager does.
 func (w *world) start() {
 	w.t.Helper()
 	must := func(err error) {
@@ -167,11 +168,11 @@ func (w *world) node(name, cpu string) {
 	}
 }
 
-// spec is a pod of one cpu on this test's nodes.
+// spec returns the spec of a pod of one cpu on this test's nodes.
 func (w *world) spec() corev1.PodSpec {
 	return corev1.PodSpec{
 		SchedulerName: "lockstep", NodeSelector: map[string]string{"for": w.ns},
-		// The nodes are not run by anything, so sooner or later they are found to be unreachable.
+		// No kubelet runs the nodes, so sooner or later they are marked unreachable.
 		Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists}},
 		Containers: []corev1.Container{{Name: "c", Image: "none", Resources: corev1.ResourceRequirements{
 			Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")},
@@ -179,7 +180,7 @@ func (w *world) spec() corev1.PodSpec {
 	}
 }
 
-// pods creates n pods; group is their PodGroup, or empty.
+// pods creates n pods in the PodGroup group, or without a PodGroup if group is empty.
 func (w *world) pods(name, group string, n int, change func(*corev1.Pod)) {
 	w.t.Helper()
 	for i := range n {
@@ -207,7 +208,8 @@ func (w *world) group(name string, minMember int32) {
 	}
 }
 
-// bound is the number of pods with that label that have a node, of all.
+// bound returns the number of pods with that app label that have a node, and the number of all of
+// them.
 func (w *world) bound(app string) (bound, all int) {
 	w.t.Helper()
 	list, err := w.client.CoreV1().Pods(w.ns).List(w.t.Context(), metav1.ListOptions{LabelSelector: "app=" + app})
@@ -222,7 +224,7 @@ func (w *world) bound(app string) (bound, all int) {
 	return bound, len(list.Items)
 }
 
-// until waits for pods to be bound.
+// until waits until the wanted number of pods is bound.
 func (w *world) until(app string, want int) {
 	w.t.Helper()
 	w.eventually(func() string {
@@ -233,7 +235,7 @@ func (w *world) until(app string, want int) {
 	})
 }
 
-// status waits for a PodGroup's phase and the reason of its condition.
+// status waits until a PodGroup has this phase, and a condition with this reason.
 func (w *world) status(name string, phase schedulingv1beta1.PodGroupPhase, condition schedulingv1beta1.PodGroupConditionType, reason string) {
 	w.t.Helper()
 	w.eventually(func() string {
@@ -308,7 +310,7 @@ func TestADeploymentWithAPodGroupBindsAllOrNone(t *testing.T) {
 		t.Errorf("%d status writes until scheduled, 2 are allowed: %v", n, w.writes.writes)
 	}
 
-	// A running group grows by what fits.
+	// A running group grows by the pods that fit.
 	if _, err := w.client.AppsV1().Deployments(w.ns).Patch(t.Context(), "d", types.MergePatchType, []byte(`{"spec":{"replicas":6}}`), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -349,7 +351,7 @@ func TestTwoGroupsThatFitAloneButNotTogether(t *testing.T) {
 	w.node("a", "5")
 	w.group("x", 4)
 	w.group("y", 4)
-	for i := range 4 { // in turns
+	for i := range 4 { // alternating between the groups
 		one := func(group string) func(*corev1.Pod) {
 			return func(p *corev1.Pod) { p.Name = fmt.Sprint(group, "-", i) }
 		}
@@ -417,7 +419,9 @@ func TestARestartAtRestWritesNothing(t *testing.T) {
 	}
 	w.stopped()
 	w.start()
-	w.pods("marker", "", 1, nil) // by the time it is bound and another has been told why it waits, everything was looked at
+	// When the marker is bound, and another pod has been told why it waits, every key has been
+	// reconciled.
+	w.pods("marker", "", 1, nil)
 	w.until("marker", 1)
 	w.pods("big", "", 1, func(p *corev1.Pod) {
 		p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("50")

@@ -1,5 +1,6 @@
-// Package podgroup schedules the pods of others: of Deployments, of other operators, or plain ones, that name Lockstep as
-// their scheduler. They exist before they have a node, so they are placed and then bound.
+// Package podgroup schedules pods that Lockstep does not create but whose schedulerName is one of
+// Lockstep's: pods of Deployments, of other operators, or single pods. These pods exist before they
+// have a node, so they are placed and then bound.
 //
 //	pods, PodGroups ──watch──▶ keys ──▶ reconcile: count members ──▶ scheduler.Submit(gang)
 //	                            ▲            │                            │             │
@@ -8,10 +9,13 @@
 //	                            │     PodScheduled=False        apiwriter.Bind each     │
 //	                            └───────────────────────────────────(failed)────────────┘
 //
-// A key is a PodGroup with all the pods that name it, or one pod that names none. Everything is computed from what the
-// informers show plus the binds under way, so a restart continues where it was: members that have nodes count first.
+// A key is either a PodGroup with all the pods that name it, or one pod that names no PodGroup.
+// Everything is computed from the informers' caches and the binds in flight, so the controller
+// continues after a restart where it stopped: members that have nodes count first.
 //
-// Invariants: of a group either none or at least its minimum get nodes (a group that fell below, because a node or a bind
-// failed, is completed before anything new starts); a PodGroup's status is written at most twice until it is scheduled;
-// a status is only written when it says something new.
+// Invariants:
+//   - Of a group either no pods or at least its minimum get nodes. A group that fell below its
+//     minimum, because a node or a bind failed, is completed before anything new starts.
+//   - A PodGroup's status is written at most twice until it is scheduled.
+//   - A status is written only if it says something new.
 package podgroup

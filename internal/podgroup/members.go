@@ -15,20 +15,21 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
-// members is a group's pods, counted.
+// members are the pods of a group, counted by state.
 type members struct {
 	waiting []*corev1.Pod // may be placed
-	binding int           // placed, and not seen bound yet
-	gated   int           // held back by scheduling gates
+	binding int           // placed, and not yet seen bound
+	gated   int           // waiting for scheduling gates to be removed
 	bound   int           // with a node, and not ended
 	running int
 	ended   struct{ succeeded, failed int }
-	// holding is, per task, the pods that count towards the minimum: with a node, on the way to one, or succeeded.
+	// holding is, per task, the number of pods that count towards the minimum: with a node, being
+	// bound, or succeeded.
 	holding map[string]int
-	total   int // the sum of holding
+	total   int // sum of holding
 }
 
-// countMembers looks at every pod once. binding says whether a bind of the pod is under way.
+// countMembers counts the pods by state. binding reports whether a bind of the pod is in flight.
 func countMembers(pods []*corev1.Pod, binding func(*corev1.Pod) bool) members {
 	m := members{holding: map[string]int{}}
 	hold := func(p *corev1.Pod) {
@@ -66,18 +67,20 @@ func countMembers(pods []*corev1.Pod, binding func(*corev1.Pod) bool) members {
 	return m
 }
 
-// taskOf is the task that a pod belongs to, for minTaskMember.
+// taskOf returns the name of the task that a pod belongs to, for minTaskMember.
 func taskOf(p *corev1.Pod) string { return p.Annotations[batchv1alpha1.TaskSpecKey] }
 
-// request is what a group asks the scheduler for.
+// request is the request of a group to the scheduler.
 type request struct {
 	minMember int
 	demands   []scheduler.Demand
-	// missing says why the group cannot be asked for yet: pods of it do not exist. reason is a condition's.
+	// missing says why the group cannot be requested yet: some of its pods do not exist. reason is
+	// the reason of the condition.
 	missing, reason string
 }
 
-// ask computes what a group with these members still needs. templates finds the shared template of a pod.
+// ask computes what a group with these members still needs. templates returns the shared template
+// of a pod.
 func ask(minMember int, minTask map[string]int32, m members, templates func(*corev1.Pod) *corev1.Pod) request {
 	var r request
 	r.minMember = max(0, minMember-m.total)
@@ -86,7 +89,7 @@ func ask(minMember int, minTask map[string]int32, m members, templates func(*cor
 		return r
 	}
 
-	// 1. Pods of one task and template are one demand.
+	// 1. Pods with the same task and template form one demand.
 	type kind struct {
 		task     string
 		template *corev1.Pod
@@ -105,7 +108,7 @@ func ask(minMember int, minTask map[string]int32, m members, templates func(*cor
 		r.demands[i].Units = append(r.demands[i].Units, types.NamespacedName{Namespace: p.Namespace, Name: p.Name})
 	}
 
-	// 2. Each task's minimum, from its demands in turn.
+	// 2. The minimum of each task is taken from its demands in turn.
 	sum := 0
 	for task, minimum := range minTask {
 		need := int(minimum) - m.holding[task]
@@ -124,12 +127,12 @@ func ask(minMember int, minTask map[string]int32, m members, templates func(*cor
 	return r
 }
 
-// perPodLabels differ from pod to pod of one owner and say nothing about where a pod belongs.
+// perPodLabels are labels that differ among the pods of one owner and have no effect on placement.
 var perPodLabels = []string{
 	"statefulset.kubernetes.io/pod-name", "apps.kubernetes.io/pod-index", "batch.kubernetes.io/job-completion-index",
 }
 
-// templateKey is equal for pods that can be placed alike.
+// templateKey returns a string that is equal for pods with the same placement requirements.
 func templateKey(p *corev1.Pod) string {
 	spec := p.Spec
 	spec.NodeName = ""
@@ -151,21 +154,21 @@ func templateKey(p *corev1.Pod) string {
 	return strings.Join([]string{p.Namespace, string(raw), string(more)}, "\x00")
 }
 
-// templates gives pods that can be placed alike one template.
+// templates shares one template among pods with the same placement requirements.
 type templates struct {
 	byKey map[string]*corev1.Pod
-	byPod map[types.UID]*corev1.Pod // spares computing the key again
+	byPod map[types.UID]*corev1.Pod // saves computing the key again
 }
 
-// templatesMax bounds byKey; when it is reached templates are collected anew.
+// templatesMax bounds byKey, which is cleared when it reaches the bound.
 const templatesMax = 4096
 
 func newTemplates() templates {
 	return templates{byKey: map[string]*corev1.Pod{}, byPod: map[types.UID]*corev1.Pod{}}
 }
 
-// of is the first pod seen of those that can be placed like p. What of a pod decides that does not change once its
-// scheduling gates are open.
+// of returns the template of p: the first pod seen with the same placement requirements. These
+// requirements do not change once the pod's scheduling gates are removed.
 func (t templates) of(p *corev1.Pod) *corev1.Pod {
 	if known := t.byPod[p.UID]; known != nil {
 		return known

@@ -24,8 +24,9 @@ func member(name, task, node string, phase corev1.PodPhase) *corev1.Pod {
 	}
 }
 
-// Whatever the members: a request that is placed brings the group to its minimum, of each task and in all; it is made
-// whenever enough pods exist; and it never asks for a pod that has a node.
+// TestAskBringsAGroupToItsMinimum checks ask with random members. A request that is placed brings
+// the group to its minimum, per task and in all; a request is made whenever enough pods exist; and
+// it never contains a pod that has a node.
 func TestAskBringsAGroupToItsMinimum(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		var pods []*corev1.Pod

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// report writes the statuses that do not say what is the case. The lock is held.
+// report writes the statuses that are out of date. The caller holds the lock.
 func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m members) {
 	now := metav1.NewTime(c.cfg.Clock.Now())
 	var w *wait
@@ -44,7 +44,8 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 		return
 	}
 	if w == nil && m.bound == 0 && m.ended.succeeded+m.ended.failed == 0 {
-		// Nothing has happened yet that is worth a write of its own: what it waits for, or that it runs, follows soon.
+		// Nothing worth a write of its own has happened yet. The reason for waiting, or the running
+		// state, follows soon.
 		if u.waiting != nil || u.gang != nil || m.binding > 0 {
 			return
 		}
@@ -54,7 +55,7 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 		}
 	}
 	if m.binding > 0 && status.Phase != schedulingv1beta1.PodGroupRunning {
-		return // the binds under way say more in a moment
+		return // the result of the binds in flight follows soon
 	}
 	next := &schedulingv1beta1.PodGroup{ObjectMeta: pg.ObjectMeta, Spec: pg.Spec, Status: status}
 	urgent := status.Phase == schedulingv1beta1.PodGroupCompleted
@@ -69,7 +70,7 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 
 func (c *Controller) statusWritten(k key, u *unit, sent *schedulingv1beta1.PodGroup, obj apiwriter.Object, err error) {
 	c.mu.Lock()
-	if u.written == sent { // otherwise a later one is under way
+	if u.written == sent { // otherwise a later write is in flight
 		u.underWay = false
 		if pg, ok := obj.(*schedulingv1beta1.PodGroup); ok && err == nil && malformed.Of(pg) == nil {
 			u.written = pg
@@ -86,13 +87,14 @@ func (c *Controller) statusWritten(k key, u *unit, sent *schedulingv1beta1.PodGr
 	}
 }
 
-// olderVersion says that a is an earlier resource version than b; false when they cannot be compared.
+// olderVersion reports whether a is an earlier resource version than b. It returns false if they
+// cannot be compared.
 func olderVersion(a, b string) bool {
 	order, err := resourceversion.CompareResourceVersion(a, b)
 	return err == nil && order < 0
 }
 
-// told says whether the PodGroup's condition gives this reason already.
+// told reports whether the PodGroup's condition already gives this reason.
 func told(pg *schedulingv1beta1.PodGroup, w *wait) bool {
 	for _, old := range pg.Status.Conditions {
 		if old.Type == schedulingv1beta1.PodGroupUnschedulable {
@@ -102,7 +104,8 @@ func told(pg *schedulingv1beta1.PodGroup, w *wait) bool {
 	return false
 }
 
-// reportPod writes why a pod waits into its PodScheduled condition, where people and autoscalers look.
+// reportPod writes the reason why a pod waits into its PodScheduled condition, where people and
+// autoscalers look.
 func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
 	next := unschedulable(p, w.message, now)
 	if next == nil {
@@ -111,7 +114,7 @@ func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
 	name := types.NamespacedName{Namespace: p.Namespace, Name: p.Name}
 	r := c.reports[name]
 	if r != nil && (r.underWay || r.uid == p.UID && r.message == w.message) {
-		return // under way, in which case its end brings the key back; or written and not seen yet
+		return // a write is in flight and will requeue the key, or it is done and not yet seen
 	}
 	r = &podReport{uid: p.UID, message: w.message, underWay: true}
 	c.reports[name] = r
@@ -132,7 +135,7 @@ func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
 		}
 		switch {
 		case err == nil:
-			c.queue.Add(k) // there may be something else to say by now
+			c.queue.Add(k) // there may be something else to report by now
 		case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
 			c.queue.AddRateLimited(k)
 		}

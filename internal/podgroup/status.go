@@ -12,16 +12,17 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
-// wait is why a group or a pod waits.
+// wait says why a group or a pod waits.
 type wait struct {
-	reason  string // of a PodGroup's condition
+	reason  string // reason of a PodGroup's condition
 	message string
-	byQueue bool // its queue does not take it
-	forPods bool // pods of it do not exist yet
+	byQueue bool // its queue does not accept it
+	forPods bool // some of its pods do not exist yet
 }
 
-// patience is how many times ReportAfter it may last before it is reported. Pods that do not exist yet are usually being
-// created, and saying so would be one write more for nearly every group.
+// patience returns the multiple of ReportAfter for which a wait may last before it is reported.
+// Missing pods are usually being created, and reporting them would cost one more write for nearly
+// every group.
 func (w *wait) patience() time.Duration {
 	if w.forPods {
 		return 5
@@ -29,13 +30,13 @@ func (w *wait) patience() time.Duration {
 	return 1
 }
 
-// statusOf is what a PodGroup's status should say. w is nil when nobody has said that it waits. It is old itself when
-// there is nothing new.
+// statusOf returns the status that a PodGroup should have. w is nil if there is no reported reason
+// for waiting. The result equals the old status if nothing has changed.
 func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Time) schedulingv1beta1.PodGroupStatus {
 	s := *pg.Status.DeepCopy()
 	s.Running, s.Succeeded, s.Failed = int32(m.running), int32(m.ended.succeeded), int32(m.ended.failed)
 
-	// Binds that are under way may still fail: only what was seen counts.
+	// Binds in flight may still fail, so only bound pods that have been seen count.
 	seen := m.bound + m.ended.succeeded
 	pods := m.bound + m.binding + m.gated + len(m.waiting)
 	ended := m.ended.succeeded + m.ended.failed
@@ -69,7 +70,8 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Tim
 			}, now)
 		}
 	}
-	s.Conditions = without(s.Conditions, schedulingv1beta1.ConditionValid) // it was malformed, and is no more
+	// The PodGroup was malformed and is valid now.
+	s.Conditions = without(s.Conditions, schedulingv1beta1.ConditionValid)
 	if fields := unsupported(&pg.Spec); len(fields) > 0 {
 		s.Conditions = with(s.Conditions, schedulingv1beta1.PodGroupCondition{
 			Type: schedulingv1beta1.PodGroupSupported, Status: corev1.ConditionFalse, Reason: "NotImplemented",
@@ -81,7 +83,7 @@ func statusOf(pg *schedulingv1beta1.PodGroup, m members, w *wait, now metav1.Tim
 	return s
 }
 
-// unsupported lists the fields that are set and not acted on.
+// unsupported lists the fields that are set and ignored.
 func unsupported(s *schedulingv1beta1.PodGroupSpec) []string {
 	var fields []string
 	if s.NetworkTopology != nil {
@@ -93,7 +95,7 @@ func unsupported(s *schedulingv1beta1.PodGroupSpec) []string {
 	return fields
 }
 
-// with sets a condition; its time changes only when what it says does.
+// with sets a condition. Its transition time changes only if its content does.
 func with(in []schedulingv1beta1.PodGroupCondition, c schedulingv1beta1.PodGroupCondition, now metav1.Time) []schedulingv1beta1.PodGroupCondition {
 	c.LastTransitionTime = now
 	for i, old := range in {
@@ -116,8 +118,9 @@ func sameStatus(a, b *schedulingv1beta1.PodGroupStatus) bool {
 	return equality.Semantic.DeepEqual(a, b)
 }
 
-// unschedulable returns the pod with a PodScheduled condition that says why it waits, or nil when it says so already.
-// The reason is always Unschedulable, by which autoscalers find pods that need nodes.
+// unschedulable returns a copy of the pod with a PodScheduled condition that says why it waits, or
+// nil if the condition already says so. The reason is always Unschedulable, by which autoscalers
+// find pods that need nodes.
 func unschedulable(p *corev1.Pod, message string, now metav1.Time) *corev1.Pod {
 	want := corev1.PodCondition{
 		Type: corev1.PodScheduled, Status: corev1.ConditionFalse, Reason: corev1.PodReasonUnschedulable, Message: message,

@@ -2,8 +2,9 @@
 //
 //	Submit(gang) ─▶ queue ─▶ share: whose turn ─▶ place: all-or-nothing on a snapshot ─▶ assume in cluster ─▶ Owner.Commit
 //	                  ▲                                                                                          │
-//	                  └── cluster changes wake what they may help ◀── cluster.Forget / pod deleted / node added ─┘
+//	                  └── cluster changes wake gangs they may help ◀─ cluster.Forget / pod deleted / node added ─┘
 //
-// A cycle runs when there is work; there is no scheduling period. What decides is pure (place, share); this package is
-// the shell: it owns the queue, takes snapshots, and tells owners.
+// A cycle runs when there is work; there is no scheduling period. The decisions are pure functions
+// (packages place and share). This package is the shell around them: it owns the queue, takes
+// snapshots and informs owners.
 package scheduler

@@ -7,7 +7,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// The results of an attempt to place a gang.
+// Results of an attempt to place a gang, as values of a metric label.
 const (
 	resultPlaced = "placed"
 	resultRoom   = "no_room"

@@ -12,8 +12,9 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
-// BenchmarkPinned measures one decision of the scheduler for a pod that asks for CPUs, from Submit to Commit: queue, refresh
-// of the view, node, CPUs and annotation, on nodes of 256 CPUs at 85 % load that have seen pods come and go.
+// BenchmarkPinned measures one decision of the scheduler for a pod that asks for CPUs, from Submit
+// to Commit: queue, refresh of the view, node, CPUs and annotation. The nodes have 256 CPUs, are at
+// 85 % load and have seen pods come and go.
 func BenchmarkPinned(b *testing.B) {
 	for _, m := range []machines.Machine{machines.AMD256NPS1, machines.AMD256NPS4} {
 		for _, nodes := range []int{1000, 5000} {
@@ -32,7 +33,7 @@ func BenchmarkPinned(b *testing.B) {
 					p := asks(fmt.Sprint(n), own+"true")
 					sizes = append(sizes, p)
 				}
-				// 1. Fill, empty by half, fill again.
+				// 1. Fill, remove half, fill again.
 				serial := 0
 				for load := 0; load < nodes*256*85/100; {
 					n := rng.IntN(len(sizes))

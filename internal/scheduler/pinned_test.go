@@ -23,15 +23,15 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
-// eight has 8 CPUs in two L3 domains, 0-3 and 4-7.
+// eight is a machine with 8 CPUs in two L3 domains, 0-3 and 4-7.
 var eight = machines.Machine{Name: "eight", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 1, CoresPerL3: 4, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 64 << 30}
 
-// topology is what an agent reports about a node.
+// topology returns the NodeTopology that an agent reports for a node.
 func topology(node string, m machines.Machine) *topologyv1alpha1.NodeTopology {
 	return &topologyv1alpha1.NodeTopology{ObjectMeta: metav1.ObjectMeta{Name: node}, Spec: m.MustTopology().Encode()}
 }
 
-// asks is a template of one container with so many CPUs and annotations, as KEY=VALUE.
+// asks returns a template of one container with that many CPUs, and annotations as KEY=VALUE.
 func asks(cpus string, annotations ...string) *corev1.Pod {
 	p := &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "main", Resources: corev1.ResourceRequirements{
@@ -52,7 +52,7 @@ const (
 	ack = topologyv1alpha1.ACKSchedulerAnnotation + "=true"
 )
 
-// gangOf is count pods of a template, all of them needed.
+// gangOf returns a gang of count pods of a template, all of them required.
 func (w *world) gangOf(key string, count int, template *corev1.Pod) *Gang {
 	d := Demand{Template: template, Min: count}
 	for i := range count {
@@ -61,7 +61,7 @@ func (w *world) gangOf(key string, count int, template *corev1.Pod) *Gang {
 	return &Gang{Key: key, Queue: "default", Created: time.Unix(1, 0), MinMember: count, Demands: []Demand{d}, Owner: w}
 }
 
-// given is where a gang's pods are: "node:cpus", sorted.
+// given returns the placement of a gang's pods as "node:cpus", sorted.
 func (w *world) given(key string) string {
 	var out []string
 	for _, a := range w.on[key] {
@@ -75,7 +75,7 @@ func (w *world) given(key string) string {
 	return strings.Join(out, " ")
 }
 
-// reasons is an owner that keeps the last reason told of each gang.
+// reasons is an owner that keeps the last reason reported for each gang.
 type reasons map[string]Reason
 
 func (r reasons) Commit(*Gang, []Assignment)  {}
@@ -171,7 +171,8 @@ func TestTopologyThatArrivesLateLosesNothing(t *testing.T) {
 	w.Submit(w.gangOf("first", 1, asks("4", own+"true")))
 	w.run()
 
-	// A manager that starts later sees the pod before anything else, the node next, and its processors last.
+	// A manager that starts later sees the pod before everything else, the node next, and the
+	// NodeTopology last.
 	later := newWorld(t)
 	later.cluster.UpsertPod(bound(w.started["first"], w.on["first"][0]))
 	later.node("a", "8")
@@ -242,7 +243,7 @@ func TestPreferredNodesComeBeforeBetterCPUs(t *testing.T) {
 	if first == "a" {
 		other = "b"
 	}
-	// The fullest node would be taken, were it not for the preference.
+	// Without the preference, the fullest node would be taken.
 	p := asks("1", own+"true")
 	p.Spec.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{PreferredDuringSchedulingIgnoredDuringExecution: []corev1.PreferredSchedulingTerm{{
 		Weight: 1, Preference: corev1.NodeSelectorTerm{MatchFields: []corev1.NodeSelectorRequirement{{Key: "metadata.name", Operator: corev1.NodeSelectorOpIn, Values: []string{other}}}},
@@ -261,7 +262,7 @@ func TestExclusiveCPUsCountAsRequested(t *testing.T) {
 	w.writes = true
 	w.node("a", "8")
 	w.cluster.UpsertNodeTopology(topology("a", eight))
-	p := asks("2", own+"{isolation: l3}") // requests 2 and keeps 4 from others
+	p := asks("2", own+"{isolation: l3}") // requests 2 CPUs and withholds 4 from others
 	p.Spec.Containers[0].Resources.Requests[corev1.ResourceCPU] = resource.MustParse("1")
 	w.Submit(w.gangOf("alone", 1, p))
 	w.run()
@@ -275,7 +276,8 @@ func TestExclusiveCPUsCountAsRequested(t *testing.T) {
 	}
 }
 
-// TestPinnedAnswersInEachLanguage holds that what is written on a pod is what its language's tools expect.
+// TestPinnedAnswersInEachLanguage checks that the annotations written on a pod are those that the
+// tools of its language expect.
 func TestPinnedAnswersInEachLanguage(t *testing.T) {
 	w := newWorld(t)
 	w.node("a", "8")
@@ -297,7 +299,7 @@ func TestPinnedAnswersInEachLanguage(t *testing.T) {
 	}
 }
 
-// moved is the move of a gang's first pod to other CPUs, and its object as it is once that is written.
+// moved returns the move of a pod to other CPUs, and the pod's object after the move is written.
 func moved(p *corev1.Pod, number int64, cpus cpuset.Set) (pin.Move, *corev1.Pod) {
 	before := p.Annotations[topologyv1alpha1.ResultAnnotation]
 	result, err := request.ParseResult(before)
@@ -317,7 +319,7 @@ func moved(p *corev1.Pod, number int64, cpus cpuset.Set) (pin.Move, *corev1.Pod)
 	return pin.Move{Pod: cluster.KeyOf(p), UID: p.UID, Before: before, After: &cluster.CPUs{Annotation: string(data), Result: result}}, after
 }
 
-// move asks for moves, and returns what was said.
+// move requests moves, and returns the errors reported.
 func (w *world) move(node string, moves ...pin.Move) (errs []error) {
 	w.t.Helper()
 	w.Scheduler.Move(node, moves, func(said []error) { errs = said })
@@ -328,7 +330,7 @@ func (w *world) move(node string, moves ...pin.Move) (errs []error) {
 	return errs
 }
 
-// withAgent is a NodeTopology of an agent that has completed moves.
+// withAgent returns a NodeTopology whose agent has completed the given number of moves.
 func withAgent(node string, moved int64) *topologyv1alpha1.NodeTopology {
 	t := topology(node, eight)
 	t.Status.AgentVersion, t.Status.Moved = "test", moved
@@ -374,13 +376,14 @@ func TestPodsThatAreMovedHoldBoth(t *testing.T) {
 		}
 	}
 	idle("3")
-	// The write is seen: it holds both still. A refresh from the API alone says the same.
+	// The write is seen: the pod still holds both sets. A refresh from the API alone gives the same
+	// result.
 	w.cluster.UpsertPod(after)
 	idle("3")
-	// The agent has done it.
+	// The agent has completed the move.
 	w.cluster.UpsertNodeTopology(withAgent("a", 1))
 	idle("3 0-1")
-	// Another write is refused: what was assumed is taken back.
+	// Another write is refused: the assumption is taken back.
 	back, _ := moved(after, 2, cpuset.MustParse("0-1"))
 	if errs := w.move("a", back); errs[0] != nil {
 		t.Fatal(errs[0])
@@ -388,13 +391,13 @@ func TestPodsThatAreMovedHoldBoth(t *testing.T) {
 	idle("3")
 	w.cluster.ForgetMoved(back.Pod, back.After)
 	idle("3 0-1")
-	// What is complete cannot be taken back: others may have the CPUs by now.
+	// A completed move cannot be taken back: other pods may have the CPUs by now.
 	taken, _ = moved(after, 2, cpuset.MustParse("0-1"))
 	taken.Back = true
 	if errs := w.move("a", taken); errs[0] == nil {
 		t.Error("a complete move is taken back")
 	}
-	// What is not can, also while the agent is gone.
+	// An incomplete move can be taken back, even while the agent is gone.
 	m, after = moved(after, 2, cpuset.MustParse("6-7"))
 	if errs := w.move("a", m); errs[0] != nil {
 		t.Fatal(errs[0])
@@ -440,16 +443,16 @@ func TestNodesWhoseAgentIsGoneTakeNoPinnedPods(t *testing.T) {
 	w.wantGiven("g", "a:0-1")
 }
 
-// TestPinnedByChance drives a model through arrivals, ends, deletions, lost writes, changed machines and restarts of the
-// scheduler: no two pods ever hold the same exclusive CPU, and what the scheduler keeps up to date is what a new one
-// finds.
+// TestPinnedByChance drives a model through random arrivals, ends, deletions, lost writes, changed
+// machines and restarts of the scheduler. No two pods ever hold the same exclusive CPU, and the
+// state that the scheduler keeps up to date equals the state that a new scheduler computes.
 func TestPinnedByChance(t *testing.T) {
 	kinds := []*corev1.Pod{asks("1", own+"true"), asks("3", own+"true"), asks("2", own+"{isolation: core, span: single-numa}"),
 		asks("4", ack), asks("4", ack, "cpu-policy=static-burst"), template("1")}
 	shapes := []machines.Machine{machines.Intel104, machines.AMD256NPS4, eight}
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(t)
-		pods := map[string]*corev1.Pod{} // those that exist
+		pods := map[string]*corev1.Pod{} // the pods that exist
 		agents := map[string]*topologyv1alpha1.NodeTopology{}
 		names := []string{"a", "b", "c"}
 		serial := 0
@@ -484,7 +487,7 @@ func TestPinnedByChance(t *testing.T) {
 			},
 			"node": func(r *rapid.T) { w.node(rapid.SampledFrom(names).Draw(r, "node"), "64") },
 			"node gone": func(r *rapid.T) {
-				// Its pods go with it, as the control plane has it.
+				// The node's pods go with it, as the control plane would have it.
 				name := rapid.SampledFrom(names).Draw(r, "node")
 				w.cluster.DeleteNode(name)
 				for _, p := range pods {
@@ -495,7 +498,7 @@ func TestPinnedByChance(t *testing.T) {
 				}
 			},
 			"machine": func(r *rapid.T) {
-				// A machine changes while nothing runs on it.
+				// The machine changes while nothing runs on it.
 				name := rapid.SampledFrom(names).Draw(r, "node")
 				for _, p := range pods {
 					if p.Spec.NodeName == name && p.Annotations[topologyv1alpha1.ResultAnnotation] != "" {
@@ -574,7 +577,8 @@ func TestPinnedByChance(t *testing.T) {
 						r.Fatal(err)
 					}
 					mine := result.Exclusive()
-					// What it is moved away from is its own until the agent says so.
+					// The CPUs that the pod is moved away from stay its own until the agent reports
+					// the move.
 					if t := agents[p.Spec.NodeName]; t != nil && result.Moving(t.Status.Moved) {
 						mine = mine.Union(*result.Containers["main"].From)
 					}

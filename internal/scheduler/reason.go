@@ -5,13 +5,13 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// The codes of a Reason that placement gives; those of queues are share's.
+// Codes of a Reason that come from placement. The codes that come from queues are in package share.
 const (
 	NotEnoughResources = "NotEnoughResources"
 	Unschedulable      = "Unschedulable"
 )
 
-// key tells reasons apart: the same cause has the same key.
+// key identifies the cause of the reason: equal causes have equal keys.
 func (r *Reason) key() string { return r.Code + ": " + r.Message }
 
 func shortageReason(s *place.Shortage, e *entry) Reason {

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// runner is an owner whose pods end as soon as they are placed, which makes room for the next.
+// runner is an owner whose pods end as soon as they are placed, which makes room for the next pods.
 type runner struct {
 	model *cluster.Cluster
 	mu    sync.Mutex
@@ -35,8 +35,9 @@ func (o *runner) Commit(g *Gang, placed []Assignment) {
 
 func (o *runner) Waiting(*Gang, Reason) {}
 
-// Ten times the pods that the cluster holds, submitted and ended by several goroutines: all get their turn though nothing
-// but events wakes the scheduler.
+// TestEveryGangGetsItsTurnWhileOthersComeAndGo submits and ends, in several goroutines, ten times
+// the pods that the cluster holds. All gangs get their turn although only events wake the
+// scheduler.
 func TestEveryGangGetsItsTurnWhileOthersComeAndGo(t *testing.T) {
 	const gangs, nodes = 400, 5
 	model := cluster.New(cluster.Config{Ours: func(*corev1.Pod) bool { return true }})

@@ -22,36 +22,42 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// Config is what a Scheduler needs. Only Cluster is required.
+// Config configures a Scheduler. Only Cluster is required.
 type Config struct {
 	Cluster *cluster.Cluster
-	// Place configures placement; its zero value is the kube-scheduler's default profile on the fast path only.
+	// Place configures placement; its zero value is the kube-scheduler's default profile on the
+	// fast path only.
 	Place place.Options
-	// Refresh, when set, is called before the placements of a cycle with the nodes as they are, for a rare filter that
-	// keeps state of its own. rare says that gangs wait that need it.
+	// Refresh, if set, is called with the current nodes before the placements of a cycle, for a
+	// rare filter that keeps state of its own. The argument rare reports whether waiting gangs need
+	// that filter.
 	Refresh func(nodes *place.Snapshot, rare bool)
-	// CPUsRepacked says that pinned pods are moved within their nodes without being asked for, to any NUMA node: their nodes
-	// are then chosen for what can be made of them (allocate.Allocator.Repacks).
+	// CPUsRepacked means that pinned pods may be moved within their nodes, to any NUMA node,
+	// without having asked for it. Nodes for pinned pods are then chosen by what repacking could
+	// make of them (allocate.Allocator.Repacks).
 	CPUsRepacked bool
-	// RetryEvery is how often gangs that wait for room are tried though nothing seems to have changed, in case a change
-	// that helps was not recognised as one. Default 30 s, at least 1 s.
+	// RetryEvery is the interval at which gangs that wait for room are retried even if nothing
+	// seems to have changed, in case a helpful change was not recognised. Default 30 s, minimum 1
+	// s.
 	RetryEvery time.Duration
-	// CyclePods is how many pods a cycle places before it looks at what has arrived meanwhile. Default 2000.
+	// CyclePods is the number of pods that a cycle places before it looks at new events. Default
+	// 2000.
 	CyclePods int
-	// Guard recovers from panics that one gang causes. nil: they end the process.
+	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
 	Guard *contain.Guard
-	// Clock is the real one by default.
+	// Clock defaults to the real clock.
 	Clock clock.WithTicker
-	// Metrics is where metrics are registered; nil for nowhere.
+	// Metrics is where metrics are registered; nil registers none.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
 }
 
 // Scheduler places gangs. All methods are safe for concurrent use.
 //
-// Placing is not held back while earlier placements wait to be written: the writer takes turns among owners, so a one-pod
-// job planned behind a 10,000-pod gang is written long before the gang is, which a bound on unwritten pods would prevent.
-// A plan that goes stale meanwhile (its node vanished) is the owner's to give back.
+// Placement does not wait for earlier placements to be written. The writer takes turns among
+// owners, so a one-pod job planned behind a 10,000-pod gang is written long before the gang is; a
+// bound on unwritten pods would prevent that. If a plan becomes stale in the meantime (its node
+// vanished), its owner must give it back.
 type Scheduler struct {
 	cfg     Config
 	cluster *cluster.Cluster
@@ -61,22 +67,22 @@ type Scheduler struct {
 
 	mu      sync.Mutex
 	inbox   map[string]*entry // submitted since the last cycle; nil means withdrawn
-	moves   []moves           // asked for since the last cycle
+	moves   []moves           // requested since the last cycle
 	classes map[*corev1.Pod]*place.Class
 	wake    chan struct{}
 
-	// What follows belongs to the cycle.
+	// The fields below belong to the goroutine that runs cycles.
 	view   *cluster.View
 	placer *place.Placer
 	pinner *pin.Pinner
 	room   *room
 	ledger *share.Ledger
-	held   map[string]place.Vector // what the ledger has been told that queues hold
-	queues map[string]bool         // those that exist in the ledger
-	retry  time.Time               // when all that wait for room are tried again
+	held   map[string]place.Vector // amounts charged to the ledger, per queue
+	queues map[string]bool         // queues that have been set in the ledger
+	retry  time.Time               // when all blocked lines are tried again
 }
 
-// New returns a scheduler. It does nothing before Run.
+// New returns a Scheduler, which does nothing before Run.
 func New(cfg Config) (*Scheduler, error) {
 	if cfg.Cluster == nil {
 		return nil, fmt.Errorf("scheduler: no cluster")
@@ -121,15 +127,16 @@ func New(cfg Config) (*Scheduler, error) {
 	return s, nil
 }
 
-// newPlacer makes what places gangs, on the view.
+// newPlacer creates the pinner and the placer for the current view.
 func (s *Scheduler) newPlacer() {
 	s.pinner = pin.New(s.view, s.cfg.CPUsRepacked, s.cfg.Log)
 	s.cfg.Place.Pin = s.pinner
 	s.placer = place.NewPlacer(s.view.Snapshot, s.cfg.Place)
 }
 
-// place looks for nodes for a gang. If that panics, the view may be half-changed: another one is made from the cluster, which has
-// not been changed, and the gang waits until it is submitted anew.
+// place finds nodes for a gang. If placement panics, the view may be half-changed. It is then
+// replaced by a new view made from the cluster model, which has not been changed, and the gang
+// waits until it is submitted again.
 func (s *Scheduler) place(e *entry, gang place.Gang) (decision place.Decision, placed bool) {
 	p := s.cfg.Guard.Try("scheduler", gangName(gang.Key), func() {
 		failpoint.Hit("scheduler", gang.Key)
@@ -142,7 +149,7 @@ func (s *Scheduler) place(e *entry, gang place.Gang) (decision place.Decision, p
 	s.newPlacer()
 	s.cluster.Refresh(s.view)
 	if s.cfg.Refresh != nil {
-		s.cfg.Refresh(&place.Snapshot{}, true) // lets go of what it knows of every node
+		s.cfg.Refresh(&place.Snapshot{}, true) // drops the filter's state for every node
 		s.cfg.Refresh(s.view.Snapshot, s.room.rare > 0)
 	}
 	s.room.remove(e)
@@ -151,16 +158,18 @@ func (s *Scheduler) place(e *entry, gang place.Gang) (decision place.Decision, p
 	return decision, false
 }
 
-// gangName is a gang's key as a fmt.Stringer.
+// gangName is the key of a gang, as a fmt.Stringer.
 type gangName string
 
 // String implements fmt.Stringer.
 func (g gangName) String() string { return string(g) }
 
-// Submit hands a gang over, or replaces the one with the same key. Submitting the same gang again is harmless.
+// Submit queues a gang, or replaces the gang with the same key. Submitting the same gang again is
+// harmless.
 //
-// A Commit for the gang that is replaced may be under way in another goroutine: the owner sees by the gang passed to
-// Commit that it is an old one, and calls cluster.Forget for units that it no longer wants placed.
+// A Commit for the replaced gang may be running in another goroutine at the same time. The owner
+// recognises it by the *Gang passed to Commit, and calls cluster.Forget for units that it no longer
+// wants placed.
 func (s *Scheduler) Submit(g *Gang) {
 	e := &entry{gang: g, submitted: s.clock.Now()}
 	s.mu.Lock()
@@ -170,8 +179,8 @@ func (s *Scheduler) Submit(g *Gang) {
 	s.poke()
 }
 
-// Withdraw takes a gang back: it is not wanted any more. What of it has been committed stays committed. As with Submit, a
-// Commit may be under way.
+// Withdraw removes a gang from the queue. Units that have been committed stay committed. As with
+// Submit, a Commit may be running at the same time.
 func (s *Scheduler) Withdraw(key string) {
 	s.mu.Lock()
 	s.inbox[key] = nil
@@ -200,14 +209,15 @@ func (s *Scheduler) Run(ctx context.Context) {
 	}
 }
 
-// cycle does what there is to do, up to a bound, and says whether there is more.
+// cycle processes submissions and cluster changes and places up to CyclePods pods. It reports
+// whether there may be more to place.
 func (s *Scheduler) cycle() (more bool) {
 	start := s.clock.Now()
 
-	// 1. What was submitted and withdrawn?
+	// 1. What was submitted or withdrawn?
 	s.takeInbox()
 
-	// 2. What changed in the cluster, and whom may it help?
+	// 2. What changed in the cluster, and which lines may the changes help?
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
 	s.reopenHelped(&changes)
@@ -219,7 +229,7 @@ func (s *Scheduler) cycle() (more bool) {
 		}
 	}
 
-	// 3. Whose turn is it, does it fit, and where?
+	// 3. Whose turn is it, does the gang fit, and on which nodes?
 	pods := 0
 	for pods < s.cfg.CyclePods {
 		next, ok := s.ledger.Next()
@@ -229,7 +239,7 @@ func (s *Scheduler) cycle() (more bool) {
 		pods += s.attempt(s.room.entries[next.Key])
 	}
 
-	// 4. Who waits, and has not been told why? What may help them?
+	// 4. Who waits and has not been told why? Which changes may help?
 	s.tell()
 	s.listen()
 
@@ -244,7 +254,7 @@ func (s *Scheduler) attempt(e *entry) int {
 		s.room.block(l, &block{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
 		return 0
 	}
-	// 1. What may its queue hold?
+	// 1. How much may its queue hold?
 	gang, refused := s.ledger.Admit(e.asPlaced())
 	if refused != nil {
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
@@ -261,7 +271,7 @@ func (s *Scheduler) attempt(e *entry) int {
 		s.room.block(l, &block{reason: shortageReason(decision.Shortage, e), rare: s.looksAtPods(e), at: s.clock.Now()})
 		return 0
 	}
-	// 3. Is it still wanted?
+	// 3. Is the gang still wanted?
 	if s.isSuperseded(e.gang.Key) {
 		s.placer.Undo(gang, decision)
 		s.room.remove(e)
@@ -289,7 +299,8 @@ func (s *Scheduler) attempt(e *entry) int {
 	return len(placed)
 }
 
-// grant gives the pods placed the CPUs that were taken for them, which are listed in the same order.
+// grant assigns to the placed pods the CPUs that were taken for them. pins lists the CPUs in the
+// same order as placed lists the pods.
 func (s *Scheduler) grant(e *entry, placed []Assignment, pins [][]place.Pin) {
 	if pins == nil {
 		return
@@ -304,16 +315,18 @@ func (s *Scheduler) grant(e *entry, placed []Assignment, pins [][]place.Pin) {
 	}
 }
 
-// moves are those asked for with one Move.
+// moves are the moves requested by one call of Move.
 type moves struct {
 	node  string
 	moves []pin.Move
 	done  func([]error)
 }
 
-// Move gives pods that run other CPUs of their node. done is called from the scheduler's goroutine, and must not block: for
-// each move, in order, with nil when pod and model hold both its old CPUs and its new ones, and it is for the caller to
-// write the pod, or to take it back with cluster.ForgetMoved; or with why not. Nobody else is given either set meanwhile.
+// Move gives running pods other CPUs of their node. done is called from the scheduler's goroutine
+// and must not block. It receives one error for each move, in order. Nil means that the pod, in the
+// model, holds both its old and its new CPUs; the caller must then write the pod, or take the move
+// back with cluster.ForgetMoved. No other pod gets either set meanwhile. Any other value says why
+// the pod was not moved.
 func (s *Scheduler) Move(node string, list []pin.Move, done func([]error)) {
 	s.mu.Lock()
 	s.moves = append(s.moves, moves{node, list, done})
@@ -321,7 +334,8 @@ func (s *Scheduler) Move(node string, list []pin.Move, done func([]error)) {
 	s.poke()
 }
 
-// move carries out what was asked for. Between two placements nothing is taken that the model does not know.
+// move carries out the requested moves. It runs between placements, when the view contains nothing
+// that the model does not know.
 func (s *Scheduler) move() {
 	s.mu.Lock()
 	asked := s.moves
@@ -360,7 +374,7 @@ func (s *Scheduler) takeInbox() {
 	}
 }
 
-// updateQueues brings the ledger up to date with the queues and what they hold.
+// updateQueues brings the ledger up to date with the queues and the amounts that they hold.
 func (s *Scheduler) updateQueues() {
 	s.ledger.SetTotal(s.cluster.Total())
 	seen := map[string]bool{}
@@ -396,7 +410,7 @@ func (s *Scheduler) updateQueues() {
 	}
 }
 
-// hold tells the ledger what a queue holds.
+// hold updates the ledger with the amounts that a queue holds.
 func (s *Scheduler) hold(queue string, used place.Vector) {
 	before := s.held[queue]
 	if delta := used.Plus(before, -1); slices.ContainsFunc(delta, func(a int64) bool { return a != 0 }) {
@@ -409,7 +423,8 @@ func (s *Scheduler) hold(queue string, used place.Vector) {
 	}
 }
 
-// reopenHelped lets lines be tried again that a change may have helped, and blocks those whose queue takes nothing.
+// reopenHelped reopens the lines that a change may have helped, and blocks the lines whose queue
+// accepts no gangs.
 func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	now := s.clock.Now()
 	all := !now.Before(s.retry)
@@ -417,7 +432,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 		s.retry = now.Add(s.cfg.RetryEvery)
 	}
 	if len(changes.Nodes) > 0 {
-		s.cluster.Refresh(s.view) // nodesHelp looks at them as they are now
+		s.cluster.Refresh(s.view) // nodesHelp needs the current nodes
 	}
 	for _, l := range s.room.lines {
 		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.entries[0].gang.Resume) {
@@ -433,7 +448,7 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	}
 }
 
-// nodesHelp says whether one of the nodes has room for a pod of the line's gangs.
+// nodesHelp reports whether one of the nodes has room for a pod of the line's gangs.
 func (s *Scheduler) nodesHelp(l *line, nodes map[string]struct{}) bool {
 	for name := range nodes {
 		i, ok := s.view.Index(name)
@@ -462,14 +477,14 @@ func roomFor(n *place.Node, c *place.Class) bool {
 	return true
 }
 
-// looksAtPods says whether other pods may be what keeps a gang from its nodes.
+// looksAtPods reports whether other pods may be what keeps a gang from its nodes.
 func (s *Scheduler) looksAtPods(e *entry) bool {
 	return slices.ContainsFunc(e.classes, func(c *place.Class) bool {
 		return c.Rare || s.cfg.Place.Rare != nil && s.cfg.Place.Rare.Concerns(c)
 	})
 }
 
-// tell calls Waiting for those that have not been told what blocks them.
+// tell calls Waiting for the gangs whose owners have not been told what blocks them.
 func (s *Scheduler) tell() {
 	for _, l := range s.room.lines {
 		if l.blocked == nil || len(l.untold) == 0 {
@@ -477,7 +492,7 @@ func (s *Scheduler) tell() {
 		}
 		key := l.blocked.reason.key()
 		for _, e := range l.untold {
-			// It may have left, or been told as a member of another line.
+			// The entry may have left, or been told as a member of another line.
 			if e.line == l && e.told != key {
 				e.told = key
 				e.gang.Owner.Waiting(e.gang, l.blocked.reason)
@@ -488,7 +503,7 @@ func (s *Scheduler) tell() {
 	}
 }
 
-// listen tells the model which changes may help those who wait.
+// listen tells the model which kinds of change may help the waiting gangs.
 func (s *Scheduler) listen() {
 	pods := false
 	for _, l := range s.room.lines {
@@ -504,7 +519,7 @@ func (s *Scheduler) isSuperseded(key string) bool {
 	return ok
 }
 
-// compile finds the classes of a gang and checks its figures. The lock is held.
+// compile finds the classes of a gang and checks its figures. The caller holds the lock.
 func (s *Scheduler) compile(e *entry) {
 	g := e.gang
 	e.minMember = g.MinMember
@@ -537,7 +552,8 @@ func (s *Scheduler) compile(e *entry) {
 	}
 }
 
-// classesMax bounds the memory of compiled templates; owners share templates, so it is rarely reached.
+// classesMax bounds the memory of compiled templates. Owners share templates, so the bound is
+// rarely reached.
 const classesMax = 20000
 
 func (s *Scheduler) class(template *corev1.Pod) (*place.Class, error) {
@@ -561,6 +577,6 @@ func (s *Scheduler) class(template *corev1.Pod) (*place.Class, error) {
 func (s *Scheduler) poke() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // a wake-up is pending already
+	default: // a wake-up is already pending
 	}
 }

@@ -20,7 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// world is a scheduler on a model that the test drives, with an owner that records.
+// world is a scheduler on a model that the test drives, with an owner that records the calls it
+// gets.
 type world struct {
 	*Scheduler
 	t       testing.TB
@@ -70,7 +71,7 @@ func (w *world) Waiting(g *Gang, why Reason) {
 	w.said = append(w.said, g.Key+": "+why.Code)
 }
 
-// run lets the scheduler do all it can, if anything wakes it.
+// run lets the scheduler run cycles until there is nothing to do, if anything has woken it.
 func (w *world) run() {
 	select {
 	case <-w.wake:
@@ -87,7 +88,7 @@ func (w *world) run() {
 	}
 }
 
-// heard returns what was said since the last call, and forgets it.
+// heard returns the calls recorded since the last heard, and clears them.
 func (w *world) heard() string {
 	slices.Sort(w.said)
 	out := strings.Join(w.said, ", ")
@@ -149,7 +150,7 @@ func template(cpu string) *corev1.Pod {
 	return templates[cpu]
 }
 
-// gang makes one of n pods, all of which are needed.
+// gang makes a gang of n pods, all of which are required.
 func (w *world) gang(key string, n int, cpu string) *Gang {
 	g := &Gang{Key: key, Queue: "default", MinMember: n, Created: w.clock.Now(), Owner: w}
 	d := Demand{Template: template(cpu), Min: n}
@@ -189,7 +190,7 @@ func TestAGangThatCannotFitSaysSoOnceAndStartsWhenANodeComes(t *testing.T) {
 	w.run()
 	expect(t, w.heard(), "a: NotEnoughResources")
 	for range 10 {
-		w.clock.Step(time.Minute) // the safety re-check
+		w.clock.Step(time.Minute) // the periodic retry
 		w.run()
 	}
 	expect(t, w.heard(), "")
@@ -297,8 +298,9 @@ func TestForgottenPodsMakeRoom(t *testing.T) {
 	expect(t, w.heard(), "b+1")
 }
 
-// Whatever happens in whatever order: no node is overcommitted, gangs hold nothing or their minimum, and at rest nothing
-// waits that a fresh placement on the same cluster would place.
+// TestNoLostWakeUps performs random events in random order. No node is overcommitted, each gang
+// holds either nothing or at least its minimum, and at rest no gang waits that a fresh placement on
+// the same cluster would place.
 func TestNoLostWakeUps(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		w := newWorld(t, queue("limited", corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("6")}))
@@ -414,7 +416,7 @@ func TestNoLostWakeUps(t *testing.T) {
 	})
 }
 
-// BenchmarkWaiting is a pod that ends while 10,000 gangs of 5 shapes wait.
+// BenchmarkWaiting measures the end of one pod while 10,000 gangs of 5 shapes wait.
 func BenchmarkWaiting(b *testing.B) {
 	w := newWorld(b)
 	for i := range 1000 {
@@ -439,7 +441,7 @@ func BenchmarkWaiting(b *testing.B) {
 	}
 }
 
-// BenchmarkBurst is 10,000 one-pod gangs that arrive at once on 1,000 nodes.
+// BenchmarkBurst measures 10,000 one-pod gangs that arrive at once on 1,000 nodes.
 func BenchmarkBurst(b *testing.B) {
 	for range b.N {
 		b.StopTimer()

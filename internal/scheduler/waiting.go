@@ -12,8 +12,9 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
 
-// room is where gangs wait. Gangs of one queue that ask for the same (their shape) stand in one line, because what keeps
-// one of them waiting keeps all: only the head of a line is ever offered to the ledger, and never the 10,000 behind it.
+// room holds the waiting gangs. Gangs of one queue that ask for the same (their shape) form one
+// line, because a reason that keeps one of them waiting keeps all of them waiting. Only the head of
+// a line is ever offered to the ledger, never the 10,000 gangs behind it.
 //
 //	queue "a" ─▶ line of shape 1, open      head ▷ gang ▷ gang ▷ ...     head: ready in the ledger; the others: parked
 //	          ├▶ line of shape 2, blocked   head ▷ gang ▷ ...            all parked, until a change that may help
@@ -22,40 +23,41 @@ type room struct {
 	ledger  *share.Ledger
 	entries map[string]*entry
 	lines   map[lineKey]*line
-	rare    int // entries with a class that needs the rare filter
+	rare    int // number of entries with a class that needs the rare filter
 }
 
 type lineKey struct{ queue, shape string }
 
-// entry is a gang that waits, in whole, or with what is above its minimum.
+// entry is a waiting gang, or the part of a gang above its minimum when the minimum has been
+// placed.
 type entry struct {
 	gang      *Gang
 	classes   []*place.Class // one per demand
 	left      [][]int        // per demand, the indices of the units that have no node
 	mins      []int          // per demand
 	minMember int
-	fault     string    // why it can never be placed, or empty
+	fault     string    // why the gang can never be placed, or empty
 	submitted time.Time // for the wait-time metric
-	partial   bool      // its minimum has been placed
-	told      string    // the key of the last reason told
+	partial   bool      // the gang's minimum has been placed
+	told      string    // key of the last reason reported to the owner
 	line      *line
 	at        int // position in the line
 }
 
-// line is the gangs of one shape in one queue: a heap, the one whose turn is first in front.
+// line holds the gangs of one shape in one queue, as a heap with the next gang first.
 type line struct {
 	key     lineKey
 	entries lineHeap
 	blocked *block // nil when open
-	said    string // the key of the reason that all were told of, except untold
+	said    string // key of the reason that all entries except those in untold were told
 	untold  []*entry
 }
 
-// block is why a line waits.
+// block says why a line waits.
 type block struct {
 	reason  Reason
-	byQueue bool // the queue is what keeps it, not the nodes
-	rare    bool // other pods may be what keeps it
+	byQueue bool // the queue blocks the line, not the nodes
+	rare    bool // other pods may block the line
 	at      time.Time
 }
 
@@ -63,7 +65,7 @@ func newRoom(ledger *share.Ledger) *room {
 	return &room{ledger: ledger, entries: map[string]*entry{}, lines: map[lineKey]*line{}}
 }
 
-// add puts an entry into its line. Its key must not be in the room.
+// add puts an entry into its line. The entry's key must not be in the room.
 func (r *room) add(e *entry) {
 	key := lineKey{e.gang.Queue, e.shape()}
 	l := r.lines[key]
@@ -84,7 +86,8 @@ func (r *room) add(e *entry) {
 	case l.blocked != nil:
 		r.ledger.Park(e.gang.Key)
 	case e.at == 0 && len(l.entries) > 1:
-		for _, second := range l.entries[1:min(3, len(l.entries))] { // the former head is a child of the new one
+		// The former head is a child of the new one.
+		for _, second := range l.entries[1:min(3, len(l.entries))] {
 			r.ledger.Park(second.gang.Key)
 		}
 	case e.at > 0:
@@ -92,7 +95,7 @@ func (r *room) add(e *entry) {
 	}
 }
 
-// remove takes an entry out.
+// remove takes an entry out of the room.
 func (r *room) remove(e *entry) {
 	l := e.line
 	heap.Remove(&l.entries, e.at)
@@ -107,7 +110,7 @@ func (r *room) remove(e *entry) {
 	}
 }
 
-// block closes a line: none of its gangs is offered until reopen.
+// block closes a line: none of its gangs is offered to the ledger until reopen.
 func (r *room) block(l *line, b *block) {
 	if l.blocked == nil {
 		r.ledger.Park(l.entries[0].gang.Key)
@@ -119,15 +122,15 @@ func (r *room) block(l *line, b *block) {
 	}
 }
 
-// owe notes that an entry has yet to be told why its line waits, if it does.
+// owe notes that the owner of an entry has not been told yet why the line waits, if it does.
 func (l *line) owe(e *entry) {
-	if len(l.untold) > 2*len(l.entries)+64 { // a line that never waits has nothing to tell
+	if len(l.untold) > 2*len(l.entries)+64 { // a line that never waits has nothing to report
 		l.untold = slices.DeleteFunc(l.untold, func(e *entry) bool { return e.line != l })
 	}
 	l.untold = append(l.untold, e)
 }
 
-// reopen offers the head of a line again.
+// reopen offers the head of a line to the ledger again.
 func (r *room) reopen(l *line) {
 	if l.blocked == nil {
 		return
@@ -136,7 +139,7 @@ func (r *room) reopen(l *line) {
 	r.ledger.Wake(l.entries[0].gang.Key)
 }
 
-// shape is equal for gangs that can be placed under the same circumstances.
+// shape returns a string that is equal for gangs that can be placed under the same circumstances.
 func (e *entry) shape() string {
 	if e.fault != "" {
 		return "never " + e.gang.Key
@@ -144,10 +147,10 @@ func (e *entry) shape() string {
 	var b strings.Builder
 	b.WriteString(strconv.Itoa(e.minMember))
 	if e.gang.Resume {
-		b.WriteByte('r') // a closed queue lets only these pass
+		b.WriteByte('r') // a closed queue admits only resumed gangs
 	}
 	if e.partial {
-		b.WriteByte('p') // they are told so
+		b.WriteByte('p') // partial gangs get a Reason that says so
 	}
 	for i, c := range e.classes {
 		if len(e.left[i]) == 0 {
@@ -155,19 +158,21 @@ func (e *entry) shape() string {
 		}
 		b.WriteString("\n" + strconv.Itoa(e.mins[i]) + " ")
 		if len(e.mins) > 1 {
-			b.WriteString(strconv.Itoa(len(e.left[i])) + " ") // how many of each bounds how the total can be made up
+			// The number of units per demand limits how MinMember can be reached.
+			b.WriteString(strconv.Itoa(len(e.left[i])) + " ")
 		}
 		b.WriteString(classKey(c))
 	}
 	return b.String()
 }
 
-// classKey is equal for classes whose pods can go to the same nodes.
+// classKey returns a string that is equal for classes whose pods can go to the same nodes.
 func classKey(c *place.Class) string {
 	if !c.Rare {
 		return c.Key()
 	}
-	// Filters outside the fast path also look at who the pod is and whom it wants to be near.
+	// Filters outside the fast path also look at the pod's identity and at the pods it wants to be
+	// near.
 	t := c.Template
 	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints, t.Spec.Volumes, t.Spec.ResourceClaims})
 	if err != nil {
@@ -176,7 +181,7 @@ func classKey(c *place.Class) string {
 	return c.Key() + string(more)
 }
 
-// rare is 1 when a class needs the rare filter, else 0.
+// rare returns 1 if a class of the entry needs the rare filter, else 0.
 func (e *entry) rare() int {
 	if slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Rare }) {
 		return 1
@@ -184,7 +189,7 @@ func (e *entry) rare() int {
 	return 0
 }
 
-// request is what all pods left ask for.
+// request returns the sum of the requests of all pods left.
 func (e *entry) request() place.Vector {
 	var v place.Vector
 	for i, c := range e.classes {
@@ -193,7 +198,7 @@ func (e *entry) request() place.Vector {
 	return v
 }
 
-// asPlaced is the gang as placement sees it.
+// asPlaced converts the entry into the form that package place uses.
 func (e *entry) asPlaced() place.Gang {
 	g := place.Gang{
 		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, MinMember: e.minMember,
@@ -205,7 +210,8 @@ func (e *entry) asPlaced() place.Gang {
 	return g
 }
 
-// take moves the first placed units of each demand out of what is left.
+// take removes the placed units, which are the first units left of each demand, and returns their
+// assignments.
 func (e *entry) take(placed [][]int32, nodeName func(int32) string) []Assignment {
 	var out []Assignment
 	for d, nodes := range placed {
@@ -219,7 +225,8 @@ func (e *entry) take(placed [][]int32, nodeName func(int32) string) []Assignment
 	return out
 }
 
-// rest is what is left of a gang whose minimum has been placed, or nil.
+// rest returns an entry for the units left of a gang whose minimum has been placed, or nil if no
+// units are left.
 func (e *entry) rest(now time.Time) *entry {
 	n := 0
 	for _, left := range e.left {

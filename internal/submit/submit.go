@@ -20,15 +20,15 @@ import (
 	watchtools "k8s.io/client-go/tools/watch"
 )
 
-// fieldManager names this client in managedFields.
+// fieldManager identifies this client in managedFields.
 const fieldManager = "lockstep"
 
-// Object is one manifest, tied to the API resource it belongs to.
+// Object is one manifest together with its API resource.
 type Object struct {
 	info *resource.Info
 }
 
-// Ref is the object's kind and name for people, for example "job.batch.volcano.sh/hello".
+// Ref returns the object's kind and name for people, for example "job.batch.volcano.sh/hello".
 func (o *Object) Ref() string {
 	gk := o.info.Mapping.GroupVersionKind.GroupKind()
 	name := o.info.Name
@@ -53,16 +53,16 @@ func lower(gk schema.GroupKind) string {
 	return string(b) + "." + gk.Group
 }
 
-// Object is the object as last seen: as read, then as the server returned it.
+// Object returns the object as last seen: as read from the file, later as returned by the server.
 func (o *Object) Object() runtime.Object { return o.info.Object }
 
-// runs are the kinds that happen once, with what their end looks like.
+// runs are the kinds of runs, each with the function that reads the outcome of a run.
 var runs = map[schema.GroupKind]func(*unstructured.Unstructured) Outcome{
 	{Group: "batch.volcano.sh", Kind: "Job"}: jobOutcome,
 	{Group: "argoproj.io", Kind: "Workflow"}: workflowOutcome,
 }
 
-// Outcome is how far a run is.
+// Outcome is the state of a run.
 type Outcome struct {
 	Phase    string
 	Message  string
@@ -70,7 +70,7 @@ type Outcome struct {
 	Failed   bool
 }
 
-// IsRun says whether the object is a run: created once, and waited for.
+// IsRun reports whether the object is a run, which is created once and can be waited for.
 func (o *Object) IsRun() bool {
 	_, ok := runs[o.info.Mapping.GroupVersionKind.GroupKind()]
 	return ok
@@ -89,8 +89,9 @@ func jobOutcome(u *unstructured.Unstructured) Outcome {
 	return out
 }
 
-// Read reads manifests from files, folders, URLs and "-" (standard input), in order. Objects without a namespace get
-// the default one of the configuration. Errors name the file, and the kind where the server does not know it.
+// Read reads manifests from files, folders, URLs and "-" (standard input), in order. Objects
+// without a namespace get the configured default namespace. Errors name the file, and the kind if
+// the server does not know it.
 func Read(getter genericclioptions.RESTClientGetter, namespace string, enforceNamespace bool, files []string, recursive bool) ([]*Object, error) {
 	infos, err := resource.NewBuilder(getter).
 		Unstructured().
@@ -110,8 +111,8 @@ func Read(getter genericclioptions.RESTClientGetter, namespace string, enforceNa
 	return objects, nil
 }
 
-// Send creates a run, or applies any other object. With dryRun the server checks everything and keeps nothing.
-// Unknown and duplicate fields are errors.
+// Send creates a run, or an object without a name, and applies any other object. With dryRun the
+// server checks the request and stores nothing. Unknown and duplicate fields are errors.
 func Send(o *Object, dryRun bool) (verb string, err error) {
 	helper := resource.NewHelper(o.info.Client, o.info.Mapping).
 		DryRun(dryRun).
@@ -138,8 +139,8 @@ func Send(o *Object, dryRun bool) (verb string, err error) {
 	return verb, o.info.Refresh(got, true)
 }
 
-// Wait returns when the run has ended, or ctx is done. progress is told of every new phase or message; it may be nil.
-// A run that is deleted while it is waited for is an error.
+// Wait waits until the run has ended, or ctx is done. progress, if not nil, is called with every
+// new phase or message. The deletion of the run is an error.
 func Wait(ctx context.Context, o *Object, progress func(Outcome)) (Outcome, error) {
 	outcome := runs[o.info.Mapping.GroupVersionKind.GroupKind()]
 	if outcome == nil {

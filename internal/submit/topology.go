@@ -18,12 +18,12 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// Topologies asks for what NodeTopologies can be asked for.
+// Topologies sends requests to NodeTopologies.
 type Topologies struct{ client rest.Interface }
 
 const nodeTopologies = "nodetopologies"
 
-// NewTopologies connects to a cluster.
+// NewTopologies returns a client for a cluster.
 func NewTopologies(cfg *rest.Config) (*Topologies, error) {
 	client, err := kubeclient.ForGroupVersion(cfg, nil, topologyv1alpha1.GroupVersion, scheme.Scheme)
 	if err != nil {
@@ -32,9 +32,9 @@ func NewTopologies(cfg *rest.Config) (*Topologies, error) {
 	return &Topologies{client}, nil
 }
 
-// Repack asks for the pods of a node to be moved, in the place of what was asked for before.
+// Repack requests a repack of a node's pods. It replaces an earlier request.
 func (t *Topologies) Repack(ctx context.Context, node string, ask topologyv1alpha1.RepackRequest) error {
-	// Of fields that are absent a merge would keep what is there.
+	// All fields are listed, because a merge patch would keep the present values of absent fields.
 	data, err := json.Marshal(map[string]any{"repack": map[string]any{
 		"id": ask.ID, "movesMax": ask.MovesMax, "costMaxPercent": ask.CostMaxPercent, "stayInNUMA": ask.StayInNUMA,
 	}})
@@ -44,8 +44,8 @@ func (t *Topologies) Repack(ctx context.Context, node string, ask topologyv1alph
 	return t.client.Patch(types.MergePatchType).Resource(nodeTopologies).Name(node).Body(data).Do(ctx).Error()
 }
 
-// Repacked waits until the repack with an ID has ended, or ctx is done. It is an error if the node goes, or is asked for
-// another meanwhile.
+// Repacked waits until the repack with an ID has ended, or ctx is done. It is an error if the node
+// is deleted meanwhile, or another repack is requested.
 func (t *Topologies) Repacked(ctx context.Context, node, id string) (*topologyv1alpha1.RepackStatus, error) {
 	lw := cache.NewListWatchFromClient(t.client, nodeTopologies, metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", node))
 	gone := fmt.Errorf("NodeTopology %s was deleted", node)

@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// workflowOutcome reads how far a workflow is.
+// workflowOutcome returns the state of a workflow.
 func workflowOutcome(u *unstructured.Unstructured) Outcome {
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	message, _, _ := unstructured.NestedString(u.Object, "status", "message")
@@ -26,25 +26,26 @@ func workflowOutcome(u *unstructured.Unstructured) Outcome {
 	return Outcome{Phase: phase, Message: message, Finished: p.Completed(), Failed: p.Completed() && p != wf.WorkflowSucceeded}
 }
 
-// IsWorkflow says whether the object is a workflow.
+// IsWorkflow reports whether the object is a workflow.
 func (o *Object) IsWorkflow() bool {
 	return o.info.Mapping.GroupVersionKind.GroupKind() == wf.Kind("Workflow")
 }
 
-// Name is the object's namespace and name.
+// Name returns the object's namespace and name.
 func (o *Object) Name() (namespace, name string) { return o.info.Namespace, o.info.Name }
 
-// Overrides change workflows before they are sent. Zero fields change nothing.
+// Overrides are changes to a workflow before it is sent. Zero fields change nothing.
 type Overrides struct {
 	Name, GenerateName         string
 	Entrypoint, ServiceAccount string
 	Labels                     map[string]string
-	// Parameters are values of arguments; those that the workflow does not have are added.
+	// Parameters are values of arguments. Parameters that the workflow does not have are added.
 	Parameters map[string]string
 	Priority   *int32
 }
 
-// ReadParameters reads a file of parameters: a YAML or JSON object. Values that are no strings become JSON.
+// ReadParameters reads a file of parameters: a YAML or JSON object. Values that are not strings are
+// converted to JSON.
 func ReadParameters(path string) (map[string]string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -69,7 +70,7 @@ func ReadParameters(path string) (map[string]string, error) {
 	return out, nil
 }
 
-// Override changes a workflow. Fields that this program does not know stay as they are.
+// Override changes a workflow. Fields that this program does not know are kept.
 func (o *Object) Override(with Overrides) error {
 	u, ok := o.info.Object.(*unstructured.Unstructured)
 	if !ok {
@@ -134,7 +135,7 @@ func (o *Object) Override(with Overrides) error {
 	return unstructured.SetNestedSlice(u.Object, list, "spec", "arguments", "parameters")
 }
 
-// FromTemplate is a workflow that runs a template.
+// FromTemplate returns a workflow that runs a template.
 func FromTemplate(namespace, name string, cluster bool) *wf.Workflow {
 	w := &wf.Workflow{}
 	w.Namespace, w.GenerateName = namespace, name+"-"
@@ -146,7 +147,7 @@ func FromTemplate(namespace, name string, cluster bool) *wf.Workflow {
 	return w
 }
 
-// NewWorkflow ties a workflow to the cluster that it is to be sent to.
+// NewWorkflow returns the Object for a workflow that is to be sent to a cluster.
 func NewWorkflow(getter genericclioptions.RESTClientGetter, cfg *rest.Config, w *wf.Workflow) (*Object, error) {
 	w = w.DeepCopy()
 	w.APIVersion, w.Kind = wf.GroupVersion.String(), "Workflow"

@@ -1,5 +1,6 @@
-// Package lifecycle decides what a batch job does next. It is pure: counts of pods and a request in, a step out. React says
-// which of the job's policies, if any, makes a request of something that happened.
+// Package lifecycle decides what a batch job does next. It is pure: counts of pods and a requested
+// action in, a step out. React selects the policy of the job, if any, that turns an event into an
+// action.
 //
 //	     ┌──────────── RestartJob, ResumeJob ◀───────────────┐
 //	     ▼                                                   │
@@ -9,9 +10,10 @@
 //	     ▼                         minimum, and no room    ├─CompleteJob──▶ Completing ──drained──▶ Completed
 //	   Failed                                              └─TerminateJob─▶ Terminating ─drained──▶ Terminated
 //
-// The arrows out of Running leave Pending as well. Completed, Failed and Terminated are final: nothing moves a job out of
-// them. "Drained" means that no pod is pending, running or on its way out.
+// The transitions out of Running also apply to Pending. Completed, Failed and Terminated are final:
+// no transition leaves them. "Drained" means that no pod is pending, running, unknown or
+// terminating.
 //
-// Invariants, held by property tests: a job that is stopping or stopped starts no pods; a final phase is never left; a step
-// taken twice from the same counts is the same step.
+// Invariants, checked by property tests: a stopping or stopped job starts no pods; a final phase is
+// never left; a step taken twice from the same counts is the same step.
 package lifecycle

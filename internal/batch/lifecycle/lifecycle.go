@@ -5,7 +5,7 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 )
 
-// Counts are the pods of a task by what they do. Pods above the task's replicas are not counted.
+// Counts are the pods of a task by state. Pods above the task's replicas are not counted.
 type Counts struct {
 	Pending, Running, Succeeded, Failed, Unknown, Terminating int32
 }
@@ -19,51 +19,56 @@ func (c *Counts) add(o Counts) {
 	c.Terminating += o.Terminating
 }
 
-// alive is how many pods may still use a node.
+// alive returns the number of pods that may still use a node.
 func (c Counts) alive() int32 { return c.Pending + c.Running + c.Unknown + c.Terminating }
 
-// started is how many pods count towards a gang that runs: those that run, and those that ran.
+// started returns the number of pods that count towards a running gang: pods that run and pods that
+// ran.
 func (c Counts) started() int32 { return c.Running + c.Succeeded + c.Failed }
 
 // Task is one task of a job.
 type Task struct {
 	Name     string
 	Replicas int32
-	// Min is how many pods the task needs at least: its minAvailable, or its replicas when unset.
+	// Min is the minimum number of pods of the task: its minAvailable, or its replicas if that is
+	// unset.
 	Min  int32
 	Pods Counts
 }
 
-// Job is what the next step depends on.
+// Job is the input of the next step.
 type Job struct {
 	Phase        batch.JobPhase
 	MinAvailable int32
 	MinSuccess   *int32
-	// MaxRetry is how many runs a job has in all; Retries is how many restarts it has used.
+	// MaxRetry is the maximum number of runs of the job; Retries is the number of restarts used so
+	// far.
 	MaxRetry, Retries int32
 	Tasks             []Task
-	// Waiting says that the scheduler has found no room for pods the job still needs.
+	// Waiting means that the scheduler has found no room for pods that the job still needs.
 	Waiting bool
-	// Action is what a Command or a policy asks for, or empty.
+	// Action is the action that a Command or a policy asks for, or empty.
 	Action bus.Action
-	// Cause is the event that a policy reacts to with Action; it is the zero Cause for a Command's.
+	// Cause is the event to which the policy reacts with Action. It is the zero Cause for a
+	// Command.
 	Cause Cause
 }
 
-// Cause is why a policy acts.
+// Cause is the reason of a policy's action.
 type Cause struct {
 	Event bus.Event
 	// Message is a sentence for people.
 	Message string
 }
 
-// Pods is what is to become of a job's pods.
+// Pods says what should become of a job's pods.
 type Pods int
 
 const (
-	// Run keeps every pod and creates what is missing.
+	// Run keeps every pod and creates missing ones.
 	Run Pods = iota
-	// Stop deletes the pods that have not ended, and creates none. Those that ended stay, with their logs.
+	// Stop deletes the pods that have not ended, and creates none. Ended pods stay, with their
+	// logs.
 	Stop
 	// Clear deletes all pods, ended or not, and creates none.
 	Clear
@@ -74,13 +79,14 @@ type Step struct {
 	Phase   batch.JobPhase
 	Pods    Pods
 	Retries int32
-	// NewRun says that the pods so far belong to a run that is over.
+	// NewRun means that the present pods belong to a run that is over.
 	NewRun bool
-	// Target says that the pods that the policy was about are to be deleted, ended or not, and made again.
+	// Target means that the pods to which the policy's cause belongs must be deleted, ended or not,
+	// and created again.
 	Target bool
-	// Reason and Message explain the phase, when there is something to explain.
+	// Reason and Message explain the phase, if there is something to explain.
 	Reason, Message string
-	// Refused is why Action was not carried out, or empty.
+	// Refused says why Action was not carried out, or is empty.
 	Refused string
 }
 
@@ -92,7 +98,7 @@ func Next(j Job) Step {
 	}
 	s.act(j.Action, j.Cause, j.MaxRetry)
 	if s.Target {
-		s.Pods = Run // the counts are from before: what they allow is for the next step
+		s.Pods = Run // the counts predate the action; the next step uses new ones
 		return s
 	}
 
@@ -100,7 +106,8 @@ func Next(j Job) Step {
 	for _, t := range j.Tasks {
 		all.add(t.Pods)
 	}
-	// Each transition may enable the next; the longest chain is Restarting, Pending, Running, Completed.
+	// Each transition may enable the next; the longest chain is Restarting, Pending, Running,
+	// Completed.
 	for range 4 {
 		before := s.Phase
 		s.advance(j, all)
@@ -133,13 +140,13 @@ func (s *Step) act(a bus.Action, cause Cause, maxRetry int32) {
 	case a == bus.CompleteJobAction && running:
 		s.Phase = batch.Completing
 	case a == bus.RestartJobAction && running:
-		// Runs are limited, so that a job whose policy restarts it for ever ends.
+		// The number of runs is limited, so that a job whose policy restarts it forever ends.
 		s.Phase, s.NewRun = batch.Restarting, true
 		s.retry(cause, maxRetry)
 	case restartsPart(a) && running && cause.Event != "":
 		s.Target = s.retry(cause, maxRetry)
 	case a == bus.ResumeJobAction && suspended:
-		// Suspending a job is not a failure of it: resuming uses up none of its retries.
+		// Suspending a job is not a failure: resuming uses none of its retries.
 		s.Phase, s.NewRun = batch.Restarting, true
 	case a == bus.ResumeJobAction && running:
 	default:
@@ -150,12 +157,13 @@ func (s *Step) act(a bus.Action, cause Cause, maxRetry int32) {
 	}
 }
 
-// restartsPart says whether the action restarts pods of a job that goes on. No Command can ask for it, as it names no pods.
+// restartsPart reports whether the action restarts some pods of a job that continues. Commands
+// cannot ask for such an action, because they name no pods.
 func restartsPart(a bus.Action) bool {
 	return a == bus.RestartTaskAction || a == bus.RestartPodAction || a == bus.RestartPartitionAction
 }
 
-// retry counts a restart, and says whether the job had one left.
+// retry counts a restart, and reports whether the job had one left. If not, the job fails.
 func (s *Step) retry(cause Cause, maxRetry int32) bool {
 	s.Retries++
 	if s.Retries < maxRetry {
@@ -173,12 +181,12 @@ func (s *Step) fail(reason, message string) {
 	s.Phase, s.Reason, s.Message = batch.Failed, reason, message
 }
 
-// advance takes at most one transition that the counts allow.
+// advance takes at most one of the transitions that the counts allow.
 func (s *Step) advance(j Job, all Counts) {
 	drained := all.alive() == 0
 	switch s.Phase {
 	case batch.Restarting:
-		// Pods have the same names in every run, so the ended ones must be gone too.
+		// Pods have the same names in every run, so the ended pods must be gone too.
 		if drained && all.Succeeded+all.Failed == 0 {
 			s.Phase = batch.Pending
 		}
@@ -244,7 +252,7 @@ func (s *Step) end(j Job, all Counts) {
 	}
 }
 
-// treatment says what the phase means for the pods.
+// treatment returns what a phase means for the pods.
 func treatment(p batch.JobPhase) Pods {
 	switch p {
 	case batch.Pending, batch.Running:

@@ -7,9 +7,9 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 )
 
-// React is the policy that an event meets: the first that fits among those of the task, then among those of the job. exit is
-// the exit code of a pod that failed, else 0. A pod that merely waits is no reason to act at once, so policies on it need
-// a timeout.
+// React returns the policy that applies to an event: the first match among those of the task, then
+// among those of the job. exit is the exit code of a failed pod, else 0. A policy on pending pods
+// needs a timeout, because a pod that merely waits is no reason to act at once.
 func React(task, job []batch.LifecyclePolicy, event bus.Event, exit int32) *batch.LifecyclePolicy {
 	for _, list := range [...][]batch.LifecyclePolicy{task, job} {
 		for i := range list {
@@ -26,7 +26,7 @@ func fits(p *batch.LifecyclePolicy, event bus.Event, exit int32) bool {
 	if p.ExitCode != nil {
 		return event == bus.PodFailedEvent && *p.ExitCode == exit && exit != 0
 	}
-	// A job whose owner makes it larger has not failed: that is an event only for policies that name it.
+	// A job that its owner resizes has not failed: policies on any event do not cover JobUpdated.
 	any := event != bus.JobUpdatedEvent && (p.Event == bus.AnyEvent || slices.Contains(p.Events, bus.AnyEvent))
 	return any || p.Event == event || slices.Contains(p.Events, event)
 }

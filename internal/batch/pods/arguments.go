@@ -9,8 +9,8 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// parse reads a plugin's arguments into the flags that define defines. Those that the plugin does not have are left out, and
-// noted: Volcano's plugins run without them, too.
+// parse parses a plugin's arguments into the flags that define defines. Unknown arguments are
+// skipped and added to the ignored ones, as Volcano's plugins also run in spite of them.
 func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag.FlagSet)) error {
 	f := flag.NewFlagSet(plugin, flag.ContinueOnError)
 	f.SetOutput(io.Discard)
@@ -20,7 +20,8 @@ func (s *Set) parse(plugin string, args batch.PluginArguments, define func(*flag
 		name, _, whole := strings.Cut(strings.TrimLeft(args[i], "-"), "=")
 		if strings.HasPrefix(args[i], "-") && f.Lookup(name) != nil {
 			known = append(known, args[i])
-			if !whole && !isBool(f.Lookup(name)) && i+1 < len(args) { // its value is the next argument
+			// Its value is the next argument.
+			if !whole && !isBool(f.Lookup(name)) && i+1 < len(args) {
 				i++
 				known = append(known, args[i])
 			}
@@ -39,10 +40,10 @@ func isBool(f *flag.Flag) bool {
 	return ok && b.IsBoolFlag()
 }
 
-// Ignored are the arguments of plugins that mean nothing to them.
+// Ignored returns the plugin arguments that their plugins do not know.
 func (s *Set) Ignored() []string { return s.ignored }
 
-// portMax is the highest port there is.
+// portMax is the highest valid port.
 const portMax = 1<<16 - 1
 
 func checkPort(plugin string, ports ...int) error {

@@ -15,7 +15,7 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// task is the task with that name, or nil.
+// task returns the task with that name, or nil.
 func (s *Set) task(name string) *Task {
 	for i := range s.tasks {
 		if s.tasks[i].Name == name {
@@ -39,8 +39,8 @@ func addPort(c *corev1.Container, name string, port int) {
 	})
 }
 
-// addPyTorch tells the pods of torch.distributed where the first master is, how many they are, and which each is. A job without
-// a master is left as it is.
+// addPyTorch sets the environment of torch.distributed: the address of the first master, the world
+// size and each pod's rank. A job without a master is unchanged.
 func (s *Set) addPyTorch(job *batch.Job, args batch.PluginArguments) error {
 	var masterName, workerName, image string
 	var port, seconds int
@@ -91,8 +91,8 @@ func (s *Set) addPyTorch(job *batch.Job, args batch.PluginArguments) error {
 	return nil
 }
 
-// addTensorFlow tells each pod of a distributed TensorFlow job who the others are, and which it is: TF_CONFIG. A pod that is alone
-// needs none.
+// addTensorFlow sets TF_CONFIG in each pod of a distributed TensorFlow job: the hosts of all tasks,
+// and the pod's own role and index. A job of a single pod needs none.
 func (s *Set) addTensorFlow(job *batch.Job, args batch.PluginArguments) error {
 	names := map[string]*string{}
 	var port int
@@ -133,7 +133,7 @@ func (s *Set) addTensorFlow(job *batch.Job, args batch.PluginArguments) error {
 	return nil
 }
 
-// addMPI tells the master who its workers are, and opens the port of sshd.
+// addMPI gives the master the list of its workers, and opens the port of sshd.
 func (s *Set) addMPI(job *batch.Job, args batch.PluginArguments) error {
 	var masterName, workerName string
 	var port int
@@ -162,7 +162,8 @@ func (s *Set) addMPI(job *batch.Job, args batch.PluginArguments) error {
 	return nil
 }
 
-// addRay starts a Ray cluster in the containers named: they do what their command says no more. A Service leads to its head.
+// addRay starts a Ray cluster in the named containers, replacing their commands, and adds a Service
+// for the head.
 func (s *Set) addRay(job *batch.Job, args batch.PluginArguments) error {
 	var headName, headContainer, workerName, workerContainer string
 	var port, dashboard, client int
@@ -219,10 +220,11 @@ func (s *Set) addRay(job *batch.Job, args batch.PluginArguments) error {
 	return nil
 }
 
-// rankAnnotation is where Ascend's device plugin looks for a pod's rank.
+// rankAnnotation is the annotation in which Ascend's device plugin looks for a pod's rank.
 const rankAnnotation = "hccl/rankIndex"
 
-// addHCCLRank numbers the pods: masters first, then workers, or as a container's own RANK says.
+// addHCCLRank sets each pod's rank: masters are numbered first, then workers. A container's own
+// RANK takes precedence.
 func (s *Set) addHCCLRank(_ *batch.Job, args batch.PluginArguments) error {
 	var masterName, workerName string
 	err := s.parse(batch.HCCLRankPlugin, args, func(f *flag.FlagSet) {

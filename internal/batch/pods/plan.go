@@ -9,9 +9,10 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// PlanOf is what the API server will make of a pod, as far as placement reads it: requests that default to limits, and
-// the defaults of the namespace's LimitRanges. What placement does not read is left out, so that the plans of equal
-// pods are equal whoever their owner is, whose name the label ownerLabel holds. base is not modified.
+// PlanOf returns the pod that the API server will make of base, as far as placement reads it:
+// requests default to limits, and to the defaults of the namespace's LimitRanges. Fields that
+// placement does not read are omitted, so that the plans of equal pods are equal whatever their
+// owner, whose name is in the label ownerLabel. base is not modified.
 func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev1.Pod {
 	s := &base.Spec
 	p := &corev1.Pod{Spec: corev1.PodSpec{
@@ -36,7 +37,7 @@ func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *c
 		portsOfHost(s.InitContainers, p.Spec.InitContainers)
 	}
 	for _, v := range s.Volumes {
-		// Files made on the node restrict nothing.
+		// Volumes of files on the node do not restrict placement.
 		if v.ConfigMap == nil && v.Secret == nil && v.EmptyDir == nil && v.Projected == nil && v.DownwardAPI == nil && v.HostPath == nil {
 			p.Spec.Volumes = append(p.Spec.Volumes, v)
 		}
@@ -50,7 +51,7 @@ func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *c
 	return p
 }
 
-// planContainers keeps what a container asks of its node.
+// planContainers returns the containers with only the fields that placement reads.
 func planContainers(in []corev1.Container, ranges []*corev1.LimitRange) []corev1.Container {
 	if len(in) == 0 {
 		return nil
@@ -69,7 +70,8 @@ func planContainers(in []corev1.Container, ranges []*corev1.LimitRange) []corev1
 	return out
 }
 
-// portsOfHost gives plans of containers the ports that they take from their node because their pod is on its network: all.
+// portsOfHost sets the host ports in the plans of containers of a pod on the host network: every
+// container port is a host port.
 func portsOfHost(containers, plans []corev1.Container) {
 	for i := range plans {
 		plans[i].Ports = nil
@@ -81,7 +83,7 @@ func portsOfHost(containers, plans []corev1.Container) {
 }
 
 func defaultResources(c *corev1.Container, ranges []*corev1.LimitRange) {
-	// A container's own limits default its requests before a LimitRange is looked at.
+	// A container's own limits set its missing requests before LimitRanges do.
 	requests, limits := c.Resources.Requests, c.Resources.Limits
 	requests = merge(requests, limits)
 	for _, r := range ranges {
@@ -95,7 +97,7 @@ func defaultResources(c *corev1.Container, ranges []*corev1.LimitRange) {
 	c.Resources.Requests, c.Resources.Limits = requests, limits
 }
 
-// merge adds to a what only b has. Neither is modified.
+// merge returns a plus the entries that only b has. Neither is modified.
 func merge(a, b corev1.ResourceList) corev1.ResourceList {
 	var out corev1.ResourceList
 	for name, q := range b {
@@ -116,8 +118,8 @@ func merge(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// AsPlanned says whether the pod that the API server stored asks its node for no more, and no other node, than plan
-// did: admission may have added containers, requests or constraints.
+// AsPlanned reports whether the pod that the API server stored has the same requests and node
+// constraints as the plan. Admission may have added containers, requests or constraints.
 func AsPlanned(plan, stored *corev1.Pod) bool {
 	return sameRequests(plan.Spec.Containers, stored.Spec.Containers) && sameCPURequest(plan, stored) &&
 		sameRequests(plan.Spec.InitContainers, stored.Spec.InitContainers) &&
@@ -127,7 +129,7 @@ func AsPlanned(plan, stored *corev1.Pod) bool {
 		len(stored.Spec.Overhead) == len(plan.Spec.Overhead)
 }
 
-// sameCPURequest says whether the pod still asks for the CPUs that it was given.
+// sameCPURequest reports whether the stored pod still asks for the CPUs that it was given.
 func sameCPURequest(plan, stored *corev1.Pod) bool {
 	if !maps.Equal(plan.Annotations, topology.RequestAnnotations(stored.Annotations)) {
 		return false
@@ -165,8 +167,8 @@ func sameQuantities(a, b corev1.ResourceList) bool {
 	return true
 }
 
-// Unbound says that the task's pods must exist before they can be placed: they have gates to be lifted, or claims whose
-// devices are chosen with the node.
+// Unbound reports whether the task's pods must exist before they can be placed: because they have
+// scheduling gates, or claims whose devices are chosen with the node.
 func (t *Task) Unbound() bool {
 	return len(t.base.Spec.SchedulingGates) > 0 || len(t.base.Spec.ResourceClaims) > 0
 }

@@ -7,8 +7,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Plans makes equal plans of different owners one object: the scheduler compiles a class once per object. Plans are
-// counted, and dropped with the last owner that uses them. It is safe for concurrent use.
+// Plans makes equal plans of different owners one object, because the scheduler compiles a class
+// once per object. Uses of a plan are counted, and a plan is dropped with its last use. Plans is
+// safe for concurrent use.
 type Plans struct {
 	mu    sync.Mutex
 	byKey map[[sha256.Size]byte]*planEntry
@@ -25,12 +26,12 @@ func NewPlans() *Plans {
 	return &Plans{byKey: map[[sha256.Size]byte]*planEntry{}, keyOf: map[*corev1.Pod][sha256.Size]byte{}}
 }
 
-// Share returns the plan that stands for this one, and counts a use of it.
+// Share returns the object for all plans equal to p, and counts a use of it.
 func (c *Plans) Share(p *corev1.Pod) *corev1.Pod {
 	// The encoding is canonical for equal content: the generated marshaller sorts map keys.
 	b, err := p.Marshal()
 	if err != nil {
-		return p // cannot be shared, which is harmless
+		return p // the plan cannot be shared, which is harmless
 	}
 	key := sha256.Sum256(b)
 	c.mu.Lock()
@@ -44,7 +45,7 @@ func (c *Plans) Share(p *corev1.Pod) *corev1.Pod {
 	return e.plan
 }
 
-// Release ends one use of a plan that Share returned; nil is none.
+// Release ends one use of a plan returned by Share. It ignores nil.
 func (c *Plans) Release(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

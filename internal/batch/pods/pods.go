@@ -16,16 +16,17 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// passThrough are the job's annotations that its pods get too.
+// passThrough lists the annotations that pods inherit from their job.
 var passThrough = []string{
 	scheduling.PreemptableAnnotation, scheduling.CooldownTimeAnnotation, scheduling.RevocableZoneAnnotation,
 	scheduling.JDBMinAvailableAnnotation, scheduling.JDBMaxUnavailableAnnotation,
 }
 
-// JobKind is the kind of a pod's controlling owner.
+// JobKind is the kind of the owner that controls the pods.
 var JobKind = batch.GroupVersion.WithKind("Job")
 
-// Set makes the pods of one job. It is immutable, but for Task.Adopt and Task.Rest, and safe for concurrent use.
+// Set makes the pods of one job. It is immutable, except for Task.Adopt and Task.Rest, and
+// otherwise safe for concurrent use.
 type Set struct {
 	tasks   []Task
 	objects []Object
@@ -42,11 +43,12 @@ type Task struct {
 	prefix   string      // of pod names
 	envIndex bool
 	hostname bool
-	// each is what plugins change in the pod with an index; what it changes it copies first.
+	// each are the functions of plugins that modify the pod with an index. They copy shared parts
+	// before they change them.
 	each []func(p *corev1.Pod, index int)
 }
 
-// Options are what the pods depend on besides the job.
+// Options are the inputs of the pods besides the job.
 type Options struct {
 	// LimitRanges of the job's namespace.
 	LimitRanges []*corev1.LimitRange
@@ -54,13 +56,15 @@ type Options struct {
 	Version, Retries int32
 }
 
-// PodsMax is the most pods that a job may have. Each costs memory before it exists, so a job of two billion pods would
-// keep the manager from all others. Kubernetes is built for clusters of at most so many.
+// PodsMax is the maximum number of pods of a job. Each pod costs memory before it exists, so a job
+// of two billion pods would keep the manager from serving all others. Kubernetes is built for
+// clusters of at most this many pods.
 const PodsMax = 150_000
 
-// New compiles a job. It fails when the job has more than PodsMax pods, a plugin's arguments cannot be read or its objects
-// would exceed what can be stored; then the set has the job's tasks, so that pods that exist can be counted, with at most
-// PodsMax replicas together, but no pod may be made from it.
+// New compiles a job. It fails if the job has more than PodsMax pods, if a plugin's arguments
+// cannot be parsed, or if a plugin's objects would exceed the storage limit. In that case the Set
+// still has the job's tasks, with at most PodsMax replicas in all, so that existing pods can be
+// counted; no pod may be made from it.
 func New(job *batch.Job, o Options) (*Set, error) {
 	s := &Set{tasks: make([]Task, len(job.Spec.Tasks))}
 	total := int64(0)
@@ -94,7 +98,7 @@ func (s *Set) addPlugins(job *batch.Job) error {
 			s.tasks[i].envIndex = true
 		}
 	}
-	// The frameworks come after svc and ssh, through which they find their peers.
+	// The frameworks come after svc and ssh, through which their pods find each other.
 	for _, p := range [...]struct {
 		name string
 		add  func(*batch.Job, batch.PluginArguments) error
@@ -112,28 +116,31 @@ func (s *Set) addPlugins(job *batch.Job) error {
 	return nil
 }
 
-// Tasks are the job's tasks in the order of its spec.
+// Tasks returns the job's tasks, in the order of its spec.
 func (s *Set) Tasks() []Task { return s.tasks }
 
-// Objects must exist before the pods do.
+// Objects returns the objects that must exist before the pods do.
 func (s *Set) Objects() []Object { return s.objects }
 
-// PodName is the name of the task's pod with this index.
+// PodName returns the name of the task's pod with this index.
 func (t *Task) PodName(index int) string { return t.prefix + strconv.Itoa(index) }
 
-// Plan is the pod that stands for all of the task in placement: requests and priority as they will be at the API server.
+// Plan returns the pod that represents all pods of the task in placement: requests and priority are
+// as they will be at the API server.
 func (t *Task) Plan() *corev1.Pod { return t.plan }
 
-// Adopt replaces the plan by an equal one, so that equal tasks of many jobs hold one.
+// Adopt replaces the plan by an equal one, so that equal tasks of many jobs share one object.
 func (t *Task) Adopt(plan *corev1.Pod) { t.plan = plan }
 
-// Rest gives back the memory of what pods are made from. A task at rest makes none any more; a new Set does.
+// Rest releases the memory of the pod template. A task at rest can make no more pods; a new Set
+// can.
 func (t *Task) Rest() { t.base, t.each = nil, nil }
 
-// Resting says whether the task is at rest.
+// Resting reports whether the task is at rest.
 func (t *Task) Resting() bool { return t.base == nil }
 
-// Pod is the pod with this index, bound to node unless node is empty, with the annotations that placement adds.
+// Pod returns the pod with this index, with the annotations that placement adds. The pod is bound
+// to node unless node is empty.
 func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod {
 	i := strconv.Itoa(index)
 	p := *t.base
@@ -174,7 +181,7 @@ func newTask(job *batch.Job, i int, o Options) Task {
 		}
 	}
 	for _, key := range topology.ResultAnnotations() {
-		delete(notes, key) // CPUs are given by placement, not by a template
+		delete(notes, key) // placement assigns CPUs, not a template
 	}
 	t.base = &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -184,7 +191,7 @@ func newTask(job *batch.Job, i int, o Options) Task {
 		Spec: spec.Template.Spec,
 	}
 	s := &t.base.Spec
-	s.NodeName = "" // where the pod goes is decided by placement
+	s.NodeName = "" // placement decides where the pod goes
 	s.SchedulerName = job.SchedulerName(i)
 	s.PriorityClassName = job.PriorityClassName(i)
 	s.DNSPolicy = spec.DNSPolicy()
@@ -218,8 +225,9 @@ func mountVolumes(s *corev1.PodSpec, job *batch.Job) {
 	mount(s, mounts)
 }
 
-// claimName is the claim of the job's volume i. One that is made for the job is called after its UID, so that a job of the same
-// name does not come by its data.
+// claimName returns the name of the claim for the job's volume i. The name of a claim that is
+// created for the job contains a hash of the job's UID, so that a later job of the same name does
+// not get its data.
 func claimName(job *batch.Job, i int) string {
 	if name := job.Spec.Volumes[i].VolumeClaimName; name != "" {
 		return name
@@ -228,7 +236,7 @@ func claimName(job *batch.Job, i int) string {
 	return job.Name + "-pvc-" + hex.EncodeToString(sum[:6])
 }
 
-// addClaims adds the claims that are made for the job.
+// addClaims adds the claims that are created for the job.
 func (s *Set) addClaims(job *batch.Job) {
 	for i := range job.Spec.Volumes {
 		v := &job.Spec.Volumes[i]
@@ -243,7 +251,8 @@ func (s *Set) addClaims(job *batch.Job) {
 	}
 }
 
-// mount adds mounts to every container, leaving the containers of the template as they are.
+// mount adds mounts to every container. It copies the containers, so that those of the template
+// stay unchanged.
 func mount(s *corev1.PodSpec, mounts []corev1.VolumeMount) {
 	if len(mounts) == 0 {
 		return
@@ -262,7 +271,7 @@ func withEnv(in []corev1.Container, vars []corev1.EnvVar) []corev1.Container {
 	})
 }
 
-// mapContainers copies the containers' headers and changes the copies.
+// mapContainers copies the container structs and applies change to the copies.
 func mapContainers(in []corev1.Container, change func(*corev1.Container)) []corev1.Container {
 	if len(in) == 0 {
 		return in
@@ -282,7 +291,7 @@ func with(m map[string]string, key, value string) map[string]string {
 	return out
 }
 
-// put is a copy of m with pairs of key and value added.
+// put returns a copy of m with the given key-value pairs added.
 func put(m map[string]string, pairs ...string) map[string]string {
 	out := make(map[string]string, len(m)+len(pairs)/2)
 	maps.Copy(out, m)

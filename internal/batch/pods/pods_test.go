@@ -7,7 +7,8 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// TestAJobOfTooManyPodsIsInvalid: it costs no more than one that may be, whatever its plugins would make of its pods.
+// TestAJobOfTooManyPodsIsInvalid checks that such a job costs no more memory than the largest valid
+// job, whatever its plugins would add to its pods.
 func TestAJobOfTooManyPodsIsInvalid(t *testing.T) {
 	for name, tc := range map[string]struct {
 		replicas, want []int32

@@ -15,7 +15,7 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// The files of the ssh plugin, as ssh and sshd look for them.
+// File names of the ssh plugin, as ssh and sshd expect them.
 const (
 	privateKeyFile = "id_rsa"
 	publicKeyFile  = "id_rsa.pub"
@@ -25,8 +25,9 @@ const (
 	rootsKeys = "/root/.ssh"
 )
 
-// addSSH lets the pods log in to each other: with one pair of keys, in a Secret that is mounted where ssh looks for it, and
-// under their own names. A pair that the arguments do not give is made when the Secret is written: see LacksKeys.
+// addSSH lets the pods log in to each other under their own names, with one key pair in a Secret
+// that is mounted where ssh looks for it. If the arguments contain no key pair, one is generated
+// when the Secret is written: see LacksKeys.
 func (s *Set) addSSH(job *batch.Job, args batch.PluginArguments) error {
 	var dir, private, public string
 	var port int
@@ -57,8 +58,9 @@ func (s *Set) addSSH(job *batch.Job, args batch.PluginArguments) error {
 	}
 	s.objects = append(s.objects, forPlugin(batch.SSHPlugin, secret))
 
-	// The files are in a folder of the volume, because sshd does not believe a folder that others may write to, as a
-	// volume's own is. A user other than root cannot read what only its owner may.
+	// The files are in a subfolder of the volume, because sshd rejects a folder that others may
+	// write to, as the root of a volume is. The wider mode is for users other than root, who could
+	// not read files of mode 0600.
 	mode := int32(0o600)
 	if dir != rootsKeys {
 		mode = 0o644
@@ -81,7 +83,7 @@ func (s *Set) addSSH(job *batch.Job, args batch.PluginArguments) error {
 	return nil
 }
 
-// sshConfig has every pod of the job found under its short name.
+// sshConfig returns an ssh configuration in which every pod of the job has its short name.
 func (s *Set) sshConfig(job *batch.Job, port int) string {
 	var b strings.Builder
 	b.WriteString("StrictHostKeyChecking no\nUserKnownHostsFile /dev/null\n")
@@ -97,13 +99,13 @@ func (s *Set) sshConfig(job *batch.Job, port int) string {
 	return b.String()
 }
 
-// LacksKeys says whether the object is the ssh plugin's and has no keys yet.
+// LacksKeys reports whether the object is the Secret of the ssh plugin and has no keys yet.
 func LacksKeys(o Object) bool {
 	secret, ok := o.Object.(*corev1.Secret)
 	return ok && len(secret.Data[privateKeyFile]) == 0
 }
 
-// WithKeys is the object with a pair of keys.
+// WithKeys returns a copy of the object with a key pair.
 func WithKeys(o Object, private, public []byte) Object {
 	secret := o.Object.(*corev1.Secret).DeepCopy()
 	setKeys(secret, private, public)
@@ -115,12 +117,14 @@ func setKeys(secret *corev1.Secret, private, public []byte) {
 	secret.Data[privateKeyFile], secret.Data[publicKeyFile], secret.Data[authorizedFile] = private, public, public
 }
 
-// NamesOnly is the Secret's data without the keys.
+// NamesOnly returns the Secret's data without the keys.
 func NamesOnly(secret *corev1.Secret) map[string][]byte {
 	return map[string][]byte{configFile: secret.Data[configFile]}
 }
 
-// Names are the parts of a plugin's object that name the job's pods, and so follow its size: as JSON has them, or nil.
+// Names returns the parts of a plugin's object that contain the names of the job's pods, and
+// therefore depend on the job's size, encoded as in JSON. It returns nil for objects without such
+// parts.
 func Names(o runtime.Object) map[string]string {
 	switch o := o.(type) {
 	case *corev1.ConfigMap:

@@ -15,7 +15,8 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// Object is an object that the job's pods need. Key is what the job's status calls it: see Controlled.
+// Object is an object that the job's pods need. Key is its name in the job's status: see
+// Controlled.
 type Object struct {
 	Key    string
 	Object interface {
@@ -26,13 +27,15 @@ type Object struct {
 
 const (
 	hostsMount = "/etc/volcano"
-	// configMapBytesMax is the API server's bound on a ConfigMap, less room for its metadata.
+	// configMapBytesMax is the API server's limit for a ConfigMap, minus room for its metadata.
 	configMapBytesMax = 1<<20 - 4096
-	// A headless service needs no port, but older cluster DNS servers skip services without one.
+	// placeholderPort is the name of the headless Service's only port. A headless Service needs no
+	// port, but older cluster DNS servers skip Services without one.
 	placeholderPort = "placeholder"
 )
 
-// Controlled is what the job's status says of what there is besides its pods: plugins and claims by name.
+// Controlled returns the entries of the job's status for its objects besides pods: plugins and
+// claims, by key.
 func Controlled(job *batch.Job) map[string]string {
 	out := map[string]string{}
 	for name := range job.Plugins() {
@@ -59,7 +62,8 @@ type svcArgs struct {
 	publishNotReady, noNetworkPolicy, injectEnv bool
 }
 
-// addService gives the pods names that resolve, tells each the names of all, and closes the network to others.
+// addService gives the pods resolvable names, gives each pod the names of all, and blocks ingress
+// from other pods.
 func (s *Set) addService(job *batch.Job, args batch.PluginArguments) error {
 	a, err := s.parseSvc(args)
 	if err != nil {
@@ -129,7 +133,8 @@ func injectService(t *Task, all []Task, subdomain, config string, injectEnv bool
 	spec.InitContainers = withEnv(spec.InitContainers, vars)
 }
 
-// hostsOf is the content of the ConfigMap: the names of every task's pods, in two spellings, and their number.
+// hostsOf returns the content of the ConfigMap: for every task, the names of its pods in two
+// formats, and their number.
 func hostsOf(job *batch.Job, tasks []Task) (map[string]string, error) {
 	data := make(map[string]string, 3*len(tasks))
 	size := 0
@@ -148,7 +153,7 @@ func hostsOf(job *batch.Job, tasks []Task) (map[string]string, error) {
 	return data, nil
 }
 
-// hosts are the names under which the task's pods find each other.
+// hosts returns the host names under which the task's pods find each other.
 func (t *Task) hosts(job *batch.Job) []string {
 	if h := t.base.Spec.Hostname; h != "" {
 		return []string{h + "." + t.subdomain(job)}

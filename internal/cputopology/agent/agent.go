@@ -31,48 +31,56 @@ import (
 	"lockstep.dev/lockstep/internal/failpoint"
 )
 
-// DefaultInterval is between two looks at all files. What somebody writes into a cgroup is undone sooner, mostly.
+// DefaultInterval is the interval at which all files are read. Foreign writes to a cgroup are
+// usually undone sooner.
 const DefaultInterval = time.Second
 
-// Config says where an agent works. Node and REST are required; New fills in the defaults, which are those of a node whose
-// files are at their usual places.
+// Config configures an agent. Node and REST are required. New fills in the defaults, which suit a
+// node whose files are at their usual places.
 type Config struct {
 	// Node is the name of the node.
 	Node string
-	// REST is the cluster. Release alone does without.
+	// REST is the configuration of the cluster. Only Release works without it.
 	REST *rest.Config
-	// Version is the agent's own.
+	// Version is the version of the agent.
 	Version string
-	// Pod is namespace/name of the pod that the agent runs in, whose kubelet says whether it is there. Without one it renews
-	// a Lease in LeaseNamespace (default lockstep-system).
+	// Pod is namespace/name of the pod in which the agent runs; the kubelet reports whether that
+	// pod is alive. Without a Pod, the agent renews a Lease in LeaseNamespace (default
+	// lockstep-system).
 	Pod, LeaseNamespace string
-	// PulseInterval is between two renewals of the lease. Default: 15 s.
+	// PulseInterval is the interval between renewals of the lease. Default: 15 s.
 	PulseInterval time.Duration
 
-	// Root holds sys/devices. Default: /.
+	// Root contains sys/devices. Default: /.
 	Root fs.FS
-	// CgroupMount is where the cgroup file system is. Default: /sys/fs/cgroup.
+	// CgroupMount is the mount point of the cgroup file system. Default: /sys/fs/cgroup.
 	CgroupMount string
 	// CgroupRoot is the kubelet's --cgroup-root. Default: /.
 	CgroupRoot string
 	// KubeletDir is the kubelet's --root-dir. Default: /var/lib/kubelet.
 	KubeletDir string
-	// Bundles are where the runtime keeps containers' configurations; default: bundle.Defaults. Empty, not nil: nowhere.
+	// Bundles are the places where the runtime keeps the configurations of containers. Default:
+	// bundle.Defaults. An empty value that is not nil means no places.
 	Bundles bundle.Names
-	// NRISocket is where the runtime's Node Resource Interface listens, if it has one; empty: not asked.
+	// NRISocket is the socket of the runtime's Node Resource Interface. Empty means that NRI is not
+	// used.
 	NRISocket string
-	// Reserved are CPUs for the system, which are not given out. Default: those that the kubelet's configuration names.
+	// Reserved are CPUs for the system, which are not given out. Default: those that the kubelet's
+	// configuration reserves.
 	Reserved *cpuset.Set
 
-	// Observe: report, and write no CPU set.
+	// Observe makes the agent report, and write no CPU sets.
 	Observe bool
-	// ReleaseOnExit takes everything back when Run ends.
+	// ReleaseOnExit removes all CPU sets when Run ends.
 	ReleaseOnExit bool
-	// Interval is between two looks at all files where nothing calls for one sooner. Default: DefaultInterval.
+	// Interval is the interval at which all files are read if no event triggers it sooner. Default:
+	// DefaultInterval.
 	Interval time.Duration
-	// StatusInterval is the least time between two writes of a status that bring no problem and solve none. Default: 10 s.
+	// StatusInterval is the minimum time between two status writes that neither add nor remove a
+	// problem. Default: 10 s.
 	StatusInterval time.Duration
-	// MetricsAddress serves /metrics; HealthAddress serves /healthz and /readyz. Both may be the same. Empty: not served.
+	// MetricsAddress serves /metrics; HealthAddress serves /healthz and /readyz. Both may be the
+	// same address. Empty means not served.
 	MetricsAddress, HealthAddress string
 	Log                           *slog.Logger
 }
@@ -113,7 +121,7 @@ func def[T comparable](field *T, value T) {
 	}
 }
 
-// Agent is a node's agent. It runs once.
+// Agent is the agent of a node. It can run only once.
 type Agent struct {
 	cfg      Config
 	log      *slog.Logger
@@ -126,22 +134,22 @@ type Agent struct {
 	guard    *contain.Guard
 	metrics  *metrics
 	health   health
-	nri      *nri.Plugin                  // or nil
-	offer    atomic.Pointer[desire.State] // to the runtime, of the last pass
+	nri      *nri.Plugin                  // nil if NRI is not used
+	offer    atomic.Pointer[desire.State] // the last pass's state, for the runtime
 
 	generation int64
-	moved      int64  // the last move that is complete
-	complaint  string // the last pass's error
+	moved      int64  // number of the last completed move
+	complaint  string // error of the last pass
 }
 
-// kubeletState is the checkpoint as it was last read.
+// kubeletState is the kubelet's checkpoint as last read.
 type kubeletState struct {
 	desire.Kubelet
 	modified time.Time
 	size     int64
 }
 
-// New checks the configuration and finds the cgroups.
+// New validates the configuration and finds the cgroups.
 func New(cfg Config) (*Agent, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -171,7 +179,7 @@ func New(cfg Config) (*Agent, error) {
 	return a, nil
 }
 
-// name is a container's by its ID, where the API does not tell it yet.
+// name returns the name of a container by its ID, for containers that the API does not list yet.
 func (a *Agent) name(id string) (string, bool) {
 	if a.nri != nil {
 		if name, found := a.nri.Name(id); found {
@@ -181,7 +189,8 @@ func (a *Agent) name(id string) (string, bool) {
 	return a.cfg.Bundles.Name(id)
 }
 
-// want is what a container that is about to be made is to have. Of one on which it panics nothing is known: the files do the work.
+// want returns the CPUs that a container about to be created must have. known is false after a
+// panic on the container; the next pass then sets its CPUs through the files.
 func (a *Agent) want(uid, container string, annotations map[string]string) (wish nri.Wish, known bool) {
 	key := types.NamespacedName{Namespace: uid, Name: container}
 	if a.guard.Try("containers", key, func() {
@@ -202,8 +211,8 @@ func (a *Agent) wanted(uid, container string, annotations map[string]string) (nr
 		c, known := pod.Containers[container]
 		return nri.Wish{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Kubelet
 	}
-	// The runtime has heard of the pod before the agent: what it was created with stands. Whether others hold the same, the
-	// next pass finds out.
+	// The runtime knows the pod before the agent does, so the annotation with which the pod was
+	// created is used. The next pass finds out whether other pods hold the same CPUs.
 	result, err := request.ParseResult(annotations[request.LockstepResult])
 	if err != nil || result.Node != a.cfg.Node {
 		return nri.Wish{}, false
@@ -213,14 +222,15 @@ func (a *Agent) wanted(uid, container string, annotations map[string]string) (nr
 }
 
 const (
-	// passGap is the least time between two passes: a burst of changes is one.
+	// passGap is the minimum time between two passes, so that a burst of changes causes one pass.
 	passGap = 20 * time.Millisecond
-	// panicGap is the time until the next pass after one that has panicked for no single pod: what is applied stays meanwhile.
+	// panicGap is the time until the next pass after a panic that concerned no single pod. CPU sets
+	// that are applied stay.
 	panicGap    = 10 * time.Second
 	stopTimeout = 5 * time.Second
 )
 
-// Run does the agent's work until ctx is done.
+// Run runs the agent until ctx is done.
 func (a *Agent) Run(ctx context.Context) error {
 	if a.cfg.REST == nil {
 		return errors.New("agent: no cluster")
@@ -237,7 +247,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("agent: %w", err)
 	}
-	// The writer outlives the loop, whose last status it writes.
+	// The writer outlives the loop, because it writes the loop's last status.
 	writing, stopWriting := context.WithCancel(context.WithoutCancel(ctx))
 	var end sync.WaitGroup
 	end.Go(func() {
@@ -260,7 +270,8 @@ func (a *Agent) Run(ctx context.Context) error {
 	} else {
 		defer watcher.Close()
 	}
-	// Without the pods of the node nothing may be written: what is pinned would seem not to be.
+	// No CPU set may be written before the node's pods are known: pinned containers would be taken
+	// for unpinned ones.
 	watching, stopWatching := context.WithCancel(ctx)
 	defer view.wait()
 	defer stopWatching()
@@ -279,7 +290,7 @@ func (a *Agent) Run(ctx context.Context) error {
 	a.log.Info("at work", "node", a.cfg.Node, "server", a.cfg.REST.Host, "cgroups", a.version.String(), "observe", a.cfg.Observe)
 	a.loop(ctx, view, reporter, watcher)
 
-	// What is applied stays, unless asked otherwise.
+	// CPU sets that are applied stay, unless configured otherwise.
 	if a.cfg.ReleaseOnExit {
 		if err := a.release(view, reporter); err != nil {
 			a.log.Error("not everything is released", "error", err)
@@ -290,14 +301,14 @@ func (a *Agent) Run(ctx context.Context) error {
 	return writer.Flush(flushing)
 }
 
-// loop makes passes until ctx is done.
+// loop runs passes until ctx is done.
 func (a *Agent) loop(ctx context.Context, view *view, reporter *reporter, watcher *watch.Watcher) {
 	tick := time.NewTicker(a.cfg.Interval)
 	defer tick.Stop()
 	gap := time.NewTimer(0)
 	defer gap.Stop()
 	for {
-		// 1. Whatever happened since the last pass is in this one.
+		// 1. A pass covers everything that has happened since the last one.
 		var again bool
 		pause := passGap
 		if p := a.guard.Try("passes", types.NamespacedName{Name: a.cfg.Node}, func() {
@@ -310,7 +321,7 @@ func (a *Agent) loop(ctx context.Context, view *view, reporter *reporter, watche
 			a.complain(err)
 			pause = panicGap
 		}
-		// 2. Not at once again.
+		// 2. Wait for the minimum gap.
 		gap.Reset(pause)
 		select {
 		case <-ctx.Done():
@@ -320,7 +331,7 @@ func (a *Agent) loop(ctx context.Context, view *view, reporter *reporter, watche
 		if again {
 			continue
 		}
-		// 3. Until something calls for it.
+		// 3. Wait for an event or the interval.
 		select {
 		case <-ctx.Done():
 			return
@@ -331,7 +342,8 @@ func (a *Agent) loop(ctx context.Context, view *view, reporter *reporter, watche
 	}
 }
 
-// pass brings node and API up to date, and says whether to look again at once.
+// pass brings the node and the API up to date. It reports whether another pass should follow at
+// once.
 func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (again bool) {
 	began := time.Now()
 	in, err := a.input(view, began)
@@ -342,7 +354,7 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 		a.files.Sweep()
 	}
 	if err == nil && out.Moved > a.moved {
-		// What pods were moved away from is everybody's from here on.
+		// From here on, all may use the CPUs that pods were moved away from.
 		a.moved = out.Moved
 		a.generation++
 		again = true
@@ -365,7 +377,7 @@ func (a *Agent) pass(view *view, reporter *reporter, watcher *watch.Watcher) (ag
 	return again || added
 }
 
-// tender is what the runtime is told from here on: nothing after a pass that could not be made.
+// tender updates the state that is offered to the runtime: nothing after a failed pass.
 func (a *Agent) tender(err error) {
 	if a.nri == nil {
 		return
@@ -378,7 +390,7 @@ func (a *Agent) tender(err error) {
 	a.offer.Store(&offer)
 }
 
-// complain logs what stops every pass, once.
+// complain logs an error that stops every pass, once.
 func (a *Agent) complain(err error) {
 	text := ""
 	if err != nil {
@@ -394,7 +406,7 @@ func (a *Agent) complain(err error) {
 	a.complaint = text
 }
 
-// input collects what a pass needs.
+// input collects the input of a pass.
 func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	changed, err := a.machine.refresh(now)
 	if err != nil {
@@ -412,7 +424,7 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 		a.generation++
 	}
 	if t := view.topology(); t != nil && t.Status.Moved > a.moved {
-		// An agent before this one has completed it.
+		// A previous agent has completed this move.
 		a.moved = t.Status.Moved
 		a.generation++
 	}
@@ -423,7 +435,7 @@ func (a *Agent) input(view *view, now time.Time) (enforce.Input, error) {
 	}, nil
 }
 
-// refresh reads the checkpoint if it is another file than before.
+// refresh reads the checkpoint if the file has changed.
 func (k *kubeletState) refresh(path string) (changed bool, err error) {
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -444,8 +456,8 @@ func (k *kubeletState) refresh(path string) (changed bool, err error) {
 	return true, nil
 }
 
-// Release takes back what an agent has done on this node. With a cluster in the configuration, the NodeTopology says so, and
-// memory nodes are given back too.
+// Release removes all CPU sets that an agent has applied on this node. If the configuration has a
+// cluster, Release also reports the removal in the NodeTopology, and resets memory nodes.
 func (a *Agent) Release(ctx context.Context) error {
 	if a.cfg.REST == nil {
 		return a.release(nil, nil)
@@ -501,13 +513,13 @@ func (a *Agent) release(view *view, reporter *reporter) error {
 	return nil
 }
 
-// errReleased is why CPU sets are not applied any more.
+// errReleased is the reason why CPU sets are no longer applied.
 var errReleased = errors.New("all CPU sets were given back")
 
-// health is what /healthz and /readyz say.
+// health is the state behind /healthz and /readyz.
 type health struct {
-	last  atomic.Int64 // nanoseconds since 1970 of the last pass
-	ready atomic.Bool  // it did its work
+	last  atomic.Int64 // time of the last pass, in nanoseconds since 1970
+	ready atomic.Bool  // the last pass succeeded
 }
 
 func (h *health) passed(err error) {

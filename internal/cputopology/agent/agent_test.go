@@ -34,8 +34,8 @@ import (
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.WithInstall()) }
 
-// harness is a node of a real API server whose cgroups are plain files. What the kernel does with them, the tests of the
-// packages below and those on real nodes look at.
+// harness is a node of a real API server with plain files as cgroups. The kernel's behaviour is
+// tested in the packages below, and on real nodes.
 type harness struct {
 	t      *testing.T
 	node   string
@@ -70,7 +70,7 @@ func newHarness(t *testing.T, m machines.Machine) *harness {
 	return h
 }
 
-// freeAddress is one that nobody listens on.
+// freeAddress returns an address on which nobody listens.
 func freeAddress(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -87,7 +87,7 @@ func (h *harness) check(err error) {
 	}
 }
 
-// cgroup makes one of version 1.
+// cgroup creates a cgroup of version 1.
 func (h *harness) cgroup(dir, cpus string) {
 	path := filepath.Join(h.dir, "cpuset", dir)
 	h.check(os.MkdirAll(path, 0o755))
@@ -103,7 +103,7 @@ func (h *harness) cpus(dir string) string {
 	return line
 }
 
-// run starts an agent; end ends it.
+// run starts an agent; end stops it.
 func (h *harness) run() {
 	h.t.Helper()
 	a, err := New(h.cfg)
@@ -134,7 +134,7 @@ func (h *harness) topology() *topologyv1alpha1.NodeTopology {
 	return t
 }
 
-// await waits until the NodeTopology is as it should be.
+// await waits until the NodeTopology satisfies is.
 func (h *harness) await(what string, is func(*topologyv1alpha1.NodeTopology) bool) *topologyv1alpha1.NodeTopology {
 	h.t.Helper()
 	var last *topologyv1alpha1.NodeTopology
@@ -152,7 +152,7 @@ func ready(t *topologyv1alpha1.NodeTopology) bool {
 	return meta.IsStatusConditionTrue(t.Status.Conditions, topologyv1alpha1.NodeReady)
 }
 
-// pinned makes a pod on the node with CPUs, as the scheduler does.
+// pinned creates a pod on the node with CPUs, as the scheduler does.
 func (h *harness) pinned(name, cpus string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: h.node + "-" + name},
@@ -187,8 +187,8 @@ func TestDescribesTheMachineOnce(t *testing.T) {
 	if len(first.OwnerReferences) != 1 || first.OwnerReferences[0].Name != h.node {
 		t.Errorf("owners: %v", first.OwnerReferences)
 	}
-	// Another agent in its place finds all as it should be: a NodeTopology that is taken away afterwards shows that it has
-	// come to look, and that it has not written before.
+	// Another agent in its place finds everything up to date. Deleting the NodeTopology afterwards
+	// shows that the new agent is running and has not written before.
 	h.end()
 	h.run()
 	h.passes(5)
@@ -199,7 +199,7 @@ func TestDescribesTheMachineOnce(t *testing.T) {
 	h.await("another one", func(n *topologyv1alpha1.NodeTopology) bool { return n.UID != first.UID && ready(n) })
 }
 
-// passes waits for some, by the metrics.
+// passes waits for n passes, by the metrics.
 func (h *harness) passes(n int) {
 	h.t.Helper()
 	before := h.metric("lockstep_agent_passes_total")
@@ -209,7 +209,7 @@ func (h *harness) passes(n int) {
 	h.check(err)
 }
 
-// metric is the sum of a metric over its labels; 0 if it is not served yet.
+// metric returns the sum of a metric over its labels; 0 if it is not served yet.
 func (h *harness) metric(name string) (sum float64) {
 	resp, err := http.Get("http://" + h.cfg.MetricsAddress + "/metrics")
 	if err != nil {
@@ -255,7 +255,7 @@ func TestPodsAreNarrowedBeforeTheirContainersAreMade(t *testing.T) {
 	h.cgroup(dir+"/0123456789abcdef", "0-7\n")
 	h.eventually("the container's, too", func() bool { return h.cpus(dir+"/0123456789abcdef") == "2-3" })
 	h.await("the pool without its CPUs", func(n *topologyv1alpha1.NodeTopology) bool { return n.Status.Shared == "0-1,4-7" })
-	// The API tells which container it is: then it counts.
+	// Once the API says which container it is, it counts.
 	pod.Status = corev1.PodStatus{Phase: corev1.PodRunning, ContainerStatuses: []corev1.ContainerStatus{{Name: "c", ContainerID: "containerd://0123456789abcdef"}}}
 	_, err := h.client.CoreV1().Pods(pod.Namespace).UpdateStatus(t.Context(), pod, metav1.UpdateOptions{})
 	h.check(err)
@@ -273,7 +273,7 @@ func (h *harness) eventually(what string, is func() bool) {
 func TestProblemsAreReported(t *testing.T) {
 	h := newHarness(t, machines.NoL3)
 	h.run()
-	// Of two that were made in the same second either may have lost.
+	// Of two pods created in the same second either may have lost.
 	pods := map[string]*corev1.Pod{}
 	for name, cpus := range map[string]string{"one": "0-1", "other": "1-2"} {
 		pod := h.pinned(name, cpus)
@@ -289,7 +289,7 @@ func TestProblemsAreReported(t *testing.T) {
 		h.check(err)
 		return len(list.Items) == 1 && list.Items[0].Reason == "CPUSetNotApplied"
 	})
-	// A node whose kubelet has gone says so.
+	// The agent reports that the kubelet's cgroup is gone.
 	h.check(os.RemoveAll(filepath.Join(h.dir, "cpuset", "kubepods")))
 	got = h.await("not Ready", func(n *topologyv1alpha1.NodeTopology) bool { return !ready(n) })
 	if c := got.Status.Conditions[0]; c.Reason != "Failed" || !strings.Contains(c.Message, "kubepods") {
@@ -341,7 +341,7 @@ func TestAnotherNodesAgentMayNot(t *testing.T) {
 	}
 }
 
-// TestTheDaemonSetIsOne has the API server check every field of the manifest.
+// TestTheDaemonSetIsOne lets the API server validate every field of the manifest.
 func TestTheDaemonSetIsOne(t *testing.T) {
 	data, err := os.ReadFile("../../../config/agent.yaml")
 	if err != nil {

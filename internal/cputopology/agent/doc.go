@@ -1,5 +1,5 @@
-// Package agent is the part of Lockstep on each node: it tells the cluster what the node's processors look like, and gives
-// each container the CPUs that were chosen for it.
+// Package agent is the part of Lockstep that runs on each node: it reports the node's processors to
+// the cluster, and gives each container the CPUs that were chosen for it.
 //
 //	sysfs ────────────▶ machine ──────────┬─────────────────▶ NodeTopology.spec    (written when the machine changes)
 //	pods of this node ─▶ (watch) ────┐    │
@@ -8,23 +8,24 @@
 //	cgroups ─▶ (inotify) ──┐            ▲
 //	a clock ───────────────┴── wake ────┘
 //
-//	desire    what shall be: pure
-//	apply     the order of writes, and what happens when one is refused
-//	enforce   one pass over the node
-//	cgroup    where the cgroups are
-//	kubelet   what the kubelet's own CPU manager holds
-//	nri       containers are made with their CPUs, where the runtime asks
+//	desire    the wanted state of all containers: pure
+//	apply     the order of writes, and rollback when a write is refused
+//	enforce   one pass over the node's cgroups
+//	cgroup    finds, reads and writes cgroups
+//	kubelet   the pins of the kubelet's own CPU manager
+//	nri       creates containers with their CPUs, if the runtime has NRI
 //	bundle    names of containers from the runtime's files
-//	watch     cgroups that somebody else changes
+//	watch     reports changes of cgroups by other programs
 //
 // # How soon
 //
-// inotify tells of new cgroups and of CPU sets that somebody writes, as long as it happens in the agent's cgroup namespace;
-// all files are read once a second all the same. A pod's own cgroup is narrowed as soon as it appears, which is before its
-// containers are made: these start where they shall run.
+// inotify reports new cgroups, and CPU sets written by other programs, if that happens in the
+// agent's cgroup namespace. All files are also read once a second. A pod's own cgroup is narrowed
+// as soon as it appears, which is before its containers are created: they start on the right CPUs.
 //
 // # When the agent is not there
 //
-// What it has applied stays. It keeps nothing on disk: a new one finds all in the API and in the files, and repairs what was
-// left half-way. Release gives everything back.
+// CPU sets that the agent has applied stay. It stores nothing on disk: a new agent finds everything
+// in the API and in the cgroup files, and repairs what was left half-way. Release removes all CPU
+// sets.
 package agent

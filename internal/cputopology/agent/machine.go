@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/sysfs"
 )
 
-// machine is what sysfs says. Reading it all takes thousands of files: that is done when the CPUs that are on line change,
-// and once in a while.
+// machine is the state read from sysfs. A complete read takes thousands of files, so it is done
+// when the set of online CPUs changes, and every machineInterval.
 type machine struct {
 	root     fs.FS
 	reserved cpuset.Set
@@ -29,11 +29,12 @@ type machine struct {
 
 const (
 	onlineFile = "sys/devices/system/cpu/online"
-	// machineInterval is between two readings of everything: memory may be added while a machine runs.
+	// machineInterval is the interval between complete reads: memory may be added while a machine
+	// runs.
 	machineInterval = 10 * time.Minute
 )
 
-// refresh reads what may have changed, and says whether anything has.
+// refresh reads what may have changed, and reports whether anything has.
 func (m *machine) refresh(now time.Time) (bool, error) {
 	online, err := fs.ReadFile(m.root, onlineFile)
 	if err != nil {
@@ -58,7 +59,8 @@ func (m *machine) refresh(now time.Time) (bool, error) {
 	return true, nil
 }
 
-// ReservedByKubelet reads the CPUs that a kubelet's configuration reserves for the system. No file reserves none.
+// ReservedByKubelet returns the CPUs that a kubelet's configuration reserves for the system.
+// Without a file no CPUs are reserved.
 func ReservedByKubelet(path string) (cpuset.Set, error) {
 	data, err := os.ReadFile(path)
 	if os.IsNotExist(err) {

@@ -14,7 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/failpoint"
 )
 
-// TestAPanicBesidesAPassConcernsOnePod: the container runtime asks and the watch brings pods on goroutines of their own.
+// TestAPanicBesidesAPassConcernsOnePod covers panics outside of passes: the container runtime's
+// requests and the watch's pods are handled by goroutines of their own.
 func TestAPanicBesidesAPassConcernsOnePod(t *testing.T) {
 	failpoint.Arm(t, func(part, key string) {
 		if part == "containers" && key == "bad/c" || part == "watch" && key == "ns/bad" {

@@ -17,16 +17,18 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
 
-// An agent that runs in a pod says nothing by itself: its kubelet asks it for its health anyway, and writes when that
-// changes. For one that is a plain process there is a Lease; at 5,000 nodes that would be 330 writes a second.
+// An agent that runs in a pod needs no heartbeat of its own: its kubelet probes its health anyway,
+// and writes when that changes. An agent that runs as a plain process renews a Lease; on 5,000
+// nodes that is 330 writes a second.
 
-// pulseLost is how many renewals may be missed before the agent is taken to be gone.
+// pulseLost is the number of renewals that may be missed before the agent counts as gone.
 const pulseLost = 3
 
-// leasePrefix precedes the node's name in the names of leases. The policy leases.topology.lockstep.dev has it, too.
+// leasePrefix precedes the node's name in the names of leases. The policy
+// leases.topology.lockstep.dev contains it too.
 const leasePrefix = "lockstep-agent."
 
-// liveness says how the agent shows that it is there.
+// liveness returns how the agent shows that it is alive.
 func (c Config) liveness() *topologyv1alpha1.Liveness {
 	if c.Pod != "" {
 		return &topologyv1alpha1.Liveness{Pod: c.Pod}
@@ -34,13 +36,13 @@ func (c Config) liveness() *topologyv1alpha1.Liveness {
 	return &topologyv1alpha1.Liveness{Lease: c.LeaseNamespace + "/" + leasePrefix + c.Node}
 }
 
-// pulse renews the agent's lease while passes are made.
+// pulse renews the agent's lease as long as passes are made.
 type pulse struct {
 	cfg     Config
 	log     *slog.Logger
 	writer  apiwriter.Writer
 	nodeUID types.UID
-	busy    atomic.Bool // a renewal is on its way
+	busy    atomic.Bool // a renewal is in flight
 }
 
 func newPulse(cfg Config, writer apiwriter.Writer, node types.UID) *pulse {
@@ -88,7 +90,7 @@ func (p *pulse) renew(now time.Time) {
 	})
 }
 
-// lease is the agent's, which goes with its node.
+// lease returns the agent's lease, which the node owns.
 func (p *pulse) lease(now time.Time) *coordinationv1.Lease {
 	holder, renewed := p.cfg.Node, metav1.NewMicroTime(now)
 	seconds := int32(math.Ceil((pulseLost * p.cfg.PulseInterval).Seconds()))

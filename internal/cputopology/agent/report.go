@@ -22,14 +22,14 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
 )
 
-// Bounds of the API.
+// Limits of the API.
 const (
 	pinsMax         = 1024
 	problemsMax     = 16
 	messageBytesMax = 256
 )
 
-// statusOf is what a pass shows of itself.
+// statusOf returns the status that describes a pass.
 func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTopologyStatus {
 	s := topologyv1alpha1.NodeTopologyStatus{
 		AgentVersion: clip(a.cfg.Version, 64), Mode: topologyv1alpha1.ApplyByFiles, Cgroups: a.version.String(),
@@ -59,7 +59,7 @@ func (a *Agent) statusOf(out enforce.Outcome, err error) topologyv1alpha1.NodeTo
 	return s
 }
 
-// clip shortens a text to a number of bytes, in whole characters.
+// clip shortens a text to at most bytesMax bytes, without splitting characters.
 func clip(s string, bytesMax int) string {
 	if len(s) <= bytesMax {
 		return s
@@ -72,7 +72,7 @@ func clip(s string, bytesMax int) string {
 	return s
 }
 
-// last is where the character before position i begins.
+// last returns the position of the character before position i.
 func last(s string, i int) int {
 	at := 0
 	for j := range s[:i] {
@@ -81,24 +81,24 @@ func last(s string, i int) int {
 	return at
 }
 
-// reporter keeps the node's NodeTopology as it should be, with a write when it is not.
+// reporter keeps the node's NodeTopology up to date. It writes only differences.
 type reporter struct {
 	cfg    Config
 	log    *slog.Logger
 	writer apiwriter.Writer
 	view   *view
-	told   map[topologyv1alpha1.Problem]bool // problems that events have been made of
+	told   map[topologyv1alpha1.Problem]bool // problems for which events have been recorded
 
-	topology *cputopology.Topology // that spec was made of
+	topology *cputopology.Topology // the topology from which spec was made
 	spec     topologyv1alpha1.NodeTopologySpec
 
 	lock sync.Mutex
-	// written is the object after the last write; writing says that one is on its way.
+	// written is the object after the last write. writing means that a write is in flight.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
-	// status is on its way, possibly for a while.
+	// status has been handed to the writer and may be delayed there.
 	status *topologyv1alpha1.NodeTopologyStatus
-	// refused is when the API server last refused a write.
+	// refused is the time at which the API server last refused a write.
 	refused time.Time
 }
 
@@ -106,13 +106,14 @@ func newReporter(cfg Config, writer apiwriter.Writer, view *view) *reporter {
 	return &reporter{cfg: cfg, log: cfg.Log, writer: writer, view: view}
 }
 
-// refusalPause is how long a refused write is not tried again.
+// refusalPause is the time for which a refused write is not retried.
 const refusalPause = 30 * time.Second
 
-// report writes what differs from what the API has. It does not wait for writes: the next report sees what became of them.
+// report writes the differences from the API's state. It does not wait for writes: the next report
+// sees their results.
 func (r *reporter) report(topology *cputopology.Topology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	if topology == nil {
-		return // nothing is known of the machine
+		return // the machine is unknown
 	}
 	if topology != r.topology {
 		r.topology, r.spec = topology, topology.Encode()
@@ -136,8 +137,8 @@ func (r *reporter) meta(reason string) apiwriter.Meta {
 	return apiwriter.Meta{Owner: "node/" + r.cfg.Node, Reason: reason}
 }
 
-// known is the newest of what was watched and what was written. What was watched as deleted is nil, unless it was written
-// since.
+// known returns the newer of the object watched and the object written. It returns nil if the
+// object has been deleted and not written since.
 func (r *reporter) known() *topologyv1alpha1.NodeTopology {
 	watched := r.view.topology()
 	switch {
@@ -152,7 +153,8 @@ func (r *reporter) known() *topologyv1alpha1.NodeTopology {
 	return r.written
 }
 
-// version is the age of an object of one kind, as API servers count it.
+// version returns the resource version of an object as a number, by which objects of one kind are
+// ordered.
 func version(o metav1.Object) uint64 {
 	n, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
 	if err != nil {
@@ -161,7 +163,7 @@ func version(o metav1.Object) uint64 {
 	return n
 }
 
-// object is the node's NodeTopology, without its status. It goes with the node.
+// object returns the node's NodeTopology, without its status. The node owns it.
 func (r *reporter) object() *topologyv1alpha1.NodeTopology {
 	o := &topologyv1alpha1.NodeTopology{
 		ObjectMeta: metav1.ObjectMeta{Name: r.cfg.Node, Annotations: map[string]string{apiwriter.CreatorAnnotation: "agent/" + r.cfg.Node}},
@@ -187,7 +189,7 @@ func (r *reporter) patch(known *topologyv1alpha1.NodeTopology) {
 	r.writer.Patch(r.meta("node-topology"), known, types.JSONPatchType, data, r.done)
 }
 
-// done takes up what became of a write.
+// done handles the result of a write.
 func (r *reporter) done(o apiwriter.Object, err error) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -200,9 +202,10 @@ func (r *reporter) ended(o apiwriter.Object, err error) {
 		switch {
 		case errors.Is(err, apiwriter.ErrStopped):
 		case apierrors.IsNotFound(err):
-			r.written = nil // somebody has deleted it
+			r.written = nil // another client has deleted the object
 		case apierrors.IsConflict(err):
-			// The manager has written its part: the watch brings it, and the next pass starts from there.
+			// The manager has written its part. The watch will show it, and the next pass starts
+			// from there.
 		default:
 			r.refused = time.Now()
 			r.log.Error("the NodeTopology cannot be written", "node", r.cfg.Node, "error", err)
@@ -214,7 +217,7 @@ func (r *reporter) ended(o apiwriter.Object, err error) {
 	}
 }
 
-// putStatus hands the status over, unless it is there or on its way.
+// putStatus hands the status to the writer, unless it is already written or in flight.
 func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	ready := status.Conditions[0]
 	ready.LastTransitionTime = metav1.NewTime(now).Rfc3339Copy()
@@ -226,7 +229,7 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 		ready.LastTransitionTime = r.status.Conditions[0].LastTransitionTime
 	}
 	status.Conditions = []metav1.Condition{ready}
-	// The rest is the manager's.
+	// The other fields belong to the manager.
 	status.Repack = known.Status.Repack
 	for _, c := range known.Status.Conditions {
 		if c.Type != ready.Type {
@@ -235,7 +238,7 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 	}
 	if r.status != nil {
 		if equality.Semantic.DeepEqual(*r.status, status) {
-			return // on its way
+			return // in flight
 		}
 	} else if equality.Semantic.DeepEqual(known.Status, status) {
 		return
@@ -255,7 +258,7 @@ func (r *reporter) putStatus(known *topologyv1alpha1.NodeTopology, status topolo
 	})
 }
 
-// events tells of new problems, on the pods that have them.
+// events records events for new problems, on the pods concerned.
 func (r *reporter) events(problems []topologyv1alpha1.Problem) {
 	told := make(map[topologyv1alpha1.Problem]bool, len(problems))
 	for _, p := range problems {

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/serve"
 )
 
-// metrics of the agent. Those of its writes are apiwriter's.
+// metrics are the metrics of the agent. apiwriter has those of its writes.
 type metrics struct {
 	passes                             *prometheus.CounterVec
 	duration                           prometheus.Histogram
@@ -63,10 +63,10 @@ func (m *metrics) passed(out enforce.Outcome, err error, took time.Duration) {
 	m.poolCPUs.Set(float64(out.Pool.Len()))
 }
 
-// stalled is how long no pass may take before the agent is not healthy.
+// stalled is the time without a completed pass after which the agent is unhealthy.
 const stalled = 30 * time.Second
 
-// serve opens the HTTP servers and returns how to close them.
+// serve starts the HTTP servers and returns a function that stops them.
 func (a *Agent) serve() (stop func(), err error) {
 	var paths serve.Paths
 	paths.Handle(a.cfg.MetricsAddress, "GET /metrics", promhttp.HandlerFor(a.registry, promhttp.HandlerOpts{}))

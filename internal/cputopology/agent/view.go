@@ -27,9 +27,9 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// view is what the API says of one node: its pods, and its NodeTopology.
+// view holds the API objects of one node: its pods, and its NodeTopology.
 type view struct {
-	// changed gets a value after a change; several changes may be one value.
+	// changed receives a value after a change; several changes may be combined in one value.
 	changed chan struct{}
 
 	node        string
@@ -42,7 +42,7 @@ type view struct {
 
 	lock       sync.Mutex
 	dirty      bool
-	deletedAt  uint64 // version of the NodeTopology that was last deleted
+	deletedAt  uint64 // version of the last deleted NodeTopology
 	generation int64
 	list       []desire.Pod
 	names      map[string]string
@@ -63,7 +63,7 @@ func newView(cfg Config, guard *contain.Guard) (*view, error) {
 	return v, nil
 }
 
-// informer watches those objects of which a field is the node's name.
+// informer watches the objects in which a field equals the node's name.
 func (v *view) informer(client rest.Interface, resource, field string, example runtime.Object) cache.SharedIndexInformer {
 	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.OneTermEqualSelector(field, v.node))
 	informer := cache.NewSharedIndexInformer(lw, example, 0, nil)
@@ -74,15 +74,16 @@ func (v *view) informer(client rest.Interface, resource, field string, example r
 		})
 	}
 	if err != nil {
-		panic(err) // only a running informer refuses
+		panic(err) // only a running informer returns an error
 	}
 	return informer
 }
 
-// trim is trimmed. Of a pod on which that panics its names are kept: it has no CPUs of its own.
+// trim calls trimmed. After a panic on a pod only the pod's names are kept, so that it has no CPUs
+// of its own.
 func (v *view) trim(o any) (kept any, err error) {
 	m, ok := o.(metav1.Object)
-	if !ok { // one that was deleted while nobody watched
+	if !ok { // an object deleted while there was no watch
 		return trimmed(o)
 	}
 	key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
@@ -99,7 +100,8 @@ func (v *view) trim(o any) (kept any, err error) {
 	return &topologyv1alpha1.NodeTopology{ObjectMeta: bare}, nil
 }
 
-// trimmed keeps of a pod what is used. A NodeTopology that does not decode is one that says nothing: the agent writes it anew.
+// trimmed keeps the parts of a pod that are used. A NodeTopology that cannot be decoded counts as
+// empty: the agent writes it anew.
 func trimmed(o any) (any, error) {
 	if t, ok := o.(*topologyv1alpha1.NodeTopology); ok {
 		malformed.Unmark(t)
@@ -149,14 +151,14 @@ func (v *view) noteDeleted(o any) {
 	v.note()
 }
 
-// deleted says whether a NodeTopology that was written has been seen to be deleted since.
+// deleted reports whether a written NodeTopology has been seen to be deleted since.
 func (v *view) deleted(t *topologyv1alpha1.NodeTopology) bool {
 	v.lock.Lock()
 	defer v.lock.Unlock()
 	return version(t) <= v.deletedAt
 }
 
-// start watches until ctx is done, and returns when all is read once.
+// start starts the watches, which run until ctx is done, and returns when the caches have synced.
 func (v *view) start(ctx context.Context) error {
 	for _, informer := range []cache.SharedIndexInformer{v.podInformer, v.topologies} {
 		v.running.Go(func() { informer.RunWithContext(ctx) })
@@ -165,7 +167,8 @@ func (v *view) start(ctx context.Context) error {
 		return fmt.Errorf("reading the pods of node %s: %w", v.node, context.Cause(ctx))
 	}
 	node := &corev1.Node{}
-	// Its UID is for the owner of the NodeTopology. A node that does not exist yet owns none.
+	// The UID is needed for the owner reference of the NodeTopology. A node that does not exist yet
+	// owns none.
 	if err := v.core.Get().Resource("nodes").Name(v.node).Do(ctx).Into(node); err == nil {
 		v.nodeUID = node.UID
 	}
@@ -175,8 +178,8 @@ func (v *view) start(ctx context.Context) error {
 // wait returns when the watches have ended.
 func (v *view) wait() { v.running.Wait() }
 
-// pods are those that may have processes, with the names of their containers by ID. Their generation changes when they do.
-// Neither may be modified.
+// pods returns the pods that may have processes, the names of their containers by ID, and a
+// generation that changes when the pods do. The results must not be modified.
 func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
 	v.lock.Lock()
 	dirty := v.dirty
@@ -224,7 +227,7 @@ func (v *view) pod(key string) *corev1.Pod {
 	return o.(*corev1.Pod)
 }
 
-// topology is the node's own, or nil.
+// topology returns the node's NodeTopology, or nil.
 func (v *view) topology() *topologyv1alpha1.NodeTopology {
 	o, found, err := v.topologies.GetStore().GetByKey(v.node)
 	if err != nil || !found {

@@ -9,20 +9,23 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Work budgets in inner knapsack steps, of about 2 ns each.
+// Budgets of work, in inner knapsack steps of about 2 ns each.
 const (
-	// exactBudget bounds the choice on one node that needs several NUMA nodes. No machine of up to 16 NUMA nodes meets it.
+	// exactBudget bounds the choice on one node that needs several NUMA nodes. No machine with up
+	// to 16 NUMA nodes reaches it.
 	exactBudget = 20_000_000
-	// chooseBudget bounds what Choose spends on exact costs of nodes whose summaries only bound them.
+	// chooseBudget bounds the work that Choose spends on exact costs of nodes whose summaries give
+	// only a bound.
 	chooseBudget = 500_000
 )
 
-// Allocator chooses CPUs and nodes. It holds scratch memory only: the zero value is ready, and it is not safe for
-// concurrent use.
+// Allocator chooses CPUs and nodes. It holds only scratch memory and caches. The zero value is
+// ready to use. It is not safe for concurrent use.
 type Allocator struct {
-	// Repacks says that pods are moved within their nodes to free L3 domains (package repack). Of nodes that are equal in the
-	// terms up to the L3 domains used, the one is then taken whose pods need the fewest domains when packed anew, and that
-	// leaves most room for others like them (see packing.go).
+	// Repacks means that pods are moved within their nodes to free L3 domains (package repack).
+	// Then, among nodes that are equal in the cost terms up to the L3 domains used, the node is
+	// chosen whose pods need the fewest domains when repacked, and that leaves most room for
+	// similar pods (see packing.go).
 	Repacks bool
 
 	s          solver
@@ -31,20 +34,21 @@ type Allocator struct {
 	packings   packings
 }
 
-// knownCost is the cost of an ask on a node, or its bound, for the state of the node at version. Between two decisions
-// few nodes change: remembering the others makes a decision cost little more than a glance at each node.
+// knownCost is the cached cost of an ask on a node, or its bound, for the state of the node at
+// version. Few nodes change between two decisions, so the cache makes a decision cost little more
+// than a look at each node.
 type knownCost struct {
 	node    *Node
 	version uint64
 	cost    cost
 	exact   bool
-	packed  added // where the Allocator Repacks
+	packed  added // set if the Allocator Repacks
 }
 
-// knownMax bounds the asks remembered; when there are more, all are forgotten.
+// knownMax bounds the number of cached asks; when it is reached, all are dropped.
 const knownMax = 64
 
-// costsOf returns what is remembered of an ask, one entry for each node.
+// costsOf returns the cached costs of an ask, one entry for each node.
 func (al *Allocator) costsOf(a *ask, nodes int) []knownCost {
 	costs := al.known[*a]
 	if len(costs) >= nodes {
@@ -58,7 +62,8 @@ func (al *Allocator) costsOf(a *ask, nodes int) []knownCost {
 	return costs
 }
 
-// Plan chooses CPUs on a node without changing it. It returns an *UnfitError if the node cannot take the request now.
+// Plan chooses CPUs on a node without changing it. It returns an *UnfitError if the node cannot
+// take the request at present.
 func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) {
 	if n.pods[key] != nil {
 		return nil, fmt.Errorf("allocate: pod %s already holds CPUs on node %s", key, n.Name)
@@ -75,7 +80,7 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 		if k == 0 || worst.pack(request.AnyCPU).less(c.pack(request.AnyCPU)) {
 			worst = c
 		}
-		if k+1 < len(r.groups) { // the next group takes other CPUs, also where CPUs are shared
+		if k+1 < len(r.groups) { // the next group takes other CPUs, even if CPUs are shared
 			scratch = scratch.Clone()
 			scratch.apply(&Allocation{Key: fmt.Sprintf("%s/%d", key, k),
 				Containers: []ContainerCPUs{{CPUs: set, Held: set.Union(n.held(set, a)), Share: 1}}})
@@ -84,7 +89,7 @@ func (al *Allocator) Plan(n *Node, key string, r *Request) (*Allocation, error) 
 	return al.s.build(n, key, r, sets, given, worst), nil
 }
 
-// choose picks a group's CPUs, giving up as few wishes as possible.
+// choose chooses a group's CPUs, giving up as few wishes as possible.
 func (al *Allocator) choose(n *Node, g *group) (cpuset.Set, *ask, Cost, bool) {
 	var takes []take
 	for i := range g.asks {
@@ -96,7 +101,7 @@ func (al *Allocator) choose(n *Node, g *group) (cpuset.Set, *ask, Cost, bool) {
 	return cpuset.Set{}, nil, Cost{}, false
 }
 
-// Allocate is Plan, applied to the node.
+// Allocate makes a Plan and applies it to the node.
 func (al *Allocator) Allocate(n *Node, key string, r *Request) (*Allocation, error) {
 	a, err := al.Plan(n, key, r)
 	if err != nil {
@@ -117,16 +122,18 @@ func (al *Allocator) Possible(layouts []*Layout, r *Request) error {
 	return err
 }
 
-// candidate is a node that may take a request: its cost, or a lower bound of it.
+// candidate is a node that may take a request, with its cost or a lower bound of its cost.
 type candidate struct {
 	cost  cost
-	later uint32 // see packings.later; it compares after cost.hi
+	later uint32 // see packings.later; compared after cost.hi
 	node  int32
-	idle  int32 // of equal nodes the fullest is taken, to keep others free, unless pods are moved later
+	// idle is the number of idle CPUs: among equal nodes the fullest wins, to keep others free,
+	// unless pods are moved later.
+	idle  int32
 	exact bool
 }
 
-// compareCost compares costs, and what packing anew makes of them.
+// compareCost compares the costs of two candidates, including the effects of repacking.
 func (c candidate) compareCost(d candidate) int {
 	return cmp.Or(cmp.Compare(c.cost.hi, d.cost.hi), cmp.Compare(c.later, d.later), cmp.Compare(c.cost.lo, d.cost.lo))
 }
@@ -135,14 +142,17 @@ func (c candidate) compare(d candidate) int {
 	return cmp.Or(c.compareCost(d), cmp.Compare(c.idle, d.idle), cmp.Compare(c.node, d.node))
 }
 
-// Choose returns the index of the node that takes the request at the least cost; of equal nodes the fullest, then the
-// first. allowed, if not nil, restricts the nodes. It returns an *UnfitError if none can take it.
+// Choose returns the index of the node that takes the request at the lowest cost; among equal nodes
+// the fullest, then the first. allowed, if not nil, restricts the nodes. Choose returns an
+// *UnfitError if no node can take the request.
 //
-// Nodes are compared by their summaries. Where those only bound the cost, the exact cost is computed, most promising
-// nodes first, until the best node is known or chooseBudget is used up. In the latter case Choose returns the best of
-// the nodes whose cost it has computed.
+// Nodes are compared by their summaries. If a summary gives only a bound of the cost, the exact
+// cost is computed, for the most promising nodes first, until the best node is known or
+// chooseBudget is used up. In the latter case Choose returns the best node of those whose cost it
+// has computed.
 func (al *Allocator) Choose(nodes []*Node, r *Request, allowed func(i int) bool) (int, error) {
-	// A pod with several groups is ranked by its largest; the others are tried on the nodes in that order.
+	// A pod with several groups is ranked by its largest group. The other groups are then tried on
+	// the nodes in that order.
 	g := &r.groups[0]
 	for i := range g.asks {
 		a := &g.asks[i]
@@ -179,7 +189,7 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 		k := candidate{cost: known.cost, node: int32(i), idle: int32(n.totalIdle), exact: known.exact && len(r.groups) == 1}
 		if packs {
 			k.later = al.packings.later(i, known.packed)
-			k.idle = -k.idle // the emptiest: moves need room to work with
+			k.idle = -k.idle // prefer the emptiest node, because moves need room
 		}
 		switch {
 		case !k.exact:
@@ -195,7 +205,8 @@ func (al *Allocator) chooseFor(nodes []*Node, r *Request, a *ask, allowed func(i
 	return int(best.node)
 }
 
-// refine computes exact costs of the open candidates, most promising first, while one of them may still win.
+// refine computes exact costs of the open candidates, most promising first, as long as one of them
+// may still win.
 func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost, best *candidate) {
 	open := slices.DeleteFunc(al.candidates, func(c candidate) bool { return best.node >= 0 && best.compareCost(c) < 0 })
 	slices.SortFunc(open, candidate.compare)
@@ -208,7 +219,8 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 		if !known.exact {
 			c, ok := al.s.solve(nodes[k.node], a, nil, exactBudget)
 			if ok {
-				c.hi &^= uint64(a.violated) << shiftViolations // the same for all nodes compared here
+				// The violations are the same for all nodes compared here.
+				c.hi &^= uint64(a.violated) << shiftViolations
 			}
 			known.cost, known.exact = c, true
 		}
@@ -216,7 +228,7 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 		if k.cost.isInfinite() || best.node >= 0 && k.compare(*best) >= 0 {
 			continue
 		}
-		if len(r.groups) > 1 { // the other groups have to fit as well
+		if len(r.groups) > 1 { // the other groups must fit as well
 			if _, err := al.Plan(nodes[k.node], "", r); err != nil {
 				continue
 			}
@@ -225,8 +237,8 @@ func (al *Allocator) refine(nodes []*Node, r *Request, a *ask, costs []knownCost
 	}
 }
 
-// bound returns the cost of an ask on a node if its summaries tell (exact), or a lower bound, infinite if the node
-// certainly cannot take it.
+// bound returns the cost of an ask on a node if the node's summaries determine it (exact), or else
+// a lower bound. The cost is infinite if the node certainly cannot take the ask.
 func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 	least := cost{1<<shiftNUMA | 1, 0}
 	if !n.layout.uniform {
@@ -272,12 +284,13 @@ func (s *solver) bound(n *Node, a *ask) (cost, bool) {
 	return infinite, true
 }
 
-// refsBound is a lower bound for shared requests that idle CPUs do not suffice for: the containers on the CPUs with the
-// fewest of them.
+// refsBound returns a lower bound of the cost of a shared request for which idle CPUs do not
+// suffice: the number of containers on the CPUs with the fewest containers.
 func (s *solver) refsBound(n *Node, a *ask) cost {
 	s.begin(n, a, false, -1)
 	least := func(lo, hi int) (refs int, ok bool) {
-		var with [64]int // CPUs by the containers on them; the last entry stands for more
+		// Number of CPUs, by the containers on them; the last entry stands for more.
+		var with [64]int
 		for i := lo; i < hi; i++ {
 			if s.available(i) {
 				with[min(int(n.refs[i]), len(with)-1)]++
@@ -304,8 +317,9 @@ func (s *solver) refsBound(n *Node, a *ask) cost {
 	return best
 }
 
-// cellsBound is a lower bound of the cost of a choice over several L3 domains of a NUMA node: the fewest domains that
-// hold the CPUs, and of those the fewest that are entirely idle.
+// cellsBound returns a lower bound of the cost of a choice over several L3 domains of a NUMA node:
+// the smallest number of domains that hold the CPUs, and among such choices the smallest number of
+// entirely idle ones.
 func (s *solver) cellsBound(i int) cost {
 	m := s.n.layout.numas[i]
 	var used, whole []int
@@ -323,7 +337,7 @@ func (s *solver) cellsBound(i int) cost {
 	descending := func(a, b int) int { return b - a }
 	slices.SortFunc(used, descending)
 	slices.SortFunc(whole, descending)
-	// Fewest domains: the largest first, from both lists.
+	// Fewest domains: take the largest first, from both lists.
 	count, room, u, w := 0, 0, 0, 0
 	for room < s.a.cpus && (u < len(used) || w < len(whole)) {
 		if w < len(whole) && (u == len(used) || whole[w] >= used[u]) {
@@ -335,7 +349,7 @@ func (s *solver) cellsBound(i int) cost {
 		}
 		count++
 	}
-	// Exchange idle domains for used ones as long as the room suffices.
+	// Replace idle domains by used ones as long as the room suffices.
 	for w > 0 && u < len(used) && room-whole[w-1]+used[u] >= s.a.cpus {
 		room += used[u] - whole[w-1]
 		w--
@@ -344,7 +358,7 @@ func (s *solver) cellsBound(i int) cost {
 	return cost{uint64(count), uint64(w) << shiftWholeL3}
 }
 
-// Place chooses a node for a pod and allocates there.
+// Place chooses a node for a pod and allocates CPUs there.
 func (al *Allocator) Place(nodes []*Node, key string, r *Request, allowed func(i int) bool) (int, *Allocation, error) {
 	i, err := al.Choose(nodes, r, allowed)
 	if err != nil {
@@ -362,13 +376,13 @@ type Member struct {
 	Allowed func(i int) bool
 }
 
-// Placed is where a member went.
+// Placed is the placement of one member.
 type Placed struct {
 	Node       int
 	Allocation *Allocation
 }
 
-// PlaceGang places all members or none: on an error the nodes are as before.
+// PlaceGang places all members or none: on an error the nodes are unchanged.
 func (al *Allocator) PlaceGang(nodes []*Node, members []Member) ([]Placed, error) {
 	var out []Placed
 	for _, m := range members {

@@ -43,7 +43,7 @@ func TestWhichCPUs(t *testing.T) {
 		reserved string
 		taken    string // exclusive CPUs before
 		ask      request.Container
-		want     string // "" if it does not fit
+		want     string // "" if the request does not fit
 	}{
 		"whole cores of one L3":                           {machines.AMD256NPS1, "", "", exact(4), "0-1,128-129"},
 		"the tightest L3 that fits":                       {machines.AMD256NPS1, "", "0-1,128-129,4", exact(4), "2-3,130-131"},
@@ -124,7 +124,7 @@ func TestSharedCPUsTakeTheLeastUsedFirst(t *testing.T) {
 	n := node(t, machines.NoL3, "")
 	var al Allocator
 	used := map[int]int{}
-	for i := range 8 { // 8 pods of 3 CPUs on 8 CPUs: each CPU must end with exactly 3
+	for i := range 8 { // 8 pods of 3 CPUs on 8 CPUs: each CPU must end with exactly 3 containers
 		a, err := al.Allocate(n, fmt.Sprint(i), prepared(t, request.Container{Name: "c", CPUs: 3}))
 		if err != nil {
 			t.Fatal(err)
@@ -250,7 +250,7 @@ func TestChooseTakesTheBestNode(t *testing.T) {
 		{2, "used"},
 		{4, "used"},
 		{8, "used"},   // an idle L3 either way: the fuller node
-		{125, "used"}, // no idle NUMA node is broken
+		{125, "used"}, // no idle NUMA node is broken into
 		{128, "used"},
 		{250, "used"},
 		{256, "idle"},
@@ -272,7 +272,8 @@ func TestChooseTakesTheBestNode(t *testing.T) {
 	}
 }
 
-// When limits exceed the machines, a shared pod goes where its CPUs have the fewest containers.
+// TestChooseForSharedCPUs checks that, when limits exceed the machines, a shared pod goes to the
+// node whose CPUs have the fewest containers.
 func TestChooseForSharedCPUs(t *testing.T) {
 	l := node(t, machines.AMD256NPS4, "").layout
 	var nodes []*Node
@@ -333,8 +334,10 @@ func drawPod(t *rapid.T) *request.Pod {
 
 var setsEqual = cmp.Comparer(func(a, b cpuset.Set) bool { return a.Equal(b) })
 
-// Pods come and go at random on odd machines. After every step: exact counts, inside the allowed CPUs, exclusive CPUs
-// overlap nobody's, equal states decide equally, counters agree with a recount, and what is released is free as before.
+// TestAllocationsUnderChurn lets pods come and go at random on irregular machines. After every
+// step: counts are exact, all CPUs are allowed ones, exclusive CPUs overlap no other pod's, equal
+// states give equal decisions, counters agree with a recount, and released CPUs are as free as
+// before.
 func TestAllocationsUnderChurn(t *testing.T) {
 	kinds := []machines.Machine{machines.Hybrid, machines.Offlined, machines.Sparse, machines.AMD256NPS4, machines.Intel104SNC, machines.SMT4, machines.NoL3}
 	var layouts []*Layout
@@ -452,8 +455,8 @@ func TestRestoreRefusesCollisions(t *testing.T) {
 	}
 }
 
-// Choose, with what it remembers of earlier decisions, takes the node that planning on every node finds best, within its
-// budget.
+// TestChooseIsTheBestPlan checks that Choose, with its cache of earlier decisions, takes the node
+// that planning on every node finds best, as long as it stays within its budget.
 func TestChooseIsTheBestPlan(t *testing.T) {
 	decisions, over := 0, 0
 	var layouts []*Layout
@@ -511,7 +514,8 @@ func TestChooseIsTheBestPlan(t *testing.T) {
 	}
 }
 
-// An odd number of whole cores of two threads is refused at once, not after a search through all sets of NUMA nodes.
+// TestWhatCoresCannotGiveIsNotSearchedFor checks that an odd number of whole cores of two threads
+// is refused at once, without a search through all sets of NUMA nodes.
 func TestWhatCoresCannotGiveIsNotSearchedFor(t *testing.T) {
 	for _, p := range []request.Policy{{Bind: request.FullCore}, {Bind: request.WholeL3}} {
 		var al Allocator

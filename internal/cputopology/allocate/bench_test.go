@@ -12,12 +12,12 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// podOf is a pod of one container with its own CPUs.
+// podOf returns a pod of one container with its own CPUs.
 func podOf(cpus int) *request.Pod {
 	return &request.Pod{Containers: []request.Container{{Name: "c", CPUs: cpus, Policy: request.Policy{Share: 1}}}}
 }
 
-// exclusive is its request.
+// exclusive returns the request of such a pod.
 func exclusive(tb testing.TB, cpus int) *Request {
 	r, err := NewRequest(podOf(cpus))
 	if err != nil {
@@ -26,7 +26,7 @@ func exclusive(tb testing.TB, cpus int) *Request {
 	return r
 }
 
-// loadedNodes returns nodes at 85 % load that have seen pods come and go, each by itself.
+// loadedNodes returns nodes at 85 % load that have seen pods come and go, each node on its own.
 func loadedNodes(tb testing.TB, m machines.Machine, count int, sizes []int) []*Node {
 	l, err := NewLayout(m.MustTopology(), cpuset.Set{})
 	if err != nil {

@@ -2,31 +2,39 @@ package allocate
 
 import "lockstep.dev/lockstep/internal/cputopology/request"
 
-// Cost is how good a choice of CPUs is: fields compare one after the other, lower is better. See the package
-// documentation for why they stand in this order.
+// Cost is the quality of a choice of CPUs. Fields compare one after the other, lower is better. See
+// the package documentation for the reasons of this order.
 type Cost struct {
-	// Violations is the request.Fields of wishes given up, as a number: giving up a higher field is worse than all lower.
+	// Violations is the request.Fields of wishes given up, as a number: giving up a higher field is
+	// worse than giving up all lower ones.
 	Violations int
 	NUMANodes  int // NUMA nodes used
-	Distance   int // sum of distances between each two of them
+	Distance   int // sum of the distances between each two of them
 	Refs       int // sum, over the CPUs taken, of the containers already on them
 	L3         int // L3 domains used
-	WholeL3    int // L3 domains that were entirely idle before (for burst requests: CPUs in use in the domains taken)
-	// The rest compares in the order given by how CPUs are bound (see order); what is not compared is 0.
-	SharedCores  int // cores used that other pods use too, but for the odd CPU of an odd number (see oddShares)
+	// WholeL3 is the number of L3 domains that were entirely idle before (for burst requests: CPUs
+	// in use in the domains taken).
+	WholeL3 int
+	// SharedCores and the following fields compare in an order that depends on how CPUs are bound
+	// (see order). Fields that are not compared are 0. SharedCores is the number of cores shared
+	// with other pods, except for the odd CPU of an odd number (see oddShares).
+	SharedCores  int
 	SplitCores   int // idle cores used in part
 	DoubledCores int // CPUs beyond the first on their core
-	Fit          int // L3 domains left partly idle, then requests put off; in units of the request's fitScale
-	WholeNUMA    int // NUMA nodes that were entirely idle before
-	Slack        int // idle CPUs left over in the L3 domains used
+	// Fit counts L3 domains left partly idle, then sizes that no longer fit, in units of the
+	// request's fitScale.
+	Fit       int
+	WholeNUMA int // NUMA nodes that were entirely idle before
+	Slack     int // idle CPUs left over in the L3 domains used
 }
 
-// order returns the last fields of a cost in their order of comparison, packed.
+// order returns the last fields of a cost, packed in their order of comparison.
 func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
-	// Above the place for the number of idle NUMA nodes broken into, which follows Fit, and below it.
+	// above and below are the fields above and below the number of idle NUMA nodes broken into,
+	// which follows Fit.
 	var above, below uint64
 	switch bind {
-	case request.Threads: // packs as tightly as it can, and does not mind company
+	case request.Threads: // packs as tightly as possible and does not avoid shared cores
 		above = uint64(fit)
 		below = uint64(slack)<<(bitsCores+bitsCPUs) | uint64(split)<<bitsCPUs | uint64(shared)
 	case request.Spread:
@@ -39,7 +47,7 @@ func order(bind request.Bind, shared, split, doubled, fit, slack int) uint64 {
 	return above<<(shiftWholeNUMA(bind)+bitsWholeNUMA) | below
 }
 
-// shiftWholeNUMA is where the number of idle NUMA nodes broken into stands.
+// shiftWholeNUMA returns the position of the number of idle NUMA nodes broken into.
 func shiftWholeNUMA(bind request.Bind) int {
 	switch bind {
 	case request.Threads:
@@ -50,8 +58,9 @@ func shiftWholeNUMA(bind request.Bind) int {
 	return bitsSlack + bitsCores
 }
 
-// fitScale is how Fit adds up two things, one after the other, for requests that use up to some number of domains: each
-// domain left partly idle counts open, and what a domain puts off counts up to putOffMax.
+// fitScale combines two quantities into Fit, the first more significant than the second, for
+// requests that use up to some number of domains: each domain left partly idle counts open, and the
+// sizes that a domain puts off count up to putOffMax.
 type fitScale struct{ open, putOffMax int }
 
 func newFitScale(domains int) fitScale {
@@ -60,14 +69,16 @@ func newFitScale(domains int) fitScale {
 	return fitScale{open, (open - 1) / domains}
 }
 
-// cost is a Cost packed for the inner loops: comparing two is two comparisons, adding is two additions. Field widths
-// bound what a Layout accepts (see limits in NewLayout); no sum over one machine overflows into the next field.
+// cost is a Cost packed for the inner loops: a comparison is two integer comparisons, an addition
+// is two additions. The field widths bound what NewLayout accepts; no sum over one machine
+// overflows into the next field.
 type cost struct{ hi, lo uint64 }
 
-// Widths in bits. The last four are the fields of order: numbers of CPUs, of cores with more than one thread, and of CPUs
-// left over.
+// Widths in bits. The last four are those of the fields of order: numbers of CPUs, of cores with
+// more than one thread, the Fit, and the number of CPUs left over.
 const (
-	bitsL3, bitsRefs, bitsDistance, bitsNUMA             = 10, 22, 18, 10 // hi, below 4 bits of violations
+	// Hi, below 4 bits of violations.
+	bitsL3, bitsRefs, bitsDistance, bitsNUMA             = 10, 22, 18, 10
 	bitsWholeNUMA, bitsWholeL3                           = 7, 11
 	bitsCPUs, bitsCores, bitsFit, bitsSlack              = 11, 10, 14, 11
 	shiftRefs, shiftDistance, shiftNUMA, shiftViolations = bitsL3, bitsL3 + bitsRefs, bitsL3 + bitsRefs + bitsDistance, 60
@@ -91,7 +102,7 @@ func (c cost) unpack(bind request.Bind) Cost {
 		WholeL3: field(c.lo, shiftWholeL3, bitsWholeL3), WholeNUMA: field(c.lo, shiftWholeNUMA(bind), bitsWholeNUMA),
 	}
 	at := 0
-	next := func(bits int) int { // from the least significant field up
+	next := func(bits int) int { // from the least significant field upwards
 		at += bits
 		return field(c.lo, at-bits, bits)
 	}
@@ -110,8 +121,8 @@ func (c cost) less(d cost) bool { return c.hi < d.hi || c.hi == d.hi && c.lo < d
 
 func (c cost) plus(d cost) cost { return cost{c.hi + d.hi, c.lo + d.lo} }
 
-// infinite is above every cost, and stays above when any cost is added to it. Violations share its bit: they are added
-// to results only, when it is known that there is one.
+// infinite is above every cost, and stays above when any cost is added to it. The field Violations
+// shares its bit: violations are added only to results that are known to be finite.
 var infinite = cost{1 << 63, 0}
 
 func (c cost) isInfinite() bool { return c.hi >= 1<<63 }

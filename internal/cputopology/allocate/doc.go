@@ -8,39 +8,46 @@
 //
 // # The cost
 //
-// A choice of CPUs is judged by the fields of Cost, one after the other:
+// A choice of CPUs is judged by the fields of Cost, in this order:
 //
 //  1. Wishes given up. Conditions are never given up.
-//  2. NUMA nodes used, and 3. how far they are apart: remote memory is what costs most.
-//  4. Containers already on the CPUs: an idle CPU in another L3 is worth more than half of one here.
+//  2. NUMA nodes used: remote memory is the largest cost.
+//  3. The distances between these NUMA nodes.
+//  4. Containers already on the CPUs: an idle CPU in another L3 domain is worth more than half a
+//     CPU in this one.
 //  5. L3 domains used.
-//  6. Idle L3 domains broken into: they are what large pods will need.
-//  7. Cores shared with other pods: that costs more than a cache miss. Of an odd number of CPUs the odd one may share.
-//  8. Fit: L3 domains left partly idle, then sizes of pods like those on the node that the NUMA node could still have taken
-//     without breaking into another idle L3 domain, and then no more (see fit.go).
-//  9. Idle NUMA nodes broken into, then CPUs left over in the L3 domains used, then idle cores split.
+//  6. Idle L3 domains broken into: large pods will need them.
+//  7. Cores shared with other pods: sharing a core costs more than a cache miss. The odd CPU of an
+//     odd number may share its core.
+//  8. Fit: L3 domains left partly idle; then sizes, of pods like those on the node, of which the
+//     NUMA node can no longer take one more without breaking into another idle L3 domain (see
+//     fit.go).
+//  9. Idle NUMA nodes broken into, then CPUs left over in the L3 domains used, then idle cores
+//     split.
 //
-// Binding by threads says that company on a core is welcome: shared cores come last. Binding spread counts second
-// threads of a core before them.
+// With binding by threads, sharing a core is welcome: shared cores come last in the order. With
+// binding spread, second threads of a core come before shared cores.
 //
-// Where pods are moved within nodes afterwards (Allocator.Repacks), nodes are compared between 5 and 6 by what their pods need
-// when packed anew; see packing.go.
+// If pods are moved within nodes afterwards (Allocator.Repacks), then between 5 and 6 nodes are
+// compared by what their pods need when repacked; see packing.go.
 //
-// Of equal choices the one with the lowest CPU numbers is taken, and of equal nodes the fullest. Equal states decide
-// equally.
+// Among equal choices the one with the lowest CPU numbers wins, and among equal nodes the fullest.
+// Equal states give equal decisions.
 //
-// The choice on a node is exact for this order (oracle_test.go compares it with every possible set). The fields add up
-// over cores, L3 domains and NUMA nodes, so nested knapsacks find the minimum; see solver.
+// The choice on a node is exact for this order (oracle_test.go compares it with every possible
+// set). The fields add up over cores, L3 domains and NUMA nodes, so nested knapsacks find the
+// minimum; see solver.
 //
 // # Who may use a CPU
 //
-// A CPU has either one exclusive holder (Share 1), or any number of shared ones up to the lowest limit among them.
-// Isolation holds the rest of a core, L3 domain or NUMA node too. Everyone else runs on the SharedPool: all CPUs
-// without an exclusive holder.
+// A CPU has either one exclusive holder (Share 1), or any number of shared holders up to the lowest
+// limit among them. Isolation also holds the rest of a core, L3 domain or NUMA node. All other
+// containers run in the SharedPool: the CPUs without an exclusive holder.
 //
-// A burst container is accounted by its own CPUs, as a shared holder; Effective widens them to their L3 domains as far
-// as nobody holds these exclusively, so exclusive pods take CPUs out of the widened sets without asking.
+// A burst container is accounted with its own CPUs, as a shared holder. Effective widens its set to
+// the L3 domains of these CPUs, except for CPUs held exclusively. So exclusive pods take CPUs out
+// of the widened sets without coordination.
 //
-// Init containers account for nothing: they run on CPUs that the pod's other containers will have. A pod whose init
-// container is larger than the rest holds the difference as long as it lives.
+// Init containers are not accounted: they run on CPUs of the pod's other containers. A pod whose
+// init container needs more CPUs than the rest holds the difference for its whole life.
 package allocate

@@ -2,18 +2,20 @@ package allocate
 
 import "slices"
 
-// What a choice leaves behind matters to the pods that come next. Those are not known, but what runs on a node is a fair
-// sample of them: Fit counts for how many sizes of the pods on the node the NUMA node could still take one without
-// breaking into another idle L3 domain, and cannot after the choice. It is what keeps, for example, a gap of four CPUs
-// beside an idle L3 domain of eight for pods of twelve, rather than filling it with three CPUs that fit anywhere.
+// A choice matters to the pods that come next. These are not known, but the pods on a node are a
+// fair sample of them. Fit therefore counts the sizes of pods on the node of which the NUMA node
+// could take one more before the choice, without breaking into another idle L3 domain, and cannot
+// after it. For example, Fit keeps a gap of four CPUs beside an idle L3 domain of eight for pods of
+// twelve, instead of filling it with three CPUs that fit anywhere.
 
-// podSize counts the pods on a node that hold so many CPUs exclusively.
+// podSize is the number of pods on a node that hold this number of CPUs exclusively.
 type podSize struct{ cpus, pods int }
 
-// sizesMax bounds how many sizes Fit considers on a node: the smallest ones.
+// sizesMax bounds the number of sizes that Fit considers on a node; it considers the smallest ones.
 const sizesMax = 16
 
-// countSize adds (+1) or removes (-1) a pod from the sizes on the node, which are kept in ascending order.
+// countSize adds (+1) or removes (-1) a pod from the sizes on the node, which are kept in ascending
+// order.
 func (n *Node) countSize(a *Allocation, sign int) {
 	cpus := 0
 	for _, c := range a.Containers {
@@ -33,15 +35,16 @@ func (n *Node) countSize(a *Allocation, sign int) {
 	}
 }
 
-// gaps is what a NUMA node has to give: the three largest numbers of idle CPUs in L3 domains that are partly in use, and
-// how many domains are entirely idle.
+// gaps describes the idle CPUs of a NUMA node: the three largest numbers of idle CPUs in L3 domains
+// that are partly in use, and the number of entirely idle domains.
 type gaps struct {
 	largest [3]int
 	whole   int
 }
 
-// with returns the gaps once a domain's idle CPUs went from before to after. wasWhole says that it was entirely idle. The
-// third largest is lost where a larger one goes: two are enough to judge by.
+// with returns the gaps after a domain's idle CPUs went from before to after. wasWhole means that
+// the domain was entirely idle. The third largest number is lost when a larger one is removed; two
+// are enough for the decision.
 func (g gaps) with(before, after int, wasWhole bool) gaps {
 	if wasWhole {
 		g.whole--
@@ -66,7 +69,8 @@ func (g *gaps) add(v int) {
 	}
 }
 
-// breaks is how many idle L3 domains of l3 CPUs, beyond those it fills, a pod would break into here or lack: 0, 1 or 2.
+// breaks returns how many idle L3 domains of l3 CPUs, beyond those that it fills, a pod would break
+// into, or lack: 0, 1 or 2.
 func (g gaps) breaks(cpus, l3 int) int {
 	fills, rest := cpus/l3, cpus%l3
 	switch {
@@ -82,7 +86,8 @@ func (g gaps) breaks(cpus, l3 int) int {
 	return 2
 }
 
-// fits is the solver's scratch for Fit: the gaps of one NUMA node at a time, and the results for small L3 domains.
+// fits is the solver's scratch memory for Fit: the gaps of one NUMA node at a time, and cached
+// results for small L3 domains.
 type fits struct {
 	scale fitScale
 	numa  int // -1: none yet
@@ -96,14 +101,14 @@ type fitsEntry struct {
 	putOff uint16
 }
 
-// fitsKnown is the largest L3 domain, in CPUs, for which results are remembered.
+// fitsKnown is the size, in CPUs, of the largest L3 domain for which results are cached.
 const fitsKnown = 32
 
 func (f *fits) begin(domains int) {
 	f.scale, f.numa = newFitScale(domains), -1
 }
 
-// fit is the Fit of taking t CPUs from an L3 domain.
+// fit returns the Fit of taking t CPUs from an L3 domain.
 func (s *solver) fit(c, t int) int {
 	idle := int(s.n.cellIdle[c])
 	after := max(0, idle-t)
@@ -145,8 +150,10 @@ func (s *solver) enterNUMA(i int) {
 	}
 }
 
-// putOff sums, over the sizes of pods on the node, the idle L3 domains that one more would break into when a domain's
-// idle CPUs have gone from before to after. What a choice makes easier does not count against it.
+// putOff returns the sum, over the sizes of pods on the node, of the additional idle L3 domains
+// that one more pod would break into after a domain's idle CPUs have gone from before to after.
+// Sizes that the choice makes easier count as a reduction, but the sum is at least 0 and at most
+// putOffMax.
 func (s *solver) putOff(before, after int, whole bool) int {
 	now, then := s.fits.gaps, s.fits.gaps.with(before, after, whole)
 	l3 := s.n.layout.numas[s.fits.numa].l3Max

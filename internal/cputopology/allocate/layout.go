@@ -9,16 +9,18 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Limits of a Layout; they follow from the widths of cost's fields.
+// Limits of a Layout. The first three follow from the widths of cost's fields.
 const (
-	maxCPUs    = 1<<bitsCPUs - 1
-	maxL3      = 1<<bitsL3 - 1
-	maxNUMA    = 1<<bitsNUMA - 1
-	maxSubsets = 4096 // NUMA subsets of one size that are enumerated; above, neighbourhoods stand in
+	maxCPUs = 1<<bitsCPUs - 1
+	maxL3   = 1<<bitsL3 - 1
+	maxNUMA = 1<<bitsNUMA - 1
+	// Limit of enumerated NUMA subsets of one size; above it, only neighbourhoods are used.
+	maxSubsets = 4096
 )
 
-// Layout is a machine with its CPUs renumbered so that every domain is a range: by NUMA node, socket, L3, core. It is
-// immutable; nodes with equal topology and reserved CPUs share one.
+// Layout is a machine whose CPUs are renumbered so that every domain is a range: by NUMA node,
+// socket, L3 domain, core. It is immutable; nodes with equal topology and reserved CPUs share a
+// Layout.
 type Layout struct {
 	topo     *cputopology.Topology
 	hash     string
@@ -29,13 +31,16 @@ type Layout struct {
 	coreOf   []int32 // own number -> core
 	cellOf   []int32 // own number -> L3 domain
 	cells    []cell
-	l3Sets   []cpuset.Set // of cells
+	l3Sets   []cpuset.Set // CPUs of each cell
 	numas    []numa
 	usable   []uint64 // CPUs that may be given out: neither reserved nor isolated by the kernel
-	// uniform says that all cores have smt threads, one or two: then the cost of a take follows from two counters.
+	// uniform means that all cores have smt threads, one or two. The cost of a take then follows
+	// from two counters.
 	uniform bool
 	smt     int
-	packs   int        // CPUs of an L3 domain where all have as many and packing.go applies, else 0
+	// packs is the number of CPUs per L3 domain if it is the same in all and packing.go applies,
+	// else 0.
+	packs   int
 	subsets [][]subset // by size
 }
 
@@ -43,7 +48,8 @@ type span struct{ lo, hi int } // own numbers lo..hi-1
 
 func (s span) len() int { return s.hi - s.lo }
 
-// cell is an L3 domain within one NUMA node and socket: where firmware draws them across each other, the common part.
+// cell is an L3 domain within one NUMA node and socket. If firmware makes these domains cross each
+// other, a cell is their intersection.
 type cell struct {
 	span
 	cores        span // indices into Layout.cores
@@ -54,18 +60,18 @@ type cell struct {
 type numa struct {
 	span
 	cells span // indices into Layout.cells
-	index int  // in Topology.NUMA
-	l3Max int  // CPUs of its largest L3 domain
+	index int  // index in Topology.NUMA
+	l3Max int  // CPUs of the largest L3 domain
 }
 
-// subset is a choice of NUMA nodes and the sum of distances between each two.
+// subset is a set of NUMA nodes and the sum of the distances between each two of them.
 type subset struct {
 	numas    []int
 	distance int
 }
 
-// NewLayout prepares a machine for allocation. Reserved CPUs are never given out. It refuses machines beyond the
-// allocator's limits: 2047 CPUs, 1023 L3 domains, 1023 NUMA nodes with CPUs.
+// NewLayout prepares a machine for allocation. Reserved CPUs are never given out. It rejects
+// machines beyond the allocator's limits: 2047 CPUs, 1023 L3 domains, 1023 NUMA nodes with CPUs.
 func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error) {
 	l := &Layout{topo: topo, hash: topo.Hash(), reserved: reserved}
 	cpus := slices.Clone(topo.CPUs)
@@ -123,7 +129,8 @@ func NewLayout(topo *cputopology.Topology, reserved cpuset.Set) (*Layout, error)
 	return l, nil
 }
 
-// domainOf numbers the last-level domain of a CPU: its L3, or, for CPUs without one, its die.
+// domainOf returns the number of the last-level domain of a CPU: its L3 domain, or its die if it
+// has no L3.
 func domainOf(c cputopology.CPU) int {
 	if c.L3 >= 0 {
 		return c.L3
@@ -131,18 +138,18 @@ func domainOf(c cputopology.CPU) int {
 	return cputopology.MaxCPUs + c.Die
 }
 
-// Topology is the machine that the layout was made of.
+// Topology returns the machine from which the layout was made.
 func (l *Layout) Topology() *cputopology.Topology { return l.topo }
 
-// Reserved are the CPUs that are never given out.
+// Reserved returns the CPUs that are never given out.
 func (l *Layout) Reserved() cpuset.Set { return l.reserved }
 
 func (l *Layout) distance(a, b int) int {
 	return l.topo.NUMA[l.numas[a].index].Distances[l.numas[b].index]
 }
 
-// subsetsOf lists the choices of n NUMA nodes, nearest first. Where there are too many, it lists each node with its n-1
-// nearest.
+// subsetsOf lists the sets of n NUMA nodes, nearest first. If there are more than maxSubsets, it
+// lists for each node the set of the node and its n-1 nearest.
 func (l *Layout) subsetsOf(n int) []subset {
 	var out []subset
 	count := 1
@@ -201,7 +208,8 @@ func boolInt(b bool) int {
 	return 0
 }
 
-// L3Domains returns the CPUs of each L3 domain (its part in one NUMA node and socket), in the layout's order.
+// L3Domains returns the CPUs of each L3 domain (its part in one NUMA node and socket), in the
+// layout's order.
 func (l *Layout) L3Domains() []cpuset.Set { return l.l3Sets }
 
 // NUMAOfL3 returns, for each of L3Domains, the position of its NUMA node among those with CPUs.
@@ -213,7 +221,8 @@ func (l *Layout) NUMAOfL3() []int {
 	return out
 }
 
-// PerL3 counts the CPUs of a set in each of L3Domains, adding to counts, which has an entry for each.
+// PerL3 adds the number of CPUs of a set in each of L3Domains to counts, which has an entry for
+// each domain.
 func (l *Layout) PerL3(set cpuset.Set, counts []int) {
 	last := 0
 	for id := range set.All() {

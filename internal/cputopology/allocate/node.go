@@ -10,20 +10,20 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// refsMax bounds the containers on one CPU where the request sets no limit.
+// refsMax bounds the number of containers on one CPU if the request sets no limit.
 const refsMax = 1000
 
-// Node is the CPUs of one machine and who holds them. It is not safe for concurrent use.
+// Node holds the CPUs of one machine and their holders. It is not safe for concurrent use.
 type Node struct {
 	Name    string
 	layout  *Layout
 	pods    map[string]*Allocation
-	version uint64 // counts changes
+	version uint64 // number of changes
 
-	refs      []uint16 // containers on each CPU
-	limit     []uint16 // the lowest share limit of the containers on each CPU; 0: none
+	refs      []uint16 // number of containers on each CPU
+	limit     []uint16 // lowest share limit of the containers on each CPU; 0: none
 	exclusive []uint64 // CPUs held by one container alone, or kept free for its isolation
-	// Counters that summarise the above; check() recomputes them.
+	// Counters that summarise the fields above; check recomputes them.
 	idle       []uint64 // usable CPUs that nobody holds
 	cellIdle   []uint16 // idle CPUs by L3 domain
 	cellWhole  []uint16 // entirely idle cores by L3 domain
@@ -32,7 +32,7 @@ type Node struct {
 	sizes      []podSize
 	memoryFree []int64 // bytes not promised to pods with local memory, by NUMA node of the layout
 
-	touched []int // scratch of change
+	touched []int // scratch space of change
 }
 
 // NewNode returns a node whose CPUs are all idle.
@@ -62,31 +62,32 @@ func (n *Node) Clone() *Node {
 	return &c
 }
 
-// Allocation is what one pod holds on a node. It is immutable.
+// Allocation is the set of CPUs that one pod holds on a node. It is immutable.
 type Allocation struct {
 	Key string
-	// Cost is that of the container set that fared worst.
+	// Cost is the cost of the pod's most expensive group of containers.
 	Cost       Cost
 	Containers []ContainerCPUs
-	// MemoryBytes is what the pod was promised on each NUMA node of its CPUs, by NUMA node id.
+	// MemoryBytes is the memory promised to the pod on each NUMA node of its CPUs, by NUMA node id.
 	MemoryBytes map[int]int64
 }
 
-// ContainerCPUs is one container's part.
+// ContainerCPUs holds the CPUs of one container.
 type ContainerCPUs struct {
 	Name string
 	Init bool
 	CPUs cpuset.Set
-	// Held are the CPUs kept from others: CPUs and, with isolation, the rest of their domain. Empty for shared CPUs.
+	// Held are the CPUs withheld from others: CPUs and, with isolation, the rest of their domain.
+	// It is empty for shared CPUs.
 	Held cpuset.Set
-	// Mems are the NUMA nodes to take memory from; empty for no preference.
+	// Mems are the NUMA nodes to take memory from; empty means no preference.
 	Mems   cpuset.Set
 	Share  int
 	Burst  bool
-	shadow bool // uses CPUs that other containers of the pod account for
+	shadow bool // uses CPUs that are accounted to other containers of the pod
 }
 
-// CPUs is the union of the containers' CPUs.
+// CPUs returns the union of the containers' CPUs.
 func (a *Allocation) CPUs() cpuset.Set {
 	var s cpuset.Set
 	for _, c := range a.Containers {
@@ -95,13 +96,13 @@ func (a *Allocation) CPUs() cpuset.Set {
 	return s
 }
 
-// Layout is the machine's layout.
+// Layout returns the machine's layout.
 func (n *Node) Layout() *Layout { return n.layout }
 
-// Pod returns what the pod holds, or nil.
+// Pod returns the pod's allocation, or nil.
 func (n *Node) Pod(key string) *Allocation { return n.pods[key] }
 
-// Pods returns every allocation, by key.
+// Pods returns all allocations, sorted by key.
 func (n *Node) Pods() []*Allocation {
 	var out []*Allocation
 	for _, key := range slices.Sorted(maps.Keys(n.pods)) {
@@ -110,13 +111,13 @@ func (n *Node) Pods() []*Allocation {
 	return out
 }
 
-// Idle is the set of CPUs that may be given out and that no pinned container uses.
+// Idle returns the set of CPUs that may be given out and that no pinned container uses.
 func (n *Node) Idle() cpuset.Set { return n.toSet(n.idle) }
 
-// IdleCPUs is the number of CPUs in Idle.
+// IdleCPUs returns the number of CPUs in Idle.
 func (n *Node) IdleCPUs() int { return n.totalIdle }
 
-// IdleL3 is the number of L3 domains that are entirely idle.
+// IdleL3 returns the number of entirely idle L3 domains.
 func (n *Node) IdleL3() int {
 	whole := 0
 	for c := range n.layout.cells {
@@ -125,11 +126,11 @@ func (n *Node) IdleL3() int {
 	return whole
 }
 
-// Spans counts the L3 domains and NUMA nodes that a set of CPUs touches.
+// Spans returns the numbers of L3 domains and NUMA nodes that a set of CPUs uses.
 func (n *Node) Spans(cpus cpuset.Set) (l3, numas int) {
 	l := n.layout
 	lastL3, lastNUMA := -1, -1
-	for i, id := range l.cpus { // in own order, so that domains come one after the other
+	for i, id := range l.cpus { // in order of own numbers, so that each domain is a run
 		if !cpus.Contains(id) {
 			continue
 		}
@@ -145,13 +146,14 @@ func (n *Node) Spans(cpus cpuset.Set) (l3, numas int) {
 	return l3, numas
 }
 
-// FewestNUMA returns the fewest NUMA nodes that have count idle CPUs between them; ok is false if there are none.
+// FewestNUMA returns the smallest number of NUMA nodes that together have count idle CPUs. ok is
+// false if all of them have fewer.
 func (n *Node) FewestNUMA(count int) (numas int, ok bool) {
 	return fewest(n.numaIdle, count), n.totalIdle >= count
 }
 
-// FewestL3 returns the fewest L3 domains in at most numas NUMA nodes that have count idle CPUs between them; ok is false
-// if there are none.
+// FewestL3 returns the smallest number of L3 domains, in at most numas NUMA nodes, that together
+// have count idle CPUs. ok is false if there is no such choice.
 func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 	if n.totalIdle < count {
 		return 0, false
@@ -174,7 +176,8 @@ func (n *Node) FewestL3(count, numas int) (l3 int, ok bool) {
 	return l3, ok
 }
 
-// fewest is how many of the sizes, largest first, add up to count; all of them if they do not.
+// fewest returns how many of the sizes, largest first, add up to count, or the number of all sizes
+// if they do not.
 func fewest(sizes []uint16, count int) int {
 	sizes = slices.Clone(sizes)
 	slices.Sort(sizes)
@@ -189,17 +192,19 @@ func fewest(sizes []uint16, count int) int {
 	return used
 }
 
-// SharedPool is the set of CPUs for everyone who is not pinned: all that no container holds exclusively, the reserved
-// ones included.
+// SharedPool returns the CPUs for all containers that are not pinned: all that no container holds
+// exclusively, including the reserved CPUs.
 func (n *Node) SharedPool() cpuset.Set {
 	return n.layout.topo.Online().Minus(n.layout.topo.Isolated).Minus(n.toSet(n.exclusive))
 }
 
-// Exclusive is the set of CPUs that one container holds alone, or that are kept free for its isolation.
+// Exclusive returns the CPUs that one container holds alone, or that are kept free for its
+// isolation.
 func (n *Node) Exclusive() cpuset.Set { return n.toSet(n.exclusive) }
 
-// Effective is the CPU set to apply for a container: its own CPUs or, for a burst container, the L3 domains of its CPUs
-// as far as nobody holds them exclusively. It shrinks and grows as exclusive containers come and go.
+// Effective returns the CPU set to apply for a container. It is the container's own CPUs or, for a
+// burst container, the L3 domains of its CPUs, except for CPUs held exclusively. It shrinks and
+// grows as exclusive containers come and go.
 func (n *Node) Effective(c ContainerCPUs) cpuset.Set {
 	if !c.Burst {
 		return c.CPUs
@@ -219,7 +224,7 @@ func (n *Node) Effective(c ContainerCPUs) cpuset.Set {
 	return wide.Set().Union(c.CPUs)
 }
 
-// Result is the allocation as it is written on the pod.
+// Result returns the allocation in the form that is written on the pod.
 func (n *Node) Result(a *Allocation) request.Result {
 	r := request.Result{Version: 1, Node: n.Name, Topology: n.layout.hash, Memory: a.MemoryBytes, Containers: map[string]request.ContainerResult{}}
 	for _, c := range a.Containers {
@@ -235,8 +240,9 @@ func (n *Node) Result(a *Allocation) request.Result {
 	return r
 }
 
-// Restore gives a pod CPUs that were chosen before: read back from its annotation after a restart, or pinned by someone
-// else (a kubelet's static policy). It fails, changing nothing, if the CPUs do not exist or collide with exclusive ones.
+// Restore gives a pod CPUs that were chosen earlier: read back from its annotation after a restart,
+// or pinned by another party (a kubelet's static policy). It fails, changing nothing, if the CPUs
+// do not exist or collide with exclusive ones.
 func (n *Node) Restore(a *Allocation) error {
 	if n.pods[a.Key] != nil {
 		return fmt.Errorf("allocate: pod %s already holds CPUs on node %s", a.Key, n.Name)
@@ -264,7 +270,7 @@ func (n *Node) Restore(a *Allocation) error {
 	return nil
 }
 
-// FromResult rebuilds an allocation from what was written on the pod. Its cost is not known any more.
+// FromResult rebuilds an allocation from the result written on the pod. Its Cost is not known.
 func FromResult(key string, r request.Result) *Allocation {
 	a := &Allocation{Key: key, MemoryBytes: r.Memory}
 	for _, name := range slices.Sorted(maps.Keys(r.Containers)) {
@@ -284,7 +290,7 @@ func FromResult(key string, r request.Result) *Allocation {
 	return a
 }
 
-// Release takes back what the pod holds, and says whether it held anything.
+// Release takes back the CPUs of a pod, and reports whether it held any.
 func (n *Node) Release(key string) bool {
 	a := n.pods[key]
 	if a == nil {
@@ -295,7 +301,7 @@ func (n *Node) Release(key string) bool {
 	return true
 }
 
-// Rename gives what a pod holds another key, which must not be taken.
+// Rename changes the key of a pod's allocation. The new key must not be in use.
 func (n *Node) Rename(from, to string) {
 	if a := n.pods[from]; a != nil && n.pods[to] == nil {
 		renamed := *a
@@ -316,7 +322,8 @@ func (n *Node) change(a *Allocation, sign int) {
 	n.version++
 	relimit := false
 	last := -1
-	touch := func(i int) { // sets are in order of CPU numbers: those of a domain come in one or two runs
+	// Sets are in order of CPU numbers, so the CPUs of a domain form one or two runs.
+	touch := func(i int) {
 		if c := l.cellAt(i); c != last {
 			if last = c; !slices.Contains(n.touched, c) {
 				n.touched = append(n.touched, c)
@@ -404,7 +411,7 @@ func (n *Node) cellIsIdle(c int) bool { return int(n.cellIdle[c]) == n.layout.ce
 
 func (n *Node) numaIsIdle(i int) bool { return int(n.numaIdle[i]) == n.layout.numas[i].len() }
 
-// check recomputes every counter and returns the first that differs.
+// check recomputes every counter and returns an error for the first that differs.
 func (n *Node) check() error {
 	fresh := NewNode(n.Name, n.layout)
 	for _, key := range slices.Sorted(maps.Keys(n.pods)) {
@@ -435,7 +442,7 @@ func (n *Node) check() error {
 	return nil
 }
 
-// cellAt is the L3 domain of an own number.
+// cellAt returns the L3 domain of an own number.
 func (l *Layout) cellAt(i int) int { return int(l.cellOf[i]) }
 
 func (n *Node) toSet(words []uint64) cpuset.Set {
@@ -458,7 +465,7 @@ func put(words []uint64, i int, on bool) {
 	}
 }
 
-// IdlePerL3 is the number of idle CPUs in each of the layout's L3Domains.
+// IdlePerL3 returns the number of idle CPUs in each of the layout's L3Domains.
 func (n *Node) IdlePerL3() []int {
 	out := make([]int, len(n.cellIdle))
 	for i, v := range n.cellIdle {
@@ -467,8 +474,9 @@ func (n *Node) IdlePerL3() []int {
 	return out
 }
 
-// Company is the number of cores of a pod's CPUs that others use too, as far as the pod minds: not at all if it binds by
-// threads, and not for the odd CPU of an odd number where that may share its core.
+// Company returns the number of cores that the pod's CPUs share with other pods, as far as the pod
+// minds. A pod that binds by threads does not mind at all. In an L3 domain that gives an odd number
+// of CPUs, the odd CPU may share its core if oddShares.
 func (n *Node) Company(r *Request, cpus cpuset.Set) int {
 	l := n.layout
 	a := &r.groups[0].asks[0]

@@ -15,11 +15,13 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// The oracle judges a set of CPUs by the definitions in the package documentation, CPU by CPU, and tries every set.
+// The oracle judges a set of CPUs by the definitions in the package documentation, CPU by CPU, and
+// tries every set.
 
-// cpuAt is what the oracle keeps of a CPU: where it is (with L3 domains cut at NUMA and socket borders) and who has it.
+// cpuAt is the oracle's view of a CPU: its position (with L3 domains cut at NUMA and socket
+// borders) and its use.
 type cpuAt struct {
-	id, core, l3, numa, socket int // all but id and socket count from 0 in order of appearance
+	id, core, l3, numa, socket int // all except id and socket count from 0 in order of appearance
 	idle, available            bool
 	refs                       int
 }
@@ -27,15 +29,15 @@ type cpuAt struct {
 // domain is a core, an L3 domain or a NUMA node.
 type domain struct{ size, idle, taken, numa int }
 
-// machineView is a node as the oracle sees it.
+// machineView is the oracle's view of a node.
 type machineView struct {
 	n                *Node
 	cpus             []cpuAt
 	core, l3, numa   []domain
-	numaIndex        []int   // in the topology
+	numaIndex        []int   // index in the topology
 	memory           []int64 // by NUMA node
 	sizes            []int   // of the pods on the node
-	threads          int     // of every core, 0 if they differ
+	threads          int     // number of threads of every core, 0 if they differ
 	partly, partlyTo []int   // scratch
 }
 
@@ -93,7 +95,7 @@ func number[K comparable](seen map[K]int, key K) int {
 	return seen[key]
 }
 
-// take marks a set of indices into cpus as taken (1), or not any more (-1).
+// take marks a set of indices into cpus as taken (1), or as no longer taken (-1).
 func (v *machineView) take(set []int, sign int) {
 	for _, i := range set {
 		c := &v.cpus[i]
@@ -103,7 +105,7 @@ func (v *machineView) take(set []int, sign int) {
 	}
 }
 
-// judge returns the cost of a set of indices into cpus, and whether it meets the ask.
+// judge returns the cost of a set of indices into cpus, and whether the set satisfies the ask.
 func (v *machineView) judge(set []int, a *ask) (Cost, bool) {
 	for _, i := range set {
 		if !v.cpus[i].available {
@@ -138,7 +140,7 @@ func (v *machineView) judge(set []int, a *ask) (Cost, bool) {
 			shared := 0
 			for _, i := range set {
 				if c := &v.cpus[i]; c.l3 == k && v.core[c.core].idle < v.core[c.core].size {
-					shared++ // no more than one thread of such a core is idle
+					shared++ // at most one thread of such a core is idle
 				}
 			}
 			cost.SharedCores += max(0, shared-d.taken%2)
@@ -230,7 +232,7 @@ func (v *machineView) judge(set []int, a *ask) (Cost, bool) {
 	return cost, !a.local || memory >= a.memory
 }
 
-// sizesOn lists the numbers of exclusive CPUs of the pods on a node, each once, the 16 smallest.
+// sizesOn lists the 16 smallest distinct numbers of exclusive CPUs of the pods on a node.
 func sizesOn(n *Node) []int {
 	seen := map[int]bool{}
 	for _, a := range n.pods {
@@ -248,7 +250,7 @@ func sizesOn(n *Node) []int {
 	return sizes[:min(len(sizes), 16)]
 }
 
-// breaks is how many idle L3 domains a pod breaks into beyond those it fills.
+// breaks returns how many idle L3 domains a pod breaks into beyond those that it fills.
 func breaks(cpus, l3 int, partly []int, whole int) int {
 	var most [2]int // the two largest
 	for _, p := range partly {
@@ -273,7 +275,7 @@ func breaks(cpus, l3 int, partly []int, whole int) int {
 	return 2
 }
 
-// oracle returns the least cost over all sets.
+// oracle returns the lowest cost over all sets.
 func oracle(v *machineView, a *ask) (Cost, []int, bool) {
 	var best cost
 	var bestSet []int
@@ -296,7 +298,8 @@ func oracle(v *machineView, a *ask) (Cost, []int, bool) {
 	return best.unpack(a.bind), bestSet, found
 }
 
-// regular builds a machine of equal parts. l3 counts per NUMA node; 0 joins all NUMA nodes of a socket in one L3.
+// regular builds a machine of equal parts. l3s counts L3 domains per NUMA node; 0 joins all NUMA
+// nodes of a socket into one L3 domain.
 func regular(sockets, numas, l3s, cores, threads int) *cputopology.Topology {
 	var p cputopology.Parts
 	id := 0
@@ -340,7 +343,7 @@ func regular(sockets, numas, l3s, cores, threads int) *cputopology.Topology {
 	return t
 }
 
-// regulars is every regular machine of at most 12 CPUs.
+// regulars returns every regular machine of at most 12 CPUs.
 func regulars() []*cputopology.Topology {
 	var out []*cputopology.Topology
 	for sockets := 1; sockets <= 12; sockets++ {
@@ -357,7 +360,8 @@ func regulars() []*cputopology.Topology {
 	return out
 }
 
-// irregular draws a machine of at most 12 CPUs with uneven NUMA nodes, L3 domains and cores, and distances at random.
+// irregular draws a machine of at most 12 CPUs with uneven NUMA nodes, L3 domains and cores, and
+// random distances.
 func irregular(t *rapid.T) *cputopology.Topology {
 	var p cputopology.Parts
 	cpus := rapid.IntRange(1, 12).Draw(t, "CPUs")
@@ -374,7 +378,7 @@ func irregular(t *rapid.T) *cputopology.Topology {
 			l3, numa, socket = append(l3, id), append(numa, id), append(socket, id)
 			id++
 		}
-		// Borders nest: an L3 may end inside a NUMA node, a NUMA node inside a socket.
+		// Borders nest: an L3 domain may end inside a NUMA node, a NUMA node inside a socket.
 		level := rapid.IntRange(0, 3).Draw(t, "border")
 		if id == cpus {
 			level = 3
@@ -429,7 +433,7 @@ func drawPolicy(t *rapid.T) request.Policy {
 	return p
 }
 
-// occupy fills a node at random: single CPUs, exclusive or shared, and reserved ones.
+// occupy fills a node at random with single CPUs, exclusive, shared or reserved.
 func occupy(t *rapid.T, topo *cputopology.Topology) *Node {
 	var reserved cpuset.Builder
 	state := make([]int, len(topo.CPUs))
@@ -468,10 +472,11 @@ func occupy(t *rapid.T, topo *cputopology.Topology) *Node {
 	return n
 }
 
-// fataler is what testing.T and rapid.T have in common here.
+// fataler is the common part of testing.T and rapid.T that the tests use.
 type fataler interface{ Fatalf(string, ...any) }
 
-// againstOracle compares every ask of a policy on a node with the oracle, and the bound that Choose uses.
+// againstOracle compares every ask of a policy on a node, and the bound that Choose uses, with the
+// oracle.
 func againstOracle(t fataler, n *Node, cpus int, bytes int64, p request.Policy) {
 	var s solver
 	for _, a := range asks(cpus, bytes, p) {
@@ -524,8 +529,9 @@ func againstOracle(t fataler, n *Node, cpus int, bytes int64, p request.Policy) 
 	}
 }
 
-// nested is every machine of so many CPUs whose domains nest: before each CPU but the first a core, an L3 domain, a NUMA
-// node or a socket may end, or none. There are 5 to the power of cpus-1.
+// nested returns every machine with that many CPUs whose domains nest. Before each CPU but the
+// first, a core, an L3 domain, a NUMA node or a socket may end, or none, so there are 5^(cpus-1)
+// machines.
 func nested(cpus int) []*cputopology.Topology {
 	var out []*cputopology.Topology
 	borders := make([]int, cpus)
@@ -538,7 +544,7 @@ func nested(cpus int) []*cputopology.Topology {
 			return
 		}
 		var p cputopology.Parts
-		from := [5]int{} // where the core, L3 domain, NUMA node and socket under way began (1 to 4)
+		from := [5]int{} // where the current core, L3 domain, NUMA node and socket began (1 to 4)
 		for id := 1; id <= cpus; id++ {
 			level := 4
 			if id < cpus {
@@ -580,8 +586,8 @@ func nested(cpus int) []*cputopology.Topology {
 	return out
 }
 
-// policies is every combination of the policies' fields that the choice on a node depends on, without wishes: these come to
-// the same conditions one after the other.
+// policies returns every combination of the policy fields on which the choice on a node depends,
+// without wishes, because wishes amount to the same conditions one after the other.
 func policies() []request.Policy {
 	var out []request.Policy
 	for bind := range request.Bind(5) {
@@ -602,8 +608,9 @@ func policies() []request.Policy {
 	return out
 }
 
-// stateNode is a node in the state that a number stands for: a digit for each CPU, in the given base. 0 is idle, 1 held by
-// a pod with its neighbours in that state, 2 shared, 3 reserved.
+// stateNode returns a node in the state that a number encodes, with one digit per CPU in the given
+// base: 0 is idle, 1 held by a pod together with the neighbours in that state, 2 shared, 3
+// reserved.
 func stateNode(topo *cputopology.Topology, state, base int) *Node {
 	var held, shared, reserved cpuset.Builder
 	for _, c := range topo.CPUs {
@@ -643,10 +650,11 @@ func power(base, exponent int) int {
 	return out
 }
 
-// Every machine of a few CPUs, in every state, for every number of CPUs and every policy. LOCKSTEP_ORACLE=full takes
-// larger machines and more states: minutes.
+// TestNeverWorseThanBruteForceInAnyState tries every machine of a few CPUs, in every state, with
+// every number of CPUs and every policy. LOCKSTEP_ORACLE=full takes larger machines and more
+// states, and minutes.
 func TestNeverWorseThanBruteForceInAnyState(t *testing.T) {
-	bases := []int{0, 4, 4, 2} // by the number of CPUs: states of each
+	bases := []int{0, 4, 4, 2} // number of states of each CPU, by the number of CPUs
 	if os.Getenv("LOCKSTEP_ORACLE") == "full" {
 		bases = []int{0, 4, 4, 4, 2}
 	}
@@ -670,8 +678,9 @@ func TestNeverWorseThanBruteForceInAnyState(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// Every machine of up to 5 CPUs whose domains nest, and every regular one of up to 12: on each, states, numbers of CPUs and
-// policies drawn evenly from all of them.
+// TestNeverWorseThanBruteForceOnEveryMachine tries every machine of up to 5 CPUs whose domains
+// nest, and every regular machine of up to 12 CPUs. For each, states, numbers of CPUs and policies
+// are drawn evenly from all possible ones.
 func TestNeverWorseThanBruteForceOnEveryMachine(t *testing.T) {
 	const seed = 1
 	most, draws := 4, 12

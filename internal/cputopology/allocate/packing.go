@@ -1,19 +1,22 @@
 package allocate
 
-// Where pods are moved within their nodes (package repack), gaps between them do not stay where they are. What counts for
-// the choice of a node is then how many L3 domains its pods need when packed anew, and what could be added without one
-// more. That depends on the numbers of CPUs only: of each pod what it needs beyond whole L3 domains, its rest.
+// If pods are moved within their nodes (package repack), gaps between them do not stay where they
+// are. The choice of a node then depends on how many L3 domains its pods need when repacked, and on
+// what could be added without one more domain. Both depend only on numbers of CPUs: for each pod,
+// the number that it needs beyond whole L3 domains, which is called its rest.
 
-// packingL3Max is the largest L3 domain, in CPUs, and packingDomains the fewest of them, for which this is worked out.
+// packingL3Max is the size, in CPUs, of the largest L3 domain for which packings are computed, and
+// packingDomains is the smallest number of domains.
 const (
 	packingL3Max   = 64
 	packingDomains = 4
 )
 
-// L3Needed returns a lower bound of the L3 domains in which rests can be packed: rests[i] of i CPUs each, in domains of
-// len(rests) CPUs. For every threshold t of up to half a domain: rests above size-t need a domain each; those above half
-// and up to size-t as well; and what the latter leave room for cannot take more of the rests from t up than their sum
-// (Martello and Toth's L2). It is seldom below what is needed.
+// L3Needed returns a lower bound of the number of L3 domains into which rests can be packed:
+// rests[i] pods have a rest of i CPUs, and a domain has len(rests) CPUs. For every threshold t of
+// up to half a domain: rests above size-t need a domain each; so do those above half and up to
+// size-t; and the room that the latter leave can take no more of the rests from t upwards than
+// their sum (Martello and Toth's bound L2). The bound is seldom below the true number.
 func L3Needed(rests []int) int {
 	size := len(rests)
 	var countBuf, sumBuf [packingL3Max + 1]int
@@ -31,7 +34,8 @@ func L3Needed(rests []int) int {
 	return need
 }
 
-// rests adds what the pods on the node need beyond whole L3 domains.
+// rests adds, to out, the rests of the pods on the node: the CPUs that they need beyond whole L3
+// domains.
 func (n *Node) rests(out []int) {
 	for _, s := range n.sizes {
 		if r := s.cpus % len(out); r > 0 {
@@ -40,9 +44,10 @@ func (n *Node) rests(out []int) {
 	}
 }
 
-// room is the largest rest that could be added to rests, which need as many domains, without one more.
+// room returns the largest rest that could be added to rests, which need this many domains, without
+// one more domain.
 func room(rests []int, need int) int {
-	lo, hi := 0, len(rests)-1 // lo fits; what is above hi does not
+	lo, hi := 0, len(rests)-1 // lo fits; everything above hi does not
 	for lo < hi {
 		mid := (lo + hi + 1) / 2
 		rests[mid]++
@@ -65,16 +70,17 @@ type packed struct {
 	sizes   uint64 // bit r: some pod has a rest of r
 }
 
-// packings knows the packings of all nodes of a decision.
+// packings holds the packings of all nodes of a decision.
 type packings struct {
 	nodes []packed
 	rests [packingL3Max]int
-	// lost and won are what it is worth that a node can take any rest of up to so many CPUs without another domain: the sum
-	// over those rests that some pod has, each the dearer the fewer nodes can take it.
+	// lost[r] and won[r] are the values of a node's ability to take rests of up to r CPUs without
+	// another domain, before it loses and before it gains the ability. Each is the sum over those
+	// rests that some pod has; a rest counts more the fewer nodes can take it.
 	lost, won [packingL3Max]int
 }
 
-// packingWorth is what it is worth to be the only node that can take a rest.
+// packingWorth is the value of being the only node that can take a rest.
 const packingWorth = 600
 
 // see brings the packings up to date with the nodes.
@@ -82,7 +88,7 @@ func (p *packings) see(nodes []*Node) {
 	if len(p.nodes) < len(nodes) {
 		p.nodes = make([]packed, len(nodes))
 	}
-	var takers [packingL3Max + 1]int // nodes whose room is just so much
+	var takers [packingL3Max + 1]int // number of nodes, by room
 	var sizes uint64
 	for i, n := range nodes {
 		k := &p.nodes[i]
@@ -107,7 +113,7 @@ func (p *packings) see(nodes []*Node) {
 		sizes |= k.sizes
 	}
 	for r := packingL3Max - 1; r > 0; r-- {
-		takers[r] += takers[r+1] // now: nodes that take r
+		takers[r] += takers[r+1] // from here: number of nodes that can take r
 	}
 	for r := 1; r < packingL3Max; r++ {
 		p.lost[r], p.won[r] = p.lost[r-1], p.won[r-1]
@@ -118,10 +124,11 @@ func (p *packings) see(nodes []*Node) {
 	}
 }
 
-// added is what taking more CPUs does to a node's packing: domains needed more, and the room left.
+// added is the effect of more CPUs on a node's packing: the additional domains needed, and the room
+// left.
 type added struct{ domains, room int8 }
 
-// with is what taking so many CPUs more does to a node.
+// with returns the effect of that many more CPUs on a node's packing.
 func (p *packings) with(i, cpus int) added {
 	k := &p.nodes[i]
 	if k.node == nil {
@@ -139,10 +146,11 @@ func (p *packings) with(i, cpus int) added {
 	return added{int8(need - k.need), int8(room(rests, need))}
 }
 
-// later puts it in a number to compare nodes by, lower is better: first the domains, then the rests that the node cannot
-// take any more and could before, the dearer the fewer nodes can.
+// later converts the effect into a number to compare nodes by, lower is better: first the
+// additional domains, then the rests that the node can no longer take (or can take now), which
+// count more the fewer nodes can take them.
 func (p *packings) later(i int, a added) uint32 {
-	const unchanged = 1 << 16 // above what can be won: packingL3Max times packingWorth
+	const unchanged = 1 << 16 // above the largest gain: packingL3Max times packingWorth
 	change := 0
 	switch before, after := p.nodes[i].room, int(a.room); {
 	case p.nodes[i].node == nil:

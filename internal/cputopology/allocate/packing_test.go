@@ -9,7 +9,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
-// fewestBins packs rests into bins of size in every way.
+// fewestBins returns the smallest number of bins of the given size for the rests, by trying every
+// packing.
 func fewestBins(rests []int, size int) int {
 	best := len(rests)
 	var gaps []int
@@ -62,8 +63,9 @@ func TestL3NeededIsABound(t *testing.T) {
 	}
 }
 
-// Where pods are moved later, a pod goes where no L3 domain more is needed once they are: not to the node whose gap is the
-// tightest now, but to one where a gap of another size stays of use.
+// TestChooseForRepackedNodes: if pods are moved later, a pod goes to a node that needs no
+// additional L3 domain once its pods are moved: not to the node whose gap is the tightest at
+// present, but to a node whose remaining gaps stay useful.
 func TestChooseForRepackedNodes(t *testing.T) {
 	l, err := NewLayout(machines.AMD256NPS1.MustTopology(), cpuset.Set{})
 	if err != nil {
@@ -71,7 +73,7 @@ func TestChooseForRepackedNodes(t *testing.T) {
 	}
 	node := func(name string, sizes ...int) *Node {
 		n := NewNode(name, l)
-		for k, size := range sizes { // one on each L3 domain
+		for k, size := range sizes { // one pod on each L3 domain
 			cpus := cpuset.Of(l.L3Domains()[k].IDs()[:size]...)
 			if err := n.Restore(&Allocation{Key: name + string(rune('a'+k)), Containers: []ContainerCPUs{{CPUs: cpus, Held: cpus, Share: 1}}}); err != nil {
 				t.Fatal(err)
@@ -84,9 +86,11 @@ func TestChooseForRepackedNodes(t *testing.T) {
 		cpus      int
 		now, then int
 	}{
-		// A gap of 3 is filled without a loss now; packed anew, 5 and 3 fill a domain and leave room for none, 4 for 4.
+		// At present a gap of 3 is filled without loss. When repacked, 5 and 3 fill a domain and
+		// leave no room, and 4 leaves room for 4.
 		"no domain more": {[]*Node{node("five", 5, 3), node("four", 4)}, 3, 0, 1},
-		// Packed anew, the node with 3, 3 and 5 is the only one with room for 5; the one with 6 has room for 2.
+		// When repacked, the node with 3, 3 and 5 is the only one with room for 5; the node with 6
+		// has room for 2.
 		"the rarer room stays": {[]*Node{node("six", 6), node("threes", 3, 3, 5)}, 2, 1, 0},
 	} {
 		for repacks, want := range map[bool]int{false: c.now, true: c.then} {
@@ -98,7 +102,8 @@ func TestChooseForRepackedNodes(t *testing.T) {
 	}
 }
 
-// What is remembered of a node's packing is what its state gives.
+// TestPackingsFollowTheNodes checks that the cached packing of a node equals the packing computed
+// from its state.
 func TestPackingsFollowTheNodes(t *testing.T) {
 	l, err := NewLayout(machines.AMD256NPS4.MustTopology(), cpuset.Set{})
 	if err != nil {

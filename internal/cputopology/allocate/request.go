@@ -8,14 +8,16 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Request is a pod's request prepared for allocation. It is immutable; pods with equal requests should share it.
+// Request is a pod's request, prepared for allocation. It is immutable; pods with equal requests
+// should share it.
 type Request struct {
 	pod    *request.Pod
 	groups []group
 	cpus   int // sum over groups
 }
 
-// group is containers whose CPUs are chosen as one set and then divided: together they lie closer than one by one.
+// group is a group of containers whose CPUs are chosen as one set and then divided, which puts them
+// closer together than separate choices would.
 type group struct {
 	containers []int // indices into pod.Containers
 	cpus       int
@@ -51,7 +53,8 @@ func NewRequest(pod *request.Pod) (*Request, error) {
 	for _, g := range r.groups {
 		r.cpus += g.cpus
 	}
-	if extra := initCPUs - r.cpus; extra > 0 { // an init container larger than the rest: the pod holds as many
+	// An init container is larger than the rest: the pod holds as many CPUs as it needs.
+	if extra := initCPUs - r.cpus; extra > 0 {
 		r.groups[0].cpus += extra
 		r.cpus = initCPUs
 	}
@@ -66,7 +69,7 @@ func NewRequest(pod *request.Pod) (*Request, error) {
 	if r.cpus > maxCPUs {
 		return nil, fmt.Errorf("allocate: the pod asks for %d CPUs, above the limit of %d", r.cpus, maxCPUs)
 	}
-	// The largest set has the fewest places to go.
+	// The largest set has the fewest possible places, so it is chosen first.
 	slices.SortStableFunc(r.groups, func(a, b group) int { return b.cpus - a.cpus })
 	return r, nil
 }
@@ -84,25 +87,26 @@ func (r *Request) add(i int) {
 	r.groups = append(r.groups, group{containers: []int{i}, cpus: c.CPUs})
 }
 
-// divisible says whether a part of a set that satisfies the policy always satisfies it too.
+// divisible reports whether every part of a set that satisfies the policy also satisfies it.
 func divisible(p request.Policy) bool {
 	wish := func(f request.Fields) bool { return p.Prefer&f != 0 }
 	return (p.Span == request.AnySpan || wish(request.SpanField)) && p.Isolation == request.NoIsolation &&
 		(p.Bind != request.FullCore && p.Bind != request.WholeL3 || wish(request.BindField))
 }
 
-// CPUs is how many CPUs the pod holds in all.
+// CPUs returns the number of CPUs that the pod holds in all.
 func (r *Request) CPUs() int { return r.cpus }
 
-// UnfitError says that no node asked, or not the one node asked, can take a request now.
+// UnfitError means that no node, or not the one requested node, can take a request at present.
 type UnfitError struct {
-	// Want describes the set of CPUs that was not to be had, in words that do not change while the cause is the same.
+	// Want describes the set of CPUs that is not available, in words that stay the same while the
+	// cause does.
 	Want string
 }
 
 func (e *UnfitError) Error() string { return "no node has " + e.Want }
 
-// want puts an ask in words.
+// want describes an ask in words.
 func (a *ask) want() string {
 	what := fmt.Sprintf("%d free CPUs", a.cpus)
 	switch {
@@ -129,7 +133,8 @@ func (a *ask) want() string {
 	return what
 }
 
-// build turns the sets chosen for the groups into the pod's allocation. n is the node before it is applied.
+// build turns the sets chosen for the groups into the pod's allocation. n is the node before the
+// allocation is applied.
 func (s *solver) build(n *Node, key string, r *Request, sets []cpuset.Set, given []*ask, worst Cost) *Allocation {
 	out := &Allocation{Key: key, Cost: worst}
 	all := cpuset.Set{}
@@ -146,7 +151,7 @@ func (s *solver) build(n *Node, key string, r *Request, sets []cpuset.Set, given
 			out.Containers = append(out.Containers, parts[i])
 			continue
 		}
-		// An init container: it runs before the others, on the CPUs they will have.
+		// An init container runs before the others, on the CPUs that they will have.
 		cpus := all
 		if !r.pod.PodWide {
 			cpus = s.within(n, all, c.CPUs)
@@ -174,7 +179,8 @@ func (s *solver) divide(n *Node, r *Request, g group, set cpuset.Set, a *ask, pa
 				cpus = s.within(n, set, r.pod.Containers[i].CPUs)
 			}
 			if k == 0 && !cpus.Equal(set) && a.share != 1 {
-				// What only an init container needs is held too; shared CPUs are held by being counted.
+				// CPUs that only an init container needs are held too; shared CPUs are held by
+				// being counted.
 				held = cpuset.Set{}
 			}
 			part(i, cpus, held, k > 0)
@@ -215,7 +221,8 @@ func (s *solver) within(n *Node, set cpuset.Set, count int) cpuset.Set {
 	return s.pick(takes)
 }
 
-// held expands an exclusive set by its isolation domains; it is empty for shared CPUs.
+// held returns an exclusive set expanded by its isolation domains, or the empty set for shared
+// CPUs.
 func (n *Node) held(set cpuset.Set, a *ask) cpuset.Set {
 	if a.share != 1 {
 		return cpuset.Set{}
@@ -241,7 +248,7 @@ func (n *Node) held(set cpuset.Set, a *ask) cpuset.Set {
 	return b.Set()
 }
 
-// numaIDs is the ids of the NUMA nodes of a set of CPUs.
+// numaIDs returns the ids of the NUMA nodes of a set of CPUs.
 func (n *Node) numaIDs(set cpuset.Set) cpuset.Set {
 	var b cpuset.Builder
 	for _, m := range n.layout.topo.NUMA {
@@ -252,7 +259,8 @@ func (n *Node) numaIDs(set cpuset.Set) cpuset.Set {
 	return b.Set()
 }
 
-// promise books memory on the NUMA nodes of a set: on each as much as it has, in order.
+// promise books memory on the NUMA nodes of a set, in their order: on each as much as it has free,
+// until bytes are booked.
 func (a *Allocation) promise(n *Node, set cpuset.Set, bytes int64) {
 	if a.MemoryBytes == nil {
 		a.MemoryBytes = map[int]int64{}

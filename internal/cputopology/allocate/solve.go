@@ -7,29 +7,30 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// ask is one set of CPUs to choose, with every wish either a condition or given up.
+// ask describes one set of CPUs to choose. Every wish of the request is either a condition here or
+// given up.
 type ask struct {
 	cpus      int
 	bind      request.Bind
 	fullCore  bool // each core is taken whole
 	isolation request.Isolation
 	span      request.Span
-	local     bool // memory must have room on the NUMA nodes taken
+	local     bool // the NUMA nodes taken must have room for the memory
 	memory    int64
 	share     int
 	burst     bool
 	violated  request.Fields
 }
 
-// asks expands a policy into conditions, best first: all wishes kept, then given up one by one in the order of
-// request.Fields.
+// asks expands a policy into asks, best first: all wishes kept, then given up one by one in the
+// order of request.Fields.
 func asks(cpus int, memory int64, p request.Policy) []ask {
 	var out []ask
 	for give := request.Fields(0); give <= p.Prefer; give++ {
 		if give&^p.Prefer != 0 || give&request.MemoryField != 0 && p.Memory == request.AnyMemory ||
 			give&request.BindField != 0 && p.Bind != request.FullCore && p.Bind != request.WholeL3 ||
 			give&request.SpanField != 0 && p.Span == request.AnySpan || give&request.IsolationField != 0 && p.Isolation == request.NoIsolation {
-			continue // nothing is won by giving up what is not asked
+			continue // giving up a wish that was not expressed gains nothing
 		}
 		a := ask{cpus: cpus, bind: p.Bind, isolation: p.Isolation, span: p.Span, local: p.Memory != request.AnyMemory,
 			memory: memory, share: p.Share, burst: p.Burst, violated: give}
@@ -54,33 +55,35 @@ func asks(cpus int, memory int64, p request.Policy) []ask {
 // take is a number of CPUs to take from one L3 domain.
 type take struct{ cell, cpus int }
 
-// solver chooses CPUs on a node. It holds scratch memory only; a zero solver is ready.
+// solver chooses CPUs on a node. It holds only scratch memory; the zero value is ready to use.
 //
-// The choice is exact: costs add up over cores within an L3 domain, over L3 domains within a NUMA node, and over NUMA
-// nodes, so three nested knapsacks find the minimum. What makes it fast is that most requests never reach them: when one
-// L3 domain suffices, each domain's cost follows from two counters.
+// The choice is exact: costs add up over cores within an L3 domain, over L3 domains within a NUMA
+// node, and over NUMA nodes, so three nested knapsacks find the minimum. It is fast because most
+// requests never reach the knapsacks: if one L3 domain suffices, the cost of each domain follows
+// from two counters.
 type solver struct {
 	n *Node
 	a *ask
-	// idleOnly restricts the view to CPUs that nobody uses. Always so for exclusive requests; for shared ones as long as
-	// idle CPUs suffice, which then cost no references and win over all others.
+	// idleOnly restricts the choice to CPUs that nobody uses. It is always set for exclusive
+	// requests. For shared requests it is set as long as idle CPUs suffice, which cost no
+	// references and so win over all others.
 	idleOnly bool
 	socket   int    // only L3 domains of this socket; -1 for all
 	eligible []int  // by L3 domain: CPUs that may be taken
 	numaCap  []int  // by NUMA node: sum of eligible
-	memoised []bool // by L3 domain: its table is filled
+	memoised []bool // by L3 domain: whether its table is filled
 	tables   [][]cost
 	core     []cost     // scratch: the options of one knapsack step
 	row      []cost     // scratch of inOneNUMA
-	from     [][]uint16 // by L3 domain of a NUMA node: the choices of its last recorded knapsack
+	from     [][]uint16 // by L3 domain of a NUMA node: the choices of the last recorded knapsack
 	picks    [][]uint16 // scratch of pickIn
 	largest  []int      // scratch of fewestCells
 	kinds    []cellKind // scratch of fewestCells
-	work     int        // inner steps done, the budget's unit
+	work     int        // inner steps done, in the unit of the budget
 	fits     fits
 }
 
-// begin sets the view.
+// begin starts a choice for an ask on a node.
 func (s *solver) begin(n *Node, a *ask, idleOnly bool, socket int) {
 	s.n, s.a, s.idleOnly, s.socket = n, a, idleOnly, socket
 	l := n.layout
@@ -106,7 +109,7 @@ func resize[T any](v []T, n int) []T {
 	return v[:n]
 }
 
-// eligibleIn counts the CPUs of an L3 domain that the request may take.
+// eligibleIn returns the number of CPUs of an L3 domain that the request may take.
 func (s *solver) eligibleIn(c int) int {
 	l, n, a := s.n.layout, s.n, s.a
 	cell := &l.cells[c]
@@ -140,7 +143,7 @@ func (s *solver) eligibleIn(c int) int {
 	return count
 }
 
-// available says whether the request may use a CPU.
+// available reports whether the request may use a CPU.
 func (s *solver) available(i int) bool {
 	n := s.n
 	if n.refs[i] == 0 || s.idleOnly {
@@ -156,7 +159,7 @@ func (s *solver) available(i int) bool {
 	return has(n.layout.usable, i) && !has(n.exclusive, i) && int(n.refs[i]) < limit
 }
 
-// availableIn counts the CPUs of a core that the request may use.
+// availableIn returns the number of CPUs of a core that the request may use.
 func (s *solver) availableIn(k int) int {
 	core := s.n.layout.cores[k]
 	count := 0
@@ -179,7 +182,8 @@ func (s *solver) coreIsIdle(k int) bool {
 	return true
 }
 
-// cellCost is the least cost of taking t > 0 CPUs from an L3 domain, infinite if it cannot be done.
+// cellCost returns the lowest cost of taking t > 0 CPUs from an L3 domain, or infinite if that is
+// impossible.
 func (s *solver) cellCost(c, t int) cost {
 	if t > s.eligible[c] {
 		return infinite
@@ -194,18 +198,20 @@ func (s *solver) cellCost(c, t int) cost {
 	if s.a.bind == request.WholeL3 && t != l.cells[c].len() || s.a.fullCore && t%l.smt != 0 {
 		return infinite
 	}
-	// All cores have one or two threads. Of the eligible CPUs, 2*whole are in idle cores and the rest are single.
+	// All cores have one or two threads. Of the eligible CPUs, 2*whole are in idle cores and the
+	// others are single.
 	var shared, split, doubled int
 	whole := int(s.n.cellWhole[c])
 	if l.smt == 2 {
 		single := s.eligible[c] - 2*whole
 		switch {
 		case s.a.bind == request.Spread:
-			// A thread of each idle core, then the single threads, and second threads last.
+			// First one thread of each idle core, then the single threads, and second threads last.
 			doubled = max(0, t-whole-single)
 			shared = min(max(0, t-whole), single)
 		case s.a.bind == request.Threads || s.oddShares():
-			// Split no idle core if a single thread evens out the odd one; share no more cores than that needs.
+			// Split no idle core if a single thread can provide the odd CPU; share no more cores
+			// than that needs.
 			shared = max(0, t-2*whole)
 			if shared == 0 && t%2 == 1 {
 				if single > 0 {
@@ -225,16 +231,17 @@ func (s *solver) cellCost(c, t int) cost {
 	return s.fixedCost(c, t).plus(cost{lo: order(s.a.bind, shared, split, doubled, 0, 0)})
 }
 
-// oddShares says whether one CPU in each L3 domain that gives an odd number of them may share its core without being
-// charged for it: else every odd number would waste half a core. So it is for requests that do not care how CPUs are
-// bound, on machines where this can be told from counters.
+// oddShares reports whether one CPU, in each L3 domain that gives an odd number of them, may share
+// its core at no cost; otherwise every odd number would waste half a core. This applies to requests
+// that do not care how CPUs are bound, on machines where the counters are sufficient to decide it.
 func (s *solver) oddShares() bool { return oddShares(s.n.layout, s.a) }
 
 func oddShares(l *Layout, a *ask) bool {
 	return l.uniform && l.smt == 2 && a.share == 1 && a.bind == request.AnyCPU
 }
 
-// fixedCost is the part of a cost that depends only on how many CPUs an L3 domain gives.
+// fixedCost returns the part of a cost that depends only on the number of CPUs that an L3 domain
+// gives.
 func (s *solver) fixedCost(c, t int) cost {
 	l, idle := s.n.layout, int(s.n.cellIdle[c])
 	whole := boolInt(s.n.cellIsIdle(c))
@@ -245,7 +252,8 @@ func (s *solver) fixedCost(c, t int) cost {
 	return cost{1, uint64(whole)<<shiftWholeL3 | order(s.a.bind, 0, 0, 0, s.fit(c, t), after)}
 }
 
-// coreCosts returns the cost of taking 0, 1, 2... CPUs from a core: those with the fewest containers on them.
+// coreCosts returns the costs of taking 0, 1, 2... CPUs from a core, always those with the fewest
+// containers on them.
 func (s *solver) coreCosts(k int, out []cost) []cost {
 	core := s.n.layout.cores[k]
 	out = append(out[:0], cost{})
@@ -256,7 +264,7 @@ func (s *solver) coreCosts(k int, out []cost) []cost {
 	idle := s.coreIsIdle(k)
 	bind := s.a.bind
 	if s.oddShares() {
-		bind = request.Threads // with one core free of charge, the order comes to the same
+		bind = request.Threads // with one shared core free of charge, the order is the same
 	}
 	refs := 0
 	last := -1
@@ -272,7 +280,8 @@ func (s *solver) coreCosts(k int, out []cost) []cost {
 	return out
 }
 
-// nextThread returns the available CPU of a core that comes after last in the order (containers on it, number).
+// nextThread returns the available CPU of a core that follows last in the order (number of
+// containers, CPU number).
 func (s *solver) nextThread(core span, last int) int {
 	best := -1
 	for i := core.lo; i < core.hi; i++ {
@@ -314,7 +323,8 @@ func (s *solver) cellTable(c int) {
 	s.tables[c], s.memoised[c] = t, true
 }
 
-// addOption is one knapsack step: t[i] becomes the least of t[i-j] plus options[j]. from, if given, records the j.
+// addOption is one knapsack step: t[i] becomes the minimum over j of t[i-j] plus options[j]. from,
+// if not nil, records the j.
 func (s *solver) addOption(t, options []cost, from []uint16) {
 	for i := len(t) - 1; i >= 0; i-- {
 		best, take := t[i], 0
@@ -333,8 +343,9 @@ func (s *solver) addOption(t, options []cost, from []uint16) {
 	s.work += len(t) * len(options)
 }
 
-// numaRow fills row with the least cost of taking 0..cpus CPUs from a NUMA node: the knapsack over its L3 domains. Choices
-// with fewer than least CPUs from a domain, or with more domains of a kind than some, are left out; 0 leaves nothing out.
+// numaRow fills row with the lowest costs of taking 0..cpus CPUs from a NUMA node: the knapsack
+// over its L3 domains. It omits choices that take fewer than least CPUs from a domain, and choices
+// with more than some domains of a kind; 0 omits nothing.
 func (s *solver) numaRow(i int, row []cost, record bool, least, some int) {
 	m := &s.n.layout.numas[i]
 	for t := range row {
@@ -367,14 +378,16 @@ func (s *solver) numaRow(i int, row []cost, record bool, least, some int) {
 	}
 }
 
-// cellKind is what the cost of a take depends on, where it follows from counters, and how many L3 domains are alike.
+// cellKind contains everything on which the cost of a take depends, if it follows from counters,
+// and the number of L3 domains of that kind seen.
 type cellKind struct {
 	size, eligible  int
 	idle, wholeIdle uint16
 	seen            int
 }
 
-// enough says whether as many L3 domains like this one were seen before, and counts it.
+// enough reports whether some L3 domains of the same kind have already been seen, and counts this
+// one.
 func (s *solver) enough(c, some int) bool {
 	kind := cellKind{s.n.layout.cells[c].len(), s.eligible[c], s.n.cellIdle[c], s.n.cellWhole[c], 0}
 	for k := range s.kinds {
@@ -390,8 +403,8 @@ func (s *solver) enough(c, some int) bool {
 	return false
 }
 
-// fewestCells returns the fewest L3 domains of a NUMA node that have the CPUs, and how many CPUs each of so few gives at
-// least.
+// fewestCells returns the smallest number of L3 domains of a NUMA node that have the CPUs, and the
+// minimum number of CPUs that each domain gives in such a choice.
 func (s *solver) fewestCells(i int) (cells, least int) {
 	m := &s.n.layout.numas[i]
 	s.largest = append(s.largest[:0], s.eligible[m.cells.lo:m.cells.hi]...)
@@ -441,7 +454,7 @@ func (s *solver) singleCell(i int) (int, cost) {
 	return best, bestCost
 }
 
-// numaCost is the cost of the set of NUMA nodes itself.
+// numaCost returns the cost of a set of NUMA nodes itself.
 func (s *solver) numaCost(set subset) cost {
 	idle := 0
 	for _, i := range set.numas {
@@ -450,10 +463,12 @@ func (s *solver) numaCost(set subset) cost {
 	return Cost{NUMANodes: len(set.numas), Distance: set.distance, WholeNUMA: idle}.pack(s.a.bind)
 }
 
-// inOneNUMA returns the cost within one NUMA node. takes, if not nil, receives the choice.
+// inOneNUMA returns the cost of the best choice within one NUMA node. takes, if not nil, receives
+// the choice.
 func (s *solver) inOneNUMA(i int, takes *[]take) cost {
 	one := cost{uint64(1) << shiftNUMA, uint64(boolInt(s.n.numaIsIdle(i))) << shiftWholeNUMA(s.a.bind)}
-	// One L3 domain is the least of them; it wins unless other CPUs have fewer containers on them.
+	// A single L3 domain is the smallest number of domains. It wins unless other CPUs have fewer
+	// containers on them.
 	if s.idleOnly || s.a.span == request.SingleL3 {
 		if c, k := s.singleCell(i); c >= 0 {
 			if takes != nil {
@@ -468,11 +483,12 @@ func (s *solver) inOneNUMA(i int, takes *[]take) cost {
 	s.row = resize(s.row, s.a.cpus+1)
 	total := infinite
 	if s.idleOnly && s.n.layout.uniform {
-		// The fewest L3 domains are the least of them, whatever else: try only choices that may have so few.
+		// The smallest number of L3 domains wins over all that follows in the cost, so try only
+		// choices that may have that number.
 		cells, least := s.fewestCells(i)
 		s.numaRow(i, s.row, takes != nil, least, cells)
 		if total = s.row[s.a.cpus]; total.hi != uint64(cells) {
-			total = infinite // so few cannot be taken as they are asked for
+			total = infinite // the smallest number is impossible under the conditions of the ask
 		}
 	}
 	if total.isInfinite() {
@@ -487,7 +503,7 @@ func (s *solver) inOneNUMA(i int, takes *[]take) cost {
 	return total.plus(one)
 }
 
-// backtrack appends the takes that gave row[t] in the last numaRow.
+// backtrack appends the takes that gave row[t] in the last recorded numaRow.
 func (s *solver) backtrack(i, t int, takes []take) []take {
 	m := s.n.layout.numas[i]
 	for c := m.cells.hi - 1; c >= m.cells.lo; c-- {
@@ -510,8 +526,8 @@ func (s *solver) memoryFits(numas []int) bool {
 	return free >= s.a.memory
 }
 
-// solve finds the best choice on a node. budget bounds the work on requests that need several NUMA nodes, in inner
-// steps; the choice is exact unless it runs out.
+// solve finds the best choice on a node. budget bounds the work on requests that need several NUMA
+// nodes, in inner steps; the choice is exact unless the budget runs out.
 func (s *solver) solve(n *Node, a *ask, takes *[]take, budget int) (cost, bool) {
 	best := infinite
 	limit := s.work + budget
@@ -559,9 +575,9 @@ func (s *solver) solveIn(n *Node, a *ask, socket int, takes *[]take, limit int) 
 	return s.severalNUMA(takes, limit)
 }
 
-// grain returns a divisor of every number of CPUs that can be taken: the greatest common divisor of the sizes of the
-// eligible cores or L3 domains, where those are taken whole. It saves a search through all sets of NUMA nodes for, say,
-// 17 CPUs in whole cores of two threads.
+// grain returns a divisor of every number of CPUs that can be taken: the greatest common divisor of
+// the sizes of the eligible cores or L3 domains if these are taken whole. It avoids a search
+// through all sets of NUMA nodes for, say, 17 CPUs in whole cores of two threads.
 func (s *solver) grain() int {
 	l, grain := s.n.layout, 0
 	for c := range l.cells {
@@ -609,8 +625,8 @@ func (s *solver) bestNUMA(takes *[]take) cost {
 	return best
 }
 
-// severalNUMA tries sets of NUMA nodes, fewest first and nearest first, and stops at the first size and distance that
-// has a choice.
+// severalNUMA tries sets of NUMA nodes, fewest first and nearest first, and stops at the first size
+// and distance for which a choice exists.
 func (s *solver) severalNUMA(takes *[]take, limit int) cost {
 	l := s.n.layout
 	rows := make([][]cost, len(l.numas))
@@ -666,7 +682,8 @@ func (s *solver) roomIn(set subset) bool {
 	return room >= s.a.cpus
 }
 
-// combine is the knapsack over NUMA nodes, each of which gives at least one CPU. split, if not nil, receives how many.
+// combine is the knapsack over NUMA nodes, each of which gives at least one CPU. split, if not nil,
+// receives the number of CPUs of each node.
 func (s *solver) combine(set subset, rows [][]cost, split []int) cost {
 	total := make([]cost, s.a.cpus+1)
 	next := make([]cost, s.a.cpus+1)
@@ -701,7 +718,7 @@ func (s *solver) combine(set subset, rows [][]cost, split []int) cost {
 	return total[s.a.cpus]
 }
 
-// pick turns takes into CPUs. It must follow a solve of the same node and ask.
+// pick turns takes into CPUs. It must follow a solve for the same node and ask.
 func (s *solver) pick(takes []take) cpuset.Set {
 	var b cpuset.Builder
 	for _, t := range takes {
@@ -710,11 +727,12 @@ func (s *solver) pick(takes []take) cpuset.Set {
 	return b.Set()
 }
 
-// pickIn chooses CPUs within one L3 domain: the knapsack over its cores again, this time recorded.
+// pickIn chooses CPUs within one L3 domain: it repeats the knapsack over the domain's cores and
+// records the choices.
 func (s *solver) pickIn(t take, out *cpuset.Builder) {
 	l := s.n.layout
 	cell := l.cells[t.cell]
-	if t.cpus == s.eligible[t.cell] { // no choice
+	if t.cpus == s.eligible[t.cell] { // all eligible CPUs are taken
 		for k := cell.cores.lo; k < cell.cores.hi; k++ {
 			core := l.cores[k]
 			if avail := s.availableIn(k); avail == 0 || s.a.fullCore && avail < core.len() {
@@ -733,7 +751,8 @@ func (s *solver) pickIn(t take, out *cpuset.Builder) {
 		s.row[i] = infinite
 	}
 	s.row[0] = cost{}
-	// From the first core on: of equal choices the one found first stays, so low numbers win.
+	// Go from the first core upwards: among equal choices the first found stays, so low numbers
+	// win.
 	for k := cell.cores.lo; k < cell.cores.hi; k++ {
 		step := k - cell.cores.lo
 		if step == len(s.picks) {

@@ -1,4 +1,5 @@
-// Package cpuset is a set of CPU numbers as a bitset, read and written in the kernel's list format ("0-3,128-131").
+// Package cpuset implements sets of CPU numbers as bitsets, and parses and prints the kernel's list
+// format ("0-3,128-131").
 package cpuset
 
 import (
@@ -9,15 +10,16 @@ import (
 	"strings"
 )
 
-// Max is the number of CPUs a set can hold: ids 0 to Max-1. It is the largest NR_CPUS of Linux on x86-64, and bounds
-// the memory that a hostile list can ask for.
+// Max is the number of CPUs that a set can hold: ids 0 to Max-1. It is the largest NR_CPUS of Linux
+// on x86-64, and bounds the memory that a hostile list can request.
 const Max = 8192
 
-// Set is an immutable set of CPU ids. The zero value is the empty set. Sets made by this package have no trailing zero
-// words, so equal sets have equal words.
+// Set is an immutable set of CPU ids. The zero value is the empty set. Sets made by this package
+// have no trailing zero words, so equal sets have equal words.
 type Set struct{ words []uint64 }
 
-// Of returns the set of the given ids. It panics if an id is outside [0, Max): ids come from a parser that checked them.
+// Of returns the set of the given ids. It panics if an id is outside [0, Max): callers pass ids
+// that a parser has checked.
 func Of(ids ...int) Set {
 	var b Builder
 	for _, id := range ids {
@@ -38,7 +40,7 @@ func Range(lo, hi int) Set {
 // Builder collects ids for a Set. Its zero value is ready.
 type Builder struct{ words []uint64 }
 
-// Add adds an id. It panics outside [0, Max).
+// Add adds an id. It panics if the id is outside [0, Max).
 func (b *Builder) Add(id int) {
 	if id < 0 || id >= Max {
 		panic(fmt.Sprintf("cpuset: CPU %d outside 0-%d", id, Max-1))
@@ -50,15 +52,16 @@ func (b *Builder) Add(id int) {
 	b.words[w] |= 1 << (id & 63)
 }
 
-// Set returns what was added and leaves the builder empty.
+// Set returns the set of the ids added, and resets the builder to empty.
 func (b *Builder) Set() Set {
 	s := Set{b.words}
 	b.words = nil
 	return s
 }
 
-// Parse reads the kernel's list format: "0-3,8,10-11", spaces and a final newline allowed, "" for the empty set, and the
-// stride form "0-31:2/4" (of every 4 the first 2) that the kernel accepts.
+// Parse parses the kernel's list format: "0-3,8,10-11". Spaces and a final newline are allowed, and
+// "" is the empty set. It also accepts the kernel's stride form "0-31:2/4" (the first 2 of every
+// 4).
 func Parse(list string) (Set, error) {
 	list = strings.TrimSpace(list)
 	if list == "" {
@@ -125,7 +128,7 @@ func clip(s string) string {
 	return s
 }
 
-// MustParse is Parse for constants; it panics on an error.
+// MustParse is like Parse but panics on an error. It is for constants.
 func MustParse(list string) Set {
 	s, err := Parse(list)
 	if err != nil {
@@ -134,7 +137,7 @@ func MustParse(list string) Set {
 	return s
 }
 
-// String prints the kernel's list format, shortest form: "0-3,8".
+// String returns the shortest kernel list format, for example "0-3,8".
 func (s Set) String() string {
 	var b strings.Builder
 	start, prev := -2, -2
@@ -162,7 +165,7 @@ func (s Set) String() string {
 	return b.String()
 }
 
-// MarshalText and UnmarshalText make a Set a list-format string in JSON and YAML.
+// MarshalText returns the list format. With UnmarshalText it makes a Set a string in JSON and YAML.
 func (s Set) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
 // UnmarshalText is the inverse of MarshalText.
@@ -196,7 +199,7 @@ func (s Set) IDs() []int {
 	return ids
 }
 
-// Len is the number of ids.
+// Len returns the number of ids.
 func (s Set) Len() int {
 	n := 0
 	for _, w := range s.words {
@@ -205,10 +208,10 @@ func (s Set) Len() int {
 	return n
 }
 
-// IsEmpty says whether the set has no id.
+// IsEmpty reports whether the set is empty.
 func (s Set) IsEmpty() bool { return len(s.words) == 0 }
 
-// First is the lowest id, or -1 for the empty set.
+// First returns the lowest id, or -1 for the empty set.
 func (s Set) First() int {
 	for id := range s.All() {
 		return id
@@ -216,12 +219,12 @@ func (s Set) First() int {
 	return -1
 }
 
-// Contains says whether id is in the set.
+// Contains reports whether id is in the set.
 func (s Set) Contains(id int) bool {
 	return id >= 0 && id>>6 < len(s.words) && s.words[id>>6]&(1<<(id&63)) != 0
 }
 
-// Equal says whether both sets have the same ids.
+// Equal reports whether both sets have the same ids.
 func (s Set) Equal(t Set) bool {
 	if len(s.words) != len(t.words) {
 		return false
@@ -234,7 +237,7 @@ func (s Set) Equal(t Set) bool {
 	return true
 }
 
-// Union returns the ids of either set.
+// Union returns the ids that are in either set.
 func (s Set) Union(t Set) Set {
 	if len(s.words) < len(t.words) {
 		s, t = t, s
@@ -246,7 +249,7 @@ func (s Set) Union(t Set) Set {
 	return Set{out}
 }
 
-// Intersect returns the ids in both sets.
+// Intersect returns the ids that are in both sets.
 func (s Set) Intersect(t Set) Set {
 	n := min(len(s.words), len(t.words))
 	out := make([]uint64, n)
@@ -265,7 +268,7 @@ func (s Set) Minus(t Set) Set {
 	return trimmed(out)
 }
 
-// Overlaps says whether the sets share an id.
+// Overlaps reports whether the sets have an id in common.
 func (s Set) Overlaps(t Set) bool {
 	for i := range min(len(s.words), len(t.words)) {
 		if s.words[i]&t.words[i] != 0 {
@@ -275,7 +278,7 @@ func (s Set) Overlaps(t Set) bool {
 	return false
 }
 
-// SubsetOf says whether every id of s is in t.
+// SubsetOf reports whether every id of s is in t.
 func (s Set) SubsetOf(t Set) bool {
 	for i, w := range s.words {
 		if i >= len(t.words) || w&^t.words[i] != 0 {

@@ -1,5 +1,5 @@
-// Package draw draws a machine and who sits where, for a terminal and as an HTML page: sockets, NUMA nodes, L3 domains,
-// cores and their threads.
+// Package draw draws a machine and the holders of its CPUs, for a terminal and as an HTML page:
+// sockets, NUMA nodes, L3 domains, cores and their threads.
 package draw
 
 import (
@@ -12,12 +12,12 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// lineMax is the width, in characters, that lines of cores are broken at: that of a terminal.
+// lineMax is the width, in characters, at which lines of cores are broken: the width of a terminal.
 const lineMax = 80
 
-// Machine draws the topology. Each bracket is a core with its threads' CPU numbers; '*' marks CPUs isolated from the
-// kernel's scheduler, 'e' efficient cores. Beside the cores of each L3 domain is who holds some of them, where anybody holds
-// any of the machine's.
+// Machine draws the topology. Each bracket is a core with its threads' CPU numbers; '*' marks CPUs
+// isolated from the kernel's scheduler, 'e' marks efficient cores. If any CPU of the machine is
+// held, the holders are listed beside the cores of each L3 domain.
 func Machine(w io.Writer, v View) error {
 	p, t := &printer{w: w, view: v}, v.Topology
 	p.printf("%s, %s of %s, %s, %s, %s\n", plural(len(t.CPUs), "CPU"), plural(len(t.Cores), "core"), threads(t),
@@ -114,7 +114,8 @@ func (p *printer) cores(t *cputopology.Topology, label string, cpus cpuset.Set) 
 	p.printf("%s\n", strings.TrimRight(line, " "))
 }
 
-// sitting says who has how many of some CPUs; nothing where nobody has any of the whole machine.
+// sitting returns who holds how many of the given CPUs. It returns nothing if no CPU of the whole
+// machine is held.
 func (p *printer) sitting(cpus cpuset.Set) []string {
 	if len(p.view.Holders) == 0 {
 		return nil

@@ -41,7 +41,7 @@ type (
 	pageL3 struct {
 		Name, Bytes string
 		Idle, CPUs  int
-		Free        bool // entirely
+		Free        bool // entirely idle
 		Cores       []pageCore
 	}
 	pageCore struct {
@@ -63,7 +63,7 @@ type (
 	}
 )
 
-// Page writes the view as one HTML page that needs nothing else.
+// Page writes the view as one self-contained HTML page.
 func Page(w io.Writer, v View) error {
 	t := v.Topology
 	d := pageData{Title: v.Title, Notes: v.Notes,
@@ -184,7 +184,8 @@ func Page(w io.Writer, v View) error {
 	return page.Execute(w, d)
 }
 
-// colour is the hue of the i-th holder: each far from the ones before. The page's style says how light.
+// colour returns the hue of the i-th holder, chosen far from those before. The page's style sheet
+// sets the lightness.
 func colour(i int) template.CSS {
 	return template.CSS(fmt.Sprintf("--h:%d", i*137508/1000%360))
 }

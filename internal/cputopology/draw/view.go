@@ -12,26 +12,27 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// View is a machine and who holds its CPUs.
+// View is a machine and the holders of its CPUs.
 type View struct {
 	Title    string
 	Topology *cputopology.Topology
 	Reserved cpuset.Set
 	Holders  []Holder
-	Notes    []string // what else is to be said: objects that contradict each other
+	Notes    []string // additional remarks, for example about contradictory objects
 }
 
-// Holder is a pod, or whoever else holds CPUs.
+// Holder is a pod, or another party that holds CPUs.
 type Holder struct {
 	Name string
 	CPUs cpuset.Set
-	// Kept are CPUs that nobody else may use for its sake, without being its own.
+	// Kept are CPUs that are not the holder's own but that others may not use because of it.
 	Kept     cpuset.Set
 	Shared   bool // others may use the same CPUs
-	L3, NUMA int  // domains that it spans
+	L3, NUMA int  // number of domains that it spans
 }
 
-// Of is the view of a node. names gives the names of pods by their keys; a pod without one is called by its key.
+// Of returns the view of a node. names maps the keys of pods to their names; a pod without a name
+// is shown by its key.
 func Of(n *allocate.Node, names map[string]string) View {
 	v := View{Title: n.Name, Topology: n.Layout().Topology(), Reserved: n.Layout().Reserved()}
 	for _, a := range n.Pods() {
@@ -51,7 +52,7 @@ func Of(n *allocate.Node, names map[string]string) View {
 	return v
 }
 
-// Held is all CPUs that somebody holds.
+// Held returns all CPUs that are held.
 func (v View) Held() cpuset.Set {
 	var s cpuset.Set
 	for _, h := range v.Holders {
@@ -60,7 +61,7 @@ func (v View) Held() cpuset.Set {
 	return s
 }
 
-// Idle is all CPUs that nobody holds, keeps free or reserves.
+// Idle returns all CPUs that are neither held, kept free nor reserved.
 func (v View) Idle() cpuset.Set {
 	idle := v.Topology.Online().Minus(v.Held()).Minus(v.Reserved)
 	for _, h := range v.Holders {
@@ -69,7 +70,7 @@ func (v View) Idle() cpuset.Set {
 	return idle
 }
 
-// Holders lists who sits where, after Machine.
+// Holders writes the table of holders, which follows the output of Machine.
 func Holders(w io.Writer, v View) error {
 	p := &printer{w: w}
 	if !v.Reserved.IsEmpty() {

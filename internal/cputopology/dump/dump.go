@@ -1,10 +1,11 @@
 // Package dump reads a cluster's machines and pinned pods from the objects that kubectl prints:
 //
-//	kubectl get nodetopologies,nodes,pods -A -o json ──▶ Parse ──▶ nodes with who holds which CPUs, and the pods
+//	kubectl get nodetopologies,nodes,pods -A -o json ──▶ Parse ──▶ nodes with the holders of their CPUs, and the pods
 //
-// NodeTopology objects say what the machines look like. Nodes without one are left out, unless a machine is assumed for
-// them: for a cluster whose nodes have no agent yet. Pods that ask for CPUs of their own count, with or without an answer
-// yet; pods that have ended do not. Everything else in the list is passed over.
+// NodeTopology objects describe the machines. Nodes without a NodeTopology are omitted, unless a
+// machine is assumed for them, for clusters whose nodes have no agent yet. Pods that ask for their
+// own CPUs are included, with or without a result; ended pods are not. All other objects in the
+// list are ignored.
 package dump
 
 import (
@@ -23,32 +24,33 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Cluster is what a dump holds.
+// Cluster is the content of a dump.
 type Cluster struct {
 	Nodes []Node // by name
 	Pods  []Pod  // by creation, then namespace and name
-	// Problems are objects that could not be read, or do not hold what they say, in words.
+	// Problems describe objects that could not be read, or that do not hold what they say.
 	Problems []string
 }
 
-// Node is a machine and who holds its CPUs.
+// Node is a machine and the holders of its CPUs.
 type Node struct {
 	Name   string
 	Layout *allocate.Layout
 	held.State
 }
 
-// Pod is one that asks for CPUs.
+// Pod is a pod that asks for CPUs.
 type Pod struct {
-	Namespace, Name, Key string // Key is what the node's State knows it by
-	Node                 string // "" if it has none yet
+	Namespace, Name, Key string // Key identifies the pod in the node's State
+	Node                 string // "" if the pod has no node yet
 	CPUs                 int
 	Created              time.Time
 	Request              *allocate.Request
 	Object               *corev1.Pod
 }
 
-// Parse reads a list of objects in JSON or YAML. assumed, if not nil, is the machine of nodes without a NodeTopology.
+// Parse parses a list of objects in JSON or YAML. assumed, if not nil, is the machine of nodes
+// without a NodeTopology.
 func Parse(data []byte, assumed *allocate.Layout) (*Cluster, error) {
 	data, err := yaml.YAMLToJSON(data)
 	if err != nil {
@@ -79,9 +81,9 @@ func Parse(data []byte, assumed *allocate.Layout) (*Cluster, error) {
 
 type reader struct {
 	cluster *Cluster
-	nodes   []string // of kind Node
+	nodes   []string // names of the objects of kind Node
 	layouts map[string]*allocate.Layout
-	shared  map[string]*allocate.Layout // by topology: equal machines share one
+	shared  map[string]*allocate.Layout // by topology; equal machines share a Layout
 	pins    map[string][]topologyv1alpha1.KubeletPin
 	moved   map[string]int64
 	results []placed
@@ -207,7 +209,7 @@ func (r *reader) finish(assumed *allocate.Layout) {
 	slices.Sort(r.cluster.Problems)
 }
 
-// Node returns the node of a name, or nil.
+// Node returns the node with a name, or nil.
 func (c *Cluster) Node(name string) *Node {
 	i := slices.IndexFunc(c.Nodes, func(n Node) bool { return n.Name == name })
 	if i < 0 {

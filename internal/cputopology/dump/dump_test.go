@@ -8,7 +8,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
-// FuzzParse feeds arbitrary dumps. What is read must hold together: nobody runs nowhere, and every pod's CPUs exist.
+// FuzzParse feeds arbitrary dumps. The result must be consistent: every pod with CPUs has a node,
+// and its CPUs exist.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`kind: List
 items:

@@ -1,24 +1,27 @@
-// Package held says who holds which CPUs of a node, from what the API holds: the NodeTopology, and the annotations of the
-// pods on the node. It is one function for both who need to know, so that they cannot disagree:
+// Package held determines who holds which CPUs of a node, from API objects: the NodeTopology, and
+// the annotations of the pods on the node. The scheduler and the agent use the same function, so
+// that they cannot disagree:
 //
 //	NodeTopology ──Layout──▶ Layout ─┐              ┌─▶ Node ──────▶ the scheduler gives out what is left
 //	                                 ├─Replay─▶ State
 //	pods' result annotations ────────┘              └─Effective()──▶ the agent writes CPU sets: the containers' own,
 //	                                                                 the widened ones of burst containers, the shared pool
 //
-// Nothing is remembered between calls: the same objects give the same state, whatever happened before.
+// No state is kept between calls: the same objects give the same result, whatever happened before.
 //
 // # When annotations contradict each other
 //
-// They do not while one scheduler wrote them all. Where they do all the same, the kubelet's own pins come first, then the
-// older pod: what runs is not moved. The pod that loses is named in Problems, holds nothing and runs on the shared pool,
-// until what it collides with is gone.
+// Annotations that one scheduler wrote never contradict each other. If annotations do contradict
+// each other, the kubelet's own pins take precedence, then the older pod, because running pods are
+// not moved. The losing pod is listed in Problems, holds nothing and runs in the shared pool until
+// the CPUs it collides with are free.
 //
 // # While a pod is moved
 //
-// A pod that is given other CPUs of its node holds both, those it had and those it gets, until the agent reports that the
-// move is complete (status.moved of the NodeTopology). So at no time are CPUs given out on which it may still run.
+// A pod that is moved to other CPUs of its node holds both its previous and its new CPUs until the
+// agent reports that the move is complete (status.moved of the NodeTopology). So CPUs on which the
+// pod may still run are never given to others.
 //
-// CPUs that the machine no longer has (off line since) are left out of what a pod holds. A pod of which nothing is left
-// runs on the shared pool.
+// CPUs that have gone offline since are excluded from what a pod holds. A pod with no online CPUs
+// left runs in the shared pool.
 package held

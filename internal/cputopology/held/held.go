@@ -17,30 +17,31 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Pod is a pod on the node that was given CPUs. A pod that has ended holds nothing and is not to be listed; one that is
-// being deleted still runs.
+// Pod is a pod on the node that was given CPUs. Ended pods hold nothing and must not be listed;
+// pods that are being deleted still run and must be listed.
 type Pod struct {
 	Key     string // unique on the node: its UID, or namespace/name
 	Created time.Time
-	// Result is Settled by the moves that are complete: what a pod is still moved away from, it holds.
+	// Result must be Settled by the completed moves. The pod holds the CPUs that it is still being
+	// moved away from.
 	Result request.Result
 }
 
-// Problem is a pod that does not hold what its annotation says.
+// Problem reports a pod that does not hold the CPUs in its annotation.
 type Problem struct {
 	Key     string
 	Message string
 }
 
-// State is who holds what.
+// State says who holds which CPUs.
 type State struct {
-	// Node has the pods that hold CPUs by key, and the kubelet's pins by KubeletKey.
+	// Node has the pods that hold CPUs, by key, and the kubelet's pins, by KubeletKey.
 	Node     *allocate.Node
 	Problems []Problem
 }
 
-// Layout prepares the machine of a NodeTopology: what it may give out is all but the reserved CPUs. The error names the
-// field that is wrong.
+// Layout returns the layout of a NodeTopology's machine, from which all but the reserved CPUs may
+// be given out. The error names the invalid field.
 func Layout(t *topologyv1alpha1.NodeTopology) (*allocate.Layout, error) {
 	topo, err := cputopology.Decode(t.Spec)
 	if err != nil {
@@ -53,8 +54,8 @@ func Layout(t *topologyv1alpha1.NodeTopology) (*allocate.Layout, error) {
 	return allocate.NewLayout(topo, reserved)
 }
 
-// Moved is the number of the last move on the node that is complete. Where no agent has ever reported, as on simulated
-// nodes, there is nothing to wait for.
+// Moved returns the number of the last completed move on the node. If no agent has ever reported,
+// as on simulated nodes, all moves count as complete.
 func Moved(t *topologyv1alpha1.NodeTopology) int64 {
 	if t.Status.AgentVersion == "" && t.Status.Liveness == nil {
 		return math.MaxInt64
@@ -62,20 +63,21 @@ func Moved(t *topologyv1alpha1.NodeTopology) int64 {
 	return t.Status.Moved
 }
 
-// Closed says that no further pods are to be given CPUs of the node, because its agent does not apply them, and was not
-// told not to.
+// Closed reports whether no further pods may be given CPUs of the node, because its agent does not
+// apply them although it was not told to observe only.
 func Closed(t *topologyv1alpha1.NodeTopology) bool {
 	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
 	return ready != nil && ready.Status != metav1.ConditionTrue && ready.Reason != topologyv1alpha1.ReasonObserving ||
 		meta.IsStatusConditionFalse(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 }
 
-// KubeletKey is the key under which a State's Node has a container that the kubelet pinned.
+// KubeletKey returns the key, in a State's Node, of a container that the kubelet pinned.
 func KubeletKey(p topologyv1alpha1.KubeletPin) string {
 	return "kubelet/" + p.PodUID + "/" + p.Container
 }
 
-// Replay gives the pods of a node their CPUs back, after the kubelet's own pins. The order of pods does not matter.
+// Replay restores the kubelet's pins and then the CPUs of the pods. The order of pods does not
+// matter.
 func Replay(name string, l *allocate.Layout, pins []topologyv1alpha1.KubeletPin, pods []Pod) State {
 	s := State{Node: allocate.NewNode(name, l)}
 	problem := func(key, format string, args ...any) {
@@ -104,18 +106,19 @@ func Replay(name string, l *allocate.Layout, pins []topologyv1alpha1.KubeletPin,
 	return s
 }
 
-// Restore gives one pod its CPUs back. On an error it holds nothing.
+// Restore restores the CPUs of one pod. On an error the pod holds nothing.
 func Restore(n *allocate.Node, p Pod) error {
 	if p.Result.Node != n.Name {
 		return fmt.Errorf("its CPUs were chosen on node %s", p.Result.Node)
 	}
 	a := allocate.FromResult(p.Key, p.Result)
 	online := n.Layout().Topology().Online()
-	wanted := a.CPUs() // what one container had and another has now, the pod holds anyway
+	// The pod holds the CPUs that pass from one of its containers to another in any case.
+	wanted := a.CPUs()
 	for i := range a.Containers {
 		c := &a.Containers[i]
 		if r := p.Result.Containers[c.Name]; r.From != nil && !r.Shadow {
-			// While it is moved, nobody else gets either.
+			// During the move neither the previous nor the new CPUs are given to others.
 			c.Held = c.Held.Union(r.From.Minus(wanted))
 		}
 		c.CPUs, c.Held = c.CPUs.Intersect(online), c.Held.Intersect(online)
@@ -127,21 +130,23 @@ func Restore(n *allocate.Node, p Pod) error {
 	return n.Restore(a)
 }
 
-// CPUs is what a container may run on.
+// CPUs are the CPUs on which a container may run.
 type CPUs struct {
 	// Set is never empty.
 	Set cpuset.Set
-	// Mems are the NUMA nodes to take memory from; empty for no preference.
+	// Mems are the NUMA nodes to take memory from; empty means no preference.
 	Mems cpuset.Set
-	// Exclusive says that no other container runs on Set: a CFS quota has nothing left to protect.
+	// Exclusive means that no other container runs on Set, so that a CFS quota has nothing left to
+	// protect.
 	Exclusive bool
 }
 
-// Effective is which CPUs each container of the State's pods is to run on, by the pod's key and the container's name, and
-// the shared pool: those for all other containers. Neither is ever empty.
+// Effective returns the CPUs on which each container of the State's pods must run, by the pod's key
+// and the container's name, and the shared pool, which is the CPUs of all other containers. Neither
+// is ever empty.
 //
-// Where exclusive containers hold every CPU, the shared pool is the reserved CPUs, or, without any, all: whoever is not
-// pinned has to run somewhere.
+// If exclusive containers hold every CPU, the shared pool is the reserved CPUs or, without reserved
+// CPUs, all online CPUs: containers that are not pinned must run somewhere.
 func (s State) Effective() (containers map[string]map[string]CPUs, shared cpuset.Set) {
 	containers = map[string]map[string]CPUs{}
 	exclusive := s.Node.Exclusive()
@@ -151,7 +156,8 @@ func (s State) Effective() (containers map[string]map[string]CPUs, shared cpuset
 			others = others.Minus(c.Held)
 		}
 		for _, c := range a.Containers {
-			// An init container that is larger than the rest of a pod that shares has some of its CPUs on loan only.
+			// If an init container is larger than the rest of a pod with shared CPUs, it uses some
+			// CPUs that are not its own.
 			if set := s.Node.Effective(c).Minus(others); !set.IsEmpty() {
 				own[c.Name] = CPUs{Set: set, Mems: c.Mems, Exclusive: c.Share == 1 && !c.Burst}
 			}

@@ -18,7 +18,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// machine has 16 CPUs, 0-7 with their threads 8-15, in L3 domains 0-1+8-9, 2-3+10-11, ...
+// machine returns a layout of 16 CPUs, 0-7 with their second threads 8-15, in L3 domains 0-1+8-9,
+// 2-3+10-11, ...
 func machine(t testing.TB, change func(*topologyv1alpha1.NodeTopology)) *allocate.Layout {
 	t.Helper()
 	m := machines.Machine{Name: "m", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 2, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30}
@@ -33,7 +34,7 @@ func machine(t testing.TB, change func(*topologyv1alpha1.NodeTopology)) *allocat
 	return l
 }
 
-// pod is a pod with one container "c".
+// pod returns a pod with one container "c".
 func pod(key string, age int, cpus string, change func(*request.ContainerResult)) held.Pod {
 	c := request.ContainerResult{CPUs: cpuset.MustParse(cpus), Share: 1}
 	if change != nil {
@@ -121,8 +122,8 @@ func TestEffectiveSets(t *testing.T) {
 	}
 }
 
-// TestAllocatedIsReplayed holds that what the allocator gave out, written on pods and read back in any order, is the same
-// state: no problem, the same sets, nothing exclusive in anyone else's.
+// TestAllocatedIsReplayed checks that allocations, written on pods and read back in any order, give
+// the same state: no problem, the same sets, and no exclusive CPU in the set of another container.
 func TestAllocatedIsReplayed(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		m := rapid.SampledFrom([]machines.Machine{machines.Intel104SNC, machines.AMD256NPS4, machines.Hybrid, machines.Offlined, machines.SMT4}).Draw(r, "machine")

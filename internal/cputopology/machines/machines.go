@@ -1,5 +1,6 @@
-// Package machines describes machines by a few numbers and writes the sysfs tree that such a machine's kernel shows.
-// The trees feed tests and simulations; sysfs.Read and lscpu --sysroot read the same shapes back from them.
+// Package machines describes machines by a few numbers and generates the sysfs trees that the
+// kernels of such machines show. The trees are for tests and simulations; sysfs.Read and lscpu
+// --sysroot read the same topologies back from them.
 package machines
 
 import (
@@ -18,20 +19,21 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/sysfs"
 )
 
-// Numbering is how a machine hands out CPU numbers.
+// Numbering is the way in which a machine numbers its CPUs.
 type Numbering int
 
-// The numberings that firmware is seen to use.
+// Numberings used by firmware.
 const (
 	// Block numbers the first threads of all cores, socket by socket, and then the second threads.
 	Block Numbering = iota
-	// Siblings numbers the threads of a core one after the other.
+	// Siblings numbers the threads of a core consecutively.
 	Siblings
-	// Alternating is Block with even numbers on socket 0 and odd ones on socket 1 (more sockets: modulo).
+	// Alternating is Block with even numbers on socket 0 and odd numbers on socket 1 (with more
+	// sockets: modulo).
 	Alternating
 )
 
-// Machine is a regular machine with optional oddities.
+// Machine is a regular machine with optional irregularities.
 type Machine struct {
 	Name                        string
 	Sockets, NUMAPerSocket      int // NUMAPerSocket 0: one NUMA node for the whole machine
@@ -39,17 +41,18 @@ type Machine struct {
 	CoresPerL3                  int // 0: no L3 is shown; L3 domains do not cross sockets
 	L3Bytes, MemoryBytesPerNUMA int64
 	Numbering                   Numbering
-	// EfficientCores are added to each socket with one thread each, numbered after all others, sharing the socket's last L3.
+	// EfficientCores are added to each socket, with one thread each. They are numbered after all
+	// other CPUs and share the socket's last L3.
 	EfficientCores int
-	// NUMAIDs gives the ids of NUMA nodes with CPUs where they are not 0, 1, 2...
+	// NUMAIDs are the ids of the NUMA nodes with CPUs if they are not 0, 1, 2...
 	NUMAIDs []int
 	// MemoryNUMA are ids of additional NUMA nodes without CPUs.
 	MemoryNUMA        []int
 	Offline, Isolated string // CPU lists
-	NoNUMA, NoDie     bool   // leave these files out
+	NoNUMA, NoDie     bool   // omit these files
 }
 
-// The machines of the published studies, and odd ones.
+// Machines of published studies, and irregular machines.
 var (
 	Intel104    = Machine{Name: "intel104", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 26, Threads: 2, CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 192 << 30}
 	Intel104SNC = Machine{Name: "intel104-snc2", Sockets: 2, NUMAPerSocket: 2, CoresPerSocket: 26, Threads: 2, CoresPerL3: 26, L3Bytes: 36608 << 10, MemoryBytesPerNUMA: 96 << 30}
@@ -66,12 +69,12 @@ var (
 	SMT4        = Machine{Name: "smt4x64", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 4, CoresPerL3: 2, L3Bytes: 10 << 20, MemoryBytesPerNUMA: 128 << 30, Numbering: Siblings}
 )
 
-// All lists every machine above.
+// All returns all machines above.
 func All() []Machine {
 	return []Machine{Intel104, Intel104SNC, AMD256NPS1, AMD256NPS4, AMD256Milan, Alternate, Hybrid, Offlined, Sparse, MemoryOnly, NoL3, FlatNUMA, SMT4}
 }
 
-// ByName returns one of All.
+// ByName returns the machine of All with this name.
 func ByName(name string) (Machine, error) {
 	var names []string
 	for _, m := range All() {
@@ -83,10 +86,11 @@ func ByName(name string) (Machine, error) {
 	return Machine{}, fmt.Errorf("no machine %q; there are: %s", name, strings.Join(names, ", "))
 }
 
-// Topology is the machine as sysfs.Read sees it.
+// Topology returns the machine's topology as sysfs.Read reads it.
 func (m Machine) Topology() (*cputopology.Topology, error) { return sysfs.Read(m.FS()) }
 
-// MustTopology is Topology for the machines of this package, which are known to be consistent.
+// MustTopology is like Topology, for the machines of this package, which are known to be
+// consistent.
 func (m Machine) MustTopology() *cputopology.Topology {
 	t, err := m.Topology()
 	if err != nil {
@@ -167,7 +171,7 @@ func (m Machine) Write(dir string) error {
 	return nil
 }
 
-// Files returns the tree as path -> content, as the kernel prints it.
+// Files returns the tree as path -> content, in the kernel's format.
 func (m Machine) Files() map[string]string {
 	all := m.cpus()
 	offline := cpuset.MustParse(m.Offline)
@@ -180,7 +184,7 @@ func (m Machine) Files() map[string]string {
 	files[sys+"/offline"] = m.Offline + "\n"
 	files[sys+"/isolated"] = m.Isolated + "\n"
 	files[sys+"/kernel_max"] = "8191\n"
-	var cpuinfo strings.Builder // sysfs.Read does without; lscpu does not
+	var cpuinfo strings.Builder // lscpu needs this file; sysfs.Read does not
 	for id := range online.All() {
 		fmt.Fprintf(&cpuinfo, "processor\t: %d\nvendor_id\t: Lockstep\nmodel name\t: %s\n\n", id, m.Name)
 	}
@@ -313,7 +317,7 @@ func (m Machine) numaFiles(files map[string]string, all []cpu, online cpuset.Set
 	files[sys+"/has_cpu"] = withCPU.Set().String() + "\n"
 }
 
-// mask prints a set as the kernel's comma-separated 32-bit words, highest first.
+// mask formats a set as the kernel's comma-separated 32-bit words, highest first.
 func mask(s cpuset.Set) string {
 	var words []uint32
 	for id := range s.All() {

@@ -1,19 +1,21 @@
-// Package repack plans moves of pods within a node that free whole L3 domains, or whole NUMA nodes, for large pods. A move
-// rewrites the CPU set of running containers; nobody is evicted.
+// Package repack plans moves of pods within a node that free whole L3 domains, or whole NUMA nodes,
+// for large pods. A move rewrites the CPU set of running containers; no pod is evicted.
 //
-//	Node ──▶ domains that little would have to leave ──search──▶ where their pods go ──allocate──▶ moves, in order
-//	          (a whole NUMA node, or one L3 domain)     │
-//	                                 into other domains in use, where need be in place of
-//	                                 smaller pods that fit elsewhere; pods over several
-//	                                 domains as a whole, where need be in exchange
+//	Node ──▶ domains with few CPUs in use ──search──▶ new domains of their pods ──allocate──▶ moves, in order
+//	          (a NUMA node, or an L3 domain)           │
+//	                     into other domains in use, if necessary in place of smaller
+//	                     pieces that fit elsewhere; pods over several domains as a
+//	                     whole, if necessary in exchange for the pods of another domain
 //
-// Each move goes to CPUs that are idle once those before it are made, so no two pods ever share a CPU that they would not
-// share at rest, provided that moves are made in order and each is complete before the next begins. A plan may be dropped
-// after any move: every state in between is valid.
+// Each move goes to CPUs that are idle after the moves before it. So no two pods ever share a CPU
+// that they would not share at rest, provided that the moves are made in order and each is complete
+// before the next begins. A plan may be abandoned after any move: every intermediate state is
+// valid.
 //
-// What is won is the freed domains; what it costs is the CPUs moved, twice that where a pod leaves its NUMA node, whose
-// memory has to follow it. No pod fares worse: not on more NUMA nodes, L3 domains or shared cores than before, and with no
-// more of its wishes given up. Pods that share CPUs, keep domains for themselves, or had memory promised on a NUMA node
+// The gain of a plan is the freed domains. Its cost is the number of CPUs moved, counted twice if a
+// pod leaves its NUMA node, because its memory has to follow. No pod becomes worse off: it does not
+// use more NUMA nodes, L3 domains or shared cores than before, and no more of its wishes are given
+// up. Pods that share CPUs, keep domains for themselves, or have memory promised on a NUMA node
 // stay where they are (the last within their NUMA node).
 package repack
 
@@ -26,39 +28,40 @@ import (
 
 // Budget bounds a plan.
 type Budget struct {
-	// MovesMax is the largest number of pods moved; 0 is no limit.
+	// MovesMax is the maximum number of pods moved; 0 means no limit.
 	MovesMax int
-	// CostMax is the largest cost, in CPUs moved for each CPU freed: above it, what is disturbed is worth more than what is
-	// won. 0 means CostMaxDefault.
+	// CostMax is the maximum cost, in CPUs moved per CPU freed. Above it, the disturbance outweighs
+	// the gain. 0 means CostMaxDefault.
 	CostMax float64
 	// StayInNUMA forbids moves to another NUMA node.
 	StayInNUMA bool
 }
 
-// CostMaxDefault is the default of Budget.CostMax: freeing an L3 domain of 8 CPUs may move 40 CPUs within their NUMA node,
-// or 20 to others. Rewriting a CPU set costs its threads a migration and cold caches, milliseconds each; an L3 domain in
-// pieces costs the next large pod for its life.
+// CostMaxDefault is the default of Budget.CostMax. With it, freeing an L3 domain of 8 CPUs may move
+// 40 CPUs within their NUMA node, or 20 CPUs to other NUMA nodes. Rewriting a CPU set costs its
+// threads a migration and cold caches, milliseconds each; a fragmented L3 domain costs the next
+// large pod for its whole life.
 const CostMaxDefault = 5.0
 
-// crossNUMA is what moving a CPU to another NUMA node costs, in moves within one.
+// crossNUMA is the cost of moving a CPU to another NUMA node, in units of moves within one.
 const crossNUMA = 2
 
-// Move gives a pod other CPUs on its node.
+// Move moves a pod to other CPUs of its node.
 type Move struct {
 	Pod      string
 	From, To *allocate.Allocation
 }
 
-// Plan is moves, to be made in order, and the L3 domains they free.
+// Plan is a list of moves, to be made in order, and the L3 domains that they free.
 type Plan struct {
 	Moves []Move
 	Freed []cpuset.Set
-	// Cost is the sum over the moves of the CPUs moved, twice those moved to another NUMA node.
+	// Cost is the number of CPUs moved; CPUs moved to another NUMA node count twice.
 	Cost int
 }
 
-// Within plans moves on one node. request returns the request of a pod that may be moved, and nil for a pod that must
-// stay. The node is not changed.
+// Within plans moves on one node. request returns the request of a pod that may be moved, and nil
+// for a pod that must stay. The node is not changed.
 func Within(n *allocate.Node, request func(key string) *allocate.Request, budget Budget) Plan {
 	if budget.CostMax == 0 {
 		budget.CostMax = CostMaxDefault
@@ -92,7 +95,8 @@ func Within(n *allocate.Node, request func(key string) *allocate.Request, budget
 	}
 }
 
-// promising says whether the L3 domain with the fewest CPUs in use could be emptied into the gaps of the others.
+// promising reports whether the L3 domain with the fewest CPUs in use could be emptied into the
+// gaps of the others.
 func promising(n *allocate.Node) bool {
 	domains := n.Layout().L3Domains()
 	room, least, leastGap := 0, 0, 0
@@ -109,12 +113,13 @@ func promising(n *allocate.Node) bool {
 
 type planner struct {
 	al      allocate.Allocator
-	node    *allocate.Node // as it is after the moves planned so far
+	node    *allocate.Node // state after the moves planned so far
 	request func(key string) *allocate.Request
 	s       *search
 }
 
-// carryOut chooses the CPUs for the moves that the search has just found. It returns nil if a pod would fare worse.
+// carryOut chooses the CPUs for the moves that the search has just found. It returns nil if a pod
+// would be worse off.
 func (p *planner) carryOut() ([]Move, *allocate.Node) {
 	after := p.node.Clone()
 	var moves []Move
@@ -140,7 +145,7 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 		}
 		moves = append(moves, Move{from.Key, from, to})
 	}
-	// The search counted CPUs by domain; the policies of the pods may have led elsewhere.
+	// The search counted CPUs by domain; the policies of the pods may have led to other domains.
 	if !slices.Equal(after.IdlePerL3(), p.s.idle) {
 		return nil, nil
 	}
@@ -150,7 +155,7 @@ func (p *planner) carryOut() ([]Move, *allocate.Node) {
 	return moves, after
 }
 
-// among plans a pod on some idle CPUs of a node, and leaves the node as it was.
+// among plans a pod on some of the idle CPUs of a node, and leaves the node unchanged.
 func (p *planner) among(n *allocate.Node, key string, r *allocate.Request, cpus cpuset.Set) (*allocate.Allocation, error) {
 	const barrier = "\x00barrier" // not the name of any pod
 	others := n.Idle().Minus(cpus)

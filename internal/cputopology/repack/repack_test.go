@@ -87,7 +87,8 @@ func TestWithin(t *testing.T) {
 	}
 }
 
-// On random states: a plan can be carried out move by move in its order, frees what it says, and no pod is split more.
+// TestPlansHold checks plans on random states: a plan can be carried out move by move in its order,
+// it frees the domains it lists, and no pod is split further.
 func TestPlansHold(t *testing.T) {
 	var layouts []*allocate.Layout
 	for _, m := range []machines.Machine{machines.AMD256NPS4, machines.Sparse, machines.Offlined, machines.Hybrid} {
@@ -97,7 +98,8 @@ func TestPlansHold(t *testing.T) {
 		n := allocate.NewNode("n", rapid.SampledFrom(layouts).Draw(t, "machine"))
 		var al allocate.Allocator
 		for i, size := range rapid.SliceOfN(rapid.SampledFrom([]int{1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 12, 20}), 1, 60).Draw(t, "sizes") {
-			_, _ = al.Allocate(n, fmt.Sprint(i), exclusive(size)) // a full node is as good a state as any
+			// A full node is as good a state as any.
+			_, _ = al.Allocate(n, fmt.Sprint(i), exclusive(size))
 		}
 		for _, a := range n.Pods() {
 			if rapid.IntRange(0, 2).Draw(t, "leaves") > 0 {

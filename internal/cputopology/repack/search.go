@@ -8,37 +8,39 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// search looks for ways to empty domains. It knows how many CPUs each pod has in each L3 domain, not which.
+// search looks for ways to empty domains. It knows how many CPUs each pod has in each L3 domain,
+// but not which.
 type search struct {
 	budget  Budget
 	domains []cpuset.Set
 	numa    []int // of each domain
-	idle    []int // CPUs of each domain
+	idle    []int // idle CPUs of each domain
 	pieces  [][]*piece
 	victims []victim
-	moves   []move // of the attempt under way, in order
+	moves   []move // of the current attempt, in order
 	spent   int    // cost of moves
-	costMax int    // of the attempt under way
-	steps   int    // left of the attempt under way
-	leaving []bool // by domain: nothing may enter
+	costMax int    // of the current attempt
+	steps   int    // steps left in the current attempt
+	leaving []bool // by domain: no piece may enter
 }
 
-// Bounds of the search for one victim: placements tried, and how many pieces deep one displaces the other.
+// Bounds of the search for one victim: the number of placements tried, and the depth to which one
+// piece displaces another.
 const (
 	stepsMax     = 600
 	displacedMax = 2
 )
 
-// pod is one that may be moved, once at most.
+// pod is a pod that may be moved, at most once.
 type pod struct {
 	allocation *allocate.Allocation
 	cpus       int // in all
 	perL3      []int
 	moved      bool
-	bound      bool // to its NUMA nodes
+	bound      bool // must stay in its NUMA nodes
 }
 
-// piece is a pod's part in one domain.
+// piece is the part of a pod in one domain.
 type piece struct {
 	pod    *pod
 	domain int
@@ -53,11 +55,11 @@ type move struct {
 
 type part struct{ cpus, from, to int }
 
-// victim is domains to be emptied together.
+// victim is a group of domains to be emptied together.
 type victim struct {
 	domains []int
-	used    int // CPUs that have to leave
-	size    int // CPUs that are won
+	used    int // CPUs that have to be vacated
+	size    int // CPUs that are gained
 }
 
 func newSearch(n *allocate.Node, request func(string) *allocate.Request, budget Budget) *search {
@@ -83,7 +85,7 @@ func newSearch(n *allocate.Node, request func(string) *allocate.Request, budget 
 	return s
 }
 
-// own says whether a pod has its CPUs to itself and keeps no others free.
+// own reports whether a pod has its CPUs for itself and keeps no other CPUs free.
 func own(a *allocate.Allocation) bool {
 	for _, c := range a.Containers {
 		if c.Share != 1 || !c.Held.SubsetOf(a.CPUs()) {
@@ -97,12 +99,14 @@ func memoryBound(a *allocate.Allocation) bool {
 	return len(a.MemoryBytes) > 0 || slices.ContainsFunc(a.Containers, func(c allocate.ContainerCPUs) bool { return !c.Mems.IsEmpty() })
 }
 
-// findVictims lists what could be emptied: NUMA nodes before L3 domains, those with the least in use first.
+// findVictims lists the domains that could be emptied: NUMA nodes before L3 domains, and those with
+// the fewest CPUs in use first.
 func (s *search) findVictims(movable []int) {
 	for d, idle := range s.idle {
 		size := s.domains[d].Len()
-		// What is neither idle nor a movable pod's stays, be it reserved, shared or not ours.
-		// One that is full may be worth it too: its pods may fill gaps that nothing else fits.
+		// CPUs that are neither idle nor held by a movable pod stay as they are: they are reserved,
+		// shared or held by pods of other parties. Emptying even a full domain may be worthwhile,
+		// because its pods may fill gaps that no other pod fits.
 		if used := movable[d]; used > 0 && used+idle == size {
 			s.victims = append(s.victims, victim{[]int{d}, used, size})
 		}
@@ -132,7 +136,8 @@ func (s *search) findVictims(movable []int) {
 				stuck = true
 			}
 		}
-		if !stuck && idleL3 > 0 && len(v.domains) > 0 { // without an idle L3 domain, nothing is won over the L3 domains alone
+		// Without an idle L3 domain there is no gain over freeing the L3 domains alone.
+		if !stuck && idleL3 > 0 && len(v.domains) > 0 {
 			numas = append(numas, v)
 		}
 		from = to
@@ -141,7 +146,8 @@ func (s *search) findVictims(movable []int) {
 	s.victims = append(numas, s.victims...)
 }
 
-// next finds moves that empty the next victim that can be emptied. The caller answers with keep or undo.
+// next finds moves that empty the next victim that can be emptied. The caller must then call keep
+// or undo.
 func (s *search) next() (domains []int, cost int, ok bool) {
 	for len(s.victims) > 0 {
 		v := s.victims[0]
@@ -166,7 +172,7 @@ func (s *search) next() (domains []int, cost int, ok bool) {
 		for _, d := range v.domains {
 			total += s.domains[d].Len() - s.idle[d]
 		}
-		// Largest first: they have the fewest places to go.
+		// Largest first, because large pieces have the fewest possible places.
 		slices.SortStableFunc(leaving, func(a, b *piece) int { return b.cpus - a.cpus })
 		found := movable == total && s.placeAll(leaving)
 		for _, d := range v.domains {
@@ -187,8 +193,8 @@ func (s *search) placeAll(left []*piece) bool {
 	return s.place(left[0], displacedMax, func() bool { return s.placeAll(left[1:]) })
 }
 
-// place tries domains for a piece, tightest first, and then those where one or two smaller pieces make room that fit
-// elsewhere, until the rest can be placed too.
+// place tries domains for a piece, tightest first. Then it tries domains in which one or two
+// smaller pieces make room by moving elsewhere. It stops when the rest can be placed too.
 func (s *search) place(p *piece, displace int, rest func() bool) bool {
 	if p.pod.moved || s.steps == 0 {
 		return false
@@ -234,9 +240,10 @@ func (s *search) place(p *piece, displace int, rest func() bool) bool {
 	return s.placeWhole(p, rest)
 }
 
-// placeWhole moves all of a pod that spans several L3 domains to another NUMA node: those that it fills to idle ones, which
-// comes to the same, and the piece to the tightest that is in use. Where one idle domain is missing there, the pods of
-// another make room for it by going to an idle one elsewhere, in place of the one that the pod leaves.
+// placeWhole moves a pod that spans several L3 domains to another NUMA node as a whole: the domains
+// that it fills to idle domains, which changes nothing else, and the piece to the tightest domain
+// in use. If one idle domain is missing there, the pods of another domain make room by moving to an
+// idle domain in another NUMA node, to compensate for the domains that the pod leaves.
 func (s *search) placeWhole(p *piece, rest func() bool) bool {
 	cpus := p.pod.cpus
 	if p.pod.bound || p.cpus == cpus || s.spent+crossNUMA*cpus > s.costMax {
@@ -284,8 +291,9 @@ func (s *search) placeWhole(p *piece, rest func() bool) bool {
 	return false
 }
 
-// vacate moves the pods of the least used domain in from..to-1 to an idle domain of another NUMA node. Neither that of a
-// piece that is to come (but) nor one with the pod is vacated.
+// vacate moves the pods of the least used domain in from..to-1 to an idle domain of another NUMA
+// node. It vacates neither the domain but, which is to receive a piece, nor a domain with CPUs of
+// the pod by.
 func (s *search) vacate(from, to, but int, by *pod, rest func(made int) bool) bool {
 	made, used := -1, 0
 	for d := from; d < to; d++ {
@@ -315,7 +323,7 @@ func (s *search) vacate(from, to, but int, by *pod, rest func(made int) bool) bo
 	return false
 }
 
-// all moves pieces, each all of its pod, to a domain in another NUMA node.
+// all moves pieces, each of which is its whole pod, to a domain in another NUMA node.
 func (s *search) all(pieces []*piece, to int, rest func() bool) bool {
 	if len(pieces) == 0 {
 		return rest()
@@ -323,10 +331,10 @@ func (s *search) all(pieces []*piece, to int, rest func() bool) bool {
 	return s.try(pieces[0], to, crossNUMA*pieces[0].cpus, func() bool { return s.all(pieces[1:], to, rest) })
 }
 
-// mayGo says whether a piece may make room for a larger one.
+// mayGo reports whether a piece may make room for a larger one.
 func (s *search) mayGo(q, p *piece) bool { return q.cpus < p.cpus && !q.pod.moved }
 
-// displace moves pieces of a domain elsewhere and another piece in their place.
+// displace moves pieces of a domain elsewhere and another piece into their place.
 func (s *search) displace(p *piece, d, cost int, out []*piece, depth int, rest func() bool) bool {
 	if len(out) == 0 {
 		s.leaving[d] = false
@@ -334,13 +342,13 @@ func (s *search) displace(p *piece, d, cost int, out []*piece, depth int, rest f
 		s.leaving[d] = true
 		return done
 	}
-	s.leaving[d] = true // what goes must not come back
+	s.leaving[d] = true // the displaced pieces must not come back
 	done := s.place(out[0], depth, func() bool { return s.displace(p, d, cost, out[1:], depth, rest) })
 	s.leaving[d] = false
 	return done
 }
 
-// cost is what moving a piece to a domain costs, 0 if it may not go there.
+// cost returns the cost of moving a piece to a domain, or 0 if the piece may not go there.
 func (s *search) cost(p *piece, to int) int {
 	if s.leaving[to] || to == p.domain || p.pod.perL3[to] > 0 {
 		return 0
@@ -348,13 +356,13 @@ func (s *search) cost(p *piece, to int) int {
 	if s.numa[to] == s.numa[p.domain] {
 		return p.cpus
 	}
-	if p.pod.bound || p.cpus < p.pod.cpus { // a part cannot leave the rest
+	if p.pod.bound || p.cpus < p.pod.cpus { // a part cannot leave the rest of its pod
 		return 0
 	}
 	return crossNUMA * p.cpus
 }
 
-// try moves a piece, and takes it back if the rest cannot be placed.
+// try moves a piece, and moves it back if the rest cannot be placed.
 func (s *search) try(p *piece, to, cost int, rest func() bool) bool {
 	return s.tryMove(move{p.pod, []part{{p.cpus, p.domain, to}}}, cost, rest)
 }
@@ -378,7 +386,7 @@ func (s *search) tryMove(m move, cost int, rest func() bool) bool {
 	return false
 }
 
-// shift makes a move (1) or takes it back (-1).
+// shift makes a move (1) or reverses it (-1).
 func (s *search) shift(m move, sign int) {
 	for _, p := range m.parts {
 		s.idle[p.from] += sign * p.cpus
@@ -399,7 +407,7 @@ func (s *search) keep() {
 	s.moves = s.moves[:0]
 }
 
-// undo takes the moves found back.
+// undo reverses the moves found.
 func (s *search) undo() {
 	for _, m := range slices.Backward(s.moves) {
 		s.shift(m, -1)

@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// Annotations and labels that ask.
+// Annotations and labels that request CPUs.
 const (
 	LockstepRequest     = topologyv1alpha1.RequestAnnotation
 	ACKScheduler        = topologyv1alpha1.ACKSchedulerAnnotation
@@ -27,11 +27,12 @@ const (
 // shareMax bounds share counts, and with them the reference counters of the allocator.
 const shareMax = 1000
 
-// annotationBytesMax bounds what is parsed; the API server's own limit is for all annotations together.
+// annotationBytesMax bounds the size of a parsed annotation. The API server's own limit applies to
+// all annotations together.
 const annotationBytesMax = 16 << 10
 
-// Parse reads a pod's request. It returns nil without an error for a pod that asks for no CPU topology, and Errors for
-// one whose request is wrong.
+// Parse parses a pod's request. It returns nil without an error for a pod that does not request CPU
+// topology, and Errors for an invalid request.
 func Parse(pod *corev1.Pod) (*Pod, error) {
 	a := pod.Annotations
 	_, lockstep := a[LockstepRequest]
@@ -74,7 +75,8 @@ func (p *parser) fail(annotation, field, format string, args ...any) {
 	p.errs = append(p.errs, Error{annotation, field, fmt.Sprintf(format, args...)})
 }
 
-// ack reads ACK's annotations: as many CPUs as limits.cpu, shared where limits exceed the machine, least-used first.
+// ack parses ACK's annotations. A container gets as many CPUs as limits.cpu. If the limits exceed
+// the machine, CPUs are shared, least-used first.
 func (p *parser) ack(pod *corev1.Pod) {
 	p.out.Language = ACK
 	switch v := pod.Annotations[ACKScheduler]; v {
@@ -102,7 +104,7 @@ func (p *parser) ack(pod *corev1.Pod) {
 	eachContainer(pod, func(path string, c *corev1.Container, init bool) {
 		limit, ok := c.Resources.Limits[corev1.ResourceCPU]
 		if !ok {
-			return // runs in the shared pool
+			return // the container runs in the shared pool
 		}
 		p.container(ACKScheduler, path+".resources.limits.cpu", c, init, limit, policy)
 	})
@@ -124,7 +126,7 @@ type koordinatorNUMASpec struct {
 	Exclusive string `json:"singleNUMANodeExclusive"`
 }
 
-// koordinator reads an LSE or LSR pod: exclusive CPUs, one set for the whole pod.
+// koordinator parses an LSE or LSR pod: exclusive CPUs, one set for the whole pod.
 func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	p.out.Language, p.out.PodWide = Koordinator, true
 	if !koordinatorProd(pod) {
@@ -160,7 +162,7 @@ func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	var numa koordinatorNUMASpec
 	p.decode(pod, KoordinatorNUMASpec, &numa, false)
 	switch numa.Policy {
-	case "", "BestEffort", "Restricted": // fewest NUMA nodes is what every request gets
+	case "", "BestEffort", "Restricted": // every request gets the fewest possible NUMA nodes
 	case "SingleNUMANode":
 		policy.Span = SingleNUMA
 	default:
@@ -176,8 +178,9 @@ func (p *parser) koordinator(pod *corev1.Pod, qos string) {
 	}
 }
 
-// koordinatorProd says whether the pod is of Koordinator's priority class koord-prod: by the label, which comes first there
-// too, by the name of its PriorityClass, or by its value.
+// koordinatorProd reports whether the pod has Koordinator's priority class koord-prod: by the
+// label, which takes precedence as in Koordinator, by the name of its PriorityClass, or by its
+// value.
 func koordinatorProd(pod *corev1.Pod) bool {
 	if class, ok := pod.Labels[topologyv1alpha1.KoordinatorPriorityClassLabel]; ok {
 		return class == "koord-prod"
@@ -188,7 +191,8 @@ func koordinatorProd(pod *corev1.Pod) bool {
 	return pod.Spec.Priority != nil && *pod.Spec.Priority >= 9000 && *pod.Spec.Priority <= 9999
 }
 
-// lockstepPolicy is Lockstep's form, for the pod or for one container. Absent fields of a container are the pod's.
+// lockstepPolicy is a policy in Lockstep's own form, for the pod or for one container. A container
+// inherits absent fields from the pod.
 type lockstepPolicy struct {
 	Pin       *bool     `json:"pin"`
 	Bind      *string   `json:"bind"`
@@ -249,7 +253,7 @@ func (p *parser) lockstep(pod *corev1.Pod, value string) {
 	}
 }
 
-// policy applies what is set in o to base.
+// policy applies the fields set in o to base.
 func (p *parser) policy(base Policy, at string, o lockstepPolicy) Policy {
 	choose := func(field string, names []string, v *string, set func(int)) {
 		if v == nil {
@@ -275,7 +279,7 @@ func (p *parser) policy(base Policy, at string, o lockstepPolicy) Policy {
 	if o.Burst != nil {
 		base.Burst = *o.Burst
 		if base.Burst && o.Share == nil {
-			base.Share = 0 // a burst container's neighbours are other burst containers
+			base.Share = 0 // only other burst containers share the CPUs of a burst container
 		}
 	}
 	if o.Share != nil {
@@ -296,7 +300,7 @@ func (p *parser) policy(base Policy, at string, o lockstepPolicy) Policy {
 	return base
 }
 
-// decode reads a JSON or YAML annotation into v. Strict: unknown fields are errors.
+// decode parses a JSON or YAML annotation into v. With strict, unknown fields are errors.
 func (p *parser) decode(pod *corev1.Pod, annotation string, v any, strict bool) bool {
 	value, set := pod.Annotations[annotation]
 	if !set {
@@ -320,7 +324,7 @@ func (p *parser) decode(pod *corev1.Pod, annotation string, v any, strict bool) 
 
 // container adds a container that asks for count CPUs.
 func (p *parser) container(annotation, field string, c *corev1.Container, init bool, count resource.Quantity, policy Policy) {
-	// Quantities are compared exactly: "4000m" is the integer 4, "4.5" is none.
+	// Quantities are compared exactly: "4000m" is the integer 4, and "4.5" is not an integer.
 	n, exact := count.AsInt64()
 	if !exact && count.MilliValue()%1000 == 0 {
 		n, exact = count.MilliValue()/1000, true
@@ -341,8 +345,8 @@ func (p *parser) container(annotation, field string, c *corev1.Container, init b
 	}
 }
 
-// eachContainer visits init containers, then the others. Restartable init containers (sidecars) run along with the
-// others and count as such.
+// eachContainer visits the init containers and then the other containers. Restartable init
+// containers (sidecars) run together with the other containers and are visited with init false.
 func eachContainer(pod *corev1.Pod, visit func(path string, c *corev1.Container, init bool)) {
 	for i := range pod.Spec.InitContainers {
 		c := &pod.Spec.InitContainers[i]

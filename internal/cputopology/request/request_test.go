@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
-// pod builds a pod from "key=value" annotations (a key with prefix "label:" is a label) and containers "name:limit",
-// "name::request" or "init/name:limit".
+// pod builds a pod from "key=value" annotations (a key with prefix "label:" is a label) and
+// containers "name:limit", "name::request" or "init/name:limit".
 func pod(marks []string, containers ...string) *corev1.Pod {
 	p := &corev1.Pod{}
 	p.Annotations, p.Labels = map[string]string{}, map[string]string{}
@@ -190,7 +190,8 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// FuzzResults feeds arbitrary answers, as anyone might have written them on a pod: refused, or read back as written.
+// FuzzResults feeds arbitrary result annotations, as anyone might have written them on a pod: they
+// must be rejected, or survive being written and parsed again.
 func FuzzResults(f *testing.F) {
 	f.Add(`{"v":1,"node":"n","topology":"h","containers":{"a":{"cpus":"0-3","held":"0-7","mems":"0","share":1},"b":{"cpus":"8","init":true,"shadow":true}},"memory":{"0":1024}}`)
 	f.Add(`{"nginx":{"0":{"elems":{"0":{},"1":{}}},"1":{"elems":{"64":{}}}}}`)
@@ -201,7 +202,7 @@ func FuzzResults(f *testing.F) {
 				t.Fatal(err)
 			}
 			if len(data) > annotationBytesMax {
-				return // read, and longer when written out in full
+				return // accepted, and longer than the limit when written out in full
 			}
 			back, err := ParseResult(string(data))
 			if err != nil {

@@ -10,51 +10,55 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Annotations that answer. Only Lockstep's own identity may set them.
+// Annotations that contain the result. Only Lockstep's own identity may set them.
 const (
 	LockstepResult    = topologyv1alpha1.ResultAnnotation
 	ACKResult         = topologyv1alpha1.ACKResultAnnotation
 	KoordinatorResult = topologyv1alpha1.KoordinatorResultAnnotation
 )
 
-// Result is the CPUs a pod was given on a node.
+// Result records the CPUs that a pod was given on a node.
 type Result struct {
 	Version int    `json:"v"` // 1
 	Node    string `json:"node"`
-	// Topology is the hash of the node's topology that the CPUs were chosen on.
+	// Topology is the hash of the node's topology for which the CPUs were chosen.
 	Topology   string                     `json:"topology"`
 	Containers map[string]ContainerResult `json:"containers"`
-	// Memory is what was promised to the pod on each NUMA node, in bytes, where its memory is to be local.
+	// Memory is the memory promised to the pod on each NUMA node, in bytes, if its memory is to be
+	// local.
 	Memory map[int]int64 `json:"memory,omitempty"`
-	// Move numbers the moves on the node, if the pod has been given other CPUs than it began on. It is complete when the
-	// NodeTopology's status.moved is not lower; until then the containers hold what they are moved away From, too.
+	// Move is the number of the pod's last move on the node, or 0 if the pod has its original CPUs.
+	// The move is complete when the NodeTopology's status.moved is at least Move. Until then the
+	// containers also hold their previous CPUs (From).
 	Move int64 `json:"move,omitempty"`
-	// Back says that the move takes back one that could not be made. It is not taken back itself.
+	// Back means that this move reverses a move that could not be made. A reversing move is not
+	// itself reversed.
 	Back bool `json:"back,omitempty"`
 }
 
-// ContainerResult is one container's part.
+// ContainerResult records the CPUs of one container.
 type ContainerResult struct {
 	CPUs cpuset.Set `json:"cpus"`
-	// Mems are the NUMA nodes to bind memory to; nil leaves the container its parent's.
+	// Mems are the NUMA nodes to bind memory to; nil means those of the container's parent.
 	Mems *cpuset.Set `json:"mems,omitempty"`
-	// Share is how many containers may use each CPU: 1 keeps everyone else away (the container's CFS quota is then of no
-	// use and may be lifted), 0 is no limit.
+	// Share is the number of containers that may use each CPU. 1 excludes all others (the
+	// container's CFS quota then has no purpose and may be lifted); 0 means no limit.
 	Share int `json:"share,omitempty"`
-	// Held are the CPUs kept from others for the sake of isolation, where they are more than CPUs.
+	// Held are the CPUs withheld from others for isolation, if they are more than CPUs.
 	Held *cpuset.Set `json:"held,omitempty"`
-	// From are the CPUs that the container had before Result.Move; nil if it has the same.
+	// From are the container's CPUs before Result.Move; nil if the move did not change them.
 	From *cpuset.Set `json:"from,omitempty"`
-	// Burst says that the set is widened to the L3 domains of CPUs, as far as they are not held exclusively. CPUs are
-	// then the container's own share, and the quota must stay.
+	// Burst means that the set is widened to the L3 domains of CPUs, except for CPUs held
+	// exclusively. CPUs is then the container's own share, and the quota must stay.
 	Burst bool `json:"burst,omitempty"`
 	Init  bool `json:"init,omitempty"`
-	// Shadow says that the CPUs are accounted to other containers of the pod: an init container's, or a pod-wide set.
+	// Shadow means that the CPUs are accounted to other containers of the pod: in init containers
+	// and pod-wide sets.
 	Shadow bool `json:"shadow,omitempty"`
 }
 
-// Settled is the result when all moves up to the given number are complete: what its own was away from is not held any
-// more.
+// Settled returns the result when all moves up to the given number are complete: if the pod's own
+// move is among them, the previous CPUs are no longer held.
 func (r Result) Settled(moved int64) Result {
 	if r.Move == 0 || r.Move > moved {
 		return r
@@ -68,8 +72,9 @@ func (r Result) Settled(moved int64) Result {
 	return out
 }
 
-// Returned is the result with its move taken back by another, of the given number: the containers have the CPUs again that
-// they had before, and hold the others until that is complete.
+// Returned returns the result with its move reversed by the move of the given number: the
+// containers get their previous CPUs back, and hold the other CPUs until the reversing move is
+// complete.
 func (r Result) Returned(move int64) Result {
 	out := r
 	out.Move, out.Back = move, true
@@ -84,10 +89,10 @@ func (r Result) Returned(move int64) Result {
 	return out
 }
 
-// Moving says whether the pod's move is not known to be complete.
+// Moving reports whether the pod's move is not yet known to be complete.
 func (r Result) Moving(moved int64) bool { return r.Move > moved }
 
-// Exclusive are the CPUs that the pod keeps from everyone else.
+// Exclusive returns the CPUs that the pod withholds from all others.
 func (r Result) Exclusive() cpuset.Set {
 	var all cpuset.Set
 	for _, c := range r.Containers {
@@ -102,7 +107,7 @@ func (r Result) Exclusive() cpuset.Set {
 	return all
 }
 
-// Claims are the CPUs that a pod holds exclusively while its move is not complete.
+// Claims returns the CPUs that the pod holds exclusively while its move is incomplete.
 func (r Result) Claims() cpuset.Set {
 	all := r.Exclusive()
 	for _, c := range r.Containers {
@@ -113,7 +118,7 @@ func (r Result) Claims() cpuset.Set {
 	return all
 }
 
-// ackResult is container -> NUMA node id -> "elems" -> CPU id -> {}.
+// ackResult maps container -> NUMA node id -> "elems" -> CPU id -> {}.
 type ackResult map[string]map[string]ackCPUs
 
 type ackCPUs struct {
@@ -124,7 +129,7 @@ type koordinatorResult struct {
 	CPUs cpuset.Set `json:"cpuset"`
 }
 
-// Annotations returns the answer's annotations for a pod that asked in the given language.
+// Annotations returns the result's annotations for a pod that asked in the given language.
 func (r Result) Annotations(asked Language, topo *cputopology.Topology) (map[string]string, error) {
 	out := map[string]string{}
 	put := func(key string, v any) error {
@@ -166,7 +171,7 @@ func (r Result) Annotations(asked Language, topo *cputopology.Topology) (map[str
 	return out, nil
 }
 
-// ParseResult reads the value of LockstepResult.
+// ParseResult parses the value of LockstepResult.
 func ParseResult(value string) (Result, error) {
 	var r Result
 	if len(value) > annotationBytesMax {
@@ -186,7 +191,7 @@ func ParseResult(value string) (Result, error) {
 	return r, nil
 }
 
-// ParseACKResult reads the value of ACKResult: CPUs by container name.
+// ParseACKResult parses the value of ACKResult. It returns CPUs by container name.
 func ParseACKResult(value string) (map[string]cpuset.Set, error) {
 	if len(value) > annotationBytesMax {
 		return nil, Error{ACKResult, "", fmt.Sprintf("longer than %d bytes", annotationBytesMax)}

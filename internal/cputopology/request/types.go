@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Language is the annotation language a request was written in.
+// Language is the annotation language of a request.
 type Language string
 
 // The languages.
@@ -15,11 +15,12 @@ const (
 	Koordinator Language = "Koordinator"
 )
 
-// Pod is what one pod asks for: which of its containers are pinned, and how.
+// Pod is the request of one pod: which of its containers are pinned, and how.
 type Pod struct {
 	Language   Language
 	Containers []Container // in the pod's order, init containers first; never empty
-	// PodWide gives every container the whole pod's CPUs instead of a part each (Koordinator's semantics).
+	// PodWide gives every container all CPUs of the pod instead of a part (Koordinator's
+	// semantics).
 	PodWide bool
 }
 
@@ -27,46 +28,49 @@ type Pod struct {
 type Container struct {
 	Name string
 	CPUs int // > 0
-	// Init containers run before the others and one at a time: they use the CPUs the others will get.
+	// Init means that the container runs before the others and one at a time: it uses the CPUs that
+	// the others will get.
 	Init bool
-	// MemoryBytes is the container's memory request, which memory locality has to find room for.
+	// MemoryBytes is the container's memory request, for which local memory must have room.
 	MemoryBytes int64
 	Policy
 }
 
-// Policy is how a container wants its CPUs. The zero value asks for CPUs that nobody limits sharing of, as close
-// together as they are to be had.
+// Policy describes the CPUs that a container wants. The zero value asks for CPUs with unlimited
+// sharing, as close together as possible.
 type Policy struct {
 	Bind      Bind
 	Isolation Isolation
 	Span      Span
 	Memory    Memory
-	// Prefer marks which of the fields above are wishes: tried, and given up when the node cannot meet them. The others
-	// are conditions: a node that cannot meet them is not taken.
+	// Prefer is the set of the fields above that are wishes: they are tried, and given up if the
+	// node cannot satisfy them. The other fields are conditions: a node that cannot satisfy them is
+	// not chosen.
 	Prefer Fields
-	// Share is how many pinned containers may use one CPU: 1 is exclusive use, 0 is no limit.
+	// Share is the number of pinned containers that may use one CPU: 1 means exclusive use, 0 means
+	// no limit.
 	Share int
-	// Burst widens the container's CPU set to its whole L3 domains, as far as no exclusive container holds their CPUs.
-	// What is accounted stays the container's own number of CPUs.
+	// Burst widens the container's CPU set to its whole L3 domains, except for CPUs held by
+	// exclusive containers. The container is still accounted with its own number of CPUs.
 	Burst bool
 }
 
-// Exclusive says whether the container's CPUs are its own.
+// Exclusive reports whether the container has its CPUs for itself.
 func (p Policy) Exclusive() bool { return p.Share == 1 }
 
 // Bind is the unit in which CPUs are bound.
 type Bind uint8
 
-// The units. AnyCPU takes whole cores as long as there are any, without insisting.
+// The units. AnyCPU takes whole cores as long as there are any, without requiring them.
 const (
 	AnyCPU   Bind = iota
-	Threads       // hardware threads: half-used cores are filled first, whole cores are left whole
+	Threads       // hardware threads: half-used cores are filled first, and whole cores stay whole
 	FullCore      // all threads of each core
 	WholeL3       // all CPUs of each L3 domain
 	Spread        // one thread on each of as many cores as possible
 )
 
-// Isolation is the domain that no other pinned container may enter.
+// Isolation is the domain that other pinned containers may not use.
 type Isolation uint8
 
 // The isolation domains.
@@ -77,7 +81,7 @@ const (
 	IsolateNUMA
 )
 
-// Span is the largest domain the CPUs may spread over.
+// Span is the largest domain over which the CPUs may be spread.
 type Span uint8
 
 // The spans.
@@ -88,19 +92,19 @@ const (
 	SingleSocket
 )
 
-// Memory is where the container's memory comes from.
+// Memory says where the container's memory comes from.
 type Memory uint8
 
-// The memory policies. LocalMemory binds memory to the NUMA nodes of the CPUs and needs room there; PreferLocalMemory
-// is the same as a wish.
+// The memory policies. LocalMemory binds memory to the NUMA nodes of the CPUs and requires room
+// there; PreferLocalMemory is the same as a wish.
 const (
 	AnyMemory Memory = iota
 	PreferLocalMemory
 	LocalMemory
 )
 
-// Fields is a set of policy fields. Its numeric order is the order in which wishes are given up: memory first, then
-// bind, span, isolation.
+// Fields is a set of policy fields. Its numeric order is the order in which wishes are given up:
+// memory first, then bind, span, isolation.
 type Fields uint8
 
 // The fields.
@@ -134,10 +138,10 @@ func (f Fields) String() string {
 	return strings.Join(out, ",")
 }
 
-// Error is one thing wrong with a pod's request.
+// Error is one error in a pod's request.
 type Error struct {
 	Annotation string // or label, or the path of a field of the pod
-	Field      string // inside the annotation's value or the pod; may be empty
+	Field      string // within the annotation's value or the pod; may be empty
 	Problem    string
 }
 
@@ -148,7 +152,7 @@ func (e Error) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.Annotation, e.Field, e.Problem)
 }
 
-// Errors is everything wrong with a pod's request, in a stable order.
+// Errors are all errors in a pod's request, in a stable order.
 type Errors []Error
 
 func (e Errors) Error() string {

@@ -9,15 +9,16 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 )
 
-// Existing is a cluster as it is: its nodes with the pods that hold CPUs, and the sizes of all pods in order of arrival.
+// Existing is an existing cluster: its nodes with the pods that hold CPUs, and the sizes of all
+// pods in order of arrival.
 type Existing struct {
 	Name  string
 	Nodes []*allocate.Node
 	Sizes []int // CPUs
 }
 
-// AsItIs judges the placement that a cluster has. A pod's split is avoidable if some node has room for it in fewer domains
-// now, its own CPUs included.
+// AsItIs judges the present placement of a cluster. A pod's split is avoidable if some node has
+// room for the pod in fewer domains now, including the pod's own CPUs.
 func AsItIs(c Existing) (Result, error) {
 	s, err := newExisting(c, 0)
 	if err != nil {
@@ -46,8 +47,8 @@ func AsItIs(c Existing) (Result, error) {
 	return s.finish(), nil
 }
 
-// Anew places all pods of a cluster anew on its empty nodes, in their order of arrival, or, for a seed above 1, in a random
-// one. Only their numbers of CPUs count: every pod gets CPUs of its own.
+// Anew places all pods of a cluster on its empty nodes, in their order of arrival or, for a seed
+// above 1, in random order. Only their numbers of CPUs count: every pod gets CPUs of its own.
 func Anew(c Existing, policy Policy, seed uint64, now func() time.Time) (Result, error) {
 	s, err := newExisting(c, seed)
 	if err != nil {
@@ -83,7 +84,8 @@ func newExisting(c Existing, seed uint64) (*simulation, error) {
 			if s.l3Size == 0 {
 				s.l3Size = d.Len()
 			}
-			if d.Len() != s.l3Size { // no common size: what is possible is not known
+			// Without a common size the possible number of idle domains is unknown.
+			if d.Len() != s.l3Size {
 				s.l3Size = -1
 			}
 		}

@@ -1,12 +1,15 @@
-// Package simulate measures how policies of choosing nodes and CPUs fare on clusters under load.
+// Package simulate measures policies for choosing nodes and CPUs on clusters under load.
 //
 //	empty cluster ──pods arrive──▶ at the load ──pods leave and arrive──▶ figures
 //
-// Pods of random sizes of a mix arrive until the load is reached. Then, for as many arrivals as asked, random pods leave
-// until the next one is within the load, and it arrives. Every policy sees the same machine, sizes and seed; which pods
-// leave is drawn among those it placed.
+// Pods arrive, with random sizes from a mix, until the load is reached. Then, for the requested
+// number of arrivals, random pods leave until the next pod is within the load, and that pod
+// arrives. Every policy sees the same machine, sizes and seed; the pods that leave are drawn among
+// those that the policy placed.
 //
-// A placement is split if it touches more L3 domains than a pod of its size needs on an empty machine, and avoidably so
-// if, at that moment, some node had idle CPUs for it in fewer L3 domains and no more NUMA nodes. Likewise for NUMA nodes. Free
-// L3 domains are counted after every arrival under load, against what packing all running pods anew would leave free.
+// A placement is split if it uses more L3 domains than a pod of its size needs on an empty machine.
+// The split is avoidable if at that moment some node had idle CPUs for the pod in fewer L3 domains
+// and no more NUMA nodes. The same applies to NUMA nodes. Free L3 domains are counted after every
+// arrival under load, and compared with the number that repacking all running pods would leave
+// free.
 package simulate

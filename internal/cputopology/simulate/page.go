@@ -12,7 +12,7 @@ var pageText string
 
 var page = template.Must(template.New("page").Parse(pageText))
 
-// Page writes summaries as one HTML page that needs nothing else.
+// Page writes summaries as one self-contained HTML page.
 func Page(w io.Writer, summaries []Summary, load, turnover float64) error {
 	type row struct {
 		Summary

@@ -11,14 +11,15 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Own is the policy that is Lockstep as it is installed: pods are moved within their nodes. OwnWithoutMoves is what is left
-// of it where that is forbidden.
+// Own is the policy of Lockstep as it is installed: pods are moved within their nodes.
+// OwnWithoutMoves is the same policy if moves are forbidden.
 const (
 	Own             = "lockstep"
 	OwnWithoutMoves = "lockstep-without-moves"
 )
 
-// Policies returns new instances of all policies. They keep no state between simulations that changes a choice.
+// Policies returns new instances of all policies. They keep no state between simulations that
+// affects their choices.
 func Policies() []Policy {
 	return []Policy{
 		newRepacking(Own),
@@ -59,7 +60,8 @@ func (p *lockstep) Place(nodes []*allocate.Node, key string, cpus int) (int, boo
 	return node, err == nil
 }
 
-// repacking is lockstep with moves within nodes after each change, which the choice of nodes counts on.
+// repacking is lockstep with moves within nodes after each change. The choice of nodes takes the
+// moves into account.
 type repacking struct{ *lockstep }
 
 func newRepacking(name string) *repacking {
@@ -68,20 +70,20 @@ func newRepacking(name string) *repacking {
 	return p
 }
 
-// Maintain carries out the plan for one node.
+// Maintain makes the planned moves for one node.
 func (p *repacking) Maintain(n *allocate.Node) (pods, cpus int) {
 	plan := repack.Within(n, func(key string) *allocate.Request { return p.requests[n.Pod(key).CPUs().Len()] }, repack.Budget{})
 	for _, m := range plan.Moves {
 		cpus += m.To.CPUs().Minus(m.From.CPUs()).Len()
 		n.Release(m.Pod)
 		if err := n.Restore(m.To); err != nil {
-			panic(err) // a plan's moves go to idle CPUs
+			panic(err) // the moves of a plan go to idle CPUs
 		}
 	}
 	return len(plan.Moves), cpus
 }
 
-// byHand is a policy in two steps, as schedulers have it whose node choice does not know of cores.
+// byHand is a policy in two steps, as in schedulers whose choice of nodes does not consider cores.
 type byHand struct {
 	name string
 	node func(nodes []*allocate.Node, cpus int) int
@@ -150,8 +152,9 @@ func flat(cores []cpuset.Set) []int {
 	return ids
 }
 
-// packedCores is the choice of schedulers that pack entirely free cores and do not know L3 domains: the NUMA node with
-// the most of them if it holds the pod, else such a socket, else cores and threads from the freest places.
+// packedCores chooses like schedulers that pack entirely free cores and do not know L3 domains: the
+// NUMA node with the most free cores if it holds the pod, else such a socket, else cores and
+// threads from the freest places.
 func packedCores(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
 	var numas, sockets []cpuset.Set
 	for _, n := range topo.NUMA {
@@ -175,8 +178,8 @@ func packedCores(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.S
 	return fallback(topo, sockets, idle, cpus)
 }
 
-// kubeletLike is the order of a node agent's static policy: whole sockets, then entirely free cores and then single
-// threads, from the sockets with the fewest free CPUs first.
+// kubeletLike chooses in the order of a node agent's static policy: whole sockets, then entirely
+// free cores, then single threads, starting with the sockets with the fewest free CPUs.
 func kubeletLike(topo *cputopology.Topology, idle cpuset.Set, cpus int) cpuset.Set {
 	var taken cpuset.Set
 	var sockets []cpuset.Set
@@ -208,7 +211,8 @@ func fallback(topo *cputopology.Topology, sockets []cpuset.Set, idle cpuset.Set,
 			}
 		}
 	}
-	// What is left over is less than a core, or no core is entirely free: threads of half-used cores before others.
+	// The remaining number is less than a core, or no core is entirely free: take threads of
+	// half-used cores before others.
 	for _, wholeToo := range []bool{false, true} {
 		for _, socket := range sockets {
 			for _, c := range topo.Cores {

@@ -11,13 +11,13 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
-// Mix is a distribution of pod sizes: each arrival draws one of Sizes with equal chances.
+// Mix is a distribution of pod sizes: each arrival draws one of Sizes with equal probability.
 type Mix struct {
 	Name  string `json:"name"`
 	Sizes []int  `json:"sizes"` // CPUs
 }
 
-// Mixes are request mixes of different kinds of clusters.
+// Mixes returns the request mixes of different kinds of clusters.
 func Mixes() []Mix {
 	return []Mix{
 		{"study", []int{2, 4, 4, 4, 8, 8, 16}},
@@ -29,7 +29,7 @@ func Mixes() []Mix {
 	}
 }
 
-// MixByName returns one of Mixes.
+// MixByName returns the mix of Mixes with this name.
 func MixByName(name string) (Mix, error) {
 	var names []string
 	for _, m := range Mixes() {
@@ -41,46 +41,51 @@ func MixByName(name string) (Mix, error) {
 	return Mix{}, fmt.Errorf("no request mix %q; there are: %v", name, names)
 }
 
-// Config is one simulation.
+// Config configures one simulation.
 type Config struct {
 	Machine machines.Machine
 	Nodes   int
 	Mix     Mix
 	Seed    uint64
-	// Load is the share of all CPUs in use that arrivals are kept at, in (0, 1].
+	// Load is the share of all CPUs in use at which arrivals are kept, in (0, 1].
 	Load float64
-	// Turnover is how many times as many pods are placed under load as filling the cluster took.
+	// Turnover is the number of pods placed under load, as a multiple of the number that filled the
+	// cluster.
 	Turnover float64
 	// Now is the clock for decision latencies.
 	Now func() time.Time
 }
 
-// Result is the figures of one policy in one simulation.
+// Result holds the figures of one policy in one simulation.
 type Result struct {
 	Policy  string `json:"policy"`
 	Machine string `json:"machine"`
 	Nodes   int    `json:"nodes"`
 	Mix     string `json:"mix"`
 	Seed    uint64 `json:"seed"`
-	// Placed and Unplaced count arrivals: an arrival is unplaced if no node has as many idle CPUs.
+	// Placed and Unplaced are numbers of arrivals. An arrival is unplaced if no node has enough
+	// idle CPUs.
 	Placed   int `json:"placed"`
 	Unplaced int `json:"unplaced"`
-	// Shares of placements in percent.
+	// Shares of placements, in percent.
 	L3SplitPercent            float64 `json:"l3SplitPercent"`
 	L3SplitAvoidablePercent   float64 `json:"l3SplitAvoidablePercent"`
 	NUMASplitPercent          float64 `json:"numaSplitPercent"`
 	NUMASplitAvoidablePercent float64 `json:"numaSplitAvoidablePercent"`
-	// FreeL3Percent is the mean over arrivals under load of idle L3 domains in percent of the most that could be idle if all
-	// pods were packed anew over the whole cluster, none split more than it has to be (see possibleL3). FreeL3IdlePercent is
-	// the same in percent of the idle CPUs divided by an L3's size. FreeL3WithinPercent is the same as FreeL3Percent for what
-	// could be idle if the pods of each node were packed anew within their node: the most that moves within nodes can do for
-	// the choice of nodes that the policy made. FreeL3, FreeL3Possible: domains at the end.
+	// FreeL3Percent is the mean, over arrivals under load, of the number of idle L3 domains, in
+	// percent of the maximum that could be idle if all pods were repacked over the whole cluster,
+	// with none split more than necessary (see possibleL3). FreeL3IdlePercent is the same in
+	// percent of the idle CPUs divided by the size of an L3 domain. FreeL3WithinPercent is the same
+	// as FreeL3Percent for the number that could be idle if the pods of each node were repacked
+	// within their node: the limit of what moves within nodes can achieve for the policy's choice
+	// of nodes. FreeL3 and FreeL3Possible are numbers of domains at the end.
 	FreeL3Percent       float64 `json:"freeL3Percent"`
 	FreeL3IdlePercent   float64 `json:"freeL3IdlePercent"`
 	FreeL3WithinPercent float64 `json:"freeL3WithinPercent"`
 	FreeL3              int     `json:"freeL3"`
 	FreeL3Possible      int     `json:"freeL3Possible"`
-	// Moves counts pods moved within their nodes by policies that do so, MovedCPUs their CPUs.
+	// Moves is the number of pods moved within their nodes, by policies that do so; MovedCPUs is
+	// the number of CPUs moved.
 	Moves     int `json:"moves"`
 	MovedCPUs int `json:"movedCPUs"`
 	// Decision latencies.
@@ -88,14 +93,15 @@ type Result struct {
 	LatencyP99Micros float64 `json:"latencyP99Micros"`
 }
 
-// Policy chooses a node and CPUs for a pod. Place changes the node and reports false if no node has the CPUs.
+// Policy chooses a node and CPUs for a pod. Place changes the node, and returns false if no node
+// has the CPUs.
 type Policy interface {
 	Name() string
 	Place(nodes []*allocate.Node, key string, cpus int) (node int, ok bool)
 }
 
-// maintainer is a policy that also moves pods within their nodes. Maintain is called for each node that pods have left or
-// entered, and returns how many pods and CPUs it moved.
+// maintainer is a policy that also moves pods within their nodes. Maintain is called for each node
+// that pods have left or entered, and returns the numbers of pods and CPUs that it moved.
 type maintainer interface {
 	Maintain(n *allocate.Node) (pods, cpus int)
 }
@@ -111,28 +117,28 @@ type simulation struct {
 	policy               Policy
 	rng                  *rand.Rand
 	nodes                []*allocate.Node
-	empty                []*allocate.Node // one of each machine
+	empty                []*allocate.Node // one node of each machine
 	pods                 []pod
-	cpus                 int // of the cluster
+	cpus                 int // total of the cluster
 	idle                 int
-	l3Size               int // CPUs; -1 if domains differ
-	freeL3               int // over all nodes
+	l3Size               int // in CPUs; -1 if domains differ
+	freeL3               int // number over all nodes
 	nodeFree             []int
 	took                 []time.Duration
 	arrivals             int
-	all                  demand   // of all pods, over all nodes as one pool
+	all                  demand   // demand of all pods, over all nodes as one pool
 	each                 []demand // by node
-	eachFree             int      // sum over the nodes of what each could keep free
+	eachFree             int      // sum over the nodes of the domains that each could keep free
 	result               Result
 	splits               struct{ l3, l3Avoidable, numa, numaAvoidable int }
 	freeSum, freeIdleSum float64
 	freeWithinSum        float64
 	freeSeen             int
-	changes              []int // of each node, to know what of fewest still holds
+	changes              []int // number of changes of each node, to validate entries of fewest
 	fewest               map[fewestKey][]fewestL3
 }
 
-// fewestL3 remembers the fewest L3 domains in which a node had idle CPUs for a pod.
+// fewestL3 caches the smallest number of L3 domains in which a node had idle CPUs for a pod.
 type fewestL3 struct {
 	changes, l3 int
 	ok          bool
@@ -175,7 +181,7 @@ func (s *simulation) addNode(n *allocate.Node) {
 	s.cpus += n.IdleCPUs()
 }
 
-// fill lets pods arrive until one does not fit under the load.
+// fill lets pods arrive until one exceeds the load.
 func (s *simulation) fill() {
 	for {
 		size := s.draw()
@@ -197,7 +203,7 @@ func (s *simulation) churn() {
 	}
 }
 
-// seeFree notes how many L3 domains are free now.
+// seeFree records the present number of free L3 domains.
 func (s *simulation) seeFree() {
 	if s.l3Size < 1 {
 		return
@@ -210,16 +216,18 @@ func (s *simulation) seeFree() {
 	}
 }
 
-// demand is what pods need of L3 domains, were they packed anew, each over as few domains as its size needs.
+// demand is the number of L3 domains that pods need if they are repacked, each over as few domains
+// as its size needs.
 //
-// A pod that needs k domains may be taken to fill k-1 of them: if it lay otherwise, what shares these domains with it has
-// room together beside its rest, for it is no more than what the pod leaves of the k. So the rests, each smaller than a
-// domain, are to be packed, and a lower bound on the domains they need is a bound for all.
+// A pod that needs k domains may be assumed to fill k-1 of them: in any other position, the pods
+// that share these domains with it have room together beside its rest, because they take no more
+// than what the pod leaves of the k domains. So only the rests, each smaller than a domain, need to
+// be packed, and a lower bound of the domains for the rests gives a bound for all pods.
 type demand struct {
-	domains int   // to be had
-	wholes  int   // that pods fill entirely
-	rests   []int // number of pods by what they need beyond whole domains
-	free    int   // domains that could be idle at most
+	domains int   // domains available
+	wholes  int   // domains that pods fill entirely
+	rests   []int // number of pods, by the CPUs that they need beyond whole domains
+	free    int   // maximum number of domains that could be idle
 }
 
 func newDemand(domains, l3Size int) demand {
@@ -233,7 +241,7 @@ func (d *demand) add(size, sign int) {
 	d.free = d.domains - d.wholes - allocate.L3Needed(d.rests)
 }
 
-// measure begins to count what is possible, where L3 domains have a common size.
+// measure starts counting possible idle domains, if L3 domains have a common size.
 func (s *simulation) measure() {
 	if s.l3Size < 1 {
 		return
@@ -245,11 +253,12 @@ func (s *simulation) measure() {
 	}
 }
 
-// possibleL3 is how many L3 domains could be idle at most, were all pods packed anew over the whole cluster: no policy that
-// does not split pods can do better, and none may be able to do as well, since NUMA nodes and nodes are taken for one pool.
+// possibleL3 returns the maximum number of L3 domains that could be idle if all pods were repacked
+// over the whole cluster. No policy that does not split pods can do better, and possibly none can
+// reach it, because it treats all NUMA nodes and nodes as one pool.
 func (s *simulation) possibleL3() int { return s.all.free }
 
-// count adds (1) or removes (-1) a pod of a node from what is possible.
+// count adds (1) or removes (-1) a pod of a node from the counts of possible idle domains.
 func (s *simulation) count(node, size, sign int) {
 	s.idle -= sign * size
 	if s.l3Size < 1 {
@@ -311,7 +320,8 @@ func (s *simulation) maintain(node int) {
 	}
 }
 
-// judge counts the placement's splits. What was possible before is judged with the pod taken out again.
+// judge counts the placement's splits. To find out what was possible before, it takes the pod out
+// again temporarily.
 func (s *simulation) judge(node int, key string, size int) {
 	n := s.nodes[node]
 	held := n.Pod(key)
@@ -360,7 +370,7 @@ func (s *simulation) judge(node int, key string, size int) {
 	}
 }
 
-// fewestL3 is Node.FewestL3, remembered until the node changes.
+// fewestL3 is Node.FewestL3, cached until the node changes.
 func (s *simulation) fewestL3(node, size, numas int) (int, bool) {
 	key := fewestKey{size, numas}
 	known := s.fewest[key]

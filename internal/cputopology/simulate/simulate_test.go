@@ -11,9 +11,10 @@ import (
 
 func frozen() time.Time { return time.Time{} }
 
-// The acceptance of the allocator, in small: at 85 % load, on both AMD layouts, no pod is split that need not be, and
-// with moves within nodes nine tenths of the L3 domains stay free that could be (more on larger clusters). Sizes that do
-// not add up to an L3 are the exception: pods on their own domains leave gaps that no other size of the mix fits.
+// TestPlacementQuality is a small version of the allocator's acceptance test. At 85 % load, on both
+// AMD layouts, no pod is split unnecessarily, and with moves within nodes nine tenths of the
+// possible L3 domains stay free (more on larger clusters). Sizes that do not add up to an L3 domain
+// are the exception: pods on their own domains leave gaps that no other size of the mix fits.
 func TestPlacementQuality(t *testing.T) {
 	policies := map[string]Policy{}
 	for _, p := range Policies() {

@@ -2,7 +2,8 @@ package simulate
 
 import "slices"
 
-// Summary is one policy on one machine, number of nodes and mix: means over seeds, and the worst seed where that matters.
+// Summary summarises one policy on one machine, number of nodes and mix: means over seeds, and the
+// worst seed where that matters.
 type Summary struct {
 	Policy  string `json:"policy"`
 	Machine string `json:"machine"`
@@ -26,23 +27,24 @@ type Summary struct {
 	LatencyP99Micros             float64 `json:"latencyP99Micros"`
 }
 
-// What is wanted of a policy, over all seeds of each machine, number of nodes and mix.
+// Requirements on a policy, over all seeds of each machine, number of nodes and mix.
 const (
 	l3AvoidableMax   = 1.0  // percent, below
 	numaAvoidableMax = 0.0  // percent
 	freeL3Min        = 94.0 // percent of what is possible
 )
 
-// Wanted is the same in words.
+// Wanted describes the requirements in words.
 const Wanted = "avoidable splits over L3 domains below 1 % and over NUMA nodes 0 % in every run, 94 % of the free L3 domains kept"
 
-// Holds says whether the summary meets what is wanted of a policy: practically no avoidable split, and the L3 domains kept
-// free that could be.
+// Holds reports whether the summary meets the requirements on a policy: practically no avoidable
+// splits, and most of the possible L3 domains kept free.
 func (s Summary) Holds() bool {
 	return s.L3SplitAvoidablePercentMax < l3AvoidableMax && s.NUMASplitAvoidablePercentMax <= numaAvoidableMax && s.FreeL3Percent >= freeL3Min
 }
 
-// Summarise groups results by machine, nodes, mix and policy, in the order in which these first appear.
+// Summarise groups results by machine, nodes, mix and policy, in the order in which these first
+// appear.
 func Summarise(results []Result) []Summary {
 	type key struct {
 		machine, mix, policy string

@@ -13,35 +13,37 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// podGrace is how long an agent's pod may be away or not ready before the agent counts as gone: as long as the DaemonSet
-// takes to replace it.
+// podGrace is how long an agent's pod may be missing or not ready before the agent counts as gone.
+// It is as long as the DaemonSet takes to replace the pod.
 const podGrace = 20 * time.Second
 
-// leaseDefault is for leases that do not say how long they last.
+// leaseDefault is the duration of leases that specify none.
 const leaseDefault = 45 * time.Second
 
-// watchman finds out whether one node's agent is there. It compares no clocks: a lease counts from when its renewal was seen.
+// watchman determines whether the agent of one node is alive. It does not compare clocks of
+// different machines: a lease's duration counts from when its renewal was seen.
 type watchman struct {
 	missing time.Time // since when the pod has not been ready
-	renewed time.Time // the lease's time of renewal, as it says itself
-	heard   time.Time // when that was seen first
+	renewed time.Time // the lease's own renewal time
+	heard   time.Time // when that renewal was first seen
 }
 
-// signs are what an agent is judged by.
+// signs are the objects by which an agent is judged.
 type signs struct {
 	node  string
-	pod   *corev1.Pod           // that the agent runs in, or nil
+	pod   *corev1.Pod           // the pod in which the agent runs, or nil
 	lease *coordinationv1.Lease // or nil
 }
 
-// verdict says whether the agent is there, why not, and when to look again though nothing has changed (zero: never).
+// verdict says whether the agent is alive, why not, and when to check again even if nothing has
+// changed (zero: never).
 type verdict struct {
 	alive           bool
 	reason, message string
 	next            time.Time
 }
 
-// judge says whether the agent of a NodeTopology is there.
+// judge determines whether the agent of a NodeTopology is alive.
 func (w *watchman) judge(t *topologyv1alpha1.NodeTopology, s signs, now time.Time) verdict {
 	wasGone := meta.IsStatusConditionFalse(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 	switch l := t.Status.Liveness; {
@@ -96,7 +98,7 @@ func (w *watchman) judgeLease(name string, l *coordinationv1.Lease, wasGone bool
 	}
 	switch first := w.heard.IsZero() && w.renewed.IsZero(); {
 	case first && wasGone:
-		w.renewed = renewed // an old one, for all we know: the next tells
+		w.renewed = renewed // possibly an old renewal; the next one will show
 	case first, !renewed.Equal(w.renewed):
 		w.renewed, w.heard = renewed, now
 	}
@@ -107,7 +109,8 @@ func (w *watchman) judgeLease(name string, l *coordinationv1.Lease, wasGone bool
 	return verdict{alive: true, next: until}
 }
 
-// conditions are those of a NodeTopology with the verdict in them. Of an agent that was never gone nothing is said.
+// conditions returns the conditions of a NodeTopology, including the verdict. An agent that was
+// never gone gets no condition.
 func (v verdict) conditions(t *topologyv1alpha1.NodeTopology, now time.Time) []metav1.Condition {
 	known := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 	if v.alive && (known == nil || known.Status == metav1.ConditionTrue) || !v.alive && known != nil && known.Status == metav1.ConditionFalse {
@@ -123,7 +126,7 @@ func (v verdict) conditions(t *topologyv1alpha1.NodeTopology, now time.Time) []m
 	return out
 }
 
-// split is namespace and name.
+// split returns the namespace and name of a key.
 func split(key string) (namespace, name string) {
 	namespace, name, found := strings.Cut(key, "/")
 	if !found {

@@ -11,7 +11,7 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// moment is what is seen at a time, and what is to be made of it.
+// moment is the input at some time, and the expected verdict.
 type moment struct {
 	at    time.Duration
 	pod   *corev1.Pod
@@ -29,7 +29,8 @@ func agentPod(node string, ready bool) *corev1.Pod {
 	return p
 }
 
-// renewed is a lease that was renewed at some second of its holder's clock, which is not ours.
+// renewed returns a lease that was renewed at some second of its holder's clock, which differs from
+// the test's.
 func renewed(second int64) *coordinationv1.Lease {
 	at, duration := metav1.NewMicroTime(time.Unix(1e9+second, 0)), int32(40)
 	return &coordinationv1.Lease{Spec: coordinationv1.LeaseSpec{RenewTime: &at, LeaseDurationSeconds: &duration}}

@@ -1,5 +1,5 @@
-// Package steward is the manager's part in NodeTopologies: it finds out which agents are gone, and has pinned pods moved
-// within their nodes.
+// Package steward is the manager's part in maintaining NodeTopologies: it detects agents that are
+// gone, and moves pinned pods within their nodes.
 //
 //	agents' pods, leases ─▶ alive ───────────────┐
 //	                                             ├─▶ status.conditions[AgentAlive], status.repack
@@ -9,28 +9,31 @@
 //	   │            scheduler: are the CPUs still free? then the pod holds both sets
 //	   │                        │
 //	   │                        ▼ patch of the result annotation
-//	   └─ status.moved ◀─ agent: everything off the old CPUs, onto the new ones
+//	   └─ status.moved ◀─ agent: moves all containers from the old CPUs to the new ones
 //
 // # A move
 //
-// The pod's annotation is rewritten, once: with its new CPUs, those that it is moved away from, and a number. It holds both
-// from before the write, in the scheduler's memory, until the agent reports the number in status.moved, when it holds the new
-// ones alone. Moves that need each other's CPUs are in one wave after the other, so that no CPU has two owners at any time,
-// whoever dies in between: what is under way is read from the annotations and status.moved, by the scheduler, the agent and
-// the next manager alike.
+// The pod's annotation is rewritten once, with its new CPUs, its previous CPUs and the number of
+// the move. The pod holds both sets of CPUs from before the write, in the scheduler's memory, until
+// the agent reports the number in status.moved; then it holds only the new CPUs. Moves that need
+// each other's CPUs are made in successive waves, so that no CPU has two owners at any time,
+// whichever process dies in between. The scheduler, the agent and the next manager all read the
+// state of moves from the annotations and from status.moved.
 //
-// A move that the agent cannot make is taken back by another, from what the annotation says (see settle.go). So each move is
-// made or is not; what a repack has moved before one fails stays where it is, for every move leaves a valid state.
+// A move that the agent cannot make is reversed by another move, based on the annotation (see
+// settle.go). So each move is either made or not. Pods that a repack has moved before a move fails
+// stay where they are, because every move leaves a valid state.
 //
-// After each wave a new plan is made of what is there then. A pod is moved once at most in one repack, which bounds it.
+// After each wave a new plan is made from the current state. A pod is moved at most once in one
+// repack, which bounds the repack.
 //
 // # Whose pods
 //
-// Moved are pods of Lockstep's schedulers that were given their CPUs exclusively and on the machine as it is now, and that do
-// not say cpu.lockstep.dev/move: "false". Everything else on the node stays: the kubelet's own pins, shared CPUs, pods that
-// are on their way out.
+// A repack moves pods of Lockstep's schedulers that were given their CPUs exclusively, and on the
+// machine as it is now, unless they have the annotation cpu.lockstep.dev/move: "false". Everything
+// else on the node stays: the kubelet's own pins, shared CPUs, and pods that are being deleted.
 //
 // # At rest
 //
-// Nothing is written. That an agent is gone is one write, that it is back another.
+// At rest nothing is written. An agent that goes causes one write, and its return another.
 package steward

@@ -21,7 +21,7 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// moves matches the manager's writes of a node's pods.
+// moves matches the manager's writes to the node's pods.
 func (e *env) moves(r *http.Request) bool {
 	return r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/namespaces/default/pods/"+e.node+"-") && !strings.HasSuffix(r.URL.Path, "/status")
 }
@@ -36,8 +36,8 @@ func (e *env) held(there <-chan struct{}) {
 	}
 }
 
-// TestALateMoveOverwritesNothing: a move of a manager that was paused reaches the server when another manager has moved the pod
-// since. What the other one has written stays, and the repack goes on from there.
+// TestALateMoveOverwritesNothing: a move of a paused manager reaches the server after another
+// manager has moved the pod. The other manager's write stays, and the repack continues from there.
 func TestALateMoveOverwritesNothing(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 7)
 	e.startManager(steward.Policy{})
@@ -49,7 +49,8 @@ func TestALateMoveOverwritesNothing(t *testing.T) {
 	there, release := managertest.Delay(t, e.moves)
 	e.ask(topology.RepackRequest{ID: "late"})
 	e.held(there)
-	// One of two pods is to move next to the other. The other manager has moved both, to a third domain.
+	// One of two pods is to move next to the other. The other manager has moved both to a third
+	// domain.
 	const number = 7
 	topo := machine.MustTopology()
 	var theirs cpuset.Set
@@ -85,7 +86,7 @@ func TestALateMoveOverwritesNothing(t *testing.T) {
 	e.atRest()
 }
 
-// moved writes what a pod was given, as another manager does.
+// moved writes the CPUs that a pod was given, as another manager does.
 func (e *env) moved(name string, r request.Result) {
 	e.Helper()
 	annotations, err := r.Annotations(request.Lockstep, machine.MustTopology())
@@ -96,7 +97,8 @@ func (e *env) moved(name string, r request.Result) {
 	e.check(err)
 }
 
-// TestAMoveWhoseAnswerIsLostIsMade: the manager asks again, and is told that the pod has changed. It has, by the manager itself.
+// TestAMoveWhoseAnswerIsLostIsMade: the manager retries the write and gets a conflict, because its
+// own first attempt has changed the pod.
 func TestAMoveWhoseAnswerIsLostIsMade(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 8)
 	e.startManager(steward.Policy{})

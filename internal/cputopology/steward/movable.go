@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
-// noAgent is cluster.Machine's number of moves where nobody counts them.
+// noAgent is the value of cluster.Machine.Moved if no agent counts moves.
 const noAgent = math.MaxInt64
 
 // movable is a pod that may be given other CPUs.
@@ -24,7 +24,7 @@ type movable struct {
 	language request.Language
 }
 
-// movable says whether a pod may be moved, by its request; nil if not.
+// movable returns the pod's request if the pod may be moved, else nil.
 func (s *Steward) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
 	o := pod.Object
 	if o == nil || o.DeletionTimestamp != nil || !s.cfg.Ours(o) || o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||
@@ -42,7 +42,7 @@ func (s *Steward) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
 	return &movable{pod: pod, request: r, language: asked.Language}
 }
 
-// requests is what the planner asks of pods.
+// requests returns the function by which the planner looks up the requests of pods.
 func requests(pods map[string]*movable) func(string) *allocate.Request {
 	return func(key string) *allocate.Request {
 		if m := pods[key]; m != nil {
@@ -52,7 +52,7 @@ func requests(pods map[string]*movable) func(string) *allocate.Request {
 	}
 }
 
-// to is the move to a result.
+// to returns the move to a result.
 func (m *movable) to(result request.Result, serial int64, topo *cputopology.Topology) (pin.Move, error) {
 	result.Move = serial
 	for name, c := range result.Containers {
@@ -64,7 +64,7 @@ func (m *movable) to(result request.Result, serial int64, topo *cputopology.Topo
 	return moveTo(m.pod, result, m.language, topo)
 }
 
-// back is the move that takes a pod's move back.
+// back returns the move that reverses a pod's move.
 func back(pod cluster.PodCPUs, serial int64, topo *cputopology.Topology) (pin.Move, error) {
 	language := request.Lockstep
 	if asked, err := request.Parse(pod.Object); err == nil && asked != nil {

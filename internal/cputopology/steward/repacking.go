@@ -23,31 +23,32 @@ import (
 
 // Bounds of a repack.
 const (
-	// waveMax is how many pods of a node are moved at once.
+	// waveMax is the maximum number of pods of a node that are moved at once.
 	waveMax = 16
-	// busyMax is how often in a row the CPUs of all moves of a wave may be given to somebody else first, or the pods changed.
+	// busyMax is the number of consecutive waves without a single move, because the CPUs were given
+	// to other pods first or the pods were changed, after which a repack fails.
 	busyMax = 5
 )
 
-// byPolicy is the ID of repacks that nobody asked for.
+// byPolicy is the ID of repacks that the policy starts.
 const byPolicy = "policy"
 
-// policyNodesMax is on how many nodes the policy moves pods at once.
+// policyNodesMax is the maximum number of nodes on which the policy moves pods at the same time.
 const policyNodesMax = 10
 
-// policyState is what the policy knows of a node.
+// policyState is the policy's state of a node.
 type policyState struct {
-	changed time.Time   // the pinned pods, last
-	planned time.Time   // the last plan
-	moves   []time.Time // of the last hour
+	changed time.Time   // last change of the pinned pods
+	planned time.Time   // time of the last plan
+	moves   []time.Time // times of the moves of the last hour
 }
 
-// repacking is a repack under way.
+// repacking is the state of a running repack.
 //
 //	begin ──▶ plan ──▶ reserve ──▶ write ──▶ the agent moves ──▶ plan ...
 //	           │          │                       │
 //	           │          │ given to others        ▼
-//	           ▼          ▼ meanwhile: again  what it cannot move is taken back (settle.go), and nothing more is planned: Failed
+//	           ▼          ▼ meanwhile: again  moves it cannot make are reversed (settle.go), no more is planned: Failed
 //	       nothing left: Done
 type repacking struct {
 	id      string
@@ -57,15 +58,17 @@ type repacking struct {
 	moves   int32
 	moved   map[types.UID]bool
 	freed   []cpuset.Set
-	busy    int // waves in a row of which nothing was made, because others were faster
+	busy    int // consecutive waves of which no move was made because others were faster
 	failure string
-	left    string // a pod that was left where it is because something is wrong with it
+	left    string // a pod that was not moved because it has a problem
 }
 
-// repack takes the repack of a node further, and puts into status what has to be told. underWay says that moves are.
+// repack advances the repack of a node, and puts its state into status. underWay means that moves
+// on the node are incomplete.
 func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	defer func() {
-		// What is to be seen stays so until it is, whoever else writes the status meanwhile.
+		// The state to show stays in status until the watch shows it, even if the agent writes the
+		// status in the meantime.
 		if n.shown != nil {
 			status.Repack = n.shown
 		}
@@ -77,19 +80,19 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 		return // the answer wakes the node
 	}
 	r := n.repack
-	// 1. Does something stand against it?
+	// 1. Is there an obstacle?
 	if !r.policy && (t.Repack == nil || t.Repack.ID != r.id) {
 		n.failed("the request was withdrawn")
 	}
 	n.failed(hindrance(t, on))
-	// 2. What has been begun is completed, or taken back.
+	// 2. Started moves are completed or reversed first.
 	if underWay {
 		return
 	}
 	if pod := unsettled(on); pod != "" {
 		n.failed("pod " + pod + " has not got back to the CPUs that it had before an earlier move" + problemOf(t, pod))
 	}
-	// 3. What is to be moved next?
+	// 3. Which pods are moved next?
 	if r.failure == "" {
 		if moves := s.plan(n, t, on); len(moves) > 0 {
 			s.rewrite(n, moves, func(n *node, errs []error) { s.written(n, r, moves, errs) })
@@ -97,11 +100,12 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 			return
 		}
 	}
-	// 4. Nothing: that was it.
+	// 4. No moves are left: the repack ends.
 	s.finish(n, on, now)
 }
 
-// begin starts what is asked for, or what the policy finds. It says whether there is something.
+// begin starts a repack that was requested, or that the policy starts. It reports whether there is
+// one.
 func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time) bool {
 	was := t.Status.Repack
 	if n.shown != nil {
@@ -114,7 +118,7 @@ func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time
 		r.id = ask.ID
 		r.budget = repack.Budget{MovesMax: int(ask.MovesMax), CostMax: float64(ask.CostMaxPercent) / 100, StayInNUMA: ask.StayInNUMA}
 	case under && was.ID != byPolicy:
-		r.id = was.ID // and is withdrawn, which is said below
+		r.id = was.ID // withdrawn, which is reported below
 	case under, s.policyMoves(n, now):
 		r.id, r.policy = byPolicy, true
 		r.budget = repack.Budget{MovesMax: s.policyLeft(n, now), CostMax: s.cfg.Policy.CostMax, StayInNUMA: s.cfg.Policy.StayInNUMA}
@@ -122,7 +126,7 @@ func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time
 		return false
 	}
 	if under && was.ID == r.id {
-		// Another manager has begun it. Its moves are in the pods' annotations.
+		// Another manager has started this repack. Its moves are in the pods' annotations.
 		r.started, r.moves = was.Started, was.Moves
 		for _, l := range was.Freed {
 			if set, err := cpuset.Parse(string(l)); err == nil {
@@ -148,7 +152,7 @@ func (s *Steward) ended(r *repacking) {
 	}
 }
 
-// policyMoves says whether the policy is to look at a node now.
+// policyMoves reports whether the policy should plan moves on a node now.
 func (s *Steward) policyMoves(n *node, now time.Time) bool {
 	p := &n.policy
 	if s.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
@@ -174,13 +178,14 @@ func (s *Steward) policyMoves(n *node, now time.Time) bool {
 	return true
 }
 
-// policyLeft is how many moves the policy still has for a node.
+// policyLeft returns the number of moves that the policy may still make on a node, given the moves
+// of the last hour.
 func (s *Steward) policyLeft(n *node, now time.Time) int {
 	n.policy.moves = slices.DeleteFunc(n.policy.moves, func(at time.Time) bool { return now.Sub(at) >= time.Hour })
 	return max(0, s.cfg.Policy.MovesPerHour-len(n.policy.moves))
 }
 
-// hindrance is why nothing can be moved on a node, or empty.
+// hindrance returns the reason why no pod can be moved on a node, or "".
 func hindrance(t *topologyv1alpha1.NodeTopology, node cluster.NodeCPUs) string {
 	ready := meta.FindStatusCondition(t.Status.Conditions, topologyv1alpha1.NodeReady)
 	switch {
@@ -196,7 +201,7 @@ func hindrance(t *topologyv1alpha1.NodeTopology, node cluster.NodeCPUs) string {
 	return ""
 }
 
-// unsettled is a pod whose move is not complete, or empty.
+// unsettled returns a pod whose move is incomplete, or "".
 func unsettled(node cluster.NodeCPUs) string {
 	if node.Machine == nil {
 		return ""
@@ -219,7 +224,7 @@ func problemOf(t *topologyv1alpha1.NodeTopology, pod string) string {
 	return ""
 }
 
-// plan chooses the next wave: moves that need nothing of each other.
+// plan chooses the next wave: moves that do not depend on each other.
 func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs) []pin.Move {
 	r := n.repack
 	budget := r.budget
@@ -237,7 +242,8 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 			p.Created = pod.Object.CreationTimestamp.Time
 		}
 		pods = append(pods, p)
-		// What could not be moved before, the policy leaves alone; what has a problem as it is, everybody.
+		// The policy does not retry pods that could not be moved before. Pods with a problem are
+		// never moved.
 		m := s.movable(on.Machine, pod)
 		if m == nil || r.moved[pod.Object.UID] || r.policy && n.stuck[pod.Object.UID] {
 			continue
@@ -262,7 +268,8 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 	var wave []pin.Move
 	idle := state.Node.Idle()
 	for _, m := range plan.Moves {
-		// A later move may go where this one comes from: it waits for the next wave, and so does what follows it.
+		// A later move may go to CPUs that this one leaves: it waits for the next wave, and so do
+		// the moves after it.
 		if len(wave) == waveMax || !m.To.CPUs().Minus(m.From.CPUs()).SubsetOf(idle) {
 			break
 		}
@@ -277,7 +284,7 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 	return wave
 }
 
-// written takes up what became of a wave.
+// written handles the results of a wave.
 func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error) {
 	busy := true
 	for i, err := range errs {
@@ -317,7 +324,7 @@ func (s *Steward) finish(n *node, on cluster.NodeCPUs, now time.Time) {
 	defer func() { n.repack = nil }()
 	s.ended(r)
 	if r.policy && r.moves == 0 && r.failure == "" {
-		return // nobody has asked, and there is nothing to tell
+		return // the repack was not requested, and there is nothing to report
 	}
 	r.freed = slices.DeleteFunc(r.freed, func(f cpuset.Set) bool { return !idle(on, f) })
 	phase, by := topologyv1alpha1.RepackDone, "request"
@@ -332,7 +339,7 @@ func (s *Steward) finish(n *node, on cluster.NodeCPUs, now time.Time) {
 	s.metrics.freed.Add(float64(len(r.freed)))
 }
 
-// idle says whether nobody has been given any of the CPUs.
+// idle reports whether none of the CPUs has been given to a pod.
 func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
 	for _, pod := range on.Pods {
 		for _, c := range pod.Result.Containers {
@@ -344,10 +351,10 @@ func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
 	return true
 }
 
-// messageMax is the API's bound, in bytes.
+// messageMax is the API's limit, in bytes.
 const messageMax = 512
 
-// show says what is to be seen of the repack.
+// show sets the state of the repack that the status will show.
 func (s *Steward) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
 	r := n.repack
 	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: cmp.Or(r.failure, r.left)}

@@ -18,35 +18,39 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
-// A move that the agent does not complete is taken back: the pod is told its old CPUs again, by another move. Whoever is to
-// see to that reads from the pods alone what is under way, so it does not matter who began it, nor whether a repack still is.
+// A move that the agent does not complete is reversed: another move gives the pod its previous
+// CPUs. All information needed for this is read from the pods, so it does not matter which manager
+// started the move, or whether the repack still runs.
 //
 //	written ──▶ the agent reports the number: complete
 //	   │
-//	   ├─ no agent at work, or it says that it cannot: after patience/refusedShare ─┐
-//	   └─ nothing: after patience ──────────────────────────────────────────────────┴▶ back, which has all the time it needs
+//	   ├─ no agent at work, or it reports a problem: after patience/refusedShare ───┐
+//	   └─ nothing: after patience ──────────────────────────────────────────────────┴▶ back, without a time limit
 //
-// A move is written in the place of the version of the pod that it was planned on, so that a late one overwrites nothing. On a
-// conflict all is planned again from what the watch shows then; apiwriter has made sure that it is another version.
+// The write of a move carries the resource version of the pod on which the move was planned, so
+// that a late write overwrites nothing. After a conflict everything is planned again from the state
+// that the watch then shows; apiwriter has made sure that the version is really another.
 
-// movePoll is how often to look meanwhile: the model may learn of a pod's end later than this package.
+// movePoll is the interval of checks while moves are incomplete: the model may learn of a pod's end
+// later than this package.
 const movePoll = 2 * time.Second
 
-// refusedShare is by how much sooner a move is taken back of which it is known that it is not made.
+// refusedShare is the factor by which a move is reversed sooner if it is known that the move will
+// not be made.
 const refusedShare = 6
 
 // settling is a move that is not known to be complete.
 type settling struct {
 	move  int64
 	since time.Time
-	again time.Time // not before then, if taking it back has failed
+	again time.Time // not to be reversed again before this time, after a failed attempt
 }
 
-// settle takes back what the agent does not get done. It says whether moves are under way that may still be completed or
-// taken back.
+// settle reverses the moves that the agent does not complete in time. It reports whether there are
+// moves that may still be completed or reversed.
 func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, now time.Time) (underWay bool) {
 	if on.Machine == nil || on.Machine.Fault != nil {
-		return false // whose CPUs are whose cannot be told
+		return false // the owners of the CPUs cannot be determined
 	}
 	known := n.settling
 	n.settling = map[types.UID]settling{}
@@ -112,7 +116,7 @@ func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 	return underWay
 }
 
-// keepStuck forgets pods that have gone.
+// keepStuck forgets pods that are gone.
 func (n *node) keepStuck(on cluster.NodeCPUs) {
 	there := map[types.UID]bool{}
 	for _, pod := range on.Pods {
@@ -123,14 +127,15 @@ func (n *node) keepStuck(on cluster.NodeCPUs) {
 	maps.DeleteFunc(n.stuck, func(uid types.UID, _ bool) bool { return !there[uid] })
 }
 
-// failed notes why the repack under way, if there is one and there is a reason, does not go on.
+// failed records why the current repack, if there is one, does not continue. An empty reason is
+// ignored.
 func (n *node) failed(why string) {
 	if why != "" && n.repack != nil && n.repack.failure == "" {
 		n.repack.failure = why
 	}
 }
 
-// nextMove is a number that no move on the node has had.
+// nextMove returns a number that no move on the node has had.
 func nextMove(on cluster.NodeCPUs) int64 {
 	last := int64(0)
 	if on.Machine.Moved < noAgent {
@@ -149,8 +154,9 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// rewrite gives pods other CPUs: those they have and those they get are theirs in the scheduler's memory before they are
-// written. done has for each move why it was not made; it is called in a turn, later, and no other rewrite begins before.
+// rewrite gives pods other CPUs. In the scheduler's memory both their previous and their new CPUs
+// belong to them before the pods are written. done gets, for each move, the reason why it was not
+// made. It is called later, in a turn, and no other rewrite begins before that.
 func (s *Steward) rewrite(n *node, moves []pin.Move, done func(n *node, errs []error)) {
 	if len(moves) == 0 {
 		return
@@ -164,7 +170,7 @@ func (s *Steward) rewrite(n *node, moves []pin.Move, done func(n *node, errs []e
 			}
 			s.writePods(n, moves, errs, done)
 		}) {
-			s.giveBack(moves, errs) // the node has gone
+			s.giveBack(moves, errs) // the node is gone
 		}
 	})
 }
@@ -177,7 +183,8 @@ func (s *Steward) giveBack(moves []pin.Move, errs []error) {
 	}
 }
 
-// writePods writes the moves that have their CPUs, each in the place of the version of its pod that it was planned on.
+// writePods writes the moves whose CPUs have been reserved, each with the resource version of the
+// pod on which it was planned.
 func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*node, []error)) {
 	left := 1
 	written := func(n *node) {
@@ -202,7 +209,7 @@ func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*
 	written(n)
 }
 
-// answered takes up how the write of a move has ended.
+// answered handles the result of the write of a move.
 func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, error)) {
 	unclear := apierrors.IsConflict(err)
 	forget := func() { s.cfg.Model.ForgetMoved(m.Pod, m.After) }
@@ -219,7 +226,9 @@ func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, er
 		case now == n:
 			answer(n, err)
 		case unclear:
-			forget() // the NodeTopology has gone: nobody is given CPUs of the node before the pods are read anew
+			// The NodeTopology is gone: no CPUs of the node are given out before the pods are read
+			// anew.
+			forget()
 		}
 	})
 	if !posted && unclear {
@@ -227,15 +236,16 @@ func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, er
 	}
 }
 
-// doubt is a move whose write met a conflict: somebody has changed the pod, or an earlier attempt, the answer to which was lost,
-// has made the move. Until the watch shows which, the pod holds both its old CPUs and its new ones.
+// doubt is a move whose write met a conflict: either another client has changed the pod, or an
+// earlier attempt whose answer was lost has made the move. Until the watch shows which, the pod
+// holds both its previous and its new CPUs.
 type doubt struct {
 	move   pin.Move
 	err    error
 	answer func(*node, error)
 }
 
-// resolve answers for the moves in doubt of which the watch has shown what became.
+// resolve answers the moves in doubt whose outcome the watch has shown.
 func (s *Steward) resolve(n *node) {
 	doubts := n.doubts
 	n.doubts = nil
@@ -252,17 +262,17 @@ func (s *Steward) resolve(n *node) {
 		}
 	}
 	if len(n.doubts) > 0 {
-		s.loop.WakeAfter(n.name, movePoll) // of a pod that is not pinned any more nobody tells
+		s.loop.WakeAfter(n.name, movePoll) // no event reports a pod that is no longer pinned
 	}
 }
 
-// writeError is an error of the API server, as against the scheduler's refusal.
+// writeError is an error of the API server, as opposed to a refusal by the scheduler.
 type writeError struct{ error }
 
 func (e writeError) Unwrap() error { return e.error }
 
-// gone says that the pod is: its CPUs went with it.
+// gone reports whether the pod, and with it its CPUs, is gone.
 func (e writeError) gone() bool { return apierrors.IsNotFound(e.error) }
 
-// overtaken says that the pod was changed between the plan and the write.
+// overtaken reports whether the pod was changed between the plan and the write.
 func (e writeError) overtaken() bool { return apierrors.IsConflict(e.error) }

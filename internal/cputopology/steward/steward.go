@@ -34,43 +34,47 @@ type Mover interface {
 	Move(node string, moves []pin.Move, done func([]error))
 }
 
-// Policy is what the manager does by itself. Its zero value is nothing.
+// Policy configures the moves that the manager makes without a request. The zero value makes none.
 type Policy struct {
-	// MovesPerHour is how many pods of one node may be moved in an hour; 0: none.
+	// MovesPerHour is the maximum number of pods of one node that are moved in an hour; 0 means
+	// none.
 	MovesPerHour int
-	// CostMax is the largest cost, in CPUs moved for each CPU freed. 0 is the planner's default.
+	// CostMax is the maximum cost, in CPUs moved per CPU freed. 0 means the planner's default.
 	CostMax float64
 	// StayInNUMA forbids moves to other NUMA nodes.
 	StayInNUMA bool
-	// Quiet is how long the pinned pods of a node must not have changed; twice that is between two plans for a node.
-	// Default: 30 s.
+	// Quiet is the time for which the pinned pods of a node must not have changed before a plan.
+	// The interval between two plans for a node is at least twice that. Default: 30 s.
 	Quiet time.Duration
-	// Patience is how long an agent may take for a move, whoever asked for it, before it is taken back; a sixth of it where
-	// the agent says that it cannot, or is not at work. Default: a minute.
+	// Patience is the time that an agent may take for a move, whoever requested it, before the move
+	// is reversed. It is a sixth of that if the agent reports that it cannot make the move, or is
+	// not working. Default: a minute.
 	Patience time.Duration
 }
 
-// Config is what a Steward needs. All but Policy, LeaseNamespace, Metrics, Clock and Log are required.
+// Config configures a Steward. All fields except Policy, LeaseNamespace, Guard, Metrics, Clock and
+// Log are required.
 type Config struct {
 	REST      *rest.Config
 	Informers *cluster.Informers
 	Model     *cluster.Cluster
 	Mover     Mover
 	Writer    apiwriter.Writer
-	// Ours says which pods are scheduled here.
+	// Ours reports whether a pod is scheduled by this manager.
 	Ours func(*corev1.Pod) bool
-	// Policy is what is moved without being asked for.
+	// Policy configures moves that nobody requested.
 	Policy Policy
-	// LeaseNamespace is where agents have their leases. Default: lockstep-system.
+	// LeaseNamespace is the namespace of the agents' leases. Default: lockstep-system.
 	LeaseNamespace string
-	// Guard recovers from panics that one NodeTopology causes. nil: they end the process.
+	// Guard recovers from panics caused by one NodeTopology. With a nil Guard such panics end the
+	// process.
 	Guard   *contain.Guard
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
 	Log     *slog.Logger
 }
 
-// Steward looks after NodeTopologies.
+// Steward maintains NodeTopologies.
 type Steward struct {
 	cfg     Config
 	log     *slog.Logger
@@ -80,33 +84,36 @@ type Steward struct {
 	loop    *keyed.Loop[string, node]
 
 	mu     sync.Mutex
-	gone   map[string]bool // nodes whose agent is
-	active int             // repacks by policy under way
+	gone   map[string]bool // nodes whose agent is gone
+	active int             // number of running repacks of the policy
 }
 
-// node is what is known of one.
+// node is the in-memory state of one NodeTopology.
 type node struct {
 	name     string
 	watchman watchman
-	repack   *repacking // under way, or nil
-	// shown is what is to be seen of a repack and may not be yet.
+	repack   *repacking // running, or nil
+	// shown is the state of a repack that the watch may not show yet.
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
-	// settling are the moves that are not known to be complete, by the pod's UID; rewriting says that pods are being given
-	// other CPUs, which doubts can prolong; stuck are pods whose move was taken back.
+	// settling are the moves that are not known to be complete, by the pod's UID. rewriting means
+	// that pods are being given other CPUs; doubts can prolong it. stuck are pods whose move was
+	// reversed.
 	settling  map[types.UID]settling
 	rewriting bool
 	doubts    []doubt
 	stuck     map[types.UID]bool
-	// written is the object after the last write of ours.
+	// written is the object after this manager's last write.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
-	// writes pauses after one that was refused, and conflicted is the version that one was tried on in vain.
+	// writes is the backoff after a refused write. conflicted is the resource version with which a
+	// write failed.
 	writes     keyed.Pause
 	conflicted string
 }
 
-// New registers its handlers with the informers: call it before they start, and after the model is fed from them.
+// New returns a Steward and registers its handlers with the informers. Call it before the informers
+// start, and after the model's handlers are registered.
 func New(cfg Config) (*Steward, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil || cfg.Ours == nil {
 		return nil, errors.New("steward: something required is missing")
@@ -140,7 +147,7 @@ func New(cfg Config) (*Steward, error) {
 	return s, nil
 }
 
-// podChanged wakes the node of an agent's pod, and of one that holds CPUs.
+// podChanged wakes the node of an agent's pod, and of a pod that holds CPUs.
 func (s *Steward) podChanged(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
@@ -161,7 +168,7 @@ func (s *Steward) leaseChanged(l *coordinationv1.Lease) {
 	}
 }
 
-// Run works until ctx is done.
+// Run runs until ctx is done.
 func (s *Steward) Run(ctx context.Context) {
 	var leases sync.WaitGroup
 	leases.Go(func() { s.leases.Run(ctx) })
@@ -171,7 +178,7 @@ func (s *Steward) Run(ctx context.Context) {
 	}
 }
 
-// turn looks at one node.
+// turn processes one node.
 func (s *Steward) turn(name string) {
 	watched, found := s.cfg.Informers.NodeTopologies.Get("", name)
 	n := s.loop.Get(name)
@@ -189,10 +196,10 @@ func (s *Steward) turn(name string) {
 	s.resolve(n)
 	t := watched
 	if w := n.written; w != nil && w.UID == t.UID && cluster.Older(t.ResourceVersion, w.ResourceVersion) {
-		t = w // the cache has not caught up with our own write
+		t = w // the cache has not caught up with this manager's own write
 	}
 	now := s.clock.Now()
-	// 1. Is the agent there?
+	// 1. Is the agent alive?
 	v := n.watchman.judge(t, s.signs(t), now)
 	s.count(name, !v.alive)
 	if !v.next.IsZero() {
@@ -200,16 +207,17 @@ func (s *Steward) turn(name string) {
 	}
 	status := t.Status
 	status.Conditions = v.conditions(t, now)
-	// 2. What is under way, and does it get on?
+	// 2. Which moves are incomplete, and do they make progress?
 	on := s.cfg.Model.CPUsOn(name)
 	underWay := s.settle(n, t, on, now)
-	// 3. Is there something to move?
+	// 3. Are there pods to move?
 	s.repack(n, t, on, underWay, &status, now)
-	// 4. Tell.
+	// 4. Write the status.
 	s.write(n, t, status, now)
 }
 
-// panicked leaves a NodeTopology alone, on which a turn has panicked, until it is changed: nothing is pinned on its node.
+// panicked sets a NodeTopology apart after a turn on it has panicked: it is left alone until it is
+// changed, and no pods are pinned on its node.
 func (s *Steward) panicked(name string, p *contain.Panic) {
 	p.Unlocked(&s.mu)
 	if n := s.loop.Get(name); n != nil {
@@ -232,7 +240,7 @@ func (s *Steward) forget(n *node) {
 	s.count(n.name, false)
 }
 
-// signs are what an agent is judged by.
+// signs returns the objects by which an agent is judged.
 func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) signs {
 	out := signs{node: t.Name}
 	switch l := t.Status.Liveness; {
@@ -247,7 +255,7 @@ func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) signs {
 	return out
 }
 
-// count keeps the number of nodes without an agent.
+// count updates the number of nodes without an agent.
 func (s *Steward) count(name string, gone bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -259,7 +267,8 @@ func (s *Steward) count(name string, gone bool) {
 	s.metrics.gone.Set(float64(len(s.gone)))
 }
 
-// write writes the status if it differs. The agent writes it, too: then this is tried again when its write is seen.
+// write writes the status if it differs. The agent writes the status too; after a conflict the
+// write is retried when the agent's write has been seen.
 func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	if n.writing || n.conflicted == t.ResourceVersion || equality.Semantic.DeepEqual(t.Status, status) {
 		return
@@ -278,12 +287,12 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 			s.loop.Post(n.name, keyed.Anyone, func(n *node) {
 				n.writing = false
 				switch w, ok := done.(*topologyv1alpha1.NodeTopology); {
-				case err == nil && ok && malformed.Of(w) != nil: // it was changed meanwhile, and is left alone
+				case err == nil && ok && malformed.Of(w) != nil: // changed meanwhile; left alone
 				case err == nil && ok:
 					n.written = w
 					s.tell(w, gone, ended)
 				case apierrors.IsConflict(err), apierrors.IsNotFound(err):
-					n.conflicted = o.ResourceVersion // the newer one will be seen
+					n.conflicted = o.ResourceVersion // the watch will show the newer version
 				case errors.Is(err, apiwriter.ErrStopped):
 				default:
 					s.log.Error("the status of a NodeTopology cannot be written", "node", n.name, "error", err)
@@ -293,7 +302,7 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 		})
 }
 
-// goneSince is what a write says about an agent that has gone, or empty.
+// goneSince returns the message of a write that says that an agent is gone, or "".
 func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) string {
 	for _, c := range status.Conditions {
 		if c.Type == topologyv1alpha1.AgentAlive && c.Status == "False" && !equality.Semantic.DeepEqual(t.Status.Conditions, status.Conditions) {
@@ -303,7 +312,7 @@ func goneSince(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTo
 	return ""
 }
 
-// repackEnded is the repack that a write says has ended, or nil.
+// repackEnded returns the repack that ends with a write, or nil.
 func repackEnded(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.NodeTopologyStatus) *topologyv1alpha1.RepackStatus {
 	if r := status.Repack; r != nil && r.Finished != nil && (r.Moves > 0 || r.Phase == topologyv1alpha1.RepackFailed) && !equality.Semantic.DeepEqual(t.Status.Repack, r) {
 		return r
@@ -311,7 +320,7 @@ func repackEnded(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.Node
 	return nil
 }
 
-// tell makes events of what a write has said.
+// tell logs and records events about a successful write.
 func (s *Steward) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *topologyv1alpha1.RepackStatus) {
 	if gone != "" {
 		s.log.Warn("a node's agent is gone; no pods are given CPUs there", "node", t.Name, "why", gone)

@@ -40,15 +40,16 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// Run as "TESTBINARY manager ..." the test binary is the manager, for the test that kills it.
+// TestMain runs the test binary as the manager if it is called as "TESTBINARY manager ...", for the
+// test that kills the manager.
 func TestMain(m *testing.M) {
 	managertest.Main(m, localtest.WithNodes(nodes), localtest.WithInstall())
 }
 
-// nodes are simulated, one for each test; the agents that report about them are real, on cgroups that are plain files.
+// nodes are simulated, one for each test. Their agents are real, with plain files as cgroups.
 var nodes = localcluster.Nodes{Count: 9, CPU: "256", Memory: "1Ti", Pods: 250}
 
-// env is a cluster, and one node of it with its kubelet's cgroups.
+// env is a cluster, and one of its nodes with the cgroups of its kubelet.
 type env struct {
 	*testing.T
 	cluster *localcluster.Cluster
@@ -92,7 +93,7 @@ func (e *env) cgroup(dir string) {
 	}
 }
 
-// kubelet makes a cgroup for each pod of the node, and takes it away after the pod.
+// kubelet creates a cgroup for each pod of the node, and removes it after the pod.
 func (e *env) kubelet() {
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -127,7 +128,7 @@ func (e *env) kubelet() {
 
 func (e *env) podDir(p *corev1.Pod) string { return "kubepods/burstable/pod" + string(p.UID) }
 
-// applied are the CPUs of a pod's cgroup.
+// applied returns the CPUs of a pod's cgroup.
 func (e *env) applied(p *corev1.Pod) string {
 	data, err := os.ReadFile(filepath.Join(e.dir, "cpuset", e.podDir(p), "cpuset.cpus"))
 	if err != nil {
@@ -179,7 +180,7 @@ func (e *env) topology() (*topology.NodeTopology, error) {
 	return t, e.own.Get().Resource("nodetopologies").Name(e.node).Do(context.Background()).Into(t)
 }
 
-// await waits until the NodeTopology is as it should be.
+// await waits until the NodeTopology satisfies is.
 func (e *env) await(what string, is func(*topology.NodeTopology) bool) *topology.NodeTopology {
 	e.Helper()
 	var last *topology.NodeTopology
@@ -196,7 +197,7 @@ func ready(t *topology.NodeTopology) bool {
 	return meta.IsStatusConditionTrue(t.Status.Conditions, topology.NodeReady)
 }
 
-// ask asks for a repack.
+// ask requests a repack.
 func (e *env) ask(r topology.RepackRequest) {
 	e.Helper()
 	data, err := json.Marshal(map[string]any{"repack": r})
@@ -204,7 +205,7 @@ func (e *env) ask(r topology.RepackRequest) {
 	e.check(e.own.Patch(types.MergePatchType).Resource("nodetopologies").Name(e.node).Body(data).Do(e.Context()).Error())
 }
 
-// ended waits until a repack has.
+// ended waits until a repack has ended.
 func (e *env) ended(id string) *topology.RepackStatus {
 	e.Helper()
 	return e.await("the end of repack "+id, func(t *topology.NodeTopology) bool {
@@ -213,7 +214,7 @@ func (e *env) ended(id string) *topology.RepackStatus {
 	}).Status.Repack
 }
 
-// create makes a pod on the node that asks for CPUs.
+// create creates a pod on the node that asks for CPUs.
 func (e *env) create(name string, cpus int, annotations map[string]string) {
 	e.Helper()
 	amount := corev1.ResourceList{corev1.ResourceCPU: *resource.NewQuantity(int64(cpus), resource.DecimalSI)}
@@ -229,7 +230,7 @@ func (e *env) create(name string, cpus int, annotations map[string]string) {
 	})
 }
 
-// given are the CPUs of the node's pods that have been given some.
+// given returns the results of the node's pods that have been given CPUs.
 func (e *env) given() map[string]request.Result {
 	e.Helper()
 	out := map[string]request.Result{}
@@ -250,7 +251,7 @@ func (e *env) pods() []corev1.Pod {
 	return list.Items
 }
 
-// fragment leaves as many L3 domains half used, each by a pod of 4 CPUs.
+// fragment leaves that many L3 domains half used, each by a pod of 4 CPUs.
 func (e *env) fragment(domains int, annotations map[string]string) {
 	e.Helper()
 	for i := range 2 * domains {
@@ -280,7 +281,7 @@ func (e *env) fragment(domains int, annotations map[string]string) {
 	})
 }
 
-// atRest checks that all pods have the CPUs of their annotations, each its own.
+// atRest checks that all pods have the CPUs of their annotations, and that no two share a CPU.
 func (e *env) atRest() {
 	e.Helper()
 	e.eventually("all is applied", func() error {
@@ -303,8 +304,8 @@ func (e *env) atRest() {
 	})
 }
 
-// replace writes a cgroup's value as a kernel does: no reader sees it empty or in part. What stays behind its line of a
-// longer one does not count.
+// replace writes a cgroup's value as a kernel does: no reader sees it empty or in part. The
+// remainder of a longer previous value, after the new line, does not count.
 func (e *env) replace(file, value string) {
 	e.Helper()
 	f, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE, 0o644)
@@ -313,14 +314,14 @@ func (e *env) replace(file, value string) {
 	e.check(errors.Join(err, f.Close()))
 }
 
-// guard looks at the cgroups all the time until the test ends: no two pods have a CPU in common.
+// guard checks the cgroups continuously until the test ends: no two pods have a CPU in common.
 func (e *env) guard() {
 	ctx, end := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() {
 		for ctx.Err() == nil {
 			first, second := e.sets(), e.sets()
-			// Pods that have the same before and after had it in between.
+			// Sets that are equal before and after were the same in between.
 			for a, its := range first {
 				for b, other := range second {
 					if a < b && first[a].Equal(second[a]) && first[b].Equal(other) && its.Len() <= 8 && other.Len() <= 8 && its.Overlaps(other) {
@@ -378,7 +379,8 @@ func TestRepackOnRequest(t *testing.T) {
 		t.Errorf("%d pods were moved", moved)
 	}
 
-	// Nothing is left to win. The pods that go next are free of what they were moved away from.
+	// No gain is left. The pods that go next no longer hold the CPUs that they were moved away
+	// from.
 	e.ask(topology.RepackRequest{ID: "two"})
 	if r := e.ended("two"); r.Phase != topology.RepackDone || r.Moves != 0 || len(r.Freed) != 0 {
 		t.Errorf("when nothing is left: %+v", r)
@@ -389,14 +391,14 @@ func TestRepackOnRequest(t *testing.T) {
 		t.Errorf("exit code %d:\n%s%s", code, out.String(), errOut.String())
 	}
 	at := e.await("all moves", func(n *topology.NodeTopology) bool { return n.Status.Moved > 0 && ready(n) })
-	e.create(e.node+"-whole", 200, nil) // 256 less 3 L3 domains are 232
+	e.create(e.node+"-whole", 200, nil) // 256 minus 3 L3 domains is 232
 	e.eventually("a large pod", func() error {
 		if _, found := e.given()[e.node+"-whole"]; !found {
 			return fmt.Errorf("has no CPUs")
 		}
 		return nil
 	})
-	// An agent that comes later knows what is complete.
+	// An agent that starts later knows which moves are complete.
 	e.stopAgent()
 	e.startAgent()
 	e.atRest()
@@ -405,7 +407,8 @@ func TestRepackOnRequest(t *testing.T) {
 	}
 }
 
-// TestAStatusThatTheServerRefusesIsWrittenLater: it is neither tried again at once, nor forgotten.
+// TestAStatusThatTheServerRefusesIsWrittenLater: the write is neither retried at once nor
+// forgotten.
 func TestAStatusThatTheServerRefusesIsWrittenLater(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 6)
 	refused, release := managertest.Refuse(t, func(r *http.Request) bool {
@@ -428,7 +431,7 @@ func TestAStatusThatTheServerRefusesIsWrittenLater(t *testing.T) {
 		}
 		return nil
 	})
-	if n := refused(); n > 20 { // tries, each repeated at once, are thousands by now
+	if n := refused(); n > 20 { // immediate retries would be thousands by now
 		t.Errorf("it was tried %d times", n)
 	}
 	release()
@@ -480,14 +483,15 @@ func TestRepackWaitsForTheAgent(t *testing.T) {
 	})
 	from := *e.given()[moved].Containers["c"].From
 	to := e.given()[moved].Containers["c"].CPUs
-	// The agent is gone by now, and comes back.
+	// The agent is gone, and comes back.
 	e.await("the agent to be missed", func(n *topology.NodeTopology) bool {
 		return meta.IsStatusConditionFalse(n.Status.Conditions, topology.AgentAlive)
 	})
 	if r := e.ended("late"); r.Phase != topology.RepackFailed || !strings.Contains(r.Message, "agent") {
 		t.Errorf("without an agent: %+v", r)
 	}
-	// The pod is told its old CPUs, which it never left, and holds the others until an agent has looked.
+	// The pod gets its previous CPUs back, which it never left, and holds the others until an agent
+	// has checked.
 	if r := e.given()[moved]; !r.Back || !r.Containers["c"].CPUs.Equal(from) || !r.Containers["c"].From.Equal(to) {
 		t.Errorf("the move is not taken back: %+v", r)
 	}
@@ -540,7 +544,8 @@ func TestRepackByPolicy(t *testing.T) {
 	}
 }
 
-// TestAMoveToCPUsThatTheNodeLacksIsTakenBack has a kubelet whose cgroup is smaller than the machine.
+// TestAMoveToCPUsThatTheNodeLacksIsTakenBack uses a kubelet whose cgroup has fewer CPUs than the
+// machine.
 func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 4)
 	e.startManager(steward.Policy{Patience: 3 * time.Second})
@@ -563,7 +568,8 @@ func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 		t.Errorf("to CPUs that cannot be had: %+v", r)
 	}
 	moved := e.backWhereTheyWere(before)
-	// Nothing is left half-way: the next one has nothing to wait for, and when the CPUs can be had it is made.
+	// No move is left half-way: the next move has nothing to wait for, and is made once the CPUs
+	// are available.
 	e.await("the way back", func(n *topology.NodeTopology) bool { return n.Status.Moved >= e.given()[moved].Move })
 	e.replace(kubepods, whole.String())
 	e.await("no problem", func(n *topology.NodeTopology) bool { return len(n.Status.Problems) == 0 })
@@ -575,7 +581,8 @@ func TestAMoveToCPUsThatTheNodeLacksIsTakenBack(t *testing.T) {
 	e.atRest()
 }
 
-// TestAMoveThatTheKernelRefusesIsTakenBack has pods whose CPU sets cannot be written once their move is known.
+// TestAMoveThatTheKernelRefusesIsTakenBack uses pods whose CPU sets cannot be written once their
+// move is known.
 func TestAMoveThatTheKernelRefusesIsTakenBack(t *testing.T) {
 	e := newEnv(t, localtest.Shared(t), 5)
 	e.pulse = time.Minute
@@ -599,7 +606,7 @@ func TestAMoveThatTheKernelRefusesIsTakenBack(t *testing.T) {
 		}
 		return fmt.Errorf("no pod has another")
 	})
-	for file := range files { // a directory can be neither read nor written
+	for file := range files { // a directory can be neither read nor written as a file
 		e.check(os.Remove(file))
 		e.check(os.Mkdir(file, 0o755))
 	}
@@ -618,8 +625,8 @@ func TestAMoveThatTheKernelRefusesIsTakenBack(t *testing.T) {
 	e.atRest()
 }
 
-// backWhereTheyWere checks that one pod's move was taken back, and that all are told what they were before. It returns the
-// pod's name.
+// backWhereTheyWere checks that one pod's move was reversed, and that all pods have their previous
+// CPUs in their annotations. It returns the name of the moved pod.
 func (e *env) backWhereTheyWere(before map[string]request.Result) (moved string) {
 	e.Helper()
 	for name, r := range e.given() {
@@ -636,7 +643,7 @@ func (e *env) backWhereTheyWere(before map[string]request.Result) (moved string)
 	return moved
 }
 
-// TestTheManagerIsKilledAmidARepack has several waves to be interrupted.
+// TestTheManagerIsKilledAmidARepack interrupts a repack of several waves.
 func TestTheManagerIsKilledAmidARepack(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -649,7 +656,7 @@ func TestTheManagerIsKilledAmidARepack(t *testing.T) {
 	e.fragment(20, nil)
 	e.atRest()
 	e.guard()
-	e.stopAgent() // so that there is something under way
+	e.stopAgent() // so that moves are incomplete
 	e.ask(topology.RepackRequest{ID: "killed"})
 	e.eventually("the first move", func() error {
 		for _, r := range e.given() {

@@ -13,7 +13,7 @@ import (
 
 var bySet = cmp.Comparer(func(a, b cpuset.Set) bool { return a.Equal(b) })
 
-// checkRoundTrip holds that a topology survives Encode, JSON and Decode, and keeps its hash.
+// checkRoundTrip checks that a topology survives Encode, JSON and Decode, and keeps its hash.
 func checkRoundTrip(t *testing.T, topo *cputopology.Topology) {
 	t.Helper()
 	data, err := json.Marshal(topo.Encode())
@@ -45,7 +45,8 @@ func compactSize(t *testing.T, topo *cputopology.Topology) int {
 	return len(data)
 }
 
-// FuzzDecode feeds arbitrary JSON: it must be refused or give a topology that round-trips.
+// FuzzDecode feeds arbitrary JSON, which must be rejected or give a topology that survives a round
+// trip.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"cores":[["0-3","4-7"]],"sockets":[{"id":0,"cpus":"0-7"}],"numa":[{"id":0,"cpus":"0-7","memory":1,"distances":[10]}],"l3":[{"bytes":1,"domains":["0-7"]}]}`))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -1,9 +1,11 @@
-// Package sysfs reads a machine's processor topology from a sysfs tree: the running kernel's, a container's view of the
-// host, or a dump. The root holds "sys/devices/system/cpu"; os.DirFS("/") is the running machine.
+// Package sysfs reads a machine's processor topology from a sysfs tree: of the running kernel, of a
+// container's view of the host, or of a dump. The root contains "sys/devices/system/cpu";
+// os.DirFS("/") is the running machine.
 //
-// What the kernel leaves out on some machines is tolerated (no NUMA directory, no die or cache, no siblings files);
-// what contradicts itself is refused with the file that does. The hardware threads of a core come from its sibling
-// list, not from core_id, which is unique neither across sockets nor dense.
+// Files that the kernel omits on some machines may be missing (NUMA directory, die, cache, siblings
+// files). Contradictory files are rejected with an error that names the file. The hardware threads
+// of a core are read from the core's sibling list, not from core_id, which is neither dense nor
+// unique across sockets.
 package sysfs
 
 import (
@@ -26,13 +28,14 @@ const (
 	atomCPU = "sys/devices/cpu_atom/cpus" // the efficient cores of an Intel hybrid machine
 )
 
-// fileBytesMax bounds what is read of one file: sysfs files are at most one page, list files of large machines a few.
+// fileBytesMax bounds the part of a file that is read. sysfs files are at most one page; list files
+// of large machines are a few pages.
 const fileBytesMax = 1 << 16
 
 // cacheIndexMax bounds the search for cache/indexN directories; machines have at most five.
 const cacheIndexMax = 16
 
-// Read reads the topology below root. Errors name the file that is missing or makes no sense.
+// Read reads the topology below root. Errors name the file that is missing or invalid.
 func Read(root fs.FS) (*cputopology.Topology, error) {
 	r := reader{root}
 	online, err := r.cpuList(path.Join(cpuDir, "online"))
@@ -63,7 +66,7 @@ func Read(root fs.FS) (*cputopology.Topology, error) {
 
 type reader struct{ root fs.FS }
 
-// text reads a file, trimmed.
+// text returns the content of a file without surrounding white space.
 func (r reader) text(name string) (string, error) {
 	f, err := r.root.Open(name)
 	if err != nil {
@@ -80,7 +83,7 @@ func (r reader) text(name string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// cause strips the path that fs errors repeat.
+// cause removes the path that fs errors repeat.
 func cause(err error) error {
 	var pe *fs.PathError
 	if errors.As(err, &pe) {
@@ -101,7 +104,7 @@ func (r reader) cpuList(name string) (cpuset.Set, error) {
 	return s, nil
 }
 
-// optionalList is cpuList with the empty set for a file that does not exist.
+// optionalList is like cpuList but returns the empty set if the file does not exist.
 func (r reader) optionalList(name string) (cpuset.Set, error) {
 	s, err := r.cpuList(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +113,8 @@ func (r reader) optionalList(name string) (cpuset.Set, error) {
 	return s, err
 }
 
-// optionalInt reads a number, with ok false if there is no such file or the kernel says "unknown" (-1).
+// optionalInt reads a number. ok is false if the file does not exist or the kernel reports
+// "unknown" (-1).
 func (r reader) optionalInt(name string) (n int, ok bool, err error) {
 	text, err := r.text(name)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -131,7 +135,8 @@ func (r reader) offlineAndIsolated(online cpuset.Set) (offline, isolated cpuset.
 	if err != nil {
 		return
 	}
-	// "offline" lists every possible CPU that is not online, also those never plugged in: only present ones count.
+	// "offline" lists every possible CPU that is not online, including CPUs that were never plugged
+	// in. Only present CPUs count.
 	offline = present.Minus(online)
 	isolated, err = r.optionalList(path.Join(cpuDir, "isolated"))
 	return offline, isolated.Intersect(online), err
@@ -145,7 +150,7 @@ type groups struct {
 	from []string // file that each set was first read from
 }
 
-// add records that file lists the group of cpu. Every member must list the same group.
+// add records the group that file lists for cpu. Every member must list the same group.
 func (g *groups) add(cpu int, set cpuset.Set, file string) error {
 	if !set.Contains(cpu) {
 		return fmt.Errorf("%s: %s of CPU %d lists %q, without the CPU itself", file, g.what, cpu, set)
@@ -170,7 +175,7 @@ func (g *groups) add(cpu int, set cpuset.Set, file string) error {
 
 func newGroups(what string) *groups { return &groups{what: what, of: map[int]int{}} }
 
-// cpus reads what cpuN directories say: cores, sockets, dies, L3 domains.
+// cpus reads the cpuN directories: cores, sockets, dies and L3 domains.
 func (r reader) cpus(online cpuset.Set, p *cputopology.Parts) error {
 	type dieKey struct{ socket, die int }
 	sockets, dies := map[int]*cpuset.Builder{}, map[dieKey]*cpuset.Builder{}
@@ -182,7 +187,8 @@ func (r reader) cpus(online cpuset.Set, p *cputopology.Parts) error {
 		if err != nil {
 			return err
 		}
-		socket = max(socket, 0) // -1: the kernel does not know; one socket then
+		// -1 means that the kernel does not know; the CPUs then form one socket.
+		socket = max(socket, 0)
 		add(sockets, socket, id)
 		die, ok, err := r.optionalInt(path.Join(dir, "topology/die_id"))
 		if err != nil {
@@ -222,8 +228,8 @@ func add[K comparable](m map[K]*cpuset.Builder, key K, cpu int) {
 	m[key].Add(cpu)
 }
 
-// threads returns the hardware threads of a CPU's core and the file that says so. Without a siblings file the CPU is a
-// core by itself.
+// threads returns the hardware threads of a CPU's core and the file that lists them. Without a
+// siblings file the CPU is a core by itself.
 func (r reader) threads(dir string, cpu int) (cpuset.Set, string, error) {
 	for _, name := range []string{"topology/core_cpus_list", "topology/thread_siblings_list"} {
 		file := path.Join(dir, name)
@@ -271,7 +277,7 @@ func (r reader) l3(dir string, cpu int, online cpuset.Set, caches *groups, bytes
 	return nil
 }
 
-// cacheBytes reads a cache size such as "36608K", 0 if the file is not there.
+// cacheBytes reads a cache size such as "36608K". It returns 0 if the file does not exist.
 func (r reader) cacheBytes(name string) (int64, error) {
 	text, err := r.text(name)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && text == "" {
@@ -293,7 +299,8 @@ func (r reader) cacheBytes(name string) (int64, error) {
 	return n * unit, nil
 }
 
-// numa reads the NUMA nodes. Without a node directory (a kernel without NUMA) all CPUs are in node 0.
+// numa reads the NUMA nodes. Without a node directory (a kernel without NUMA) all CPUs are in node
+// 0.
 func (r reader) numa(online cpuset.Set) ([]cputopology.NUMANode, error) {
 	file := path.Join(nodeDir, "online")
 	ids, err := r.cpuList(file) // node lists have the format of CPU lists
@@ -323,7 +330,8 @@ func (r reader) numa(online cpuset.Set) ([]cputopology.NUMANode, error) {
 		}
 		nodes = append(nodes, n)
 	}
-	// A kernel whose firmware gives no distances has none anywhere: then the usual 10 and 20 stand in.
+	// If the firmware gives no distances, the kernel has none for any node. The usual distances 10
+	// and 20 are used instead.
 	for i := range nodes {
 		if nodes[i].Distances != nil {
 			continue
@@ -339,7 +347,7 @@ func (r reader) numa(online cpuset.Set) ([]cputopology.NUMANode, error) {
 	return nodes, nil
 }
 
-// distances returns nil if the file is not there.
+// distances returns nil if the file does not exist.
 func (r reader) distances(file string, nodes int) ([]int, error) {
 	text, err := r.text(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -361,7 +369,7 @@ func (r reader) distances(file string, nodes int) ([]int, error) {
 	return out, nil
 }
 
-// memory reads MemTotal in bytes, 0 if there is no meminfo.
+// memory returns MemTotal in bytes, or 0 if meminfo does not exist.
 func (r reader) memory(file string) (int64, error) {
 	text, err := r.text(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -388,8 +396,8 @@ func (r reader) memory(file string) (int64, error) {
 	return 0, fmt.Errorf("%s: no MemTotal", file)
 }
 
-// efficient finds the smaller cores of a hybrid machine: Intel lists them; elsewhere cpu_capacity (1024 for the largest
-// kind) tells.
+// efficient returns the CPUs of the smaller cores of a hybrid machine. Intel machines list them; on
+// other machines cpu_capacity (1024 for the largest kind of core) shows them.
 func (r reader) efficient(online cpuset.Set) (cpuset.Set, error) {
 	atom, err := r.optionalList(atomCPU)
 	if err != nil || !atom.IsEmpty() {

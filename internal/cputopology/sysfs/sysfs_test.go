@@ -74,7 +74,8 @@ func TestPlacesOfSingleCPUs(t *testing.T) {
 	}
 }
 
-// lscpu reads the same trees by its own code: CPU, core, socket, NUMA node and L3 of every CPU must partition alike.
+// TestAgainstLscpu compares with lscpu, which reads the same trees by its own code: CPU, core,
+// socket, NUMA node and L3 of every CPU must partition in the same way.
 func TestAgainstLscpu(t *testing.T) {
 	lscpu, err := exec.LookPath("lscpu")
 	if err != nil {
@@ -99,7 +100,7 @@ func TestAgainstLscpu(t *testing.T) {
 			for _, c := range topo.CPUs {
 				byID[fmt.Sprint(c.ID)] = c
 			}
-			pairs := map[string]string{} // lscpu's group -> ours, and the other way
+			pairs := map[string]string{} // lscpu's group -> ours, and the reverse
 			match := func(level string, theirs string, ours int) {
 				a, b := level+"<"+theirs, fmt.Sprintf("%s>%d", level, ours)
 				if p, ok := pairs[a]; ok && p != b {
@@ -133,8 +134,8 @@ func TestAgainstLscpu(t *testing.T) {
 	}
 }
 
-// memoryDir is a temporary directory in memory where there is one: a tree has ten thousand files, which takes seconds
-// on some disks.
+// memoryDir returns a temporary directory in memory if possible: a tree has ten thousand files,
+// which take seconds on some disks.
 func memoryDir(t *testing.T) string {
 	dir, err := os.MkdirTemp("/dev/shm", "lockstep-sysfs-")
 	if err != nil {
@@ -237,8 +238,8 @@ func TestCompactRoundTrip(t *testing.T) {
 	}
 }
 
-// FuzzRead replaces one file of a machine's tree, and drops another, by fuzzed choice: Read must refuse or return a
-// topology that survives its compact form.
+// FuzzRead replaces one file of a machine's tree, and removes another, both chosen by the fuzzer.
+// Read must return an error or a topology that survives a round trip through its compact form.
 func FuzzRead(f *testing.F) {
 	small := machines.Machine{Name: "small", Sockets: 2, NUMAPerSocket: 1, CoresPerSocket: 2, Threads: 2, CoresPerL3: 1,
 		L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30, Offline: "3", MemoryNUMA: []int{5}}

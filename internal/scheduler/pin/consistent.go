@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// Idle are the CPUs of a node that nobody holds, if the node is known.
+// Idle returns the CPUs of a node that nobody holds; ok is false if the node is unknown.
 func (p *Pinner) Idle(node string) (cpuset.Set, bool) {
 	slot, known := p.slots[node]
 	if !known {
@@ -17,7 +17,8 @@ func (p *Pinner) Idle(node string) (cpuset.Set, bool) {
 	return p.nodes[slot].Idle(), true
 }
 
-// AssertConsistent compares the state of every node with the same made from nothing. It is for tests and simulations.
+// AssertConsistent compares the state of every node with the same state computed anew. It is for
+// tests and simulations.
 func (p *Pinner) AssertConsistent() error {
 	if len(p.nodes) != len(p.machines) || len(p.nodes) != len(p.slots) {
 		return fmt.Errorf("pin: %d nodes, %d machines, %d slots", len(p.nodes), len(p.machines), len(p.slots))

@@ -20,19 +20,19 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Why nodes do not give a pod its CPUs, for place.NoCPUs.
+// Reasons why nodes cannot give a pod its CPUs, for place.NoCPUs.
 const (
 	refusedNoTopology    = "node(s) had no NodeTopology"
 	refusedWrongTopology = "node(s) had a NodeTopology that is not valid"
 	refusedClosed        = "node(s) had no agent at work"
-	refusedCPUs          = "node(s) didn't have " // and what
+	refusedCPUs          = "node(s) didn't have " // followed by a description of the CPUs
 )
 
-// Pins is what pods of one class ask for. It implements place.Pins.
+// Pins is the request of the pods of one class for CPUs. It implements place.Pins.
 type Pins struct {
 	request  *allocate.Request
 	language request.Language
-	// exclusive is how many CPUs a pod keeps from others, whatever the node.
+	// exclusive is the number of CPUs that a pod withholds from others, on any node.
 	exclusive int
 	key       string
 }
@@ -43,8 +43,8 @@ func (p *Pins) Key() string { return p.key }
 // Exclusive implements place.Pins.
 func (p *Pins) Exclusive() int { return p.exclusive }
 
-// Compile adds to a class what its template asks of CPUs, if it does. The error says what is wrong with the request, naming
-// the annotation and the field.
+// Compile adds to a class the CPUs that its template asks for, if any. The error says what is wrong
+// with the request, and names the annotation and the field.
 func Compile(class *place.Class) (*place.Class, error) {
 	asked, err := request.Parse(class.Template)
 	if err != nil {
@@ -64,7 +64,7 @@ func Compile(class *place.Class) (*place.Class, error) {
 	return class.Pinned(p), nil
 }
 
-// keyOf is equal for requests that are served alike.
+// keyOf returns a string that is equal for requests that the same nodes serve in the same way.
 func keyOf(p *request.Pod) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %t", p.Language, p.PodWide)
@@ -74,34 +74,37 @@ func keyOf(p *request.Pod) string {
 	return b.String()
 }
 
-// Pinner implements place.Pinner on the nodes of a view. Like the view, it belongs to the scheduler's goroutine, and what
-// has been taken must have been given back, or granted and assumed, before the view is refreshed.
+// Pinner implements place.Pinner on the nodes of a view. Like the view, it belongs to the
+// scheduler's goroutine. Before the view is refreshed, all CPUs that were taken must have been
+// given back, or granted and assumed.
 type Pinner struct {
 	view *cluster.View
 	log  *slog.Logger
 
 	allocator allocate.Allocator
-	// nodes are those with a machine; machines[i] is about nodes[i].
+	// nodes are the nodes with a valid NodeTopology; machines[i] describes nodes[i].
 	nodes    []*allocate.Node
 	machines []machine
-	slots    map[string]int  // of a node, by its name
-	faulty   map[string]bool // nodes whose NodeTopology is wrong
+	slots    map[string]int  // index in nodes, by node name
+	faulty   map[string]bool // nodes whose NodeTopology is invalid
 	slotOf   []int32         // by the view's index: slot + 1, or 0
-	serial   uint64          // of pods that have been given CPUs and no name yet
+	// serial is the number of the last Take, used as the key of pods that have CPUs but no name
+	// yet.
+	serial uint64
 }
 
-// machine is what the Pinner knows of a node besides the node.
+// machine is the Pinner's state of a node in addition to the allocate.Node.
 type machine struct {
 	*cluster.Machine
-	index int32 // of the node in the snapshot, -1 when it is not there
-	// given is the annotation of each pod on the node.
+	index int32 // of the node in the snapshot; -1 if the node is not there
+	// given is the result annotation of each pod on the node.
 	given map[string]string
-	// contested says that pods contradict each other: then the state is made anew with every change, so that one which
-	// lost gets its CPUs once they are free.
+	// contested means that pods contradict each other. The state is then rebuilt with every change,
+	// so that a pod that lost gets its CPUs once they are free.
 	contested bool
 }
 
-// taken is a place.Pin.
+// taken implements place.Pin.
 type taken struct {
 	node  *allocate.Node
 	pins  *Pins
@@ -110,8 +113,8 @@ type taken struct {
 
 var _ place.Pinner = (*Pinner)(nil)
 
-// New returns a Pinner for a view that has not been refreshed yet. repacked says that pods are moved within their nodes
-// (allocate.Allocator.Repacks). log may be nil.
+// New returns a Pinner for a view that has not been refreshed yet. repacked means that pods may be
+// moved within their nodes (allocate.Allocator.Repacks). log may be nil.
 func New(view *cluster.View, repacked bool, log *slog.Logger) *Pinner {
 	if log == nil {
 		log = slog.New(slog.DiscardHandler)
@@ -122,7 +125,7 @@ func New(view *cluster.View, repacked bool, log *slog.Logger) *Pinner {
 	return p
 }
 
-// follow takes over the state of one node.
+// follow takes over the state of one node from the model.
 func (p *Pinner) follow(n cluster.NodeCPUs) {
 	if n.Machine == nil || n.Machine.Fault != nil {
 		p.drop(n.Node)
@@ -150,7 +153,7 @@ func (p *Pinner) follow(n cluster.NodeCPUs) {
 	}
 }
 
-// locate finds a node's index in the view.
+// locate updates a node's index in the view.
 func (p *Pinner) locate(name string, slot int) {
 	m := &p.machines[slot]
 	index, ok := p.view.Index(name)
@@ -171,14 +174,16 @@ func (p *Pinner) locate(name string, slot int) {
 	p.slotOf[index] = int32(slot + 1)
 }
 
-// vacate says that a node is no longer at an index, where another may be by now.
+// vacate clears the slot of an index that a node has left, unless another node has the index by
+// now.
 func (p *Pinner) vacate(index int32, slot int) {
 	if index >= 0 && p.slotOf[index] == int32(slot+1) {
 		p.slotOf[index] = 0
 	}
 }
 
-// update releases and restores what differs. It returns false when pods contradict each other.
+// update releases the CPUs of pods that are gone or changed, and restores those of new pods. It
+// returns false if pods contradict each other.
 func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.PodCPUs) bool {
 	for name, given := range m.given {
 		if pod, there := pods[name]; !there || pod.Annotation != given {
@@ -198,13 +203,14 @@ func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.Po
 	return true
 }
 
-// rebuild makes a node's state from nothing.
+// rebuild computes a node's state from its pods, without using its previous state.
 func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
 	m := &p.machines[slot]
 	m.given = map[string]string{}
 	pods := make([]held.Pod, 0, len(n.Pods))
 	for name, pod := range n.Pods {
-		created := time.Unix(1<<40, 0) // what is only assumed is younger than what is there
+		// Pods that are only assumed are younger than pods that exist.
+		created := time.Unix(1<<40, 0)
 		if pod.Object != nil {
 			created = pod.Object.CreationTimestamp.Time
 		}
@@ -314,7 +320,8 @@ func (p *Pinner) Refused(class *place.Class, open []bool) place.NoCPUs {
 	return why
 }
 
-// MayTake says whether a node that changed may give a pod of the class its CPUs by now: true more often than not.
+// MayTake reports whether a changed node may now be able to give a pod of the class its CPUs. The
+// test is cheap and necessary, not sufficient.
 func (p *Pinner) MayTake(class *place.Class, node int32) bool {
 	if int(node) >= len(p.slotOf) || p.slotOf[node] == 0 {
 		return false
@@ -323,8 +330,8 @@ func (p *Pinner) MayTake(class *place.Class, node int32) bool {
 	return !p.machines[slot].Closed && p.nodes[slot].IdleCPUs() >= class.Pins.(*Pins).exclusive
 }
 
-// Move gives a pod other CPUs of its node, if they are free: what it has and what it gets are its own from here on. It
-// assumes so in the model. The view has to be up to date.
+// Move gives a pod other CPUs of its node, if they are free. From then on the pod holds both its
+// old and its new CPUs, and Move assumes so in the model. The view must be up to date.
 func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 	slot, known := p.slots[node]
 	if !known {
@@ -349,7 +356,7 @@ func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 	}
 	if err != nil {
 		if restoreErr := n.Restore(old); restoreErr != nil {
-			state.contested = true // the next change makes the state anew
+			state.contested = true // the next change rebuilds the state
 		}
 		return err
 	}
@@ -357,7 +364,7 @@ func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 	return nil
 }
 
-// heldBy is what a pod keeps from others.
+// heldBy returns the CPUs that a pod withholds from others.
 func heldBy(a *allocate.Allocation) cpuset.Set {
 	var all cpuset.Set
 	for _, c := range a.Containers {
@@ -366,28 +373,29 @@ func heldBy(a *allocate.Allocation) cpuset.Set {
 	return all
 }
 
-// Move is other CPUs for a pod that runs.
+// Move describes the move of a running pod to other CPUs.
 type Move struct {
 	Pod types.NamespacedName
 	UID types.UID
-	// Version is the pod's resource version that the move was planned on: it is written in the place of that one.
+	// Version is the resource version of the pod on which the move was planned. The write must
+	// replace that version.
 	Version string
-	// Before is the pod's annotation that the move was planned on, After what it is to be.
+	// Before is the pod's annotation on which the move was planned; After is the new one.
 	Before string
 	After  *cluster.CPUs
-	// Back says that it takes a move back that is not complete. Then it needs nothing that the pod does not hold, and is made
-	// on nodes too whose agent is not at work.
+	// Back means that the move reverses an incomplete move. Such a move needs no CPUs that the pod
+	// does not already hold, and is made even on nodes whose agent is not working.
 	Back bool
-	// Patch is the merge patch that makes it so, for whoever writes the pod.
+	// Patch is the merge patch that makes the move, for the writer of the pod.
 	Patch []byte
 }
 
-// Grant makes what was taken the named pod's: what the model is to assume, and the annotations that the owner writes on
-// the pod.
+// Grant assigns CPUs that were taken to the named pod. It returns what the model must assume, and
+// the annotations that the owner writes on the pod.
 func (p *Pinner) Grant(pin place.Pin, name types.NamespacedName) (*cluster.CPUs, map[string]string) {
 	t := pin.(*taken)
 	key := name.String()
-	t.node.Release(key) // what the model drops with the new assumption
+	t.node.Release(key) // these CPUs leave the model with the new assumption
 	t.node.Rename(t.given.Key, key)
 	result := t.node.Result(t.given)
 	annotations, err := result.Annotations(t.pins.language, t.node.Layout().Topology())

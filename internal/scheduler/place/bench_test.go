@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// One gang of 10,000 equal pods on 1,000 nodes.
+// BenchmarkLargeGang places one gang of 10,000 equal pods on 1,000 nodes.
 func BenchmarkLargeGang(b *testing.B) {
 	for _, strategy := range []Strategy{LeastAllocated, MostAllocated} {
 		b.Run(fmt.Sprint("strategy=", strategy), func(b *testing.B) {
@@ -26,8 +26,8 @@ func BenchmarkLargeGang(b *testing.B) {
 	}
 }
 
-// 100,000 pods in 1,000 gangs, each of 5 demands of 20 pods, on 10,000 nodes. The gangs share 5 classes, or each gang has
-// 5 classes of its own.
+// BenchmarkManyGangs places 100,000 pods in 1,000 gangs, each of 5 demands of 20 pods, on 10,000
+// nodes. Either the gangs share 5 classes, or each gang has 5 classes of its own.
 func BenchmarkManyGangs(b *testing.B) {
 	for _, strategy := range []Strategy{LeastAllocated, MostAllocated} {
 		for _, own := range []bool{false, true} {

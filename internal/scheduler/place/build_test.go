@@ -16,7 +16,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return l
 }
 
-// pod builds a template with one container that requests the resources given.
+// pod builds a template with one container that requests the given resources.
 func pod(pairs ...string) *corev1.Pod {
 	return &corev1.Pod{Spec: corev1.PodSpec{Containers: []corev1.Container{{
 		Name: "main", Resources: corev1.ResourceRequirements{Requests: list(pairs...)},
@@ -30,7 +30,7 @@ type cluster struct {
 
 func newCluster() cluster { return cluster{NewSnapshot(NewDims())} }
 
-// node adds a node with 110 pods and the allocatable resources given.
+// node adds a node with room for 110 pods and the given allocatable resources.
 func (c cluster) node(name string, pairs ...string) *corev1.Node {
 	return c.object(&corev1.Node{}, name, pairs...)
 }
@@ -66,12 +66,12 @@ func (c cluster) class(p *corev1.Pod) *Class {
 	return class
 }
 
-// gang builds a gang of one demand, all of whose pods are needed.
+// gang builds a gang of one demand whose pods are all required.
 func (c cluster) gang(n int, p *corev1.Pod) Gang {
 	return Gang{Demands: []Demand{{Class: c.class(p), Count: n, Min: n}}}
 }
 
-// names are the nodes of a decision's demand.
+// names returns the names of the nodes of a demand's placement.
 func (c cluster) names(placed []int32) []string {
 	var names []string
 	for _, i := range placed {

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 )
 
-// NewClass compiles a pod template. It fails where the kube-scheduler would refuse the pod whatever the nodes are: a
-// preferred node affinity that does not parse.
+// NewClass compiles a pod template. It fails if the kube-scheduler would refuse the pod regardless
+// of the nodes: if a preferred node affinity does not parse.
 func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 	c := &Class{
 		Required:    nodeaffinity.GetRequiredNodeAffinity(pod),
@@ -41,8 +41,9 @@ func NewClass(dims *Dims, pod *corev1.Pod) (*Class, error) {
 	return c, nil
 }
 
-// Pinned is the class with a request for CPUs. Those that are held exclusively are taken from everyone, however little the
-// pods request: they count as requested.
+// Pinned returns a copy of the class with a request for CPUs. CPUs that are held exclusively are
+// lost to all other pods, even if the pods request fewer, so the copy requests at least as many
+// CPUs as it holds exclusively.
 func (c *Class) Pinned(p Pins) *Class {
 	out := *c
 	out.Pins = p
@@ -55,7 +56,8 @@ func (c *Class) Pinned(p Pins) *Class {
 	return &out
 }
 
-// Key is equal for classes whose pods can go to the same nodes with the same preference, as far as the fast path sees.
+// Key returns a string that is equal for classes whose pods can go to the same nodes with the same
+// preference, as far as the fast path sees.
 func (c *Class) Key() string { return c.key }
 
 func (c *Class) setNeeds() {
@@ -68,8 +70,9 @@ func (c *Class) setNeeds() {
 	c.bestEffort = c.Request[CPU] == 0 && c.Request[Memory] == 0
 }
 
-// need is one dimension of a request that is not zero. Only these are compared with a node: as in the kube-scheduler,
-// a pod that asks for none of a resource may go where that resource is overcommitted.
+// need is one dimension of a request that is not zero. Only these dimensions are compared with a
+// node: as in the kube-scheduler, a pod that asks for none of a resource may go where that resource
+// is overcommitted.
 type need struct {
 	dim     int
 	amount  int64
@@ -83,7 +86,8 @@ func nodeAffinity(pod *corev1.Pod) corev1.NodeAffinity {
 	return *pod.Spec.Affinity.NodeAffinity
 }
 
-// PodPorts lists the host ports that a pod holds while it runs: those of its containers and restartable init containers.
+// PodPorts returns the host ports that a pod holds while it runs: those of its containers and
+// restartable init containers.
 func PodPorts(pod *corev1.Pod) []HostPort {
 	var ports []HostPort
 	add := func(c *corev1.Container) {
@@ -105,7 +109,7 @@ func PodPorts(pod *corev1.Pod) []HostPort {
 	return ports
 }
 
-// normal gives a port its defaults, so that equal ports compare equal.
+// normal fills in a port's defaults, so that equal ports compare equal.
 func (p HostPort) normal() HostPort {
 	if p.IP == "0.0.0.0" {
 		p.IP = ""
@@ -116,8 +120,9 @@ func (p HostPort) normal() HostPort {
 	return p
 }
 
-// Conflicts says whether a pod with this port cannot go to a node with these ports: all addresses overlap with every
-// address, one address with itself and with all addresses.
+// Conflicts reports whether a pod with this port cannot go to a node with these ports. The wildcard
+// address conflicts with every address; a single address conflicts with itself and with the
+// wildcard address.
 func (s PortSet) Conflicts(p HostPort) bool {
 	if len(s) == 0 {
 		return false
@@ -136,7 +141,7 @@ func (s PortSet) Conflicts(p HostPort) bool {
 	return false
 }
 
-// rare says whether a pod needs filters outside the fast path.
+// rare reports whether a pod needs filters outside the fast path.
 func rare(pod *corev1.Pod) bool {
 	s := &pod.Spec
 	if a := s.Affinity; a != nil && (a.PodAffinity != nil || a.PodAntiAffinity != nil) {
@@ -155,13 +160,14 @@ func rare(pod *corev1.Pod) bool {
 	return false
 }
 
-// staticKey is equal for pods that the filters and scores which look at nothing but the node's object treat alike.
+// staticKey returns a string that is equal for pods that get the same answers from the filters and
+// scores that look only at the node's object.
 func staticKey(pod *corev1.Pod, affinity corev1.NodeAffinity) (string, error) {
 	s := &pod.Spec
 	if s.NodeName == "" && len(s.NodeSelector) == 0 && s.Affinity == nil && len(s.Tolerations) == 0 {
 		return "", nil
 	}
-	// JSON sorts the keys of maps, and leaves no doubt where one field ends.
+	// JSON sorts the keys of maps and delimits fields unambiguously.
 	key, err := json.Marshal([]any{s.NodeName, s.NodeSelector, affinity, s.Tolerations})
 	if err != nil {
 		return "", fmt.Errorf("node selection of the template: %w", err)
@@ -169,13 +175,13 @@ func staticKey(pod *corev1.Pod, affinity corev1.NodeAffinity) (string, error) {
 	return string(key), nil
 }
 
-// dynamicKey is the rest of what placement depends on.
+// dynamicKey returns the rest of what placement depends on: requests and host ports.
 func dynamicKey(c *Class) string {
 	key := make([]byte, 0, 64)
 	for i, v := range []Vector{c.Request, c.NonZero} {
 		key = append(key, "|/"[i])
 		for dim, amount := range v {
-			if amount != 0 { // a vector's length must not matter
+			if amount != 0 { // the length of a vector must not matter
 				key = strconv.AppendInt(key, int64(dim), 10)
 				key = append(key, ':')
 				key = strconv.AppendInt(key, amount, 10)
@@ -189,8 +195,8 @@ func dynamicKey(c *Class) string {
 	return string(key)
 }
 
-// tolerates says whether one of the class's tolerations covers the taint. Comparison operators (Lt, Gt) are an alpha
-// feature that is off by default, so they tolerate nothing here either.
+// tolerates reports whether one of the class's tolerations covers the taint. Comparison operators
+// (Lt, Gt) are an alpha feature that is off by default, so they tolerate nothing here either.
 func (c *Class) tolerates(t *corev1.Taint) bool {
 	for i := range c.Tolerations {
 		if c.Tolerations[i].ToleratesTaint(klog.Logger{}, t, false) {

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// AssertConsistent compares what the snapshot and the placer keep up to date with the same computed from nothing. It is
-// for tests and simulations: it costs far more than placing.
+// AssertConsistent compares the indexes of the placer, and the sums of its snapshot, with the same
+// data computed anew. It is for tests and simulations: it costs far more than placement.
 func (p *Placer) AssertConsistent() error {
 	if err := p.s.AssertConsistent(); err != nil {
 		return err

@@ -10,21 +10,24 @@ import (
 	resourcehelper "k8s.io/component-helpers/resource"
 )
 
-// Amounts that a container without a request counts for in scores (never in filters), as in the kube-scheduler: pods
-// without requests still spread, and are not taken to be free by those that have them.
+// Defaults for containers without a request, used in scores and never in filters, as in the
+// kube-scheduler: pods without requests still spread, and pods with requests do not treat them as
+// free.
 const (
 	defaultMilliCPU    = 100
 	defaultMemoryBytes = 200 << 20
 )
 
-// Dims numbers resource names. It only ever grows, so a Vector made earlier stays valid. It is safe for concurrent use.
+// Dims numbers resource names. It only ever grows, so an earlier Vector stays valid. It is safe for
+// concurrent use.
 type Dims struct {
 	mu    sync.RWMutex
 	names []corev1.ResourceName
 	index map[corev1.ResourceName]int
 }
 
-// NewDims returns the dimensions that every cluster has: cpu, memory, ephemeral storage and pods.
+// NewDims returns a Dims with the dimensions that every cluster has: cpu, memory, ephemeral storage
+// and pods.
 func NewDims() *Dims {
 	d := &Dims{index: map[corev1.ResourceName]int{}}
 	for _, name := range []corev1.ResourceName{
@@ -36,21 +39,21 @@ func NewDims() *Dims {
 	return d
 }
 
-// Len is the number of dimensions known so far.
+// Len returns the number of dimensions known so far.
 func (d *Dims) Len() int {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return len(d.names)
 }
 
-// Name is the resource of a dimension.
+// Name returns the resource of a dimension.
 func (d *Dims) Name(dim int) corev1.ResourceName {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.names[dim]
 }
 
-// Lookup finds a resource's dimension without adding it.
+// Lookup returns a resource's dimension without adding it.
 func (d *Dims) Lookup(name corev1.ResourceName) (dim int, ok bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -72,8 +75,9 @@ func (d *Dims) intern(name corev1.ResourceName) int {
 	return len(d.names) - 1
 }
 
-// Vector converts a node's allocatable, a queue's capability or any other list. Names that the kube-scheduler does not
-// schedule by (for example "storage", which belongs to volumes) are left out.
+// Vector converts a resource list: a node's allocatable, a queue's capability or any other. It
+// omits names that the kube-scheduler does not schedule by (for example "storage", which belongs to
+// volumes).
 func (d *Dims) Vector(list corev1.ResourceList) Vector {
 	v := make(Vector, d.Len())
 	names := make([]corev1.ResourceName, 0, len(list))
@@ -98,9 +102,10 @@ func (d *Dims) Vector(list corev1.ResourceList) Vector {
 	return v
 }
 
-// PodVector is what a pod takes of its node: containers, init containers, restartable init containers, pod-level
-// requests and overhead, combined by the API's own rule, plus one pod. For a running pod it counts what its status says is
-// actuated (in-place resize). The second result is for scores only: containers without a request count for a default.
+// PodVector returns the amounts that a pod takes of its node: containers, init containers,
+// restartable init containers, pod-level requests and overhead, combined by the API's own rule,
+// plus one pod. For a running pod it uses the actuated resources of the pod's status (in-place
+// resize). The second result is for scores only: containers without a request count with a default.
 func (d *Dims) PodVector(pod *corev1.Pod) (request, nonZero Vector) {
 	opts := resourcehelper.PodResourcesOptions{UseStatusResources: true, InPlacePodLevelResourcesVerticalScalingEnabled: true}
 	list := resourcehelper.PodRequests(pod, opts)
@@ -116,8 +121,8 @@ func (d *Dims) PodVector(pod *corev1.Pod) (request, nonZero Vector) {
 	return request, nonZero
 }
 
-// nonMissing lists the defaults that apply to a pod's containers. A request at pod level stands in for those of the
-// containers, so a resource that has one needs no default.
+// nonMissing returns the defaults that apply to a pod's containers. A request at pod level replaces
+// those of the containers, so a resource with a pod-level request needs no default.
 func nonMissing(pod *corev1.Pod, requests corev1.ResourceList) corev1.ResourceList {
 	defaults := corev1.ResourceList{
 		corev1.ResourceCPU:    *resource.NewMilliQuantity(defaultMilliCPU, resource.DecimalSI),
@@ -133,7 +138,8 @@ func nonMissing(pod *corev1.Pod, requests corev1.ResourceList) corev1.ResourceLi
 	return defaults
 }
 
-// lacksRequests spares the second computation for the usual pod, whose containers all have requests.
+// lacksRequests reports whether a container of the pod lacks a request for one of the defaults. It
+// saves the second computation for the usual pod, whose containers all have requests.
 func lacksRequests(pod *corev1.Pod, defaults corev1.ResourceList) bool {
 	for name := range defaults {
 		for i := range pod.Spec.Containers {
@@ -150,7 +156,7 @@ func lacksRequests(pod *corev1.Pod, defaults corev1.ResourceList) bool {
 	return false
 }
 
-// List converts back, leaving out zeros.
+// List converts a vector to a resource list, omitting zeros.
 func (d *Dims) List(v Vector) corev1.ResourceList {
 	list := corev1.ResourceList{}
 	for dim, amount := range v {
@@ -161,7 +167,7 @@ func (d *Dims) List(v Vector) corev1.ResourceList {
 	return list
 }
 
-// Quantity gives an amount of one dimension its unit.
+// Quantity converts an amount of one dimension to a quantity with the unit of that dimension.
 func (d *Dims) Quantity(dim int, amount int64) resource.Quantity {
 	return quantity(d.Name(dim), amount)
 }
@@ -177,8 +183,9 @@ func quantity(name corev1.ResourceName, amount int64) resource.Quantity {
 	return *resource.NewQuantity(amount, resource.DecimalSI)
 }
 
-// schedulable says whether a resource name counts in placement: the four basic ones, and what the kube-scheduler calls
-// scalar resources (extended resources, huge pages, attachable volumes).
+// schedulable reports whether a resource name counts in placement: the four basic ones, and those
+// that the kube-scheduler calls scalar resources (extended resources, huge pages, attachable
+// volumes).
 func schedulable(name corev1.ResourceName) bool {
 	switch name {
 	case corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceEphemeralStorage, corev1.ResourcePods:
@@ -191,7 +198,7 @@ func schedulable(name corev1.ResourceName) bool {
 	return strings.Contains(s, "/") && !strings.HasPrefix(s, corev1.DefaultResourceRequestsPrefix)
 }
 
-// At is the amount in a dimension; zero beyond the vector's end.
+// At returns the amount in a dimension; zero beyond the end of the vector.
 func (v Vector) At(dim int) int64 {
 	if dim < len(v) {
 		return v[dim]

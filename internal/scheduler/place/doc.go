@@ -1,5 +1,5 @@
-// Package place decides which node each pod of a gang gets: a pure function of a snapshot and gangs. It has no client,
-// clock, goroutine or log.
+// Package place decides which node each pod of a gang gets. Placement is a pure function of a
+// snapshot and gangs: it has no client, clock, goroutine or log.
 //
 //	cluster model ──Set, Remove──▶ Snapshot ──changes──▶ static   filters and scores by the node's object, per kind of template
 //	                                  ▲                    │
@@ -10,14 +10,19 @@
 //	           ▼
 //	        Decision: nodes, or a Shortage in figures
 //
-// Filters, scores, weights and rounding are the kube-scheduler's; a test in the upstream package compares them. Classes
-// that need more (inter-pod affinity, topology spread, volumes) go through a RareFilter, pod by pod.
+// Filters, scores, weights and rounding are those of the kube-scheduler; a test in package upstream
+// compares them. Classes that need other filters (inter-pod affinity, topology spread, volumes) go
+// through a RareFilter, pod by pod.
 //
-// Gangs whose templates ask for the same share an index, which follows the nodes that changed. So a gang costs
-// O(changes since × log nodes + pods × log nodes), and O(nodes) the first time its class is seen.
+// Gangs whose templates have the same requirements share an index, which follows the nodes that
+// changed. So a gang costs O(changes since × log nodes + pods × log nodes), and O(nodes) when its
+// class is seen for the first time.
 //
-// Invariants: a node never gets more than it has, in any dimension that a pod asks for; a gang's minimum is placed or the
-// snapshot is as before, to the last bit; the outcome depends on the nodes' state and names, and not on the order in
-// which they were added or on what was placed and taken back before. Whether a gang of one class fits is decided exactly;
-// with several classes placement is greedy in up to four orders, and misses about 1 in 100 of the gangs that fit barely.
+// Invariants:
+//   - A node never gets more than it has, in any dimension that a pod asks for.
+//   - Either a gang's minimum is placed, or the snapshot is exactly as it was before.
+//   - The outcome depends on the state and the names of the nodes. It does not depend on the order
+//     in which nodes were added, or on pods that were placed and taken back earlier.
+//   - Whether a gang of one class fits is decided exactly. With several classes, placement is
+//     greedy in up to four orders, and misses about 1 in 100 of the gangs that barely fit.
 package place

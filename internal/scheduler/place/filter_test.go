@@ -78,7 +78,8 @@ func TestDimsNumberResources(t *testing.T) {
 	}
 }
 
-// One pod, one node: does it go there, and if not, which filter says so?
+// TestFilters checks one pod against one node: does the pod go there, and if not, which filter
+// refuses it?
 func TestFilters(t *testing.T) {
 	taint := func(effect corev1.TaintEffect) func(*corev1.Node) {
 		return func(n *corev1.Node) { n.Spec.Taints = []corev1.Taint{{Key: "team", Value: "a", Effect: effect}} }
@@ -281,7 +282,7 @@ func TestEqualTemplatesShareAClassKey(t *testing.T) {
 		return c.key
 	}
 	same := key(func(*corev1.Pod) {})
-	d.Vector(list("example.com/late", "1")) // a longer vector is not another request
+	d.Vector(list("example.com/late", "1")) // a longer vector is the same request
 	for name, tc := range map[string]struct {
 		change func(*corev1.Pod)
 		equal  bool

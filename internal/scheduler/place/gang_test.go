@@ -181,7 +181,8 @@ func TestShortages(t *testing.T) {
 	}
 }
 
-// spreadRare lets a class have at most one pod per node, and prefers the node with the greatest name.
+// spreadRare lets a class have at most one pod per node, and prefers the node with the greatest
+// name.
 type spreadRare struct {
 	t     *testing.T
 	pods  map[string]int
@@ -239,14 +240,14 @@ func TestRareFilterFollowsTheTransaction(t *testing.T) {
 	if got := c.names(d.Placed[0]); !slices.Equal(got, []string{"node-2", "node-1"}) {
 		t.Error("the filter's scores did not count:", got)
 	}
-	// A class that is not rare itself, but that the filter has to do with.
+	// A class that is not Rare itself, but that the filter is concerned with.
 	guarded := pod("cpu", "1")
 	guarded.Labels = map[string]string{"app": "guarded"}
 	d = placer.Place(c.gang(1, guarded))
 	if got := c.names(d.Placed[0]); !slices.Equal(got, []string{"node-0"}) {
 		t.Error("placed on", got)
 	}
-	// Any other class goes its fast way, and is told to the filter.
+	// Any other class takes the fast path, and the filter is told of its pods.
 	placer.Place(c.gang(3, pod("cpu", "1")))
 	if len(r.trail) != 6 {
 		t.Error("the filter knows of", r.trail)
@@ -314,7 +315,8 @@ func TestUndo(t *testing.T) {
 	}
 }
 
-// Indexes are dropped when there are too many, and when the log of changes has been cut.
+// TestIndexesSurviveEvictionAndALongHistory: indexes are dropped when there are too many, and
+// rebuilt when the log of changes has been truncated.
 func TestIndexesSurviveEvictionAndALongHistory(t *testing.T) {
 	c := newCluster().uniform(3, "cpu", "400", "memory", "400Gi", "pods", "10000")
 	placer := NewPlacer(c.Snapshot, Options{})
@@ -336,7 +338,7 @@ func TestIndexesSurviveEvictionAndALongHistory(t *testing.T) {
 	}
 }
 
-// state is all of a snapshot that placement may change.
+// state returns all parts of a snapshot that placement may change.
 func state(s *Snapshot) map[string]Node {
 	nodes := map[string]Node{}
 	for _, n := range s.All() {

@@ -2,41 +2,44 @@ package place
 
 import "math"
 
-// tieBits of an entry's key are the node's tie-breaker, the rest is its score.
+// tieBits is the number of low bits of an entry's key that hold the node's tie-breaker; the high
+// bits hold its score.
 const tieBits = 40
 
-// arity of the heaps.
+// arity is the number of children of a heap entry.
 const arity = 4
 
-// pack makes keys that order by score, then by tie-breaker.
+// pack returns a key that orders by score, then by tie-breaker.
 func pack(score int64, tie uint64) uint64 {
 	return uint64(min(max(score, 0), 1<<(64-tieBits)-1))<<tieBits | tie
 }
 
-// index knows for one class and strategy how many more pods each node takes and which node is best. It follows the
-// snapshot's changes lazily: get brings it up to date.
+// index holds, for one class and strategy, how many more pods each node takes and which node is
+// best. It follows the snapshot's changes lazily: indexes.get brings it up to date.
 //
 //	Snapshot.changes: ... 17 4 4 90 │ 12 5            cursor: up to here the index has followed
 //	                                └ cursor
 //
-// Its state is a function of the snapshot's alone, not of the way there.
+// The state of an index is a function of the snapshot's state alone, not of its history.
 type index struct {
 	s        *Snapshot
 	class    *Class
 	strategy Strategy
 	scorer   *scorer
 	static   *static
-	epoch    int // of static, at the last rebuild
+	epoch    int // epoch of static at the last rebuild
 	cursor   int64
 
-	heap     []entry // nodes that take a pod, best first (heap of arity 4: fewer levels than a binary one, in fewer cache lines)
+	// heap holds the nodes that take a pod, best first (a heap of arity 4: fewer levels than a
+	// binary heap, in fewer cache lines).
+	heap     []entry
 	pos      []int32 // by node: position in heap, or -1
 	fit      []int32 // by node: how many more pods of the class it takes
 	capacity int64   // sum of fit
 
-	diagnosis   *diagnosis // why nodes take no more; nil or valid at diagnosedAt
+	diagnosis   *diagnosis // why nodes take no more pods; nil, or valid for cursor diagnosedAt
 	diagnosedAt int64
-	used        int64 // for eviction: when last asked for
+	used        int64 // for eviction: value of indexes.clock at the last use
 }
 
 type entry struct {
@@ -59,7 +62,7 @@ func (x *index) follow() {
 	x.cursor = end
 }
 
-// rebuild computes the index from nothing.
+// rebuild computes the index from the snapshot, without using its previous state.
 func (x *index) rebuild() {
 	n := len(x.s.nodes)
 	x.pos, x.fit = resize(x.pos, n), resize(x.fit, n)
@@ -82,7 +85,7 @@ func (x *index) rebuild() {
 	x.epoch, x.cursor = x.static.epoch, x.s.changeEnd()
 }
 
-// update follows a change of one node.
+// update applies a change of one node.
 func (x *index) update(node int32) {
 	fit := x.fits(node)
 	x.capacity += int64(fit) - int64(x.fit[node])
@@ -90,7 +93,7 @@ func (x *index) update(node int32) {
 	x.rank(node)
 }
 
-// rank puts a node where its fit and score belong.
+// rank moves a node to the place in the heap that belongs to its fit and score.
 func (x *index) rank(node int32) {
 	at := int(x.pos[node])
 	switch {
@@ -115,7 +118,7 @@ func (x *index) rank(node int32) {
 	}
 }
 
-// best is the node for the next pod, or -1.
+// best returns the node for the next pod, or -1.
 func (x *index) best() int32 {
 	if len(x.heap) == 0 {
 		return -1
@@ -123,20 +126,21 @@ func (x *index) best() int32 {
 	return x.heap[0].node
 }
 
-// place puts one pod of the class on a node that takes it. The index is up to date and stays so.
+// place puts one pod of the class on a node that takes it. The index must be up to date, and stays
+// up to date.
 func (x *index) place(node int32) {
 	x.s.apply(node, x.class, 1)
 	x.cursor = x.s.changeEnd()
 	x.fit[node]--
 	x.capacity--
-	if len(x.class.Ports) > 0 { // a pod's host ports conflict with the next one's
+	if len(x.class.Ports) > 0 { // a pod's host ports conflict with those of the next pod
 		x.capacity -= int64(x.fit[node])
 		x.fit[node] = 0
 	}
 	x.rank(node)
 }
 
-// fits is how many more pods of the class a node takes.
+// fits returns how many more pods of the class a node takes.
 func (x *index) fits(node int32) int32 {
 	if x.static.refused[node] != passes {
 		return 0
@@ -154,7 +158,8 @@ func (x *index) fits(node int32) int32 {
 	return fit
 }
 
-// room is how many more pods of the class a node's free resources allow, and the dimension that allows no more.
+// room returns how many more pods of the class fit into a node's free resources, and the dimension
+// that limits the number.
 func (x *index) room(node int32) (fit int32, limit int) {
 	w := x.s.width
 	amounts := x.s.amounts[int(node)*3*w:][:2*w]
@@ -178,7 +183,8 @@ func (x *index) key(node int32) uint64 {
 	return pack(x.static.score[node]+x.scorer.score(x.class, x.strategy, amounts[:w], amounts[w:2*w], amounts[2*w:]), x.s.ties[node])
 }
 
-// size is the dominant share of one pod: the largest of its requests relative to what all nodes have to allocate.
+// size returns the dominant share of one pod: the largest of its requests relative to the
+// allocatable amount of all nodes.
 func (x *index) size() float64 {
 	size := 0.0
 	for _, need := range x.class.needs {
@@ -189,7 +195,8 @@ func (x *index) size() float64 {
 	return size
 }
 
-// before is the order of the heap, total so that ties are broken the same way whatever the history.
+// before orders the heap. The order is total, so that ties are broken in the same way whatever the
+// history.
 func (x *index) before(a, b entry) bool {
 	if a.key != b.key {
 		return a.key > b.key
@@ -218,7 +225,7 @@ func (x *index) up(i int) {
 	x.pos[e.node] = int32(i)
 }
 
-// down reports whether it moved anything.
+// down moves an entry down the heap, and reports whether it moved.
 func (x *index) down(i int) bool {
 	e, start := x.heap[i], i
 	for {
@@ -250,7 +257,7 @@ func resize(v []int32, n int) []int32 {
 	return v[:n]
 }
 
-// indexes keeps the indexes of the classes used of late.
+// indexes keeps the indexes of recently used classes.
 type indexes struct {
 	s       *Snapshot
 	o       Options
@@ -265,7 +272,8 @@ type indexKey struct {
 	strategy Strategy
 }
 
-// indexBytes bounds the memory of the indexes kept; at 24 bytes per node and index, 1,000 classes on 1,000 nodes.
+// indexBytes bounds the memory of the indexes kept. At 24 bytes per node and index, it is enough
+// for 1,000 classes on 1,000 nodes. At least indexesMin indexes are kept.
 const (
 	indexBytes   = 24 << 20
 	bytesPerNode = 24
@@ -279,7 +287,7 @@ func (c *indexes) init(s *Snapshot, o Options) {
 // get returns the up-to-date index of a class.
 func (c *indexes) get(class *Class, strategy Strategy) *index {
 	c.clock++
-	c.s.widen(len(class.Request)) // it may ask for what no node has
+	c.s.widen(len(class.Request)) // the class may ask for a resource that no node has
 	k := indexKey{class.key, strategy}
 	x := c.byClass[k]
 	if x == nil {
@@ -301,7 +309,7 @@ func (c *indexes) get(class *Class, strategy Strategy) *index {
 	return x
 }
 
-// recycle makes room for one more index: a new one, or the one not used for longest.
+// recycle returns room for one more index: a new index, or the least recently used one.
 func (c *indexes) recycle() *index {
 	if len(c.byClass) < max(indexesMin, indexBytes/bytesPerNode/(len(c.s.nodes)+1)) {
 		return &index{}

@@ -1,51 +1,55 @@
 package place
 
-// Pins is what the pods of a class ask of their node's CPUs. A Pinner makes it, and is the only one who understands it.
+// Pins is the request of a class for CPUs of its node. A Pinner creates it, and is the only one
+// that understands its content.
 type Pins interface {
 	// Key is equal for requests that the same nodes can serve.
 	Key() string
-	// Exclusive is how many CPUs a pod keeps from everyone else.
+	// Exclusive returns the number of CPUs that a pod withholds from all other pods.
 	Exclusive() int
 }
 
-// Pin is the CPUs that one pod was given.
+// Pin identifies the CPUs that one pod was given.
 type Pin any
 
-// Pinner chooses the CPUs of pods together with their node. It follows the transaction: what Take gave is taken into
-// account by the next Take, until GiveBack.
+// Pinner chooses the CPUs of pods together with their node. It takes part in the transaction: the
+// CPUs that Take returned are unavailable to the next Take, until GiveBack.
 type Pinner interface {
-	// Take chooses the node whose CPUs serve a pod of the class best, among those that open is true for, and takes the CPUs.
-	// It returns -1 where none can.
+	// Take chooses the node whose CPUs serve a pod of the class best, among the nodes for which
+	// open is true, and takes the CPUs. It returns -1 if no node can serve the pod.
 	Take(class *Class, open []bool) (node int32, pin Pin)
-	// GiveBack takes back what Take gave.
+	// GiveBack returns the CPUs that Take took.
 	GiveBack(Pin)
-	// Refused says why Take returned -1, given the same arguments.
+	// Refused says why Take returned -1. Its arguments must be those of that Take.
 	Refused(class *Class, open []bool) NoCPUs
 }
 
 // NoCPUs says why no node can give a class its CPUs.
 type NoCPUs struct {
-	// Want describes the CPUs that are not to be had, without figures that change while the cause stays the same.
+	// Want describes the CPUs that are unavailable, without figures that change while the cause
+	// stays the same.
 	Want string
-	// Never says that no node could give them even if nothing ran on it.
+	// Never means that no node could provide the CPUs even if nothing ran on it.
 	Never bool
-	// Nodes counts the nodes by what is wrong with them.
+	// Nodes counts the nodes per reason.
 	Nodes map[string]int
 }
 
 // RefusedUnpinned counts nodes when a class asks for CPUs and there is no Pinner.
 const RefusedUnpinned = "node(s) cannot pin CPUs"
 
-// pinned is what a step of the log was given.
+// pinned is the CPUs that a step of the log was given.
 type pinned struct {
 	demand int32
 	pin    Pin
 }
 
-// pickPinned finds the best node for one pod of a class that asks for CPUs and takes them, or returns -1.
+// pickPinned returns the best node for one pod of a class that asks for CPUs and takes the CPUs, or
+// returns -1.
 //
-// Nodes that the pod prefers, or that have no taint against it, come before those whose CPUs suit it better: the user, or
-// the administrator, has said so. Otherwise CPUs decide alone.
+// Nodes that the pod prefers, and nodes without a taint against the pod, come before nodes whose
+// CPUs suit the pod better, because the user or the administrator has said so. Among equals the
+// CPUs alone decide.
 func (p *Placer) pickPinned(x *index, d *demand) int32 {
 	d.refused, d.cpus = nil, nil
 	if p.o.Pin == nil {
@@ -88,7 +92,8 @@ func (p *Placer) pickPinned(x *index, d *demand) int32 {
 // maxStatic is above every score of a node's object.
 const maxStatic = 1 << 62
 
-// bestBelow is the highest score below a bound of the nodes given; ok is false where there is none.
+// bestBelow returns the highest score below bound among the given nodes; ok is false if there is
+// none.
 func (st *static) bestBelow(ids []int32, bound int64) (score int64, ok bool) {
 	for _, id := range ids {
 		if s := st.score[id]; s < bound && (!ok || s > score) {

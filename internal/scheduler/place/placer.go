@@ -8,7 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Strategy says which nodes are preferred for their free resources.
+// Strategy says which nodes are preferred, by their free resources.
 type Strategy int
 
 // The strategies.
@@ -17,7 +17,7 @@ const (
 	MostAllocated                  // binpack: fill nodes before using the next
 )
 
-// Weights multiply the scores, each 0..100 per node, before they are added up.
+// Weights multiply the scores of a node, each 0..100, before they are added up.
 type Weights struct {
 	Resources    int64 // the strategy's score
 	Balanced     int64 // evenness of a node's cpu and memory use
@@ -25,10 +25,10 @@ type Weights struct {
 	Taints       int64 // untolerated PreferNoSchedule taints
 }
 
-// DefaultWeights are the kube-scheduler's.
+// DefaultWeights returns the kube-scheduler's weights.
 func DefaultWeights() Weights { return Weights{Resources: 1, Balanced: 1, NodeAffinity: 2, Taints: 3} }
 
-// ResourceWeight says how much a resource counts in a strategy's score.
+// ResourceWeight is the weight of a resource in a strategy's score.
 type ResourceWeight struct {
 	Name   corev1.ResourceName
 	Weight int64
@@ -37,47 +37,54 @@ type ResourceWeight struct {
 // Options configure placement. The zero value is the kube-scheduler's default profile.
 type Options struct {
 	Strategy Strategy
-	// Weights of the scores, 0..1000 each; the zero value stands for DefaultWeights.
+	// Weights of the scores, 0..1000 each. The zero value means DefaultWeights.
 	Weights Weights
-	// Resources that the strategy looks at; empty stands for cpu and memory, 1 each.
+	// Resources are the resources that the strategy scores. Empty means cpu and memory, with weight
+	// 1 each.
 	Resources []ResourceWeight
-	// Rare serves the classes that need filters outside the fast path; without it they fit nowhere.
+	// Rare filters and scores for the classes that need filters outside the fast path. If it is
+	// nil, pods of these classes fit nowhere.
 	Rare RareFilter
-	// Pin serves the classes that ask for CPUs; without it they fit nowhere.
+	// Pin chooses CPUs for the classes that ask for CPUs. If it is nil, pods of these classes fit
+	// nowhere.
 	Pin Pinner
 }
 
-// RareFilter filters and scores nodes one pod at a time, by what the fast path does not know: inter-pod affinity,
-// topology spread, volumes. It follows the transaction: every pod placed is Added at once, and Removed on roll-back in
-// the reverse order, so that the next pod's answers take it into account.
+// RareFilter filters and scores nodes one pod at a time, by criteria that the fast path does not
+// know: inter-pod affinity, topology spread, volumes. It takes part in the transaction: every pod
+// placed is Added at once, and Removed on rollback in the reverse order, so that the answers for
+// the next pod take it into account.
 type RareFilter interface {
-	// Concerns says whether pods of a class that is not Rare need this filter all the same, because a pod on a node, or
-	// Added, has a required anti-affinity that may match them. Called once per demand of a gang; must be cheap.
+	// Concerns reports whether pods of a class that is not Rare need this filter nevertheless,
+	// because a pod on a node, or an Added pod, has a required anti-affinity that may match them.
+	// It is called once per demand of a gang and must be cheap.
 	Concerns(class *Class) bool
-	// Filter sets refused[i] to a short reason when nodes[i] may not take one more pod of the class, else to "".
-	// Nodes passed the fast path's filters. All slices belong to the caller.
+	// Filter sets refused[i] to a short reason if nodes[i] may not take one more pod of the class,
+	// else to "". The nodes have passed the filters of the fast path. All slices belong to the
+	// caller.
 	Filter(class *Class, nodes []*Node, refused []string)
-	// Score adds to scores[i] the weighted scores of nodes[i], normalised among the nodes given. Nodes passed Filter.
+	// Score adds the weighted scores of nodes[i] to scores[i], normalised among the nodes given.
+	// The nodes have passed Filter.
 	Score(class *Class, nodes []*Node, scores []int64)
 	// Add and Remove are called for pods of every class, so they must be cheap.
 	Add(class *Class, node *Node)
 	Remove(class *Class, node *Node)
 }
 
-// Place places one gang on the snapshot, or leaves the snapshot as it was. To place many, use a Placer: it keeps what
-// it computed for the gangs before.
+// Place places one gang on the snapshot, or leaves the snapshot unchanged. To place many gangs, use
+// a Placer, which keeps its indexes between gangs.
 func Place(s *Snapshot, g Gang, o Options) Decision { return NewPlacer(s, o).Place(g) }
 
-// Placer places gangs on a snapshot, one after another. It keeps an index of nodes per class, and brings it up to date
-// by the nodes that changed. It may be kept as long as the snapshot.
+// Placer places gangs on a snapshot, one after another. It keeps an index of nodes per class, and
+// updates the index from the nodes that changed. A Placer may be kept as long as its snapshot.
 type Placer struct {
 	s       *Snapshot
 	o       Options
 	indexes indexes
-	log     []step // of the gang being placed: what to undo
+	log     []step // steps of the gang being placed, for rollback
 	demands []demand
 
-	pins []pinned // of the steps of demands that ask for CPUs
+	pins []pinned // CPUs of the steps whose demands ask for CPUs
 
 	// Scratch space of pickRare and pickPinned.
 	nodes   []*Node
@@ -90,16 +97,17 @@ type Placer struct {
 // step is one pod placed.
 type step struct{ demand, node int32 }
 
-// demand is a gang's demand while it is placed.
+// demand is the state of a gang's Demand while it is placed.
 type demand struct {
 	Demand
-	number  int
-	placed  int
-	scarce  float64 // how often the minimum fits into the cluster
-	size    float64 // largest share of the cluster that one pod takes
-	rare    bool
-	refused map[string]int // by the rare filter or the pinner, when the last pod did not fit
-	cpus    *NoCPUs        // by the pinner, then
+	number int
+	placed int
+	scarce float64 // how many times the minimum fits into the cluster
+	size   float64 // largest fraction of the cluster, over all resources, that one pod takes
+	rare   bool
+	// refused counts the refusals of the rare filter or the pinner, when the last pod did not fit.
+	refused map[string]int
+	cpus    *NoCPUs // the pinner's reason, when the last pod did not fit
 }
 
 // NewPlacer returns a placer for the snapshot.
@@ -115,23 +123,23 @@ func NewPlacer(s *Snapshot, o Options) *Placer {
 	return p
 }
 
-// An attempt is one way to fill a gang's minimum greedily.
+// attempt is one way to fill a gang's minimum greedily.
 type attempt struct {
 	strategy Strategy
 	order    func(a, b *demand) int
 }
 
-// Place places the gang's minimum or nothing, then of the rest what fits. A placed gang is part of the snapshot; a gang
-// that does not fit leaves the snapshot as it was.
+// Place places the gang's minimum or nothing, and then as many of the remaining pods as fit. A
+// placed gang becomes part of the snapshot; a gang that does not fit leaves the snapshot unchanged.
 //
-// Filling greedily is exact for gangs of one class on the fast path. With several classes it may miss a placement, so
-// other orders are tried before giving up.
+// Greedy filling is exact for gangs of one class on the fast path. With several classes it may miss
+// a placement, so other orders are tried before giving up.
 func (p *Placer) Place(g Gang) Decision {
-	// 1. What does one demand alone tell?
+	// 1. Does each demand fit if it is alone?
 	if short := p.prepare(g); short != nil {
 		return Decision{Shortage: short}
 	}
-	// 2. The minimum, in one of several ways.
+	// 2. The minimum, in up to four orders.
 	var short *Shortage
 	attempts := [...]attempt{
 		{p.o.Strategy, scarceFirst},
@@ -145,13 +153,13 @@ func (p *Placer) Place(g Gang) Decision {
 		}
 		p.rollback()
 		if i == 0 && !p.mixed() {
-			break // every other order does the same
+			break // every other order gives the same result
 		}
 	}
 	if short != nil {
 		return Decision{Shortage: short}
 	}
-	// 3. The rest, as far as it fits.
+	// 3. The remaining pods, as far as they fit.
 	p.sort(byNumber)
 	for i := range p.demands {
 		d := &p.demands[i]
@@ -160,7 +168,8 @@ func (p *Placer) Place(g Gang) Decision {
 	return p.decide(g)
 }
 
-// prepare sets up the demands, and finds those whose minimum does not fit even alone.
+// prepare sets up the demands. It returns a Shortage if the minimum of a demand does not fit even
+// alone.
 func (p *Placer) prepare(g Gang) *Shortage {
 	p.log, p.pins = p.log[:0], p.pins[:0]
 	p.demands = p.demands[:0]
@@ -180,7 +189,7 @@ func (p *Placer) prepare(g Gang) *Shortage {
 	return nil
 }
 
-// minimum places the gang's minimum, or says what is missing; the caller then rolls back.
+// minimum places the gang's minimum, or returns a Shortage; the caller then rolls back.
 func (p *Placer) minimum(g Gang, a attempt) *Shortage {
 	p.sort(a.order)
 	for i := range p.demands {
@@ -193,7 +202,7 @@ func (p *Placer) minimum(g Gang, a attempt) *Shortage {
 	if len(p.log) >= g.MinMember {
 		return nil
 	}
-	// Small pods first: as many pods as possible.
+	// Small pods first, so that as many pods as possible fit.
 	p.sort(smallFirst)
 	for i := range p.demands {
 		d := &p.demands[i]
@@ -239,7 +248,7 @@ func (p *Placer) fill(d *demand, strategy Strategy, k int) {
 	}
 }
 
-// pickRare finds the best node for one pod of a class that needs the rare filter, or -1.
+// pickRare returns the best node for one pod of a class that needs the rare filter, or -1.
 func (p *Placer) pickRare(x *index, d *demand) int32 {
 	n := p.filterRare(x, d)
 	if n == 0 {
@@ -259,8 +268,9 @@ func (p *Placer) pickRare(x *index, d *demand) int32 {
 	return best.node
 }
 
-// filterRare asks the rare filter about all nodes that pass the others. It returns how many pass it too: the first of
-// p.ids. When none does it says why in d.refused.
+// filterRare asks the rare filter about all nodes that pass the other filters. It returns the
+// number n of nodes that pass this filter too; they are p.nodes[:n] and p.ids[:n]. If no node
+// passes, d.refused says why.
 func (p *Placer) filterRare(x *index, d *demand) int {
 	d.refused = nil
 	if p.o.Rare == nil {
@@ -290,7 +300,7 @@ func (p *Placer) filterRare(x *index, d *demand) int {
 	return n
 }
 
-// rollback takes back every step of the gang.
+// rollback undoes every step of the gang.
 func (p *Placer) rollback() {
 	for i := len(p.log) - 1; i >= 0; i-- {
 		p.undo(p.log[i].node, p.demand(p.log[i].demand).Class)
@@ -311,8 +321,8 @@ func (p *Placer) undo(node int32, c *Class) {
 	p.s.apply(node, c, -1)
 }
 
-// Undo takes a decision back that was made on this placer's snapshot, as long as its nodes have not been Set or Removed
-// since.
+// Undo reverts a decision that was made on this placer's snapshot. It is allowed as long as the
+// nodes of the decision have not been Set or Removed since.
 func (p *Placer) Undo(g Gang, d Decision) {
 	for i := len(d.Placed) - 1; i >= 0; i-- {
 		for k := len(d.Placed[i]) - 1; k >= 0; k-- {
@@ -326,7 +336,7 @@ func (p *Placer) Undo(g Gang, d Decision) {
 	}
 }
 
-// decide turns the log into a decision.
+// decide turns the log into a Decision.
 func (p *Placer) decide(g Gang) Decision {
 	all := make([]int32, len(p.log))
 	placed := make([][]int32, len(g.Demands))
@@ -349,7 +359,7 @@ func (p *Placer) decide(g Gang) Decision {
 	return Decision{Placed: placed, Pins: pins}
 }
 
-// mixed says whether the order of demands can make a difference.
+// mixed reports whether the order of demands can make a difference.
 func (p *Placer) mixed() bool {
 	for i := range p.demands {
 		if p.demands[i].rare || p.demands[i].Class.key != p.demands[0].Class.key {
@@ -374,7 +384,8 @@ func (p *Placer) sort(order func(a, b *demand) int) {
 
 func byNumber(a, b *demand) int { return cmp.Compare(a.number, b.number) }
 
-// scarceFirst starts with the demand that the cluster has the fewest places for.
+// scarceFirst orders demands with a minimum before those without, and then by how many times the
+// minimum fits into the cluster, fewest first.
 func scarceFirst(a, b *demand) int {
 	if (a.Min > 0) != (b.Min > 0) {
 		return cmp.Compare(b.Min, a.Min)
@@ -382,7 +393,7 @@ func scarceFirst(a, b *demand) int {
 	return cmp.Or(cmp.Compare(a.scarce, b.scarce), largeFirst(a, b))
 }
 
-// largeFirst starts with the largest pods, as in first-fit decreasing.
+// largeFirst orders demands by pod size, largest first, as in first-fit decreasing.
 func largeFirst(a, b *demand) int {
 	return cmp.Or(cmp.Compare(b.size, a.size), byNumber(a, b))
 }
@@ -391,8 +402,8 @@ func smallFirst(a, b *demand) int {
 	return cmp.Or(cmp.Compare(a.size, b.size), byNumber(a, b))
 }
 
-// Candidates yields the nodes that would take one more pod of a class by the fast path's filters, with their scores, in
-// no particular order: to explain decisions, and to compare them.
+// Candidates yields the nodes that would take one more pod of a class by the filters of the fast
+// path, with their scores, in no particular order. It serves to explain and to compare decisions.
 func (p *Placer) Candidates(c *Class) iter.Seq2[*Node, int64] {
 	x := p.indexes.get(c, p.o.Strategy)
 	return func(yield func(*Node, int64) bool) {

@@ -10,7 +10,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// world is a small random cluster in which taints, labels, ports and every kind of resource play a part.
+// world is a small random cluster that uses taints, labels, ports and every kind of resource.
 type world struct{ objects []*corev1.Node }
 
 func drawWorld(t *rapid.T) world {
@@ -32,7 +32,7 @@ func drawWorld(t *rapid.T) world {
 	return w
 }
 
-// build makes a cluster of the nodes in the order given.
+// build makes a cluster with the nodes in the given order.
 func (w world) build(order []int) cluster {
 	c := newCluster()
 	c.Dims().Vector(list("example.com/gpu", "1"))
@@ -74,7 +74,7 @@ func drawPod(t *rapid.T) *corev1.Pod {
 	return p
 }
 
-// request is a gang by its templates, to be compiled for several clusters.
+// request is a gang given by its templates, to be compiled for several clusters.
 type request struct {
 	pods       []*corev1.Pod
 	count, min []int
@@ -106,14 +106,15 @@ func drawOptions(t *rapid.T) Options {
 	return Options{Strategy: rapid.SampledFrom([]Strategy{LeastAllocated, MostAllocated}).Draw(t, "strategy")}
 }
 
-// Whatever is asked of a placer in whatever order, and whatever happens to nodes in between: what it places is allowed,
-// what it does not place leaves no trace, and its indexes are right.
+// TestPlacementIsSafe makes random requests, in random order, with random changes of nodes in
+// between. What the placer places is allowed, what it does not place leaves no trace, and its
+// indexes are correct.
 func TestPlacementIsSafe(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		c := w.build(w.order())
 		placer := NewPlacer(c.Snapshot, drawOptions(t))
-		on := map[string][]*corev1.Pod{} // the model: what runs where
+		on := map[string][]*corev1.Pod{} // the model: which pods run on which node
 		for range rapid.IntRange(1, 8).Draw(t, "steps") {
 			if rapid.IntRange(0, 3).Draw(t, "event") == 0 {
 				changeNode(t, w, c, on)
@@ -167,7 +168,7 @@ func placeGang(t *rapid.T, c cluster, placer *Placer, on map[string][]*corev1.Po
 	check(t, c, on)
 }
 
-// changeNode cordons, relabels, removes or brings back a node, and lets its pods end.
+// changeNode cordons, relabels, removes or re-adds a node, and lets its pods end.
 func changeNode(t *rapid.T, w world, c cluster, on map[string][]*corev1.Pod) {
 	i := rapid.IntRange(0, len(w.objects)-1).Draw(t, "node")
 	o := w.objects[i].DeepCopy()
@@ -191,7 +192,8 @@ func changeNode(t *rapid.T, w world, c cluster, on map[string][]*corev1.Pod) {
 	c.Set(n)
 }
 
-// forbids is a second opinion, from the API objects, on whether one more pod may go to a node.
+// forbids decides independently, from the API objects, whether one more pod may go to a node. It
+// returns the reason why not, or "".
 func forbids(n *corev1.Node, there []*corev1.Pod, p *corev1.Pod) string {
 	if zone, ok := p.Spec.NodeSelector["zone"]; ok && n.Labels["zone"] != zone {
 		return "selector"
@@ -228,7 +230,7 @@ func forbids(n *corev1.Node, there []*corev1.Pod, p *corev1.Pod) string {
 	return ""
 }
 
-// check compares the snapshot's sums with the model.
+// check compares the sums of the snapshot with the model.
 func check(t *rapid.T, c cluster, on map[string][]*corev1.Pod) {
 	for _, n := range c.All() {
 		var used, nonZero Vector
@@ -242,8 +244,8 @@ func check(t *rapid.T, c cluster, on map[string][]*corev1.Pod) {
 	}
 }
 
-// The same gangs go to the same nodes, whatever the order in which nodes were added, and whether or not a placer has a
-// history.
+// TestPlacementDependsOnlyOnTheState checks that the same gangs go to the same nodes, regardless of
+// the order in which nodes were added, and of the placer's history.
 func TestPlacementDependsOnlyOnTheState(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
@@ -267,13 +269,14 @@ func TestPlacementDependsOnlyOnTheState(t *testing.T) {
 	})
 }
 
-// A gang of one class fits exactly when an exhaustive search finds a place for it.
+// TestOneClassFitsWheneverItCan checks that a gang of one class fits exactly when an exhaustive
+// search finds a placement.
 func TestOneClassFitsWheneverItCan(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := drawWorld(t)
 		c := w.build(w.order())
 		o := drawOptions(t)
-		Place(c.Snapshot, drawRequest(t, 2).gang(c), o) // not always an empty cluster
+		Place(c.Snapshot, drawRequest(t, 2).gang(c), o) // the cluster is not always empty
 		r := drawRequest(t, 1)
 		g := r.gang(c)
 		possible := search(c, g)
@@ -284,8 +287,10 @@ func TestOneClassFitsWheneverItCan(t *testing.T) {
 	})
 }
 
-// With several classes, filling greedily may miss what an exhaustive search finds. Never the other way about; and the
-// rate of misses is held near what it was when measured, on gangs that fit barely or barely not: 1.3 % of 9,162 possible gangs.
+// TestSeveralClassesFitAlmostWheneverTheyCan: with several classes, greedy filling may miss a
+// placement that an exhaustive search finds, but never the reverse. The test limits the rate of
+// misses to about what was measured, on gangs that barely fit or barely do not: 1.3 % of 9,162
+// possible gangs.
 func TestSeveralClassesFitAlmostWheneverTheyCan(t *testing.T) {
 	possible, missed := 0, 0
 	rapid.Check(t, func(t *rapid.T) {
@@ -309,7 +314,7 @@ func TestSeveralClassesFitAlmostWheneverTheyCan(t *testing.T) {
 	}
 }
 
-// drawTight draws nodes, and a gang that asks for most of what they have together.
+// drawTight draws nodes, and a gang that asks for most of their total capacity.
 func drawTight(t *rapid.T) (cluster, Gang) {
 	c := newCluster()
 	var cpus, gigs int
@@ -334,7 +339,7 @@ func drawTight(t *rapid.T) (cluster, Gang) {
 	return c, g
 }
 
-// search says whether the gang's minimum fits, by trying everything.
+// search reports whether the gang's minimum fits, by exhaustive search.
 func search(c cluster, g Gang) bool {
 	counts := make([]int, len(g.Demands))
 	var choose func(i, members int) bool
@@ -342,7 +347,7 @@ func search(c cluster, g Gang) bool {
 		if i == len(g.Demands) {
 			return members >= g.MinMember && searchNodes(c, g, counts, 0)
 		}
-		// More than necessary is never easier.
+		// Placing more pods than necessary is never easier.
 		for n := g.Demands[i].Min; n <= g.Demands[i].Count; n++ {
 			counts[i] = n
 			if choose(i+1, members+n) {
@@ -357,7 +362,7 @@ func search(c cluster, g Gang) bool {
 	return choose(0, 0)
 }
 
-// searchNodes fills the nodes from the given one on, with every combination of pods that fits.
+// searchNodes fills the nodes, starting at the given one, with every combination of pods that fits.
 func searchNodes(c cluster, g Gang, left []int, node int) bool {
 	if slices.Max(append(left, 0)) == 0 {
 		return true

@@ -2,8 +2,9 @@ package place
 
 import "math"
 
-// scorer computes what depends on a node's use: the strategy's score and the evenness of cpu and memory. Formulas,
-// integer rounding and defaults are those of the kube-scheduler's NodeResourcesFit and NodeResourcesBalancedAllocation.
+// scorer computes the scores that depend on a node's use: the strategy's score and the evenness of
+// cpu and memory. Formulas, integer rounding and defaults are those of the kube-scheduler's
+// NodeResourcesFit and NodeResourcesBalancedAllocation.
 type scorer struct {
 	terms             []scoreTerm
 	resources, evenly int64 // weights
@@ -26,7 +27,7 @@ func newScorer(dims *Dims, o Options) *scorer {
 	return sc
 }
 
-// score is the weighted score of a node with one more pod of the class.
+// score returns the weighted score of a node with one more pod of the class.
 func (sc *scorer) score(c *Class, strategy Strategy, allocatable, used, usedNonZero Vector) int64 {
 	var score int64
 	if sc.resources != 0 {
@@ -43,7 +44,7 @@ func (sc *scorer) score(c *Class, strategy Strategy, allocatable, used, usedNonZ
 			case EphemeralStorage, Pods:
 				taken = used[t.dim] + c.Request[t.dim]
 			default:
-				// An extended resource says nothing about pods that do not ask for it.
+				// An extended resource does not count for pods that do not ask for it.
 				if c.Request.At(t.dim) == 0 {
 					continue
 				}
@@ -69,7 +70,8 @@ func (sc *scorer) score(c *Class, strategy Strategy, allocatable, used, usedNonZ
 	return score
 }
 
-// evenness is 100 when the same fraction of cpu and memory is used, and less by the standard deviation of the two.
+// evenness returns 100 if the same fraction of cpu and memory is used, and 100 minus the standard
+// deviation of the two fractions (in percent) otherwise.
 func evenness(cpu, memory int64, allocatable Vector) int64 {
 	if allocatable[CPU] == 0 || allocatable[Memory] == 0 {
 		return scoreMax
@@ -86,13 +88,14 @@ func fraction(part, all int64) float64 {
 	return float64(part) / float64(all)
 }
 
-// quotient is a/b for a ≥ 0 and b > 0, given 1/b. It is exact, and several times faster than the processor's division of
-// integers, which used to take most of the time of an index's rebuild.
+// quotient returns a/b for a ≥ 0 and b > 0, given inverse = 1/b. It is exact, and several times
+// faster than the processor's integer division, which used to take most of the time of an index's
+// rebuild.
 func quotient(a, b int64, inverse float64) int64 {
-	if a >= 1<<53 { // a float64 does not hold it exactly
+	if a >= 1<<53 { // a float64 does not represent a exactly
 		return a / b
 	}
-	q := int64(float64(a) * inverse) // off by one at most
+	q := int64(float64(a) * inverse) // off by at most one
 	switch rest := a - q*b; {
 	case rest < 0:
 		return q - 1

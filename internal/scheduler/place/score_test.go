@@ -7,7 +7,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Scores of nodes for a pod of 1 cpu and 2Gi, worked out by the kube-scheduler's formulas.
+// TestResourceScores checks scores of nodes for a pod of 1 cpu and 2Gi, calculated with the
+// kube-scheduler's formulas.
 func TestResourceScores(t *testing.T) {
 	type node struct {
 		allocatable, used []string
@@ -33,7 +34,8 @@ func TestResourceScores(t *testing.T) {
 		"most allocated, empty node":          {only(Options{Strategy: MostAllocated}, resources), nil, on(small), 25},
 		// 10, 25 -> 17.5
 		"most allocated rounds down": {only(Options{Strategy: MostAllocated}, resources), nil, on(large), 17},
-		// a pod without requests counts as 100m and 200Mi: (4000-100)/4000 = 97, (8192-200)/8192 = 97
+		// a pod without requests counts as 100m and 200Mi: (4000-100)/4000 = 97, (8192-200)/8192 =
+		// 97
 		"a pod without requests is not free": {only(Options{}, resources), []string{}, on(small), 97},
 		// cpu 90, gpu not asked for
 		"an extended resource counts only for pods that ask for it": {only(Options{Resources: gpu}, resources), nil, on(large), 90},
@@ -69,7 +71,7 @@ func TestResourceScores(t *testing.T) {
 	}
 }
 
-// Scores by labels and taints, per node, for one pod.
+// TestObjectScores checks the scores by labels and taints, per node, for one pod.
 func TestObjectScores(t *testing.T) {
 	prefer := func(weight int32, key string) corev1.PreferredSchedulingTerm {
 		return corev1.PreferredSchedulingTerm{Weight: weight, Preference: corev1.NodeSelectorTerm{

@@ -7,15 +7,16 @@ import (
 	"strings"
 )
 
-// diagnosis is why the nodes take no more pods of a class. It is computed once per state of the snapshot.
+// diagnosis says why the nodes take no more pods of a class. It is computed once per state of the
+// snapshot.
 type diagnosis struct {
 	refused map[string]int
-	free    Vector      // sum over nodes that pass all filters but resources
-	largest Vector      // what one of them has at most, with nothing on it
-	limits  map[int]int // nodes by the dimension that limits them
+	free    Vector      // sum over the nodes that pass all filters except resources
+	largest Vector      // largest allocatable amount of one of these nodes, per dimension
+	limits  map[int]int // number of these nodes, by the dimension that limits them
 }
 
-// diagnose examines every node. The index is up to date.
+// diagnose examines every node. The index must be up to date.
 func (x *index) diagnose() *diagnosis {
 	if x.diagnosis != nil && x.diagnosedAt == x.cursor {
 		return x.diagnosis
@@ -30,7 +31,7 @@ func (x *index) diagnose() *diagnosis {
 			continue
 		}
 		room, limit := x.room(int32(i))
-		// Of a class with host ports, a node takes one pod at most.
+		// With host ports, a node takes at most one pod of the class.
 		if slices.ContainsFunc(x.class.Ports, n.Ports.Conflicts) || len(x.class.Ports) > 0 && room > 1 {
 			d.refused[RefusedPorts]++
 			continue
@@ -53,13 +54,13 @@ func (x *index) insufficient(dim int) string {
 	return RefusedInsufficient + string(x.s.dims.Name(dim))
 }
 
-// shortage explains why of the pods wanted only fit fit. As the snapshot stands, room for more pods is asked for: those
-// that fit may or may not be placed already.
+// shortage explains why only fit of the wanted pods fit. more is the number of pods for which room
+// is missing in the snapshot as it stands: the pods that fit may already be placed in it or not.
 func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage {
 	diag := x.diagnose()
 	s := &Shortage{Demand: d.number, Wanted: wanted, Fit: fit, Rejected: diag.refused}
 	if d.refused != nil {
-		// Nodes with room were refused by the rare filter, so it is not a resource that is short.
+		// Nodes with room were refused by the rare filter or the pinner, so no resource is short.
 		s.Rejected = maps.Clone(diag.refused)
 		for _, e := range x.heap {
 			_, limit := x.room(e.node)
@@ -78,14 +79,16 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 	if len(diag.limits) == 0 {
 		return s
 	}
-	// A pod that is larger than any node waits for a larger one, and not for others to end.
+	// A pod that is larger than every node needs a larger node; it does not wait for other pods to
+	// end.
 	for _, need := range x.class.needs {
 		if lacks := need.amount - diag.largest[need.dim]; lacks > 0 {
 			s.Resource, s.Missing, s.TooLarge = x.s.dims.Name(need.dim), lacks, true
 			return s
 		}
 	}
-	// A resource is short when there is less of it than the pods still wanted ask for; the one most short is told.
+	// A resource is short if less of it is free than the pods still wanted ask for. The resource
+	// with the largest relative shortage is reported.
 	worst := 0.0
 	for _, need := range x.class.needs {
 		ask := int64(more) * need.amount
@@ -97,7 +100,8 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 	if worst > 0 {
 		return s
 	}
-	// There is enough in all, but not on any one node. The dimension that limits most nodes is told.
+	// There is enough in all, but not on any single node. The dimension that limits most nodes is
+	// reported.
 	nodes := 0
 	for _, need := range x.class.needs {
 		if diag.limits[need.dim] > nodes {
@@ -108,7 +112,7 @@ func (p *Placer) shortage(x *index, d *demand, wanted, fit, more int) *Shortage 
 	return s
 }
 
-// Stable says what is short without figures that change while the cause stays the same.
+// Stable describes the shortage without figures that change while the cause stays the same.
 func (s *Shortage) Stable() string {
 	switch {
 	case s.Never:
@@ -132,7 +136,7 @@ func pods(n int) string {
 	return fmt.Sprintf("%d pods", n)
 }
 
-// Detail says what is short in figures.
+// Detail describes the shortage in figures.
 func (s *Shortage) Detail() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%d of %d pods fit", s.Fit, s.Wanted)

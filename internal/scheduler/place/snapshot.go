@@ -10,37 +10,40 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Snapshot is the nodes as placement sees and changes them. It is kept up to date node by node: the caller Sets each
-// node whose Generation differs and Removes those that are gone. A node keeps its index until it is removed; a later
-// node may then take the index over. It is not safe for concurrent use.
+// Snapshot is the state of the nodes that placement reads and changes. It is updated node by node:
+// the caller Sets each node whose Generation differs and Removes nodes that are gone. A node keeps
+// its index until it is removed; a later node may then get the same index. A Snapshot is not safe
+// for concurrent use.
 //
-// Placement applies itself to the snapshot. The caller has to account for every successful decision in the model that
-// it Sets nodes from, or the next Set of these nodes undoes it.
+// Placement changes the snapshot itself. The caller must account for every successful decision in
+// the model from which it Sets nodes; otherwise the next Set of these nodes undoes the decision.
 type Snapshot struct {
 	dims   *Dims
 	nodes  []Node // a free slot has no name
 	byName map[string]int32
 	free   []int32 // slots of removed nodes
 
-	// amounts holds every node's Allocatable, Used and UsedNonZero, side by side: a scan over all nodes reads memory in
-	// order. The vectors of nodes point into it; each has width entries.
+	// amounts holds the Allocatable, Used and UsedNonZero of every node, side by side, so that a
+	// scan over all nodes reads memory in order. The vectors of nodes point into amounts; each has
+	// width entries.
 	amounts []int64
 	width   int
 	// allocatable is the sum over all nodes.
 	allocatable Vector
-	// ties orders nodes of equal score. It depends on the name alone, so that neither the order in which nodes were
-	// added nor their names' alphabet decides where pods go.
+	// ties orders nodes of equal score. It is a hash of the name, so that neither the order in
+	// which nodes were added nor the alphabetical order of their names decides where pods go.
 	ties []uint64
 
-	// changes lists the nodes changed, oldest first; the first entry has number changeBase. Indexes remember the number
-	// up to which they have followed, and rebuild themselves when entries they need are gone.
+	// changes lists the changed nodes, oldest first; the first entry has number changeBase. Each
+	// index remembers the number up to which it has followed, and rebuilds itself if entries that
+	// it needs have been dropped.
 	changes    []change
 	changeBase int64
 }
 
 type change struct {
 	node   int32
-	static bool // more than Used, UsedNonZero and Ports changed
+	static bool // more than Used, UsedNonZero and Ports may have changed
 }
 
 // NewSnapshot returns a snapshot without nodes.
@@ -48,22 +51,23 @@ func NewSnapshot(dims *Dims) *Snapshot {
 	return &Snapshot{dims: dims, byName: map[string]int32{}, width: dims.Len(), allocatable: make(Vector, dims.Len())}
 }
 
-// Dims are the dimensions of the snapshot's vectors.
+// Dims returns the dimensions of the snapshot's vectors.
 func (s *Snapshot) Dims() *Dims { return s.dims }
 
-// Len is the number of nodes.
+// Len returns the number of nodes.
 func (s *Snapshot) Len() int { return len(s.byName) }
 
-// Index finds a node.
+// Index returns the index of a node.
 func (s *Snapshot) Index(name string) (int32, bool) {
 	i, ok := s.byName[name]
 	return i, ok
 }
 
-// Node returns the node at an index, to read. It is valid until the next Set or Remove.
+// Node returns the node at an index, for reading. The pointer is valid until the next Set or
+// Remove.
 func (s *Snapshot) Node(i int32) *Node { return &s.nodes[i] }
 
-// Generation is that of the node as last Set; ok is false when there is no such node.
+// Generation returns the Generation of the node as last Set. ok is false if there is no such node.
 func (s *Snapshot) Generation(name string) (generation int64, ok bool) {
 	i, ok := s.byName[name]
 	if !ok {
@@ -72,7 +76,7 @@ func (s *Snapshot) Generation(name string) (generation int64, ok bool) {
 	return s.nodes[i].Generation, true
 }
 
-// All yields the nodes and their indices, to read.
+// All yields the nodes and their indices, for reading.
 func (s *Snapshot) All() iter.Seq2[int32, *Node] {
 	return func(yield func(int32, *Node) bool) {
 		for i := range s.nodes {
@@ -83,9 +87,10 @@ func (s *Snapshot) All() iter.Seq2[int32, *Node] {
 	}
 }
 
-// Set adds a node, or replaces the one of the same name, and returns its index. Vectors and ports are copied, the rest
-// is shared. Setting a node to what it already is costs next to nothing: often the snapshot is ahead, because it placed
-// the pods that the model has now taken over.
+// Set adds a node, or replaces the node of the same name, and returns its index. Vectors and ports
+// are copied; the other fields are shared. Setting a node to its present state costs next to
+// nothing. This happens often, because the snapshot is ahead of the model: it placed the pods that
+// the model has now taken over.
 func (s *Snapshot) Set(n Node) int32 {
 	if n.Name == "" {
 		panic("place: a node needs a name")
@@ -124,7 +129,7 @@ func (s *Snapshot) Set(n Node) int32 {
 	return i
 }
 
-// Remove forgets a node; its index may be taken by the next node added.
+// Remove removes a node. The next node added may get its index.
 func (s *Snapshot) Remove(name string) {
 	i, ok := s.byName[name]
 	if !ok {
@@ -140,7 +145,7 @@ func (s *Snapshot) Remove(name string) {
 	s.changed(i, true)
 }
 
-// slot finds room for a new node.
+// slot returns an index for a new node, and sets its tie-breaker.
 func (s *Snapshot) slot(name string) int32 {
 	h := fnv.New64a()
 	h.Write([]byte(name))
@@ -161,7 +166,8 @@ func (s *Snapshot) slot(name string) int32 {
 	return i
 }
 
-// mix spreads the differences between similar names over all bits (the finaliser of MurmurHash3, by Austin Appleby).
+// mix spreads the differences between similar names over all bits (the finaliser of MurmurHash3, by
+// Austin Appleby).
 func mix(h uint64) uint64 {
 	h ^= h >> 33
 	h *= 0xff51afd7ed558ccd
@@ -210,7 +216,7 @@ func (s *Snapshot) view(from int) {
 	}
 }
 
-// apply puts times (1 or -1) pods of a class on a node.
+// apply adds pods of a class to a node (times = 1), or removes them (times = -1).
 func (s *Snapshot) apply(i int32, c *Class, times int64) {
 	n := &s.nodes[i]
 	for _, need := range c.needs {
@@ -234,7 +240,8 @@ func (s *Snapshot) apply(i int32, c *Class, times int64) {
 }
 
 func (s *Snapshot) changed(i int32, static bool) {
-	// The log is only worth its length while following it is cheaper than a rebuild.
+	// Following the log is worthwhile only while it is cheaper than a rebuild, so the log is
+	// bounded.
 	if limit := 2*len(s.nodes) + 1024; len(s.changes) >= 2*limit {
 		s.changeBase += int64(limit)
 		s.changes = s.changes[:copy(s.changes, s.changes[limit:])]
@@ -242,18 +249,19 @@ func (s *Snapshot) changed(i int32, static bool) {
 	s.changes = append(s.changes, change{i, static})
 }
 
-// changeEnd is the number that the next change will have.
+// changeEnd returns the number that the next change will have.
 func (s *Snapshot) changeEnd() int64 { return s.changeBase + int64(len(s.changes)) }
 
-// sameStatic says whether the filters and scores that look only at the node's object see no difference. Whatever is the
-// same memory is the same; a heartbeat brings a new object with equal contents.
+// sameStatic reports whether the filters and scores that look only at the node's object see no
+// difference between a and b. A heartbeat brings a new object with equal contents; comparing the
+// pointers first makes an unchanged object cheap.
 func sameStatic(a, b *Node) bool {
 	return a.Unschedulable == b.Unschedulable && (a.Object == b.Object ||
 		maps.Equal(a.Labels, b.Labels) && maps.Equal(a.Object.Labels, b.Object.Labels)) &&
 		slices.EqualFunc(a.Taints, b.Taints, func(x, y corev1.Taint) bool { return x.MatchTaint(&y) && x.Value == y.Value })
 }
 
-// fill writes src over dst, with zeros beyond src's end.
+// fill copies src to dst, with zeros beyond the end of src.
 func fill(dst, src Vector) Vector {
 	clear(dst[copy(dst, src):])
 	return dst

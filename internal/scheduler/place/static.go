@@ -2,8 +2,8 @@ package place
 
 import corev1 "k8s.io/api/core/v1"
 
-// Why a node refuses a pod, in the kube-scheduler's words, which people and tools know. A node short of a resource
-// counts for "Insufficient " and the resource's name.
+// Reasons why a node refuses a pod, in the kube-scheduler's words, which people and tools know. A
+// node short of a resource counts for RefusedInsufficient followed by the resource's name.
 const (
 	RefusedUnschedulable = "node(s) were unschedulable"
 	RefusedName          = "node(s) didn't match the requested node name"
@@ -16,7 +16,8 @@ const (
 	RefusedUnsupported = "node(s) could not be checked for pod affinity, topology spread or volumes"
 )
 
-// refusal is the first of the filters that look only at the node's object to refuse the node.
+// refusal identifies the first filter that refuses a node, among the filters that look only at the
+// node's object.
 type refusal uint8
 
 const (
@@ -35,17 +36,18 @@ var refusedText = [...]string{
 	noAffinity:       RefusedAffinity,
 }
 
-// static holds the answers of the filters and scores that look only at the node's object, for all classes with the same
-// staticKey. Like index, it follows the snapshot's changes.
+// static holds the answers of the filters and scores that look only at the node's object, for all
+// classes with the same staticKey. Like index, it follows the snapshot's changes.
 //
-// Scores are normalised among the nodes that pass these filters. The kube-scheduler leaves out, besides, the nodes that
-// are full at the moment; that only rescales a preference when all the nodes that match it best are full.
+// Scores are normalised among the nodes that pass these filters. The kube-scheduler also excludes
+// the nodes that are full at the moment; the difference only rescales a preference when all the
+// nodes that match it best are full.
 type static struct {
 	s       *Snapshot
 	class   *Class
 	weights Weights
 	users   int
-	epoch   int // changes whenever scores of nodes that did not change may differ
+	epoch   int // changes whenever the scores of unchanged nodes may differ
 	cursor  int64
 
 	refused               []refusal
@@ -93,7 +95,7 @@ func (st *static) rebuild() {
 	st.cursor = st.s.changeEnd()
 }
 
-// examine asks the filters about one node, in the kube-scheduler's order.
+// examine runs the filters on one node, in the kube-scheduler's order, and computes its scores.
 func (st *static) examine(i int32) {
 	n, c := &st.s.nodes[i], st.class
 	st.affinity[i], st.taints[i], st.score[i] = 0, 0, 0
@@ -137,7 +139,8 @@ func (st *static) filter(n *Node) refusal {
 	return passes
 }
 
-// normalise scales the raw scores to 0..100: most preferred terms matched is best, fewest untolerated taints is best.
+// normalise scales the raw scores of a node to 0..100 and adds them up with their weights. The node
+// that matches most preferred terms is best, and so is the node with the fewest untolerated taints.
 func (st *static) normalise(i int32) {
 	affinity, taints := int64(0), int64(scoreMax)
 	if st.affinityMax > 0 {

@@ -7,11 +7,13 @@ import (
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 )
 
-// Vector is an amount per resource dimension. Its indices are assigned by Dims. CPU is in millicores, memory and
-// ephemeral storage in bytes, pods and extended resources in units. A Vector shorter than another is zero beyond its end.
+// Vector is an amount per resource dimension. Dims assigns the indices. CPU is in millicores,
+// memory and ephemeral storage in bytes, pods and extended resources in units. Dimensions beyond
+// the end of a Vector are zero.
 type Vector []int64
 
-// The dimensions that every Dims starts with. Extended resources follow, in the order they are first seen.
+// The dimensions that every Dims starts with. Extended resources follow, in the order in which they
+// are first seen.
 const (
 	CPU = iota
 	Memory
@@ -20,8 +22,8 @@ const (
 	firstExtended
 )
 
-// Node is one node of a Snapshot. Labels, Taints and Object are shared with the cluster model and never modified;
-// Used and Ports belong to the snapshot.
+// Node is one node of a Snapshot. Labels, Taints and Object are shared with the cluster model and
+// never modified; Used and Ports belong to the snapshot.
 type Node struct {
 	Name          string
 	Labels        map[string]string
@@ -29,58 +31,68 @@ type Node struct {
 	Unschedulable bool
 	Allocatable   Vector
 	Used          Vector
-	// UsedNonZero is Used with the kube-scheduler's defaults for pods without requests (Class.NonZero), for scores.
+	// UsedNonZero is Used with the kube-scheduler's defaults for containers without requests
+	// (Class.NonZero). It is used in scores only.
 	UsedNonZero Vector
 	Ports       PortSet
 	// Object is the API object, for filters outside the fast path.
 	Object *corev1.Node
-	// Generation changes whenever the cluster model changes this node; snapshots copy only nodes whose generation differs.
+	// Generation changes whenever the cluster model changes this node. Snapshots copy only nodes
+	// whose generation differs.
 	Generation int64
 }
 
-// HostPort is a port that a pod takes on its node. An empty IP means all addresses.
+// HostPort is a port that a pod occupies on its node. An empty IP means all addresses.
 type HostPort struct {
 	IP       string
 	Protocol corev1.Protocol
 	Port     int32
 }
 
-// PortSet is the set of host ports taken on a node.
+// PortSet is the set of host ports occupied on a node; the value is the number of pods that hold
+// the port.
 type PortSet map[HostPort]int
 
-// Class is an equivalence class of pods: all pods of a class pass the same filters and get the same scores. It is
-// compiled once (NewClass) and immutable.
+// Class is an equivalence class of pods: all pods of a class pass the same filters and get the same
+// scores. NewClass compiles it once; afterwards it is immutable.
 type Class struct {
-	Request     Vector // includes one pod
-	NonZero     Vector // request with the kube-scheduler's defaults for pods without requests, used in scores only
+	Request Vector // includes one pod in dimension Pods
+	// NonZero is the request with the kube-scheduler's defaults for containers without requests. It
+	// is used in scores only.
+	NonZero     Vector
 	Required    nodeaffinity.RequiredNodeAffinity
 	Preferred   *nodeaffinity.PreferredSchedulingTerms // nil when there are none
 	Tolerations []corev1.Toleration
 	Ports       []HostPort
-	// Template stands for every pod of the class; filters outside the fast path read it.
+	// Template represents every pod of the class. Filters outside the fast path read it.
 	Template *corev1.Pod
-	// Rare says that the class needs the filters outside the fast path (inter-pod affinity, topology spread, volumes).
+	// Rare means that the class needs the filters outside the fast path (inter-pod affinity,
+	// topology spread, volumes).
 	Rare bool
-	// Pins is what the class asks of its node's CPUs, to be chosen by a Pinner together with the node; nil for most.
+	// Pins is the class's request for CPUs, which a Pinner chooses together with the node. It is
+	// nil for most classes.
 	Pins Pins
 
 	needs      []need
 	selective  bool // has a node selector or required node affinity
 	bestEffort bool // requests neither cpu nor memory
-	// Classes with equal staticKey get the same answers from the filters and scores that look only at the node's
-	// object; with equal key, the same nodes altogether (unless Rare).
+	// Classes with equal staticKey get the same answers from the filters and scores that look only
+	// at the node's object. Classes with equal key get the same nodes altogether (unless they are
+	// Rare).
 	staticKey, key string
 }
 
-// Demand asks for Count pods of one class. Of these at least Min must be placed with the rest of the gang, or nothing is.
+// Demand asks for Count pods of one class. At least Min of them must be placed together with the
+// rest of the gang; otherwise nothing of the gang is placed.
 type Demand struct {
 	Class *Class
 	Count int
 	Min   int
 }
 
-// Gang is placed as one transaction: at least MinMember pods in all, and each demand's Min, or none. What is above the
-// minimum is placed as far as it fits. Pods that already hold a node have been subtracted from every figure.
+// Gang is placed as one transaction: at least MinMember pods in all and at least Min pods of each
+// demand, or none. Pods above the minimum are placed as far as they fit. Pods that already hold a
+// node are already subtracted from every figure.
 type Gang struct {
 	Key       string
 	Queue     string
@@ -92,35 +104,39 @@ type Gang struct {
 
 // Decision is the outcome for one gang. Exactly one of Placed and Shortage is set.
 type Decision struct {
-	// Placed has one slice per demand: the snapshot's node index of each pod placed, at most Count long.
+	// Placed has one slice per demand, at most Count long: the node index in the snapshot of each
+	// pod placed.
 	Placed [][]int32
-	// Pins has, for each demand whose class has Pins, what each pod placed was given. It is nil when there is none.
+	// Pins has, for each demand whose class has Pins, the CPUs of each pod placed. It is nil if no
+	// demand has Pins.
 	Pins [][]Pin
 	// Shortage says why the gang's minimum could not be placed.
 	Shortage *Shortage
 }
 
-// Shortage explains a gang that does not fit, in figures a user can act on. It holds no volatile node counts in its
-// stable part, so that a message changes only when the cause does.
+// Shortage explains why a gang does not fit, in figures that a user can act on. Its stable part
+// contains no volatile node counts, so that a message changes only when the cause changes.
 type Shortage struct {
 	// Demand is the index of the demand that could not be filled to its minimum.
 	Demand int
-	// Wanted and Fit are numbers of pods: what the gang needed of this demand (or in all, when its demands' own minimums
-	// fit), and how many would fit.
+	// Wanted is the number of pods that the gang needed of this demand (or in all, if the minimums
+	// of all demands fit). Fit is the number of pods that would fit.
 	Wanted, Fit int
-	// Resource is what is short on the nodes that pass the other filters, or empty when it is not a resource that is
-	// short: no node passes them.
+	// Resource is the resource that is short on the nodes that pass the other filters. It is empty
+	// if no resource is short: then no node passes the other filters.
 	Resource corev1.ResourceName
-	// Missing is how much of Resource is short, in its base unit (millicores, bytes, units): in all, or, when all that
-	// is free would do but no node has enough of it, what the pods that do not fit ask for (Fragmented); or, when no node
-	// has as much of it as one pod asks for, what the largest lacks (TooLarge).
+	// Missing is the amount of Resource that is short, in its base unit (millicores, bytes, units).
+	// By default it is the shortage over all nodes. With Fragmented, the free amount would be
+	// enough in all but no single node has enough, and Missing is the total request of the pods
+	// that do not fit. With TooLarge, no node is as large as one pod's request, and Missing is how
+	// much the largest node lacks.
 	Missing              int64
 	Fragmented, TooLarge bool
-	// Rejected counts nodes by the filter that refuses one more pod, for the event's text. A node that is short of two
-	// resources counts for the first.
+	// Rejected counts the nodes per filter that refuses one more pod, for the event's text. A node
+	// that is short of two resources counts for the first.
 	Rejected map[string]int
-	// CPUs is set when nodes have the resources but not the CPUs that are asked for, and says which; Never when none could
-	// have them even if nothing ran on it.
+	// CPUs is set if nodes have the resources but not the CPUs that the pods ask for, and describes
+	// those CPUs. Never means that no node could provide them even if nothing ran on it.
 	CPUs  string
 	Never bool
 }

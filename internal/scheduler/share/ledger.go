@@ -9,18 +9,19 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// depthMax bounds the tree of queues. A queue that has more above it, or itself, counts as not found.
+// depthMax bounds the depth of the queue tree. A queue with more ancestors, or that is its own
+// ancestor, counts as not found.
 const depthMax = 16
 
-// Ledger keeps what queues hold and which gangs wait. Its calls cost O(queues) at most, whatever the number of gangs. It
-// is not safe for concurrent use.
+// Ledger keeps the amounts that queues hold and the gangs that wait. A call costs O(queues) at
+// most, plus the heap operations on one queue's gangs. A Ledger is not safe for concurrent use.
 type Ledger struct {
 	dims   *place.Dims
 	total  place.Vector
-	queues map[string]*queue // known ones, and those that gangs or charges name
+	queues map[string]*queue // known queues, and queues that gangs or charges name
 	gangs  map[string]*item
 
-	linked  bool     // children, parents and sums are those of the queues as Set
+	linked  bool     // children, parents and sums match the queues as set
 	touched []*queue // queues whose demand may have changed since the last division
 	divided bool
 	scratch []*queue
@@ -30,11 +31,11 @@ type Ledger struct {
 type queue struct {
 	Queue
 	known    bool
-	parent   *queue // nil for the root, and for queues that are not part of the tree
+	parent   *queue // nil for the root, and for queues outside the tree
 	attached bool
 	children []*queue
 
-	own     amounts // of the queue itself
+	own     amounts // amounts of the queue alone
 	sum     amounts
 	divided place.Vector // demand at the last division
 
@@ -42,13 +43,13 @@ type queue struct {
 	share    float64
 	ready    waiting // gangs that may be offered, next first
 	parked   waiting
-	offers   int // queues here and below with ready gangs
+	offers   int // number of queues, in this subtree, with a gang to offer
 }
 
-// amounts are what is held and what is asked for besides.
+// amounts are the amounts held, and the amounts that waiting gangs ask for.
 type amounts struct{ held, pending place.Vector }
 
-// item is a gang in one of its queue's two heaps.
+// item is a gang in one of the two heaps of its queue.
 type item struct {
 	Gang
 	queue *queue
@@ -56,7 +57,7 @@ type item struct {
 	at    int
 }
 
-// New returns a ledger of a cluster with that much to allocate.
+// New returns a ledger for a cluster that can allocate total.
 func New(dims *place.Dims, total place.Vector, queues ...Queue) *Ledger {
 	l := &Ledger{dims: dims, total: slices.Clone(total), queues: map[string]*queue{}, gangs: map[string]*item{}}
 	for _, q := range queues {
@@ -65,7 +66,7 @@ func New(dims *place.Dims, total place.Vector, queues ...Queue) *Ledger {
 	return l
 }
 
-// SetTotal tells how much the cluster has to allocate.
+// SetTotal sets the amounts that the cluster can allocate.
 func (l *Ledger) SetTotal(total place.Vector) {
 	if !slices.Equal(l.total, total) {
 		l.total = slices.Clone(total)
@@ -73,7 +74,7 @@ func (l *Ledger) SetTotal(total place.Vector) {
 	}
 }
 
-// SetQueue adds a queue or changes it.
+// SetQueue adds or changes a queue.
 func (l *Ledger) SetQueue(q Queue) {
 	n := l.queue(q.Name)
 	q.Weight = max(q.Weight, 1)
@@ -95,7 +96,8 @@ func (q *queue) same(o *Queue) bool {
 		q.FIFO == o.FIFO && slices.Equal(q.Capability, o.Capability)
 }
 
-// RemoveQueue forgets a queue. Gangs in it wait until it is Set again; what it holds stays charged to it.
+// RemoveQueue forgets a queue. Its gangs wait until the queue is set again; the amounts it holds
+// stay charged to it.
 func (l *Ledger) RemoveQueue(name string) {
 	if n := l.queues[name]; n != nil {
 		n.Queue, n.known = Queue{Name: name, Weight: 1}, false
@@ -103,7 +105,7 @@ func (l *Ledger) RemoveQueue(name string) {
 	}
 }
 
-// Submit adds a waiting gang, or replaces the one with the same key. It is ready at once.
+// Submit adds a waiting gang, or replaces the gang with the same key. The gang is ready at once.
 func (l *Ledger) Submit(g Gang) {
 	l.Remove(g.Key)
 	q := l.queue(g.Queue)
@@ -113,7 +115,7 @@ func (l *Ledger) Submit(g Gang) {
 	l.move(it, &q.ready)
 }
 
-// Remove forgets a gang that waits no more.
+// Remove forgets a gang that no longer waits.
 func (l *Ledger) Remove(key string) {
 	it := l.gangs[key]
 	if it == nil {
@@ -124,8 +126,8 @@ func (l *Ledger) Remove(key string) {
 	l.move(it, nil)
 }
 
-// Park keeps a gang, but does not offer it until it is woken: it does not fit as things are. It goes on counting as
-// demand, and in a FIFO queue those behind it wait with it.
+// Park keeps a gang but does not offer it until Wake, because it does not fit at present. The gang
+// still counts as demand, and in a FIFO queue the gangs behind it wait too.
 func (l *Ledger) Park(key string) {
 	if it := l.gangs[key]; it != nil {
 		l.move(it, &it.queue.parked)
@@ -139,12 +141,13 @@ func (l *Ledger) Wake(key string) {
 	}
 }
 
-// Charge says that a queue holds that much more than before, or less: pods of it have been placed, were found on nodes, or are gone.
+// Charge adds amount, which may be negative, to what a queue holds: pods of the queue have been
+// placed, were found on nodes, or are gone.
 func (l *Ledger) Charge(queue string, amount place.Vector) {
 	l.add(l.queue(queue), amounts{held: amount}, 1)
 }
 
-// Placed charges a gang's queue for what was placed of the gang, and removes the gang.
+// Placed charges the gang's queue with the amount placed for the gang, and removes the gang.
 func (l *Ledger) Placed(key string, amount place.Vector) {
 	if it := l.gangs[key]; it != nil {
 		l.Charge(it.Queue, amount)
@@ -152,9 +155,10 @@ func (l *Ledger) Placed(key string, amount place.Vector) {
 	}
 }
 
-// Next is the gang whose turn it is. It stays that until it is Placed, Parked or Removed, or something else changes.
-// Gangs that hold a part come first; then queues below their share before those above, queues of higher priority, queues
-// with less of their share; inside a queue, higher priority, the older, the smaller key.
+// Next returns the gang whose turn it is. The answer stays the same until the gang is Placed,
+// Parked or Removed, or something else changes. Gangs with Resume come first. Queues are ordered
+// by: below their share before above, higher priority, smaller share, name. Gangs inside a queue
+// are ordered by higher priority, age (oldest first), key.
 func (l *Ledger) Next() (Gang, bool) {
 	l.settle()
 	q := l.queues[Root]
@@ -173,7 +177,7 @@ func (l *Ledger) Next() (Gang, bool) {
 	return q.ready[0].Gang, true
 }
 
-// before is the order of siblings that have something to offer.
+// before orders siblings that have a gang to offer.
 func (q *queue) before(o *queue) bool {
 	if a, b := q.resumes(), o.resumes(); a != b {
 		return a
@@ -184,7 +188,7 @@ func (q *queue) before(o *queue) bool {
 	return cmp.Or(cmp.Compare(o.Priority, q.Priority), cmp.Compare(q.share, o.share), cmp.Compare(q.Name, o.Name)) < 0
 }
 
-// resumes says whether a gang to be resumed is offered here or below.
+// resumes reports whether this queue, or a queue below, offers a gang with Resume.
 func (q *queue) resumes() bool {
 	if q.offers == 0 {
 		return false
@@ -195,7 +199,7 @@ func (q *queue) resumes() bool {
 	return slices.ContainsFunc(q.children, (*queue).resumes)
 }
 
-// offering says whether the queue itself has a gang to offer.
+// offering reports whether the queue itself has a gang to offer.
 func (q *queue) offering() bool {
 	switch {
 	case len(q.ready) == 0 || !q.known || !q.attached || len(q.children) > 0:
@@ -206,7 +210,7 @@ func (q *queue) offering() bool {
 	return !q.FIFO || len(q.parked) == 0 || q.ready[0].before(&q.parked[0].Gang)
 }
 
-// Blocked says why a queue starts no gang whatever it asks for, or nil.
+// Blocked returns the reason why a queue starts no gang at all, or nil.
 func (l *Ledger) Blocked(name string) *Refusal {
 	l.settle()
 	q := l.queues[name]
@@ -221,15 +225,16 @@ func (l *Ledger) Blocked(name string) *Refusal {
 	return nil
 }
 
-// Admit cuts a gang down to what its queue, and those above, may still hold: pods above the gang's minimum are left out
-// as far as necessary. When the minimum itself is too much, it says why.
+// Admit cuts a gang down to the amounts that its queue, and the queues above, may still hold: pods
+// above the gang's minimum are left out as far as necessary. If the minimum itself is too much,
+// Admit returns a Refusal.
 func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 	l.settle()
 	q := l.queues[g.Queue]
 	if q == nil {
 		return g, &Refusal{Code: QueueNotFound, Queue: g.Queue}
 	}
-	// 1. Usually everything fits.
+	// 1. Usually the whole gang is within the limits.
 	all, minimum := place.Vector(nil), place.Vector(nil)
 	for _, d := range g.Demands {
 		all = all.Plus(d.Class.Request, int64(d.Count))
@@ -250,7 +255,7 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 		members += demands[i].Min
 		order[i] = i
 	}
-	// 3. The gang's minimum: small pods first, then as many as possible fit.
+	// 3. The gang's minimum: small pods first, so that as many as possible fit.
 	slices.SortStableFunc(order, func(a, b int) int {
 		return cmp.Compare(l.portion(demands[a].Class.Request), l.portion(demands[b].Class.Request))
 	})
@@ -282,7 +287,8 @@ func (l *Ledger) Admit(g place.Gang) (place.Gang, *Refusal) {
 	return g, nil
 }
 
-// over finds the first limit, from the queue up, that the queue would exceed by that much more.
+// over finds the first limit, from the queue upwards, that the queue would exceed if it held more
+// in addition.
 func (l *Ledger) over(q *queue, more place.Vector) *Refusal {
 	for ; q != nil; q = q.parent {
 		for dim, amount := range more {
@@ -298,7 +304,8 @@ func (l *Ledger) over(q *queue, more place.Vector) *Refusal {
 	return nil
 }
 
-// times is how many pods fit under the limits when taken is already spoken for.
+// times returns how many pods with this request fit under the limits when taken is already
+// allocated.
 func (l *Ledger) times(q *queue, taken, request place.Vector) int {
 	n := int64(1<<31 - 1)
 	for ; q != nil; q = q.parent {
@@ -311,7 +318,7 @@ func (l *Ledger) times(q *queue, taken, request place.Vector) int {
 	return int(n)
 }
 
-// portion is the largest part of the cluster's resources that a request takes.
+// portion returns the largest fraction of any of the cluster's resources that a request takes.
 func (l *Ledger) portion(request place.Vector) float64 {
 	most := 0.0
 	for dim, amount := range request {
@@ -322,15 +329,15 @@ func (l *Ledger) portion(request place.Vector) float64 {
 	return most
 }
 
-// Figures of a queue, the queues below included.
+// Figures are the amounts of a queue, including the queues below.
 type Figures struct {
 	Held, Pending, Deserved place.Vector
-	// Share is the part of its deserved amounts that the queue holds, of the resource of which it is largest. From 1 on
-	// the queue is served after those below 1.
+	// Share is the largest fraction, over all resources, of its deserved amounts that the queue
+	// holds. Queues with a Share of 1 or more are served after queues below 1.
 	Share float64
 }
 
-// Figures tells where a queue stands; zero for unknown queues.
+// Figures returns the amounts of a queue, or zero values for an unknown queue.
 func (l *Ledger) Figures(name string) Figures {
 	l.settle()
 	q := l.queues[name]
@@ -342,7 +349,7 @@ func (l *Ledger) Figures(name string) Figures {
 	}
 }
 
-// Len is how many gangs wait.
+// Len returns the number of waiting gangs.
 func (l *Ledger) Len() int { return len(l.gangs) }
 
 func (l *Ledger) queue(name string) *queue {
@@ -355,11 +362,11 @@ func (l *Ledger) queue(name string) *queue {
 	return q
 }
 
-// add books amounts at a queue and those above it.
+// add adds amounts (times sign) to a queue and to the queues above it.
 func (l *Ledger) add(q *queue, a amounts, sign int64) {
 	q.own.add(a, sign)
 	if !l.linked {
-		return // settle sums up
+		return // link computes the sums
 	}
 	for n := q; n != nil; n = n.parent {
 		n.sum.add(a, sign)
@@ -398,7 +405,7 @@ func (l *Ledger) move(it *item, to *waiting) {
 	l.offers(it.queue, before)
 }
 
-// offers updates the counts of offering queues from q up.
+// offers updates the counts of offering queues, from q upwards.
 func (l *Ledger) offers(q *queue, before bool) {
 	now := q.offering()
 	if now == before || !l.linked {
@@ -428,7 +435,7 @@ func (l *Ledger) settle() {
 	}
 }
 
-// link rebuilds the tree and its sums from the queues themselves.
+// link rebuilds the tree and its sums from the queues.
 func (l *Ledger) link() {
 	root := l.queue(Root)
 	root.known = true
@@ -460,7 +467,7 @@ func (l *Ledger) link() {
 	}
 }
 
-// reachesRoot says whether the queues above are all known.
+// reachesRoot reports whether q and all queues above it are known, up to the root.
 func (l *Ledger) reachesRoot(q *queue) bool {
 	for range depthMax {
 		if q == nil || !q.known {
@@ -474,8 +481,8 @@ func (l *Ledger) reachesRoot(q *queue) bool {
 	return false
 }
 
-// demandsOther says whether the queue's demand is not what was divided for. Placing a gang moves its amounts from pending
-// to held and changes nothing here.
+// demandsOther reports whether the queue's demand differs from its demand at the last division.
+// Placing a gang moves its amounts from pending to held, and does not change the demand.
 func (q *queue) demandsOther() bool {
 	for dim := range max(len(q.sum.held), len(q.sum.pending), len(q.divided)) {
 		if q.demand(dim) != q.divided.At(dim) {
@@ -487,7 +494,7 @@ func (q *queue) demandsOther() bool {
 
 func (q *queue) demand(dim int) int64 { return q.sum.held.At(dim) + q.sum.pending.At(dim) }
 
-// divide gives a queue its deserved amounts and divides them among its children.
+// divide sets a queue's deserved amounts and divides them among its children.
 func (l *Ledger) divide(q *queue, deserved place.Vector) {
 	width := max(len(l.total), len(q.sum.held), len(q.sum.pending))
 	q.deserved = append(q.deserved[:0], deserved...)
@@ -510,8 +517,8 @@ func (l *Ledger) divide(q *queue, deserved place.Vector) {
 	}
 }
 
-// fill divides one resource among siblings: in the order of what they ask for per weight, each gets its weight's part of
-// what is left, or what it asks for when that is less.
+// fill divides one resource among siblings. It visits them in ascending order of demand per weight;
+// each gets its weight's part of the remainder, or its demand if that is less.
 func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 	order := append(l.scratch[:0], siblings...)
 	l.scratch = order
@@ -537,7 +544,7 @@ func (l *Ledger) fill(dim int, left int64, siblings []*queue) {
 	}
 }
 
-// rate computes the queue's share of what it deserves.
+// rate computes the queue's share: the largest fraction of its deserved amounts that it holds.
 func (q *queue) rate() {
 	q.share = 0
 	if !q.attached {
@@ -554,21 +561,22 @@ func (q *queue) rate() {
 	}
 }
 
-// compareProducts compares a×b with c×d; none is negative. Bytes times weights do not fit 64 bits.
+// compareProducts compares a×b with c×d, none of them negative. Bytes times weights do not fit into
+// 64 bits.
 func compareProducts(a, b, c, d int64) int {
 	h1, l1 := bits.Mul64(uint64(a), uint64(b))
 	h2, l2 := bits.Mul64(uint64(c), uint64(d))
 	return cmp.Or(cmp.Compare(h1, h2), cmp.Compare(l1, l2))
 }
 
-// muldiv is a×b/c, rounded down, for 0 ≤ b ≤ c.
+// muldiv returns a×b/c, rounded down, for 0 ≤ b ≤ c.
 func muldiv(a, b, c int64) int64 {
 	hi, lo := bits.Mul64(uint64(max(a, 0)), uint64(b))
 	quotient, _ := bits.Div64(hi, lo, uint64(c))
 	return int64(quotient)
 }
 
-// before is the order of gangs inside a queue.
+// before orders gangs inside a queue.
 func (g *Gang) before(o *Gang) bool {
 	if g.Resume != o.Resume {
 		return g.Resume

@@ -16,12 +16,12 @@ import (
 
 var epoch = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// cpu is an amount of n cpus.
+// cpu returns an amount of n cpus.
 func cpu(n int64) place.Vector { return place.Vector{1000 * n} }
 
 func capability(n int64) Limits { return Limits{1000 * n} }
 
-// waits adds a gang of n cpus that was created at second at.
+// waits adds a gang of n cpus with creation time epoch plus at seconds.
 func waits(l *Ledger, queue, key string, n int64, at int, change ...func(*Gang)) {
 	g := Gang{Key: key, Queue: queue, Created: epoch.Add(time.Duration(at) * time.Second), Request: cpu(n)}
 	for _, c := range change {
@@ -30,7 +30,7 @@ func waits(l *Ledger, queue, key string, n int64, at int, change ...func(*Gang))
 	l.Submit(g)
 }
 
-// turns takes gangs off the ledger in their order, placing each, at most n.
+// turns takes up to n gangs from the ledger in their order, and places each.
 func turns(l *Ledger, n int) []string {
 	var keys []string
 	for range n {
@@ -322,7 +322,8 @@ func TestDeserved(t *testing.T) {
 	}
 }
 
-// What queues deserve of a resource: all of it as far as anyone wants it, and by weight among those that want more.
+// TestDivisionIsMaxMinFair checks what queues deserve of a resource: all of it is given as far as
+// there is demand, and by weight among the queues that want more.
 func TestDivisionIsMaxMinFair(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := place.Vector{rapid.Int64Range(0, 1<<50).Draw(t, "total")}
@@ -341,7 +342,7 @@ func TestDivisionIsMaxMinFair(t *testing.T) {
 			l.SetQueue(q)
 		}
 		var sum, want int64
-		level := -1.0 // what unsatisfied queues get per weight
+		level := -1.0 // amount per weight that unsatisfied queues get
 		for i := range n {
 			d := l.Figures(fmt.Sprint("q", i)).Deserved[0]
 			sum, want = sum+d, want+asks[i]
@@ -360,7 +361,7 @@ func TestDivisionIsMaxMinFair(t *testing.T) {
 		if missing := min(total[0], want) - sum; missing < 0 || missing > int64(n) {
 			t.Fatalf("%d of %d divided, %d asked for", sum, total[0], want)
 		}
-		for i := range n { // those satisfied get no more per weight than the others
+		for i := range n { // satisfied queues get no more per weight than the others
 			d := l.Figures(fmt.Sprint("q", i)).Deserved[0]
 			if perWeight := float64(d) / float64(weights[i]); level >= 0 && perWeight-level > float64(n) {
 				t.Fatalf("queue %d gets %f per weight, though others want more than their %f", i, perWeight, level)
@@ -369,8 +370,9 @@ func TestDivisionIsMaxMinFair(t *testing.T) {
 	})
 }
 
-// Gangs are placed in their turn until nothing more fits: capabilities hold, nothing that fits is left waiting, and
-// queues that want more hold what their weight says, to within a gang.
+// TestSharing places gangs in their turn until nothing more fits. Capabilities hold, no gang that
+// fits is left waiting, and queues that want more hold what their weight entitles them to, within
+// the size of one gang.
 func TestSharing(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		total := rapid.Int64Range(20, 200).Draw(t, "total")
@@ -391,7 +393,7 @@ func TestSharing(t *testing.T) {
 			}
 		}
 		free, full := total, false
-		wants := make([]bool, n) // more than it got when the cluster was full for the first time
+		wants := make([]bool, n) // queues with a gang that did not fit
 		for {
 			g, ok := l.Next()
 			if !ok {
@@ -428,15 +430,16 @@ func TestSharing(t *testing.T) {
 	})
 }
 
-// checkShares compares the queues when the first gang found the cluster full.
+// checkShares compares the queues at the moment when the first gang found the cluster full.
 func checkShares(t *rapid.T, l *Ledger, sizes, limits []int64) {
 	for i := range sizes {
 		for k := range sizes {
 			a, b := l.Figures(fmt.Sprint("q", i)), l.Figures(fmt.Sprint("q", k))
 			if b.Pending.At(0) == 0 || b.Held.At(0)+sizes[k] > limits[k] || a.Held.At(0) == 0 {
-				continue // b wants nothing more, or may not have it
+				continue // b wants nothing more, or may not have more
 			}
-			before := float64(a.Held.At(0)-sizes[i]) / float64(a.Deserved.At(0)) // when a had its last turn
+			// When a had its last turn.
+			before := float64(a.Held.At(0)-sizes[i]) / float64(a.Deserved.At(0))
 			if before > b.Share+1e-9 && before < 1 {
 				t.Fatalf("queue %d had %f of its share and was served before queue %d with %f", i, before, k, b.Share)
 			}
@@ -444,7 +447,8 @@ func checkShares(t *rapid.T, l *Ledger, sizes, limits []int64) {
 	}
 }
 
-// Whatever happened before, the ledger answers as a new one would that is told the same facts.
+// TestLedgerDependsOnlyOnTheFacts checks that a ledger, regardless of its history, answers like a
+// new ledger that is given the same facts.
 func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 	names := []string{"a", "b", "c", "d", Root}
 	rapid.Check(t, func(t *rapid.T) {
@@ -540,7 +544,7 @@ func TestLedgerDependsOnlyOnTheFacts(t *testing.T) {
 	})
 }
 
-// same ignores zeros at a vector's end.
+// same ignores zeros at the end of a vector.
 func same(a, b place.Vector) bool {
 	for dim := range max(len(a), len(b)) {
 		if a.At(dim) != b.At(dim) {
@@ -550,7 +554,7 @@ func same(a, b place.Vector) bool {
 	return true
 }
 
-// 100,000 gangs in 10 or 1,000 queues, each placed when its turn comes.
+// BenchmarkDrain drains 100,000 gangs from 10 or 1,000 queues, placing each in its turn.
 func BenchmarkDrain(b *testing.B) {
 	for _, queues := range []int{10, 1000} {
 		b.Run(fmt.Sprint("queues=", queues), func(b *testing.B) {

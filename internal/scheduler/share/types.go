@@ -10,16 +10,17 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Root is the queue above all others. It exists whether it is Set or not.
+// Root is the queue above all others. It exists even if SetQueue was never called for it.
 const Root = "root"
 
-// Limits is the most a queue may hold of each resource. Unlimited, and what lies beyond the end, has no limit.
+// Limits is the maximum that a queue may hold of each resource. Unlimited means no limit, and so
+// does an index beyond the end.
 type Limits place.Vector
 
-// Unlimited stands for no limit.
+// Unlimited is the value of a limit that does not exist.
 const Unlimited = -1
 
-// NewLimits converts a capability: resources that are not listed have no limit.
+// NewLimits converts a queue's capability. Resources that list does not contain have no limit.
 func NewLimits(dims *place.Dims, list corev1.ResourceList) Limits {
 	amounts := dims.Vector(list)
 	limits := make(Limits, len(amounts))
@@ -39,35 +40,38 @@ func (l Limits) at(dim int) int64 {
 	return Unlimited
 }
 
-// Queue is a scheduling queue as its owner wants it.
+// Queue is the desired state of a scheduling queue.
 type Queue struct {
 	Name string
-	// Parent is the queue above; empty stands for Root.
+	// Parent is the name of the parent queue; empty means Root.
 	Parent string
-	// Weight is the queue's part among its siblings; values below 1 count as 1.
+	// Weight is the queue's weight among its siblings; values below 1 count as 1.
 	Weight int32
-	// Priority puts a queue before siblings of lower priority, as long as it holds less than its share.
+	// Priority puts a queue before siblings of lower priority, as long as it holds less than its
+	// share.
 	Priority   int32
 	Capability Limits
-	// Closed queues start nothing new; gangs that hold a part already are completed.
+	// Closed queues start no new gangs. Gangs that already hold a part (Resume) are completed.
 	Closed bool
-	// FIFO queues start no gang before one that sorts before it. Others skip gangs that do not fit.
+	// FIFO queues start no gang before a gang that sorts before it. Other queues skip gangs that do
+	// not fit.
 	FIFO bool
 }
 
-// Gang is a gang that waits.
+// Gang is a waiting gang.
 type Gang struct {
 	Key      string
 	Queue    string
 	Priority int32
 	Created  time.Time
-	// Resume gangs hold part of what they need: they come before all others, in every queue.
+	// Resume means that the gang holds part of what it needs. Such gangs come before all others, in
+	// every queue.
 	Resume bool
-	// Request is what all its pods that wait ask for.
+	// Request is the sum of the requests of all the gang's waiting pods.
 	Request place.Vector
 }
 
-// The codes of a Refusal.
+// Codes of a Refusal.
 const (
 	QueueNotFound       = "QueueNotFound"
 	QueueNotLeaf        = "QueueNotLeaf"
@@ -75,16 +79,19 @@ const (
 	QueueOverCapability = "QueueOverCapability"
 )
 
-// Refusal is why a queue does not take a gang whatever room there is on the nodes.
+// Refusal says why a queue does not accept a gang, regardless of the room on the nodes.
 type Refusal struct {
-	Code  string
-	Queue string // the gang's, or for QueueOverCapability the one above whose limit it is
-	// For QueueOverCapability: what is limited, to what, how much is held, and how much the gang's minimum adds.
+	Code string
+	// Queue is the gang's queue; for QueueOverCapability, the queue at or above it whose limit
+	// applies.
+	Queue string
+	// Resource, Limit, Held and Wanted are set for QueueOverCapability: the limited resource, its
+	// limit, the amount held, and the amount that the gang would add.
 	Resource            corev1.ResourceName
 	Limit, Held, Wanted resource.Quantity
 }
 
-// Stable is a sentence without figures that change while the cause stays the same.
+// Stable returns a sentence without figures that change while the cause stays the same.
 func (r *Refusal) Stable() string {
 	switch r.Code {
 	case QueueNotFound:
@@ -97,7 +104,7 @@ func (r *Refusal) Stable() string {
 	return fmt.Sprintf("queue %q may hold %s of %s, and %s more do not fit", r.Queue, r.Limit.String(), r.Resource, r.Wanted.String())
 }
 
-// Detail adds the figures of the moment.
+// Detail returns the sentence of Stable with the current figures.
 func (r *Refusal) Detail() string {
 	if r.Code != QueueOverCapability {
 		return r.Stable()

@@ -1,14 +1,16 @@
-// Package upstream lets the kube-scheduler's own plugins answer what the fast path of placement does not know:
-// inter-pod affinity, topology spread, and volumes.
+// Package upstream answers, with the kube-scheduler's own plugins, what the fast path of placement
+// does not know: inter-pod affinity, topology spread, and volumes.
 //
 //	place.Placer ──RareFilter──▶ Filter ──▶ kube-scheduler framework: PreFilter once per class and cycle, then AddPod and
 //	                               │        RemovePod as pods are placed and taken back; Filter and Score per pod
 //	cluster.Cluster ──PodsOn──▶ node infos, only those whose generation differs
 //
-// It costs nothing while no gang needs it and no pod on a node has a required anti-affinity.
+// The filter costs nothing while no gang needs it and no pod on a node has a required
+// anti-affinity.
 //
-// Pods whose volumes have to be bound or provisioned for the node they get, and pods with resource claims, need writes
-// between placement and binding that are not made yet. No node takes them, and the reason says so.
+// Pods whose volumes have to be bound or provisioned for the node they get, and pods with resource
+// claims, would need writes between placement and binding. These writes are not implemented. No
+// node takes such pods, and the reason says so.
 //
-// This package and cmd/lockstep-kube are the only ones that import k8s.io/kubernetes, which is slow to build.
+// Only this package and cmd/lockstep-kube import k8s.io/kubernetes, which is slow to build.
 package upstream

@@ -27,13 +27,15 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// The fast path of place filters and scores nodes exactly as the kube-scheduler's own plugins do, with their default
-// weights. Two differences are intended. The scores of the kube-scheduler 1.36 overlook requests at the level of the pod
-// to be placed (not of those on nodes), and place does not; none are drawn. And place normalises preferences among all nodes that pass the filters which look at the
-// node's object, the kube-scheduler among those that have room besides. The nodes drawn here have room, or are refused by
-// their object, or are drawn where no preference is.
+// TestFastPathAgreesWithTheKubeScheduler checks that the fast path of package place filters and
+// scores nodes exactly as the kube-scheduler's own plugins do, with their default weights. Two
+// differences are intended. First, the scores of the kube-scheduler 1.36 ignore pod-level requests
+// of the pod to be placed (but not of pods on nodes), and place does not; the test draws no such
+// pods. Second, place normalises preferences among all nodes that pass the filters on the node's
+// object; the kube-scheduler normalises among those of them that also have room. So the nodes drawn
+// here have room, or are refused by a filter on their object, or are drawn without preferences.
 func TestFastPathAgreesWithTheKubeScheduler(t *testing.T) {
-	metrics.Register() // the plugins count
+	metrics.Register() // the plugins record metrics
 	rapid.Check(t, func(t *rapid.T) {
 		nodes, running := drawNodes(t)
 		pod := drawPod(t)
@@ -43,7 +45,7 @@ func TestFastPathAgreesWithTheKubeScheduler(t *testing.T) {
 	})
 }
 
-// kubeScheduler asks the plugins.
+// kubeScheduler returns the scores of the kube-scheduler's plugins.
 func kubeScheduler(t *rapid.T, nodes []*corev1.Node, running []*corev1.Pod, pod *corev1.Pod) map[string]int64 {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
@@ -104,7 +106,7 @@ func kubeScheduler(t *rapid.T, nodes []*corev1.Node, running []*corev1.Pod, pod 
 	return relative(scores)
 }
 
-// fastPath asks place.
+// fastPath returns the scores of package place.
 func fastPath(t *rapid.T, nodes []*corev1.Node, running []*corev1.Pod, pod *corev1.Pod) map[string]int64 {
 	dims := place.NewDims()
 	snapshot := place.NewSnapshot(dims)
@@ -135,7 +137,7 @@ func fastPath(t *rapid.T, nodes []*corev1.Node, running []*corev1.Pod, pod *core
 	return relative(scores)
 }
 
-// relative leaves only the differences between scores: what is the same for all nodes decides nothing.
+// relative returns the differences between scores: what is equal for all nodes decides nothing.
 func relative(scores map[string]int64) map[string]int64 {
 	least := int64(math.MaxInt64)
 	for _, s := range scores {
@@ -156,7 +158,7 @@ func drawNodes(t *rapid.T) (nodes []*corev1.Node, running []*corev1.Pod) {
 		for range rapid.IntRange(0, 2).Draw(t, "taints") {
 			n.Spec.Taints = append(n.Spec.Taints, corev1.Taint{Key: zone(t), Value: zone(t), Effect: effect(t)})
 		}
-		// Room for everything that is drawn, except in what no preference is combined with.
+		// The nodes have room for everything that is drawn, except for pods without preferences.
 		n.Status.Allocatable = corev1.ResourceList{
 			"pods": resource.MustParse("110"), "ephemeral-storage": resource.MustParse("100Gi"),
 			"cpu":    *resource.NewMilliQuantity(rapid.Int64Range(20_000, 64_000).Draw(t, "cpu"), resource.DecimalSI),
@@ -203,7 +205,8 @@ func drawPod(t *rapid.T) *corev1.Pod {
 			last.Effect = ""
 		}
 	}
-	if ports := s.Containers[0].Ports; len(ports) == 0 { // a port may be taken, which is a kind of full
+	// A port may be occupied, which is a kind of full.
+	if ports := s.Containers[0].Ports; len(ports) == 0 {
 		s.Affinity = &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{}}
 		for range rapid.IntRange(0, 2).Draw(t, "preferences") {
 			s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution = append(s.Affinity.NodeAffinity.PreferredDuringSchedulingIgnoredDuringExecution,
@@ -217,7 +220,7 @@ func drawPod(t *rapid.T) *corev1.Pod {
 			s.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = required
 		}
 	} else {
-		// Tolerating every preference keeps taints out of the scores.
+		// Tolerating every PreferNoSchedule taint keeps taints out of the scores.
 		s.Tolerations = append(s.Tolerations, corev1.Toleration{Operator: "Exists", Effect: corev1.TaintEffectPreferNoSchedule})
 	}
 	return p

@@ -32,7 +32,7 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// Config is what a Filter needs. Client, Informers and Cluster are required.
+// Config configures a Filter. Client, Informers and Cluster are required.
 type Config struct {
 	Client    kubernetes.Interface
 	Informers *cluster.Informers
@@ -40,7 +40,8 @@ type Config struct {
 	Log       *slog.Logger
 }
 
-// Filter implements place.RareFilter with the kube-scheduler's plugins. It belongs to the scheduler's goroutine.
+// Filter implements place.RareFilter with the kube-scheduler's plugins. It belongs to the
+// scheduler's goroutine.
 type Filter struct {
 	ctx     context.Context
 	cluster *cluster.Cluster
@@ -48,7 +49,7 @@ type Filter struct {
 	factory informers.SharedInformerFactory
 	frame   framework.Framework
 	nodes   *nodes
-	active  bool // nodes are kept up to date in this cycle
+	active  bool // nodes are up to date in this cycle
 
 	states   map[*place.Class]*state
 	added    []added
@@ -58,11 +59,11 @@ type Filter struct {
 
 var _ place.RareFilter = (*Filter)(nil)
 
-// state is the framework's state for one class, brought forward by every pod placed since.
+// state is the framework's state for one class, updated with every pod placed since.
 type state struct {
 	cycle   fwk.CycleState
-	only    map[string]bool // the nodes that PreFilter leaves, nil for all
-	refused string          // by PreFilter, for all nodes
+	only    map[string]bool // the nodes to which PreFilter limits the class, nil for all
+	refused string          // PreFilter's reason to refuse all nodes, or empty
 }
 
 // added is a pod placed in this cycle.
@@ -72,7 +73,7 @@ type added struct {
 	pod   fwk.PodInfo
 }
 
-// New returns a filter, whose life ends with ctx. Nothing is read before Start.
+// New returns a Filter that lives until ctx is done. It reads nothing before Start.
 func New(ctx context.Context, cfg Config) (*Filter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
@@ -98,10 +99,11 @@ func New(ctx context.Context, cfg Config) (*Filter, error) {
 	return f, nil
 }
 
-// Start begins to watch claims, volumes, storage classes and what else the plugins look at, until ctx is done.
+// Start starts informers for claims, volumes, storage classes and the other objects that the
+// plugins read. They run until ctx is done.
 func (f *Filter) Start(ctx context.Context) { f.factory.Start(ctx.Done()) }
 
-// WaitForSync returns when these have been read once, or with an error when ctx is done before.
+// WaitForSync returns when these informers have synced, or with an error if ctx is done first.
 func (f *Filter) WaitForSync(ctx context.Context) error {
 	for kind, ok := range f.factory.WaitForCacheSync(ctx.Done()) {
 		if !ok {
@@ -111,7 +113,8 @@ func (f *Filter) WaitForSync(ctx context.Context) error {
 	return nil
 }
 
-// plugins are those whose answers are used, with the kube-scheduler's weights of their scores.
+// plugins lists the plugins whose answers are used, with the kube-scheduler's weights for their
+// scores.
 var plugins = []config.Plugin{
 	{Name: interpodaffinity.Name, Weight: 2},
 	{Name: podtopologyspread.Name, Weight: 2},
@@ -130,8 +133,9 @@ func registry() frameworkruntime.Registry {
 		volumerestrictions.Name:  frameworkruntime.FactoryAdapter(fts, volumerestrictions.New),
 		volumezone.Name:          frameworkruntime.FactoryAdapter(fts, volumezone.New),
 		nodevolumelimits.CSIName: frameworkruntime.FactoryAdapter(fts, nodevolumelimits.NewCSI),
-		queuesort.Name:           queuesort.New, // the framework insists on an order of pods and a way to bind
-		defaultbinder.Name:       defaultbinder.New,
+		// The framework requires a queue sort plugin and a bind plugin.
+		queuesort.Name:     queuesort.New,
+		defaultbinder.Name: defaultbinder.New,
 	}
 }
 
@@ -164,7 +168,8 @@ func profile() *config.KubeSchedulerProfile {
 	}
 }
 
-// Refresh brings the filter up to date with the nodes of a cycle. It is given to the scheduler's Config.
+// Refresh brings the filter up to date with the nodes of a cycle. It is the Refresh function of the
+// scheduler's Config.
 func (f *Filter) Refresh(s *place.Snapshot, rare bool) {
 	f.active = rare || f.cluster.KeepingAway() > 0
 	f.added = f.added[:0]
@@ -188,7 +193,7 @@ func (f *Filter) Concerns(class *place.Class) bool {
 	return known
 }
 
-// keptAway says whether the required anti-affinity of a pod on a node may be about this one.
+// keptAway reports whether the required anti-affinity of a pod on a node may match pod p.
 func (f *Filter) keptAway(p *corev1.Pod) bool {
 	for _, n := range f.nodes.keepAway() {
 		for _, other := range n.GetPodsWithRequiredAntiAffinity() {
@@ -231,7 +236,7 @@ func (f *Filter) Filter(class *place.Class, candidates []*place.Node, refused []
 	}
 }
 
-// state finds or computes the state of a class.
+// state returns the state of a class, computing it if necessary.
 func (f *Filter) state(class *place.Class) *state {
 	if st := f.states[class]; st != nil {
 		return st
@@ -251,7 +256,8 @@ func (f *Filter) state(class *place.Class) *state {
 	return st
 }
 
-// reason is what the plugin said, without the "node(s)" with which it counts nodes.
+// reason returns the plugin's reason without the prefix "node(s) ", which belongs in front of a
+// count of nodes.
 func reason(s *fwk.Status) string {
 	why := strings.TrimPrefix(strings.Join(s.Reasons(), ", "), "node(s) ")
 	if why == "" {
@@ -296,7 +302,7 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 	p.Spec.NodeName = node.Name
 	pod, err := framework.NewPodInfo(&p)
 	if err != nil {
-		return // its affinity does not parse: no other pod can see it
+		return // the pod's affinity does not parse, so no other pod can refer to it
 	}
 	info.AddPodInfo(pod)
 	f.nodes.changed()
@@ -307,7 +313,7 @@ func (f *Filter) Add(class *place.Class, node *place.Node) {
 	}
 	for c, st := range f.states {
 		if keepsAway && st.cycle.GetSkipFilterPlugins().Has(interpodaffinity.Name) || st.refused != "" {
-			delete(f.states, c) // a plugin that had nothing to say then may have now
+			delete(f.states, c) // a plugin that could be skipped may have something to say now
 		} else if s := f.frame.RunPreFilterExtensionAddPod(f.ctx, st.cycle, c.Template, pod, info); !s.IsSuccess() {
 			delete(f.states, c)
 		}

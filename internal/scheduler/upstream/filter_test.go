@@ -21,7 +21,8 @@ import (
 
 func TestMain(m *testing.M) { localtest.Main(m) }
 
-// world is a filter of a real API server, on a model of 6 nodes in 3 zones that the test drives.
+// world is a filter that uses a real API server, on a model of 6 nodes in 3 zones that the test
+// drives.
 type world struct {
 	t      *testing.T
 	model  *cluster.Cluster
@@ -76,7 +77,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// reset empties the model.
+// reset removes all pods from the model.
 func (w *world) reset() {
 	for i := range 6 {
 		for _, p := range w.model.PodsOn(fmt.Sprint("n", i)) {
@@ -95,7 +96,7 @@ func (w *world) reset() {
 	w.placer = place.NewPlacer(w.view.Snapshot, place.Options{Rare: w.filter})
 }
 
-// place places n pods like p, of which all are needed, and returns their nodes or why not.
+// place places n pods like p, all of which are required, and returns their nodes or the shortage.
 func (w *world) place(p *corev1.Pod, n int) ([]string, *place.Shortage) {
 	w.t.Helper()
 	class, err := place.NewClass(w.model.Dims(), p)

@@ -10,14 +10,14 @@ import (
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
-// nodes are the node infos that the framework looks at. It implements fwk.SharedLister.
+// nodes are the node infos that the framework reads. It implements fwk.SharedLister.
 type nodes struct {
 	cluster    *cluster.Cluster
 	byName     map[string]*framework.NodeInfo
 	generation map[string]int64
 	order      []fwk.NodeInfo
-	affine     []fwk.NodeInfo // with pods that have an affinity or anti-affinity
-	away       []fwk.NodeInfo // with pods that have a required anti-affinity
+	affine     []fwk.NodeInfo // nodes with pods that have an affinity or anti-affinity
+	away       []fwk.NodeInfo // nodes with pods that have a required anti-affinity
 	listed     bool           // affine and away are up to date
 }
 
@@ -25,8 +25,8 @@ func newNodes(c *cluster.Cluster) *nodes {
 	return &nodes{cluster: c, byName: map[string]*framework.NodeInfo{}, generation: map[string]int64{}}
 }
 
-// refresh rebuilds the nodes that changed. It relies on everything placed since the last time being in the model now, so
-// that nodes that placement touched have a new generation.
+// refresh rebuilds the node infos of changed nodes. It relies on the model containing every pod
+// placed since the last refresh, so that nodes changed by placement have a new generation.
 func (n *nodes) refresh(s *place.Snapshot) {
 	for name := range n.byName {
 		if _, ok := s.Index(name); !ok {
@@ -48,7 +48,7 @@ func (n *nodes) refresh(s *place.Snapshot) {
 	n.listed = false
 }
 
-// changed says that pods were added to nodes or removed.
+// changed marks the lists of nodes as stale, after pods were added or removed.
 func (n *nodes) changed() { n.listed = false }
 
 func (n *nodes) list() {
@@ -78,7 +78,7 @@ func (n *nodes) NodeInfos() fwk.NodeInfoLister { return nodeLister{n} }
 // StorageInfos implements fwk.SharedLister.
 func (n *nodes) StorageInfos() fwk.StorageInfoLister { return n }
 
-// PodGroupStates implements fwk.SharedLister: Kubernetes' own pod groups are not used.
+// PodGroupStates implements fwk.SharedLister. Kubernetes' own pod groups are not used.
 func (n *nodes) PodGroupStates() fwk.PodGroupStateLister { return noGroups{} }
 
 // IsPVCUsedByPods implements fwk.StorageInfoLister.
@@ -93,7 +93,7 @@ func (n *nodes) IsPVCUsedByPods(key string) bool {
 
 type nodeLister struct{ n *nodes }
 
-// List implements fwk.NodeInfoLister, as do the others.
+// List implements fwk.NodeInfoLister, as do the other methods.
 func (l nodeLister) List() ([]fwk.NodeInfo, error) { return l.n.order, nil }
 
 func (l nodeLister) HavePodsWithAffinityList() ([]fwk.NodeInfo, error) {

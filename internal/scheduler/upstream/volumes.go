@@ -12,7 +12,7 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// unsupported says what a pod needs that is not done yet, or nothing.
+// unsupported describes a need of the pod that is not supported, or returns "".
 func (f *Filter) unsupported(p *corev1.Pod) string {
 	if len(p.Spec.ResourceClaims) > 0 {
 		return "resource claims are not supported yet"
@@ -29,17 +29,17 @@ func (f *Filter) unsupported(p *corev1.Pod) string {
 	return ""
 }
 
-// bindsLate says whether a claim waits for its first consumer's node.
+// bindsLate reports whether a claim waits for the node of its first consumer.
 func (f *Filter) bindsLate(namespace, name string) bool {
 	claim, err := f.factory.Core().V1().PersistentVolumeClaims().Lister().PersistentVolumeClaims(namespace).Get(name)
 	if err != nil || claim.Spec.VolumeName != "" || claim.Spec.StorageClassName == nil {
-		return false // the volume plugins say what is wrong, if anything is
+		return false // the volume plugins report what is wrong, if anything
 	}
 	class, err := f.factory.Storage().V1().StorageClasses().Lister().Get(*claim.Spec.StorageClassName)
 	return err == nil && class.VolumeBindingMode != nil && *class.VolumeBindingMode == storagev1.VolumeBindingWaitForFirstConsumer
 }
 
-// shared is an informer factory that takes pods and nodes from the caches that exist already.
+// shared is an informer factory that takes pods and nodes from existing caches.
 type shared struct {
 	informers.SharedInformerFactory
 	have *cluster.Informers
@@ -64,7 +64,7 @@ type sharedCoreV1 struct {
 func (s sharedCoreV1) Pods() corev1informers.PodInformer   { return cachedPods{s.have.Pods.Store()} }
 func (s sharedCoreV1) Nodes() corev1informers.NodeInformer { return cachedNodes{s.have.Nodes.Store()} }
 
-// cachedPods and cachedNodes are informers of which only the lister is asked for.
+// cachedPods and cachedNodes are informers that only provide a lister.
 type (
 	cachedPods  struct{ cache.Indexer }
 	cachedNodes struct{ cache.Indexer }

@@ -1,4 +1,5 @@
-// Package applications is the user's hand on applications: what the command line reads, changes and deletes.
+// Package applications is a client for users of applications: what the command line reads, changes
+// and deletes.
 package applications
 
 import (
@@ -23,7 +24,7 @@ import (
 
 // Client reads and deletes applications of one cluster.
 type Client struct {
-	// tolerant lists objects that do not decode with their metadata.
+	// tolerant lists objects that cannot be decoded with their metadata only.
 	tolerant rest.Interface
 	rest     rest.Interface
 	config   *rest.Config
@@ -54,8 +55,8 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (*oam.Applicat
 	return app, c.rest.Get().Namespace(namespace).Resource("applications").Name(name).Do(ctx).Into(app)
 }
 
-// List returns the applications of a namespace, or of all when it is empty. Of one that does not decode there is the metadata, marked
-// (malformed.Of).
+// List returns the applications of a namespace, or of all namespaces if namespace is empty. An
+// application that cannot be decoded has only its metadata, and is marked (malformed.Of).
 func (c *Client) List(ctx context.Context, namespace, selector string) ([]oam.Application, error) {
 	list := &oam.ApplicationList{}
 	r := c.tolerant.Get().NamespaceIfScoped(namespace, namespace != "").Resource("applications")
@@ -66,7 +67,7 @@ func (c *Client) List(ctx context.Context, namespace, selector string) ([]oam.Ap
 	return list.Items, err
 }
 
-// Tracker returns what remembers an application's objects and revisions.
+// Tracker returns the ResourceTracker that records an application's objects and revisions.
 func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.ResourceTracker, error) {
 	list := &oam.ResourceTrackerList{}
 	selector := oam.AppNameLabel + "=" + name + "," + oam.AppNamespaceLabel + "=" + namespace
@@ -79,7 +80,8 @@ func (c *Client) Tracker(ctx context.Context, namespace, name string) (*oam.Reso
 	return &list.Items[0], nil
 }
 
-// Definitions returns the definitions that an application in a namespace sees: its own before those of everyone.
+// Definitions returns the definitions that are visible in a namespace: its own, followed by those
+// of the system namespace.
 func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.ComponentDefinition, []oam.TraitDefinition, error) {
 	var components []oam.ComponentDefinition
 	var traits []oam.TraitDefinition
@@ -101,18 +103,19 @@ func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.Compo
 	return components, traits, nil
 }
 
-// Patch changes an application.
+// Patch patches an application.
 func (c *Client) Patch(ctx context.Context, namespace, name string, kind types.PatchType, data []byte) error {
 	return c.rest.Patch(kind).Namespace(namespace).Resource("applications").Name(name).
 		SpecificallyVersionedParams(&metav1.PatchOptions{DryRun: c.DryRun.Option()}, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 		Body(data).Do(ctx).Error()
 }
 
-// DeleteOptions are those of Delete.
+// DeleteOptions are the options of Delete.
 type DeleteOptions struct {
-	// Wait has Delete return when the application is gone, or ctx is done. In a dry run there is nothing to wait for.
+	// Wait makes Delete return only when the application is gone, or ctx is done. It has no effect
+	// in a dry run.
 	Wait bool
-	// Orphan lets what the application made stay.
+	// Orphan keeps the objects that the application created.
 	Orphan bool
 }
 
@@ -141,7 +144,8 @@ func (c *Client) Delete(ctx context.Context, namespace, name string, opts Delete
 	return err
 }
 
-// orphan marks an application so that the manager lets its objects stay when it goes.
+// orphan adds the finalizer by which the manager keeps the application's objects when the
+// application is deleted.
 func (c *Client) orphan(ctx context.Context, namespace, name string) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		app, err := c.Get(ctx, namespace, name)

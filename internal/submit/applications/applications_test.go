@@ -21,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) { localtest.Main(m, localtest.WithApplications()) }
 
-// env is a client and a namespace of its own.
+// env is a client with a namespace of its own.
 type env struct {
 	*testing.T
 	*Client
@@ -44,7 +44,7 @@ func (e *env) check(err error) {
 	}
 }
 
-// make creates an object of Lockstep's own API, in a namespace unless that is empty.
+// make creates an object of Lockstep's own API, in a namespace unless namespace is empty.
 func (e *env) make(resource, namespace string, o runtime.Object) {
 	e.Helper()
 	e.check(e.rest.Post().NamespaceIfScoped(namespace, namespace != "").Resource(resource).Body(o).Do(e.Context()).Error())
@@ -60,7 +60,7 @@ func (e *env) app(name string, labels map[string]string, components ...string) *
 	return app
 }
 
-// track makes an application's tracker.
+// track creates an application's ResourceTracker.
 func (e *env) track(app string, managed ...oam.ManagedResource) {
 	e.Helper()
 	e.make("resourcetrackers", "", &oam.ResourceTracker{
@@ -177,7 +177,7 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 	if app, err = e.Get(t.Context(), e.ns, "a"); err != nil || app.Labels["team"] != "z" {
 		t.Errorf("after the patch: %v, %v", app, err)
 	}
-	// The manager's finalizer is on every application, and no manager runs here.
+	// Every application has the manager's finalizer, and no manager runs here.
 	release := []byte(`{"metadata":{"finalizers":null}}`)
 	e.check(e.Patch(t.Context(), e.ns, "a", types.MergePatchType, release))
 	e.check(e.Delete(t.Context(), e.ns, "a", DeleteOptions{Wait: true}))
@@ -185,7 +185,7 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 		t.Errorf("after its deletion: %v", err)
 	}
 
-	// What an application made stays when the manager finds this finalizer.
+	// The manager keeps an application's objects if it finds this finalizer.
 	e.check(try.Delete(t.Context(), e.ns, "b", DeleteOptions{Orphan: true}))
 	if app, err = e.Get(t.Context(), e.ns, "b"); err != nil || slices.Contains(app.Finalizers, oam.OrphanFinalizer) {
 		t.Errorf("after a dry run: %v, %v", app.Finalizers, err)
@@ -195,7 +195,7 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 		t.Errorf("orphaned: %v, %v", app.Finalizers, err)
 	}
 
-	// One that is held by its finalizer is waited for, and no longer than asked.
+	// Delete waits for an application held by its finalizer, but no longer than requested.
 	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 	defer cancel()
 	if err := e.Delete(ctx, e.ns, "b", DeleteOptions{Wait: true}); err == nil || !strings.Contains(err.Error(), e.ns+"/b is still there") {
@@ -204,7 +204,8 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 	gone := make(chan error, 1)
 	go func() { gone <- e.Delete(t.Context(), e.ns, "b", DeleteOptions{Wait: true}) }()
 	e.check(e.Patch(t.Context(), e.ns, "b", types.MergePatchType, release))
-	if err := <-gone; err != nil && !apierrors.IsNotFound(err) { // it may have gone before the second request
+	// It may be gone before the second request.
+	if err := <-gone; err != nil && !apierrors.IsNotFound(err) {
 		t.Error(err)
 	}
 }
@@ -237,7 +238,7 @@ func TestDefinitionsAreOnesOwnAndEveryones(t *testing.T) {
 	if got := count(e.ns); got["component mine"] != 1 || got["trait mine"] != 1 || got["component everyones-"+e.ns] != 1 || got["trait everyones-"+e.ns] != 1 {
 		t.Errorf("in a namespace: %v", got)
 	}
-	// There, everyone's are one's own.
+	// In the system namespace, the definitions of the system namespace are the namespace's own.
 	if got := count(oam.SystemNamespace); got["component mine"] != 0 || got["component everyones-"+e.ns] != 1 || got["trait everyones-"+e.ns] != 1 {
 		t.Errorf("in the system namespace: %v", got)
 	}

@@ -22,8 +22,8 @@ import (
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
-// Pods are the pods of an application's workloads in the cluster, those of one component when it is named: in the order
-// of components, and then of names.
+// Pods returns the pods of an application's workloads in this cluster, or of one component if
+// component is not empty. They are in the order of components and then of names.
 func (c *Client) Pods(ctx context.Context, app *oam.Application, component string) ([]corev1.Pod, error) {
 	rt, err := c.Tracker(ctx, app.Namespace, app.Name)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *Client) Pods(ctx context.Context, app *oam.Application, component strin
 	return out, nil
 }
 
-// podsOf are the pods of one object, none when somebody has deleted it.
+// podsOf returns the pods of one object. It returns none if the object has been deleted.
 func (c *Client) podsOf(ctx context.Context, m *oam.ManagedResource) ([]corev1.Pod, error) {
 	var selector *metav1.LabelSelector
 	var err error
@@ -102,7 +102,8 @@ func ignoreGone(err error) error {
 	return err
 }
 
-// Services are the Services of an application in the cluster, of one component when it is named.
+// Services returns the Services of an application in this cluster, or of one component if component
+// is not empty.
 func (c *Client) Services(ctx context.Context, app *oam.Application, component string) ([]corev1.Service, error) {
 	rt, err := c.Tracker(ctx, app.Namespace, app.Name)
 	if err != nil {
@@ -126,11 +127,11 @@ func (c *Client) Services(ctx context.Context, app *oam.Application, component s
 	return out, nil
 }
 
-// streamsMax bounds how many logs are read at the same time.
+// streamsMax bounds the number of logs that are read at the same time.
 const streamsMax = 100
 
-// Logs calls print with the lines of pods, one pod after the other, or all at once as they come with Follow. print is
-// called by one goroutine at a time.
+// Logs calls print with the lines of pods: one pod after the other, or with Follow all pods at the
+// same time, as lines come. print is called by one goroutine at a time.
 func (c *Client) Logs(ctx context.Context, pods []corev1.Pod, o workflows.LogOptions, print func(workflows.Line)) error {
 	var lock sync.Mutex
 	emit := func(l workflows.Line) {
@@ -161,7 +162,8 @@ func (c *Client) Logs(ctx context.Context, pods []corev1.Pod, o workflows.LogOpt
 	return errors.Join(failed...)
 }
 
-// ExecOptions say what to run in a pod, and what it is connected to. What is nil is not.
+// ExecOptions describe the command to run in a pod, and the streams to connect it to. Nil streams
+// are not connected.
 type ExecOptions struct {
 	Container string
 	Command   []string
@@ -171,7 +173,8 @@ type ExecOptions struct {
 	Sizes     remotecommand.TerminalSizeQueue
 }
 
-// Exec runs a command in a container. The error of a command that fails has its exit code: see k8s.io/client-go/util/exec.
+// Exec runs a command in a container. If the command fails, the error contains its exit code: see
+// k8s.io/client-go/util/exec.
 func (c *Client) Exec(ctx context.Context, pod *corev1.Pod, o ExecOptions) error {
 	req := c.core.CoreV1().RESTClient().Post().Resource("pods").Namespace(pod.Namespace).Name(pod.Name).SubResource("exec").
 		VersionedParams(&corev1.PodExecOptions{
@@ -196,13 +199,13 @@ func (c *Client) Exec(ctx context.Context, pod *corev1.Pod, o ExecOptions) error
 	return executor.StreamWithContext(ctx, stream)
 }
 
-// isUpgradeFailure says whether the server does not speak the newer protocol.
+// isUpgradeFailure reports whether the server does not support the newer protocol.
 func isUpgradeFailure(err error) bool {
 	return strings.Contains(err.Error(), "unable to upgrade") || strings.Contains(err.Error(), "bad handshake")
 }
 
-// Forward forwards ports of this machine, as LOCAL:REMOTE, to a pod until ctx is done. ready is called with the ports when
-// they can be used.
+// Forward forwards local ports, given as LOCAL:REMOTE, to a pod until ctx is done. ready is called
+// with the ports when they can be used.
 func (c *Client) Forward(ctx context.Context, pod *corev1.Pod, addresses, ports []string, out, errOut io.Writer, ready func([]portforward.ForwardedPort)) error {
 	transport, upgrader, err := spdy.RoundTripperFor(c.config)
 	if err != nil {

@@ -1,4 +1,5 @@
-// Package clusters is the user's hand on managed clusters: the Secrets that package application/clusters reads.
+// Package clusters is a client for administrators of managed clusters: it manages the Secrets that
+// package application/clusters reads.
 package clusters
 
 import (
@@ -21,7 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// Client registers managed clusters with one cluster, the hub.
+// Client registers managed clusters in one cluster, the hub.
 type Client struct {
 	hub    *rest.Config
 	core   kubernetes.Interface
@@ -37,7 +38,8 @@ func New(hub *rest.Config) (*Client, error) {
 	return &Client{hub: hub, core: core}, nil
 }
 
-// Join registers a cluster, or replaces how it is reached; labels that it has already stay unless they are given anew.
+// Join registers a cluster, or replaces the credentials of a registered one. Existing labels stay
+// unless they are given again.
 func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced bool, _ error) {
 	secrets := c.core.CoreV1().Secrets(oam.SystemNamespace)
 	secret := cred.Secret()
@@ -62,7 +64,8 @@ func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced 
 	return true, err
 }
 
-// List returns the managed clusters by their names. Secrets that cannot be read are in problems.
+// List returns the managed clusters, sorted by name. problems has an error for each Secret that
+// cannot be read.
 func (c *Client) List(ctx context.Context) (list []*clusters.Credential, problems []error, _ error) {
 	secrets, err := c.core.CoreV1().Secrets(oam.SystemNamespace).List(ctx, metav1.ListOptions{LabelSelector: clusters.CredentialTypeLabel})
 	if err != nil {
@@ -80,7 +83,7 @@ func (c *Client) List(ctx context.Context) (list []*clusters.Credential, problem
 	return list, problems, nil
 }
 
-// Get returns one of them.
+// Get returns one managed cluster.
 func (c *Client) Get(ctx context.Context, name string) (*clusters.Credential, error) {
 	secret, err := c.secret(ctx, name)
 	if err != nil {
@@ -97,7 +100,7 @@ func (c *Client) secret(ctx context.Context, name string) (*corev1.Secret, error
 	return secret, err
 }
 
-// Label sets labels, and takes off those whose value is nil.
+// Label sets labels, and removes those whose value is nil.
 func (c *Client) Label(ctx context.Context, name string, labels map[string]*string) error {
 	if _, err := c.secret(ctx, name); err != nil {
 		return err
@@ -110,7 +113,7 @@ func (c *Client) Label(ctx context.Context, name string, labels map[string]*stri
 	return err
 }
 
-// Detach forgets a cluster. What applications have there stays there.
+// Detach removes the registration of a cluster. Objects that applications have created there stay.
 func (c *Client) Detach(ctx context.Context, name string) error {
 	secret, err := c.secret(ctx, name)
 	if err != nil {
@@ -119,7 +122,7 @@ func (c *Client) Detach(ctx context.Context, name string) error {
 	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}, DryRun: c.DryRun.Option()})
 }
 
-// Probe asks a cluster whether it is there, from here.
+// Probe checks from this machine whether a cluster can be reached.
 func (c *Client) Probe(ctx context.Context, cred *clusters.Credential, gateway clusters.Gateway) error {
 	way, err := cred.REST(c.hub, gateway)
 	if err != nil {

@@ -34,7 +34,7 @@ func credential(name, token string, labels map[string]string) *clusters.Credenti
 	return &clusters.Credential{Name: name, Type: clusters.Token, Endpoint: "https://" + name + ".example:6443", Token: token, Labels: labels}
 }
 
-// labelsOf are a cluster's labels, without those that say how it is reached.
+// labelsOf returns a cluster's labels, without those that describe its connection.
 func labelsOf(t *testing.T, c *Client, name string) map[string]string {
 	t.Helper()
 	cred, err := c.Get(t.Context(), name)
@@ -55,7 +55,7 @@ func TestJoinedClustersAreListedAndDetached(t *testing.T) {
 	join(credential("west", "first", map[string]string{"region": "west", "tier": "gold"}), false)
 	join(credential("east", "x", nil), false)
 
-	// Joined again: another way to it; a label that is not given anew stays.
+	// Joined again with other credentials: a label that is not given again stays.
 	join(credential("west", "second", map[string]string{"tier": "silver"}), true)
 	cred, err := c.Get(t.Context(), "west")
 	if err != nil {
@@ -68,7 +68,7 @@ func TestJoinedClustersAreListedAndDetached(t *testing.T) {
 		t.Error(diff)
 	}
 
-	// One that cannot be read hides no other.
+	// A Secret that cannot be read does not hide the other clusters.
 	broken := credential("broken", "x", nil).Secret()
 	delete(broken.Data, "token")
 	if _, err := c.core.CoreV1().Secrets(oam.SystemNamespace).Create(t.Context(), broken, metav1.CreateOptions{}); err != nil {

@@ -16,15 +16,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// ErrCompleted is the outcome of changes that only make sense while a workflow is under way.
+// ErrCompleted is the error of changes that are possible only before a workflow is completed.
 var ErrCompleted = errors.New("the workflow is completed")
 
-// Suspend keeps a workflow from starting anything new.
+// Suspend prevents a workflow from starting further nodes.
 func (c *Client) Suspend(ctx context.Context, namespace, name string) error {
 	return c.underWay(ctx, namespace, name, map[string]any{"suspend": true})
 }
 
-// Stop ends a workflow, its exit handlers included; Terminate ends it without them.
+// Stop ends a workflow, but runs its exit handlers; Terminate ends it without them.
 func (c *Client) Stop(ctx context.Context, namespace, name string) error {
 	return c.underWay(ctx, namespace, name, map[string]any{"shutdown": wf.ShutdownStop})
 }
@@ -46,7 +46,7 @@ func (c *Client) underWay(ctx context.Context, namespace, name string, spec map[
 	return c.patch(ctx, Workflows, w, map[string]any{"spec": spec})
 }
 
-// patch changes an object by a merge patch.
+// patch changes an object with a merge patch.
 func (c *Client) patch(ctx context.Context, resource string, object Object, change map[string]any) error {
 	data, err := json.Marshal(change)
 	if err != nil {
@@ -58,26 +58,26 @@ func (c *Client) patch(ctx context.Context, resource string, object Object, chan
 		Body(data).Do(ctx).Error())
 }
 
-// SuspendCron stops or takes up again the schedule of a cron.
+// SuspendCron suspends or resumes the schedule of a cron.
 func (c *Client) SuspendCron(ctx context.Context, namespace, name string, suspend bool) error {
 	cron := &wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	return c.patch(ctx, Crons, cron, map[string]any{"spec": map[string]any{"suspend": suspend}})
 }
 
-// NodeChange is what SetNode does to nodes that wait for a person.
+// NodeChange is the change that SetNode makes to suspended nodes.
 type NodeChange struct {
-	// Match chooses nodes; nil takes all.
+	// Match selects nodes; nil selects all.
 	Match func(*wf.NodeStatus) bool
 	// Phase, if not empty, ends the nodes: Succeeded, Skipped, Failed or Error.
 	Phase wf.NodePhase
-	// Message is put before what the nodes say already.
+	// Message is put in front of the nodes' present message.
 	Message string
 	// Outputs are values for parameters that wait to be supplied.
 	Outputs map[string]string
 }
 
-// Resume lets a workflow go on: as a whole, and in the nodes that wait for it and match. Parameters that nobody has
-// supplied take their defaults; without one, it is an error.
+// Resume resumes a workflow: as a whole, and the suspended nodes that match. Parameters without a
+// supplied value get their defaults; a missing default is an error.
 func (c *Client) Resume(ctx context.Context, namespace, name string, change NodeChange) error {
 	change.Phase = wf.PhaseSucceeded
 	return c.change(ctx, namespace, name, func(w *wf.Workflow) (map[string]any, map[string]wf.NodeStatus, error) {
@@ -93,13 +93,13 @@ func (c *Client) Resume(ctx context.Context, namespace, name string, change Node
 	})
 }
 
-// FailNodes ends the waiting nodes that match as failed. It is stop for a part of a workflow.
+// FailNodes ends the matching suspended nodes as failed. It is Stop for a part of a workflow.
 func (c *Client) FailNodes(ctx context.Context, namespace, name string, change NodeChange) error {
 	change.Phase = wf.PhaseFailed
 	return c.SetNode(ctx, namespace, name, change)
 }
 
-// SetNode changes the waiting nodes that match.
+// SetNode changes the matching suspended nodes.
 func (c *Client) SetNode(ctx context.Context, namespace, name string, change NodeChange) error {
 	return c.change(ctx, namespace, name, func(w *wf.Workflow) (map[string]any, map[string]wf.NodeStatus, error) {
 		nodes, err := c.changed(w, change)
@@ -110,7 +110,7 @@ func (c *Client) SetNode(ctx context.Context, namespace, name string, change Nod
 	})
 }
 
-// changed returns the waiting nodes of w that match, as change makes them.
+// changed returns the matching suspended nodes of w, with the change applied.
 func (c *Client) changed(w *wf.Workflow, change NodeChange) (map[string]wf.NodeStatus, error) {
 	out := map[string]wf.NodeStatus{}
 	used := map[string]bool{}
@@ -144,7 +144,7 @@ func (c *Client) changed(w *wf.Workflow, change NodeChange) (map[string]wf.NodeS
 	return out, nil
 }
 
-// supply gives values to the parameters of a node that wait for them.
+// supply sets the parameters of a node that wait for a value.
 func supply(n *wf.NodeStatus, change NodeChange, used map[string]bool) error {
 	if n.Outputs == nil {
 		return nil
@@ -171,7 +171,8 @@ func supply(n *wf.NodeStatus, change NodeChange, used map[string]bool) error {
 	return nil
 }
 
-// change reads a workflow, decides, and writes spec and nodes, anew if somebody else was quicker.
+// change reads a workflow, calls decide, and writes spec and nodes. It starts again if another
+// client has changed the workflow meanwhile.
 func (c *Client) change(ctx context.Context, namespace, name string, decide func(*wf.Workflow) (spec map[string]any, nodes map[string]wf.NodeStatus, err error)) error {
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		w := &wf.Workflow{}
@@ -220,7 +221,8 @@ func (c *Client) change(ctx context.Context, namespace, name string, decide func
 	})
 }
 
-// Replace writes a workflow as a whole, in place of the version that was read. Its nodes are packed if they are large.
+// Replace writes a whole workflow in place of the version that was read. Large nodes are
+// compressed.
 func (c *Client) Replace(ctx context.Context, w *wf.Workflow) error {
 	w = w.DeepCopy()
 	data, err := json.Marshal(w.Status.Nodes)
@@ -238,10 +240,10 @@ func (c *Client) Replace(ctx context.Context, w *wf.Workflow) error {
 		Body(w).Do(ctx).Error())
 }
 
-// maxNodesBytes is how large the JSON of the nodes may be before it is packed.
+// maxNodesBytes is the maximum size of the nodes' JSON that is written uncompressed.
 const maxNodesBytes = 1 << 20
 
-// DeletePods deletes pods of a workflow; those that are gone already count as deleted.
+// DeletePods deletes pods of a workflow. Pods that are already gone count as deleted.
 func (c *Client) DeletePods(ctx context.Context, namespace string, names []string) error {
 	for _, name := range names {
 		err := c.core.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: c.DryRun.Option()})

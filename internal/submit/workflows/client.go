@@ -26,7 +26,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// The resources of the API.
+// Resources of the API.
 const (
 	Workflows        = "workflows"
 	Templates        = "workflowtemplates"
@@ -34,21 +34,21 @@ const (
 	Crons            = "cronworkflows"
 )
 
-// fieldManager names this client in managedFields.
+// fieldManager identifies this client in managedFields.
 const fieldManager = "lockstep"
 
-// Client reads and changes workflows and what belongs to them. It is safe for concurrent use.
+// Client reads and changes workflows, templates and crons. It is safe for concurrent use.
 type Client struct {
 	rest rest.Interface
-	// tolerant lists objects that do not decode with their metadata.
+	// tolerant lists objects that cannot be decoded with their metadata only.
 	tolerant rest.Interface
 	core     kubernetes.Interface
-	// Now is the time that changes carry; time.Now by default.
+	// Now returns the time that is recorded in changes; time.Now by default.
 	Now    func() time.Time
 	DryRun kubeclient.DryRun
 }
 
-// New connects to a cluster.
+// New returns a client for a cluster.
 func New(cfg *rest.Config) (*Client, error) {
 	r, err := kubeclient.ForGroupVersion(cfg, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
@@ -71,13 +71,13 @@ type Object interface {
 	runtime.Object
 }
 
-// Read gets an object of a resource into out.
+// Read reads an object of a resource into out.
 func (c *Client) Read(ctx context.Context, resource, namespace, name string, out Object) error {
 	err := c.rest.Get().NamespaceIfScoped(namespace, resource != ClusterTemplates).Resource(resource).Name(name).Do(ctx).Into(out)
 	return explain(err)
 }
 
-// explain says what to do about errors that mean that the API is not there.
+// explain adds advice to errors that mean that the API does not exist.
 func explain(err error) error {
 	if status := apierrors.APIStatus(nil); errors.As(err, &status) && apierrors.IsNotFound(err) {
 		if d := status.Status().Details; d == nil || d.Name == "" {
@@ -87,24 +87,26 @@ func explain(err error) error {
 	return err
 }
 
-// Create creates an object, which must have a namespace if its resource has. Unknown fields are errors.
+// Create creates an object. Its namespace must be set if the resource is namespaced. Unknown fields
+// are errors.
 func (c *Client) Create(ctx context.Context, resource string, object, out Object) error {
 	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, DryRun: c.DryRun.Option()}
 	return explain(c.rest.Post().NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).Resource(resource).
 		SpecificallyVersionedParams(options, metav1.ParameterCodec, metaVersion).Body(object).Do(ctx).Into(out))
 }
 
-// metaVersion is where the options of requests are defined, whatever the group of the request.
+// metaVersion is the version in which the options of requests are defined, for all API groups.
 var metaVersion = schema.GroupVersion{Version: "v1"}
 
-// Delete deletes an object and, in the background, what it owns.
+// Delete deletes an object and, in the background, the objects that it owns.
 func (c *Client) Delete(ctx context.Context, resource, namespace, name string) error {
 	background := metav1.DeletePropagationBackground
 	return explain(c.rest.Delete().NamespaceIfScoped(namespace, resource != ClusterTemplates).Resource(resource).Name(name).
 		Body(&metav1.DeleteOptions{PropagationPolicy: &background, DryRun: c.DryRun.Option()}).Do(ctx).Error())
 }
 
-// Get returns a workflow with its nodes unpacked. The name @latest is the workflow of the namespace that was created last.
+// Get returns a workflow with its nodes unpacked. The name @latest stands for the most recently
+// created workflow of the namespace.
 func (c *Client) Get(ctx context.Context, namespace, name string) (*wf.Workflow, error) {
 	if name == "@latest" {
 		return c.latest(ctx, namespace)
@@ -133,7 +135,7 @@ func (c *Client) latest(ctx context.Context, namespace string) (*wf.Workflow, er
 	return last, unpack(last)
 }
 
-// unpack puts compressed nodes back in their place.
+// unpack decompresses compressed nodes into Status.Nodes.
 func unpack(w *wf.Workflow) error {
 	nodes, err := compress.Nodes(&w.Status)
 	if err != nil {
@@ -143,22 +145,22 @@ func unpack(w *wf.Workflow) error {
 	return nil
 }
 
-// Query says which workflows to list.
+// Query selects the workflows to list.
 type Query struct {
-	// Namespace is empty for all.
+	// Namespace is empty for all namespaces.
 	Namespace       string
 	Labels, Fields  string
 	Prefix          string
 	Statuses        []string
-	Completed       bool // only those
-	Running         bool // only those that are not completed
-	Resubmitted     bool // only those
+	Completed       bool // only completed workflows
+	Running         bool // only workflows that are not completed
+	Resubmitted     bool // only resubmitted workflows
 	Since, OlderFor time.Duration
-	// PageSize is how many the server sends at a time; 500 by default.
+	// PageSize is the number of workflows per request; 500 by default.
 	PageSize int64
 }
 
-// selector is what of the query the server can answer.
+// selector returns the label selector for the part of the query that the server can evaluate.
 func (q *Query) selector() string {
 	var terms []string
 	if q.Labels != "" {
@@ -170,7 +172,8 @@ func (q *Query) selector() string {
 	case q.Running && !q.Completed:
 		terms = append(terms, wf.LabelCompleted+"!=true")
 	}
-	if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, "Pending") { // which new workflows have no label of
+	// New workflows have no phase label.
+	if len(q.Statuses) > 0 && !slices.Contains(q.Statuses, "Pending") {
 		terms = append(terms, fmt.Sprintf("%s in (%s)", wf.LabelPhase, strings.Join(q.Statuses, ",")))
 	}
 	if q.Resubmitted {
@@ -179,7 +182,8 @@ func (q *Query) selector() string {
 	return strings.Join(terms, ",")
 }
 
-// LabelResubmittedFrom names the workflow that one was submitted again from.
+// LabelResubmittedFrom is the label with the name of the workflow from which a workflow was
+// resubmitted.
 const LabelResubmittedFrom = "workflows.argoproj.io/resubmitted-from-workflow"
 
 func (q *Query) matches(w *wf.Workflow, now time.Time) bool {
@@ -197,11 +201,12 @@ func (q *Query) matches(w *wf.Workflow, now time.Time) bool {
 
 const defaultPage = 500
 
-// Malformed is the phase of a workflow that does not decode.
+// Malformed is the phase shown for a workflow that cannot be decoded.
 const Malformed = "Malformed"
 
-// List calls each with every workflow that matches, page by page. Their nodes are as the server keeps them, maybe packed. Of one that
-// does not decode there is the metadata, marked (malformed.Of).
+// List calls each with every workflow that matches, page by page. Nodes are as the server stores
+// them, possibly compressed. A workflow that cannot be decoded has only its metadata, and is marked
+// (malformed.Of).
 func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) error) error {
 	options := metav1.ListOptions{LabelSelector: q.selector(), FieldSelector: q.Fields, Limit: q.PageSize}
 	if options.Limit <= 0 {
@@ -227,17 +232,19 @@ func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) erro
 	}
 }
 
-// ListOf lists the objects of another resource of the API into list, as List does.
+// ListOf lists the objects of another resource of the API into list. Like List, it marks objects
+// that cannot be decoded.
 func (c *Client) ListOf(ctx context.Context, resource, namespace, labels string, list runtime.Object) error {
 	r := c.tolerant.Get().NamespaceIfScoped(namespace, namespace != "" && resource != ClusterTemplates).Resource(resource).
 		SpecificallyVersionedParams(&metav1.ListOptions{LabelSelector: labels}, metav1.ParameterCodec, metaVersion)
 	return explain(kubeclient.ListTolerantly(ctx, r, list))
 }
 
-// Watch calls each with a workflow, its nodes unpacked, as it is and whenever it changes, until each returns true, the
-// workflow is deleted, which is an error, or ctx is done.
+// Watch calls each with a workflow, its nodes unpacked: first in its present state, then after
+// every change. It returns when each returns true, when the workflow is deleted, which is an error,
+// or when ctx is done.
 func (c *Client) Watch(ctx context.Context, namespace, name string, each func(*wf.Workflow) (done bool)) error {
-	// An informer would try again for ever where there is no server.
+	// An informer would retry forever if there is no server.
 	if err := c.Read(ctx, Workflows, namespace, name, &wf.Workflow{}); err != nil {
 		return err
 	}
@@ -279,7 +286,7 @@ func (c *Client) Watch(ctx context.Context, namespace, name string, each func(*w
 	return err
 }
 
-// Wait returns a workflow once it is completed.
+// Wait waits until a workflow is completed, and returns it.
 func (c *Client) Wait(ctx context.Context, namespace, name string) (*wf.Workflow, error) {
 	var last *wf.Workflow
 	err := c.Watch(ctx, namespace, name, func(w *wf.Workflow) bool {

@@ -1,9 +1,10 @@
-// Package workflows is the user's hand on workflows: read them, follow them, and change them.
+// Package workflows is a client for users of workflows: it reads, follows and changes them.
 //
-//	Client.Get, List, Watch, Follow  ──▶ workflows with their nodes unpacked
-//	Client.Suspend, Resume, Stop, Terminate, SetNode ──▶ the same changes of the object that every client of this API makes
-//	Client.Logs ──▶ what the pods of a workflow printed
+//	Client.Get, Watch, Wait ──▶ workflows with their nodes unpacked
+//	Client.List ──▶ workflows with their nodes as stored, possibly compressed
+//	Client.Suspend, Resume, Stop, Terminate, SetNode ──▶ changes of the object, as every client of this API makes them
+//	Client.Logs ──▶ lines printed by the pods of a workflow
 //
-// The changes are to the Workflow object alone and never a call to a controller: whoever runs the workflow sees them there. So
-// other tools and this one can be used side by side.
+// All changes are changes of the Workflow object; no call goes to a controller. The controller that
+// runs the workflow sees them in the object, so this tool and others can be used side by side.
 package workflows

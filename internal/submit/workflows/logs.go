@@ -27,36 +27,40 @@ import (
 
 func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
 
-// LogOptions say what to print.
+// LogOptions select what to print.
 type LogOptions struct {
-	// Pod is one pod of the workflow; empty is all of them. Labels chooses among them.
+	// Pod is the name of one pod of the workflow; empty means all pods. Labels selects among them.
 	Pod, Labels string
 	// Container is main by default.
 	Container  string
 	Follow     bool
 	Previous   bool
 	Timestamps bool
-	// Since and SinceTime bound how old lines may be; TailLines how many of each pod, nil being all.
+	// Since and SinceTime bound the age of lines. TailLines is the number of lines of each pod; nil
+	// means all.
 	Since     time.Duration
 	SinceTime *time.Time
 	TailLines *int64
-	// Grep leaves out lines that it does not match.
+	// Grep, if set, drops the lines that it does not match.
 	Grep *regexp.Regexp
 }
 
-// Line is a line that a pod printed.
+// Line is a line printed by a pod.
 type Line struct{ Pod, Text string }
 
 const (
-	// maxStreams is how many logs are read at a time. With Follow, a pod beyond that is read once another has ended.
+	// maxStreams is the number of logs read at the same time. With Follow, the log of a further pod
+	// is read once another log has ended.
 	maxStreams = 100
-	// maxLineBytes cuts lines, so that a program that prints no newline cannot fill the memory.
+	// maxLineBytes is the length at which lines are cut, so that a program that prints no newline
+	// cannot exhaust memory.
 	maxLineBytes = 1 << 20
 	retryLog     = 500 * time.Millisecond
 )
 
-// Logs calls print with the lines of a workflow's pods: pod by pod in the order of their creation, or with Follow as they come, until the
-// workflow is completed and every log read. print is called by one goroutine at a time.
+// Logs calls print with the lines of a workflow's pods. Without Follow it prints pod by pod in the
+// order of their creation. With Follow it prints lines as they come, until the workflow is
+// completed and every log has been read. print is called by one goroutine at a time.
 func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOptions, print func(Line)) error {
 	if o.Container == "" {
 		o.Container = "main"
@@ -102,7 +106,7 @@ func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOpti
 	return errors.Join(failed...)
 }
 
-// LabelsOfPods selects the pods of a workflow's nodes.
+// LabelsOfPods returns the label selector for the pods of a workflow's nodes.
 func LabelsOfPods(workflow string) string {
 	return wf.LabelWorkflow + "=" + workflow + ",!" + wf.LabelComponent
 }
@@ -126,7 +130,8 @@ func (c *Client) pods(ctx context.Context, namespace, workflow string, o LogOpti
 	return list.Items, nil
 }
 
-// follow reads the log of every pod that appears, until the workflow is completed and all logs have ended.
+// follow reads the log of every pod that appears, until the workflow is completed and all logs have
+// ended.
 func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOptions, emit func(Line)) error {
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -160,7 +165,8 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 					return
 				}
 				for ctx.Err() == nil {
-					if err := StreamPod(ctx, c.core, pod, o, emit); !apierrors.IsBadRequest(err) { // the container is still being started
+					// The container is still starting.
+					if err := StreamPod(ctx, c.core, pod, o, emit); !apierrors.IsBadRequest(err) {
 						return
 					}
 					select {
@@ -175,7 +181,7 @@ func (c *Client) follow(ctx context.Context, namespace, workflow string, o LogOp
 	}()
 	_, err := c.Wait(ctx, namespace, workflow)
 	if err == nil {
-		// Pods whose end the controller has seen, this watch may not have seen begin.
+		// The controller may have seen the end of pods whose start this watch has not seen yet.
 		select {
 		case <-ctx.Done():
 		case <-time.After(retryLog):
@@ -213,7 +219,7 @@ func StreamPod(ctx context.Context, core kubernetes.Interface, pod *corev1.Pod, 
 	return lines(body, func(text string) { emit(Line{pod.Name, text}) })
 }
 
-// lines splits what r gives into lines of at most maxLineBytes.
+// lines splits the content of r into lines of about maxLineBytes at most.
 func lines(r io.Reader, each func(string)) error {
 	buffered := bufio.NewReaderSize(r, 64<<10)
 	var line []byte

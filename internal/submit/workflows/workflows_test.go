@@ -26,7 +26,8 @@ func newClient(t *testing.T) (*Client, string) {
 	return c, localtest.Namespace(t, c.core)
 }
 
-// waiting makes a workflow with two nodes that wait, one for a value; packed puts them into status.compressedNodes.
+// waiting creates a workflow with two suspended nodes, one of which waits for a value. packed puts
+// the nodes into status.compressedNodes.
 func waiting(t *testing.T, c *Client, namespace, name string, packed bool) {
 	t.Helper()
 	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
@@ -111,7 +112,8 @@ func TestChangesOfNodes(t *testing.T) {
 			c, ns := newClient(t)
 			c.Now = func() time.Time { return time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC) }
 			waiting(t, c, ns, "w", packed)
-			// A node that waits for a value cannot be resumed without it, and nothing is done by halves.
+			// A node that waits for a value cannot be resumed without it, and a failed change
+			// changes nothing.
 			if err := c.Resume(t.Context(), ns, "w", NodeChange{}); err == nil || !strings.Contains(err.Error(), `"v"`) {
 				t.Errorf("resumed without a value: %v", err)
 			}

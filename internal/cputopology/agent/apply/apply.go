@@ -11,40 +11,43 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Target is what a pod's cgroups shall have.
+// Target is the wanted state of a pod's cgroups.
 type Target struct {
 	Pod cgroup.Pod
-	// CPUs are for the pod's own cgroup; those of its leaves are among them. They are also for leaves that turn up later.
+	// CPUs are for the pod's own cgroup; they include those of its leaves. Leaves that appear later
+	// get them too.
 	CPUs cpuset.Set
 	// Leaves are in the order of Pod.Leaves.
 	Leaves []Leaf
 }
 
-// Leaf is what a container's cgroup shall have.
+// Leaf is the wanted state of a container's cgroup.
 type Leaf struct {
 	CPUs cpuset.Set
-	// Mems are memory nodes to bind to; nil leaves them alone.
+	// Mems are memory nodes to bind to; nil leaves them unchanged.
 	Mems *cpuset.Set
-	// Own sets are written to the leaf itself. Others may be inherited from the pod's cgroup, where the kernel has that.
+	// Own means that the set is written to the leaf itself. Other leaves may inherit it from the
+	// pod's cgroup, if the kernel supports that.
 	Own bool
-	// Keep leaves alone what is there: it is somebody else's to write.
+	// Keep means that the leaf is not changed, because another party writes it.
 	Keep bool
 }
 
-// Report says what Apply did.
+// Report is the result of Apply.
 type Report struct {
-	// Writes counts those to the kernel's files, those that were refused or rolled back included.
+	// Writes is the number of writes to the kernel's files, including those that were refused or
+	// rolled back.
 	Writes int
-	// Changed are the paths of the leaves whose CPUs are others now.
+	// Changed are the paths of the leaves whose CPUs have changed.
 	Changed []string
-	// Failures by pod, in the order of their attempts.
+	// Failures are the failed pods, in the order of the attempts.
 	Failures []Failure
 }
 
-// Failure is a pod that is not as it should be.
+// Failure is a pod that could not be brought to its wanted state.
 type Failure struct {
 	UID string
-	// Path is the cgroup at fault.
+	// Path is the cgroup in which the error occurred.
 	Path string
 	Err  error
 }
@@ -52,8 +55,9 @@ type Failure struct {
 // Applier writes CPU sets.
 type Applier struct {
 	Sets cgroup.Sets
-	// Contain runs what is done for a pod, and makes an error of a panic in it; nil: panics go on. A pod may be left half-way: the
-	// next Apply goes on from what the files say.
+	// Contain runs the work on one pod, and turns a panic in it into an error; with nil, panics
+	// propagate. A panic may leave the pod half-way: the next Apply continues from the state of the
+	// files.
 	Contain func(pod cgroup.Pod, do func() error) error
 }
 
@@ -64,10 +68,10 @@ func (a Applier) contain(pod cgroup.Pod, do func() error) error {
 	return a.Contain(pod, do)
 }
 
-// relistMax bounds how often a pod is looked at again because a container appeared in it.
+// relistMax bounds how often a pod is listed again because a container appeared in it.
 const relistMax = 3
 
-// Apply brings all targets to what they shall have. It goes on after a pod has failed.
+// Apply brings all targets to their wanted state. It continues after a pod has failed.
 func (a Applier) Apply(targets []Target) Report {
 	w := &work{sets: a.Sets}
 	// 1. What differs?
@@ -84,7 +88,7 @@ func (a Applier) Apply(targets []Target) Report {
 			pods = append(pods, p)
 		}
 	}
-	// 2. Who gives goes before who takes.
+	// 2. Pods that give CPUs up go before pods that take them.
 	for _, i := range order(len(pods), func(i int) change { return pods[i].change }) {
 		p := pods[i]
 		err := a.contain(p.Pod, func() error {
@@ -92,7 +96,7 @@ func (a Applier) Apply(targets []Target) Report {
 			if err := w.transaction(p); err != nil {
 				return err
 			}
-			// 4. Did the kernel do what it was told?
+			// 4. Did the kernel do what was asked?
 			return w.verify(p)
 		})
 		if err != nil {
@@ -102,7 +106,7 @@ func (a Applier) Apply(targets []Target) Report {
 	return w.report
 }
 
-// Differ returns the paths of the leaves whose CPUs Apply would change, and writes nothing.
+// Differ returns the paths of the leaves whose CPUs Apply would change. It writes nothing.
 func (a Applier) Differ(targets []Target) []string {
 	w := &work{sets: a.Sets}
 	var out []string
@@ -117,11 +121,11 @@ func (a Applier) Differ(targets []Target) []string {
 	return out
 }
 
-// work is one Apply.
+// work is the state of one Apply.
 type work struct {
 	sets   cgroup.Sets
 	report Report
-	undo   []undo // of the transaction that is going on
+	undo   []undo // of the current transaction
 }
 
 type undo struct {
@@ -130,20 +134,20 @@ type undo struct {
 	set  cpuset.Set
 }
 
-// podChange is a pod that is not as it should be.
+// podChange is a pod that is not in its wanted state.
 type podChange struct {
 	Target
 	change
-	cpus cpuset.Set // what its cgroup has now
+	cpus cpuset.Set // present CPUs of the pod's cgroup
 	has  []leafHas
 }
 
-// leafHas is what a leaf has now.
+// leafHas is the present state of a leaf.
 type leafHas struct {
 	change
 	cpus cpuset.Set
 	gone bool
-	same bool // as it should be
+	same bool // in its wanted state
 }
 
 func (w *work) fail(pod cgroup.Pod, err error) {
@@ -155,7 +159,7 @@ func (w *work) fail(pod cgroup.Pod, err error) {
 	w.report.Failures = append(w.report.Failures, f)
 }
 
-// atError is an error with the cgroup that it is about, and in words.
+// atError is an error with the cgroup in which it occurred, and an explanation.
 type atError struct {
 	dir string
 	err error
@@ -164,7 +168,7 @@ type atError struct {
 func (e *atError) Error() string { return fmt.Sprintf("cgroup /%s: %s", e.dir, explain(e.err)) }
 func (e *atError) Unwrap() error { return e.err }
 
-// explain says what the kernel means.
+// explain explains an error of the kernel.
 func explain(err error) string {
 	for errno, text := range map[unix.Errno]string{
 		unix.EACCES: "the CPUs or memory nodes are not among those of the cgroup above it",
@@ -182,7 +186,8 @@ func explain(err error) string {
 	return err.Error()
 }
 
-// compare reads what a pod has. It returns nil when that is what it shall have, or when the pod has gone.
+// compare reads the present state of a pod. It returns nil if the pod is in its wanted state, or
+// gone.
 func (w *work) compare(t Target) (*podChange, error) {
 	p := &podChange{Target: t, has: make([]leafHas, len(t.Leaves))}
 	if err := w.sets.Enable(t.Pod.Path); err != nil {
@@ -200,7 +205,7 @@ func (w *work) compare(t Target) (*podChange, error) {
 		}
 		p.has[i] = has
 		if leaf.Keep && !has.gone {
-			// What it has must be among the pod's.
+			// The CPUs of a kept leaf must be among those of the pod.
 			p.CPUs = p.CPUs.Union(has.cpus)
 		}
 		same = same && has.same
@@ -249,7 +254,7 @@ func (w *work) leafHas(dir string, want Leaf) (h leafHas, err error) {
 	return h, nil
 }
 
-// transaction brings a pod to what it shall have, or leaves it as it was.
+// transaction brings a pod to its wanted state, or leaves it as it was.
 func (w *work) transaction(p *podChange) error {
 	w.undo = w.undo[:0]
 	changed := len(w.report.Changed)
@@ -270,13 +275,14 @@ func (w *work) transaction(p *podChange) error {
 
 func (w *work) pod(p *podChange) error {
 	dir := p.Pod.Path
-	// 1. Room above: only the class's cgroup is made wider, and no wider than the kubelet's own.
+	// 1. Above: only the cgroup of the pod's class is widened, within the limits of the kubelet's
+	// own cgroup.
 	if p.Pod.Class != "" {
 		if err := w.ensureClass(p.Pod.Class, p.CPUs); err != nil {
 			return err
 		}
 	}
-	// 2. Down: as wide as its containers need it.
+	// 2. Downwards: widen the pod's cgroup as far as its containers need.
 	need := p.CPUs
 	for i, leaf := range p.Leaves {
 		if !leaf.Keep && !p.has[i].gone {
@@ -290,18 +296,18 @@ func (w *work) pod(p *podChange) error {
 			return err
 		}
 	}
-	// 3. Containers: who gives goes before who takes.
+	// 3. Containers: those that give CPUs up go before those that take them.
 	for _, i := range order(len(p.Leaves), func(i int) change { return p.has[i].change }) {
 		if err := w.leaf(p, i); err != nil {
 			return err
 		}
 	}
-	// 4. Up: as narrow as it shall be.
+	// 4. Upwards: narrow the pod's cgroup to its wanted state.
 	return w.narrow(p, cpus)
 }
 
-// narrow gives a pod's cgroup what it shall have. In version 1 a container that has appeared meanwhile, with all that the
-// cgroup had, is in the way.
+// narrow narrows a pod's cgroup to its wanted CPUs. In version 1, a container that has appeared
+// meanwhile with all CPUs of the cgroup prevents that, so its cgroup is narrowed first.
 func (w *work) narrow(p *podChange, cpus cpuset.Set) error {
 	if cpus.Equal(p.CPUs) {
 		return nil
@@ -330,8 +336,8 @@ func (w *work) narrow(p *podChange, cpus cpuset.Set) error {
 	}
 }
 
-// ensureClass widens the cgroup of a class of pods, where the CPUs that one of them shall have are missing from it: in version
-// 1 a CPU that was off line for a while is.
+// ensureClass widens the cgroup of a class of pods if CPUs that one of its pods needs are missing
+// there. In version 1, a CPU that was offline for a while is missing.
 func (w *work) ensureClass(class string, cpus cpuset.Set) error {
 	if w.sets.Version != cgroup.V1 {
 		return nil
@@ -342,12 +348,12 @@ func (w *work) ensureClass(class string, cpus cpuset.Set) error {
 	}
 	above, err := w.sets.CPUs(path.Dir(class))
 	if err != nil || !cpus.SubsetOf(above) {
-		return err // the kernel will refuse, and say so of the pod
+		return err // the kernel will refuse the write, which is reported for the pod
 	}
 	return w.setCPUs(class, has.Union(cpus))
 }
 
-// leaf gives a container's cgroup what it shall have.
+// leaf brings a container's cgroup to its wanted state.
 func (w *work) leaf(p *podChange, i int) error {
 	dir, want, has := p.Pod.Leaves[i].Path, p.Leaves[i], p.has[i]
 	if has.gone || has.same || want.Keep {
@@ -374,7 +380,7 @@ func (w *work) leaf(p *podChange, i int) error {
 	return nil
 }
 
-// inherits says whether a container will get what it shall have from the pod's cgroup, without a write.
+// inherits reports whether a container gets its wanted CPUs from the pod's cgroup without a write.
 func (w *work) inherits(p *podChange, i int) bool {
 	if w.sets.Version != cgroup.V2 || p.Leaves[i].Own || !p.Leaves[i].CPUs.Equal(p.CPUs) {
 		return false
@@ -383,9 +389,10 @@ func (w *work) inherits(p *podChange, i int) bool {
 	return err == nil && wish.IsEmpty()
 }
 
-// set changes a cgroup's CPUs from has to want. In version 1, cgroups that the container has made in its own stand in the way
-// of narrowing, and stay behind in widening: they are taken along. One that had all of the container's CPUs has all again;
-// others keep what is left to them.
+// set changes a cgroup's CPUs from has to want. In version 1, cgroups that the container has
+// created inside its own prevent narrowing and do not follow widening, so they are changed too. A
+// nested cgroup that had all of the container's CPUs gets all again; others keep those of their
+// CPUs that remain.
 func (w *work) set(dir string, has, want cpuset.Set) error {
 	if w.sets.Version != cgroup.V1 {
 		return w.setCPUs(dir, want)
@@ -429,7 +436,7 @@ func (w *work) set(dir string, has, want cpuset.Set) error {
 	return w.setCPUs(dir, want)
 }
 
-// setCPUs writes one file, and remembers how to take it back.
+// setCPUs writes one file, and records how to undo the write.
 func (w *work) setCPUs(dir string, cpus cpuset.Set) error {
 	return w.write(dir, cpus, w.sets.Wish, w.sets.SetCPUs)
 }
@@ -472,7 +479,8 @@ func (w *work) verify(p *podChange) error {
 	return nil
 }
 
-// Release takes back what Apply does: cgroups have what the cgroup above them has. Leaves to keep stay as they are.
+// Release undoes Apply: cgroups get the CPUs of the cgroup above them. Leaves with Keep are not
+// changed.
 func (a Applier) Release(targets []Target) Report {
 	w := &work{sets: a.Sets}
 	for _, t := range targets {

@@ -17,7 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// machine is a fake kernel with a kubelet's cgroups on it.
+// machine is a fake kernel with the cgroups of a kubelet.
 type machine struct {
 	*fakekernel.Kernel
 	version cgroup.Version
@@ -59,7 +59,8 @@ func (m *machine) leaf(pod, id string) string {
 	return path.Join(pod, id)
 }
 
-// mkdir makes a cgroup as kubelets and runc do: in version 1 with all that is above it.
+// mkdir creates a cgroup as kubelets and runc do: in version 1 with all CPUs of the cgroup above
+// it.
 func (m *machine) mkdir(t fataler, dir string) {
 	m.Mkdir(dir)
 	if m.version == cgroup.V2 {
@@ -88,7 +89,7 @@ func (m *machine) start(t fataler, dir string) {
 
 func (m *machine) sets() cgroup.Sets { return cgroup.Sets{Files: m, Version: m.version} }
 
-// tree is what a scan finds, which must succeed.
+// tree returns the result of a scan, which must succeed.
 func (m *machine) tree(t fataler) cgroup.Tree {
 	tree, err := cgroup.Scan(m, "")
 	if err != nil {
@@ -97,10 +98,11 @@ func (m *machine) tree(t fataler) cgroup.Tree {
 	return tree
 }
 
-// plan says which CPUs pods have for themselves, by UID; all others are in the pool.
+// plan gives pods CPUs of their own, by UID; all other pods are in the pool.
 type plan map[string]cpuset.Set
 
-// targets of a plan. A pod of several containers has its CPUs dealt out among them, as far as they go.
+// targets returns the targets of a plan. A pod of several containers distributes its CPUs among
+// them, as far as they go.
 func (m *machine) targets(t fataler, p plan) []Target {
 	pool := cpuset.Range(0, m.cpus-1)
 	for _, cpus := range p {
@@ -125,7 +127,7 @@ func (m *machine) targets(t fataler, p plan) []Target {
 	return out
 }
 
-// snapshot is all CPU sets of a machine.
+// snapshot returns all CPU sets of a machine.
 func (m *machine) snapshot(t fataler) map[string]string {
 	out := map[string]string{}
 	for _, pod := range m.tree(t).Pods {
@@ -159,7 +161,7 @@ func wanted(targets []Target) map[string]string {
 	return out
 }
 
-// apply must succeed, and a second time find nothing to do.
+// apply runs Apply, which must succeed, and must find nothing to do a second time.
 func (m *machine) apply(t fataler, targets []Target) Report {
 	report := Applier{Sets: m.sets()}.Apply(targets)
 	if len(report.Failures) > 0 {
@@ -176,7 +178,7 @@ func (m *machine) apply(t fataler, targets []Target) Report {
 
 var versions = []cgroup.Version{cgroup.V1, cgroup.V2}
 
-// drawMachine makes a machine with pods that run.
+// drawMachine creates a machine with running pods.
 func drawMachine(t *rapid.T, cpus []int, podsMax int) *machine {
 	m := newMachine(t, rapid.SampledFrom(versions).Draw(t, "version"), rapid.SampledFrom(cpus).Draw(t, "CPUs"), rapid.Bool().Draw(t, "systemd"))
 	for i := range rapid.IntRange(1, podsMax).Draw(t, "pods") {
@@ -193,7 +195,7 @@ func drawMachine(t *rapid.T, cpus []int, podsMax int) *machine {
 	return m
 }
 
-// drawPlan gives some pods CPUs of their own, and leaves one CPU to the pool.
+// drawPlan gives some pods CPUs of their own, and leaves at least one CPU to the pool.
 func drawPlan(t *rapid.T, m *machine) plan {
 	free := rapid.Permutation(cpuset.Range(0, m.cpus-1).IDs()).Draw(t, "CPUs in order")
 	p := plan{}
@@ -207,7 +209,8 @@ func drawPlan(t *rapid.T, m *machine) plan {
 	return p
 }
 
-// TestAnyPlanIsReached goes from plan to plan on machines of all kinds, and looks at every write on the way.
+// TestAnyPlanIsReached goes from plan to plan on machines of all kinds, and checks every write on
+// the way.
 func TestAnyPlanIsReached(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMachine(t, []int{2, 8, 256}, 8)
@@ -221,8 +224,8 @@ func TestAnyPlanIsReached(t *testing.T) {
 	})
 }
 
-// watch fails the test when a container gets onto a CPU that is, or shall be, another pod's own while that one runs on it.
-// Where pods swap CPUs that cannot be helped.
+// watch fails the test if a container gets a CPU that is, or will be, exclusive to another pod
+// while that pod runs on it. Swaps between pods are exempt, because they cannot avoid it.
 func watch(t *rapid.T, m *machine, targets []Target) {
 	w := &work{sets: m.sets()}
 	var changes []change
@@ -300,10 +303,11 @@ func release(t *rapid.T, m *machine) {
 	}
 }
 
-// crash is what the process does not survive.
+// crash is the panic that simulates a crash of the process.
 type crash struct{}
 
-// TestACrashAtAnyWriteIsRepaired takes each plan as many times as it has writes, and ends the process at each.
+// TestACrashAtAnyWriteIsRepaired repeats each plan once for every write in it, and ends the process
+// at that write.
 func TestACrashAtAnyWriteIsRepaired(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMachine(t, []int{2, 6}, 4)
@@ -321,7 +325,7 @@ func TestACrashAtAnyWriteIsRepaired(t *testing.T) {
 			m.Before = nil
 			m.apply(t, to)
 			if !crashed {
-				return // there were fewer writes
+				return // the plan had fewer writes
 			}
 		}
 	})
@@ -339,7 +343,7 @@ func crashes(f func()) (yes bool) {
 	return false
 }
 
-// TestAnErrorLeavesThePodAsItWas lets every write of a plan fail, for good.
+// TestAnErrorLeavesThePodAsItWas makes every write of a plan fail permanently.
 func TestAnErrorLeavesThePodAsItWas(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMachine(t, []int{2, 6}, 4)
@@ -385,7 +389,7 @@ func TestAnErrorLeavesThePodAsItWas(t *testing.T) {
 	})
 }
 
-// TestLargeMachine is a full node of 256 CPUs.
+// TestLargeMachine uses a full node of 256 CPUs.
 func TestLargeMachine(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := drawMachine(t, []int{256}, 110)

@@ -2,14 +2,15 @@ package apply
 
 import "lockstep.dev/lockstep/internal/cputopology/cpuset"
 
-// change is the CPUs that something takes and those that it gives up.
+// change is the sets of CPUs that a pod or container takes and gives up.
 type change struct{ take, give cpuset.Set }
 
-// order returns the numbers of n changes in an order in which CPUs are given up before they are taken, as far as that can
-// be: in a circle of changes the first goes first. Otherwise the order is theirs.
+// order returns the indices of n changes in an order in which CPUs are given up before they are
+// taken, as far as possible: in a cycle of changes the first one goes first. Otherwise the given
+// order is kept.
 func order(n int, of func(int) change) []int {
 	changes := make([]change, n)
-	givers := map[int]int{} // of each CPU, among those that wait
+	givers := map[int]int{} // number of waiting changes that give up each CPU
 	for i := range changes {
 		changes[i] = of(i)
 		for cpu := range changes[i].give.All() {

@@ -1,5 +1,6 @@
-// Package bundle finds the names of containers in the files that container runtimes keep of those that run. The API tells
-// them too, a second or two after a container has started: these files are there before it starts.
+// Package bundle finds the names of containers in files that container runtimes keep about running
+// containers. The API has the names only a second or two after a container has started; these files
+// exist before it starts.
 package bundle
 
 import (
@@ -11,25 +12,28 @@ import (
 	"strings"
 )
 
-// Defaults are where containerd and CRI-O keep a container's configuration, with %s for its ID.
+// Defaults are the paths of a container's configuration in containerd and CRI-O, with %s for the
+// container's ID.
 var Defaults = []string{
 	"/run/containerd/io.containerd.runtime.v2.task/k8s.io/%s/config.json",
 	"/run/containers/storage/overlay-containers/%s/userdata/config.json",
 }
 
-// Names finds names in the files of the patterns.
+// Names is a list of path patterns of container configurations.
 type Names []string
 
-// annotations under which runtimes note the name.
+// annotations are the annotations in which runtimes record the name.
 var annotations = []string{"io.kubernetes.cri.container-name", "io.kubernetes.container.name"}
 
-// configBytesMax bounds a configuration: its environment alone may take a megabyte.
+// configBytesMax bounds the size of a configuration, whose environment alone may take a megabyte.
 const configBytesMax = 8 << 20
 
-// idBytesMin is shorter than any runtime's IDs, and longer than names that mean something in a path.
+// idBytesMin is shorter than the IDs of any runtime, and longer than names with a special meaning
+// in a path.
 const idBytesMin = 12
 
-// Name returns the name of the container with an ID. It is not found if no runtime knows it, or if it is a pod's sandbox.
+// Name returns the name of the container with an ID. It returns false if no runtime knows the
+// container, or if it is a pod's sandbox.
 func (n Names) Name(id string) (string, bool) {
 	if len(id) < idBytesMin || strings.Trim(id, "0123456789abcdef") != "" {
 		return "", false
@@ -51,7 +55,7 @@ func read(path string) string {
 	var config struct {
 		Annotations map[string]string `json:"annotations"`
 	}
-	// Nothing else of it is kept: it holds the container's environment.
+	// Only the annotations are kept, because the file contains the container's environment.
 	if json.NewDecoder(io.LimitReader(f, configBytesMax)).Decode(&config) != nil {
 		return ""
 	}

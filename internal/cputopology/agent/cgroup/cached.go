@@ -6,25 +6,27 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Cached is a Dir that keeps files and directories open between readings: finding a file by its path costs the kernel
-// several times what reading it does, and an agent reads many hundreds each second. It is for one goroutine.
+// Cached is a Dir that keeps files and directories open between reads. Looking up a file by its
+// path costs the kernel several times as much as reading it, and an agent reads many hundreds of
+// files per second. It must be used by one goroutine only.
 type Cached struct {
 	Dir
 	open  map[string]*opened
 	round int
 }
 
-// opened is a file or a directory; round is when it was last read.
+// opened is an open file or directory; round is the round in which it was last read.
 type opened struct {
 	fd, round int
 }
 
-// openMax bounds the files kept open: twice as many as the containers of a large node need.
+// openMax bounds the number of files kept open. It is twice the number that the containers of a
+// large node need.
 const openMax = 4096
 
 var _ Files = (*Cached)(nil)
 
-// NewCached keeps files below dir open.
+// NewCached returns a Cached for the files below dir.
 func NewCached(dir Dir) *Cached { return &Cached{Dir: dir, open: map[string]*opened{}} }
 
 // ReadFile implements Files.
@@ -51,8 +53,8 @@ func (c *Cached) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// with calls use with an open file. A file that has been kept open may be of a cgroup that has gone: then it is looked for
-// again.
+// with calls use with an open file. A file that has been kept open may belong to a cgroup that is
+// gone; in that case the path is opened again.
 func (c *Cached) with(name string, flags int, use func(fd int, path string) error) error {
 	path := c.path(name)
 	o := c.open[name]
@@ -77,7 +79,7 @@ func (c *Cached) with(name string, flags int, use func(fd int, path string) erro
 	return nil
 }
 
-// Sweep closes what was not read since the last call.
+// Sweep closes the files that have not been read since the last Sweep.
 func (c *Cached) Sweep() {
 	for name, o := range c.open {
 		if o.round != c.round {
@@ -88,7 +90,7 @@ func (c *Cached) Sweep() {
 	c.round++
 }
 
-// Close closes everything.
+// Close closes all files.
 func (c *Cached) Close() {
 	c.round++
 	c.Sweep()

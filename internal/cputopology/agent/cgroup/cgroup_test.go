@@ -66,7 +66,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// TestCachedIsDir holds that files kept open show what is there, cgroups that come and go included.
+// TestCachedIsDir checks that files kept open show the present state, even when cgroups come and
+// go.
 func TestCachedIsDir(t *testing.T) {
 	version, mount, err := cgroup.Find("/sys/fs/cgroup")
 	if err != nil {
@@ -133,7 +134,8 @@ func TestCachedIsDir(t *testing.T) {
 	}
 }
 
-// TestAShorterValueOnAPlainFile: files of a kernel forget what was there, plain files keep its end.
+// TestAShorterValueOnAPlainFile: a kernel's file forgets its previous value, but a plain file keeps
+// the end of a longer one.
 func TestAShorterValueOnAPlainFile(t *testing.T) {
 	root := t.TempDir()
 	if err := os.WriteFile(filepath.Join(root, "cpuset.cpus"), []byte("0-7,128-135,168-169\n"), 0o600); err != nil {

@@ -1,4 +1,5 @@
-// Package cgroup finds the pods' and containers' cgroups of a kubelet, and reads and writes their CPU sets.
+// Package cgroup finds the cgroups of a kubelet's pods and containers, and reads and writes their
+// CPU sets.
 //
 //	kubepods | kubepods.slice
 //	  ├ pod<UID>                            | kubepods-pod<UID>.slice             guaranteed pods
@@ -7,8 +8,10 @@
 //	  │       └ <ID>                        |       └ cri-containerd-<ID>.scope, crio-<ID>.scope, docker-<ID>.scope
 //	  └ besteffort                          | kubepods-besteffort.slice
 //
-// On the left as the kubelet's cgroupfs driver makes it, on the right as systemd's. Cgroups are found by listing, not by
-// computing their names from pods: so those of pods that nobody knows (yet, or any more) are found too.
+// The left side shows the names of the kubelet's cgroupfs driver, the right side those of the
+// systemd driver. Cgroups are found by listing directories, not by computing names from pods, so
+// cgroups of pods that the API does not list (yet, or any more) are found too.
 //
-// All of it goes through Files, three methods that the kernel's file system has, and that package fakekernel has too.
+// All access goes through Files, an interface of three methods that the kernel's file system and
+// package fakekernel implement.
 package cgroup

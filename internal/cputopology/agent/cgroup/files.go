@@ -13,8 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Files is a hierarchy of cgroups with the cpuset controller. Names are relative to its root, with slashes. Errors are
-// the kernel's, for errors.Is.
+// Files is a hierarchy of cgroups with the cpuset controller. Names are slash-separated and
+// relative to the hierarchy's root. Errors are the kernel's, for use with errors.Is.
 type Files interface {
 	ReadFile(name string) ([]byte, error)
 	WriteFile(name, content string) error
@@ -22,7 +22,7 @@ type Files interface {
 	List(dir string) ([]string, error)
 }
 
-// Version is one of the kernel's two interfaces to cgroups.
+// Version is the version of the kernel's interface to cgroups.
 type Version int
 
 // The versions.
@@ -33,7 +33,7 @@ const (
 
 func (v Version) String() string { return fmt.Sprintf("v%d", int(v)) }
 
-// Find looks below mount, usually /sys/fs/cgroup, for the hierarchy with the cpuset controller.
+// Find returns the hierarchy with the cpuset controller below mount, usually /sys/fs/cgroup.
 func Find(mount string) (Version, Dir, error) {
 	data, err := os.ReadFile(filepath.Join(mount, "cgroup.controllers"))
 	if err == nil && slices.Contains(strings.Fields(string(data)), "cpuset") {
@@ -46,12 +46,13 @@ func Find(mount string) (Version, Dir, error) {
 	return 0, "", fmt.Errorf("%s: no cgroup hierarchy has the cpuset controller: neither %s/cgroup.controllers lists it, nor is %s one of version 1", mount, mount, v1)
 }
 
-// Dir is the kernel's Files: the path of a hierarchy's root.
+// Dir implements Files on the kernel's file system. Its value is the path of the hierarchy's root.
 type Dir string
 
 var _ Files = Dir("")
 
-// fileBytesMax bounds what is read of one file: the list of CPUs of the largest machine is shorter.
+// fileBytesMax bounds the size of a file that is read. The CPU list of the largest machine is
+// shorter.
 const fileBytesMax = 1 << 16
 
 // ReadFile implements Files.
@@ -84,8 +85,8 @@ func readAll(fd int, path string) ([]byte, error) {
 		if n == 0 {
 			return buf, nil
 		}
-		// The files that are read have one line. What follows it, on files that only stand for a kernel's, is the end of a
-		// longer value that was there before.
+		// The files have one line. On plain files that stand in for a kernel's, the rest is the end
+		// of a longer previous value.
 		if i := bytes.IndexByte(buf[len(buf):len(buf)+n], '\n'); i >= 0 {
 			return buf[:len(buf)+i+1], nil
 		}
@@ -99,7 +100,7 @@ func readAll(fd int, path string) ([]byte, error) {
 	}
 }
 
-// WriteFile implements Files. It never makes a file.
+// WriteFile implements Files. It never creates a file.
 func (d Dir) WriteFile(name, content string) error {
 	path := d.path(name)
 	fd, err := retry(func() (int, error) { return unix.Open(path, unix.O_WRONLY|unix.O_CLOEXEC, 0) })
@@ -107,7 +108,7 @@ func (d Dir) WriteFile(name, content string) error {
 		return &fs.PathError{Op: "open", Path: path, Err: err}
 	}
 	defer unix.Close(fd)
-	// One call: the kernel takes each as a value of its own.
+	// One call, because the kernel takes each write as a separate value.
 	if _, err := retry(func() (int, error) { return unix.Write(fd, []byte(content)) }); err != nil {
 		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}
@@ -123,7 +124,7 @@ func retry(call func() (int, error)) (int, error) {
 	}
 }
 
-// direntBytes is room for the names of a directory of a hundred cgroups.
+// direntBytes is enough for the names in a directory of a hundred cgroups.
 const direntBytes = 8 << 10
 
 // List implements Files.
@@ -137,7 +138,7 @@ func (d Dir) List(dir string) ([]string, error) {
 	return list(fd, path)
 }
 
-// list reads on in a directory, to its end.
+// list reads a directory from its present position to its end.
 func list(fd int, path string) ([]string, error) {
 	var names []string
 	buf := make([]byte, direntBytes)
@@ -154,8 +155,8 @@ func list(fd int, path string) ([]string, error) {
 	}
 }
 
-// appendDirs adds the directories among the entries that the kernel wrote. Each is inode (8 bytes), offset (8), length (2),
-// type (1), and a name that ends with a zero.
+// appendDirs adds the directories among the entries written by the kernel. Each entry is inode (8
+// bytes), offset (8), length (2), type (1), and a name that ends with a zero byte.
 func appendDirs(names []string, entries []byte) []string {
 	for len(entries) > 19 {
 		length := int(entries[16]) | int(entries[17])<<8

@@ -21,31 +21,34 @@ const (
 	fileControllers   = "cgroup.subtree_control"
 )
 
-// Tree is what a kubelet has made.
+// Tree contains the cgroups that a kubelet has created.
 type Tree struct {
-	// Roots are the cgroups of all pods, usually one. QoS are those of the classes below them.
+	// Roots are the cgroups of all pods, usually one. QoS are the cgroups of the quality-of-service
+	// classes below them.
 	Roots, QoS []string
 	Pods       []Pod
 }
 
-// Pod is a pod's cgroup.
+// Pod is the cgroup of a pod.
 type Pod struct {
 	Path string
-	// Class is the cgroup of its quality-of-service class; "" if it has none, as guaranteed pods.
+	// Class is the cgroup of the pod's quality-of-service class; "" for guaranteed pods, which have
+	// none.
 	Class string
 	UID   string
-	// Leaves are the cgroups of its containers and of its sandbox.
+	// Leaves are the cgroups of the pod's containers and of its sandbox.
 	Leaves []Leaf
 }
 
-// Leaf is a container's cgroup.
+// Leaf is the cgroup of a container.
 type Leaf struct {
 	Path string
-	// ID is the container's, as its runtime names it; or whatever the cgroup is called.
+	// ID is the container's ID in its runtime, or the name of the cgroup if it contains none.
 	ID string
 }
 
-// Scan finds the pods below parent, the kubelet's cgroup root ("" is the hierarchy's). What vanishes meanwhile is left out.
+// Scan finds the pods below parent, the kubelet's cgroup root ("" is the root of the hierarchy).
+// Cgroups that disappear in the meantime are omitted.
 func Scan(files Files, parent string) (Tree, error) {
 	var t Tree
 	names, err := files.List(parent)
@@ -68,7 +71,8 @@ func Scan(files Files, parent string) (Tree, error) {
 	return t, nil
 }
 
-// scanClass finds the pods in a cgroup, which is a class's or a root with classes in it.
+// scanClass finds the pods in a cgroup, which is either the cgroup of a class or a root that
+// contains classes.
 func (t *Tree) scanClass(files Files, class string, isClass bool) error {
 	names, err := listed(files, class)
 	if err != nil {
@@ -97,7 +101,7 @@ func (t *Tree) scanClass(files Files, class string, isClass bool) error {
 	return nil
 }
 
-// Leaves lists the cgroups in a pod's.
+// Leaves lists the cgroups in the cgroup of a pod.
 func Leaves(files Files, pod string) ([]Leaf, error) {
 	names, err := listed(files, pod)
 	leaves := make([]Leaf, len(names))
@@ -107,7 +111,7 @@ func Leaves(files Files, pod string) ([]Leaf, error) {
 	return leaves, err
 }
 
-// listed is List, with nothing in a cgroup that is gone.
+// listed is like List, but returns no names for a cgroup that is gone.
 func listed(files Files, dir string) ([]string, error) {
 	names, err := files.List(dir)
 	if Gone(err) {
@@ -116,7 +120,8 @@ func listed(files Files, dir string) ([]string, error) {
 	return names, err
 }
 
-// podUID is the pod's UID in the name of its cgroup, or "". systemd's names have underscores for the UID's dashes.
+// podUID returns the pod's UID from the name of its cgroup, or "". systemd's names have underscores
+// instead of the UID's dashes.
 func podUID(name string) string {
 	if uid, ok := strings.CutPrefix(name, "pod"); ok {
 		return uid
@@ -129,13 +134,14 @@ func podUID(name string) string {
 	return ""
 }
 
-// containerID is the container's ID in the name of its cgroup: what follows the last dash, less systemd's suffix.
+// containerID returns the container's ID from the name of its cgroup: the part after the last dash,
+// without systemd's suffix.
 func containerID(name string) string {
 	bare := strings.TrimSuffix(name, ".scope")
 	return bare[strings.LastIndexByte(bare, '-')+1:]
 }
 
-// Gone says whether an error means that a cgroup does not exist any more.
+// Gone reports whether an error means that a cgroup no longer exists.
 func Gone(err error) bool { return errors.Is(err, fs.ErrNotExist) || errors.Is(err, unix.ENODEV) }
 
 // Sets reads and writes the CPU sets of a hierarchy.
@@ -144,7 +150,7 @@ type Sets struct {
 	Version Version
 }
 
-// CPUs are those that a cgroup's processes may run on.
+// CPUs returns the CPUs on which a cgroup's processes may run.
 func (s Sets) CPUs(dir string) (cpuset.Set, error) {
 	if s.Version == V2 {
 		return s.read(dir, fileEffective)
@@ -152,10 +158,11 @@ func (s Sets) CPUs(dir string) (cpuset.Set, error) {
 	return s.read(dir, fileCPUs)
 }
 
-// Wish is what was written to the cgroup. In version 2 it is met as far as the parent allows, and empty if nothing was.
+// Wish returns the CPUs written to the cgroup. In version 2 the parent limits which of them are
+// effective, and the set is empty if nothing was written.
 func (s Sets) Wish(dir string) (cpuset.Set, error) { return s.read(dir, fileCPUs) }
 
-// Mems are the memory nodes that a cgroup's processes may use.
+// Mems returns the memory nodes that a cgroup's processes may use.
 func (s Sets) Mems(dir string) (cpuset.Set, error) {
 	if s.Version == V2 {
 		return s.read(dir, fileEffectiveMems)
@@ -163,7 +170,7 @@ func (s Sets) Mems(dir string) (cpuset.Set, error) {
 	return s.read(dir, fileMems)
 }
 
-// WishMems is for memory nodes what Wish is for CPUs.
+// WishMems returns the memory nodes written to the cgroup.
 func (s Sets) WishMems(dir string) (cpuset.Set, error) { return s.read(dir, fileMems) }
 
 func (s Sets) read(dir, file string) (cpuset.Set, error) {
@@ -179,14 +186,15 @@ func (s Sets) read(dir, file string) (cpuset.Set, error) {
 	return set, nil
 }
 
-// SetCPUs writes a cgroup's CPUs. The empty set undoes that in version 2: the cgroup has its parent's.
+// SetCPUs writes a cgroup's CPUs. In version 2 the empty set removes the restriction: the cgroup
+// gets its parent's CPUs.
 func (s Sets) SetCPUs(dir string, cpus cpuset.Set) error {
-	// A write of no bytes does nothing; a line does.
+	// A write of zero bytes has no effect; an empty line has.
 	return s.Files.WriteFile(path.Join(dir, fileCPUs), cpus.String()+"\n")
 }
 
-// SetMems writes a cgroup's memory nodes. In version 2 the kernel moves memory that is elsewhere; version 1 wants to be
-// asked.
+// SetMems writes a cgroup's memory nodes. In version 2 the kernel moves memory from other nodes by
+// itself; version 1 needs a flag for that.
 func (s Sets) SetMems(dir string, mems cpuset.Set) error {
 	if s.Version == V1 {
 		if err := s.Files.WriteFile(path.Join(dir, fileMigrate), "1\n"); err != nil {
@@ -196,8 +204,8 @@ func (s Sets) SetMems(dir string, mems cpuset.Set) error {
 	return s.Files.WriteFile(path.Join(dir, fileMems), mems.String()+"\n")
 }
 
-// Enable makes the cpuset controller available in dir, in version 2: all cgroups above it must hand it down. It does
-// nothing where that is so.
+// Enable makes the cpuset controller available in dir, in version 2: all cgroups above must enable
+// it for their children. It does nothing if the controller is available.
 func (s Sets) Enable(dir string) error {
 	if s.Version == V1 {
 		return nil

@@ -1,21 +1,23 @@
-// Package desire says which CPUs each container of a node shall run on: a pure function of the machine, the pods'
-// annotations and what the kubelet has pinned by itself.
+// Package desire computes on which CPUs each container of a node must run. It is a pure function of
+// the machine, the pods' annotations and the kubelet's own pins.
 //
 //	pods' results ──┐
 //	                ├──▶ held.Replay ──▶ Effective ──▶ Compute ──▶ State: CPUs of each container, and of each pod's cgroup
 //	kubelet's pins ─┘                                     ▲
-//	                    what the kubelet's cgroup has ────┘
+//	                    CPUs of the kubelet's cgroup ─────┘
 //
-// Who holds what, and who loses where two claim the same, package held says, for the scheduler and for the agent alike. What
-// is added here is what the node knows better: which CPUs its pods can have at all, which containers there are, and what the
-// cgroups around them need.
+// Package held determines, for the scheduler and the agent alike, who holds which CPUs and who
+// loses if two pods claim the same. This package adds what only the node knows: which CPUs its pods
+// can have at all, which containers exist, and what their parent cgroups need.
 //
 // # Rules
 //
-//   - A container that is not pinned runs in the shared pool. So does everything in pods that nobody knows.
-//   - A pod's own cgroup has the CPUs of its containers together, so that a container that starts again, or whose name is
-//     not known yet, never runs elsewhere.
-//   - What the kubelet has pinned is left alone, and where its CPU manager is on, pods' own cgroups are as wide as can be.
+//   - A container that is not pinned runs in the shared pool, and so does everything in pods that
+//     the API does not list.
+//   - A pod's own cgroup has the union of its containers' CPUs, so that a container that restarts,
+//     or whose name is not known yet, never runs elsewhere.
+//   - Containers pinned by the kubelet are left alone. If the kubelet's CPU manager is on, pods'
+//     own cgroups are as wide as possible.
 package desire
 
 import (
@@ -37,69 +39,73 @@ import (
 type Input struct {
 	Node   string
 	Layout *allocate.Layout
-	// Allowed are the CPUs that the kubelet's own cgroup may use. What is outside of it cannot be given to any pod.
+	// Allowed are the CPUs of the kubelet's own cgroup. Other CPUs cannot be given to any pod.
 	Allowed cpuset.Set
 	Pods    []Pod
 	Kubelet Kubelet
-	// Moved is the number of the last move that is complete: pods hold what later ones are away from.
+	// Moved is the number of the last completed move. Pods still hold the CPUs that later moves
+	// move them away from.
 	Moved int64
 }
 
-// Kubelet is what a kubelet's CPU manager holds.
+// Kubelet is the state of a kubelet's CPU manager.
 type Kubelet struct {
-	// Static says that its static policy is on; otherwise there are no pins.
+	// Static means that the static policy is on; without it there are no pins.
 	Static bool
-	// Pins are the CPUs of containers by pod UID and name. WholePod stands for all containers of a pod that are not named.
+	// Pins are the CPUs of containers, by pod UID and container name. WholePod stands for all
+	// containers of a pod that are not named.
 	Pins map[string]map[string]cpuset.Set
 }
 
-// WholePod is no container's name.
+// WholePod is not the name of any container.
 const WholePod = ""
 
 // Pod is a pod of the node that may have processes.
 type Pod struct {
 	UID, Namespace, Name string
 	Created              time.Time
-	// Result is the value of the result annotation; empty: not pinned.
+	// Result is the value of the result annotation; empty means that the pod is not pinned.
 	Result string
-	// Containers are the names of all containers, init and ephemeral ones included.
+	// Containers are the names of all containers, including init and ephemeral containers.
 	Containers []string
 }
 
 func (p Pod) String() string { return p.Namespace + "/" + p.Name }
 
-// State is what shall be.
+// State is the wanted state of a node.
 type State struct {
-	// Pool is where everything runs that is not pinned. It is not empty unless Input.Allowed is.
+	// Pool is the set of CPUs for everything that is not pinned. It is empty only if Input.Allowed
+	// is.
 	Pool cpuset.Set
-	// Pods by UID. Pods that are not in it are in the pool.
+	// Pods are the pods by UID. Pods that are not listed are in the pool.
 	Pods map[string]PodState
 	// Moves are the numbers of the moves that are not known to be complete, by the pod's UID.
 	Moves map[string]int64
-	// Stuck are those of Moves that cannot be made: the pod stays where it is.
+	// Stuck are the pods in Moves whose move cannot be made: they stay where they are.
 	Stuck map[string]bool
-	// KubeletPins are the kubelet's, in order.
+	// KubeletPins are the pins of the kubelet, sorted.
 	KubeletPins []topologyv1alpha1.KubeletPin
-	// Problems are wishes that cannot be met, in order.
+	// Problems are requests that cannot be satisfied, sorted.
 	Problems []topologyv1alpha1.Problem
 }
 
-// PodState is one pod's part.
+// PodState is the wanted state of one pod.
 type PodState struct {
 	Name string // namespace/name
-	// CPUs are for the pod's cgroup, and for whatever is in it and not in Containers.
+	// CPUs are for the pod's cgroup, and for all cgroups in it that are not in Containers.
 	CPUs       cpuset.Set
 	Containers map[string]Container
 }
 
-// Container is one container's part.
+// Container is the wanted state of one container.
 type Container struct {
 	CPUs cpuset.Set
-	// Mems are the memory nodes to bind to; nil: leave them alone.
+	// Mems are the memory nodes to bind to; nil leaves them unchanged.
 	Mems *cpuset.Set
-	// Pinned: the CPUs come from the pod's annotation.
+	// Pinned means that the CPUs come from the pod's annotation.
 	Pinned bool
-	// Kubelet: the kubelet has pinned it. Its CPU set is not ours to write.
+	// Kubelet means that the kubelet has pinned the container. The agent does not write its CPU
+	// set.
 	Kubelet bool
 }
 
@@ -118,13 +124,13 @@ func Compute(in Input) State {
 	s := State{Pods: make(map[string]PodState, len(in.Pods)), Moves: map[string]int64{}, Stuck: c.stuck, KubeletPins: pins(in.Kubelet)}
 	// 1. Who holds what.
 	containers, shared := c.replay(s.KubeletPins)
-	// 2. The pool is what can be had of it here.
+	// 2. The pool is limited to the CPUs that pods can have on this node.
 	c.pool = shared.Intersect(in.Allowed)
 	if c.pool.IsEmpty() {
 		c.pool = in.Allowed
 	}
 	s.Pool = c.pool
-	// 3. Each pod's part.
+	// 3. The state of each pod.
 	for _, p := range in.Pods {
 		s.Pods[p.UID] = c.pod(p, containers[p.UID])
 		if r := c.results[p.UID]; r.Moving(in.Moved) {
@@ -138,7 +144,8 @@ func Compute(in Input) State {
 	return s
 }
 
-// pins are the kubelet's, none of them overlapping another: a whole pod's are what its named containers leave.
+// pins returns the pins of the kubelet without overlaps: a whole pod's pin has the CPUs that the
+// pod's named containers leave.
 func pins(k Kubelet) []topologyv1alpha1.KubeletPin {
 	var out []topologyv1alpha1.KubeletPin
 	for _, uid := range slices.Sorted(maps.Keys(k.Pins)) {
@@ -164,7 +171,7 @@ func (c *computation) problem(pod, container, format string, args ...any) {
 	c.problems = append(c.problems, topologyv1alpha1.Problem{Pod: pod, Container: container, Message: fmt.Sprintf(format, args...)})
 }
 
-// replay reads the pods' results and finds who holds what.
+// replay parses the pods' results and determines who holds which CPUs.
 func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map[string]held.CPUs, cpuset.Set) {
 	var pods []held.Pod
 	names := map[string]string{}
@@ -198,8 +205,8 @@ func (c *computation) replay(pins []topologyv1alpha1.KubeletPin) (map[string]map
 	return containers, shared
 }
 
-// staying is the result of a pod that is to be moved, if it can be; else with the CPUs that it has. What a pod runs on is
-// better than what it cannot have.
+// staying returns the result of a pod. If the pod is to be moved to CPUs that it cannot have, the
+// result has its previous CPUs instead, because these are better than none.
 func (c *computation) staying(p Pod, r request.Result) request.Result {
 	if !r.Moving(c.Moved) {
 		return r
@@ -221,10 +228,10 @@ func (c *computation) staying(p Pod, r request.Result) request.Result {
 	return r
 }
 
-// usable are the CPUs that pods can have here.
+// usable returns the CPUs that pods can have on this node.
 func (c *computation) usable() cpuset.Set { return c.Layout.Topology().Online().Intersect(c.Allowed) }
 
-// pod makes one pod's part; own are the CPUs of its pinned containers.
+// pod returns the state of one pod; own are the CPUs of its pinned containers.
 func (c *computation) pod(p Pod, own map[string]held.CPUs) PodState {
 	s := PodState{Name: p.String(), Containers: make(map[string]Container, len(p.Containers))}
 	for _, name := range p.Containers {
@@ -255,7 +262,7 @@ func (c *computation) pinnedByKubelet(uid, container string) (cpuset.Set, bool) 
 	return cpus, pinned
 }
 
-// container makes a pinned container's part.
+// container returns the state of a pinned container.
 func (c *computation) container(p Pod, name string, own held.CPUs) Container {
 	if lost := c.results[p.UID].Containers[name].CPUs.Minus(c.usable()); !lost.IsEmpty() {
 		c.problem(p.String(), name, "CPUs %s are off line or not in the kubelet's cgroup", lost)

@@ -17,7 +17,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/request"
 )
 
-// layout has 16 CPUs, 0-7 with their threads 8-15, in L3 domains 0-1+8-9, 2-3+10-11, ...
+// layout returns a layout of 16 CPUs, 0-7 with their second threads 8-15, in L3 domains 0-1+8-9,
+// 2-3+10-11, ...
 func layout(t testing.TB) *allocate.Layout {
 	t.Helper()
 	m := machines.Machine{Name: "m", Sockets: 1, NUMAPerSocket: 1, CoresPerSocket: 8, Threads: 2, CoresPerL3: 2, L3Bytes: 1 << 20, MemoryBytesPerNUMA: 1 << 30}
@@ -53,7 +54,8 @@ func TestCompute(t *testing.T) {
 		allowed string
 		pods    []Pod
 		kubelet Kubelet
-		// want are lines "pod: CPUs of its cgroup" and "pod/container: CPUs", "=" after those pinned, "!" after the kubelet's.
+		// want has lines "pod: CPUs of its cgroup" and "pod/container: CPUs", with "=" after pinned
+		// containers and "!" after those pinned by the kubelet.
 		want     []string
 		pool     string
 		problems []string
@@ -146,7 +148,8 @@ func TestCompute(t *testing.T) {
 	}
 }
 
-// TestMovesThatCannotBeMade leave pods where they are, if that is any better.
+// TestMovesThatCannotBeMade checks that such moves leave pods where they are, if that is any
+// better.
 func TestMovesThatCannotBeMade(t *testing.T) {
 	result := func(cpus, from string) Pod {
 		before := cpuset.MustParse(from)
@@ -180,8 +183,8 @@ func TestMovesThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// TestAnythingComputes holds, whatever annotations say: each set is within what is allowed, none is empty, a container's is
-// within its pod's, and the order of pods does not matter.
+// TestAnythingComputes checks, for arbitrary annotations: each set is within the allowed CPUs, none
+// is empty, a container's set is within its pod's, and the order of pods does not matter.
 func TestAnythingComputes(t *testing.T) {
 	l := layout(t)
 	sets := rapid.Custom(func(r *rapid.T) cpuset.Set {

@@ -1,13 +1,14 @@
-// Package enforce is the agent's work on the node itself, without an API server: one pass brings all containers to the CPU
-// sets that they shall have.
+// Package enforce does the agent's work on the node itself, without an API server: one pass brings
+// all containers to their wanted CPU sets.
 //
 //	cgroups ──Scan──▶ tree ─┐
 //	pods, topology ─Compute─┴─▶ targets ──Apply──▶ cgroups
-//	                                         └───▶ Outcome: what is so now, what is wrong, what had drifted
+//	                                         └───▶ Outcome: present state, problems, repaired drift
 //
-// A pass depends on its input and on what is in the files. What is remembered between passes only spares work (what was
-// computed from the same input) and tells drift from news: a container that was as it should be, should still be that, and
-// is not.
+// A pass depends on its input and on the contents of the cgroup files. The state kept between
+// passes has two purposes only: it saves recomputing results for the same input, and it
+// distinguishes drift from new containers, because a container that was in its wanted state should
+// still be in it.
 package enforce
 
 import (
@@ -28,70 +29,75 @@ import (
 	"lockstep.dev/lockstep/internal/failpoint"
 )
 
-// Config says what to work on.
+// Config configures an Enforcer.
 type Config struct {
 	// Node is the node's name.
 	Node string
 	Sets cgroup.Sets
-	// CgroupRoot is the cgroup that the kubelet's are in, from the root of the hierarchy.
+	// CgroupRoot is the cgroup that contains the kubelet's cgroups, relative to the root of the
+	// hierarchy.
 	CgroupRoot string
-	// Name finds the name of a container by its ID, where the API does not tell it yet. May be nil.
+	// Name returns the name of a container by its ID, for containers that the API does not list
+	// yet. It may be nil.
 	Name func(id string) (string, bool)
-	// Observe: write nothing.
+	// Observe makes passes write nothing.
 	Observe bool
-	// Guard recovers from panics that one pod causes. nil: they end the process.
+	// Guard recovers from panics caused by one pod. With a nil Guard such panics end the process.
 	Guard *contain.Guard
 	Log   *slog.Logger
 }
 
-// Input is what shall be, as the API and the kubelet have it.
+// Input is the state of the API and the kubelet from which the wanted state follows.
 type Input struct {
-	// Generation changes with anything else in Input but Names.
+	// Generation changes whenever any other field of Input except Names changes.
 	Generation int64
 	Layout     *allocate.Layout
 	Pods       []desire.Pod
 	Kubelet    desire.Kubelet
-	// Moved is the number of the last move that is complete.
+	// Moved is the number of the last completed move.
 	Moved int64
-	// Names are those of containers by their IDs.
+	// Names are the names of containers by their IDs.
 	Names map[string]string
 }
 
-// Outcome is what is so after a pass.
+// Outcome is the state after a pass.
 type Outcome struct {
-	// Pool is where everything runs that is not pinned.
+	// Pool is the set of CPUs for everything that is not pinned.
 	Pool cpuset.Set
-	// Pinned containers have the CPUs of their pods' annotations; Shared is the number of all other cgroups of containers.
+	// Pinned is the number of containers that have the CPUs of their pods' annotations; Shared is
+	// the number of all other container cgroups.
 	Pinned, Shared int
 	KubeletPins    []topologyv1alpha1.KubeletPin
 	Problems       []topologyv1alpha1.Problem
 	// Moved is the number of the last move that is complete now.
 	Moved int64
-	// Writes counts those to the kernel's files, Repaired the containers whose CPUs somebody else had changed.
+	// Writes is the number of writes to the kernel's files. Repaired is the number of containers
+	// whose CPUs another program had changed.
 	Writes, Repaired int
-	// Watch are the cgroups in which a change matters.
+	// Watch lists the cgroups in which a change matters.
 	Watch []string
 }
 
-// Enforcer makes passes, one at a time.
+// Enforcer runs passes, one at a time.
 type Enforcer struct {
 	cfg Config
-	// state is desire's for the input of generation and allowed.
+	// state is the wanted state for the input of generation and allowed.
 	state      desire.State
 	failure    error // why there is no state
 	generation int64
 	allowed    cpuset.Set
 	computed   bool
-	// settled are the CPUs of leaves that were as they should be after the last pass, by path.
+	// settled are the CPUs of the leaves that were in their wanted state after the last pass, by
+	// path.
 	settled map[string]cpuset.Set
-	// failing pods are not tried at every pass.
+	// failing are the pods in backoff, by UID, which are not tried in every pass.
 	failing map[string]*failing
-	names   map[string]string // of containers by ID, found by cfg.Name
+	names   map[string]string // of containers by ID, returned by cfg.Name
 }
 
-// failing is a pod, by its UID, that could not be brought to a target.
+// failing is the state of a pod that could not be brought to its target.
 type failing struct {
-	want    string // the target
+	want    string // description of the target
 	problem topologyv1alpha1.Problem
 	next    time.Time
 	delay   time.Duration
@@ -102,14 +108,15 @@ const (
 	retryMax = 30 * time.Second
 )
 
-// New makes an Enforcer.
+// New returns an Enforcer.
 func New(cfg Config) *Enforcer {
 	return &Enforcer{cfg: cfg, settled: map[string]cpuset.Set{}, failing: map[string]*failing{}, names: map[string]string{}}
 }
 
-// Pass makes one pass. An error means that nothing could be done at all; what is wrong with pods is in the Outcome.
+// Pass runs one pass. An error means that nothing could be done at all; problems with single pods
+// are in the Outcome.
 func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
-	// 1. What is there?
+	// 1. Which cgroups exist?
 	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
 	if err != nil {
 		return Outcome{}, err
@@ -118,7 +125,7 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	if err != nil {
 		return Outcome{}, err
 	}
-	// 2. What shall be?
+	// 2. What is the wanted state?
 	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
 		e.state, e.failure = e.compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
 		e.generation, e.allowed, e.computed = in.Generation, allowed, true
@@ -127,22 +134,23 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 		return Outcome{}, e.failure
 	}
 	targets, pinned := e.targets(tree, in)
-	// 3. Make it so.
+	// 3. Apply it.
 	out := Outcome{Pool: e.state.Pool, KubeletPins: e.state.KubeletPins, Watch: watch(tree)}
 	out.Problems = append(out.Problems, e.state.Problems...)
 	changed := e.apply(targets, now, &out)
-	// 4. What is so now?
+	// 4. What is the state now?
 	e.account(targets, pinned, changed, &out)
 	out.Moved = e.moved(in)
 	return out, nil
 }
 
-// about is what a panic is about: the node, or a pod as namespace/name.
+// about names the subject of a panic: the node, or a pod as namespace/name.
 type about string
 
 func (a about) String() string { return string(a) }
 
-// compute is desire.Compute. A pod for which that panics is treated as one whose annotation cannot be read.
+// compute is desire.Compute. A pod on which Compute panics is treated like a pod whose annotation
+// cannot be parsed.
 func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
 	var state desire.State
 	try := func(what string, pods []desire.Pod) *contain.Panic {
@@ -156,12 +164,12 @@ func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
 			state = desire.Compute(in)
 		})
 	}
-	// 1. As a rule it does not fail.
+	// 1. Usually Compute does not panic.
 	pods := slices.Clone(in.Pods)
 	if try("node "+e.cfg.Node, pods) == nil {
 		return state, nil
 	}
-	// 2. For which pods does it fail?
+	// 2. On which pods does it panic?
 	var problems []topologyv1alpha1.Problem
 	for i := range pods {
 		if p := try(pods[i].String(), pods[i:i+1]); p != nil {
@@ -169,7 +177,7 @@ func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
 			problems = append(problems, topologyv1alpha1.Problem{Pod: pods[i].String(), Message: failedIn(p).Error()})
 		}
 	}
-	// 3. Without their annotations.
+	// 3. Compute without the annotations of these pods.
 	if p := try("node "+e.cfg.Node, pods); p != nil {
 		return desire.State{}, failedIn(p)
 	}
@@ -179,7 +187,7 @@ func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
 
 func failedIn(p *contain.Panic) error { return fmt.Errorf("the agent failed in %s", p.Reason()) }
 
-// contained runs what is done for a pod's cgroups.
+// contained runs the work on one pod's cgroups, and turns a panic in it into an error.
 func (e *Enforcer) contained(pod cgroup.Pod, do func() error) error {
 	var err error
 	if p := e.cfg.Guard.Try("cgroups", about(e.podName(pod.UID)), func() { err = do() }); p != nil {
@@ -188,8 +196,8 @@ func (e *Enforcer) contained(pod cgroup.Pod, do func() error) error {
 	return err
 }
 
-// moved is the last move that is complete: no earlier one has failed. A pod that has ended or has yet to begin has nothing
-// to move.
+// moved returns the number of the last completed move, such that no earlier move has failed. Pods
+// that have ended or have not started yet have nothing to move.
 func (e *Enforcer) moved(in Input) int64 {
 	if e.cfg.Observe {
 		return in.Moved
@@ -204,7 +212,7 @@ func (e *Enforcer) moved(in Input) int64 {
 	return max(in.Moved, min(last, stuck-1))
 }
 
-// allowedIn are the CPUs that pods can have at all.
+// allowedIn returns the CPUs that pods can have at all.
 func (e *Enforcer) allowedIn(tree cgroup.Tree) (cpuset.Set, error) {
 	var allowed cpuset.Set
 	for _, root := range tree.Roots {
@@ -220,7 +228,7 @@ func (e *Enforcer) allowedIn(tree cgroup.Tree) (cpuset.Set, error) {
 	return allowed, nil
 }
 
-// watch lists the cgroups of a tree.
+// watch returns the paths of all cgroups of a tree.
 func watch(tree cgroup.Tree) []string {
 	dirs := slices.Concat(tree.Roots, tree.QoS)
 	for _, p := range tree.Pods {
@@ -232,7 +240,8 @@ func watch(tree cgroup.Tree) []string {
 	return dirs
 }
 
-// targets says what the cgroups shall have; pinned are the leaves among them with CPUs of an annotation.
+// targets returns the wanted state of the cgroups. pinned are the leaves whose CPUs come from an
+// annotation.
 func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[string]bool) {
 	pinned := map[string]bool{}
 	targets := make([]apply.Target, len(tree.Pods))
@@ -248,7 +257,8 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 			t.CPUs = e.allowed
 		}
 		for j, leaf := range pod.Leaves {
-			// What is not a container that we know, has all that the pod has; in a pod that we do not know, the pool.
+			// A leaf that is not a known container gets all CPUs of its pod; in an unknown pod, it
+			// gets the pool.
 			want := apply.Leaf{CPUs: t.CPUs, Keep: kubelets}
 			if !known {
 				want.CPUs = e.state.Pool
@@ -268,7 +278,8 @@ func (e *Enforcer) targets(tree cgroup.Tree, in Input) ([]apply.Target, map[stri
 	return targets, pinned
 }
 
-// name finds a container's name. The runtime is asked only where it makes a difference.
+// name returns a container's name. The runtime is asked only if ask is set, which is when the name
+// makes a difference.
 func (e *Enforcer) name(id string, known map[string]string, ask bool) (string, bool) {
 	if name, found := known[id]; found {
 		return name, true
@@ -282,7 +293,8 @@ func (e *Enforcer) name(id string, known map[string]string, ask bool) (string, b
 	return e.cfg.Name(id)
 }
 
-// apply brings the targets about, except those that fail again and again, and returns the leaves that were changed.
+// apply applies the targets, except those of pods in backoff, and returns the leaves that were
+// changed.
 func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []string {
 	if e.cfg.Observe {
 		return nil
@@ -310,7 +322,7 @@ func (e *Enforcer) apply(targets []apply.Target, now time.Time, out *Outcome) []
 	return report.Changed
 }
 
-// failed notes a failure, and logs it when it is news.
+// failed records a failure, and logs it if it is new.
 func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *failing {
 	f := &failing{want: describe(t), delay: retryMin}
 	f.problem = topologyv1alpha1.Problem{Pod: e.state.Pods[failed.UID].Name, Message: failed.Err.Error()}
@@ -326,7 +338,7 @@ func (e *Enforcer) failed(t apply.Target, failed apply.Failure, now time.Time) *
 	return f
 }
 
-// describe is equal for equal targets.
+// describe returns a string that is equal for equal targets.
 func describe(t apply.Target) string {
 	s := t.CPUs.String()
 	for _, l := range t.Leaves {
@@ -335,7 +347,7 @@ func describe(t apply.Target) string {
 	return s
 }
 
-// account counts what is so, and finds what had drifted.
+// account counts the pinned and shared leaves, and detects drift.
 func (e *Enforcer) account(targets []apply.Target, pinned map[string]bool, changed []string, out *Outcome) {
 	differ := map[string]bool{}
 	if e.cfg.Observe {
@@ -377,8 +389,8 @@ func (e *Enforcer) account(targets []apply.Target, pinned map[string]bool, chang
 	e.settled = settled
 }
 
-// Offer is what containers are to have by the last pass, for whoever makes them, without the pods that have failed. It is not
-// changed by later passes.
+// Offer returns the wanted state of the last pass without the pods that have failed, for the
+// creation of containers. Later passes do not change it.
 func (e *Enforcer) Offer() desire.State {
 	s := e.state
 	if len(e.failing) > 0 {
@@ -397,8 +409,9 @@ func (e *Enforcer) podName(uid string) string {
 	return "uid/" + uid
 }
 
-// Release takes back all that passes have done, except for the kubelet's own pins. Without an API server, and so without
-// pods in its input, it still gives all CPUs back; memory nodes that containers were bound to it knows from pods only.
+// Release undoes everything that passes have done, except for the kubelet's own pins. Without an
+// API server, and so without pods in its input, it still resets all CPUs; but it does not reset
+// memory nodes, because it knows only from pods which containers are bound to them.
 func (e *Enforcer) Release(in Input) (Outcome, error) {
 	tree, err := cgroup.Scan(e.cfg.Sets.Files, e.cfg.CgroupRoot)
 	if err != nil {
@@ -423,7 +436,7 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 			name, named := in.Names[leaf.ID]
 			_, its := pins[name]
 			_, whole := pins[desire.WholePod]
-			// Without names, nothing in a pod of the kubelet's is touched.
+			// Without names, no container of a pod with the kubelet's pins is changed.
 			t.Leaves = append(t.Leaves, apply.Leaf{Keep: len(pins) > 0 && (!named || its || whole), Mems: e.mems(pod.UID, name)})
 		}
 		targets = append(targets, t)

@@ -30,16 +30,17 @@ import (
 	"lockstep.dev/lockstep/internal/failpoint"
 )
 
-// node is a place with cgroups, where processes run.
+// node is a place with cgroups in which processes run.
 type node interface {
 	cgroup.Files
-	// start makes a container's cgroup, as runtimes do, with a process in it. The pod's is made if it is missing.
+	// start creates a container's cgroup, as runtimes do, with a process in it. It creates the
+	// pod's cgroup if it is missing.
 	start(dir string)
-	// runs is where the process of a cgroup runs.
+	// runs returns the CPUs on which the process of a cgroup runs.
 	runs(dir string) string
 }
 
-// fakeNode is on the fake kernel, of either version.
+// fakeNode is a node on the fake kernel, of either version.
 type fakeNode struct {
 	*fakekernel.Kernel
 	t       testing.TB
@@ -77,7 +78,7 @@ func (n *fakeNode) start(dir string) {
 
 func (n *fakeNode) runs(dir string) string { return n.Runs(dir).String() }
 
-// realNode is a cgroup of the running kernel, with processes that sleep.
+// realNode is a cgroup of the running kernel, with sleeping processes.
 type realNode struct {
 	cgroup.Dir
 	t         testing.TB
@@ -86,7 +87,7 @@ type realNode struct {
 	before func()
 }
 
-// newRealNode makes one, or skips the test where the kernel has not what it takes.
+// newRealNode returns a realNode, or skips the test if the kernel does not support it.
 func newRealNode(t testing.TB) *realNode {
 	version, mount, err := cgroup.Find("/sys/fs/cgroup")
 	if err != nil || version != cgroup.V1 {
@@ -165,7 +166,7 @@ func (n *realNode) removeTree(dir string) {
 	for _, child := range children {
 		n.removeTree(filepath.Join(dir, child))
 	}
-	// The last process may be on its way out.
+	// The last process may still be exiting.
 	last := error(nil)
 	err = wait.PollUntilContextTimeout(context.Background(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
 		last = syscall.Rmdir(dir)
@@ -183,7 +184,7 @@ func check(t testing.TB, err error) {
 	}
 }
 
-// layoutOf is a machine of single-threaded cores in L3 domains of four.
+// layoutOf returns a machine of single-threaded cores in L3 domains of four.
 func layoutOf(t testing.TB, cpus int) *allocate.Layout {
 	p := cputopology.Parts{
 		Sockets: []cputopology.Socket{{CPUs: cpuset.Range(0, cpus-1)}},
@@ -202,7 +203,8 @@ func layoutOf(t testing.TB, cpus int) *allocate.Layout {
 	return l
 }
 
-// pods is what the API has: by UID the CPUs of each container, "" for one that is not pinned, "+" before a burst one's.
+// pods is the API's state: by UID, the CPUs of each container, "" for containers that are not
+// pinned, with the prefix "+" for burst containers.
 type pods map[string]map[string]string
 
 func (p pods) list() []desire.Pod {
@@ -233,7 +235,7 @@ func (p pods) list() []desire.Pod {
 	return out
 }
 
-// world is a node and the enforcer of the moment.
+// world is a node and the current enforcer.
 type world struct {
 	node
 	t          testing.TB
@@ -250,12 +252,13 @@ func newWorld(t testing.TB, n node, version cgroup.Version, cpus int) *world {
 	return w
 }
 
-// restart is what a crash is: everything remembered is gone.
+// restart simulates a crash: all state in memory is lost.
 func (w *world) restart() {
 	w.e = New(Config{Node: "n", Sets: cgroup.Sets{Files: w.node, Version: w.version}, Log: slog.New(slog.DiscardHandler)})
 }
 
-// names: containers' cgroups have the names of the containers, with their pod's before.
+// names returns the names of containers by ID: the ID of a container is its pod's UID followed by
+// its name.
 func names(p pods) map[string]string {
 	out := map[string]string{}
 	for uid, containers := range p {
@@ -280,7 +283,7 @@ func (w *world) pass(p pods) Outcome {
 	return out
 }
 
-// is checks where processes run: "pod container cpus".
+// is checks on which CPUs processes run: "pod container cpus".
 func (w *world) is(want ...string) {
 	w.t.Helper()
 	for _, line := range want {
@@ -291,7 +294,7 @@ func (w *world) is(want ...string) {
 	}
 }
 
-// onAll runs a test on the running kernel and on fake ones. All have two CPUs.
+// onAll runs a test on the running kernel and on fake kernels. All have two CPUs.
 func onAll(t *testing.T, test func(t *testing.T, w *world)) {
 	t.Run("this kernel", func(t *testing.T) { test(t, newWorld(t, newRealNode(t), cgroup.V1, 2)) })
 	for _, version := range []cgroup.Version{cgroup.V1, cgroup.V2} {
@@ -333,7 +336,7 @@ func TestPinSwapWidenNarrow(t *testing.T) {
 	})
 }
 
-// crash is what the process does not survive.
+// crash is the panic that simulates a crash of the process.
 type crash struct{}
 
 func TestKilledBetweenAnyTwoWrites(t *testing.T) {
@@ -416,7 +419,8 @@ func TestContainerStartsAgain(t *testing.T) {
 		w.start(leaf("b", "c"))
 		p := pods{"a": {"c": "0"}, "b": {"c": ""}}
 		w.pass(p)
-		// Another ID, which nobody has told us of: it is where it should be before any pass.
+		// A container with another ID, which the API does not list, is in its place before any
+		// pass.
 		w.start(leaf("a", "again"))
 		w.is("a again 0")
 		if out := w.pass(p); out.Repaired != 0 || out.Pinned != 1 {
@@ -432,7 +436,7 @@ func TestContainersOfOnePodHaveTheirOwn(t *testing.T) {
 		w.start(leaf("a", "c"))
 		w.start(leaf("a", "late"))
 		w.pass(p)
-		// The runtime's files tell the name before the API does.
+		// The runtime's files have the name before the API does.
 		w.e.cfg.Name = func(id string) (string, bool) { return "d", id == "alate" }
 		w.pass(p)
 		w.is("a c 0", "a late 1")
@@ -527,7 +531,8 @@ func TestAFailingPodIsNotTriedAllTheTime(t *testing.T) {
 	}
 }
 
-// TestAPanicConcernsOnePod: on pod b the agent panics, when it computes what b is to have or when it writes that. Pod a has its CPUs.
+// TestAPanicConcernsOnePod: the agent panics on pod b, either when it computes b's wanted state or
+// when it writes it. Pod a gets its CPUs.
 func TestAPanicConcernsOnePod(t *testing.T) {
 	for name, arm := range map[string]func(t *testing.T, n *fakeNode){
 		"computing": func(t *testing.T, _ *fakeNode) {
@@ -571,7 +576,7 @@ func TestAPanicConcernsOnePod(t *testing.T) {
 			if strings.Contains(log.String()+fmt.Sprint(out.Problems), "secret") {
 				t.Errorf("what the panic held is told: %v %s", out.Problems, &log)
 			}
-			// When it fails no more, the next passes put it right.
+			// Once the panics stop, the next passes repair the state.
 			failpoint.Arm(t, func(string, string) {})
 			n.Fail = nil
 			w.now = w.now.Add(retryMax)
@@ -594,7 +599,8 @@ func TestObserveWritesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkAtRest is a pass over a full node where nothing has changed: 250 containers, each with a sandbox beside it.
+// BenchmarkAtRest runs passes over a full node where nothing has changed: 250 containers, each with
+// a sandbox beside it.
 func BenchmarkAtRest(b *testing.B) {
 	n := newRealNode(b)
 	w := newWorld(b, n, cgroup.V1, 2)

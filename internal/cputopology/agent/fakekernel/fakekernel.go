@@ -1,12 +1,16 @@
-// Package fakekernel is cgroups with the cpuset controller in memory, with the kernel's rules: for machines, and for the
-// version of cgroups, that the one at hand has not. A test compares its version 1 with the running kernel.
+// Package fakekernel implements cgroups with the cpuset controller in memory, with the kernel's
+// rules, for machines and cgroup versions that the test machine does not have. A test compares its
+// version 1 with the running kernel.
 //
-//	version 1  a child's CPUs are among its parent's (else EACCES), a parent's include its children's (EBUSY); a cgroup with
-//	           processes has some (ENOSPC); siblings marked exclusive do not overlap (EINVAL); CPUs exist (ERANGE) and are
-//	           on line (EINVAL). A new cgroup has none. A CPU that goes off line is gone from all cgroups for good.
-//	version 2  any set of CPUs is taken as a wish. What is in effect are those of the wish that the parent has in effect, or
-//	           all of the parent's if that is none; less those of a sibling that is a partition. There are files only where
-//	           the parent hands the controller down.
+//   - Version 1: a child's CPUs must be among its parent's (else EACCES), and a parent's must
+//     include its children's (else EBUSY). A cgroup with processes must have CPUs and memory nodes
+//     (else ENOSPC). Siblings marked exclusive must not overlap (else EINVAL). CPUs must exist
+//     (else ERANGE) and be online (else EINVAL). A new cgroup has no CPUs. A CPU that goes offline
+//     is removed from all cgroups for good.
+//   - Version 2: any set of CPUs is accepted as a wish. The effective CPUs are those CPUs of the
+//     wish that are effective in the parent, or all of the parent's if there are none; minus the
+//     CPUs of a sibling that is a partition. The files exist only if the parent enables the
+//     controller for its children.
 package fakekernel
 
 import (
@@ -23,17 +27,19 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// Kernel is a hierarchy. It is for one goroutine.
+// Kernel is a hierarchy of cgroups. It must be used by one goroutine only.
 type Kernel struct {
 	version        cgroup.Version
 	possible       int
 	online, memory cpuset.Set
 	root           *group
-	// Before and After are called around each write that the rules allow, with the file and its content.
+	// Before and After are called around each write that the rules allow, with the file and its
+	// content.
 	Before, After func(name, content string)
-	// Fail, if set, is asked for an error of each write before the rules are.
+	// Fail, if set, is called for each write before the rules are checked. An error it returns is
+	// the result of the write.
 	Fail func(name, content string) error
-	// Writes counts those that were allowed.
+	// Writes is the number of allowed writes.
 	Writes int
 }
 
@@ -48,7 +54,8 @@ type group struct {
 	partition  string // version 2: member, root
 }
 
-// New is a machine with CPUs 0 to cpus-1 and memory nodes 0 to nodes-1, all on line.
+// New returns the kernel of a machine with CPUs 0 to cpus-1 and memory nodes 0 to nodes-1, all
+// online.
 func New(version cgroup.Version, cpus, nodes int) *Kernel {
 	k := &Kernel{version: version, possible: cpus, online: cpuset.Range(0, cpus-1), memory: cpuset.Range(0, nodes-1)}
 	k.root = &group{children: map[string]*group{}, cpus: k.online, mems: k.memory}
@@ -78,7 +85,7 @@ func (k *Kernel) find(dir string) *group {
 	return g
 }
 
-// Mkdir makes a cgroup in one that exists.
+// Mkdir creates a cgroup in an existing one.
 func (k *Kernel) Mkdir(dir string) {
 	parent := k.find(path.Dir("/" + dir))
 	name := path.Base(dir)
@@ -88,7 +95,7 @@ func (k *Kernel) Mkdir(dir string) {
 	parent.children[name] = &group{parent: parent, children: map[string]*group{}, partition: "member"}
 }
 
-// Rmdir removes a cgroup and all below it, with their processes.
+// Rmdir removes a cgroup and everything below it, with their processes.
 func (k *Kernel) Rmdir(dir string) {
 	if g := k.find(dir); g != nil {
 		delete(g.parent.children, path.Base(dir))
@@ -108,7 +115,7 @@ func (k *Kernel) AddTask(dir string) error {
 	return nil
 }
 
-// Runs is where the processes of a cgroup run.
+// Runs returns the CPUs on which the processes of a cgroup run.
 func (k *Kernel) Runs(dir string) cpuset.Set {
 	g := k.find(dir)
 	if k.version == cgroup.V1 {
@@ -126,7 +133,8 @@ func (k *Kernel) SetOnline(cpus cpuset.Set) {
 	}
 }
 
-// shrink takes what is off line from version 1's cgroups. Processes of one that has nothing left go to its parent.
+// shrink removes offline CPUs from the cgroups of version 1. The processes of a cgroup with no CPUs
+// left move to its parent.
 func (k *Kernel) shrink(g *group) {
 	for _, child := range g.children {
 		had := !child.cpus.IsEmpty()
@@ -139,7 +147,7 @@ func (k *Kernel) shrink(g *group) {
 	}
 }
 
-// effective is version 2's.
+// effective returns the effective CPUs of a cgroup in version 2.
 func (k *Kernel) effective(g *group) cpuset.Set {
 	if g.parent == nil {
 		return k.online
@@ -149,7 +157,7 @@ func (k *Kernel) effective(g *group) cpuset.Set {
 		if own := g.cpus.Intersect(left); !own.IsEmpty() {
 			return own
 		}
-		return left // an invalid partition is a member
+		return left // an invalid partition counts as a member
 	}
 	for _, sibling := range g.parent.children {
 		if sibling != g && sibling.partition == "root" {
@@ -184,7 +192,7 @@ func (k *Kernel) List(dir string) ([]string, error) {
 	return slices.Sorted(maps.Keys(g.children)), nil
 }
 
-// file finds the cgroup of a file, if the file exists.
+// file returns the cgroup of a file, if the file exists.
 func (k *Kernel) file(name string) (*group, string) {
 	g, file := k.find(path.Dir("/"+name)), path.Base(name)
 	if g == nil {
@@ -273,7 +281,7 @@ func (k *Kernel) WriteFile(name, content string) error {
 	return nil
 }
 
-// check says what a write would do, or why it is refused.
+// check returns the function that performs a write, or the error with which the write is refused.
 func (k *Kernel) check(g *group, file, value string) (func(), error) {
 	trial := *g
 	switch file {
@@ -324,15 +332,15 @@ func (k *Kernel) check(g *group, file, value string) (func(), error) {
 	return func() { *g = trial }, nil
 }
 
-// memoryNodesMax is what kernels of distributions are built for.
+// memoryNodesMax is the limit for which distributions build their kernels.
 const memoryNodesMax = 1024
 
-// within says whether one cgroup may be below another, in version 1.
+// within reports whether g may be a child of parent, in version 1.
 func (g *group) within(parent *group) bool {
 	return g.cpus.SubsetOf(parent.cpus) && g.mems.SubsetOf(parent.mems) && (parent.exclusive || !g.exclusive)
 }
 
-// allow says whether a cgroup may become trial, in version 1.
+// allow checks whether a cgroup may change to trial, in version 1.
 func (g *group) allow(trial *group) error {
 	for _, child := range g.children {
 		if !child.within(trial) {

@@ -17,8 +17,9 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// TestVersion1IsTheRunningKernels does the same things at random to the fake and to the kernel, in a cgroup of its own, and
-// compares every answer. The flag cpu_exclusive is always refused: setting it would hinder whoever else has cgroups.
+// TestVersion1IsTheRunningKernels performs the same random operations on the fake kernel and on the
+// running kernel, in a cgroup of its own, and compares every answer. Setting the flag cpu_exclusive
+// is always refused, because it would disturb other users of cgroups.
 func TestVersion1IsTheRunningKernels(t *testing.T) {
 	version, mount, err := cgroup.Find("/sys/fs/cgroup")
 	if err != nil || version != cgroup.V1 {
@@ -80,7 +81,7 @@ func TestVersion1IsTheRunningKernels(t *testing.T) {
 				must(t, syscall.Rmdir(filepath.Join(top, dirs[i])))
 			}
 		}()
-		at := "" // where the process is
+		at := "" // the cgroup of the process
 		for range rapid.IntRange(1, 40).Draw(t, "steps") {
 			dir := rapid.SampledFrom(dirs).Draw(t, "dir")
 			if rapid.IntRange(0, 9).Draw(t, "attach") == 0 {

@@ -1,4 +1,4 @@
-// Package kubelet reads what a kubelet's static CPU manager has pinned by itself, from its checkpoint.
+// Package kubelet reads the pins of a kubelet's static CPU manager from the manager's checkpoint.
 package kubelet
 
 import (
@@ -12,20 +12,21 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// StateFile is where kubelets keep the checkpoint, in their root directory.
+// StateFile is the name of the checkpoint in the kubelet's root directory.
 const StateFile = "cpu_manager_state"
 
-// checkpointBytesMax bounds the checkpoint: a thousand pods take some hundred kilobytes.
+// checkpointBytesMax bounds the checkpoint. A thousand pods take some hundred kilobytes.
 const checkpointBytesMax = 8 << 20
 
 const policyStatic = "static"
 
-// checkpoint is the file's content; entries of kubelets before 1.18, which are not by container, and the checksum are not read: a checkpoint whose
-// checksum is wrong stops the kubelet from starting, and what it has pinned is still pinned.
+// checkpoint is the content of the file. Entries of kubelets before 1.18, which are not by
+// container, and the checksum are not read: a checkpoint with a wrong checksum stops the kubelet
+// from starting, but its pins are still in force.
 type checkpoint struct {
 	PolicyName string                           `json:"policyName"`
 	Entries    map[string]map[string]cpuset.Set `json:"entries"`
-	// PodEntries are CPUs of whole pods (version 3), of which the containers' are parts.
+	// PodEntries are the CPUs of whole pods (version 3), of which the containers' CPUs are parts.
 	PodEntries map[string]podEntry `json:"podEntries"`
 }
 
@@ -33,7 +34,8 @@ type podEntry struct {
 	CPUSet cpuset.Set `json:"cpuSet"`
 }
 
-// Read reads a checkpoint. No file is no static policy: the kubelet has not written it yet, or is told to keep none.
+// Read reads a checkpoint. A missing file means that there is no static policy: the kubelet has not
+// written it yet, or keeps none.
 func Read(path string) (desire.Kubelet, error) {
 	data, err := os.ReadFile(path) // the kubelet replaces the file as a whole
 	if errors.Is(err, fs.ErrNotExist) {
@@ -49,7 +51,7 @@ func Read(path string) (desire.Kubelet, error) {
 	return s, nil
 }
 
-// Parse reads a checkpoint's content.
+// Parse parses the content of a checkpoint.
 func Parse(data []byte) (desire.Kubelet, error) {
 	if len(data) > checkpointBytesMax {
 		return desire.Kubelet{}, fmt.Errorf("%d bytes, above the limit of %d", len(data), checkpointBytesMax)

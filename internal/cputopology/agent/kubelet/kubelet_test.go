@@ -48,7 +48,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// FuzzParse feeds arbitrary checkpoints: refused, or pins that are within what a set of CPUs can hold.
+// FuzzParse feeds arbitrary checkpoints: they must be rejected, or give pins within the limits of a
+// CPU set.
 func FuzzParse(f *testing.F) {
 	f.Add([]byte(`{"policyName":"static","defaultCpuSet":"0,3","entries":{"uid":{"c":"1-2"}},"checksum":1}`))
 	f.Add([]byte(`{"policyName":"static","entries":{},"podEntries":{"uid":{"cpuSet":"1-2"}}}`))

@@ -1,12 +1,13 @@
-// Package nri tells a container runtime which CPUs a container is to have before it makes the container, by the runtime's
-// Node Resource Interface:
+// Package nri tells a container runtime which CPUs a container must have before the runtime creates
+// the container, through the runtime's Node Resource Interface:
 //
-//	runtime ──CreateContainer──▶ Plugin ──Want──▶ what the agent's last pass found ──▶ cpuset.cpus of the new container
-//	        ──UpdateContainer──▶               the same, in the place of what somebody asks for
+//	runtime ──CreateContainer──▶ Plugin ──Want──▶ wanted state of the agent's last pass ──▶ cpuset.cpus of the new container
+//	        ──UpdateContainer──▶               the same, replacing the requested CPUs
 //
-// So there is no moment at which a container runs elsewhere, and the runtime knows the set: it does not write over it with
-// an older one. All the rest (moves, the shared pool, drift) stays with the files. Where there is no such runtime, or the
-// connection is lost, the files do everything, and a connection is tried again.
+// So there is no moment at which a container runs on other CPUs, and the runtime knows the set and
+// does not overwrite it with an older one. All other work (moves, the shared pool, drift) is done
+// through the cgroup files. If there is no such runtime, or the connection is lost, the files do
+// everything, and the connection is retried.
 package nri
 
 import (
@@ -26,27 +27,29 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// DefaultSocket is where runtimes listen.
+// DefaultSocket is the socket on which runtimes listen.
 const DefaultSocket = "/var/run/nri/nri.sock"
 
-// Wish is what a container is to have.
+// Wish is the CPU set that a container must have.
 type Wish struct {
 	CPUs cpuset.Set
-	// Mems are memory nodes to bind to; nil: leave them alone.
+	// Mems are memory nodes to bind to; nil leaves them unchanged.
 	Mems *cpuset.Set
 }
 
-// Config says where and what. All fields are required.
+// Config configures a Plugin. All fields are required.
 type Config struct {
 	Socket string
-	// Want says what a container is to have, by the UID of its pod, its name, and the annotations of the pod as the runtime
-	// knows them, which may be older than the API's. False: nothing is known, or it is not ours to say. It is called from
-	// several goroutines.
+	// Want returns the wanted CPUs of a container, given the UID of its pod, its name, and the
+	// pod's annotations as the runtime knows them, which may be older than the API's. It returns
+	// false if nothing is known about the container, or if the agent does not control it. It is
+	// called from several goroutines.
 	Want func(uid, container string, annotations map[string]string) (Wish, bool)
 	Log  *slog.Logger
 }
 
-// Plugin is the runtime's counterpart. The methods that the runtime calls are exported for the library that it speaks through.
+// Plugin is the agent's side of the connection. The methods that the runtime calls are exported for
+// the NRI library.
 type Plugin struct {
 	cfg       Config
 	connected atomic.Bool
@@ -55,23 +58,23 @@ type Plugin struct {
 	names map[string]string // of containers, by ID
 }
 
-// New makes a Plugin.
+// New returns a Plugin.
 func New(cfg Config) *Plugin { return &Plugin{cfg: cfg, names: map[string]string{}} }
 
 const (
-	// look is how often to look for the socket where there is none.
+	// look is the interval at which a missing socket is looked for.
 	look     = 10 * time.Second
 	retryMin = time.Second
 	retryMax = 30 * time.Second
-	// endTimeout bounds how long a connection that was told to end may take.
+	// endTimeout bounds the time to end a connection.
 	endTimeout = 2 * time.Second
-	// pluginName and pluginIndex tell runtimes who this is, and when its turn is among others: late, so that it has the last
-	// word on CPU sets.
+	// pluginName and pluginIndex identify the plugin to runtimes. The index orders plugins: it is
+	// late, so that this plugin has the last word on CPU sets.
 	pluginName  = "lockstep-agent"
 	pluginIndex = "90"
 )
 
-// Run keeps a connection to the runtime until ctx is done.
+// Run maintains a connection to the runtime until ctx is done.
 func (p *Plugin) Run(ctx context.Context) {
 	delay := retryMin
 	for ctx.Err() == nil {
@@ -80,7 +83,7 @@ func (p *Plugin) Run(ctx context.Context) {
 			began := time.Now()
 			err := p.session(ctx)
 			if time.Since(began) > retryMax {
-				delay = retryMin // it has worked for a while
+				delay = retryMin // the connection has worked for a while
 			}
 			if ctx.Err() == nil {
 				p.cfg.Log.Warn("the container runtime is not connected; CPU sets are applied by files alone", "socket", p.cfg.Socket, "error", err, "again", delay)
@@ -96,7 +99,7 @@ func (p *Plugin) Run(ctx context.Context) {
 	}
 }
 
-// session is one connection.
+// session runs one connection.
 func (p *Plugin) session(ctx context.Context) error {
 	closed := make(chan struct{})
 	var once sync.Once
@@ -117,15 +120,15 @@ func (p *Plugin) session(ctx context.Context) error {
 	}
 	select {
 	case <-ended:
-	case <-time.After(endTimeout): // the library waits for a runtime that says nothing more
+	case <-time.After(endTimeout): // the library waits for an answer that never comes
 	}
 	return ctx.Err()
 }
 
-// Connected says whether a runtime asks.
+// Connected reports whether a runtime is connected and synchronized.
 func (p *Plugin) Connected() bool { return p.connected.Load() }
 
-// Name is a container's name by its ID, as the runtime says.
+// Name returns a container's name by its ID, as the runtime reported it.
 func (p *Plugin) Name(id string) (string, bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -141,7 +144,8 @@ func (p *Plugin) learn(containers ...*api.Container) {
 	}
 }
 
-// Synchronize is called by the runtime first, with what is there. Their CPU sets are the files' work.
+// Synchronize is called by the runtime first, with the existing containers. Their CPU sets are
+// applied through the files.
 func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers []*api.Container) ([]*api.ContainerUpdate, error) {
 	p.mu.Lock()
 	clear(p.names)
@@ -152,7 +156,7 @@ func (p *Plugin) Synchronize(_ context.Context, _ []*api.PodSandbox, containers 
 	return nil, nil
 }
 
-// CreateContainer is called by the runtime before it makes a container.
+// CreateContainer is called by the runtime before it creates a container.
 func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container) (*api.ContainerAdjustment, []*api.ContainerUpdate, error) {
 	p.learn(c)
 	want, found := p.cfg.Want(pod.GetUid(), c.GetName(), pod.GetAnnotations())
@@ -167,7 +171,7 @@ func (p *Plugin) CreateContainer(_ context.Context, pod *api.PodSandbox, c *api.
 	return adjust, nil, nil
 }
 
-// UpdateContainer is called by the runtime when somebody changes a container's resources.
+// UpdateContainer is called by the runtime when a client changes a container's resources.
 func (p *Plugin) UpdateContainer(_ context.Context, pod *api.PodSandbox, c *api.Container, _ *api.LinuxResources) ([]*api.ContainerUpdate, error) {
 	want, found := p.cfg.Want(pod.GetUid(), c.GetName(), pod.GetAnnotations())
 	if !found {
@@ -190,14 +194,14 @@ func (p *Plugin) RemoveContainer(_ context.Context, _ *api.PodSandbox, c *api.Co
 	return nil
 }
 
-// logger hands the library's words on.
+// logger passes the library's messages to the agent's log.
 type logger struct{ *slog.Logger }
 
 func (l logger) Debugf(ctx context.Context, format string, args ...any) {
 	l.DebugContext(ctx, "nri: "+fmt.Sprintf(format, args...))
 }
 
-// Infof is what the library says about each step, which is not for everyone.
+// Infof logs at debug level, because the library reports every step.
 func (l logger) Infof(ctx context.Context, format string, args ...any) {
 	l.Debugf(ctx, format, args...)
 }

@@ -19,8 +19,9 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
-// runtime is the runtime's half of the protocol, as containerd and CRI-O have it built in. What ends with a runtime's process
-// does not end with its Stop: the connection, which therefore goes through a relay.
+// runtime is the runtime's side of the protocol, as containerd and CRI-O embed it. Its Stop does
+// not close the connection as the end of a runtime's process would, so the connection goes through
+// a relay.
 type runtime struct {
 	*adaptation.Adaptation
 	relay net.Listener
@@ -70,7 +71,7 @@ func startRuntime(t *testing.T, socket string, containers ...*api.Container) *ru
 	return out
 }
 
-// end is the end of the runtime's process.
+// end simulates the end of the runtime's process.
 func (r *runtime) end() {
 	r.relay.Close()
 	r.mu.Lock()
@@ -121,7 +122,8 @@ func TestTheRuntimeIsToldBeforeItMakesAContainer(t *testing.T) {
 	create := func(r *runtime, id, name string) *api.LinuxCPU {
 		t.Helper()
 		var made *api.CreateContainerResponse
-		eventually(t, "the runtime to ask", func() bool { // it lists a plugin a moment after it has synchronized it
+		// the runtime uses a plugin shortly after it has synchronized it.
+		eventually(t, "the runtime to ask", func() bool {
 			var err error
 			made, err = r.CreateContainer(t.Context(), &api.CreateContainerRequest{Pod: pod, Container: &api.Container{Id: id, PodSandboxId: "s", Name: name}})
 			if err != nil {
@@ -137,7 +139,7 @@ func TestTheRuntimeIsToldBeforeItMakesAContainer(t *testing.T) {
 			t.Errorf("container %s is made with CPUs %q and memory nodes %q", c.name, cpu.GetCpus(), cpu.GetMems())
 		}
 	}
-	// Somebody wants to widen it.
+	// A client tries to widen the CPU set.
 	wide := &api.LinuxResources{Cpu: &api.LinuxCPU{Cpus: "0-15"}}
 	updated, err := r.UpdateContainer(t.Context(), &api.UpdateContainerRequest{Pod: pod, Container: &api.Container{Id: "id-a", PodSandboxId: "s", Name: "a"}, LinuxResources: wide})
 	if err != nil {
@@ -153,7 +155,7 @@ func TestTheRuntimeIsToldBeforeItMakesAContainer(t *testing.T) {
 		t.Error("a container that is gone has a name")
 	}
 
-	// The runtime starts again.
+	// The runtime restarts.
 	r.end()
 	eventually(t, "the end of the connection", func() bool { return !p.Connected() })
 	again := startRuntime(t, socket)

@@ -1,7 +1,9 @@
-// Package watch tells when somebody changes the cgroups of pods: makes one, or writes a CPU set.
+// Package watch reports when cgroups of pods are created, or their CPU sets written, by other
+// programs.
 //
-// The kernel reports what goes through its file system in the same cgroup namespace, as kubelets and runtimes on the node
-// do. What it does not report (CPUs that go off line, changes from within a cgroup namespace) has to be looked for.
+// The kernel reports changes made through its file system in the same cgroup namespace, as kubelets
+// and runtimes on the node make them. Other changes (CPUs that go offline, changes from within
+// another cgroup namespace) have to be found by polling.
 package watch
 
 import (
@@ -16,7 +18,7 @@ import (
 
 // Watcher watches a changing list of directories.
 type Watcher struct {
-	// Changed gets a value after a change; several changes may be one value.
+	// Changed receives a value after a change; several changes may be combined in one value.
 	Changed <-chan struct{}
 
 	changed chan struct{}
@@ -25,7 +27,7 @@ type Watcher struct {
 	watched map[string]bool
 }
 
-// New watches cgroups below a hierarchy's root.
+// New returns a Watcher for cgroups below a hierarchy's root.
 func New(root string) (*Watcher, error) {
 	inotify, err := fsnotify.NewWatcher()
 	if err != nil {
@@ -37,7 +39,7 @@ func New(root string) (*Watcher, error) {
 	return w, nil
 }
 
-// Close ends the watch.
+// Close stops the watch.
 func (w *Watcher) Close() error { return w.inotify.Close() }
 
 func (w *Watcher) forward() {
@@ -48,7 +50,7 @@ func (w *Watcher) forward() {
 			if !open {
 				return
 			}
-			// A new cgroup, or a set: not the processes that are put into it.
+			// Only new cgroups and written sets count, not processes that are moved into a cgroup.
 			if !event.Has(fsnotify.Create) && !(event.Has(fsnotify.Write) && strings.HasPrefix(filepath.Base(event.Name), "cpuset.")) {
 				continue
 			}
@@ -67,8 +69,9 @@ func (w *Watcher) forward() {
 	}
 }
 
-// Watch watches these cgroups and no others. It says whether there are new ones among them, in which something may have
-// changed before. An error says that some are not watched; they are tried again the next time.
+// Watch sets the list of watched cgroups. It reports whether some of them are newly watched,
+// because something may have changed in them before. An error means that some cgroups are not
+// watched; they are tried again in the next call.
 func (w *Watcher) Watch(dirs []string) (added bool, err error) {
 	want := make(map[string]bool, len(dirs))
 	for _, dir := range dirs {
@@ -86,7 +89,7 @@ func (w *Watcher) Watch(dirs []string) (added bool, err error) {
 	for dir := range w.watched {
 		if !want[dir] {
 			delete(w.watched, dir)
-			_ = w.inotify.Remove(filepath.Join(w.root, dir)) // gone with the cgroup
+			_ = w.inotify.Remove(filepath.Join(w.root, dir)) // already gone if the cgroup is
 		}
 	}
 	return added, err
