@@ -264,6 +264,11 @@ func (l *leaf) pod(e PodState) {
 			m.set(state.Phase, state.Message)
 		}
 	}
+	if e.ExitCode != nil && n.Phase == wf.PhasePending {
+		// The pod ran, and no event of its running was seen: it was short, or the watch was interrupted. Hooks that ask for
+		// Running are due all the same.
+		n.set(wf.PhaseRunning, "")
+	}
 	switch {
 	case e.Gone && e.Phase != corev1.PodSucceeded && e.Phase != corev1.PodFailed:
 		l.gone = true
