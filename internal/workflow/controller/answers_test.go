@@ -11,7 +11,8 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// hold keeps back answers to requests from now on. there is closed when there is one; release lets them all go.
+// hold keeps back answers to requests from now on. there is closed when there is one; release lets
+// them all go.
 func hold(t testing.TB, method, path string) (there <-chan struct{}, release func()) {
 	return managertest.Hold(t, func(r *http.Request) bool { return r.Method == method && r.URL.Path == path })
 }
@@ -33,8 +34,8 @@ func (e *env) passedBy(name string) {
 	e.until(name, inPhase(wf.WorkflowSucceeded))
 }
 
-// TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten has the labels of the end written although the manager does not
-// know yet that those of before are.
+// TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten has the labels of the end written
+// although the manager does not know yet that those of before are.
 func TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten(t *testing.T) {
 	e := start(t)
 	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
@@ -66,7 +67,8 @@ templates:
 	}
 }
 
-// TestAnEditThatComesBeforeTheAnswerToAStatus is taken in although nothing happens to the workflow after the answer.
+// TestAnEditThatComesBeforeTheAnswerToAStatus is taken in although nothing happens to the workflow
+// after the answer.
 func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
 	e := start(t)
 	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))

@@ -155,7 +155,8 @@ templates:` + makers
 	}
 }
 
-// TestArtifactsThatCannotBeDeleted: the workflow says so and stays, until someone lets it go or tries again.
+// TestArtifactsThatCannotBeDeleted: the workflow says so and stays, until someone lets it go or
+// tries again.
 func TestArtifactsThatCannotBeDeleted(t *testing.T) {
 	e := start(t)
 	fails := `

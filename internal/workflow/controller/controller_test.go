@@ -135,7 +135,8 @@ templates:
 	e.calls(map[string]int{"writes": 31 + 6})
 }
 
-// TestAFanOutOfAThousandWritesLittle has every pod created once, deleted once, and a few statuses, at full width.
+// TestAFanOutOfAThousandWritesLittle has every pod created once, deleted once, and a few statuses,
+// at full width.
 func TestAFanOutOfAThousandWritesLittle(t *testing.T) {
 	e := start(t)
 	e.submit("wide", `
@@ -214,7 +215,8 @@ templates:
   - - {name: two, template: quick}
 `
 
-// TestAPauseEndsAsTheCommandLineEndsIt ends a pause as clients do: by a patch of the node in the status.
+// TestAPauseEndsAsTheCommandLineEndsIt ends a pause as clients do: by a patch of the node in the
+// status.
 func TestAPauseEndsAsTheCommandLineEndsIt(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -340,7 +342,8 @@ func TestTTL(t *testing.T) {
 	e.until("long", inPhase(wf.WorkflowSucceeded))
 }
 
-// TestRetryAsTheCommandLineDoesIt takes failed nodes out of the status and deletes their pods, as clients do.
+// TestRetryAsTheCommandLineDoesIt takes failed nodes out of the status and deletes their pods, as
+// clients do.
 func TestRetryAsTheCommandLineDoesIt(t *testing.T) {
 	e := start(t)
 	e.submit("r", `
@@ -514,8 +517,8 @@ func TestWorkflowTemplate(t *testing.T) {
 	}
 }
 
-// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times what an object may have. Pauses cost no
-// pods.
+// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times what an
+// object may have. Pauses cost no pods.
 func TestALargeWorkflowIsCompressed(t *testing.T) {
 	e := start(t)
 	e.submit("large", `
@@ -538,8 +541,8 @@ templates:
 	e.calls(map[string]int{"writes": 1 + 6})
 }
 
-// TestWhatCouldNotBeReadAgainIsNotStored: the nodes of this workflow are short enough when they are compressed, and too long when they
-// are unpacked: each < takes six bytes in JSON.
+// TestWhatCouldNotBeReadAgainIsNotStored: the nodes of this workflow are short enough when they are
+// compressed, and too long when they are unpacked: each < takes six bytes in JSON.
 func TestWhatCouldNotBeReadAgainIsNotStored(t *testing.T) {
 	e := start(t)
 	e.submit("long", `
@@ -562,8 +565,8 @@ templates:
 	}
 }
 
-// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: they unpack the nodes, change one, and write all of them back, packed only
-// if they are many by the client's own measure.
+// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: they unpack the nodes, change one, and write
+// all of them back, packed only if they are many by the client's own measure.
 func TestAPauseOfACompressedWorkflowIsEndedAsClientsDo(t *testing.T) {
 	e := start(t)
 	e.submit("w", `
@@ -609,7 +612,8 @@ templates:
 	}
 }
 
-// TestAWorkflowsPodsAreInItsQueue has a queue with room for one pod at a time, and a step that goes to another queue.
+// TestAWorkflowsPodsAreInItsQueue has a queue with room for one pod at a time, and a step that goes
+// to another queue.
 func TestAWorkflowsPodsAreInItsQueue(t *testing.T) {
 	e := start(t)
 	name := e.ns + "-small"
@@ -652,7 +656,8 @@ spec:
 	e.until("w", inPhase(wf.WorkflowFailed))
 }
 
-// TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and then room.
+// TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and
+// then room.
 func TestAGangIsPlacedTogether(t *testing.T) {
 	e := start(t)
 	const spec = `

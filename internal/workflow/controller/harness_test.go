@@ -63,7 +63,8 @@ func (e *env) eventually(what string, f func() error) {
 	localtest.Eventually(e, time.Minute, what, f)
 }
 
-// create creates an object of a workflow kind from its spec in YAML, or from a whole manifest if it has a kind.
+// create creates an object of a workflow kind from its spec in YAML, or from a whole manifest if it
+// has a kind.
 func (e *env) create(resource, name, manifest string) *wf.Workflow {
 	e.Helper()
 	u := &unstructured.Unstructured{}

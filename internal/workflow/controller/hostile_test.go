@@ -9,7 +9,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Expressions that take far more than their limits: of memory, of time, and a pattern with much to look for.
+// Expressions that take far more than their limits: of memory, of time, and a pattern with much to
+// look for.
 const (
 	greedy = `sprig.repeat(2000000000, "a")`
 	slow   = `let a = 1..1000; count(a, count(a, count(a, true) > 0) > 0)`

@@ -31,8 +31,9 @@ func (h *heldEvaluators) Insist(ctx context.Context, _, evaluator string, reques
 	return answer, 0, err
 }
 
-// A workflow changes hands while one of its expressions is evaluated: what the first manager's turn would have done is left undone,
-// and the second goes on. Other workflows of the first are not held up meanwhile.
+// A workflow changes hands while one of its expressions is evaluated: what the first manager's turn
+// would have done is left undone, and the second goes on. Other workflows of the first are not held
+// up meanwhile.
 func TestEvaluationsAreInterrupted(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
 	e := newEnv(t, c)

@@ -17,7 +17,8 @@ entrypoint: quick
 synchronization: {semaphores: [{configMapKeyRef: {name: %s, key: max}}]}
 templates:` + stepTemplates
 
-// TestSemaphoresThatDoNotExistLeaveNothing: a ConfigMap that is not there is read, and neither watched nor kept in mind.
+// TestSemaphoresThatDoNotExistLeaveNothing: a ConfigMap that is not there is read, and neither
+// watched nor kept in mind.
 func TestSemaphoresThatDoNotExistLeaveNothing(t *testing.T) {
 	const n = 40
 	e := start(t)

@@ -23,8 +23,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// TestMeasure prints what workflows cost, with LOCKSTEP_MEASURE=N for N hello-worlds at once. It asserts nothing: what a
-// machine that does other things shows is no ground to fail on.
+// TestMeasure prints what workflows cost, with LOCKSTEP_MEASURE=N for N hello-worlds at once. It
+// asserts nothing: what a machine that does other things shows is no ground to fail on.
 func TestMeasure(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("LOCKSTEP_MEASURE"))
 	if err != nil {
@@ -34,7 +34,8 @@ func TestMeasure(t *testing.T) {
 	e := newEnv(t, cluster)
 	manager := e.startManager()
 	ends := e.watchEnds()
-	time.Sleep(3 * time.Second) // the manager has its share of the workflows by then: a pause, and no condition to wait for
+	// the manager has its share of the workflows by then: a pause, and no condition to wait for
+	time.Sleep(3 * time.Second)
 
 	const pod = 200 * time.Millisecond
 	spec := func(steps int) string {
@@ -90,8 +91,9 @@ func TestMeasure(t *testing.T) {
 	runtime.KeepAlive(manager)
 }
 
-// TestMeasureStatusWrites prints what a status costs the API server, by how large it is, with LOCKSTEP_MEASURE=N for N writes
-// of each size: patches of ten nodes of many, as a workflow that runs has them, and all nodes compressed.
+// TestMeasureStatusWrites prints what a status costs the API server, by how large it is, with
+// LOCKSTEP_MEASURE=N for N writes of each size: patches of ten nodes of many, as a workflow that
+// runs has them, and all nodes compressed.
 func TestMeasureStatusWrites(t *testing.T) {
 	writes, err := strconv.Atoi(os.Getenv("LOCKSTEP_MEASURE"))
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// TestClaimsAndDisruptionBudget: what a workflow has beside its pods is there before the first of them, and goes as asked.
+// TestClaimsAndDisruptionBudget: what a workflow has beside its pods is there before the first of
+// them, and goes as asked.
 func TestClaimsAndDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -69,7 +70,8 @@ templates:
 		}
 		e.eventually("claims and budgets of "+name+" are as they are to be", func() error {
 			claim, err := e.core.CoreV1().PersistentVolumeClaims(e.ns).Get(t.Context(), name+"-work", metav1.GetOptions{})
-			// Nothing takes a pod's protection of a claim away once it is being deleted, but the pod's own end.
+			// Nothing takes a pod's protection of a claim away once it is being deleted, but the
+			// pod's own end.
 			if gone := apierrors.IsNotFound(err) || err == nil && claim.DeletionTimestamp != nil; gone == c.claim {
 				return fmt.Errorf("claim %v, %w", claim, err)
 			}
@@ -118,7 +120,8 @@ templates:`+stepTemplates)
 	}
 }
 
-// TestAQuotaIsWaitedFor: a pod that a quota refuses is shown as waiting, with the server's reason, and comes when there is room.
+// TestAQuotaIsWaitedFor: a pod that a quota refuses is shown as waiting, with the server's reason,
+// and comes when there is room.
 func TestAQuotaIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -176,8 +179,8 @@ spec:
 	}
 }
 
-// TestManifestsAsPeopleWriteThem: values that are no texts, and fields of earlier versions, pass the server's strictest validation
-// and mean what they did.
+// TestManifestsAsPeopleWriteThem: values that are no texts, and fields of earlier versions, pass
+// the server's strictest validation and mean what they did.
 func TestManifestsAsPeopleWriteThem(t *testing.T) {
 	e := start(t)
 	values := `[{name: i, value: 5}, {name: f, value: 1.50}, {name: b, value: true}, {name: s, default: 7, description: 8}]`

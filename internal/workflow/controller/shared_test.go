@@ -267,8 +267,8 @@ func (p *process) kill() {
 	})
 }
 
-// TestManagersShareAndTakeOver has three managers share workflows, and kills the one that leads: the others take over its
-// share, and one of them the lead.
+// TestManagersShareAndTakeOver has three managers share workflows, and kills the one that leads:
+// the others take over its share, and one of them the lead.
 func TestManagersShareAndTakeOver(t *testing.T) {
 	t.Parallel()
 	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 8, Pods: 500}), localtest.WithInstall())

@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSlotsAreBoundedAndNobodyWaitsForEver lets records enter, leave and be woken in any order under any lag.
+// TestSlotsAreBoundedAndNobodyWaitsForEver lets records enter, leave and be woken in any order
+// under any lag.
 func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(slotsLeast, 8).Draw(t, "most")
@@ -63,7 +64,8 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	})
 }
 
-// TestWritesThatAreNotCarriedOutKeepNoSlots: all slots are taken by workflows whose statuses the server does not take.
+// TestWritesThatAreNotCarriedOutKeepNoSlots: all slots are taken by workflows whose statuses the
+// server does not take.
 func TestWritesThatAreNotCarriedOutKeepNoSlots(t *testing.T) {
 	var s slots
 	var woken []string

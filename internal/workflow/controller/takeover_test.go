@@ -133,8 +133,8 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 	e.Cleanup(proxy.Close)
 	proxy.Decide(managertest.Decide)
 	cfg := proxy.REST(e.c.RESTConfig())
-	// The brake is for what is read: watched, listed, or asked for by name. Writes do not pass a wrapped transport: package wire
-	// makes them.
+	// The brake is for what is read: watched, listed, or asked for by name. Writes do not pass a
+	// wrapped transport: package wire makes them.
 	read := rest.CopyConfig(cfg)
 	if wrap != nil {
 		read.Wrap(wrap)
@@ -194,8 +194,8 @@ func TestTakenUpByOneWhoseWatchIsBehind(t *testing.T) {
 	t.Run("with an answer", func(t *testing.T) { behindWithAnAnswer(t, newEnv(t, c)) })
 }
 
-// behindWithAnAnswer has the answer to the status of a workflow's end come just when the workflow is not the manager's own. When
-// it is again, the manager goes on with it.
+// behindWithAnAnswer has the answer to the status of a workflow's end come just when the workflow
+// is not the manager's own. When it is again, the manager goes on with it.
 func behindWithAnAnswer(t *testing.T, e *env) {
 	s := e.sharer(nil)
 	there, release := hold(t, http.MethodPatch, "/apis/argoproj.io/v1alpha1/namespaces/"+e.ns+"/workflows/w")
@@ -265,8 +265,9 @@ templates:
 	e.expect(w, "W Pod Error: pod deleted")
 }
 
-// behindWithForbiddenPods hands workflows of two namespaces to a manager that has not seen the pods, and that may not read those of
-// one: that holds up the other as little as the server is asked about it again and again.
+// behindWithForbiddenPods hands workflows of two namespaces to a manager that has not seen the
+// pods, and that may not read those of one: that holds up the other as little as the server is
+// asked about it again and again.
 func behindWithForbiddenPods(t *testing.T, closed, open *env) {
 	const many = 12 // more than are asked for at once
 	pods := newBrake("pods")
@@ -355,7 +356,8 @@ templates:
 	}
 }
 
-// behindWithItsOwnEnd has a workflow looked at that is over, and whose pod is collected, when the watch does not show that yet.
+// behindWithItsOwnEnd has a workflow looked at that is over, and whose pod is collected, when the
+// watch does not show that yet.
 func behindWithItsOwnEnd(t *testing.T, e *env) {
 	created := e.keepLedger()
 	workflows := newBrake("workflows")
@@ -401,7 +403,8 @@ templates:
 	created.check(t)
 }
 
-// behindWithWorkflows hands workflows to a manager that does not know yet how far they have come, whose pods were collected.
+// behindWithWorkflows hands workflows to a manager that does not know yet how far they have come,
+// whose pods were collected.
 func behindWithWorkflows(t *testing.T, e *env) {
 	created := map[string]int{}
 	var mu sync.Mutex
