@@ -29,14 +29,16 @@ type call struct {
 	owner         owner
 	depth         int
 	onExit        bool // part of an exit handler
-	topLevel      bool // args are the workflow's own, so arguments that the template does not declare are allowed
-	hooked        bool
-	retried       bool
-	wantResult    bool  // some text refers to the result
-	failure       error // the call could not be prepared; its node ends with this error
-	frame         *frame
-	member        string           // the step or task of frame that the call belongs to, with its item; "" if none
-	outer         []template.Scope // scopes of the template around an inline template
+	// args are the workflow's own, so arguments that the template does not declare are allowed
+	topLevel   bool
+	hooked     bool
+	retried    bool
+	wantResult bool  // some text refers to the result
+	failure    error // the call could not be prepared; its node ends with this error
+	frame      *frame
+	// the step or task of frame that the call belongs to, with its item; "" if none
+	member string
+	outer  []template.Scope // scopes of the template around an inline template
 
 	// For an attempt of a retry:
 	attempt    template.Map
@@ -246,7 +248,8 @@ func (in *inputsScope) locate(t, made *wf.Template) {
 				continue
 			}
 			a.Path = own.Path
-			if a.ArtifactLocation == declared.ArtifactLocation { // no argument gave the artifact another location
+			// no argument gave the artifact another location
+			if a.ArtifactLocation == declared.ArtifactLocation {
 				a.ArtifactLocation = own.ArtifactLocation
 			}
 		}

@@ -16,9 +16,10 @@ import (
 type Problem struct {
 	Kind, Namespace, Name string // of the object
 	Field                 string // path of the field: spec.templates[0].steps[1][0].when
-	Where                 string // the same with names in place of indexes: spec.templates.main.steps[1].check.when
-	Message               string
-	Warning               bool // the field may be meant as it is
+	// the same with names in place of indexes: spec.templates.main.steps[1].check.when
+	Where   string
+	Message string
+	Warning bool // the field may be meant as it is
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Where, p.Message) }

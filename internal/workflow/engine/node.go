@@ -142,7 +142,8 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 		return false
 	}
 	if n.Phase.Fulfilled() {
-		if kind != wf.NodeStepGroup && kind != wf.NodeTaskGroup { // the nodes in a group are counted one by one
+		// the nodes in a group are counted one by one
+		if kind != wf.NodeStepGroup && kind != wf.NodeTaskGroup {
 			n.count()
 		}
 		r.queue = append(r.queue, n)

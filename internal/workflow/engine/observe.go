@@ -72,7 +72,8 @@ func observeContainer(c *corev1.ContainerStatus) ContainerState {
 // the failure.
 func failure(pod *corev1.Pod) (message string, isError bool) {
 	if pod.Status.Message != "" {
-		return pod.Status.Message, false // an eviction or a deadline: Failed as in Argo, so that the default policy retries it
+		// an eviction or a deadline: Failed as in Argo, so that the default policy retries it
+		return pod.Status.Message, false
 	}
 	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {
 		return pod.Status.Reason, true

@@ -22,7 +22,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
 
-// TestScripts plays the files in testdata: a manifest, then events, each block followed by what the engine did.
+// TestScripts plays the files in testdata: a manifest, then events, each block followed by what the
+// engine did.
 //
 //	pod NAME PHASE [key=value ...]   a pod's state; result, exit, message, host, ip, ready, error, gone, or an output parameter;
 //	                                 artifact:NAME=KEY is an output artifact
