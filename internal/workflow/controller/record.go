@@ -52,10 +52,11 @@ type record struct {
 
 	// Pods.
 	units map[string]*unit // by node ID; only nodes that have not ended
-	// UIDs of pods that must be gone before their names can be used again, by name
+	// leaving are the pods that must be gone before their names can be used again: UIDs by name.
 	leaving map[string]types.UID
 	delayed map[string]engine.CreatePod // creates that wait for a name in leaving, by pod name
-	// creates that wait for the workflow's objects, or for a status that must be written first
+	// waiting are the creates that wait for the workflow's objects, or for a status that must be
+	// written first.
 	waiting []engine.CreatePod
 	first   firstState
 	gangs   map[string]*gang

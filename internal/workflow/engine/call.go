@@ -29,14 +29,16 @@ type call struct {
 	owner         owner
 	depth         int
 	onExit        bool // part of an exit handler
-	// args are the workflow's own, so arguments that the template does not declare are allowed
+	// topLevel is true if args are the workflow's own, so that arguments that the template does not
+	// declare are allowed.
 	topLevel   bool
 	hooked     bool
 	retried    bool
 	wantResult bool  // some text refers to the result
 	failure    error // the call could not be prepared; its node ends with this error
 	frame      *frame
-	// the step or task of frame that the call belongs to, with its item; "" if none
+	// member is the step or task of frame that the call belongs to, with its item; "" if there is
+	// none.
 	member string
 	outer  []template.Scope // scopes of the template around an inline template
 

@@ -112,7 +112,7 @@ func (r *Run) load() error {
 		}
 	}
 	if faultless || len(w.Status.Nodes) > 0 {
-		return nil // it was right when it started
+		return nil // the spec was checked when the workflow started
 	}
 	c := references{spec: r.spec, find: r.find, parameters: map[string]bool{}, seen: map[string]bool{}}
 	for i := range r.spec.Arguments.Parameters {

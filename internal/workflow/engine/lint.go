@@ -16,7 +16,7 @@ import (
 type Problem struct {
 	Kind, Namespace, Name string // of the object
 	Field                 string // path of the field: spec.templates[0].steps[1][0].when
-	// the same with names in place of indexes: spec.templates.main.steps[1].check.when
+	// Where is Field with names in place of indexes: spec.templates.main.steps[1].check.when
 	Where   string
 	Message string
 	Warning bool // the field may be meant as it is

@@ -21,7 +21,8 @@ type references struct {
 	spec       *wf.WorkflowSpec
 	parameters map[string]bool // names of the workflow's parameters; nil if unknown
 	lint       bool            // also report what may be meant as it is, as warnings
-	// templates of other scopes that were checked; nil: they are not checked
+	// seen are the templates of other scopes that were checked; nil: such templates are not
+	// checked.
 	seen map[string]bool
 }
 

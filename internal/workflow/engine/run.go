@@ -39,9 +39,9 @@ type Config struct {
 	// reports whether an error message is transient; nil: none is
 	Transient func(message string) bool
 	MaxNodes  int // a workflow with more nodes ends in Error; 0: 200,000
-	// in bytes; a workflow whose nodes have longer texts ends in Error; 0: 32 MiB
+	// MaxTexts is in bytes: a workflow whose nodes have longer texts ends in Error; 0: 32 MiB.
 	MaxTexts int
-	// evaluates expressions that are not cheap; nil: such expressions are errors
+	// Evaluate evaluates expressions that are not cheap; nil: such expressions are errors.
 	Evaluate template.Run
 	Known    *Known // shared knowledge about specs; nil: none
 }
@@ -70,7 +70,7 @@ type Result struct {
 type CreatePod struct {
 	NodeID, NodeName, PodName string
 	Template                  *wf.Template // with all variables resolved except in the outputs
-	// with values and the artifacts' locations; nil if there are none
+	// Inputs have values and the artifacts' locations; nil if there are none.
 	Inputs  *wf.Inputs
 	Outputs *wf.Outputs // as declared, with all variables resolved
 	// Spec is the workflow's spec after workflowTemplateRef, with the variables in the pod settings
