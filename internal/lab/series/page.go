@@ -18,7 +18,7 @@ var pageSource string
 
 // Chart shows counts over time.
 type Chart struct {
-	// Seconds and Count are where its axes end.
+	// Seconds and Count are the ends of the axes.
 	Seconds float64
 	Count   int
 	Curves  []Curve

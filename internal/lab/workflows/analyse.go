@@ -17,7 +17,7 @@ import (
 
 const workflowResource = "workflows.argoproj.io"
 
-// newList makes an empty list of workflows, and a function that takes them out.
+// newList returns an empty list of workflows, and a function that returns its items.
 func newList() (runtime.Object, func() []drive.Object) {
 	list := &wf.WorkflowList{}
 	return list, func() []drive.Object {
