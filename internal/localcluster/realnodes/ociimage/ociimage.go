@@ -24,8 +24,8 @@ import (
 type Image struct {
 	// Name is the full reference: localhost/tools:1.
 	Name string
-	// Root is a folder that becomes the root file system. Its files keep their modes; all belong to
-	// root.
+	// Root is a directory that becomes the root file system. Its files keep their modes; root owns
+	// all of them.
 	Root string
 	// Command runs when a pod names none; where there is an Entrypoint, it is its arguments.
 	Command []string
