@@ -72,7 +72,7 @@ func kindOf(file string) (string, error) {
 	}
 	in, err := maybeGzip(r)
 	if err != nil {
-		return "", nil // the file only looks like gzip
+		return "", nil //nolint:nilerr // the file only looks like gzip
 	}
 	if _, err := tar.NewReader(in).Next(); err != nil {
 		return "", nil //nolint:nilerr // not a tar
