@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// When Kill returns, the cluster knows that the component has ended, and the component can be
-// started at once.
+// TestWhatWasKilledCanBeStartedAgain checks that when Kill returns, the cluster knows that the
+// component has ended, and the component can be started at once.
 func TestWhatWasKilledCanBeStartedAgain(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

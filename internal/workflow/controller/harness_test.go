@@ -25,7 +25,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// Run as "TESTBINARY manager ...", the test binary is a manager process, for tests that kill it.
+// TestMain runs a manager process if the test binary is called as "TESTBINARY manager ...", for
+// tests that kill it.
 func TestMain(m *testing.M) {
 	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "32", Memory: "64Gi", Pods: 500,

@@ -77,7 +77,8 @@ templates:`+stepTemplates+`- name: main
 	}
 }
 
-// Evaluating an expression in a child process costs no write.
+// TestExpressionsInChildrenCostNoWrites checks that evaluating an expression in a child process
+// costs no write.
 func TestExpressionsInChildrenCostNoWrites(t *testing.T) {
 	e := start(t)
 	e.submit("hi", `entrypoint: main

@@ -31,9 +31,9 @@ func (h *heldEvaluators) Insist(ctx context.Context, _, evaluator string, reques
 	return answer, 0, err
 }
 
-// A workflow moves to another manager while one of its expressions is evaluated: the decisions of
-// the first manager's turn are discarded, and the second manager continues. Meanwhile other
-// workflows of the first manager go on.
+// TestEvaluationsAreInterrupted moves a workflow to another manager while one of its expressions is
+// evaluated: the decisions of the first manager's turn are discarded, and the second manager
+// continues. Meanwhile other workflows of the first manager go on.
 func TestEvaluationsAreInterrupted(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
 	e := newEnv(t, c)

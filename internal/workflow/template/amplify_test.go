@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A workflow of 1 MiB can refer to a large value in many places: the total size of its resolved
-// texts is bounded.
+// TestALargeValueInManyPlacesIsStopped: a workflow of 1 MiB can refer to a large value in many
+// places, so the total size of its resolved texts is bounded.
 func TestALargeValueInManyPlacesIsStopped(t *testing.T) {
 	type args struct {
 		Args []string `json:"args"`

@@ -83,8 +83,8 @@ var hostileExpressions = []string{
 	"1" + strings.Repeat("+1", 8000), strings.Repeat("a?.", 5000) + "b", strings.Repeat("(", 80_000) + "1" + strings.Repeat(")", 80_000), strings.Repeat("true?", 3000) + "1" + strings.Repeat(":1", 3000),
 }
 
-// An expression uses its resources in a child: this process neither grows nor ends, and other
-// requests are answered.
+// TestHostileExpressionsEndInTheirChild checks that an expression uses its resources in a child:
+// this process neither grows nor ends, and other requests are answered.
 func TestHostileExpressionsEndInTheirChild(t *testing.T) {
 	run, asked := hostilePool(t)
 	exceeded := 0
@@ -138,7 +138,8 @@ func TestHostileConditionsEndInTheirChild(t *testing.T) {
 	}
 }
 
-// The expressions of one text share one budget, and so do the texts of one value.
+// TestManyExpressionsAreStopped checks that the expressions of one text share one budget, and so do
+// the texts of one value.
 func TestManyExpressionsAreStopped(t *testing.T) {
 	run, asked := hostilePool(t)
 	scope := []Scope{Map{"x": "1"}, Map{"v": strings.Repeat(`{{=len(repeat("a", 1000000))}}`, 100_000)}, Typed{Runner: run}}
@@ -158,8 +159,8 @@ func TestManyExpressionsAreStopped(t *testing.T) {
 	}
 }
 
-// Only the functions in cheapFunctions and the operators in cheapOperators are evaluated in this
-// process.
+// TestOnlyWhatIsListedIsCheap checks that only the functions in cheapFunctions and the operators in
+// cheapOperators are evaluated in this process.
 func TestOnlyWhatIsListedIsCheap(t *testing.T) {
 	// Before adding a function here, show that it never returns more than it is given, even applied
 	// to its own results.
@@ -223,7 +224,8 @@ func randomCheap(r *rand.Rand, depth int) string {
 	return "(" + next() + " " + operators[r.IntN(len(operators))] + " " + next() + ")"
 }
 
-// A cheap expression stays within its bound, and gives the same result as in a child.
+// TestCheapExpressionsKeepToTheirBound checks that a cheap expression stays within its bound, and
+// gives the same result as in a child.
 func TestCheapExpressionsKeepToTheirBound(t *testing.T) {
 	seed := time.Now().UnixNano()
 	r := rand.New(rand.NewPCG(uint64(seed), 0))
@@ -262,7 +264,8 @@ func TestCheapExpressionsKeepToTheirBound(t *testing.T) {
 	}
 }
 
-// With a large variable even a cheap expression is evaluated in a child.
+// TestLargeVariablesAreForAChild checks that with a large variable even a cheap expression is
+// evaluated in a child.
 func TestLargeVariablesAreForAChild(t *testing.T) {
 	run, asked := hostilePool(t)
 	e, err := CompileExpr("a == b")
@@ -291,7 +294,8 @@ func TestLargeVariablesAreForAChild(t *testing.T) {
 	}
 }
 
-// Usual patterns, conditions and functions of workflows work as before.
+// TestOrdinaryPatternsAndConditionsAreTaken checks that usual patterns, conditions and functions of
+// workflows work as before.
 func TestOrdinaryPatternsAndConditionsAreTaken(t *testing.T) {
 	run, _ := hostilePool(t)
 	scope := Scopes{Map{"out": strings.Repeat("line 17: done in 3.5s\n", 1000), "v": "release-1.20.3"}, Typed{Runner: run, "n": int64(1) << 60, "f": 1.5, "at": time.Unix(5, 7).UTC(), "odd": map[string]any{"time": "x", "float": "y"}}}
