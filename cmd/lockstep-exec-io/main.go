@@ -1,4 +1,6 @@
-// Lockstep-exec-io moves the artifacts of workflows' pods, see internal/workflow/artifacts.
+// Lockstep-exec-io runs in the pods of workflows. It loads, saves and deletes artifacts
+// (internal/workflow/artifacts), acts on objects of the cluster for resource templates
+// (internal/workflow/resource), and sends requests for http templates (internal/workflow/request).
 package main
 
 import (
@@ -63,7 +65,8 @@ func run(args []string) int {
 	return 0
 }
 
-// wait saves the output artifacts. It stays until the kubelet ends it: a sidecar that ends by itself is started again.
+// wait saves the output artifacts. It then stays until the kubelet ends it, because the kubelet
+// restarts a sidecar that ends by itself.
 func wait(ctx context.Context, plan *handover.ArtifactPlan) error {
 	told, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()
@@ -82,7 +85,7 @@ func fail(plan *handover.ArtifactPlan, err error) int {
 	return handover.ExitExecutor
 }
 
-// act carries out a resource template.
+// act runs a resource template.
 func act() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
@@ -95,7 +98,7 @@ func act() int {
 	if err == nil {
 		report.Parameters, err = resource.Act(ctx, client, plan, os.Stdout)
 	}
-	if err != nil { // the template's failure, not the executor's
+	if err != nil { // a failure of the template, not of the executor
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
 		say(&handover.ArtifactPlan{MaxMessage: plan.MaxMessage}, handover.Report{Message: handover.Shorten(err.Error())})
 		return 1
@@ -125,7 +128,7 @@ func collect() int {
 	return 0
 }
 
-// send carries out an http template.
+// send runs an http template.
 func send() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()

@@ -20,14 +20,16 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// newAPIServerCommand is kube-apiserver's own server with its own flags, and one admission plugin more. The command
-// around it is made here because kube-apiserver's keeps its options, in which plugins are registered, to itself.
+// newAPIServerCommand returns kube-apiserver's own server with its own flags and one additional
+// admission plugin. The command is made here because kube-apiserver's own command does not expose
+// its options, in which plugins are registered.
 func newAPIServerCommand() *cobra.Command {
 	opts := options.NewServerRunOptions()
 	opts.Admission.GenericAdmission.Plugins.Register(localcluster.AuditPlugin, func(io.Reader) (admission.Interface, error) {
 		return podAudit{}, nil
 	})
-	// Admission copies the list of plugins that are off without a flag, so appending to the shared slice is not enough.
+	// Admission copies the list of plugins that are off by default, so appending to the shared
+	// slice is not enough.
 	plugins := opts.Admission.GenericAdmission
 	plugins.RecommendedPluginOrder = append(plugins.RecommendedPluginOrder[:len(plugins.RecommendedPluginOrder):len(plugins.RecommendedPluginOrder)], localcluster.AuditPlugin)
 	plugins.DefaultOffPlugins = plugins.DefaultOffPlugins.Clone().Insert(localcluster.AuditPlugin)
@@ -67,8 +69,8 @@ func newAPIServerCommand() *cobra.Command {
 	return cmd
 }
 
-// podAudit annotates audit events with a pod's name and node; see localcluster.AuditPlugin. It looks at objects after
-// every other plugin has had its say, and refuses none.
+// podAudit annotates audit events with a pod's name and node; see localcluster.AuditPlugin. It runs
+// after all other plugins and refuses nothing.
 type podAudit struct{}
 
 var _ admission.ValidationInterface = podAudit{}

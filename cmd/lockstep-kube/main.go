@@ -1,6 +1,7 @@
-// Command lockstep-kube is the multi-call binary of the local control plane's parts: the real etcd, Kubernetes
-// components and KWOK, compiled from their Go modules. `lockstep up` starts each as a process of its own; nobody
-// else needs it. It and internal/scheduler/upstream are the only importers of k8s.io/kubernetes, so that every other
+// Command lockstep-kube is the multi-call binary of the local control plane: the real etcd,
+// Kubernetes components and KWOK, compiled from their Go modules. `lockstep up` starts each
+// component as a process of its own; nothing else uses this binary. It and
+// internal/scheduler/upstream are the only importers of k8s.io/kubernetes, so that every other
 // program and test compiles and links in seconds.
 package main
 
@@ -45,7 +46,7 @@ func main() {
 	case "kwok":
 		cmd = newKwokCommand()
 	case "kubelet":
-		cmd = kubelet.NewKubeletCommand(context.Background()) // it listens to signals itself
+		cmd = kubelet.NewKubeletCommand(context.Background()) // handles signals itself
 	case "kube-proxy":
 		cmd = proxy.NewProxyCommand()
 	case "real-nodes":
@@ -56,8 +57,8 @@ func main() {
 	os.Exit(cli.Run(cmd))
 }
 
-// newKwokCommand simulates nodes. KWOK's own command cannot live in this process: it defines a --version flag that the
-// Kubernetes components define too.
+// newKwokCommand returns the command that simulates nodes. KWOK's own command cannot live in this
+// process: it defines a --version flag, and so do the Kubernetes components.
 func newKwokCommand() *cobra.Command {
 	var kubeconfig string
 	opts := simnode.Options{}
@@ -81,7 +82,7 @@ func newKwokCommand() *cobra.Command {
 	return cmd
 }
 
-// newRealNodesCommand runs nodes with containers.
+// newRealNodesCommand returns the command that runs nodes with containers.
 func newRealNodesCommand() *cobra.Command {
 	var role, dir string
 	var number int

@@ -1,10 +1,11 @@
-// Command lockstep is the one command that users see: the manager, the local control plane, the laboratory and the
-// daily tools are its verbs.
+// Command lockstep is the one command that users see. Its verbs include the manager, the local
+// control plane, the laboratory and the daily tools.
 package main
 
 import (
 	"os"
-	_ "time/tzdata" // schedules name time zones, and not every image and machine knows them
+	// schedules name time zones, and some images and machines lack the time zone database
+	_ "time/tzdata"
 
 	"lockstep.dev/lockstep/internal/cli"
 	"lockstep.dev/lockstep/internal/manager"

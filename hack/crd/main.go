@@ -1,6 +1,7 @@
-// crd finishes the CRDs that controller-gen has written: it takes the descriptions out of the parts that Kubernetes
-// itself documents (pod templates, claims), which keeps the CRDs small, and refuses amounts that are negative or no quantities. Of
-// workflows it leaves those parts without a schema, but for what users mistype.
+// Command crd finishes the CRDs that controller-gen wrote. It removes the descriptions of the parts
+// that Kubernetes itself documents (pod templates, claims), which keeps the CRDs small, and refuses
+// amounts that are negative or are not quantities. For workflows it removes the schema of those
+// parts, except for fields that users often mistype.
 //
 // Usage: crd DIRECTORY
 package main
@@ -52,7 +53,7 @@ func run(dir string) error {
 		if data, err = yaml.Marshal(&crd); err != nil {
 			return err
 		}
-		// The status of a CRD is the API server's.
+		// The API server writes the status of a CRD.
 		data = []byte(strings.Replace(string(data), "status:\n  acceptedNames:\n    kind: \"\"\n    plural: \"\"\n  conditions: null\n  storedVersions: null\n", "", 1))
 		if err := os.WriteFile(file, append([]byte(header), data...), 0o644); err != nil {
 			return err
@@ -61,11 +62,11 @@ func run(dir string) error {
 	return nil
 }
 
-// durationPattern is of what Go reads as a duration that is not negative.
+// durationPattern matches the durations that Go parses and that are not negative.
 const durationPattern = `^\+?(0|(([0-9]+(\.[0-9]*)?|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h))+)$`
 
-// trim shortens the embedded types of Kubernetes, wherever they are. In specs, not in statuses, it also refuses negative
-// amounts.
+// trim removes descriptions from embedded types of Kubernetes at any depth. In specs, but not in
+// statuses, it also refuses negative amounts.
 func trim(s *apiextensionsv1.JSONSchemaProps, specs bool) {
 	for name, p := range s.Properties {
 		switch name {
@@ -92,13 +93,14 @@ func trim(s *apiextensionsv1.JSONSchemaProps, specs bool) {
 	}
 }
 
-// notNegative has an amount be none below zero.
+// notNegative makes the schema refuse negative amounts.
 func notNegative(amount *apiextensionsv1.JSONSchemaProps) {
 	amount.Pattern = strings.Replace(amount.Pattern, `^(\+|-)?`, `^\+?`, 1)
 	amount.Minimum = ptr(0.0)
 }
 
-// requests refuses negative requests, limits and sizes in what Kubernetes defines, wherever they are.
+// requests refuses negative requests, limits and sizes at any depth of a schema that Kubernetes
+// defines.
 func requests(s *apiextensionsv1.JSONSchemaProps) {
 	for name, p := range s.Properties {
 		switch {
@@ -116,7 +118,8 @@ func requests(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// quantities refuses exponents of quantities that are no integers, which Kubernetes' own pattern lets through and its types do not.
+// quantities refuses quantities whose exponent is not an integer. Kubernetes' own pattern accepts
+// them but its types do not.
 func quantities(s *apiextensionsv1.JSONSchemaProps) {
 	s.Pattern = strings.Replace(s.Pattern, `([eE](\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+)))`, `([eE](\+|-)?[0-9]+)`, 1)
 	for name, p := range s.Properties {
@@ -131,7 +134,8 @@ func quantities(s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// container is the schema of what users mistype in a container of a workflow: anything else in it is open.
+// container returns the schema of the fields of a workflow's container that users often mistype.
+// All other fields are open.
 func container() map[string]apiextensionsv1.JSONSchemaProps {
 	amount := apiextensionsv1.JSONSchemaProps{
 		XIntOrString: true, Pattern: `^\+?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTPE]|([eE](\+|-)?[0-9]+))?$`, Minimum: ptr(0.0),
@@ -149,7 +153,7 @@ func container() map[string]apiextensionsv1.JSONSchemaProps {
 	}
 }
 
-// undescribe takes the descriptions out of s; its own stays where keep says so.
+// undescribe removes the descriptions in s. If keep is true, s keeps its own description.
 func undescribe(s *apiextensionsv1.JSONSchemaProps, keep bool) {
 	if !keep {
 		s.Description = ""
@@ -166,8 +170,9 @@ func undescribe(s *apiextensionsv1.JSONSchemaProps, keep bool) {
 	}
 }
 
-// openFields are the fields of workflows whose content Kubernetes defines, or only the controller writes, or that would
-// be repeated so often (artifacts with their ten stores) that the CRD would not fit into an annotation of kubectl apply.
+// openFields are fields of workflows without a schema. Kubernetes defines their content, or only
+// the controller writes them, or they occur so often (artifacts with their ten stores) that the CRD
+// would not fit into the annotation of kubectl apply.
 var openFields = map[string]bool{
 	"status": true, "container": true, "containers": true, "initContainers": true, "sidecars": true, "script": true,
 	"steps": true, "volumes": true, "volumeMounts": true, "volumeClaimTemplates": true, "affinity": true, "tolerations": true,
@@ -177,12 +182,14 @@ var openFields = map[string]bool{
 	"artifactPaths": true,
 }
 
-// open leaves the content of openFields to whoever reads it, and keeps what says that it is an object or a list.
+// open removes the schema of the content of openFields and keeps only whether the field is an
+// object or a list.
 func open(s *apiextensionsv1.JSONSchemaProps) {
 	for name, p := range s.Properties {
 		switch {
 		case openFields[name] && p.Type == "object":
-			// Atomic, or the server would keep a record of who wrote each leaf, larger than a large status itself.
+			// Atomic, because otherwise the server would record the writer of each leaf, and this
+			// record would be larger than even a large status.
 			p = apiextensionsv1.JSONSchemaProps{
 				Description: p.Description, Type: p.Type, XPreserveUnknownFields: ptr(true), XMapType: ptr("atomic"),
 			}

@@ -1,5 +1,5 @@
-// Command licences lists the licences of the Go modules that programs are linked with, and fails for one that is not known
-// or that asks for more than its notice.
+// Command licences lists the licences of the Go modules that programs are linked with. It fails for
+// a licence that is unknown or that requires more than its notice.
 //
 //	go run ./hack/licences ./cmd/...
 package main
@@ -17,7 +17,7 @@ import (
 	"github.com/google/licensecheck"
 )
 
-// allowed are the SPDX identifiers of licences under which a module may be linked.
+// allowed lists the SPDX identifiers of the licences that a linked module may have.
 var allowed = []string{"Apache-2.0", "MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "MPL-2.0", "Unlicense", "CC0-1.0", "Zlib", "0BSD"}
 
 func main() {
@@ -55,10 +55,10 @@ func run(packages []string) error {
 	return nil
 }
 
-// module is a Go module and where its files are.
+// module is a Go module and the directory of its files.
 type module struct{ name, dir string }
 
-// linked returns the modules, but for the main one, whose packages are linked into the programs.
+// linked returns the modules, except the main one, whose packages are linked into the programs.
 func linked(packages []string) ([]module, error) {
 	const format = `{{with .Module}}{{if not .Main}}{{.Path}} {{.Version}}	{{with .Replace}}{{.Dir}}{{else}}{{.Dir}}{{end}}{{end}}{{end}}`
 	cmd := exec.Command("go", append([]string{"list", "-deps", "-f", format}, packages...)...)
@@ -78,8 +78,9 @@ func linked(packages []string) ([]module, error) {
 	return slices.Compact(modules), lines.Err()
 }
 
-// licencesOf returns the SPDX identifiers of the licences in a module's root folder, which the archive of a module always
-// has. Licences of documentation (LICENSE.docs) do not concern programs.
+// licencesOf returns the SPDX identifiers of the licences in a module's root directory, which a
+// module's archive always has. Licences of documentation (LICENSE.docs) do not apply to programs
+// and are ignored.
 func licencesOf(dir string) ([]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {

@@ -1,22 +1,27 @@
-// Command overlap measures how much of our CUE definitions also stands in a folder of other definitions.
+// Command overlap measures how much of our CUE definitions also occurs in a directory of other
+// definitions.
 //
 //	go run ./hack/overlap [-max 15] [-n 25] OURS THEIRS
 //
-// For each CUE file in the folder OURS it prints the number of token sequences of length n, how many of them occur
-// anywhere in the folder THEIRS, and their share in percent. It exits with 1 if the share of a file is max or more;
-// files with fewer than 40 sequences are listed and never refused, as they hold little but what the contract fixes.
+// For each CUE file in the directory OURS it prints the number of token sequences of length n, how
+// many of them occur anywhere in the directory THEIRS, and their share in percent. It exits with 1
+// if the share of a file is max or more. Files with fewer than 40 sequences are listed and never
+// refused, because they hold little but what the contract fixes.
 //
-// Both folders are read recursively. THEIRS may hold CUE files, and YAML files with CUE texts in the fields template,
-// healthPolicy, customStatus and details, also YAML that is a template itself and no longer parses.
+// Both directories are read recursively. THEIRS may hold CUE files, and YAML files with CUE texts
+// in the fields template, healthPolicy, customStatus and details, also YAML that is itself a
+// template and does not parse.
 //
-// These rules make the figures independent of how files are formatted:
+// These rules make the figures independent of the files' formatting:
 //
-//   - Comments are not compared, nor are fields called parameter: names, types and defaults of parameters are a
-//     contract. A sequence does not reach across a parameter field.
+//   - Comments are not compared, nor are fields called parameter: names, types and defaults of
+//     parameters are a contract. A sequence does not span a parameter field.
 //   - Line ends count as commas, and a comma before a closing bracket does not count.
-//   - A text of several lines without interpolation, such as a health policy, is compared token by token if it is CUE.
+//   - A multi-line text without interpolation, such as a health policy, is compared token by token
+//     if it is CUE.
 //
-// The comparison needs other projects' definitions, which are not part of this repository: give a folder outside of it.
+// The comparison needs other projects' definitions, which are not part of this repository: give a
+// directory outside of it.
 package main
 
 import (
@@ -28,7 +33,7 @@ import (
 	"text/tabwriter"
 )
 
-// countedMin is the number of sequences below which a file is never refused.
+// countedMin is the minimal number of sequences of a file that can be refused.
 const countedMin = 40
 
 var errOverlap = errors.New("some definitions have too much in common with the others")
@@ -57,7 +62,7 @@ func main() {
 	}
 }
 
-// run prints the table, and returns errOverlap if a file is at limit percent or over it.
+// run prints the table. It returns errOverlap if the share of a file is limit percent or more.
 func run(out io.Writer, ours, theirs string, n int, limit float64) error {
 	mine, err := readFolder(ours)
 	if err != nil {

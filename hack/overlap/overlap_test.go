@@ -46,7 +46,7 @@ func TestSequencesDoNotReachAcrossParameters(t *testing.T) {
 	}
 }
 
-// many is a definition of n fields, after the first of which come those that others have too.
+// many returns a definition of n fields whose names begin with name.
 func many(n int, name string) string {
 	var b strings.Builder
 	for i := range n {

@@ -15,14 +15,15 @@ import (
 
 // file is one file with definitions.
 type file struct {
-	name   string // its path in the folder, without the ending .cue
+	name   string // path in the directory, without the ending .cue
 	pieces [][]string
 }
 
 // sections are the fields of a definition object that hold CUE.
 var sections = map[string]bool{"template": true, "healthPolicy": true, "customStatus": true, "details": true}
 
-// readFolder reads the definitions in a folder and those below it, in the order of their paths.
+// readFolder reads the definitions in a directory and its subdirectories, in the order of their
+// paths.
 func readFolder(folder string) ([]file, error) {
 	var out []file
 	err := filepath.WalkDir(folder, func(path string, entry fs.DirEntry, err error) error {
@@ -62,7 +63,7 @@ func readFolder(folder string) ([]file, error) {
 	return out, err
 }
 
-// textsOf are the CUE texts in YAML.
+// textsOf returns the CUE texts in YAML.
 func textsOf(data []byte) []string {
 	var out []string
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
@@ -73,7 +74,7 @@ func textsOf(data []byte) []string {
 			return out
 		}
 		if err != nil {
-			return blocksOf(string(data)) // such as a chart's template
+			return blocksOf(string(data)) // for example a chart's template
 		}
 		out = append(out, textsIn(&node)...)
 	}
@@ -90,10 +91,10 @@ func textsIn(node *yaml.Node) []string {
 	return out
 }
 
-// blockHead is the line before a block of text.
+// blockHead matches the line before a block of text.
 var blockHead = regexp.MustCompile(`^( *)(?:- )?([A-Za-z]+): *[|>][-+0-9]*\s*$`)
 
-// blocksOf finds the blocks of text by their indentation.
+// blocksOf finds blocks of text by their indentation, in YAML that does not parse.
 func blocksOf(data string) []string {
 	var out []string
 	lines := strings.Split(data, "\n")

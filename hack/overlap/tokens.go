@@ -15,7 +15,8 @@ type lexeme struct {
 	text string
 }
 
-// piecesOf tokenises CUE and returns what is compared of it: runs of tokens between parameter fields.
+// piecesOf splits CUE into tokens and returns the compared parts: runs of tokens between parameter
+// fields.
 func piecesOf(source []byte) [][]string {
 	var out [][]string
 	for _, piece := range withoutParameters(scan(source)) {
@@ -31,7 +32,7 @@ func scan(source []byte) []lexeme {
 	var out []lexeme
 	var s scanner.Scanner
 	s.Init(token.NewFile("", -1, len(source)), source, nil, 0)
-	// depths are the numbers of open parentheses in the interpolations that the scanner is in.
+	// depths holds the number of open parentheses of each enclosing interpolation.
 	var depths []int
 	for {
 		_, tok, lit := s.Scan()
@@ -55,7 +56,7 @@ func scan(source []byte) []lexeme {
 			}
 			rest := s.ResumeInterpolation()
 			if strings.HasSuffix(rest, "(") {
-				depths[last] = 0 // the text goes on with another expression
+				depths[last] = 0 // another expression of the text begins
 			} else {
 				depths = depths[:last]
 			}
@@ -72,7 +73,8 @@ func scan(source []byte) []lexeme {
 	}
 }
 
-// withoutParameters cuts the fields called parameter out of the tokens, and returns what is between them.
+// withoutParameters removes the fields called parameter and returns the runs of tokens between
+// them.
 func withoutParameters(tokens []lexeme) [][]lexeme {
 	var out [][]lexeme
 	from := 0
@@ -89,7 +91,7 @@ func withoutParameters(tokens []lexeme) [][]lexeme {
 				depth++
 			case token.RBRACE, token.RBRACK, token.RPAREN:
 				if depth--; depth < 0 {
-					break field // the end of what the field is in
+					break field // the end of the enclosing struct
 				}
 			case token.COMMA:
 				if depth == 0 {
@@ -123,8 +125,8 @@ func startsParameter(tokens []lexeme, i int) bool {
 	return i < len(tokens) && tokens[i].tok == token.COLON
 }
 
-// wordsOf is the text of each token: without commas before closing brackets, and with the tokens of texts that are CUE
-// in place of these texts.
+// wordsOf returns the texts of tokens, without commas before closing brackets. A text that is CUE
+// is replaced by its own tokens.
 func wordsOf(tokens []lexeme) []string {
 	var out []string
 	for i, t := range tokens {
@@ -148,7 +150,7 @@ func wordsOf(tokens []lexeme) []string {
 	return out
 }
 
-// embedded is the content of a text of several lines that is CUE, or nil.
+// embedded returns the content of a multi-line text that is CUE, or nil.
 func embedded(t lexeme) []byte {
 	if t.tok != token.STRING || !strings.Contains(t.text, `"""`) {
 		return nil
@@ -163,7 +165,7 @@ func embedded(t lexeme) []byte {
 	return []byte(text)
 }
 
-// sequences are all runs of n words in the pieces.
+// sequences returns all runs of n words in the pieces.
 func sequences(pieces [][]string, n int) []string {
 	var out []string
 	for _, piece := range pieces {

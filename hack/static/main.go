@@ -1,4 +1,5 @@
-// Command static fails unless every program that it is given is static, and so starts in an image that has no library.
+// Command static fails unless every given program is statically linked and so starts in an image
+// without libraries.
 package main
 
 import (

@@ -61,7 +61,7 @@ API server any more.`,
 				level = slog.LevelDebug
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
-			klog.SetSlogLogger(cfg.Log) // the API client's own
+			klog.SetSlogLogger(cfg.Log) // for the log lines of the API client
 			cfg.Version = Version
 			cfg.Root = os.DirFS(filepath.Clean(root))
 			if !offline {
@@ -106,7 +106,8 @@ API server any more.`,
 	return cmd
 }
 
-// podOfEnvironment is the pod that a manifest names, or empty.
+// podOfEnvironment returns the pod's NAMESPACE/NAME, which the manifest puts into the environment,
+// or "".
 func podOfEnvironment() string {
 	namespace, name := os.Getenv("POD_NAMESPACE"), os.Getenv("POD_NAME")
 	if namespace == "" || name == "" {

@@ -32,7 +32,8 @@ func TestAgentUsage(t *testing.T) {
 	}
 }
 
-// TestAgentManifestsFlagsExist holds that the DaemonSet starts the program that this is.
+// TestAgentManifestsFlagsExist checks that the agent's DaemonSet calls this program with flags that
+// exist.
 func TestAgentManifestsFlagsExist(t *testing.T) {
 	data, err := os.ReadFile("../../config/agent.yaml")
 	if err != nil {

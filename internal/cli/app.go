@@ -21,11 +21,11 @@ import (
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
-// appCommand is what the verbs about applications share.
+// appCommand holds the streams and flags that the verbs about applications share.
 type appCommand struct {
 	s     streams
 	flags *genericclioptions.ConfigFlags
-	// dryRun is --dry-run, where the verb has it.
+	// dryRun is the value of --dry-run, if the verb has this flag.
 	dryRun dryRun
 }
 
@@ -71,7 +71,7 @@ func (c *appCommand) names() cobra.CompletionFunc {
 	})
 }
 
-// revisionsOf are the last states of an application, oldest first.
+// revisionsOf returns the kept revisions of an application, oldest first.
 func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]controller.Revision, error) {
 	rt, err := client.Tracker(ctx, namespace, name)
 	if err != nil {
@@ -139,7 +139,7 @@ did not come to run within --timeout.`,
 	return cmd
 }
 
-// await waits until an application runs, and says on the way how far it is.
+// await waits until an application runs, and prints its progress.
 func (c *appCommand) await(ctx context.Context, client *applications.Client, namespace, name string, generation int64) error {
 	said := ""
 	for {
@@ -166,7 +166,7 @@ func (c *appCommand) await(ctx context.Context, client *applications.Client, nam
 	}
 }
 
-// notReady is why an application is not ready, or empty.
+// notReady returns why an application is not ready, or "".
 func notReady(app *oam.Application) string {
 	for _, c := range app.Status.Conditions {
 		if c.Type == oam.ConditionReady && c.Status == "False" {
@@ -239,7 +239,7 @@ func printApps(out io.Writer, apps []oam.Application, all bool) error {
 			state[s.Name] = s
 		}
 		made := app.CreationTimestamp.Format("2006-01-02 15:04:05 -0700 MST")
-		if len(app.Spec.Components) == 0 { // its steps make all that there is
+		if len(app.Spec.Components) == 0 { // steps of its workflow make all its objects
 			if all {
 				fmt.Fprintf(w, "%s\t", app.Namespace)
 			}

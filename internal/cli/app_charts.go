@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// fetchedCharts fetches the charts that a preview is made of, and waits for them. Passwords and values that are kept in the
-// cluster are not asked for.
+// fetchedCharts fetches the charts of a preview and waits for them. It does not read passwords and
+// values that are kept in the cluster.
 type fetchedCharts struct {
 	ctx   context.Context
 	err   io.Writer

@@ -167,7 +167,7 @@ func printDiff(out io.Writer, name, fromName, toName string, from, to *oam.Appli
 	return printText(out, "application "+name, fromName, toName, string(was), string(is), lines)
 }
 
-// printText prints the difference of two texts, coloured on a terminal.
+// printText prints the difference of two texts, in colour on a terminal.
 func printText(out io.Writer, what, fromName, toName, from, to string, lines int) error {
 	if from == to {
 		_, err := fmt.Fprintf(out, "%s: no change\n", what)

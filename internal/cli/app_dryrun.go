@@ -69,7 +69,7 @@ manifests, and print the objects. Nothing is sent.`,
 	return cmd
 }
 
-// printRendered prints the objects that an application is made of.
+// printRendered prints the objects that an application renders to.
 func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
 	var app oam.Application
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
@@ -109,7 +109,8 @@ func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs def
 	return nil
 }
 
-// anyKind takes every kind for one of namespaces, but for those of Kubernetes that are not.
+// anyKind answers without a cluster whether a kind is namespaced: every kind is, except the named
+// cluster-scoped ones.
 type anyKind struct{}
 
 func (anyKind) Namespaced(gvk schema.GroupVersionKind) (bool, error) {

@@ -32,7 +32,7 @@ func (p *podChoice) flags(cmd *cobra.Command) {
 	f.StringVar(&p.container, "container", "", "container of the pods; the first one by default")
 }
 
-// pods are the pods that are meant, with their application.
+// pods returns the application and its chosen pods. It fails if no pod is chosen.
 func (p *podChoice) pods(ctx context.Context, client *applications.Client, namespace, name string) (*oam.Application, []corev1.Pod, error) {
 	app, err := client.Get(ctx, namespace, name)
 	if err != nil {
@@ -61,7 +61,7 @@ func (p *podChoice) pods(ctx context.Context, client *applications.Client, names
 	return nil, nil, fmt.Errorf("application %s has no pods now; it is %s: see lockstep app status %s", name, app.Status.Phase, name)
 }
 
-// one is the pod to talk to: one that runs.
+// one returns a chosen pod that runs, for a verb that talks to one pod.
 func (p *podChoice) one(ctx context.Context, client *applications.Client, namespace, name string) (*corev1.Pod, error) {
 	_, pods, err := p.pods(ctx, client, namespace, name)
 	if err != nil {
@@ -75,7 +75,7 @@ func (p *podChoice) one(ctx context.Context, client *applications.Client, namesp
 	return nil, fmt.Errorf("no pod of application %s runs now; %s is %s", name, pods[0].Name, pods[0].Status.Phase)
 }
 
-// onePod connects, and finds the pod of an application to talk to.
+// onePod connects to the cluster and returns a chosen pod of an application that runs.
 func (c *appCommand) onePod(ctx context.Context, choice *podChoice, name string) (*applications.Client, string, *corev1.Pod, error) {
 	client, namespace, err := c.connect()
 	if err != nil {
@@ -222,7 +222,7 @@ first Service, or of its first container that has one. A local port that is empt
 	return cmd
 }
 
-// somePort is a port to forward where none is named.
+// somePort returns a port to forward if the user names none.
 func somePort(ctx context.Context, client *applications.Client, namespace, name, component string, pod *corev1.Pod) ([]string, error) {
 	app, err := client.Get(ctx, namespace, name)
 	if err != nil {
@@ -254,7 +254,7 @@ func somePort(ctx context.Context, client *applications.Client, namespace, name,
 	return nil, usageError{fmt.Errorf("pod %s says nothing of its ports: name one, for example lockstep app port-forward %s 8080:80", pod.Name, name)}
 }
 
-// printPods lists pods as status --pod shows them.
+// printPods prints the table of 'app status --pod'.
 func printPods(out io.Writer, pods []corev1.Pod) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprint(w, "CLUSTER\tCOMPONENT\tPOD NAME\tNAMESPACE\tPHASE\tCREATE TIME\tREVISION\tHOST\n")
@@ -265,7 +265,7 @@ func printPods(out io.Writer, pods []corev1.Pod) error {
 	return w.Flush()
 }
 
-// printEndpoints lists where an application's Services can be reached.
+// printEndpoints prints where an application's Services can be reached.
 func printEndpoints(out io.Writer, services []corev1.Service) error {
 	w := tabwriter.NewWriter(out, 0, 8, 2, ' ', 0)
 	fmt.Fprint(w, "CLUSTER\tCOMPONENT\tREF(KIND/NAMESPACE/NAME)\tENDPOINT\tINNER\n")

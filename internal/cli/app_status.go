@@ -142,7 +142,8 @@ func typeOf(app *oam.Application, component string) string {
 	return ""
 }
 
-// printAppTree draws the objects, below their clusters and namespaces, those of the own cluster first.
+// printAppTree draws an application's objects as a tree below their clusters and namespaces. The
+// own cluster comes first.
 func printAppTree(out io.Writer, app *oam.Application) error {
 	type place struct{ cluster, namespace string }
 	byPlace := map[place][]string{}

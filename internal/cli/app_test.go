@@ -11,7 +11,8 @@ func TestEveryApplicationIsListed(t *testing.T) {
 	shop, steps := oam.Application{}, oam.Application{}
 	shop.Namespace, shop.Name, shop.Status.Phase = "a", "shop", "running"
 	shop.Spec.Components = []oam.Component{{Name: "web", Type: "webservice"}, {Name: "db", Type: "worker"}}
-	steps.Namespace, steps.Name, steps.Status.Phase = "b", "steps", "runningWorkflow" // without components
+	// The second application has no components.
+	steps.Namespace, steps.Name, steps.Status.Phase = "b", "steps", "runningWorkflow"
 	var out strings.Builder
 	if err := printApps(&out, []oam.Application{shop, steps}, true); err != nil {
 		t.Fatal(err)

@@ -28,7 +28,8 @@ func newAppWorkflow(s streams) *cobra.Command {
 	)
 }
 
-// newAppWorkflowVerb is a verb that the manager carries out.
+// newAppWorkflowVerb returns a verb that writes a workflow command into the application for the
+// manager to carry out.
 func newAppWorkflowVerb(s streams, verb, short string) *cobra.Command {
 	var step string
 	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: exactArgs("NAME")}
@@ -54,7 +55,7 @@ func newAppWorkflowVerb(s streams, verb, short string) *cobra.Command {
 		if step != "" {
 			value += "/" + step
 		}
-		// The time tells one command from the next.
+		// The time makes each command different from the previous one.
 		value += "@" + time.Now().UTC().Format(time.RFC3339Nano)
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{oam.WorkflowCommandAnnotation: value}}})
 		if err != nil {
@@ -69,7 +70,7 @@ func newAppWorkflowVerb(s streams, verb, short string) *cobra.Command {
 	return cmd
 }
 
-// possible says why a command about a workflow would do nothing, or nil.
+// possible returns why a command about an application's workflow would have no effect, or nil.
 func possible(app *oam.Application, verb string) error {
 	w := app.Status.Workflow
 	switch {
@@ -85,7 +86,7 @@ func possible(app *oam.Application, verb string) error {
 	return nil
 }
 
-// newAppRollback is a verb of more than one command.
+// newAppRollback returns the verb rollback, which two parent commands have.
 func newAppRollback(s streams, of string) *cobra.Command {
 	var revision string
 	cmd := &cobra.Command{
@@ -135,7 +136,8 @@ func newAppRollback(s streams, of string) *cobra.Command {
 	return cmd
 }
 
-// chosenRevision is the revision of that name, or the one before the last.
+// chosenRevision returns the revision called name. Without a name it returns the one before the
+// last.
 func chosenRevision(revisions []controller.Revision, name string) (*controller.Revision, error) {
 	if name == "" {
 		if len(revisions) < 2 {

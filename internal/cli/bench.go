@@ -162,7 +162,7 @@ func benchConfig(cfg *lab.Config, scenarioName, gang, output string, shapes []st
 	return nil
 }
 
-// benchPrograms finds the programs that fresh control planes are made of.
+// benchPrograms finds the programs that control planes of the laboratory are started from.
 func benchPrograms(cfg *lab.Config) error {
 	if cfg.Kubeconfig != "" {
 		return nil
@@ -182,7 +182,8 @@ func printReport(w io.Writer, rep *report.Report, output string) error {
 	return report.Table(w, rep, output == "wide")
 }
 
-// verdict is an error when a caller should look.
+// verdict returns an error if a report has runs without a result, failed or unscheduled pods, or
+// violations.
 func verdict(rep *report.Report) error {
 	runs, failed, violations := rep.Faults()
 	if runs+failed+violations == 0 {
@@ -191,7 +192,8 @@ func verdict(rep *report.Report) error {
 	return fmt.Errorf("%d runs without a result, %d pods failed or not scheduled, %d violations", runs, failed, violations)
 }
 
-// benchProgress shows how an experiment goes: one line that is rewritten on a terminal, else a line at each step.
+// benchProgress prints the progress of an experiment: on a terminal one line that is rewritten,
+// elsewhere one line for each step.
 type benchProgress struct {
 	w        io.Writer
 	terminal bool

@@ -9,7 +9,7 @@ import (
 	benchapps "lockstep.dev/lockstep/internal/lab/applications"
 )
 
-// applicationBench are the flags of the scenarios about applications.
+// applicationBench holds the flags of the scenarios about applications.
 type applicationBench struct{ cfg benchapps.Config }
 
 func (b *applicationBench) add(cmd *cobra.Command) {

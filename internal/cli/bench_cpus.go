@@ -9,7 +9,7 @@ import (
 	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
 )
 
-// cpuBench are the flags of the scenario cpu-topology.
+// cpuBench holds the flags of the scenario cpu-topology.
 type cpuBench struct{ cfg benchcpus.Config }
 
 func (b *cpuBench) add(cmd *cobra.Command) {
@@ -18,7 +18,7 @@ func (b *cpuBench) add(cmd *cobra.Command) {
 	f.IntVar(&b.cfg.Connections, "connections", 32, "of cpu-topology: requests on their way to the web server at a time")
 }
 
-// run measures what pinning is worth on this machine.
+// run measures the benefit of CPU pinning on this machine.
 func (b *cpuBench) run(s streams, cmd *cobra.Command, common *lab.Config, output string) error {
 	cfg := b.cfg
 	var err error
@@ -37,7 +37,7 @@ func (b *cpuBench) run(s streams, cmd *cobra.Command, common *lab.Config, output
 	return printSeries(s, cfg.OutDir, output, rep, err)
 }
 
-// newBenchLoad is what runs in the pods of that scenario.
+// newBenchLoad returns the hidden command whose verbs run in the pods of cpu-topology.
 func newBenchLoad(s streams) *cobra.Command {
 	cmd := &cobra.Command{Use: "load", Short: "The loads of cpu-topology, as they run in its pods", Hidden: true, Args: noArgs}
 	var address, url string

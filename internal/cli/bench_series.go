@@ -11,17 +11,18 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// benchOutputs are what 'bench run' prints.
+// benchOutputs lists the output forms of 'bench run'.
 var benchOutputs = []string{"table", "wide", "json"}
 
-// benchOut gives --out its default.
+// benchOut sets the default of --out.
 func benchOut(cfg *lab.Config) {
 	if cfg.OutDir == "" {
 		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
 	}
 }
 
-// benchSeries is what a scenario with a control plane of its own takes from the common flags.
+// benchSeries returns the configuration of a scenario that starts its own control plane, from the
+// common flags. It refuses --kubeconfig.
 func benchSeries(s streams, common *lab.Config, output string) (series.Config, error) {
 	if common.Kubeconfig != "" {
 		return series.Config{}, usageError{errors.New("--kubeconfig: this scenario brings its own control plane")}
@@ -36,7 +37,8 @@ func benchSeries(s streams, common *lab.Config, output string) (series.Config, e
 	}, nil
 }
 
-// printSeries says where the results are, prints them, and fails if they are not whole, which failed says, or a caller should look.
+// printSeries prints where the results are, and then the results. It returns failed, or else an
+// error if the report has faults.
 func printSeries(s streams, dir, output string, rep interface {
 	Table(io.Writer) error
 	Faults() error

@@ -13,10 +13,10 @@ import (
 	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
 )
 
-// benchScenarios are the scenarios of 'bench run'.
+// benchScenarios lists the scenarios of 'bench run'.
 var benchScenarios = append([]string{scenario.Batch, benchwf.Queued, benchwf.Rate, benchcpus.Scenario}, benchapps.Scenarios...)
 
-// workflowBench are the flags of the scenarios about workflows.
+// workflowBench holds the flags of the scenarios about workflows.
 type workflowBench struct{ cfg benchwf.Config }
 
 func (b *workflowBench) add(cmd *cobra.Command) {

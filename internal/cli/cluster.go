@@ -18,17 +18,17 @@ import (
 	submit "lockstep.dev/lockstep/internal/submit/clusters"
 )
 
-// clusterCommand is what the verbs about managed clusters share.
+// clusterCommand holds the streams and flags that the verbs about managed clusters share.
 type clusterCommand struct {
 	s     streams
 	flags *genericclioptions.ConfigFlags
-	// dryRun is --dry-run, where the verb has it.
+	// dryRun is the value of --dry-run, if the verb has this flag.
 	dryRun dryRun
 }
 
 func newClusterCommand(s streams, cmd *cobra.Command) *clusterCommand {
 	c := &clusterCommand{s: s, flags: kubeFlags(cmd)}
-	must(cmd.Flags().MarkHidden("namespace")) // clusters are in none
+	must(cmd.Flags().MarkHidden("namespace")) // managed clusters have no namespace
 	return c
 }
 
@@ -53,7 +53,7 @@ func (c *clusterCommand) connect() (*submit.Client, error) {
 	return client, nil
 }
 
-// names completes names of clusters.
+// names completes names of managed clusters.
 func (c *clusterCommand) names() cobra.CompletionFunc {
 	return completion(func(ctx context.Context) ([]string, error) {
 		client, err := c.connect()
@@ -69,7 +69,7 @@ func (c *clusterCommand) names() cobra.CompletionFunc {
 	})
 }
 
-// oneName takes the name of a cluster.
+// oneName requires exactly one argument, the name of a cluster.
 func oneName(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return usageError{fmt.Errorf("say which cluster: lockstep cluster %s NAME", cmd.Name())}
@@ -146,7 +146,8 @@ same name replaces how the cluster is reached.`,
 	return cmd
 }
 
-// parseLabels reads KEY=VALUE and, where labels may be taken off, KEY-.
+// parseLabels parses KEY=VALUE. If off is true, KEY- is also allowed: it removes the label, and its
+// value in the result is nil.
 func parseLabels(texts []string, off bool) (map[string]*string, error) {
 	out := map[string]*string{}
 	for _, text := range texts {
@@ -232,7 +233,7 @@ func newClusterList(s streams) *cobra.Command {
 	return cmd
 }
 
-// managedCluster is what may be told of a cluster: no credential.
+// managedCluster is the printed form of a managed cluster. It holds no credential.
 type managedCluster struct {
 	Name     string            `json:"name"`
 	Alias    string            `json:"alias,omitempty"`
@@ -294,8 +295,9 @@ func newClusterProbe(s streams) *cobra.Command {
 	})
 }
 
-// onOneCluster has cmd do something with the cluster that its first argument names, and say that it is done; a verb that
-// changes nothing has no word for that.
+// onOneCluster makes cmd act on the cluster that its first argument names, and then print done. If
+// done is empty, the verb changes nothing: it has no --dry-run, and prints that the cluster
+// answers.
 func onOneCluster(s streams, cmd *cobra.Command, done string, do func(ctx context.Context, client *submit.Client, args []string) error) *cobra.Command {
 	c := newClusterCommand(s, cmd)
 	cmd.ValidArgsFunction = first(c.names())

@@ -25,7 +25,7 @@ import (
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
-// definitionSet are definitions by kind and name, to be compiled when they are used.
+// definitionSet holds definitions under "kind name". Each is compiled when it is used.
 type definitionSet map[string]*render.Definition
 
 func builtinDefinitions() (definitionSet, error) {
@@ -37,7 +37,7 @@ func builtinDefinitions() (definitionSet, error) {
 	return set, set.add(objects)
 }
 
-// add takes the definitions among objects in.
+// add adds the definitions among objects.
 func (d definitionSet) add(objects []*unstructured.Unstructured) error {
 	for _, u := range objects {
 		def, err := definitionOf(u)
@@ -51,13 +51,14 @@ func (d definitionSet) add(objects []*unstructured.Unstructured) error {
 	return nil
 }
 
-// addFrom takes the definitions of a cluster in.
+// addFrom adds the definitions of a cluster.
 func (d definitionSet) addFrom(ctx context.Context, client *applications.Client, namespace string) error {
 	components, traits, err := client.Definitions(ctx, namespace)
 	if err != nil {
 		return err
 	}
-	// From the end: those of the namespace come first, and win.
+	// Backwards, because the definitions of the namespace come first in the list and take
+	// precedence.
 	for i := len(components) - 1; i >= 0; i-- {
 		def := render.OfComponent(&components[i])
 		d[def.String()] = def
@@ -94,14 +95,15 @@ func (d definitionSet) compile(kind render.Kind, name string) (*render.Template,
 
 var _ plan.Definitions = definitionSet{}
 
-// definitionOf is the definition that an object is, or nil. Fields that definitions do not have are left out, as the API
-// server leaves them out: strays says which.
+// definitionOf returns the definition in an object, or nil if the object is none. It drops fields
+// that a definition does not have, as the API server does; definitionAndStrays reports them.
 func definitionOf(u *unstructured.Unstructured) (*render.Definition, error) {
 	def, _, err := definitionAndStrays(u)
 	return def, err
 }
 
-// definitionAndStrays is definitionOf, with what it says of fields that definitions do not have.
+// definitionAndStrays is definitionOf, and also returns an error strays that names fields a
+// definition does not have.
 func definitionAndStrays(u *unstructured.Unstructured) (def *render.Definition, strays, err error) {
 	convert := func(into any) error {
 		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, into, true)
@@ -134,7 +136,7 @@ func definitionAndStrays(u *unstructured.Unstructured) (def *render.Definition, 
 	return nil, nil, nil
 }
 
-// readObjects reads manifests, and definitions in files of CUE.
+// readObjects reads objects from manifests and from CUE files with definitions.
 func readObjects(s streams, files []string) ([]*unstructured.Unstructured, error) {
 	if len(files) == 0 {
 		return nil, usageError{errors.New("give a file, for example: -f app.yaml")}
@@ -342,7 +344,8 @@ func newDefRender(s streams) *cobra.Command {
 	return cmd
 }
 
-// inProcess evaluates definitions and charts here: they are the user's own, on the user's machine.
+// inProcess returns a function that evaluates definitions and charts in this process. They are the
+// user's own and the machine is the user's, so no isolation is needed.
 func inProcess() render.Run {
 	definitions, charts := render.InProcess(), chart.InProcess()
 	return func(evaluator string, request []byte) ([]byte, error) {

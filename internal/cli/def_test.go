@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// TestFilesOfCUEBecomeManifests has a file, which no kubectl reads, printed as what kubectl does read, and that read again.
+// TestFilesOfCUEBecomeManifests prints a CUE file, which kubectl cannot read, as a manifest, which
+// kubectl can read, and reads that manifest again.
 func TestFilesOfCUEBecomeManifests(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name, text string) string {

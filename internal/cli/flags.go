@@ -8,7 +8,7 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// word is the value of a flag that takes one of some words.
+// word is a flag's value that must be one of some words.
 type word struct {
 	value *string
 	words []string
@@ -16,7 +16,7 @@ type word struct {
 
 func (w word) String() string {
 	if w.value == nil {
-		return "" // pflag asks zero values
+		return "" // pflag calls String of zero values
 	}
 	return *w.value
 }
@@ -35,13 +35,14 @@ func (w word) Set(text string) error {
 	return nil
 }
 
-// wordFlag adds a flag that takes one of some words; value is its default, which need not be among them.
+// wordFlag adds a flag whose value must be one of words. *value is the default, which need not be
+// among them.
 func wordFlag(cmd *cobra.Command, value *string, name, short, usage string, words ...string) {
 	cmd.Flags().VarP(word{value, words}, name, short, usage)
 	must(cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(words, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// dryRun is kubectl's --dry-run.
+// dryRun is the value of kubectl's flag --dry-run.
 type dryRun string
 
 const (
@@ -50,25 +51,26 @@ const (
 	dryRunServer = "server"
 )
 
-// add adds the flag, with the words that the verb takes beside none, of which the first is meant where none is written.
+// add adds the flag --dry-run, which takes "none" and words. Without a value the flag means
+// words[0].
 func (d *dryRun) add(cmd *cobra.Command, usage string, words ...string) {
 	*d = dryRunNone
 	wordFlag(cmd, (*string)(d), "dry-run", "", usage, append([]string{dryRunNone}, words...)...)
 	cmd.Flags().Lookup("dry-run").NoOptDefVal = words[0]
 }
 
-// addChecked adds the flag for verbs that change what is in a cluster.
+// addChecked adds the flag --dry-run for verbs that change objects in a cluster.
 func (d *dryRun) addChecked(cmd *cobra.Command) {
 	d.add(cmd, "only say what would be done: the API server checks it and keeps nothing", dryRunServer, dryRunClient)
 }
 
-// on says whether nothing is to be changed.
+// on reports whether the run must not change anything.
 func (d dryRun) on() bool { return d.client() || d.server() }
 
 func (d dryRun) client() bool { return d == dryRunClient }
 func (d dryRun) server() bool { return d == dryRunServer }
 
-// said is how to tell what has been done, or would have been.
+// said returns done, a verb's word for its success, and marks it in a dry run.
 func (d dryRun) said(done string) string {
 	if d.on() {
 		return done + " (dry run)"
@@ -76,7 +78,7 @@ func (d dryRun) said(done string) string {
 	return done
 }
 
-// group makes verbs of cmd, which by itself does nothing.
+// group makes cmd the parent of verbs. Without a verb cmd itself is wrong usage.
 func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	cmd.AddCommand(verbs...)
 	cmd.Args = noArgs
@@ -92,7 +94,7 @@ func group(cmd *cobra.Command, verbs ...*cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// noArgs refuses positional arguments as wrong usage, and says what may have been meant.
+// noArgs refuses positional arguments as wrong usage, and suggests what the user may have meant.
 func noArgs(cmd *cobra.Command, args []string) error {
 	err := cobra.NoArgs(cmd, args)
 	if err == nil {
@@ -105,7 +107,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usageError{err}
 }
 
-// outputFlag adds -o with the words that it takes.
+// outputFlag adds the flag -o, which takes one of words.
 func outputFlag(cmd *cobra.Command, output *string, words ...string) {
 	wordFlag(cmd, output, "output", "o", strings.Join(words, "|"), words...)
 }

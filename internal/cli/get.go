@@ -20,14 +20,16 @@ import (
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
-// aliases are the short words for our kinds where a cluster may have others of the same name (batch/v1 has jobs too).
+// aliases maps short words to Lockstep's kinds where the cluster may have other kinds of the same
+// name (batch/v1 has jobs too).
 var aliases = map[string]string{
 	"job": "jobs.batch.volcano.sh", "jobs": "jobs.batch.volcano.sh",
 	"queue": "queues.scheduling.volcano.sh", "queues": "queues.scheduling.volcano.sh",
 	"podgroup": "podgroups.scheduling.volcano.sh", "podgroups": "podgroups.scheduling.volcano.sh",
 }
 
-// ourKinds puts our kinds in full into arguments as kubectl takes them: KIND[,KIND...] NAME..., or KIND/NAME...
+// ourKinds replaces aliases in arguments by the full names of the kinds. The arguments are those of
+// kubectl get: KIND[,KIND...] NAME..., or KIND/NAME...
 func ourKinds(args []string) []string {
 	out := slices.Clone(args)
 	for i, arg := range args {
@@ -106,7 +108,7 @@ age and more, in the cluster or, with --archived, in the archive.`,
 			return usageError{fmt.Errorf("--%s is for workflows", flag)}
 		}
 		args = ourKinds(args)
-		_, namespace, err := where(flags) // without a cluster the builder would look for one on localhost
+		_, namespace, err := where(flags) // without a cluster the builder would try localhost
 		if err != nil {
 			return err
 		}
@@ -153,7 +155,7 @@ age and more, in the cluster or, with --archived, in the archive.`,
 	return cmd
 }
 
-// printTables prints the tables that the server made, one after the other for each kind.
+// printTables prints the tables that the API server made, one for each kind.
 func printTables(s streams, infos []*resource.Info, withNamespace, wide bool, namespace string) error {
 	out := printers.GetNewTabWriter(s.out)
 	printed := 0
@@ -208,7 +210,8 @@ func decodeTable(obj runtime.Object) (*metav1.Table, error) {
 	return table, nil
 }
 
-// objectPrinter prints objects as -o says: nil for the verb's own form, an error for a word it does not know.
+// objectPrinter returns a function that prints objects in the form of -o. It returns nil for the
+// verb's default form, and an error for an unknown word.
 func objectPrinter(output string, out io.Writer) (func(runtime.Object) error, error) {
 	var p printers.ResourcePrinter
 	switch output {
@@ -227,7 +230,7 @@ func objectPrinter(output string, out io.Writer) (func(runtime.Object) error, er
 	return func(o runtime.Object) error { return omit.PrintObj(o, out) }, nil
 }
 
-// must is for calls that can only fail by a mistake in this program.
+// must panics if err is not nil. It wraps calls that fail only through a mistake in this program.
 func must(err error) {
 	if err != nil {
 		panic(err)

@@ -81,7 +81,8 @@ imagePullPolicy: IfNotPresent.`,
 	return cmd
 }
 
-// imageArchive is the archive at path, or one that is made of the folder there; release removes what was made.
+// imageArchive returns the archive at path. If path is a directory, it makes a temporary archive of
+// it, which release removes.
 func imageArchive(path string, image ociimage.Image) (archive string, release func(), err error) {
 	info, err := os.Stat(path)
 	if err != nil {

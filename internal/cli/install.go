@@ -49,7 +49,7 @@ nothing was changed.`,
 	}
 	flags := kubeFlags(cmd)
 	f := cmd.Flags()
-	must(f.MarkHidden("namespace")) // what is installed has its own
+	must(f.MarkHidden("namespace")) // the installed objects have a namespace of their own
 	f.StringVar(&opts.Image, "image", "", "image of lockstep, to run the manager in the cluster")
 	f.StringVar(&opts.ExecutorImage, "executor-image", "", "image of lockstep-exec, for pods of workflows that need it")
 	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
@@ -128,7 +128,7 @@ nothing was changed.`,
 	return cmd
 }
 
-// rightsNotice says what is special about whose rights applications act with.
+// rightsNotice returns the warning about the rights that applications act with.
 func rightsNotice(asManager, records bool) string {
 	switch {
 	case asManager:
@@ -144,7 +144,8 @@ lets whoever may write an application have anything made that the manager may ma
 	return ""
 }
 
-// kindAndName is an object as kubectl names it: deployment.apps/lockstep-manager.
+// kindAndName returns an object's kind and name in kubectl's form, for example
+// deployment.apps/lockstep-manager.
 func kindAndName(o *unstructured.Unstructured) string {
 	kind := strings.ToLower(o.GetKind())
 	if group := o.GroupVersionKind().Group; group != "" {

@@ -33,8 +33,8 @@ func TestInstallUsage(t *testing.T) {
 	}
 }
 
-// TestInstallPrintsManifests reads what a dry run prints as kubectl would, and holds that the Deployment starts the program
-// that this is.
+// TestInstallPrintsManifests reads the output of a dry run as kubectl would, and checks that the
+// Deployment calls this program with flags that exist.
 func TestInstallPrintsManifests(t *testing.T) {
 	var out, errOut strings.Builder
 	args := []string{"install", "--dry-run=client", "-o", "yaml", "--image=registry.example/lockstep:1", "--replicas=3", "--with-agent", "--applications-act-as-manager"}

@@ -2,11 +2,11 @@ package cli
 
 import "strings"
 
-// A kind is known by these words, as kubectl knows it.
+// kindWords holds the words that users may write for one kind, the same as kubectl accepts.
 type kindWords struct {
-	// resource is the plural with the group: jobs.batch.volcano.sh.
+	// resource is the plural with the group, for example jobs.batch.volcano.sh.
 	resource string
-	// singular and short stand for the kind, too: job, vcjob.
+	// singular and short are further words for the kind, for example job and vcjob.
 	singular string
 	short    []string
 }
@@ -21,8 +21,8 @@ func (k kindWords) group() string {
 	return group
 }
 
-// has reports whether word stands for the kind: its plural, singular or short form, alone or, but for short forms, with
-// the group.
+// has reports whether word names the kind: as its plural, singular or short form. The plural and
+// the singular may have the group appended.
 func (k kindWords) has(word string) bool {
 	word = strings.ToLower(word)
 	for _, s := range k.short {
@@ -34,7 +34,7 @@ func (k kindWords) has(word string) bool {
 	if name != k.plural() && name != k.singular {
 		return false
 	}
-	// kubectl takes jobs.v1.batch as well.
+	// kubectl also accepts jobs.v1.batch.
 	return !dotted || group == k.group() || strings.HasPrefix(group, "v") && strings.HasSuffix(group, "."+k.group())
 }
 
@@ -50,8 +50,8 @@ var (
 	podWords             = kindWords{"pods", "pod", []string{"po"}}
 )
 
-// knownKinds are Lockstep's kinds and Kubernetes' own: a word for one of them before a name is a kind, whatever the verb.
-// A cluster may have more.
+// knownKinds lists the kinds of Lockstep and of Kubernetes itself. Before a name, a word for one of
+// them is always read as a kind, whatever the verb. A cluster may serve more kinds.
 var knownKinds = []kindWords{
 	workflowWords, templateWords, clusterTemplateWords, cronWords, applicationWords, nodeWords, podWords, clusterWords,
 	{"jobs.batch.volcano.sh", "job", []string{"vcjob", "vj"}},
@@ -106,7 +106,7 @@ var knownKinds = []kindWords{
 	{"customresourcedefinitions.apiextensions.k8s.io", "customresourcedefinition", []string{"crd", "crds"}},
 }
 
-// knownKind returns the kind that a word stands for.
+// knownKind returns the known kind that a word names, and whether there is one.
 func knownKind(word string) (kindWords, bool) {
 	for _, k := range knownKinds {
 		if k.has(word) {

@@ -10,10 +10,11 @@ import (
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
-// malformedPhase stands in lists where an object that does not decode would have a phase.
+// malformedPhase is printed in lists in place of the phase of an object that does not decode.
 const malformedPhase = workflows.Malformed
 
-// warnMalformed says why an object of a list has nothing but its metadata, and reports whether it is so.
+// warnMalformed reports whether an object of a list did not decode and so has only its metadata. It
+// then prints the reason.
 func warnMalformed(err io.Writer, o metav1.Object) bool {
 	why := malformed.Of(o)
 	if why != nil {

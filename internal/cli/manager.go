@@ -20,8 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// managerPace trades the manager's CPU, of which it uses a tenth of a core at full load, for memory: nearly all of its heap
-// is caches that stay. $GOGC overrides it.
+// managerPace makes the manager spend CPU, of which it uses a tenth of a core at full load, to save
+// memory: nearly all of its heap is caches that stay. $GOGC overrides it.
 var managerPace = gcpace.Pace{Percent: 33, Slack: 28 << 20}
 
 const allowRequestsUsage = "what applications may reach beside public addresses, for charts, requests and e-mails: networks (10.0.0.0/8), " +
@@ -81,7 +81,7 @@ the policies that do it are missing or changed, applications are off and say so;
 				level = slog.LevelDebug
 			}
 			cfg.Log = slog.New(slog.NewTextHandler(s.err, &slog.HandlerOptions{Level: level}))
-			klog.SetSlogLogger(cfg.Log) // the API client's own
+			klog.SetSlogLogger(cfg.Log) // for the log lines of the API client
 			var err error
 			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
 				return err

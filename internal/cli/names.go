@@ -9,16 +9,18 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 )
 
-// takes says how a verb takes objects by name: of which kind, and whether something else follows the first name.
+// takes says how a verb takes objects by name: which kind, and whether other arguments follow the
+// first name.
 type takes struct {
 	kind kindWords
-	// one: the first argument alone names an object.
+	// one is true if only the first argument names an object.
 	one bool
-	// offline: the verb needs no cluster, and does not ask one for its kinds.
+	// offline is true if the verb needs no cluster. It then does not ask a cluster for its kinds.
 	offline bool
 }
 
-// takesNames are the verbs that take objects by name, and 'get', which takes any kind, aside.
+// takesNames says for each verb that takes objects of one kind by name how it does so. 'lockstep
+// get' is absent because it takes any kind.
 var takesNames = map[string]takes{
 	"delete": {kind: workflowWords}, "suspend": {kind: workflowWords}, "resume": {kind: workflowWords}, "stop": {kind: workflowWords},
 	"terminate": {kind: workflowWords}, "retry": {kind: workflowWords}, "resubmit": {kind: workflowWords}, "wait": {kind: workflowWords},
@@ -41,7 +43,8 @@ var takesNames = map[string]takes{
 	"topology show": {kind: nodeWords, offline: true}, "topology repack": {kind: nodeWords, offline: true},
 }
 
-// readNames has every verb of takesNames get names where users may have written kinds as well.
+// readNames changes every verb of takesNames below cmd: users may write kinds with the names, and
+// the verb receives only names.
 func readNames(cmd *cobra.Command) {
 	for _, c := range cmd.Commands() {
 		readNames(c)
@@ -80,9 +83,9 @@ func readNames(cmd *cobra.Command) {
 	}
 }
 
-// read returns args with the names of objects in the place of KIND/NAME and KIND NAME. A word for a kind is never taken
-// for a name: what may be meant as either is an error. served reports whether the cluster has a kind for a word that is
-// not among knownKinds; nil asks nobody.
+// read returns args with KIND/NAME and KIND NAME replaced by the objects' names. A word for a kind
+// is never read as a name: an argument that may be either is an error. served reports whether the
+// cluster has a kind for a word that is not among knownKinds; if it is nil, no cluster is asked.
 func (n takes) read(args []string, served func(word string) bool) ([]string, error) {
 	if len(args) == 0 {
 		return args, nil
@@ -114,7 +117,7 @@ func (n takes) read(args []string, served func(word string) bool) ([]string, err
 	return append(out, rest...), nil
 }
 
-// name returns the name in NAME or KIND/NAME.
+// name returns NAME from an argument NAME or KIND/NAME.
 func (k kindWords) name(arg string) (string, error) {
 	word, name, slash := strings.Cut(arg, "/")
 	other, known := knownKind(word)
@@ -133,7 +136,7 @@ func (k kindWords) name(arg string) (string, error) {
 	return "", usageError{fmt.Errorf("%s: unknown kind %q: this verb is for %s, write NAME or %s/NAME", arg, word, k.resource, k.word())}
 }
 
-// word is the shortest that stands for the kind.
+// word returns the first short word for the kind, or its singular.
 func (k kindWords) word() string {
 	if len(k.short) > 0 {
 		return k.short[0]
@@ -141,7 +144,7 @@ func (k kindWords) word() string {
 	return k.singular
 }
 
-// isKind is the error of a word for a kind where a name is to be.
+// isKind returns the error for a word that names a kind where the name of an object is expected.
 func (k kindWords) isKind(word string) error {
 	if k.has(word) {
 		return usageError{fmt.Errorf("%q is a kind: name the object after it; one that is called so is %s/%s", word, k.word(), word)}
@@ -149,7 +152,8 @@ func (k kindWords) isKind(word string) error {
 	return usageError{fmt.Errorf("%q is another kind, and this verb is for %s: 'lockstep get' shows all kinds, kubectl changes them; a %s that is called so is %s/%s", word, k.resource, k.singular, k.word(), word)}
 }
 
-// servedKind reports whether the command's cluster has a kind for a word. An answer that cannot be had is no.
+// servedKind reports whether the command's cluster serves a kind for word. It returns false if the
+// cluster does not answer.
 func servedKind(cmd *cobra.Command, word string) bool {
 	flags := genericclioptions.NewConfigFlags(true)
 	for name, value := range map[string]*string{"kubeconfig": flags.KubeConfig, "context": flags.Context} {

@@ -55,7 +55,7 @@ var (
 )
 
 func TestAKindBeforeANameIsNoName(t *testing.T) {
-	t.Setenv("HOME", t.TempDir()) // where what the cluster serves is kept
+	t.Setenv("HOME", t.TempDir()) // for the cache of the cluster's discovery data
 	c := localtest.Shared(t)
 	if err := install.Apply(t.Context(), c.RESTConfig()); err != nil {
 		t.Fatal(err)

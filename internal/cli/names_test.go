@@ -25,9 +25,9 @@ func TestNamesAreToldFromKinds(t *testing.T) {
 		{many, "wf hello other", "hello other", false},
 		{many, "Workflow hello", "hello", false},
 		{many, "wf/job", "job", false},
-		{many, "wf job", "job", false}, // the kind is said: what follows are names
+		{many, "wf job", "job", false}, // the kind is given, so only names follow
 		{many, "wf/wf", "wf", false},
-		{many, "hello widget", "hello widget", false}, // a kind comes before names
+		{many, "hello widget", "hello widget", false}, // a kind would come before the names
 
 		{many, "job hello", `"job" is another kind`, true},
 		{many, "jobs.batch.volcano.sh hello", "another kind", true},
@@ -48,7 +48,7 @@ func TestNamesAreToldFromKinds(t *testing.T) {
 		{many, "wf/a/b", "want NAME or wf/NAME", true},
 
 		{one, "hello", "hello", false},
-		{one, "hello job", "hello job", false}, // a pod of that name
+		{one, "hello job", "hello job", false}, // the name of a pod
 		{one, "wf/hello pod/a", "hello pod/a", false},
 		{one, "wf hello pod/a", "hello pod/a", false},
 		{one, "job hello", "another kind", true},
@@ -72,7 +72,8 @@ func TestNamesAreToldFromKinds(t *testing.T) {
 	}
 }
 
-// TestNoWordStandsForTwoKinds, but for those that Kubernetes and we both have.
+// TestNoWordStandsForTwoKinds checks that each word names one kind only. The exception is job, a
+// kind of both Kubernetes and Lockstep.
 func TestNoWordStandsForTwoKinds(t *testing.T) {
 	seen := map[string]string{}
 	for _, k := range knownKinds {
@@ -88,9 +89,10 @@ func TestNoWordStandsForTwoKinds(t *testing.T) {
 	}
 }
 
-// TestVerbsThatTakeNamesReadKinds holds that no verb that names objects has been forgotten.
+// TestVerbsThatTakeNamesReadKinds checks that takesNames contains every verb that takes names of
+// objects.
 func TestVerbsThatTakeNamesReadKinds(t *testing.T) {
-	// What these take is no object's name by itself, or of any kind.
+	// The arguments of these verbs are not only names of objects, or the objects are of any kind.
 	other := []string{"get", "def show", "def render"}
 	left := map[string]bool{}
 	for name := range takesNames {

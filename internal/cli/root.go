@@ -1,7 +1,9 @@
-// Package cli is the command tree of lockstep: one file per verb, with no logic beyond flags, printing and exit codes.
+// Package cli is the command tree of lockstep: one file per verb, with no logic beyond flags,
+// printing and exit codes.
 //
-// Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 130 interrupted.
-// Data goes to stdout; progress and errors go to stderr.
+// Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 4 only of
+// install: the cluster holds foreign objects in the way; 130 interrupted. Data goes to stdout;
+// progress and errors go to stderr.
 package cli
 
 import (
@@ -20,33 +22,35 @@ import (
 	"lockstep.dev/lockstep/internal/install"
 )
 
-// Version is set when the program is linked.
+// Version is the program's version. The linker sets it.
 var Version = "dev"
 
-// The documented exit codes.
+// Exit codes of the program; users rely on them.
 const (
 	exitOK          = 0
 	exitFailed      = 1
 	exitUsage       = 2
 	exitTimeout     = 3
-	exitForeign     = 4 // of install alone
+	exitForeign     = 4 // only of install
 	exitInterrupted = 130
 )
 
-// usageError marks errors of usage, which end with exit code 2 and a pointer to --help.
+// usageError marks an error of usage. The program then exits with code 2 and points to --help.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
 
-// streams is where a verb reads and writes.
+// streams holds the standard streams that a verb reads and writes.
 type streams struct {
 	in       io.Reader
 	out, err io.Writer
 }
 
-// Run runs one command line and returns its exit code.
+// Run runs one command line and returns the program's exit code.
 func Run(args []string, in io.Reader, out, errOut io.Writer) int {
-	klog.SetSlogLogger(slog.New(slog.DiscardHandler)) // what the API client says beside its errors; who runs for long has a log
+	// The API client reports failures as errors; its log lines are discarded. Long-running verbs
+	// set a log of their own.
+	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
 	root := newRoot(streams{in, out, errOut})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
@@ -54,7 +58,8 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 		return exitOK
 	}
 	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
-	if strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) { // not all that the API client says is wrapped
+	// the API client does not wrap every error
+	if strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
 		fmt.Fprintln(errOut, "Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
 	}
 	var usage usageError
@@ -74,10 +79,11 @@ func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	return exitFailed
 }
 
-// inWords puts what contexts say of their ends as a user would.
+// inWords replaces the error texts of package context by words for users.
 var inWords = strings.NewReplacer(context.DeadlineExceeded.Error(), "the time is up", context.Canceled.Error(), "interrupted")
 
-// interruptible is a command's context that an interrupt ends; a second one ends the process at once.
+// interruptible returns the context of a command that ends at the first interrupt. A second
+// interrupt ends the process at once.
 func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
 	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)

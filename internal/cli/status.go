@@ -67,7 +67,7 @@ func printStatus(out io.Writer, report statusReport, output string) error {
 	case "yaml":
 		return printYAML(out, report)
 	}
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // which fits into 80 columns
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0) // fits into 80 columns
 	for i, c := range report.Clusters {
 		if i > 0 {
 			fmt.Fprintln(w)

@@ -20,7 +20,8 @@ import (
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
-// kubeFlags are kubectl's flags that every verb with a cluster takes: --kubeconfig, --context and -n.
+// kubeFlags adds kubectl's flags that every verb with a cluster takes: --kubeconfig, --context and
+// -n.
 func kubeFlags(cmd *cobra.Command) *genericclioptions.ConfigFlags {
 	all := genericclioptions.NewConfigFlags(true)
 	flags := &genericclioptions.ConfigFlags{KubeConfig: all.KubeConfig, Context: all.Context, Namespace: all.Namespace}
@@ -28,7 +29,8 @@ func kubeFlags(cmd *cobra.Command) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// where are the cluster that kubectl's flags lead to, and the namespace to work in.
+// where returns the configuration of the cluster that kubectl's flags choose, and the namespace to
+// work in.
 func where(flags *genericclioptions.ConfigFlags) (*rest.Config, string, error) {
 	cfg, err := kubeclient.Load(*flags.KubeConfig, *flags.Context)
 	if err != nil {
@@ -38,7 +40,7 @@ func where(flags *genericclioptions.ConfigFlags) (*rest.Config, string, error) {
 	return cfg, namespace, err
 }
 
-// submitFlags are the flags of submit.
+// submitFlags holds the flags of submit.
 type submitFlags struct {
 	files         []string
 	recursive     bool
@@ -96,7 +98,7 @@ Exit codes: 0 all was sent, and with --wait, --watch or --log every run succeede
 	return cmd
 }
 
-// complete checks the flags, and puts together what workflows are to be changed to.
+// complete checks the flags and builds the changes to make to workflows.
 func (o *submitFlags) complete(cmd *cobra.Command) error {
 	switch {
 	case len(o.files) == 0 && o.from == "":
@@ -128,7 +130,7 @@ func (o *submitFlags) complete(cmd *cobra.Command) error {
 	return nil
 }
 
-// objects are what is to be sent.
+// objects returns the objects to send.
 func (c *wfCommand) objects(ctx context.Context, o *submitFlags) ([]*submit.Object, error) {
 	if _, _, err := where(c.flags); err != nil {
 		return nil, err
@@ -248,7 +250,8 @@ func (c *wfCommand) submit(cmd *cobra.Command, o *submitFlags) error {
 	return refused(failed, len(objects))
 }
 
-// send sends objects, or prints them, and returns those that were not refused. What was refused it tells.
+// send sends or prints objects, and returns the accepted ones. It prints an error for each refused
+// object.
 func send(ctx context.Context, s streams, objects []*submit.Object, dry dryRun, output string) (sent []*submit.Object, err error) {
 	if dry.client() && output == "" {
 		output = "yaml"
@@ -278,7 +281,7 @@ func send(ctx context.Context, s streams, objects []*submit.Object, dry dryRun, 
 	return sent, nil
 }
 
-// refused is an error about the objects that were refused, or failed.
+// refused returns an error if objects were refused or failed.
 func refused(failed, of int) error {
 	if failed == 0 {
 		return nil
@@ -286,7 +289,8 @@ func refused(failed, of int) error {
 	return fmt.Errorf("%d of %d objects were refused or failed", failed, of)
 }
 
-// waitForRuns waits for all runs side by side, tells of each change of phase, and returns how many failed.
+// waitForRuns waits for all runs in parallel, prints each change of phase, and returns how many
+// runs failed.
 func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Object) (failed int, err error) {
 	var (
 		mu      sync.Mutex
@@ -335,5 +339,5 @@ func waitForRuns(ctx context.Context, progress io.Writer, objects []*submit.Obje
 	return failed, err
 }
 
-// toldMax bounds how many runs a message names.
+// toldMax is the maximal number of runs that a message names.
 const toldMax = 3

@@ -29,10 +29,11 @@ func newTopology(s streams) *cobra.Command {
 	}, newTopologyShow(s), newTopologySimulate(s), newTopologyRepack(s))
 }
 
-// clusterSource is where a verb reads a cluster's machines and pinned pods: a dump, or the cluster itself.
+// clusterSource says where a verb reads a cluster's machines and pinned pods: from a dump or from
+// the cluster itself.
 type clusterSource struct {
 	dump    string
-	machine string // assumed of nodes without a NodeTopology
+	machine string // topology assumed for nodes without a NodeTopology
 	kube    *genericclioptions.ConfigFlags
 	in      io.Reader
 }
@@ -91,7 +92,7 @@ func (c *clusterSource) bytes() ([]byte, error) {
 	return json.Marshal(list)
 }
 
-// warn prints what of the cluster could not be read.
+// warn prints which parts of the cluster could not be read.
 func warn(s streams, c *dump.Cluster) {
 	for _, p := range c.Problems {
 		fmt.Fprintf(s.err, "warning: %s\n", p)
@@ -145,7 +146,8 @@ a machine whose sysfs was copied to a directory (--sysfs), or one of the built-i
 	return cmd
 }
 
-// chosenView is the node named in args or, without one, the machine chosen by flags.
+// chosenView returns the view of the node named in args. Without a name it returns the machine that
+// the flags choose.
 func chosenView(s streams, source *clusterSource, args []string, root, machine string) (draw.View, error) {
 	if len(args) == 0 {
 		topo, err := chosenTopology(root, machine)
@@ -176,7 +178,7 @@ func chosenView(s streams, source *clusterSource, args []string, root, machine s
 	return v, nil
 }
 
-// nodeNames lists nodes for an error message: not more than ten.
+// nodeNames lists at most ten nodes for an error message, and the number of the others.
 func nodeNames(c *dump.Cluster) string {
 	var names []string
 	for _, n := range c.Nodes[:min(len(c.Nodes), 10)] {

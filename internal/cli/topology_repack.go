@@ -33,7 +33,7 @@ type repackNode struct {
 	Node  string       `json:"node"`
 	Freed []string     `json:"freed"` // CPUs of each L3 domain
 	Moves []repackMove `json:"moves"` // in order
-	Cost  int          `json:"cost"`  // CPUs moved, twice those moved to another NUMA node
+	Cost  int          `json:"cost"`  // CPUs moved; CPUs moved to another NUMA node count twice
 }
 
 type repackMove struct {
@@ -118,7 +118,7 @@ Exit codes: 0 done, or asked for; 1 a repack has failed; 2 wrong usage; 3 the --
 	return cmd
 }
 
-// planRepack plans for the named nodes, or all. It returns the number of nodes, too.
+// planRepack plans a repack of the named nodes, or of all. It also returns the number of nodes.
 func planRepack(s streams, source *clusterSource, names []string, budget repack.Budget) (repackPlan, int, error) {
 	plan := repackPlan{SchemaVersion: "v1", Nodes: []repackNode{}}
 	c, err := source.read()
@@ -161,7 +161,7 @@ func planRepack(s streams, source *clusterSource, names []string, budget repack.
 	return plan, len(nodes), nil
 }
 
-// repackOutcome is the JSON form of what has become of requests.
+// repackOutcome is the JSON form of the outcome of repack requests.
 type repackOutcome struct {
 	SchemaVersion string           `json:"schemaVersion"`
 	Nodes         []repackedOfNode `json:"nodes"`
@@ -169,11 +169,11 @@ type repackOutcome struct {
 
 type repackedOfNode struct {
 	Node string `json:"node"`
-	// Repack is what the NodeTopology says; without --wait it is the request's ID alone.
+	// Repack is the status in the NodeTopology. Without --wait it holds only the request's ID.
 	Repack topologyv1alpha1.RepackStatus `json:"repack"`
 }
 
-// askRepack asks for repacks of nodes, and waits for them if it is to.
+// askRepack requests repacks of nodes and, if wait is true, waits for them.
 func askRepack(ctx context.Context, s streams, source *clusterSource, nodes []string, budget repack.Budget, wait bool, output string) error {
 	cfg, err := source.kube.ToRESTConfig()
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/simulate"
 )
 
-// simulation is the flags of `topology simulate`.
+// simulation holds the flags of `topology simulate`.
 type simulation struct {
 	machines, mixes, policies []string
 	nodes                     []int
@@ -127,8 +127,8 @@ func (o *simulation) run(ctx context.Context, s streams) error {
 	return o.judge(s, report.Summaries)
 }
 
-// judge says where Lockstep's policies are not what is wanted. It returns an error if the one that is installed is not, and
-// --check asks for that.
+// judge prints where Lockstep's policies miss their targets. It returns an error if the installed
+// policy misses them and --check is set.
 func (o *simulation) judge(s streams, summaries []simulate.Summary) error {
 	missed := 0
 	for _, r := range summaries {
@@ -163,7 +163,7 @@ func (o *simulation) check() error {
 	return nil
 }
 
-// newPolicies returns new instances of the policies asked for.
+// newPolicies returns new instances of the chosen policies.
 func (o *simulation) newPolicies() []simulate.Policy {
 	return slices.DeleteFunc(simulate.Policies(), func(p simulate.Policy) bool { return !slices.Contains(o.policies, p.Name()) })
 }
@@ -211,7 +211,7 @@ func (o *simulation) generated(ctx context.Context, s streams) ([]simulate.Resul
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	// By machine, nodes and mix, then policy, then seed.
+	// By nodes, machine and mix, then policy, then seed.
 	order := policyNames()
 	slices.SortStableFunc(results, func(a, b simulate.Result) int {
 		return cmp.Or(cmp.Compare(slices.Index(o.nodes, a.Nodes), slices.Index(o.nodes, b.Nodes)),
@@ -222,7 +222,7 @@ func (o *simulation) generated(ctx context.Context, s streams) ([]simulate.Resul
 	return results, nil
 }
 
-// existing compares the placement of a cluster with what each policy makes of its pods.
+// existing compares the actual placement of a cluster's pods with each policy's placement of them.
 func (o *simulation) existing(s streams) ([]simulate.Result, error) {
 	c, err := o.source.read()
 	if err != nil {

@@ -60,7 +60,8 @@ func TestTopologyShowAsJSONReadsBack(t *testing.T) {
 	}
 }
 
-// clusterDump is a list of two nodes, the second without a NodeTopology, and pods on the first.
+// clusterDump returns a list of two nodes, the second without a NodeTopology, and pods on the
+// first.
 func clusterDump(t *testing.T) string {
 	spec := machines.AMD256NPS1.MustTopology().Encode()
 	list := map[string]any{"apiVersion": "v1", "kind": "List", "items": []any{

@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// leaves are the commands that do something and that help shows.
+// leaves returns the visible commands that do something themselves.
 func leaves(cmd *cobra.Command) []*cobra.Command {
 	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" {
 		return nil
@@ -41,7 +41,7 @@ func TestHelpShowsExamplesThatAreRight(t *testing.T) {
 				continue
 			}
 			call, _, _ = strings.Cut(call, " > ")
-			// Each on a tree of its own: flags keep what they were set to.
+			// Each call has a tree of its own because flags keep their values.
 			called, rest, err := newRoot(silent()).Find(strings.Fields(call))
 			if err == nil {
 				err = called.ParseFlags(rest)
@@ -56,12 +56,15 @@ func TestHelpShowsExamplesThatAreRight(t *testing.T) {
 	}
 }
 
-// What commands do. Each is one of these, and has what people expect of such.
+// Groups of commands by what they do. Each command is in one group and has the flags that users
+// expect of that group.
 const (
-	lists   = "lists objects"                        // -o json and name, and -A where the objects are in namespaces
-	shows   = "shows something"                      //
-	changes = "creates, changes or deletes"          // --dry-run
-	local   = "begins, measures or serves something" // nothing of a cluster is changed that one would like to preview
+	// Has -o json and name, and -A if the objects are in namespaces.
+	lists   = "lists objects"
+	shows   = "shows something"             //
+	changes = "creates, changes or deletes" // has --dry-run
+	// Changes nothing in a cluster that a user would want to preview.
+	local = "begins, measures or serves something"
 )
 
 var commands = map[string]string{
@@ -87,7 +90,8 @@ var commands = map[string]string{
 	"template get": shows, "template lint": shows, "topology show": shows, "topology simulate": shows, "version": shows, "wait": shows, "watch": shows,
 }
 
-// inNoNamespace are the lists of objects that are in none, or in one that is named.
+// inNoNamespace lists the commands for objects that have no namespace, or only the one that the
+// user names.
 var inNoNamespace = map[string]bool{"app revisions": true, "cluster list": true, "cluster-template list": true}
 
 func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
@@ -119,7 +123,8 @@ func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
 				}
 			}
 		}
-		// That of 'bench run' bounds a part of a measurement, which says what came of it.
+		// The --timeout of 'bench run' bounds only a part of the measurement; the report shows the
+		// outcome.
 		help := strings.Join(strings.Fields(cmd.Long), " ")
 		if cmd.Flags().Lookup("timeout") != nil && name != "bench run" && (!strings.Contains(help, "Exit codes: 0 ") || !strings.Contains(help, "; 2 wrong usage; 3 ")) {
 			t.Errorf("'%s --help' does not say what the exit codes are, of which 3 is for --timeout", name)
@@ -156,7 +161,8 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 	}
 }
 
-// TestWithoutAClusterVerbsSayWhatToDo has first no kubeconfig, and then one of a cluster that is gone.
+// TestWithoutAClusterVerbsSayWhatToDo runs verbs first without a kubeconfig and then with the
+// kubeconfig of a cluster that is gone.
 func TestWithoutAClusterVerbsSayWhatToDo(t *testing.T) {
 	dir := t.TempDir()
 	manifest, gone := filepath.Join(dir, "job.yaml"), filepath.Join(dir, "gone.kubeconfig")

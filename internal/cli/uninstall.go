@@ -43,7 +43,7 @@ out.`,
 	}
 	flags := kubeFlags(cmd)
 	f := cmd.Flags()
-	must(f.MarkHidden("namespace")) // what is installed has its own
+	must(f.MarkHidden("namespace")) // the installed objects have a namespace of their own
 	f.BoolVar(&opts.CRDs, "delete-crds", false, "also remove the APIs, and with them every job, workflow and application")
 	f.BoolVar(&yes, "yes", false, "do it: --delete-crds wants to be confirmed")
 	f.BoolVar(&opts.Wait, "wait", true, "wait until all is gone")

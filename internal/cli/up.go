@@ -49,7 +49,7 @@ interrupted.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			spec.NotDurable = !durable
-			if spec.Nodes.Topology != "" { // which says how large the nodes are
+			if spec.Nodes.Topology != "" { // the topology gives the nodes' size
 				for flag, value := range map[string]*string{"node-cpu": &spec.Nodes.CPU, "node-memory": &spec.Nodes.Memory} {
 					if !cmd.Flags().Changed(flag) {
 						*value = ""
@@ -88,10 +88,10 @@ interrupted.`,
 	return cmd
 }
 
-// defaultCluster is the name of the cluster that is meant when none is given.
+// defaultCluster is the default name of a local cluster.
 const defaultCluster = "default"
 
-// checkUp refuses wrong flags, by their names, before anything is started.
+// checkUp refuses wrong flags, with their names, before anything is started.
 func checkUp(spec *supervise.Spec) (err error) {
 	if err := supervise.ValidName(spec.Name); err != nil {
 		return usageError{fmt.Errorf("--name %w", err)}
@@ -202,7 +202,7 @@ func describeEtcd(durable bool) string {
 	return "NOT durable (no fsync)"
 }
 
-// twoInterrupts returns a context that the first Ctrl-C ends and one that the second ends.
+// twoInterrupts returns a context that the first Ctrl-C ends and a context that the second ends.
 func twoInterrupts(errOut io.Writer) (first, second context.Context, release func()) {
 	first, cancelFirst := context.WithCancel(context.Background())
 	second, cancelSecond := context.WithCancel(context.Background())
@@ -233,7 +233,8 @@ func twoInterrupts(errOut io.Writer) (first, second context.Context, release fun
 	}
 }
 
-// progress shows what a cluster does while it starts: one line that changes on a terminal, a line for each event elsewhere.
+// progress prints a cluster's start: on a terminal one line that changes, elsewhere a line for each
+// event.
 type progress struct {
 	out     io.Writer
 	began   time.Time
@@ -254,7 +255,7 @@ func newProgress(out io.Writer, began time.Time) *progress {
 
 func (p *progress) event(e localcluster.Event) { p.events <- e }
 
-// end returns when all is shown.
+// end closes the progress and returns when all events are printed.
 func (p *progress) end() {
 	close(p.events)
 	<-p.done
@@ -306,7 +307,7 @@ func (p *progress) animate() {
 	}
 }
 
-// note keeps the list of components that are starting.
+// note updates the list of components that are still starting.
 func (p *progress) note(e localcluster.Event) {
 	if e.Component == "" {
 		return
@@ -334,7 +335,7 @@ func (p *progress) names() string {
 	return strings.Join(names, ", ")
 }
 
-// newSupervisor is the background process of `up`. Users never call it.
+// newSupervisor returns the hidden command that `up` runs in the background. Users never call it.
 func newSupervisor() *cobra.Command {
 	return &cobra.Command{
 		Use:    supervise.Command + " NAME",
@@ -346,7 +347,7 @@ func newSupervisor() *cobra.Command {
 	}
 }
 
-// clusterError adds what to do to the error of a name that has no cluster.
+// clusterError adds advice to the error of a name for which there is no cluster.
 func clusterError(name string, err error) error {
 	if !errors.Is(err, supervise.ErrNoCluster) {
 		return err

@@ -13,7 +13,7 @@ type versionReport struct {
 	SchemaVersion string `json:"schemaVersion"`
 	Version       string `json:"version"`
 	Commit        string `json:"commit,omitempty"`
-	Dirty         bool   `json:"dirty,omitempty"` // the tree held more than the commit
+	Dirty         bool   `json:"dirty,omitempty"` // the working tree differed from the commit
 	Go            string `json:"go"`
 	Platform      string `json:"platform"`
 	// Kubernetes is the version of the client libraries.
@@ -43,7 +43,7 @@ func newVersion(s streams) *cobra.Command {
 	return cmd
 }
 
-// buildVersion reads what the linker and Go's build have written into the program.
+// buildVersion returns the version data that the linker and Go's build wrote into the program.
 func buildVersion() versionReport {
 	report := versionReport{SchemaVersion: "v1", Version: Version, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

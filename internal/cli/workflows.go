@@ -21,15 +21,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/nodeselect"
 )
 
-// completionTimeout bounds what completion of names may cost a user who presses Tab.
+// completionTimeout bounds how long completion of names may take when a user presses Tab.
 const completionTimeout = 2 * time.Second
 
-// wfCommand is what the verbs about workflows share: the cluster, the namespace, the streams.
+// wfCommand holds the streams and flags that the verbs about workflows share.
 type wfCommand struct {
 	s     streams
 	flags *genericclioptions.ConfigFlags
-	all   bool // --all-namespaces, where the verb has it
-	// dryRun is --dry-run, where the verb has it.
+	all   bool // --all-namespaces, if the verb has this flag
+	// dryRun is the value of --dry-run, if the verb has this flag.
 	dryRun dryRun
 }
 
@@ -42,7 +42,7 @@ func (c *wfCommand) allNamespaces(cmd *cobra.Command) {
 	cmd.Flags().BoolVarP(&c.all, "all-namespaces", "A", false, "workflows of every namespace")
 }
 
-// connect returns a client, and the namespace to work in.
+// connect returns a client and the namespace to work in.
 func (c *wfCommand) connect() (*workflows.Client, string, error) {
 	cfg, namespace, err := where(c.flags)
 	if err != nil {
@@ -56,7 +56,7 @@ func (c *wfCommand) connect() (*workflows.Client, string, error) {
 	return client, namespace, nil
 }
 
-// completeWorkflows completes names of workflows: all, or those that match.
+// completeWorkflows completes names of workflows that match q.
 func (c *wfCommand) completeWorkflows(q workflows.Query) cobra.CompletionFunc {
 	return c.complete(func(ctx context.Context, client *workflows.Client, namespace string) ([]string, error) {
 		var out []string
@@ -79,7 +79,7 @@ func (c *wfCommand) complete(names func(context.Context, *workflows.Client, stri
 	})
 }
 
-// completion completes arguments by names of a cluster.
+// completion returns a function that completes arguments with the names that names returns.
 func completion(names func(context.Context) ([]string, error)) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
@@ -92,7 +92,7 @@ func completion(names func(context.Context) ([]string, error)) cobra.CompletionF
 	}
 }
 
-// first completes the first argument alone.
+// first limits a completion to the first argument.
 func first(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, toComplete string) ([]string, cobra.ShellCompDirective) {
 		if len(args) > 0 {
@@ -102,7 +102,8 @@ func first(complete cobra.CompletionFunc) cobra.CompletionFunc {
 	}
 }
 
-// matching are those names that begin as wanted and are no arguments yet. What follows a tab describes the name.
+// matching returns the names that begin with toComplete and are not in args yet. A name may have a
+// description after a tab.
 func matching(names, args []string, toComplete string) []string {
 	var out []string
 	for _, name := range names {
@@ -114,7 +115,7 @@ func matching(names, args []string, toComplete string) []string {
 	return out
 }
 
-// drawing are the flags of verbs that draw trees.
+// drawing holds the flags of verbs that draw trees.
 type drawing struct {
 	noColor, ascii bool
 	nodes          string
@@ -127,7 +128,7 @@ func (d *drawing) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&d.nodes, "node-field-selector", "", "only nodes that match, for example displayName=build,phase!=Succeeded")
 }
 
-// options are the display's, for a writer.
+// options returns the display's options for a writer.
 func (d *drawing) options(w io.Writer, wide bool) (display.Options, error) {
 	o := display.Options{Now: time.Now(), Wide: wide, ASCII: d.ascii, Color: !d.noColor && colors(w)}
 	match, err := matchNodes(d.nodes, d.statuses)
@@ -135,7 +136,8 @@ func (d *drawing) options(w io.Writer, wide bool) (display.Options, error) {
 	return o, err
 }
 
-// matchNodes is nil where neither a selector nor statuses are given.
+// matchNodes returns a function that selects nodes, or nil if neither a selector nor statuses are
+// given.
 func matchNodes(selector string, statuses []string) (func(*wf.NodeStatus) bool, error) {
 	if selector == "" && len(statuses) == 0 {
 		return nil, nil
@@ -149,7 +151,7 @@ func matchNodes(selector string, statuses []string) (func(*wf.NodeStatus) bool, 
 	}, nil
 }
 
-// colors says whether w is a terminal whose user has nothing against colours.
+// colors reports whether w is a terminal and the user has not switched off colours.
 func colors(w io.Writer) bool {
 	return isTerminal(w) && os.Getenv("NO_COLOR") == "" && os.Getenv("TERM") != "dumb"
 }
@@ -159,7 +161,7 @@ func isTerminal(w io.Writer) bool {
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
-// selection is how verbs that act on several workflows choose them: by name, or by what they have in common.
+// selection chooses the workflows of a verb that acts on several: by name, or by a query.
 type selection struct {
 	query workflows.Query
 	all   bool
@@ -171,7 +173,7 @@ func (s *selection) add(cmd *cobra.Command) {
 	f.StringVar(&s.query.Fields, "field-selector", "", "field selector, for example metadata.name=hello")
 }
 
-// addFilters adds the flags of list and delete.
+// addFilters adds the filter flags of list and delete.
 func (s *selection) addFilters(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&s.query.Statuses, "status", nil, "only with these phases: Pending, Running, Succeeded, Failed, Error")
@@ -184,10 +186,10 @@ func (s *selection) addFilters(cmd *cobra.Command) {
 		[]string{"Pending", "Running", "Succeeded", "Failed", "Error"}, cobra.ShellCompDirectiveNoFileComp)))
 }
 
-// ref is a workflow by namespace and name.
+// ref is the namespace and name of a workflow.
 type ref struct{ namespace, name string }
 
-// chosen are the workflows that args name, or else those that the flags select.
+// chosen returns the workflows that args name or, without args, those that the flags select.
 func (s *selection) chosen(ctx context.Context, client *workflows.Client, namespace string, everywhere bool, args []string) ([]ref, error) {
 	var out []ref
 	for _, name := range args {
@@ -220,7 +222,8 @@ func (s *selection) chosen(ctx context.Context, client *workflows.Client, namesp
 	return out, err
 }
 
-// each acts on every workflow, tells what became of it, and returns an error that says how many failed.
+// each acts on every workflow, prints the outcome of each, and returns an error with the number of
+// failures.
 func (c *wfCommand) each(list []ref, done string, act func(ref) error) error {
 	failed, said := 0, c.dryRun.said(done)
 	for _, r := range list {
@@ -240,7 +243,7 @@ func (c *wfCommand) each(list []ref, done string, act func(ref) error) error {
 	return nil
 }
 
-// verdictOf is an error for a workflow that did not succeed.
+// verdictOf returns an error if the workflow did not succeed.
 func verdictOf(w *wf.Workflow) error {
 	if w.Status.Phase == wf.WorkflowSucceeded {
 		return nil

@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/again"
 )
 
-// following are the flags of verbs that start one or more workflows: what to do until they end.
+// following holds the flags of verbs that start workflows: what to do until the workflows end.
 type following struct {
 	watch, wait, log bool
 	timeout          time.Duration
@@ -40,7 +40,8 @@ func (f *following) check(n int) error {
 	return nil
 }
 
-// follow does what the flags say until the workflows have ended, and returns an error if one did not succeed.
+// follow does what the flags say until the workflows end. It returns an error if a workflow did not
+// succeed.
 func (c *wfCommand) follow(ctx context.Context, client *workflows.Client, f following, list []ref) error {
 	switch {
 	case c.dryRun.on(): // nothing was started
@@ -58,7 +59,8 @@ func (c *wfCommand) follow(ctx context.Context, client *workflows.Client, f foll
 		return verdictOf(w)
 	case f.wait:
 		var errs []error
-		for _, r := range list { // one after the other: the last to end decides how long it takes
+		// one after the other: the last workflow to end determines the duration
+		for _, r := range list {
 			w, err := client.Wait(ctx, r.namespace, r.name)
 			if ctx.Err() != nil {
 				return ctx.Err()
@@ -121,7 +123,8 @@ Exit codes: 0 retried, and with --watch, --wait or --log succeeded; 1 otherwise;
 	return cmd
 }
 
-// anew has act make workflows run again, each as it is now, and follows those that it returns.
+// anew makes the chosen workflows run again: it passes each workflow's present state to act and
+// follows the workflows that act returns.
 func (c *wfCommand) anew(cmd *cobra.Command, args []string, choice *selection, f *following, done, output string,
 	act func(context.Context, *workflows.Client, *wf.Workflow) (*wf.Workflow, error)) error {
 	client, namespace, err := c.connect()
@@ -155,7 +158,8 @@ func (c *wfCommand) anew(cmd *cobra.Command, args []string, choice *selection, f
 	return c.follow(ctx, client, *f, running)
 }
 
-// retryWorkflow deletes the pods that are to run again, and writes the workflow as it is to go on.
+// retryWorkflow deletes the pods of nodes that run again, and updates the workflow to its state
+// after the retry.
 func retryWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workflow, o again.RetryOptions) (*wf.Workflow, error) {
 	o.Now = client.Now()
 	plan, err := again.Retry(w, o)
@@ -174,7 +178,7 @@ func retryWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workflow
 	return plan.Workflow, nil
 }
 
-// eachPrinted is each, with -o.
+// eachPrinted is each with the flag -o: it prints the workflows that act returns.
 func (c *wfCommand) eachPrinted(list []ref, done, output string, act func(ref) (*wf.Workflow, error)) error {
 	if output == "" {
 		return c.each(list, done, func(r ref) error { _, err := act(r); return err })
@@ -249,7 +253,7 @@ func resubmitWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workf
 		if base == "" {
 			base = w.Name + "-"
 		}
-		o.Name = base + rand.String(5) // the nodes that are taken over bear the name
+		o.Name = base + rand.String(5) // the nodes that are taken over have it in their names
 	}
 	fresh, err := again.Resubmit(w, o)
 	if err != nil {

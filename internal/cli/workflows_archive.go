@@ -20,16 +20,16 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// archiveEnv names the archive for those who do not want to write --archive each time.
+// archiveEnv is the environment variable with the default of --archive.
 const archiveEnv = "LOCKSTEP_ARCHIVE"
 
-// archiveFlags say where the archive is.
+// archiveFlags holds the flags that say where the archive is.
 type archiveFlags struct{ source string }
 
 func (a *archiveFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&a.source, "archive", os.Getenv(archiveEnv),
 		"the archive: a path of SQLite, postgres://..., or @FILE whose first line is one of these (default $"+archiveEnv+")")
-	// The default may hold a password.
+	// Help must not show the default: it may hold a password.
 	cmd.Flags().Lookup("archive").DefValue = ""
 }
 
@@ -49,7 +49,7 @@ func (a *archiveFlags) open(ctx context.Context, c *wfCommand) (*archive.DB, err
 	return archive.Open(ctx, source)
 }
 
-// archiveFile is the archive's name in the directory of a local cluster.
+// archiveFile is the archive's file name in the directory of a local cluster.
 const archiveFile = "archive.db"
 
 func exists(path string) bool {
@@ -57,7 +57,8 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// opened is the archive, and the namespace to look in. The archive is to be closed.
+// opened opens the archive and returns it with the namespace to look in. The caller closes the
+// archive.
 func (a *archiveFlags) opened(ctx context.Context, c *wfCommand) (*archive.DB, string, error) {
 	namespace, _, err := c.flags.ToRawKubeConfigLoader().Namespace()
 	if err != nil {
@@ -67,7 +68,7 @@ func (a *archiveFlags) opened(ctx context.Context, c *wfCommand) (*archive.DB, s
 	return db, namespace, err
 }
 
-// get is 'get workflows --archived'.
+// get runs 'get workflows --archived'.
 func (a *archiveFlags) get(ctx context.Context, c *wfCommand, g *workflowGet, names []string) error {
 	db, namespace, err := a.opened(ctx, c)
 	if err != nil {
@@ -109,7 +110,8 @@ func (a *archiveFlags) get(ctx context.Context, c *wfCommand, g *workflowGet, na
 	return nil
 }
 
-// archived finds a workflow of the archive by its UID or its name, the latest of that name, with its nodes unpacked.
+// archived returns a workflow of the archive by its UID or its name, with its nodes unpacked. If
+// several have the name, it returns the latest.
 func archived(ctx context.Context, db *archive.DB, namespace, name string) (*wf.Workflow, error) {
 	w, err := db.Get(ctx, name)
 	if errors.Is(err, archive.ErrNotFound) {
@@ -156,14 +158,14 @@ as the manager's. Where only the manager's pod reaches it, run this in there: ku
 		archiveVerb(s, "delete", "Remove workflows from the archive", "deleted", nil,
 			func(ctx context.Context, c *wfCommand, db *archive.DB, w *wf.Workflow) (string, error) {
 				if c.dryRun.on() {
-					return w.Name, nil // that it is there has been seen
+					return w.Name, nil // the workflow is known to exist here
 				}
 				return w.Name, db.Delete(ctx, string(w.UID))
 			}),
 		newArchiveAgain(s, true), newArchiveAgain(s, false))
 }
 
-// archiveVerb makes a verb about archived workflows.
+// archiveVerb returns a verb about archived workflows.
 func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 	act func(context.Context, *wfCommand, *archive.DB, *wf.Workflow) (string, error)) *cobra.Command {
 	var a archiveFlags
@@ -198,7 +200,7 @@ func archiveVerb(s streams, use, short, done string, setup func(*cobra.Command),
 	return cmd
 }
 
-// newArchiveAgain makes 'archive retry' and 'archive resubmit'.
+// newArchiveAgain returns 'archive retry' or 'archive resubmit'.
 func newArchiveAgain(s streams, retry bool) *cobra.Command {
 	var (
 		parameters []string
@@ -226,7 +228,8 @@ func newArchiveAgain(s streams, retry bool) *cobra.Command {
 			}
 			return got.Name, nil
 		}
-		// The workflow comes back as a new object of the same name; if it is still there, that one is to be retried.
+		// The workflow is created again as a new object of the same name. If the old one still
+		// exists, the user must retry that instead.
 		var there wf.Workflow
 		if err := client.Read(ctx, workflows.Workflows, w.Namespace, w.Name, &there); err == nil {
 			return "", fmt.Errorf("is still in the cluster: use 'lockstep retry %s'", w.Name)

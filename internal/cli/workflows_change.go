@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/submit/workflows"
 )
 
-// changeVerb makes a verb that does something to workflows that are named or selected.
+// changeVerb returns a verb that changes workflows, which are named or selected.
 func changeVerb(s streams, use, short, long, done string, running bool,
 	setup func(cmd *cobra.Command), prepare func() error, act func(context.Context, *workflows.Client, ref) error) *cobra.Command {
 	var choice selection
@@ -74,7 +74,7 @@ func newResume(s streams) *cobra.Command {
 		})
 }
 
-// me is who did it, for messages.
+// me returns the user's name, for messages about who made a change.
 func me() string {
 	if u, err := user.Current(); err == nil && u.Username != "" {
 		return u.Username
@@ -175,7 +175,7 @@ unless --phase ends it.`,
 	return cmd
 }
 
-// keyValues reads NAME=VALUE.
+// keyValues parses NAME=VALUE texts.
 func keyValues(flag string, texts []string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, text := range texts {

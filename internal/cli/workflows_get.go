@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/display"
 )
 
-// workflowGet are the flags of get and list for workflows.
+// workflowGet holds the flags that get and list have for workflows.
 type workflowGet struct {
 	selection
 	drawing
@@ -35,7 +35,7 @@ func (g *workflowGet) add(cmd *cobra.Command) {
 	g.archive.add(cmd)
 }
 
-// given says whether a flag is set that only workflows have.
+// given returns a flag that is set and that only workflows have, or "".
 func (g *workflowGet) given(cmd *cobra.Command) (flag string) {
 	for _, name := range []string{"status", "completed", "resubmitted", "prefix", "older", "running", "since", "archived", "node-field-selector"} {
 		if cmd.Flags().Changed(name) {
@@ -65,7 +65,8 @@ func (g *workflowGet) run(c *wfCommand, cmd *cobra.Command, names []string) erro
 		var list []wf.Workflow
 		if err := client.List(ctx, q, func(w *wf.Workflow) error {
 			if g.output != "json" && g.output != "yaml" && g.output != "wide" {
-				w.Spec.Templates, w.Status.StoredTemplates, w.Status.StoredWorkflowTemplateSpec = nil, nil, nil // memory
+				// saves memory; this output form needs none of them
+				w.Spec.Templates, w.Status.StoredTemplates, w.Status.StoredWorkflowTemplateSpec = nil, nil, nil
 			}
 			list = append(list, *w)
 			return nil
@@ -165,7 +166,7 @@ func newList(s streams) *cobra.Command {
 	return cmd
 }
 
-// exactArgs wants n arguments, named for people.
+// exactArgs requires exactly one argument for each of names, which appear in the error.
 func exactArgs(names ...string) cobra.PositionalArgs {
 	return func(_ *cobra.Command, args []string) error {
 		if len(args) != len(names) {

@@ -20,7 +20,7 @@ import (
 
 func newLint(s streams) *cobra.Command { return newLintVerb(s, "") }
 
-// newLintVerb makes lint for all kinds, or for one.
+// newLintVerb returns the verb lint for one kind, or for all kinds.
 func newLintVerb(s streams, kind string) *cobra.Command {
 	var (
 		kinds   []string
@@ -94,7 +94,7 @@ Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2
 	return cmd
 }
 
-// checkWorkflows is what the engine says of objects.
+// checkWorkflows returns the problems that the engine finds in objects.
 func checkWorkflows(objects []runtime.Object) []lint.Problem {
 	var out []lint.Problem
 	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
@@ -103,7 +103,7 @@ func checkWorkflows(objects []runtime.Object) []lint.Problem {
 	return out
 }
 
-// lintFiles reads files, what folders hold, and standard input.
+// lintFiles reads files, the files in directories, and standard input.
 func lintFiles(in io.Reader, args []string) ([]lint.File, error) {
 	var out []lint.File
 	read := func(path string) error {

@@ -89,10 +89,10 @@ func newLogs(s streams) *cobra.Command {
 	return cmd
 }
 
-// podColors are the colours of pods' names, by a hash of the name.
+// podColors are the colours of pods' names. A hash of the name chooses one.
 var podColors = []string{"31", "32", "33", "34", "35", "36", "91", "92", "93", "94", "95", "96"}
 
-// logLine prints lines after the names of their pods.
+// logLine returns a function that prints a log line after its pod's name.
 func logLine(out io.Writer, color bool) func(workflows.Line) {
 	color = color && colors(out)
 	return func(l workflows.Line) {

@@ -19,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/cron/schedule"
 )
 
-// objectKind is a kind beside workflows that has verbs of its own.
+// objectKind describes a kind, other than Workflow, that has verbs of its own.
 type objectKind struct {
 	use, noun, kind, resource string
 	namespaced                bool
@@ -67,7 +67,8 @@ var (
 	}
 )
 
-// objectsOf gives the items of a list when it has been read.
+// objectsOf returns a function that returns the items of a list. It is called after the list was
+// read.
 func objectsOf[T any, P interface {
 	*T
 	workflows.Object
@@ -91,7 +92,7 @@ func ageOf(o workflows.Object) string {
 	return duration.HumanDuration(time.Since(o.GetCreationTimestamp().Time))
 }
 
-// nextRun says when a cron comes next.
+// nextRun returns when a CronWorkflow runs next, as text.
 func nextRun(c *wf.CronWorkflow) string {
 	switch {
 	case c.Spec.Suspend:
@@ -110,7 +111,8 @@ func nextRun(c *wf.CronWorkflow) string {
 	return "never"
 }
 
-// newObjectCommand makes the verbs that all these kinds have: list, get, create, update, delete, lint.
+// newObjectCommand returns the verbs that all these kinds have: list, get, create, update, delete,
+// lint. more are further verbs.
 func newObjectCommand(s streams, k objectKind, aliases []string, more ...*cobra.Command) *cobra.Command {
 	lint := newLintVerb(s, k.kind)
 	lint.Example = k.example("lint templates/")
@@ -118,7 +120,7 @@ func newObjectCommand(s streams, k objectKind, aliases []string, more ...*cobra.
 		append([]*cobra.Command{k.list(s), k.get(s), k.send(s, "create"), k.send(s, "update"), k.delete(s), lint}, more...)...)
 }
 
-// example is how to call one of the verbs.
+// example returns an example of a call of one of the verbs.
 func (k objectKind) example(call string) string { return "  lockstep " + k.use + " " + call }
 
 func (k objectKind) names(c *wfCommand) cobra.CompletionFunc {
@@ -238,7 +240,7 @@ func (k objectKind) get(s streams) *cobra.Command {
 	return cmd
 }
 
-// describe prints the head of an object, and what a list has of it, line by line.
+// describe prints an object's metadata and its columns of a list, line by line.
 func (k objectKind) describe(s streams, o workflows.Object) {
 	line := func(name string, value any) { fmt.Fprintf(s.out, "%-20s %v\n", name+":", value) }
 	row := k.row(o)
@@ -268,7 +270,7 @@ func (k objectKind) describe(s streams, o workflows.Object) {
 	}
 }
 
-// send makes create and update, which are submit for one kind.
+// send returns create or update, which are submit for one kind.
 func (k objectKind) send(s streams, verb string) *cobra.Command {
 	cmd := newSubmit(s)
 	cmd.Use, cmd.Example = verb+" FILE...", k.example(verb+" "+k.use+".yaml")
@@ -383,7 +385,7 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 	return cmd
 }
 
-// fromCron is the workflow that a cron would start now.
+// fromCron returns the workflow that a CronWorkflow would start now.
 func fromCron(ctx context.Context, client *workflows.Client, namespace, name string) (*wf.Workflow, error) {
 	c := &wf.CronWorkflow{}
 	if err := client.Read(ctx, workflows.Crons, namespace, name, c); err != nil {

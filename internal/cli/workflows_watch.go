@@ -52,7 +52,8 @@ Exit codes: 0 the workflow succeeded; 1 it failed, or could not be watched; 2 wr
 	return cmd
 }
 
-// bounded is context, with a bound unless it is zero.
+// bounded returns the context of a command that an interrupt ends. If timeout is not zero, the
+// context also ends after it.
 func (c *wfCommand) bounded(cmd *cobra.Command, timeout time.Duration) (context.Context, context.CancelFunc) {
 	ctx, stop := interruptible(cmd)
 	if timeout <= 0 {
@@ -62,7 +63,7 @@ func (c *wfCommand) bounded(cmd *cobra.Command, timeout time.Duration) (context.
 	return bound, func() { cancel(); stop() }
 }
 
-// watch shows a workflow until it is completed, and says how it ended.
+// watch shows a workflow until it completes, and returns an error if it did not succeed.
 func (c *wfCommand) watch(ctx context.Context, client *workflows.Client, namespace, name string, d drawing) error {
 	if name == "@latest" {
 		w, err := client.Get(ctx, namespace, name)
@@ -116,10 +117,11 @@ func (c *wfCommand) watchLines(ctx context.Context, client *workflows.Client, na
 	return last, err
 }
 
-// redraw is how often durations go on while nothing changes.
+// redraw is the interval at which durations on the screen are updated while nothing else changes.
 const redraw = time.Second
 
-// watchScreen draws the workflow on the terminal's other screen, so that what was there comes back at the end.
+// watchScreen draws the workflow on the terminal's alternate screen, so that the earlier content
+// returns at the end.
 func (c *wfCommand) watchScreen(ctx context.Context, client *workflows.Client, namespace, name string, d drawing) (*wf.Workflow, error) {
 	out := c.s.out.(*os.File)
 	var (
@@ -171,7 +173,7 @@ func (c *wfCommand) watchScreen(ctx context.Context, client *workflows.Client, n
 	}
 }
 
-// drawFrame draws as much of text as the screen has room for, from its upper left corner.
+// drawFrame draws the part of text that fits the screen, from the upper left corner.
 func drawFrame(out *os.File, text string) {
 	lines := strings.Split(strings.TrimRight(text, "\n"), "\n")
 	if width, height, err := term.GetSize(int(out.Fd())); err == nil && height > 1 {
@@ -186,7 +188,7 @@ func drawFrame(out *os.File, text string) {
 	_, _ = io.WriteString(out, "\x1b[H"+strings.Join(lines, "\x1b[K\r\n")+"\x1b[K\x1b[J")
 }
 
-// cut shortens a line to a number of columns, colours aside.
+// cut shortens a line to width columns. Colour sequences do not count.
 func cut(line string, width int) string {
 	columns := 0
 	escape := false

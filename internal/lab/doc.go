@@ -1,5 +1,6 @@
-// Package lab measures a batch system against the floor that its API server sets. Run is the whole experiment; each part
-// of it is a package of its own, and the one that draws conclusions, analyse, is pure.
+// Package lab measures a batch system against the floor that its API server sets. Run is the whole
+// experiment; each part of it is a package of its own, and the package that draws conclusions,
+// analyse, is pure.
 //
 //	scenario ─▶ shapes of load                system ─▶ what is under test: its jobs, its processes
 //	    │                                        │
@@ -17,6 +18,7 @@
 //	                                                                                                  ▼
 //	                                                                           report: JSON, table, one HTML page
 //
-// Runs of several systems alternate, so that a machine that slows down slows all of them. Figures that are to hold on
-// another machine are ratios: to the floor of the same run, or to the other system of the same experiment.
+// Runs of several systems alternate, so that a slow phase of the machine affects all of them.
+// Figures that are to hold on another machine are ratios: to the floor of the same run, or to the
+// other system of the same experiment.
 package lab

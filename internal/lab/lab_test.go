@@ -26,8 +26,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// TestMeasureBothSystems measures a small load on real control planes and looks at every part of the result that does not
-// depend on how fast the machine is.
+// TestMeasureBothSystems measures a small load on real control planes and checks every part of the
+// result that does not depend on the machine's speed.
 func TestMeasureBothSystems(t *testing.T) {
 	kube, err := localcluster.FindKube()
 	if err != nil {
@@ -115,8 +115,8 @@ func buildLockstep(t *testing.T) string {
 	return path
 }
 
-// TestMeasureAnExistingClusterTwice has a neighbour in the cluster that never stops writing, and the first run's namespace on its
-// way out when the second begins.
+// TestMeasureAnExistingClusterTwice runs in a cluster where a neighbour never stops writing, and
+// where the first run's namespace is still being deleted when the second run begins.
 func TestMeasureAnExistingClusterTwice(t *testing.T) {
 	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithInstall(), localtest.WithNodes(localcluster.Nodes{Count: 10}),
 		localtest.WithManager(buildLockstep(t), "manager"))

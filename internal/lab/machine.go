@@ -9,7 +9,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/report"
 )
 
-// machine describes where this runs, as far as the system tells.
+// machine returns a description of this machine, as far as the operating system provides one.
 func machine() report.Machine {
 	m := report.Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Go: runtime.Version()}
 	m.Hostname, _ = os.Hostname()

@@ -12,56 +12,62 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// Config says what to measure.
+// Config configures an experiment.
 type Config struct {
 	Shapes []scenario.Shape
-	// Gangs has what --gang asks for: true, false or both.
+	// Gangs are the values of --gang to measure: true, false or both.
 	Gangs []bool
-	// Systems are measured in alternation.
+	// Systems are the names of the systems to measure, in alternation.
 	Systems []string
-	// ManagerArgs are more flags for the manager.
+	// ManagerArgs are additional flags for the manager.
 	ManagerArgs []string
-	// WriterConcurrency are the manager's settings to measure, each as if it were a system of its own; 0 is adaptive.
+	// WriterConcurrency are the manager's settings to measure, each like a system of its own; 0 is
+	// adaptive.
 	WriterConcurrency []int
-	// JobSyncs are the settings of stock Kubernetes to measure: how many Jobs it syncs at once; 0 is its default.
+	// JobSyncs are the settings of stock Kubernetes to measure: how many Jobs it syncs
+	// concurrently; 0 is its default.
 	JobSyncs []int
 	Repeat   int
 	// Nodes are the simulated nodes of the control planes.
 	Nodes localcluster.Nodes
 	// Durable runs etcd with fsync.
 	Durable bool
-	// ClientConcurrency is how many jobs the client creates at once.
+	// ClientConcurrency is how many jobs the client creates concurrently.
 	ClientConcurrency int
-	// WarmUpPods are created and deleted through the system before it is measured.
+	// WarmUpPods is the number of pods created and deleted through the system before the
+	// measurement.
 	WarmUpPods int
-	// FloorConcurrency are the concurrencies that the floor's calibration tries; empty leaves the floor out.
+	// FloorConcurrency are the concurrencies that the calibration of the floor tries; if empty, no
+	// floor is measured.
 	FloorConcurrency []int
-	// Kubeconfig names an existing cluster, with the system under test running in it, instead of fresh ones. AuditLog is the
-	// path of its audit log when this machine has it; without, a watch must do.
+	// Kubeconfig names an existing cluster that runs the system under test, in place of fresh
+	// clusters. AuditLog is the path of its audit log if this machine has it; without it a watch is
+	// used.
 	Kubeconfig, Context, AuditLog string
 	// Timeout bounds each run from the first job to the last pod.
 	Timeout time.Duration
-	// OutDir gets the results.
+	// OutDir is the directory for the results.
 	OutDir string
-	// Lockstep and Kube are the paths of the programs.
+	// Lockstep and Kube are the paths of the two programs.
 	Lockstep, Kube string
 	Version        string
-	// Progress is told what goes on. It must not block for long.
+	// Progress is called for each step of the experiment. It must not block for long.
 	Progress func(Progress)
 }
 
-// Progress is a moment of an experiment.
+// Progress is the state of an experiment at one moment.
 type Progress struct {
 	Run, Runs int
 	Case      string
 	Stage     string
-	// Done of Total, where there is something to count.
+	// Done and Total count the current stage, if there is something to count.
 	Done, Total int
-	// Result is a line to keep: what came of a run, or what is left of it.
+	// Result is a line of output to keep: the result of a run, or a notice about what it left
+	// behind.
 	Result string
 }
 
-// Validate says what is wrong with a configuration.
+// Validate returns an error if the configuration is invalid.
 func (c *Config) Validate() error {
 	switch {
 	case len(c.Shapes) == 0:
@@ -102,7 +108,7 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// experiment is one run to make.
+// experiment is one planned run.
 type experiment struct {
 	shape  scenario.Shape
 	gang   bool
@@ -127,8 +133,8 @@ func (e experiment) String() string {
 	return name
 }
 
-// plan lists the runs in their order: systems alternate within each shape. A system without gangs runs once where others
-// run with and without.
+// plan returns the runs in their order: systems alternate within each shape. A system without gangs
+// runs once where others run with and without.
 func (c *Config) plan() ([]experiment, error) {
 	var out []experiment
 	for _, shape := range c.Shapes {
@@ -152,7 +158,7 @@ func (c *Config) plan() ([]experiment, error) {
 	return out, nil
 }
 
-// variants are the settings of a system to measure.
+// variants returns a system with each of its settings to measure.
 func (c *Config) variants(name string) ([]system.System, error) {
 	options := []system.Options{{Manager: c.Lockstep, ManagerArgs: c.ManagerArgs}}
 	vary := func(settings []int, set func(*system.Options, int)) {

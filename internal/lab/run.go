@@ -16,8 +16,9 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Run makes all runs of the experiment. The report holds those that ended, also when Run fails; a run that could not be
-// measured is in it with its error. After each run the results so far are in OutDir:
+// Run makes all runs of the experiment. The report contains the runs that ended, even if Run fails;
+// a run that could not be measured is included with its error. After each run the results so far
+// are in OutDir:
 //
 //	result.json                the report, with curves
 //	report.html                the same for people
@@ -61,7 +62,7 @@ func Run(ctx context.Context, cfg Config) (*report.Report, error) {
 	return rep, nil
 }
 
-// effective is the configuration for the report.
+// effective returns the configuration for the report.
 func (c *Config) effective() map[string]any {
 	shapes := []string{}
 	for _, s := range c.Shapes {

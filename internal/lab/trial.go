@@ -23,19 +23,21 @@ import (
 )
 
 const (
-	// restFor without a write is rest: longer than any controller here delays a status. Between the steps of a measurement
-	// pauseFor is enough.
+	// restFor is how long there must be no writes until the cluster counts as at rest: longer than
+	// any controller here delays a status. Between the steps of a measurement pauseFor is enough.
 	restFor  = 1500 * time.Millisecond
 	pauseFor = 500 * time.Millisecond
-	// sampleSize is the least number of pods of one sample of the floor's calibration: half a second's worth. A sample has
-	// more for each write in flight, or it would end before the server has felt so many.
+	// sampleSize is the minimum number of pods in one sample of the floor's calibration: half a
+	// second's worth. samplePerFlight is the minimum per write in flight, because a shorter sample
+	// would end before the server feels that many writes.
 	sampleSize      = 400
 	samplePerFlight = 2
-	// cleanUpTimeout bounds the request that a namespace be removed; the run may have been interrupted.
+	// cleanUpTimeout bounds the last request to delete a namespace, after the run may have been
+	// interrupted.
 	cleanUpTimeout = 30 * time.Second
 )
 
-// componentKeys are the components' names in reports.
+// componentKeys are the names of components in reports.
 var componentKeys = map[localcluster.Component]string{
 	localcluster.APIServer: "apiserver", localcluster.Etcd: "etcd", localcluster.Manager: "manager",
 	localcluster.ControllerManager: "controllerManager", localcluster.Scheduler: "scheduler", localcluster.Kwok: "nodes",
@@ -49,17 +51,17 @@ type trial struct {
 	index, total int
 	run          report.Run
 
-	cluster *rig.Rig // nil when the cluster is not ours
+	cluster *rig.Rig // nil if the cluster is an existing one
 	rest    *rest.Config
 	client  *drive.Client
 	log     observe.Log
-	// stage and its count, for progress.
+	// stage is the current stage, for progress.
 	stage string
 }
 
-// measure is the run, step by step.
+// measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
-	// 1. A control plane.
+	//   1. Start a control plane or connect to one.
 	stop, err := t.connect(ctx)
 	if err != nil {
 		return err
@@ -71,13 +73,13 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		t.log.Namespace = namespace
 		defer t.cleanUp(ctx, namespace)
 	}
-	// 2. Warm: every path taken once, connections open.
+	//   2. Warm up: take every path once and open connections.
 	if t.cluster != nil && t.config.WarmUpPods > 0 {
 		if err := t.warmUp(ctx); err != nil {
 			return fmt.Errorf("warm-up: %w", err)
 		}
 	}
-	// 3. The load, until the last pod has its node, and then until nobody writes.
+	//   3. Drive the load until the last pod has its node, and then wait until nobody writes.
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
@@ -100,7 +102,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	t.peaks()
-	// 4. What came of it.
+	// 4. Analyse the run.
 	jobs, err := t.client.Jobs(ctx, namespace, t.experiment.sys.NewList)
 	if err != nil {
 		return err
@@ -110,7 +112,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	t.analyse(namespace, nodes, jobs, pods)
-	// 5. The floor, on the same control plane.
+	//   5. Measure the floor on the same control plane.
 	if t.cluster == nil || len(t.config.FloorConcurrency) == 0 || t.run.Scheduled < t.run.Pods {
 		return nil
 	}
@@ -120,8 +122,8 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// connect brings up a control plane, or connects to the one there is. stop ends what connect began; it keeps the logs
-// when told that something failed.
+// connect starts a control plane, or connects to an existing one. stop ends what connect began; it
+// keeps the logs if failed is true.
 func (t *trial) connect(ctx context.Context) (stop func(failed bool) error, err error) {
 	t.enter("control plane", 0)
 	down := func(bool) error { return nil }
@@ -160,8 +162,9 @@ func (t *trial) start(ctx context.Context) (err error) {
 	return err
 }
 
-// cleanUp removes what the run brought into a cluster that is not ours, and waits until its jobs and pods are gone, or the next run
-// would be measured beside the removal. It fails no run: what was measured was measured before.
+// cleanUp removes the run's namespace from an existing cluster. It waits until the jobs and pods
+// are gone, because their removal would disturb the next run. A failure does not fail the run,
+// whose measurement is over.
 func (t *trial) cleanUp(ctx context.Context, namespace string) {
 	t.enter("removing namespace "+namespace, 0)
 	removing, cancel := context.WithTimeout(ctx, t.config.Timeout)
@@ -170,14 +173,15 @@ func (t *trial) cleanUp(ctx context.Context, namespace string) {
 	if err == nil {
 		return
 	}
-	// Interrupted, or in vain: the server is left to it.
+	// The removal was interrupted or failed: the server continues on its own.
 	asking, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTimeout)
 	defer cancel()
 	err = errors.Join(err, t.client.DeleteNamespace(asking, namespace))
 	t.progress(Progress{Result: fmt.Sprintf("namespace %s is not removed yet: %v", namespace, err)})
 }
 
-// warmUp sends a load through the system and removes it again. Where the load fits, this one does.
+// warmUp sends a small load through the system and removes it again. It never exceeds the room that
+// the measured load needs.
 func (t *trial) warmUp(ctx context.Context) error {
 	const namespace = "bench-warm-up"
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
@@ -197,14 +201,14 @@ func (t *trial) warmUp(ctx context.Context) error {
 	return t.quiet(ctx, pauseFor, "warming up")
 }
 
-// load drives the experiment's load, and takes the CPU time that it costs.
+// load drives the experiment's load and records the CPU time that it costs.
 func (t *trial) load(ctx context.Context, namespace string) error {
 	var err error
 	t.run.CPUSeconds, err = t.cost(func() error { return t.drive(ctx, namespace, "scheduling", t.experiment.shape) })
 	return err
 }
 
-// cost is the CPU time, in seconds, that each component and the client use while work goes on.
+// cost returns the CPU time in seconds that each component and the client use during work.
 func (t *trial) cost(work func() error) (report.Usage, error) {
 	before, err := t.cpu()
 	if err != nil {
@@ -224,8 +228,8 @@ func (t *trial) cost(work func() error) (report.Usage, error) {
 	return used, nil
 }
 
-// drive creates a load's jobs and follows the events until all pods have their nodes, or time is up: what is missing then is
-// for the analysis to say.
+// drive creates a load's jobs and follows the events until all pods have nodes or the timeout
+// expires. The analysis reports missing pods.
 func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenario.Shape) error {
 	t.enter(stage, shape.Pods())
 	sending, cancel := context.WithTimeout(ctx, t.config.Timeout)
@@ -261,7 +265,7 @@ func (t *trial) drive(ctx context.Context, namespace, stage string, shape scenar
 	return err
 }
 
-// quiet waits until nobody has written for quietFor, heartbeats aside.
+// quiet waits until there were no writes for quietFor, not counting heartbeats.
 func (t *trial) quiet(ctx context.Context, quietFor time.Duration, stage string) error {
 	t.enter("waiting for quiet: "+stage, 0)
 	if err := t.log.Quiet(ctx, quietFor); err != nil {
@@ -270,7 +274,8 @@ func (t *trial) quiet(ctx context.Context, quietFor time.Duration, stage string)
 	return nil
 }
 
-// cpu is the CPU time used so far, in seconds, by each component and by this process, the client.
+// cpu returns the CPU time in seconds used so far by each component and by this process, the
+// client.
 func (t *trial) cpu() (report.Usage, error) {
 	if t.cluster == nil {
 		return report.Usage{componentKeys[rig.Client]: rig.OwnCPU().Seconds()}, nil
@@ -286,7 +291,7 @@ func (t *trial) cpu() (report.Usage, error) {
 	return out, nil
 }
 
-// peaks takes the largest resident memory of each component since it started.
+// peaks records the peak resident memory of each component since its start.
 func (t *trial) peaks() {
 	if t.cluster == nil {
 		return
@@ -299,7 +304,8 @@ func (t *trial) peaks() {
 	}
 }
 
-// room is what each node has for the load: its allocatable, less what others' pods take.
+// room returns what each node has for the load: its allocatable resources less the requests of
+// other pods.
 func (t *trial) room(ctx context.Context, namespace string) (map[string]analyse.Resources, error) {
 	nodes, err := t.client.Nodes(ctx)
 	if err != nil {
@@ -350,7 +356,7 @@ func (t *trial) analyse(namespace string, nodes map[string]analyse.Resources, jo
 	result := analyse.Analyse(in)
 	t.run.Fill(result)
 	if _, ok := t.log.Source.(*observe.Watch); ok {
-		// A watch knows of no writes: no figures is better than wrong ones.
+		// A watch does not see writes, so the figures about writes would be wrong.
 		t.run.Writes, t.run.WritesByActor, t.run.Refused = nil, nil, nil
 		t.run.WritesPerPod, t.run.WritesPerPodUntilScheduled = 0, 0
 	}
@@ -368,9 +374,9 @@ func podAtRest(sys system.System, p *corev1.Pod) analyse.Pod {
 	return out
 }
 
-// floor measures how long the same objects take without the system.
+// floor measures how long writing the same objects takes without the system.
 func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object, pods []corev1.Pod) error {
-	// 1. Nobody but the client acts, and the store is as empty as before the load.
+	//   1. Stop everybody but the client, and empty the store of the load.
 	t.enter("floor: clearing", 0)
 	for _, c := range t.experiment.sys.StopForFloor() {
 		if err := t.cluster.StopComponent(ctx, c); err != nil {
@@ -394,11 +400,11 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if result.Jobs != t.experiment.shape.Jobs || result.Pods != t.experiment.shape.Pods() {
 		return fmt.Errorf("the run left %d jobs and %d pods", result.Jobs, result.Pods)
 	}
-	// 2. The best concurrency, by samples.
+	//   2. Find the best concurrency by samples.
 	if err := t.calibrate(ctx, load, writers, result); err != nil {
 		return err
 	}
-	// 3. Everything.
+	//   3. Write everything.
 	const floorNamespace = "bench-floor"
 	t.enter(fmt.Sprintf("floor at %d in flight", result.Concurrency), result.Pods)
 	if err := t.client.CreateNamespace(ctx, floorNamespace); err != nil {
@@ -417,7 +423,7 @@ func (t *trial) floor(ctx context.Context, namespace string, jobs []drive.Object
 	if err != nil {
 		return err
 	}
-	// The server writes an event before it answers: all are there.
+	// The server logs an event before it answers, so all events are in the log.
 	if err := t.log.Collect(); err != nil {
 		return err
 	}

@@ -2,26 +2,29 @@ package localcluster
 
 import "os"
 
-// The audit log is one JSON object (audit.k8s.io/v1 Event) a line, in the order in which requests ended, for every
-// request that may change something, and none that only reads:
+// The audit log has one JSON object (audit.k8s.io/v1 Event) per line, in the order in which
+// requests ended, for every request that may change something, and none for requests that only
+// read:
 //
 //	{"level":"Metadata","stage":"ResponseComplete","verb":"create","user":{"username":"..."},
 //	 "userAgent":"...","objectRef":{"resource":"pods","namespace":"default","name":"p","subresource":"binding"},
 //	 "responseStatus":{"code":201},"requestReceivedTimestamp":"...Z","stageTimestamp":"...Z",
 //	 "annotations":{"audit.lockstep.dev/node":"node-0007","audit.lockstep.dev/name":"p"}}
 //
-// Times are in microseconds; stageTimestamp is when the response was sent. objectRef has no name when the client used
-// generateName, and never the node of a pod; both are in the annotations that the admission plugin AuditPlugin adds to
-// creates of pods and of pods/binding:
+// Times are in microseconds; stageTimestamp is when the response was sent. objectRef has no name if
+// the client used generateName, and never has the node of a pod; the admission plugin AuditPlugin
+// adds both as annotations to creates of pods and of pods/binding:
 //
 //	audit.lockstep.dev/name   the pod's final name
 //	audit.lockstep.dev/node   spec.nodeName at create, or the binding's target; absent when there is none
 //
-// Creates that failed are there too: look at responseStatus.code. The API server writes each event before it answers
-// (blocking mode), so that none is dropped and a client that has its answer finds it in the log.
+// The log includes failed creates: look at responseStatus.code. The API server writes each event
+// before it answers (blocking mode), so no event is dropped, and a client that has its answer finds
+// the event in the log.
 const (
-	// AuditPlugin is lockstep-kube's admission plugin that annotates audit events. A ValidatingAdmissionPolicy could do
-	// the same on any server, but converts each pod for it: a sixth of what the creation of a pod costs.
+	// AuditPlugin is lockstep-kube's admission plugin that annotates audit events. A
+	// ValidatingAdmissionPolicy could do the same on any server, but it would convert each pod for
+	// that, which costs a sixth of the creation of a pod.
 	AuditPlugin = "LockstepAudit"
 	// AuditNode and AuditName are the annotations of audit events.
 	AuditNode = "audit.lockstep.dev/node"
@@ -53,7 +56,7 @@ func auditArgs(files layout) []string {
 		"--audit-policy-file=" + files.auditPolicy(),
 		"--audit-log-path=" + files.auditLog(),
 		"--audit-log-mode=blocking",
-		// One file: a reader that follows it need not care about rotation. In MB.
+		// One file, so that a reader that follows it need not handle rotation. The unit is MB.
 		"--audit-log-maxsize=102400",
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// auditEvents returns what the log has on a namespace, in order.
+// auditEvents returns the log's events about a namespace, in order.
 func auditEvents(t testing.TB, path, namespace string) (events []auditEvent) {
 	t.Helper()
 	f, err := os.Open(path)

@@ -18,8 +18,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// BenchmarkPods creates pods that have their node, one operation each, and waits until all run. It reports what that
-// costs.
+// BenchmarkPods creates pods that are bound already, one per operation, waits until all run, and
+// reports the costs.
 func BenchmarkPods(b *testing.B) {
 	c := localtest.Start(b, localtest.WithNodes(localcluster.Nodes{Count: 100, Pods: 1000}),
 		localtest.WithConfig(func(c *localcluster.Config) { c.NotDurable = false }))

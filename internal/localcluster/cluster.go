@@ -31,7 +31,8 @@ type Cluster struct {
 	real       *realnodes.Spec // nil without real nodes
 	components map[Component]*component
 	stopOnce   sync.Once
-	// started is set when Start has succeeded. Before, a component that dies is not started again: it would die again.
+	// started is set when Start has succeeded. Before that, a component that dies is not restarted,
+	// because it would die again.
 	started atomic.Bool
 
 	eventLock sync.Mutex
@@ -48,16 +49,17 @@ type component struct {
 	lock      sync.Mutex
 	wanted    bool
 	proc      *process  // nil before the first start
-	past      Usage     // of the runs before proc
-	startedAt time.Time // of proc
+	past      Usage     // usage of the runs before proc
+	startedAt time.Time // start of proc
 	restarts  int
 	lastExit  string
-	// stop, closed, keeps the goroutine that watches the process from starting another; watcher is closed when it has ended.
+	// stop, when closed, keeps watch from restarting the process; watcher is closed when watch has
+	// returned.
 	stop, watcher chan struct{}
 }
 
-// Start makes the cluster's files and starts its components. It returns when all are healthy and the nodes exist. When
-// it fails, nothing is left running.
+// Start creates the cluster's files and starts its components. It returns when all components are
+// healthy and the nodes exist. If it fails, nothing is left running.
 func Start(ctx context.Context, config Config) (*Cluster, error) {
 	if err := config.defaultAndValidate(); err != nil {
 		return nil, err
@@ -83,7 +85,7 @@ func Start(ctx context.Context, config Config) (*Cluster, error) {
 	return c, nil
 }
 
-// prepare makes everything that needs no process: directories, credentials, ports.
+// prepare creates everything that needs no process: directories, credentials, ports.
 func (c *Cluster) prepare() (err error) {
 	for _, dir := range c.files.directories() {
 		if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -127,9 +129,9 @@ func (c *Cluster) prepare() (err error) {
 	return c.prepareRealNodes(ca)
 }
 
-// bringUp starts the components as their needs are met.
+// bringUp starts the components in the order of their dependencies.
 func (c *Cluster) bringUp(ctx context.Context) error {
-	// 1. The API server waits for etcd by itself; starting both at once hides the one's start behind the other's.
+	//   1. The API server waits for etcd by itself, so both start at the same time.
 	for _, name := range []Component{Etcd, APIServer} {
 		if err := c.start(name); err != nil {
 			return err
@@ -144,11 +146,12 @@ func (c *Cluster) bringUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// 2. What the others need to be allowed to do.
+	//   2. Grant the rights that the other components need.
 	if err := c.applyPolicies(ctx, client); err != nil {
 		return err
 	}
-	// 3. The rest at once: the nodes, Lockstep's API and then its manager, and the other components.
+	//   3. Everything else concurrently: the nodes, Lockstep's API and then its manager, and the
+	//      other components.
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return CreateNodes(ctx, client, c.config.Nodes) })
 	group.Go(func() error {
@@ -199,7 +202,7 @@ func (c *Cluster) start(name Component) error {
 	return nil
 }
 
-// run starts a process for comp, whose lock is held.
+// run starts a process for comp. The caller holds comp.lock.
 func (c *Cluster) run(comp *component) error {
 	c.event(Event{Component: comp.name, Kind: EventStarting})
 	proc, err := c.spawner.start(c.command(comp.name))
@@ -214,10 +217,11 @@ func (c *Cluster) run(comp *component) error {
 	return nil
 }
 
-// tailLines of a dead component's log are reported.
+// tailLines is the number of log lines reported for a dead component.
 const tailLines = 20
 
-// watch waits for comp's process to end, reports it, and starts it again if that is wanted, until it is to stop.
+// watch waits for comp's process to end, reports it, and restarts it if configured, until stop is
+// closed.
 func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
 	var pauses again.Pauses
@@ -265,7 +269,7 @@ func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struc
 	}
 }
 
-// event passes e on.
+// event delivers e to the log and to OnEvent.
 func (c *Cluster) event(e Event) {
 	c.eventLock.Lock()
 	defer c.eventLock.Unlock()
@@ -276,7 +280,8 @@ func (c *Cluster) event(e Event) {
 	}
 }
 
-// StopComponent ends a component in order and waits for its end; it stays stopped until StartComponent.
+// StopComponent stops a component gracefully and waits for its end. The component stays stopped
+// until StartComponent.
 func (c *Cluster) StopComponent(ctx context.Context, name Component) error {
 	comp := c.components[name]
 	if comp == nil {
@@ -308,7 +313,7 @@ func (c *Cluster) StopComponent(ctx context.Context, name Component) error {
 	return nil
 }
 
-// StartComponent starts a component that was stopped, or that died, and waits until it is healthy.
+// StartComponent starts a component that was stopped or has died, and waits until it is healthy.
 func (c *Cluster) StartComponent(ctx context.Context, name Component) error {
 	if err := c.start(name); err != nil {
 		return err
@@ -316,11 +321,11 @@ func (c *Cluster) StartComponent(ctx context.Context, name Component) error {
 	return c.waitHealthy(ctx, name)
 }
 
-// ManagerAddress is where the manager serves its metrics, host:port.
+// ManagerAddress returns the address of the manager's metrics, host:port.
 func (c *Cluster) ManagerAddress() string { return fmt.Sprintf("127.0.0.1:%d", c.ports[Manager].port) }
 
-// Kill ends a component with SIGKILL, as a crash would. With Config.Restart it is started again; WaitHealthy waits for
-// that.
+// Kill ends a component with SIGKILL, like a crash. With Config.Restart the component is restarted;
+// WaitHealthy waits for that.
 func (c *Cluster) Kill(name Component) error {
 	comp := c.components[name]
 	if comp == nil {
@@ -339,7 +344,8 @@ func (c *Cluster) Kill(name Component) error {
 	return nil
 }
 
-// WaitHealthy waits until a component answers its health check, or has ended for good.
+// WaitHealthy waits until a component passes its health check. It returns an error if the component
+// has ended for good.
 func (c *Cluster) WaitHealthy(ctx context.Context, name Component) error {
 	if c.components[name] == nil {
 		return fmt.Errorf("%s is not part of this cluster", name)
@@ -347,7 +353,7 @@ func (c *Cluster) WaitHealthy(ctx context.Context, name Component) error {
 	return c.waitHealthy(ctx, name)
 }
 
-// healthInterval is between two health checks while waiting: each costs a TLS handshake.
+// healthInterval is the interval of health checks while waiting: each costs a TLS handshake.
 const healthInterval = 50 * time.Millisecond
 
 func (c *Cluster) waitHealthy(ctx context.Context, name Component) error {
@@ -374,7 +380,7 @@ func (c *Cluster) waitHealthy(ctx context.Context, name Component) error {
 	}
 }
 
-// Healthy asks a component how it is; nil is well.
+// Healthy checks the health of a component and returns nil if it is healthy.
 func (c *Cluster) Healthy(ctx context.Context, name Component) error {
 	comp := c.components[name]
 	if comp == nil {
@@ -389,13 +395,13 @@ func (c *Cluster) Healthy(ctx context.Context, name Component) error {
 	return c.probe.healthy(ctx, name, c.ports[name].port, c.config.Nodes.Count)
 }
 
-// Stop ends all components, the last started first, and waits until all have ended. When ctx ends they are killed. It
-// may be called more than once.
+// Stop stops all components, the last started first, and waits until all have ended. When ctx is
+// done they are killed. Stop may be called more than once.
 func (c *Cluster) Stop(ctx context.Context) error {
 	var failed error
 	c.stopOnce.Do(func() {
 		list := c.config.components()
-		// Those in front of the API server at once; then it; then etcd.
+		// First the clients of the API server concurrently; then the API server; then etcd.
 		var group sync.WaitGroup
 		for _, name := range list[2:] {
 			group.Go(func() { _ = c.StopComponent(ctx, name) })
@@ -423,26 +429,27 @@ func (c *Cluster) releasePorts() {
 	}
 }
 
-// RESTConfig is the administrator's client configuration, without client-side rate limits.
+// RESTConfig returns the administrator's client configuration, without client-side rate limits.
 func (c *Cluster) RESTConfig() *rest.Config { return c.restConfig(c.identities["admin"]) }
 
-// ManagerRESTConfig is the manager's, with the rights that it has in a real cluster.
+// ManagerRESTConfig returns the manager's client configuration, with the rights of a manager in a
+// real cluster.
 func (c *Cluster) ManagerRESTConfig() *rest.Config { return c.restConfig(c.identities["manager"]) }
 
-// Kubeconfig is the path of the administrator's kubeconfig.
+// Kubeconfig returns the path of the administrator's kubeconfig.
 func (c *Cluster) Kubeconfig() string { return c.files.kubeconfig("admin") }
 
-// ManagerKubeconfig is the path of the manager's kubeconfig.
+// ManagerKubeconfig returns the path of the manager's kubeconfig.
 func (c *Cluster) ManagerKubeconfig() string { return c.files.kubeconfig("manager") }
 
-// AuditLogPath is the path of the API server's audit log; see audit.go for its format.
+// AuditLogPath returns the path of the API server's audit log; see audit.go for its format.
 func (c *Cluster) AuditLogPath() string { return c.files.auditLog() }
 
-// LogPath is the path of a component's log.
+// LogPath returns the path of a component's log.
 func (c *Cluster) LogPath(name Component) string { return c.files.log(name) }
 
-// Dir is the cluster's directory.
+// Dir returns the cluster's directory.
 func (c *Cluster) Dir() string { return c.config.Dir }
 
-// Components lists the cluster's components in the order of starting.
+// Components returns the cluster's components in the order of starting.
 func (c *Cluster) Components() []Component { return c.config.components() }

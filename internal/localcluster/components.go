@@ -7,18 +7,20 @@ import (
 	"strings"
 )
 
-// NodesUser is the identity of KWOK.
+// NodesUser is the user name of KWOK.
 const NodesUser = "lockstep-nodes"
 
-// NetworkUser is the identity of the real nodes' network: it serves names and deletes nodes that are off.
+// NetworkUser is the user name of the real nodes' network, which serves DNS and deletes nodes that
+// are off.
 const NetworkUser = "lockstep-network"
 
-// ManagerUser is the identity of the manager: that of its service account in a real cluster, so that the same roles
-// apply to it here.
+// ManagerUser is the user name of the manager: that of its service account in a real cluster, so
+// that the same roles apply here.
 const ManagerUser = "system:serviceaccount:lockstep-system:lockstep-manager"
 
-// controllers are what batch work, workflows and applications need of kube-controller-manager. The rest (cloud, volumes'
-// attachment, certificates, IP allocation) has nothing to act on here.
+// controllers are the controllers of kube-controller-manager that batch work, workflows and
+// applications need. The others (cloud, attachment of volumes, certificates, IP allocation) have
+// nothing to act on here.
 var controllers = []string{
 	"clusterrole-aggregation-controller",
 	"cronjob-controller",
@@ -45,7 +47,7 @@ var controllers = []string{
 	"validatingadmissionpolicy-status-controller",
 }
 
-// layout names the files of a cluster's directory.
+// layout returns the paths of the files in a cluster's directory.
 type layout struct{ dir string }
 
 func (l layout) pki(name string) string       { return filepath.Join(l.dir, "pki", name) }
@@ -60,7 +62,7 @@ func (l layout) directories() []string {
 func loopback(scheme string, port int) string { return fmt.Sprintf("%s://127.0.0.1:%d", scheme, port) }
 func (l layout) tokens() string               { return l.pki("tokens.csv") }
 
-// etcdArgs: a single member as kubeadm runs it, without snapshots of the log that a benchmark would stumble over.
+// etcdArgs returns the flags for a single member, set up like kubeadm's.
 func (c *Cluster) etcdArgs() []string {
 	client, peer := loopback("https", c.ports[Etcd].port), loopback("http", c.peerPort.port)
 	args := []string{
@@ -68,7 +70,7 @@ func (c *Cluster) etcdArgs() []string {
 		"--data-dir=" + c.files.etcdData(),
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
-		// A single member never talks to a peer; etcd insists on the address.
+		// A single member has no peers, but etcd requires the address.
 		"--listen-peer-urls=" + peer,
 		"--initial-advertise-peer-urls=" + peer,
 		"--initial-cluster=local=" + peer,
@@ -76,7 +78,8 @@ func (c *Cluster) etcdArgs() []string {
 		"--key-file=" + c.files.pki("serving.key"),
 		"--trusted-ca-file=" + c.files.pki("ca.crt"),
 		"--client-cert-auth",
-		// A day of benchmarks fits; the default of 2 GiB stops the cluster in the middle of one.
+		// A day of benchmarks fits; the default of 2 GiB would stop the cluster in the middle of
+		// one.
 		fmt.Sprintf("--quota-backend-bytes=%d", int64(8)<<30),
 		"--log-level=warn",
 	}
@@ -106,14 +109,17 @@ func (c *Cluster) apiServerArgs() []string {
 		"--service-account-signing-key-file=" + c.files.pki("service-account.key"),
 		"--service-cluster-ip-range=10.0.0.0/16",
 		"--allow-privileged=true",
-		// No pod connects to the service "kubernetes", and loopback addresses are refused as its endpoints.
+		// No pod connects to the service "kubernetes", and its endpoints must not be loopback
+		// addresses.
 		"--endpoint-reconciler-type=none",
 	}
-	// Simulated nodes are created Ready. The plugin would taint each at creation, and a controller untaint it: a write
-	// per node for nothing. The node lifecycle controller still taints a node that fails.
+	// Simulated nodes are created Ready. The plugin would taint each node at creation and a
+	// controller would untaint it: one useless write per node. The node lifecycle controller still
+	// taints a node that fails.
 	disabled := []string{"TaintNodesByCondition"}
 	if c.config.WithoutControllerManager {
-		// Without it nobody creates the service account that this plugin asks of every pod.
+		// Without the controller manager nobody creates the service account that this plugin
+		// requires for every pod.
 		disabled = append(disabled, "ServiceAccount")
 	}
 	args = append(args, "--disable-admission-plugins="+strings.Join(disabled, ","))
@@ -123,8 +129,9 @@ func (c *Cluster) apiServerArgs() []string {
 	return append(args, auditArgs(c.files)...)
 }
 
-// controllerManagerArgs: as kubeadm runs it (each controller under a service account of its own), with limits lifted: what
-// is measured shall be the API server, not a default of 20 requests per second or of five Deployments at a time.
+// controllerManagerArgs returns flags like kubeadm's (each controller has a service account of its
+// own) with the limits lifted, so that a measurement shows the API server and not a default of 20
+// requests per second or of five Deployments at a time.
 func (c *Cluster) controllerManagerArgs() []string {
 	grace := nodeMonitorGracePeriod
 	if c.config.RealNodes > 0 {
@@ -177,7 +184,7 @@ func (c *Cluster) kwokArgs() []string {
 	return args
 }
 
-// command builds how to run a component.
+// command returns the command that runs a component.
 func (c *Cluster) command(name Component) command {
 	cmd := command{path: c.config.KubeBinary, args: []string{string(name)}, dir: c.config.Dir, log: c.files.log(name)}
 	switch name {
@@ -203,7 +210,7 @@ func (c *Cluster) command(name Component) command {
 	return cmd
 }
 
-// components lists what the configuration asks for, in the order of starting.
+// components returns the configured components in the order of starting.
 func (c *Config) components() []Component {
 	list := []Component{Etcd, APIServer}
 	if !c.WithoutControllerManager {

@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// Component names a process of a local cluster.
+// Component is the name of a process of a local cluster.
 type Component string
 
 // The components, in the order in which they start.
@@ -28,90 +28,98 @@ const (
 	// Kwok simulates the nodes.
 	Kwok    Component = "kwok"
 	Manager Component = "manager"
-	// RealNodes runs the nodes that have containers; see package realnodes.
+	// RealNodes runs the nodes with real containers; see package realnodes.
 	RealNodes Component = "real-nodes"
 )
 
-// Config says what a local cluster is made of. The zero value, with Dir and KubeBinary set, is etcd, kube-apiserver,
-// kube-controller-manager and KWOK without nodes, etcd durable.
+// Config configures a local cluster. The zero value, with Dir and KubeBinary set, means etcd,
+// kube-apiserver, kube-controller-manager and KWOK without nodes, with a durable etcd.
 type Config struct {
-	// Name is for people: contexts and messages. Default "default".
+	// Name is used in contexts and messages. Default "default".
 	Name string
-	// Dir holds everything the cluster writes: credentials, data, logs. It is made if it does not exist, with mode 0700.
+	// Dir holds everything the cluster writes: credentials, data, logs. It is created with mode
+	// 0700 if it does not exist.
 	Dir string
 	// KubeBinary is the path of lockstep-kube; see FindKube.
 	KubeBinary string
-	// ManagerCommand starts the manager, up to its own flags: {"/path/lockstep", "manager"}; --kubeconfig is appended.
-	// Empty: no manager.
+	// ManagerCommand starts the manager, for example {"/path/lockstep", "manager"}; --kubeconfig
+	// and other flags are appended. If it is empty there is no manager.
 	ManagerCommand []string
 
 	WithoutControllerManager bool
 	WithoutKwok              bool
 	// WithScheduler adds the stock kube-scheduler.
 	WithScheduler bool
-	// NotDurable runs etcd without fsync: faster than any cluster that keeps its promises. For tests.
+	// NotDurable runs etcd without fsync, for tests: it is faster than any cluster that keeps its
+	// promises.
 	NotDurable bool
-	// Install, if set, puts Lockstep's own API (CRDs, policies, RBAC) into the cluster as soon as it answers.
+	// Install, if set, installs Lockstep's own API (CRDs, policies, RBAC) as soon as the API server
+	// answers.
 	Install func(context.Context, *rest.Config) error
-	// Await, if set, returns when what Install has put there is in force. Start waits for it beside everything else.
+	// Await, if set, returns when everything that Install created is in force. Start waits for it
+	// concurrently with everything else.
 	Await func(context.Context, *rest.Config) error
 
 	// Nodes are the simulated nodes that Start creates.
 	Nodes Nodes
-	// RealNodes is the number of nodes that run containers. Simulated nodes beside them have a taint that keeps away what
-	// does not tolerate it. They need root, and what realnodes.Check looks for.
+	// RealNodes is the number of nodes that run containers. Simulated nodes next to them are
+	// tainted, so that pods need a toleration for them. Real nodes need root, and everything that
+	// realnodes.Check looks for.
 	RealNodes int
-	// AgentCommand starts Lockstep's agent on each real node, up to its own flags: {"/path/lockstep", "agent"}. Empty: none.
+	// AgentCommand starts Lockstep's agent on each real node, for example {"/path/lockstep",
+	// "agent"}; flags are appended. If it is empty there is no agent.
 	AgentCommand []string
 
-	// ExtraArgs are appended to a component's flags; the last of equal flags wins.
+	// ExtraArgs are appended to a component's flags; of equal flags the last one wins.
 	ExtraArgs map[Component][]string
-	// Restart starts a component again that ends without being asked to. Otherwise its end is only reported.
+	// Restart restarts a component that ends by itself. Otherwise its end is only reported.
 	Restart bool
-	// StartTimeout bounds Start. Default 2 minutes: a cold page cache on a busy machine.
+	// StartTimeout bounds Start. Default 2 minutes, for a cold page cache on a busy machine.
 	StartTimeout time.Duration
-	// StopGrace is how long a component gets between SIGTERM and SIGKILL. Default 10 s.
+	// StopGrace is the time between SIGTERM and SIGKILL. Default 10 s.
 	StopGrace time.Duration
-	// OnEvent is told what happens, in order, from one goroutine at a time. It must not block.
+	// OnEvent is called with each event, in order, from one goroutine at a time. It must not block.
 	OnEvent func(Event)
-	// Log gets the same for machines. Default: discarded.
+	// Log receives the same events. Default: discarded.
 	Log *slog.Logger
 }
 
-// Nodes describes simulated nodes, all alike.
+// Nodes describes simulated nodes, which are all alike.
 type Nodes struct {
 	Count int `json:"count"`
-	// CPU and Memory are quantities of each node: default "32" and "256Gi". Pods is how many it takes: default 110.
+	// CPU and Memory are quantities per node, by default "32" and "256Gi". Pods is the maximum
+	// number of pods per node, by default 110.
 	CPU    string `json:"cpu"`
 	Memory string `json:"memory"`
 	Pods   int    `json:"pods"`
 	// Labels are added to each node.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Topology is a machine of internal/cputopology/machines: each node has its processors, CPUs and memory, and a
-	// NodeTopology that says so, as its agent would report. It needs Config.Install. Empty: nobody knows their processors.
+	// Topology is the name of a machine in internal/cputopology/machines. Each node then has its
+	// processors, CPUs and memory, and a NodeTopology as its agent would report it. It requires
+	// Config.Install. If it is empty there are no NodeTopologies.
 	Topology string `json:"topology,omitempty"`
-	// Tainted nodes take only pods that tolerate NodeTypeLabel=NodeTypeSimulated:NoSchedule.
+	// Tainted gives the nodes the taint NodeTypeLabel=NodeTypeSimulated:NoSchedule.
 	Tainted bool `json:"tainted,omitempty"`
 }
 
-// Event is one thing that happened to a cluster.
+// Event is an event in the life of a cluster.
 type Event struct {
 	Time      time.Time
-	Component Component // empty: the cluster
+	Component Component // empty for the cluster itself
 	Kind      EventKind
 	Message   string
 	// LogTail is the end of the component's log, for EventDied.
 	LogTail string
 }
 
-// EventKind tells events apart.
+// EventKind is the kind of an Event.
 type EventKind string
 
 // The kinds of events.
 const (
 	EventStarting EventKind = "Starting"
 	EventReady    EventKind = "Ready"
-	// EventDied: a component ended without being asked to.
+	// EventDied means that a component ended by itself.
 	EventDied     EventKind = "Died"
 	EventStopped  EventKind = "Stopped"
 	EventProgress EventKind = "Progress"
@@ -162,7 +170,7 @@ func (c *Config) defaultAndValidate() error {
 	return c.Nodes.Complete()
 }
 
-// Complete gives what is not set its default and refuses what cannot be.
+// Complete sets defaults and validates the fields.
 func (n *Nodes) Complete() error {
 	if n.Topology != "" {
 		t, err := topologyOf(n.Topology)
@@ -212,8 +220,9 @@ const (
 // FindKube returns the path of lockstep-kube; see findProgram.
 func FindKube() (string, error) { return findProgram("lockstep-kube", "LOCKSTEP_KUBE") }
 
-// findProgram returns the path of a program of Lockstep's: what the environment variable says, else beside the running
-// executable, else in bin/ of an enclosing source tree (for tests and go run).
+// findProgram returns the path of one of Lockstep's programs: the value of the environment
+// variable, else next to the running executable, else in bin/ of an enclosing source tree (for
+// tests and go run).
 func findProgram(name, variable string) (string, error) {
 	if path := os.Getenv(variable); path != "" {
 		if _, err := exec.LookPath(path); err != nil {

@@ -7,8 +7,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// LoadExecutor gives the image of workflows' executor, made of the programs on this machine, to the real nodes of the
-// cluster in dir.
+// LoadExecutor builds the image of the workflow executor from the programs on this machine, and
+// imports it into the real nodes of the cluster in dir.
 func LoadExecutor(ctx context.Context, dir string) error {
 	spec, err := realnodes.Read(RealNodesDir(dir))
 	if err != nil {

@@ -12,23 +12,23 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// ShippedImage is one of the images that the Dockerfile makes, which a test holds this to. Real nodes get the same without
-// Docker: the programs, on what Base puts into a root file system.
+// ShippedImage is an image that the Dockerfile builds; a test compares both. Real nodes get the
+// same image without Docker: the programs on top of the root file system that base creates.
 type ShippedImage struct {
 	// Target is the image's stage in the Dockerfile.
 	Target string
-	// Programs are the image's, by their names in bin/.
+	// Programs maps the names of programs in bin/ to their paths in the image.
 	Programs map[string]string
-	// Entrypoint runs unless a pod names a command.
+	// Entrypoint is the command for pods that name none.
 	Entrypoint []string
 }
 
-// ManagerImage has the manager, the agents and the command line.
+// ManagerImage is the image with the manager, the agents and the command line.
 func ManagerImage() ShippedImage {
 	return ShippedImage{Target: "lockstep", Programs: map[string]string{"lockstep": "/usr/bin/lockstep"}, Entrypoint: []string{"lockstep"}}
 }
 
-// ExecutorImage has what pods of workflows take lockstep-exec from.
+// ExecutorImage is the image from which pods of workflows take lockstep-exec.
 func ExecutorImage() ShippedImage {
 	return ShippedImage{
 		Target:     "exec",
@@ -37,13 +37,14 @@ func ExecutorImage() ShippedImage {
 	}
 }
 
-// programVariables name the environment variables that say where a program is.
+// programVariables are the environment variables that override the paths of programs.
 var programVariables = map[string]string{"lockstep": "LOCKSTEP", "lockstep-exec": "LOCKSTEP_EXEC", "lockstep-exec-io": "LOCKSTEP_EXEC_IO"}
 
-// FindShipped returns the path of a program of images on this machine; see findProgram.
+// FindShipped returns the path of an image's program on this machine; see findProgram.
 func FindShipped(name string) (string, error) { return findProgram(name, programVariables[name]) }
 
-// Load makes the image of the programs that find names, and gives it to all real nodes under this name.
+// Load builds the image from the programs that find locates, and imports it into all real nodes
+// under the given name.
 func (i ShippedImage) Load(ctx context.Context, spec realnodes.Spec, name string, find func(program string) (string, error)) error {
 	root, err := os.MkdirTemp("", "lockstep-image-")
 	if err != nil {
@@ -79,11 +80,12 @@ func (i ShippedImage) Load(ctx context.Context, spec realnodes.Spec, name string
 	return nil
 }
 
-// machineCertificates are where machines keep the certificates that they trust; images get a copy.
+// machineCertificates are the usual paths of a machine's trusted certificates; images get a copy.
 var machineCertificates = []string{"/etc/ssl/certs/ca-certificates.crt", "/etc/pki/tls/certs/ca-bundle.crt", "/etc/ssl/cert.pem"}
 
-// base puts into root what the Dockerfile's base image documents: certificates, the users root and nonroot, and /tmp.
-// It leaves out the base image's time zones, for the programs have their own.
+// base creates in root the documented content of the Dockerfile's base image: certificates, the
+// users root and nonroot, and /tmp. It omits the base image's time zones, because the programs
+// contain their own.
 func base(root string) error {
 	for path, text := range map[string]string{
 		"etc/passwd": "root:x:0:0:root:/root:/sbin/nologin\nnonroot:x:65532:65532:nonroot:/home/nonroot:/sbin/nologin\n",
@@ -105,6 +107,6 @@ func base(root string) error {
 		}
 	}
 	tmp := filepath.Join(root, "tmp")
-	// Mkdir's mode is cut by the umask.
+	// The umask reduces the mode of Mkdir.
 	return errors.Join(os.Mkdir(tmp, 0o777), os.Chmod(tmp, 0o777|os.ModeSticky))
 }

@@ -16,15 +16,15 @@ import (
 
 const source = "../.."
 
-// stage is one of the Dockerfile's.
+// stage is a stage of the Dockerfile.
 type stage struct {
 	from       string
 	programs   map[string]string
 	entrypoint []string
 }
 
-// dockerfile reads the stages of the Dockerfile. It fails on an instruction that it does not know: such would make another
-// image than the tests run.
+// dockerfile parses the stages of the Dockerfile. It fails on an unknown instruction, which could
+// make the image differ from the one that the tests run.
 func dockerfile(t *testing.T) map[string]*stage {
 	t.Helper()
 	text, err := os.ReadFile(filepath.Join(source, "Dockerfile"))
@@ -65,7 +65,8 @@ func dockerfile(t *testing.T) map[string]*stage {
 	return stages
 }
 
-// TestImagesOfRealNodesAreThoseOfTheDockerfile: what the tests of real nodes run is what is shipped.
+// TestImagesOfRealNodesAreThoseOfTheDockerfile: the tests of real nodes run the images that are
+// shipped.
 func TestImagesOfRealNodesAreThoseOfTheDockerfile(t *testing.T) {
 	stages := dockerfile(t)
 	if base := stages["base"]; base == nil || base.from != "gcr.io/distroless/static-debian12" || len(base.programs) > 0 {
@@ -84,7 +85,7 @@ func TestImagesOfRealNodesAreThoseOfTheDockerfile(t *testing.T) {
 	}
 }
 
-// TestShippedProgramsAreStatic looks at what make build has built, and that it looks itself.
+// TestShippedProgramsAreStatic checks that the programs built by make are static.
 func TestShippedProgramsAreStatic(t *testing.T) {
 	makefile, err := os.ReadFile(filepath.Join(source, "Makefile"))
 	if err != nil {

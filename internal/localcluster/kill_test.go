@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// What Kill has ended is known to have ended when it returns, and may be started again at once.
+// TestWhatWasKilledCanBeStartedAgain checks that when Kill returns, the cluster knows that the
+// component has ended, and the component can be started at once.
 func TestWhatWasKilledCanBeStartedAgain(t *testing.T) {
 	sleep, err := exec.LookPath("sleep")
 	if err != nil {

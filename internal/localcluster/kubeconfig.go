@@ -8,7 +8,8 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 )
 
-// ContextName is the context, cluster and user entry of the named cluster in kubeconfigs.
+// ContextName returns the name of the context, cluster and user of the named cluster in
+// kubeconfigs.
 func ContextName(name string) string { return "lockstep-" + name }
 
 func (c *Cluster) restConfig(id identity) *rest.Config {
@@ -16,7 +17,7 @@ func (c *Cluster) restConfig(id identity) *rest.Config {
 		Host:            loopback("https", c.ports[APIServer].port),
 		BearerToken:     id.token,
 		TLSClientConfig: rest.TLSClientConfig{CAData: c.caPEM},
-		// No limit on the client's side: the API server's priority and fairness is the one to ask.
+		// No client-side limit: the API server's priority and fairness applies.
 		QPS: -1,
 	}
 }
@@ -31,7 +32,7 @@ func (c *Cluster) kubeconfig(id identity) *clientcmdapi.Config {
 	return kc
 }
 
-// writeKubeconfigs writes one for each identity, mode 0600.
+// writeKubeconfigs writes a kubeconfig for each identity, with mode 0600.
 func (c *Cluster) writeKubeconfigs() error {
 	for who, id := range c.identities {
 		data, err := clientcmd.Write(*c.kubeconfig(id))

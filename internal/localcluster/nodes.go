@@ -17,29 +17,31 @@ import (
 )
 
 const (
-	// NodeTypeLabel with value NodeTypeSimulated marks the nodes that KWOK simulates, and no others. It is also the key of
-	// their taint beside real nodes.
+	// NodeTypeLabel with value NodeTypeSimulated marks the nodes that KWOK simulates, and no
+	// others. It is also the key of their taint in clusters with real nodes.
 	NodeTypeLabel     = realnodes.NodeTypeLabel
 	NodeTypeSimulated = "simulated"
 )
 
-// nodeMonitorGracePeriod is how long a node may be silent before it counts as failed. A kubelet renews a lease every
-// 10 s, which for 1,000 nodes is 100 writes/s at rest, a tenth of what the API server can do at all. Simulated nodes have
-// no lease; they report their status every 5 minutes, as kubelets do besides: 3.3 writes/s for 1,000 nodes.
-// Three reports may be lost.
+// nodeMonitorGracePeriod is how long a node may be silent before it counts as failed. A kubelet
+// renews a lease every 10 s, which for 1,000 nodes is 100 writes/s at rest, a tenth of what the API
+// server can do at all. Simulated nodes have no lease; they report their status every 5 minutes, as
+// kubelets do too: 3.3 writes/s for 1,000 nodes. Three reports may be lost.
 const nodeMonitorGracePeriod = 16 * time.Minute
 
-// Beside real nodes, whose end shall be seen in time, simulated ones renew leases too: 33 writes/s for 1,000 nodes.
+// In a cluster with real nodes, whose end must be noticed in time, simulated nodes renew leases
+// too: 33 writes/s for 1,000 nodes.
 const (
 	realNodeMonitorGracePeriod = 40 * time.Second
 	simulatedLeaseSeconds      = 120 // renewed after a quarter
 )
 
-// nodeParallelism is the number of nodes created at once: where the API server's throughput is flat.
+// nodeParallelism is the number of nodes created concurrently: more would not raise the API
+// server's throughput.
 const nodeParallelism = 16
 
-// CreateNodes creates simulated nodes node-0000, node-0001, ... that are Ready at once: as a kubelet does, each is
-// registered with its status. Nodes that exist are left as they are.
+// CreateNodes creates simulated nodes node-0000, node-0001, ... that are Ready at once: like a
+// kubelet, it registers each node together with its status. Existing nodes are left unchanged.
 func CreateNodes(ctx context.Context, client kubernetes.Interface, nodes Nodes) error {
 	if err := nodes.Complete(); err != nil {
 		return err
@@ -59,7 +61,7 @@ func CreateNodes(ctx context.Context, client kubernetes.Interface, nodes Nodes) 
 	return group.Wait()
 }
 
-// NodeName is the name of the i-th simulated node.
+// NodeName returns the name of the i-th simulated node.
 func NodeName(i int) string { return fmt.Sprintf("node-%04d", i) }
 
 func simulatedNode(n Nodes, i int, now metav1.Time) *corev1.Node {

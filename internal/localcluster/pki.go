@@ -18,17 +18,18 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// certLifetime covers any local cluster's life; nothing here is renewed.
+// certLifetime exceeds the life of any local cluster; certificates are not renewed.
 const certLifetime = 10 * 365 * 24 * time.Hour
 
-// authority is the cluster's own certificate authority. Everything it signs serves on or connects to loopback only.
+// authority is the cluster's own certificate authority. The certificates it signs are used on
+// loopback only.
 type authority struct {
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// writePKI makes the authority, one serving certificate for all components, etcd's client certificate and the
-// service-account key, as 0600 PEM files in dir.
+// writePKI creates the authority, one serving certificate for all components, etcd's client
+// certificate and the service-account key, as PEM files with mode 0600 in dir.
 func writePKI(dir string) (*authority, error) {
 	ca, err := newAuthority(dir)
 	if err != nil {
@@ -79,7 +80,8 @@ func newAuthority(dir string) (*authority, error) {
 	return &authority{cert, key}, writePEM(filepath.Join(dir, "ca.crt"), "CERTIFICATE", der)
 }
 
-// issue writes PATH.crt and PATH.key for the addresses and the in-cluster names of the API server.
+// issue writes PATH.crt and PATH.key, valid for the addresses and the in-cluster names of the API
+// server.
 func (a *authority) issue(path string, subject pkix.Name, ips []net.IP, usages ...x509.ExtKeyUsage) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -129,15 +131,16 @@ func writePEM(path, kind string, der []byte) error {
 	return os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600)
 }
 
-// identity is who a component is to the API server: a user with a random token.
+// identity is the identity of a component at the API server: a user with a random token.
 type identity struct {
 	user   string
 	groups []string
 	token  string
 }
 
-// The identities of a local cluster. The names of the Kubernetes components are those that the API server's own
-// bootstrap policy grants rights to; the others get theirs from the policies that Start applies.
+// newIdentities returns the identities of a local cluster by name. The API server's bootstrap
+// policy grants the rights of the Kubernetes components by their names; the policies that Start
+// applies grant those of the others.
 func newIdentities() (map[string]identity, error) {
 	ids := map[string]identity{
 		"admin":              {user: "lockstep-admin", groups: []string{"system:masters"}},

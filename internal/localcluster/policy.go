@@ -10,7 +10,8 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// applyPolicies creates what a fresh API server lacks for the local components.
+// applyPolicies creates the roles that the local components need beyond those of a fresh API
+// server.
 func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface) error {
 	if !c.config.WithoutKwok {
 		if err := applyNodesRole(ctx, client); err != nil {
@@ -25,7 +26,7 @@ func (c *Cluster) applyPolicies(ctx context.Context, client kubernetes.Interface
 	return nil
 }
 
-// applyNodesRole lets KWOK do what kubelets do, for all nodes.
+// applyNodesRole allows KWOK to do what kubelets do, for all nodes.
 func applyNodesRole(ctx context.Context, client kubernetes.Interface) error {
 	return applyRole(ctx, client, NodesUser, []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"nodes"}, Verbs: []string{"get", "list", "watch"}},
@@ -37,7 +38,8 @@ func applyNodesRole(ctx context.Context, client kubernetes.Interface) error {
 	})
 }
 
-// applyNetworkRole lets the real nodes' network read what names stand for, and delete nodes.
+// applyNetworkRole allows the real nodes' network to read the objects behind DNS names, and to
+// delete nodes.
 func applyNetworkRole(ctx context.Context, client kubernetes.Interface) error {
 	return applyRole(ctx, client, NetworkUser, []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"services"}, Verbs: []string{"list", "watch"}},
@@ -46,7 +48,7 @@ func applyNetworkRole(ctx context.Context, client kubernetes.Interface) error {
 	})
 }
 
-// applyRole gives a user rights in the whole cluster.
+// applyRole grants a user rights in the whole cluster.
 func applyRole(ctx context.Context, client kubernetes.Interface, user string, rules []rbacv1.PolicyRule) error {
 	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: user}, Rules: rules}
 	if _, err := client.RbacV1().ClusterRoles().Create(ctx, role, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {

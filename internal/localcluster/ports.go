@@ -7,15 +7,16 @@ import (
 	"syscall"
 )
 
-// Ports are taken below the range that kernels hand out to outgoing connections, so that no client socket of another
-// process can slip onto one between the choice and the component's bind.
+// Ports are taken below the range of ephemeral ports, so that no client socket of another process
+// can take a port between the choice and the component's bind.
 const (
 	portFirst = 20000
 	portCount = 10000
 )
 
-// portLease is a port reserved among all local clusters of this machine for as long as the lease's socket is open. The
-// socket is in Linux's abstract namespace: it leaves no file, and the kernel drops it when the process ends.
+// portLease is a port reserved among all local clusters of this machine while the lease's socket is
+// open. The socket is in Linux's abstract namespace: it leaves no file, and the kernel closes it
+// when the process ends.
 type portLease struct {
 	port int
 	lock net.Listener
@@ -23,7 +24,7 @@ type portLease struct {
 
 func (l *portLease) release() { l.lock.Close() }
 
-// leasePort finds a free loopback port.
+// leasePort reserves a free loopback port.
 func leasePort() (*portLease, error) {
 	start := rand.IntN(portCount)
 	for i := range portCount {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// prober asks components how they are.
+// prober checks the health of components.
 type prober struct {
 	client *http.Client
-	token  string // of an administrator
+	token  string // an administrator's token
 }
 
 func newProber(files layout, token string) (*prober, error) {
@@ -36,7 +36,8 @@ func newProber(files layout, token string) (*prober, error) {
 	}}, nil
 }
 
-// healthy returns nil when the component on the port is well. nodes is how many KWOK has to simulate.
+// healthy returns nil if the component on the port is healthy. nodes is the number of nodes that
+// KWOK has to simulate.
 func (p *prober) healthy(ctx context.Context, name Component, port, nodes int) error {
 	var url, token string
 	switch name {

@@ -14,19 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// command is how to run one component.
+// command says how to run one component.
 type command struct {
 	path string
 	args []string
 	dir  string
-	log  string // path of the file that gets stdout and stderr, appended
+	log  string // path of the file to which stdout and stderr are appended
 }
 
 // process is one run of a component.
 type process struct {
 	pid     int
 	started StartTicks
-	// done is closed once the process has been reaped; err and usage are set before.
+	// done is closed once the process has been reaped; err and usage are set before that.
 	done  chan struct{}
 	err   error
 	usage Usage
@@ -34,9 +34,9 @@ type process struct {
 	noted chan struct{}
 }
 
-// spawner starts child processes from one OS thread that lives until close. The kernel kills a child when the thread
-// that forked it ends (Pdeathsig): so children never outlive their parent, even one killed with SIGKILL, and never die
-// because the Go runtime retired some thread.
+// spawner starts child processes from one OS thread that lives until close. The kernel kills a
+// child when the thread that forked it ends (Pdeathsig): so children never outlive their parent,
+// even one killed with SIGKILL, and never die because the Go runtime retired a thread.
 type spawner struct{ requests chan func() }
 
 func newSpawner() *spawner {
@@ -52,8 +52,8 @@ func newSpawner() *spawner {
 
 func (s *spawner) close() { close(s.requests) }
 
-// start runs c as a child in a process group of its own, so that a Ctrl-C at the terminal reaches the parent only, which
-// then stops the children in order.
+// start runs c as a child in its own process group, so that a Ctrl-C at the terminal reaches only
+// the parent, which then stops the children in order.
 func (s *spawner) start(c command) (*process, error) {
 	log, err := os.OpenFile(c.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -78,7 +78,7 @@ func (s *spawner) start(c command) (*process, error) {
 	return p, nil
 }
 
-// running reports whether the process, which may be nil, has not been reaped.
+// running reports whether the process, which may be nil, has not been reaped yet.
 func (p *process) running() bool {
 	if p == nil {
 		return false
@@ -91,7 +91,8 @@ func (p *process) running() bool {
 	}
 }
 
-// signal sends sig, unless the process has been reaped and its pid may be another's.
+// signal sends sig, unless the process has been reaped, after which its pid may belong to another
+// process.
 func (p *process) signal(sig syscall.Signal) error {
 	if !p.running() {
 		return os.ErrProcessDone
@@ -99,7 +100,7 @@ func (p *process) signal(sig syscall.Signal) error {
 	return syscall.Kill(p.pid, sig)
 }
 
-// current returns the usage so far, or the final one.
+// current returns the usage so far, or the final usage.
 func (p *process) current() (Usage, error) {
 	if !p.running() {
 		return p.usage, nil
@@ -107,7 +108,7 @@ func (p *process) current() (Usage, error) {
 	return processUsage(p.pid)
 }
 
-// exitReason says how a process ended, in words for people.
+// exitReason describes how a process ended, for people.
 func exitReason(err error) string {
 	var exit *exec.ExitError
 	switch {
@@ -122,7 +123,7 @@ func exitReason(err error) string {
 	return err.Error()
 }
 
-// waitStatus is how a process ended, as the kernel has it; zero where that is not known.
+// waitStatus returns the kernel's wait status of a process, zero if unknown.
 func waitStatus(err error) syscall.WaitStatus {
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
@@ -132,7 +133,8 @@ func waitStatus(err error) syscall.WaitStatus {
 	return ws
 }
 
-// tail returns the last lines of a file, at most n of them and 16 KiB, or a note that it cannot be read.
+// tail returns the last lines of a file, at most n lines and 16 KiB, or a note that the file cannot
+// be read.
 func tail(path string, n int) string {
 	f, err := os.Open(path)
 	if err != nil {
@@ -156,14 +158,14 @@ func tail(path string, n int) string {
 	return string(bytes.Join(lines, []byte("\n")))
 }
 
-// Usage is what a component has used of the machine, summed over its runs.
+// Usage is a component's use of resources, summed over its runs.
 type Usage struct {
 	// CPU is user and system time.
 	CPU time.Duration
-	// RSSBytes is the resident memory now (0 when not running); PeakRSSBytes the most that any run held.
+	// RSSBytes is the resident memory now (0 if not running); PeakRSSBytes is the peak of any run.
 	RSSBytes, PeakRSSBytes int64
-	// AnonBytes is what of the resident memory is the process's own, and not pages of files such as its program, which the
-	// kernel takes back when it needs them.
+	// AnonBytes is the anonymous part of the resident memory, without pages of files such as the
+	// program, which the kernel can reclaim at any time.
 	AnonBytes int64
 }
 

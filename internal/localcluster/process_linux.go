@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// clockTick is USER_HZ, which Linux fixes at 100 for everything user space can see.
+// clockTick is the unit of times in /proc: USER_HZ is always 100 in Linux's user-space interfaces.
 const clockTick = time.Second / 100
 
-// StartTicks is a process's start time in clock ticks since boot. Together with the pid it names a process for good:
-// pids are used again, pairs are not.
+// StartTicks is a process's start time in clock ticks since boot. Together with the pid it
+// identifies a process: pids are reused, pairs are not.
 type StartTicks uint64
 
 func lockThread() { runtime.LockOSThread() }
@@ -24,8 +24,8 @@ func childAttributes() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
 }
 
-// statFields returns the fields of /proc/PID/stat that follow the command name, which may itself hold spaces and
-// parentheses. Field 0 is the state: number 3 in proc(5).
+// statFields returns the fields of /proc/PID/stat after the command name, which itself may contain
+// spaces and parentheses. Field 0 is the state: number 3 in proc(5).
 func statFields(pid int) ([]string, error) {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -42,7 +42,7 @@ func statFields(pid int) ([]string, error) {
 	return fields, nil
 }
 
-// StartOf returns a process's StartTicks. It is 0 when there is no such process.
+// StartOf returns a process's StartTicks, or 0 if there is no such process.
 func StartOf(pid int) StartTicks {
 	fields, err := statFields(pid)
 	if err != nil {
@@ -55,8 +55,9 @@ func StartOf(pid int) StartTicks {
 	return StartTicks(n)
 }
 
-// Alive reports whether the process that was recorded as (pid, started) still runs, or holds its ports and locks. A zombie
-// does only while it has threads: when a process is killed, its first thread may end before the others.
+// Alive reports whether the process recorded as (pid, started) still runs or still holds its ports
+// and locks. A zombie counts only while it has other threads: when a process is killed, its first
+// thread may end before the others.
 func Alive(pid int, started StartTicks) bool {
 	fields, err := statFields(pid)
 	if err != nil || fields[0] == "X" || fields[0] == "Z" && fields[17] == "1" {
@@ -99,7 +100,7 @@ func processUsage(pid int) (Usage, error) {
 	return u, nil
 }
 
-// exitUsage is the usage of a process that has been waited for.
+// exitUsage returns the usage of a process that has been waited for.
 func exitUsage(state *os.ProcessState) Usage {
 	if state == nil {
 		return Usage{}

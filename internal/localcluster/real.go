@@ -29,10 +29,10 @@ import (
 func (l layout) realNodes() string    { return filepath.Join(l.dir, "real") }
 func (l layout) egressConfig() string { return filepath.Join(l.dir, "egress.yaml") }
 
-// RealNodesDir is where the real nodes of the cluster in dir have their files.
+// RealNodesDir returns the directory of the real nodes of the cluster in dir.
 func RealNodesDir(dir string) string { return layout{dir}.realNodes() }
 
-// firstProcess is the one in whose PID namespace all nodes run.
+// firstProcess is the process in whose PID namespace all nodes run.
 type firstProcess struct {
 	PID        int        `json:"pid"`
 	StartTicks StartTicks `json:"startTicks"`
@@ -40,7 +40,7 @@ type firstProcess struct {
 
 func firstProcessFile(dir string) string { return filepath.Join(dir, "first-process.json") }
 
-// RecordRealNodes notes the process in whose PID namespace the real nodes in dir run.
+// RecordRealNodes records the process in whose PID namespace the real nodes in dir run.
 func RecordRealNodes(dir string, pid int) error {
 	data, err := json.Marshal(firstProcess{pid, StartOf(pid)})
 	if err != nil {
@@ -50,13 +50,15 @@ func RecordRealNodes(dir string, pid int) error {
 }
 
 const (
-	// namespaceEnd bounds the time that the kernel takes to end all in a PID namespace whose first process was killed.
+	// namespaceEnd bounds the time that the kernel takes to end all processes of a PID namespace
+	// whose first process was killed.
 	namespaceEnd     = 20 * time.Second
 	namespaceEndPoll = 10 * time.Millisecond
 )
 
-// RemoveRealNodes removes what the real nodes of the named cluster leave outside their directory, dir. Their component
-// must have ended. The kernel may still be at ending what it had started: that is waited for.
+// RemoveRealNodes removes what the real nodes of the named cluster leave outside of their
+// directory, dir. Their component must have ended. RemoveRealNodes waits for processes that the
+// kernel is still ending.
 func RemoveRealNodes(name, dir string) error {
 	data, err := os.ReadFile(firstProcessFile(dir))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -69,7 +71,7 @@ func RemoveRealNodes(name, dir string) error {
 	if err := json.Unmarshal(data, &first); err != nil {
 		return fmt.Errorf("%s: %w", firstProcessFile(dir), err)
 	}
-	// It ends last: the kernel lets it wait for all others of its namespace.
+	// The first process ends last: the kernel makes it wait for all others of its namespace.
 	for deadline := time.Now().Add(namespaceEnd); Alive(first.PID, first.StartTicks); time.Sleep(namespaceEndPoll) {
 		if time.Now().After(deadline) {
 			return fmt.Errorf("real nodes: process %d does not end", first.PID)
@@ -78,7 +80,7 @@ func RemoveRealNodes(name, dir string) error {
 	return realnodes.RemoveCgroups(name, dir)
 }
 
-// prepareRealNodes finds out what the machine offers and writes the nodes' files.
+// prepareRealNodes checks the machine and writes the nodes' files.
 func (c *Cluster) prepareRealNodes(ca *authority) error {
 	host, err := realnodes.Check()
 	if err != nil {
@@ -116,7 +118,8 @@ func (c *Cluster) prepareRealNodes(ca *authority) error {
 	})
 }
 
-// kubeletClientArgs are the API server's flags that real nodes need: its way to kubelets, and kubelets' bounds.
+// kubeletClientArgs returns the API server's flags for real nodes: its route to kubelets, and the
+// restriction of kubelets' rights.
 func (c *Cluster) kubeletClientArgs() []string {
 	return []string{
 		"--enable-admission-plugins=NodeRestriction",
@@ -130,10 +133,11 @@ func (c *Cluster) kubeletClientArgs() []string {
 
 func (c *Cluster) realNodesArgs() []string { return []string{"--dir=" + c.files.realNodes()} }
 
-// nodePoll is between two looks at whether the nodes are ready.
+// nodePoll is the interval at which the readiness of nodes is checked.
 const nodePoll = 100 * time.Millisecond
 
-// joinRealNodes leads pods to the API server and waits until all real nodes are ready.
+// joinRealNodes publishes the API server's address for pods and waits until all real nodes are
+// ready.
 func (c *Cluster) joinRealNodes(ctx context.Context, client kubernetes.Interface) error {
 	if err := publishAPIServer(ctx, client); err != nil {
 		return fmt.Errorf("endpoint of the service kubernetes: %w", err)
@@ -174,7 +178,8 @@ func (c *Cluster) joinRealNodes(ctx context.Context, client kubernetes.Interface
 	return nil
 }
 
-// notReady says why a node does not take pods yet, or nothing. Ready but tainted it does not take them either.
+// notReady returns why a node does not accept pods yet, or "". A Ready node that is still tainted
+// does not accept pods either.
 func notReady(n *corev1.Node) string {
 	for _, t := range n.Spec.Taints {
 		if t.Key == corev1.TaintNodeNotReady {
@@ -192,7 +197,7 @@ func notReady(n *corev1.Node) string {
 	return ""
 }
 
-// realLogs are the ends of the nodes' logs.
+// realLogs returns the ends of the nodes' logs.
 func (c *Cluster) realLogs() string {
 	paths, err := c.real.LogPaths()
 	if err != nil {
@@ -205,8 +210,8 @@ func (c *Cluster) realLogs() string {
 	return b.String()
 }
 
-// publishAPIServer makes the endpoint of the service "kubernetes", which the API server cannot: its address is another one
-// for pods.
+// publishAPIServer creates the endpoint of the service "kubernetes". The API server cannot do that,
+// because pods reach it at a different address.
 func publishAPIServer(ctx context.Context, client kubernetes.Interface) error {
 	slice := &discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{

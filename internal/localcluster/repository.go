@@ -15,17 +15,18 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// systemNamespace has the artifact repository of namespaces that have none of their own.
+// systemNamespace holds the artifact repository of namespaces that have none of their own.
 const systemNamespace = "lockstep-system"
 
-// ShareArtifacts gives the workflows of the cluster in dir an artifact repository: a directory of the machine, which all its
-// real nodes see. One that is configured already is left alone.
+// ShareArtifacts configures an artifact repository for the workflows of the cluster in dir: a
+// directory of the machine, which all its real nodes see. It leaves an existing repository
+// unchanged.
 func ShareArtifacts(ctx context.Context, cfg *rest.Config, dir string) error {
 	shared := filepath.Join(dir, "artifacts")
 	if err := os.MkdirAll(shared, 0o755); err != nil {
 		return err
 	}
-	// Containers run as any user; as in /tmp, none may remove what is another's.
+	// Containers run as any user; as in /tmp, no user may remove the files of another.
 	if err := os.Chmod(shared, 0o777|os.ModeSticky); err != nil {
 		return err
 	}

@@ -8,33 +8,35 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// ComponentStatus is how one component is.
+// ComponentStatus is the status of one component.
 type ComponentStatus struct {
 	Name    Component `json:"name"`
 	Running bool      `json:"running"`
-	// PID and StartTicks together name the process; StartTicks is in the kernel's clock ticks since boot.
+	// PID and StartTicks together identify the process; StartTicks is in the kernel's clock ticks
+	// since boot.
 	PID        int        `json:"pid,omitempty"`
 	StartTicks StartTicks `json:"startTicks,omitempty"`
 	StartedAt  time.Time  `json:"startedAt,omitzero"`
 	Port       int        `json:"port"`
-	// Restarts counts the runs after the first; LastExit says how the last run that ended did so.
+	// Restarts counts the runs after the first; LastExit describes how the last ended run ended.
 	Restarts int    `json:"restarts"`
 	LastExit string `json:"lastExit,omitempty"`
 	Log      string `json:"log"`
 
-	// CPUSeconds are user and system time over all runs. RSSBytes is the resident memory now, PeakRSSBytes the most.
+	// CPUSeconds is user and system time over all runs. RSSBytes is the resident memory now,
+	// PeakRSSBytes its peak.
 	CPUSeconds   float64 `json:"cpuSeconds"`
 	RSSBytes     int64   `json:"rssBytes"`
 	PeakRSSBytes int64   `json:"peakRSSBytes"`
-	// PastCPUSeconds is the part of CPUSeconds of runs that have ended.
+	// PastCPUSeconds is the part of CPUSeconds that belongs to ended runs.
 	PastCPUSeconds float64 `json:"pastCPUSeconds"`
 
 	Healthy bool `json:"healthy"`
-	// Health says what is wrong when it is not healthy.
+	// Health says what is wrong if the component is not healthy.
 	Health string `json:"health,omitempty"`
 }
 
-// PID returns the process id of a component, and false when it is not running.
+// PID returns the process ID of a component, and false if the component is not running.
 func (c *Cluster) PID(name Component) (int, bool) {
 	comp := c.components[name]
 	if comp == nil {
@@ -48,7 +50,7 @@ func (c *Cluster) PID(name Component) (int, bool) {
 	return comp.proc.pid, true
 }
 
-// Usage returns what a component has used so far, over all its runs.
+// Usage returns the usage of a component so far, over all its runs.
 func (c *Cluster) Usage(name Component) (Usage, error) {
 	comp := c.components[name]
 	if comp == nil {
@@ -66,7 +68,7 @@ func (c *Cluster) Usage(name Component) (Usage, error) {
 	return comp.past.add(now), nil
 }
 
-// Status returns how the components are, without asking them; Refresh does.
+// Status returns the status of the components without health checks; Refresh makes these.
 func (c *Cluster) Status() []ComponentStatus {
 	var list []ComponentStatus
 	for _, name := range c.Components() {
@@ -89,8 +91,8 @@ func (c *Cluster) Status() []ComponentStatus {
 	return list
 }
 
-// Refresh brings the status of the cluster in dir up to date, from any process of the same user: it looks at the
-// processes and asks each component for its health.
+// Refresh updates the status of the cluster in dir, from any process of the same user: it reads the
+// usage of the processes and checks the health of each component.
 func Refresh(ctx context.Context, dir string, nodes int, list []ComponentStatus) error {
 	files := layout{dir}
 	kc, err := clientcmd.LoadFromFile(files.kubeconfig("admin"))

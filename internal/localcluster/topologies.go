@@ -17,8 +17,8 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 )
 
-// CreateNodeTopologies says of simulated nodes what agents say of others: what their processors look like. Nothing is
-// created when the nodes have no Topology; objects that exist are left as they are.
+// CreateNodeTopologies creates the NodeTopologies of simulated nodes, which agents create for other
+// nodes. It creates nothing if the nodes have no Topology, and leaves existing objects unchanged.
 func CreateNodeTopologies(ctx context.Context, cfg *rest.Config, nodes Nodes) error {
 	if nodes.Topology == "" {
 		return nil
@@ -59,7 +59,7 @@ func CreateNodeTopologies(ctx context.Context, cfg *rest.Config, nodes Nodes) er
 func topologyOf(machine string) (*cputopology.Topology, error) {
 	m, err := machines.ByName(machine)
 	if err != nil {
-		return nil, err // it lists the names
+		return nil, err // the error lists the names
 	}
 	return m.Topology()
 }

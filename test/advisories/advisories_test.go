@@ -15,15 +15,16 @@ import (
 	"time"
 )
 
-// govulncheck is the tool that compares the module graph with a database. It is run at a pinned version and is not in go.mod,
-// because no program of ours needs it.
+// govulncheck is the tool that compares the module graph with a database. It runs at a pinned
+// version and is not in go.mod because no program of ours needs it.
 const govulncheck = "golang.org/x/vuln/cmd/govulncheck@v1.9.0"
 
-// publicDatabase is where govulncheck reads advisories from unless $GOVULNDB says otherwise.
+// publicDatabase is the default of $GOVULNDB, from which govulncheck reads advisories.
 const publicDatabase = "https://vuln.go.dev"
 
-// TestPinnedModulesHaveNoAdvisory fails for every package that a program of ours imports at a version with a known
-// advisory. Without a database it is skipped: an air-gapped build must not fail for that.
+// TestPinnedModulesHaveNoAdvisory fails for every package that a program of ours imports at a
+// version with a known advisory. Without a database it is skipped: an air-gapped build must not
+// fail.
 func TestPinnedModulesHaveNoAdvisory(t *testing.T) {
 	db := os.Getenv("GOVULNDB")
 	if db == "" {
@@ -37,7 +38,8 @@ func TestPinnedModulesHaveNoAdvisory(t *testing.T) {
 	}
 }
 
-// TestAdvisoryIsFound guards the test above: a database with an advisory about a module that is pinned here is noticed.
+// TestAdvisoryIsFound checks the test above: it must find an advisory about a module that is pinned
+// here.
 func TestAdvisoryIsFound(t *testing.T) {
 	if out, err := exec.Command("go", "mod", "download", strings.Replace(govulncheck, "/cmd/govulncheck", "", 1)).CombinedOutput(); err != nil {
 		t.Skipf("govulncheck cannot be downloaded: %v\n%s", err, out)
@@ -59,7 +61,8 @@ func TestAdvisoryIsFound(t *testing.T) {
 			"ecosystem_specific": map[string]any{"imports": []any{map[string]any{"path": module}}},
 		}},
 	})
-	// Once, beside builds of the same packages, govulncheck ended well and had found nothing: what it says then is logged.
+	// Once, beside builds of the same packages, govulncheck succeeded without finding the advisory.
+	// So there are three tries, and the output of each is logged.
 	for range 3 {
 		if strings.Contains(scan(t, (&url.URL{Scheme: "file", Path: dir}).String()), id) {
 			return
@@ -68,7 +71,7 @@ func TestAdvisoryIsFound(t *testing.T) {
 	t.Errorf("the advisory %s about %s was not found", id, module)
 }
 
-// scan runs govulncheck on the programs that are shipped. It returns what was found, or "".
+// scan runs govulncheck on the shipped programs. It returns the findings, or "".
 func scan(t *testing.T, db string) string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "go", "run", govulncheck, "-db", db, "-scan", "package",
@@ -89,7 +92,7 @@ func scan(t *testing.T, db string) string {
 	return ""
 }
 
-// reachable looks for the file that every database has.
+// reachable returns an error if the file that every database has cannot be read.
 func reachable(ctx context.Context, db string) error {
 	if path, ok := strings.CutPrefix(db, "file://"); ok {
 		_, err := os.Stat(filepath.Join(path, "index", "db.json"))

@@ -18,18 +18,19 @@ import (
 
 const builtins = "../../internal/application/render/testdata/builtins"
 
-// unhealthy are the cases that do not come to run: their pods wait for volumes, labels of nodes or other controllers that
-// are not there, or run until somebody ends them.
+// unhealthy lists the cases whose applications do not become running. Their pods wait for volumes,
+// node labels or controllers that do not exist here, or run until somebody ends them.
 var unhealthy = []string{
 	"batch-job", "workflow", "task", "webservice", "worker", "trait-storage", "trait-pvc", "trait-node-affinity",
 	"trait-topologyspreadconstraints",
 }
 
-// refused are the cases whose objects the API server does not take: what they show is how patches are merged.
+// refused lists the cases whose objects the API server does not accept. They only show how patches
+// are merged.
 var refused = []string{"trait-env-containers", "trait-init-container", "trait-json-merge-patch"}
 
-// TestBuiltins deploys what each built-in component and trait is rendered from, and finds the objects that it is
-// rendered to in the cluster.
+// TestBuiltins deploys the input of each built-in component and trait, and checks that the objects
+// that it renders to are in the cluster.
 func TestBuiltins(t *testing.T) {
 	w := open(t)
 	names, err := filepath.Glob(builtins + "/*.yaml")
@@ -73,7 +74,7 @@ func TestBuiltins(t *testing.T) {
 				t.Fatal(err)
 			}
 			for _, o := range append(slices.Collect(maps.Values(made.Outputs)), made.Output) {
-				if o["kind"] != nil { // what a chart is asked for is no object
+				if o["kind"] != nil { // the input of a chart is not an object
 					s.Objects = append(s.Objects, normal(t, o, component["name"].(string)))
 				}
 			}
@@ -82,7 +83,8 @@ func TestBuiltins(t *testing.T) {
 	}
 }
 
-// normal is an object as the API server writes it, with the name that it has when the template gives none.
+// normal returns an object as the API server writes it. It takes the name name if its template
+// gives none.
 func normal(t *testing.T, o map[string]any, name string) map[string]any {
 	t.Helper()
 	u := &unstructured.Unstructured{Object: o}
@@ -110,7 +112,7 @@ func withoutNulls(v any) any {
 	switch v := v.(type) {
 	case map[string]any:
 		for k, item := range v {
-			if item == nil || k == "app.oam.dev/revision" { // a hash of what the component is
+			if item == nil || k == "app.oam.dev/revision" { // a hash of the component
 				delete(v, k)
 			} else {
 				v[k] = withoutNulls(item)

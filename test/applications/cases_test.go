@@ -21,19 +21,19 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// state is what an application must come to.
+// state is what an application must reach.
 type state struct {
-	// Phase is running when nothing else is said.
+	// Phase is the application's phase. If it is empty, it means running, unless Says is set.
 	Phase string `json:"phase,omitempty"`
-	// Steps are the workflow's, as name=phase/reason.
+	// Steps are the states of the workflow's steps, as name=phase/reason.
 	Steps string `json:"steps,omitempty"`
-	// Says are parts of the messages of conditions that are False, by type.
+	// Says holds parts of the messages of conditions that are False, by condition type.
 	Says map[string]string `json:"says,omitempty"`
 	// Status is a part of the status.
 	Status map[string]any `json:"status,omitempty"`
 }
 
-// stage is something that users do, and what comes of it.
+// stage is an action of users, and its expected result.
 type stage struct {
 	Apply    []map[string]any `json:"apply,omitempty"`
 	App      map[string]any   `json:"app,omitempty"`
@@ -41,13 +41,13 @@ type stage struct {
 	Delete   []string         `json:"delete,omitempty"`
 	Command  string           `json:"command,omitempty"` // to the workflow
 	Annotate map[string]any   `json:"annotate,omitempty"`
-	// Refused is a part of what the API server says when it takes the application not.
+	// Refused is a part of the API server's message if it rejects the application.
 	Refused string `json:"refused,omitempty"`
 
 	Wait    *state           `json:"wait,omitempty"`
 	Objects []map[string]any `json:"objects,omitempty"`
 	Missing []string         `json:"missing,omitempty"`
-	// Gone says that the application has gone.
+	// Gone says that the application no longer exists.
 	Gone bool `json:"gone,omitempty"`
 }
 
@@ -60,7 +60,7 @@ type testCase struct {
 	Then   []stage `json:"then,omitempty"`
 }
 
-// files reads the cases as texts, by name: ${ns} is put in later.
+// files returns the cases as texts, by name. The texts still contain ${ns}.
 func files(t testing.TB) map[string]string {
 	t.Helper()
 	names, err := filepath.Glob("testdata/*.yaml")
@@ -117,7 +117,7 @@ func TestCases(t *testing.T) {
 	}
 }
 
-// run is one case under way.
+// run is a running case.
 type run struct {
 	*testing.T
 	w    *world
@@ -182,7 +182,7 @@ func (r *run) stage(s *stage) {
 	}
 }
 
-// kinds are the API versions of kinds that cases name alone.
+// kinds holds the API versions of kinds that cases use without one.
 var kinds = map[string]string{
 	"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "Job": "batch/v1", "CronJob": "batch/v1", "ConfigMap": "v1",
 	"Secret": "v1", "Service": "v1", "Pod": "v1", "Ingress": "networking.k8s.io/v1", "Application": "core.oam.dev/v1beta1", "Policy": "core.oam.dev/v1alpha1",
@@ -190,13 +190,13 @@ var kinds = map[string]string{
 	"ApplicationRevision": "core.oam.dev/v1beta1", "DefinitionRevision": "core.oam.dev/v1beta1",
 }
 
-// object is the object that Kind/name names.
+// object returns an object with the kind and name in Kind/name.
 func object(ref string) *unstructured.Unstructured {
 	kind, name, _ := strings.Cut(ref, "/")
 	return &unstructured.Unstructured{Object: map[string]any{"apiVersion": kinds[kind], "kind": kind, "metadata": map[string]any{"name": name}}}
 }
 
-// complete puts the API version in where a case leaves it out.
+// complete adds the API version if a case omits it.
 func complete(o map[string]any) *unstructured.Unstructured {
 	if o["apiVersion"] == nil {
 		o["apiVersion"] = kinds[fmt.Sprint(o["kind"])]
@@ -224,7 +224,7 @@ func (r *run) put(u *unstructured.Unstructured) (*unstructured.Unstructured, err
 	return at.Apply(r.Context(), u.GetName(), u, metav1.ApplyOptions{FieldManager: "user", Force: true})
 }
 
-// namespaced is true of what cases apply, but for these.
+// namespaced reports whether an object that a case applies is namespaced.
 func namespaced(u *unstructured.Unstructured) bool {
 	return !slices.Contains([]string{"Namespace", "ClusterRole", "ClusterRoleBinding"}, u.GetKind())
 }
@@ -294,7 +294,7 @@ func (r *run) annotate(annotations map[string]any) {
 	r.patch(map[string]any{"kind": "Application", "metadata": map[string]any{"name": r.name, "annotations": annotations}})
 }
 
-// wait waits until the application is as the case wants it.
+// wait waits until the application is as the case expects.
 func (r *run) wait(s *state, generation int64) {
 	r.Helper()
 	if s == nil {
@@ -354,7 +354,7 @@ func (s *state) met(app *oam.Application, status map[string]any, generation int6
 	return contains(status, s.Status, "status")
 }
 
-// expect waits until an object has what the case wants of it.
+// expect waits until an object has the fields that the case expects.
 func (r *run) expect(o map[string]any) {
 	r.Helper()
 	u := complete(o)

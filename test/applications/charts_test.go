@@ -6,7 +6,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/chart/charttest"
 )
 
-// serveCharts publishes the charts that cases use, and returns where.
+// serveCharts publishes the charts that cases use, and returns their address.
 func serveCharts() string {
 	s := &charttest.Server{User: "me", Password: "secret"}
 	web := map[string]string{
@@ -62,5 +62,5 @@ spec:
 `,
 		"templates/thing.yaml": "apiVersion: things.example.com/v1\nkind: Thing\nmetadata: {name: first}\nspec: {size: 1}\n",
 	}))
-	return httptest.NewServer(s).URL // for as long as the process
+	return httptest.NewServer(s).URL // for as long as the process runs
 }

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// parts are those of KubeVela's API that its users must have, or commonly use.
+// parts lists the parts of KubeVela's API that users need or commonly use.
 var parts = strings.Fields(`
 components[].name components[].type components[].properties components[].traits components[].dependsOn components[].inputs components[].outputs
 type@v3 type@1.2 policies workflow.steps workflow.mode workflow.ref steps[].name steps[].type steps[].properties steps[].if steps[].timeout
@@ -30,7 +30,7 @@ deploy apply-component suspend step-group apply-object read-object notification 
 export-data export-service collect-service-endpoints print-message-in-status
 `)
 
-// cases are the names of all cases.
+// cases returns the names of all cases.
 func cases(t *testing.T) map[string]bool {
 	t.Helper()
 	names := map[string]bool{}
@@ -56,7 +56,8 @@ func reference(t *testing.T) string {
 	return string(text)
 }
 
-// TestEveryCaseIsInTheDocument: docs/applications-reference.md says for every part of the API which cases show it.
+// TestEveryCaseIsInTheDocument checks that docs/applications-reference.md, which lists the cases
+// for each part of the API, names every case.
 func TestEveryCaseIsInTheDocument(t *testing.T) {
 	words := map[string]bool{}
 	for _, word := range regexp.MustCompile(`[a-z0-9][a-z0-9-]*`).FindAllString(reference(t), -1) {
@@ -73,7 +74,8 @@ func TestEveryCaseIsInTheDocument(t *testing.T) {
 	}
 }
 
-// TestEveryPartHasItsCase: each part of the API is in a table of the document, whose last column names a case that there is.
+// TestEveryPartHasItsCase checks that each part of the API is in a table of the document, and that
+// the last column names an existing case.
 func TestEveryPartHasItsCase(t *testing.T) {
 	names := cases(t)
 	sources, err := exec.CommandContext(t.Context(), "grep", "-rhoE", "--include=*_test.go", `^func Test\w+`, "../../internal/application", "../../test").Output()

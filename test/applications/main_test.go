@@ -38,15 +38,16 @@ func TestMain(m *testing.M) {
 		localtest.WithNodes(localcluster.Nodes{Count: 8}))
 }
 
-// world is the cluster of all cases, with a controller.
+// world is the cluster of all cases, with an application controller.
 type world struct {
 	c      *localcluster.Cluster
 	dyn    dynamic.Interface
 	core   kubernetes.Interface
 	mapper *restmapper.DeferredDiscoveryRESTMapper
-	// echo answers every request with what it was sent, and those for .yaml with manifests.
+	// echo is the address of a server that answers each request with the request itself, and a
+	// request for .yaml with manifests.
 	echo string
-	// charts is where charts are published.
+	// charts is the address where charts are published.
 	charts string
 }
 
@@ -76,7 +77,7 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	// The cases' servers are on this machine, as a manager would be told by --allow-requests-to.
+	// The cases' servers are on this machine, as if a manager had --allow-requests-to.
 	requests, err := egress.New(egress.Config{Allow: []string{"127.0.0.1"}})
 	if err != nil {
 		return nil, err
@@ -113,11 +114,11 @@ func newWorld(c *localcluster.Cluster) (*world, error) {
 	}, nil
 }
 
-// resource is where an object lives.
+// resource returns the client for an object's resource.
 func (w *world) resource(u *unstructured.Unstructured, namespace string) (dynamic.ResourceInterface, error) {
 	m, err := w.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	if meta.IsNoMatchError(err) {
-		w.mapper.Reset() // a case may have brought the kind
+		w.mapper.Reset() // a case may have created the kind
 		m, err = w.mapper.RESTMapping(u.GroupVersionKind().GroupKind(), u.GroupVersionKind().Version)
 	}
 	if err != nil {
@@ -132,7 +133,7 @@ func (w *world) resource(u *unstructured.Unstructured, namespace string) (dynami
 	return w.dyn.Resource(m.Resource).Namespace(namespace), nil
 }
 
-// contains says where live lacks what wanted has, or nothing.
+// contains returns an error that names a field that wanted has and live has not.
 func contains(live, wanted any, path string) error {
 	switch wanted := wanted.(type) {
 	case map[string]any:
@@ -176,7 +177,7 @@ func contains(live, wanted any, path string) error {
 	return nil
 }
 
-// eventually waits until f has no error, for long: many cases run at the same time.
+// eventually waits until f returns nil. It waits long because many cases run at the same time.
 func eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	localtest.Eventually(t, 40*time.Second, what, f)

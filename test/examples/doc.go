@@ -1,2 +1,2 @@
-// Package examples runs the manifests of examples/ as README tells users to.
+// Package examples runs the manifests of examples/ as the README tells users to.
 package examples

@@ -17,19 +17,21 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// TestMain makes the test binary the manager when it is run as "TESTBINARY manager ...".
+// TestMain runs the manager if the test binary is called as "TESTBINARY manager ...", and else the
+// tests.
 func TestMain(m *testing.M) {
 	self, err := os.Executable()
 	if err != nil {
 		panic(err)
 	}
 	options = []localtest.Option{localtest.WithControllerManager(), localtest.WithApplications(),
-		localtest.WithManager(self, "manager", "--scheduler-name=lockstep,volcano,default-scheduler"), // as 'lockstep up' has it
+		// as in 'lockstep up'
+		localtest.WithManager(self, "manager", "--scheduler-name=lockstep,volcano,default-scheduler"),
 		localtest.WithNodes(localcluster.Nodes{Count: 10, Topology: machines.AMD256NPS4.Name})}
 	managertest.Main(m, options...)
 }
 
-// options make a cluster with a manager.
+// options start a cluster with a manager.
 var options []localtest.Option
 
 // lockstep runs a command line against the shared cluster and returns its exit code and output.
@@ -151,8 +153,9 @@ func TestTheApplicationsRun(t *testing.T) {
 	}
 }
 
-// TestTheExamplesRunOnKubernetes133: our API server poses as one of that version, the oldest it can be. It cannot record who writes
-// applications, so that these are off and say so, and jobs and workflows run.
+// TestTheExamplesRunOnKubernetes133 uses an API server that emulates version 1.33, the oldest that
+// it can emulate. This version cannot record who writes applications. So applications are off and
+// say so; jobs and workflows run.
 func TestTheExamplesRunOnKubernetes133(t *testing.T) {
 	c := localtest.Start(t, append(slices.Clone(options), localtest.WithConfig(func(c *localcluster.Config) {
 		c.ExtraArgs = map[localcluster.Component][]string{localcluster.APIServer: {"--emulated-version=kube=1.33"}}

@@ -12,13 +12,15 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 )
 
-// variants are the moments at which the manager is killed.
+// variants are the moments, relative to a write, at which the manager is killed.
 var variants = []string{"before the server has the write", "before the answer", "after the answer"}
 
-// sampled is how many crash points of each load are tried by default, spread over all of them.
+// sampled is the default number of crash points tried for each load. They are spread evenly over
+// all crash points.
 const sampled = 3
 
-// TestKilledAtEveryWrite kills the manager at the N-th write of a small load, for each N, and has the next one finish it.
+// TestKilledAtEveryWrite kills the manager at the N-th write of a small load, for each N, and
+// checks that the next manager finishes the load.
 func TestKilledAtEveryWrite(t *testing.T) {
 	w := newWorld(t)
 	only, points, failed := os.Getenv("LOCKSTEP_CRASH_LOAD"), 0, 0
@@ -65,8 +67,8 @@ func TestKilledAtEveryWrite(t *testing.T) {
 	t.Logf("%d crash points, %d with violations", points, failed)
 }
 
-// afterRestart returns when a manager that was started again has handled something of each kind that came after what it found, and
-// some time more.
+// afterRestart waits until a restarted manager has handled a new load of each kind, so that the
+// manager has also handled everything it found at its start.
 func (w *world) afterRestart() {
 	w.Helper()
 	for _, l := range small {
@@ -74,7 +76,8 @@ func (w *world) afterRestart() {
 	}
 }
 
-// crash is one crash point. reached says whether there were so many writes.
+// crash tries one crash point: it kills the manager at the n-th write. reached reports whether the
+// load had so many writes.
 func (w *world) crash(l load, r reference, n, variant int) (violations []string, reached bool) {
 	w.Helper()
 	var writes atomic.Int64
@@ -118,7 +121,8 @@ func (w *world) crash(l load, r reference, n, variant int) (violations []string,
 	return violations, reached
 }
 
-// authoritative reports whether a write is of an object, not a question (an access review is created, and changes nothing).
+// authoritative reports whether a write changes an object. An access review is created but changes
+// nothing.
 func authoritative(q *faultproxy.Request) bool {
 	return q.Group != "authorization.k8s.io" && q.Group != "authentication.k8s.io"
 }

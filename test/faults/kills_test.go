@@ -26,18 +26,21 @@ import (
 )
 
 const (
-	// killsPerCopy is how many kills there are for each copy of the mixed load, changedApps how many applications are changed
-	// beside each.
+	// killsPerCopy is the number of kills for each copy of the mixed load, and changedApps the
+	// number of applications that are changed beside each copy.
 	killsPerCopy = 4
 	changedApps  = 5
-	// largeMax is how long a copy may take for its part of a large load, and killMax how much longer for each kill.
+	// largeMax is the time limit of a large load for each of its copies, and killMax the extra time
+	// for each kill.
 	largeMax = 30 * time.Second
 	killMax  = 10 * time.Second
 )
 
-// TestKilledAgainAndAgain kills the manager at random writes of a large load, and the API server between: copies of the mixed load
-// in namespaces of their own, which compete for the same nodes, and applications that are changed and deleted all the while.
-// LOCKSTEP_KILLS is how often, and how large the load is; LOCKSTEP_SEED repeats a run as far as its moments are repeatable.
+// TestKilledAgainAndAgain kills the manager at random writes of a large load, and the API server in
+// between. The load consists of copies of the mixed load in namespaces of their own, which compete
+// for the same nodes, and of applications that are changed and deleted all the time. LOCKSTEP_KILLS
+// is the number of kills, and the size of the load grows with it. LOCKSTEP_SEED repeats a run as
+// far as its timing is repeatable.
 func TestKilledAgainAndAgain(t *testing.T) {
 	times, seed := killsPerCopy, rand.Uint64()
 	for name, set := range map[string]func(uint64){
@@ -111,7 +114,7 @@ func TestKilledAgainAndAgain(t *testing.T) {
 	t.Logf("%d copies of a load of %d writes, %d managers ended", copies, r.writes, w.died)
 }
 
-// kills are those that are still to come.
+// kills counts the kills that are still to come.
 type kills struct {
 	mu   sync.Mutex
 	more int
@@ -123,7 +126,8 @@ func (k *kills) left() int {
 	return k.more
 }
 
-// killAt kills the manager at random writes: every each-th on average, and so many times.
+// killAt kills the manager at random writes: on average at every each-th write, times times in
+// total.
 func (w *world) killAt(seed uint64, times, each int) *kills {
 	k := &kills{more: times}
 	random := rand.New(rand.NewPCG(seed, 2))
@@ -133,7 +137,7 @@ func (w *world) killAt(seed uint64, times, each int) *kills {
 	kill := func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
-		// One that is not running, or not yet, is killed at the next write.
+		// If the manager does not run at the moment, the kill happens at the next write.
 		if k.more > 0 && writes.Load() >= next.Load() && w.c.Kill(localcluster.Manager) == nil {
 			k.more--
 			draw()
@@ -174,12 +178,12 @@ func (w *world) killServer() {
 	}
 }
 
-// changing are applications of one namespace that are changed and deleted again and again.
+// changing is a set of applications in one namespace that are changed and deleted again and again.
 type changing struct {
 	*world
 	ns   string
 	apps int
-	want map[string]string // the value of each application that is to be there
+	want map[string]string // the value of each application that should exist
 }
 
 func (w *world) changing(apps int) *changing {
@@ -187,7 +191,8 @@ func (w *world) changing(apps int) *changing {
 	return &changing{w, localtest.NamespaceForPods(w, w.core), apps, map[string]string{}}
 }
 
-// pair is an application of two components, one of which comes after the other. Its second object has another name with each value.
+// pair is an application of two components, the second of which depends on the first. The name of
+// the second object depends on the value.
 var pair = template.Must(template.New("").Parse(`
 apiVersion: core.oam.dev/v1beta1
 kind: Application
@@ -203,7 +208,8 @@ spec:
     properties: {objects: [{apiVersion: v1, kind: ConfigMap, metadata: {name: {{.Name}}-b-{{.Value}}}, data: {k: {{.Value}}}}]}
 `))
 
-// change deletes an application, or gives it another value; in the beginning it creates all.
+// change deletes random applications or gives them other values. The first call creates all
+// applications.
 func (c *changing) change(r *rand.Rand) {
 	c.Helper()
 	if len(c.want) == 0 {
@@ -255,7 +261,7 @@ func (c *changing) write(name, value string) {
 			return err
 		}
 		if old.GetDeletionTimestamp() != nil {
-			return fmt.Errorf("it is going") // and must be gone before it is made again
+			return fmt.Errorf("it is going") // and must be gone before it is created again
 		}
 		old.Object["spec"] = u.Object["spec"]
 		_, err = r.Update(c.Context(), old, metav1.UpdateOptions{})
@@ -264,7 +270,8 @@ func (c *changing) write(name, value string) {
 	c.want[name] = value
 }
 
-// finish waits until everything is as it was last asked for, deletes it, and waits until nothing is left.
+// finish waits until all applications are as last written, deletes them, and waits until nothing is
+// left.
 func (c *changing) finish() (violations []string) {
 	c.Helper()
 	if why := c.await(endMax, c.asWanted); why != "" {
@@ -281,7 +288,8 @@ func (c *changing) finish() (violations []string) {
 	return violations
 }
 
-// asWanted says what differs between what the applications should have made and what there is.
+// asWanted returns an error that names a difference between the applications' expected objects and
+// the actual objects.
 func (c *changing) asWanted() error {
 	left := map[string]string{}
 	for name, value := range c.want {

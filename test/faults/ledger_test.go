@@ -19,27 +19,31 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 )
 
-// ledger follows all pods in the order of the server's versions, and says what must not have happened. It watches the server
-// without the proxy.
+// ledger follows all pods in the order of the server's versions and collects violations. It watches
+// the server without the proxy.
 //
-// Package analyse checks similar things of benchmarks, from the audit log, which has requests and answers but not the order in which
-// the server carried them out: it gives what happened between the two the benefit of the doubt, takes one size for all pods that
-// are gone, and knows jobs of a fixed number of pods. The ledger has the server's own order, each pod's size, restarts and workflows.
+// Package analyse checks similar rules for benchmarks, from the audit log. The audit log has
+// requests and answers but not the order in which the server executed them. Package analyse
+// therefore tolerates what could be explained by another order between request and answer, assumes
+// one size for all deleted pods, and knows only jobs with a fixed number of pods. The ledger has
+// the server's own order, each pod's size, restarts and workflows.
 type ledger struct {
 	mu   sync.Mutex
-	live map[types.UID]*corev1.Pod // has a node and is not over
-	// uids are those that had a name, by namespace and name.
+	live map[types.UID]*corev1.Pod // pods that have a node and are not over
+	// uids holds the UIDs that had a name, by namespace and name.
 	uids       map[string]map[string]map[types.UID]bool
 	violations map[string][]string // by namespace
-	// begun is how many pods each gang has had, by namespace and name: the first may be over before the rest is created, if no manager
-	// runs meanwhile. roomKept has checked that those which have begun keep room for
-	// the rest.
+	// begun is the number of pods that each gang has had, by namespace and name. Pods that are over
+	// count, too: while no manager runs, the first pod may end before the others are created. If
+	// roomKept is true, the ledger checks that gangs that have begun keep room for their missing
+	// pods.
 	begun    map[string]int
 	roomKept bool
 	listed   func()
 }
 
-// checkRoomKept has the ledger check that a gang which has begun keeps room for what it lacks, also while no manager runs.
+// checkRoomKept makes the ledger check that a gang that has begun keeps room for its missing pods,
+// also while no manager runs.
 func (l *ledger) checkRoomKept() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -66,7 +70,8 @@ func keepLedger(t testing.TB, core kubernetes.Interface) *ledger {
 	return l
 }
 
-// Add, Update, Delete and Replace make the ledger the store of a reflector, which calls them in the order of the server's versions.
+// Add is called by a reflector in the order of the server's versions. With Update, Delete, Replace
+// and Resync it makes the ledger a cache.ReflectorStore.
 func (l *ledger) Add(o any) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -85,8 +90,9 @@ func (l *ledger) Delete(o any) error {
 	return nil
 }
 
-// Replace takes up a new list, which comes after the API server was killed. In what order its changes happened is not known:
-// what is over or gone makes room first, and a gang may have begun at any moment between.
+// Replace takes a new list, which comes after the API server was killed. The order of the changes
+// in it is not known. So pods that are over or gone free their room first, and a gang may have
+// begun at any moment in between.
 func (l *ledger) Replace(list []any, _ string) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -107,7 +113,8 @@ func (l *ledger) Replace(list []any, _ string) error {
 // Resync is part of cache.ReflectorStore.
 func (l *ledger) Resync() error { return nil }
 
-// see takes up a pod as it is now. ordered says that everything before it has been seen.
+// see records a pod's present state. ordered is true if the ledger has seen everything that
+// happened before it.
 func (l *ledger) see(p *corev1.Pod, ordered bool) {
 	if ofReplicaSet(p) {
 		return
@@ -134,7 +141,7 @@ func (l *ledger) see(p *corev1.Pod, ordered bool) {
 	l.live[p.UID] = p
 }
 
-// begins checks what a pod that gets its node may not bring about.
+// begins checks the rules for a pod that gets its node.
 func (l *ledger) begins(p *corev1.Pod, ordered bool) {
 	free := map[string]int64{}
 	for i := range nodes {
@@ -165,7 +172,8 @@ func (l *ledger) begins(p *corev1.Pod, ordered bool) {
 	}
 }
 
-// keepsRoom checks that what is free after a pod got its node is enough for what gangs lack.
+// keepsRoom checks that after a pod got its node, the free room is enough for the missing pods of
+// gangs.
 func (l *ledger) keepsRoom(p *corev1.Pod, free map[string]int64) {
 	room := 0
 	for _, m := range free {
@@ -183,7 +191,7 @@ func (l *ledger) keepsRoom(p *corev1.Pod, free map[string]int64) {
 	}
 }
 
-// others are the pods that take room, by node.
+// others lists the pods that take room, by node.
 func (l *ledger) others() string {
 	var out []string
 	for _, p := range l.live {
@@ -195,8 +203,8 @@ func (l *ledger) others() string {
 	return strings.Join(out, ", ")
 }
 
-// gangPods is the minimum of the gangs in testdata, jobs whose name begins with gang-; gangPodCPU is what each of their pods asks
-// for, in thousandths.
+// gangPods is the minimum of the gangs in testdata, which are the jobs whose name begins with
+// "gang-". gangPodCPU is the CPU request of each of their pods, in thousandths of a CPU.
 const (
 	gangPods   = 5
 	gangPodCPU = 2000
@@ -221,7 +229,7 @@ func ofReplicaSet(p *corev1.Pod) bool {
 	return slices.ContainsFunc(p.OwnerReferences, func(o metav1.OwnerReference) bool { return o.Kind == "ReplicaSet" })
 }
 
-// created is how many pods there were under each name of a namespace.
+// created returns the number of pods that existed under each name of a namespace.
 func (l *ledger) created(ns string) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -232,7 +240,8 @@ func (l *ledger) created(ns string) map[string]int {
 	return out
 }
 
-// check returns what was violated: made is how many pods there are under each name without faults.
+// check returns the violations in a namespace. made is the number of pods under each name without
+// faults.
 func (l *ledger) check(ns string, made map[string]int) []string {
 	created := l.created(ns)
 	l.mu.Lock()

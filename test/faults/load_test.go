@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// load is what a user submits.
+// load is a set of manifests that a user submits.
 type load struct {
 	name  string
 	files []string
@@ -28,21 +28,22 @@ var (
 )
 
 const (
-	// endMax is how long a load may take, faults and restarts included.
+	// endMax is the time limit of a load, including faults and restarts.
 	endMax = 45 * time.Second
-	// restMax is how long after its end somebody may write yet; quiet is how long nobody must have, for a load to be at rest.
+	// restMax is how long after the end of a load the manager may still write. A load is at rest
+	// when the manager has written nothing for quiet.
 	restMax = 30 * time.Second
 	quiet   = time.Second
 )
 
-// reference is a run of a load without faults.
+// reference is the result of a load without faults.
 type reference struct {
 	state  state
 	made   map[string]int
 	writes int
 }
 
-// submit begins a load in a namespace of its own. then does what its user does later.
+// submit submits a load in a new namespace. then runs the later steps of its user.
 func (w *world) submit(l load) (ns string, then func() []string) {
 	w.Helper()
 	ns = localtest.NamespaceForPods(w, w.core)
@@ -53,7 +54,8 @@ func (w *world) submit(l load) (ns string, then func() []string) {
 		if l.files[len(l.files)-1] != "applications.yaml" {
 			return nil
 		}
-		// Both must be there before they are changed, and the second user does not wait longer than the first.
+		// Both applications must run before they are changed. The second user waits no longer than
+		// the first.
 		if why := w.await(endMax, func() error { return w.running(ns, "changed", "deleted") }); why != "" {
 			return []string{why}
 		}
@@ -78,7 +80,7 @@ func (w *world) running(ns string, names ...string) error {
 	return err
 }
 
-// await is localtest.Await that says what is not so in the end.
+// await is localtest.Await but returns the last failure as text.
 func (w *world) await(within time.Duration, f func() error) string {
 	if err := localtest.Await(w.Context(), within, f); err != nil {
 		return err.Error()
@@ -86,7 +88,7 @@ func (w *world) await(within time.Duration, f func() error) string {
 	return ""
 }
 
-// refer runs a load without faults.
+// refer runs a load without faults and returns its result.
 func (w *world) refer(l load) reference {
 	w.Helper()
 	before := len(w.written(""))
@@ -118,7 +120,8 @@ func (w *world) refer(l load) reference {
 	return r
 }
 
-// finish waits for the end of a load that was disturbed, and returns what is not as without faults.
+// finish waits for the end of a load under faults, and returns the differences from its result
+// without faults.
 func (w *world) finish(ns string, r reference) (violations []string) {
 	w.Helper()
 	if why := w.await(endMax, func() error {
@@ -138,8 +141,9 @@ func (w *world) finish(ns string, r reference) (violations []string) {
 	return append(violations, w.pods.check(ns, r.made)...)
 }
 
-// written are the manager's writes in a namespace or for objects without one that are of it; of all when empty. Leases are left out,
-// and counts of events, of which there is one for half a minute: it may come when all is at rest.
+// written returns the manager's writes in a namespace and to cluster-scoped objects whose name
+// contains the namespace. If ns is empty it returns all writes. It leaves out leases and updates of
+// events' counts: those are sent up to half a minute late and may come when the load is at rest.
 func (w *world) written(ns string) (out []analyse.Event) {
 	w.Helper()
 	if err := w.audit.Collect(); err != nil {
@@ -154,7 +158,8 @@ func (w *world) written(ns string) (out []analyse.Event) {
 	return out
 }
 
-// rest waits until the manager has written nothing to the namespace for a while. From then on it must not: see disturbed.
+// rest waits until the manager has written nothing to the namespace for some time. From then on the
+// manager must not write: see disturbed.
 func (w *world) rest(ns string) string {
 	n, since := -1, time.Now()
 	why := w.await(restMax, func() error {
@@ -171,7 +176,8 @@ func (w *world) rest(ns string) string {
 	return why
 }
 
-// settled returns nil when no write of the manager waits to be tried again, which may take seconds after a fault.
+// settled returns nil if the manager has no write waiting for a retry. A retry may take seconds
+// after a fault.
 func (w *world) settled() error {
 	answer, err := http.Get("http://" + w.c.ManagerAddress() + "/metrics")
 	if err != nil {

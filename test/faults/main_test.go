@@ -29,17 +29,18 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// nodes and nodeCPUs are all the room there is: for one gang of the loads at a time.
+// nodes and nodeCPUs are the size of the cluster. It has room for one gang of the loads at a time.
 const (
 	nodes    = 4
 	nodeCPUs = 4
 )
 
-// Run as "TESTBINARY manager ..." the test binary is the manager.
+// TestMain runs the manager if the test binary is called as "TESTBINARY manager ...", and else the
+// tests.
 func TestMain(m *testing.M) { managertest.Main(m) }
 
-// world is a control plane whose manager, a process of its own, speaks through a proxy. A manager that ends, for whatever reason,
-// is started again.
+// world is a control plane whose manager, a process of its own, reaches the API server through a
+// proxy. When the manager ends, for whatever reason, it is started again.
 type world struct {
 	testing.TB
 	c     *localcluster.Cluster
@@ -48,15 +49,16 @@ type world struct {
 	dyn   dynamic.Interface
 	audit observe.Log
 	pods  *ledger
-	// resting are the namespaces whose loads are over, and the number of audit events then.
+	// resting holds the namespaces whose loads are at rest, and the number of the manager's writes
+	// to each at that time.
 	resting map[string]int
-	// started is closed when there is a cluster.
+	// started is closed when the cluster exists.
 	started chan struct{}
 
 	mu    sync.Mutex
 	again sync.WaitGroup
 	ended bool // the manager is not started again
-	up    int  // starts of the manager
+	up    int  // number of restarts of the manager
 	died  int
 }
 
@@ -88,7 +90,7 @@ func newWorld(t testing.TB) *world {
 	return w
 }
 
-// between puts the proxy between the manager and the server.
+// between puts the proxy between the manager and the API server.
 func (w *world) between(c *localcluster.Config) {
 	kubeconfig := filepath.Join(c.Dir, "faulty.kubeconfig")
 	install, dir := c.Install, c.Dir
@@ -117,12 +119,13 @@ func (w *world) between(c *localcluster.Config) {
 	}
 }
 
-// startAgain starts a manager, as a Deployment does. Faults may keep it from becoming ready: then it goes on trying, or ends.
+// startAgain starts a manager, as a Deployment does. Faults may keep the manager from becoming
+// ready: then it goes on trying, or ends.
 func (w *world) startAgain() {
 	select {
 	case <-w.started:
 	case <-w.Context().Done():
-		return // there will be none
+		return // there will be no cluster
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
@@ -133,14 +136,14 @@ func (w *world) startAgain() {
 	}
 }
 
-// ups is how often a manager was started again and became ready.
+// ups returns how often a manager was started again and became ready.
 func (w *world) ups() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.up
 }
 
-// restart kills the manager and waits for the next.
+// restart kills the manager and waits for the next one.
 func (w *world) restart() {
 	w.Helper()
 	n := w.ups()
@@ -160,9 +163,10 @@ func (w *world) awaitUp(n int) {
 	})
 }
 
-// story is what helps to understand a violation: the writes to a namespace as the proxy saw them, all that were made there as the
-// server saw them, and what the manager logged about it. With LOCKSTEP_FAULT_LOGS, a directory, it goes to a file there, with the
-// manager's metrics and goroutines.
+// story returns what helps to understand a violation: the writes to a namespace as the proxy saw
+// them, all writes there as the server saw them, and the manager's log about it. If
+// LOCKSTEP_FAULT_LOGS names a directory, the story goes to a file there, with the manager's metrics
+// and goroutines.
 func (w *world) story(ns string) string {
 	var out strings.Builder
 	var first time.Time
@@ -213,15 +217,16 @@ func (w *world) story(ns string) string {
 	return "story: " + file
 }
 
-// storyMax bounds a story in the log of the test, in bytes.
+// storyMax bounds a story in the test's log, in bytes.
 const storyMax = 8 << 10
 
-// resourceOf is the resource of an object's kind.
+// resourceOf returns the resource of an object's kind.
 func resourceOf(u *unstructured.Unstructured) schema.GroupVersionResource {
 	return u.GroupVersionKind().GroupVersion().WithResource(strings.ToLower(u.GetKind()) + "s")
 }
 
-// apply creates the objects of a file of testdata, or gives those there are its spec, as a user does.
+// apply creates the objects of a file in testdata. If an object exists, apply updates its spec, as
+// a user would.
 func (w *world) apply(ns, file string) {
 	w.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", file))

@@ -15,21 +15,23 @@ import (
 )
 
 const (
-	// faultsMax is how long there are faults; a load that is over earlier ends them.
+	// faultsMax is how long faults happen. They end earlier if the load is over.
 	faultsMax = 6 * time.Second
-	// darkMax is the longest that the server is out of reach, but for every longDark-th seed: longLasts is longer than a lease.
+	// darkMax is the longest time for which the server is unreachable. Every longDark-th seed has a
+	// longer time, longLasts, which is longer than a lease.
 	darkMax   = 2 * time.Second
 	longDark  = 12
 	longLasts = 13 * time.Second
-	// worldSeeds is how many seeds share a control plane. Their objects stay, so that what writes to them at rest is found;
-	// many of them would have each restarted manager read for long.
+	// worldSeeds is the number of seeds that share a control plane. Their objects stay, so that
+	// later writes to them are noticed. More seeds would make each restarted manager read for long.
 	worldSeeds = 40
-	// seedsByDefault is how many seeds are tried where the environment does not say.
+	// seedsByDefault is the default number of seeds.
 	seedsByDefault = 4
 )
 
-// TestRandomFaults runs the mixed load under the faults of a random seed, again and again. The seed fixes which faults there are and
-// how likely each is; which request meets which is up to the order in which they come.
+// TestRandomFaults runs the mixed load under the faults of a random seed, again and again. The seed
+// fixes the kinds of faults and their probabilities. Which request meets which fault depends on the
+// order of the requests.
 func TestRandomFaults(t *testing.T) {
 	seed, n := rand.Uint64N(1<<32), seedsByDefault
 	number := func(env string, into func(uint64)) {
@@ -84,17 +86,19 @@ func sum(of map[string]int) (n int) {
 	return n
 }
 
-// plan is what a seed makes of the network.
+// plan holds the faults that a seed produces.
 type plan struct {
 	seed uint64
-	// rate is the share of requests that meet a fault, raised for one resource if only is set; every n-th request does if nth > 0.
+	// rate is the share of requests that meet a fault. If only is set, the share is 0.5 for this
+	// resource and a tenth of rate for all others. If nth > 0, every nth request meets a fault,
+	// too.
 	rate float64
 	only string
 	nth  int
-	// watches is the share of watches that meet one.
+	// watches is the share of watches that meet a fault.
 	watches float64
 	kinds   []string
-	// darks, cuts and kills are moments after the start.
+	// darks, cuts and kills are times after the start.
 	darks, cuts, kills []time.Duration
 	dark               time.Duration
 
@@ -105,7 +109,7 @@ type plan struct {
 
 var (
 	kinds = []string{"reset stream", "reset connection", "half a body", "go away", "delay", "409", "410", "429", "500", "503", "504"}
-	// victims are what some seeds are about.
+	// victims are the resources on which some seeds concentrate the faults.
 	victims = []string{"pods", "jobs/status", "workflows", "applications/status", "resourcetrackers", "configmaps", "leases", "applications", "jobs"}
 )
 
@@ -145,7 +149,7 @@ func (p *plan) String() string {
 		strings.Join(p.kinds, ","), len(p.darks), p.dark.Round(time.Millisecond), len(p.cuts), len(p.kills))
 }
 
-// decide is the fault of a request.
+// decide returns the fault of a request.
 func (p *plan) decide(q *faultproxy.Request) (f faultproxy.Fault) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -197,7 +201,7 @@ func (p *plan) decide(q *faultproxy.Request) (f faultproxy.Fault) {
 			f.Answer, f.Worked = 410, false
 		}
 	case "409":
-		// The server does not answer so to a create that has a name, nor to a read.
+		// The server never answers a read, or a create of an object with a name, with a conflict.
 		if q.Verb == "update" || q.Verb == "patch" || q.Verb == "delete" {
 			f.Answer = 409
 		}
@@ -230,7 +234,7 @@ func (w *world) under(p *plan, r reference) (violations []string, faults map[str
 	}
 	at(p.darks, func() { w.proxy.Dark(p.dark) })
 	at(p.cuts, w.proxy.Cut)
-	at(p.kills, func() { _ = w.c.Kill(localcluster.Manager) }) // it may not run just now
+	at(p.kills, func() { _ = w.c.Kill(localcluster.Manager) }) // it may not run at the moment
 	over := make(chan struct{})
 	acting.Go(func() {
 		select {

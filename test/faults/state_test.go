@@ -26,10 +26,11 @@ var (
 	deployments  = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 )
 
-// state is what is left of a load: lines of "kind name: fact", sorted.
+// state is the end state of a load: sorted lines of "kind name: fact".
 type state []string
 
-// stateOf reads the state of a namespace. over says that every job, workflow and application has come to its end.
+// stateOf returns the state of a namespace. over reports whether every job, workflow and
+// application there has ended.
 func (w *world) stateOf(ns string) (s state, over bool, err error) {
 	over = true
 	add := func(format string, args ...any) {
@@ -83,7 +84,7 @@ func (w *world) stateOf(ns string) (s state, over bool, err error) {
 		add("application %s: %s", u.GetName(), facts(status))
 	})
 	each(trackers, "", func(u *unstructured.Unstructured) {
-		// The packed copies of the objects have the namespace in them.
+		// The packed copies of the objects contain the namespace.
 		unstructured.RemoveNestedField(u.Object, "spec", "compression")
 		add("tracker %s: %s", u.GetName(), facts(u.Object["spec"]))
 	})
@@ -118,11 +119,12 @@ func (w *world) stateOf(ns string) (s state, over bool, err error) {
 	return s, over, nil
 }
 
-// passing are fields that differ from one run to the next: moments, lengths, names that the server generates.
+// passing lists fields whose values differ from run to run: times, durations, names that the server
+// generates.
 var passing = []string{"uid", "resourceVersion", "resourcesDuration", "estimatedDuration", "hostNodeName", "runningDuration",
 	"conditions", "contextBackend", "creator", "generation", "observedGeneration", "controlledResources"}
 
-// facts is what of a status is the same in every run.
+// facts returns the part of a status that is the same in every run.
 func facts(v any) string {
 	data, err := json.Marshal(scrub(v))
 	if err != nil {
@@ -153,7 +155,7 @@ func scrub(v any) any {
 	return v
 }
 
-// differs says how a state is not the one wanted.
+// differs returns how a state differs from the wanted one.
 func (s state) differs(want state) string {
 	var out []string
 	for _, line := range s {

@@ -13,7 +13,8 @@ import (
 	"lockstep.dev/lockstep/internal/cli"
 )
 
-// deletedObjects are held by finalizers of ours, and can't be worked on. says is what an event says of them when they are deleted.
+// deletedObjects have finalizers of ours, but the manager can't handle them. says is the text of
+// the event about their deletion.
 var deletedObjects = []struct{ name, manifest, says string }{
 	{"a workflow with artifacts", `
 apiVersion: argoproj.io/v1alpha1
@@ -42,7 +43,8 @@ spec: {components: [{name: {}, type: worker}]}
 `, ""},
 }
 
-// TestMalformedObjectsCanBeDeleted: what can't be worked on goes when it is deleted, and an event says what stays.
+// TestMalformedObjectsCanBeDeleted checks that an object that the manager can't handle goes away
+// when it is deleted, and that an event says what stays.
 func TestMalformedObjectsCanBeDeleted(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a cluster")
@@ -58,7 +60,7 @@ func TestMalformedObjectsCanBeDeleted(t *testing.T) {
 		}
 	}
 
-	// One whose record was spoilt, in two ways.
+	// Applications whose tracker was damaged in two ways, and one whose tracker still decodes.
 	for name, spoil := range map[string]string{
 		"packed":    `{spec: {compression: {type: zstd, data: "no base64"}}}`,
 		"untyped":   `{spec: {managedResources: 5}}`,
@@ -88,7 +90,7 @@ spec: {components: [{name: settings, type: k8s-objects, properties: {objects: [{
 	}
 }
 
-// said is an error if no event about an object says text.
+// said returns an error if no event about an object contains text.
 func (w *world) said(u *unstructured.Unstructured, text string) error {
 	events, err := w.core.CoreV1().Events("").List(w.Context(), metav1.ListOptions{FieldSelector: "involvedObject.uid=" + string(u.GetUID())})
 	if err != nil {
@@ -103,7 +105,7 @@ func (w *world) said(u *unstructured.Unstructured, text string) error {
 	return fmt.Errorf("all that is said is %q", all)
 }
 
-// trackerOf is the record of an application.
+// trackerOf returns the ResourceTracker of an application.
 func (w *world) trackerOf(name string) *unstructured.Unstructured {
 	w.Helper()
 	list, err := w.dyn.Resource(oam.GroupVersion.WithResource("resourcetrackers")).List(w.Context(), metav1.ListOptions{
@@ -115,13 +117,14 @@ func (w *world) trackerOf(name string) *unstructured.Unstructured {
 	return &list.Items[0]
 }
 
-// awaitEvent waits until an event about an object, which may be gone, says something.
+// awaitEvent waits for an event with text about an object, which may be gone.
 func (w *world) awaitEvent(u *unstructured.Unstructured, text string) {
 	w.Helper()
 	w.eventually(u.GetKind()+" "+u.GetName()+": an event says "+text, func() error { return w.said(u, text) })
 }
 
-// TestMalformedObjectsAreListed: one object that does not decode keeps none of the others out of a list.
+// TestMalformedObjectsAreListed checks that an object that does not decode keeps no other object
+// out of a list.
 func TestMalformedObjectsAreListed(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a cluster")

@@ -20,7 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// shot is a wrong value in a leaf.
+// shot is a wrong value in a leaf, and the object that has it.
 type shot struct {
 	leaf
 	value  string
@@ -29,14 +29,15 @@ type shot struct {
 
 func (s shot) String() string { return s.leaf.String() + ": " + s.value }
 
-// batchSize is how many objects are there at a time.
+// batchSize is the number of objects that exist at the same time.
 const batchSize = 3000
 
-// sampled is how many objects are tried where not all are.
+// sampled is the number of objects tried unless LOCKSTEP_HOSTILE is full.
 const sampled = batchSize
 
-// TestWrongValues puts wrong values into the leaves of all CRDs, and stores what the API server takes. After each batch a canary of
-// each system runs to its end, and again after a restart of the manager with the batch in place.
+// TestWrongValues puts wrong values into the leaves of all CRDs, and stores the objects that the
+// API server accepts. After each batch a canary of each system runs to its end, and again after a
+// restart of the manager with the batch in place.
 func TestWrongValues(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a cluster")
@@ -70,7 +71,8 @@ func TestWrongValues(t *testing.T) {
 	t.Logf("%d leaves of %d kinds were tried, and %d objects taken by the API server", len(places), len(kinds), accepted)
 }
 
-// shots are all that is tried, in random order, each leaf once before any comes again.
+// shots returns all values to try, in random order. Each leaf occurs once before any leaf occurs
+// again.
 func (w *world) shots(random *rand.Rand) []shot {
 	w.Helper()
 	var all []shot
@@ -89,9 +91,9 @@ func (w *world) shots(random *rand.Rand) []shot {
 			}
 		}
 		each(inSchema, len(wrongValues))
-		each(inType, 2) // there are many of them
+		each(inType, 2) // two values each, because these leaves are many
 	}
-	for _, round := range rounds { // each leaf has its first value before one has its second
+	for _, round := range rounds { // each leaf has its first value before any has its second
 		random.Shuffle(len(round), func(i, j int) { round[i], round[j] = round[j], round[i] })
 		all = append(all, round...)
 	}
@@ -103,7 +105,7 @@ func (w *world) shots(random *rand.Rand) []shot {
 		all[i].object.SetName(fmt.Sprintf("x%d", i))
 	}
 	if from, err := strconv.Atoi(os.Getenv("LOCKSTEP_HOSTILE_FROM")); err == nil {
-		all = all[min(max(from, 0), len(all)):] // with the seed of a run that has come so far
+		all = all[min(max(from, 0), len(all)):] // resumes a run with the same seed
 	}
 	return all
 }
@@ -131,7 +133,8 @@ func (w *world) shot(l leaf, value string, crd *apiextensionsv1.CustomResourceDe
 	return shot{l, value, o}
 }
 
-// survives stores objects, and says which the API server took, and why others could not live with them.
+// survives stores objects. It returns those that the API server accepted, and an error if canaries
+// do not run beside them.
 func (w *world) survives(batch []shot) (taken []shot, err error) {
 	w.Helper()
 	p := startProcess(w.T, w.c)
@@ -148,7 +151,7 @@ func (w *world) survives(batch []shot) (taken []shot, err error) {
 	return taken, nil
 }
 
-// canariesOf lets canaries live under a manager, and ends it.
+// canariesOf runs canaries under a manager, and then ends the manager.
 func (w *world) canariesOf(p *process) error {
 	err := w.canariesLive(90 * time.Second)
 	if ended := p.stop(); ended != nil {
@@ -157,7 +160,7 @@ func (w *world) canariesOf(p *process) error {
 	return err
 }
 
-// guilty finds the objects that others cannot live with, by halves.
+// guilty finds the objects that make canaries fail, by bisection.
 func (w *world) guilty(suspects []shot) []shot {
 	w.Helper()
 	for len(suspects) > 1 {
@@ -171,7 +174,7 @@ func (w *world) guilty(suspects []shot) []shot {
 			suspects = rest
 			continue
 		}
-		return suspects // only together
+		return suspects // they fail only together
 	}
 	return suspects
 }
@@ -202,7 +205,8 @@ func (w *world) store(batch []shot) (taken []shot) {
 	return taken
 }
 
-// clear deletes what was stored, and waits until it is gone. No manager runs meanwhile, so finalizers are taken off.
+// clear deletes the stored objects, and waits until they are gone. No manager runs meanwhile, so
+// clear removes finalizers.
 func (w *world) clear(taken []shot) {
 	w.Helper()
 	ctx := context.Background()

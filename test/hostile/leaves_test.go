@@ -17,8 +17,8 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 )
 
-// leaf is a place for a value in objects of a kind. A step of its path is the name of a member, [] for the first item of a list, or
-// {} for the member "key" of a map.
+// leaf is a place for a value in objects of a kind. A step of its path is the name of a field, []
+// for the first item of a list, or {} for the entry "key" of a map.
 type leaf struct {
 	kind       schema.GroupVersionKind
 	namespaced bool
@@ -27,7 +27,7 @@ type leaf struct {
 
 func (l leaf) String() string { return l.kind.Kind + " " + strings.Join(l.path, ".") }
 
-// crdSchemas are the CRDs in config/crd.
+// crdSchemas returns the CRDs in config/crd.
 func crdSchemas(t *testing.T) []apiextensionsv1.CustomResourceDefinition {
 	t.Helper()
 	files, err := filepath.Glob("../../config/crd/*.yaml")
@@ -49,8 +49,8 @@ func crdSchemas(t *testing.T) []apiextensionsv1.CustomResourceDefinition {
 	return out
 }
 
-// leaves are all places in the schema of a CRD, and those that only the Go type has: it says what is in the parts that the schema
-// leaves open.
+// leaves returns all places in the schema of a CRD, and those that only the Go type has: the type
+// describes the parts that the schema leaves open.
 func leaves(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) (ofSchema, ofType []leaf) {
 	t.Helper()
 	version := crd.Spec.Versions[0]
@@ -77,7 +77,7 @@ func leaves(t *testing.T, crd *apiextensionsv1.CustomResourceDefinition) (ofSche
 }
 
 func schemaLeaves(s *apiextensionsv1.JSONSchemaProps, path []string, note func([]string)) {
-	note(path) // an object or a list can have a wrong value as well as what is in it
+	note(path) // an object or a list can have a wrong value, and so can its parts
 	for _, name := range sortedKeys(s.Properties) {
 		p := s.Properties[name]
 		schemaLeaves(&p, append(path, name), note)
@@ -90,7 +90,7 @@ func schemaLeaves(s *apiextensionsv1.JSONSchemaProps, path []string, note func([
 	}
 }
 
-// depthMax bounds types that contain themselves.
+// depthMax bounds the depth of types that contain themselves.
 const depthMax = 24
 
 var decodesItself = reflect.TypeFor[json.Unmarshaler]()
@@ -103,7 +103,8 @@ func typeLeaves(t reflect.Type, path []string, in []reflect.Type, note func([]st
 		return
 	}
 	note(path)
-	// A type with a decoder of its own may still be a struct, as is one of a list of steps.
+	// A type with a decoder of its own may still be a struct with one field, for example a list of
+	// steps.
 	if reflect.PointerTo(t).Implements(decodesItself) && (t.Kind() != reflect.Struct || t.NumField() != 1) {
 		return
 	}
@@ -140,7 +141,8 @@ func sortedKeys[T any](m map[string]T) []string {
 	return keys
 }
 
-// put sets the value at a path, and makes what is around it: what a schema requires there has a value that fits.
+// put sets the value at a path. It creates the objects and lists on the path, and gives fields that
+// a schema requires there a valid value.
 func put(object any, s *apiextensionsv1.JSONSchemaProps, path []string, value any) any {
 	if len(path) == 0 {
 		return value
@@ -181,7 +183,7 @@ func put(object any, s *apiextensionsv1.JSONSchemaProps, path []string, value an
 	return out
 }
 
-// sample is a value that a schema takes, with what it requires and no more.
+// sample returns a valid value for a schema, with only the required fields.
 func sample(s *apiextensionsv1.JSONSchemaProps) any {
 	if s == nil {
 		return nil
@@ -211,13 +213,14 @@ func sample(s *apiextensionsv1.JSONSchemaProps) any {
 	return "a"
 }
 
-// wrongValues are tried in each leaf. Most are of another type than is wanted, whatever that is; the others are hard to read.
+// wrongValues are tried in each leaf. Most have a type other than the leaf's; the others are hard
+// to parse.
 var wrongValues = []string{
 	`{}`, `{"a":{"b":[1]}}`, `[1,"a"]`, `[]`, `"abc"`, `"1e1.5"`, `"-5"`, `""`, `"\u2603\u202e \ud83d\ude00"`, `-5`, `2147483647`, `9007199254740993`, `1e300`, `0.5`,
 	`true`, `null`,
 }
 
-// bases are valid objects, into which the wrong values are put.
+// bases returns valid objects by kind, into which wrong values are put.
 func bases(w *world) map[string]map[string]any {
 	out := map[string]map[string]any{}
 	for _, manifest := range []string{

@@ -30,19 +30,19 @@ import (
 
 func TestMain(m *testing.M) { managertest.Main(m) }
 
-// world is a cluster with a manager that can be started anew.
+// world is a cluster with a manager that can be restarted.
 type world struct {
 	*testing.T
 	c      *localcluster.Cluster
 	core   kubernetes.Interface
 	dyn    dynamic.Interface
 	mapper meta.RESTMapper
-	ns     string // of the hostile user
+	ns     string // namespace of the hostile user
 	stop   func() error
-	round  int // of canaries
+	round  int // number of the last round of canaries
 }
 
-// newWorld starts a cluster, without a manager. The CRDs are as change leaves them.
+// newWorld starts a cluster without a manager.
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithApplications(),
@@ -94,7 +94,7 @@ func (w *world) parse(manifest string) *unstructured.Unstructured {
 	return u
 }
 
-// in is where objects of a kind are, in a namespace if they are in one.
+// in returns the client for objects of a kind, in a namespace if the kind is namespaced.
 func (w *world) in(gvk schema.GroupVersionKind, namespace string) dynamic.ResourceInterface {
 	w.Helper()
 	m, err := w.mapper.RESTMapping(gvk.GroupKind(), gvk.Version)
@@ -107,13 +107,13 @@ func (w *world) in(gvk schema.GroupVersionKind, namespace string) dynamic.Resour
 	return w.dyn.Resource(m.Resource).Namespace(namespace)
 }
 
-// at is where an object is.
+// at returns the client for an object's resource.
 func (w *world) at(u *unstructured.Unstructured) dynamic.ResourceInterface {
 	w.Helper()
 	return w.in(u.GroupVersionKind(), u.GetNamespace())
 }
 
-// create creates what a manifest says in a namespace, which does not matter to kinds that are in none.
+// create creates an object from a manifest. namespace is ignored if the kind is cluster-scoped.
 func (w *world) create(namespace, manifest string) *unstructured.Unstructured {
 	w.Helper()
 	u := w.parse(manifest)
@@ -167,13 +167,14 @@ func (w *world) eventually(what string, f func() error) {
 	localtest.Eventually(w, time.Minute, what, f)
 }
 
-// field is a string in an object, or empty.
+// field returns a string field of an object, or "".
 func field(u *unstructured.Unstructured, path ...string) string {
 	s, _, _ := unstructured.NestedString(u.Object, path...)
 	return s
 }
 
-// canaries are objects of others, one of each system, and where they say how far they are.
+// canaries are objects of other users, one of each system. phase is the path of the field with the
+// progress, and done its last value.
 var canaries = []struct {
 	manifest, done string
 	phase          []string
@@ -215,7 +216,8 @@ spec:
 `, "running", []string{"status", "status"}},
 }
 
-// canariesLive runs one object of each system to its end, each in a namespace of somebody else, and says which does not get there.
+// canariesLive runs one object of each system to its end, each in the namespace of another user. It
+// returns an error that names those that did not end in time.
 func (w *world) canariesLive(within time.Duration) error {
 	w.round++
 	namespace, err := w.core.CoreV1().Namespaces().Create(w.Context(), &corev1.Namespace{

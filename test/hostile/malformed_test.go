@@ -19,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// ourGroups are those of the CRDs.
+// ourGroups are the API groups of the CRDs.
 var ourGroups = []string{
 	"batch.volcano.sh", "bus.volcano.sh", "scheduling.volcano.sh", "argoproj.io", "core.oam.dev", "topology.lockstep.dev",
 }
@@ -28,7 +28,7 @@ var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "
 
 var bindings = schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: "validatingadmissionpolicybindings"}
 
-// openSchemas has the API server take anything, as it did before there were schemas and policies.
+// openSchemas makes the API server accept any object, as before there were schemas and policies.
 func (w *world) openSchemas() {
 	w.Helper()
 	policies, err := w.dyn.Resource(bindings).List(w.Context(), metav1.ListOptions{})
@@ -37,7 +37,7 @@ func (w *world) openSchemas() {
 	}
 	for _, p := range policies.Items {
 		if p.GetName() == config.AuthorsPolicy || p.GetName() == config.AccountsPolicy {
-			continue // without them applications are off
+			continue // without these policies applications are off
 		}
 		if err := w.dyn.Resource(bindings).Delete(w.Context(), p.GetName(), metav1.DeleteOptions{}); err != nil {
 			w.Fatal(err)
@@ -61,7 +61,7 @@ func (w *world) openSchemas() {
 			w.Fatalf("%s: %v", crd.GetName(), err)
 		}
 	}
-	// The server takes the new schemas a moment later.
+	// The server uses the new schemas a moment later.
 	for _, c := range malformedObjects {
 		u := w.parse(c.manifest)
 		w.eventually("the schema of "+u.GetKind()+" is open", func() error {
@@ -71,7 +71,8 @@ func (w *world) openSchemas() {
 	}
 }
 
-// malformedObjects are objects that do not decode. fault is what is to be said of them.
+// malformedObjects are objects that do not decode. fault is the text that must be reported about
+// them, and mend is the patch that corrects them.
 var malformedObjects = []struct{ name, manifest, fault, mend string }{
 	{"a job's estimate", `
 apiVersion: batch.volcano.sh/v1alpha1
@@ -272,8 +273,9 @@ steps: 5
 `, `steps: 5 is no list`, ""},
 }
 
-// TestMalformedObjects: an object that does not decode is left alone, and nothing else is. Its user is told once, and so is who refers
-// to it; mended, it runs.
+// TestMalformedObjects checks that the manager leaves an object that does not decode alone, and
+// nothing else. The manager tells its user once, and the users of objects that refer to it. After
+// its correction the object runs.
 func TestMalformedObjects(t *testing.T) {
 	if testing.Short() {
 		t.Skip("it needs a cluster")
@@ -384,7 +386,7 @@ spec:
     spec: {restartPolicy: Never, containers: [{name: main, image: busybox}]}}}]
 `
 
-// podsOf are the UIDs of a job's pods by their names.
+// podsOf returns the UIDs of a job's pods by the pods' names.
 func (w *world) podsOf(job string) map[string]string {
 	w.Helper()
 	list, err := w.core.CoreV1().Pods(w.ns).List(w.Context(), metav1.ListOptions{LabelSelector: "volcano.sh/job-name=" + job})
@@ -408,7 +410,7 @@ func (w *world) conditionsOf(u *unstructured.Unstructured) string {
 	return strings.ReplaceAll(string(data), `\"`, `"`)
 }
 
-// awaitSaid waits until an object's conditions, or an event about it, say something.
+// awaitSaid waits until an object's conditions, or an event about it, contain text.
 func (w *world) awaitSaid(u *unstructured.Unstructured, text string) {
 	w.Helper()
 	w.eventually(fmt.Sprintf("%s %s is told %s", u.GetKind(), u.GetName(), text), func() error {
@@ -430,7 +432,9 @@ func (w *world) awaitSaid(u *unstructured.Unstructured, text string) {
 	})
 }
 
-// written is what the manager wrote in the namespace of the hostile user, and about what is in no namespace.
+// written returns the manager's writes in the namespace of the hostile user, about cluster-scoped
+// objects called malformed, and in the default namespace, which has the events about cluster-scoped
+// objects.
 func (w *world) written() []localtest.Call {
 	w.Helper()
 	return slices.DeleteFunc(localtest.ManagerCalls(w, w.c), func(c localtest.Call) bool {

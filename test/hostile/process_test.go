@@ -14,15 +14,16 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// process is a manager as a process of its own: one that panics, or takes too much memory, ends and leaves its log.
+// process is a manager that runs as a process of its own. If it panics or uses too much memory, it
+// ends and leaves its log.
 type process struct {
 	cmd     *exec.Cmd
 	log     string
 	ended   chan struct{}
-	tooMuch bool // it was ended for its memory
+	tooMuch bool // ended because of its memory
 }
 
-// memoryMax is what a manager may hold, in bytes.
+// memoryMax is the memory that a manager may use, in bytes.
 const memoryMax = 2 << 30
 
 func startProcess(t *testing.T, c *localcluster.Cluster) *process {
@@ -48,7 +49,7 @@ func startProcess(t *testing.T, c *localcluster.Cluster) *process {
 	return p
 }
 
-// watchMemory ends the process when it holds more than memoryMax.
+// watchMemory ends the process when it uses more than memoryMax.
 func (p *process) watchMemory() {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -71,7 +72,7 @@ func (p *process) watchMemory() {
 	}
 }
 
-// stop ends the process, and says why it has ended before if it has.
+// stop ends the process. If the process had already ended, stop returns why.
 func (p *process) stop() (before error) {
 	select {
 	case <-p.ended:

@@ -1,15 +1,16 @@
 package mutations
 
-// mutation is a mistake: in file, the only occurrence of old becomes new, and likewise the pairs in also, for what is guarded twice.
-// Its test in package pkg must fail then.
+// mutation is a mistake. In file, the only occurrence of old is replaced by new. The pairs in also
+// are replaced likewise, for behaviour that two pieces of code guard. The test in package pkg must
+// then fail.
 type mutation struct {
 	name     string
 	file     string
 	old, new string
 	pkg      string
-	// test may name a part of a test: TestX/a sentence.
+	// test is the test's name. It may name a subtest: TestX/a sentence.
 	test string
-	// env is for tests that run a sample by default.
+	// env is the environment for tests that run only a sample by default.
 	env  []string
 	also []string // old, new, old, new
 }
@@ -94,7 +95,7 @@ var mutations = []mutation{
 	{"a watch that is cut again and again waits up to a minute", tolerant + "/backoff.go",
 		"Cap: 2 * time.Second, Steps: 10", "Cap: 30 * time.Second, Steps: 38", tolerant, "TestAWatchThatIsCutAgainAndAgainComesBackSoon", nil, nil},
 
-	// As whom, and how far.
+	// As which user requests are made, and which addresses they reach.
 	{"groups are handed over as one text", apiwriter + "/exchange.go",
 		"for _, g := range x.as.Groups {", "for _, g := range strings.Split(strings.Join(x.as.Groups, \",\"), \",\") {",
 		apps, "TestAGroupWithACommaInItsNameIsOneGroup", nil, nil},
@@ -113,7 +114,7 @@ var mutations = []mutation{
 	{"what is unpacked has no bound", unpack + "/gzip.go",
 		"if size += int64(n); size > limit.Bytes {", "if size += int64(n); false {", unpack, "TestDataWithinItsLimitIsUnpacked", nil, nil},
 
-	// What is one's trouble is not others'.
+	// Malformed objects do not disturb others.
 	{"an object that does not decode is an error of its list", tolerant + "/tolerant.go",
 		"if err == nil || into != nil {\n\t\treturn o, gvk, err", "if true {\n\t\treturn o, gvk, err", tolerant, "TestObjectsThatDoNotDecodeAreMarkedAndTheOthersWhole", nil, nil},
 	{"an object that does not decode is one among others", clusterP + "/kind.go",
@@ -172,7 +173,7 @@ var mutations = []mutation{
 	{"leases of members that live are deleted", shard + "/table.go",
 		"if now.Sub(o.since) >= 10*t.times.Expiry {", "if now.Sub(o.since) >= t.times.Period {", shard, "TestOnlyTheDeadAreTakenForDead", nil, nil},
 
-	// The model.
+	// The model of the cluster.
 	{"a failed pod keeps its room", clusterP + "/cluster.go",
 		"return o.Status.Phase == corev1.PodSucceeded || o.Status.Phase == corev1.PodFailed", "return o.Status.Phase == corev1.PodSucceeded",
 		clusterP, "TestTheLifeOfAPod", nil, nil},

@@ -15,10 +15,10 @@ import (
 
 const root = "../.."
 
-// mutationsMin is how many mistakes there must be at least: a list that shrinks shows less and less.
+// mutationsMin is the minimal number of mutations. It keeps the list from shrinking.
 const mutationsMin = 50
 
-// mutated is the file with the mistake.
+// mutated returns the content of the file with the mistake.
 func (m *mutation) mutated(t *testing.T) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(root, m.file))
@@ -82,13 +82,13 @@ func TestEveryMutationIsFound(t *testing.T) {
 	}
 }
 
-// function is the test without the name of its part.
+// function returns the name of the test without its subtest.
 func (m *mutation) function() string {
 	name, _, _ := strings.Cut(m.test, "/")
 	return name
 }
 
-// pattern matches the test and nothing else.
+// pattern returns a regular expression that matches only the test.
 func (m *mutation) pattern() string {
 	parts := strings.Split(m.test, "/")
 	for i, p := range parts {
@@ -97,7 +97,7 @@ func (m *mutation) pattern() string {
 	return strings.Join(parts, "/")
 }
 
-// run runs the mutation's test with the mistake.
+// run runs the mutation's test against the code with the mistake.
 func (m *mutation) run(t *testing.T) ([]byte, error) {
 	dir := t.TempDir()
 	file, err := filepath.Abs(filepath.Join(root, m.file))
@@ -116,10 +116,11 @@ func (m *mutation) run(t *testing.T) ([]byte, error) {
 	if err := os.WriteFile(overlay, data, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	// What package rapid keeps of a failure is of a program with a mistake.
+	// Package rapid saves failing inputs, but these belong to a program with a mistake.
 	kept := filepath.Join(root, m.pkg, "testdata", "rapid")
 	if _, err := os.Stat(kept); errors.Is(err, fs.ErrNotExist) {
-		defer func() { _ = os.RemoveAll(kept); _ = os.Remove(filepath.Dir(kept)) }() // the folder above only if it is empty
+		// removes the parent directory only if it is empty
+		defer func() { _ = os.RemoveAll(kept); _ = os.Remove(filepath.Dir(kept)) }()
 	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-overlay", overlay, "-vet=off", "-count=1", "-timeout=5m", "-run", m.pattern(), "./"+m.pkg)
 	cmd.Dir, cmd.Env = root, append(append(os.Environ(), "CGO_ENABLED=0"), m.env...)

@@ -29,10 +29,11 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// agentNode is the node whose agent is looked at, and ended.
+// agentNode is the node whose agent the tests check and kill.
 const agentNode = "real-1"
 
-// pinnable skips the test on a machine that has not two CPUs to tell apart.
+// pinnable returns the shared cluster. It skips the test if the machine has fewer than two
+// distinguishable CPUs.
 func pinnable(t *testing.T) *env {
 	t.Helper()
 	e := shared.get(t)
@@ -57,10 +58,10 @@ func (e *env) topology(t *testing.T) *topologyv1alpha1.NodeTopology {
 	return out
 }
 
-// where prints the CPUs that it may run on, and stays.
+// where is a script that prints the CPUs on which it may run, and then sleeps.
 const where = "grep Cpus_allowed_list /proc/self/status; exec sleep 10000"
 
-// onAgentNode runs a pod there. Each container asks for one CPU of its own and of next to nothing else.
+// onAgentNode returns the spec of a pod on agentNode. Each container requests very little CPU.
 func onAgentNode(names ...string) corev1.PodSpec {
 	spec := podSpec(where)
 	spec.NodeSelector = map[string]string{corev1.LabelHostname: agentNode}
@@ -77,7 +78,7 @@ func onAgentNode(names ...string) corev1.PodSpec {
 	return spec
 }
 
-// as is the client of another user.
+// as returns a client that impersonates a user.
 func (e *env) as(t *testing.T, user string) kubernetes.Interface {
 	t.Helper()
 	config := rest.CopyConfig(e.config)
@@ -92,12 +93,12 @@ func (e *env) as(t *testing.T, user string) kubernetes.Interface {
 // initName is the name of init containers.
 const initName = "first"
 
-// resultOf is what the scheduler would write: CPUs by container.
+// resultOf returns the annotation that the scheduler would write: CPUs by container.
 func resultOf(t *testing.T, cpus map[string]string) string {
 	t.Helper()
 	r := request.Result{Version: 1, Node: agentNode, Containers: map[string]request.ContainerResult{}}
 	for name, list := range cpus {
-		// An init container has the CPUs of the others.
+		// An init container has the CPUs of the other containers.
 		r.Containers[name] = request.ContainerResult{CPUs: cpuset.MustParse(list), Share: 1, Init: name == initName, Shadow: name == initName}
 	}
 	data, err := json.Marshal(r)
@@ -107,7 +108,8 @@ func resultOf(t *testing.T, cpus map[string]string) string {
 	return string(data)
 }
 
-// runPinned creates a pod on the node with CPUs already chosen, as the scheduler does it, and waits until it runs.
+// runPinned creates a pod on the node with CPUs already chosen, as the scheduler would, and waits
+// until it runs.
 func (e *env) runPinned(t *testing.T, namespace, name string, cpus map[string]string, spec corev1.PodSpec) *corev1.Pod {
 	t.Helper()
 	spec.NodeName, spec.SchedulerName = agentNode, "lockstep"
@@ -168,7 +170,7 @@ func (e *env) annotate(t *testing.T, pod *corev1.Pod, result string) {
 	}
 }
 
-// cgroupOf is the directory of a pod's cgroup, or of one of its containers'.
+// cgroupOf returns the directory of a pod's cgroup, or of the cgroup of one of its containers.
 func (e *env) cgroupOf(t *testing.T, pod *corev1.Pod, container string) string {
 	t.Helper()
 	root := "/sys/fs/cgroup"
@@ -195,7 +197,7 @@ func (e *env) cgroupOf(t *testing.T, pod *corev1.Pod, container string) string {
 	return ""
 }
 
-// allowed is where the processes of a container may run, by the kernel.
+// allowed returns the CPUs on which the processes of a container may run, according to the kernel.
 func (e *env) allowed(t *testing.T, pod *corev1.Pod, container string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(e.cgroupOf(t, pod, container), "cgroup.procs"))
@@ -206,7 +208,7 @@ func (e *env) allowed(t *testing.T, pod *corev1.Pod, container string) string {
 	for _, pid := range strings.Fields(string(data)) {
 		status, err := os.ReadFile("/proc/" + pid + "/status")
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		_, rest, _ := strings.Cut(string(status), "Cpus_allowed_list:")
 		line, _, _ := strings.Cut(rest, "\n")
@@ -233,7 +235,7 @@ func (e *env) awaitAllowed(t *testing.T, pod *corev1.Pod, container, cpus string
 	return time.Since(began)
 }
 
-// firstWords is what a container's first command saw.
+// firstWords returns the output of a container's first command.
 func (e *env) firstWords(t *testing.T, pod *corev1.Pod, container string) string {
 	t.Helper()
 	var log []byte
@@ -245,7 +247,7 @@ func (e *env) firstWords(t *testing.T, pod *corev1.Pod, container string) string
 	return strings.TrimSpace(strings.TrimPrefix(strings.TrimSpace(string(log)), "Cpus_allowed_list:"))
 }
 
-// agentPID is the process of the node's agent.
+// agentPID returns the PID of the node's agent.
 func (e *env) agentPID(t *testing.T) int {
 	t.Helper()
 	spec, err := realnodes.Read(filepath.Join(e.dir, "real"))
@@ -309,7 +311,7 @@ func TestAgentPinsFromTheFirstInstruction(t *testing.T) {
 			t.Errorf("pod %s runs on CPUs %s, want %s", c.pod.Name, got, c.want)
 		}
 	}
-	// It starts again: another container, where the first was.
+	// After a restart the new container runs where the first one did.
 	old := pod.Status.ContainerStatuses[0].ContainerID
 	killContainer(t, e, pod, "main")
 	eventually(t, "the container to start again", func(ctx context.Context) (bool, error) {
@@ -319,19 +321,19 @@ func TestAgentPinsFromTheFirstInstruction(t *testing.T) {
 	if got := e.firstWords(t, pod, "main"); got != its.String() {
 		t.Errorf("the first command after a restart ran on CPUs %s, want %s", got, its)
 	}
-	// When it has gone, its CPU is everybody's.
+	// When the pod has gone, its CPU is free for all.
 	if err := e.client.CoreV1().Pods(ns).Delete(t.Context(), "chosen", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	e.awaitAllowed(t, free, "main", strings.TrimSpace(string(all)))
 }
 
-// killContainer ends a container's processes.
+// killContainer kills a container's processes.
 func killContainer(t *testing.T, e *env, pod *corev1.Pod, container string) {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(e.cgroupOf(t, pod, container), "cgroup.procs"))
 	if err != nil {
-		return // it has ended
+		return // the container has ended
 	}
 	for _, pid := range strings.Fields(string(data)) {
 		if n, err := strconv.Atoi(pid); err == nil {
@@ -354,7 +356,7 @@ func TestAgentFollowsTheAnnotation(t *testing.T) {
 		} else {
 			e.unchoose(t, b)
 			if want = cpuset.MustParse("0-1").Minus(cpuset.MustParse(step.a)).String(); want == "" {
-				want = "0-1" // nothing is left to the pool
+				want = "0-1" // the pool is empty
 			}
 		}
 		e.choose(t, a, map[string]string{"main": step.a})
@@ -364,7 +366,7 @@ func TestAgentFollowsTheAnnotation(t *testing.T) {
 	}
 }
 
-// unchoose takes a pod's CPUs away.
+// unchoose removes a pod's CPUs.
 func (e *env) unchoose(t *testing.T, pod *corev1.Pod) {
 	t.Helper()
 	patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:null}}}`, request.LockstepResult)
@@ -397,7 +399,7 @@ func TestAgentRepairsWhatOthersWrite(t *testing.T) {
 	for range 20 {
 		began := time.Now()
 		for _, dir := range []string{e.cgroupOf(t, pod, ""), e.cgroupOf(t, pod, "main")} {
-			// The second may come too late to be allowed: the agent is quick.
+			// The second write may come too late to be permitted: the agent is quick.
 			if err := os.WriteFile(filepath.Join(dir, "cpuset.cpus"), []byte("0-1\n"), 0); err != nil {
 				t.Logf("after %v: %v", time.Since(began), err)
 			}
@@ -408,7 +410,8 @@ func TestAgentRepairsWhatOthersWrite(t *testing.T) {
 	t.Logf("the slowest of 20 repairs took %v", slowest.Round(10*time.Microsecond))
 }
 
-// TestAgentKilledAtAnyMoment kills it while pods swap their CPUs, at random moments, and looks what the next makes of it.
+// TestAgentKilledAtAnyMoment kills the agent at random moments while pods swap their CPUs, and
+// checks that the next agent completes the swap.
 func TestAgentKilledAtAnyMoment(t *testing.T) {
 	e := pinnable(t)
 	ns := e.namespace(t)
@@ -435,7 +438,8 @@ func TestAgentKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// TestAgentTellsWhenAMoveIsComplete moves a pod to and fro as the manager does, and kills the agent meanwhile.
+// TestAgentTellsWhenAMoveIsComplete moves a pod back and forth as the manager does, and kills the
+// agent in between.
 func TestAgentTellsWhenAMoveIsComplete(t *testing.T) {
 	e := pinnable(t)
 	ns := e.namespace(t)
@@ -475,7 +479,7 @@ func TestAgentTellsWhenAMoveIsComplete(t *testing.T) {
 		eventually(t, "the move to be complete", func(context.Context) (bool, error) {
 			return e.topology(t).Status.Moved >= number, nil
 		})
-		// By then nothing runs on what it was moved away from, but for those who may.
+		// By then the moved pod no longer runs on its former CPUs; pods of the pool may.
 		if got := e.allowed(t, pod, "main"); got != to {
 			t.Errorf("move %d is complete and the pod runs on %s", number, got)
 		}
@@ -493,7 +497,7 @@ func TestAgentReleases(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The agent is held while another invocation takes everything back.
+	// The agent is stopped while another call of the program releases all pods.
 	pid := e.agentPID(t)
 	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
 		t.Fatal(err)

@@ -24,20 +24,20 @@ import (
 //go:embed testdata/applications.yaml
 var applicationCases []byte
 
-// applicationCase is an application, and what is seen of it.
+// applicationCase is an application and its expected output.
 type applicationCase struct {
 	Name       string         `json:"name"`
 	Components []any          `json:"components"`
 	Workflow   map[string]any `json:"workflow,omitempty"`
-	// Exec is a command in one of its pods; Logs the component whose pods' logs are read.
+	// Exec is a command to run in one of its pods. Logs is the component whose pods' logs are read.
 	Exec      []string `json:"exec,omitempty"`
 	Container string   `json:"container,omitempty"`
 	Logs      string   `json:"logs,omitempty"`
-	// Pods is how many pods the component has, where it is not one.
+	// Pods is the number of pods of the component. The default is one.
 	Pods int `json:"pods,omitempty"`
-	// Want is a part of what is printed.
+	// Want is a part of the expected output.
 	Want string `json:"want"`
-	// Then is what it is changed into.
+	// Then is the next state of the application.
 	Then *applicationCase `json:"then,omitempty"`
 }
 
@@ -49,7 +49,7 @@ func TestApplications(t *testing.T) {
 		t.Fatalf("%d cases", len(cases))
 	}
 	ns := e.namespace(t)
-	// All at once, for what takes time is pods' starting.
+	// All at once, because most of the time is spent on starting pods.
 	e.deploy(t, ns, cases...)
 	for _, c := range cases {
 		t.Run(c.Name, func(t *testing.T) {
@@ -100,7 +100,7 @@ func (e *env) deploy(t *testing.T, ns string, cases ...*applicationCase) {
 	}
 }
 
-// look looks at the pods of an application, by commands that users have.
+// look checks the pods of an application with the commands of users.
 func (e *env) look(t *testing.T, ns string, c *applicationCase) {
 	t.Helper()
 	args := []string{"logs", c.Name, "--component", c.Logs}
@@ -112,7 +112,7 @@ func (e *env) look(t *testing.T, ns string, c *applicationCase) {
 	err := wait.PollUntilContextTimeout(t.Context(), 100*time.Millisecond, patience, true, func(context.Context) (bool, error) {
 		out, err := e.app(ns, args...)
 		last = fmt.Sprint(out, err)
-		// A pod may be on its way out when the application is healthy again.
+		// A pod may be terminating when the application is healthy again.
 		return err == nil && strings.Contains(out, c.Want), nil
 	})
 	if err != nil {

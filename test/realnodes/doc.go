@@ -1,3 +1,4 @@
-// Package realnodes tests nodes that run containers from end to end: with the commands a user gives, and with what the
-// machine looks like before and after. Where the machine cannot run them every test is skipped, and says why.
+// Package realnodes tests nodes that run containers, end to end: with the commands of a user, and
+// by comparing the machine before and after. On a machine that cannot run such nodes every test is
+// skipped with the reason.
 package realnodes

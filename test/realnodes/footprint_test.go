@@ -16,11 +16,11 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/supervise"
 )
 
-// footprint is all of a machine that real nodes could change, as lines by kind. Other programs run beside the tests: only
-// what is new counts.
+// footprint is the machine's state that real nodes could change: lines by kind. Other programs run
+// beside the tests, so only new lines count.
 type footprint map[string][]string
 
-// counters of packet filter rules change by themselves.
+// counters matches counters and times in packet filter rules, which change by themselves.
 var counters = regexp.MustCompile(`packets \d+ bytes \d+|\[\d+:\d+\]|# (Generated|Completed).*`)
 
 func takeFootprint() (footprint, error) {
@@ -34,7 +34,7 @@ func takeFootprint() (footprint, error) {
 		if err == nil && d.IsDir() && (strings.Contains(path, "lockstep") || strings.Contains(path, "kubepods")) {
 			f["cgroup"] = append(f["cgroup"], path)
 		}
-		return nil // others' cgroups come and go
+		return nil // cgroups of other programs come and go
 	})
 	if err != nil {
 		return nil, err
@@ -68,7 +68,8 @@ func takeFootprint() (footprint, error) {
 	return f, nil
 }
 
-// processes lists those that belong to the tests or are in network namespaces other than ours, and those namespaces.
+// processes lists the processes that belong to the tests or are in other network namespaces than
+// this process, and these namespaces.
 func processes() (list, namespaces []string) {
 	own, _ := os.Readlink("/proc/self/ns/net")
 	entries, _ := os.ReadDir("/proc")
@@ -95,7 +96,7 @@ func processes() (list, namespaces []string) {
 
 func lines(s string) []string { return strings.Split(strings.TrimSpace(s), "\n") }
 
-// unchanged says what is there now that was not before.
+// unchanged returns an error that lists what exists now and did not exist before.
 func (f footprint) unchanged() error {
 	now, err := takeFootprint()
 	if err != nil {
@@ -132,7 +133,7 @@ func (e *env) killSupervisor() error {
 	return kill(s.Supervisor)
 }
 
-// kubelet is the process of a node's kubelet.
+// kubelet returns the PID of a node's kubelet.
 func (e *env) kubelet(node string) (int, error) {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -148,7 +149,8 @@ func (e *env) kubelet(node string) (int, error) {
 			continue
 		}
 		args := strings.Split(string(cmdline), "\x00")
-		// The node's directory tells it from kubelets of other clusters: the path is the same in each node.
+		// The kubelet's directory distinguishes it from kubelets of other clusters: its path is the
+		// same in each node, but the file is not.
 		if len(args) > 1 && args[1] == "kubelet" && slices.Contains(args, "--hostname-override="+node) {
 			if _, err := os.Stat(filepath.Join("/proc", entry.Name(), "root/run/lockstep/kubelet.yaml")); err != nil {
 				continue

@@ -28,10 +28,11 @@ import (
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
-// asLockstep makes this program behave as lockstep, so that the tests need no other build of it.
+// asLockstep is an environment variable that makes the test binary behave as lockstep, so that the
+// tests need no other build.
 const asLockstep = "LOCKSTEP_TEST_AS_LOCKSTEP"
 
-// missing says why real nodes cannot run here; nil: they can.
+// missing is the reason why real nodes cannot run here, or nil.
 var missing error
 
 func TestMain(m *testing.M) {
@@ -65,7 +66,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lockstep runs a command line of lockstep and returns what it wrote to stdout.
+// lockstep runs a command line of lockstep and returns its standard output.
 func lockstep(args ...string) (string, error) {
 	exe, err := os.Executable()
 	if err != nil {
@@ -87,14 +88,14 @@ type env struct {
 	config *rest.Config
 	client kubernetes.Interface
 	jobs   rest.Interface
-	// took is the time from `up` to all nodes ready.
+	// took is the time from `up` until all nodes are ready.
 	took time.Duration
 }
 
-// image is the one that pods of the tests run: busybox.
+// image is the image of the tests' pods: busybox.
 const image = "localhost/busybox:1"
 
-// up starts a cluster and gives its real nodes the image.
+// up starts a cluster and loads the image into its real nodes.
 func up(name string, flags ...string) (*env, error) {
 	began := time.Now()
 	if _, err := lockstep(append([]string{"up", "--name", name, "--durable=false"}, flags...)...); err != nil {
@@ -122,7 +123,7 @@ func up(name string, flags ...string) (*env, error) {
 	return e, err
 }
 
-// busyboxRoot makes a root file system of the machine's static busybox.
+// busyboxRoot makes a root file system from the machine's static busybox.
 func busyboxRoot() (string, error) {
 	busybox, err := exec.LookPath("busybox")
 	if err != nil {
@@ -156,7 +157,8 @@ func busyboxRoot() (string, error) {
 	return root, nil
 }
 
-// shared is the cluster that most tests use. At the end its supervisor is killed, then `down` has to clean up.
+// shared is the cluster that most tests use. At the end its supervisor is killed, and `down` must
+// then clean up.
 var shared sharedEnv
 
 type sharedEnv struct {
@@ -203,7 +205,7 @@ func skipUnlessPossible(t *testing.T) {
 	}
 }
 
-// namespace makes one for a test, with the service account that pods need.
+// namespace creates a namespace for a test, with the service account that pods need.
 func (e *env) namespace(t *testing.T) string {
 	t.Helper()
 	ns, err := e.client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
@@ -220,7 +222,8 @@ func (e *env) namespace(t *testing.T) string {
 	return ns.Name
 }
 
-// patience bounds every wait: far more than anything takes, so that only what never happens fails.
+// patience bounds every wait. It is far more than any step takes, so only a step that never happens
+// fails.
 const patience = 2 * time.Minute
 
 // eventually waits for a condition.
@@ -231,7 +234,7 @@ func eventually(t *testing.T, what string, condition wait.ConditionWithContextFu
 	}
 }
 
-// kill ends a process and waits until it is gone.
+// kill kills a process and waits until it is gone.
 func kill(pid int) error {
 	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
 		return err

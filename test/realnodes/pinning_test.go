@@ -27,7 +27,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// program is lockstep itself, as it is shipped, for what runs in pods.
+// program builds lockstep and its executors as shipped, for programs in pods, and returns the path
+// of lockstep.
 var program = sync.OnceValues(func() (string, error) {
 	out, err := exec.Command("make", "-C", "../..", "bin/lockstep", "bin/lockstep-exec", "bin/lockstep-exec-io").CombinedOutput()
 	if err != nil {
@@ -80,7 +81,7 @@ func TestThePinnedExampleRunsOnItsCPU(t *testing.T) {
 	if got.Status.State.Phase != batch.Completed || len(pods) != 1 {
 		t.Fatalf("the job is %s with %d pods", got.Status.State.Phase, len(pods))
 	}
-	// What the kernel said, what Lockstep's annotation says and what ACK's says are the same.
+	// The kernel, Lockstep's annotation and ACK's annotation must name the same CPU.
 	given, err := request.ParseResult(pods[0].Annotations[request.LockstepResult])
 	if err != nil {
 		t.Fatal(err)
@@ -96,7 +97,8 @@ func TestThePinnedExampleRunsOnItsCPU(t *testing.T) {
 	}
 }
 
-// TestTheAgentAsADaemonSet installs the agent as clusters do, with the rights that it has there and no others.
+// TestTheAgentAsADaemonSet installs the agent as in real clusters, with only the rights that it has
+// there.
 func TestTheAgentAsADaemonSet(t *testing.T) {
 	skipUnlessPossible(t)
 	e, spec := upWithManagerImage(t, "daemonset", "--real-nodes=1", "--nodes=0")
@@ -108,7 +110,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 	if err := yaml.UnmarshalStrict(data, agents); err != nil {
 		t.Fatal(err)
 	}
-	// There is no other scheduler here.
+	// This cluster has no other scheduler.
 	agents.Spec.Template.Spec.SchedulerName = "lockstep"
 	container := &agents.Spec.Template.Spec.Containers[0]
 	container.Image = managerImage
@@ -118,7 +120,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	// It reports, by the kubelet's word, and pins.
+	// The agent reports through the kubelet, and pins.
 	node := e.topology(t)
 	if l := node.Status.Liveness; l == nil || !strings.HasPrefix(l.Pod, agents.Namespace+"/"+agents.Name) {
 		t.Errorf("it shows that it is there by %+v", l)
@@ -130,7 +132,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 	first := e.asksForACPU(t, ns, "first")
 	e.runsWhereItIsTo(t, first)
 
-	// It dies: its kubelet starts it again before anybody misses it.
+	// After the agent's death the kubelet restarts it before its absence is noticed.
 	at := node.Status.Liveness.Pod
 	if err := kill(e.agentPID(t)); err != nil {
 		t.Fatal(err)
@@ -147,7 +149,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 		t.Errorf("after a restart of its container: %+v", now.Status)
 	}
 
-	// While it is away, what is pinned stays so and nobody else is pinned.
+	// Without an agent, pinned pods stay pinned and no further pod is pinned.
 	away := []byte(`{"spec":{"template":{"spec":{"nodeSelector":{"nowhere":"true"}}}}}`)
 	if _, err := sets.Patch(t.Context(), agents.Name, types.StrategicMergePatchType, away, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
@@ -177,7 +179,7 @@ func TestTheAgentAsADaemonSet(t *testing.T) {
 	e.runsWhereItIsTo(t, second)
 }
 
-// latestTopology is the node's, whatever it says.
+// latestTopology returns the node's NodeTopology in any state.
 func (e *env) latestTopology(t *testing.T) *topologyv1alpha1.NodeTopology {
 	t.Helper()
 	out := &topologyv1alpha1.NodeTopology{}
@@ -191,7 +193,7 @@ func (e *env) latestTopology(t *testing.T) *topologyv1alpha1.NodeTopology {
 	return out
 }
 
-// asksForACPU creates a pod that wants one.
+// asksForACPU creates a pod that requests a CPU of its own.
 func (e *env) asksForACPU(t *testing.T, namespace, name string) *corev1.Pod {
 	t.Helper()
 	spec := onAgentNode("main")

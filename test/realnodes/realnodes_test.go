@@ -37,7 +37,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// jobs is a client of the batch API.
+// jobs returns a client of the batch API.
 func jobs(config *rest.Config) (rest.Interface, error) {
 	config = rest.CopyConfig(config)
 	config.APIPath, config.GroupVersion = "/apis", &batch.GroupVersion
@@ -52,7 +52,7 @@ func (e *env) create(t *testing.T, j *batch.Job) {
 	}
 }
 
-// createExample creates the job of one of the files in examples/real.
+// createExample creates the job of a file in examples/real.
 func (e *env) createExample(t *testing.T, namespace, file string) *batch.Job {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("../../examples/real", file))
@@ -68,7 +68,7 @@ func (e *env) createExample(t *testing.T, namespace, file string) *batch.Job {
 	return j
 }
 
-// podSpec runs a shell script on a real node.
+// podSpec returns the spec of a pod that runs a shell script on a real node.
 func podSpec(script string) corev1.PodSpec {
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,
@@ -98,7 +98,7 @@ func (e *env) runPod(t *testing.T, namespace, name string, spec corev1.PodSpec) 
 	return pod
 }
 
-// job runs one of a task each with these scripts.
+// job returns a job of one task with replicas pods.
 func job(namespace, name string, replicas int32, spec corev1.PodSpec) *batch.Job {
 	return &batch.Job{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name},
@@ -198,7 +198,7 @@ func TestExecCopyAndPortForward(t *testing.T) {
 	if got := e.exec(t, ns, "web", nil, "hostname"); got != "web\n" {
 		t.Errorf("exec hostname: %q", got)
 	}
-	// A copy is what kubectl cp does: tar at both ends of an exec.
+	// Copies a file as kubectl cp does: with tar at both ends of an exec.
 	content := []byte(rand.Text())
 	var archive bytes.Buffer
 	w := tar.NewWriter(&archive)
@@ -284,7 +284,7 @@ func TestServicesAreRoutedAndNamed(t *testing.T) {
 	if got != "web\n" {
 		t.Errorf("front answers %q", got)
 	}
-	// The API server, as pods see it.
+	// The API server must be reachable from pods.
 	got = e.exec(t, ns, "web", nil, "sh", "-c", `until nc -w 5 "$KUBERNETES_SERVICE_HOST" 443 </dev/null; do sleep 0.2; done; echo open`)
 	if !strings.Contains(got, "open") {
 		t.Errorf("the API server from a pod: %q", got)
@@ -310,13 +310,14 @@ func TestLimitsAreInTheCgroup(t *testing.T) {
 	}
 }
 
-// cgroupValue is the first word of a container's cgroup file, by the name it has in v1 or v2.
+// cgroupValue returns the first word of a container's cgroup file. names are the file's names in
+// cgroup v1 and v2.
 func cgroupValue(t *testing.T, parent, id string, names []string) string {
 	t.Helper()
 	value := ""
 	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, d fs.DirEntry, err error) error {
 		if err != nil || !strings.Contains(path, parent) || filepath.Base(filepath.Dir(path)) != id || !slices.Contains(names, d.Name()) {
-			return nil // others' cgroups come and go
+			return nil // cgroups of other programs come and go
 		}
 		data, err := os.ReadFile(path)
 		if fields := strings.Fields(string(data)); len(fields) > 0 {
@@ -335,7 +336,7 @@ func TestFailuresAreSeenOnTheJob(t *testing.T) {
 	t.Parallel()
 	ns := e.namespace(t)
 	exits := job(ns, "exits", 1, podSpec("echo -n spent > /dev/termination-log; exit 3"))
-	hungry := podSpec("exec tail /dev/zero") // keeps the line, which never ends, in memory
+	hungry := podSpec("exec tail /dev/zero") // tail keeps the line, which never ends, in memory
 	hungry.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("24Mi")}
 	killed := job(ns, "hungry", 1, hungry)
 	for _, j := range []*batch.Job{exits, killed} {
@@ -439,7 +440,8 @@ func TestAJobSurvivesARestartOfItsKubelet(t *testing.T) {
 	}
 }
 
-// TestANodeDies has a cluster of its own, in which nothing is started again: a node whose kubelet is killed is off.
+// TestANodeDies has a cluster of its own, in which nothing is restarted: a node whose kubelet is
+// killed becomes not ready.
 func TestANodeDies(t *testing.T) {
 	skipUnlessPossible(t)
 	t.Parallel()

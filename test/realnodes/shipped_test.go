@@ -21,19 +21,20 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// managerImage and executorImage are the images of the Dockerfile in clusters of the tests.
+// managerImage and executorImage are the names of the Dockerfile's images in the tests' clusters.
 const (
 	managerImage  = "localhost/lockstep:1"
 	executorImage = "localhost/shipped-exec:1"
 )
 
-// shipped finds the programs that the Dockerfile copies where it takes them from.
+// shipped returns the path from which the Dockerfile copies a program.
 func shipped(name string) (string, error) {
 	path, err := program()
 	return filepath.Join(filepath.Dir(path), name), err
 }
 
-// upWithManagerImage brings up a cluster for one test, with what the Dockerfile makes of the manager on its nodes.
+// upWithManagerImage starts a cluster for one test and loads the Dockerfile's image of the manager
+// into its nodes.
 func upWithManagerImage(t *testing.T, name string, flags ...string) (*env, realnodes.Spec) {
 	t.Helper()
 	e, err := up(name, flags...)
@@ -55,8 +56,8 @@ func upWithManagerImage(t *testing.T, name string, flags ...string) (*env, realn
 	return e, spec
 }
 
-// TestWhatIsShippedRuns installs Lockstep as users do, from images that have what the Dockerfile copies and nothing else:
-// two managers, of which one leads, agents, and the executor of workflows.
+// TestWhatIsShippedRuns installs Lockstep as users do, from images with the Dockerfile's content
+// and nothing else: two managers, one of which leads, agents, and the executor of workflows.
 func TestWhatIsShippedRuns(t *testing.T) {
 	skipUnlessPossible(t)
 	e, spec := upWithManagerImage(t, "shipped", "--real-nodes=2", "--nodes=0", "--without-manager", "--with-kube-scheduler")
@@ -67,14 +68,14 @@ func TestWhatIsShippedRuns(t *testing.T) {
 		"--image="+managerImage, "--executor-image="+executorImage, "--with-agent"); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	// The nodes of this machine share its cgroups: each agent has a part of them.
+	// The nodes of this machine share its cgroups, so each agent gets a part of them.
 	cgroup := strings.TrimSuffix(spec.Node(1).Cgroup(), spec.Node(1).Name()) + "$(NODE_NAME)"
 	patch := fmt.Sprintf(`[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--cgroup-root=%s"}]`, cgroup)
 	if _, err := e.client.AppsV1().DaemonSets(system).Patch(t.Context(), "lockstep-agent", types.JSONPatchType, []byte(patch), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
 
-	// They start, and stay.
+	// All must start and stay.
 	leader := e.shippedLeader(t, "")
 	on := map[string]bool{}
 	for _, p := range e.readyPods(t, "app.kubernetes.io/name=lockstep-manager", 2) {
@@ -96,8 +97,9 @@ func TestWhatIsShippedRuns(t *testing.T) {
 		})
 	}
 
-	// They do what they are for: a gang, a workflow that needs its executor, a schedule in a time zone.
-	// (Beside the managers a node of this test has no whole CPU to give: TestTheAgentAsADaemonSet does that.)
+	// They must work: a gang, a workflow that needs its executor, a schedule in a time zone.
+	// (Beside the managers a node of this test has no whole CPU free for pinning;
+	// TestTheAgentAsADaemonSet tests pinning.)
 	ns := e.namespace(t)
 	e.workflowsNamespace(t, ns)
 	client := e.workflows(t)
@@ -161,8 +163,9 @@ spec:
 	if n := w.Status.Nodes[wf.NodeID(w.Name, "passes-on[1].b")]; n.Phase != wf.PhaseSucceeded {
 		t.Errorf("the second step: %s", n.Phase)
 	}
-	// Programs of users run in child processes of the managers, with all limits that there are: that a manager has no rights, no files
-	// and the runtime's filter of system calls is enough for them.
+	// Users' programs run in child processes of the managers with all limits set. For these limits
+	// it is enough that a manager has no privileges, no files and the runtime's filter of system
+	// calls.
 	e.deploy(t, ns, &applicationCase{Name: "shipped", Components: []any{map[string]any{
 		"name": "c", "type": "k8s-objects", "properties": map[string]any{"objects": []any{map[string]any{
 			"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "shipped"}, "data": map[string]any{"a": "b"},
@@ -178,7 +181,7 @@ spec:
 		}
 	}
 
-	// The leader goes: the other takes over.
+	// When the leader goes, the other manager takes over.
 	if err := e.client.CoreV1().Pods(system).Delete(t.Context(), leader, metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -200,10 +203,10 @@ spec:
 	}
 }
 
-// system is the namespace that the manager is in.
+// system is the namespace of the manager.
 const system = "lockstep-system"
 
-// shippedLeader waits for a leader that is another pod than the one before, and returns its pod.
+// shippedLeader waits for a leader other than the pod before, and returns its pod.
 func (e *env) shippedLeader(t *testing.T, before string) string {
 	t.Helper()
 	leader := ""
@@ -229,7 +232,8 @@ func (e *env) shippedLeader(t *testing.T, before string) string {
 	return leader
 }
 
-// readyPods waits until that many pods with a label are ready, and says why if they do not become so.
+// readyPods waits until count pods with a label are ready. If they do not become ready, it reports
+// why.
 func (e *env) readyPods(t *testing.T, label string, count int) []corev1.Pod {
 	t.Helper()
 	var ready []corev1.Pod

@@ -26,7 +26,7 @@ import (
 //go:embed testdata/workflows/*.yaml
 var workflowFiles embed.FS
 
-// workflowCase is a workflow, and in its leading comments what must become of it:
+// workflowCase is a workflow. The leading comments of its file say what is expected of it:
 //
 //	# DISPLAYNAME: TEXT, TEXT ...   the description of that node, or of the workflow by its name, has all the texts
 //	# pod DISPLAYNAME: init=N       how many init containers the node's pod has
@@ -72,7 +72,7 @@ func workflowCases(t *testing.T, namespace string) []*workflowCase {
 	return cases
 }
 
-// describe is a node in one line.
+// describe returns a description of a node in one line.
 func describe(n *wf.NodeStatus) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s %s message=%q", n.Type, n.Phase, n.Message)
@@ -98,8 +98,9 @@ func describe(n *wf.NodeStatus) string {
 	return b.String()
 }
 
-// TestWorkflows runs all workflows of testdata side by side with real containers: results, parameters, artifacts, scripts,
-// exit codes, retries, daemons, sidecars, deadlines, container sets, requests, images without a shell.
+// TestWorkflows runs all workflows of testdata in parallel with real containers: results,
+// parameters, artifacts, scripts, exit codes, retries, daemons, sidecars, deadlines, container
+// sets, requests, images without a shell.
 func TestWorkflows(t *testing.T) {
 	e := shared.get(t)
 	namespace := e.namespace(t)
@@ -132,7 +133,8 @@ func TestWorkflows(t *testing.T) {
 	}
 }
 
-// TestArtifactsOutOfTheBox: a cluster with real nodes has an artifact repository, and artifacts go when they are to go.
+// TestArtifactsOutOfTheBox checks that a cluster with real nodes has an artifact repository, and
+// that artifacts are deleted when they should be.
 func TestArtifactsOutOfTheBox(t *testing.T) {
 	e := shared.get(t)
 	namespace, client := e.namespace(t), e.workflows(t)
@@ -195,7 +197,7 @@ templates:
 	})
 }
 
-// check compares a workflow that has ended with what is written about it.
+// check compares a completed workflow with its expected result.
 func (e *env) check(t *testing.T, c *workflowCase, now *wf.Workflow) {
 	t.Helper()
 	nodes := map[string]*wf.NodeStatus{}
@@ -230,7 +232,7 @@ func (e *env) check(t *testing.T, c *workflowCase, now *wf.Workflow) {
 	}
 }
 
-// workflows is a client of the workflow API.
+// workflows returns a client of the workflow API.
 func (e *env) workflows(t *testing.T) rest.Interface {
 	t.Helper()
 	config := rest.CopyConfig(e.config)
@@ -243,7 +245,8 @@ func (e *env) workflows(t *testing.T) rest.Interface {
 	return client
 }
 
-// workflowsNamespace gives a namespace what the workflows need, and returns the directory of its artifacts.
+// workflowsNamespace prepares a namespace for the workflows, and returns the directory of its
+// artifacts.
 func (e *env) workflowsNamespace(t *testing.T, namespace string) string {
 	t.Helper()
 	ctx := t.Context()
@@ -278,7 +281,7 @@ func (e *env) workflowsNamespace(t *testing.T, namespace string) string {
 			Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: namespace, Name: "default"}},
 		}, metav1.CreateOptions{}))
 	}
-	// An image with one file, and no shell.
+	// An image with one file and without a shell.
 	root := t.TempDir()
 	program, err := os.ReadFile("/bin/busybox")
 	if err != nil {

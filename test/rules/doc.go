@@ -1,3 +1,4 @@
-// Package rules tests what the API server itself refuses and fills in, with no Lockstep program running: the CRDs of
-// config/crd and the policies of config/policies, each rule by an object that breaks it.
+// Package rules tests what the API server itself refuses and defaults, while no Lockstep program
+// runs. It tests each rule of the CRDs in config/crd and of the policies in config/policies with an
+// object that breaks it.
 package rules

@@ -19,9 +19,10 @@ import (
 
 var crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
-// TestMalformedDurationsCanBeMended: an API server that had an older schema may have stored a Job whose runningEstimate, or a timeout
-// of whose policies, is no duration, which the manager leaves alone. Its user may write a duration there, or take it out, and may
-// change nothing else.
+// TestMalformedDurationsCanBeMended checks that users can correct malformed durations. An API
+// server with an older schema may have stored a Job whose runningEstimate, or the timeout of one of
+// its policies, is no duration. The manager leaves such a Job alone. Its user may write a valid
+// duration there or remove the field, but may not change anything else.
 func TestMalformedDurationsCanBeMended(t *testing.T) {
 	cfg := localtest.Shared(t).RESTConfig()
 	c := client(t)
@@ -33,7 +34,7 @@ func TestMalformedDurationsCanBeMended(t *testing.T) {
 	if _, err := c.Resource(crds).Patch(t.Context(), "jobs.batch.volcano.sh", types.JSONPatchType, []byte(open), metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	// policies are a job whose own policies, and those of whose task, have these timeouts.
+	// policies returns a job whose own two policies and whose task's policy have these timeouts.
 	policies := func(own, second, tasks string) string {
 		return `
 policies:
@@ -46,7 +47,7 @@ tasks:
   - {event: TaskFailed, action: AbortJob, timeout: ` + tasks + `}
   template: ` + template
 	}
-	// The pattern of the schema lets through what is longer than a duration can be.
+	// The pattern of the schema also accepts values longer than a duration can be.
 	malformed := map[string]string{
 		"mended": job("runningEstimate: abc"), "emptied": job("runningEstimate: '90'"), "mended-late": job("runningEstimate: 10000000h"),
 		"kept": job("runningEstimate: abc"), "timeouts": policies("soon", "60s", "10000000h"), "timeouts-kept": policies("soon", "60s", "later"),
@@ -81,7 +82,7 @@ tasks:
 		_, err := at.Patch(t.Context(), name, types.MergePatchType, []byte(patch), metav1.PatchOptions{})
 		return err
 	}
-	// applied is the patch that kubectl apply makes of a manifest whose lists have changed.
+	// applied returns the patch that kubectl apply makes from a manifest whose lists have changed.
 	applied := func(spec string) string {
 		data, err := yaml.YAMLToJSON([]byte(spec))
 		if err != nil {

@@ -34,29 +34,30 @@ var kinds = map[schema.GroupVersionResource]string{workflows: "Workflow", jobs: 
 // template is the smallest pod template.
 const template = `{spec: {containers: [{name: c, image: i}]}}`
 
-// task is a task with the fields given, and a template.
+// task returns a task with the given fields and a template.
 func task(fields string) string { return "{" + fields + ", template: " + template + "}" }
 
-// job is a job of one task of two pods, with the fields given.
+// job returns a job with the given fields and one task of two pods.
 func job(fields string) string { return fields + "\ntasks: [" + task("name: w, replicas: 2") + "]" }
 
-// withResources is a job of one container with these resources.
+// withResources returns a job of one container with the given resources.
 func withResources(resources string) string {
 	return "tasks: [{replicas: 1, template: {spec: {containers: [{name: c, image: i, resources: " + resources + "}]}}}]"
 }
 
-// steps is a workflow of one container.
+// steps returns a workflow of one container.
 func steps(container string) string {
 	return "{entrypoint: main, templates: [{name: main, container: " + container + "}]}"
 }
 
-// withPolicies is a job with these policies.
+// withPolicies returns a job with the given policies.
 func withPolicies(policies string) string { return job("policies: [" + policies + "]") }
 
-// tasks is a job of these tasks.
+// tasks returns a job of the given tasks.
 func tasks(list ...string) string { return "tasks: [" + strings.Join(list, ", ") + "]" }
 
-// client returns a client of the shared cluster once its policies are in force, which is a moment after they are made.
+// client returns a client of the shared cluster as soon as its policies are in force, which is a
+// moment after their creation.
 func client(t *testing.T) dynamic.Interface {
 	t.Helper()
 	c := dynamic.NewForConfigOrDie(localtest.Shared(t).RESTConfig())
@@ -120,9 +121,9 @@ func TestCreateRefused(t *testing.T) {
 	for _, tc := range []struct {
 		what     string
 		resource schema.GroupVersionResource
-		name     string // "x" where empty
+		name     string // "x" if empty
 		spec     string
-		want     string // the field that the message names, and more where it helps
+		want     string // the field that the message must name, and more if that helps
 	}{
 		{"an estimate that is no duration", jobs, "", job("runningEstimate: abc"), "spec.runningEstimate"},
 		{"a negative estimate", jobs, "", job("runningEstimate: -5s"), "spec.runningEstimate"},
@@ -254,7 +255,7 @@ func TestUpdates(t *testing.T) {
 		before   string
 		path     []string
 		value    any
-		want     string // empty where the update is allowed
+		want     string // empty if the update is allowed
 	}{
 		{"minAvailable", jobs, base, []string{"spec", "minAvailable"}, int64(3), ""},
 		{"priorityClassName", jobs, base, []string{"spec", "priorityClassName"}, "high", ""},
@@ -296,7 +297,7 @@ func TestUpdates(t *testing.T) {
 	}
 }
 
-// set sets a field of an object; a number in path is an index.
+// set sets a field of an object. A number in path is an index.
 func set(at any, path []string, value any) {
 	if list, ok := at.([]any); ok {
 		i := int(path[0][0] - '0')

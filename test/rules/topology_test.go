@@ -60,7 +60,8 @@ func TestNodeTopologiesRefused(t *testing.T) {
 	}
 }
 
-// TestNodeTopologySize holds what is stored of 256 CPUs below 4 kB, metadata included.
+// TestNodeTopologySize checks that the stored form of 256 CPUs stays below 4 kB, including
+// metadata.
 func TestNodeTopologySize(t *testing.T) {
 	c := client(t)
 	for name, m := range map[string]machines.Machine{"nps1": machines.AMD256NPS1, "nps4": machines.AMD256NPS4, "intel": machines.Alternate} {
@@ -86,7 +87,7 @@ func TestNodeTopologySize(t *testing.T) {
 	}
 }
 
-// as is a client that acts for someone else.
+// as returns a client that impersonates another user.
 func as(t *testing.T, who rest.ImpersonationConfig) dynamic.Interface {
 	t.Helper()
 	return dynamic.NewForConfigOrDie(impersonating(t, who))
@@ -111,7 +112,7 @@ func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
 	for what, tc := range map[string]struct {
 		who  rest.ImpersonationConfig
 		node string
-		want string // empty where it may
+		want string // empty if allowed
 	}{
 		"its own, by a bound token":        {rest.ImpersonationConfig{UserName: account, Extra: bound}, "mine", ""},
 		"another's, by a bound token":      {rest.ImpersonationConfig{UserName: account, Extra: bound}, "yours", "metadata.name: the agent of node mine"},
@@ -147,8 +148,8 @@ func TestAgentsWriteTheirOwnNodeOnly(t *testing.T) {
 	}
 }
 
-// TestWhatOfNodeTopologiesIsWhose holds that requests for moves are their own right, that the manager writes statuses only, and
-// that agents renew their own leases only.
+// TestWhatOfNodeTopologiesIsWhose checks that requests for moves need a right of their own, that
+// the manager writes only the status, and that an agent renews only its own lease.
 func TestWhatOfNodeTopologiesIsWhose(t *testing.T) {
 	admin := client(t)
 	if err := create(t, admin, topologies, "whose", machine, false); err != nil {
@@ -169,7 +170,7 @@ func TestWhatOfNodeTopologiesIsWhose(t *testing.T) {
 	for _, tc := range []struct {
 		what string
 		err  error
-		want string // empty where it is allowed
+		want string // empty if allowed
 	}{
 		{"an agent asks for moves", patch(agent, `{"repack":{"id":"a"}}`), "the verb repack"},
 		{"the manager asks for moves", patch(manager, `{"repack":{"id":"a"}}`), "cannot patch resource"},
@@ -192,7 +193,7 @@ func TestWhatOfNodeTopologiesIsWhose(t *testing.T) {
 
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
-// cpuPod is a pod of one container with these resources, and this metadata.
+// cpuPod returns a pod of one container with the given resources and metadata.
 func cpuPod(metadata, resources string) map[string]any {
 	return parse(`{apiVersion: v1, kind: Pod, metadata: {name: x, ` + metadata + `}, spec: {schedulerName: lockstep,
 		containers: [{name: c, image: i, resources: ` + resources + `}]}}`)
@@ -283,7 +284,7 @@ func TestRequestsForCPUs(t *testing.T) {
 func TestOnlyLockstepGivesCPUs(t *testing.T) {
 	client(t) // the policies are in force
 	core := kubernetes.NewForConfigOrDie(localtest.Shared(t).RESTConfig())
-	// Someone who may do anything with pods.
+	// A user who may do anything with pods.
 	_, err := core.RbacV1().ClusterRoles().Create(t.Context(), &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "pods"}, Rules: []rbacv1.PolicyRule{
 		{APIGroups: []string{""}, Resources: []string{"pods", "pods/status", "pods/binding"}, Verbs: []string{"*"}}}}, metav1.CreateOptions{})
 	if err == nil {

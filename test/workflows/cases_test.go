@@ -19,18 +19,18 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the tables that the engine gives as what they should be")
 
-// file is a file of cases.
+// file is one file of cases.
 type file struct {
 	path   string
-	common string // templates
+	common string // templates that all cases share
 	cases  []*testCase
 }
 
-// testCase is one manifest with what must become of it.
+// testCase is one manifest with its expected result.
 type testCase struct {
 	name, about string
-	manifest    string   // as it is written
-	actions     []string // of users
+	manifest    string   // as written in the file
+	actions     []string // actions of users
 	want        string
 
 	workflow   *wf.Workflow
@@ -130,7 +130,7 @@ func (c *testCase) parse(common string) error {
 	return nil
 }
 
-// text writes the file with the tables that are wanted now.
+// text returns the file's content with the present tables.
 func (f *file) text() string {
 	var b strings.Builder
 	b.WriteString(f.common + "\n")
@@ -144,7 +144,7 @@ func (f *file) text() string {
 	return b.String()
 }
 
-// table shows a workflow's nodes in the order of their names.
+// table prints a workflow's nodes in the order of their names.
 func table(w *wf.Workflow) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "workflow %s", w.Status.Phase)

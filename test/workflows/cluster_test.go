@@ -48,12 +48,12 @@ func TestCluster(t *testing.T) {
 	for _, f := range load(t) {
 		all = append(all, f.cases...)
 	}
-	for _, c := range all { // what workflows refer to must be there first
+	for _, c := range all { // the objects that workflows refer to must exist first
 		e.prepare(c)
 	}
 	began := time.Now()
 	var started sync.WaitGroup
-	gate := make(chan struct{}, 16) // clients at a time
+	gate := make(chan struct{}, 16) // limits the number of concurrent clients
 	for _, c := range all {
 		started.Go(func() {
 			gate <- struct{}{}
@@ -104,7 +104,7 @@ func (e *cluster) eventually(what string, f func() error) {
 	localtest.Eventually(e, 2*time.Minute, what, f)
 }
 
-// prepare creates what the case's workflow refers to.
+// prepare creates the objects that the case's workflow refers to.
 func (e *cluster) prepare(c *testCase) {
 	for _, cm := range c.configMaps {
 		if _, err := e.core.CoreV1().ConfigMaps(e.ns).Create(e.Context(), cm, metav1.CreateOptions{}); err != nil {
@@ -129,7 +129,7 @@ func (e *cluster) prepare(c *testCase) {
 	}
 }
 
-// follow does what users do, waits for the end and compares the nodes.
+// follow performs the actions of users, waits for the end and compares the nodes.
 func (e *cluster) follow(c *testCase) {
 	for _, action := range c.actions {
 		e.act(c, strings.Fields(action))

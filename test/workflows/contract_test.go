@@ -13,9 +13,11 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// What clients of the API make of a status: they know no more than its JSON. fault says where it is not as they need it.
+// This file checks a status as clients of the API read it. Clients know only its JSON. A fault is a
+// place where the JSON is not as clients need it.
 
-// What may be in a status, in a node, and in what a node has; others mean something to nobody.
+// The fields that a status, a node, and a node's inputs and outputs may have. Clients know no
+// others.
 var (
 	statusFields = fields(`phase startedAt finishedAt estimatedDuration progress message compressedNodes nodes offloadNodeStatusVersion
 		storedTemplates persistentVolumeClaims outputs conditions resourcesDuration storedWorkflowTemplateSpec synchronization
@@ -52,7 +54,7 @@ type clientNode struct {
 	Outputs       map[string]json.RawMessage
 }
 
-// reader looks at one status.
+// reader checks one status.
 type reader struct {
 	name   string
 	nodes  map[string]clientNode
@@ -63,7 +65,7 @@ func (r *reader) fault(format string, args ...any) {
 	r.faults = append(r.faults, fmt.Sprintf(format, args...))
 }
 
-// contractFaults is what clients would stumble over in a workflow that is over.
+// contractFaults returns the faults in the status of a completed workflow.
 func contractFaults(w *wf.Workflow) []string {
 	text, err := json.Marshal(w.Status)
 	if err != nil {
@@ -116,7 +118,7 @@ func contractFaults(w *wf.Workflow) []string {
 	return r.faults
 }
 
-// only says which fields nobody knows.
+// only reports fields that are not known.
 func (r *reader) only(what string, text []byte, known map[string]bool) {
 	var all map[string]json.RawMessage
 	if err := json.Unmarshal(text, &all); err != nil {
@@ -129,7 +131,8 @@ func (r *reader) only(what string, text []byte, known map[string]bool) {
 	}
 }
 
-// hashed is the id of a node's name, and the end of its pod's.
+// hashed returns the hash of a node's name, which is the end of the node's id and of its pod's
+// name.
 func hashed(name string) string {
 	h := fnv.New32a()
 	h.Write([]byte(name))
@@ -174,7 +177,8 @@ func (r *reader) node(id string, n clientNode) {
 	r.boundary(n)
 }
 
-// boundary is the node that a node is drawn in: a steps or dag template, or a pod with several containers.
+// boundary checks the node in which a node is drawn: a steps or dag template, or a pod with several
+// containers.
 func (r *reader) boundary(n clientNode) {
 	if n.BoundaryID == "" {
 		switch rest := strings.TrimPrefix(n.Name, r.name); {
@@ -195,7 +199,8 @@ func (r *reader) boundary(n clientNode) {
 	}
 }
 
-// tree checks that all nodes are drawn: from the root, and from what runs beside it, along children, without a circle.
+// tree checks that all nodes are drawn: they must be reachable along children, without a cycle,
+// from the root and from the nodes that run beside it.
 func (r *reader) tree() {
 	const under, done = 1, 2
 	state := map[string]int{}
@@ -232,7 +237,7 @@ func (r *reader) tree() {
 	}
 }
 
-// clientPodName is the name that clients look for a node's log under.
+// clientPodName returns the pod name under which clients look for a node's log.
 func clientPodName(workflow string, n *wf.NodeStatus) string {
 	if n.Name == workflow {
 		return workflow
@@ -248,7 +253,7 @@ func clientPodName(workflow string, n *wf.NodeStatus) string {
 	return prefix + "-" + hashed(n.Name)
 }
 
-// TestContractFaults: what the tests of all cases look for would be found.
+// TestContractFaults checks that contractFaults, which the tests of all cases use, finds faults.
 func TestContractFaults(t *testing.T) {
 	w := &wf.Workflow{}
 	w.Name = "w"

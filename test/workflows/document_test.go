@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestEveryCaseIsInTheDocument: docs/workflows.md says for every part of the API which cases show it.
+// TestEveryCaseIsInTheDocument checks that docs/workflows.md, which lists the cases for each part
+// of the API, names every case.
 func TestEveryCaseIsInTheDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/workflows.md")
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// TestEngine runs every case on the engine, with pods and time played.
+// TestEngine runs every case on the engine, with simulated pods and time.
 func TestEngine(t *testing.T) {
 	total := 0
 	for _, f := range load(t) {
@@ -61,7 +61,7 @@ func TestEngine(t *testing.T) {
 	}
 }
 
-// world plays what is around the engine.
+// world simulates the environment of the engine.
 type world struct {
 	*testing.T
 	c      *testCase
@@ -74,7 +74,7 @@ type world struct {
 	caches map[string]string
 }
 
-// happening is a change of a pod's state at a time.
+// happening is a future change of a pod's state.
 type happening struct {
 	at    time.Time
 	state engine.PodState
@@ -118,7 +118,8 @@ func (l *library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
-// play lets everything happen until done, or nothing is left.
+// play runs the simulation until done returns true, the workflow completes, or nothing is left to
+// happen.
 func (w *world) play(done func() bool) {
 	for turn := 0; !done() && !w.run.Workflow.Status.Phase.Completed(); turn++ {
 		if turn > 10_000 {
@@ -140,7 +141,8 @@ func (w *world) play(done func() bool) {
 	}
 }
 
-// step lets the engine go on, does what it asks for, and checks that a restart changes nothing.
+// step lets the engine take a step, does what the engine asks for, and checks that a restart
+// changes nothing.
 func (w *world) step(events ...engine.Event) {
 	result := w.run.Step(w.now, events...)
 	w.wake = result.Wake
@@ -180,7 +182,7 @@ func (w *world) step(events ...engine.Event) {
 	w.restart()
 }
 
-// life plans what a pod does.
+// life plans the phases of a pod.
 func (w *world) life(c engine.CreatePod) {
 	notes := c.Template.Metadata.Annotations
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: c.PodName, Annotations: map[string]string{wf.AnnotationNodeID: c.NodeID}}}
@@ -228,7 +230,8 @@ func (w *world) at(t time.Time, state engine.PodState) {
 	slices.SortStableFunc(w.queue, func(a, b happening) int { return a.at.Compare(b.at) })
 }
 
-// restart builds a second engine from the status as the API would return it: it must find nothing to do.
+// restart builds a second engine from the status as the API would return it, and checks that it has
+// nothing to do.
 func (w *world) restart() {
 	text, err := json.Marshal(w.run.Workflow)
 	if err != nil {
@@ -250,7 +253,7 @@ func (w *world) restart() {
 	}
 }
 
-// act does what a user does.
+// act performs an action of a user.
 func (w *world) act(words []string) {
 	spec := &w.run.Workflow.Spec
 	switch words[0] {
@@ -313,7 +316,8 @@ func nodeID(workflow, node string) string {
 	return wf.NodeID(workflow, workflow+node)
 }
 
-// waited says what is not yet as a wait wants it: "NODE PHASE", or "workflow PHASE".
+// waited returns an error while the workflow is not as words say: "NODE PHASE", or "workflow
+// PHASE".
 func (w *world) waited(words []string) error { return waited(w.run.Workflow, words) }
 
 func waited(w *wf.Workflow, words []string) error {

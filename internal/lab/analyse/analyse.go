@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// curvePoints bounds a curve: more than a screen shows.
+// curvePoints bounds the points of a curve: more than a screen can show.
 const curvePoints = 600
 
-// maxStallsListed bounds Stalls.AtSeconds.
+// maxStallsListed bounds the length of Stalls.AtSeconds.
 const maxStallsListed = 20
 
-// Analyse draws the conclusions.
+// Analyse computes the result of a run.
 func Analyse(in Input) Result {
 	events := slices.Clone(in.Events)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Time.Compare(b.Time) })
@@ -67,7 +67,8 @@ func Analyse(in Input) Result {
 	return res
 }
 
-// Span is the time from the first request to reach the server to the last answer, among the writes that match.
+// Span returns the time from the arrival of the first request to the last answer, over the writes
+// that match.
 func Span(events []Event, match func(*Event) bool) time.Duration {
 	var first, last time.Time
 	for i := range events {
@@ -85,7 +86,8 @@ func Span(events []Event, match func(*Event) bool) time.Duration {
 	return last.Sub(first)
 }
 
-// jobCreations returns when each job was created, when the first create reached the server, and when the last was done.
+// jobCreations returns when each job was created, when the first create reached the server, and
+// when the last was answered.
 func jobCreations(events []Event, namespace, resource string) (at map[string]time.Time, start, last time.Time) {
 	at = map[string]time.Time{}
 	for i := range events {
@@ -127,14 +129,14 @@ func since(start, t time.Time) float64 {
 	return Round(t.Sub(start).Seconds(), 3)
 }
 
-// Round rounds to so many digits after the point.
+// Round rounds x to the given number of decimals.
 func Round(x float64, digits int) float64 {
 	p := math.Pow(10, float64(digits))
 	return math.Round(x*p) / p
 }
 
-// PercentilesOf are by the nearest rank: the smallest value that at least that share of all values does not exceed, rounded to
-// so many digits. The values are sorted.
+// PercentilesOf returns percentiles by the nearest rank: the smallest value that is at least as
+// large as that share of all values, rounded to the given number of decimals. It sorts values.
 func PercentilesOf(values []float64, digits int) Percentiles {
 	if len(values) == 0 {
 		return Percentiles{}
@@ -163,7 +165,7 @@ func stalls(start time.Time, sorted []time.Time) Stalls {
 	return s
 }
 
-// CurveOf is the cumulative curve of moments, in any order.
+// CurveOf returns the cumulative curve of moments, which may be in any order.
 func CurveOf(start time.Time, moments []time.Time) Curve {
 	sorted := slices.Clone(moments)
 	slices.SortFunc(sorted, time.Time.Compare)
@@ -187,7 +189,7 @@ func curve(start time.Time, sorted []time.Time) Curve {
 	return c
 }
 
-// maxSeconds bounds the per-second series; a run that long has other problems.
+// maxSeconds bounds the length of the per-second series.
 const maxSeconds = 24 * 3600
 
 func perSecond(start time.Time, sorted []time.Time) []int {

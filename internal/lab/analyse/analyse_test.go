@@ -22,7 +22,7 @@ var t0 = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(ms int) time.Time { return t0.Add(time.Duration(ms) * time.Millisecond) }
 
-// write is an event that took a millisecond and succeeded.
+// write returns an event that took a millisecond and succeeded.
 func write(ms int, actor, verb, resource, sub, name string) Event {
 	return Event{Received: at(ms - 1), Time: at(ms), Actor: actor, Verb: verb, Resource: resource, Sub: sub,
 		Namespace: "bench", Name: name, Code: 200}
@@ -40,7 +40,8 @@ func identify(pod string) (string, int) {
 	return parts[0], n
 }
 
-// goodRun is two gangs of two pods on two nodes: all created bound, one status each, nothing wrong.
+// goodRun returns the input of a correct run: two gangs of two pods on two nodes, all created
+// bound, one status each.
 func goodRun() Input {
 	in := Input{
 		Namespace: "bench", JobResource: "jobs.batch.volcano.sh", Identify: identify,
@@ -90,7 +91,8 @@ func TestAGoodRunHasNoViolation(t *testing.T) {
 	}
 }
 
-// TestANameThatTheServerGeneratedTwice: the audit log has the first of two pods' names twice, and the second pod's never.
+// TestANameThatTheServerGeneratedTwice: the audit log has the first pod's name twice and the second
+// pod's name never.
 func TestANameThatTheServerGeneratedTwice(t *testing.T) {
 	in := goodRun()
 	in.Events[2].Name, in.Events[2].Node, in.Events[4].Node = "a-w-1", "", ""
@@ -105,7 +107,7 @@ func TestANameThatTheServerGeneratedTwice(t *testing.T) {
 	}
 }
 
-// TestEveryInvariantFires takes a good run and breaks one thing at a time.
+// TestEveryInvariantFires breaks one thing at a time in a good run.
 func TestEveryInvariantFires(t *testing.T) {
 	cases := map[string]struct {
 		mutate func(*Input)
@@ -273,7 +275,8 @@ func TestCurveKeepsItsEnds(t *testing.T) {
 	}
 }
 
-// TestGolden analyses recorded event logs: testdata/NAME.jsonl, whose first line is the input without events.
+// TestGolden analyses recorded event logs: testdata/NAME.jsonl, whose first line is the input
+// without events.
 func TestGolden(t *testing.T) {
 	logs, err := filepath.Glob("testdata/*.jsonl")
 	if err != nil || len(logs) == 0 {

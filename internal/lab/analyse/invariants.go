@@ -6,13 +6,14 @@ import (
 	"time"
 )
 
-// maxViolations bounds the list: one cause can violate thousands of times.
+// maxViolations bounds the list of violations: one cause can produce thousands.
 const maxViolations = 50
 
-// finish is the verb of the event that a pod succeeded or failed. A watch sees it; the audit log does not.
+// finish is the verb of the event that a pod succeeded or failed. A watch sees this event; the
+// audit log does not have it.
 const finish = "finish"
 
-// life is one incarnation of a pod: from its creation to its removal.
+// life is one incarnation of a pod, from its creation to its removal.
 type life struct {
 	name, job string
 	index     int
@@ -22,13 +23,15 @@ type life struct {
 	atRest    bool
 
 	created, scheduled time.Time
-	// freed is when its node had its room back: it finished, or was removed. Zero while it has not.
+	// freed is when the pod released its node's resources because it finished or was removed; zero
+	// while it holds them.
 	freed time.Time
 }
 
-// podLives follows every pod of the namespace through the events, in the order in which their creates arrived. A busy
-// server may answer a pod's binding before it has answered its create; what can only be asked after the other, however, arrives
-// after it, and so requests are followed in the order of their arrival.
+// podLives follows every pod of the namespace through the events, in the order in which requests
+// arrived at the server. A busy server may answer a pod's binding before it has answered the pod's
+// create; but a request that depends on another one arrives after that one, so the order of arrival
+// is the right one.
 func podLives(events []Event, in *Input) []*life {
 	events = slices.Clone(events)
 	slices.SortStableFunc(events, func(a, b Event) int { return a.Received.Compare(b.Received) })
@@ -37,9 +40,9 @@ func podLives(events []Event, in *Input) []*life {
 		atRest[in.Pods[i].Name] = &in.Pods[i]
 	}
 	var lives []*life
-	last := map[string]*life{}       // by pod name: its latest incarnation
-	removed := map[*life]time.Time{} // when the last delete of it reached the server
-	var misnamed []*Event            // creates under the name of a pod that existed
+	last := map[string]*life{}       // latest incarnation, by pod name
+	removed := map[*life]time.Time{} // when the last delete of an incarnation reached the server
+	var misnamed []*Event            // creates under the name of an existing pod
 	begin := func(name string) *life {
 		l := &life{name: name, request: in.Request, index: -1}
 		l.job, l.index = in.Identify(name)
@@ -75,7 +78,8 @@ func podLives(events []Event, in *Input) []*life {
 		case e.Verb == finish && l != nil:
 			l.freed = e.Time
 		case e.Verb == "delete" && e.Sub == "" && l != nil:
-			// A graceful delete is followed by another that removes the pod: the last one counts.
+			// A graceful delete is followed by another one that removes the pod: the last one
+			// counts.
 			removed[l] = e.Received
 		}
 	}
@@ -88,7 +92,7 @@ func podLives(events []Event, in *Input) []*life {
 			l.request, l.phase = p.Request, p.Phase
 			l.job, l.index = p.Job, p.Index
 			if l.node == "" {
-				l.node = p.Node // bound by a request whose node nobody recorded
+				l.node = p.Node // bound by a request whose node was not recorded
 			}
 			if l.freed.IsZero() {
 				l.freed = p.Finished
@@ -99,7 +103,7 @@ func podLives(events []Event, in *Input) []*life {
 			l.freed = at
 		}
 	}
-	// Pods that no event told of: an observer that came late.
+	// Pods that no event mentions: the observer started late.
 	for i := range in.Pods {
 		p := &in.Pods[i]
 		if last[p.Name] == nil {
@@ -110,9 +114,10 @@ func podLives(events []Event, in *Input) []*life {
 	return lives
 }
 
-// claim finds the pod that a create with another pod's name made. No two pods of a name exist at a time: a server that
-// generates a name which is taken tries again with another, and the audit log keeps the first. The pod it made is one that
-// got its node afterwards and whose creation is not known; when there is none, the create stands as it was logged.
+// claim assigns a create logged under another pod's name to the pod that it created. Two pods of
+// one name never exist at the same time: a server that generates a taken name tries again with
+// another, and the audit log keeps the first. The created pod is one whose creation is unknown and
+// that got its node afterwards; if there is none, the create counts as logged.
 func claim(e *Event, lives []*life, begin func(string) *life) {
 	for _, l := range lives {
 		if l.created.IsZero() && l.scheduled.After(e.Received) {
@@ -130,7 +135,7 @@ func claim(e *Event, lives []*life, begin func(string) *life) {
 	}
 }
 
-// verdict collects what the checks find.
+// verdict collects the results of the checks.
 type verdict struct {
 	checked    int
 	violations []string
@@ -149,7 +154,7 @@ func (v *verdict) that(ok bool, format string, args ...any) {
 	v.violations = append(v.violations, fmt.Sprintf(format, args...))
 }
 
-// check holds the run against what must always be true.
+// check checks all invariants of the run.
 func check(lives []*life, in *Input) Invariants {
 	v := &verdict{}
 	byJob := map[string][]*life{}
@@ -169,14 +174,16 @@ func check(lives []*life, in *Input) Invariants {
 		LongestPartialGangSeconds: longestPartial(byJob, in.Jobs)}
 }
 
-// checkSeen: every pod at rest was seen being created, or the measurement itself is incomplete.
+// checkSeen checks that the creation of every pod at rest was observed; if not, the measurement is
+// incomplete.
 func checkSeen(v *verdict, lives []*life) {
 	for _, l := range lives {
 		v.that(!l.created.IsZero(), "pod %s exists, but its creation was not observed", l.name)
 	}
 }
 
-// checkDuplicates: at no moment do two live pods stand for the same index of a job, or more than the job has.
+// checkDuplicates checks that no two live pods ever have the same index of a job, and that a job
+// never has more live pods than it wants.
 func checkDuplicates(v *verdict, byJob map[string][]*life, jobs []Job) {
 	type change struct {
 		at    time.Time
@@ -195,7 +202,8 @@ func checkDuplicates(v *verdict, byJob map[string][]*life, jobs []Job) {
 			if c := a.at.Compare(b.at); c != 0 {
 				return c
 			}
-			return a.delta - b.delta // what ends makes room before what begins
+			// an end at the same moment frees its place before a beginning takes it
+			return a.delta - b.delta
 		})
 		live, at, most := 0, map[int]int{}, 0
 		for _, c := range changes {
@@ -215,7 +223,8 @@ func checkDuplicates(v *verdict, byJob map[string][]*life, jobs []Job) {
 	}
 }
 
-// checkLost: at rest, every pod that was asked for exists (running or finished), and nothing else does.
+// checkLost checks that at rest every requested pod exists, running or finished, and no other pod
+// does.
 func checkLost(v *verdict, byJob map[string][]*life, in *Input) {
 	known := map[string]bool{}
 	for _, j := range in.Jobs {
@@ -243,9 +252,10 @@ func checkLost(v *verdict, byJob map[string][]*life, in *Input) {
 	}
 }
 
-// checkOvercommit: at no moment do the pods of a node ask for more than it has. A pod takes its room when the server has
-// answered and gives it back when the request that removes it arrives: between arrival and answer the exact moment is
-// unknown, and a check that must never accuse falsely takes the later for the start and the earlier for the end.
+// checkOvercommit checks that the pods of a node never request more than the node has. A pod takes
+// its resources when the server has answered and releases them when the request that removes it
+// arrives. The exact moment lies between arrival and answer; taking the later start and the earlier
+// end avoids false alarms.
 func checkOvercommit(v *verdict, lives []*life, nodes map[string]Resources) {
 	type change struct {
 		at   time.Time
@@ -301,7 +311,7 @@ func overcommitted(used, node Resources) (string, bool) {
 	return "", false
 }
 
-// checkGangs: at rest, a gang holds nothing, or its minimum and more.
+// checkGangs checks that at rest a gang holds either no node, or at least its minimum.
 func checkGangs(v *verdict, byJob map[string][]*life, jobs []Job) {
 	for _, j := range jobs {
 		bound := 0
@@ -314,8 +324,8 @@ func checkGangs(v *verdict, byJob map[string][]*life, jobs []Job) {
 	}
 }
 
-// checkStatus: nothing failed silently. A job's status counts what its pods are, and a job that did not get all it
-// asked for says so.
+// checkStatus checks that nothing failed silently: the counts in a job's status match its pods, and
+// a job that did not get all of its pods says so.
 func checkStatus(v *verdict, byJob map[string][]*life, in *Input) {
 	states := map[string]*JobState{}
 	for i := range in.States {
@@ -345,7 +355,8 @@ func checkStatus(v *verdict, byJob map[string][]*life, in *Input) {
 	}
 }
 
-// longestPartial is the longest that a gang held nodes below its minimum on its way there.
+// longestPartial returns the longest time in seconds that a gang held nodes while it was below its
+// minimum.
 func longestPartial(byJob map[string][]*life, jobs []Job) float64 {
 	longest := 0.0
 	for _, j := range jobs {

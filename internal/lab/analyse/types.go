@@ -2,32 +2,35 @@ package analyse
 
 import "time"
 
-// Event is one thing that the API server did, or what a watch showed of it.
+// Event is one write that the API server processed, or one change that a watch showed.
 type Event struct {
-	// Time is when the server had answered, or when the watch delivered.
+	// Time is when the server had answered, or when the watch delivered the change.
 	Time time.Time `json:"time"`
-	// Received is when the request reached the server. From a watch it equals Time.
+	// Received is when the request reached the server. For a watch it equals Time.
 	Received time.Time `json:"received"`
-	// Actor is who asked: client, manager, controllerManager, scheduler, nodes, apiserver, other.
+	// Actor is the client: client, manager, controllerManager, scheduler, nodes, apiserver, other.
 	Actor string `json:"actor"`
-	// Verb is create, update, patch, delete or deletecollection; from a watch also finish, a pod that succeeded or failed.
+	// Verb is create, update, patch, delete or deletecollection; from a watch also finish: the pod
+	// succeeded or failed.
 	Verb string `json:"verb"`
-	// Resource is the plural name, with its group after a dot when it has one: pods, jobs.batch.volcano.sh.
+	// Resource is the plural name, followed by a dot and the group if there is one: pods,
+	// jobs.batch.volcano.sh.
 	Resource string `json:"resource"`
 	// Sub is the subresource, for example status or binding.
 	Sub       string `json:"sub,omitempty"`
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name,omitempty"`
-	// Node is the node that a create or a binding of a pod gave it.
+	// Node is the node that a create or a binding assigned to a pod.
 	Node string `json:"node,omitempty"`
-	// Code is the HTTP status.
+	// Code is the HTTP status code.
 	Code int `json:"code"`
 }
 
-// OK says that the server did what was asked.
+// OK reports whether the request succeeded.
 func (e *Event) OK() bool { return e.Code >= 200 && e.Code < 300 }
 
-// Kind is how the event counts among writes: resource/subresource, or resource/verb.
+// Kind returns the key under which the event is counted among writes: resource/subresource, or
+// resource/verb.
 func (e *Event) Kind() string {
 	if e.Sub != "" {
 		return e.Resource + "/" + e.Sub
@@ -35,140 +38,148 @@ func (e *Event) Kind() string {
 	return e.Resource + "/" + e.Verb
 }
 
-// Resources is what a pod takes of a node, or what a node has.
+// Resources are the requests of a pod, or the allocatable resources of a node.
 type Resources struct {
 	MilliCPU    int64
 	MemoryBytes int64
 	Pods        int64
 }
 
-// Job is what was asked for.
+// Job is a requested job.
 type Job struct {
 	Name string
-	// Pods is how many the job wants; Min is how many of them must hold nodes together, or none.
+	// Pods is the number of pods of the job; Min is how many of them must hold nodes together, or
+	// none may.
 	Pods, Min int
 }
 
 // Pod is a pod at rest.
 type Pod struct {
 	Name, Job string
-	// Index is the pod's index in its job, or -1 in systems whose pods have none.
+	// Index is the pod's index in its job, or -1 in systems without indexes.
 	Index   int
 	Node    string
 	Phase   string
 	Request Resources
-	// Finished is when the pod succeeded or failed; zero while it has not.
+	// Finished is when the pod succeeded or failed; zero if it has not.
 	Finished time.Time
 }
 
-// JobState is what a job's own status says at rest.
+// JobState is the content of a job's own status at rest.
 type JobState struct {
 	Name  string
 	Phase string
-	// Running, Succeeded and Failed are the status' counts of pods.
+	// Running, Succeeded and Failed are the counts of pods in the status.
 	Running, Succeeded, Failed int
-	// Explained says that the status carries a reason or a message for what is not as asked.
+	// Explained is true if the status gives a reason or a message for what is missing.
 	Explained bool
 }
 
-// Input is everything that Analyse looks at.
+// Input is the input of Analyse.
 type Input struct {
-	// Events need no order; Analyse sorts them by time.
+	// Events may be in any order; Analyse sorts them by time.
 	Events []Event
-	// Namespace is where the measured jobs live; JobResource is their Resource.
+	// Namespace is the namespace of the measured jobs; JobResource is their Event.Resource.
 	Namespace, JobResource string
 	Jobs                   []Job
-	// Pods and States are the namespace at rest.
+	// Pods and States are the state of the namespace at rest.
 	Pods   []Pod
 	States []JobState
 	Nodes  map[string]Resources
-	// Request is what a pod takes that is gone at rest.
+	// Request is the request of pods that no longer exist at rest.
 	Request Resources
-	// Identify tells the job and index of a pod that is gone at rest from its name. The index is -1 where pods have none.
+	// Identify returns the job and index of a pod from its name, for pods that no longer exist at
+	// rest. The index is -1 in systems without indexes.
 	Identify func(pod string) (job string, index int)
-	// System holds the actors under test: their writes are what Result.Writes counts.
+	// System are the actors under test: Result.Writes counts their writes.
 	System map[string]bool
-	// Heartbeats holds resources that are written in time with a clock and not with the load (leases). They are left
-	// out of Result.Writes and kept in WritesByActor.
+	// Heartbeats are resources that are written at fixed intervals, independent of the load
+	// (leases). Result.Writes leaves them out; WritesByActor includes them.
 	Heartbeats map[string]bool
 }
 
-// Result is what a run was like. Durations are in seconds, counted from Start.
+// Result is the result of a run. Durations are in seconds, counted from Start.
 type Result struct {
 	// Start is when the first job's create reached the server.
 	Start time.Time
-	// Pods is how many were asked for; Created and Scheduled how many of the jobs' pods were at least once.
+	// Pods is the number of requested pods; Created and Scheduled count the jobs' pods that were
+	// CREATED and SCHEDULED at least once.
 	Pods, Created, Scheduled int
-	// Failed counts pods that failed, and those asked for that have no node at rest.
+	// Failed counts pods that failed, and requested pods that have no node at rest.
 	Failed int
-	// JobsSeconds is until the last job was created; CreateSeconds and ScheduleSeconds until the last pod was CREATED and
-	// SCHEDULED.
+	// JobsSeconds is the time until the last job was created; CreateSeconds and ScheduleSeconds
+	// until the last pod was CREATED and SCHEDULED.
 	JobsSeconds, CreateSeconds, ScheduleSeconds float64
-	// FirstScheduledSeconds is until the first pod was SCHEDULED.
+	// FirstScheduledSeconds is the time until the first pod was SCHEDULED.
 	FirstScheduledSeconds float64
-	// Writes counts the system's writes by kind, the refused ones included, from Start to the end of the events.
+	// Writes counts the system's writes by kind, refused ones included, from Start to the end of
+	// the events.
 	Writes map[string]int
-	// WritesPerPod is their sum over Pods; WritesPerPodUntilScheduled counts those up to the last SCHEDULED only.
+	// WritesPerPod is their sum divided by Pods; WritesPerPodUntilScheduled counts only writes up
+	// to the last SCHEDULED.
 	WritesPerPod, WritesPerPodUntilScheduled float64
-	// WritesByActor has everybody's, heartbeats included.
+	// WritesByActor counts the writes of all actors, heartbeats included.
 	WritesByActor map[string]map[string]int
-	// Refused counts the system's writes that the server did not carry out, by kind and HTTP status; nil when there are none.
+	// Refused counts the system's writes that the server refused, by kind and HTTP status; nil if
+	// there are none.
 	Refused map[string]int
-	// LatencyMs is from a job's creation to each of its pods being SCHEDULED.
+	// LatencyMs is the time from a job's creation until each of its pods was SCHEDULED.
 	LatencyMs Percentiles
 	Stalls    Stalls
 	Curves    Curves
 	Invariants
 }
 
-// Percentiles of a distribution.
+// Percentiles are percentiles of a distribution.
 type Percentiles struct {
 	P50 float64 `json:"p50"`
 	P90 float64 `json:"p90"`
 	P99 float64 `json:"p99"`
 }
 
-// Writes are writes by kind, the refused ones included.
+// Writes are counts of writes by kind, refused ones included.
 type Writes struct {
 	ByKind map[string]int `json:"writes"`
 	Total  int            `json:"writesTotal"`
-	// Refused are those that the server did not carry out, by kind and HTTP status; nil when there are none.
+	// Refused counts the refused writes by kind and HTTP status; nil if there are none.
 	Refused map[string]int `json:"refused,omitempty"`
 }
 
-// Stalls are the gaps longer than StallThreshold between one SCHEDULED and the next.
+// Stalls are gaps longer than StallThreshold between consecutive SCHEDULED pods.
 type Stalls struct {
 	Count int
-	// LongestSeconds is the longest gap, whether it counts as a stall or not.
+	// LongestSeconds is the longest gap, even if it is not a stall.
 	LongestSeconds float64
-	// AtSeconds says when each stall began; at most 20.
+	// AtSeconds are the times at which stalls began, at most 20.
 	AtSeconds []float64
 }
 
-// StallThreshold is the shortest gap that is a stall.
+// StallThreshold is the length above which a gap is a stall.
 const StallThreshold = time.Second
 
 // Curves are cumulative counts and rates over time.
 type Curves struct {
 	Created, Scheduled Curve
-	// CreatedPerSecond and ScheduledPerSecond have one entry for each second from Start.
+	// CreatedPerSecond and ScheduledPerSecond have one entry per second from Start.
 	CreatedPerSecond, ScheduledPerSecond []int
 }
 
-// Curve is a cumulative count: Count[i] had happened AtSeconds[i] after the start. It has at most curvePoints points, of
-// which the last is exact.
+// Curve is a cumulative count: Count[i] events had happened AtSeconds[i] after the start. It has
+// about curvePoints points; the last one is exact.
 type Curve struct {
 	AtSeconds []float64 `json:"t"`
 	Count     []int     `json:"n"`
 }
 
-// Invariants is the outcome of the checks.
+// Invariants is the result of the checks.
 type Invariants struct {
-	// Checked is how many facts were checked.
+	// Checked is the number of facts checked.
 	Checked int
-	// Violations are sentences for people; at most maxViolations, the last of which says how many more there are.
+	// Violations are sentences for people, at most maxViolations; the last one says how many more
+	// there are.
 	Violations []string
-	// LongestPartialGangSeconds is the longest time between a gang's first pod and the pod that made it whole. It is
-	// no violation: creating a gang takes time. At rest, a gang must be whole or hold nothing.
+	// LongestPartialGangSeconds is the longest time between a gang's first pod and the pod that
+	// completed the gang's minimum. That is not a violation, because creating a gang takes time. At
+	// rest, a gang must be complete or hold nothing.
 	LongestPartialGangSeconds float64
 }

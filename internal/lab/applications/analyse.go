@@ -17,12 +17,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// managed are the resources that applications of the load are made of.
+// managed are the resources that the load's applications consist of.
 var managed = []schema.GroupVersionResource{
 	{Group: "apps", Version: "v1", Resource: "deployments"}, {Version: "v1", Resource: "configmaps"}, {Version: "v1", Resource: "secrets"},
 }
 
-// count takes in writes, CPU and memory.
+// count records writes, CPU time and memory.
 func (p *Phase) count(t *trial, before, after map[localcluster.Component]localcluster.Usage) {
 	p.Writes = analyse.CountWrites(t.log.Events, func(e *analyse.Event) bool { return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] })
 	n := float64(t.cfg.Applications)
@@ -33,7 +33,8 @@ func (p *Phase) count(t *trial, before, after map[localcluster.Component]localcl
 	p.ManagerKiB = round(float64(max(0, after[manager].RSSBytes-before[manager].RSSBytes)) / 1024 / n)
 }
 
-// held is what each of n applications adds to the memory of each process between two phases; nil if the first has applications.
+// held returns how much memory each of n applications adds to each process between two phases; nil
+// if the first phase has applications.
 func held(none, all *Phase, n int) map[string]float64 {
 	if none.Ran != nil {
 		return nil
@@ -47,7 +48,8 @@ func held(none, all *Phase, n int) map[string]float64 {
 	return out
 }
 
-// timings works out how long applications took to run in a generation since the client asked for it with a verb.
+// timings computes how long applications took to run in a generation since the client's request
+// with the given verb.
 func (t *trial) timings(p *Phase, generation int64, verb string) {
 	asked := map[string]time.Time{}
 	ready := map[string]time.Time{} // when the last Deployment of an application became ready
@@ -109,7 +111,7 @@ func (p *Phase) rate() {
 	}
 }
 
-// lastWrite is when the last write about a resource was answered.
+// lastWrite returns when the last write of a resource was answered.
 func (p *Phase) lastWrite(resource string, t *trial) time.Time {
 	var last time.Time
 	for i := range t.log.Events {
@@ -120,7 +122,8 @@ func (p *Phase) lastWrite(resource string, t *trial) time.Time {
 	return last
 }
 
-// appOf is the application that an object's name begins with: names of the load have a fixed length.
+// appOf returns the name of the application of an object: its prefix, because the load's
+// application names have a fixed length.
 func appOf(object string) string {
 	if n := len(name(0)); len(object) >= n {
 		return object[:n]
@@ -128,7 +131,7 @@ func appOf(object string) string {
 	return ""
 }
 
-// check compares what there is with what there should be.
+// check compares the existing objects and statuses with the expected ones.
 func (t *trial) check(ctx context.Context) error {
 	list, err := t.leftovers(ctx, namespace)
 	if t.where != nil {
@@ -158,7 +161,7 @@ func (t *trial) check(ctx context.Context) error {
 	return nil
 }
 
-// leftovers are the objects in a namespace that belong to applications, as "resource name".
+// leftovers returns the objects of applications in a namespace, as "resource name".
 func (t *trial) leftovers(ctx context.Context, namespace string) ([]string, error) {
 	return objectsIn(ctx, t.rest, namespace)
 }

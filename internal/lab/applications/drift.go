@@ -12,11 +12,11 @@ import (
 	"lockstep.dev/lockstep/internal/lab/observe"
 )
 
-// driftMax bounds how many applications are interfered with.
+// driftMax bounds the number of applications that are tampered with.
 const driftMax = 100
 
-// drift changes an object of some applications and deletes another, as people do by hand, and measures from the answer to
-// that until the answer to what the manager did about it.
+// drift changes one object of some applications and deletes another, as people do by hand. It
+// measures the time from the answer to that write to the answer to the manager's repair.
 func (t *trial) drift(ctx context.Context) error {
 	n := min(t.cfg.Applications, driftMax)
 	t.say("drift of %d applications", n)
@@ -59,8 +59,9 @@ func (t *trial) drift(ctx context.Context) error {
 	return nil
 }
 
-// repairs are how long it took the manager to write again what the client wrote, in ms. An answer may be late: the manager may
-// have seen the change, and repaired it, before whoever made it is told that it is made, which counts as no time at all.
+// repairs returns how long the manager took to repair each object that the client changed, in ms.
+// The answer to the client may be late: the manager may have seen and repaired the change before
+// the client got its answer, which counts as zero.
 func repairs(events []analyse.Event) []float64 {
 	type object struct{ resource, name string }
 	broken := map[object]*analyse.Event{}

@@ -34,7 +34,8 @@ type managedCluster struct {
 	link    *link.Link
 }
 
-// fleet deploys to clusters that are near, in turns with and without one that is cut off, and then to clusters that are far.
+// fleet deploys to nearby clusters, by turns with and without one cluster that is cut off, and then
+// to distant clusters.
 func (t *trial) fleet(ctx context.Context) (err error) {
 	hub, err := kubernetes.NewForConfig(t.rest)
 	if err != nil {
@@ -56,7 +57,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	// 1. All near. The first time brings the watches up.
+	//   1. All clusters near. The first deployment starts the watches.
 	lost, others := t.far[0], t.far[1:]
 	t.where = func(i int) []string { return []string{t.far[i%len(t.far)].name} }
 	if _, err := t.deploy(ctx, "first time, all clusters"); err != nil {
@@ -65,7 +66,8 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 	if err := t.remove(ctx, "delete, all clusters"); err != nil {
 		return err
 	}
-	// 2. The others in turns: all there, and one gone. Rounds of opposite order, because a machine gets faster and slower.
+	//   2. The other clusters by turns: with all clusters reachable, and with one cut off. The
+	//      order alternates between rounds, because a machine gets faster and slower.
 	t.where = func(i int) []string { return []string{others[i%len(others)].name} }
 	if err := t.client.CreateNamespace(ctx, lostNamespace); err != nil {
 		return err
@@ -96,7 +98,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 			t.run.UnreachableRatios = append(t.run.UnreachableRatios, round(r))
 		}
 	}
-	// 3. All are far.
+	//   3. All clusters far.
 	for _, m := range t.far {
 		if err := m.reach(ctx, hub, t.cfg.RoundTrip); err != nil {
 			return err
@@ -122,7 +124,7 @@ const (
 	unreachableRounds = 3
 )
 
-// turn deploys to the clusters that t.where says, and deletes what it has deployed.
+// turn deploys to the clusters that t.where returns, and deletes the applications again.
 func (t *trial) turn(ctx context.Context, what string) (*Phase, error) {
 	p, err := t.deploy(ctx, what)
 	if err != nil {
@@ -131,8 +133,8 @@ func (t *trial) turn(ctx context.Context, what string) (*Phase, error) {
 	return p, t.remove(ctx, "delete, "+what)
 }
 
-// without is a turn while a cluster is cut off, with applications that are on their way to it. Then the cluster comes back, and
-// they have to run there.
+// without is a turn while one cluster is cut off, with applications on their way to that cluster.
+// Then the cluster comes back, and these applications have to run there.
 func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Phase, error) {
 	lost.link.Cut()
 	for i := range lostApplications {
@@ -159,7 +161,7 @@ func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Ph
 	return p, errors.Join(t.clear(ctx, lostNamespace, lostApplications), t.log.Quiet(ctx, quietFor))
 }
 
-// median is the value in the middle, of an odd number.
+// median returns the middle one of an odd number of values.
 func median(values []float64) float64 { return slices.Sorted(slices.Values(values))[len(values)/2] }
 
 func (t *trial) startManaged(ctx context.Context, i int) (*managedCluster, error) {
@@ -182,7 +184,8 @@ func (t *trial) startManaged(ctx context.Context, i int) (*managedCluster, error
 	return m, nil
 }
 
-// reach makes the cluster known to the hub, or known anew, behind a link of that length.
+// reach registers the cluster with the hub, or changes its registration, behind a link with that
+// round-trip time.
 func (m *managedCluster) reach(ctx context.Context, hub kubernetes.Interface, roundTrip time.Duration) error {
 	u, err := url.Parse(m.rest.Host)
 	if err != nil {
@@ -219,7 +222,7 @@ func (m *managedCluster) stop(ctx context.Context, failed bool) error {
 	return errors.Join(err, m.cluster.Stop(ctx, failed))
 }
 
-// leftovers are the objects of the load in all clusters.
+// leftovers returns the load's objects in all clusters.
 func (f fleet) leftovers(ctx context.Context) ([]string, error) {
 	var out []string
 	for _, m := range f {

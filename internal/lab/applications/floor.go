@@ -23,20 +23,21 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// sampleApplications are written to find the best concurrency.
+// sampleApplications is the number of applications in a sample that finds the best concurrency.
 const sampleApplications = 150
 
-// floorMax bounds how many applications the floor writes: its pace does not change with more.
+// floorMax bounds the number of applications that the floor writes: its rate does not change with
+// more.
 const floorMax = 1000
 
-// copies are what the run left, to be written with nothing in between.
+// copies are the objects that the run left, to be written without a controller in between.
 type copies struct {
 	*trial
 	apps  []*floorApp
 	conns []*http.Client
 }
 
-// floorApp is an application as it is at rest: what a client has to write to bring it there.
+// floorApp is an application at rest: everything that a client has to write to get there.
 type floorApp struct {
 	app     *oam.Application
 	tracker *unstructured.Unstructured
@@ -45,7 +46,7 @@ type floorApp struct {
 
 var trackers = oam.GroupVersion.WithResource("resourcetrackers")
 
-// copyForFloor copies applications and what they made.
+// copyForFloor copies the applications and the objects that they produced.
 func (t *trial) copyForFloor(ctx context.Context) (*copies, error) {
 	f := &copies{trial: t}
 	byName := map[string]*floorApp{}
@@ -98,7 +99,7 @@ func (t *trial) get(i int) *rest.Request {
 	return t.apps.Get().Namespace(namespace).Resource("applications").Name(name(i))
 }
 
-// bare is an object without what the server fills in.
+// bare removes the fields that the server fills in.
 func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
 		unstructured.RemoveNestedField(u.Object, "metadata", field)
@@ -111,7 +112,7 @@ func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 	return u
 }
 
-// measure writes the copies at several concurrencies, and all of them at the best.
+// measure writes the copies at several concurrencies, and all of them at the best one.
 func (f *copies) measure(ctx context.Context) (err error) {
 	f.say("floor: clearing")
 	if err := f.cluster.StopComponent(ctx, localcluster.Manager); err != nil {
@@ -147,8 +148,8 @@ func (f *copies) measure(ctx context.Context) (err error) {
 	return nil
 }
 
-// write writes applications into a fresh namespace, and waits until their Deployments are ready, which an application waits
-// for too. Applications overlap; the writes of one follow each other.
+// write writes applications into a fresh namespace and waits until their Deployments are ready, as
+// an application does. Applications overlap; the writes of one application are sequential.
 func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
 	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// Limits are what the manager may use. Zero: no limit.
+// Limits are resource limits of the manager. Zero means no limit.
 type Limits struct {
 	CPU       float64 `json:"cpu"` // cores
 	MemoryMiB int64   `json:"memoryMiB"`
 }
 
-// String is for reports.
+// String formats the limits for reports.
 func (l Limits) String() string {
 	var parts []string
 	if l.CPU > 0 {
@@ -33,8 +33,8 @@ const (
 	periodMicros = 100_000
 )
 
-// limit puts a process into a control group of its own, of version 1 or 2. release removes it, when the process has
-// ended. It needs root.
+// limit puts a process into a control group of its own, of cgroup version 1 or 2. release removes
+// the group once the process has ended. limit needs root.
 func limit(pid int, l Limits) (release func() error, err error) {
 	if l == (Limits{}) {
 		return func() error { return nil }, nil
@@ -66,7 +66,8 @@ func limit(pid int, l Limits) (release func() error, err error) {
 		for dir := range groups {
 			err := os.Remove(dir)
 			for deadline := time.Now().Add(5 * time.Second); err != nil && !os.IsNotExist(err) && time.Now().Before(deadline); err = os.Remove(dir) {
-				time.Sleep(50 * time.Millisecond) // the kernel lets go of a group some time after its last process
+				// the kernel keeps a group for some time after its last process
+				time.Sleep(50 * time.Millisecond)
 			}
 			if err != nil && !os.IsNotExist(err) {
 				errs = append(errs, err)

@@ -13,12 +13,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// profileSeconds is how long one profile is. A phase has as many as it lasts, and `go tool pprof` adds them up; of the last one
-// the rest is at rest.
+// profileSeconds is the length of one profile. A phase gets as many as it lasts, and `go tool
+// pprof` adds them up; the last one reaches into the time at rest.
 const profileSeconds = 5
 
-// profile collects CPU profiles of the manager into the results' folder, one after the other. The function it returns waits
-// for the last one, and adds a profile of all that has ever been in memory.
+// profile collects consecutive CPU profiles of the manager in the results' directory. The returned
+// function waits for the last one, and adds a profile of all allocations.
 func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	if !t.cfg.Profile {
 		return func() {}
@@ -48,7 +48,8 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	}
 }
 
-// live has the manager's garbage collected, keeps a profile of what is alive, and notes how much that is.
+// live runs the manager's garbage collector, saves a profile of the live heap, and records its
+// size.
 func (t *trial) live(ctx context.Context, p *Phase) error {
 	if err := t.fetch(ctx, "/debug/pprof/heap?gc=1", strings.ReplaceAll(p.Name, " ", "-")+"-heap.pprof"); err != nil {
 		return err
@@ -58,7 +59,7 @@ func (t *trial) live(ctx context.Context, p *Phase) error {
 	return err
 }
 
-// fetch keeps what the manager answers.
+// fetch saves a response of the manager.
 func (t *trial) fetch(ctx context.Context, path, name string) error {
 	data, err := t.ask(ctx, path)
 	if err != nil {
@@ -67,7 +68,7 @@ func (t *trial) fetch(ctx context.Context, path, name string) error {
 	return os.WriteFile(filepath.Join(t.cfg.OutDir, name), data, 0o644)
 }
 
-// ask asks the manager for what it serves beside its metrics.
+// ask sends a request to the manager's metrics server.
 func (t *trial) ask(ctx context.Context, path string) ([]byte, error) {
 	port := 0
 	for _, s := range t.cluster.Status() {

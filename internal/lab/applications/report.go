@@ -16,10 +16,10 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Report is one invocation.
+// Report is the report of one invocation.
 type Report struct{ series.Report[*Run] }
 
-// Run is one load.
+// Run is the result of one load.
 type Run struct {
 	Scenario     string `json:"scenario"`
 	Shape        Shape  `json:"shape"`
@@ -27,66 +27,72 @@ type Run struct {
 	Applications int    `json:"applications"`
 	series.Verdict
 	Phases []Phase `json:"phases"`
-	// RestCPUSeconds is the manager's CPU time while nobody does anything, in seconds per hour; RestCPUSecondsNone, without
-	// applications, which apps-hold measures before. RestCPUMsPerHour is what lies between them, or all of it, for each
-	// application in milliseconds per hour.
+	// RestCPUSeconds is the manager's CPU time at rest with all applications, in seconds per hour;
+	// RestCPUSecondsNone is the same without applications, which apps-hold measures first.
+	// RestCPUMsPerHour is their difference, or all of RestCPUSeconds if the latter was not
+	// measured, per application in milliseconds per hour.
 	RestCPUSeconds     float64 `json:"restCPUSecondsPerHour,omitempty"`
 	RestCPUSecondsNone float64 `json:"restCPUSecondsPerHourWithoutApplications,omitempty"`
 	RestCPUMsPerHour   float64 `json:"restCPUMsPerApplicationAndHour,omitempty"`
-	// Held is what each application adds to the memory of processes that is not pages of files, in KiB, between the hold
-	// without applications and the one with all.
+	// Held is what each application adds to the anonymous memory of processes, in KiB, between the
+	// hold without applications and the hold with all.
 	Held map[string]float64 `json:"heldKiBPerApplication,omitempty"`
 
 	FloorPerSecond   float64        `json:"floorPerSecond,omitempty"`
 	FloorConcurrency int            `json:"floorConcurrency,omitempty"`
 	FloorSamples     []floor.Sample `json:"floorSamples,omitempty"`
-	// Ratio is the floor's pace over that of the deployment.
+	// Ratio is the floor's rate divided by the rate of the deployment.
 	Ratio float64 `json:"ratioToFloor,omitempty"`
 
-	// TakeoverSeconds is from the end of one of several managers until all applications, which are changed at that moment,
-	// run as they were changed.
+	// TakeoverSeconds is the time from the end of one of several managers until all applications,
+	// which are changed at that moment, run with the change.
 	TakeoverSeconds float64 `json:"takeoverSeconds,omitempty"`
-	// UnreachableRatio is how long applications took in the median while another cluster was unreachable, to how long they
-	// took while it was there: the median of several rounds. RecoverySeconds is the longest from the moment that it was back until
-	// its own applications ran. FarRatio is the pace with clusters near to that with clusters far away.
+	// UnreachableRatio is the median time of applications while another cluster is unreachable,
+	// divided by that while it is reachable; it is the median of several rounds. RecoverySeconds is
+	// the longest time from the cluster's return until its own applications ran. FarRatio is the
+	// rate with near clusters divided by the rate with far ones.
 	UnreachableRatio float64 `json:"unreachableRatio,omitempty"`
-	// UnreachableRatios are those of the rounds.
+	// UnreachableRatios are the ratios of the rounds.
 	UnreachableRatios []float64 `json:"unreachableRatios,omitempty"`
 	RecoverySeconds   float64   `json:"recoverySeconds,omitempty"`
 	FarRatio          float64   `json:"farRatio,omitempty"`
 }
 
-// Phase is a part of a run, from its begin until nobody writes any more.
+// Phase is a part of a run, from its beginning until there are no more writes.
 type Phase struct {
 	Name string `json:"name"`
-	// Done is how many applications got to where the phase brings them; Seconds, until the last was there.
+	// Done is the number of applications that reached the goal of the phase; Seconds is the time
+	// until the last one did.
 	Done      int     `json:"done"`
 	Seconds   float64 `json:"seconds"`
 	PerSecond float64 `json:"perSecond,omitempty"`
-	// TotalMs is from the client's request to a watch's showing that the application runs. ReportMs is from the status of
-	// its last Deployment to its own that says so.
+	// TotalMs is the time from the client's request until a watch shows that the application runs.
+	// ReportMs is the time from the status of its last Deployment to the application's own status.
 	TotalMs  analyse.Percentiles `json:"totalMs"`
 	ReportMs analyse.Percentiles `json:"reportMs"`
 
-	// Writes of the manager, heartbeats left out.
+	// Writes of the manager, without heartbeats.
 	analyse.Writes
 	WritesEach float64 `json:"writesPerApplication"`
 
 	rig.Used
-	// ManagerCPUMs and ManagerKiB are the manager's CPU time, and what its memory grew by, per application.
+	// ManagerCPUMs and ManagerKiB are the manager's CPU time and the growth of its memory, per
+	// application.
 	ManagerCPUMs float64 `json:"managerCPUMsPerApplication"`
 	ManagerKiB   float64 `json:"managerKiBPerApplication"`
-	// LiveMiB is what was alive in the manager's heap after the phase; only with a profile, which has it collected first.
+	// LiveMiB is the live heap of the manager after the phase and a garbage collection; only with
+	// Config.Profile.
 	LiveMiB float64 `json:"managerLiveMiB,omitempty"`
 
-	// Asked and Ran are when the client asked, and when applications ran, of phases that wait for that.
+	// Asked and Ran are the curves of requests and of running applications, in phases that wait for
+	// applications to run.
 	Asked *analyse.Curve `json:"asked,omitempty"`
 	Ran   *analyse.Curve `json:"ran,omitempty"`
 
 	began time.Time
 }
 
-// Title names the run.
+// Title returns the name of the run.
 func (r *Run) Title() string {
 	if r.Repeat > 1 {
 		return fmt.Sprintf("%s #%d", r.Scenario, r.Repeat)
@@ -94,7 +100,7 @@ func (r *Run) Title() string {
 	return r.Scenario
 }
 
-// deployment is the first phase in which applications were deployed.
+// deployment returns the first phase that deployed applications, or nil.
 func (r *Run) deployment() *Phase {
 	for i := range r.Phases {
 		if r.Phases[i].Ran != nil {
@@ -104,7 +110,7 @@ func (r *Run) deployment() *Phase {
 	return nil
 }
 
-// line is what came of it.
+// line returns the results of the phase in one line.
 func (p *Phase) line(applications int) string {
 	s := fmt.Sprintf("%d of %d applications in %.1fs, %.1f/s, %.2f writes and %.2fms CPU each, manager %.0f MiB",
 		p.Done, applications, p.Seconds, p.PerSecond, p.WritesEach, p.ManagerCPUMs, p.PeakMiB["manager"])
@@ -114,7 +120,7 @@ func (p *Phase) line(applications int) string {
 	return s
 }
 
-// Line is what came of it.
+// Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d applications", r.Applications)
 	if p := r.deployment(); p != nil {
@@ -126,7 +132,7 @@ func (r *Run) Line() string {
 	return s
 }
 
-// Table writes the runs for a terminal, those that were not measured to their end as far as they are.
+// Table writes the runs as a table for a terminal, unfinished runs as far as they got.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tPHASE\tDONE\tTIME\tPER S\tTOTAL P50\tP99\tREPORT P50\tP99\tWRITES\tCPU\tRSS\tANON\tPEAK\tFLOOR\tRATIO\tVIOL")
@@ -179,15 +185,16 @@ func (r *Report) Table(w io.Writer) error {
 	return r.WriteFaults(w)
 }
 
-// extrapolated is how many applications HeldByMany is about.
+// extrapolated is the number of applications that HeldByMany assumes.
 const extrapolated = 100_000
 
-// HeldEach says what an application adds to the memory of each process.
+// HeldEach returns what an application adds to the memory of each process.
 func (r *Run) HeldEach() string {
 	return r.held(func(kib float64) string { return fmt.Sprintf("%.1f KiB", kib) })
 }
 
-// HeldByMany says what many would add, if each added as much as these do, and what CPU time they would take at rest.
+// HeldByMany returns what extrapolated applications would add, if each added as much as the
+// measured ones, and their CPU time at rest.
 func (r *Run) HeldByMany() string {
 	return r.held(func(kib float64) string { return fmt.Sprintf("%.1f GiB", kib*extrapolated/(1<<20)) }) +
 		fmt.Sprintf("; %.1f s of the manager's CPU in an hour", r.RestCPUSecondsNone+r.RestCPUMsPerHour*extrapolated/1e3)
@@ -204,12 +211,12 @@ func (r *Run) held(amount func(kib float64) string) string {
 //go:embed page.html
 var page string
 
-// HTML writes the report as one page that needs nothing else.
+// HTML writes the report as one self-contained page.
 func (r *Report) HTML(w io.Writer) error {
 	return r.Page(w, series.Page{Title: "Lockstep applications benchmark", Body: page, Data: r})
 }
 
-// Charts show the applications over time, one for each phase that waits for them to run.
+// Charts shows the applications over time, one chart for each phase that waits for them to run.
 func (r *Run) Charts() map[string]series.Chart {
 	out := map[string]series.Chart{}
 	for _, p := range r.Phases {

@@ -75,7 +75,7 @@ func TestWhatIsHeldIsToldAndExtrapolated(t *testing.T) {
 	}
 }
 
-// TestRepairsWhoseAnswersAreLate: answers come in any order.
+// TestRepairsWhoseAnswersAreLate: answers may come in any order.
 func TestRepairsWhoseAnswersAreLate(t *testing.T) {
 	at := func(ms int) time.Time { return time.UnixMilli(int64(ms)) }
 	event := func(actor, name string, received, answered int) analyse.Event {

@@ -39,41 +39,42 @@ const (
 	ScenarioFleet   = "apps-multicluster"
 )
 
-// Scenarios are all of them.
+// Scenarios are the names of all scenarios.
 var Scenarios = []string{ScenarioSmall, ScenarioLarge, ScenarioUpdates, ScenarioHold, ScenarioShards, ScenarioFleet}
 
-// Config says what to measure.
+// Config configures the scenarios.
 type Config struct {
 	series.Config
 	Scenario string
-	// Applications is how many are deployed at once.
+	// Applications is the number of applications deployed at once.
 	Applications int
-	// Rounds of updates.
+	// Rounds is the number of rounds of updates.
 	Rounds int
-	// Hold is how long nobody does anything, once all run.
+	// Hold is how long the system is left alone once all applications run.
 	Hold time.Duration
-	// Replicas of each Deployment. With 0 there are no pods, and what is measured is the applications alone.
+	// Replicas is the number of replicas of each Deployment. With 0 there are no pods, and only the
+	// applications are measured.
 	Replicas int
-	// Delete measures the deletion of all, too.
+	// Delete measures the deletion of all applications too.
 	Delete bool
 	Limits Limits
-	// Shape is small or large; empty is the scenario's.
+	// Shape is the shape of the applications; empty means the scenario's default.
 	Shape             Shape
 	Nodes             localcluster.Nodes
 	Durable           bool
 	ClientConcurrency int
 	FloorConcurrency  []int
 	ManagerArgs       []string
-	// Profile collects a CPU profile of the manager while applications are deployed, and one of its memory after each phase,
-	// into OutDir.
+	// Profile collects a CPU profile of the manager during the deployment, and a memory profile
+	// after each phase, into OutDir.
 	Profile bool
-	// Clusters is how many managed clusters apps-multicluster has, and RoundTrip how far they are in its last part. Managers is
-	// how many apps-shards has.
+	// Clusters is the number of managed clusters of apps-multicluster, RoundTrip the round-trip
+	// time to them in its last part. Managers is the number of managers of apps-shards.
 	Clusters, Managers int
 	RoundTrip          time.Duration
 }
 
-// Complete fills in what the scenario says, and says what is wrong.
+// Complete sets the scenario's defaults and validates the configuration.
 func (c *Config) Complete() error {
 	if !slices.Contains(Scenarios, c.Scenario) {
 		return fmt.Errorf("scenario %q: want one of %v", c.Scenario, Scenarios)
@@ -110,8 +111,8 @@ func (c *Config) Complete() error {
 	return c.Config.Complete()
 }
 
-// Measure makes all runs and writes the report into OutDir after each phase. A run that could not be measured to its end is in it
-// with its error and the phases that were done.
+// Measure makes all runs and writes the report into OutDir after each phase. A run that could not
+// be completed is included with its error and its finished phases.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
@@ -142,7 +143,7 @@ func (c *Config) effective() map[string]any {
 type trial struct {
 	cfg *Config
 	run Run
-	// save writes the report, this run included as far as it is.
+	// save writes the report, including the unfinished run.
 	save func() error
 
 	cluster *rig.Observed
@@ -150,17 +151,17 @@ type trial struct {
 	client  *drive.Client
 	apps    rest.Interface
 	log     *observe.Log
-	// seen is what the watch has shown of each application.
+	// seen is the state of each application as the watch has shown it.
 	seen observe.Seen[sight]
-	// where says which clusters an application goes to; nil: all to the local one.
+	// where returns the clusters of an application; nil means the local cluster for all.
 	where func(i int) []string
 	far   fleet
 }
 
-// sight is what the watch has shown of an application.
+// sight is the state of an application as the watch has shown it.
 type sight struct {
-	at         time.Time // when it was shown to run in this generation
-	generation int64     // in which it runs
+	at         time.Time // when it was shown running in this generation
+	generation int64     // the latest generation in which it ran
 	phase      oam.ApplicationPhase
 }
 
@@ -168,7 +169,7 @@ const (
 	namespace = "bench"
 	warmUp    = "warm-up"
 	quietFor  = 1500 * time.Millisecond
-	// warmUpApplications go through the system before it is measured.
+	// warmUpApplications is the number of applications in the warm-up.
 	warmUpApplications = 20
 )
 
@@ -176,9 +177,9 @@ func (t *trial) say(format string, args ...any) {
 	t.cfg.Progress(fmt.Sprintf("%s: ", t.run.Scenario) + fmt.Sprintf(format, args...))
 }
 
-// measure is the run, step by step.
+// measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
-	// 1. A control plane, and somebody who sees what happens.
+	//   1. Start a control plane and observe it.
 	t.say("starting a control plane")
 	t.cluster, err = rig.Observe(ctx, localcluster.Config{
 		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes, WithScheduler: t.cfg.Replicas > 0,
@@ -211,12 +212,12 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.watch(watching); err != nil {
 		return err
 	}
-	// 2. Warm: every path taken once.
+	//   2. Warm up: take every path once.
 	t.say("warming up")
 	if err := t.warm(ctx); err != nil {
 		return fmt.Errorf("warm-up: %w", err)
 	}
-	// 3. All at once.
+	//   3. Deploy all applications at once.
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
@@ -226,7 +227,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	case ScenarioFleet:
 		return t.fleet(ctx)
 	}
-	// What the manager costs while it has no applications.
+	// Measure the cost of a manager without applications.
 	if t.cfg.Scenario == ScenarioHold {
 		if err := t.hold(ctx, "hold, none"); err != nil {
 			return err
@@ -238,30 +239,30 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// 4. Nobody does anything.
+	//   4. Hold: nobody does anything.
 	if err := t.hold(ctx, "hold"); err != nil {
 		return err
 	}
-	// 5. What others do to its objects.
+	//   5. Tamper with the applications' objects.
 	if t.cfg.Shape == Small && t.cfg.Scenario == ScenarioSmall {
 		if err := t.drift(ctx); err != nil {
 			return fmt.Errorf("drift: %w", err)
 		}
 	}
-	// 6. Changes.
+	//   6. Update the applications.
 	for round := range t.cfg.Rounds {
 		if _, err := t.update(ctx, fmt.Sprintf("update %d", round+1), round+1, func() error { return nil }); err != nil {
 			return fmt.Errorf("round %d: %w", round+1, err)
 		}
 	}
-	// 7. The floor, of what there is now.
+	//   7. Copy what is there now, for the floor.
 	var left *copies
 	if len(t.cfg.FloorConcurrency) > 0 {
 		if left, err = t.copyForFloor(ctx); err != nil {
 			return fmt.Errorf("floor: %w", err)
 		}
 	}
-	// 8. The end of it all.
+	//   8. Delete everything, and measure the floor.
 	if t.cfg.Delete {
 		if err := t.remove(ctx, "delete"); err != nil {
 			return fmt.Errorf("deletion: %w", err)
@@ -284,7 +285,7 @@ func (t *trial) managerArgs() []string {
 	return args
 }
 
-// watch notes since when applications run, until ctx is done.
+// watch records when applications run, until ctx is done.
 func (t *trial) watch(ctx context.Context) error {
 	note := func(a *oam.Application) {
 		now := time.Now()
@@ -307,7 +308,7 @@ func (t *trial) watch(ctx context.Context) error {
 	return kind.WaitForSync(soon)
 }
 
-// running counts the applications of a namespace that run in a generation or a later one.
+// running counts the applications of a namespace that run in the given generation or a later one.
 func (t *trial) running(namespace string, generation int64) int {
 	return t.seen.Count(namespace, func(s sight) bool { return s.generation >= generation && s.phase == oam.PhaseRunning })
 }
@@ -316,7 +317,7 @@ func (t *trial) submit(ctx context.Context, namespace string, n int) error {
 	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object { return t.application(namespace, i, 0) }, func(int) {})
 }
 
-// application is the i-th in a round of updates.
+// application returns the i-th application after some rounds of updates.
 func (t *trial) application(namespace string, i, round int) *oam.Application {
 	var clusters []string
 	if t.where != nil {
@@ -371,7 +372,7 @@ func (t *trial) there(namespace string) int {
 	return t.seen.Count(namespace, func(sight) bool { return true })
 }
 
-// phase measures what happens while act does something and everything has come to rest after it.
+// phase measures act and the time after it until everything is at rest.
 func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phase, error) {
 	t.log.Forget()
 	before, err := t.cluster.Usages()
@@ -394,7 +395,8 @@ func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phas
 	return p, nil
 }
 
-// done takes a phase into the run, says what came of it, and keeps it: what comes after may take long, and be interrupted.
+// done adds a phase to the run, reports it, and saves the report: later phases may take long and be
+// interrupted.
 func (t *trial) done(ctx context.Context, p *Phase) error {
 	if t.cfg.Profile {
 		if err := t.live(ctx, p); err != nil {
@@ -424,7 +426,7 @@ func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 	return p, errors.Join(t.done(ctx, p), t.check(ctx))
 }
 
-// hold measures while nobody does anything, and no application has anything left that it is looked at for.
+// hold measures the system at rest: nobody does anything, and no application is awake.
 func (t *trial) hold(ctx context.Context, what string) error {
 	if t.cfg.Hold <= 0 {
 		return nil
@@ -461,7 +463,7 @@ func (t *trial) hold(ctx context.Context, what string) error {
 	return t.done(ctx, p)
 }
 
-// metric is a value that the manager tells of itself.
+// metric returns the value of one of the manager's metrics.
 func (t *trial) metric(ctx context.Context, name string) (float64, error) {
 	data, err := t.ask(ctx, "/metrics")
 	if err != nil {
@@ -475,7 +477,7 @@ func (t *trial) metric(ctx context.Context, name string) (float64, error) {
 	return 0, fmt.Errorf("the manager has no metric %s", name)
 }
 
-// update changes a field of each application, after something else has happened.
+// update changes a field of each application, after calling after.
 func (t *trial) update(ctx context.Context, what string, number int, after func() error) (*Phase, error) {
 	t.say("%s", what)
 	p, err := t.phase(ctx, what, func() error {

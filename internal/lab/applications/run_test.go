@@ -15,7 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// TestAnInterruptedRunKeepsThePhasesThatWereDone interrupts a run on a real control plane after its first phase.
+// TestAnInterruptedRunKeepsThePhasesThatWereDone interrupts a run on a real control plane after its
+// first phase.
 func TestAnInterruptedRunKeepsThePhasesThatWereDone(t *testing.T) {
 	kube, err := localcluster.FindKube()
 	if err != nil {

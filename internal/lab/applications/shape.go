@@ -10,7 +10,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Shape is what every application of a load looks like.
+// Shape is the form of every application of a load.
 type Shape string
 
 // The shapes.
@@ -19,11 +19,11 @@ const (
 	Small Shape = "small"
 	// Large is three Deployments, three Secrets and four ConfigMaps.
 	Large Shape = "large"
-	// Plain is two ConfigMaps and a Secret, which run where nobody makes workloads of Deployments.
+	// Plain is two ConfigMaps and a Secret, which need no controllers in their cluster.
 	Plain Shape = "plain"
 )
 
-// objects is how many objects an application of the shape has.
+// objects returns the number of objects of an application of the shape.
 func (s Shape) objects() int {
 	if s == Large {
 		return 10
@@ -33,8 +33,8 @@ func (s Shape) objects() int {
 
 func name(i int) string { return fmt.Sprintf("app-%05d", i) }
 
-// application makes the i-th application in its state after some rounds of updates. clusters are where it goes; nil is
-// the local one.
+// application returns the i-th application after some rounds of updates. clusters are its target
+// clusters; nil means the local one.
 func (s Shape) application(namespace string, i, round, replicas int, clusters []string) *oam.Application {
 	app := &oam.Application{
 		TypeMeta:   metav1.TypeMeta{APIVersion: oam.GroupVersion.String(), Kind: "Application"},
@@ -95,7 +95,7 @@ func service(name string, round, replicas int) oam.Component {
 func raw(v any) *runtime.RawExtension {
 	data, err := json.Marshal(v)
 	if err != nil {
-		panic(err) // maps of texts and numbers
+		panic(err) // maps of texts and numbers can always be encoded
 	}
 	return &runtime.RawExtension{Raw: data}
 }

@@ -21,16 +21,16 @@ const (
 	leaseNamespace = "lockstep-system"
 )
 
-// shards deploys with one manager and with several, and has one of them killed.
+// shards deploys with one manager and with several, and then kills one of them.
 func (t *trial) shards(ctx context.Context) error {
-	// 1. Alone.
+	//   1. One manager.
 	if _, err := t.deploy(ctx, "1 manager"); err != nil {
 		return err
 	}
 	if err := t.remove(ctx, "delete, 1 manager"); err != nil {
 		return err
 	}
-	// 2. With others.
+	//   2. Several managers.
 	others, err := t.join(ctx, t.cfg.Managers-1)
 	defer func() {
 		for _, m := range others {
@@ -45,7 +45,7 @@ func (t *trial) shards(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// 3. One is killed; then everything is changed, and what was its own is taken over.
+	//   3. Kill one manager; then change all applications, and the others take over its share.
 	after, err := t.update(ctx, "update, one killed", 1, func() error {
 		last := others[len(others)-1]
 		others = others[:len(others)-1]
@@ -55,7 +55,7 @@ func (t *trial) shards(ctx context.Context) error {
 		return err
 	}
 	t.run.TakeoverSeconds = after.Seconds
-	// 4. Whoever handles what another does is refused, or writes what is there already.
+	//   4. If a manager worked on another's applications, writes were refused or repeated.
 	for _, p := range []*Phase{together, after} {
 		t.run.Checked++
 		if len(p.Refused) > 0 {
@@ -71,12 +71,12 @@ func (t *trial) shards(ctx context.Context) error {
 
 func ignoreExit(err error) error {
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return nil // as it was meant to be
+		return nil // it was killed on purpose
 	}
 	return err
 }
 
-// join starts more managers and waits until all share the applications.
+// join starts more managers and waits until all of them share the applications.
 func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
 	t.say("%d more managers", more)
 	var out []*exec.Cmd
@@ -108,7 +108,7 @@ func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
 	if err != nil {
 		return out, err
 	}
-	// The one that was there gives away what is no longer its own when the others have seen that it knows them.
+	// The first manager hands over its surplus once the others have seen that it knows them.
 	return out, errors.Join(t.log.Quiet(ctx, quietFor), sleep(ctx, 2*shard.DefaultTimes.Period))
 }
 

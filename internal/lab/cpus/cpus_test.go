@@ -51,7 +51,8 @@ func TestLoadsSayWhatTheyDid(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- Serve(ctx, address) }()
 	var web Result
-	for long := 50 * time.Millisecond; web.PerSecond == 0; long *= 2 { // on a busy machine nothing may be answered in a short time
+	// on a busy machine nothing may be answered in a short time
+	for long := 50 * time.Millisecond; web.PerSecond == 0; long *= 2 {
 		var err error
 		if web, err = Drive(ctx, "http://"+address, 2, long); err != nil {
 			t.Fatal(err)

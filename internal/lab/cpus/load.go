@@ -19,21 +19,21 @@ import (
 	"time"
 )
 
-// Result is what a load says of itself when it ends.
+// Result is what a load reports about itself at its end.
 type Result struct {
-	// PerSecond are requests answered, or computations of pi.
+	// PerSecond is the rate of answered requests or of computations of pi.
 	PerSecond float64 `json:"perSecond"`
 	P50Ms     float64 `json:"p50Ms,omitempty"`
 	P99Ms     float64 `json:"p99Ms,omitempty"`
 	Errors    int64   `json:"errors,omitempty"`
-	// Allowed is where the process may run, by the kernel; of a client, that is its server.
+	// Allowed are the CPUs that the kernel allows the process; for a client, those of its server.
 	Allowed string `json:"allowed"`
 }
 
-// terminationLog is where a container leaves its last words.
+// terminationLog is the file of a container's termination message.
 const terminationLog = "/dev/termination-log"
 
-// Leave writes a result for whoever reads the pod, and for people.
+// Leave writes a result to the termination message and to out.
 func (r Result) Leave(out io.Writer) error {
 	data, err := json.Marshal(r)
 	if err != nil {
@@ -48,7 +48,7 @@ func (r Result) Leave(out io.Writer) error {
 	return err
 }
 
-// allowed is this process's Cpus_allowed_list.
+// allowed returns this process's Cpus_allowed_list.
 func allowed() (string, error) {
 	data, err := os.ReadFile("/proc/self/status")
 	if err != nil {
@@ -62,10 +62,12 @@ func allowed() (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// workBytes is what the server computes a checksum of for each request: about 20 µs, most of it in the caches.
+// workBytes is the number of bytes that the server checksums for each request: about 20 µs of work,
+// mostly in the caches.
 const workBytes = 32 << 10
 
-// Serve answers requests until ctx is done. Each costs a checksum over memory of the server's own.
+// Serve answers requests until ctx is done. Each request costs a checksum over the server's own
+// memory.
 func Serve(ctx context.Context, address string) error {
 	content := make([]byte, 1<<20)
 	for i := range content {
@@ -93,10 +95,11 @@ func Serve(ctx context.Context, address string) error {
 	return nil
 }
 
-// warmUp precedes what is measured.
+// warmUp is the time before the measurement.
 const warmUp = time.Second
 
-// Drive asks the server at url for as long, over connections that stay open, each with one request at a time.
+// Drive sends requests to the server at url for duration, over persistent connections with one
+// request at a time each.
 func Drive(ctx context.Context, url string, connections int, duration time.Duration) (Result, error) {
 	client := &http.Client{Timeout: 10 * time.Second, Transport: &http.Transport{
 		MaxIdleConnsPerHost: connections, MaxConnsPerHost: connections, DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
@@ -187,7 +190,7 @@ func (h *histogram) count() (n int64) {
 	return n
 }
 
-// quantile is in milliseconds, the upper end of its bucket.
+// quantile returns a quantile in milliseconds: the upper end of its bucket.
 func (h *histogram) quantile(q float64) float64 {
 	left := int64(math.Ceil(q * float64(h.count())))
 	for i := range h.buckets {
@@ -198,10 +201,10 @@ func (h *histogram) quantile(q float64) float64 {
 	return 0
 }
 
-// piDigits takes about 5 ms.
+// piDigits is the number of digits to compute, which takes about 5 ms.
 const piDigits = 2000
 
-// Pi computes the digits of pi again and again for as long, in as many threads.
+// Pi computes the digits of pi repeatedly for duration, in the given number of threads.
 func Pi(ctx context.Context, threads int, duration time.Duration) (Result, error) {
 	runtime.GOMAXPROCS(threads)
 	var done atomic.Int64
@@ -227,7 +230,8 @@ func Pi(ctx context.Context, threads int, duration time.Duration) (Result, error
 	return Result{PerSecond: float64(done.Load()) / duration.Seconds(), Allowed: where}, err
 }
 
-// digits are the first n decimals of pi, by Machin's formula: pi/4 = 4 arctan(1/5) - arctan(1/239).
+// digits returns the first n decimals of pi, by Machin's formula: pi/4 = 4 arctan(1/5) -
+// arctan(1/239).
 func digits(n int) *big.Int {
 	const guard = 10
 	unit := new(big.Int).Exp(big.NewInt(10), big.NewInt(int64(n+guard)), nil)
@@ -236,7 +240,7 @@ func digits(n int) *big.Int {
 	return pi.Quo(pi, new(big.Int).Exp(big.NewInt(10), big.NewInt(guard), nil))
 }
 
-// arctan of 1/x, in units.
+// arctan returns arctan(1/x) in multiples of 1/unit.
 func arctan(unit *big.Int, x int64) *big.Int {
 	term := new(big.Int).Quo(unit, big.NewInt(x))
 	sum := new(big.Int).Set(term)

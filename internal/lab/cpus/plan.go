@@ -6,10 +6,10 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// Mode is how the pods of a run ask for CPUs.
+// Mode is the way in which the pods of a run request CPUs.
 type Mode string
 
-// The modes, in the order in which they take turns.
+// The modes, in the order in which they are measured.
 const (
 	Unpinned    Mode = "unpinned"
 	Pinned      Mode = "pinned"
@@ -18,7 +18,7 @@ const (
 
 var modes = []Mode{Unpinned, Pinned, StaticBurst}
 
-// annotations are those of a pod in the mode.
+// annotations returns the annotations of a pod in the mode.
 func (m Mode) annotations() map[string]string {
 	switch m {
 	case Pinned:
@@ -29,24 +29,26 @@ func (m Mode) annotations() map[string]string {
 	return nil
 }
 
-// Plan is what runs on a machine.
+// Plan is the load for a machine.
 type Plan struct {
-	// Small says that the machine cannot show a difference, and Why.
+	// Small is true if the machine cannot show a difference; Why is the reason.
 	Small bool   `json:"small"`
 	Why   string `json:"why,omitempty"`
-	// Server and Pi are the CPUs of the web server and of each computation, of which there are PiPods.
+	// Server and Pi are the numbers of CPUs of the web server and of each computation; PiPods is
+	// the number of computations.
 	Server int `json:"server"`
 	Pi     int `json:"pi"`
 	PiPods int `json:"piPods"`
-	// Together: all run at once. Otherwise the computation begins when the server's client has ended.
+	// Together is true if all loads run at once. Otherwise the computation begins after the
+	// server's client has ended.
 	Together bool `json:"together"`
 }
 
-// cpusMin is what a machine must have for several programs of several CPUs each.
+// cpusMin is the number of CPUs that several programs of several CPUs each need.
 const cpusMin = 8
 
-// planFor chooses sizes for a machine: an L3 domain, or a part of it, for the server; as much for each computation; a third
-// of the machine for the client and everything else.
+// planFor chooses the sizes for a machine: one L3 domain, or a part of it, for the server; as much
+// for each computation; a third of the machine for the client and everything else.
 func planFor(c topologyv1alpha1.Counts) Plan {
 	switch {
 	case c.CPUs < cpusMin:

@@ -12,33 +12,34 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Report is one invocation.
+// Report is the report of one invocation.
 type Report struct {
 	series.Report[*Run]
 	Machine topologyv1alpha1.Counts `json:"machine"`
 	Plan    Plan                    `json:"plan"`
 }
 
-// Run is one mode.
+// Run is the result of one mode.
 type Run struct {
 	Mode   Mode `json:"mode"`
 	Repeat int  `json:"repeat"`
 	series.Verdict
-	// Web is the server under load, Pi the sum of the computations.
+	// Web is the server under load; Pi is the sum of the computations.
 	Web Result `json:"web"`
 	Pi  Result `json:"pi"`
-	// Pods says where each was to run and where it ran.
+	// Pods lists the assigned and the allowed CPUs of each pod.
 	Pods []Placed `json:"pods"`
 }
 
-// Placed is a pod with the CPUs that it was given (empty: none) and those that the kernel allowed it.
+// Placed is a pod with the CPUs assigned to it (empty if none) and the CPUs that the kernel allowed
+// it.
 type Placed struct {
 	Name    string `json:"name"`
 	Given   string `json:"given,omitempty"`
 	Allowed string `json:"allowed"`
 }
 
-// Summary is a mode's median over its runs, and its ratio to unpinned.
+// Summary has the medians of a mode over its runs, and their ratios to unpinned.
 type Summary struct {
 	Mode                        Mode
 	Runs                        int
@@ -46,7 +47,7 @@ type Summary struct {
 	WebRatio, P99Ratio, PiRatio float64
 }
 
-// Headline says in a sentence what the report can show.
+// Headline says in one sentence what the report can show.
 func (r *Report) Headline() string {
 	if r.Plan.Small {
 		return "This machine cannot show a difference: " + r.Plan.Why + ". What is verified is that pods run where they were to."
@@ -55,7 +56,7 @@ func (r *Report) Headline() string {
 		r.Machine.CPUs, r.Machine.L3, r.Plan.Server, r.Plan.PiPods, r.Plan.Pi)
 }
 
-// Summaries are the modes that were measured.
+// Summaries returns the summaries of the measured modes.
 func (r *Report) Summaries() []Summary {
 	var out []Summary
 	for _, m := range modes {
@@ -90,7 +91,7 @@ func median(xs []float64) float64 {
 	return (xs[(len(xs)-1)/2] + xs[len(xs)/2]) / 2
 }
 
-// Title names the run.
+// Title returns the name of the run.
 func (r *Run) Title() string {
 	if r.Repeat > 1 {
 		return fmt.Sprintf("%s #%d", r.Mode, r.Repeat)
@@ -98,12 +99,12 @@ func (r *Run) Title() string {
 	return string(r.Mode)
 }
 
-// Line is what the loads made of it.
+// Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	return fmt.Sprintf("web %.0f/s, p99 %.1f ms; pi %.1f/s; %d checks", r.Web.PerSecond, r.Web.P99Ms, r.Pi.PerSecond, r.Checked)
 }
 
-// Table writes the report for a terminal.
+// Table writes the report as a table for a terminal.
 func (r *Report) Table(w io.Writer) error {
 	fmt.Fprintln(w, r.Headline())
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -138,7 +139,7 @@ func times(x float64) string {
 //go:embed page.html
 var page string
 
-// HTML writes the report as one page that needs nothing else.
+// HTML writes the report as one self-contained page.
 func (r *Report) HTML(w io.Writer) error {
 	return r.Page(w, series.Page{Title: "CPU topology: unpinned, pinned, static-burst", Body: page, Data: r, Funcs: template.FuncMap{
 		"times": times,

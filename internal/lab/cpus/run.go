@@ -33,16 +33,16 @@ import (
 // Scenario is the name of the scenario.
 const Scenario = "cpu-topology"
 
-// Config says what to measure.
+// Config configures the scenario.
 type Config struct {
 	series.Config
 	// LoadTime is how long each load is measured. Default 10 s.
 	LoadTime time.Duration
-	// Connections is how many requests are on their way to the web server at a time. Default 32.
+	// Connections is the number of concurrent requests to the web server. Default 32.
 	Connections int
 }
 
-// Complete fills in what may be left out, and says what is wrong.
+// Complete sets defaults and validates the configuration.
 func (c *Config) Complete() error {
 	if c.LoadTime == 0 {
 		c.LoadTime = 10 * time.Second
@@ -63,7 +63,7 @@ const (
 	poll      = 100 * time.Millisecond
 )
 
-// trial is the cluster that all runs share: nothing of one is left when the next begins.
+// trial is the cluster that all runs share. A run leaves nothing behind for the next one.
 type trial struct {
 	cfg  *Config
 	core kubernetes.Interface
@@ -72,8 +72,8 @@ type trial struct {
 	plan Plan
 }
 
-// Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its
-// error.
+// Measure makes all runs and writes the report into OutDir after each. A run that could not be
+// measured is included with its error.
 func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 	return rep, nil
 }
 
-// prepare connects to the cluster, gives its node the image, and waits for its agent.
+// prepare connects to the cluster, loads the image onto its node, and waits for the node's agent.
 func (t *trial) prepare(ctx context.Context, cluster *rig.Rig) (*topologyv1alpha1.NodeTopology, error) {
 	var err error
 	if t.core, err = kubeclient.Clientset(cluster.RESTConfig()); err != nil {
@@ -140,12 +140,12 @@ func (t *trial) prepare(ctx context.Context, cluster *rig.Rig) (*topologyv1alpha
 	})
 }
 
-// load makes the manager's image of this program and imports it.
+// load builds the manager's image with this program and imports it.
 func load(ctx context.Context, spec realnodes.Spec, program string) error {
 	return localcluster.ManagerImage().Load(ctx, spec, image, func(string) (string, error) { return program, nil })
 }
 
-// until waits within the timeout.
+// until waits until is returns true, at most for the timeout.
 func (t *trial) until(ctx context.Context, what string, is func(context.Context) (bool, error)) error {
 	err := wait.PollUntilContextTimeout(ctx, poll, t.cfg.Timeout, true, is)
 	if err != nil {
@@ -168,7 +168,7 @@ func (t *trial) run(ctx context.Context, r *Run) (err error) {
 		}
 		return nil
 	}
-	// 1. The server.
+	//   1. Start the server.
 	if err := t.create(ctx, r.Mode, "web", t.plan.Server, "serve", fmt.Sprintf("--address=:%d", port)); err != nil {
 		return err
 	}
@@ -176,7 +176,7 @@ func (t *trial) run(ctx context.Context, r *Run) (err error) {
 	if err != nil {
 		return err
 	}
-	// 2. Its client, and the computations with it where there is room for both.
+	//   2. Start its client, and the computations with it if there is room for both.
 	if t.plan.Together {
 		if err := compute(); err != nil {
 			return err
@@ -190,7 +190,7 @@ func (t *trial) run(ctx context.Context, r *Run) (err error) {
 		return err
 	}
 	t.check(r, server, r.Web.Allowed)
-	// 3. The computations.
+	//   3. Run the computations.
 	if !t.plan.Together {
 		if err := compute(); err != nil {
 			return err
@@ -208,7 +208,7 @@ func (t *trial) run(ctx context.Context, r *Run) (err error) {
 	return nil
 }
 
-// create makes a pod of the load on the node.
+// create creates a pod of the load on the node.
 func (t *trial) create(ctx context.Context, mode Mode, name string, cpus int, args ...string) error {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: mode.annotations(), Labels: map[string]string{"app": "lockstep-load"}},
@@ -260,7 +260,7 @@ func lastWords(pod *corev1.Pod) string {
 	return pod.Status.Message
 }
 
-// result waits for a load's end.
+// result waits for the end of a load.
 func (t *trial) result(ctx context.Context, name string) (*corev1.Pod, Result, error) {
 	var out Result
 	pod, err := t.await(ctx, name, corev1.PodSucceeded)
@@ -277,7 +277,7 @@ func (t *trial) result(ctx context.Context, name string) (*corev1.Pod, Result, e
 	return pod, out, nil
 }
 
-// check compares where a pod was to run with where it ran.
+// check compares the CPUs assigned to a pod with those it was allowed.
 func (t *trial) check(r *Run, pod *corev1.Pod, allowed string) {
 	placed := Placed{Name: pod.Name, Allowed: allowed}
 	defer func() { r.Pods = append(r.Pods, placed) }()

@@ -1,8 +1,9 @@
-// Package drive is the bare client of a measurement: it creates jobs, and for the floor pods and statuses, at a set
-// concurrency over several connections, and nothing else. Built-in types travel in protobuf, custom ones in JSON.
+// Package drive is the bare client of a measurement: it creates jobs, and for the floor pods and
+// statuses, at a given concurrency over several connections, and nothing else. Built-in types are
+// sent as protobuf, custom ones as JSON.
 //
-// It writes to the API server past internal/apiwriter on purpose: what it measures against must not contain what is
-// measured.
+// It deliberately writes to the API server without internal/apiwriter: the yardstick must not
+// contain what is measured.
 package drive
 
 import (
@@ -26,10 +27,11 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// connections is enough for the highest concurrency in use not to be limited by the streams of one.
+// connections is enough that the streams of one connection do not limit the highest concurrency in
+// use.
 const connections = 8
 
-// pageSize of lists: a page of pods is some megabytes.
+// pageSize is the page size of lists: a page of pods is a few megabytes.
 const pageSize = 2500
 
 // Object is a typed API object.
@@ -78,7 +80,7 @@ func (c *Client) pick(from []rest.Interface) rest.Interface {
 	return from[c.next.Add(1)%uint32(len(from))]
 }
 
-// CreateJob creates job and returns its UID in created.
+// CreateJob creates job and stores the created object in created.
 func (c *Client) CreateJob(ctx context.Context, job, created Object) error {
 	err := c.pick(c.jobConns).Post().Namespace(job.GetNamespace()).Resource(c.jobs.Resource).Body(job).Do(ctx).Into(created)
 	if err != nil {
@@ -106,7 +108,8 @@ func (c *Client) CreatePod(ctx context.Context, pod *corev1.Pod) error {
 	return nil
 }
 
-// Submit creates n jobs at the given concurrency, in order, and calls progress with how many have been created.
+// Submit creates n jobs in order at the given concurrency, and calls progress with the number
+// created so far.
 func (c *Client) Submit(ctx context.Context, n, concurrency int, job func(int) Object, progress func(done int)) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
@@ -146,7 +149,8 @@ func (c *Client) Pods(ctx context.Context, namespace string) ([]corev1.Pod, erro
 	}
 }
 
-// Jobs lists a namespace's jobs. newList makes an empty list of them and items takes the objects out of it.
+// Jobs lists a namespace's jobs. newList returns an empty list and a function that returns its
+// items.
 func (c *Client) Jobs(ctx context.Context, namespace string, newList func() (list runtime.Object, items func() []Object)) ([]Object, error) {
 	var out []Object
 	next := ""
@@ -173,7 +177,8 @@ func (c *Client) Nodes(ctx context.Context) ([]corev1.Node, error) {
 	return list.Items, nil
 }
 
-// CreateNamespace creates a namespace and waits until pods can be created in it: they need its default service account.
+// CreateNamespace creates a namespace and waits until pods can be created in it: they need its
+// default service account.
 func (c *Client) CreateNamespace(ctx context.Context, name string) error {
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	if err := c.podConns[0].Post().Resource("namespaces").Body(ns).Do(ctx).Error(); err != nil {
@@ -192,7 +197,7 @@ func (c *Client) CreateNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// DeleteNamespace asks for a namespace's deletion and does not wait for it.
+// DeleteNamespace requests the deletion of a namespace and does not wait for it.
 func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 	err := c.podConns[0].Delete().Resource("namespaces").Name(name).Do(ctx).Error()
 	if err != nil && !apierrors.IsNotFound(err) {
@@ -201,8 +206,8 @@ func (c *Client) DeleteNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// RemoveNamespace deletes a namespace's jobs and pods, as any user would, waits until none is left, and asks for the deletion of
-// the namespace, which is then little work.
+// RemoveNamespace deletes a namespace's jobs and pods, as any user would, waits until none is left,
+// and requests the deletion of the namespace, which is then little work.
 func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 	background := &metav1.DeleteOptions{PropagationPolicy: ptr.To(metav1.DeletePropagationBackground)}
 	err := c.jobConns[0].Delete().Namespace(name).Resource(c.jobs.Resource).Body(background).Do(ctx).Error()
@@ -229,17 +234,18 @@ func (c *Client) RemoveNamespace(ctx context.Context, name string) error {
 }
 
 const (
-	// removalPoll is between two looks at what is being removed.
+	// removalPoll is the interval at which the progress of the removal is checked.
 	removalPoll = 200 * time.Millisecond
-	// removalAgain is when the pods' deletion is asked for again: one request does not delete any number of them.
+	// removalAgain is the interval at which the deletion of the pods is requested again: one
+	// request does not delete any number of pods.
 	removalAgain = 10 * time.Second
 )
 
-// clearConcurrency is where the API server's throughput is flat.
+// clearConcurrency is a concurrency at which the API server's throughput no longer grows.
 const clearConcurrency = 16
 
-// Clear deletes a namespace's jobs and then its pods, at once and without grace, and returns when none is left. Finalizers of
-// the pods are removed: their controllers may have been stopped.
+// Clear deletes a namespace's jobs and then its pods, at once and without grace, and returns when
+// none is left. It removes finalizers of the pods, because their controllers may have been stopped.
 func (c *Client) Clear(ctx context.Context, namespace string, newList func() (runtime.Object, func() []Object)) error {
 	jobs, err := c.Jobs(ctx, namespace, newList)
 	if err != nil {

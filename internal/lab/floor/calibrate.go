@@ -9,18 +9,20 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 )
 
-// Sample is the pace of what was written at one concurrency, in units of the load per second.
+// Sample is the rate measured at one concurrency, in units of the load per second.
 type Sample struct {
 	Concurrency int     `json:"concurrency"`
 	PerSecond   float64 `json:"perSecond"`
 }
 
-// finalists are how many concurrencies are sampled twice. One sample of a second or so can be half or double of what the next
-// one gives, and a floor at the wrong concurrency flatters whoever is compared with it.
+// finalists is the number of concurrencies that are sampled twice. A sample of about a second can
+// show half or twice the rate of the next one, and a floor at the wrong concurrency flatters the
+// system compared with it.
 const finalists = 2
 
-// Calibrate has a sample written at each concurrency and a second one at the fastest two, and returns the one at which it went
-// fastest, both samples together. write says how many units the sample had, and how long it took; i numbers the samples.
+// Calibrate writes a sample at each concurrency and a second one at the fastest two. It returns the
+// concurrency with the highest rate over both samples. write writes sample i and returns how many
+// units it had and how long it took.
 func Calibrate(concurrencies []int, write func(i, concurrency int) (units int, took time.Duration, err error)) (best int, samples []Sample, err error) {
 	type total struct {
 		units int

@@ -17,7 +17,7 @@ func TestTheFastestConcurrencyIsTaken(t *testing.T) {
 	if diff := cmp.Diff([]Sample{{4, 50}, {16, 100}, {64, 66.67}}, samples); diff != "" {
 		t.Error(diff)
 	}
-	// The first sample at 64 was a lucky one.
+	// The first sample at 64 was fast by chance.
 	again := map[int][]time.Duration{4: {3 * time.Second}, 16: {2 * time.Second, 2 * time.Second}, 64: {time.Second, 4 * time.Second}}
 	best, samples, err = Calibrate([]int{4, 16, 64}, func(_, n int) (int, time.Duration, error) {
 		d := again[n][0]

@@ -1,14 +1,16 @@
-// Package floor writes the objects of a measured run once more, with nothing in between: a bare client that knows every
-// answer already. How long that takes is the least that any controller could need on this server at this moment.
+// Package floor writes the objects of a measured run once more, without a controller in between: by
+// a bare client that knows every answer already. The time this takes is the least that any
+// controller could need on this server at this moment.
 //
 //	a run's jobs, pods and statuses at rest ──▶ New ──▶ Load ──▶ Calibrate: samples at several concurrencies
 //	                                                     └─────▶ Run: everything, at the best of them
 //
-// A job is created before its pods, which carry its UID, and its pods before its status, as with any controller. Apart
-// from that everything overlaps: whatever can be written next is written as soon as a slot is free.
+// A job is created before its pods, which carry its UID, and its pods before its status, as with
+// any controller. Apart from that everything overlaps: the next possible write is sent as soon as a
+// slot is free.
 //
-// Jobs are written as their user, pods and statuses as the system: the server then gives both the same rights to check, and
-// the same share of itself beside the nodes.
+// Jobs are written as their user, pods and statuses as the system: so the server has the same
+// rights to check as in the run, and its flow control treats both alike.
 package floor
 
 import (
@@ -35,7 +37,7 @@ type item struct {
 	pods   []corev1.Pod
 }
 
-// New takes a measured run's jobs and pods at rest as the model.
+// New returns a load modelled on the jobs and pods of a measured run at rest.
 func New(sys system.System, jobs []drive.Object, pods []corev1.Pod) *Load {
 	l := &Load{sys: sys}
 	at := map[string]int{}
@@ -53,7 +55,7 @@ func New(sys system.System, jobs []drive.Object, pods []corev1.Pod) *Load {
 	return l
 }
 
-// Counts returns how many jobs and pods the load has.
+// Counts returns the numbers of jobs and pods of the load.
 func (l *Load) Counts() (jobs, pods int) {
 	for i := range l.items {
 		pods += len(l.items[i].pods)
@@ -61,8 +63,8 @@ func (l *Load) Counts() (jobs, pods int) {
 	return len(l.items), pods
 }
 
-// Sample is a part of the load with about n pods, in the same proportion of jobs to pods as far as whole jobs allow. A
-// single job larger than n is cut.
+// Sample returns a part of the load with about n pods, with the same proportion of jobs to pods as
+// far as whole jobs allow. A single job larger than n is cut.
 func (l *Load) Sample(n int) *Load {
 	s := &Load{sys: l.sys}
 	for i := range l.items {
@@ -77,8 +79,9 @@ func (l *Load) Sample(n int) *Load {
 	return s
 }
 
-// pod makes the request that creates a pod as its controller does: what the user's template says, what the controller added
-// to the metadata, and the node. Finalizers are left out, because nobody would remove them.
+// pod returns the request that creates a pod as its controller does: the spec of the user's
+// template, the metadata that the controller added, and the node. It has no finalizers, because
+// nobody would remove them.
 func pod(model *corev1.Pod, owner metav1.OwnerReference, namespace string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -91,11 +94,11 @@ func pod(model *corev1.Pod, owner metav1.OwnerReference, namespace string) *core
 	return p
 }
 
-// Writers are who writes: jobs as User, pods and statuses as System.
+// Writers are the clients that write: jobs as User, pods and statuses as System.
 type Writers struct{ User, System *drive.Client }
 
-// Run writes the load into a namespace with the given number of writes in flight, and returns how long that took by the
-// client's clock.
+// Run writes the load into a namespace with the given number of writes in flight. It returns how
+// long that took by the client's clock.
 func (l *Load) Run(ctx context.Context, writers Writers, namespace string, concurrency int, progress func(done int)) (time.Duration, error) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -134,8 +137,8 @@ func (l *Load) Run(ctx context.Context, writers Writers, namespace string, concu
 	return time.Since(start), nil
 }
 
-// run is the state of one Run. What can be written is taken in the order pods, statuses, jobs: a job that was begun is
-// ended before another is begun, as far as slots allow.
+// run is the state of one Run. Writes that are possible are sent in the order pods, statuses, jobs:
+// a job that has begun is finished before another begins, as far as slots allow.
 type run struct {
 	load      *Load
 	writers   Writers
@@ -144,13 +147,13 @@ type run struct {
 
 	lock     sync.Mutex
 	change   *sync.Cond
-	begun    int // jobs
+	begun    int // number of jobs begun
 	pods     []write
 	statuses []write
 	inFlight int
-	written  int // pods
+	written  int // number of pods written
 	created  []drive.Object
-	left     []int // pods of each job
+	left     []int // number of unwritten pods, by job
 }
 
 type step int
@@ -166,7 +169,7 @@ type write struct {
 	item, pod int
 }
 
-// next waits for something to write. It returns false when there is nothing left.
+// next waits for a write to do. It returns false if nothing is left.
 func (r *run) next(ctx context.Context) (write, bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -217,7 +220,7 @@ func (r *run) do(ctx context.Context, w write) error {
 	}
 }
 
-// done makes possible what waited for w.
+// done makes the writes possible that waited for w.
 func (r *run) done(w write, ok bool) {
 	r.lock.Lock()
 	defer r.lock.Unlock()

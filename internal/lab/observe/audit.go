@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// The actors of events, as users of the API server are told apart.
+// The actors of events: groups of users of the API server.
 const (
 	Client            = "client"
 	Manager           = "manager"
@@ -26,7 +26,7 @@ const (
 	Other             = "other"
 )
 
-// auditEvent has what is used of an audit.k8s.io/v1 Event.
+// auditEvent has the used fields of an audit.k8s.io/v1 Event.
 type auditEvent struct {
 	Stage string `json:"stage"`
 	Verb  string `json:"verb"`
@@ -49,7 +49,8 @@ type auditEvent struct {
 	Annotations              map[string]string `json:"annotations"`
 }
 
-// ParseAudit reads one line of an audit log. ok is false for what is no finished write of an object.
+// ParseAudit parses one line of an audit log. ok is false unless the line is a finished write of an
+// object.
 func ParseAudit(line []byte) (e analyse.Event, ok bool, err error) {
 	var a auditEvent
 	if err := json.Unmarshal(line, &a); err != nil {
@@ -93,7 +94,7 @@ func actor(user string, groups []string) string {
 		return APIServer
 	}
 	if strings.HasPrefix(user, "system:serviceaccount:kube-system:") {
-		return ControllerManager // each of its controllers has an account of its own
+		return ControllerManager // each controller of kube-controller-manager has its own account
 	}
 	if strings.HasPrefix(user, "system:node:") {
 		return Nodes
@@ -114,7 +115,7 @@ type AuditLog struct {
 	partial []byte
 }
 
-// FollowAudit begins at the present end of the log: what is already there belongs to somebody else's measurement.
+// FollowAudit starts at the present end of the log: earlier events belong to another measurement.
 func FollowAudit(path string) (*AuditLog, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -156,5 +157,5 @@ func (l *AuditLog) Next() ([]analyse.Event, error) {
 	}
 }
 
-// Close ends following.
+// Close closes the log file.
 func (l *AuditLog) Close() error { return l.file.Close() }

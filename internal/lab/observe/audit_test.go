@@ -74,7 +74,8 @@ func TestActors(t *testing.T) {
 	}
 }
 
-// TestFollowing appends to a log in pieces that end in the middle of lines, as a reader of a growing file sees them.
+// TestFollowing appends to a log in pieces that end in the middle of lines, as a reader of a
+// growing file sees them.
 func TestFollowing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	f, err := os.Create(path)

@@ -12,10 +12,10 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 )
 
-// Heartbeats are written in time with a clock, whatever the load is.
+// Heartbeats are resources that are written at fixed intervals, whatever the load.
 var Heartbeats = map[string]bool{"leases.coordination.k8s.io": true, "nodes": true}
 
-// poll is between two looks at a source.
+// poll is the interval at which a source is read.
 const poll = 50 * time.Millisecond
 
 // Source is an AuditLog or a Watch.
@@ -25,21 +25,22 @@ type Source interface {
 	Close() error
 }
 
-// Log is what a source has shown since the last Forget. It is not safe for concurrent use.
+// Log collects the events of a source since the last Forget. It is not safe for concurrent use.
 type Log struct {
 	Source Source
-	// Events are in the order of their arrival.
+	// Events are in the order of arrival.
 	Events []analyse.Event
-	// Namespace is set where others use the cluster too: of what is in other namespaces nothing is kept, and Quiet listens to
-	// this one alone.
+	// Namespace is set if others use the cluster too: then events of other namespaces are dropped,
+	// and Quiet considers this namespace alone.
 	Namespace string
-	// Broken, if set, says why nothing is to be waited for any longer: it ends every wait with its error.
+	// Broken, if set, returns the reason why further waiting is pointless. Its error ends every
+	// wait.
 	Broken func() error
-	// active is how many there were that Quiet listens to, forgotten ones too.
+	// active counts the events that Quiet considers, including forgotten ones.
 	active int
 }
 
-// Collect takes what the source has.
+// Collect takes the pending events from the source.
 func (l *Log) Collect() error {
 	events, err := l.Source.Next()
 	for i := range events {
@@ -55,10 +56,10 @@ func (l *Log) Collect() error {
 	return err
 }
 
-// Forget begins anew: what has happened so far belongs to no load.
+// Forget drops the events so far: they belong to no load.
 func (l *Log) Forget() { l.Events = nil }
 
-// Until collects until reached says that a condition holds. It says false when the time is up first.
+// Until collects events until reached returns true. It returns false if the time expires first.
 func (l *Log) Until(ctx context.Context, atMost time.Duration, reached func() (bool, error)) (bool, error) {
 	deadline := time.Now().Add(atMost)
 	tick := time.NewTicker(poll)
@@ -86,10 +87,10 @@ func (l *Log) Until(ctx context.Context, atMost time.Duration, reached func() (b
 	}
 }
 
-// quietAtMost is how long Quiet waits.
+// quietAtMost bounds the wait of Quiet.
 const quietAtMost = 5 * time.Minute
 
-// Quiet collects until nobody has written for a while, heartbeats aside.
+// Quiet collects events until there were no writes for quietFor, not counting heartbeats.
 func (l *Log) Quiet(ctx context.Context, quietFor time.Duration) error {
 	last, since := -1, time.Now()
 	quiet, err := l.Until(ctx, quietAtMost, func() (bool, error) {
@@ -108,7 +109,7 @@ func (l *Log) Quiet(ctx context.Context, quietFor time.Duration) error {
 // EventsFile is the name of the file with a run's events.
 const EventsFile = "events.jsonl.gz"
 
-// Save writes the events into a file, one a line, compressed.
+// Save writes the events into a compressed file, one per line.
 func (l *Log) Save(path string) error {
 	f, err := os.Create(path)
 	if err != nil {
@@ -128,7 +129,7 @@ func (l *Log) write(f *os.File) error {
 	return z.Close()
 }
 
-// Close ends the source.
+// Close closes the source.
 func (l *Log) Close() error {
 	if l.Source == nil {
 		return nil

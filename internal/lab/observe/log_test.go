@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/observe"
 )
 
-// script shows one list of events after the other, and then nothing more.
+// script is a source that returns one list of events after the other, and then nothing more.
 type script [][]analyse.Event
 
 func (s *script) Next() ([]analyse.Event, error) {
@@ -41,7 +41,7 @@ func TestQuietIsWhenOnlyHeartbeatsAreWritten(t *testing.T) {
 	}
 }
 
-// chatter is a cluster in which somebody always writes.
+// chatter is a source of a cluster in which somebody always writes.
 type chatter struct{ event analyse.Event }
 
 func (c chatter) Next() ([]analyse.Event, error) { return []analyse.Event{c.event}, nil }

@@ -5,14 +5,14 @@ import (
 	"sync"
 )
 
-// Seen is what a watch has shown of each object, by namespace and name. Its zero value has seen nothing. It is safe for
-// concurrent use.
+// Seen stores the state of each object as a watch has shown it, by namespace and name. Its zero
+// value is empty. It is safe for concurrent use.
 type Seen[V any] struct {
 	lock sync.Mutex
 	by   map[string]map[string]V
 }
 
-// Note replaces what is known of an object, which is V's zero value for one that is new.
+// Note changes the state of an object. change gets V's zero value for a new object.
 func (s *Seen[V]) Note(namespace, name string, change func(V) V) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -25,7 +25,7 @@ func (s *Seen[V]) Note(namespace, name string, change func(V) V) {
 	s.by[namespace][name] = change(s.by[namespace][name])
 }
 
-// Forget forgets an object.
+// Forget removes an object.
 func (s *Seen[V]) Forget(namespace, name string) {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -45,7 +45,7 @@ func (s *Seen[V]) Count(namespace string, match func(V) bool) int {
 	return n
 }
 
-// In is a copy of what is known of a namespace's objects, by name.
+// In returns a copy of the states of a namespace's objects, by name.
 func (s *Seen[V]) In(namespace string) map[string]V {
 	s.lock.Lock()
 	defer s.lock.Unlock()

@@ -19,7 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 )
 
-// Watch collects events from watches of one namespace's jobs and pods, with the client's clock.
+// Watch collects events from watches of one namespace's jobs and pods, timed by the client's clock.
 type Watch struct {
 	jobs   string
 	lock   sync.Mutex
@@ -28,7 +28,7 @@ type Watch struct {
 	wait   []func()
 }
 
-// StartWatch watches namespace until Close. It returns when the watches have started.
+// StartWatch watches namespace until Close. It returns when the watches have synced.
 func StartWatch(ctx context.Context, cfg *rest.Config, namespace string, jobs schema.GroupVersionResource) (*Watch, error) {
 	client, err := kubeclient.Clientset(cfg)
 	if err != nil {
@@ -66,7 +66,7 @@ func StartWatch(ctx context.Context, cfg *rest.Config, namespace string, jobs sc
 	return w, nil
 }
 
-// pod turns one step of a pod into the events that explain it.
+// pod turns one change of a pod into the events that explain it.
 func (w *Watch) pod(old, pod *corev1.Pod) {
 	e := analyse.Event{Verb: "create", Resource: "pods", Namespace: pod.Namespace, Name: pod.Name}
 	if old == nil {
@@ -113,7 +113,7 @@ func (w *Watch) Next() ([]analyse.Event, error) {
 	return out, nil
 }
 
-// Close ends watching.
+// Close ends the watches.
 func (w *Watch) Close() error {
 	w.cancel()
 	for _, wait := range w.wait {

@@ -27,7 +27,7 @@ var uPlotCSS string
 //go:embed assets/uPlot.LICENSE
 var uPlotLicense string
 
-// page is what the template shows.
+// page is the data of the template.
 type page struct {
 	Report   *Report
 	Groups   []group
@@ -38,7 +38,7 @@ type page struct {
 	Licence  string
 }
 
-// group is all runs of one shape: they share a chart.
+// group holds all runs of one shape, which share a chart.
 type group struct {
 	Shape, What string
 	Runs        []*Run
@@ -48,14 +48,14 @@ type group struct {
 
 type bar struct {
 	Label, Value, Note string
-	// Width and Mark are in percent of the widest: the run, and its floor.
+	// Width and Mark are percentages of the widest bar: the run, and its floor.
 	Width, Mark float64
 	// Color is the index of the run's colour.
 	Color int
 	Bad   bool
 }
 
-// HTML writes the report as one page that needs nothing else.
+// HTML writes the report as one self-contained page.
 func HTML(w io.Writer, r *Report) error {
 	t, err := template.New("page").Funcs(template.FuncMap{
 		"seconds": seconds, "ratio": ratio, "optional": func(x *float64, f string) string {
@@ -131,7 +131,7 @@ func newGroup(r *Report, shape string) group {
 	return g
 }
 
-// label names a run among those of its shape.
+// label returns the name of a run among the runs of its shape.
 func label(r *Run) string {
 	s := name(r)
 	if r.Gang {
@@ -140,7 +140,7 @@ func label(r *Run) string {
 	return s
 }
 
-// colors is how many colours the page has for runs; more runs than that repeat them.
+// colors is the number of colours for runs; further runs repeat them.
 const colors = 8
 
 func colorClass(i int) string { return fmt.Sprintf("c%d", i%colors) }
@@ -156,7 +156,7 @@ func count(n int, noun string) string { return plural(fmt.Sprint(n), noun) }
 
 func thousands(n int) string { return group3(fmt.Sprint(n)) }
 
-// group3 separates thousands.
+// group3 separates thousands by commas.
 func group3(digits string) string {
 	for i := len(digits) - 3; i > 0; i -= 3 {
 		digits = digits[:i] + "," + digits[i:]
@@ -169,8 +169,8 @@ var componentTitles = map[string]string{
 	"scheduler": "kube-scheduler", "nodes": "simulated nodes", "client": "benchmark client",
 }
 
-// usageRow is one component's CPU and memory, with bars in percent of the run's largest. Floor is the CPU that it took for the
-// floor, empty where that was not measured.
+// usageRow has the CPU time and memory of one component, with bars in percent of the run's largest.
+// Floor is the CPU time that the component took for the floor, empty if that was not measured.
 type usageRow struct {
 	Component          string
 	CPU, Floor, Memory string
@@ -194,7 +194,7 @@ func usageRows(r *Run) []usageRow {
 		}
 		row := usageRow{Component: componentTitles[key], CPU: fmt.Sprintf("%.1f s", seconds), Memory: "–"}
 		if f := r.Floor; f != nil {
-			row.Floor = "–" // not there
+			row.Floor = "–" // the component did not run
 			if seconds, ok := f.CPUSeconds[key]; ok && seconds > 0 {
 				row.Floor = fmt.Sprintf("%.1f s", seconds)
 			}

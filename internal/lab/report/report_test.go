@@ -53,7 +53,7 @@ func sample() *Report {
 			Invariants: Invariants{Violations: []string{}}}}}
 }
 
-// TestContract holds the JSON to the fields that others rely on, with their types.
+// TestContract checks the JSON for the fields that other programs rely on, with their types.
 func TestContract(t *testing.T) {
 	data, err := json.Marshal(sample().WithoutCurves())
 	if err != nil {
@@ -159,7 +159,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// TestPageStandsAlone: nothing in the page makes a browser ask anybody for anything, and no name is taken for markup.
+// TestPageStandsAlone: nothing in the page makes a browser send a request, and names are not
+// interpreted as markup.
 func TestPageStandsAlone(t *testing.T) {
 	var b bytes.Buffer
 	if err := HTML(&b, sample()); err != nil {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// column is one column of the table. Figures are aligned right.
+// column is one column of the table. Figures are right-aligned.
 type column struct {
 	title string
 	right bool
@@ -44,7 +44,7 @@ var wideColumns = []column{
 	{"RSS:API", true, rss("apiserver")}, {"RSS:MGR", true, rss("manager")},
 }
 
-// Table writes the runs for a terminal, within 100 columns unless wide.
+// Table writes the runs as a table for a terminal, within 100 columns unless wide is true.
 func Table(w io.Writer, r *Report, wide bool) error {
 	cols := columns
 	if wide {
@@ -100,7 +100,7 @@ func Table(w io.Writer, r *Report, wide bool) error {
 	return err
 }
 
-// Line is a run in one line.
+// Line returns a run in one line.
 func Line(r *Run) string {
 	if r.Error != "" {
 		return fmt.Sprintf("%s: not measured: %s", Title(r), r.Error)
@@ -115,7 +115,7 @@ func Line(r *Run) string {
 	return s + ", " + count(len(r.Invariants.Violations), "violation")
 }
 
-// Title names a run among others.
+// Title returns the name of a run among others.
 func Title(r *Run) string {
 	s := name(r) + " " + r.Shape
 	if r.Gang {
@@ -124,7 +124,7 @@ func Title(r *Run) string {
 	return s
 }
 
-// name is the system, with what distinguishes it from another run of the same.
+// name returns the system with the settings that distinguish the run.
 func name(r *Run) string {
 	s := r.System
 	if n, ok := r.Settings["kube-controller-manager concurrent job syncs"]; ok && n != "5" {
@@ -139,7 +139,7 @@ func name(r *Run) string {
 	return s
 }
 
-// pods is how many were scheduled, of how many if not all.
+// pods returns the number of scheduled pods, with the total if some are missing.
 func pods(r *Run) string {
 	if r.Scheduled == r.Pods {
 		return fmt.Sprint(r.Pods)

@@ -6,21 +6,22 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 )
 
-// SchemaVersion is the version of the JSON. Fields are added without changing it; none is removed or given another meaning.
+// SchemaVersion is the version of the JSON. New fields may be added without a new version; no field
+// is removed or changes its meaning.
 const SchemaVersion = "v1"
 
-// Report is one invocation of the laboratory.
+// Report is the report of one invocation of the laboratory.
 type Report struct {
 	SchemaVersion string    `json:"schemaVersion"`
 	Version       string    `json:"lockstepVersion"`
 	Time          time.Time `json:"time"`
 	Machine       Machine   `json:"machine"`
-	// Config is the effective configuration, defaults included.
+	// Config is the effective configuration, including defaults.
 	Config map[string]any `json:"config"`
 	Runs   []Run          `json:"runs"`
 }
 
-// Machine is where it was measured.
+// Machine describes the machine of the measurement.
 type Machine struct {
 	Hostname  string `json:"hostname"`
 	OS        string `json:"os"`
@@ -30,22 +31,22 @@ type Machine struct {
 	CPUs      int    `json:"cpus"`
 	MemoryMiB int64  `json:"memoryMiB"`
 	Go        string `json:"go"`
-	// Cgroup limits of the process, when there are any: CPUs and MiB.
+	// Cgroup limits of the process, if any: CPUs and MiB.
 	CPULimit       float64 `json:"cpuLimit,omitempty"`
 	MemoryLimitMiB int64   `json:"memoryLimitMiB,omitempty"`
 }
 
-// Run is one system under one shape of load.
+// Run is the result of one system under one shape of load.
 type Run struct {
 	System   string `json:"system"`
 	Scenario string `json:"scenario"`
 	Shape    string `json:"shape"`
 	Gang     bool   `json:"gang"`
-	// Repeat counts equal runs from 1.
+	// Repeat numbers equal runs from 1.
 	Repeat int `json:"repeat"`
 	// Settings are the limits and options that the system ran with.
 	Settings map[string]string `json:"settings"`
-	// Error is why the run has no result.
+	// Error is the reason why the run has no result.
 	Error string `json:"error,omitempty"`
 
 	Pods      int `json:"pods"`
@@ -53,75 +54,78 @@ type Run struct {
 	Scheduled int `json:"scheduled"`
 	Failed    int `json:"failed"`
 
-	// JobsSeconds, CreateSeconds and ScheduleSeconds run from the first job's create to the last job's, the last pod's
-	// CREATED and the last pod's SCHEDULED.
+	// The times count from the first job's create: JobsSeconds until the last job's create,
+	// CreateSeconds until the last pod was CREATED, ScheduleSeconds until the last pod was
+	// SCHEDULED.
 	JobsSeconds           float64 `json:"jobsSeconds"`
 	FirstScheduledSeconds float64 `json:"firstScheduledSeconds"`
 	CreateSeconds         float64 `json:"createSeconds"`
 	ScheduleSeconds       float64 `json:"scheduleSeconds"`
-	// FloorSeconds and RatioToFloor are null where no floor was measured.
+	// FloorSeconds and RatioToFloor are null if no floor was measured.
 	FloorSeconds *float64 `json:"floorSeconds"`
 	RatioToFloor *float64 `json:"ratioToFloor"`
 	Floor        *Floor   `json:"floor,omitempty"`
 
-	// Writes counts the system's own writes until everything was at rest, heartbeats left out; null where the server's
-	// audit log was not to be had.
+	// Writes counts the system's own writes until everything was at rest, without heartbeats; null
+	// if the server's audit log was not available.
 	Writes                     map[string]int            `json:"writes"`
 	WritesPerPod               float64                   `json:"writesPerPod"`
 	WritesPerPodUntilScheduled float64                   `json:"writesPerPodUntilScheduled"`
 	WritesByActor              map[string]map[string]int `json:"writesByActor,omitempty"`
 	Refused                    map[string]int            `json:"refused,omitempty"`
 
-	// LatencyMs is from a job's creation to its pods being SCHEDULED.
+	// LatencyMs is the time from a job's creation until its pods are SCHEDULED.
 	LatencyMs  analyse.Percentiles `json:"latencyMs"`
 	Stalls     Stalls              `json:"stalls"`
 	CPUSeconds Usage               `json:"cpuSeconds"`
 	PeakRSSMiB Usage               `json:"peakRSSMiB"`
 	Invariants Invariants          `json:"invariants"`
 
-	// Curves are left out of what goes to stdout.
+	// Curves are omitted in the output to stdout.
 	Curves *Curves `json:"curves,omitempty"`
 }
 
-// Usage is an amount per component: apiserver, etcd, manager, controllerManager, scheduler, nodes, client.
+// Usage is an amount per component: apiserver, etcd, manager, controllerManager, scheduler, nodes,
+// client.
 type Usage map[string]float64
 
-// Stalls are gaps of more than a second between one SCHEDULED and the next.
+// Stalls are gaps of more than a second between consecutive SCHEDULED pods.
 type Stalls struct {
 	Count          int       `json:"count"`
 	LongestSeconds float64   `json:"longestSeconds"`
 	AtSeconds      []float64 `json:"atSeconds,omitempty"`
 }
 
-// Invariants is what was checked, and what did not hold.
+// Invariants are the results of the checks.
 type Invariants struct {
 	Checked                   int      `json:"checked"`
 	Violations                []string `json:"violations"`
 	LongestPartialGangSeconds float64  `json:"longestPartialGangSeconds"`
 }
 
-// Floor is how the floor was measured.
+// Floor is the result of the floor's measurement.
 type Floor struct {
 	Concurrency int     `json:"concurrency"`
 	Jobs        int     `json:"jobs"`
 	Pods        int     `json:"pods"`
 	Seconds     float64 `json:"seconds"`
-	// PodsSeconds is until the last pod; Seconds includes the statuses that follow.
+	// PodsSeconds is the time until the last pod; Seconds includes the statuses that follow.
 	PodsSeconds float64 `json:"podsSeconds"`
 	// Calibration has the pods per second of a sample at each concurrency.
 	Calibration []Calibration `json:"calibration"`
-	// CPUSeconds is what the floor cost each process: beside the run's it says where a ratio comes from.
+	// CPUSeconds is the CPU time of each process for the floor: compared with the run's it shows
+	// where the ratio comes from.
 	CPUSeconds Usage          `json:"cpuSeconds"`
 	Curve      *analyse.Curve `json:"curve,omitempty"`
 }
 
-// Calibration is one sample.
+// Calibration is the result of one sample.
 type Calibration struct {
 	Concurrency   int     `json:"concurrency"`
 	PodsPerSecond float64 `json:"podsPerSecond"`
 }
 
-// Curves are what the page draws.
+// Curves are the curves that the page draws.
 type Curves struct {
 	Created            analyse.Curve `json:"created"`
 	Scheduled          analyse.Curve `json:"scheduled"`
@@ -129,7 +133,7 @@ type Curves struct {
 	ScheduledPerSecond []int         `json:"scheduledPerSecond"`
 }
 
-// Fill takes over what the analysis found.
+// Fill copies the result of the analysis into the run.
 func (r *Run) Fill(a analyse.Result) {
 	r.Pods, r.Created, r.Scheduled, r.Failed = a.Pods, a.Created, a.Scheduled, a.Failed
 	r.JobsSeconds, r.FirstScheduledSeconds = a.JobsSeconds, a.FirstScheduledSeconds
@@ -140,13 +144,13 @@ func (r *Run) Fill(a analyse.Result) {
 	r.Stalls = Stalls(a.Stalls)
 	r.Invariants = Invariants(a.Invariants)
 	if r.Invariants.Violations == nil {
-		r.Invariants.Violations = []string{} // in JSON a list, even when there is nothing in it
+		r.Invariants.Violations = []string{} // an empty list in JSON instead of null
 	}
 	r.Curves = &Curves{Created: a.Curves.Created, Scheduled: a.Curves.Scheduled,
 		CreatedPerSecond: a.Curves.CreatedPerSecond, ScheduledPerSecond: a.Curves.ScheduledPerSecond}
 }
 
-// WithoutCurves is a copy for readers who want figures.
+// WithoutCurves returns a copy of the report without curves.
 func (r *Report) WithoutCurves() *Report {
 	out := *r
 	out.Runs = make([]Run, len(r.Runs))
@@ -162,7 +166,8 @@ func (r *Report) WithoutCurves() *Report {
 	return &out
 }
 
-// Faults counts what should make a caller look: runs without a result, pods that failed, violations.
+// Faults counts the problems that a caller should report: runs without a result, failed pods,
+// violations.
 func (r *Report) Faults() (runs, failed, violations int) {
 	for i := range r.Runs {
 		if r.Runs[i].Error != "" {

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// Observed is a control plane with a client that makes the load, and a log of who writes what.
+// Observed is a control plane with a client that drives the load, and a log of all writes.
 type Observed struct {
 	*Rig
 	REST   *rest.Config
@@ -21,7 +21,7 @@ type Observed struct {
 	Log    observe.Log
 }
 
-// Observe starts a control plane as Start does; jobs are the resource that the load is made of.
+// Observe starts a control plane like Start; jobs is the resource of the load.
 func Observe(ctx context.Context, cfg localcluster.Config, outDir string, jobs schema.GroupVersionResource, starting func(localcluster.Component)) (*Observed, error) {
 	r, err := Start(ctx, cfg, outDir, starting)
 	if err != nil {
@@ -39,22 +39,22 @@ func Observe(ctx context.Context, cfg localcluster.Config, outDir string, jobs s
 	return o, nil
 }
 
-// Stop ends the log and then the control plane, see Rig.Stop.
+// Stop closes the log and then stops the control plane, see Rig.Stop.
 func (o *Observed) Stop(ctx context.Context, failed bool) error {
 	return errors.Join(o.Log.Close(), o.Rig.Stop(ctx, failed))
 }
 
-// Used is what each process used between two looks at Usages.
+// Used is the resource usage of each process between two calls of Usages.
 type Used struct {
 	CPUSeconds map[string]float64 `json:"cpuSeconds"`
-	// RSSMiB is at the second look, AnonMiB that of it which is not pages of files, PeakMiB the most that the process ever had
-	// until then.
+	// RSSMiB is the resident memory at the second call, AnonMiB its part without pages of files,
+	// PeakMiB the process's peak until then.
 	RSSMiB  map[string]float64 `json:"rssMiB"`
 	AnonMiB map[string]float64 `json:"anonMiB"`
 	PeakMiB map[string]float64 `json:"peakRSSMiB"`
 }
 
-// UsedBetween are the differences of two looks.
+// UsedBetween returns the usage between two results of Usages.
 func UsedBetween(before, after map[localcluster.Component]localcluster.Usage) Used {
 	used := Used{CPUSeconds: map[string]float64{}, RSSMiB: map[string]float64{}, AnonMiB: map[string]float64{}, PeakMiB: map[string]float64{}}
 	for c, u := range after {

@@ -1,5 +1,6 @@
-// Package rig is the control plane of one measurement: fresh, on a disk, gone afterwards. When something failed its logs are
-// put beside the results. What a measurement leaves that was killed, the next one removes: see stale.go.
+// Package rig runs the control plane of one measurement: fresh, on a disk, and deleted afterwards.
+// If something failed, its logs are copied next to the results. What killed measurements leave
+// behind is removed by the next one: see stale.go.
 package rig
 
 import (
@@ -16,25 +17,26 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// clusterName is the name of every control plane here.
+// clusterName is the name of every control plane of a measurement.
 const clusterName = "bench"
 
-// stopTimeout bounds the end of a control plane.
+// stopTimeout bounds the stop of a control plane.
 const stopTimeout = 30 * time.Second
 
-// Rig is a control plane under way.
+// Rig is a running control plane.
 type Rig struct {
 	*localcluster.Cluster
 	home   *home
 	outDir string
 
 	lock sync.Mutex
-	died string                   // what there is to say about components that did
-	dead []localcluster.Component // those
+	died string                   // messages about components that died
+	dead []localcluster.Component // components that died
 }
 
-// Start brings a control plane up. Name, Dir and OnEvent of cfg are its own; starting is told what is started. outDir, the
-// folder of the results, gets the logs of a measurement that failed.
+// Start starts a control plane. It overwrites Name, Dir and OnEvent of cfg, and calls starting for
+// each component that is started. outDir, the directory of the results, receives the logs of a
+// failed measurement.
 func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting func(localcluster.Component)) (*Rig, error) {
 	state, err := stateDir()
 	if err != nil {
@@ -65,7 +67,7 @@ func Start(ctx context.Context, cfg localcluster.Config, outDir string, starting
 	return r, nil
 }
 
-// Broken is an error when a component has died. What there is to say about that, Stop says.
+// Broken returns an error if a component has died. Stop returns the details.
 func (r *Rig) Broken() error {
 	r.lock.Lock()
 	defer r.lock.Unlock()
@@ -75,8 +77,8 @@ func (r *Rig) Broken() error {
 	return fmt.Errorf("%s ended by itself", r.dead[0])
 }
 
-// Stop ends the control plane, ctx done or not. It fails if a component had died, and keeps the logs if the measurement
-// failed before ctx was done.
+// Stop stops the control plane, whether ctx is done or not. It returns an error if a component has
+// died. It keeps the logs if failed is true and ctx is not done.
 func (r *Rig) Stop(ctx context.Context, failed bool) error {
 	stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -92,7 +94,7 @@ func (r *Rig) Stop(ctx context.Context, failed bool) error {
 	return errors.Join(err, r.home.remove())
 }
 
-// keepLogs copies the logs to the results, and is an error that says where they are.
+// keepLogs copies the logs to the results. It returns an error that says where they are.
 func (r *Rig) keepLogs() error {
 	to, err := os.MkdirTemp(r.outDir, "logs-")
 	if err == nil {
@@ -104,10 +106,11 @@ func (r *Rig) keepLogs() error {
 	return fmt.Errorf("the logs are in %s", to)
 }
 
-// Client is the key of this process among Usages: it makes the load.
+// Client is the key of this process in Usages: it drives the load.
 const Client localcluster.Component = "client"
 
-// Usages is the CPU time and memory of every component so far, and the CPU time of this process.
+// Usages returns the CPU time and memory of every component so far, and the CPU time of this
+// process.
 func (r *Rig) Usages() (map[localcluster.Component]localcluster.Usage, error) {
 	out := map[localcluster.Component]localcluster.Usage{Client: {CPU: OwnCPU()}}
 	for _, c := range r.Components() {
@@ -120,7 +123,7 @@ func (r *Rig) Usages() (map[localcluster.Component]localcluster.Usage, error) {
 	return out, nil
 }
 
-// OwnCPU is the CPU time that this process has used so far.
+// OwnCPU returns the CPU time that this process has used so far.
 func OwnCPU() time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {
@@ -129,8 +132,8 @@ func OwnCPU() time.Duration {
 	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
-// stateDir is where control planes live while they are measured: on a disk, not in a memory file system, because etcd's
-// fsync is part of what is measured.
+// stateDir returns the directory for control planes under measurement. It is on a disk, not in a
+// memory file system, because etcd's fsync is part of the measurement.
 func stateDir() (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
 	if base == "" {

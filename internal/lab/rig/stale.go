@@ -11,19 +11,20 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// owned is the file in a control plane's folder that its process holds a lock on while it lives. The kernel drops the lock
-// with the process, however that ends: a folder whose lock can be had is nobody's.
+// owned is the file in a control plane's directory that its process holds a lock on while it lives.
+// The kernel releases the lock when the process ends in any way: a directory whose lock is free has
+// no owner.
 const owned = "owned"
 
-// home is the folder of a control plane.
+// home is the directory of a control plane.
 type home struct {
 	dir  string
 	lock *os.File
 }
 
-// newHome makes a folder that is this process's.
+// newHome creates a directory owned by this process.
 func newHome(state string) (h *home, err error) {
-	// No folder without a lock is seen by somebody who removes what is stale.
+	// The lock on the parent ensures that removeStale never sees a directory without its lock.
 	among, err := lock(state)
 	if err != nil {
 		return nil, err
@@ -43,18 +44,18 @@ func newHome(state string) (h *home, err error) {
 	return h, nil
 }
 
-// remove ends the folder.
+// remove deletes the directory and releases the lock.
 func (h *home) remove() error {
 	return errors.Join(os.RemoveAll(h.dir), h.lock.Close())
 }
 
-// errLocked says that somebody else holds a lock.
+// errLocked means that another process holds a lock.
 var errLocked = errors.New("locked")
 
-// lock waits for a lock on a file or folder, which lasts until it is closed.
+// lock waits for a lock on a file or directory. The lock is held until the file is closed.
 func lock(path string) (*os.File, error) { return flock(path, syscall.LOCK_EX) }
 
-// tryLock is errLocked where lock would wait.
+// tryLock is like lock, but returns errLocked instead of waiting.
 func tryLock(path string) (*os.File, error) { return flock(path, syscall.LOCK_EX|syscall.LOCK_NB) }
 
 func flock(path string, how int) (*os.File, error) {
@@ -78,7 +79,7 @@ func flock(path string, how int) (*os.File, error) {
 	return nil, &fs.PathError{Op: "lock", Path: path, Err: err}
 }
 
-// RemoveStale removes what measurements of this user left that were killed, and says of how many.
+// RemoveStale removes the directories of this user's killed measurements, and returns their number.
 func RemoveStale() (int, error) {
 	state, err := stateDir()
 	if err != nil {
@@ -101,7 +102,7 @@ func removeStale(state string) (int, error) {
 	for _, dir := range dirs {
 		mine, failed := tryLock(filepath.Join(dir, owned))
 		if errors.Is(failed, errLocked) || errors.Is(failed, fs.ErrNotExist) {
-			continue // it lives, or is no folder of ours
+			continue // it is in use, or not one of ours
 		}
 		if failed == nil {
 			failed = removeDead(dir)
@@ -116,7 +117,8 @@ func removeStale(state string) (int, error) {
 	return removed, err
 }
 
-// removeDead removes a folder whose process has ended; the kernel ended the components with it.
+// removeDead removes the directory of an ended process; the kernel has ended its components with
+// it.
 func removeDead(dir string) error {
 	real := localcluster.RealNodesDir(dir)
 	if _, err := os.Stat(real); err == nil {

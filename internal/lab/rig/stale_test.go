@@ -10,7 +10,8 @@ import (
 	"testing"
 )
 
-// ownerVariable tells the test's program to be a measurement that lives until it is killed.
+// ownerVariable is the environment variable that makes the test binary a measurement that lives
+// until it is killed.
 const ownerVariable = "RIG_TEST_OWNER"
 
 func TestMain(m *testing.M) {

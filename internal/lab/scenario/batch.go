@@ -1,4 +1,5 @@
-// Package scenario says what load a measurement drives: which jobs, how many pods, what a pod looks like. It is pure.
+// Package scenario describes the load of a measurement: which jobs, how many pods, and the spec of
+// a pod. It is pure.
 package scenario
 
 import (
@@ -10,26 +11,26 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Batch is the name of the one scenario there is: jobs of equal size, all created at once.
+// Batch is the name of this package's scenario: jobs of equal size, all created at once.
 const Batch = "batch"
 
-// Bounds of a shape: what one control plane on one machine can be asked to hold.
+// Bounds of a shape: what one control plane on one machine can be expected to hold.
 const (
 	maxJobs = 100_000
 	maxPods = 200_000
 )
 
-// Shape is a number of jobs of a number of pods each.
+// Shape is a number of jobs with a number of pods each.
 type Shape struct {
 	Jobs, PodsPerJob int
 }
 
-// Pods is the number of pods of all jobs.
+// Pods returns the number of pods of all jobs.
 func (s Shape) Pods() int { return s.Jobs * s.PodsPerJob }
 
 func (s Shape) String() string { return fmt.Sprintf("%dx%d", s.Jobs, s.PodsPerJob) }
 
-// ParseShape reads JOBSxPODS, for example 500x20.
+// ParseShape parses JOBSxPODS, for example 500x20.
 func ParseShape(text string) (Shape, error) {
 	jobs, pods, ok := strings.Cut(strings.TrimSpace(text), "x")
 	if !ok {
@@ -46,7 +47,7 @@ func ParseShape(text string) (Shape, error) {
 	return s, nil
 }
 
-// ParseShapes reads a list of shapes.
+// ParseShapes parses a list of shapes.
 func ParseShapes(texts []string) ([]Shape, error) {
 	var out []Shape
 	for _, text := range texts {
@@ -59,11 +60,13 @@ func ParseShapes(texts []string) ([]Shape, error) {
 	return out, nil
 }
 
-// JobName is the name of the i-th job of a load, counted from 0. Names sort in the order of creation.
+// JobName returns the name of the i-th job of a load, counted from 0. Names sort in the order of
+// creation.
 func JobName(i int) string { return fmt.Sprintf("bench-%05d", i) }
 
-// PodSpec is the pod of every job: one small container, as users write it (nothing that the API server would default).
-// 110 of them fill no node of 16 cores, so it is the writes that limit a run and not the room.
+// PodSpec returns the pod spec of every job: one small container, as users write it (without the
+// fields that the API server defaults). 110 such pods do not fill a node of 16 cores, so writes
+// limit a run and not room.
 func PodSpec() corev1.PodSpec {
 	return corev1.PodSpec{
 		RestartPolicy: corev1.RestartPolicyNever,

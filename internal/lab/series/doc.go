@@ -1,9 +1,9 @@
-// Package series is what scenarios share that make one run after another and say of each what came of it: the run's verdict,
-// the report that grows by it, and the folder with the results.
+// Package series is shared by scenarios that make one run after another: the verdict of a run, the
+// report that grows with each run, and the directory with the results.
 //
 //	measure ──▶ Run ──▶ Report.Make ──▶ result.json             figures, the configuration among them
 //	                                    report.html             the same for people, light and dark
 //	                                    NN-RUN/events.jsonl.gz  what was observed, one event a line
 //
-// What a run consists of, and which figures it has, is each scenario's own.
+// The steps of a run and its figures are each scenario's own.
 package series

@@ -16,15 +16,15 @@ import (
 //go:embed page.html
 var pageSource string
 
-// Chart shows how many of something there were over time.
+// Chart shows counts over time.
 type Chart struct {
-	// Seconds and Count are where its axes end.
+	// Seconds and Count are the ends of the axes.
 	Seconds float64
 	Count   int
 	Curves  []Curve
 }
 
-// Curve is one of a chart, with its name in the key.
+// Curve is one curve of a chart, with its name in the legend.
 type Curve struct {
 	Name string
 	analyse.Curve
@@ -32,7 +32,7 @@ type Curve struct {
 
 const chartWidth, chartHeight = 640.0, 200.0
 
-// Points are the points of a curve in the picture.
+// Points returns the points of a curve in the coordinates of the picture.
 func (c Chart) Points(curve Curve) string {
 	var b strings.Builder
 	for i := range curve.AtSeconds {
@@ -48,16 +48,17 @@ func (c Chart) Points(curve Curve) string {
 // Page is a scenario's part of its page.
 type Page struct {
 	Title string
-	// Body is a template. It may use, beside its own Funcs: ms, the templates writes, usage, samples, verdict and chart.
+	// Body is a template. Besides its own Funcs it may use: ms, and the templates writes, usage,
+	// samples, verdict and chart.
 	Body  string
 	Funcs template.FuncMap
 	Data  any
 }
 
-// value is a setting for people.
+// value formats a setting for people.
 func value(v any) string { return cmp.Or(strings.Trim(fmt.Sprint(v), "[]"), "none") }
 
-// Page writes a report as one page that needs nothing else.
+// Page writes a report as one self-contained page.
 func (r *Report[R]) Page(w io.Writer, p Page) error {
 	funcs := template.FuncMap{"ms": Ms, "value": value}
 	maps.Copy(funcs, p.Funcs)

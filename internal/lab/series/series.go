@@ -13,28 +13,28 @@ import (
 	"lockstep.dev/lockstep/internal/lab/observe"
 )
 
-// The names of the files in a folder of results.
+// Names of the files in a directory of results.
 const (
 	ResultFile = "result.json"
 	PageFile   = "report.html"
 )
 
-// Config is what all series are told.
+// Config is the configuration that all series share.
 type Config struct {
-	// Repeat is how often everything is run.
+	// Repeat is how often every run is made.
 	Repeat int
 	// Timeout bounds each wait of a run.
 	Timeout time.Duration
-	// OutDir is the folder for the results.
+	// OutDir is the directory for the results.
 	OutDir string
-	// Lockstep and Kube are the programs that the control plane is made of.
+	// Lockstep and Kube are the paths of the programs of the control plane.
 	Lockstep, Kube string
 	Version        string
-	// Progress is told what happens, a line at a time.
+	// Progress is called with each line of progress.
 	Progress func(string)
 }
 
-// Complete fills in what may be left out, and says what is wrong.
+// Complete sets defaults and validates the configuration.
 func (c *Config) Complete() error {
 	if c.Progress == nil {
 		c.Progress = func(string) {}
@@ -45,22 +45,22 @@ func (c *Config) Complete() error {
 	return nil
 }
 
-// maxViolations bounds Verdict.Violations: more do not tell more.
+// maxViolations bounds the length of Verdict.Violations: more would not tell more.
 const maxViolations = 50
 
-// unfinished is the error of a run that is being made.
+// unfinished is the error of a run in progress.
 const unfinished = "not finished"
 
-// Verdict is what came of a run. Runs embed it.
+// Verdict is the outcome of a run. Runs embed it.
 type Verdict struct {
-	// Error is why a run has no result.
+	// Error is the reason why a run has no result.
 	Error string `json:"error,omitempty"`
-	// Checked is how many facts were checked.
+	// Checked is the number of facts checked.
 	Checked    int      `json:"checked"`
 	Violations []string `json:"violations"`
 }
 
-// Bad notes a violation.
+// Bad adds a violation.
 func (v *Verdict) Bad(format string, args ...any) {
 	if len(v.Violations) < maxViolations {
 		v.Violations = append(v.Violations, fmt.Sprintf(format, args...))
@@ -72,13 +72,13 @@ func (v *Verdict) verdict() *Verdict { return v }
 // Run is a pointer to a struct that embeds Verdict.
 type Run interface {
 	verdict() *Verdict
-	// Title names the run among those of its report.
+	// Title returns the name of the run within its report.
 	Title() string
-	// Line is what came of a run that was measured, in one line.
+	// Line returns the results of a measured run in one line.
 	Line() string
 }
 
-// Report is one invocation.
+// Report is the report of one invocation.
 type Report[R Run] struct {
 	SchemaVersion string         `json:"schemaVersion"`
 	Version       string         `json:"lockstepVersion"`
@@ -87,15 +87,16 @@ type Report[R Run] struct {
 	Runs          []R            `json:"runs"`
 }
 
-// New makes a report without runs, and the folder for the results: better now than after a run. effective is the
-// configuration, defaults included.
+// New returns a report without runs, and creates the directory for the results: an error is better
+// now than after a run. effective is the configuration, including defaults.
 func New[R Run](cfg Config, effective map[string]any) (Report[R], error) {
 	return Report[R]{SchemaVersion: "v1", Version: cfg.Version, Time: time.Now().UTC(), Config: effective, Runs: []R{}},
 		os.MkdirAll(cfg.OutDir, 0o755)
 }
 
-// Make takes a run into the report and makes it. It is there while it is made, so that what is known of it can be saved; one that
-// could not be measured stays, with its error. Make fails when ctx is done.
+// Make adds a run to the report and makes it. The run is in the report while it is made, so that
+// its partial results can be saved; a run that could not be measured stays, with its error. Make
+// returns an error only if ctx is done.
 func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Context) error) error {
 	v := run.verdict()
 	v.Violations, v.Error = []string{}, unfinished
@@ -112,7 +113,7 @@ func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Contex
 	return nil
 }
 
-// Line says what came of a run.
+// Line returns the outcome of a run in one line.
 func Line(run Run) string {
 	if e := run.verdict().Error; e != "" {
 		return run.Title() + ": not measured: " + e
@@ -120,7 +121,7 @@ func Line(run Run) string {
 	return fmt.Sprintf("%s: %s, %d violations", run.Title(), run.Line(), len(run.verdict().Violations))
 }
 
-// Measured are the runs that have a result.
+// Measured returns the runs that have a result.
 func (r *Report[R]) Measured() []R {
 	var out []R
 	for _, run := range r.Runs {
@@ -131,7 +132,8 @@ func (r *Report[R]) Measured() []R {
 	return out
 }
 
-// Faults says why a caller should look: nil if there is nothing wrong.
+// Faults returns an error that lists the runs without a result and those with violations; nil if
+// there are none.
 func (r *Report[R]) Faults() error {
 	var errs []error
 	for _, run := range r.Runs {
@@ -145,7 +147,7 @@ func (r *Report[R]) Faults() error {
 	return errors.Join(errs...)
 }
 
-// WriteFaults writes what is wrong below a table, a line each.
+// WriteFaults writes errors and violations, one per line, below a table.
 func (r *Report[R]) WriteFaults(w io.Writer) error {
 	for _, run := range r.Runs {
 		v := run.verdict()
@@ -162,7 +164,7 @@ func (r *Report[R]) WriteFaults(w io.Writer) error {
 	return nil
 }
 
-// Save writes the report and its page into a folder.
+// Save writes the report and its page into a directory.
 func Save(dir string, report any, page func(io.Writer) error) error {
 	data, err := json.Marshal(report)
 	if err != nil {
@@ -178,7 +180,8 @@ func Save(dir string, report any, page func(io.Writer) error) error {
 	return errors.Join(page(f), f.Close())
 }
 
-// SaveEvents writes what was observed into a folder, which is made. A run that had no control plane has no log.
+// SaveEvents writes the observed events into a directory, which it creates. A run without a control
+// plane has no log.
 func SaveEvents(dir string, log *observe.Log) error {
 	if log == nil {
 		return nil
@@ -189,7 +192,7 @@ func SaveEvents(dir string, log *observe.Log) error {
 	return log.Save(filepath.Join(dir, observe.EventsFile))
 }
 
-// Ms writes a time in milliseconds, and longer ones in seconds.
+// Ms formats a time in milliseconds; longer times in seconds.
 func Ms(x float64) string {
 	if x >= 10_000 {
 		return fmt.Sprintf("%.1fs", x/1e3)

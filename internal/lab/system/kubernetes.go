@@ -18,10 +18,11 @@ import (
 // kubernetes is stock Kubernetes: Jobs of batch/v1, kube-controller-manager and kube-scheduler.
 type kubernetes struct{ options Options }
 
-// DefaultJobSyncs is how many Jobs kube-controller-manager syncs at once unless told otherwise.
+// DefaultJobSyncs is the default number of Jobs that kube-controller-manager syncs concurrently.
 const DefaultJobSyncs = 5
 
-// JobSyncs is the setting that a sweep of the peer's job controller varies.
+// JobSyncs is the name of the setting that a sweep over the job controller of
+// kube-controller-manager varies.
 const JobSyncs = "kube-controller-manager concurrent job syncs"
 
 func (k kubernetes) jobSyncs() string {
@@ -83,7 +84,7 @@ func (kubernetes) Min(int, bool) int { return 0 }
 func (kubernetes) State(o drive.Object) analyse.JobState {
 	j := o.(*batchv1.Job)
 	s := analyse.JobState{Name: j.Name, Phase: "Active", Succeeded: int(j.Status.Succeeded), Failed: int(j.Status.Failed)}
-	// Active counts pods that are pending too, Ready those that run.
+	// Active counts pending pods too, Ready only those that run.
 	if j.Status.Ready != nil {
 		s.Running = int(*j.Status.Ready)
 	}
@@ -96,7 +97,7 @@ func (kubernetes) State(o drive.Object) analyse.JobState {
 	return s
 }
 
-// Identify takes JOB-xxxxx apart, where xxxxx is random.
+// Identify parses JOB-xxxxx, where xxxxx is random.
 func (kubernetes) Identify(pod string) (string, int) {
 	job, _, _ := cutLast(pod)
 	return job, -1
@@ -106,7 +107,8 @@ func (kubernetes) Writers() map[string]bool {
 	return map[string]bool{observe.ControllerManager: true, observe.Scheduler: true}
 }
 
-// floorManager is nobody: kube-controller-manager leaves Jobs alone that somebody else manages.
+// floorManager names a manager that does not exist: kube-controller-manager ignores Jobs that have
+// another manager.
 const floorManager = "lockstep.dev/floor"
 
 func (kubernetes) FloorJob(atRest drive.Object, namespace string) drive.Object {
@@ -123,8 +125,8 @@ func (kubernetes) WithStatus(created, atRest drive.Object) drive.Object {
 	return j
 }
 
-// FloorConfig is the administrator's, whom no flow control holds up: no identity of stock Kubernetes may create pods and bind
-// them.
+// FloorConfig returns the administrator's configuration, which is exempt from flow control: no
+// identity of stock Kubernetes may both create pods and bind them.
 func (kubernetes) FloorConfig(c *localcluster.Cluster) *rest.Config { return c.RESTConfig() }
 
 func (kubernetes) StopForFloor() []localcluster.Component {

@@ -32,7 +32,7 @@ func (l lockstep) Configure(c *localcluster.Config) {
 		"--writer-concurrency="+strconv.Itoa(l.options.WriterConcurrency)), l.options.ManagerArgs...)
 }
 
-// WritesInFlight is the setting that a sweep of the manager's writer varies.
+// WritesInFlight is the name of the setting that a sweep over the manager's writer varies.
 const WritesInFlight = "manager writes in flight"
 
 func (l lockstep) Settings() map[string]string {
@@ -79,7 +79,8 @@ func (l lockstep) NewJob(namespace, name string, pods int, gang bool) drive.Obje
 	}
 }
 
-// Min is all pods of a gang; without gangs it is 1, the smallest that the API knows.
+// Min returns the number of pods for a gang; without gangs it returns 1, the smallest value of the
+// API.
 func (lockstep) Min(pods int, gang bool) int {
 	if gang {
 		return pods
@@ -102,7 +103,7 @@ func (lockstep) State(o drive.Object) analyse.JobState {
 	return s
 }
 
-// Identify takes JOB-TASK-INDEX apart.
+// Identify parses JOB-TASK-INDEX.
 func (lockstep) Identify(pod string) (string, int) {
 	rest, index, ok := cutLast(pod)
 	if !ok {

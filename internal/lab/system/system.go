@@ -1,5 +1,5 @@
-// Package system says what a measurement puts under test: how its jobs look, which processes it needs, which writers are
-// its own, and how to read the outcome from its objects.
+// Package system describes the systems under test: what their jobs look like, which processes they
+// need, which writers are theirs, and how to read the outcome from their objects.
 package system
 
 import (
@@ -17,53 +17,55 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// System is one thing to measure.
+// System is one system to measure.
 type System interface {
-	// Name is what the user calls it.
+	// Name returns the name for users.
 	Name() string
-	// Configure adds what the system needs to a control plane, before it starts.
+	// Configure adds what the system needs to the configuration of a control plane.
 	Configure(*localcluster.Config)
-	// Settings are the limits and options that it runs with, for the report.
+	// Settings returns the limits and options that the system runs with, for the report.
 	Settings() map[string]string
-	// Gangs says whether the system can hold pods back until a whole gang fits.
+	// Gangs reports whether the system can hold back pods until a whole gang fits.
 	Gangs() bool
-	// Jobs is the resource of its jobs.
+	// Jobs returns the resource of the system's jobs.
 	Jobs() schema.GroupVersionResource
-	// NewList makes an empty list of its jobs, and a function that takes the objects out of it.
+	// NewList returns an empty list of jobs, and a function that returns its items.
 	NewList() (list runtime.Object, items func() []drive.Object)
-	// NewJob makes the job that a user submits.
+	// NewJob returns the job that a user submits.
 	NewJob(namespace, name string, pods int, gang bool) drive.Object
-	// Min is how many pods of such a job must hold nodes together, or none.
+	// Min returns how many pods of such a job must hold nodes together, or none may.
 	Min(pods int, gang bool) int
-	// State reads a job's own account of itself.
+	// State returns the content of a job's status.
 	State(drive.Object) analyse.JobState
-	// Identify tells a pod's job and its index, which is -1 in systems whose pods have none, from its name.
+	// Identify returns the job and index of a pod from its name. The index is -1 in systems without
+	// indexes.
 	Identify(pod string) (job string, index int)
-	// Writers are the actors whose writes are the system's.
+	// Writers returns the actors whose writes are the system's.
 	Writers() map[string]bool
-	// FloorJob makes of a job at rest the one that the floor's client creates: the same, in another namespace, and such
-	// that nobody acts on it.
+	// FloorJob returns the job that the floor's client creates for a job at rest: the same job in
+	// another namespace, made so that no controller acts on it.
 	FloorJob(atRest drive.Object, namespace string) drive.Object
-	// WithStatus returns a copy of created with the status of atRest, as the floor's client writes it.
+	// WithStatus returns a copy of created with the status of atRest, as the floor's client writes
+	// it.
 	WithStatus(created, atRest drive.Object) drive.Object
-	// FloorConfig is how the floor's client reaches the API server to write what the system writes: as the system, so that the
-	// server's flow control treats both alike.
+	// FloorConfig returns the client configuration for the floor's writes in place of the system:
+	// with the system's identity, so that the server's flow control treats both alike.
 	FloorConfig(*localcluster.Cluster) *rest.Config
-	// StopForFloor lists the components that have to be stopped, so that nobody but the floor's client acts.
+	// StopForFloor returns the components to stop so that only the floor's client acts.
 	StopForFloor() []localcluster.Component
 }
 
-// Names lists the systems there are.
+// Names returns the names of all systems.
 func Names() []string { return []string{"lockstep", "kubernetes"} }
 
 // Options are the settings of systems.
 type Options struct {
-	// Manager is the path of lockstep, ManagerArgs are more flags for its manager, and WriterConcurrency is the manager's fixed
-	// number of writes in flight, 0 for adaptive.
+	// Manager is the path of lockstep, ManagerArgs are additional flags for its manager, and
+	// WriterConcurrency is the manager's fixed number of writes in flight, 0 for adaptive.
 	Manager           string
 	ManagerArgs       []string
 	WriterConcurrency int
-	// JobSyncs is how many Jobs stock Kubernetes syncs at once, 0 for its default.
+	// JobSyncs is how many Jobs stock Kubernetes syncs concurrently, 0 for its default.
 	JobSyncs int
 }
 
@@ -78,7 +80,7 @@ func New(name string, o Options) (System, error) {
 	return nil, fmt.Errorf("unknown system %q; there are: %s", name, strings.Join(Names(), ", "))
 }
 
-// RequestOf is what a pod takes of its node: the sum of its containers' requests.
+// RequestOf returns a pod's request on its node: the sum of its containers' requests.
 func RequestOf(spec *corev1.PodSpec) analyse.Resources {
 	r := analyse.Resources{Pods: 1}
 	for i := range spec.Containers {

@@ -17,7 +17,7 @@ import (
 
 const workflowResource = "workflows.argoproj.io"
 
-// newList makes an empty list of workflows, and a function that takes them out.
+// newList returns an empty list of workflows, and a function that returns its items.
 func newList() (runtime.Object, func() []drive.Object) {
 	list := &wf.WorkflowList{}
 	return list, func() []drive.Object {
@@ -29,7 +29,7 @@ func newList() (runtime.Object, func() []drive.Object) {
 	}
 }
 
-// course is a workflow's way through the run.
+// course is the timeline of one workflow.
 type course struct {
 	created, ended time.Time
 	firstPod       time.Time
@@ -41,7 +41,7 @@ type span struct {
 	creates  int
 }
 
-// analyse draws the conclusions.
+// analyse computes the results of the run.
 func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[localcluster.Component]localcluster.Usage) {
 	r := &t.run
 	courses := map[string]*course{}
@@ -51,7 +51,8 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	var start, lastCreated, lastEnded time.Time
 	slices.SortStableFunc(t.log.Events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
 	patches := 0
-	// The workflows come first: the answer to a workflow's create may be later than the one to its pod's.
+	// Workflows first: the answer to a workflow's create may come later than the answer to its
+	// pod's create.
 	for i := range t.log.Events {
 		if e := &t.log.Events[i]; e.Namespace == namespace && e.OK() && e.Resource == workflowResource && e.Verb == "create" {
 			courses[e.Name] = &course{created: e.Time, pods: map[string]*span{}}
@@ -83,7 +84,7 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 			}
 		case e.Resource == "pods" && e.Sub == "status" && e.Actor == observe.Nodes:
 			if c := courses[workflowOf(e.Name)]; c != nil && c.pods[e.Name] != nil {
-				c.pods[e.Name].to = e.Time // the last is the one that says how it ended
+				c.pods[e.Name].to = e.Time // the last one says how the pod ended
 			}
 		}
 	}
@@ -153,7 +154,8 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	r.ManagerKiB = round(float64(max(0, after[localcluster.Manager].PeakRSSBytes-before[localcluster.Manager].RSSBytes)) / 1024 / n)
 }
 
-// workflowOf is the workflow that a pod's name begins with: names of the load have a fixed length.
+// workflowOf returns the name of the workflow of a pod: its prefix, because the load's workflow
+// names have a fixed length.
 func workflowOf(pod string) string {
 	if n := len(name(0)); len(pod) >= n {
 		return pod[:n]
@@ -161,7 +163,7 @@ func workflowOf(pod string) string {
 	return ""
 }
 
-// covered is how long at least one of the workflow's pods was under way.
+// covered returns how long at least one of the workflow's pods was under way.
 func (c *course) covered() time.Duration {
 	var spans []span
 	for _, p := range c.pods {
@@ -185,7 +187,7 @@ func (c *course) covered() time.Duration {
 	return sum
 }
 
-// depth is the most workflows that were under way at a time.
+// depth returns the maximum number of workflows under way at the same time.
 func depth(created, ended []time.Time) int {
 	most, i := 0, 0
 	for n, at := range created {

@@ -26,22 +26,23 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// sampleWorkflows are written to find the best concurrency.
+// sampleWorkflows is the number of workflows in a sample that finds the best concurrency.
 const sampleWorkflows = 150
 
-// podAt is a pod of the run: its name, and the node that it was created on.
+// podAt is a pod of the run: its name, and the node on which it was created.
 type podAt struct{ name, node string }
 
-// floorClient writes what the manager wrote, with nothing in between. Each of its connections is used in turn.
+// floorClient writes what the manager wrote, without a controller in between. It uses its
+// connections in turn.
 type floorClient struct {
 	*trial
 	rests []rest.Interface
 	cores []rest.Interface
 }
 
-// floor measures how long a bare client takes to create the same workflows, create their pods on the same nodes, write the
-// same final statuses when the pods have ended and, where the run collected its pods, delete them. So the nodes have the same to
-// write as in the run.
+// floor measures how long a bare client takes to create the same workflows, create their pods on
+// the same nodes, write the same final statuses when the pods have ended and, if the run collected
+// its pods, delete them. So the nodes have the same writes to do as in the run.
 func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	if t.model == nil {
 		return errors.New("no pod of the run was seen")
@@ -95,13 +96,13 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	}
 	t.run.FloorSeconds, t.run.FloorConcurrency = round(took.Seconds()), best
 	t.run.Ratio = round(t.run.Seconds / took.Seconds())
-	// Beside the pods that ran last: all of one workflow's ran side by side here.
+	// Without the time of the pods: here all pods of one workflow ran in parallel.
 	t.run.RatioBeyondPods = round((t.run.Seconds - t.criticalSeconds()) / (took - t.cfg.PodTime).Seconds())
 	return nil
 }
 
-// write writes the workflows of a list into a fresh namespace. Workflows overlap; the writes of one follow each other, its
-// pods side by side.
+// write writes the workflows of a list into a fresh namespace. Workflows overlap; the writes of one
+// workflow are sequential, but its pods are written in parallel.
 func (f *floorClient) write(ctx context.Context, namespace string, list []drive.Object, pods map[string][]podAt, concurrency int) (time.Duration, error) {
 	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err
@@ -129,16 +130,16 @@ func (f *floorClient) write(ctx context.Context, namespace string, list []drive.
 	return time.Since(begin), nil
 }
 
-// floorUnderWayMax bounds how many workflows are under way in the floor.
+// floorUnderWayMax bounds the number of workflows under way in the floor.
 const floorUnderWayMax = 10_000
 
-// podEnds knows which pods have ended.
+// podEnds records which pods have ended.
 type podEnds struct {
 	mu   sync.Mutex
 	over map[string]chan struct{}
 }
 
-// of is closed when the pod has ended.
+// of returns the channel that is closed when the pod has ended.
 func (e *podEnds) of(pod string) chan struct{} {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -162,7 +163,7 @@ func (f *floorClient) follow(ctx context.Context, namespace string) (*podEnds, e
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
 		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
 			select {
-			case <-ends.of(m.Name): // told before, by a watch that broke
+			case <-ends.of(m.Name): // closed before by a watch that broke
 			default:
 				close(ends.of(m.Name))
 			}
@@ -231,7 +232,8 @@ func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Work
 	})
 }
 
-// pod is the model under another name, for another workflow, on another node. What the server had filled in is left out.
+// pod returns a copy of the model for another workflow, name and node, without the fields that the
+// server filled in.
 func (f *floorClient) pod(owner *wf.Workflow, p podAt) *corev1.Pod {
 	spec := *f.model.Spec.DeepCopy()
 	spec.NodeName = p.node

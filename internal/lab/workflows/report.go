@@ -13,49 +13,54 @@ import (
 	"lockstep.dev/lockstep/internal/lab/series"
 )
 
-// Report is one invocation.
+// Report is the report of one invocation.
 type Report struct{ series.Report[*Run] }
 
-// Run is one shape under one load. Seconds count from when the first workflow reached the server.
+// Run is the result of one shape under one load. Seconds count from when the first workflow reached
+// the server.
 type Run struct {
 	Scenario       string `json:"scenario"`
 	Shape          string `json:"shape"`
 	Repeat         int    `json:"repeat"`
-	WritesInFlight int    `json:"writesInFlight"` // of the manager; 0 is adaptive
+	WritesInFlight int    `json:"writesInFlight"` // of the manager; 0 means adaptive
 	series.Verdict
 
 	Workflows     int     `json:"workflows"`
 	Succeeded     int     `json:"succeeded"`
 	SubmitSeconds float64 `json:"submitSeconds"`
-	// Seconds is until the last workflow had ended.
+	// Seconds is the time until the last workflow had ended.
 	Seconds   float64 `json:"seconds"`
 	PerMinute float64 `json:"perMinute"`
-	DepthMax  int     `json:"depthMax"` // workflows under way at a time
+	DepthMax  int     `json:"depthMax"` // maximum number of workflows under way at the same time
 
-	// QueueMs is from a workflow's create to its first pod's, TotalMs to its end, BeyondMs the part of that in which none of
-	// its pods was under way, BeyondPerStepMs its median over the steps on the longest way.
+	// QueueMs is the time from a workflow's create to its first pod's create, TotalMs to its end,
+	// BeyondMs the part of that in which none of its pods was under way. BeyondPerStepMs is the
+	// median of BeyondMs divided by the steps on the critical path.
 	QueueMs         analyse.Percentiles `json:"queueMs"`
 	TotalMs         analyse.Percentiles `json:"totalMs"`
 	BeyondMs        analyse.Percentiles `json:"beyondMs"`
 	BeyondPerStepMs float64             `json:"beyondPerStepMs"`
 
-	// Writes of the manager, heartbeats left out.
+	// Writes of the manager, without heartbeats.
 	analyse.Writes
 	WritesPerWorkflow float64 `json:"writesPerWorkflow"`
 
 	rig.Used
 	ManagerCPUMs float64 `json:"managerCPUMsPerWorkflow"`
-	// ManagerKiB is how much the manager's peak lies above its memory before the load, per workflow.
+	// ManagerKiB is the difference between the manager's peak memory and its memory before the
+	// load, per workflow.
 	ManagerKiB float64 `json:"managerKiBPerWorkflow"`
 
 	FloorSeconds     float64        `json:"floorSeconds,omitempty"`
 	FloorConcurrency int            `json:"floorConcurrency,omitempty"`
 	FloorSamples     []floor.Sample `json:"floorSamples,omitempty"`
-	// Ratio is Seconds over FloorSeconds; RatioBeyondPods leaves the pods' own time on the longest way out of Seconds.
+	// Ratio is Seconds divided by FloorSeconds; RatioBeyondPods leaves the pods' own time on the
+	// critical path out of both.
 	Ratio           float64 `json:"ratioToFloor,omitempty"`
 	RatioBeyondPods float64 `json:"ratioToFloorBeyondPods,omitempty"`
 
-	// Steps and SustainedPerSecond, the last pace that the manager kept up with, are of workflows-rate.
+	// Steps, and SustainedPerSecond, the last rate that the manager kept up with, are set for
+	// workflows-rate.
 	Steps              []Step  `json:"steps,omitempty"`
 	SustainedPerSecond float64 `json:"sustainedPerSecond,omitempty"`
 
@@ -72,7 +77,7 @@ type Step struct {
 	KeptUp  bool    `json:"keptUp"`
 }
 
-// Title names the run.
+// Title returns the name of the run.
 func (r *Run) Title() string {
 	s := strings.TrimPrefix(r.Scenario, "workflows-") + " " + r.Shape
 	if r.WritesInFlight > 0 {
@@ -84,7 +89,7 @@ func (r *Run) Title() string {
 	return s
 }
 
-// Line is what came of it.
+// Line returns the results of the run in one line.
 func (r *Run) Line() string {
 	s := fmt.Sprintf("%d of %d workflows in %.1fs, %.0f/min", r.Succeeded, r.Workflows, r.Seconds, r.PerMinute)
 	if r.FloorSeconds > 0 {
@@ -97,7 +102,7 @@ func (r *Run) Line() string {
 		r.WritesPerWorkflow, r.BeyondMs.P50, r.BeyondMs.P99, r.ManagerCPUMs, r.ManagerKiB)
 }
 
-// Table writes the runs for a terminal.
+// Table writes the runs as a table for a terminal.
 func (r *Report) Table(w io.Writer) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(t, "RUN\tWORKFLOWS\tTIME\tPER MIN\tFLOOR\tRATIO\tKEEPS UP\tDEPTH\tQUEUE P50\tP99\tBEYOND P50\tP90\tP99\tPER STEP\tWRITES\tCPU\tMEMORY\tVIOL")
@@ -122,7 +127,7 @@ func (r *Report) Table(w io.Writer) error {
 //go:embed page.html
 var page string
 
-// HTML writes the report as one page that needs nothing else.
+// HTML writes the report as one self-contained page.
 func (r *Report) HTML(w io.Writer) error {
 	return r.Page(w, series.Page{Title: "Lockstep workflows benchmark", Body: page, Data: r})
 }

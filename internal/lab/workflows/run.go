@@ -34,32 +34,33 @@ const (
 	Rate   = "workflows-rate"
 )
 
-// Config says what to measure.
+// Config configures the scenarios.
 type Config struct {
 	series.Config
 	Scenario string
 	Shapes   []Shape
-	// Workflows is how many are queued at once.
+	// Workflows is the number of workflows created at once by Queued.
 	Workflows int
-	// Start is the first pace of Rate, in workflows per second; each step of StepTime is Growth times the one before.
+	// Start is the first rate of Rate, in workflows per second; each step lasts StepTime and has
+	// Growth times the rate of the step before.
 	Start, Growth float64
-	// Max ends Rate before a step of a higher pace; zero is no bound.
+	// Max ends Rate before a step with a higher rate; zero means no bound.
 	Max      float64
 	StepTime time.Duration
 	PodTime  time.Duration
-	// PodGC is the strategy by which pods are collected; empty keeps them.
+	// PodGC is the podGC strategy; empty keeps the pods.
 	PodGC             string
 	WriterConcurrency []int
 	Nodes             localcluster.Nodes
 	Durable           bool
 	ClientConcurrency int
-	WarmUp            int // workflows
+	WarmUp            int // number of workflows
 	FloorConcurrency  []int
-	// ManagerArgs are more flags for the manager.
+	// ManagerArgs are additional flags for the manager.
 	ManagerArgs []string
 }
 
-// Complete fills in what may be left out, and says what is wrong.
+// Complete sets defaults and validates the configuration.
 func (c *Config) Complete() error {
 	if len(c.WriterConcurrency) == 0 {
 		c.WriterConcurrency = []int{0}
@@ -79,7 +80,8 @@ func (c *Config) Complete() error {
 	return c.Config.Complete()
 }
 
-// Measure makes all runs and writes the report into OutDir after each. A run that could not be measured is in it with its error.
+// Measure makes all runs and writes the report into OutDir after each. A run that could not be
+// measured is included with its error.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.Complete(); err != nil {
 		return nil, err
@@ -123,10 +125,10 @@ type trial struct {
 	client  *drive.Client
 	log     *observe.Log
 	core    kubernetes.Interface
-	// model is a pod that the manager made, as the server keeps it.
+	// model is a pod that the manager created, as the server stores it.
 	model *corev1.Pod
 
-	// ended is when the watch showed that a workflow was completed.
+	// ended is when the watch showed each workflow as completed.
 	ended observe.Seen[time.Time]
 }
 
@@ -139,9 +141,9 @@ func (t *trial) say(format string, args ...any) {
 	t.cfg.Progress(fmt.Sprintf("%s %s: ", t.run.Scenario, t.run.Shape) + fmt.Sprintf(format, args...))
 }
 
-// measure is the run, step by step.
+// measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
-	// 1. A control plane, and somebody who sees what happens.
+	//   1. Start a control plane and observe it.
 	if err := t.start(ctx); err != nil {
 		return err
 	}
@@ -151,7 +153,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.watch(watching); err != nil {
 		return err
 	}
-	// 2. Warm: every path taken once.
+	//   2. Warm up: take every path once.
 	t.say("warming up")
 	if err := t.client.CreateNamespace(ctx, "warm-up"); err != nil {
 		return err
@@ -166,7 +168,7 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := errors.Join(t.quiet(ctx), t.client.Clear(ctx, "warm-up", newList), t.quiet(ctx)); err != nil {
 		return err
 	}
-	// 3. The load.
+	//   3. Drive the load.
 	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
@@ -195,13 +197,13 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	// 4. What came of it.
+	//   4. Analyse the run.
 	list, err := t.client.Jobs(ctx, namespace, newList)
 	if err != nil {
 		return err
 	}
 	t.analyse(began, list, before, after)
-	// 5. The floor, on the same control plane.
+	//   5. Measure the floor on the same control plane.
 	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 {
 		return nil
 	}
@@ -229,7 +231,7 @@ func (t *trial) start(ctx context.Context) (err error) {
 	return nil
 }
 
-// watch notes when workflows end, until ctx is done.
+// watch records when workflows end, until ctx is done.
 func (t *trial) watch(ctx context.Context) error {
 	client, err := metadata.NewForConfig(t.rest)
 	if err != nil {
@@ -272,7 +274,8 @@ func (t *trial) submit(ctx context.Context, namespace string, shape Shape, n int
 	}, func(int) {})
 }
 
-// await returns when n workflows have ended, or when time is up: what is missing then is for the analysis to say.
+// await waits until n workflows have ended or the timeout expires. The analysis reports missing
+// workflows.
 func (t *trial) await(ctx context.Context, namespace string, n int) error {
 	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
 		return t.endedIn(namespace) >= n, t.findModel(ctx, namespace)
@@ -280,7 +283,8 @@ func (t *trial) await(ctx context.Context, namespace string, n int) error {
 	return err
 }
 
-// collected returns when podGC has taken all pods, or when time is up: those that are left are for the analysis to report.
+// collected waits until podGC has deleted all pods or the timeout expires. The analysis reports
+// pods that are left.
 func (t *trial) collected(ctx context.Context) error {
 	if t.cfg.PodGC == "" {
 		return nil
@@ -289,7 +293,7 @@ func (t *trial) collected(ctx context.Context) error {
 	return err
 }
 
-// podsLeft are the pods of the load that were created and not deleted, as far as the events say.
+// podsLeft returns the pods of the load that were created and not deleted, according to the events.
 func (t *trial) podsLeft() map[string]bool {
 	left := map[string]bool{}
 	for i := range t.log.Events {
@@ -307,7 +311,7 @@ func (t *trial) podsLeft() map[string]bool {
 	return left
 }
 
-// findModel keeps the first pod that there is.
+// findModel stores the first pod that exists as the model.
 func (t *trial) findModel(ctx context.Context, namespace string) error {
 	if t.model != nil {
 		return nil
@@ -319,7 +323,8 @@ func (t *trial) findModel(ctx context.Context, namespace string) error {
 	return err
 }
 
-// pace submits at a pace that grows from step to step, until workflows remain that should have ended.
+// pace submits at a rate that grows from step to step, until too many workflows are left that
+// should have ended.
 func (t *trial) pace(ctx context.Context) error {
 	rate := t.cfg.Start
 	sent := 0
@@ -347,7 +352,8 @@ func (t *trial) pace(ctx context.Context) error {
 		took := time.Since(begin).Seconds()
 		ended := t.endedIn(namespace)
 		step := Step{Asked: rate, Sent: round(float64(sent-first) / took), Ended: round(float64(ended-already) / took), Waiting: sent - ended}
-		// What is under way for good reasons: the workflows of as long as one takes, and of the second that a manager is allowed.
+		// Workflows that may be under way: those of the time that one workflow takes, and of one
+		// second of grace for the manager.
 		allowed := int(math.Ceil(rate * (t.criticalSeconds() + 1)))
 		step.KeptUp = step.Waiting <= allowed && step.Sent >= 0.95*rate
 		t.run.Steps = append(t.run.Steps, step)
@@ -364,7 +370,7 @@ func (t *trial) pace(ctx context.Context) error {
 	return t.await(ctx, namespace, sent)
 }
 
-// criticalSeconds is the pod time on the longest way through a workflow.
+// criticalSeconds returns the pod time on the critical path of a workflow.
 func (t *trial) criticalSeconds() float64 {
 	n := 1
 	switch t.shape.Kind {
@@ -376,5 +382,5 @@ func (t *trial) criticalSeconds() float64 {
 	return float64(n) * t.cfg.PodTime.Seconds()
 }
 
-// quiet waits until nobody has written for a while, heartbeats aside.
+// quiet waits until there were no writes for a while, not counting heartbeats.
 func (t *trial) quiet(ctx context.Context) error { return t.log.Quiet(ctx, restFor) }

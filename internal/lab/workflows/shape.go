@@ -14,16 +14,17 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/simnode"
 )
 
-// Shape is what every workflow of a load looks like: hello, chain-N, fanout-N or dag-N.
+// Shape is the form of every workflow of a load: hello, chain-N, fanout-N or dag-N.
 type Shape struct {
 	Kind string
 	Pods int
 }
 
-// maxPods of one workflow.
+// maxPods bounds the pods of one workflow.
 const maxPods = 10_000
 
-// dagWidth is how many tasks of a layer of dag-N there are; each depends on two of the layer before.
+// dagWidth is the number of tasks in a layer of dag-N; each task depends on two tasks of the layer
+// before.
 const dagWidth = 10
 
 func (s Shape) String() string {
@@ -33,7 +34,7 @@ func (s Shape) String() string {
 	return fmt.Sprintf("%s-%d", s.Kind, s.Pods)
 }
 
-// ParseShape reads hello, chain-5, fanout-1000, dag-200.
+// ParseShape parses hello, chain-5, fanout-1000, dag-200.
 func ParseShape(text string) (Shape, error) {
 	if text == "hello" {
 		return Shape{"hello", 1}, nil
@@ -46,7 +47,7 @@ func ParseShape(text string) (Shape, error) {
 	return Shape{kind, n}, nil
 }
 
-// Workflow makes one workflow of the shape, whose pods run for a time on simulated nodes.
+// Workflow returns a workflow of the shape whose pods run for podTime on simulated nodes.
 func (s Shape) Workflow(namespace, name string, podTime time.Duration, podGC string) *wf.Workflow {
 	w := &wf.Workflow{
 		TypeMeta:   metav1.TypeMeta{APIVersion: wf.GroupVersion.String(), Kind: "Workflow"},

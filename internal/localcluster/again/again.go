@@ -1,4 +1,4 @@
-// Package again says how long a program that has ended is left alone before it is started again.
+// Package again computes the pause before a program that has ended is restarted.
 package again
 
 import (
@@ -9,17 +9,19 @@ import (
 const (
 	pauseMin = 100 * time.Millisecond
 	pauseMax = 10 * time.Second
-	// killedMax is for programs that somebody has killed: a person, a test, or the kernel that needs memory. They have not
-	// failed by themselves, but the last of these may do it again and again.
+	// killedMax is the maximum pause after a program was killed: by a person, a test, or the kernel
+	// in need of memory. Such a program has not failed by itself, but the kernel may kill it again
+	// and again.
 	killedMax = time.Second
-	// calm is how long a program has to run for its earlier ends to be forgotten.
+	// calm is how long a program has to run until its earlier ends are forgotten.
 	calm = 30 * time.Second
 )
 
-// Pauses are those between the runs of one program. The zero value is that of a program that has not ended yet.
+// Pauses computes the pauses between the runs of one program. The zero value is for a program that
+// has not ended yet.
 type Pauses struct{ next time.Duration }
 
-// After is the pause after a run: twice the one before.
+// After returns the pause after a run: twice the previous one, within the bounds.
 func (p *Pauses) After(ran time.Duration, status syscall.WaitStatus) time.Duration {
 	if ran > calm {
 		p.next = 0

@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/again"
 )
 
-// What wait(2) gives.
+// Results of wait(2).
 const (
 	failed   = syscall.WaitStatus(1 << 8)
 	killed   = syscall.WaitStatus(syscall.SIGKILL)

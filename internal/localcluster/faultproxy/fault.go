@@ -6,23 +6,26 @@ import (
 	"time"
 )
 
-// Fault is what happens to a request. The zero value is nothing.
+// Fault describes what happens to a request. The zero value is no fault.
 type Fault struct {
-	// Delay is before the server gets the request.
+	// Delay is the delay before the request is forwarded to the server.
 	Delay time.Duration
-	// Lose is how the answer is lost; Answer, an HTTP status, is given in the place of the server's.
+	// Lose is the way in which the answer is lost; Answer is an HTTP status to answer with in place
+	// of the server's answer.
 	Lose   Loss
 	Answer int
-	// RetryAfter is the header of that name, with Answer.
+	// RetryAfter is the Retry-After header sent with Answer.
 	RetryAfter string
-	// Worked has the server do the work before the answer is lost or replaced. Otherwise it never has the request.
+	// Worked forwards the request to the server before the answer is lost or replaced. Otherwise
+	// the server never gets the request.
 	Worked bool
-	// GoAway has the connection take no more requests after this one.
+	// GoAway makes the connection accept no requests after this one.
 	GoAway bool
-	// Watch is what happens to a watch that the server has begun.
+	// Watch describes the fault of a watch that the server has begun.
 	Watch WatchFault
-	// Before runs before the server gets the request, Done when it has done the work and the client has no answer yet, Answered
-	// when the whole answer has been handed to the connection. They hold the request until they return.
+	// Before is called before the server gets the request, Done when the server has done the work
+	// and the client has no answer yet, Answered when the whole answer has been written to the
+	// connection. Each holds the request until it returns.
 	Before, Done, Answered func()
 }
 
@@ -32,22 +35,23 @@ type Loss int
 // The ways to lose an answer.
 const (
 	NoLoss Loss = iota
-	// ResetStream ends the request alone (RST_STREAM).
+	// ResetStream resets only the request's stream (RST_STREAM).
 	ResetStream
-	// ResetConnection ends everything that is under way on its connection (a TCP reset).
+	// ResetConnection resets the connection and everything in flight on it (a TCP reset).
 	ResetConnection
-	// HalfBody sends half of the answer, and resets the stream. It implies Worked.
+	// HalfBody sends half of the answer and resets the stream. It implies Worked.
 	HalfBody
 )
 
-// WatchFault is what happens to a watch. The zero value is nothing.
+// WatchFault describes what happens to a watch. The zero value is no fault.
 type WatchFault struct {
-	// Freeze holds back what the server sends for FreezeFor, beginning FreezeAfter the start.
+	// FreezeFor is how long events from the server are held back, beginning FreezeAfter the start.
 	FreezeAfter, FreezeFor time.Duration
-	// EndAfter is when the watch ends: in the middle of an event if Torn, else in order. 0: when the server ends it.
+	// EndAfter is when the watch ends: in the middle of an event if Torn is true, else in order.
+	// With 0 the server ends it.
 	EndAfter time.Duration
 	Torn     bool
-	// Expired answers a watch with the error event 410 in the place of its events.
+	// Expired answers a watch with the error event 410 in place of its events.
 	Expired bool
 }
 
@@ -75,14 +79,14 @@ func (f *Fault) String() string {
 	return s[1:]
 }
 
-// reasons are what the API server's errors say beside their code.
+// reasons are the reasons of the API server's errors, by status code.
 var reasons = map[int]string{
 	http.StatusForbidden: "Forbidden", http.StatusNotFound: "NotFound",
 	http.StatusConflict: "Conflict", http.StatusGone: "Expired", http.StatusTooManyRequests: "TooManyRequests",
 	http.StatusInternalServerError: "InternalError", http.StatusServiceUnavailable: "ServiceUnavailable", http.StatusGatewayTimeout: "Timeout",
 }
 
-// status is the API's Status of an answer with this code.
+// status returns the JSON of an API Status with this code.
 func status(code int, retryAfter string) []byte {
 	details := ""
 	if retryAfter != "" {

@@ -22,16 +22,16 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 )
 
-// answerText is what the server answers to everything but a watch.
+// answerText is the server's answer to everything but a watch.
 const answerText = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a"}}`
 
 // eventText is an event of a watch; the server sends one each millisecond.
 const eventText = `{"type":"ADDED","object":{"kind":"Pod","apiVersion":"v1"}}` + "\n"
 
-// never is longer than a test.
+// never is longer than any test.
 const never = time.Hour
 
-// world is a server, a proxy before it and a client of the proxy, over TLS and HTTP/2.
+// world is a server, a proxy in front of it and a client of the proxy, over TLS and HTTP/2.
 type world struct {
 	*testing.T
 	proxy  *faultproxy.Proxy
@@ -107,7 +107,7 @@ func (w *world) serve(out http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// fault has every request of a path meet a fault.
+// fault injects a fault into every request for a path.
 func (w *world) fault(path string, f faultproxy.Fault) {
 	w.proxy.Decide(func(q *faultproxy.Request) faultproxy.Fault {
 		if q.URL.Path != path {
@@ -122,7 +122,8 @@ const (
 	other = "/api/v1/namespaces/n/configmaps"
 )
 
-// answer is what the client got: code is 0 where it got no answer, err why the answer is not whole.
+// answer is the client's view of an answer: code is 0 if there was none, err says why the answer is
+// incomplete.
 type answer struct {
 	code   int
 	header http.Header
@@ -130,7 +131,7 @@ type answer struct {
 	err    error
 }
 
-// ask makes a request. Those with a body are POST, the others GET.
+// ask sends a request: POST if it has a body, else GET.
 func (w *world) ask(ctx context.Context, path, body string) answer {
 	method, reader := http.MethodGet, io.Reader(nil)
 	if body != "" {
@@ -149,12 +150,12 @@ func (w *world) ask(ctx context.Context, path, body string) answer {
 	return answer{got.StatusCode, got.Header, string(data), err}
 }
 
-// create makes a write.
+// create sends a write.
 func (w *world) create(path string) answer {
 	return w.ask(w.Context(), path, `{"metadata":{"name":"a"}}`)
 }
 
-// whole says what is wrong with an answer that should be the server's.
+// whole returns what is wrong with an answer that should be the server's.
 func (a *answer) whole() error {
 	if a.err != nil || a.code != http.StatusCreated || a.body != answerText {
 		return fmt.Errorf("got %d %q, %v", a.code, a.body, a.err)

@@ -18,18 +18,20 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 )
 
-// bodyMax is the longest body that is read as a whole: that of every request, and of every answer but a watch's.
+// bodyMax bounds a body that is read as a whole: that of every request, and of answers that are
+// lost, replaced or held.
 const bodyMax = 64 << 20
 
-// Config says what is proxied.
+// Config configures a Proxy.
 type Config struct {
-	// Server is a client configuration of the API server; only its address and its authority are used.
+	// Server is a client configuration of the API server; only its address and its authority are
+	// used.
 	Server *rest.Config
-	// CertFile and KeyFile are what the proxy serves with: clients that trust the server must trust them.
+	// CertFile and KeyFile are the proxy's serving certificate, which the clients must trust.
 	CertFile, KeyFile string
 }
 
-// Proxy is between a client and an API server.
+// Proxy is a proxy in front of an API server.
 type Proxy struct {
 	cfg      Config
 	target   *url.URL
@@ -41,20 +43,20 @@ type Proxy struct {
 	decide   atomic.Pointer[func(*Request) Fault]
 
 	mu     sync.Mutex
-	dark   time.Time // accepts nothing until then
+	dark   time.Time // no connection is accepted until then
 	conns  map[net.Conn]bool
 	writes []Write
 	faults map[string]int
 }
 
-// Write is a write that has reached the server.
+// Write is a write that reached the server.
 type Write struct {
 	At                                     time.Time
 	N                                      int
 	Verb, Group, Resource, Namespace, Name string
-	// Code is the server's answer, 0 while there is none.
+	// Code is the status of the server's answer, 0 before it comes.
 	Code int
-	// Lost says that the client did not get the server's answer.
+	// Lost is true if the client did not get the server's answer.
 	Lost bool
 }
 
@@ -83,9 +85,9 @@ func New(cfg Config) (*Proxy, error) {
 	p.Decide(nil)
 	p.server = &http.Server{
 		Handler: http.HandlerFunc(p.serve), TLSConfig: &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
-		ErrorLog:    log.New(io.Discard, "", 0), // resets are what it is for
+		ErrorLog:    log.New(io.Discard, "", 0), // resets are the purpose of the proxy
 		ConnContext: func(ctx context.Context, c net.Conn) context.Context { return context.WithValue(ctx, connKey{}, c) },
-		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250}, // the API server's own
+		HTTP2:       &http.HTTP2Config{MaxConcurrentStreams: 250}, // the API server's own limit
 	}
 	go func() {
 		defer close(p.served)
@@ -96,10 +98,10 @@ func New(cfg Config) (*Proxy, error) {
 
 type connKey struct{}
 
-// Addr is where clients connect to, host:port.
+// Addr returns the address for clients, host:port.
 func (p *Proxy) Addr() string { return p.listener.Addr().String() }
 
-// Close ends the proxy and its connections.
+// Close closes the proxy and its connections.
 func (p *Proxy) Close() {
 	_ = p.server.Close()
 	<-p.served
@@ -132,7 +134,8 @@ func (p *Proxy) WriteKubeconfig(from, to string) error {
 	return os.WriteFile(to, data, 0o600)
 }
 
-// Decide has f decide about every request from now on; nil: there are no faults. f is called by many goroutines.
+// Decide sets the function that decides about every request from now on; nil means no faults. f
+// must be safe for concurrent use.
 func (p *Proxy) Decide(f func(*Request) Fault) {
 	if f == nil {
 		f = func(*Request) Fault { return Fault{} }
@@ -140,7 +143,7 @@ func (p *Proxy) Decide(f func(*Request) Fault) {
 	p.decide.Store(&f)
 }
 
-// Cut resets all connections. New ones are accepted.
+// Cut resets all connections. New connections are accepted.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -150,7 +153,7 @@ func (p *Proxy) Cut() {
 	p.faults["cut"]++
 }
 
-// Dark resets all connections and accepts no more until the time is up.
+// Dark resets all connections and accepts no new ones for the duration d.
 func (p *Proxy) Dark(d time.Duration) {
 	p.mu.Lock()
 	p.dark = time.Now().Add(d)
@@ -159,7 +162,7 @@ func (p *Proxy) Dark(d time.Duration) {
 	p.Cut()
 }
 
-// Writes returns the writes that have reached the server, in their order.
+// Writes returns the writes that reached the server, in order.
 func (p *Proxy) Writes() []Write {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -198,7 +201,7 @@ func (p *Proxy) count(f *Fault) {
 	}
 }
 
-// gate is the listener: it knows the connections, and accepts none in the dark.
+// gate is the proxy's listener: it tracks connections, and refuses them in the dark.
 type gate struct {
 	net.Listener
 	p *Proxy
@@ -223,7 +226,7 @@ func (g *gate) Accept() (net.Conn, error) {
 	}
 }
 
-// tracked is a connection of a client.
+// tracked is a connection from a client.
 type tracked struct {
 	net.Conn
 	p *Proxy
@@ -236,7 +239,7 @@ func (t *tracked) Close() error {
 	return t.Conn.Close()
 }
 
-// reset closes a connection so that the other end has an error, and nothing that waits to be sent is.
+// reset closes a connection so that the peer gets an error and pending data is discarded.
 func reset(c net.Conn) {
 	if t, ok := c.(*tls.Conn); ok {
 		c = t.NetConn()

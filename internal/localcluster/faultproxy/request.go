@@ -10,15 +10,16 @@ import (
 
 // Request is a request of the client.
 type Request struct {
-	// Its body has been read: GetBody returns it, as often as it is asked for.
+	// The body has been read: GetBody returns it, any number of times.
 	*http.Request
-	// Verb is the API's: create, update, patch, delete, deletecollection, get, list, watch.
+	// Verb is the API's verb: create, update, patch, delete, deletecollection, get, list, watch.
 	Verb string
-	// Resource is the plural name, with the subresource after a slash if there is one. Empty for discovery and health.
+	// Resource is the plural name, followed by a slash and the subresource if there is one. Empty
+	// for discovery and health.
 	Resource        string
 	Group           string
 	Namespace, Name string
-	// N is the request's number among all, from 1.
+	// N is the number of the request among all requests, from 1.
 	N int
 }
 

@@ -50,12 +50,14 @@ func TestWithoutFaultsNothingIsChanged(t *testing.T) {
 	}
 }
 
-// broken reports whether a request ended with its connection: which error that is depends on what the client was about.
+// broken reports whether a request ended with its connection. The kind of error depends on what the
+// client was doing.
 func broken(err error) bool {
 	return errors.Is(err, syscall.ECONNRESET) || errors.Is(err, syscall.EPIPE) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF)
 }
 
-// TestLostAnswers: each way to lose an answer is what the client sees, and the server has worked exactly when it should have.
+// TestLostAnswers: the client sees each way of losing an answer, and the server has done the work
+// exactly when it should have.
 func TestLostAnswers(t *testing.T) {
 	streamOnly := func(a answer) error {
 		var stream http2.StreamError
@@ -124,7 +126,8 @@ func TestLostAnswers(t *testing.T) {
 	}
 }
 
-// TestAnswersInTheServersPlace: they are what client-go takes for the server's, with and without the work.
+// TestAnswersInTheServersPlace: client-go takes replaced answers for the server's, with and without
+// the work done.
 func TestAnswersInTheServersPlace(t *testing.T) {
 	for code, is := range map[int]func(error) bool{
 		http.StatusForbidden: apierrors.IsForbidden, http.StatusNotFound: apierrors.IsNotFound, http.StatusConflict: apierrors.IsConflict,
@@ -204,7 +207,8 @@ func TestDelay(t *testing.T) {
 	}
 }
 
-// TestMoments: where a test holds a request, for example to kill the client there.
+// TestMoments checks the moments at which a test can hold a request, for example to kill the
+// client.
 func TestMoments(t *testing.T) {
 	for name, c := range map[string]struct {
 		at     func(f *faultproxy.Fault, moment func())
@@ -261,7 +265,8 @@ func TestMoments(t *testing.T) {
 	})
 }
 
-// TestCutAndDark: both reset what is under way. After a cut clients may connect again, in the dark they may not.
+// TestCutAndDark: both reset connections in use. After a cut clients may connect again; in the dark
+// they may not.
 func TestCutAndDark(t *testing.T) {
 	for name, c := range map[string]struct {
 		act  func(*faultproxy.Proxy)

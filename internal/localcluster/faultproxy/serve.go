@@ -8,9 +8,10 @@ import (
 	"time"
 )
 
-// serve handles one request: it asks what is to happen, and makes it happen.
+// serve handles one request: it decides on a fault and carries it out.
 func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
-	// A client that has sent its request and waits holds it for as long as the fault says, whatever the server does.
+	// The body is read first, so that a fault can hold the request as long as it wants, whatever
+	// the server does.
 	body, err := io.ReadAll(io.LimitReader(r.Body, bodyMax))
 	if err != nil {
 		panic(http.ErrAbortHandler) // the client has gone
@@ -45,7 +46,7 @@ func (p *Proxy) serve(w http.ResponseWriter, r *http.Request) {
 	p.exchange(w, req, &f, body)
 }
 
-// instead loses the answer, or gives another.
+// instead loses the answer, or replaces it.
 func (p *Proxy) instead(w http.ResponseWriter, r *http.Request, f *Fault) {
 	if f.Lose != NoLoss {
 		lose(r, f.Lose)
@@ -77,7 +78,7 @@ func wait(r *http.Request, d time.Duration) bool {
 	}
 }
 
-// upstream makes the request of the server.
+// upstream forwards the request to the server.
 func (p *Proxy) upstream(r *http.Request, body []byte) (*http.Response, error) {
 	out := r.Clone(r.Context())
 	out.URL.Scheme, out.URL.Host, out.Host, out.RequestURI = p.target.Scheme, p.target.Host, "", ""
@@ -97,14 +98,14 @@ func (p *Proxy) exchange(w http.ResponseWriter, r *Request, f *Fault, body []byt
 	}
 	answer, err := p.upstream(r.Request, body)
 	if err != nil {
-		panic(http.ErrAbortHandler) // the client has gone, or the server has
+		panic(http.ErrAbortHandler) // the client or the server has gone
 	}
 	defer answer.Body.Close()
 	if index >= 0 {
 		p.logged(index, answer.StatusCode, f.Lose != NoLoss || f.Answer != 0)
 	}
 	if f.Done == nil && f.Lose == NoLoss && f.Answer == 0 {
-		// A log that is followed ends when it ends: what is there goes out at once.
+		// A followed log may go on for long, so data is forwarded as it comes.
 		header(w, answer)
 		stream(w, answer.Body)
 		answered(w, f)
@@ -146,7 +147,7 @@ func header(w http.ResponseWriter, answer *http.Response) {
 	w.WriteHeader(answer.StatusCode)
 }
 
-// pieceBytes is how much of an answer is passed on at a time.
+// pieceBytes is the size of the pieces in which an answer is forwarded.
 const pieceBytes = 32 << 10
 
 func stream(w http.ResponseWriter, body io.Reader) {

@@ -6,8 +6,9 @@ import (
 	"time"
 )
 
-// expired is the event that tells a client that its version is too old to watch from. Built-in types are watched in protobuf,
-// whose error event is longer than it is worth to build here: those get the answer 410 instead, which means the same.
+// expired is the event that tells a client that its resource version is too old to watch from.
+// Built-in types are watched in protobuf, whose error event is not worth building here: such a
+// watch gets the answer 410, which means the same.
 var expired = append(append([]byte(`{"type":"ERROR","object":`), status(http.StatusGone, "")...), "}\n"...)
 
 // watch forwards a watch.
@@ -31,7 +32,7 @@ func (p *Proxy) watch(w http.ResponseWriter, r *Request, f *Fault) {
 	_ = flush()
 	pieces, left := make(chan []byte), make(chan struct{})
 	defer close(left)
-	go func() { // ends with the answer's body, which is closed when this function returns
+	go func() { // ends when the answer's body is closed, at the latest when watch returns
 		defer close(pieces)
 		for {
 			piece := make([]byte, pieceBytes)
@@ -60,7 +61,7 @@ func (p *Proxy) watch(w http.ResponseWriter, r *Request, f *Fault) {
 			if !f.Watch.Torn {
 				return
 			}
-			torn = true // the next event is
+			torn = true // the next event is torn
 		case piece, ok := <-pieces:
 			if !ok {
 				return
@@ -80,7 +81,7 @@ func (p *Proxy) watch(w http.ResponseWriter, r *Request, f *Fault) {
 	}
 }
 
-// after is a channel that is readable once after d, or never.
+// after returns a channel that delivers once after d, or never if ever is false.
 func after(ever bool, d time.Duration) <-chan time.Time {
 	if !ever {
 		return nil

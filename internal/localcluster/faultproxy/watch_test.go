@@ -20,7 +20,7 @@ import (
 
 const watched = pods + "?watch=true"
 
-// watch begins a watch, of which bytes are read until it ends: then done has how.
+// watch begins a watch and reads it until it ends; done then delivers how it ended.
 func (w *world) watch(ctx context.Context) (bytes *atomic.Int64, done <-chan answer) {
 	w.Helper()
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://"+w.proxy.Addr()+watched, nil)
@@ -52,7 +52,7 @@ func (w *world) watch(ctx context.Context) (bytes *atomic.Int64, done <-chan ans
 	return bytes, ended
 }
 
-// arrive waits until a watch has shown something.
+// arrive waits until a watch has delivered something.
 func (w *world) arrive(bytes *atomic.Int64) {
 	w.Helper()
 	localtest.Eventually(w, time.Minute, "events arrive", func() error {
@@ -86,14 +86,14 @@ func TestAFrozenWatch(t *testing.T) {
 		}
 		return nil
 	})
-	// What the server sent before the proxy looked may be through.
+	// Events that the server sent before the freeze may still arrive.
 	if n := bytes.Load(); n > int64(len(eventText)) {
 		t.Errorf("%d bytes came through a frozen watch", n)
 	}
 	cancel()
 	<-done
 
-	// After it the events are there, the first of them too.
+	// After the freeze the events arrive, beginning with the first held one.
 	w.fault(pods, faultproxy.Fault{Watch: faultproxy.WatchFault{FreezeFor: 20 * time.Millisecond}})
 	ctx, cancel = context.WithCancel(t.Context())
 	bytes, done = w.watch(ctx)
@@ -119,7 +119,7 @@ func TestAWatchEnds(t *testing.T) {
 func TestAWatchIsTorn(t *testing.T) {
 	w := newWorld(t)
 	w.fault(pods, faultproxy.Fault{Watch: faultproxy.WatchFault{EndAfter: 20 * time.Millisecond, Torn: true}})
-	// The half of two events that come together is one event: then it is torn between them.
+	// Half of two events that arrive together is one event: then the watch is torn between events.
 	localtest.Eventually(t, time.Minute, "it ends in the middle of an event", func() error {
 		_, done := w.watch(t.Context())
 		a := <-done
@@ -137,7 +137,8 @@ func TestAWatchIsTorn(t *testing.T) {
 	}
 }
 
-// TestAnExpiredWatch: JSON gets the event, protobuf the answer; the server has not begun either.
+// TestAnExpiredWatch: JSON gets the event, protobuf the answer; in neither case has the server
+// begun the watch.
 func TestAnExpiredWatch(t *testing.T) {
 	w := newWorld(t)
 	w.fault(pods, faultproxy.Fault{Watch: faultproxy.WatchFault{Expired: true}})

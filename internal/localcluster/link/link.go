@@ -1,5 +1,6 @@
-// Package link is a TCP connection on this machine that behaves like one to somewhere far away: what is sent arrives
-// later, and the way can be cut. Laboratory and tests put it between a client and an API server.
+// Package link is a TCP relay on this machine that behaves like a connection to a distant place:
+// data arrives late, and the connection can be cut. The laboratory and tests put it between a
+// client and an API server.
 //
 //	client ──▶ Link.Addr ──(half the round trip)──▶ server
 //	       ◀──(half the round trip)──
@@ -13,7 +14,7 @@ import (
 	"time"
 )
 
-// queueMax bounds what is under way in one direction, in pieces of pieceBytes at most.
+// queueMax bounds the data in flight in one direction, in pieces of at most pieceBytes.
 const (
 	queueMax   = 1024
 	pieceBytes = 32 << 10
@@ -31,7 +32,8 @@ type Link struct {
 	conns map[net.Conn]bool
 }
 
-// New listens on a loopback port and forwards to target, host:port. roundTrip is what it adds to an exchange.
+// New listens on a loopback port and forwards to target, host:port. roundTrip is the latency added
+// to an exchange.
 func New(target string, roundTrip time.Duration) (*Link, error) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -42,7 +44,7 @@ func New(target string, roundTrip time.Duration) (*Link, error) {
 	return l, nil
 }
 
-// Addr is where clients connect to, host:port.
+// Addr returns the address for clients, host:port.
 func (l *Link) Addr() string { return l.listener.Addr().String() }
 
 // Cut breaks all connections and refuses new ones until Mend.
@@ -70,7 +72,7 @@ func (l *Link) Close() error {
 	return err
 }
 
-// hold keeps a connection to be closed with the link. It says false when the way is cut.
+// hold registers a connection to be closed with the link. It returns false if the link is cut.
 func (l *Link) hold(c net.Conn) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -125,7 +127,7 @@ type piece struct {
 	due  time.Time
 }
 
-// carry brings what from sends to to, late, and the end of it too.
+// carry copies data from from to to with a delay, and then passes on the end of the stream.
 func (l *Link) carry(to, from net.Conn) {
 	under := make(chan piece, queueMax)
 	var delivery sync.WaitGroup

@@ -15,13 +15,14 @@ import (
 	"k8s.io/client-go/kubernetes"
 )
 
-// Await looks again and again in growing intervals between these.
+// pollFirst and pollMost bound the growing intervals of Await.
 const (
 	pollFirst = 10 * time.Millisecond
 	pollMost  = 50 * time.Millisecond
 )
 
-// Await waits until f returns nil, and returns f's last error when that takes longer than within, or ctx is done.
+// Await waits until f returns nil. It returns f's last error if that takes longer than within or
+// ctx is done.
 func Await(ctx context.Context, within time.Duration, f func() error) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
@@ -38,7 +39,7 @@ func Await(ctx context.Context, within time.Duration, f func() error) error {
 	}
 }
 
-// Eventually waits until f returns nil, and ends the test when that takes longer than within.
+// Eventually waits until f returns nil, and fails the test if that takes longer than within.
 func Eventually(t testing.TB, within time.Duration, what string, f func() error) {
 	t.Helper()
 	if err := Await(t.Context(), within, f); err != nil {
@@ -46,7 +47,7 @@ func Eventually(t testing.TB, within time.Duration, what string, f func() error)
 	}
 }
 
-// Namespace makes a namespace with a name of its own.
+// Namespace creates a namespace with a generated name.
 func Namespace(t testing.TB, client kubernetes.Interface) string {
 	t.Helper()
 	ns, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{GenerateName: "t-"}}, metav1.CreateOptions{})
@@ -56,8 +57,8 @@ func Namespace(t testing.TB, client kubernetes.Interface) string {
 	return ns.Name
 }
 
-// NamespaceForPods makes a namespace in which pods can be created: they need the service account that
-// kube-controller-manager puts there.
+// NamespaceForPods creates a namespace in which pods can be created: they need the service account
+// that kube-controller-manager creates there.
 func NamespaceForPods(t testing.TB, client kubernetes.Interface) string {
 	t.Helper()
 	ns := Namespace(t, client)
@@ -68,7 +69,8 @@ func NamespaceForPods(t testing.TB, client kubernetes.Interface) string {
 	return ns
 }
 
-// Log writes everything to stderr in a verbose run of the tests, and else nothing.
+// Log returns a logger that writes everything to stderr in a verbose test run, and nothing
+// otherwise.
 func Log() *slog.Logger {
 	if testing.Verbose() {
 		return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelDebug}))
@@ -76,8 +78,9 @@ func Log() *slog.Logger {
 	return slog.New(slog.DiscardHandler)
 }
 
-// UntilAllowed waits until user may do verb to resource ("applications.core.oam.dev", "pods") in namespace, "" being all: the
-// API server's authorizer learns of a new role binding a moment after whoever created it.
+// UntilAllowed waits until user may do verb on resource ("applications.core.oam.dev", "pods") in
+// namespace; "" means all namespaces. The API server's authorizer learns of a new role binding a
+// moment after it was created.
 func UntilAllowed(t testing.TB, client kubernetes.Interface, user, verb, resource, namespace string) {
 	t.Helper()
 	of := schema.ParseGroupResource(resource)

@@ -13,18 +13,18 @@ import (
 // Call is a request that the API server has answered.
 type Call struct {
 	Verb string
-	// Resource is the plural name, with the subresource after a slash if it is about one.
+	// Resource is the plural name, followed by a slash and the subresource if there is one.
 	Resource        string
 	Namespace, Name string
 	Code            int // HTTP status
 }
 
-// Write says that the call changes something.
+// Write reports whether the call changes something.
 func (c *Call) Write() bool {
 	return slices.Contains([]string{"create", "update", "patch", "delete", "deletecollection"}, c.Verb)
 }
 
-// ManagerCalls are what the manager asked of the server so far, in the order of the audit log.
+// ManagerCalls returns the manager's requests so far, in the order of the audit log.
 func ManagerCalls(t testing.TB, c *localcluster.Cluster) []Call {
 	t.Helper()
 	f, err := os.Open(c.AuditLogPath())
@@ -42,7 +42,7 @@ func ManagerCalls(t testing.TB, c *localcluster.Cluster) []Call {
 			ObjectRef      struct{ Resource, Subresource, Namespace, Name string }
 			ResponseStatus struct{ Code int }
 		}
-		// The last line may be half written.
+		// The last line may be incomplete.
 		if json.Unmarshal(lines.Bytes(), &e) != nil || e.Stage != "ResponseComplete" || e.User.Username != localcluster.ManagerUser {
 			continue
 		}

@@ -9,8 +9,8 @@
 //	func TestMain(m *testing.M) { localtest.Main(m) }
 //	func TestSomething(t *testing.T) { c := localtest.Shared(t) ... }
 //
-// By default a cluster is etcd (without fsync) and kube-apiserver only: options add the rest. The cluster's end, however
-// the test ends, takes its processes and its directory with it.
+// By default a cluster is etcd (without fsync) and kube-apiserver only: options add the rest. The
+// cluster's end, however the test ends, takes its processes and its directory with it.
 package localtest
 
 import (
@@ -31,8 +31,8 @@ import (
 // Option changes the configuration of a test's cluster.
 type Option func(*localcluster.Config)
 
-// WithControllerManager adds kube-controller-manager: garbage collection, namespace deletion, service accounts,
-// Deployments and Jobs of Kubernetes' own.
+// WithControllerManager adds kube-controller-manager: garbage collection, namespace deletion,
+// service accounts, and Kubernetes' own Deployments and Jobs.
 func WithControllerManager() Option {
 	return func(c *localcluster.Config) { c.WithoutControllerManager = false }
 }
@@ -47,18 +47,19 @@ func WithNodes(nodes localcluster.Nodes) Option {
 	return func(c *localcluster.Config) { c.WithoutKwok, c.Nodes = false, nodes }
 }
 
-// WithManager adds the manager: command starts it, up to its own flags.
+// WithManager adds the manager: command starts it, up to the appended flags.
 func WithManager(command ...string) Option {
 	return func(c *localcluster.Config) { c.ManagerCommand = command }
 }
 
-// WithInstall puts Lockstep's API (CRDs, all policies, RBAC) into the cluster.
+// WithInstall installs Lockstep's API (CRDs, all policies, RBAC) in the cluster.
 func WithInstall() Option {
 	return func(c *localcluster.Config) { c.Install = install.With(install.Options{CPUs: true}) }
 }
 
-// WithApplications is WithInstall for a cluster that admits applications once it has started, some five seconds later than
-// without: only then does the API server know the type that the policy of their authors changes.
+// WithApplications is WithInstall for a cluster that admits applications as soon as it has started,
+// which takes about five seconds longer: until then the API server does not know the type that the
+// policy about authors changes.
 func WithApplications() Option {
 	return func(c *localcluster.Config) {
 		WithInstall()(c)
@@ -66,10 +67,11 @@ func WithApplications() Option {
 	}
 }
 
-// WithConfig changes anything else.
+// WithConfig makes any other change of the configuration.
 func WithConfig(change func(*localcluster.Config)) Option { return change }
 
-// Start starts a cluster for t and stops it when t ends. The test fails at once if lockstep-kube has not been built.
+// Start starts a cluster for t and stops it when t ends. The test fails at once if lockstep-kube
+// has not been built.
 func Start(t testing.TB, options ...Option) *localcluster.Cluster {
 	t.Helper()
 	config, err := newConfig(options)
@@ -91,7 +93,7 @@ func Start(t testing.TB, options ...Option) *localcluster.Cluster {
 	return c
 }
 
-// Proxy starts a proxy before a cluster's API server that injects faults.
+// Proxy starts a proxy in front of a cluster's API server that injects faults.
 func Proxy(c *localcluster.Cluster) (*faultproxy.Proxy, error) {
 	return faultproxy.New(faultproxy.Config{Server: c.RESTConfig(),
 		CertFile: filepath.Join(c.Dir(), "pki", "serving.crt"), KeyFile: filepath.Join(c.Dir(), "pki", "serving.key")})
@@ -114,7 +116,8 @@ func newConfig(options []Option) (localcluster.Config, error) {
 		WithoutControllerManager: true,
 		WithoutKwok:              true,
 		StopGrace:                2 * time.Second,
-		// A claim that the controller meets before its volume is looked at again after this time; the default is 15 s.
+		// A claim that the controller sees before its volume is retried after this time; the
+		// default is 15 s.
 		ExtraArgs: map[localcluster.Component][]string{localcluster.ControllerManager: {"--pvclaimbinder-sync-period=1s"}},
 	}
 	for _, o := range options {
@@ -141,7 +144,8 @@ func stop(c *localcluster.Cluster) error {
 	return os.RemoveAll(c.Dir())
 }
 
-// shared is the cluster of Main. Tests of a package run in one process, so it is that package's own.
+// shared is the cluster of Shared. All tests of a package run in one process, so each package has
+// its own.
 var shared struct {
 	once    sync.Once
 	options []Option
@@ -152,8 +156,8 @@ var shared struct {
 // beside are the clusters of Beside.
 var beside []*localcluster.Cluster
 
-// Beside returns another cluster that lives as long as the package's tests: an etcd and a kube-apiserver. The package's
-// TestMain must call Main. It is not safe for concurrent use.
+// Beside returns an additional cluster that lives as long as the package's tests: an etcd and a
+// kube-apiserver. The package's TestMain must call Main. Beside is not safe for concurrent use.
 func Beside(t testing.TB, options ...Option) *localcluster.Cluster {
 	t.Helper()
 	config, err := newConfig(options)
@@ -168,11 +172,12 @@ func Beside(t testing.TB, options ...Option) *localcluster.Cluster {
 	return c
 }
 
-// parallel is how many tests that call t.Parallel run at a time unless -parallel says it. They wait for control planes more than they
-// compute, so more of them than there are processors.
+// parallel is the default of -parallel, the number of tests that run concurrently. Tests wait for
+// control planes more than they compute, so it exceeds the number of processors.
 const parallel = "4"
 
-// Main runs a package's tests, which may use Shared, and stops the shared cluster after them. It does not return.
+// Main runs a package's tests, which may use Shared, and stops the shared cluster after them. It
+// does not return.
 func Main(m *testing.M, options ...Option) {
 	shared.options = options
 	if err := flag.Set("test.parallel", parallel); err != nil {
@@ -192,7 +197,8 @@ func Main(m *testing.M, options ...Option) {
 	os.Exit(code)
 }
 
-// Shared returns the package's cluster, started by the first test that asks. The package's TestMain must call Main.
+// Shared returns the package's cluster, which the first caller starts. The package's TestMain must
+// call Main.
 func Shared(t testing.TB) *localcluster.Cluster {
 	t.Helper()
 	shared.once.Do(func() {

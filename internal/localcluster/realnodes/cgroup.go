@@ -13,19 +13,19 @@ import (
 
 const cgroupMount = "/sys/fs/cgroup"
 
-// controllers are those that kubelets limit pods with.
+// controllers are the cgroup controllers that kubelets use to limit pods.
 var controllers = []string{"cpu", "cpuset", "memory", "pids"}
 
-// v1Only are the hierarchies that runc needs besides, where there is no unified one.
+// v1Only are the additional hierarchies that runc needs with cgroup v1.
 var v1Only = []string{"cpuacct", "devices", "freezer"}
 
-// cgroupV2 says whether the unified hierarchy is the one in use.
+// cgroupV2 reports whether the unified hierarchy is in use.
 func cgroupV2() bool {
 	_, err := os.Stat(filepath.Join(cgroupMount, "cgroup.controllers"))
 	return err == nil
 }
 
-// hierarchies lists the roots of all cgroup hierarchies.
+// hierarchies returns the roots of all cgroup hierarchies.
 func hierarchies() ([]string, error) {
 	if cgroupV2() {
 		return []string{cgroupMount}, nil
@@ -36,7 +36,7 @@ func hierarchies() ([]string, error) {
 	}
 	var roots []string
 	for _, e := range entries {
-		// Co-mounted hierarchies have links beside them: cpu -> cpu,cpuacct.
+		// Co-mounted hierarchies have links next to them: cpu -> cpu,cpuacct.
 		if e.IsDir() {
 			roots = append(roots, filepath.Join(cgroupMount, e.Name()))
 		}
@@ -44,7 +44,7 @@ func hierarchies() ([]string, error) {
 	return roots, nil
 }
 
-// MakeCgroups makes the nodes' cgroups, with all controllers that kubelets use.
+// MakeCgroups creates the nodes' cgroups, with all controllers that kubelets use.
 func (s Spec) MakeCgroups() error {
 	roots, err := hierarchies()
 	if err != nil {
@@ -64,7 +64,7 @@ func (s Spec) MakeCgroups() error {
 			if s.Host.CgroupV2 {
 				continue
 			}
-			// In v1 a new cpuset is empty, and takes no process until it has CPUs and memory.
+			// In v1 a new cpuset is empty and accepts no process until it has CPUs and memory.
 			for _, file := range []string{"cpuset.cpus", "cpuset.mems"} {
 				value, err := os.ReadFile(filepath.Join(filepath.Dir(dir), file))
 				if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +82,7 @@ func (s Spec) MakeCgroups() error {
 	return nil
 }
 
-// cgroups are the parent and the nodes' own, parents first.
+// cgroups returns the parent cgroup and those of the nodes, parents first.
 func (s Spec) cgroups() []string {
 	list := []string{s.Cgroup}
 	for _, n := range s.Nodes() {
@@ -91,7 +91,7 @@ func (s Spec) cgroups() []string {
 	return list
 }
 
-// delegate hands the controllers down to the children of a unified cgroup.
+// delegate enables the controllers for the children of a unified cgroup.
 func delegate(dir string) error {
 	path := filepath.Join(dir, "cgroup.subtree_control")
 	if err := os.WriteFile(path, []byte("+"+strings.Join(controllers, " +")), 0o644); err != nil {
@@ -100,7 +100,7 @@ func delegate(dir string) error {
 	return nil
 }
 
-// RemoveCgroups removes the cgroups of the real nodes in dir, of which no process lives any more.
+// RemoveCgroups removes the cgroups of the real nodes in dir, whose processes must have ended.
 func RemoveCgroups(cluster, dir string) error {
 	roots, err := hierarchies()
 	if errors.Is(err, fs.ErrNotExist) {

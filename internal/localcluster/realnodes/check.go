@@ -14,9 +14,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Missing says what a machine lacks for real nodes.
+// Missing is the error that lists what a machine lacks for real nodes.
 type Missing struct {
-	// Problems are sentences. Packages are what to install, by Debian's names.
+	// Problems are sentences. Packages are the packages to install, by their Debian names.
 	Problems, Packages []string
 }
 
@@ -39,15 +39,15 @@ func (m *Missing) add(pkg, problem string, args ...any) {
 	}
 }
 
-// programs that nodes run, and the packages that bring them.
+// programs are the programs that nodes run, with the packages that contain them.
 var programs = []struct{ name, pkg string }{
 	{"containerd", "containerd"}, {"containerd-shim-runc-v2", "containerd"}, {"ctr", "containerd"}, {"runc", "runc"}, {"mount", "mount"},
 }
 
-// cniPaths are where distributions and upstream put CNI plugins.
+// cniPaths are the directories where distributions and upstream install CNI plugins.
 var cniPaths = []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"}
 
-// Check looks at what the machine offers. Its error is *Missing, with everything that is lacking.
+// Check checks what the machine offers. Its error is a *Missing with everything that is lacking.
 func Check() (Host, error) {
 	missing := &Missing{}
 	h := Host{CPUs: runtime.NumCPU(), CgroupV2: cgroupV2(), KeepOOMScores: !capable(unix.CAP_SYS_RESOURCE)}
@@ -90,7 +90,7 @@ func hasAll(dir string, names ...string) bool {
 	return true
 }
 
-// capable says whether this process has a capability of its user namespace.
+// capable reports whether this process has a capability in its user namespace.
 func capable(capability uint) bool {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -121,7 +121,7 @@ func checkCgroups(missing *Missing, v2 bool) {
 	}
 }
 
-// checkKernel tries what the nodes will do, in namespaces that end with the attempt.
+// checkKernel tries the kernel features that nodes need, in namespaces that end with the attempt.
 func checkKernel(missing *Missing, h *Host) {
 	if err := writable(filepath.Join(cgroupMount, map[bool]string{false: "memory"}[h.CgroupV2])); err != nil {
 		missing.add("", "cgroups cannot be made: %v", err)
@@ -144,15 +144,16 @@ func checkKernel(missing *Missing, h *Host) {
 	})
 }
 
-// onThrowawayThread runs f on a thread that ends with it, and with the namespaces that f gave it. That cannot be the main
-// thread: it never ends, and what /proc says of the process is what it says of that thread.
+// onThrowawayThread runs f on a thread that ends with f, together with the namespaces that f moved
+// it to. This cannot be the main thread: that never ends, and /proc shows its namespaces as those
+// of the process.
 func onThrowawayThread(f func()) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		runtime.LockOSThread() // and never unlocked: so the thread ends with the goroutine
+		runtime.LockOSThread() // never unlocked, so the thread ends with the goroutine
 		if unix.Gettid() == unix.Getpid() {
-			onThrowawayThread(f) // on another thread: this one is held
+			onThrowawayThread(f) // on another thread, because this one is locked
 			runtime.UnlockOSThread()
 			return
 		}
@@ -179,7 +180,8 @@ func tryVeth() error {
 	return nil
 }
 
-// trySnapshotter mounts an overlay, which does not work on top of another overlay or some network file systems.
+// trySnapshotter returns the snapshotter to use. It tries to mount an overlay, which fails on top
+// of another overlay or of some network file systems.
 func trySnapshotter() string {
 	dir, err := os.MkdirTemp("", "lockstep-check-")
 	if err != nil {
@@ -200,7 +202,8 @@ func trySnapshotter() string {
 	return "overlayfs"
 }
 
-// tryServiceProxy finds the mode of kube-proxy that the machine allows.
+// tryServiceProxy returns the mode of kube-proxy that the machine supports, or why it supports
+// none.
 func tryServiceProxy() (mode, why string) {
 	nft := quiet("nft", "add table ip check; add chain ip check c { type nat hook prerouting priority -100; }; "+
 		"add rule ip check c numgen random mod 2 vmap { 0 : accept, 1 : accept }; add rule ip check c fib daddr type local accept")
@@ -214,7 +217,7 @@ func tryServiceProxy() (mode, why string) {
 	return "", fmt.Sprintf("neither nftables (%v) nor iptables (%v) works", nft, iptables)
 }
 
-// quiet runs a program; its error holds what it said.
+// quiet runs a program; the error contains its output.
 func quiet(name string, args ...string) error {
 	out, err := exec.Command(name, args...).CombinedOutput()
 	if err != nil && len(out) > 0 {

@@ -12,24 +12,26 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Where a node's own files are, in its mount namespace. The directory of the node on the host is mounted on InNode; its
-// parts are mounted where the programs expect them.
+// Paths of a node's own files in its mount namespace. The directory of the node on the host is
+// mounted on InNode; its parts are also mounted where the programs expect them.
 const (
 	InNode           = "/run/lockstep"
 	ContainerdSocket = "/run/containerd/containerd.sock"
 )
 
-// Credentials are what nodes prove who they are with. CA is the cluster's authority; Proxy and Network are tokens.
+// Credentials are the credentials of nodes. CA is the cluster's authority; Proxy and Network are
+// tokens.
 type Credentials struct {
 	CA             []byte
 	Proxy, Network string
-	// IssueNode writes a certificate and its key for a node, good for a client and for a server, to PATH.crt and PATH.key.
+	// IssueNode writes a certificate and its key for a node, valid for client and server use, to
+	// PATH.crt and PATH.key.
 	IssueNode func(n Node, path string) error
-	// IssueAgent does the same for the node's agent.
+	// IssueAgent does the same for the node's agent, for client use.
 	IssueAgent func(n Node, path string) error
 }
 
-// Files of a node by their names in its directory.
+// Names of a node's files in its directory.
 const (
 	fileCA             = "ca.crt"
 	fileCert           = "node.crt"
@@ -141,7 +143,7 @@ func (s Spec) prepareNode(n Node, c Credentials) error {
 		fileContainerd: fmt.Sprintf(containerdTemplate, n.Name(), s.Host.KeepOOMScores, s.Host.CNIPlugins, s.Host.Snapshotter),
 		fileResolv:     "nameserver " + Gateway + "\n",
 	} {
-		// Pods read resolv.conf, whoever they run as.
+		// Pods read resolv.conf as any user.
 		if err := os.WriteFile(n.Path(name), []byte(content), 0o644); err != nil {
 			return err
 		}
@@ -149,7 +151,8 @@ func (s Spec) prepareNode(n Node, c Credentials) error {
 	return nil
 }
 
-// writeKubeconfig writes one for a client in the pod network, where the API server has another address than on the host.
+// writeKubeconfig writes a kubeconfig for a client in the pod network, where the API server has a
+// different address than on the host.
 func (s Spec) writeKubeconfig(path string, ca []byte, user clientcmdapi.AuthInfo) error {
 	const name = "lockstep"
 	kc := clientcmdapi.NewConfig()
@@ -166,10 +169,11 @@ func (s Spec) writeKubeconfig(path string, ca []byte, user clientcmdapi.AuthInfo
 	return os.WriteFile(path, data, 0o600)
 }
 
-// object is a configuration file's content.
+// object is the content of a configuration file.
 type object = map[string]any
 
-// kubeletConfig is plain YAML: the kubelet's own Go types live in k8s.io/kubelet, which nothing else here needs.
+// kubeletConfig returns plain YAML values: the kubelet's own Go types are in k8s.io/kubelet, which
+// nothing else here needs.
 func (s Spec) kubeletConfig(n Node) object {
 	config := object{
 		"apiVersion": "kubelet.config.k8s.io/v1beta1", "kind": "KubeletConfiguration",
@@ -183,18 +187,19 @@ func (s Spec) kubeletConfig(n Node) object {
 		"tlsCertFile":              InNode + "/" + fileCert,
 		"tlsPrivateKeyFile":        InNode + "/" + fileKey,
 		"containerRuntimeEndpoint": "unix://" + ContainerdSocket,
-		// systemd's driver would hand systemd process ids of the node's namespace. cgroupfs works beside it: these
-		// cgroups are a tree of their own, which systemd does not touch.
+		// systemd's driver would pass systemd process IDs of the node's PID namespace. cgroupfs
+		// works next to systemd: these cgroups are a separate tree, which systemd does not touch.
 		"cgroupDriver": "cgroupfs", "cgroupRoot": n.Cgroup(), "failCgroupV1": false,
 		"clusterDNS": []string{Gateway}, "clusterDomain": ClusterDomain, "resolvConf": InNode + "/" + fileResolv,
-		// kube-proxy does what it needs; the kubelet's own chains need iptables.
+		// kube-proxy creates the chains that it needs; the kubelet's own chains would require
+		// iptables.
 		"makeIPTablesUtilChains": false,
 		"failSwapOn":             false,
 		"maxPods":                podsPerNode,
-		// A dead node is found in lease time; see the controller manager's grace period.
+		// A dead node is noticed when its lease expires; see the controller manager's grace period.
 		"nodeStatusUpdateFrequency": heartbeat.String(), "nodeLeaseDurationSeconds": leaseSeconds,
 		"syncFrequency": "10s",
-		// Images were loaded by hand and cannot be pulled again.
+		// Images were imported by hand and cannot be pulled again.
 		"imageGCHighThresholdPercent": 100,
 		// The machine's disk and memory are shared with everything else on it.
 		"evictionHard": object{"memory.available": "100Mi", "nodefs.available": "1%", "imagefs.available": "1%", "nodefs.inodesFree": "1%", "imagefs.inodesFree": "1%"},
@@ -203,7 +208,7 @@ func (s Spec) kubeletConfig(n Node) object {
 		config["oomScoreAdj"] = 0
 	}
 	if s.Count > 1 {
-		// Each node has its share of the machine.
+		// Each node gets its share of the machine.
 		config["systemReserved"] = object{
 			"cpu":    fmt.Sprintf("%dm", s.Host.CPUs*1000*(s.Count-1)/s.Count),
 			"memory": fmt.Sprint(s.Host.MemoryBytes / int64(s.Count) * int64(s.Count-1)),
@@ -219,7 +224,7 @@ func (s Spec) proxyConfig(n Node) object {
 		"clusterCIDR": ClusterCIDR, "detectLocalMode": "ClusterCIDR",
 		"clientConnection":   object{"kubeconfig": InNode + "/" + fileProxyConfig},
 		"healthzBindAddress": "127.0.0.1:10256", "metricsBindAddress": "127.0.0.1:10249",
-		// The connection table's size is the machine's, not the node's: leave it.
+		// The size of the connection table belongs to the machine, not to the node: leave it.
 		"conntrack": object{"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
 	}
 	if s.Host.KeepOOMScores {
@@ -228,8 +233,8 @@ func (s Spec) proxyConfig(n Node) object {
 	return config
 }
 
-// cniConfig connects each pod with a veth pair and a route: everything a pod sends passes the node's own routing, and so
-// kube-proxy's rules, without a bridge that would need br_netfilter.
+// cniConfig connects each pod with a veth pair and a route: so everything that a pod sends passes
+// the node's own routing and kube-proxy's rules, without a bridge that would need br_netfilter.
 func (s Spec) cniConfig(n Node) object {
 	plugins := []object{{
 		"type": "ptp",
@@ -244,7 +249,8 @@ func (s Spec) cniConfig(n Node) object {
 	return object{"cniVersion": "0.4.0", "name": "lockstep", "plugins": plugins}
 }
 
-// EgressConfig is the API server's configuration that leads its connections to nodes and pods into their network.
+// EgressConfig returns the API server's configuration that routes its connections to nodes and pods
+// into their network.
 func (s Spec) EgressConfig() ([]byte, error) {
 	return yaml.Marshal(object{
 		"apiVersion": "apiserver.k8s.io/v1beta1", "kind": "EgressSelectorConfiguration",
@@ -257,7 +263,7 @@ func (s Spec) EgressConfig() ([]byte, error) {
 	})
 }
 
-// LogPaths are the logs of the nodes' programs.
+// LogPaths returns the log files of the nodes' programs.
 func (s Spec) LogPaths() ([]string, error) {
 	return filepath.Glob(filepath.Join(s.Dir, "*", "logs", "*.log"))
 }

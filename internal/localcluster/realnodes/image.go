@@ -16,12 +16,14 @@ const (
 	NodeTypeReal  = "real"
 )
 
-// ImportArgs are ctr's arguments to import an image archive into the containerd that listens on socket, for kubelets.
+// ImportArgs returns ctr's arguments that import an image archive into the containerd on socket,
+// for use by kubelets.
 func ImportArgs(socket, snapshotter, archive string) []string {
 	return []string{"--address=" + socket, "--namespace=k8s.io", "images", "import", "--snapshotter=" + snapshotter, archive}
 }
 
-// Import loads an image archive (OCI or docker save) into all nodes, and returns the images' names.
+// Import imports an image archive (OCI or docker save) into all nodes, and returns the names of the
+// images.
 func (s Spec) Import(ctx context.Context, archive string) ([]string, error) {
 	archive, err := filepath.Abs(archive)
 	if err != nil {
@@ -31,7 +33,8 @@ func (s Spec) Import(ctx context.Context, archive string) ([]string, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	for i, n := range s.Nodes() {
 		group.Go(func() error {
-			// Relative to the socket's directory, whose path may be longer than a socket's may be.
+			// The path is relative to the socket's directory, because the full path may exceed the
+			// maximum length of a socket's path.
 			cmd := exec.CommandContext(ctx, "ctr", ImportArgs("containerd.sock", s.Host.Snapshotter, archive)...)
 			cmd.Dir = n.Path("run")
 			out, err := cmd.CombinedOutput()
@@ -45,7 +48,7 @@ func (s Spec) Import(ctx context.Context, archive string) ([]string, error) {
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	// ctr says "unpacking NAME (sha256:...)...done" for each image.
+	// ctr prints "unpacking NAME (sha256:...)...done" for each image.
 	var names []string
 	for line := range strings.Lines(results[0]) {
 		if f := strings.Fields(line); len(f) >= 2 && f[0] == "unpacking" {

@@ -9,24 +9,25 @@ import (
 	"path/filepath"
 )
 
-// NodesMax bounds the real nodes of one cluster: its processes hold some 400 MiB at rest, pages that
-// they share counted for each.
+// NodesMax bounds the real nodes of one cluster: the processes of a node use about 400 MiB at rest,
+// with shared pages counted for each.
 const NodesMax = 16
 
-// The pod network's addresses. They exist in namespaces of the cluster's own only, so that they are the same for all
-// clusters and never collide with the machine's network.
+// Addresses of the pod network. They exist only in namespaces of the cluster's own, so they can be
+// the same for all clusters and never collide with the machine's network.
 const (
-	// ClusterCIDR holds the nodes and their pods.
+	// ClusterCIDR contains the addresses of nodes and pods.
 	ClusterCIDR = "10.244.0.0/16"
 	// Gateway routes between nodes and serves the API and DNS to them.
 	Gateway     = "10.244.0.1"
 	NetworkBits = 24
-	// APIPort is where nodes and pods reach the API server on Gateway.
+	// APIPort is the port of the API server on Gateway.
 	APIPort = 6443
 	// KubeletPort and KubeletHealthPort are the same on each node.
 	KubeletPort       = 10250
 	KubeletHealthPort = 10248
-	// ServiceIP is the API server's own service: the first address of the service range.
+	// ServiceIP is the cluster IP of the API server's service: the first address of the service
+	// range.
 	ServiceIP     = "10.0.0.1"
 	ClusterDomain = "cluster.local"
 )
@@ -34,63 +35,67 @@ const (
 // PauseImage is the image of the containers that hold the pods' namespaces.
 const PauseImage = "lockstep.dev/pause:1"
 
-// Spec says what real nodes to run, and how.
+// Spec describes the real nodes of a cluster.
 type Spec struct {
-	// Cluster is the cluster's name. Dir holds everything of its real nodes.
+	// Cluster is the cluster's name. Dir is the directory of its real nodes.
 	Cluster string `json:"cluster"`
 	Dir     string `json:"dir"`
 	Count   int    `json:"count"`
-	// APIServerPort and HealthPort are on the host's loopback.
+	// APIServerPort and HealthPort are ports on the host's loopback address.
 	APIServerPort int `json:"apiServerPort"`
 	HealthPort    int `json:"healthPort"`
-	// Restart starts containerd, kubelets and kube-proxies again that end. Without it a node ends as a whole when one of
-	// the first two does: it is powered off, and its Node object is deleted, as a cloud does.
+	// Restart restarts containerd, kubelets and kube-proxies that end. Without it a node ends as a
+	// whole when its containerd or kubelet ends: it is powered off, and its Node object is deleted,
+	// as a cloud provider does.
 	Restart bool `json:"restart"`
-	// Agent starts Lockstep's agent on each node, up to its own flags; empty: none. The first element is a path on the host.
+	// Agent starts Lockstep's agent on each node; flags are appended. Empty means no agent. The
+	// first element is a path on the host.
 	Agent []string `json:"agent,omitempty"`
 	Host  Host     `json:"host"`
-	// Cgroup is the parent of all nodes' cgroups, from the root of each hierarchy.
+	// Cgroup is the parent of all nodes' cgroups, relative to the root of each hierarchy.
 	Cgroup string `json:"cgroup"`
 }
 
-// Host is what the machine offers, found by Check.
+// Host describes the machine, as found by Check.
 type Host struct {
-	// CNIPlugins is the directory of the CNI plugins. PortMap says whether it and the machine allow host ports.
+	// CNIPlugins is the directory of the CNI plugins. PortMap is true if they and the machine
+	// support host ports.
 	CNIPlugins string `json:"cniPlugins"`
 	PortMap    bool   `json:"portMap"`
-	// Snapshotter is containerd's: overlayfs, or native where that does not work.
+	// Snapshotter is containerd's snapshotter: overlayfs, or native where overlayfs does not work.
 	Snapshotter string `json:"snapshotter"`
-	// ServiceProxy is kube-proxy's mode; empty: services other than headless ones are not routed, because of
-	// NoServiceProxy.
+	// ServiceProxy is kube-proxy's mode. If it is empty only headless services are routed;
+	// NoServiceProxy is the reason.
 	ServiceProxy   string `json:"serviceProxy,omitempty"`
 	NoServiceProxy string `json:"noServiceProxy,omitempty"`
-	// CgroupV2 tells the unified hierarchy from v1's.
+	// CgroupV2 is true for the unified hierarchy, false for v1.
 	CgroupV2 bool `json:"cgroupV2"`
-	// KeepOOMScores: the process may not lower OOM scores (it lacks CAP_SYS_RESOURCE).
+	// KeepOOMScores is true if the process must not lower OOM scores, because it lacks
+	// CAP_SYS_RESOURCE.
 	KeepOOMScores bool `json:"keepOOMScores"`
 	// CPUs and MemoryBytes are the machine's.
 	CPUs        int   `json:"cpus"`
 	MemoryBytes int64 `json:"memoryBytes"`
 }
 
-// NewSpec is the spec of count nodes of the named cluster, whose files are in dir.
+// NewSpec returns the spec of count nodes of the named cluster, whose files are in dir.
 func NewSpec(cluster, dir string, count int, host Host) Spec {
 	return Spec{Cluster: cluster, Dir: dir, Count: count, Host: host, Cgroup: CgroupOf(cluster, dir)}
 }
 
-// CgroupOf names the parent cgroup of the real nodes in dir.
+// CgroupOf returns the parent cgroup of the real nodes in dir.
 func CgroupOf(cluster, dir string) string {
 	return fmt.Sprintf("/lockstep-%s-%x", cluster, sha256.Sum256([]byte(dir)))[:len("/lockstep--")+len(cluster)+8]
 }
 
-// Node is one real node. Its number is counted from 1.
+// Node is one real node. Numbers begin at 1.
 type Node struct {
 	Number int
 	dir    string
 	cgroup string
 }
 
-// Nodes lists the nodes of a spec.
+// Nodes returns the nodes of a spec.
 func (s Spec) Nodes() []Node {
 	nodes := make([]Node, s.Count)
 	for i := range nodes {
@@ -99,7 +104,7 @@ func (s Spec) Nodes() []Node {
 	return nodes
 }
 
-// Node is the node with a number.
+// Node returns the node with the given number.
 func (s Spec) Node(number int) Node {
 	n := Node{Number: number}
 	n.dir = filepath.Join(s.Dir, n.Name())
@@ -107,35 +112,37 @@ func (s Spec) Node(number int) Node {
 	return n
 }
 
-// Name is the node's name, in the API and as its host name.
+// Name returns the node's name, in the API and as its host name.
 func (n Node) Name() string { return fmt.Sprintf("real-%d", n.Number) }
 
-// IP is the node's address in the pod network.
+// IP returns the node's address in the pod network.
 func (n Node) IP() net.IP { return net.IPv4(10, 244, 0, byte(10+n.Number)) }
 
-// PodCIDR is where the node's pods have their addresses.
+// PodCIDR returns the address range of the node's pods.
 func (n Node) PodCIDR() string { return fmt.Sprintf("10.244.%d.0/24", n.Number) }
 
-// Cgroup is the parent of the node's pods' cgroups.
+// Cgroup returns the parent of the cgroups of the node's pods.
 func (n Node) Cgroup() string { return n.cgroup }
 
-// Path names a file of the node, as the host sees it.
+// Path returns the path of one of the node's files on the host.
 func (n Node) Path(elem ...string) string { return filepath.Join(append([]string{n.dir}, elem...)...) }
 
-// Files of all nodes together.
+// Files shared by all nodes.
 func (s Spec) specFile() string { return filepath.Join(s.Dir, "spec.json") }
 
-// APISocket leads to the API server. EgressSocket is an HTTP CONNECT proxy into the pod network.
+// APISocket is the socket of the relay to the API server. EgressSocket is the socket of an HTTP
+// CONNECT proxy into the pod network.
 func (s Spec) APISocket() string    { return filepath.Join(s.Dir, "api.sock") }
 func (s Spec) EgressSocket() string { return filepath.Join(s.Dir, "egress.sock") }
 
-// Kubeconfig is that of the network's own identity: it serves names and takes dead nodes off.
+// Kubeconfig returns the path of the kubeconfig of the network's own identity, which serves DNS and
+// deletes dead nodes.
 func (s Spec) Kubeconfig() string { return filepath.Join(s.Dir, "kubeconfig") }
 
-// socketPathMax is what the kernel takes for the path of a socket, less its final zero.
+// socketPathMax is the maximum length of a socket's path in bytes, without its final zero.
 const socketPathMax = 107
 
-// Write records the spec for the processes that run it.
+// Write writes the spec to a file for the processes that run it.
 func (s Spec) Write() error {
 	if n := len(s.EgressSocket()); n > socketPathMax {
 		return fmt.Errorf("the path %s has %d bytes, and a socket's may have %d: use a shorter directory or name", s.EgressSocket(), n, socketPathMax)

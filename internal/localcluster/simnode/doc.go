@@ -1,6 +1,6 @@
-// Package simnode simulates nodes, with KWOK as a library, and their kubelets: of the nodes that carry the label
-// lockstep.dev/node-type=simulated, and of no others. KWOK keeps the nodes alive (conditions, heartbeats, leases); what
-// kubelets do with pods is done here, see kubelets.
+// Package simnode simulates nodes, with KWOK as a library, and their kubelets: only those nodes
+// that have the label lockstep.dev/node-type=simulated. KWOK keeps the nodes alive (conditions,
+// heartbeats, leases); type kubelets does what kubelets do with pods.
 //
 //	          bound to a simulated node        after lockstep.dev/sim-duration
 //	Pending ───────────────────────────▶ Running ───────────────────────────▶ Succeeded | Failed
@@ -8,7 +8,7 @@
 //	                                      └───┘ containers restart where restartPolicy says so
 //	any ── deletionTimestamp ──▶ gone
 //
-// Each arrow is one write. Pods say how they behave by annotations:
+// Each arrow is one write. Annotations of a pod determine its behaviour:
 //
 //	lockstep.dev/sim-duration    Go duration that the containers run; without it the pod runs until deleted
 //	lockstep.dev/sim-exit-code   exit code of the containers, default 0

@@ -23,13 +23,15 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// kubelets plays what the kubelets of simulated nodes do with pods. It is level-triggered: a pod is looked at whenever
-// it or its node changes, and at the moment at which its containers exit; what is done depends on how it is then.
+// kubelets does what the kubelets of simulated nodes do with pods. It is level-triggered: a pod is
+// processed whenever the pod or its node changes, and when its containers exit; the action depends
+// on the pod's current state.
 //
-// KWOK's own pod controller renders a pod's status as text from the pod as text, and has the API server merge a patch.
-// Here the status is computed from the typed pod and replaces the old one in protobuf: the same one write for each arrow
-// of the picture in doc.go, for less than half of the CPU time of both sides. A benchmark on a small machine, where
-// nodes that in production are machines of their own take from what is measured, needs that.
+// KWOK's own pod controller renders a pod's status as text from the pod as text, and has the API
+// server merge a patch. Here the status is computed from the typed pod and replaces the old one in
+// protobuf: the same single write per arrow of the picture in doc.go, for less than half of the CPU
+// time on both sides. A benchmark on a small machine needs that, because nodes, which in production
+// are machines of their own, take CPU time from the system under test.
 type kubelets struct {
 	client kubernetes.Interface
 	clock  clock.WithTicker
@@ -38,14 +40,15 @@ type kubelets struct {
 	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
 
 	lock sync.Mutex
-	// started is when pods' containers last started, by the simulation's own clock: what the API has is in whole seconds.
+	// started is when pods' containers last started, by the simulation's own clock: times in the
+	// API are in whole seconds.
 	started map[types.UID]time.Time
 }
 
 // byNode is the index of pods by node.
 const byNode = "node"
 
-// retryMin and retryMax bound the pause before a write that failed is tried again.
+// retryMin and retryMax bound the delay before a failed write is repeated.
 const (
 	retryMin = 50 * time.Millisecond
 	retryMax = 2 * time.Second
@@ -90,7 +93,7 @@ func newKubelets(client kubernetes.Interface, nodeSelector string, c clock.WithT
 	return k, err
 }
 
-// dropManagedFields forgets what nobody here reads.
+// dropManagedFields removes managed fields, which nobody reads here.
 func dropManagedFields(o any) (any, error) {
 	if pod, ok := o.(*corev1.Pod); ok {
 		pod.ManagedFields = nil
@@ -98,7 +101,7 @@ func dropManagedFields(o any) (any, error) {
 	return o, nil
 }
 
-// onlyName keeps of a node what is needed to know that it is simulated.
+// onlyName reduces a node to what identifies it as simulated.
 func onlyName(o any) (any, error) {
 	if node, ok := o.(*corev1.Node); ok {
 		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: node.Name, UID: node.UID, ResourceVersion: node.ResourceVersion}}, nil
@@ -106,7 +109,7 @@ func onlyName(o any) (any, error) {
 	return o, nil
 }
 
-// run plays until ctx ends, with workers pods written at once.
+// run simulates until ctx is done, with the given number of concurrent workers.
 func (k *kubelets) run(ctx context.Context, workers int) error {
 	var group sync.WaitGroup
 	defer group.Wait()
@@ -137,7 +140,7 @@ func (k *kubelets) run(ctx context.Context, workers int) error {
 	return nil
 }
 
-// simulated is how many nodes are played.
+// simulated returns the number of simulated nodes.
 func (k *kubelets) simulated() int { return len(k.nodes.GetStore().ListKeys()) }
 
 func (k *kubelets) enqueue(pod *corev1.Pod) {
@@ -174,7 +177,7 @@ func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 		}
 		err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
 			GracePeriodSeconds: ptr.To[int64](0), Preconditions: metav1.NewUIDPreconditions(string(pod.UID))})
-		// Another pod with this name, or none: this one is gone.
+		// The pod is gone, or another pod has its name.
 		if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 			return nil
 		}
@@ -197,14 +200,16 @@ func (k *kubelets) startedAt(pod *corev1.Pod) time.Time {
 	return k.started[pod.UID]
 }
 
-// write replaces a pod's status. A conflict means that a newer pod is on its way here, which will be played.
+// write replaces a pod's status. A conflict means that a newer version of the pod is about to
+// arrive and will be processed.
 func (k *kubelets) write(ctx context.Context, pod *corev1.Pod, status *corev1.PodStatus, now time.Time) error {
-	next := *pod // what is shared with the cache is not changed below
+	next := *pod // values shared with the cache are not changed below
 	next.Status = *merge(&pod.Status, status)
 	k.lock.Lock()
 	before, known := k.started[pod.UID]
 	if _, ends := pod.Annotations[AnnotationDuration]; ends && status.Phase == corev1.PodRunning {
-		k.started[pod.UID] = now // before the write: its event may be here before its answer
+		// set before the write, because its event may arrive before its answer
+		k.started[pod.UID] = now
 	} else {
 		delete(k.started, pod.UID)
 	}
@@ -226,25 +231,25 @@ func (k *kubelets) write(ctx context.Context, pod *corev1.Pod, status *corev1.Po
 	return errors.Join(fmt.Errorf("status of pod %s/%s", pod.Namespace, pod.Name), err)
 }
 
-// brokenOffAfter is how old a deletion without a grace period is that nobody carries out any more.
+// brokenOffAfter is the age at which a deletion without a grace period counts as interrupted.
 const brokenOffAfter = 2 * time.Second
 
-// step is what a kubelet does next with a pod.
+// step is the next action of a kubelet for a pod.
 type step int
 
 const (
 	stepNone   step = iota
 	stepRun         // start its containers
-	stepFinish      // end them, at a time
-	stepDelete      // it has been deleted and its containers are gone
+	stepFinish      // end its containers at a given time
+	stepDelete      // remove the pod: it was deleted and its containers are gone
 )
 
-// nextStep decides what is to be done with a pod, and when: doc.go's picture. started is when its containers started,
-// or zero if that was before the simulation did.
+// nextStep returns the next action for a pod and its time, according to the picture in doc.go.
+// started is when its containers started, or zero if that was before the simulation began.
 func nextStep(pod *corev1.Pod, started, now time.Time) (step, time.Time) {
 	if pod.DeletionTimestamp != nil {
-		// With a grace period of 0 the deletion does not wait for the node, unless the request for it was broken off half way:
-		// then a kubelet removes what is left.
+		// With a grace period of 0 the deletion does not wait for the node, unless the deletion
+		// request was interrupted half way: then a kubelet removes the rest.
 		switch {
 		case ptr.Deref(pod.DeletionGracePeriodSeconds, 0) > 0:
 			return stepDelete, now
@@ -278,8 +283,8 @@ func nextStep(pod *corev1.Pod, started, now time.Time) (step, time.Time) {
 	return stepNone, now
 }
 
-// merge lays a new status over an old one as a kubelet does: conditions of other writers, and what the new one says
-// nothing about, stay.
+// merge applies a new status to an old one as a kubelet does: conditions of other writers, and
+// fields that the new status does not set, are kept.
 func merge(old, status *corev1.PodStatus) *corev1.PodStatus {
 	out := *old
 	out.Phase = status.Phase
@@ -320,7 +325,8 @@ func condition(status *corev1.PodStatus, kind corev1.PodConditionType) *corev1.P
 	return nil
 }
 
-// podIP is the address that a pod seems to have: one of four million, taken from its UID. Nothing answers there.
+// podIP returns the simulated address of a pod: one of four million, derived from its UID. Nothing
+// answers there.
 func podIP(pod *corev1.Pod) string {
 	if pod.Spec.HostNetwork {
 		return hostIP

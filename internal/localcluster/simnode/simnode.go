@@ -20,29 +20,31 @@ import (
 	"sigs.k8s.io/kwok/pkg/kwok/controllers"
 )
 
-// Options of the simulation.
+// Options configures the simulation.
 type Options struct {
 	// NodeSelector is the label selector of the nodes to simulate.
 	NodeSelector string
-	// HealthPort serves /healthz, and /readyz?nodes=N which is OK once N nodes are simulated. On loopback.
+	// HealthPort is a loopback port that serves /healthz, and /readyz?nodes=N, which succeeds once
+	// N nodes are simulated.
 	HealthPort int
-	// Parallelism is the number of pods written at once.
+	// Parallelism is the number of pods written concurrently.
 	Parallelism uint
-	// LeaseSeconds, if not 0, is how long a lease lasts that each node renews after a quarter of that.
+	// LeaseSeconds, if not 0, is the duration of each node's lease, which is renewed after a
+	// quarter of that.
 	LeaseSeconds uint
 }
 
 const (
-	// DefaultParallelism is past where the API server's throughput for small writes is flat on any machine that
-	// simulates nodes.
+	// DefaultParallelism is high enough that more would not raise the API server's throughput for
+	// small writes, on any machine that simulates nodes.
 	DefaultParallelism = 32
-	// nodeParallelism is the number of nodes written at once. Their writes are rare.
+	// nodeParallelism is the number of nodes written concurrently. Such writes are rare.
 	nodeParallelism = 4
-	// podCIDR is what KWOK asks for; it has no pods to take addresses from it.
+	// podCIDR satisfies KWOK's configuration; KWOK has no pods to give addresses to.
 	podCIDR = "10.1.0.0/16"
 )
 
-// Run simulates until ctx ends.
+// Run simulates until ctx is done.
 func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	if opts.Parallelism == 0 {
 		opts.Parallelism = DefaultParallelism
@@ -89,8 +91,8 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	return group.Wait()
 }
 
-// withoutPods is a client that sees no pods. KWOK's controller watches all of them even when it has nothing to do with
-// them, and each event would cost it as much as those who have.
+// withoutPods is a client that sees no pods. KWOK's controller watches all pods even if it has
+// nothing to do with them, and each event would cost it as much as if it had.
 type withoutPods struct{ kubernetes.Interface }
 
 func (c withoutPods) CoreV1() clientcorev1.CoreV1Interface {
@@ -142,8 +144,9 @@ func serveHealth(ctx context.Context, port int, nodes func() int) error {
 	return nil
 }
 
-// retrier repeats writes that died with their connection. KWOK drops those (it only repeats what was refused), and the
-// node would stay as it was when the API server is restarted. Its patches of a status can be repeated.
+// retrier repeats patches that failed with their connection. KWOK does not repeat those (it only
+// repeats refused writes), so a node would stay as it was when the API server restarts. KWOK's
+// status patches are safe to repeat.
 type retrier struct{ next http.RoundTripper }
 
 const (

@@ -14,8 +14,9 @@ const (
 	AnnotationMessage  = "lockstep.dev/sim-message"
 )
 
-// A node reports its status at a random moment between these, as kubelets do every 5 minutes. localcluster allows three
-// reports to be lost before a node counts as failed.
+// A node reports its status at a random time between heartbeatMin and heartbeatMax, like kubelets,
+// which report every 5 minutes. Package localcluster allows three reports to be lost before a node
+// counts as failed.
 const (
 	heartbeatMin = 4 * time.Minute
 	heartbeatMax = 6 * time.Minute
@@ -23,7 +24,7 @@ const (
 
 var nodeRef = internalversion.StageResourceRef{APIGroup: "v1", Kind: "Node"}
 
-// stages are the transitions of KWOK's nodes. Pods are kubelets' business.
+// stages returns the transitions of KWOK's nodes. Type kubelets handles pods.
 func stages() map[internalversion.StageResourceRef][]*internalversion.Stage {
 	return map[internalversion.StageResourceRef][]*internalversion.Stage{
 		nodeRef: {
@@ -46,7 +47,8 @@ func whenReady(op internalversion.SelectorOperator, s *internalversion.Stage) *i
 	return s
 }
 
-// stage patches a node's status with what the template function NodeReady returns; see status.go.
+// stage returns a stage that patches a node's status with the result of the template function
+// NodeReady; see status.go.
 func stage(name string, delay *internalversion.StageDelay) *internalversion.Stage {
 	s := &internalversion.Stage{}
 	s.Name = name

@@ -35,7 +35,7 @@ func TestNodesMatchTheirStage(t *testing.T) {
 			if stage == nil || stage.Name() != tt.stage {
 				t.Fatalf("stage %v, want %q", stage, tt.stage)
 			}
-			// An error means no delay to KWOK.
+			// KWOK takes an error for no delay.
 			delay, _, err := stage.Delay(t.Context(), event, time.Now())
 			if delay < tt.min || delay > tt.max {
 				t.Errorf("delay %s (%v), want %s to %s", delay, err, tt.min, tt.max)

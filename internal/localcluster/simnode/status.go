@@ -16,7 +16,8 @@ import (
 // hostIP is the address of every simulated node.
 const hostIP = "127.0.0.1"
 
-// templateFunctions are what the stages' templates call: each turns an object into its next status, as JSON.
+// templateFunctions returns the functions of the stages' templates: each converts an object into
+// its next status, as JSON.
 func templateFunctions(now func() time.Time) gotpl.FuncMap {
 	return gotpl.FuncMap{
 		"NodeReady": typed(func(n *corev1.Node) any { return nodeReady(n, metav1.NewTime(now())) }),
@@ -39,7 +40,7 @@ func typed[T any](f func(*T) any) func(any) (string, error) {
 	}
 }
 
-// podRunning is the status of a pod whose containers have all started at now.
+// podRunning returns the status of a pod whose containers have all started at now.
 func podRunning(pod *corev1.Pod, now metav1.Time) *corev1.PodStatus {
 	ip := podIP(pod)
 	status := &corev1.PodStatus{
@@ -87,8 +88,8 @@ func podCondition(kind corev1.PodConditionType, ok bool, reason string, now meta
 	return corev1.PodCondition{Type: kind, Status: status, Reason: reason, LastTransitionTime: now}
 }
 
-// podFinished is the status of a pod whose containers have exited at now: they are started again where the restart
-// policy says so, otherwise the pod has succeeded or failed.
+// podFinished returns the status of a pod whose containers have exited at now: they are restarted
+// if the restart policy says so, else the pod has succeeded or failed.
 func podFinished(pod *corev1.Pod, now metav1.Time) *corev1.PodStatus {
 	code, message := outcome(pod.Annotations)
 	again := pod.Spec.RestartPolicy == corev1.RestartPolicyAlways ||
@@ -108,7 +109,8 @@ func podFinished(pod *corev1.Pod, now metav1.Time) *corev1.PodStatus {
 		status.ContainerStatuses = append(status.ContainerStatuses, s)
 	}
 	if again {
-		// startTime stays as it is, the containers' startedAt is new: the pod is as it was, but for the counts.
+		// startTime stays and the containers' startedAt is new: apart from the counts the pod is
+		// unchanged.
 		status.Phase = corev1.PodRunning
 		return status
 	}
@@ -124,7 +126,8 @@ func podFinished(pod *corev1.Pod, now metav1.Time) *corev1.PodStatus {
 	return status
 }
 
-// outcome reads how a pod's containers end. An annotation that cannot be read is a failure that says so.
+// outcome returns how a pod's containers end. An invalid annotation is a failure with a message
+// about it.
 func outcome(annotations map[string]string) (code int32, message string) {
 	message = annotations[AnnotationMessage]
 	if s := annotations[AnnotationDuration]; s != "" {
@@ -162,7 +165,8 @@ func restartCount(pod *corev1.Pod, i int) int32 {
 	return 0
 }
 
-// nodeReady is the status of a node that is well at now. Transition times are kept where nothing changed.
+// nodeReady returns the status of a healthy node at now. Transition times are kept where nothing
+// changed.
 func nodeReady(node *corev1.Node, now metav1.Time) *corev1.NodeStatus {
 	status := &corev1.NodeStatus{Phase: corev1.NodeRunning}
 	want := map[corev1.NodeConditionType]corev1.ConditionStatus{

@@ -13,7 +13,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// checkCopy refuses to overwrite a kubeconfig that holds anything but this cluster.
+// checkCopy returns an error if a copy would overwrite a kubeconfig that contains other clusters.
 func checkCopy(spec Spec) error {
 	if spec.Kubeconfig == "" {
 		return nil
@@ -40,7 +40,7 @@ func onlyHas(kc *clientcmdapi.Config, context string) bool {
 	return true
 }
 
-// handOut puts the administrator's kubeconfig where the user asked.
+// handOut writes the administrator's kubeconfig to where the user asked for it.
 func (s *supervisor) handOut() error {
 	own, err := os.ReadFile(s.state.Kubeconfig)
 	if err != nil {
@@ -50,7 +50,7 @@ func (s *supervisor) handOut() error {
 		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 			return fmt.Errorf("--kubeconfig: %w", err)
 		}
-		// A file that exists keeps its mode when it is written to.
+		// An existing file would keep its mode.
 		if err := os.Remove(to); err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("--kubeconfig: %w", err)
 		}
@@ -72,7 +72,8 @@ func (s *supervisor) handOut() error {
 	return nil
 }
 
-// merge adds the entries of own to the kubeconfig at path. Its current context changes only if it had none.
+// merge adds the entries of own to the kubeconfig at path. It sets the current context only if
+// there is none.
 func merge(path string, own []byte) error {
 	add, err := clientcmd.Load(own)
 	if err != nil {
@@ -93,7 +94,7 @@ func merge(path string, own []byte) error {
 	return clientcmd.WriteToFile(*kc, path)
 }
 
-// takeBack undoes handOut, as far as the files are still what it made them.
+// takeBack undoes handOut, except for files that have been changed since.
 func takeBack(state *State) error {
 	name := localcluster.ContextName(state.Name)
 	for _, path := range state.Copies {
@@ -108,7 +109,7 @@ func takeBack(state *State) error {
 	}
 	kc, err := clientcmd.LoadFromFile(state.Merged)
 	if err != nil {
-		return nil // the user has removed it
+		return nil // the user has removed the file
 	}
 	delete(kc.Clusters, name)
 	delete(kc.AuthInfos, name)

@@ -14,49 +14,51 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// Phase is where a cluster is in its life.
+// Phase is the phase of a cluster's life.
 type Phase string
 
 // The phases of a cluster.
 const (
 	PhaseStarting Phase = "Starting"
 	PhaseReady    Phase = "Ready"
-	// PhaseDegraded: the supervisor runs, but a component does not.
+	// PhaseDegraded means that the supervisor runs but a component does not.
 	PhaseDegraded Phase = "Degraded"
 	PhaseStopping Phase = "Stopping"
-	// PhaseFailed: it did not start, or its supervisor was killed.
+	// PhaseFailed means that the cluster did not start, or that its supervisor was killed.
 	PhaseFailed Phase = "Failed"
 )
 
-// State is what the supervisor records of a cluster.
+// State is the supervisor's record of a cluster.
 type State struct {
 	Name      string    `json:"name"`
 	Phase     Phase     `json:"phase"`
 	CreatedAt time.Time `json:"createdAt"`
-	// Durable is false when etcd runs without fsync.
+	// Durable is false if etcd runs without fsync.
 	Durable bool `json:"durable"`
-	// Nodes are the simulated nodes.
+	// Nodes describes the simulated nodes.
 	Nodes localcluster.Nodes `json:"nodes"`
 	// RealNodes is the number of nodes that run containers.
 	RealNodes int    `json:"realNodes,omitempty"`
 	Server    string `json:"server,omitempty"`
-	// Dir holds all of the cluster's files.
+	// Dir is the directory of all of the cluster's files.
 	Dir string `json:"dir"`
-	// Kubeconfig is the administrator's. AuditLog is the API server's.
+	// Kubeconfig is the path of the administrator's kubeconfig, AuditLog that of the API server's
+	// audit log.
 	Kubeconfig string `json:"kubeconfig"`
 	AuditLog   string `json:"auditLog"`
-	// Copies are the kubeconfig files that `up` wrote elsewhere, Merged the one into which it merged a context.
+	// Copies are the kubeconfig files that `up` wrote elsewhere; Merged is the kubeconfig into
+	// which it merged a context.
 	Copies []string `json:"copies,omitempty"`
 	Merged string   `json:"merged,omitempty"`
 
 	Supervisor      int                            `json:"supervisorPid"`
 	SupervisorTicks localcluster.StartTicks        `json:"supervisorStartTicks"`
 	Components      []localcluster.ComponentStatus `json:"components"`
-	// Deaths are the components' ends that nobody asked for, the latest ones.
+	// Deaths are the latest unexpected ends of components.
 	Deaths []Death `json:"deaths,omitempty"`
 }
 
-// Death is the end of a component that nobody asked for.
+// Death is an unexpected end of a component.
 type Death struct {
 	Time      time.Time              `json:"time"`
 	Component localcluster.Component `json:"component"`
@@ -67,10 +69,10 @@ type Death struct {
 // deathsKept bounds State.Deaths.
 const deathsKept = 20
 
-// nameFormat keeps names fit for a path element and a kubeconfig context.
+// nameFormat allows names that are suitable as a path element and as part of a kubeconfig context.
 var nameFormat = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,38}[a-z0-9])?$`)
 
-// ValidName says what is wrong with a cluster's name.
+// ValidName returns an error if name is not a valid name of a cluster.
 func ValidName(name string) error {
 	if !nameFormat.MatchString(name) {
 		return fmt.Errorf("%q: a name has 1 to 40 lower-case letters, digits and dashes, and begins and ends with a letter or digit", name)
@@ -78,7 +80,7 @@ func ValidName(name string) error {
 	return nil
 }
 
-// root is where all clusters are: $XDG_STATE_HOME/lockstep/clusters.
+// root returns the directory of all clusters: $XDG_STATE_HOME/lockstep/clusters.
 func root() (string, error) {
 	base := os.Getenv("XDG_STATE_HOME")
 	if !filepath.IsAbs(base) {
@@ -91,7 +93,7 @@ func root() (string, error) {
 	return filepath.Join(base, "lockstep", "clusters"), nil
 }
 
-// place names the files of a cluster: all in one directory, dir.
+// place returns the paths of a cluster's files, which are all in dir.
 type place struct{ dir string }
 
 func placeOf(name string) (place, error) {
@@ -106,10 +108,11 @@ func (p place) state() string { return filepath.Join(p.dir, "state.json") }
 func (p place) spec() string  { return filepath.Join(p.dir, "spec.json") }
 func (p place) log() string   { return filepath.Join(p.dir, "supervisor.log") }
 
-// lock is beside the directory, which Down removes while it holds the lock.
+// lock returns the path of the lock file. It is next to the directory, because Down removes the
+// directory while it holds the lock.
 func (p place) lock() string { return p.dir + ".lock" }
 
-// ErrNoCluster is returned for a name that has no cluster.
+// ErrNoCluster is returned if there is no cluster of that name.
 var ErrNoCluster = errors.New("no such local cluster")
 
 func (p place) read() (*State, error) {
@@ -127,7 +130,8 @@ func (p place) read() (*State, error) {
 	return &s, nil
 }
 
-// writeFile replaces path as a whole, mode 0600, so that a reader never sees a part.
+// writeFile replaces the file at path atomically, with mode 0600, so that a reader never sees a
+// part of it.
 func writeFile(path string, v any) error {
 	data, err := json.MarshalIndent(v, "", "  ")
 	if err != nil {
@@ -139,7 +143,7 @@ func writeFile(path string, v any) error {
 	return os.Rename(path+".new", path)
 }
 
-// Names lists the clusters of this user, in order.
+// Names returns the names of this user's clusters, sorted.
 func Names() ([]string, error) {
 	r, err := root()
 	if err != nil {

@@ -25,44 +25,46 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
-// Spec is what Up is asked for.
+// Spec configures the cluster that Up starts.
 type Spec struct {
 	Name  string
 	Nodes localcluster.Nodes
 	// RealNodes is the number of nodes that run containers.
 	RealNodes int
-	// WithAgent runs Lockstep's agent on each of those.
+	// WithAgent runs Lockstep's agent on each real node.
 	WithAgent bool
-	// The manager and kube-controller-manager are part unless left out; the stock kube-scheduler is if added.
+	// The manager and kube-controller-manager are included by default; the stock kube-scheduler is
+	// not.
 	WithoutManager, WithoutControllerManager, WithScheduler bool
 	NotDurable                                              bool
-	// ExtraArgs are appended to components' flags.
+	// ExtraArgs are appended to the components' flags.
 	ExtraArgs map[localcluster.Component][]string
-	// Restart starts a component again that died.
+	// Restart restarts a component that has died.
 	Restart bool
-	// Kubeconfig, if set, is where a copy of the administrator's kubeconfig goes; MergeInto, if set, is the kubeconfig
-	// that gets a context for the cluster.
+	// Kubeconfig, if set, is the path for a copy of the administrator's kubeconfig; MergeInto, if
+	// set, is the kubeconfig to which a context for the cluster is added.
 	Kubeconfig, MergeInto string
-	// KubeBinary is lockstep-kube; Executable is lockstep.
+	// KubeBinary is the path of lockstep-kube; Executable is the path of lockstep.
 	KubeBinary, Executable string
 }
 
-// Command is the hidden verb of lockstep that runs a supervisor; its argument is the cluster's name.
+// Command is the hidden verb of lockstep that runs a supervisor; its argument is the cluster's
+// name.
 const Command = "local-supervisor"
 
-// eventsFD is where the supervisor finds the pipe to Up.
+// eventsFD is the file descriptor of the supervisor's pipe to Up.
 const eventsFD = 3
 
 // message is one line on that pipe.
 type message struct {
 	Event *localcluster.Event `json:"event,omitempty"`
-	// Error ends a start that failed.
+	// Error is the error of a start that failed.
 	Error string `json:"error,omitempty"`
 	Ready bool   `json:"ready,omitempty"`
 }
 
-// Up starts a cluster in the background and returns when it is ready. When ctx ends the start is undone. force ends it at
-// once. onEvent is told what happens meanwhile.
+// Up starts a cluster in the background and returns when it is ready. When ctx is done the start is
+// undone; when force is done it is aborted at once. onEvent is called with the events of the start.
 func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event)) (*State, error) {
 	p, err := placeOf(spec.Name)
 	if err != nil {
@@ -71,7 +73,7 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 	if s, err := p.read(); err == nil && localcluster.Alive(s.Supervisor, s.SupervisorTicks) {
 		return nil, fmt.Errorf("local cluster %s is running already: 'lockstep down --name %s' ends it", spec.Name, spec.Name)
 	}
-	// What a killed supervisor left is of no use to a new one.
+	// A new supervisor has no use for what a killed one left.
 	if err := Down(ctx, spec.Name); err != nil && !errors.Is(err, ErrNoCluster) {
 		return nil, err
 	}
@@ -139,7 +141,7 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 	return nil, errors.Join(fmt.Errorf("local cluster %s: its supervisor ended unexpectedly", spec.Name), down)
 }
 
-// Run is the supervisor of the named cluster. It returns when the cluster has been stopped.
+// Run runs the supervisor of the named cluster. It returns when the cluster has been stopped.
 func Run(name string) error {
 	p, err := placeOf(name)
 	if err != nil {
@@ -160,7 +162,7 @@ func Run(name string) error {
 	defer lock.Close()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
-	// The terminal that `up` ran in may close.
+	// The terminal in which `up` ran may be closed.
 	signal.Ignore(syscall.SIGHUP)
 
 	pipe := os.NewFile(eventsFD, "events")
@@ -195,8 +197,8 @@ func Run(name string) error {
 	return s.stop(cluster)
 }
 
-// acquire locks the cluster's directory. It waits a moment: a process that has just been killed holds its lock until the
-// kernel has cleared it away.
+// acquire locks the cluster's directory. It waits up to lockTimeout, because a process that has
+// just been killed holds its lock until the kernel has cleaned up.
 func acquire(p place) (*os.File, error) {
 	lock, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -214,10 +216,10 @@ func acquire(p place) (*os.File, error) {
 	}
 }
 
-// lockTimeout bounds that moment.
+// lockTimeout bounds the wait of acquire.
 const lockTimeout = 5 * time.Second
 
-// supervisor records a cluster's life.
+// supervisor starts a cluster and records its state.
 type supervisor struct {
 	place   place
 	spec    Spec
@@ -226,7 +228,7 @@ type supervisor struct {
 
 	lock  sync.Mutex
 	state State
-	up    *json.Encoder // to `up`, while it listens
+	up    *json.Encoder // to `up`, as long as it listens
 }
 
 func (s *supervisor) config() localcluster.Config {
@@ -241,9 +243,11 @@ func (s *supervisor) config() localcluster.Config {
 	}
 	if !s.spec.WithoutManager {
 		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db"),
-			"--allow-requests-to=127.0.0.0/8,::1"} // whoever started this cluster is on this machine, and nobody else is
+			// only the user who started this cluster is on this machine
+			"--allow-requests-to=127.0.0.0/8,::1"}
 		if !s.spec.WithScheduler {
-			// Nobody else places the pods that name no scheduler, such as those of Deployments.
+			// Without kube-scheduler the manager places the pods that name no scheduler too, such
+			// as those of Deployments.
 			config.ManagerCommand = append(config.ManagerCommand,
 				"--scheduler-name="+strings.Join([]string{schedulingv1beta1.SchedulerLockstep, schedulingv1beta1.SchedulerVolcano, corev1.DefaultSchedulerName}, ","))
 		}
@@ -266,7 +270,7 @@ func (s *supervisor) stop(cluster *localcluster.Cluster) error {
 	return cluster.Stop(ctx)
 }
 
-// onEvent is the cluster's observer.
+// onEvent handles the events of the cluster.
 func (s *supervisor) onEvent(e localcluster.Event) {
 	s.tell(message{Event: &e})
 	s.lock.Lock()
@@ -275,7 +279,7 @@ func (s *supervisor) onEvent(e localcluster.Event) {
 		s.state.Deaths = s.state.Deaths[max(0, len(s.state.Deaths)-deathsKept):]
 	}
 	s.lock.Unlock()
-	// The cluster may hold its locks while it reports; its state is read afterwards.
+	// The cluster may hold its locks while it reports, so its state is read in another goroutine.
 	go s.record()
 }
 
@@ -286,7 +290,8 @@ func (s *supervisor) setPhase(phase Phase) {
 	s.record()
 }
 
-// record writes the state down. A disk that refuses is logged: the cluster is worth more than its record.
+// record writes the state to its file. A write error is only logged: the cluster is worth more than
+// its record.
 func (s *supervisor) record() {
 	s.lock.Lock()
 	defer s.lock.Unlock()
@@ -302,7 +307,7 @@ func (s *supervisor) record() {
 // tell sends m to `up`, which may have gone.
 func (s *supervisor) tell(m message) { _ = s.up.Encode(m) }
 
-// Down stops the named cluster and removes everything of it. It also works when the supervisor was killed.
+// Down stops the named cluster and removes everything of it, even if its supervisor was killed.
 func Down(ctx context.Context, name string) error {
 	p, err := placeOf(name)
 	if err != nil {
@@ -319,7 +324,8 @@ func Down(ctx context.Context, name string) error {
 		if err := end(ctx, state.Supervisor, state.SupervisorTicks, stopTimeout); err != nil {
 			return fmt.Errorf("supervisor: %w", err)
 		}
-		// The supervisor records to its end; what it left running is in its last record.
+		// The supervisor records its state until it ends; the last record says what it left
+		// running.
 		if last, err := p.read(); err == nil {
 			state = last
 		}
@@ -349,7 +355,7 @@ func Down(ctx context.Context, name string) error {
 // stopTimeout is how long a supervisor may take to stop its cluster.
 const stopTimeout = 70 * time.Second
 
-// end asks a recorded process to end, waits, and after grace kills it.
+// end sends SIGTERM to a recorded process and waits up to grace for its end; then it sends SIGKILL.
 func end(ctx context.Context, pid int, ticks localcluster.StartTicks, grace time.Duration) error {
 	if !localcluster.Alive(pid, ticks) {
 		return nil
@@ -366,7 +372,7 @@ func end(ctx context.Context, pid int, ticks localcluster.StartTicks, grace time
 	return ctx.Err()
 }
 
-// Get returns the state of the named cluster as it is now.
+// Get returns the current state of the named cluster.
 func Get(ctx context.Context, name string) (*State, error) {
 	p, err := placeOf(name)
 	if err != nil {

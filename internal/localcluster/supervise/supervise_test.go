@@ -22,7 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/supervise"
 )
 
-// TestMain lets the test binary play lockstep's part as the supervisor.
+// TestMain lets the test binary act as lockstep's supervisor.
 func TestMain(m *testing.M) {
 	if len(os.Args) == 3 && os.Args[1] == supervise.Command {
 		if err := supervise.Run(os.Args[2]); err != nil {
@@ -34,7 +34,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// isolate gives a test a state directory of its own.
+// isolate gives a test its own state directory.
 func isolate(t *testing.T) (stateHome string) {
 	t.Helper()
 	stateHome = t.TempDir()
@@ -42,7 +42,7 @@ func isolate(t *testing.T) (stateHome string) {
 	return stateHome
 }
 
-// spec is the smallest cluster: etcd, kube-apiserver and KWOK.
+// spec returns the smallest cluster: etcd, kube-apiserver and KWOK.
 func spec(t *testing.T, name string) supervise.Spec {
 	t.Helper()
 	kube, err := localcluster.FindKube()
@@ -85,7 +85,7 @@ func get(t *testing.T, name string) *supervise.State {
 	return state
 }
 
-// checkGone checks that nothing of a cluster is left: processes, ports, files.
+// checkGone checks that nothing of a cluster is left: no processes, ports or files.
 func checkGone(t *testing.T, stateHome string, state *supervise.State) {
 	t.Helper()
 	if localcluster.Alive(state.Supervisor, state.SupervisorTicks) {
@@ -184,7 +184,7 @@ func TestDownAfterTheSupervisorWasKilled(t *testing.T) {
 	checkGone(t, home, state)
 }
 
-// checkPrivate checks that all files of a cluster and its kubeconfigs are the user's alone.
+// checkPrivate checks that only the user can access the files of a cluster and its kubeconfigs.
 func checkPrivate(t *testing.T, home string, s supervise.Spec) {
 	t.Helper()
 	check := func(path string) {
@@ -209,7 +209,7 @@ func checkPrivate(t *testing.T, home string, s supervise.Spec) {
 	}
 }
 
-// checkTakenBack checks that no kubeconfig knows the cluster any more.
+// checkTakenBack checks that no kubeconfig contains the cluster any more.
 func checkTakenBack(t *testing.T, s supervise.Spec) {
 	t.Helper()
 	if _, err := os.Stat(s.Kubeconfig); !errors.Is(err, fs.ErrNotExist) {

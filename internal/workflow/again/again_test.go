@@ -20,7 +20,8 @@ import (
 
 var start = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// play runs a workflow to its end. Pods of the nodes in fail fail. It returns the names of the nodes whose pods were made.
+// play runs a workflow to its end; pods of the nodes in fail fail. It returns the names of the
+// nodes whose pods were created.
 func play(t *testing.T, w *wf.Workflow, now time.Time, fail ...string) []string {
 	t.Helper()
 	run := engine.New(w, engine.Config{Evaluate: template.InProcess()})

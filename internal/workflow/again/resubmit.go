@@ -10,17 +10,18 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// ResubmitOptions say how the new workflow differs.
+// ResubmitOptions configures how the new workflow differs from the old one.
 type ResubmitOptions struct {
-	// Name is the new workflow's; required when Memoized, as the names of its nodes begin with it. Otherwise, when it is
-	// empty, the server makes one that begins as the old one did.
+	// Name is the name of the new workflow. It is required if Memoized, because the names of nodes
+	// begin with it. Otherwise, if Name is empty, the server generates a name with the old prefix.
 	Name       string
-	Memoized   bool // the nodes that succeeded are not run again; the workflow must have failed
+	Memoized   bool // do not run succeeded nodes again; the workflow must have failed
 	Parameters map[string]string
 	Priority   *int32
 }
 
-// Resubmit returns a new workflow like a given one. A memoized one comes with a status, which the caller must write too.
+// Resubmit returns a new workflow like w. A memoized one has a status, which the caller must write
+// too.
 func Resubmit(w *wf.Workflow, o ResubmitOptions) (*wf.Workflow, error) {
 	out := &wf.Workflow{TypeMeta: w.TypeMeta, Spec: *w.Spec.DeepCopy()}
 	out.Namespace, out.Name = w.Namespace, o.Name
@@ -67,7 +68,7 @@ func Resubmit(w *wf.Workflow, o ResubmitOptions) (*wf.Workflow, error) {
 	return out, nil
 }
 
-// remember gives a new workflow the nodes of an old one under its own name.
+// remember copies the nodes of old to out, renamed for the new workflow.
 func remember(out, old *wf.Workflow) {
 	id := func(name string) string {
 		if n, found := old.Status.Nodes[name]; found {
@@ -89,7 +90,7 @@ func remember(out, old *wf.Workflow) {
 	for _, n := range old.Status.Nodes {
 		if n.Type == wf.NodePod && n.Phase == wf.PhaseSucceeded {
 			n.Message = "original pod: " + n.PodName(old.Name)
-			n.Type = wf.NodeSkipped // it has no pod of this workflow
+			n.Type = wf.NodeSkipped // the node has no pod in this workflow
 		}
 		boundary := n.BoundaryID
 		n.ID = id(n.ID)
@@ -111,5 +112,5 @@ func remember(out, old *wf.Workflow) {
 	}
 }
 
-// rename gives a node's name another workflow's beginning.
+// rename replaces the workflow name at the beginning of a node name.
 func rename(name, from, to string) string { return to + strings.TrimPrefix(name, from) }

@@ -12,24 +12,25 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// RetryOptions say what runs again beside what failed.
+// RetryOptions configures which nodes run again besides the failed ones.
 type RetryOptions struct {
-	// RestartSuccessful runs the nodes that Select chooses again, whatever became of them.
+	// RestartSuccessful restarts the nodes that Select matches even if they succeeded.
 	RestartSuccessful bool
 	Select            func(*wf.NodeStatus) bool
 	Parameters        map[string]string // values for arguments of the workflow, by name
-	Now               time.Time         // the new start
+	Now               time.Time         // the new start time
 }
 
-// Plan is how to retry a workflow.
+// Plan is the result of Retry.
 type Plan struct {
-	Workflow *wf.Workflow // to be written after the pods are gone
-	Pods     []string     // names of pods to delete, whether they exist or not
-	Restart  []string     // names of the nodes that run again, without those inside of and after them
+	Workflow *wf.Workflow // to be written once the pods are gone
+	Pods     []string     // names of pods to delete, which may not exist
+	Restart  []string     // names of restarted nodes, without the nodes inside and after them
 }
 
-// Retry plans to run a finished workflow again from where it failed. It changes nothing of w, whose nodes must be there, not
-// compressed. The plan's workflow starts at Now: an older pod of a node that it does not have is one that is being deleted.
+// Retry plans to run a finished workflow again from where it failed. It does not change w, whose
+// nodes must be uncompressed. The plan's workflow starts at Now: the controller deletes older pods
+// of nodes that the workflow no longer has.
 func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
 	selecting := o.RestartSuccessful && o.Select != nil
 	switch w.Status.Phase {
@@ -89,7 +90,7 @@ func Retry(w *wf.Workflow, o RetryOptions) (Plan, error) {
 	return plan, nil
 }
 
-// hasDeleted says whether any artifact of a workflow was deleted.
+// hasDeleted reports whether any artifact of a workflow was deleted.
 func hasDeleted(w *wf.Workflow) bool {
 	for _, n := range w.Status.Nodes {
 		if n.Outputs != nil && slices.ContainsFunc(n.Outputs.Artifacts, func(a wf.Artifact) bool { return a.Deleted }) {
@@ -99,7 +100,7 @@ func hasDeleted(w *wf.Workflow) bool {
 	return false
 }
 
-// open makes a finished workflow one that runs.
+// open makes a finished workflow a running one.
 func open(w *wf.Workflow, now time.Time) {
 	w.Spec.Shutdown = wf.ShutdownNone
 	if stored := w.Status.StoredWorkflowTemplateSpec; stored != nil {
@@ -116,7 +117,7 @@ func open(w *wf.Workflow, now time.Time) {
 	delete(w.Labels, wf.LabelArchivingStatus)
 }
 
-// setParameters gives arguments other values.
+// setParameters sets the values of arguments.
 func setParameters(w *wf.Workflow, values map[string]string) {
 	set := func(args *wf.Arguments) {
 		for _, name := range slices.Sorted(maps.Keys(values)) {

@@ -7,15 +7,16 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// tree is a workflow's nodes by where they are. What is inside of a node has a name that continues the node's.
+// tree indexes the nodes of a workflow. The names of the nodes inside a node begin with the node's
+// name.
 type tree struct {
 	w         *wf.Workflow
 	sorted    []*wf.NodeStatus // by name
 	byID      map[string]*wf.NodeStatus
 	byName    map[string]*wf.NodeStatus
-	members   map[string][]*wf.NodeStatus // by the id of the steps or dag node around
-	gone      map[string]bool             // ids of nodes to be removed
-	reset     map[string]bool             // ids of nodes to be open again
+	members   map[string][]*wf.NodeStatus // by the ID of the enclosing steps or dag node
+	gone      map[string]bool             // IDs of nodes to remove
+	reset     map[string]bool             // IDs of nodes to reopen
 	restarted []string
 }
 
@@ -39,10 +40,10 @@ func newTree(w *wf.Workflow) *tree {
 
 func hooked(n *wf.NodeStatus) bool { return n.NodeFlag != nil && n.NodeFlag.Hooked }
 
-// retried says that the node is an attempt.
+// retried reports whether the node is an attempt of a retry.
 func retried(n *wf.NodeStatus) bool { return n.NodeFlag != nil && n.NodeFlag.Retried }
 
-// restartFailed restarts what the workflow failed because of.
+// restartFailed restarts the nodes because of which the workflow failed.
 func (t *tree) restartFailed() {
 	root := t.byName[t.w.Name]
 	if root == nil || root.Phase == wf.PhaseSucceeded || root.Phase == wf.PhaseSkipped || t.gone[root.ID] {
@@ -51,7 +52,8 @@ func (t *tree) restartFailed() {
 	t.restartIn(root)
 }
 
-// restartIn restarts the failed members of a steps or dag node, and everything else as a whole.
+// restartIn restarts the failed members of a steps or dag node; it restarts any other node as a
+// whole.
 func (t *tree) restartIn(n *wf.NodeStatus) {
 	members := t.members[n.ID]
 	if n.Type != wf.NodeSteps && n.Type != wf.NodeDAG || len(members) == 0 {
@@ -65,14 +67,14 @@ func (t *tree) restartIn(n *wf.NodeStatus) {
 		case t.absorbed(n, m):
 		case m.Phase.FailedOrError(), m.Phase == wf.PhaseOmitted, !m.Phase.Fulfilled():
 			t.restartIn(m)
-		case t.isDaemon(m): // it ended with the node around it
+		case t.isDaemon(m): // it ended with the enclosing node
 			t.remove(m)
 			t.reopenAround(m)
 		}
 	}
 }
 
-// absorbed says that a step's group went on although the step failed.
+// absorbed reports whether a step's group went on although the step failed.
 func (t *tree) absorbed(frame, m *wf.NodeStatus) bool {
 	if frame.Type != wf.NodeSteps {
 		return false
@@ -90,12 +92,13 @@ func (t *tree) groupOf(frame, m *wf.NodeStatus) *wf.NodeStatus {
 	return t.byName[m.Name[:len(frame.Name)+end+1]]
 }
 
-// restart removes a node with what is inside of it and came after it, and opens what is around it.
+// restart removes a node, the nodes inside it and the nodes after it, and reopens the enclosing
+// nodes.
 func (t *tree) restart(n *wf.NodeStatus) {
 	if t.gone[n.ID] {
 		return
 	}
-	if retried(n) { // the attempts go together
+	if retried(n) { // all attempts are removed together
 		if whole := t.byName[n.Name[:strings.LastIndexByte(n.Name, '(')]]; whole != nil {
 			n = whole
 		}
@@ -105,7 +108,8 @@ func (t *tree) restart(n *wf.NodeStatus) {
 	t.after(n)
 }
 
-// after removes what came after a node, in the node around it and further out, and opens these.
+// after removes the nodes after a node, in its frame and in the outer frames, and reopens the
+// frames.
 func (t *tree) after(n *wf.NodeStatus) {
 	frame := t.byID[n.BoundaryID]
 	if frame == nil {
@@ -122,7 +126,7 @@ func (t *tree) after(n *wf.NodeStatus) {
 	t.after(frame)
 }
 
-// next removes the members of a frame that edges from a node lead to, with all that follows.
+// next removes the members of a frame to which edges from a node lead, directly or indirectly.
 func (t *tree) next(frame, from *wf.NodeStatus) {
 	for _, id := range from.Children {
 		m := t.byID[id]
@@ -136,7 +140,7 @@ func (t *tree) next(frame, from *wf.NodeStatus) {
 	}
 }
 
-// reopenAround opens the step group, loop or attempts around a node, as far as the frame.
+// reopenAround reopens the step group or loop of a node inside its frame.
 func (t *tree) reopenAround(n *wf.NodeStatus) {
 	frame := t.byID[n.BoundaryID]
 	if frame == nil {
@@ -156,7 +160,7 @@ func (t *tree) reopenAround(n *wf.NodeStatus) {
 	}
 }
 
-// reopen lets a node run again, with what it has, and what is around it.
+// reopen lets a node run again, keeping its members, and reopens the enclosing nodes.
 func (t *tree) reopen(n *wf.NodeStatus) {
 	if t.gone[n.ID] || t.reset[n.ID] {
 		return
@@ -174,7 +178,7 @@ func (t *tree) reopen(n *wf.NodeStatus) {
 	}
 }
 
-// remove takes a node away, with what is inside of it.
+// remove removes a node and the nodes inside it.
 func (t *tree) remove(n *wf.NodeStatus) {
 	for _, m := range t.inside(n) {
 		t.gone[m.ID] = true
@@ -182,7 +186,7 @@ func (t *tree) remove(n *wf.NodeStatus) {
 	}
 }
 
-// inside returns a node and what is inside of it, its hooks and attempts included.
+// inside returns a node and the nodes inside it, including hooks and attempts.
 func (t *tree) inside(n *wf.NodeStatus) []*wf.NodeStatus {
 	at, found := slices.BinarySearchFunc(t.sorted, n.Name, func(m *wf.NodeStatus, name string) int { return strings.Compare(m.Name, name) })
 	if !found {
@@ -197,13 +201,13 @@ func (t *tree) inside(n *wf.NodeStatus) []*wf.NodeStatus {
 	return all
 }
 
-// within says that a node's name is outer, or continues it.
+// within reports whether name is outer or the name of a node inside outer.
 func within(name, outer string) bool {
 	rest, found := strings.CutPrefix(name, outer)
 	return found && (rest == "" || strings.IndexByte(".[(", rest[0]) >= 0)
 }
 
-// dropHooks removes the hooks of a node that has not ended after all.
+// dropHooks removes the hooks of a node that is reopened.
 func (t *tree) dropHooks(n *wf.NodeStatus) {
 	for _, m := range t.inside(n) {
 		if rest := m.Name[len(n.Name):]; hooked(m) && (rest == ".onExit" || strings.HasPrefix(rest, ".hooks.")) && n.Name != t.w.Name {
@@ -212,7 +216,7 @@ func (t *tree) dropHooks(n *wf.NodeStatus) {
 	}
 }
 
-// dropWorkflowHooks removes the exit handler and the hooks of the workflow: they run at its new end.
+// dropWorkflowHooks removes the workflow's exit handler and hooks: they run again at its new end.
 func (t *tree) dropWorkflowHooks() {
 	for _, n := range t.sorted {
 		rest, found := strings.CutPrefix(n.Name, t.w.Name)
@@ -222,7 +226,7 @@ func (t *tree) dropWorkflowHooks() {
 	}
 }
 
-// isDaemon says that a node's template is a daemon.
+// isDaemon reports whether a node's template is a daemon.
 func (t *tree) isDaemon(n *wf.NodeStatus) bool {
 	if n.Type != wf.NodePod && n.Type != wf.NodeRetry {
 		return false

@@ -27,25 +27,26 @@ import (
 )
 
 const (
-	// maxConnections to PostgreSQL.
+	// maxConnections is the maximum number of connections to PostgreSQL.
 	maxConnections = 8
-	// busyTimeout is how long one process waits for another to end its writes to the same file, in milliseconds.
+	// busyTimeout is how long a process waits for another process to finish its writes to the same
+	// SQLite file, in milliseconds.
 	busyTimeout = 10_000
-	// defaultLimit of a list.
+	// defaultLimit is the default of Query.Limit.
 	defaultLimit = 500
 )
 
-// ErrNotFound is the outcome of Get and Delete for workflows that the archive does not have.
+// ErrNotFound is returned for workflows that the archive does not have.
 var ErrNotFound = errors.New("the archive has no such workflow")
 
-// DB is an archive. It is safe for concurrent use.
+// DB is an archive of workflows in an SQL database. It is safe for concurrent use.
 type DB struct {
 	sql      *sql.DB
 	postgres bool
-	where    string // for people: no password
+	where    string // name of the database for users, without password
 }
 
-// Open opens the archive that source names, and makes its tables when they are missing:
+// Open opens the archive that source names, and creates missing tables:
 //
 //	postgres://user:password@host:5432/name?sslmode=verify-full    PostgreSQL
 //	sqlite:/path/to/file, or just the path                         SQLite; the file is made, readable by its owner only
@@ -92,7 +93,8 @@ func Open(ctx context.Context, source string) (*DB, error) {
 func openPostgres(source string) (*DB, error) {
 	u, err := url.Parse(source)
 	if err != nil {
-		return nil, errors.New("archive: the postgres:// URL is malformed") // its error would hold the URL
+		// err would contain the URL, and so the password
+		return nil, errors.New("archive: the postgres:// URL is malformed")
 	}
 	config, err := pgx.ParseConfig(source)
 	if err != nil {
@@ -100,7 +102,7 @@ func openPostgres(source string) (*DB, error) {
 	}
 	db := stdlib.OpenDB(*config)
 	db.SetMaxOpenConns(maxConnections)
-	db.SetConnMaxLifetime(30 * time.Minute) // so that it follows a fail-over
+	db.SetConnMaxLifetime(30 * time.Minute) // reconnect, to follow a fail-over
 	return &DB{sql: db, postgres: true, where: fmt.Sprintf("postgres://%s:%d/%s", config.Host, config.Port, config.Database)}, nil
 }
 
@@ -109,7 +111,7 @@ func openSQLite(path string) (*DB, error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	// SQLite itself would make the file readable by everyone whom the umask lets.
+	// SQLite itself would create the file with all the permissions that the umask leaves.
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
@@ -128,13 +130,13 @@ func openSQLite(path string) (*DB, error) {
 	return &DB{sql: db, where: "sqlite:" + path}, nil
 }
 
-// Close ends all connections.
+// Close closes all connections.
 func (d *DB) Close() error { return d.sql.Close() }
 
-// String names the database, without password.
+// String returns the name of the database, without password.
 func (d *DB) String() string { return d.where }
 
-// schema is what makes the tables. Times are Unix milliseconds.
+// schema returns the statements that create the tables. Times are Unix milliseconds.
 func (d *DB) schema() []string {
 	blob := "BLOB"
 	if d.postgres {
@@ -155,7 +157,7 @@ func (d *DB) schema() []string {
 	}
 }
 
-// bind turns the question marks of a statement into what the database wants.
+// bind replaces the question marks of a statement by the database's placeholders.
 func (d *DB) bind(statement string) string {
 	if !d.postgres {
 		return statement
@@ -173,13 +175,14 @@ func (d *DB) bind(statement string) string {
 	return b.String()
 }
 
-// Put stores workflows, in one transaction, in place of what the archive has of them. Their nodes may be compressed.
+// Put stores workflows in one transaction, replacing older versions of them. Their nodes may be
+// compressed.
 func (d *DB) Put(ctx context.Context, now time.Time, list ...*wf.Workflow) error {
 	tx, err := d.sql.BeginTx(ctx, nil)
 	if err != nil {
 		return fmt.Errorf("archive: %w", err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, after Commit
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
 	for _, w := range list {
 		if err := d.put(ctx, tx, now, w); err != nil {
 			return fmt.Errorf("archive workflow %s/%s: %w", w.Namespace, w.Name, err)
@@ -217,7 +220,7 @@ func (d *DB) put(ctx context.Context, tx *sql.Tx, now time.Time, w *wf.Workflow)
 	return nil
 }
 
-// text makes a message storable: PostgreSQL takes neither NUL nor what is not UTF-8.
+// text returns a message that can be stored: PostgreSQL accepts neither NUL nor invalid UTF-8.
 func text(s string) string { return strings.ToValidUTF8(strings.ReplaceAll(s, "\x00", ""), "\uFFFD") }
 
 func millis(t metav1.Time) int64 {
@@ -234,7 +237,7 @@ func fromMillis(ms int64) metav1.Time {
 	return metav1.NewTime(time.UnixMilli(ms).UTC())
 }
 
-// pack makes of a workflow what is stored.
+// pack returns a workflow as gzipped JSON.
 func pack(w *wf.Workflow) ([]byte, error) {
 	slim := *w
 	slim.APIVersion, slim.Kind, slim.ManagedFields = wf.GroupVersion.String(), "Workflow", nil
@@ -258,19 +261,20 @@ func unpackWorkflow(data []byte) (*wf.Workflow, error) {
 	return w, json.Unmarshal(text, w)
 }
 
-// Query says which workflows to list. Zero fields do not restrict.
+// Query selects workflows. Zero fields do not restrict the result.
 type Query struct {
 	Namespace, Name, Prefix string
 	Labels                  labels.Selector
 	Phases                  []string
 	CreatedAfter            time.Time
 	CreatedBefore           time.Time
-	// Limit is 500 by default. After continues behind the last workflow of a list before.
+	// Limit is the maximum number of workflows, by default 500. After continues the list after its
+	// last workflow.
 	Limit int
 	After *wf.Workflow
 }
 
-// List returns workflows that match, the latest first, without specification and nodes.
+// List returns matching workflows, newest first, without spec and nodes.
 func (d *DB) List(ctx context.Context, q Query) ([]wf.Workflow, error) {
 	where, args, err := q.where()
 	if err != nil {
@@ -304,7 +308,8 @@ func (d *DB) List(ctx context.Context, q Query) ([]wf.Workflow, error) {
 	return out, nil
 }
 
-// where is the condition of a query, with its arguments. Values only ever travel as arguments.
+// where returns the SQL condition of a query, and its arguments. Values are only passed as
+// arguments, never as SQL.
 func (q *Query) where() (string, []any, error) {
 	terms := []string{"1 = 1"}
 	var args []any
@@ -358,7 +363,8 @@ func (q *Query) where() (string, []any, error) {
 			args = append(args, r.Key())
 			term := has + " AND l.value IN (" + list(r.ValuesUnsorted()) + "))"
 			if r.Operator() == selection.NotIn || r.Operator() == selection.NotEquals {
-				term = "NOT " + term // a workflow without the label matches, as in the API
+				// a workflow without the label matches, as in the Kubernetes API
+				term = "NOT " + term
 			}
 			terms = append(terms, term)
 		default:
@@ -368,12 +374,13 @@ func (q *Query) where() (string, []any, error) {
 	return strings.Join(terms, " AND "), args, nil
 }
 
-// Get returns a workflow by its UID; ErrNotFound if there is none. Its nodes may be compressed, as they were in the cluster.
+// Get returns the workflow with this UID, or ErrNotFound. Its nodes may be compressed, as they were
+// in the cluster.
 func (d *DB) Get(ctx context.Context, uid string) (*wf.Workflow, error) {
 	return d.get(ctx, `uid = ?`, uid)
 }
 
-// Latest returns the workflow of that name that was created last; ErrNotFound if there is none.
+// Latest returns the workflow of that name that was created last, or ErrNotFound.
 func (d *DB) Latest(ctx context.Context, namespace, name string) (*wf.Workflow, error) {
 	return d.get(ctx, `namespace = ? AND name = ?`, namespace, name)
 }
@@ -394,7 +401,7 @@ func (d *DB) get(ctx context.Context, where string, args ...any) (*wf.Workflow, 
 	return w, nil
 }
 
-// Delete removes a workflow; ErrNotFound if there is none.
+// Delete removes a workflow. It returns ErrNotFound if there is none.
 func (d *DB) Delete(ctx context.Context, uid string) error {
 	n, err := d.remove(ctx, `uid = ?`, uid)
 	if err == nil && n == 0 {
@@ -403,7 +410,7 @@ func (d *DB) Delete(ctx context.Context, uid string) error {
 	return err
 }
 
-// Expire removes workflows that were archived before a time, and returns how many.
+// Expire removes workflows that were archived before a time, and returns their number.
 func (d *DB) Expire(ctx context.Context, before time.Time) (int, error) {
 	return d.remove(ctx, `archived < ?`, before.UnixMilli())
 }
@@ -414,8 +421,9 @@ func (d *DB) remove(ctx context.Context, where string, args ...any) (int, error)
 	if err != nil {
 		return fail(err)
 	}
-	defer func() { _ = tx.Rollback() }() // nothing, after Commit
-	// SQLite follows references only when told to by each connection.
+	defer func() { _ = tx.Rollback() }() // does nothing after Commit
+	// SQLite enforces foreign keys only if each connection requests that, so the labels are deleted
+	// explicitly.
 	if _, err := tx.ExecContext(ctx, d.bind(`DELETE FROM lockstep_workflow_labels WHERE uid IN (SELECT uid FROM lockstep_workflows WHERE `+where+`)`), args...); err != nil {
 		return fail(err)
 	}

@@ -19,7 +19,8 @@ import (
 
 var noon = time.Date(2030, 1, 1, 12, 0, 0, 0, time.UTC)
 
-// databases are those to test with: SQLite, and PostgreSQL where $LOCKSTEP_TEST_POSTGRES names an empty database.
+// databases returns the databases to test with: SQLite, and PostgreSQL where
+// $LOCKSTEP_TEST_POSTGRES names an empty database.
 func databases(t *testing.T) map[string]string {
 	out := map[string]string{"sqlite": filepath.Join(t.TempDir(), "archive.db")}
 	if source := os.Getenv("LOCKSTEP_TEST_POSTGRES"); source != "" {
@@ -114,7 +115,7 @@ func TestArchive(t *testing.T) {
 			if diff := cmp.Diff(all[4], got); diff != "" {
 				t.Errorf("(-put +got)\n%s", diff)
 			}
-			// A workflow that was retried is there once, with its latest state.
+			// A workflow that was retried is stored once, with its latest state.
 			again := all[3].DeepCopy()
 			again.Status.Phase, again.Labels = wf.WorkflowSucceeded, map[string]string{"retried": "yes"}
 			if err := db.Put(t.Context(), noon.Add(time.Hour), again); err != nil {
@@ -138,7 +139,7 @@ func TestArchive(t *testing.T) {
 			if got := list(Query{}); got != "3" {
 				t.Errorf("left: %s", got)
 			}
-			// Opened again, it is the same.
+			// After the archive is opened again, its content is the same.
 			other, err := Open(t.Context(), source)
 			if err != nil {
 				t.Fatal(err)

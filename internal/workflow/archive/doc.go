@@ -4,6 +4,6 @@
 //	                                              │
 //	        lockstep archive list, get, retry ──▶ DB.List, Get, Delete
 //
-// A database is SQLite in a file, or PostgreSQL; the schema is the same. Lists are answered from columns and indexes alone:
-// the workflow itself, gzipped JSON, is only read by Get.
+// A database is SQLite in a file, or PostgreSQL; the schema is the same. Lists are answered from
+// columns and indexes alone: only Get and Latest read the workflow itself, which is gzipped JSON.
 package archive

@@ -23,28 +23,29 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// Archived is the value of the label workflow-archiving-status of workflows that the archive has.
+// Archived is the value of the label workflow-archiving-status on archived workflows.
 const Archived = "Archived"
 
-// KeeperConfig says what a Keeper works with. DB, REST, Informers and Writer are required.
+// KeeperConfig configures a Keeper. DB, REST, Informers and Writer are required.
 type KeeperConfig struct {
 	DB        *DB
 	REST      *rest.Config
 	Informers *cluster.Informers
 	Writer    apiwriter.Writer
-	// TTL is how long the archive keeps workflows; zero is for ever.
+	// TTL is how long the archive keeps workflows; zero means for ever.
 	TTL time.Duration
-	// Labels chooses the workflows to archive; nil is all.
+	// Labels selects the workflows to archive; nil selects all.
 	Labels labels.Selector
 	Log    *slog.Logger
 }
 
 const (
-	// batchMax workflows are stored in one transaction.
+	// batchMax is the maximum number of workflows stored in one transaction.
 	batchMax = 64
-	// expireEvery is how often workflows beyond the TTL are removed.
+	// expireEvery is the interval at which workflows beyond the TTL are removed.
 	expireEvery = 10 * time.Minute
-	// retryAfter a failure, growing to retryMax: a database that is down is asked every minute.
+	// retryAfter and retryMax bound the delay of the next attempt after a failure: a database that
+	// is down is tried once a minute.
 	retryAfter, retryMax = time.Second, time.Minute
 )
 
@@ -55,7 +56,8 @@ type Keeper struct {
 	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
 }
 
-// NewKeeper prepares a Keeper and registers with the informers, which must not have started.
+// NewKeeper returns a Keeper and registers its handler with the informers, which must not have
+// started.
 func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.DB == nil || cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
 		return nil, errors.New("archive: a database, a cluster, informers and a writer are required")
@@ -76,7 +78,8 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	return k, nil
 }
 
-// Wants says whether a workflow that has ended is still to be archived: it must not be deleted yet.
+// Wants reports whether a finished workflow still has to be archived, and so must not be deleted
+// yet.
 func (k *Keeper) Wants(w *wf.Workflow) bool {
 	return w.Status.Phase.Completed() && w.Labels[wf.LabelCompleted] == "true" && w.Labels[wf.LabelArchivingStatus] != Archived &&
 		k.cfg.Labels.Matches(labels.Set(w.Labels))
@@ -88,7 +91,7 @@ func (k *Keeper) consider(w *wf.Workflow) {
 	}
 }
 
-// Run stores until ctx is done.
+// Run stores workflows until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -108,7 +111,8 @@ func (k *Keeper) Run(ctx context.Context) {
 	running.Wait()
 }
 
-// take waits for a workflow to store, and takes what else is waiting.
+// take waits for a workflow to store, and returns it with others that are waiting, at most
+// batchMax.
 func (k *Keeper) take() (batch []types.NamespacedName, stopped bool) {
 	for len(batch) == 0 || len(batch) < batchMax && k.queue.Len() > 0 {
 		key, stopped := k.queue.Get()
@@ -120,7 +124,7 @@ func (k *Keeper) take() (batch []types.NamespacedName, stopped bool) {
 	return batch, false
 }
 
-// store reads workflows as they are now, stores them together, and labels them.
+// store reads the current versions of workflows, stores them in one transaction, and labels them.
 func (k *Keeper) store(ctx context.Context, batch []types.NamespacedName) {
 	var list []*wf.Workflow
 	failed := func(keys []types.NamespacedName, err error) {
@@ -145,7 +149,7 @@ func (k *Keeper) store(ctx context.Context, batch []types.NamespacedName) {
 		case err != nil:
 			failed([]types.NamespacedName{key}, err)
 		case k.Wants(w):
-			// The archive keeps what the label will say.
+			// The stored workflow has the label that the workflow will get.
 			w.Labels[wf.LabelArchivingStatus] = Archived
 			list = append(list, w)
 		}
@@ -166,7 +170,7 @@ func (k *Keeper) store(ctx context.Context, batch []types.NamespacedName) {
 	}
 }
 
-// label says in the cluster that the archive has a workflow.
+// label marks a workflow in the cluster as archived.
 func (k *Keeper) label(w *wf.Workflow) {
 	key := types.NamespacedName{Namespace: w.Namespace, Name: w.Name}
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
@@ -178,7 +182,7 @@ func (k *Keeper) label(w *wf.Workflow) {
 	k.cfg.Writer.Patch(apiwriter.Meta{Owner: "workflow/" + key.String(), Reason: "workflow-archived"}, stub, types.MergePatchType, data,
 		func(_ apiwriter.Object, err error) {
 			switch {
-			case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // done, or gone meanwhile
+			case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // done, or gone
 				k.queue.Forget(key)
 			case !errors.Is(err, apiwriter.ErrStopped):
 				k.cfg.Log.Warn("an archived workflow could not be labelled; trying again", "workflow", key, "error", err)
@@ -187,7 +191,7 @@ func (k *Keeper) label(w *wf.Workflow) {
 		})
 }
 
-// expire removes what is beyond the TTL, now and again.
+// expire removes workflows beyond the TTL every expireEvery.
 func (k *Keeper) expire(ctx context.Context) {
 	tick := time.NewTicker(expireEvery)
 	defer tick.Stop()

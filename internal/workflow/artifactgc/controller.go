@@ -27,55 +27,57 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Config says what a Controller works with. REST, Informers and Writer are required.
+// Config configures a Controller. REST, Informers and Writer are required.
 type Config struct {
 	REST      *rest.Config
 	Informers *cluster.Informers
 	Writer    apiwriter.Writer
-	// Pods is what pods are made with.
+	// Pods configures how pods are built.
 	Pods pods.Options
-	// Guard recovers from panics that one workflow causes. nil: they end the process.
+	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
 	Guard *contain.Guard
 	Log   *slog.Logger
 }
 
 const (
-	// workers is how many workflows are looked at side by side: each may wait for a read.
+	// workers is the number of workflows processed concurrently: each may wait for a read.
 	workers = 4
-	// podsMax is how many pods of one workflow delete at a time.
+	// podsMax is the number of pods of one workflow that delete concurrently.
 	podsMax = 4
-	// readTimeout bounds the reading of a workflow.
+	// readTimeout bounds one read of a workflow.
 	readTimeout = 10 * time.Second
-	// readAgain is when one that could not be read is read again.
+	// readAgain is the delay before a failed read is repeated.
 	readAgain = 2 * time.Second
-	// refusedAgain is when a pod that was refused, by a quota perhaps, is written again; then twice as long, up to refusedMax.
+	// refusedAgain is the delay before a refused pod, refused perhaps by a quota, is created again;
+	// it doubles up to refusedMax.
 	refusedAgain, refusedMax = 5 * time.Second, 5 * time.Minute
 )
 
-// Controller deletes artifacts.
+// Controller deletes the artifacts of finished workflows.
 type Controller struct {
 	cfg    Config
 	client rest.Interface
 	loop   *keyed.Loop[types.NamespacedName, turn]
 }
 
-// turn is what is known of a workflow whose artifacts are being deleted.
+// turn is the in-memory state of one workflow whose artifacts are being deleted.
 type turn struct {
-	// whole is the workflow as it was read, and nodes its nodes.
+	// whole is the workflow as read from the server, nodes its unpacked nodes.
 	whole *wf.Workflow
 	nodes wf.Nodes
-	// asked are the pods whose create is on its way or was answered; refused is what the server said about the last that it
-	// did not take.
+	// asked are the pods whose create is in flight or was answered; refused is the server's last
+	// refusal of a pod.
 	asked    map[string]bool
 	refused  error
 	retryAt  time.Time
 	refusals int
-	writing  bool // a patch is on its way
-	// records pauses after a patch that was refused.
+	writing  bool // a patch is in flight
+	// records is the pause after a refused patch.
 	records keyed.Pause
 }
 
-// New prepares a Controller and registers with the informers, which must not have started.
+// New returns a Controller and registers its handlers with the informers, which must not have
+// started.
 func New(cfg Config) (*Controller, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
 		return nil, errors.New("artifactgc: a cluster, informers and a writer are required")
@@ -101,10 +103,11 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// Run works until ctx is done.
+// Run runs the workers until ctx is done.
 func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
-// guarded says whether a workflow waits for its artifacts to be deleted, now or later.
+// guarded reports whether a workflow has the finalizer that keeps it until its artifacts are
+// deleted.
 func guarded(w *wf.Workflow) bool { return slices.Contains(w.Finalizers, wf.FinalizerArtifactGC) }
 
 func (c *Controller) consider(w *wf.Workflow) {
@@ -123,7 +126,7 @@ func (c *Controller) podSeen(p *corev1.Pod) {
 	}
 }
 
-// podGone has a pod made again that was deleted before its time.
+// podGone has a pod that was deleted created again, if it is still needed.
 func (c *Controller) podGone(p *corev1.Pod) {
 	if key, ours := keyOfPod(p); ours {
 		c.loop.Post(key, keyed.Anyone, func(t *turn) { delete(t.asked, p.Name) })
@@ -134,9 +137,9 @@ func ended(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodSucceeded || p.Status.Phase == corev1.PodFailed
 }
 
-// turn brings one workflow forward.
+// turn processes one workflow.
 func (c *Controller) turn(key types.NamespacedName) {
-	// 1. Whether there is anything to do.
+	//   1. Is there anything to do?
 	w, found := c.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
 	if !found {
 		if bare, apart := c.cfg.Informers.Workflows.Apart(key.Namespace, key.Name); apart && stuck(bare) {
@@ -152,7 +155,7 @@ func (c *Controller) turn(key types.NamespacedName) {
 	if t == nil {
 		return
 	}
-	// 2. The whole of the workflow.
+	//   2. Read the whole workflow.
 	if t.whole == nil || t.whole.ResourceVersion != w.ResourceVersion {
 		if err := c.read(key, t); err != nil {
 			if errors.As(err, new(*unreadable)) && w.DeletionTimestamp != nil {
@@ -173,9 +176,9 @@ func (c *Controller) turn(key types.NamespacedName) {
 	w = t.whole
 	strategies := due(w)
 	if len(strategies) == 0 {
-		return // the watch will say so too
+		return // the watch will show the same
 	}
-	// 3. The pods that delete, and what came of them.
+	//   3. Run the pods that delete, and collect their results.
 	var result outcome
 	list, err := pods.Collections(w, t.nodes, strategies, c.options(w))
 	if err != nil {
@@ -185,11 +188,12 @@ func (c *Controller) turn(key types.NamespacedName) {
 	if waiting {
 		return
 	}
-	// 4. What is to be written.
+	//   4. Write the outcome.
 	c.conclude(key, t, w, strategies, &result)
 }
 
-// take returns what is known of a workflow, or nil while something is being written about it.
+// take returns the state of a workflow, or nil while a write about it is in flight or it pauses
+// after a refusal.
 func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	t := c.loop.Get(key)
 	if t == nil {
@@ -198,7 +202,7 @@ func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	}
 	c.loop.Deliver(key, w.UID)
 	if t.writing {
-		return nil // its answer comes, and then the new version
+		return nil // the answer to the write comes first, then the new version
 	}
 	if left := t.records.Left(time.Now()); left > 0 {
 		c.loop.WakeAfter(key, left)
@@ -207,15 +211,17 @@ func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	return t
 }
 
-// stuck says that a workflow of which nothing but the metadata is known is being deleted, and is held by our finalizer.
+// stuck reports whether a workflow that cannot be decoded is being deleted and held by our
+// finalizer.
 func stuck(w *wf.Workflow) bool {
 	return w.DeletionTimestamp != nil && guarded(w) && w.Labels[wf.LabelInstanceID] == ""
 }
 
-// unreadable says that a workflow's nodes can't be unpacked, and so where its artifacts are is not known.
+// unreadable reports that a workflow's nodes cannot be unpacked, so the locations of its artifacts
+// are unknown.
 type unreadable struct{ error }
 
-// letGo lets a workflow be deleted whose artifacts can't be found, and says so.
+// letGo removes the finalizer from a workflow whose artifacts cannot be found, and emits an event.
 func (c *Controller) letGo(key types.NamespacedName, w *wf.Workflow, why string) {
 	t := c.take(key, w)
 	if t == nil {
@@ -245,7 +251,7 @@ func (c *Controller) read(key types.NamespacedName, t *turn) error {
 	return nil
 }
 
-// options are those of a workflow's pods: the repository is the one that it had.
+// options returns the options for a workflow's pods, with the repository recorded in its status.
 func (c *Controller) options(w *wf.Workflow) pods.Options {
 	options := c.cfg.Pods
 	if ref := w.Status.ArtifactRepositoryRef; ref != nil && ref.ArtifactRepository != nil {
@@ -254,7 +260,8 @@ func (c *Controller) options(w *wf.Workflow) pods.Options {
 	return options
 }
 
-// look makes the pods that there are not, and takes in those that have ended. It says whether there is more to wait for.
+// look creates the missing pods and takes in the finished ones. It reports whether pods are still
+// to be waited for.
 func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, list []pods.Collection, result *outcome) (waiting bool) {
 	if t.refused != nil {
 		if wait := time.Until(t.retryAt); wait > 0 {
@@ -307,7 +314,7 @@ func (c *Controller) create(key types.NamespacedName, t *turn, w *wf.Workflow, p
 	})
 }
 
-// conclude writes what came of the artifacts, and lets the workflow go if it is to go.
+// conclude writes the outcome, and removes the finalizer from a workflow that is to be deleted.
 func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow, strategies []string, result *outcome) {
 	deleting := w.DeletionTimestamp != nil
 	if deleting && (len(result.faults) == 0 || forced(w) || namespaceEnds(t.refused)) {
@@ -322,7 +329,7 @@ func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow,
 		c.cfg.Log.Error("recording the deletion of artifacts failed", "workflow", key, "error", err)
 		return
 	}
-	if t.refused != nil { // what was refused is not carried out
+	if t.refused != nil { // the strategies have not been carried out as long as a pod was refused
 		ops = slices.DeleteFunc(ops, func(o op) bool { return o.Path == "/status/artifactGCStatus" })
 	}
 	if len(ops) == 0 {
@@ -338,7 +345,8 @@ func (c *Controller) conclude(key types.NamespacedName, t *turn, w *wf.Workflow,
 	})
 }
 
-// namespaceEnds says that a pod was refused because its namespace is being deleted: nothing can be done any more.
+// namespaceEnds reports whether a pod was refused because its namespace is being deleted: then
+// nothing more can be done.
 func namespaceEnds(err error) bool {
 	return apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
@@ -350,7 +358,7 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 		return
 	}
 	t.writing = true
-	t.whole = nil // it is read again if there is more to do
+	t.whole = nil // read again if there is more to do
 	c.cfg.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-status"}, w, true, data, func(_ apiwriter.Object, err error) {
 		if err == nil {
 			then()
@@ -359,14 +367,15 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 		}
 		c.loop.Post(key, w.UID, func(t *turn) {
 			t.writing = false
-			if err != nil && !apierrors.IsConflict(err) { // after one the workflow is read again, which tells what is new
+			// after a conflict the workflow is read again, which shows the change
+			if err != nil && !apierrors.IsConflict(err) {
 				t.records.Refused(time.Now())
 			}
 		})
 	})
 }
 
-// deletePods deletes pods that have done their work.
+// deletePods deletes finished pods.
 func (c *Controller) deletePods(key types.NamespacedName, w *wf.Workflow, result *outcome) {
 	for _, name := range result.pods {
 		c.cfg.Writer.Delete(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-pod"},

@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// due are the strategies whose time has come and that have not been carried out.
+// due returns the strategies that are due and not yet carried out.
 func due(w *wf.Workflow) []string {
 	switch {
 	case !w.Status.Phase.Completed():
@@ -29,7 +29,7 @@ func due(w *wf.Workflow) []string {
 	return []string{wf.ArtifactGCOnCompletion}
 }
 
-// spec is the one that a workflow ran.
+// spec returns the spec that a workflow ran.
 func spec(w *wf.Workflow) *wf.WorkflowSpec {
 	if w.Status.StoredWorkflowTemplateSpec != nil {
 		return w.Status.StoredWorkflowTemplateSpec
@@ -37,7 +37,7 @@ func spec(w *wf.Workflow) *wf.WorkflowSpec {
 	return &w.Spec
 }
 
-// forced says that a workflow may go although artifacts are left.
+// forced reports whether a workflow may be deleted although artifacts are left.
 func forced(w *wf.Workflow) bool {
 	for _, s := range []*wf.WorkflowSpec{&w.Spec, spec(w)} {
 		if s.ArtifactGC != nil && s.ArtifactGC.ForceFinalizerRemoval {
@@ -47,7 +47,7 @@ func forced(w *wf.Workflow) bool {
 	return false
 }
 
-// outcome is what came of the pods of a workflow.
+// outcome sums up the results of the pods of a workflow.
 type outcome struct {
 	deleted []pods.Collected
 	faults  []string
@@ -55,7 +55,7 @@ type outcome struct {
 	left    int
 }
 
-// take adds a pod that has ended.
+// take adds the result of a finished pod.
 func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
 	o.pods = append(o.pods, pod.Name)
 	failed := func(message string) {
@@ -77,7 +77,8 @@ func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
 			failed(fmt.Sprintf("exit code %d %s", t.ExitCode, t.Reason))
 		case len(report.Left) == 0:
 			failed(report.Message)
-		case slices.Max(report.Left) >= len(c.Artifacts): // it does not speak of these: none is known to be deleted
+		case slices.Max(report.Left) >= len(c.Artifacts):
+			// The indexes are not of this pod's artifacts: none is known to be deleted.
 			o.left += len(c.Artifacts)
 			o.faults = append(o.faults, report.Message)
 		default:
@@ -94,7 +95,7 @@ func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
 	failed(strings.TrimSpace(pod.Status.Reason + " " + pod.Status.Message))
 }
 
-// message says what was not deleted, and what can be done.
+// message returns what was not deleted, and what the user can do.
 func (o *outcome) message() string {
 	return fmt.Sprintf("%d artifacts could not be deleted: %s. Delete the pods that failed to try again, or set spec.artifactGC.forceFinalizerRemoval "+
 		"to let the workflow be deleted without", o.left, strings.Join(o.faults, "; "))
@@ -107,7 +108,8 @@ type op struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// record is the patch that says in a workflow's status what came of its artifacts; nil: it says so already.
+// record returns the JSON patch that records in a workflow's status what happened to its artifacts;
+// empty if the status says so already.
 func record(w *wf.Workflow, nodes wf.Nodes, strategies []string, o *outcome) ([]op, error) {
 	var ops []op
 	marked := mark(nodes, o.deleted)
@@ -167,7 +169,8 @@ func conditions(w *wf.Workflow, o *outcome) (list []wf.Condition, changed bool) 
 	return list, now != old
 }
 
-// mark marks artifacts as deleted wherever they are shown, and returns the ids of the nodes that changed.
+// mark marks artifacts as deleted in every node that lists them, and returns the IDs of the changed
+// nodes.
 func mark(nodes wf.Nodes, deleted []pods.Collected) []string {
 	gone := locations(deleted)
 	var changed []string
@@ -204,7 +207,7 @@ func locationText(l *wf.ArtifactLocation) string {
 	return string(data)
 }
 
-// release is the patch that lets a workflow be deleted.
+// release returns the JSON patch that removes the artifact finalizer.
 func release(w *wf.Workflow) []op {
 	return []op{{"replace", "/metadata/finalizers", slices.DeleteFunc(slices.Clone(w.Finalizers), func(f string) bool { return f == wf.FinalizerArtifactGC })}}
 }

@@ -1,4 +1,4 @@
-// Package artifactgc deletes the artifacts of workflows that are over, as their artifactGC says.
+// Package artifactgc deletes the artifacts of finished workflows, as their artifactGC says.
 //
 //	              the workflow controller
 //	(no finalizer) ─────────────────────▶ finalizer, before the first pod
@@ -9,10 +9,12 @@
 //	           ▼
 //	     status: artifacts marked deleted, or the condition ArtifactGCError ──▶ deletion: the finalizer goes
 //
-// What is to be done follows from the workflow, as the API server has it, and the pods that exist: their names follow from
-// what they delete, so that after a crash nothing is done twice, and deleting twice would do no harm. The cache keeps little
-// of workflows that are over, so one is read when there is something to delete.
+// What is to be done follows from the workflow on the API server and from the existing pods: the
+// names of pods are hashes of what they delete, so after a crash nothing is done twice, and
+// deleting twice would do no harm. The cache keeps only parts of finished workflows, so a workflow
+// is read when there is something to delete.
 //
-// A pod that fails stays, for its log. It is made again when someone deletes it, and nothing else is tried: a store that
-// refuses does so again. spec.artifactGC.forceFinalizerRemoval lets the workflow go all the same.
+// A failed pod stays, so that its log can be read. It is created again when somebody deletes it,
+// and nothing else is tried: a store that refuses would refuse again.
+// spec.artifactGC.forceFinalizerRemoval lets the workflow be deleted all the same.
 package artifactgc

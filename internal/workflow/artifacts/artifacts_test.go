@@ -44,7 +44,8 @@ func content(t *testing.T, elem ...string) string {
 	return string(data)
 }
 
-// fakeS3 is an S3 server with an empty bucket; it returns a location in it by key.
+// fakeS3 starts an S3 server with an empty bucket. The returned function gives the location for a
+// key.
 func fakeS3(t *testing.T) func(key string) handover.Location {
 	t.Helper()
 	backend := s3mem.New()
@@ -62,7 +63,7 @@ func fakeS3(t *testing.T) func(key string) handover.Location {
 	}
 }
 
-// fakeHTTP is a server that keeps what is put. Every third request is refused for the moment.
+// fakeHTTP is a server that stores what is put. It refuses every third request temporarily.
 func fakeHTTP(t *testing.T) func(path string) handover.Location {
 	t.Helper()
 	var mu sync.Mutex

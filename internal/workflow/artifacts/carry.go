@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// Load brings the plan's input artifacts to where main finds them.
+// Load fetches the plan's input artifacts to the paths where main finds them.
 func Load(ctx context.Context, plan *handover.ArtifactPlan) error {
 	if plan.Install {
 		if err := executor.Install(handover.OwnExec, handover.StagedExec); err != nil {
@@ -43,7 +43,7 @@ func load(ctx context.Context, l *handover.Load) error {
 	if err := os.MkdirAll(filepath.Dir(l.To), 0o777); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(l.To); err != nil { // an attempt before this one may have left something
+	if err := os.RemoveAll(l.To); err != nil { // an earlier attempt may have left something
 		return err
 	}
 	fresh := l.To + ".new"
@@ -69,7 +69,8 @@ func load(ctx context.Context, l *handover.Load) error {
 	return setMode(l.To, fs.FileMode(*l.Mode).Perm(), l.Recurse)
 }
 
-// setMode sets the mode of a file, or of a directory and all that is in it. Links are not followed.
+// setMode sets the mode of a file, or with recurse of a directory and everything in it. It does not
+// follow links.
 func setMode(file string, mode fs.FileMode, recurse bool) error {
 	if !recurse {
 		return os.Chmod(file, mode)
@@ -82,14 +83,15 @@ func setMode(file string, mode fs.FileMode, recurse bool) error {
 	})
 }
 
-// Upload saves what main containers have left in dir, once they have ended or stop is closed.
+// Upload saves the artifacts that main containers left in dir, once the containers have ended or
+// stop is closed.
 func Upload(ctx context.Context, plan *handover.ArtifactPlan, dir string, stop <-chan struct{}) handover.Report {
 	var report handover.Report
 	for _, container := range plan.After {
 		ended := make(chan error, 1)
 		go func() { ended <- executor.AwaitEnd(dir, container, stop) }()
 		select {
-		case <-stop: // all containers have ended: the kubelet says so
+		case <-stop: // the kubelet signals that all containers have ended
 		case err := <-ended:
 			if err != nil {
 				return failed(err)
@@ -109,7 +111,7 @@ func Upload(ctx context.Context, plan *handover.ArtifactPlan, dir string, stop <
 		}
 		from := source{root, rel}
 		if _, err := root.Lstat(rel); errors.Is(err, os.ErrNotExist) {
-			continue // main has said why, or it was optional
+			continue // main has reported why, or the artifact is optional
 		}
 		to, err := open(u.To)
 		if err == nil {
@@ -127,11 +129,11 @@ func failed(err error) handover.Report {
 	return handover.Report{Failed: true, Message: handover.Shorten(err.Error())}
 }
 
-// deleters is how many artifacts are deleted at a time.
+// deleters is the number of concurrent deletions.
 const deleters = 8
 
-// Delete deletes the plan's artifacts. It goes on after a failure, and reports all: those that are left, and why the first
-// of them is.
+// Delete deletes the plan's artifacts. It continues after a failure. The report lists all artifacts
+// that are left, with the error of the first.
 func Delete(ctx context.Context, plan *handover.ArtifactPlan) handover.Report {
 	errs := make([]error, len(plan.Delete))
 	var running sync.WaitGroup

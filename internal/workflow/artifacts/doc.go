@@ -1,9 +1,11 @@
-// Package artifacts moves artifacts between a pod and where they are kept: lockstep-exec-io.
+// Package artifacts moves artifacts between a pod and their stores. It is the core of
+// lockstep-exec-io.
 //
 //	init:  S3, HTTP, git, volumes ──load──▶ unpack, mode ──▶ a volume that main mounts
 //	wait:  main ends ──▶ what it has left in the shared volume ──save──▶ S3, HTTP ──▶ report
 //	gc:    delete
 //
-// Secrets are files that only these containers have; they are read when they are needed, and in no message. What main has
-// left is not trusted: a link in it is never followed out of the shared volume, where the secrets would be.
+// Secrets are files that only these containers mount; they are read on use and never appear in a
+// message. The files that main left are not trusted: a link among them is never followed out of the
+// shared volume, to where the secrets are.
 package artifacts

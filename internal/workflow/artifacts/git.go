@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// gitStore is a checkout of a repository. Git itself is not needed.
+// gitStore loads a checkout of a repository. It does not need the git program.
 type gitStore struct{ at *handover.Git }
 
 func (s gitStore) load(ctx context.Context, to string) error {
@@ -28,7 +28,7 @@ func (s gitStore) load(ctx context.Context, to string) error {
 	return nil
 }
 
-// shownRepo is a repository's address without a password in it.
+// shownRepo returns a repository's address without its password.
 func shownRepo(repo string) string {
 	if u, err := url.Parse(repo); err == nil {
 		return u.Redacted()
@@ -90,7 +90,7 @@ func (s gitStore) clone(ctx context.Context, to string) error {
 	return modules.UpdateContext(ctx, &git.SubmoduleUpdateOptions{Init: true, RecurseSubmodules: git.DefaultSubmoduleRecursionDepth, Auth: auth})
 }
 
-// resolve finds a commit by hash, tag or branch; of branches those of the origin are all there.
+// resolve finds a commit by hash, tag or branch. Branches of the origin are all known.
 func resolve(repo *git.Repository, revision string) (*plumbing.Hash, error) {
 	commit, err := repo.ResolveRevision(plumbing.Revision(revision))
 	if err != nil {

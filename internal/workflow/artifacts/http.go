@@ -14,12 +14,13 @@ import (
 )
 
 const (
-	// httpAttempts at a request that fails on the way or is refused for the moment, httpPause apart and then twice as long.
+	// httpAttempts is how often a request is tried that fails on the way or is refused temporarily;
+	// httpPause is the first pause, which doubles each time.
 	httpAttempts = 5
 	httpPause    = time.Second
 )
 
-// httpStore is what a URL answers: GET, PUT, DELETE.
+// httpStore keeps an artifact behind a URL, with GET, PUT and DELETE.
 type httpStore struct {
 	at     *handover.HTTP
 	header http.Header
@@ -54,7 +55,7 @@ func openHTTP(at *handover.HTTP) (*httpStore, error) {
 	return s, nil
 }
 
-// shown is the URL without what may be secret in it.
+// shown returns the URL without parts that may be secret.
 func (s *httpStore) shown() string {
 	u, err := url.Parse(s.at.URL)
 	if err != nil {
@@ -64,7 +65,7 @@ func (s *httpStore) shown() string {
 	return u.Redacted()
 }
 
-// do sends a request until it is answered for good, and gives the answer's body to use.
+// do sends a request until it gets a final answer, and passes the response body to use.
 func (s *httpStore) do(ctx context.Context, method string, body func() (io.ReadCloser, int64, error), use func(io.Reader) error) error {
 	pause := s.pause
 	for attempt := 1; ; attempt++ {
@@ -74,7 +75,7 @@ func (s *httpStore) do(ctx context.Context, method string, body func() (io.ReadC
 		}
 		var address *url.Error
 		if errors.As(err, &address) {
-			err = address.Err // without the URL
+			err = address.Err // drops the URL
 		}
 		err = fmt.Errorf("%s %s: %w", method, s.shown(), err)
 		if !again || attempt == httpAttempts {

@@ -18,7 +18,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// s3Store is an object, or all objects below a key.
+// s3Store keeps an artifact as one object, or as all objects below a key.
 type s3Store struct {
 	at     *handover.S3
 	client *minio.Client
@@ -74,13 +74,13 @@ func s3Credentials(at *handover.S3) (*credentials.Credentials, error) {
 	case access != "":
 		return credentials.NewStaticV4(access, key, token), nil
 	case at.FromMachine || at.RoleARN != "":
-		// The environment, then what the cloud gives the service account or machine.
+		// First the environment, then the cloud's credentials for the service account or machine.
 		return credentials.NewChainCredentials([]credentials.Provider{&credentials.EnvAWS{}, &credentials.IAM{}}), nil
 	}
 	return credentials.NewStaticV4("", "", ""), nil // a public bucket
 }
 
-// wrap names the object in an error.
+// wrap adds the name of the object to an error.
 func (s *s3Store) wrap(err error) error {
 	if err == nil {
 		return nil
@@ -105,7 +105,7 @@ func (s *s3Store) load(ctx context.Context, to string) error {
 			return s.wrap(object.Err)
 		}
 		rel := strings.TrimPrefix(object.Key, prefix)
-		if rel == "" || strings.HasSuffix(rel, "/") { // what stands for an empty directory
+		if rel == "" || strings.HasSuffix(rel, "/") { // a marker of an empty directory
 			found = true
 			if err := os.MkdirAll(to, 0o777); err != nil {
 				return err
@@ -126,7 +126,7 @@ func (s *s3Store) load(ctx context.Context, to string) error {
 	return nil
 }
 
-// prefix is what the keys of a directory's objects start with.
+// prefix returns the key prefix of the objects of a directory.
 func (s *s3Store) prefix() string { return strings.TrimSuffix(s.at.Key, "/") + "/" }
 
 func (s *s3Store) save(ctx context.Context, from source) error {

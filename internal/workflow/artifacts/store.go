@@ -13,13 +13,14 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// store is where one artifact is kept.
+// store is the place where one artifact is kept.
 type store interface {
-	// load puts the artifact at the path to, a file or directory. The error is os.ErrNotExist's if there is none.
+	// load fetches the artifact to the path to, as a file or directory. The error wraps
+	// os.ErrNotExist if there is no artifact.
 	load(ctx context.Context, to string) error
-	// save keeps what the source holds.
+	// save stores the content of the source.
 	save(ctx context.Context, from source) error
-	// remove deletes the artifact. That there is none is no error.
+	// remove deletes the artifact. A missing artifact is not an error.
 	remove(ctx context.Context) error
 }
 
@@ -39,7 +40,7 @@ func open(l handover.Location) (store, error) {
 	return nil, errors.New("no location")
 }
 
-// secret reads a file that may not be wanted.
+// secret reads a secret file. An empty path means no secret.
 func secret(file string) (string, error) {
 	if file == "" {
 		return "", nil
@@ -51,20 +52,20 @@ func secret(file string) (string, error) {
 	return strings.TrimSpace(string(data)), nil
 }
 
-// source is a file or directory below a root that nothing in it leads out of.
+// source is a file or directory below a root. Links in it are not followed out of the root.
 type source struct {
 	root *os.Root
 	name string
 }
 
-// isDir says whether the source is a directory.
+// isDir reports whether the source is a directory.
 func (s source) isDir() (bool, error) {
 	info, err := s.root.Stat(s.name)
 	return err == nil && info.IsDir(), err
 }
 
-// files visits the source's files: the file itself with an empty name, or those of the directory. Links to files inside are
-// files; other links are left out.
+// files calls visit for each file of the source: the file itself with an empty name, or the files
+// of the directory. Links to files inside count as files; other links are skipped.
 func (s source) files(visit func(rel string, f *os.File, size int64) error) error {
 	dir, err := s.isDir()
 	if err != nil {
@@ -103,7 +104,7 @@ func visitFile(root *os.Root, name, rel string, visit func(string, *os.File, int
 	return visit(rel, f, info.Size())
 }
 
-// rawStore is a text in the manifest.
+// rawStore holds an artifact whose content is in the manifest.
 type rawStore struct{ raw *handover.Raw }
 
 func (s rawStore) load(_ context.Context, to string) error {
@@ -112,10 +113,10 @@ func (s rawStore) load(_ context.Context, to string) error {
 func (s rawStore) save(context.Context, source) error { return errors.New("raw: nothing can be saved") }
 func (s rawStore) remove(context.Context) error       { return nil }
 
-// volumeStore is a path on a volume.
+// volumeStore keeps an artifact at a path on a volume.
 type volumeStore struct {
 	file  *handover.File
-	prune int // directories around it that go with it when they are empty
+	prune int // number of enclosing directories to remove if they are empty
 }
 
 func (s volumeStore) load(_ context.Context, to string) error {
@@ -145,7 +146,7 @@ func (s volumeStore) remove(context.Context) error {
 	}
 	for dir, n := path.Dir(s.file.Path), s.prune; n > 0 && dir != "."; dir, n = path.Dir(dir), n-1 {
 		if root.Remove(dir) != nil {
-			break // there is something else in it
+			break // the directory is not empty
 		}
 	}
 	return nil

@@ -1,5 +1,5 @@
-// Package compress packs the nodes of a workflow's status into one string, for status.compressedNodes: base64 of gzipped
-// JSON, as clients of the API expect it.
+// Package compress packs the nodes of a workflow's status into one string for
+// status.compressedNodes: base64 of gzipped JSON, as clients of the API expect it.
 package compress
 
 import (
@@ -17,17 +17,17 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// zippers are kept: each has about a megabyte of tables. The fastest level is within a few percent of the best for nodes, which
-// repeat each other, at a third of the cost.
+// zippers pools gzip writers: each has about a megabyte of tables. For nodes, which are repetitive,
+// the fastest level compresses within a few percent of the best, at a third of the cost.
 var zippers = sync.Pool{New: func() any {
 	zipper, err := gzip.NewWriterLevel(io.Discard, gzip.BestSpeed)
 	if err != nil {
-		panic(err) // only a level that does not exist is refused
+		panic(err) // only an invalid level is refused
 	}
 	return zipper
 }}
 
-// Pack returns data, the JSON of nodes, packed.
+// Pack compresses data, the JSON of nodes.
 func Pack(data []byte) (string, error) {
 	var out bytes.Buffer
 	out.Grow(len(data) / 8)
@@ -44,7 +44,7 @@ func Pack(data []byte) (string, error) {
 	return out.String(), nil
 }
 
-// Unpack returns the nodes in text.
+// Unpack decompresses nodes.
 func Unpack(text string) (wf.Nodes, error) {
 	data, err := unpack.Base64Gzip(text, unpack.WorkflowNodes)
 	if err != nil {
@@ -57,8 +57,8 @@ func Unpack(text string) (wf.Nodes, error) {
 	return nodes, nil
 }
 
-// Nodes are the nodes of a status, wherever they are. Nodes beside compressed ones were put there later, by someone who
-// edited them: they are in the place of those.
+// Nodes returns the nodes of a status, compressed or not. Nodes next to compressed ones were added
+// later by a client that edited them, and replace those of the same ID.
 func Nodes(s *wf.WorkflowStatus) (wf.Nodes, error) {
 	if s.CompressedNodes == "" {
 		return s.Nodes, nil

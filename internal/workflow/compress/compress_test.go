@@ -51,7 +51,8 @@ func TestUnpackRefusesWhatItCannotRead(t *testing.T) {
 	}
 }
 
-// bomb is JSON of nodes that is size bytes long, packed into a thousandth of that.
+// bomb returns packed JSON of nodes that is size bytes long when unpacked, and a thousandth of that
+// packed.
 func bomb(t *testing.T, filler string, size int) string {
 	t.Helper()
 	var out bytes.Buffer

@@ -11,12 +11,13 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// hold keeps back answers to requests from now on. there is closed when there is one; release lets them all go.
+// hold holds back the answers to requests from now on. there is closed when the first answer is
+// held; release lets all of them go.
 func hold(t testing.TB, method, path string) (there <-chan struct{}, release func()) {
 	return managertest.Hold(t, func(r *http.Request) bool { return r.Method == method && r.URL.Path == path })
 }
 
-// await waits for an answer that is held.
+// await waits until an answer is held.
 func (e *env) await(there <-chan struct{}) {
 	e.Helper()
 	select {
@@ -26,15 +27,16 @@ func (e *env) await(there <-chan struct{}) {
 	}
 }
 
-// passedBy runs another workflow to its end: by then the manager has taken in what happened before.
+// passedBy runs another workflow to its end; by then the manager has processed everything before
+// it.
 func (e *env) passedBy(name string) {
 	e.Helper()
 	e.submit(name, "entrypoint: quick\ntemplates:"+stepTemplates)
 	e.until(name, inPhase(wf.WorkflowSucceeded))
 }
 
-// TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten has the labels of the end written although the manager does not
-// know yet that those of before are.
+// TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten: the final labels are written although
+// the answer to the previous write of labels is still missing.
 func TestLabelsOfAWorkflowThatEndsWhileItsStatusIsBeingWritten(t *testing.T) {
 	e := start(t)
 	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
@@ -45,7 +47,7 @@ templates:
   metadata: {annotations: {lockstep.dev/sim-duration: 2500ms}}
   container: {image: a, command: [c]}
 `)
-	e.await(there) // of the first status, 2 s after the beginning
+	e.await(there) // to the first status, 2 s after the start
 	w, err := e.get("w")
 	if err != nil || w.Labels[wf.LabelPhase] != string(wf.WorkflowRunning) {
 		t.Fatalf("the first status has label %q, %v", w.Labels[wf.LabelPhase], err)
@@ -66,19 +68,21 @@ templates:
 	}
 }
 
-// TestAnEditThatComesBeforeTheAnswerToAStatus is taken in although nothing happens to the workflow after the answer.
+// TestAnEditThatComesBeforeTheAnswerToAStatus: an edit is taken in although no event follows the
+// answer.
 func TestAnEditThatComesBeforeTheAnswerToAStatus(t *testing.T) {
 	e := start(t)
 	there, release := hold(t, "PATCH", fmt.Sprintf("/apis/%s/namespaces/%s/workflows/w", wf.GroupVersion, e.ns))
 	e.submit("w", "entrypoint: forever\ntemplates:"+stepTemplates)
-	e.await(there) // the answer to the status that says that it runs
+	e.await(there) // the answer to the status Running
 	e.patch("w", `{"spec":{"shutdown":"Terminate"}}`)
 	e.passedBy("other")
 	release()
 	e.until("w", inPhase(wf.WorkflowFailed))
 }
 
-// TestAPodThatEndsBeforeItsCreateIsAnswered stays, with its log, where its workflow has no podGC.
+// TestAPodThatEndsBeforeItsCreateIsAnswered: the pod stays, with its log, if its workflow has no
+// podGC.
 func TestAPodThatEndsBeforeItsCreateIsAnswered(t *testing.T) {
 	for _, template := range []string{"quick", "fail"} {
 		t.Run(template, func(t *testing.T) {

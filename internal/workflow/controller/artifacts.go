@@ -7,14 +7,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Artifacts are deleted by package artifactgc once a workflow is over. Here is what that needs of a workflow that runs: that
-// it does not vanish with its artifacts.
+// Package artifactgc deletes the artifacts of finished workflows. The functions here serve running
+// workflows: a finalizer keeps the workflow object until its artifacts are deleted.
 
-// guarded says whether a workflow has the finalizer that keeps it until its artifacts are deleted.
+// guarded reports whether a workflow has the finalizer that keeps it until its artifacts are
+// deleted.
 func guarded(w *wf.Workflow) bool { return slices.Contains(w.Finalizers, wf.FinalizerArtifactGC) }
 
-// guardArtifacts gives a workflow whose artifacts are to be deleted the finalizer before its first pod exists. It says whether
-// that is still to be written.
+// guardArtifacts adds the artifact finalizer to a workflow whose artifacts are to be deleted,
+// before its first pod exists. It reports whether the finalizer still has to be written.
 func (c *Controller) guardArtifacts(r *record) bool {
 	if r.looked {
 		return false
@@ -29,15 +30,18 @@ func (c *Controller) guardArtifacts(r *record) bool {
 	return true
 }
 
-// finalizers are those that the workflow has, and is to have.
+// finalizers returns the finalizers of the workflow, including the artifact finalizer if it is to
+// be added.
 func (r *record) finalizers() []string {
-	if !r.finalizer || guarded(r.object) || r.object.DeletionTimestamp != nil { // then none can be added
+	// no finalizer can be added to an object that is being deleted
+	if !r.finalizer || guarded(r.object) || r.object.DeletionTimestamp != nil {
 		return r.object.Finalizers
 	}
 	return append(slices.Clone(r.object.Finalizers), wf.FinalizerArtifactGC)
 }
 
-// endDeleted ends a workflow that is being deleted while it runs, so that it is known what artifacts there are.
+// endDeleted terminates a workflow that is being deleted while it runs, so that the set of its
+// artifacts is final.
 func endDeleted(w *wf.Workflow) {
 	if w.DeletionTimestamp != nil {
 		w.Spec.Shutdown = wf.ShutdownTerminate

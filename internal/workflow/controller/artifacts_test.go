@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// makers are templates whose simulated pods say that they have saved artifacts.
+// makers are templates whose simulated pods report saved artifacts.
 const makers = `
 - name: main
   steps:
@@ -34,7 +34,7 @@ const makers = `
   container: {image: x, command: [x]}
 `
 
-// collectors are the pods that delete a workflow's artifacts.
+// collectors returns the pods that delete a workflow's artifacts.
 func (e *env) collectors(name string) []corev1.Pod {
 	e.Helper()
 	var out []corev1.Pod
@@ -100,7 +100,7 @@ templates:`+makers)
 	if calls := managerCalls(t, e.c, e.ns); calls["pods create"] != 4 || calls["workflows get"] > 2 {
 		t.Errorf("calls %v", calls)
 	}
-	e.delete("done") // what is kept is not deleted, and there is nothing else
+	e.delete("done") // artifacts with strategy Never stay, and there are no others
 	e.untilGone("done")
 }
 
@@ -155,7 +155,8 @@ templates:` + makers
 	}
 }
 
-// TestArtifactsThatCannotBeDeleted: the workflow says so and stays, until someone lets it go or tries again.
+// TestArtifactsThatCannotBeDeleted: the workflow reports the failure and stays until somebody
+// removes the finalizer or tries again.
 func TestArtifactsThatCannotBeDeleted(t *testing.T) {
 	e := start(t)
 	fails := `
@@ -185,7 +186,7 @@ templates:` + makers
 	e.untilGone("stays")
 }
 
-// TestArtifactsWithoutAStore: what cannot even be tried is an error on the object too.
+// TestArtifactsWithoutAStore: if the deletion cannot even be tried, the object shows an error too.
 func TestArtifactsWithoutAStore(t *testing.T) {
 	e := start(t)
 	e.submit("lost", `
@@ -202,7 +203,8 @@ templates:`+strings.ReplaceAll(makers, `"location":{"s3":{"bucket":"b","endpoint
 	})
 }
 
-// TestANamespaceWithArtifactsCanBeDeleted: no pod can be made in it any more.
+// TestANamespaceWithArtifactsCanBeDeleted: no pod can be created in a namespace that is being
+// deleted.
 func TestANamespaceWithArtifactsCanBeDeleted(t *testing.T) {
 	t.Parallel()
 	e := start(t)

@@ -10,14 +10,14 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// awaited are templates that cannot be decoded, and the workflows that refer to them: these are not begun before the template is
-// mended.
+// awaited maps templates that cannot be decoded to the workflows that refer to them. These
+// workflows do not begin before the template is repaired.
 type awaited struct {
 	mu sync.Mutex
 	by map[types.NamespacedName]map[types.NamespacedName]bool
 }
 
-// templateFault says why a template that there is cannot be decoded, or is nil.
+// templateFault returns the error that explains why an existing template cannot be decoded, or nil.
 func (c *Controller) templateFault(ofCluster bool, namespace, name string) *malformed.Error {
 	if ofCluster {
 		return c.Informers.ClusterWorkflowTemplates.Malformed("", name)
@@ -25,7 +25,7 @@ func (c *Controller) templateFault(ofCluster bool, namespace, name string) *malf
 	return c.Informers.WorkflowTemplates.Malformed(namespace, name)
 }
 
-// followTemplates wakes workflows when what they wait for is mended.
+// followTemplates wakes workflows when a template that they wait for can be decoded again.
 func (c *Controller) followTemplates() {
 	mended := func(namespace, name string) {
 		template := types.NamespacedName{Namespace: namespace, Name: name}
@@ -45,8 +45,9 @@ func (c *Controller) followTemplates() {
 	})
 }
 
-// awaits says whether a workflow has to wait for a template that it refers to, and sees to it that this is told and that the
-// workflow is looked at when the template is mended.
+// awaits reports whether a workflow has to wait because a template that it refers to cannot be
+// decoded. If so, it tells Config.Malformed, and registers the workflow to be woken when the
+// template is repaired.
 func (c *Controller) awaits(w *wf.Workflow) bool {
 	var found *malformed.Error
 	seen := map[types.NamespacedName]bool{}

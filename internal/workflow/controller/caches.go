@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// caches are the ConfigMaps that memoized outputs are kept in. What was stored is remembered until the watch shows it, so
-// that who asks next finds it.
+// caches reads and writes the ConfigMaps that hold memoized outputs. An entry that was just stored
+// is remembered until the watch shows it, so that the next lookup finds it.
 type caches struct {
 	controller *Controller
 	mu         sync.Mutex
@@ -29,12 +29,12 @@ type cacheKey struct {
 	key string
 }
 
-// freshMax bounds what is remembered of stores.
+// freshMax bounds the entries remembered until the watch shows them.
 const freshMax = 10_000
 
 const cacheType = "Cache"
 
-// lookup answers the engine.
+// lookup answers a cache lookup of the engine.
 func (k *caches) lookup(namespace string, l engine.CacheLookup) engine.CacheAnswer {
 	key := cacheKey{types.NamespacedName{Namespace: namespace, Name: l.ConfigMap}, l.Key}
 	cm, found := k.controller.Informers.ConfigMaps.Get(namespace, l.ConfigMap)
@@ -57,7 +57,8 @@ func (k *caches) lookup(namespace string, l engine.CacheLookup) engine.CacheAnsw
 	return l.Answer(text, known)
 }
 
-// store keeps outputs.
+// store writes the outputs of a node into a cache ConfigMap, and creates the ConfigMap if it does
+// not exist.
 func (k *caches) store(r *record, s engine.CacheStore) {
 	key := cacheKey{types.NamespacedName{Namespace: r.key.Namespace, Name: s.ConfigMap}, s.Key}
 	entry := s.Entry()
@@ -70,7 +71,8 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 	c, of := k.controller, r.object
 	m := apiwriter.Meta{Owner: ownerKey(r.key), Reason: "memoize"}
 	about := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
-	// What a patch changes is a cache: the watch shows no ConfigMaps of other types than caches and parameters.
+	// The patch tests the type label so that it only changes caches: the watch shows only
+	// ConfigMaps of the types Cache and Parameter, so the label of others is unknown here.
 	type operation struct {
 		Op    string `json:"op"`
 		Path  string `json:"path"`
@@ -100,7 +102,7 @@ func (k *caches) store(r *record, s engine.CacheStore) {
 				otherwise(err)
 				return
 			}
-			// It is no cache, or one that is empty.
+			// The ConfigMap is not a cache, or it has no data yet.
 			patch(otherwise, isCache, operation{"test", "/data", nil}, operation{"add", "/data", map[string]string{s.Key: entry}})
 		}, isCache, operation{"add", "/data/" + s.Key, entry})
 	}

@@ -14,11 +14,12 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// podGCDelay is how long a pod stays after it is done where its workflow does not say otherwise: long enough for who follows
-// its log.
+// podGCDelay is the default of podGC.deleteDelayDuration: how long a finished pod stays, so that a
+// client that follows its log can read the end.
 const podGCDelay = 5 * time.Second
 
-// effective is the spec of a workflow, whether or not it comes from a template.
+// effective returns the spec that the workflow runs: the stored spec of its WorkflowTemplate if it
+// has one, else its own.
 func effective(w *wf.Workflow) *wf.WorkflowSpec {
 	if w.Status.StoredWorkflowTemplateSpec != nil {
 		return w.Status.StoredWorkflowTemplateSpec
@@ -26,7 +27,7 @@ func effective(w *wf.Workflow) *wf.WorkflowSpec {
 	return &w.Spec
 }
 
-// gcRule is a workflow's podGC, read.
+// gcRule is a parsed podGC.
 type gcRule struct {
 	strategy string
 	delay    time.Duration
@@ -41,7 +42,8 @@ func readGC(gc *wf.PodGC) gcRule {
 	if gc.LabelSelector != nil {
 		s, err := metav1.LabelSelectorAsSelector(gc.LabelSelector)
 		if err != nil {
-			return gcRule{} // it selects nothing that can be named; pods go with the workflow
+			// an invalid selector selects nothing; the pods are deleted with the workflow
+			return gcRule{}
 		}
 		rule.selector = s
 	}
@@ -56,7 +58,7 @@ func readGC(gc *wf.PodGC) gcRule {
 	return rule
 }
 
-// pod says whether a pod is to go although its workflow runs.
+// pod reports whether a finished pod is to be deleted while its workflow runs.
 func (g gcRule) pod(failed bool, of map[string]string) bool {
 	switch g.strategy {
 	case wf.PodGCOnPodCompletion:
@@ -70,7 +72,7 @@ func (g gcRule) pod(failed bool, of map[string]string) bool {
 	return g.selector.Matches(labels.Set(of))
 }
 
-// workflow says whether a pod is to go now that its workflow is over.
+// workflow reports whether a pod is to be deleted after its workflow has finished.
 func (g gcRule) workflow(phase wf.WorkflowPhase, failed bool, of map[string]string) bool {
 	switch g.strategy {
 	case wf.PodGCOnWorkflowCompletion:
@@ -84,7 +86,8 @@ func (g gcRule) workflow(phase wf.WorkflowPhase, failed bool, of map[string]stri
 	return g.selector.Matches(labels.Set(of))
 }
 
-// collect deletes pods that have been there long enough, and, when the workflow is over, whatever has had its time.
+// collect deletes pods whose podGC delay is over and, if the workflow has finished, its remaining
+// pods and the workflow itself when they are due.
 func (c *Controller) collect(r *record) {
 	if r.object == nil || r.object.DeletionTimestamp != nil {
 		if r.run == nil {
@@ -116,7 +119,7 @@ func (c *Controller) collect(r *record) {
 			continue
 		}
 		if !rule.pod(p.Status.Phase == corev1.PodFailed, p.Labels) {
-			continue // it stays, or goes with the others
+			continue // the pod stays, or is deleted when the workflow has finished
 		}
 		due := d.due.Add(rule.delay)
 		if !ended(p) || due.After(now) {
@@ -136,17 +139,19 @@ func (c *Controller) collect(r *record) {
 	}
 }
 
-// isLeaving says whether a pod is being deleted, or its deletion was asked for.
+// isLeaving reports whether a pod is being deleted, or its deletion was requested.
 func (c *Controller) isLeaving(r *record, p *corev1.Pod) bool {
 	return p.DeletionTimestamp != nil || r.deleting[p.UID]
 }
 
-// finished says that nothing is left to be waited for: answers to writes, or that pods are gone.
+// finished reports whether the record can be dropped: no answers to writes and no deletions of pods
+// are outstanding.
 func (r *record) finished() bool {
 	return r.run == nil && r.writing == 0 && r.next.empty() && r.creating == 0 && len(r.deleting) == 0 && r.over.swept && !r.over.expired
 }
 
-// sweepOver deletes what a workflow that is over leaves, each at its time.
+// sweepOver deletes the pods that a finished workflow no longer needs, and the workflow when its
+// TTL is over, each when it is due.
 func (c *Controller) sweepOver(r *record) {
 	w := r.object
 	if r.writing != 0 || !r.next.empty() {
@@ -168,7 +173,7 @@ func (c *Controller) sweepOver(r *record) {
 				continue
 			}
 			if !ended(p) {
-				continue // it is on its way out
+				continue // the pod is terminating
 			}
 			c.deletePod(r, p.Name, p.UID, nil, "pod-gc")
 		}
@@ -191,10 +196,11 @@ func (c *Controller) sweepOver(r *record) {
 	}
 }
 
-// keepFor is how long a workflow that is still to be archived is left alone beyond its time.
+// keepFor is the delay before the deletion of an expired workflow is tried again, if the workflow
+// still has to be archived.
 const keepFor = 5 * time.Second
 
-// expiry is how long a workflow that is over is still kept, if it is not kept for ever.
+// expiry returns how long a finished workflow is still kept. expires is false if it has no TTL.
 func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
 	ttl := effective(w).TTLStrategy
 	if ttl == nil || w.Status.FinishedAt.IsZero() {
@@ -213,7 +219,7 @@ func (c *Controller) expiry(w *wf.Workflow) (left time.Duration, expires bool) {
 	return w.Status.FinishedAt.Add(time.Duration(*seconds) * time.Second).Sub(c.Clock.Now()), true
 }
 
-// collectable says whether there are pods that a workflow that is over wants deleted.
+// collectable reports whether podGC of a finished workflow selects pods that are still there.
 func (c *Controller) collectable(w *wf.Workflow) bool {
 	rule := readGC(effective(w).PodGC)
 	if rule.strategy == "" {

@@ -30,65 +30,70 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Placer finds nodes for pods.
+// Placer finds nodes for pods. The scheduler implements it.
 type Placer interface {
-	// Submit asks for nodes, replacing what was asked under the same key.
+	// Submit requests nodes for a gang and replaces an earlier request with the same key.
 	Submit(*scheduler.Gang)
-	// Withdraw takes the request with this key back. A Commit that has begun may still arrive.
+	// Withdraw cancels the request with this key. A Commit that has begun may still arrive.
 	Withdraw(key string)
 }
 
-// Model is what the controller tells the cluster model.
+// Model is the part of the cluster model that the controller updates and reads.
 type Model interface {
-	// Confirm says that an assumed pod was written.
+	// Confirm tells the model that an assumed pod was created.
 	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
-	// UpsertPod takes over a pod as the API server has it, ahead of the watch.
+	// UpsertPod stores a pod as the API server has it, before the watch shows it.
 	UpsertPod(pod *corev1.Pod)
-	// Forget gives back the room that was assumed for a pod that will not come.
+	// Forget releases the room assumed for a pod that will not be created.
 	Forget(pod types.NamespacedName)
-	// Priority is the value of a PriorityClass, and whether there is one; without a name it is the default's.
+	// Priority returns the value of a PriorityClass and whether the class exists. An empty name
+	// stands for the default class.
 	Priority(class string) (int32, bool)
 }
 
-// Config is what a Controller needs. All fields without a default are required.
+// Config configures a Controller. Fields without a stated default are required.
 type Config struct {
 	Informers *cluster.Informers
 	Placer    Placer
 	Model     Model
 	Writer    apiwriter.Writer
-	// Client reads what is not watched: ConfigMaps with limits of semaphores.
+	// Client reads objects that are not watched, such as ConfigMaps with semaphore limits.
 	Client kubernetes.Interface
-	// Owns says which workflows are this manager's. Default: all. Before workflows become this manager's that were another's,
-	// call Changing; when its answers have changed, Rebalance.
+	// Owns reports whether a workflow is this manager's. Default: all are. Before workflows of
+	// another manager become this manager's, call Changing; after Owns has changed its answers,
+	// call Rebalance.
 	Owns func(*wf.Workflow) bool
-	// Keep says that a workflow that is over must not be deleted yet, because it is still to be archived; nil keeps none.
+	// Keep reports whether a finished workflow must not be deleted yet because it still has to be
+	// archived. Default: none.
 	Keep func(*wf.Workflow) bool
-	// Leads says that this manager places pods, and keeps locks. One that does not leaves workflows that need either to
-	// the one that does.
+	// Leads is true if this manager places pods and keeps locks. Other managers leave workflows
+	// that need locks or gangs to the leader.
 	Leads bool
-	// SchedulerNames are those that the Placer answers to; the first is given to pods whose workflow names none. Pods
-	// with others are created for others to bind.
+	// SchedulerNames are the scheduler names that the Placer serves. The first is given to pods
+	// whose workflow names none. Pods with other names are created without a node.
 	SchedulerNames []string
-	// Evaluators evaluate expressions of users that are not cheap.
+	// Evaluators evaluates the users' expressions that are not cheap.
 	Evaluators Evaluators
-	// Pods is what pods are made with.
+	// Pods configures how pods are built.
 	Pods pods.Options
-	// SystemNamespace has the artifact repositories of namespaces that have none of their own. Default lockstep-system.
+	// SystemNamespace holds the artifact repositories of namespaces that have none of their own.
+	// Default lockstep-system.
 	SystemNamespace string
-	// Workers is how many workflows are worked on at a time. Default 4.
+	// Workers is the number of workflows worked on concurrently. Default 4.
 	Workers int
-	// Statuses is how many statuses that can wait may be at the writer at a time, while the server answers quickly.
-	// Default 32.
+	// Statuses is the number of non-urgent status writes in flight while the server answers
+	// quickly. Default 32.
 	Statuses int
-	// NodesBytesMax is how large the JSON of a workflow's nodes may be before it is compressed: a node takes about 450 bytes.
-	// The server takes and validates nodes one by one, which at 3,000 of them costs it thirty times what a string does.
-	// Default 128 KiB.
+	// NodesBytesMax is the JSON size in bytes above which a workflow's nodes are compressed; a node
+	// takes about 450 bytes. The server takes and validates nodes one by one, which for 3,000 nodes
+	// costs it thirty times as much as one string. Default 128 KiB.
 	NodesBytesMax int
-	// Malformed is told of a workflow that waits for a template that cannot be decoded, and why; nil: nobody is.
+	// Malformed is told about a workflow that waits for a template that cannot be decoded, and why;
+	// may be nil.
 	Malformed func(runtime.Object, *malformed.Error)
-	// Guard recovers from panics that one workflow causes. nil: they end the process.
+	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
 	Guard *contain.Guard
-	// Metrics is where metrics are registered; nil for nowhere.
+	// Metrics is the registry of the controller's metrics; nil registers none.
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
 	Log     *slog.Logger
@@ -129,8 +134,8 @@ func (cfg *Config) complete() error {
 	return nil
 }
 
-// Controller runs workflows. New registers its handlers, so it comes before the informers are started; Resume follows when
-// they have caught up, and then Run.
+// Controller runs workflows. Call New before the informers start, because it registers event
+// handlers; call Resume when the informers have synced, and then Run.
 type Controller struct {
 	Config
 	loop    *keyed.Loop[types.NamespacedName, record]
@@ -145,17 +150,17 @@ type Controller struct {
 	former  former
 	taken   takeover
 	doubts  *doubts
-	// requests is the context of requests that are made in turns; done when Run is to end.
+	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
-	// epoch is how often Lapsed was called.
+	// epoch counts the calls of Lapsed.
 	epoch atomic.Uint64
-	// awaited are the templates that workflows wait for, because they cannot be decoded.
+	// awaited are the templates that cannot be decoded and that workflows wait for.
 	awaited awaited
-	// writeSeq numbers writes of statuses.
+	// writeSeq numbers the status writes.
 	writeSeq atomic.Uint64
 }
 
-// New prepares a controller.
+// New returns a controller whose event handlers are registered with cfg.Informers.
 func New(cfg Config) (*Controller, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
@@ -179,7 +184,7 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-// watch registers the handlers.
+// watch registers the event handlers.
 func (c *Controller) watch() {
 	wake := func(w *wf.Workflow) { c.loop.Wake(cluster.KeyOf(w)) }
 	c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
@@ -191,7 +196,7 @@ func (c *Controller) watch() {
 	c.followTemplates()
 }
 
-// seen wakes a workflow whose new version is not this controller's own last write.
+// seen wakes a workflow unless the new version is this controller's own last write.
 func (c *Controller) seen(w *wf.Workflow) {
 	key := cluster.KeyOf(w)
 	if r := c.loop.Get(key); r == nil || !r.ownVersion(w.ResourceVersion) {
@@ -199,8 +204,9 @@ func (c *Controller) seen(w *wf.Workflow) {
 	}
 }
 
-// Resume takes up every workflow that exists: those that have pods first, so that what they hold is known before any other
-// asks for room. Call it once, when the informers have caught up and before the scheduler runs.
+// Resume takes up every existing workflow: those with pods first, so that the resources and locks
+// they hold are known before other workflows request any. Call it once, after the informers have
+// synced and before the scheduler runs.
 func (c *Controller) Resume() {
 	var rest []types.NamespacedName
 	all := c.Informers.Workflows.List()
@@ -221,21 +227,21 @@ func (c *Controller) Resume() {
 	}
 }
 
-// Lapsed has every workflow let go of and taken up anew: writes about them that were under way have been cut off, with ErrFenced.
-// Call Changing and Rebalance after it.
+// Lapsed makes the controller let go of every workflow and take each up again, because its lease
+// lapsed and writes in flight were cut off with ErrFenced. Call Changing and Rebalance after it.
 func (c *Controller) Lapsed() { c.epoch.Add(1) }
 
-// Changing has nothing taken up until the server has said which versions of workflows there are.
+// Changing stops taking up workflows until the server has listed their current versions.
 func (c *Controller) Changing() { c.taken.changing() }
 
-// Rebalance looks at all workflows again, because other ones are this manager's now.
+// Rebalance wakes all workflows, after the set of workflows that this manager owns has changed.
 func (c *Controller) Rebalance() {
 	for _, w := range c.Informers.Workflows.List() {
 		c.loop.Wake(cluster.KeyOf(w))
 	}
 }
 
-// Run works until ctx is done.
+// Run runs the workers until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	c.requests = ctx
 	var asking sync.WaitGroup
@@ -246,7 +252,8 @@ func (c *Controller) Run(ctx context.Context) {
 	asking.Wait()
 }
 
-// panicked leaves a workflow alone, on which a turn has panicked, until it is changed. What it has made stays.
+// panicked sets apart a workflow on which a turn has panicked, until the workflow is changed. Its
+// pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	if r := c.loop.Get(key); r != nil {
 		c.Guard.Try("workflows", key, func() { c.giveBackRoom(r) })
@@ -257,8 +264,9 @@ func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	}
 }
 
-// giveBackRoom takes back what was asked of the scheduler, and what it may have taken for pods that are not at the writer: a turn
-// that panicked may have lost that they were placed.
+// giveBackRoom withdraws the record's requests to the scheduler and releases the room assumed for
+// pods whose create was not handed to the writer: the turn that panicked may have lost their
+// placement.
 func (c *Controller) giveBackRoom(r *record) {
 	for key := range r.gangs {
 		c.Placer.Withdraw(key)
@@ -270,7 +278,8 @@ func (c *Controller) giveBackRoom(r *record) {
 	}
 }
 
-// sweepInterval is how often workflows are looked at whose written pods the watch should have shown by now.
+// sweepInterval is the interval of sweeps, which look at workflows whose created pods the watch has
+// not shown yet.
 const sweepInterval = 10 * time.Second
 
 func (c *Controller) sweep() {
@@ -283,7 +292,7 @@ func (c *Controller) sweep() {
 	})
 }
 
-// podSeen hands a pod to its workflow.
+// podSeen posts a pod to the workflow that controls it.
 func (c *Controller) podSeen(p *corev1.Pod, gone bool) {
 	owner := workflowOf(p)
 	if owner == nil {
@@ -294,7 +303,7 @@ func (c *Controller) podSeen(p *corev1.Pod, gone bool) {
 	c.locks.podSeen(owner.UID, key, gone)
 }
 
-// resultSeen has the pod that a result belongs to looked at again.
+// resultSeen posts a task result to its workflow, which then looks at the pod again.
 func (c *Controller) resultSeen(t *wf.WorkflowTaskResult) {
 	name := t.Labels[wf.LabelWorkflow]
 	if name == "" {
@@ -303,12 +312,12 @@ func (c *Controller) resultSeen(t *wf.WorkflowTaskResult) {
 	c.loop.Post(types.NamespacedName{Namespace: t.Namespace, Name: name}, keyed.Anyone, func(r *record) { c.takeResult(r, t) })
 }
 
-// ours says whether a pod with this schedulerName is placed here.
+// ours reports whether the Placer serves pods with this schedulerName.
 func (c *Controller) ours(schedulerName string) bool {
 	return slices.Contains(c.SchedulerNames, schedulerName)
 }
 
-// workflowOf is the workflow that controls the pod, or nil.
+// workflowOf returns the owner reference to the workflow that controls the pod, or nil.
 func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
 	for i := range p.OwnerReferences {
 		o := &p.OwnerReferences[i]
@@ -321,5 +330,5 @@ func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
 
 var workflowAPIVersion = wf.GroupVersion.String()
 
-// ownerKey is the fairness key of the workflow's writes.
+// ownerKey returns the fairness key of the workflow's writes.
 func ownerKey(key types.NamespacedName) string { return "workflow/" + key.String() }

@@ -22,7 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// stepTemplates are templates whose pods run for a moment, and how they end.
+// stepTemplates are templates whose pods run for a moment and then succeed or fail.
 const stepTemplates = `
 - name: quick
   metadata: {annotations: {lockstep.dev/sim-duration: 50ms}}
@@ -89,7 +89,7 @@ func (e *env) noPods(workflow string) {
 	})
 }
 
-// calls checks what the manager has asked of the server in this namespace.
+// calls checks the manager's requests to the server in this namespace.
 func (e *env) calls(most map[string]int) {
 	e.Helper()
 	calls := managerCalls(e, e.c, e.ns)
@@ -135,7 +135,8 @@ templates:
 	e.calls(map[string]int{"writes": 31 + 6})
 }
 
-// TestAFanOutOfAThousandWritesLittle has every pod created once, deleted once, and a few statuses, at full width.
+// TestAFanOutOfAThousandWritesLittle: every pod is created once and deleted once, with few
+// statuses, at full width.
 func TestAFanOutOfAThousandWritesLittle(t *testing.T) {
 	e := start(t)
 	e.submit("wide", `
@@ -214,7 +215,8 @@ templates:
   - - {name: two, template: quick}
 `
 
-// TestAPauseEndsAsTheCommandLineEndsIt ends a pause as clients do: by a patch of the node in the status.
+// TestAPauseEndsAsTheCommandLineEndsIt ends a pause as clients do: by a patch of the node in the
+// status.
 func TestAPauseEndsAsTheCommandLineEndsIt(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -240,7 +242,7 @@ func TestASuspendedWorkflowWaits(t *testing.T) {
 	e := start(t)
 	e.submit("s", "suspend: true\nentrypoint: quick\ntemplates:"+stepTemplates)
 	e.submit("other", "entrypoint: quick\ntemplates:"+stepTemplates)
-	e.until("other", inPhase(wf.WorkflowSucceeded)) // by then the first would have begun
+	e.until("other", inPhase(wf.WorkflowSucceeded)) // by now the first workflow would have begun
 	if pods := e.pods("s"); len(pods) > 0 {
 		t.Fatalf("%d pods of a suspended workflow", len(pods))
 	}
@@ -310,7 +312,7 @@ templates:
   - - {name: two, template: fail}
 `+strings.TrimPrefix(stepTemplates, "\n"))
 			e.until("g", inPhase(wf.WorkflowFailed))
-			// Another workflow that is over and collected after this one's turn.
+			// Another workflow that ends and is collected after this workflow's turn.
 			e.submit("after", "podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}\nentrypoint: quick\ntemplates:"+stepTemplates)
 			e.until("after", inPhase(wf.WorkflowSucceeded))
 			e.noPods("after")
@@ -340,7 +342,8 @@ func TestTTL(t *testing.T) {
 	e.until("long", inPhase(wf.WorkflowSucceeded))
 }
 
-// TestRetryAsTheCommandLineDoesIt takes failed nodes out of the status and deletes their pods, as clients do.
+// TestRetryAsTheCommandLineDoesIt retries as clients do: it removes failed nodes from the status
+// and deletes their pods.
 func TestRetryAsTheCommandLineDoesIt(t *testing.T) {
 	e := start(t)
 	e.submit("r", `
@@ -444,9 +447,9 @@ templates:`
 	}
 }
 
-// watched counts pods that are not over.
+// watched counts pods that have not ended.
 type watched struct {
-	stop func() int // ends the watch and returns the most that there were at a time
+	stop func() int // ends the watch and returns the maximum number of concurrent pods
 }
 
 func (e *env) watchPods() *watched {
@@ -514,8 +517,8 @@ func TestWorkflowTemplate(t *testing.T) {
 	}
 }
 
-// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times what an object may have. Pauses cost no
-// pods.
+// TestALargeWorkflowIsCompressed runs ten thousand nodes, whose JSON is several times the maximum
+// size of an object. The nodes are pauses, which need no pods.
 func TestALargeWorkflowIsCompressed(t *testing.T) {
 	e := start(t)
 	e.submit("large", `
@@ -538,8 +541,8 @@ templates:
 	e.calls(map[string]int{"writes": 1 + 6})
 }
 
-// TestWhatCouldNotBeReadAgainIsNotStored: the nodes of this workflow are short enough when they are compressed, and too long when they
-// are unpacked: each < takes six bytes in JSON.
+// TestWhatCouldNotBeReadAgainIsNotStored: the nodes of this workflow are small enough when
+// compressed and too large when unpacked: each < takes six bytes in JSON.
 func TestWhatCouldNotBeReadAgainIsNotStored(t *testing.T) {
 	e := start(t)
 	e.submit("long", `
@@ -562,8 +565,8 @@ templates:
 	}
 }
 
-// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: they unpack the nodes, change one, and write all of them back, packed only
-// if they are many by the client's own measure.
+// TestAPauseOfACompressedWorkflowIsEndedAsClientsDo: clients unpack the nodes, change one, and
+// write all of them back, compressed only above the client's own limit.
 func TestAPauseOfACompressedWorkflowIsEndedAsClientsDo(t *testing.T) {
 	e := start(t)
 	e.submit("w", `
@@ -609,7 +612,8 @@ templates:
 	}
 }
 
-// TestAWorkflowsPodsAreInItsQueue has a queue with room for one pod at a time, and a step that goes to another queue.
+// TestAWorkflowsPodsAreInItsQueue uses a queue with room for one pod at a time, and a step in
+// another queue.
 func TestAWorkflowsPodsAreInItsQueue(t *testing.T) {
 	e := start(t)
 	name := e.ns + "-small"
@@ -640,7 +644,7 @@ spec:
 `, name)
 	e.create("workflows", "w", manifest)
 	e.until("w", func(w *wf.Workflow) error {
-		if !strings.Contains(table(w), "Pod Pending: ") { // why it waits is said in its node
+		if !strings.Contains(table(w), "Pod Pending: ") { // the node says why the pod waits
 			return errors.New("no pod waits")
 		}
 		return running("aside")(w)
@@ -652,7 +656,7 @@ spec:
 	e.until("w", inPhase(wf.WorkflowFailed))
 }
 
-// TestAGangIsPlacedTogether has more pods that want to run together than there is room for, and then room.
+// TestAGangIsPlacedTogether submits a gang that exceeds the room, then adds room.
 func TestAGangIsPlacedTogether(t *testing.T) {
 	e := start(t)
 	const spec = `

@@ -1,27 +1,32 @@
-// Package controller runs workflows: it turns what the engine asks for into pods, and what happens to pods into the status.
+// Package controller runs workflows: it turns the engine's requests into pods, and the observed
+// state of pods into the workflow's status.
 //
 //	Workflow, Pod, WorkflowTaskResult ──watch──▶ ┌──────────┐ ──events──▶ engine.Run.Step
 //	Commit, Waiting of the scheduler ──────────▶ │ record   │ ◀─pods to create and delete, nodes that changed, when to wake
 //	answers of the writer, timers, locks ──────▶ │ (per wf) │ ──Submit──▶ scheduler
 //	                                             └──────────┘ ──Create, Delete, PatchVersion──▶ apiwriter
 //
-// Everything that happens to a workflow is posted to its record (internal/keyed). A reconcile takes in what was posted, lets
-// the engine Step, acts and writes. So one workflow is worked on by one worker at a time, many events cost one reconcile, and
-// nothing waits for a fixed delay.
+// Every event about a workflow is posted to its record (internal/keyed). A reconcile delivers the
+// posted events, calls the engine's Step, carries out the result and writes the status. So one
+// worker at a time works on a workflow, many events cost one reconcile, and there is no fixed
+// requeue delay.
 //
-// A turn waits for one thing only, aside: the evaluation of a user's expression in a child process. If the workflow is another manager's
-// afterwards, what the turn has decided counts for nothing.
+// A turn blocks on one thing only, and steps aside for it: the evaluation of a user's expression in
+// a child process. If another manager owns the workflow afterwards, the decisions of the turn are
+// discarded.
 //
 // # What is written when
 //
-// The end of a workflow is written at once. Other changes of its status wait to be written together: pods are found again
-// by name and owner after a crash, so what they have done is not lost with a status that was not written. What can only be
-// known from the status is written first: a pod is deleted when a status that says how its node ended has been written, and
-// a pod under a new lock is created when one that says who holds it has.
+// The end of a workflow is written at once. Other changes of the status are batched: after a crash
+// pods are found again by name and owner, so an unwritten status does not lose what they did. Facts
+// that only the status records are written first: a pod is deleted only after a status that says
+// how its node ended has been written, and a pod under a new lock is created only after a status
+// that names the holder of the lock has been written.
 //
 // # Edits by users
 //
-// Workflows have no status subresource, and clients edit their status: they end pauses, and prepare workflows for a retry.
-// Every write here is on condition of the version that was last taken in. When there is a newer one, what a user may have
-// changed is taken from it before the next write.
+// Workflows have no status subresource, and clients edit their status: they end pauses and prepare
+// workflows for a retry. Every write of the controller is conditional on the resource version it
+// last took in. If a newer version exists, the controller takes in the fields that a user may have
+// changed before it writes again.
 package controller

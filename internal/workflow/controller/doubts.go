@@ -12,23 +12,25 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// doubts are about pods that ran according to the status of a workflow that is taken up, and that the watch does not show. Either
-// somebody deleted them, or the watch is behind; the server knows. There are no more than there are nodes that run.
+// doubts asks the API server about pods that, by the status of a workflow being taken up, were
+// running but are missing from the watch cache. Either somebody deleted the pod, or the watch is
+// behind. The number of doubts is bounded by the number of running nodes.
 type doubts = keyed.Loop[doubt, doubtful]
 
 type doubt struct {
 	key, pod types.NamespacedName
-	uid      types.UID // of the workflow
-	nodeID   string
+	// uid is the workflow's.
+	uid    types.UID
+	nodeID string
 }
 
-// doubtful is what is known of a doubt: how long the server is not asked again, because it refused to say.
+// doubtful is the backoff of one doubt after the server refused to answer.
 type doubtful struct{ keyed.Pause }
 
 const (
-	// doubtsAtOnce is how many questions are on their way at a time.
+	// doubtsAtOnce is the number of concurrent requests.
 	doubtsAtOnce = 8
-	// doubtRetry is how long after a question without an answer the server is asked again.
+	// doubtRetry is the delay before a request that got no answer is repeated.
 	doubtRetry = time.Second
 )
 
@@ -36,17 +38,19 @@ func newDoubts(c *Controller) *doubts {
 	return keyed.New[doubt, doubtful](keyed.Config[doubt]{Name: "workflow-doubts", Workers: doubtsAtOnce, Turn: c.ask, Clock: c.Clock})
 }
 
-// doubt has the server asked for the pod of a node. If there is one the watch will show it.
+// doubt queues a request to the server for the pod of a node. If the pod exists, the unit waits for
+// the watch to show it.
 func (c *Controller) doubt(r *record, nodeID, pod string) {
 	r.units[nodeID] = &unit{name: pod, nodeID: nodeID, state: there}
 	c.doubts.Wake(doubt{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
 }
 
-// ask settles a doubt, or has it asked again.
+// ask resolves a doubt by reading the pod from the server, or schedules another attempt. A pod that
+// does not exist or belongs to another owner is reported to the engine as gone.
 func (c *Controller) ask(x doubt) {
 	d := c.doubts.Get(x)
 	if c.loop.Get(x.key) == nil {
-		c.doubts.Drop(x) // nobody wants to know any more
+		c.doubts.Drop(x) // the manager no longer has a record of the workflow
 		return
 	}
 	if d == nil {
@@ -78,7 +82,7 @@ func (c *Controller) ask(x doubt) {
 	c.loop.Post(x.key, x.uid, func(r *record) {
 		u := r.units[x.nodeID]
 		if u == nil || u.name != x.pod.Name || u.uid != "" || u.state != there {
-			return // the watch has shown it, or its node is done
+			return // the watch has shown the pod, or the node has ended
 		}
 		if gone {
 			r.events = append(r.events, engine.PodState{NodeID: x.nodeID, Gone: true})

@@ -14,28 +14,30 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Evaluators evaluate programs of users: see sandbox.Pool.
+// Evaluators evaluates users' programs in child processes: see sandbox.Pool.
 type Evaluators interface {
 	Insist(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
 }
 
-// evaluations are what a workflow has evaluated in child processes.
+// evaluations is the state of the expression evaluations of one workflow in child processes.
 //
-// The turn that needs an answer waits for it, aside. Meanwhile the workflow may have become another manager's, or this one may end: then
-// evaluations are interrupted, what the turn has decided counts for nothing, and the record is let go of.
+// The turn that needs an answer steps aside until the answer comes. If meanwhile the workflow moves
+// to another manager, or this manager ends, evaluations are interrupted: the decisions of the turn
+// are discarded, and the controller lets go of the workflow.
 type evaluations struct {
-	// spent is the CPU time of the Step that is under way, or of the pods that are being made.
+	// spent is the CPU time used by the current Step, or by the pods being built.
 	spent time.Duration
-	// hopeless are requests that have exceeded a limit, with what was said about them.
+	// hopeless holds requests that exceeded a limit, by hash, with the error.
 	hopeless    map[[sha256.Size]byte]error
 	interrupted bool
 }
 
 const (
-	// evaluationMax is the CPU time of the evaluations of one Step, and hopelessMax how many of them are remembered.
+	// evaluationMax bounds the CPU time of the evaluations of one Step; hopelessMax bounds the
+	// number of entries in hopeless.
 	evaluationMax = 30 * time.Second
 	hopelessMax   = 1000
-	// evaluateAgain is when a workflow is taken up again whose turn was interrupted.
+	// evaluateAgain is the delay before a workflow whose turn was interrupted is taken up again.
 	evaluateAgain = time.Second
 )
 
@@ -44,7 +46,8 @@ var (
 	errEvaluationSpent = fmt.Errorf("the expressions of the workflow take more than %s of CPU at a time", evaluationMax)
 )
 
-// evaluate has the expressions of a workflow evaluated. For its turns.
+// evaluate returns the function with which turns of the workflow evaluate expressions in child
+// processes. It returns errInterrupted if the turn must not go on.
 func (c *Controller) evaluate(r *record) template.Run {
 	return func(evaluator string, request []byte) ([]byte, error) {
 		e := &r.evaluations
@@ -53,7 +56,7 @@ func (c *Controller) evaluate(r *record) template.Run {
 		sum.Write(request)
 		key := [sha256.Size]byte(sum.Sum(nil))
 		switch {
-		case e.interrupted || c.requests == nil: // Resume waits for nobody
+		case e.interrupted || c.requests == nil: // turns made by Resume, before Run, do not wait
 			e.interrupted = true
 			return nil, errInterrupted
 		case e.hopeless[key] != nil:
@@ -85,13 +88,15 @@ func (c *Controller) evaluate(r *record) template.Run {
 	}
 }
 
-// interrupts says whether a turn that was aside must not go on.
+// interrupts reports whether a turn that stepped aside must not go on: Run is ending, the lease
+// lapsed, or another manager owns the workflow.
 func (c *Controller) interrupts(key types.NamespacedName, epoch uint64) bool {
 	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
 	return c.requests.Err() != nil || c.epoch.Load() != epoch || exists && !c.mine(w)
 }
 
-// giveUp lets go of a workflow whose evaluations were interrupted: the run has seen answers that are none.
+// giveUp lets go of a workflow whose evaluations were interrupted: its engine run has seen
+// errInterrupted in place of answers, so its state cannot be used.
 func (c *Controller) giveUp(r *record, w *wf.Workflow) {
 	c.Log.Debug("a turn was interrupted", "workflow", r.key)
 	c.abandon(r, w.UID == r.uid)

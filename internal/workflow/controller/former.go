@@ -9,29 +9,33 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// former remembers of workflows that were let go of what was written last. A manager that could not renew its lease in time
-// lets go of all of them, and may have them again a moment later, when its watch is behind what it has written: a workflow that
-// was taken up as it was before would have its steps run again, or take pods that were collected for pods that somebody
-// deleted. So one is not taken up before the watch shows what was written. The same goes for one that is over: the watch of its
-// pods may be ahead of that of workflows by as long as it takes to open a watch again.
+// former records the last write of each workflow that this manager let go of. A manager that could
+// not renew its lease in time lets go of all workflows and may own them again a moment later, while
+// its watch is still behind its own writes. Taking up such a workflow from the stale cache would
+// run steps twice, or mistake collected pods for pods that somebody deleted. So a workflow is not
+// taken up before the watch shows its last write. The same holds for finished workflows: the watch
+// of pods may be ahead of the watch of workflows by the time that it takes to reopen a watch.
 type former struct {
 	mu    sync.Mutex
 	lives map[types.UID]formerLife
 }
 
 type formerLife struct {
-	writing uint64 // the status that was at the writer, or 0
-	version string // of the last write
+	// writing is the number of the status write in flight when the workflow was let go of, or 0.
+	writing uint64
+	// version is the resource version of the last write.
+	version string
 }
 
-// left notes that a workflow was let go of.
+// left notes that the manager let go of a workflow.
 func (f *former) left(r *record) {
 	if r.writes > 0 {
 		f.note(r)
 	}
 }
 
-// ended notes that a workflow is over and nothing is left to do about it, which its watch, with seen, may not show yet.
+// ended notes that a workflow is over and needs no more work, although the watch, which shows seen,
+// may be older than the last write.
 func (f *former) ended(r *record, seen *wf.Workflow) {
 	if cluster.Older(seen.ResourceVersion, r.version) {
 		f.note(r)
@@ -47,15 +51,16 @@ func (f *former) note(r *record) {
 	f.lives[r.uid] = formerLife{writing: r.writing, version: r.version}
 }
 
-// gone forgets a workflow that does not exist any more.
+// gone forgets a workflow that no longer exists.
 func (f *former) gone(uid types.UID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.lives, uid)
 }
 
-// answered takes in the answer to a status, with the version that it made, if any. It says whether the workflow had been let
-// go of.
+// answered takes in the answer to a status write; version is the resource version that the write
+// produced, empty if the write failed. It reports whether the write belongs to a workflow that was
+// let go of.
 func (f *former) answered(uid types.UID, id uint64, version string) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -71,7 +76,7 @@ func (f *former) answered(uid types.UID, id uint64, version string) bool {
 	return true
 }
 
-// settled says that a workflow can be taken up as the watch shows it.
+// settled reports whether the workflow in the watch cache is recent enough to be taken up.
 func (f *former) settled(w *wf.Workflow) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

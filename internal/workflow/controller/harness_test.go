@@ -25,7 +25,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// Run as "TESTBINARY manager ..." the test binary is the manager, for tests that kill it.
+// TestMain runs a manager process if the test binary is called as "TESTBINARY manager ...", for
+// tests that kill it.
 func TestMain(m *testing.M) {
 	managertest.Main(m, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{
 		Count: 8, CPU: "32", Memory: "64Gi", Pods: 500,
@@ -63,7 +64,8 @@ func (e *env) eventually(what string, f func() error) {
 	localtest.Eventually(e, time.Minute, what, f)
 }
 
-// create creates an object of a workflow kind from its spec in YAML, or from a whole manifest if it has a kind.
+// create creates an object of a workflow kind from its spec in YAML, or from a whole manifest if it
+// has a kind.
 func (e *env) create(resource, name, manifest string) *wf.Workflow {
 	e.Helper()
 	u := &unstructured.Unstructured{}
@@ -104,7 +106,7 @@ func (e *env) get(name string) (*wf.Workflow, error) {
 	return w, err
 }
 
-// until waits until the workflow is as ok says; ok returns what is not yet so.
+// until waits until ok returns "" for the workflow; ok describes what is still missing.
 func (e *env) until(name string, ok func(*wf.Workflow) error) *wf.Workflow {
 	e.Helper()
 	var w *wf.Workflow
@@ -130,7 +132,7 @@ func inPhase(p wf.WorkflowPhase) func(*wf.Workflow) error {
 	}
 }
 
-// table is the nodes by name: type, phase and message.
+// table returns the nodes by name: type, phase and message.
 func table(w *wf.Workflow) string {
 	var lines []string
 	for _, n := range w.Status.Nodes {
@@ -156,7 +158,7 @@ func (e *env) expect(w *wf.Workflow, want string) {
 	}
 }
 
-// patch is what a user's hand does.
+// patch patches a workflow as a user would.
 func (e *env) patch(name, merge string) {
 	e.Helper()
 	if err := e.argo.Patch(types.MergePatchType).Namespace(e.ns).Resource("workflows").Name(name).Body([]byte(merge)).Do(e.Context()).Error(); err != nil {
@@ -173,7 +175,7 @@ func (e *env) pods(workflow string) []corev1.Pod {
 	return list.Items
 }
 
-// managerCalls counts what the manager asked of the server about the namespace, by "resource verb".
+// managerCalls counts the manager's requests about the namespace, by "resource verb".
 func managerCalls(t testing.TB, c *localcluster.Cluster, ns string) map[string]int {
 	t.Helper()
 	out := map[string]int{}

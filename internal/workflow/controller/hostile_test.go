@@ -9,13 +9,15 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Expressions that take far more than their limits: of memory, of time, and a pattern with much to look for.
+// Expressions that far exceed their limits: one of memory, one of time, and a pattern with
+// expensive matching.
 const (
 	greedy = `sprig.repeat(2000000000, "a")`
 	slow   = `let a = 1..1000; count(a, count(a, count(a, true) > 0) > 0)`
 )
 
-// hostileWorkflows have one in each place where an expression can be. Each ends and says why.
+// hostileWorkflows have such an expression in each place where expressions are allowed. Each ends
+// with a message that says why.
 var hostileWorkflows = map[string]string{
 	"when":      `steps: [[{name: a, template: quick, when: "{{=len(` + greedyQuoted + `)}} > 1"}]]`,
 	"condition": `steps: [[{name: a, template: quick, when: "'` + strings.Repeat("a", 100<<10) + `' =~ '((a?){30}){30}b'"}]]`,
@@ -75,7 +77,8 @@ templates:`+stepTemplates+`- name: main
 	}
 }
 
-// An expression in a child costs no write.
+// TestExpressionsInChildrenCostNoWrites checks that evaluating an expression in a child process
+// costs no write.
 func TestExpressionsInChildrenCostNoWrites(t *testing.T) {
 	e := start(t)
 	e.submit("hi", `entrypoint: main

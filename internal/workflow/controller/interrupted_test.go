@@ -14,7 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// heldEvaluators answer when they are told to.
+// heldEvaluators answers when it is told to.
 type heldEvaluators struct {
 	asked, free chan struct{}
 	once        sync.Once
@@ -31,8 +31,9 @@ func (h *heldEvaluators) Insist(ctx context.Context, _, evaluator string, reques
 	return answer, 0, err
 }
 
-// A workflow changes hands while one of its expressions is evaluated: what the first manager's turn would have done is left undone,
-// and the second goes on. Other workflows of the first are not held up meanwhile.
+// TestEvaluationsAreInterrupted moves a workflow to another manager while one of its expressions is
+// evaluated: the decisions of the first manager's turn are discarded, and the second manager
+// continues. Meanwhile other workflows of the first manager go on.
 func TestEvaluationsAreInterrupted(t *testing.T) {
 	c := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 1, Pods: 100}), localtest.WithInstall())
 	e := newEnv(t, c)

@@ -21,7 +21,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// library is what a workflow of a namespace may refer to.
+// library gives the workflows of one namespace access to the templates and ConfigMaps that they may
+// refer to.
 type library struct {
 	c         *Controller
 	namespace string
@@ -43,7 +44,7 @@ func (l library) Spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 	return &t.Spec, true
 }
 
-// Malformed says why a template that there is cannot be decoded, or is nil.
+// Malformed returns the error that explains why an existing template cannot be decoded, or nil.
 func (l library) Malformed(cluster bool, name string) error {
 	fault := l.c.templateFault(cluster, l.namespace, name)
 	if fault == nil {
@@ -62,7 +63,7 @@ func (l library) ConfigMapKey(name, key string) (string, bool) {
 	return value, found
 }
 
-// leaveToLeader marks a workflow as one for the manager that places pods, and lets go of it.
+// leaveToLeader marks a workflow as the leader's with an annotation, and stops its run here.
 func (c *Controller) leaveToLeader(r *record) {
 	c.withdraw(r)
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wf.AnnotationLeader: "true"}}})
@@ -70,7 +71,7 @@ func (c *Controller) leaveToLeader(r *record) {
 	r.run, r.events, r.next = nil, nil, statusNews{}
 }
 
-// keepWithLeader marks a workflow as one for the manager that places pods, with its next status.
+// keepWithLeader has the next status write mark the workflow as the leader's.
 func (r *record) keepWithLeader() {
 	if r.object.Annotations[wf.AnnotationLeader] != "" {
 		return
@@ -81,7 +82,8 @@ func (r *record) keepWithLeader() {
 	r.extraAnnotations[wf.AnnotationLeader] = "true"
 }
 
-// prepareMetadata finds the labels and annotations that the workflow's spec, or its template's, puts on it.
+// prepareMetadata evaluates the labels and annotations that workflowMetadata of the workflow or its
+// template adds to the workflow.
 func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 	m, base := w.Spec.WorkflowMetadata, &wf.WorkflowSpec{}
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil {
@@ -104,13 +106,15 @@ func (c *Controller) prepareMetadata(r *record, w *wf.Workflow) error {
 		r.extraLabels[name] = value
 	}
 	if err := validMetadata(r.extraLabels, r.extraAnnotations); err != nil {
-		r.extraLabels, r.extraAnnotations = nil, nil // no status could be written with them
+		// the server would refuse every status written with them
+		r.extraLabels, r.extraAnnotations = nil, nil
 		return fmt.Errorf("workflowMetadata.%w", err)
 	}
 	return nil
 }
 
-// validMetadata says which of these labels and annotations the API server would refuse.
+// validMetadata returns an error that names the first label or annotation that the API server would
+// refuse.
 func validMetadata(labels, annotations map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(labels)) {
 		if faults := validation.IsQualifiedName(name); len(faults) > 0 {
@@ -128,7 +132,8 @@ func validMetadata(labels, annotations map[string]string) error {
 	return nil
 }
 
-// evaluateLabel evaluates an expression for a label. What the workflow does not say is as the template says that it refers to.
+// evaluateLabel evaluates an expression for a label. Fields that the workflow leaves empty come
+// from base, the spec of the template that it refers to.
 func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec, run template.Run) (string, error) {
 	e, err := template.CompileExpr(source)
 	if err != nil {
@@ -160,18 +165,18 @@ func evaluateLabel(source string, w *wf.Workflow, base *wf.WorkflowSpec, run tem
 	return value, nil
 }
 
-// resourceUnits are what one second of a resource's duration stands for.
+// resourceUnits are the amounts of which one second counts as one in a resources duration.
 var resourceUnits = map[corev1.ResourceName]resource.Quantity{
 	corev1.ResourceCPU: resource.MustParse("1"), corev1.ResourceMemory: resource.MustParse("100Mi"),
 }
 
-// requestedAnyway is what a container is taken to use that says nothing.
+// requestedAnyway are the requests assumed for a container that does not state any.
 var requestedAnyway = corev1.ResourceList{
 	corev1.ResourceCPU: resource.MustParse("100m"), corev1.ResourceMemory: resource.MustParse("100Mi"),
 }
 
-// resourcesDuration is what a pod that is over has used: for each resource the seconds its containers ran, times their
-// requests in units of that resource.
+// resourcesDuration returns the resource usage of a finished pod: for each resource, the seconds
+// that each container ran times its request in resourceUnits, rounded to whole units.
 func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	used := map[corev1.ResourceName]float64{}
 	for i := range p.Status.ContainerStatuses {
@@ -206,7 +211,8 @@ func resourcesDuration(p *corev1.Pod) map[corev1.ResourceName]int64 {
 	return out
 }
 
-// sortNatural sorts names with numbers in them as people count: item(2) before item(10).
+// sortNatural sorts names with numbers in natural order: item(2) before item(10). Shorter names
+// come first.
 func sortNatural(names []string) { slices.SortFunc(names, compareNatural) }
 
 func compareNatural(a, b string) int {
@@ -216,7 +222,7 @@ func compareNatural(a, b string) int {
 	return strings.Compare(a, b)
 }
 
-// estimates remembers how long workflows of a template took.
+// estimates records how long the last successful workflow of each template took.
 type estimates struct {
 	mu     sync.Mutex
 	byName map[string]estimate
@@ -227,7 +233,7 @@ type estimate struct {
 	finished time.Time
 }
 
-// estimatesMax bounds what is remembered; it is more templates than people have.
+// estimatesMax bounds the number of templates recorded.
 const estimatesMax = 10_000
 
 func estimateKey(w *wf.Workflow) string {
@@ -246,7 +252,7 @@ func estimateKey(w *wf.Workflow) string {
 	return ""
 }
 
-// learn takes in a workflow that is over.
+// learn records the duration of a finished workflow, if it succeeded and comes from a template.
 func (e *estimates) learn(w *wf.Workflow) {
 	key := estimateKey(w)
 	if key == "" || w.Status.Phase != wf.WorkflowSucceeded || w.Status.StartedAt.IsZero() {
@@ -262,7 +268,7 @@ func (e *estimates) learn(w *wf.Workflow) {
 	}
 }
 
-// of is how many seconds a workflow will take, or 0 if nothing like it was seen.
+// of returns the expected duration of a workflow in seconds, or 0 if none is recorded.
 func (e *estimates) of(w *wf.Workflow) int64 {
 	key := estimateKey(w)
 	if key == "" {

@@ -23,7 +23,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// askLocks asks for locks. Where a limit is not known it is read first, and the workflow asks again then; again says that it does.
+// askLocks requests locks for a holder. If a limit is unknown, its ConfigMap is read first and
+// askLocks runs again with again set.
 func (c *Controller) askLocks(r *record, l locks.Request, again bool) {
 	if name, unknown := c.locks.unknown(l.Keys, again); unknown {
 		if r.asking == nil {
@@ -45,7 +46,8 @@ func (c *Controller) askLocks(r *record, l locks.Request, again bool) {
 	r.next.fields = true
 }
 
-// limit is a semaphore's limit as far as it is known. It reads nothing: the table's lock is held.
+// limit returns the known limit of a semaphore. It reads nothing from the server, because the
+// caller holds the table's mutex.
 func (k *lockKeeper) limit(namespace, configMap, key string) (int, error) {
 	name := types.NamespacedName{Namespace: namespace, Name: configMap}
 	k.mu.Lock()
@@ -65,12 +67,14 @@ func (k *lockKeeper) limit(namespace, configMap, key string) (int, error) {
 	}
 	n, err := strconv.Atoi(strings.TrimSpace(text))
 	if err != nil || n < 0 {
-		return 0, fmt.Errorf("ConfigMap %s, key %s: its value is not a number of holders", name, key) // the value may be a secret of others
+		// the value is not quoted: it may be somebody else's secret
+		return 0, fmt.Errorf("ConfigMap %s, key %s: its value is not a number of holders", name, key)
 	}
 	return n, nil
 }
 
-// unknown is a ConfigMap with a limit of keys that has not been read. One that could not be read is read anew, unless again.
+// unknown returns a ConfigMap that has to be read before the limits of keys are known, and whether
+// there is one. A ConfigMap that could not be read is returned too, unless again is true.
 func (k *lockKeeper) unknown(keys []string, again bool) (types.NamespacedName, bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -89,7 +93,8 @@ func (k *lockKeeper) unknown(keys []string, again bool) (types.NamespacedName, b
 	return types.NamespacedName{}, false
 }
 
-// read has a ConfigMap read, and done called then.
+// read queues a read of a ConfigMap and registers done to be called when the ConfigMap has been
+// read.
 func (k *lockKeeper) read(name types.NamespacedName, done func()) {
 	k.mu.Lock()
 	l := k.limits[name]
@@ -102,7 +107,8 @@ func (k *lockKeeper) read(name types.NamespacedName, done func()) {
 	k.reads.Wake(name)
 }
 
-// look reads a ConfigMap, and watches it from then on, as long as it is used.
+// look reads a ConfigMap and starts a watch of it, unless watchesMax is reached. It drops
+// ConfigMaps that nobody uses.
 func (k *lockKeeper) look(name types.NamespacedName) {
 	k.mu.Lock()
 	l, ctx := k.limits[name], k.ctx
@@ -135,10 +141,11 @@ func (k *lockKeeper) look(name types.NamespacedName) {
 		return
 	}
 	k.known(name, cm, err)
-	k.reads.WakeAfter(name, lookAgain) // unless it is watched
+	k.reads.WakeAfter(name, lookAgain) // a watched ConfigMap is not read again
 }
 
-// refusedToRead reports whether the server's answer is final: there is no such ConfigMap, or it is not for us.
+// refusedToRead reports whether the server's answer is final: the ConfigMap does not exist, or may
+// not be read.
 func refusedToRead(err error) bool {
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
@@ -149,7 +156,8 @@ func refusedToRead(err error) bool {
 		code != http.StatusTooManyRequests && code != http.StatusRequestTimeout && code != http.StatusUnauthorized
 }
 
-// known takes in what a ConfigMap says. Limits of one that was deleted stay as they were for those who use it.
+// known takes in the content of a ConfigMap, or the error of reading it. The limits of a deleted
+// ConfigMap stay in force for workflows that use them.
 func (k *lockKeeper) known(name types.NamespacedName, cm *corev1.ConfigMap, err error) {
 	k.mu.Lock()
 	l := k.limits[name]
@@ -180,7 +188,7 @@ func (k *lockKeeper) known(name types.NamespacedName, cm *corev1.ConfigMap, err 
 	}
 }
 
-// sweep forgets the ConfigMaps that nobody uses.
+// sweep drops ConfigMaps that two consecutive sweeps found unused.
 func (k *lockKeeper) sweep() {
 	used := k.table.ConfigMaps()
 	k.mu.Lock()
@@ -191,7 +199,7 @@ func (k *lockKeeper) sweep() {
 			continue
 		}
 		if l.unused++; l.unused < 2 {
-			continue // somebody may be about to ask
+			continue // a workflow may be about to use it
 		}
 		if l.stop != nil {
 			l.stop()
@@ -201,7 +209,7 @@ func (k *lockKeeper) sweep() {
 	}
 }
 
-// watch follows a ConfigMap until ctx is done.
+// watch watches one ConfigMap until ctx is done.
 func (k *lockKeeper) watch(ctx context.Context, name types.NamespacedName) {
 	selector := fields.OneTermEqualSelector("metadata.name", name.Name).String()
 	maps := k.c.Client.CoreV1().ConfigMaps(name.Namespace)
@@ -221,11 +229,11 @@ func (k *lockKeeper) watch(ctx context.Context, name types.NamespacedName) {
 	}).RunWithContext(ctx)
 }
 
-// limitSink is what a reflector of one ConfigMap fills. It passes on each version once, and nothing of a deletion. The reflector
-// alone calls it, from one goroutine.
+// limitSink is the store of a reflector of one ConfigMap. It passes on each resource version once,
+// and ignores deletions. Only the reflector calls it, from one goroutine.
 type limitSink struct {
 	changed func(*corev1.ConfigMap)
-	version string // the last that was passed on
+	version string // the last one passed on
 }
 
 // Add implements cache.ReflectorStore.

@@ -17,7 +17,8 @@ entrypoint: quick
 synchronization: {semaphores: [{configMapKeyRef: {name: %s, key: max}}]}
 templates:` + stepTemplates
 
-// TestSemaphoresThatDoNotExistLeaveNothing: a ConfigMap that is not there is read, and neither watched nor kept in mind.
+// TestSemaphoresThatDoNotExistLeaveNothing: a missing ConfigMap is read, but neither watched nor
+// remembered.
 func TestSemaphoresThatDoNotExistLeaveNothing(t *testing.T) {
 	const n = 40
 	e := start(t)
@@ -51,7 +52,8 @@ func TestSemaphoresThatDoNotExistLeaveNothing(t *testing.T) {
 	e.until("again", inPhase(wf.WorkflowSucceeded))
 }
 
-// TestASemaphoreThatIsBeingReadHoldsUpNoOtherLock, however long the answer takes.
+// TestASemaphoreThatIsBeingReadHoldsUpNoOtherLock: other locks are granted however long the read
+// takes.
 func TestASemaphoreThatIsBeingReadHoldsUpNoOtherLock(t *testing.T) {
 	e := start(t)
 	cm := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "slow"}, Data: map[string]string{"max": "1"}}

@@ -14,39 +14,42 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// lockKeeper keeps the table of locks, and tells workflows what they were granted.
+// lockKeeper owns the table of locks and posts granted locks to the workflows.
 type lockKeeper struct {
 	c     *Controller
 	table *locks.Table
-	// reads reads ConfigMaps: in no turn of a workflow, and under no lock.
+	// reads reads ConfigMaps with limits, outside the turns of workflows and without holding a
+	// mutex.
 	reads *keyed.Loop[types.NamespacedName, keyed.Pause]
 
 	mu      sync.Mutex
 	limits  map[types.NamespacedName]*limits
 	watches int
-	// ghosts are workflows that are gone while pods of theirs run under locks, by their UID.
+	// ghosts are deleted workflows whose pods still run under locks, by UID.
 	ghosts map[types.UID]types.NamespacedName
 	ctx    context.Context
 }
 
-// limits is a ConfigMap that holds limits of semaphores. It is known while semaphores of it are held or waited for.
+// limits is the state of one ConfigMap that holds semaphore limits. It is kept while its semaphores
+// are held or waited for.
 type limits struct {
-	read bool // data or err is what there is
+	read bool // data or err is valid
 	data map[string]string
 	err  error
-	// waiting are called when it has been read.
+	// waiting are called once the ConfigMap has been read.
 	waiting []func()
-	// stop ends the watch; nil without one.
+	// stop ends the watch; nil if the ConfigMap is not watched.
 	stop context.CancelFunc
-	// unused is how many sweeps in a row have found that nobody uses it.
+	// unused counts the consecutive sweeps that found the ConfigMap unused.
 	unused int
 }
 
 const (
-	// readTimeout bounds one look at a ConfigMap, and readers how many there are at a time.
+	// readTimeout bounds one read of a ConfigMap; readers is the number of concurrent reads.
 	readTimeout = 5 * time.Second
 	readers     = 4
-	// watchesMax bounds the ConfigMaps that are watched; others are looked at again and again, after lookAgain.
+	// watchesMax bounds the number of watched ConfigMaps. The others are read again every
+	// lookAgain.
 	watchesMax = 200
 	lookAgain  = 15 * time.Second
 )
@@ -62,7 +65,7 @@ func newLockKeeper(c *Controller) *lockKeeper {
 	return k
 }
 
-// run reads and watches until ctx is done.
+// run reads and watches ConfigMaps until ctx is done.
 func (k *lockKeeper) run(ctx context.Context) {
 	k.mu.Lock()
 	k.ctx = ctx
@@ -70,14 +73,15 @@ func (k *lockKeeper) run(ctx context.Context) {
 	k.reads.Run(ctx)
 }
 
-// restore takes over what a workflow holds by its status.
+// restore acquires the locks that a workflow holds according to its status. It does nothing unless
+// this manager leads.
 func (k *lockKeeper) restore(w *wf.Workflow) {
 	if k.c.Leads && w.Status.Synchronization != nil {
 		k.table.Restore(locks.HeldBy(w.Namespace, w.Name, w.Status.Synchronization))
 	}
 }
 
-// tell gives workflows their answers.
+// tell posts the states of locks to the workflows of their holders.
 func (k *lockKeeper) tell(states []locks.State) {
 	for _, s := range states {
 		namespace, name := locks.WorkflowOf(s.Holder)
@@ -89,7 +93,8 @@ func (k *lockKeeper) tell(states []locks.State) {
 	}
 }
 
-// abandon releases the locks of a workflow that is gone. While pods of it run, they are held for them.
+// abandon releases the locks of a deleted workflow, or keeps them until the last of its pods has
+// ended. If elsewhere is true, the workflow still exists and the locks stay as they are.
 func (k *lockKeeper) abandon(key types.NamespacedName, uid types.UID, elsewhere bool) {
 	if elsewhere {
 		return
@@ -112,7 +117,7 @@ func (k *lockKeeper) podsRun(uid types.UID) bool {
 	return false
 }
 
-// podSeen releases the locks of a workflow that is gone with the last of its pods.
+// podSeen releases the locks of a deleted workflow when the last of its pods is gone.
 func (k *lockKeeper) podSeen(uid types.UID, key types.NamespacedName, gone bool) {
 	if !gone {
 		return

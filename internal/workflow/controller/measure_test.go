@@ -23,8 +23,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
-// TestMeasure prints what workflows cost, with LOCKSTEP_MEASURE=N for N hello-worlds at once. It asserts nothing: what a
-// machine that does other things shows is no ground to fail on.
+// TestMeasure prints what workflows cost, with LOCKSTEP_MEASURE=N for N hello-worlds at once. It
+// asserts nothing, because figures from a machine that runs other work are no reason to fail.
 func TestMeasure(t *testing.T) {
 	n, err := strconv.Atoi(os.Getenv("LOCKSTEP_MEASURE"))
 	if err != nil {
@@ -34,7 +34,9 @@ func TestMeasure(t *testing.T) {
 	e := newEnv(t, cluster)
 	manager := e.startManager()
 	ends := e.watchEnds()
-	time.Sleep(3 * time.Second) // the manager has its share of the workflows by then: a pause, and no condition to wait for
+	// A fixed pause until the manager has its share of the workflows: there is no condition to wait
+	// for.
+	time.Sleep(3 * time.Second)
 
 	const pod = 200 * time.Millisecond
 	spec := func(steps int) string {
@@ -90,8 +92,9 @@ func TestMeasure(t *testing.T) {
 	runtime.KeepAlive(manager)
 }
 
-// TestMeasureStatusWrites prints what a status costs the API server, by how large it is, with LOCKSTEP_MEASURE=N for N writes
-// of each size: patches of ten nodes of many, as a workflow that runs has them, and all nodes compressed.
+// TestMeasureStatusWrites prints what a status write costs the API server by status size, with
+// LOCKSTEP_MEASURE=N for N writes of each size: patches of ten nodes out of many, as a running
+// workflow writes them, and all nodes compressed.
 func TestMeasureStatusWrites(t *testing.T) {
 	writes, err := strconv.Atoi(os.Getenv("LOCKSTEP_MEASURE"))
 	if err != nil {
@@ -175,7 +178,7 @@ func TestMeasureStatusWrites(t *testing.T) {
 	}
 }
 
-// usage is what a process has used of the CPU, and its resident memory in bytes.
+// usage returns a process's CPU time and its resident memory in bytes.
 func usage(t testing.TB, pid int) (cpu time.Duration, resident int64) {
 	t.Helper()
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
@@ -193,7 +196,7 @@ func usage(t testing.TB, pid int) (cpu time.Duration, resident int64) {
 	return time.Duration(number(11)+number(12)) * 10 * time.Millisecond, number(21) * int64(os.Getpagesize())
 }
 
-// ends are the moments at which workflows were seen to be over.
+// ends records when workflows were seen finished.
 type ends struct {
 	mu   sync.Mutex
 	seen map[string]time.Time

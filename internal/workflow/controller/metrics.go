@@ -58,12 +58,12 @@ func (m *metrics) ended(phase wf.WorkflowPhase, w *wf.Workflow) {
 	m.duration.Observe(w.Status.FinishedAt.Sub(w.CreationTimestamp.Time).Seconds())
 }
 
-// escape is a map's key in a JSON patch's path.
+// escape escapes a map key for a path of a JSON patch.
 func escape(key string) string {
 	return strings.NewReplacer("~", "~0", "/", "~1").Replace(key)
 }
 
-// shortened is a message short enough for an event.
+// shortened truncates a message to 900 bytes, to fit into an event.
 func shortened(s string) string {
 	if len(s) > 900 {
 		return s[:900] + "..."

@@ -15,13 +15,15 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// objects are what a workflow has beside its pods.
+// objects is the state of the objects that a workflow has besides its pods: volume claims and a
+// disruption budget.
 type objects struct {
-	left int // that are being written
+	left int // number of creates without an answer
 	made bool
 }
 
-// ensureObjects creates the workflow's claims and disruption budget, and says whether they exist.
+// ensureObjects creates the workflow's volume claims and disruption budget. It reports whether they
+// all exist.
 func (c *Controller) ensureObjects(r *record) bool {
 	if r.objects != nil {
 		return r.objects.made
@@ -37,7 +39,7 @@ func (c *Controller) ensureObjects(r *record) bool {
 	}
 	r.objects = &objects{left: len(list), made: len(list) == 0}
 	key, uid := r.key, r.uid
-	// An earlier manager has made them if the status was written.
+	// If the status was written, an earlier manager has created the objects.
 	m := apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object", LookFirst: r.resumed}
 	for _, o := range list {
 		c.Writer.Create(m, o, func(_ apiwriter.Object, err error) {
@@ -92,7 +94,8 @@ func disruptionBudget(w *wf.Workflow, spec *wf.WorkflowSpec) *policyv1.PodDisrup
 	return b
 }
 
-// deleteObjects deletes what the workflow had beside its pods, as far as it is to go. What stays goes with the workflow.
+// deleteObjects deletes the workflow's disruption budget, and its volume claims if volumeClaimGC
+// says so. It returns the volumes that are kept; they are deleted with the workflow.
 func (c *Controller) deleteObjects(r *record, spec *wf.WorkflowSpec, status *wf.WorkflowStatus) (kept []corev1.Volume) {
 	if spec.PodDisruptionBudget != nil {
 		c.deleteOwn(r, func(ctx context.Context) (apiwriter.Object, error) {
@@ -114,8 +117,9 @@ func (c *Controller) deleteObjects(r *record, spec *wf.WorkflowSpec, status *wf.
 	return nil
 }
 
-// deleteOwn deletes an object if it is the workflow's. Its name is not enough: a status can be written by whoever writes the
-// workflow, and another object can have the name. The object is read first, which seldom happens and does not hold up others.
+// deleteOwn deletes an object if the workflow is its controller. The name alone proves nothing:
+// whoever can write the workflow can write its status, and another object can have the name. The
+// object is read first; that is rare, and happens in a goroutine that blocks no other work.
 func (c *Controller) deleteOwn(r *record, read func(context.Context) (apiwriter.Object, error)) {
 	key, uid := r.key, r.uid
 	go func() {

@@ -14,7 +14,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// TestClaimsAndDisruptionBudget: what a workflow has beside its pods is there before the first of them, and goes as asked.
+// TestClaimsAndDisruptionBudget: the claims and the disruption budget of a workflow exist before
+// its first pod, and are deleted as requested.
 func TestClaimsAndDisruptionBudget(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -69,7 +70,7 @@ templates:
 		}
 		e.eventually("claims and budgets of "+name+" are as they are to be", func() error {
 			claim, err := e.core.CoreV1().PersistentVolumeClaims(e.ns).Get(t.Context(), name+"-work", metav1.GetOptions{})
-			// Nothing takes a pod's protection of a claim away once it is being deleted, but the pod's own end.
+			// Once a claim is being deleted, only the end of the pod removes its protection.
 			if gone := apierrors.IsNotFound(err) || err == nil && claim.DeletionTimestamp != nil; gone == c.claim {
 				return fmt.Errorf("claim %v, %w", claim, err)
 			}
@@ -118,7 +119,8 @@ templates:`+stepTemplates)
 	}
 }
 
-// TestAQuotaIsWaitedFor: a pod that a quota refuses is shown as waiting, with the server's reason, and comes when there is room.
+// TestAQuotaIsWaitedFor: a pod refused by a quota is shown as pending with the server's reason, and
+// is created when there is room.
 func TestAQuotaIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -158,7 +160,7 @@ func TestAQuotaIsWaitedFor(t *testing.T) {
 	e.until("waits", inPhase(wf.WorkflowSucceeded))
 }
 
-// TestEstimates: a workflow of a template is expected to take as long as the last one.
+// TestEstimates: the estimated duration of a workflow of a template is that of the last one.
 func TestEstimates(t *testing.T) {
 	e := start(t)
 	e.create("workflowtemplates", "slow", `
@@ -176,8 +178,8 @@ spec:
 	}
 }
 
-// TestManifestsAsPeopleWriteThem: values that are no texts, and fields of earlier versions, pass the server's strictest validation
-// and mean what they did.
+// TestManifestsAsPeopleWriteThem: values that are not strings, and fields of earlier versions, pass
+// the server's strict validation and keep their meaning.
 func TestManifestsAsPeopleWriteThem(t *testing.T) {
 	e := start(t)
 	values := `[{name: i, value: 5}, {name: f, value: 1.50}, {name: b, value: true}, {name: s, default: 7, description: 8}]`

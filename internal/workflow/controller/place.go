@@ -25,10 +25,11 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// transientPattern are messages of errors that pass.
+// transientPattern matches messages of transient errors.
 var transientPattern = regexp.MustCompile(`(?i)exceeded quota|connection refused|timeout|timed out|too many requests|temporarily|pod deleted|OutOf[a-z]|NodeLost|NodeShutdown|Evicted|Preempting`)
 
-// startWaiting makes the pods that the engine asked for, when nothing has to be there before them.
+// startWaiting builds the pods that the engine requested, once their preconditions hold: no status
+// to be written first, no backoff, the artifact finalizer and the workflow's objects.
 func (c *Controller) startWaiting(r *record) {
 	if len(r.waiting) == 0 || r.first != firstNone || !c.refusalOver(r) {
 		return
@@ -50,14 +51,15 @@ func (c *Controller) startWaiting(r *record) {
 		}
 	}
 	if len(r.events) > 0 {
-		c.step(r) // pods that cannot be made end their nodes
+		c.step(r) // nodes whose pods cannot be built end
 		if r.run != nil && len(r.waiting) > 0 {
 			c.loop.Wake(r.key)
 		}
 	}
 }
 
-// start makes the pod of a node, if the node still wants one.
+// start builds the pod of a node, unless the node has ended or has a unit. If the pod's name is
+// still taken, the create is delayed.
 func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if n, found := r.run.Workflow.Status.Nodes[create.NodeID]; !found || n.Phase.Fulfilled() || r.units[create.NodeID] != nil {
 		return
@@ -76,7 +78,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 		return
 	}
 	for _, key := range topology.ResultAnnotations() {
-		delete(u.pod.Annotations, key) // CPUs are given by placement, not by a template
+		delete(u.pod.Annotations, key) // placement assigns CPUs, not a template
 	}
 	u.queue = scheduling.DefaultQueue
 	if q := u.pod.Annotations[scheduling.QueueNameAnnotation]; q != "" {
@@ -89,7 +91,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	u.plan = c.plans.Share(batchpods.PlanOf(u.pod, c.limitRanges(r.key.Namespace), wf.LabelWorkflow))
 }
 
-// startDelayed goes on with what waited for a pod to be gone.
+// startDelayed moves the create that waited for this pod name to waiting.
 func (c *Controller) startDelayed(r *record, pod string) {
 	if create, found := r.delayed[pod]; found {
 		delete(r.delayed, pod)
@@ -110,7 +112,7 @@ func (c *Controller) limitRanges(namespace string) []*corev1.LimitRange {
 	return out
 }
 
-// gangOf is the name of the gang that a pod is in, or empty.
+// gangOf returns the name of the gang that a pod is in, or "".
 func gangOf(m *wf.Metadata) string {
 	if g := m.Annotations[wf.KeyGang]; g != "" {
 		return g
@@ -127,15 +129,16 @@ func wantsGang(list []engine.CreatePod) bool {
 	return false
 }
 
-// gangKey tells which units are asked for together.
+// gangKey identifies the units that are requested together.
 type gangKey struct {
 	name, boundary, queue string
 	plan                  *corev1.Pod
 	priority              int32
 }
 
-// submit asks for nodes for the units that have none. Those that a template's annotation makes a gang, among the children
-// of one node, are placed all together or not at all; others are asked for together only to be cheap.
+// submit requests nodes for the units that have none. Units that a template's annotation makes a
+// gang, among the children of one node, are placed all together or not at all; other units share a
+// request only because that is cheaper.
 func (c *Controller) submit(r *record) {
 	if !c.refusalOver(r) {
 		return
@@ -178,7 +181,7 @@ func (c *Controller) submit(r *record) {
 	}
 }
 
-// wantedUnits are the ids of the units to ask for, in an order that does not change.
+// wantedUnits returns the node IDs of the units to submit, in a deterministic order.
 func (r *record) wantedUnits() []string {
 	var ids []string
 	for id, u := range r.units {
@@ -192,7 +195,8 @@ func (r *record) wantedUnits() []string {
 	return ids
 }
 
-// request hands a gang to the scheduler, in place of what it had of it.
+// request submits a gang to the scheduler, replacing its earlier request, or withdraws it if no
+// unit is left.
 func (c *Controller) request(r *record, g *gang) {
 	g.stale = false
 	request := &scheduler.Gang{Key: g.key, Queue: g.queue, Priority: g.priority, Created: g.created, MinMember: 1, Owner: g}
@@ -227,7 +231,8 @@ func (c *Controller) request(r *record, g *gang) {
 	c.Placer.Submit(request)
 }
 
-// priority is a pod's place in its queue: its class decides, then the workflow's own priority.
+// priority returns a pod's priority in its queue: that of its PriorityClass, else the workflow's
+// own, else that of the default class.
 func (c *Controller) priority(r *record, u *unit) int32 {
 	if class := u.pod.Spec.PriorityClassName; class != "" {
 		value, _ := c.Model.Priority(class)
@@ -262,7 +267,8 @@ func (g *gang) Waiting(request *scheduler.Gang, why scheduler.Reason) {
 	})
 }
 
-// committed takes in a placement.
+// committed takes in a placement: it creates the pods of the placed units and releases the room of
+// units that are no longer wanted.
 func (c *Controller) committed(r *record, g *gang, request *scheduler.Gang, placed []scheduler.Assignment) {
 	byName := map[string]*unit{}
 	if r.uid == g.uid && r.run != nil && r.gangs[g.key] == g {
@@ -288,7 +294,8 @@ func (c *Controller) committed(r *record, g *gang, request *scheduler.Gang, plac
 	}
 }
 
-// write creates a unit's pod, on a node unless that is empty, with what placement says on it.
+// write creates a unit's pod. node is empty for a pod that is bound later; annotations are those
+// that placement adds.
 func (c *Controller) write(r *record, u *unit, node string, annotations map[string]string) {
 	u.state = placing
 	u.gang = nil
@@ -313,9 +320,10 @@ func (c *Controller) write(r *record, u *unit, node string, annotations map[stri
 		case err != nil:
 			c.Model.Forget(name)
 		case p.Spec.NodeName != node:
-			c.Model.Forget(name) // an earlier write, whose answer was lost, had put it elsewhere
+			// an earlier write whose answer was lost had placed the pod elsewhere
+			c.Model.Forget(name)
 		case p.Annotations[topology.ResultAnnotation] != annotations[topology.ResultAnnotation]:
-			c.Model.UpsertPod(p) // likewise: it has the CPUs that it was given then
+			c.Model.UpsertPod(p) // likewise: the pod has the CPUs of that earlier write
 		default:
 			c.Model.Confirm(name, p.UID, p.ResourceVersion)
 		}
@@ -329,7 +337,7 @@ func (c *Controller) write(r *record, u *unit, node string, annotations map[stri
 	})
 }
 
-// wrote takes in the writer's answer to a pod's create.
+// wrote takes in the writer's answer to the create of a pod.
 func (c *Controller) wrote(r *record, u *unit, node string, p *corev1.Pod, err error) {
 	current := r.units[u.nodeID] == u
 	switch {
@@ -354,21 +362,22 @@ func (c *Controller) wrote(r *record, u *unit, node string, p *corev1.Pod, err e
 	}
 }
 
-// unwanted reports whether nothing needs p, the answer to the create of a unit that was let go meanwhile: its node ended before
-// the watch showed the pod. If the watch was faster than the answer, the node took the pod in up to its end, and the pod is
-// podGC's; so is every pod that has ended.
+// unwanted reports whether p, the pod just created for a unit that was let go of meanwhile, has to
+// be deleted. It is false if the watch showed the pod before the answer came: then the node took
+// the pod in and podGC decides, as for every pod that has ended.
 func (c *Controller) unwanted(r *record, u *unit, p *corev1.Pod) bool {
 	if u.uid == p.UID {
 		return false
 	}
 	if now := r.units[u.nodeID]; now != nil && now.uid == p.UID {
-		return false // the workflow was taken up again, with this pod
+		return false // the workflow was taken up again with this pod
 	}
 	seen, found := c.Informers.Pods.Get(p.Namespace, p.Name)
 	return !found || seen.UID != p.UID || !ended(seen)
 }
 
-// checkStored compares what the API server stored with what was placed.
+// checkStored compares the pod as the API server stored it with the planned pod. If the node is
+// gone or admission changed the pod's demands, the pod is replaced.
 func (c *Controller) checkStored(r *record, u *unit, p *corev1.Pod) {
 	switch {
 	case c.nodeMissing(p.Spec.NodeName):
@@ -391,13 +400,13 @@ func (c *Controller) nodeMissing(node string) bool {
 	return !found
 }
 
-// The bounds of the time between two attempts after a refusal.
+// Bounds of the delay between two attempts after a refusal.
 const (
 	retryMin = time.Second
 	retryMax = 5 * time.Minute
 )
 
-// refused takes in that the API server refuses a pod.
+// refused takes in that the API server refused to create a pod.
 func (c *Controller) refused(r *record, u *unit, node string, err error) {
 	u.state = wanted
 	switch {
@@ -407,7 +416,8 @@ func (c *Controller) refused(r *record, u *unit, node string, err error) {
 		u.unbound = true
 		return
 	case apierrors.IsAlreadyExists(err):
-		// Another owner's, or an earlier one of ours on its way out.
+		// The pod belongs to another owner, or is an earlier pod of this workflow that is
+		// terminating.
 		if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.DeletionTimestamp != nil && u.create != nil {
 			c.letGo(r, u)
 			r.leaving[u.name], r.delayed[u.name] = p.UID, *u.create
@@ -422,7 +432,7 @@ func (c *Controller) refused(r *record, u *unit, node string, err error) {
 	if r.refusal == nil {
 		r.refusal = &refusal{}
 	}
-	if !r.refusal.retryAt.After(now) { // answers to one burst of writes count once
+	if !r.refusal.retryAt.After(now) { // all answers to one burst of writes count as one refusal
 		r.refusal.retryAt = now.Add(min(retryMax, retryMin<<min(r.refusal.times, 9)))
 		r.refusal.times++
 	}
@@ -431,8 +441,8 @@ func (c *Controller) refused(r *record, u *unit, node string, err error) {
 	r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodPending, Message: r.refusal.message})
 }
 
-// refusalOver says whether pods may be written. If not, the workflow is looked at again when they may: an earlier wake may
-// have taken the place of the one that was asked for when the refusal came.
+// refusalOver reports whether the backoff after a refusal is over. If not, it schedules the key
+// again, because an earlier wake may have replaced the one scheduled at the refusal.
 func (c *Controller) refusalOver(r *record) bool {
 	if r.refusal == nil {
 		return true
@@ -444,13 +454,14 @@ func (c *Controller) refusalOver(r *record) bool {
 	return wait <= 0
 }
 
-// mayForbidNode says whether the refusal may come from a policy or webhook that does not want pods to name their node.
+// mayForbidNode reports whether the refusal may come from a policy or webhook that rejects pods
+// that name their node.
 func mayForbidNode(err error) bool {
 	s := err.Error()
 	return strings.Contains(s, "nodeName") || strings.Contains(s, "denied request") || strings.Contains(s, "denied the request")
 }
 
-// plain is the server's own message.
+// plain returns the server's message without the client's wrapping.
 func plain(err error) string {
 	var status apierrors.APIStatus
 	if errors.As(err, &status) && status.Status().Message != "" {
@@ -459,7 +470,7 @@ func plain(err error) string {
 	return err.Error()
 }
 
-// unwant ends the pod of a node, at the engine's word.
+// unwant stops the pod of a node, as the engine requested.
 func (c *Controller) unwant(r *record, d engine.DeletePod) {
 	if u := r.units[d.NodeID]; u != nil {
 		c.cancel(r, u)
@@ -476,7 +487,8 @@ func (c *Controller) unwant(r *record, d engine.DeletePod) {
 	}
 }
 
-// cancel takes a unit back that has no pod yet. One whose pod is being written is deleted when it is.
+// cancel drops a unit that has no pod yet. A pod whose create is in flight is deleted once it
+// exists.
 func (c *Controller) cancel(r *record, u *unit) {
 	if u.state == queued && u.gang != nil {
 		u.gang.stale = true
@@ -486,7 +498,7 @@ func (c *Controller) cancel(r *record, u *unit) {
 	}
 }
 
-// letGo forgets a unit.
+// letGo removes a unit from the record.
 func (c *Controller) letGo(r *record, u *unit) {
 	if r.units[u.nodeID] != u {
 		return
@@ -500,7 +512,7 @@ func (c *Controller) letGo(r *record, u *unit) {
 	r.count(u.phase, "")
 }
 
-// settleUnits lets go of the units of nodes that are done.
+// settleUnits removes the units of nodes that have ended.
 func (c *Controller) settleUnits(r *record, changed []string) {
 	for _, id := range changed {
 		u := r.units[id]
@@ -515,7 +527,7 @@ func (c *Controller) settleUnits(r *record, changed []string) {
 	}
 }
 
-// withdraw takes back everything that has not become a pod.
+// withdraw cancels all requests to the scheduler and all creates that have not been sent.
 func (c *Controller) withdraw(r *record) {
 	for key := range r.gangs {
 		c.Placer.Withdraw(key)
@@ -529,7 +541,7 @@ func (c *Controller) withdraw(r *record) {
 	r.waiting = nil
 }
 
-// deletion is a pod's, to be asked for again.
+// deletion holds the parameters of a refused deletion that is to be repeated.
 type deletion struct {
 	name   string
 	grace  *int64
@@ -541,7 +553,7 @@ func (c *Controller) notDeleted(r *record, uid types.UID, d deletion) {
 	r.undeleted.Add(c.Clock.Now(), uid, d)
 }
 
-// deleteAgain deletes what could not be deleted, when the pause after that is over.
+// deleteAgain repeats refused deletions whose backoff is over.
 func (c *Controller) deleteAgain(r *record) {
 	undeleted, left := r.undeleted.Due(c.Clock.Now())
 	if left > 0 {
@@ -559,7 +571,8 @@ func (c *Controller) deleteAgain(r *record) {
 	}
 }
 
-// deletePod deletes a pod. grace is nil for the pod's own. What the server refuses is asked for again after a while.
+// deletePod deletes a pod. grace is the grace period in seconds, nil for the pod's own. A refused
+// deletion is repeated after a backoff.
 func (c *Controller) deletePod(r *record, name string, uid types.UID, grace *int64, reason string) {
 	if r.deleting == nil {
 		r.deleting = map[types.UID]bool{}
@@ -583,10 +596,10 @@ func (c *Controller) deletePod(r *record, name string, uid types.UID, grace *int
 	})
 }
 
-// Elsewhere is the Placer and Model of a manager that does not place pods: they are created for the scheduler of the one
-// that does.
+// Elsewhere is the Placer and Model of a manager that does not lead: its pods are created without a
+// node, and the leader binds them.
 type Elsewhere struct {
-	// Priorities is asked for the values of PriorityClasses; may be nil.
+	// Priorities returns the values of PriorityClasses; may be nil.
 	Priorities func(class string) (int32, bool)
 }
 

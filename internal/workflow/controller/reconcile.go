@@ -16,17 +16,18 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// reconcile brings one workflow forward: one turn of the loop that the package is about.
+// reconcile runs one turn of a workflow: it takes in events, steps the engine, submits and creates
+// pods, writes the status and deletes what is due.
 func (c *Controller) reconcile(key types.NamespacedName) {
 	w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name)
 	epoch := c.epoch.Load()
 	mine := exists && c.mine(w)
-	if r := c.loop.Get(key); r != nil && r.epoch != epoch { // what was under way for it has been cut off
+	if r := c.loop.Get(key); r != nil && r.epoch != epoch { // writes in flight have been cut off
 		c.abandon(r, exists && w.UID == r.uid)
 		c.drop(key, r)
 	}
 	if mine && c.loop.Get(key) == nil && !(c.taken.settled(w) && c.former.settled(w)) {
-		return // the watch, or an answer of the server, wakes it
+		return // a watch event or an answer of the server wakes the key again
 	}
 	r := c.record(key, mine && !c.atRest(w))
 	if r == nil {
@@ -35,7 +36,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	r.epoch = epoch
 	started := time.Now()
 	defer func() { c.metrics.reconciled(time.Since(started)) }()
-	// 1. Take in the workflow, and what happened to it.
+	//   1. Take in the workflow and its events.
 	if !mine || w.UID != r.uid {
 		c.abandon(r, exists && w.UID == r.uid)
 		if !mine {
@@ -46,13 +47,14 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 	c.takeVersion(r, w)
 	c.loop.Deliver(key, r.uid)
-	c.takeVersion(r, w) // one that had to wait for the answer to a status: nothing else may ever wake this key
-	// 2. Go as far as it can.
+	// a version that had to wait for the answer to a status: nothing else may wake this key again
+	c.takeVersion(r, w)
+	//   2. Step the engine.
 	if r.run != nil && !r.evaluations.interrupted {
 		c.explainWaiting(r, c.Clock.Now())
 		c.step(r)
 	}
-	// 3. Ask for what has no node.
+	//   3. Start new pods and request nodes.
 	if r.run != nil && !r.evaluations.interrupted {
 		c.startWaiting(r)
 	}
@@ -63,9 +65,9 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	if r.run != nil {
 		c.submit(r)
 	}
-	// 4. Say what became of it.
+	//   4. Write the status.
 	c.report(r)
-	// 5. Take away what has had its time.
+	//   5. Delete what is due.
 	c.deleteAgain(r)
 	c.collect(r)
 	if r.finished() {
@@ -74,13 +76,13 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	}
 }
 
-// mine says whether a workflow is for this manager.
+// mine reports whether this manager runs the workflow.
 func (c *Controller) mine(w *wf.Workflow) bool {
 	return w.Labels[wf.LabelInstanceID] == "" && c.Owns(w)
 }
 
-// atRest says that there is nothing to do about a workflow that has no record. It sees to it that the workflow is looked
-// at when there is.
+// atRest reports whether a workflow without a record needs no work now. If it expires later, atRest
+// schedules its key.
 func (c *Controller) atRest(w *wf.Workflow) bool {
 	if !w.Status.Phase.Completed() {
 		return w.DeletionTimestamp != nil && !guarded(w)
@@ -98,7 +100,8 @@ func (c *Controller) atRest(w *wf.Workflow) bool {
 	return !c.collectable(w)
 }
 
-// record is the workflow's record; it makes one if wanted.
+// record returns the workflow's record. If there is none it creates one if make is true, and else
+// returns nil.
 func (c *Controller) record(key types.NamespacedName, make bool) *record {
 	r := c.loop.Get(key)
 	if r == nil && make {
@@ -113,8 +116,9 @@ func (c *Controller) drop(key types.NamespacedName, r *record) {
 	c.loop.Drop(key)
 }
 
-// abandon gives back what was taken for a workflow that is gone, or another manager's now. Pods whose create is on its way
-// have an owner that does not exist any more, and so are collected.
+// abandon releases what is held for a workflow that was deleted or, if elsewhere is true, may go on
+// under another manager. Pods whose create is in flight are garbage-collected if their owner no
+// longer exists.
 func (c *Controller) abandon(r *record, elsewhere bool) {
 	if r.uid == "" {
 		return
@@ -135,7 +139,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 	r.unseen.Store(0)
 }
 
-// reset forgets everything about a run.
+// reset clears all state of a run.
 func (r *record) reset() {
 	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
 	r.pauses, r.supplied, r.asking = nil, nil, nil
@@ -150,7 +154,8 @@ func (r *record) reset() {
 	r.evaluations = evaluations{}
 }
 
-// takeVersion takes in a version of the workflow that is newer than what was last taken in or written.
+// takeVersion takes in a version of the workflow that is newer than the one last taken in or
+// written. It does nothing while a status write is in flight.
 func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	if r.writing != 0 || r.object != nil && !cluster.Older(r.version, w.ResourceVersion) {
 		return
@@ -160,12 +165,12 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	r.setVersion(w.ResourceVersion, false)
 	switch {
 	case w.DeletionTimestamp != nil && !guarded(w):
-		if r.run != nil { // its pods are collected; nothing more is started
+		if r.run != nil { // its pods are garbage-collected; no more are started
 			c.withdraw(r)
 			r.run, r.next = nil, statusNews{}
 		}
 	case r.run == nil && !w.Status.Phase.Completed() && c.awaits(w):
-		r.object = nil // it is taken up as if for the first time
+		r.object = nil // the next version counts as the first
 	case r.run == nil && !w.Status.Phase.Completed():
 		c.begin(r, w, !first)
 	case r.run != nil && w.Status.Phase.Completed():
@@ -175,8 +180,9 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	}
 }
 
-// endedElsewhere lets go of a run whose end is written, though not by it as far as it knows: an answer was lost, or another
-// manager had the workflow when this one took it up as it was before. What is written counts.
+// endedElsewhere ends the run of a workflow that is over on the server though the run did not see
+// the answer to such a write: the answer was lost, or another manager owned the workflow and this
+// manager took it up from an older version. The written end counts.
 func (c *Controller) endedElsewhere(r *record) {
 	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
 	c.withdraw(r)
@@ -190,14 +196,16 @@ func (c *Controller) endedElsewhere(r *record) {
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
-// begin takes up a workflow that runs, or is to run. retried says that it was over here before.
+// begin starts the engine's run of a workflow. retried says that the workflow was over in this
+// manager before.
 func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.reset()
 	c.slots.leave(r)
 	own := *w
 	own.Status = *w.Status.DeepCopy()
 	own.ResourceVersion = ""
-	// That the workflow, or what it refers to, could not be decoded is over.
+	// A SpecError condition is obsolete: the workflow and the templates it refers to can be decoded
+	// now.
 	own.Status.Conditions = slices.DeleteFunc(own.Status.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionSpecError })
 	endDeleted(&own)
 	nodes, err := compress.Nodes(&own.Status)
@@ -211,7 +219,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.units, r.leaving, r.delayed = map[string]*unit{}, map[string]types.UID{}, map[string]engine.CreatePod{}
 	r.pauses, r.supplied, r.gangs = map[string]bool{}, map[string]*wf.Outputs{}, map[string]*gang{}
 	r.next.nodes = map[string]bool{}
-	prepared := own.Status.Phase == wf.WorkflowUnknown && len(nodes) > 0 // for a retry
+	prepared := own.Status.Phase == wf.WorkflowUnknown && len(nodes) > 0 // by a user, for a retry
 	since := own.Status.StartedAt.Time
 	r.resumed = own.Status.Phase != wf.WorkflowUnknown && !retried
 	if retried || prepared {
@@ -230,7 +238,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.units), "retried", retried)
 	r.spec = effective(&own)
-	r.wake = c.Clock.Now() // the first Step comes whatever happened
+	r.wake = c.Clock.Now() // the first Step comes in any case
 	for id, n := range nodes {
 		if n.Type == wf.NodeSuspend && !n.Phase.Fulfilled() {
 			r.pauses[id] = true
@@ -244,13 +252,14 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 }
 
-// resumePods takes in the pods that exist.
+// resumePods takes in the pods that exist. since is when the workflow started by its status: pods
+// created before that are left from an earlier try and are deleted, unless their node is kept.
 func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared bool, since time.Time) {
 	found := map[string]bool{}
 	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID)) {
 		id := p.Annotations[wf.AnnotationNodeID]
 		n, known := w.Status.Nodes[id]
-		// What was there before a retry is not part of it, unless its node is kept.
+		// Pods from before a retry are not part of it, unless their node is kept.
 		left := retried || !since.IsZero() && p.CreationTimestamp.Time.Before(since.Truncate(time.Second))
 		switch {
 		case id == "":
@@ -269,14 +278,14 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 			u := &unit{name: p.Name, nodeID: id, state: there}
 			r.units[id] = u
 			c.observe(r, u, p, false)
-			if u.state == replacing { // the engine has it made again
+			if u.state == replacing { // the engine will ask for the pod again
 				c.letGo(r, u)
 				r.leaving[p.Name] = p.UID
 				found[id] = false
 			}
 		}
 	}
-	// A pod that ran and is not there any more was deleted while nobody looked, unless the watch is behind.
+	// A pod that ran and is missing from the cache was deleted unobserved, or the watch is behind.
 	for id, n := range w.Status.Nodes {
 		if (n.Type == wf.NodePod || n.Type == wf.NodeHTTP) && n.Phase == wf.PhaseRunning && !found[id] && !retried && !prepared {
 			c.doubt(r, id, n.PodName(w.Name))
@@ -286,7 +295,7 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 
 func daemoned(n *wf.NodeStatus) bool { return n.Daemoned != nil && *n.Daemoned }
 
-// takeEdits takes in what a user may have changed.
+// takeEdits takes in the fields that a user may have changed.
 func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	own := r.run.Workflow
 	own.ObjectMeta = w.ObjectMeta
@@ -296,7 +305,7 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	}
 	own.Spec = w.Spec
 	endDeleted(own)
-	r.base = nil // someone else wrote: what the server has is not known any more
+	r.base = nil // another client wrote: the server's fields are unknown now
 	if len(r.pauses) == 0 {
 		return
 	}
@@ -319,13 +328,13 @@ func (c *Controller) takeEdits(r *record, w *wf.Workflow) {
 	}
 }
 
-// edited says whether the engine has to look at a workflow because of how its spec was changed.
+// edited reports whether the spec changed in a way that the engine has to act on.
 func edited(a, b *wf.WorkflowSpec) bool {
 	return a.Shutdown != b.Shutdown || ptr.Deref(a.Suspend, false) != ptr.Deref(b.Suspend, false) ||
 		!ptr.Equal(a.Parallelism, b.Parallelism) || !ptr.Equal(a.ActiveDeadlineSeconds, b.ActiveDeadlineSeconds)
 }
 
-// resume is the end of a pause as a user wrote it.
+// resume returns the event for the end of a pause as a user wrote it into the status.
 func resume(n *wf.NodeStatus) engine.Resume {
 	e := engine.Resume{NodeID: n.ID, Phase: n.Phase, Message: n.Message}
 	if n.Outputs != nil {
@@ -341,10 +350,11 @@ func resume(n *wf.NodeStatus) engine.Resume {
 	return e
 }
 
-// stepsMax bounds how often one reconcile answers the engine's requests at once.
+// stepsMax bounds the number of Steps in one reconcile.
 const stepsMax = 1000
 
-// step lets the engine take in what happened, and carries out what it asks for.
+// step calls the engine's Step while there are events or a deadline is due, and carries out the
+// results.
 func (c *Controller) step(r *record) {
 	now := c.Clock.Now()
 	for range stepsMax {
@@ -372,7 +382,7 @@ func (c *Controller) step(r *record) {
 	}
 }
 
-// act carries out what a Step asked for.
+// act carries out the result of a Step.
 func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 	r.wake = out.Wake
 	s := &r.run.Workflow.Status
@@ -423,7 +433,7 @@ func (r *record) news(now time.Time) {
 	}
 }
 
-// paused notes a node that waits for a user, or does no more.
+// paused updates pauses for a node of type Suspend: the node is paused, or has ended.
 func (r *record) paused(n *wf.NodeStatus) {
 	if n.Phase.Fulfilled() {
 		delete(r.pauses, n.ID)
@@ -433,7 +443,8 @@ func (r *record) paused(n *wf.NodeStatus) {
 	r.pauses[n.ID] = true
 }
 
-// transient says which errors of pods are worth another attempt under the policy OnTransientError.
+// transient reports whether a pod's error message is worth a retry under the policy
+// OnTransientError.
 func transient(message string) bool { return transientPattern.MatchString(message) }
 
 func ended(p *corev1.Pod) bool {
@@ -448,15 +459,16 @@ func (c *Controller) takePod(r *record, p *corev1.Pod, gone bool) {
 	}
 	u := r.units[p.Annotations[wf.AnnotationNodeID]]
 	if u == nil || u.name != p.Name || u.uid != "" && u.uid != p.UID || r.leaving[p.Name] == p.UID {
-		return // of a node that is done, or one that is to go
+		return // of a node that has ended, or a pod that is to go
 	}
 	if u.uid == "" && u.state < placing {
-		return // an earlier one that is being deleted
+		return // an earlier pod of the same name that is being deleted
 	}
 	c.observe(r, u, p, false)
 }
 
-// observe hands what a pod shows to the engine.
+// observe passes the state of a pod to the engine. A pod that its node refused before any container
+// started is deleted and replaced instead.
 func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
 	if u.state == created {
 		r.unseen.Add(-1)
@@ -490,7 +502,7 @@ func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
 	r.events = append(r.events, s)
 }
 
-// count keeps the number of pods that run.
+// count updates the number of running pods.
 func (r *record) count(before, after corev1.PodPhase) {
 	if before == corev1.PodRunning {
 		r.running--
@@ -500,7 +512,7 @@ func (r *record) count(before, after corev1.PodPhase) {
 	}
 }
 
-// takeResult looks at a pod again whose outputs have come.
+// takeResult observes the pod of a task result again, now that its outputs are there.
 func (c *Controller) takeResult(r *record, t *wf.WorkflowTaskResult) {
 	u := r.units[t.Name]
 	if u == nil || u.state != there {
@@ -511,7 +523,7 @@ func (c *Controller) takeResult(r *record, t *wf.WorkflowTaskResult) {
 	}
 }
 
-// podGone takes in that a pod is not there any more.
+// podGone takes in that a pod no longer exists.
 func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	if r.leaving[p.Name] == p.UID {
 		delete(r.leaving, p.Name)
@@ -532,8 +544,8 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	}
 }
 
-// takeUnseen looks for pods that were written, that the watch does not show, and that it would have shown by now: they
-// were deleted while the watch was broken.
+// takeUnseen takes in pods that were created but that the watch, which is past their version, does
+// not show: they were deleted while the watch was broken.
 func (c *Controller) takeUnseen(r *record) {
 	seen := c.Informers.Pods.SeenVersion()
 	for _, u := range r.units {

@@ -14,8 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// record is what the controller knows of one workflow. Only the turn of the workflow's key touches it, except for the
-// atomic fields.
+// record is the in-memory state of one workflow. Only turns of the workflow's key access it, except
+// for the atomic fields.
 //
 //	            New             the engine ends it                 all its pods that are to go are gone
 //	(none) ───────────▶ running ──────────────────▶ over ───────────────────────────────────────────────▶ (none)
@@ -23,80 +23,90 @@ import (
 //	                       └──────────────────────────┘
 type record struct {
 	key types.NamespacedName
-	// epoch is the controller's when the record was made.
+	// epoch is the value of Controller.epoch at the last turn.
 	epoch uint64
-	// unseen counts units whose pods were written and that the watch has not shown.
+	// unseen counts units whose pods were created but are not yet shown by the watch.
 	unseen atomic.Int32
-	// last is the version of the workflow that was written last.
+	// last is the resource version of the controller's own last write of the workflow.
 	last atomic.Pointer[string]
 
 	uid types.UID
-	// object is the workflow as it was last taken in: its metadata and spec are up to date, its status is not. Its
-	// labels are those that the server has. nil while there is none to work on.
+	// object is the workflow as last taken in; nil if there is none to work on. Its metadata and
+	// spec are current, its status is not. Its labels are those on the server.
 	object  *wf.Workflow
-	version string // of object, or of the last write
+	version string // resource version of object, or of the last write
 
 	run *engine.Run // nil once the workflow is over
-	// resumed says that the run was begun by an earlier manager.
+	// resumed is true if an earlier manager began the run.
 	resumed bool
 	spec    *wf.WorkflowSpec
 	wake    time.Time
-	// asking are the requests for locks whose limits are being read, by holder.
+	// asking are the lock requests whose limits are being read, by holder.
 	asking map[string]locks.Request
-	// events are for the next Step.
+	// events are the events for the next Step.
 	events []engine.Event
-	// pauses are the nodes that wait for a user; supplied are outputs that users have set on them.
+	// pauses are the nodes that wait for a user, by node ID; supplied are the outputs that users
+	// set on them.
 	pauses   map[string]bool
 	supplied map[string]*wf.Outputs
 
 	// Pods.
-	units   map[string]*unit            // by node id, those whose node is not done
-	leaving map[string]types.UID        // pods whose name is needed, and that have to be gone first
-	delayed map[string]engine.CreatePod // that wait for it, by name
-	waiting []engine.CreatePod          // for the workflow's objects, or a status that must be written first
+	units map[string]*unit // by node ID; only nodes that have not ended
+	// leaving are the pods that must be gone before their names can be used again: UIDs by name.
+	leaving map[string]types.UID
+	delayed map[string]engine.CreatePod // creates that wait for a name in leaving, by pod name
+	// waiting are the creates that wait for the workflow's objects, or for a status that must be
+	// written first.
+	waiting []engine.CreatePod
 	first   firstState
 	gangs   map[string]*gang
 	gangSeq int
-	// creating counts creates at the writer, and deleting has the pods whose deletion was asked for and that are still
-	// there. Both outlast the run.
+	// creating counts the creates of pods in flight. deleting are the pods whose deletion was
+	// requested and that still exist. Both outlive the run.
 	creating int
 	deleting map[types.UID]bool
-	// undeleted are those of them that the server refused to delete, and with its own UID the workflow.
+	// undeleted are the deletions that the server refused, by UID: of pods, or of the workflow
+	// under its own UID.
 	undeleted keyed.Refusals[types.UID, deletion]
-	running   int       // units whose pods run
-	created   time.Time // when a pod was last written
-	ran       time.Time // when a pod was first seen to run
+	running   int       // number of units whose pods run
+	created   time.Time // time of the last answer to a create of a pod
+	ran       time.Time // when a pod was first seen running
 	refusal   *refusal
 	objects   *objects
-	// repository is where artifacts go that name no store.
+	// repository is the default artifact repository, for artifacts that name no store.
 	repository *repository
 
 	// The status.
-	next     statusNews
-	base     map[string]string // top-level fields as the server has them; nil: not known, all is written
-	packed   bool              // nodes are compressed
-	size     int               // of the nodes' JSON, or somewhat more
-	hasNodes bool              // the server's status has nodes
-	writing  uint64            // number of the write under way, or 0
-	told     time.Time         // when the status was last written
+	next statusNews
+	// top-level status fields as the server has them; nil if unknown, then the whole status is
+	// written
+	base     map[string]string
+	packed   bool      // the nodes are stored compressed
+	size     int       // JSON size of the nodes in bytes, or an upper estimate
+	hasNodes bool      // the status on the server has nodes
+	writing  uint64    // number of the status write in flight, or 0
+	told     time.Time // time of the last status write
 	writes   int
-	cost     time.Duration // of making the last status
-	failed   int           // writes that were refused in a row
+	cost     time.Duration // time taken to compose the last status
+	failed   int           // number of consecutive refused writes
 	retryAt  time.Time
-	stuck    bool // waits for a newer version, which is there
+	stuck    bool // waits for the watch to show a newer version, which exists
 
-	// Metadata beside the usual that the workflow is to have.
+	// Metadata that the workflow is to have in addition to the standard labels and annotations.
 	extraLabels, extraAnnotations map[string]string
-	looked, finalizer             bool // it is known whether artifacts are to be deleted; and they are: it is to have the finalizer
+	// looked is true if it is known whether the artifacts are to be deleted; finalizer is true if
+	// they are and the workflow needs the finalizer.
+	looked, finalizer bool
 
 	evaluations evaluations
 
-	// done are the pods whose nodes are done, to be deleted when a status says so and they have been there long enough.
+	// done are the pods of ended nodes. They are deleted when a written status says how the node
+	// ended and their delay is over.
 	done []donePod
 	over overState
 }
 
-// firstState says whether a status has to be written before pods are created.
+// firstState says whether a status has to be written before pods can be created.
 type firstState uint8
 
 const (
@@ -105,18 +115,18 @@ const (
 	firstSent
 )
 
-// statusNews is what the next status has to say.
+// statusNews is the set of changes that the next status write has to contain.
 type statusNews struct {
-	nodes  map[string]bool // ids of nodes that changed
-	fields bool            // something else changed
-	urgent bool            // it cannot wait
-	since  time.Time       // when the first of it happened
-	sent   map[string]bool // ids of nodes that are being written
+	nodes  map[string]bool // IDs of changed nodes
+	fields bool            // fields other than nodes changed
+	urgent bool            // the write cannot wait
+	since  time.Time       // time of the first change
+	sent   map[string]bool // IDs of the nodes in the write in flight
 }
 
 func (n *statusNews) empty() bool { return len(n.nodes) == 0 && !n.fields }
 
-// donePod is a pod that may be deleted.
+// donePod is a pod that may be deleted: its node has ended.
 type donePod struct {
 	name   string
 	uid    types.UID
@@ -128,18 +138,18 @@ type donePod struct {
 type doneState uint8
 
 const (
-	doneUnwritten doneState = iota // the status does not say yet how its node ended
-	doneSent                       // one that does is being written
+	doneUnwritten doneState = iota // no status says yet how the node ended
+	doneSent                       // a status that does is being written
 	doneWritten
 )
 
-// overState is what is left of a workflow that is over.
+// overState is the cleanup state of a finished workflow.
 type overState struct {
-	swept   bool // its pods were looked at
-	expired bool // its own deletion was asked for
+	swept   bool // no pod waits for its podGC delay
+	expired bool // the deletion of the workflow was requested
 }
 
-// unitState is where the pod of a node stands.
+// unitState is the state of the pod of one node.
 //
 //	queued ─Commit▶ placing ─written▶ created ─watch▶ there ─ended▶ (no unit)
 //	   ▲               └─refused▶ wanted ─later▶ queued
@@ -147,41 +157,41 @@ type overState struct {
 type unitState uint8
 
 const (
-	wanted    unitState = iota // to be submitted
-	queued                     // the scheduler has it
-	placing                    // its pod is being written
-	created                    // written; the watch has not shown it yet
-	there                      // the watch shows it
-	replacing                  // its pod is being deleted, to be made again
+	wanted    unitState = iota // to be submitted to the scheduler
+	queued                     // submitted to the scheduler
+	placing                    // the create of its pod is in flight
+	created                    // created; the watch has not shown the pod yet
+	there                      // the watch shows the pod
+	replacing                  // the pod is being deleted, to be created again
 )
 
-// unit is the pod of a node that is not done.
+// unit is the pod of a node that has not ended.
 type unit struct {
 	name, nodeID string
-	create       *engine.CreatePod // nil if the pod was found, not made
-	pod          *corev1.Pod       // to be created; nil once it is
+	create       *engine.CreatePod // nil if the pod was found, not created by this run
+	pod          *corev1.Pod       // the pod to create; nil once it exists
 	plan         *corev1.Pod
 	queue        string
 	gang         *gang
 	state        unitState
 	attempt      int
 	uid          types.UID
-	version      string // at which it was written, until it is seen
+	version      string // resource version of the create, until the watch shows the pod
 	phase        corev1.PodPhase
-	unbound      bool // created without a node, and bound later
-	deleted      bool // its deletion was asked for
+	unbound      bool // created without a node and bound later
+	deleted      bool // its deletion was requested
 }
 
-// gang is what the scheduler was asked for once.
+// gang is one request to the scheduler.
 type gang struct {
 	c        *Controller
 	key      string
 	record   types.NamespacedName
 	uid      types.UID
 	units    []*unit
-	all      bool // together or not at all
+	all      bool // place all units or none
 	request  *scheduler.Gang
-	stale    bool // the scheduler has units that are not wanted any more
+	stale    bool // the scheduler's request has units that are no longer wanted
 	why      *scheduler.Reason
 	whySince time.Time
 
@@ -190,7 +200,8 @@ type gang struct {
 	created  time.Time
 }
 
-// refusal is an answer that repeating the same write at once cannot cure.
+// refusal is the backoff after the server refused a write that cannot succeed by repeating it at
+// once.
 type refusal struct {
 	message string
 	retryAt time.Time

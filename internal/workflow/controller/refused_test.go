@@ -15,7 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/manager/managertest"
 )
 
-// TestWhatTheServerRefusesIsAskedForAgainLater: writes that the server refuses are neither repeated at once, nor forgotten.
+// TestWhatTheServerRefusesIsAskedForAgainLater: refused writes are neither repeated at once nor
+// forgotten.
 func TestWhatTheServerRefusesIsAskedForAgainLater(t *testing.T) {
 	t.Parallel()
 	e := start(t)
@@ -73,7 +74,8 @@ templates:` + makers,
 			}
 			return nil
 		})
-		// By the end of another workflow a write that is repeated at once has been so hundreds of times.
+		// A write that is repeated at once would have been repeated hundreds of times before
+		// another workflow ends.
 		e.submit("after-"+name, `
 entrypoint: main
 templates:

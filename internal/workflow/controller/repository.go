@@ -13,16 +13,17 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// repositoryReadTimeout bounds the reading of a ConfigMap of repositories that is not watched.
+// repositoryReadTimeout bounds reading a repositories ConfigMap that is not watched.
 const repositoryReadTimeout = 10 * time.Second
 
-// repository is a workflow's artifact repository, found once; nil in it: there is none.
+// repository is the artifact repository of a workflow, looked up once. found is nil if there is
+// none.
 type repository struct {
 	found *pods.Repository
 	err   error
 }
 
-// podOptions are those of a workflow's pods.
+// podOptions returns the options for building the workflow's pods.
 func (c *Controller) podOptions(r *record) (pods.Options, error) {
 	if r.repository == nil {
 		r.repository = c.findRepository(r)
@@ -40,9 +41,12 @@ func (c *Controller) findRepository(r *record) *repository {
 			return m
 		}
 		if namespace != r.key.Namespace {
-			return nil // of another namespace a workflow gets to see nothing but its repositories
+			// a workflow may read nothing of another namespace but its artifact-repositories
+			// ConfigMap
+			return nil
 		}
-		// Few workflows name another ConfigMap: it is read when they start.
+		// Few workflows name another ConfigMap, so it is not watched but read when the workflow
+		// starts.
 		ctx, cancel := context.WithTimeout(context.Background(), repositoryReadTimeout)
 		defer cancel()
 		m, err := c.Client.CoreV1().ConfigMaps(namespace).Get(ctx, name, metav1.GetOptions{})

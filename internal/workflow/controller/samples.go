@@ -11,10 +11,11 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// samples are the metrics that workflows emit. They are collected as they are, without being described before.
+// samples is the Prometheus collector of the metrics that workflows emit. It is unchecked: Describe
+// sends nothing.
 //
-// A metric is known by its name and the values of its labels. What is kept is bounded: metrics beyond the bound are not
-// taken, and counted.
+// A metric is identified by its name, label names and label values. At most samplesMax metrics are
+// kept; further ones are dropped and counted.
 type samples struct {
 	log *slog.Logger
 
@@ -30,7 +31,7 @@ type sample struct {
 	value   float64
 	count   uint64
 	buckets map[float64]uint64
-	since   map[string]time.Time // of the owners of gauges in real time
+	since   map[string]time.Time // start times of gauges in real time, by owner
 }
 
 // samplesMax bounds the metrics of all workflows together.
@@ -38,7 +39,7 @@ const samplesMax = 20_000
 
 func (s *samples) init(log *slog.Logger) { s.log, s.byKey = log, map[string]*sample{} }
 
-// take adds what a workflow emitted.
+// take adds the samples that a workflow emitted.
 func (s *samples) take(owner string, list []engine.Sample, now time.Time) {
 	if len(list) == 0 {
 		return
@@ -95,7 +96,7 @@ func (m *sample) add(owner string, e *engine.Sample) {
 	}
 }
 
-// forget ends what a workflow measures in real time.
+// forget stops the real-time gauges of a workflow.
 func (s *samples) forget(owner string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -108,7 +109,8 @@ func (s *samples) forget(owner string) {
 	}
 }
 
-// Describe implements prometheus.Collector: nothing is known beforehand.
+// Describe implements prometheus.Collector. It sends nothing, because the metrics are not known
+// beforehand.
 func (s *samples) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -132,7 +134,9 @@ func (s *samples) Collect(out chan<- prometheus.Metric) {
 			metric, err = prometheus.NewConstMetric(m.desc, prometheus.GaugeValue, value, m.values...)
 		}
 		if err != nil {
-			continue // names and values were checked when the workflow emitted it; a clash of labels shows nothing
+			// names and values were checked when the workflow emitted the metric; a metric with
+			// clashing labels is left out
+			continue
 		}
 		out <- metric
 	}

@@ -26,7 +26,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// mixed are workflows of many kinds.
+// mixed are workflows of many kinds, by name.
 var mixed = map[string]string{
 	"chain": `
 entrypoint: main
@@ -83,11 +83,11 @@ templates:
 `,
 }
 
-// ledger follows all pods of a namespace.
+// ledger records all pods of a namespace.
 type ledger struct {
 	mu     sync.Mutex
 	uids   map[string]map[types.UID]bool // by pod name
-	locked map[types.UID]bool            // under the lock, and not over
+	locked map[types.UID]bool            // holds the lock and has not ended
 	most   int
 }
 
@@ -130,7 +130,7 @@ func (e *env) keepLedger() *ledger {
 	return l
 }
 
-// check says what must never have happened.
+// check checks the invariants: what must never have happened.
 func (l *ledger) check(t testing.TB) {
 	t.Helper()
 	l.mu.Lock()
@@ -165,7 +165,8 @@ func (e *env) submitMixed(each int, prefix string) map[string][]string {
 	return names
 }
 
-// endAlike waits until the workflows are over, and compares them with those that ran undisturbed.
+// endAlike waits until the workflows are over and compares them with the same workflows run
+// undisturbed.
 func (e *env) endAlike(names, undisturbed map[string][]string) {
 	e.Helper()
 	for kind, list := range names {
@@ -223,7 +224,7 @@ func (e *env) untilWithin(limit time.Duration, name string, ok func(*wf.Workflow
 	return w
 }
 
-// logOf shows what the managers have logged about a workflow.
+// logOf returns the managers' log lines about a workflow.
 func (e *env) logOf(workflow string) {
 	data, err := os.ReadFile(filepath.Join(e.c.Dir(), "logs", string(localcluster.Manager)+".log"))
 	if err != nil {
@@ -236,7 +237,7 @@ func (e *env) logOf(workflow string) {
 	}
 }
 
-// process is a manager of its own.
+// process is a manager in its own process.
 type process struct {
 	*exec.Cmd
 	once sync.Once
@@ -259,7 +260,7 @@ func (e *env) startManager() *process {
 	return p
 }
 
-// kill ends the process without a word.
+// kill kills the process without warning.
 func (p *process) kill() {
 	p.once.Do(func() {
 		_ = p.Process.Kill()
@@ -267,8 +268,8 @@ func (p *process) kill() {
 	})
 }
 
-// TestManagersShareAndTakeOver has three managers share workflows, and kills the one that leads: the others take over its
-// share, and one of them the lead.
+// TestManagersShareAndTakeOver has three managers share workflows and kills the leader: the others
+// take over its share, and one of them the lead.
 func TestManagersShareAndTakeOver(t *testing.T) {
 	t.Parallel()
 	cluster := localtest.Start(t, localtest.WithControllerManager(), localtest.WithNodes(localcluster.Nodes{Count: 8, Pods: 500}), localtest.WithInstall())
@@ -281,7 +282,7 @@ func TestManagersShareAndTakeOver(t *testing.T) {
 	l := e.keepLedger()
 	e.startManager()
 	e.startManager()
-	// Pods of managers that do not lead are bound after they were created.
+	// Pods of managers that do not lead are created first and bound later.
 	e.eventually("managers that do not lead do some of the work", func() error {
 		if sum(managerCalls(t, cluster, e.ns), "create") > 0 && managerCalls(t, cluster, e.ns)["pods/binding create"] > 0 {
 			return nil
@@ -292,7 +293,7 @@ func TestManagersShareAndTakeOver(t *testing.T) {
 		}
 		return errors.New("no pod was bound")
 	})
-	for i := range 4 { // which the managers share likewise
+	for i := range 4 { // the managers share crons too
 		e.create("cronworkflows", fmt.Sprintf("cron-%d", i), cronSpec)
 	}
 	e.everyCronStarts("before")
@@ -307,14 +308,14 @@ func TestManagersShareAndTakeOver(t *testing.T) {
 	l.check(t)
 }
 
-// cronSpec starts a workflow each second, which is over at once.
+// cronSpec starts a workflow each second, which ends at once.
 const cronSpec = `
 spec:
   schedules: ["@every 1s"]
   workflowSpec: {entrypoint: main, templates: [{name: main, steps: [[]]}]}
 `
 
-// everyCronStarts waits until all of the four crons have started a workflow after now.
+// everyCronStarts waits until each of the four crons has started a workflow after now.
 func (e *env) everyCronStarts(when string) {
 	e.Helper()
 	since := metav1.NewTime(time.Now())

@@ -7,27 +7,31 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// slots bounds how many statuses that can wait are at the writer: one that has not been handed over yet takes in what
-// happens meanwhile, or turns out not to be needed. The busier the server is, the fewer there are: of thousands of workflows
-// that were submitted at once, most are told about when they end, and the server's time goes to their pods.
+// slots bounds how many non-urgent status writes are in flight. A status that has no slot yet
+// absorbs later changes, or turns out to be unnecessary. The number of slots falls as the server's
+// latency rises: when thousands of workflows are submitted at once, the status of most of them is
+// first written when they end, and the server's time goes to their pods.
 type slots struct {
 	mu      sync.Mutex
 	most    int
-	lag     func() time.Duration // of writes that cannot wait
+	lag     func() time.Duration // latency of writes that cannot wait
 	wake    func(types.NamespacedName)
 	holds   map[types.NamespacedName]bool
 	waiting map[types.NamespacedName]bool
-	line    []types.NamespacedName // may have keys that do not wait any more
-	// seen hold a slot since before the last sweep, and stuck had one for so long that it was given to others: the server does not
-	// carry out their writes, which is not to hold up those of others.
+	line    []types.NamespacedName // in arrival order; may hold keys that no longer wait
+	// seen are the keys that have held a slot since the last sweep or longer. stuck are the keys
+	// whose slot was given to others because they held it too long: the server does not carry out
+	// their writes, which must not hold up others.
 	seen, stuck map[types.NamespacedName]bool
 }
 
 const (
-	// lagQuick is a lag up to which all slots are there; at twice that there is a quarter of them, at three times a ninth: each
-	// write takes longer, and what is left for them of the server's time is to shrink.
+	// lagQuick is the latency up to which all slots are available. At twice this latency a quarter
+	// of them is available, at three times a ninth: each write takes longer, and the share of the
+	// server's time spent on these writes is to shrink.
 	lagQuick = 50 * time.Millisecond
-	// slotsLeast are there however busy the server is, so that workflows that run for long are shown too.
+	// slotsLeast is the number of slots available however busy the server is, so that long-running
+	// workflows are shown too.
 	slotsLeast = 2
 )
 
@@ -37,7 +41,7 @@ func (s *slots) init(most int, lag func() time.Duration, wake func(types.Namespa
 	s.seen, s.stuck = map[types.NamespacedName]bool{}, map[types.NamespacedName]bool{}
 }
 
-// free says whether there is a slot. The caller holds mu.
+// free reports whether a slot is available. The caller holds mu.
 func (s *slots) free() bool {
 	n := s.most
 	if lag := s.lag(); lag > lagQuick {
@@ -47,7 +51,8 @@ func (s *slots) free() bool {
 	return len(s.holds) < n
 }
 
-// enter says whether the record may hand over its status. If not, its key is woken when it may.
+// enter reports whether the record may write its status now. If not, its key is woken when a slot
+// becomes available.
 func (s *slots) enter(r *record) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -64,8 +69,8 @@ func (s *slots) enter(r *record) bool {
 	return false
 }
 
-// leave gives the record's slot, if it has one, to those next in line. While any wait there are some that have slots, so
-// none waits for ever.
+// leave returns the record's slot, if it has one, and passes free slots to the next keys in line.
+// Keys wait only while other keys hold slots, so no key waits for ever.
 func (s *slots) leave(r *record) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -79,8 +84,8 @@ func (s *slots) leave(r *record) {
 	s.pass()
 }
 
-// sweep takes the slots of those that had them at the last sweep already: their writes may wait for as long as the server does not
-// carry them out.
+// sweep takes the slots from keys that already held them at the previous sweep: their writes may be
+// pending for as long as the server does not carry them out.
 func (s *slots) sweep() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,7 +101,7 @@ func (s *slots) sweep() {
 	s.pass()
 }
 
-// pass gives the slots that are free to those next in line. The caller holds mu.
+// pass gives free slots to the next keys in line. The caller holds mu.
 func (s *slots) pass() {
 	for len(s.line) > 0 && s.free() {
 		next := s.line[0]

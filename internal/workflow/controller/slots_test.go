@@ -9,7 +9,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// TestSlotsAreBoundedAndNobodyWaitsForEver lets records enter, leave and be woken in any order under any lag.
+// TestSlotsAreBoundedAndNobodyWaitsForEver has records enter, leave and be woken in any order at
+// any latency.
 func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		most := rapid.IntRange(slotsLeast, 8).Draw(t, "most")
@@ -47,7 +48,7 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 			"sweep": func(*rapid.T) { s.sweep() },
 			"":      func(*rapid.T) { check() },
 		})
-		for range records { // all come to their turn
+		for range records { // every key gets its turn
 			for _, r := range records {
 				if s.holds[r.key] || s.stuck[r.key] {
 					wants[r] = false
@@ -63,7 +64,8 @@ func TestSlotsAreBoundedAndNobodyWaitsForEver(t *testing.T) {
 	})
 }
 
-// TestWritesThatAreNotCarriedOutKeepNoSlots: all slots are taken by workflows whose statuses the server does not take.
+// TestWritesThatAreNotCarriedOutKeepNoSlots: workflows whose statuses the server does not accept
+// hold all slots.
 func TestWritesThatAreNotCarriedOutKeepNoSlots(t *testing.T) {
 	var s slots
 	var woken []string

@@ -24,30 +24,34 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
-// How long a change of status may wait for others to be written with it. How a workflow ended is never held back.
+// How long a change of the status may wait to be batched with others. The end of a workflow is
+// never delayed.
 const (
-	// firstTold is when a workflow is first shown as running after its first pod began to run; one that is over sooner is spared
-	// the write.
+	// firstTold is the delay of the first status after the first pod began to run. A workflow that
+	// ends sooner is spared this write.
 	firstTold = 2 * time.Second
-	// firstQueued is the same for one none of whose pods runs: that it exists and waits is no news for a while.
+	// firstQueued is the same delay for a workflow none of whose pods runs: that the workflow
+	// exists and waits can be told later.
 	firstQueued = 5 * time.Second
-	// Between two writes of one workflow. It grows with their number from the first to the second.
+	// intervalMin and intervalMax bound the interval between two status writes of one workflow. The
+	// interval doubles with each write.
 	intervalMin = 2 * time.Second
 	intervalMax = 5 * time.Second
-	// costShare is how much of the time a large status may take to be made: one part in so many.
+	// costShare bounds the time spent composing large statuses to one part in costShare.
 	costShare = 20
-	// lagShare is how many times as long as a write takes news that can wait are left: when the server is busy the workflow may
-	// be over by then, and the write be spared. lagWaitMax bounds it.
+	// lagShare is the delay of a non-urgent status write as a multiple of the writer's present
+	// latency, up to lagWaitMax: when the server is busy, the workflow may be over by then, and the
+	// write is spared.
 	lagShare   = 40
 	lagWaitMax = 20 * time.Second
-	// waitTold is how long pods wait for room before their nodes say why.
+	// waitTold is how long a pod waits for room before the status of its node says why.
 	waitTold = 2 * time.Second
 )
 
-// objectBytesMax is how large a workflow may become, with room for its spec and metadata below the API server's limit.
+// objectBytesMax is the maximum size of a workflow in bytes, below the API server's limit.
 const objectBytesMax = 1200 << 10
 
-// report writes the workflow's status when it is due.
+// report writes the workflow's status if changes are pending and due.
 func (c *Controller) report(r *record) {
 	if r.object == nil || r.run == nil || r.writing != 0 || r.stuck || r.next.empty() {
 		return
@@ -63,7 +67,7 @@ func (c *Controller) report(r *record) {
 			return
 		}
 		if !c.slots.enter(r) {
-			return // its key is queued when there is a slot
+			return // its key is woken when a slot is free
 		}
 	}
 	started := time.Now()
@@ -91,14 +95,15 @@ func (c *Controller) report(r *record) {
 	}
 	key, uid := r.key, r.uid
 	over := r.run.Workflow.Status.Phase.Completed()
-	labels := labelsOf(r.run.Workflow) // as they are written: the run goes on meanwhile
+	labels := labelsOf(r.run.Workflow) // a copy of the labels as written: the run goes on meanwhile
 	c.Writer.PatchVersion(apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-status"}, about, urgent, patch,
 		func(o apiwriter.Object, err error) {
 			version := ""
 			if err == nil {
 				version = o.GetResourceVersion()
 			}
-			// It is for anyone: of what is posted for a workflow nothing else is run when it is let go of.
+			// The post is addressed to Anyone: if the controller lets go of the workflow, only
+			// posts to Anyone are still run.
 			posted := c.loop.Post(key, keyed.Anyone, func(r *record) {
 				if r.uid == uid && r.writing == id {
 					c.told(r, version, sent, labels, over, err)
@@ -112,14 +117,14 @@ func (c *Controller) report(r *record) {
 		})
 }
 
-// answeredLate takes in the answer to a status of a workflow that was let go of.
+// answeredLate takes in the answer to a status write of a workflow that was let go of.
 func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id uint64, version string) {
 	if c.former.answered(uid, id, version) {
 		c.loop.Wake(key)
 	}
 }
 
-// due is when news that can wait is written.
+// due returns when a non-urgent status is to be written.
 func (c *Controller) due(r *record) time.Time {
 	busy := min(lagWaitMax, lagShare*c.Writer.Lag())
 	if r.writes == 0 {
@@ -129,7 +134,7 @@ func (c *Controller) due(r *record) time.Time {
 			wait += max(0, r.ran.Sub(r.next.since))
 		case len(r.pauses) > 0 || len(r.units) == 0:
 		case r.creating > 0:
-			wait = lagWaitMax // the status would be written in the place of a pod
+			wait = lagWaitMax // the status write would delay the create of a pod
 		default:
 			wait = min(lagWaitMax, max(0, r.created.Sub(r.next.since))+max(firstQueued, busy))
 		}
@@ -139,7 +144,7 @@ func (c *Controller) due(r *record) time.Time {
 	return r.told.Add(max(interval, busy, costShare*r.cost))
 }
 
-// explainWaiting tells the nodes of pods that have waited for a while why they wait.
+// explainWaiting reports to the engine why pods wait, once they have waited for waitTold.
 func (c *Controller) explainWaiting(r *record, now time.Time) {
 	for _, g := range r.gangs {
 		if g.why == nil {
@@ -158,7 +163,7 @@ func (c *Controller) explainWaiting(r *record, now time.Time) {
 	}
 }
 
-// told takes in the writer's answer to a status.
+// told takes in the writer's answer to a status write.
 func (c *Controller) told(r *record, version string, sent, labels map[string]string, over bool, err error) {
 	r.writing = 0
 	c.slots.leave(r)
@@ -181,16 +186,17 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 		return
 	case errors.Is(err, apiwriter.ErrStopped):
 	case apierrors.IsConflict(err):
-		r.stuck = true // until the version that is there has been taken in
+		r.stuck = true // until the version on the server has been taken in
 	case apierrors.IsNotFound(err):
-		r.stuck = true // its deletion will be seen
+		r.stuck = true // the watch will show its deletion
 	default:
 		r.failed++
 		wait := min(time.Minute, time.Second<<min(r.failed-1, 6))
 		r.retryAt = c.Clock.Now().Add(wait)
 		c.Log.Warn("writing a workflow's status failed", "workflow", r.key, "error", err)
 	}
-	// What was not written is news again, and all of it: the server's state is not known.
+	// The changes that were not written are pending again, and the whole status is written next:
+	// the server's state is unknown.
 	r.news(c.Clock.Now())
 	maps.Copy(r.next.nodes, r.next.sent)
 	r.next.fields, r.next.sent, r.base = true, nil, nil
@@ -206,7 +212,7 @@ func (c *Controller) told(r *record, version string, sent, labels map[string]str
 	c.loop.Wake(r.key)
 }
 
-// finish ends the run of a workflow whose end is written.
+// finish ends the run of a workflow after its end has been written.
 func (c *Controller) finish(r *record) {
 	w := r.run.Workflow
 	phase := w.Status.Phase
@@ -236,7 +242,7 @@ func (c *Controller) finish(r *record) {
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
-// labelled notes that labels are written, those of the status that was.
+// labelled notes that the labels and annotations of a status write are on the server now.
 func (r *record) labelled(labels map[string]string) {
 	w := *r.object
 	w.Labels = maps.Clone(w.Labels)
@@ -255,14 +261,15 @@ func (r *record) labelled(labels map[string]string) {
 	r.object = &w
 }
 
-// labelsOf are the labels that tell clients where a workflow stands.
+// labelsOf returns the labels that tell clients the phase and the template of a workflow.
 func labelsOf(w *wf.Workflow) map[string]string {
 	completed := "false"
 	if w.Status.Phase.Completed() {
 		completed = "true"
 	}
 	out := map[string]string{wf.LabelPhase: string(w.Status.Phase), wf.LabelCompleted: completed}
-	// A name may be longer than a label's value, and need not be a template's.
+	// A template reference may be longer than a label value, and need not be the name of an
+	// existing template.
 	if ref := w.Spec.WorkflowTemplateRef; ref != nil && len(validation.IsValidLabelValue(ref.Name)) == 0 {
 		if ref.ClusterScope {
 			out[wf.LabelClusterWorkflowTemplate] = ref.Name
@@ -273,8 +280,9 @@ func labelsOf(w *wf.Workflow) map[string]string {
 	return out
 }
 
-// compose makes the patch that brings the workflow up to date, and what the server will have after it: the top-level
-// fields of the status.
+// compose builds the JSON patch that updates the workflow on the server. fields are the top-level
+// status fields that the server will have after the patch. If the nodes exceed NodesBytesMax they
+// are written compressed. The error is a *sizeError if the workflow is too large to be stored.
 func (c *Controller) compose(r *record) (patch []byte, fields map[string]string, err error) {
 	w := r.run.Workflow
 	s := &w.Status
@@ -319,7 +327,8 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	if err != nil {
 		return nil, nil, err
 	}
-	if most := int(unpack.WorkflowNodes.Bytes); len(nodes) > most { // nobody could read them again
+	// larger nodes could not be read again
+	if most := int(unpack.WorkflowNodes.Bytes); len(nodes) > most {
 		return nil, nil, &sizeError{nodes: len(s.Nodes), bytes: len(nodes), most: most, what: "in JSON, and compressed ones may have"}
 	}
 	key, value := "nodes", nodes
@@ -347,7 +356,7 @@ func (c *Controller) compose(r *record) (patch []byte, fields map[string]string,
 	return p.bytes(), fields, nil
 }
 
-// specSize is about how large the workflow is without its status.
+// specSize returns the approximate size in bytes of the workflow without its status.
 func (r *record) specSize() int {
 	data, err := json.Marshal(r.object.Spec)
 	if err != nil {
@@ -356,10 +365,10 @@ func (r *record) specSize() int {
 	return len(data) + 4096
 }
 
-// conditions sets what there is to say besides the phase.
+// conditions sets the PodRunning condition of a workflow that is not over.
 func (r *record) conditions(s *wf.WorkflowStatus) {
 	if s.Phase.Completed() {
-		return // the engine has said it all
+		return // the engine has set the final conditions
 	}
 	running := metav1.ConditionFalse
 	if r.running > 0 {
@@ -371,7 +380,8 @@ func (r *record) conditions(s *wf.WorkflowStatus) {
 	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: running}}, s.Conditions...)
 }
 
-// conclude adds what is known only at the end.
+// conclude adds to the final status the SpecError condition and the resources duration, and deletes
+// the workflow's other objects.
 func (c *Controller) conclude(r *record, s *wf.WorkflowStatus) {
 	if s.Phase == wf.WorkflowError && len(s.Nodes) == 0 && !slices.ContainsFunc(s.Conditions, func(c wf.Condition) bool { return c.Type == wf.ConditionSpecError }) {
 		s.Conditions = append(s.Conditions, wf.Condition{Type: wf.ConditionSpecError, Status: metav1.ConditionTrue, Message: s.Message})
@@ -391,7 +401,7 @@ func (c *Controller) conclude(r *record, s *wf.WorkflowStatus) {
 	}
 }
 
-// patchMetadata sets labels and annotations that differ from what the server has.
+// patchMetadata patches the labels, annotations and finalizers that differ from the server's.
 func (r *record) patchMetadata(p *patcher, w *wf.Workflow) {
 	p.addMap("/metadata/labels", r.object.Labels, labelsOf(w), r.extraLabels)
 	annotations := map[string]string{wf.AnnotationPodNameFormat: "v2"}
@@ -402,7 +412,7 @@ func (r *record) patchMetadata(p *patcher, w *wf.Workflow) {
 	}
 }
 
-// patchParts sets the fields and nodes that changed.
+// patchParts patches the status fields and nodes that changed.
 func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]string) error {
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		if r.base[name] != fields[name] {
@@ -434,10 +444,10 @@ func (r *record) patchParts(p *patcher, s *wf.WorkflowStatus, fields map[string]
 	return nil
 }
 
-// sizeError says that a workflow is too large to be stored.
+// sizeError reports that a workflow is too large to be stored.
 type sizeError struct {
 	nodes, bytes, most int
-	what               string // the bytes are, and has at most most
+	what               string // how the bytes are measured and what limits them
 }
 
 func (e *sizeError) Error() string {
@@ -445,7 +455,7 @@ func (e *sizeError) Error() string {
 		e.nodes, e.bytes, e.what, e.most)
 }
 
-// tooLarge ends a workflow whose status cannot be stored. Its nodes are not kept.
+// tooLarge aborts a workflow whose status cannot be stored, and drops its nodes.
 func (c *Controller) tooLarge(r *record, err error) {
 	var size *sizeError
 	if !errors.As(err, &size) {
@@ -461,7 +471,8 @@ func (c *Controller) tooLarge(r *record, err error) {
 	c.loop.Wake(r.key)
 }
 
-// patcher writes a JSON patch. Values are in JSON already, and the server has each patch checked: they are not looked at again.
+// patcher builds a JSON patch. Values must be valid JSON; they are not checked, because the server
+// checks each patch.
 type patcher struct{ ops []byte }
 
 func (p *patcher) add(path string, value []byte) {
@@ -478,11 +489,12 @@ func (p *patcher) op(op, path string) {
 	if len(p.ops) > 0 {
 		p.ops = append(p.ops, ',')
 	}
-	quoted, _ := json.Marshal(path) // a string always can be
+	quoted, _ := json.Marshal(path) // marshalling a string cannot fail
 	p.ops = append(append(append(append(p.ops, `{"op":"`...), op...), `","path":`...), quoted...)
 }
 
-// addMap sets those keys of a map that differ from what is there.
+// addMap sets the keys whose value in wants differs from there. Later maps in wants override
+// earlier ones.
 func (p *patcher) addMap(path string, there map[string]string, wants ...map[string]string) {
 	want := map[string]string{}
 	for _, w := range wants {

@@ -7,7 +7,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 )
 
-// lagging is a writer whose writes take so long, and who is asked for nothing else.
+// lagging is a writer that reports a fixed latency. No other method of it is called.
 type lagging struct {
 	apiwriter.Writer
 	lag time.Duration
@@ -23,7 +23,7 @@ func TestWhenAWorkflowIsFirstShown(t *testing.T) {
 	for name, c := range map[string]struct {
 		lag  time.Duration
 		r    *record
-		want time.Duration // after it began
+		want time.Duration // after the change
 	}{
 		"it has no pods":                     {0, &record{}, 2 * s},
 		"it waits for a user":                {0, &record{units: one, pauses: map[string]bool{"p": true}}, 2 * s},

@@ -9,8 +9,9 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 )
 
-// takeover sees to it that workflows which another manager had are taken up as it left them, and not as a watch shows them that
-// is behind: their pods may have been collected since, and so their steps would run again.
+// takeover delays taking up workflows of another manager until this manager's watch has caught up
+// with what that manager wrote. From an older version steps would run again, because their pods may
+// have been collected since.
 //
 //	Changing ──▶ pending ──the server's versions──▶ known: a workflow is taken up when the watch shows its version
 //	   ▲            │ nothing is taken up              │
@@ -18,17 +19,19 @@ import (
 type takeover struct {
 	changed chan struct{}
 
-	mu      sync.Mutex
-	round   int  // how often the keys were divided anew
-	pending bool // the versions of this round have not come
-	// versions are those of workflows that were not over. What the last round left stays until the next: the watch may be behind
-	// for any time.
+	mu sync.Mutex
+	// round counts the redistributions of keys.
+	round int
+	// pending is true until the versions of this round have arrived.
+	pending bool
+	// versions are the resource versions of the unfinished workflows. They stay until the next
+	// round: the watch may be behind for any length of time.
 	versions cluster.Versions
 }
 
 func (t *takeover) init() { t.changed = make(chan struct{}, 1) }
 
-// changing notes that other workflows are about to become this manager's.
+// changing notes that workflows of other managers are about to become this manager's.
 func (t *takeover) changing() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,7 +43,7 @@ func (t *takeover) changing() {
 	}
 }
 
-// settled says that a workflow can be taken up as the watch shows it.
+// settled reports whether the workflow in the watch cache is recent enough to be taken up.
 func (t *takeover) settled(w *wf.Workflow) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,19 +51,21 @@ func (t *takeover) settled(w *wf.Workflow) bool {
 		return false
 	}
 	if !cluster.Older(w.ResourceVersion, t.versions.At) || w.Labels[wf.LabelCompleted] == "true" {
-		return true // written since, or none of those that were asked for
+		// written after the list of versions was taken, or finished and so not in the list
+		return true
 	}
 	version, found := t.versions.Of[w.UID]
-	return found && !cluster.Older(w.ResourceVersion, version) // one that was not found is over, or gone: the watch will show it
+	// if the workflow is missing from the list it is over or gone, which the watch will show
+	return found && !cluster.Older(w.ResourceVersion, version)
 }
 
-// unfinished are the workflows whose versions are asked for.
+// unfinished is the label selector of the workflows whose versions are requested.
 const unfinished = wf.LabelCompleted + "!=true"
 
-// versionsRetry is how long after a failure the server is asked again.
+// versionsRetry is the delay before a failed request for versions is repeated.
 const versionsRetry = time.Second
 
-// run asks the server for versions when keys are divided anew, until ctx is done.
+// run requests the versions from the server each time keys are redistributed, until ctx is done.
 func (t *takeover) run(ctx context.Context, c *Controller) {
 	for {
 		select {
@@ -81,7 +86,8 @@ func (t *takeover) run(ctx context.Context, c *Controller) {
 	}
 }
 
-// learn asks once, and says whether that is done with.
+// learn requests the versions once. It reports whether the round is done: true on success, also if
+// a newer round has begun meanwhile, and false on an error.
 func (t *takeover) learn(ctx context.Context, c *Controller, round int) bool {
 	versions, err := c.Informers.Workflows.Versions(ctx, unfinished)
 	if err != nil {
@@ -99,5 +105,5 @@ func (t *takeover) learn(ctx context.Context, c *Controller, round int) bool {
 	if last {
 		c.Rebalance()
 	}
-	return true // else there is a newer round, whose turn is next
+	return true // otherwise a newer round has begun, and run serves it next
 }

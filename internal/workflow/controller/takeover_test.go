@@ -29,12 +29,12 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/controller"
 )
 
-// brake holds watches of one resource back: what the server sends meanwhile is not read.
+// brake delays the watches of one resource: while it holds, events from the server are not read.
 type brake struct {
 	resource string
 	mu       sync.Mutex
 	free     chan struct{} // closed while nothing is held
-	// lists and gets are requests for all objects and for one, that were answered.
+	// lists and gets count the answered requests for all objects and for one object.
 	lists, gets atomic.Int32
 }
 
@@ -44,7 +44,7 @@ func newBrake(resource string) *brake {
 	return b
 }
 
-// hold keeps back what comes from now on, until release.
+// hold holds back events from now on until release.
 func (b *brake) hold() (release func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -90,7 +90,7 @@ func (h *heldBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// atOnce is a Placer that has room on one node.
+// atOnce is a Placer that places every pod on one node at once.
 type atOnce struct {
 	controller.Elsewhere
 	node string
@@ -106,7 +106,7 @@ func (p atOnce) Submit(g *scheduler.Gang) {
 	g.Owner.Commit(g, placed)
 }
 
-// sharer is one of two controllers that have workflows in turn.
+// sharer is one of two controllers that own workflows by turns.
 type sharer struct {
 	*controller.Controller
 	informers *cluster.Informers
@@ -133,8 +133,8 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 	e.Cleanup(proxy.Close)
 	proxy.Decide(managertest.Decide)
 	cfg := proxy.REST(e.c.RESTConfig())
-	// The brake is for what is read: watched, listed, or asked for by name. Writes do not pass a wrapped transport: package wire
-	// makes them.
+	// The brake affects reads: lists, watches and gets. Writes do not pass a wrapped transport,
+	// because package wire makes them.
 	read := rest.CopyConfig(cfg)
 	if wrap != nil {
 		read.Wrap(wrap)
@@ -175,7 +175,7 @@ func (s *sharer) isOwner(*wf.Workflow) bool {
 	return owns
 }
 
-// has gives workflows to a sharer, or takes them from it.
+// has gives workflows to a sharer or takes them from it.
 func (s *sharer) has(all bool) {
 	if all {
 		s.Changing()
@@ -194,8 +194,8 @@ func TestTakenUpByOneWhoseWatchIsBehind(t *testing.T) {
 	t.Run("with an answer", func(t *testing.T) { behindWithAnAnswer(t, newEnv(t, c)) })
 }
 
-// behindWithAnAnswer has the answer to the status of a workflow's end come just when the workflow is not the manager's own. When
-// it is again, the manager goes on with it.
+// behindWithAnAnswer delivers the answer to a workflow's final status while the manager does not
+// own the workflow. When the manager owns it again, it continues.
 func behindWithAnAnswer(t *testing.T, e *env) {
 	s := e.sharer(nil)
 	there, release := hold(t, http.MethodPatch, "/apis/argoproj.io/v1alpha1/namespaces/"+e.ns+"/workflows/w")
@@ -224,7 +224,7 @@ templates:
 	})
 }
 
-// behindWithPods hands a workflow to a manager that has not seen the pod that runs.
+// behindWithPods moves a workflow to a manager that has not seen its running pod.
 func behindWithPods(t *testing.T, e *env) {
 	pods := newBrake("pods")
 	first, second := e.sharer(nil), e.sharer(pods.wrap)
@@ -254,7 +254,7 @@ templates:
 		t.Fatal("the watch was to be behind")
 	}
 	release()
-	// It follows the pod, and knows what it means when somebody deletes it.
+	// The manager follows the pod, and recognizes when somebody deletes it.
 	w := e.until("w", inPhase(wf.WorkflowRunning))
 	e.expect(w, "W Pod Running")
 	now := int64(0)
@@ -265,10 +265,11 @@ templates:
 	e.expect(w, "W Pod Error: pod deleted")
 }
 
-// behindWithForbiddenPods hands workflows of two namespaces to a manager that has not seen the pods, and that may not read those of
-// one: that holds up the other as little as the server is asked about it again and again.
+// behindWithForbiddenPods moves workflows of two namespaces to a manager that has not seen the pods
+// and may not read those of one namespace: this does not delay the other namespace, and the server
+// is not asked over and over.
 func behindWithForbiddenPods(t *testing.T, closed, open *env) {
-	const many = 12 // more than are asked for at once
+	const many = 12 // more than doubtsAtOnce
 	pods := newBrake("pods")
 	var forbidden, refused atomic.Int32
 	forbidden.Store(1)
@@ -330,7 +331,7 @@ templates:
 	if n := refused.Load(); n > 10*many {
 		t.Errorf("what is refused is asked for %d times", n)
 	}
-	// What it may read again is asked for again, and followed.
+	// Pods that may be read again are requested again and followed.
 	forbidden.Store(0)
 	open.eventually("the second manager asks for the others again", func() error {
 		if n := pods.gets.Load(); n < 1+many {
@@ -355,7 +356,8 @@ templates:
 	}
 }
 
-// behindWithItsOwnEnd has a workflow looked at that is over, and whose pod is collected, when the watch does not show that yet.
+// behindWithItsOwnEnd reconciles a finished workflow whose pod is collected before the watch shows
+// its end.
 func behindWithItsOwnEnd(t *testing.T, e *env) {
 	created := e.keepLedger()
 	workflows := newBrake("workflows")
@@ -401,7 +403,8 @@ templates:
 	created.check(t)
 }
 
-// behindWithWorkflows hands workflows to a manager that does not know yet how far they have come, whose pods were collected.
+// behindWithWorkflows moves workflows whose pods were collected to a manager that does not know
+// their progress yet.
 func behindWithWorkflows(t *testing.T, e *env) {
 	created := map[string]int{}
 	var mu sync.Mutex
@@ -422,7 +425,8 @@ func behindWithWorkflows(t *testing.T, e *env) {
 	first, second := e.sharer(nil), e.sharer(workflows.wrap)
 	first.has(true)
 
-	// 1. Two workflows come as far as they get; the second manager has seen no more than that they exist.
+	//   1. Two workflows progress as far as they can; the second manager has seen only that they
+	//      exist.
 	const spec = `
 entrypoint: main
 podGC: {strategy: OnPodCompletion, deleteDelayDuration: 0s}
@@ -464,7 +468,7 @@ templates:
 		}
 		return err
 	})
-	// 2. The other one has them now.
+	//   2. The second manager owns them now.
 	lists := workflows.lists.Load()
 	first.has(false)
 	second.has(true)
@@ -480,7 +484,7 @@ templates:
 		}
 	}
 	release()
-	// 3. It goes on where the first one was.
+	//   3. It continues where the first manager stopped.
 	e.patch("half", `{"spec":{"suspend":false}}`)
 	w := e.until("half", func(w *wf.Workflow) error {
 		for _, n := range w.Status.Nodes {

@@ -33,36 +33,38 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Evaluators evaluate programs of users: see sandbox.Pool.
+// Evaluators evaluates users' programs in child processes: see sandbox.Pool.
 type Evaluators interface {
 	Insist(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
 }
 
-// Config says what a Controller works with. REST, Writer and Evaluators are required.
+// Config configures a Controller. REST, Writer and Evaluators are required.
 type Config struct {
 	REST   *rest.Config
 	Writer apiwriter.Writer
-	// Evaluators evaluate expressions of users that are not cheap.
+	// Evaluators evaluates the users' expressions that are not cheap.
 	Evaluators Evaluators
-	// Owns says which crons are this manager's; nil is all. After its answers have changed, call Resync.
+	// Owns reports whether a cron is this manager's; nil means all are. After Owns has changed its
+	// answers, call Resync.
 	Owns func(namespace, name string) bool
-	// Guard recovers from panics that one cron causes, and Panicked is told of that cron. nil: they end the process.
+	// Guard recovers from panics that one cron causes, and Panicked is told about that cron. If
+	// Guard is nil, a panic ends the process.
 	Guard    *contain.Guard
 	Panicked func(runtime.Object, *malformed.Error)
-	// Clock is the real one by default.
+	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
 }
 
 const (
-	// workers is how many crons are looked at side by side: each waits for its own writes.
+	// workers is the number of crons reconciled concurrently: each waits for its own writes.
 	workers = 8
-	// retryAfter a failure, growing to retryMax.
+	// retryAfter and retryMax bound the delay of the next attempt after a failure.
 	retryAfter, retryMax = time.Second, 5 * time.Minute
 	byCron               = "cron"
 )
 
-// Controller starts workflows by their CronWorkflows' schedules.
+// Controller starts workflows on the schedules of their CronWorkflows.
 type Controller struct {
 	cfg       Config
 	crons     *cluster.Kind[*wf.CronWorkflow]
@@ -71,23 +73,25 @@ type Controller struct {
 	crew      *keyed.Crew[types.NamespacedName]
 
 	lock sync.Mutex
-	// memory is what the caches may not know yet, and what is written nowhere.
+	// memory holds what the caches may not show yet and what is not written anywhere.
 	memory map[types.NamespacedName]*memory
 }
 
-// memory is what is remembered of a cron.
+// memory is the in-memory state of one cron.
 type memory struct {
 	uid types.UID
 	// passed is plan.passed.
 	passed time.Time
-	// latest is the cron after the last write, created the last workflow.
+	// latest is the cron after the last write, created the workflow created last; nil once the
+	// caches show them.
 	latest  *wf.CronWorkflow
 	created *child
-	// conflict is the version on which a status was refused, because the server had another one. The watch will show it.
+	// conflict is the resource version for which a status write was refused because the server had
+	// a newer one. The watch will show that version.
 	conflict string
 }
 
-// New prepares a Controller. Nothing is read before Run.
+// New returns a Controller. It reads nothing before Run.
 func New(cfg Config) (*Controller, error) {
 	if cfg.REST == nil || cfg.Writer == nil || cfg.Evaluators == nil {
 		return nil, errors.New("cron: a cluster, a writer and evaluators are required")
@@ -121,7 +125,7 @@ func New(cfg Config) (*Controller, error) {
 	c.crons.Follow(c.enqueue, c.enqueue)
 	if cfg.Panicked != nil {
 		c.crons.OnMalformed(func(o runtime.Object, why *malformed.Error) {
-			if why.Panicked { // of what does not decode, who leads tells
+			if why.Panicked { // the leader reports objects that cannot be decoded
 				cfg.Panicked(o, why)
 			}
 		})
@@ -137,14 +141,14 @@ func (c *Controller) enqueueOwner(workflow metav1.Object) {
 	}
 }
 
-// Resync looks at every cron again: ownership has changed.
+// Resync reconciles every cron again, after ownership has changed.
 func (c *Controller) Resync() {
 	for _, cron := range c.crons.List() {
 		c.enqueue(cron)
 	}
 }
 
-// Run works until ctx is done.
+// Run runs the workers until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.crons.Run(ctx) })
@@ -173,7 +177,7 @@ func (c *Controller) Run(ctx context.Context) {
 	c.queue.ShutDown()
 }
 
-// panicked leaves a cron alone until it is changed.
+// panicked sets apart a cron until it is changed.
 func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	c.forget(key)
 	c.queue.Forget(key)
@@ -182,7 +186,7 @@ func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	}
 }
 
-// work looks at one cron, and arranges to look again.
+// work reconciles one cron and schedules the next time.
 func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
 	wake, err := c.reconcile(ctx, key)
 	switch {
@@ -198,7 +202,8 @@ func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
 	}
 }
 
-// reconcile decides about one cron and does it.
+// reconcile decides about one cron and carries the plan out. It returns when to reconcile again,
+// zero if only a change requires that.
 func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
 	if !c.cfg.Owns(key.Namespace, key.Name) {
 		c.forget(key)
@@ -226,7 +231,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		c.cfg.Log.Info("a time of a cron workflow passed without a workflow", "cron", key, "time", p.passed, "reason", p.skipped)
 		c.cfg.Writer.Event(cron, corev1.EventTypeNormal, "Skipped", fmt.Sprintf("%s: %s", p.passed.UTC().Format(time.RFC3339), p.skipped))
 	}
-	// 2. Make way.
+	//   2. Terminate the workflows to be replaced.
 	owner := apiwriter.Meta{Owner: "cron/" + key.String()}
 	for _, old := range p.terminate {
 		if err := c.patch(ctx, owner, "cron-replace", old.stub(), map[string]any{"spec": map[string]any{"shutdown": wf.ShutdownTerminate}}); err != nil {
@@ -234,7 +239,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 		}
 	}
 	// 3. Start.
-	decided := p.skipped != "" // about the time that has come, for good
+	decided := p.skipped != "" // the due time is decided for good
 	if p.start != nil {
 		switch created, err := c.create(ctx, owner, p.start); {
 		case err == nil:
@@ -250,13 +255,14 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	}
 	before := remembered.passed
 	remembered.passed = p.passed
-	// 4. Account for it.
+	//   4. Write the status.
 	if !p.same(cron) {
 		switch latest, err := c.report(ctx, owner, cron, &p); {
 		case apierrors.IsNotFound(err): // deleted meanwhile
 		case apierrors.IsConflict(err):
-			// It has changed, or another manager has it. All is decided again from what the watch will show: also what was wrong
-			// with the time that has come, or nobody would be told.
+			// The cron has changed, or another manager owns it. Everything is decided again from
+			// the version that the watch will show, including a fault at the due time, which nobody
+			// would be told about otherwise.
 			remembered.conflict = cron.ResourceVersion
 			if !decided {
 				remembered.passed = before
@@ -276,7 +282,8 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 	return p.wake, nil
 }
 
-// evaluate has the expressions of a cron evaluated, while another has its place. interrupted is set if there is no answer.
+// evaluate returns the function that evaluates a cron's expressions while another cron takes the
+// worker's place. *interrupted is set if an evaluation got no answer.
 func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, interrupted *error) template.Run {
 	return func(evaluator string, request []byte) (answer []byte, err error) {
 		c.crew.Aside(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
@@ -287,7 +294,8 @@ func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, int
 	}
 }
 
-// cron is the latest that is known of a cron, and what is remembered about it.
+// cron returns the latest known version of a cron, and the state remembered about it. Both are nil
+// if there is no such cron.
 func (c *Controller) cron(key types.NamespacedName) (*wf.CronWorkflow, *memory) {
 	cron, found := c.crons.Get(key.Namespace, key.Name)
 	if !found {
@@ -313,7 +321,7 @@ func (c *Controller) forget(key types.NamespacedName) {
 	delete(c.memory, key)
 }
 
-// children are the workflows of a cron, the one that was just created included.
+// children returns the workflows of a cron, including one that was just created.
 func (c *Controller) children(cron *wf.CronWorkflow, m *memory) ([]child, error) {
 	objects, err := c.workflows.of(cron)
 	if err != nil {
@@ -329,21 +337,21 @@ func (c *Controller) children(cron *wf.CronWorkflow, m *memory) ([]child, error)
 	switch {
 	case m.created == nil:
 	case known || !newer(m.created.ResourceVersion, c.workflows.version()):
-		m.created = nil // the cache has caught up: if the workflow is not there, it is gone
+		m.created = nil // the cache has caught up: a workflow that it does not show is gone
 	default:
 		out = append(out, *m.created)
 	}
 	return out, nil
 }
 
-// newer says whether version a is later than b.
+// newer reports whether resource version a is newer than b.
 func newer(a, b string) bool {
 	x, err1 := strconv.ParseUint(a, 10, 64)
 	y, err2 := strconv.ParseUint(b, 10, 64)
 	return err1 == nil && err2 == nil && x > y
 }
 
-// stub is as much of a child as writes need.
+// stub returns the part of a child's workflow that writes need.
 func (c child) stub() *wf.Workflow {
 	return &wf.Workflow{
 		TypeMeta:   metav1.TypeMeta{APIVersion: wf.GroupVersion.String(), Kind: "Workflow"},
@@ -362,7 +370,8 @@ func (c *Controller) create(ctx context.Context, m apiwriter.Meta, w *wf.Workflo
 	return &child{o}, nil
 }
 
-// report writes what a plan says about a cron, in the place of the version that it was made from, and returns the cron after that.
+// report writes the status of a plan, conditional on the version of the cron that the plan was made
+// from. It returns the cron after the write.
 func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.CronWorkflow, p *plan) (*wf.CronWorkflow, error) {
 	status, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&p.status)
 	if err != nil {
@@ -370,7 +379,7 @@ func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.Cron
 	}
 	for _, list := range []string{"active", "conditions"} {
 		if status[list] == nil {
-			status[list] = nil // which a merge patch takes for: remove
+			status[list] = nil // which a merge patch takes as: remove
 		}
 	}
 	labels := map[string]any{labelCompleted: nil}
@@ -414,12 +423,12 @@ func (c *Controller) patch(ctx context.Context, m apiwriter.Meta, reason string,
 	m.Reason = reason
 	_, err = await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Patch(m, w, types.MergePatchType, data, done) })
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // it is gone
+		return nil // the workflow is gone
 	}
 	return err
 }
 
-// await hands something to the writer and waits for its outcome.
+// await passes a write to the writer and waits for its outcome.
 func await(ctx context.Context, write func(done func(apiwriter.Object, error))) (apiwriter.Object, error) {
 	type outcome struct {
 		object apiwriter.Object

@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	localtest.Main(m, localtest.WithInstall())
 }
 
-// cluster is the test's view of the API server, and the controllers that it runs.
+// testCluster is the test's view of the API server, and the controllers that the test runs.
 type testCluster struct {
 	*testing.T
 	cfg       *rest.Config
@@ -63,13 +63,14 @@ func (c *testCluster) start() (stop func()) {
 	return stop
 }
 
-// startOwning runs one that has only some of the crons; resync tells it that these are others now.
+// startOwning runs a controller that owns some of the crons; resync tells it that its crons have
+// changed.
 func (c *testCluster) startOwning(owns func(name string) bool) (stop, resync func()) {
 	c.Helper()
 	return c.startAt(c.cfg, owns)
 }
 
-// startAt is startOwning for a controller that speaks to the server through another address.
+// startAt is startOwning for a controller that uses another address of the server.
 func (c *testCluster) startAt(cfg *rest.Config, owns func(name string) bool) (stop, resync func()) {
 	c.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -112,7 +113,7 @@ func (c *testCluster) create(cron *wf.CronWorkflow) {
 	}
 }
 
-// state is the workflows there are, and the cron's status, in words.
+// state returns the workflows and the cron's status as text.
 func (c *testCluster) state(name string) string {
 	c.Helper()
 	var list wf.WorkflowList
@@ -132,8 +133,8 @@ func (c *testCluster) state(name string) string {
 	return fmt.Sprintf("[%s] %d active %d succeeded %d failed %s", strings.Join(out, ", "), len(s.Active), s.Succeeded, s.Failed, s.Phase)
 }
 
-// await waits until the state is as wanted, letting the controller's clock go on a little meanwhile: a timer that is set only
-// now must not wait for ever.
+// await waits until the state is as wanted, and meanwhile advances the controller's clock a little,
+// so that a timer that is set only now does not wait for ever.
 func (c *testCluster) await(name, want string) {
 	c.Helper()
 	deadline := time.Now().Add(time.Minute)
@@ -164,7 +165,7 @@ func (c *testCluster) end(name string, phase wf.WorkflowPhase) {
 func TestController(t *testing.T) {
 	c := newCluster(t)
 	stop := c.start()
-	// 1. It comes when its time has come, is counted when it ends, and the oldest go.
+	//   1. A workflow is started when it is due, counted when it ends, and the oldest are deleted.
 	none := int32(0)
 	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: wf.CronWorkflowSpec{
 		Schedules: []string{"0 * * * *"}, ConcurrencyPolicy: wf.ConcurrencyReplace, FailedJobsHistoryLimit: &none}})
@@ -175,17 +176,17 @@ func TestController(t *testing.T) {
 	c.await("c", fmt.Sprintf("[%s] 1 active 0 succeeded 0 failed Active", name(1)))
 	c.end(name(1), wf.WorkflowSucceeded)
 	c.await("c", fmt.Sprintf("[%s] 0 active 1 succeeded 0 failed Active", name(1)))
-	// 2. Another controller, after a stop, does not start it again, and goes on.
+	//   2. Another controller, after a stop, does not start it again, and continues.
 	stop()
 	stop = c.start()
 	c.clock.SetTime(hour.Add(2 * time.Hour))
 	c.await("c", fmt.Sprintf("[%s, %s] 1 active 1 succeeded 0 failed Active", name(1), name(2)))
-	// 3. A workflow makes way.
+	//   3. A workflow is replaced.
 	c.clock.SetTime(hour.Add(3 * time.Hour))
 	c.await("c", fmt.Sprintf("[%s, %s Terminate, %s] 2 active 1 succeeded 0 failed Active", name(1), name(2), name(3)))
 	c.end(name(2), wf.WorkflowFailed)
 	c.await("c", fmt.Sprintf("[%s, %s] 1 active 1 succeeded 1 failed Active", name(1), name(3)))
-	// 4. What comes while no manager runs is missed.
+	//   4. A time at which no manager runs is missed.
 	stop()
 	c.clock.SetTime(hour.Add(4*time.Hour + time.Minute))
 	c.start()
@@ -193,7 +194,8 @@ func TestController(t *testing.T) {
 	c.await("c", fmt.Sprintf("[%s, %s Terminate, %s] 2 active 1 succeeded 1 failed Active", name(1), name(3), name(5)))
 }
 
-// TestTwoManagersAtOnce: while two managers believe that a cron is theirs, a time still comes once.
+// TestTwoManagersAtOnce: while two managers both believe that they own a cron, a time starts one
+// workflow.
 func TestTwoManagersAtOnce(t *testing.T) {
 	c := newCluster(t)
 	c.create(&wf.CronWorkflow{ObjectMeta: metav1.ObjectMeta{Name: "c"}, Spec: wf.CronWorkflowSpec{Schedules: []string{"0 * * * *"}}})
@@ -209,8 +211,8 @@ func TestTwoManagersAtOnce(t *testing.T) {
 	}
 }
 
-// TestCronsAreShared: each manager runs its own crons; those of one that dies are taken over without a time that is missed
-// or comes twice, and handed back.
+// TestCronsAreShared: each manager runs its own crons; the crons of a manager that dies are taken
+// over, and handed back, without a time that is missed or comes twice.
 func TestCronsAreShared(t *testing.T) {
 	c := newCluster(t)
 	var dead, back atomic.Bool
@@ -237,16 +239,16 @@ func TestCronsAreShared(t *testing.T) {
 			c.await(name, want(name, n))
 		}
 	}
-	// 1. Both work.
+	//   1. Both run their crons.
 	at(1, 0)
 	both(1)
-	// 2. One dies just before its time. The others have its crons 20 s later.
+	//   2. One dies just before its time. The other has its crons 20 s later.
 	stop()
 	at(2, 20*time.Second)
 	dead.Store(true)
 	resync()
 	both(2)
-	// 3. Another one comes, and has its share, just after a time has come.
+	//   3. Another one joins, and gets its share just after a due time.
 	at(3, 0)
 	both(3)
 	dead.Store(false)

@@ -19,16 +19,18 @@ import (
 )
 
 const (
-	// Grace is how late a workflow may start without startingDeadlineSeconds: managers take some seconds to take over
-	// from each other.
+	// Grace is how late a workflow may start without startingDeadlineSeconds: one manager takes
+	// some seconds to take over from another.
 	Grace = 30 * time.Second
-	// maxNameBytes leaves room for the time in the workflow's name, which is a label of its pods.
+	// maxNameBytes leaves room for the time in the name of a workflow, which is also a label value
+	// of its pods.
 	maxNameBytes = 63 - len("-1893456000")
 
 	defaultSucceededLimit = 3
 	defaultFailedLimit    = 1
 
-	// labelCompleted is on crons whose stopStrategy has ended them; annotationSchedule is what was scheduled by last.
+	// labelCompleted marks crons that their stopStrategy has ended; annotationSchedule holds the
+	// schedule that was last used.
 	labelCompleted     = "cron-workflows.argoproj.io/completed"
 	annotationSchedule = "cronworkflows.argoproj.io/last-used-schedule"
 
@@ -39,17 +41,19 @@ const (
 	conditionSubmissionError = wf.ConditionType("SubmissionError")
 )
 
-// child is a workflow of a cron, as far as its metadata tells.
+// child is the metadata of a workflow of a cron.
 type child struct {
 	*metav1.PartialObjectMetadata
 }
 
 func (c child) phase() wf.WorkflowPhase { return wf.WorkflowPhase(c.Labels[wf.LabelPhase]) }
 
-// completed needs both labels: they are written together with the end of the workflow.
+// completed reports whether the workflow has ended. Its label is written together with the end of
+// the workflow.
 func (c child) completed() bool { return c.Labels[wf.LabelCompleted] == "true" }
 
-// scheduled is the time that the child was created for; zero for those that somebody else created.
+// scheduled returns the time that the child was scheduled for, zero if it was created by somebody
+// else.
 func (c child) scheduled() time.Time {
 	t, err := time.Parse(time.RFC3339, c.Annotations[wf.AnnotationScheduledTime])
 	if err != nil {
@@ -62,40 +66,42 @@ func (c child) ref() corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: wf.GroupVersion.String(), Kind: "Workflow", Namespace: c.Namespace, Name: c.Name, UID: c.UID}
 }
 
-// plan is what to do about a cron.
+// plan is the result of decide: what to do about a cron.
 type plan struct {
-	// start is the workflow to create, terminate are those that make way for it.
+	// start is the workflow to create; terminate are the workflows that it replaces.
 	start     *wf.Workflow
 	terminate []child
-	// remove are finished workflows beyond the limits.
+	// remove are the finished workflows beyond the history limits.
 	remove []child
-	// status and labels are as they should be, without start.
+	// status, completed and schedule are what to write, as if start did not exist.
 	status    wf.CronWorkflowStatus
 	completed bool
 	schedule  string
-	// passed is the last time that needs no more looking at, skipped why it was not started, if it was not.
+	// passed is the last time that is decided for good; skipped is the reason if no workflow was
+	// started for it.
 	passed  time.Time
 	skipped string
-	// wake is when to look again; zero for when something changes.
+	// wake is when to decide again; zero if only a change requires that.
 	wake time.Time
 }
 
-// decide says what to do about a cron whose workflows are children. passed is what the last plan said, or zero; run evaluates what is not
-// cheap.
+// decide returns what to do about a cron whose workflows are children. passed is that of the last
+// plan, or zero. run evaluates expressions that are not cheap.
 func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run template.Run) plan {
 	p := plan{status: *cron.Status.DeepCopy(), passed: passed, schedule: usedSchedule(cron)}
 	s := &p.status
 	s.Phase = cmp.Or(s.Phase, phaseActive)
-	// 1. Account for the children: each that ends is counted once, when it leaves the list of active ones.
+	//   1. Account for the children: each is counted once, when it ends and leaves the list of
+	//      active ones.
 	p.account(cron, children)
 	p.remove = beyondLimits(cron, children)
-	// 2. A cron that is wrong starts nothing and says why.
+	//   2. An invalid cron starts nothing and says why.
 	times, err := check(cron)
 	if err != nil {
 		setCondition(s, conditionSpecError, err.Error())
 		return p
 	}
-	// 3. A cron that has reached its end starts nothing.
+	//   3. A cron that its stopStrategy has ended starts nothing.
 	if stop := cron.Spec.StopStrategy; stop != nil {
 		p.completed, err = evaluate(stop.Expression, variables(cron, s, now, run))
 		if err != nil {
@@ -113,7 +119,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 		return p
 	}
 	p.wake = times.Next(now)
-	// 4. Is there a time that has come?
+	//   4. Is a time due?
 	since := later(later(cron.CreationTimestamp.Time, lastOf(s)), passed)
 	due := times.Due(since, now)
 	if due.IsZero() {
@@ -158,7 +164,7 @@ func decide(cron *wf.CronWorkflow, children []child, passed, now time.Time, run 
 	return p
 }
 
-// started is the status after the workflow of a plan was created.
+// started updates the plan's status after its workflow has been created.
 func (p *plan) started(created child, at time.Time) {
 	if !slices.ContainsFunc(p.status.Active, func(r corev1.ObjectReference) bool { return r.UID == created.UID }) {
 		p.status.Active = append(p.status.Active, created.ref())
@@ -167,7 +173,7 @@ func (p *plan) started(created child, at time.Time) {
 	setCondition(&p.status, conditionSubmissionError, "")
 }
 
-// account brings the list of active children up to date, and the counters with it.
+// account updates the list of active children and the counters.
 func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 	s := &p.status
 	last := lastOf(s)
@@ -180,7 +186,8 @@ func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
 	})
 	for _, c := range children {
-		// A child of a later time than the status knows was created just before a manager ended.
+		// A child scheduled after the last time in the status was created just before a manager
+		// ended.
 		unknown := c.scheduled().After(last)
 		if unknown {
 			s.LastScheduledTime = ptr.To(metav1.NewTime(later(lastOf(s), c.scheduled())))
@@ -197,7 +204,7 @@ func (p *plan) account(cron *wf.CronWorkflow, children []child) {
 	}
 }
 
-// check says what is wrong with a cron; what is right is its schedule.
+// check validates a cron and returns its schedule.
 func check(cron *wf.CronWorkflow) (*schedule.Schedule, error) {
 	if len(cron.Name) > maxNameBytes {
 		return nil, fmt.Errorf("metadata.name: is longer than %d, and its workflows have names that are longer by %d", maxNameBytes, 63-maxNameBytes)
@@ -210,8 +217,8 @@ func check(cron *wf.CronWorkflow) (*schedule.Schedule, error) {
 	return schedule.Parse(cron.Spec.AllSchedules(), cron.Spec.Timezone, cron.CreationTimestamp.Time)
 }
 
-// Workflow is what a cron runs, under a name; an empty one lets the server choose. scheduled is zero for a run that no
-// schedule asked for.
+// Workflow returns the workflow that a cron runs. If name is empty the server generates one.
+// scheduled is zero for a run outside of the schedule.
 func Workflow(cron *wf.CronWorkflow, name string, scheduled time.Time) *wf.Workflow {
 	w := &wf.Workflow{
 		TypeMeta: metav1.TypeMeta{APIVersion: wf.GroupVersion.String(), Kind: "Workflow"},
@@ -236,7 +243,7 @@ func Workflow(cron *wf.CronWorkflow, name string, scheduled time.Time) *wf.Workf
 	return w
 }
 
-// beyondLimits are the oldest finished children beyond what the limits keep.
+// beyondLimits returns the oldest finished children beyond the history limits.
 func beyondLimits(cron *wf.CronWorkflow, children []child) []child {
 	var out []child
 	for _, kind := range []struct {
@@ -259,7 +266,7 @@ func beyondLimits(cron *wf.CronWorkflow, children []child) []child {
 	return out
 }
 
-// variables are what expressions of a cron may use.
+// variables returns the scope of a cron's expressions.
 func variables(cron *wf.CronWorkflow, s *wf.CronWorkflowStatus, now time.Time, run template.Run) template.Scope {
 	v := template.Typed{
 		template.Clock: now, template.Runner: run, "cronworkflow.name": cron.Name, "cronworkflow.namespace": cron.Namespace,
@@ -306,7 +313,7 @@ func when(condition string, scope template.Scope, run template.Run) (bool, error
 	return template.When(resolved, run)
 }
 
-// setCondition says what is wrong, or takes back that something was.
+// setCondition sets the condition to True with a message, or removes it if message is empty.
 func setCondition(s *wf.CronWorkflowStatus, kind wf.ConditionType, message string) {
 	i := slices.IndexFunc(s.Conditions, func(c wf.Condition) bool { return c.Type == kind })
 	switch {
@@ -319,7 +326,7 @@ func setCondition(s *wf.CronWorkflowStatus, kind wf.ConditionType, message strin
 	}
 }
 
-// usedSchedule is a cron's schedule as a text that changes when the schedule does.
+// usedSchedule returns a text that changes whenever the cron's schedule does.
 func usedSchedule(cron *wf.CronWorkflow) string {
 	return strings.Join(append(slices.Clone(cron.Spec.AllSchedules()), cron.Spec.Timezone), ";")
 }
@@ -331,7 +338,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// same says whether a plan leaves a cron as it is.
+// same reports whether the plan leaves the cron's status and label as they are.
 func (p *plan) same(cron *wf.CronWorkflow) bool {
 	old, now := cron.Status, p.status
 	if len(old.Conditions) == 0 {

@@ -17,7 +17,7 @@ import (
 
 var midnight = time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// hourly is a cron that was made at midnight and ran at one o'clock.
+// hourly is a cron that was created at midnight and ran at one o'clock.
 func hourly(change func(*wf.CronWorkflow)) *wf.CronWorkflow {
 	c := &wf.CronWorkflow{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "c", UID: "c-uid", CreationTimestamp: metav1.NewTime(midnight), Labels: map[string]string{"team": "a"}},
@@ -30,7 +30,7 @@ func hourly(change func(*wf.CronWorkflow)) *wf.CronWorkflow {
 	return c
 }
 
-// run is a workflow of hourly that was scheduled hours after midnight.
+// run is a workflow of hourly, scheduled hours after midnight.
 func run(hours int, phase wf.WorkflowPhase) child {
 	at := midnight.Add(time.Duration(hours) * time.Hour)
 	labels := map[string]string{wf.LabelPhase: string(phase)}
@@ -42,7 +42,7 @@ func run(hours int, phase wf.WorkflowPhase) child {
 		CreationTimestamp: metav1.NewTime(at), Labels: labels, Annotations: map[string]string{wf.AnnotationScheduledTime: at.Format(time.RFC3339)}}}}
 }
 
-// describe is a plan in words.
+// describe returns a plan as text.
 func (p plan) describe() string {
 	var out []string
 	add := func(format string, args ...any) { out = append(out, fmt.Sprintf(format, args...)) }
@@ -170,7 +170,7 @@ func TestDecide(t *testing.T) {
 			if diff := cmp.Diff(before, cron); diff != "" {
 				t.Errorf("the cron was changed (-before +after)\n%s", diff)
 			}
-			// What was decided is not decided again.
+			// A decided time is not decided again.
 			cron.Status = p.status
 			if p.start != nil {
 				p.started(child{&metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "new", UID: "new"}}}, p.passed)

@@ -1,4 +1,5 @@
-// Package cron runs CronWorkflows: it creates their workflows when their schedules say so, and keeps account of them.
+// Package cron runs CronWorkflows: it creates their workflows on schedule and keeps account of
+// them.
 //
 //	CronWorkflow ─┐
 //	              ├─▶ decide(cron, its workflows, now) ─▶ start, terminate, delete, status, when to look again
@@ -6,12 +7,13 @@
 //	  (metadata only)                                            ▼
 //	                                                       apiwriter, a timer
 //
-// A workflow is named after its cron and the time that it was scheduled for, <cron>-<unix seconds>: however often that time is
-// looked at, by however many managers, it is created once.
+// The name of a workflow is that of its cron and the time it was scheduled for, <cron>-<unix
+// seconds>: so however often and by however many managers that time is processed, the workflow is
+// created once.
 //
 // # What happens to a time that passed
 //
-// Only the last time that passed counts. It is started late when it is at most the larger of startingDeadlineSeconds and
-// Grace late; otherwise it was missed, and the next one is waited for. Under Forbid, a time at which a workflow is
-// active is passed over; a time at which `when` is false likewise.
+// Only the last due time counts. It is started late if it is late by at most the larger of
+// startingDeadlineSeconds and Grace; otherwise it was missed, and the cron waits for the next one.
+// A due time is skipped if a workflow is active under the policy Forbid, or if `when` is false.
 package cron

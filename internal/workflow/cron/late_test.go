@@ -17,12 +17,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// late holds back the first status of each cron that begins to have an active workflow, before the server has it.
+// late holds back the first status write of each cron that begins to have an active workflow.
 type late struct {
 	*faultproxy.Proxy
 	mu   sync.Mutex
 	held bool
-	// there is closed when one is held, release lets it go.
+	// there is closed when a write is held; release lets it go.
 	there   chan struct{}
 	release func()
 	refuse  bool // workflows
@@ -72,7 +72,7 @@ func body(r *faultproxy.Request) string {
 	return string(data)
 }
 
-// statuses are the answers to what the late controller has written to crons.
+// statuses counts the answers to the late controller's status writes.
 func (l *late) statuses() (codes []int) {
 	for _, w := range l.Writes() {
 		if w.Resource == "cronworkflows" {
@@ -91,8 +91,8 @@ func (c *testCluster) awaitHeld(l *late) {
 	}
 }
 
-// TestALateStatusOverwritesNothing: a manager's status that reaches the server when another manager has written newer ones is
-// refused, and the first one decides again from what is there.
+// TestALateStatusOverwritesNothing: a manager's status write that reaches the server after newer
+// writes of another manager is refused, and the first manager decides again from the current state.
 func TestALateStatusOverwritesNothing(t *testing.T) {
 	c := newCluster(t)
 	l := c.newLate()
@@ -107,7 +107,7 @@ func TestALateStatusOverwritesNothing(t *testing.T) {
 	name := fmt.Sprintf("c-%d", at.Unix())
 	c.clock.SetTime(at)
 	c.awaitHeld(l)
-	// The other one accounts for the workflow, from its start to its end and beyond.
+	// The other manager accounts for the workflow, from its start to its end and beyond.
 	others.Store("c", true)
 	resync()
 	c.await("c", fmt.Sprintf("[%s] 1 active 0 succeeded 0 failed Active", name))
@@ -128,7 +128,7 @@ func TestALateStatusOverwritesNothing(t *testing.T) {
 	if got := c.state("c"); got != counted {
 		t.Errorf("after the late status it is %s, want %s", got, counted)
 	}
-	// Both go on from there.
+	// Both continue from there.
 	c.clock.SetTime(at.Add(time.Hour))
 	next := fmt.Sprintf("c-%d", at.Add(time.Hour).Unix())
 	c.await("c", fmt.Sprintf("[%s] 1 active 1 succeeded 0 failed Active", next))
@@ -136,7 +136,7 @@ func TestALateStatusOverwritesNothing(t *testing.T) {
 	c.await("c", "[] 0 active 2 succeeded 0 failed Active")
 }
 
-// edit has a user change a cron.
+// edit changes a cron as a user would.
 func (c *testCluster) edit(name string) {
 	c.Helper()
 	data := []byte(`{"metadata":{"labels":{"edited":"yes"}}}`)
@@ -145,7 +145,8 @@ func (c *testCluster) edit(name string) {
 	}
 }
 
-// TestAStatusThatMeetsAnEditIsWrittenAgain: a user changes a cron while a status is on its way. What the status says is not lost.
+// TestAStatusThatMeetsAnEditIsWrittenAgain: a user changes a cron while a status write is in
+// flight. The content of the status is not lost.
 func TestAStatusThatMeetsAnEditIsWrittenAgain(t *testing.T) {
 	for _, refuse := range []bool{false, true} {
 		t.Run(map[bool]string{false: "a workflow began", true: "a workflow was refused"}[refuse], func(t *testing.T) {
@@ -175,7 +176,8 @@ func TestAStatusThatMeetsAnEditIsWrittenAgain(t *testing.T) {
 				}
 				return nil
 			})
-			// The first status, the late one and that in its place, whose answer may come after what it says is seen.
+			// These are the first status, the late one and its replacement, whose answer may come
+			// after the test sees its content.
 			localtest.Eventually(t, time.Minute, "the answers to statuses", func() error {
 				if codes := l.statuses(); len(codes) != 3 || codes[1] != http.StatusConflict || codes[2] != http.StatusOK {
 					return fmt.Errorf("they are %v", codes)

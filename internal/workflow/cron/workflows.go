@@ -14,16 +14,18 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
-// workflows is a cache of the metadata of those workflows that crons have started, by the UID of their cron. A shared informer
-// would do, but takes no backoff: see kubeclient.WatchBackoff.
+// workflows is a cache of the metadata of the workflows that crons have started, indexed by the UID
+// of their cron. It is not a shared informer because that supports no backoff: see
+// kubeclient.WatchBackoff.
 type workflows struct {
 	cache.Indexer
 	reflector *cache.Reflector
-	// changed is told of every workflow that is new, has changed or is gone, when the cache shows it.
+	// changed is called for every workflow that is added, changed or deleted, after the cache shows
+	// it.
 	changed func(metav1.Object)
 
 	fillOnce sync.Once
-	filled   chan struct{} // closed when everything is there that existed at the start
+	filled   chan struct{} // closed after the initial list
 }
 
 func newWorkflows(client metadata.Interface, changed func(metav1.Object)) *workflows {
@@ -47,7 +49,7 @@ func newWorkflows(client metadata.Interface, changed func(metav1.Object)) *workf
 	return w
 }
 
-// indexByCron files workflows under the UID of the cron that controls them.
+// indexByCron indexes workflows by the UID of the cron that controls them.
 func indexByCron(o any) ([]string, error) {
 	if owner := metav1.GetControllerOf(o.(metav1.Object)); owner != nil && owner.Kind == "CronWorkflow" {
 		return []string{string(owner.UID)}, nil
@@ -60,10 +62,10 @@ func (w *workflows) of(cron *wf.CronWorkflow) ([]any, error) {
 	return w.ByIndex(byCron, string(cron.UID))
 }
 
-// version is the resource version that the cache shows.
+// version returns the resource version of the cache.
 func (w *workflows) version() string { return w.reflector.LastSyncResourceVersion() }
 
-// What follows makes it the store that its reflector fills.
+// The following methods make workflows the store of its reflector.
 
 // Add implements cache.ReflectorStore.
 func (w *workflows) Add(o any) error { return w.Update(o) }
@@ -71,7 +73,7 @@ func (w *workflows) Add(o any) error { return w.Update(o) }
 // Update implements cache.ReflectorStore.
 func (w *workflows) Update(o any) error {
 	m := o.(metav1.Object)
-	m.SetManagedFields(nil) // which nobody reads here
+	m.SetManagedFields(nil) // nobody reads them here
 	if err := w.Indexer.Update(o); err != nil {
 		return err
 	}
@@ -97,7 +99,8 @@ func (w *workflows) Replace(list []any, version string) error {
 	if err := w.Indexer.Replace(list, version); err != nil {
 		return err
 	}
-	for _, o := range append(before, list...) { // gone, changed, or as it was: to look at a cron costs little
+	// deleted, changed or unchanged: reconciling a cron costs little
+	for _, o := range append(before, list...) {
 		w.changed(o.(metav1.Object))
 	}
 	w.fillOnce.Do(func() { close(w.filled) })

@@ -21,9 +21,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what testdata gives as what it should give")
 
-// TestGolden draws workflows that the engine has run. A file in testdata is a manifest, "----" and the drawing. Its
-// annotations say how far it ran and how: test/rounds, in each of which all pods that run end, 3 s after the round before;
-// test/fail, the nodes whose pods fail; test/draw, words of wide, ascii, color.
+// TestGolden draws workflows that the engine has run. A file in testdata is a manifest, "----" and
+// the drawing. Annotations of the manifest say how far and how it ran: test/rounds is the number of
+// rounds, in each of which all running pods end, 3 s after the round before; test/fail are the
+// nodes whose pods fail; test/draw are options: wide, ascii, color.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil || len(files) == 0 {
@@ -56,7 +57,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// play runs a workflow with pods that end as its annotations say, and returns the time.
+// play runs a workflow whose pods end as its annotations say, and returns the time at the end.
 func play(w *wf.Workflow) time.Time {
 	now := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
 	w.Namespace, w.UID, w.CreationTimestamp = "default", "0001", metav1.NewTime(now)
@@ -124,15 +125,17 @@ stopped  Running (Suspended)  60s  60s  1/2
 	}
 }
 
-// TestEveryNodeIsDrawnOnce holds for any graph of nodes, also for one that no engine makes.
+// TestEveryNodeIsDrawnOnce draws arbitrary graphs of nodes, also those that no engine produces.
 func TestEveryNodeIsDrawnOnce(t *testing.T) {
 	w := &wf.Workflow{ObjectMeta: metav1.ObjectMeta{Name: "w"}}
 	w.Status.Nodes = wf.Nodes{
-		"w":   {ID: "w", Name: "w", Type: wf.NodeDAG, Phase: wf.PhaseRunning, Children: []string{"a"}},
-		"a":   {ID: "a", Name: "w.a", Type: wf.NodePod, BoundaryID: "w", Children: []string{"b"}},
-		"b":   {ID: "b", Name: "w.b", Type: wf.NodePod, BoundaryID: "w", Children: []string{"a"}}, // a cycle
-		"c":   {ID: "c", Name: "w.c", Type: wf.NodePod, BoundaryID: "gone"},
-		"d":   {ID: "d", Name: "w.d(0:x)", Type: wf.NodePod, BoundaryID: "w"}, // an item without its group
+		"w": {ID: "w", Name: "w", Type: wf.NodeDAG, Phase: wf.PhaseRunning, Children: []string{"a"}},
+		"a": {ID: "a", Name: "w.a", Type: wf.NodePod, BoundaryID: "w", Children: []string{"b"}},
+		// a cycle
+		"b": {ID: "b", Name: "w.b", Type: wf.NodePod, BoundaryID: "w", Children: []string{"a"}},
+		"c": {ID: "c", Name: "w.c", Type: wf.NodePod, BoundaryID: "gone"},
+		// an item without its group
+		"d":   {ID: "d", Name: "w.d(0:x)", Type: wf.NodePod, BoundaryID: "w"},
 		"e":   {ID: "e", Name: "w.onExit", Type: wf.NodePod},
 		"own": {ID: "own", Name: "w.own", Type: wf.NodePod, BoundaryID: "own"},
 	}

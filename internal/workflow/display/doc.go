@@ -1,10 +1,12 @@
-// Package display turns a workflow into text for a terminal: its head, the tree of its nodes, a row of a list.
+// Package display formats a workflow as text for a terminal: its head, the tree of its nodes, or a
+// row of a list.
 //
 //	Workflow ──▶ tree: who is shown under whom ──▶ rows: prefix, icon, name, cells ──▶ aligned lines
 //
-// The tree follows the contract of node names and boundaries, not the edges alone: a node is shown under its boundary,
-// attempts under their Retry node, loop items under their TaskGroup, steps under their StepGroup. Groups of steps have no line of
-// their own: their steps are drawn as a bundle.
+// The tree follows the rules of node names and boundaries, not the edges alone: a node is shown
+// under its boundary, attempts under their Retry node, loop items under their TaskGroup, steps
+// under their StepGroup. Groups of steps have no line of their own: their steps are drawn as a
+// bundle.
 //
 //	✔ example        main
 //	├───✔ generate   gen        a group of one step
@@ -14,5 +16,5 @@
 //	    ├─✔ a        task
 //	    └─✔ b        task
 //
-// It is pure: the time is an argument, and what it returns depends on nothing else.
+// The package is pure: the time is an argument, and the results depend only on the arguments.
 package display

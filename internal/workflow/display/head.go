@@ -16,7 +16,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// Workflow draws everything about a workflow: its head, then the tree of its nodes.
+// Workflow returns the whole display of a workflow: its head, then the tree of its nodes.
 func Workflow(w *wf.Workflow, o Options) string {
 	head := Head(w, o)
 	if tree := Tree(w, o); tree != "" {
@@ -25,7 +25,7 @@ func Workflow(w *wf.Workflow, o Options) string {
 	return head
 }
 
-// Head is the block of lines above the tree.
+// Head returns the lines above the tree.
 func Head(w *wf.Workflow, o Options) string {
 	var b strings.Builder
 	line := func(name string, value any) { fmt.Fprintf(&b, "%-20s %v\n", name, value) }
@@ -100,7 +100,7 @@ func writeParameters(b *strings.Builder, list []wf.Parameter) {
 	}
 }
 
-// Status is the phase, and in parentheses what the phase alone does not tell.
+// Status returns the phase, with details in parentheses that the phase does not tell.
 func Status(w *wf.Workflow) string {
 	if malformed.Of(w) != nil {
 		return "Malformed"
@@ -120,7 +120,7 @@ func Status(w *wf.Workflow) string {
 	return phase
 }
 
-// Suspended says that a workflow under way waits for a person or a time: as a whole, or in a node.
+// Suspended reports whether a running workflow waits for a user or a time, as a whole or in a node.
 func Suspended(w *wf.Workflow) bool {
 	if w.Spec.Suspend != nil && *w.Spec.Suspend {
 		return true
@@ -133,12 +133,12 @@ func Suspended(w *wf.Workflow) bool {
 	return false
 }
 
-// Duration is how long a workflow took, or has been running; empty before it started.
+// Duration returns how long a workflow took or has been running, "" before its start.
 func Duration(w *wf.Workflow, now time.Time) string {
 	return elapsed(w.Status.StartedAt.Time, w.Status.FinishedAt.Time, now, wf.PhaseRunning)
 }
 
-// ago tells how long ago t was.
+// ago returns how long ago t was.
 func ago(t, now time.Time) string {
 	if now.Before(t) {
 		return "now"
@@ -146,7 +146,7 @@ func ago(t, now time.Time) string {
 	return duration.HumanDuration(now.Sub(t)) + " ago"
 }
 
-// resourceUnits are the amounts whose seconds a resourcesDuration counts.
+// resourceUnits are the amounts of which a resources duration counts one per second.
 var resourceUnits = map[corev1.ResourceName]string{
 	corev1.ResourceCPU: "1 cpu", corev1.ResourceMemory: "100Mi memory", corev1.ResourceEphemeralStorage: "10Gi ephemeral-storage",
 	corev1.ResourceStorage: "10Gi storage",
@@ -167,7 +167,8 @@ var (
 	wideHead = []string{"NAME", "STATUS", "AGE", "DURATION", "PROGRESS", "PRIORITY", "P/R/C", "PARAMETERS", "MESSAGE"}
 )
 
-// List draws a table of workflows, with their namespaces if wanted. Nodes are looked at only when Wide.
+// List returns a table of workflows, with their namespaces if namespaces is true. Nodes are read
+// only if o.Wide is true.
 func List(list []wf.Workflow, namespaces, headers bool, o Options) string {
 	head := listHead
 	if o.Wide {
@@ -214,7 +215,7 @@ func phaseColor(w *wf.Workflow) string {
 	return gray
 }
 
-// counts are the pods pending, running and completed.
+// counts returns the numbers of pending, running and completed pods.
 func counts(w *wf.Workflow) string {
 	var pending, running, completed int
 	for id := range w.Status.Nodes {

@@ -10,19 +10,20 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Options say how to draw.
+// Options configures the display.
 type Options struct {
-	// Now is the time for what is under way.
+	// Now is the current time, for workflows and nodes that still run.
 	Now time.Time
-	// Wide adds columns, and nodes that were omitted.
+	// Wide adds columns and omitted nodes.
 	Wide bool
-	// ASCII draws without the characters that some terminals lack; Color adds colours.
+	// ASCII avoids characters that some terminals lack; Color adds colours.
 	ASCII, Color bool
-	// Match leaves out nodes that it refuses, unless something under them is shown. Nil shows all.
+	// Match hides the nodes for which it returns false, unless a node under them is shown. nil
+	// shows all.
 	Match func(*wf.NodeStatus) bool
 }
 
-// glyph is how a phase is drawn.
+// glyph is the symbol and colour of a phase.
 type glyph struct{ utf8, ascii, color string }
 
 const (
@@ -48,7 +49,7 @@ var (
 	unknown = glyph{"?", "?", gray}
 )
 
-// Icon is the character for a node, with its colour if wanted.
+// Icon returns the symbol of a node, coloured if o.Color is true.
 func (o *Options) Icon(n *wf.NodeStatus) string {
 	g, ok := glyphs[n.Phase]
 	switch {
@@ -71,7 +72,8 @@ func (o *Options) paint(text, color string) string {
 	return "\x1b[" + color + "m" + text + "\x1b[0m"
 }
 
-// Tree draws the nodes of a workflow, whose status must not be compressed: a heading and a line for each node.
+// Tree returns the tree of a workflow's nodes, which must not be compressed: a heading and a line
+// per node.
 func Tree(w *wf.Workflow, o Options) string {
 	roots := forest(w)
 	if len(roots) == 0 {
@@ -101,7 +103,8 @@ type table struct {
 	rows     [][]string
 }
 
-// The pieces of branches: for a node that others follow, for the last, and what is below each.
+// pieces returns the parts that draw a branch: before a node, and before the lines below it. last
+// is true for the last node of its parent.
 func (t *table) pieces(last bool) (branch, below string) {
 	switch {
 	case t.options.ASCII && last:
@@ -126,7 +129,7 @@ func (t *table) fork(several bool) string {
 	return "──"
 }
 
-// under draws what is under e, each line with indent before it.
+// under draws the nodes under e; each line begins with indent.
 func (t *table) under(indent string, e *entry) {
 	var items []*entry
 	for _, k := range t.options.kids(e) {
@@ -154,7 +157,7 @@ func (t *table) under(indent string, e *entry) {
 	}
 }
 
-// add makes the line of one node.
+// add adds the line of one node.
 func (t *table) add(prefix string, e *entry) {
 	o, n := t.options, e.NodeStatus
 	name := n.DisplayName
@@ -179,7 +182,7 @@ func templateOf(n *wf.NodeStatus) string {
 	return n.TemplateName
 }
 
-// podOf is the name of a node's pod, or empty for nodes without one.
+// podOf returns the name of a node's pod, "" for nodes without a pod.
 func podOf(w *wf.Workflow, n *wf.NodeStatus) string {
 	if n.Type != wf.NodePod {
 		return ""
@@ -198,7 +201,7 @@ func artifactsOf(n *wf.NodeStatus) string {
 	return strings.Join(names, ",")
 }
 
-// elapsed is how long something took, or has been going on.
+// elapsed returns how long something took or has been going on.
 func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
 	switch {
 	case started.IsZero():
@@ -211,7 +214,7 @@ func elapsed(started, finished, now time.Time, phase wf.NodePhase) string {
 	return duration.HumanDuration(max(0, now.Sub(started)))
 }
 
-// oneLine makes a message fit a table: no line breaks, no control characters that a terminal would act on.
+// oneLine makes a message fit into a table: it removes line breaks and control characters.
 func oneLine(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -224,7 +227,7 @@ func oneLine(s string) string {
 	}, strings.TrimSpace(s))
 }
 
-// align pads cells to columns. A nil row is an empty line; the last cell of a row is not padded.
+// align pads cells to columns and joins the rows. A nil row becomes an empty line.
 func align(rows [][]string) string {
 	var widths []int
 	for _, row := range rows {
@@ -249,7 +252,7 @@ func align(rows [][]string) string {
 	return b.String()
 }
 
-// width is how many columns a cell takes, colours aside.
+// width returns the number of columns of a cell, without colours.
 func width(s string) int {
 	n := 0
 	for {

@@ -8,13 +8,14 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// entry is a node with what is shown under it.
+// entry is a node with the nodes shown under it.
 type entry struct {
 	*wf.NodeStatus
 	kids []*entry
 }
 
-// forest builds the trees of a workflow: its root, then its exit handler and hooks.
+// forest returns the trees of a workflow: first that of its root, then those of its exit handler
+// and hooks.
 func forest(w *wf.Workflow) []*entry {
 	nodes := w.Status.Nodes
 	byID := make(map[string]*entry, len(nodes))
@@ -37,7 +38,7 @@ func forest(w *wf.Workflow) []*entry {
 		order(e)
 	}
 	slices.SortFunc(roots, func(a, b *entry) int {
-		// The workflow itself first.
+		// The workflow's own node comes first.
 		return cmp.Or(boolOrder(b.Name == w.Name, a.Name == w.Name), a.StartedAt.Compare(b.StartedAt.Time), natural(a.Name, b.Name))
 	})
 	return roots
@@ -53,7 +54,7 @@ func boolOrder(a, b bool) int {
 	return -1
 }
 
-// parentOf is the entry under which e is shown: nil for roots.
+// parentOf returns the entry under which e is shown, nil for roots.
 func parentOf(e *entry, byID, byName map[string]*entry) *entry {
 	// 1. Attempts and items: NAME(INDEX...) under the Retry or TaskGroup node NAME.
 	if name, ok := strings.CutSuffix(e.Name, ")"); ok {
@@ -79,7 +80,7 @@ func parentOf(e *entry, byID, byName map[string]*entry) *entry {
 	return boundary
 }
 
-// order sorts what is shown under e: the order of execution where it is known, and of names where it is not.
+// order sorts the entries under e in the order of execution as far as it is known, else by name.
 func order(e *entry) {
 	if len(e.kids) < 2 {
 		return
@@ -94,7 +95,7 @@ func order(e *entry) {
 			listed[id] = i
 		}
 	}
-	// A handler or hook of a step follows its step.
+	// A handler or hook of a step comes after the step.
 	position := func(k *entry) int {
 		if i, ok := listed[k.ID]; ok {
 			return i
@@ -109,7 +110,8 @@ func order(e *entry) {
 	})
 }
 
-// depths is the length of the longest chain of edges among siblings that leads to each of them.
+// depths returns, for each sibling, the length of the longest chain of edges from siblings that
+// leads to it.
 func depths(kids []*entry) map[*entry]int {
 	at := make(map[string]*entry, len(kids))
 	for _, k := range kids {
@@ -147,7 +149,7 @@ func depths(kids []*entry) map[*entry]int {
 	return depth
 }
 
-// natural compares names with their numbers as numbers: a(2) before a(10).
+// natural compares names with numbers in natural order: a(2) before a(10).
 func natural(a, b string) int {
 	for a != "" && b != "" {
 		if digit(a[0]) && digit(b[0]) {
@@ -169,7 +171,7 @@ func natural(a, b string) int {
 
 func digit(c byte) bool { return '0' <= c && c <= '9' }
 
-// number splits the digits at the beginning, without leading zeros, from the rest.
+// number splits the leading digits of s, without leading zeros, from the rest.
 func number(s string) (digits, rest string) {
 	i := 0
 	for i < len(s) && digit(s[i]) {
@@ -178,8 +180,8 @@ func number(s string) (digits, rest string) {
 	return strings.TrimLeft(s[:i], "0"), s[i:]
 }
 
-// visible returns what is shown for e: e itself, for a Retry of one attempt that attempt, and nothing for what was omitted
-// and for what the options leave out together with everything under it.
+// visible returns the entries shown for e: e itself; for a Retry with one attempt the attempt; none
+// for omitted nodes and for nodes that the options hide together with everything under them.
 func (o *Options) visible(e *entry) []*entry {
 	switch {
 	case e.Phase == wf.PhaseOmitted && !o.Wide:

@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// target is how a template is called.
+// target names the template of a call: by name, by reference, or inline.
 type target struct {
 	template string
 	ref      *wf.TemplateRef
@@ -22,28 +22,33 @@ type call struct {
 	name, display string
 	target        target
 	args          wf.Arguments // resolved
-	from          *compiled    // where the call stands
-	boundary      *node        // the frame's node around it
-	parent        *node        // the node around it, for progress
-	edges         []*node      // nodes that get an edge to it
+	from          *compiled    // the template that contains the call
+	boundary      *node        // the node of the enclosing frame
+	parent        *node        // the enclosing node, for progress
+	edges         []*node      // nodes that get an edge to the new node
 	owner         owner
 	depth         int
 	onExit        bool // part of an exit handler
-	topLevel      bool // the arguments are the workflow's own: what a template does not expect is no error
-	hooked        bool
-	retried       bool
-	wantResult    bool  // somebody reads the result
-	failure       error // the call could not be made; the node says so
-	frame         *frame
-	member        string           // the step or task of frame that it is for, with the item's part; "": none
-	outer         []template.Scope // what an inline template sees of the template around it
+	// topLevel is true if args are the workflow's own, so that arguments that the template does not
+	// declare are allowed.
+	topLevel   bool
+	hooked     bool
+	retried    bool
+	wantResult bool  // some text refers to the result
+	failure    error // the call could not be prepared; its node ends with this error
+	frame      *frame
+	// member is the step or task of frame that the call belongs to, with its item; "" if there is
+	// none.
+	member string
+	outer  []template.Scope // scopes of the template around an inline template
 
-	// Of an attempt:
+	// For an attempt of a retry:
 	attempt    template.Map
 	avoidHosts []string
 }
 
-// execute runs a template. The node it returns may be fulfilled at once; its owner is told later all the same.
+// execute runs a template. The returned node may be fulfilled already; even so its owner is told
+// later.
 func (r *Run) execute(c call) *node {
 	n := &node{}
 	if old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]; old == nil && len(r.nodes) >= r.config.MaxNodes && !r.ended {
@@ -66,7 +71,7 @@ func (r *Run) execute(c call) *node {
 	if err != nil {
 		return r.fail(n, &c, err)
 	}
-	if in := inputs.resolved; in != nil { // of arguments the texts are counted already
+	if in := inputs.resolved; in != nil { // the texts of arguments are counted already
 		args := parametersBytes(c.args.Parameters) + artifactsBytes(c.args.Artifacts)
 		r.keep(max(0, parametersBytes(in.Parameters)+artifactsBytes(in.Artifacts)-args))
 	}
@@ -91,7 +96,7 @@ func (r *Run) execute(c call) *node {
 	return r.startLeaf(n, &c, t, inputs, kind)
 }
 
-// fail makes the call's node end in Error.
+// fail ends the call's node in Error.
 func (r *Run) fail(n *node, c *call, err error) *node {
 	if !r.begin(n, c, wf.NodeSkipped) {
 		if !n.known {
@@ -125,13 +130,14 @@ func kindOf(t *wf.Template) wf.NodeType {
 	return wf.NodePod
 }
 
-// inputsScope are the inputs of an instance of a template.
+// inputsScope is the scope of the inputs of one instance of a template.
 type inputsScope struct {
 	template.Map
-	resolved *wf.Inputs // for the status; nil if there are none
+	resolved *wf.Inputs // for the status; nil if there are no inputs
 }
 
-// inputs gives the template's inputs their values: the call's argument, else the template's value or default.
+// inputs resolves the template's inputs: each parameter takes the call's argument, else the
+// template's own value or default.
 func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	in := &inputsScope{Map: template.Map{"node.name": c.name}}
 	switch kindOf(t.Template) {
@@ -202,7 +208,7 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 			return nil, fmt.Errorf("inputs.artifacts.%s was not supplied", a.Name)
 		}
 		in.Map["inputs.artifacts."+a.Name+".path"] = a.Path
-		if found && (t.Steps != nil || t.DAG != nil) { // to be handed on
+		if found && (t.Steps != nil || t.DAG != nil) { // to be passed on to members
 			program, err := template.Compile(&a)
 			if err == nil {
 				err = program.Apply(&a, []template.Scope{globals[0], in}, known...)
@@ -230,7 +236,8 @@ func (r *Run) inputs(t *compiled, c *call) (*inputsScope, error) {
 	return in, nil
 }
 
-// locate takes over the paths and the template's own locations of artifacts as they are with their variables resolved.
+// locate updates the paths and the template's own locations of artifacts from made, the instance of
+// t with its variables resolved.
 func (in *inputsScope) locate(t, made *wf.Template) {
 	if in.resolved == nil || t == made {
 		return
@@ -243,14 +250,15 @@ func (in *inputsScope) locate(t, made *wf.Template) {
 				continue
 			}
 			a.Path = own.Path
-			if a.ArtifactLocation == declared.ArtifactLocation { // no argument gave it another
+			// no argument gave the artifact another location
+			if a.ArtifactLocation == declared.ArtifactLocation {
 				a.ArtifactLocation = own.ArtifactLocation
 			}
 		}
 	}
 }
 
-// known are the namespaces of variables that must have a value where a template is run.
+// known are the namespaces of variables that must have a value when a template is run.
 var known = []string{"inputs.", "steps.", "tasks.", "workflow.", "outputs.", "pod.", "node."}
 
 // instance returns the template with its variables resolved.
@@ -283,7 +291,7 @@ func resolveArguments(args wf.Arguments, passes []template.Scope) (wf.Arguments,
 	return out, err
 }
 
-// duration parses seconds, or a Go duration.
+// duration parses a number of seconds or a Go duration.
 func duration(text string) (time.Duration, error) {
 	var seconds float64
 	if _, err := fmt.Sscanf(text+"\n", "%g\n", &seconds); err == nil {

@@ -16,26 +16,27 @@ import (
 // compiled is a template with its tags parsed.
 type compiled struct {
 	*wf.Template
-	scope   string            // where names in it are looked up: local/x, namespaced/x, cluster/x
-	program *template.Program // all but steps and dag
+	// scope of the template names in it: local/x, namespaced/x or cluster/x
+	scope   string
+	program *template.Program // all fields that launching a node resolves, not steps and dag
 	groups  [][]*step
 	dag     *dag
-	results map[string]bool // names of steps and tasks whose result somebody reads
+	results map[string]bool // names of steps and tasks whose result some text refers to
 }
 
 // step is a step or task with its tags parsed.
 type step struct {
-	wf.WorkflowStep // without items and inline template: it is copied for each item
+	wf.WorkflowStep // without items and inline template, because it is copied for each item
 	full            *wf.WorkflowStep
-	program         *template.Program // all but when
+	program         *template.Program // all fields but when
 	when            *template.Text
-	loop            *template.Program // over sources
+	loop            *template.Program // of sources
 	sources         loopSources
-	depends         condition // of tasks
-	index           int       // group of a step, place of a task
+	depends         condition // only for tasks
+	index           int       // group of a step, position of a task
 }
 
-// loopSources are the fields that say what to loop over.
+// loopSources are the fields of a step that define its loop.
 type loopSources struct {
 	WithItems    []wf.Item    `json:"withItems,omitempty"`
 	WithParam    string       `json:"withParam,omitempty"`
@@ -46,7 +47,7 @@ func (s *step) loops() bool {
 	return s.full.WithItems != nil || s.full.WithParam != "" || s.full.WithSequence != nil
 }
 
-// local is the scope of the workflow's own templates.
+// local returns the scope of the workflow's own templates, as a template to call from.
 func (r *Run) local() *compiled {
 	scope := "local/" + r.Workflow.Name
 	if ref := r.Workflow.Spec.WorkflowTemplateRef; ref != nil {
@@ -62,7 +63,8 @@ func scopeOf(cluster bool, name string) string {
 	return "namespaced/" + name
 }
 
-// load freezes what the workflow refers to, and checks the spec.
+// load resolves workflowTemplateRef, stores all referenced templates in the status, and validates
+// the spec.
 func (r *Run) load() error {
 	w := r.Workflow
 	r.spec = ownSpec(&w.Spec)
@@ -110,20 +112,22 @@ func (r *Run) load() error {
 		}
 	}
 	if faultless || len(w.Status.Nodes) > 0 {
-		return nil // it was right when it started
+		return nil // the spec was checked when the workflow started
 	}
 	c := references{spec: r.spec, find: r.find, parameters: map[string]bool{}, seen: map[string]bool{}}
 	for i := range r.spec.Arguments.Parameters {
 		c.parameters[r.spec.Arguments.Parameters[i].Name] = true
 	}
 	c.check(local.scope)
-	if len(c.findings) == 0 && len(w.Status.StoredTemplates) == 0 { // which may be others next time
+	// stored templates come from the library, which may change
+	if len(c.findings) == 0 && len(w.Status.StoredTemplates) == 0 {
 		r.config.Known.noFault(r.spec)
 	}
 	return join(c.findings)
 }
 
-// ownSpec is a copy of a spec for one run, which sets its arguments and shares the rest with other runs of the same.
+// ownSpec returns a copy of a spec for one run. The run sets its arguments; the rest is shared with
+// other runs of the same spec.
 func ownSpec(s *wf.WorkflowSpec) *wf.WorkflowSpec {
 	own := *s
 	own.Arguments = *s.Arguments.DeepCopy()
@@ -137,7 +141,8 @@ func (r *Run) librarySpec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 	return r.config.Library.Spec(cluster, name)
 }
 
-// malformed says why a library has no template of a name although there is one, or is nil.
+// malformed returns the error that explains why an existing template of the library cannot be
+// decoded, or nil.
 func (r *Run) malformed(cluster bool, name string) error {
 	if l, ok := r.config.Library.(interface{ Malformed(bool, string) error }); ok {
 		return l.Malformed(cluster, name)
@@ -145,7 +150,7 @@ func (r *Run) malformed(cluster bool, name string) error {
 	return nil
 }
 
-// mergeSpec returns base with over's fields laid over it. Arguments are merged by name.
+// mergeSpec returns base with the fields of over merged over it. Arguments are merged by name.
 func mergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
 	out := &wf.WorkflowSpec{}
 	if err := mergePatch(base, over, out); err != nil {
@@ -167,7 +172,7 @@ func mergeSpec(base, over *wf.WorkflowSpec) (*wf.WorkflowSpec, error) {
 	return out.DeepCopy(), nil
 }
 
-// mergePatch lays over over base by strategic merge, into out.
+// mergePatch merges over into base by strategic merge patch and stores the result in out.
 func mergePatch[T any](base, over, out *T) error {
 	a, err := json.Marshal(base)
 	if err != nil {
@@ -184,7 +189,7 @@ func mergePatch[T any](base, over, out *T) error {
 	return json.Unmarshal(merged, out)
 }
 
-// targets returns the calls that a template makes.
+// targets returns the calls that a template makes, including exit handlers and hooks.
 func targets(t *wf.Template) []target {
 	var out []target
 	add := func(s *wf.WorkflowStep) {
@@ -210,7 +215,7 @@ func targets(t *wf.Template) []target {
 	return out
 }
 
-// freeze stores every template that t refers to outside of the workflow, and those that these refer to.
+// freeze stores every template outside of the workflow that t refers to, directly or indirectly.
 func (r *Run) freeze(t *wf.Template, scope string, seen map[string]bool) error {
 	for _, c := range targets(t) {
 		if err := r.freezeTarget(c, scope, seen); err != nil {
@@ -222,7 +227,7 @@ func (r *Run) freeze(t *wf.Template, scope string, seen map[string]bool) error {
 
 func (r *Run) freezeTarget(c target, scope string, seen map[string]bool) error {
 	if strings.Contains(c.template, "{{") || c.ref != nil && strings.Contains(c.ref.Name+c.ref.Template, "{{") {
-		return nil // its name comes with its arguments
+		return nil // the name is known only once the arguments are
 	}
 	t, at, err := r.find(c, scope)
 	if err != nil {
@@ -236,7 +241,8 @@ func (r *Run) freezeTarget(c target, scope string, seen map[string]bool) error {
 	return r.freeze(t, at, seen)
 }
 
-// find looks a template up by how it is called and where from. It stores what it takes from the library.
+// find looks up a template by its call and the scope of the caller. A template from the library is
+// stored in the status.
 func (r *Run) find(c target, scope string) (*wf.Template, string, error) {
 	name := c.template
 	switch {
@@ -283,7 +289,8 @@ func (r *Run) find(c target, scope string) (*wf.Template, string, error) {
 	return nil, "", fmt.Errorf("template %s not found in workflow template %s", name, scope)
 }
 
-// compiled returns the template that a call means, its tags parsed once for all calls.
+// compiled returns the template of a call. The tags of each template are parsed once per run, or
+// once for all runs that share a Known.
 func (r *Run) compiled(c target, scope string) (*compiled, error) {
 	t, at, err := r.find(c, scope)
 	if err != nil {
@@ -363,7 +370,8 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	s := &step{full: full, WorkflowStep: *full, index: index, sources: loopSources{full.WithItems, full.WithParam, full.WithSequence}}
 	s.WithItems, s.WithParam, s.WithSequence, s.Inline = nil, "", nil, nil
 	var err error
-	// Expressions of hooks are evaluated when something happens; what they mention is not there yet.
+	// Expressions of hooks are evaluated on events; the variables that they refer to do not exist
+	// yet.
 	compiled := withoutOptional(&s.WorkflowStep)
 	if s.program, err = template.Compile(&compiled, "name", "hooks", "when"); err != nil {
 		return nil, err
@@ -375,7 +383,7 @@ func compileStep(full *wf.WorkflowStep, index int) (*step, error) {
 	return s, err
 }
 
-// check has the expressions of a step compiled.
+// check compiles the expressions of a step, to find faults.
 func (s *step) check(run template.Run) error {
 	if err := s.when.Check(run); err != nil {
 		return fmt.Errorf("when: %w", err)
@@ -383,8 +391,8 @@ func (s *step) check(run template.Run) error {
 	return cmp.Or(s.program.Check(run), s.loop.Check(run))
 }
 
-// withoutOptional returns the step without where optional artifacts come from: that may be missing, and is resolved where
-// artifacts are linked.
+// withoutOptional returns the step without the sources of optional artifacts: the sources may be
+// missing, and linkArtifacts resolves them.
 func withoutOptional(s *wf.WorkflowStep) wf.WorkflowStep {
 	out := *s
 	out.Arguments.Artifacts = slices.Clone(out.Arguments.Artifacts)

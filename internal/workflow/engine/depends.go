@@ -11,17 +11,18 @@ import (
 type dag struct {
 	tasks      []*step
 	index      map[string]int
-	deps       [][]int // tasks that a task waits for
+	deps       [][]int // indexes of the tasks that a task waits for
 	dependents [][]int
 	targets    []int
-	needed     []bool // tasks that a target needs
+	needed     []bool // tasks that are a target or that a target depends on
 	failFast   bool
 }
 
-// condition decides, from how other tasks ended, whether a task runs. nil is true.
+// condition decides from the results of other tasks whether a task runs. nil means that the task
+// always runs.
 type condition func(result func(task, result string) bool) bool
 
-// results are what can be asked about a task.
+// results are the names of task results that a depends condition may test.
 var results = map[string]bool{
 	"Succeeded": true, "Failed": true, "Errored": true, "Skipped": true, "Omitted": true, "Daemoned": true,
 	"AnySucceeded": true, "AllFailed": true,
@@ -93,7 +94,7 @@ func compileDAG(t *wf.DAGTemplate) (*dag, error) {
 	return d, nil
 }
 
-// cycle names the tasks that wait for each other, or is empty.
+// cycle returns the names of the tasks of a dependency cycle, or "" if there is none.
 func (d *dag) cycle() string {
 	waits := make([]int, len(d.tasks))
 	var ready []int
@@ -116,7 +117,7 @@ func (d *dag) cycle() string {
 	for waits[at] == 0 {
 		at++
 	}
-	// From a task that waits, to one that it waits for, until one comes again.
+	// Follow the unfinished dependencies until a task comes up again.
 	place := map[int]int{}
 	var names []string
 	for {
@@ -134,7 +135,8 @@ func (d *dag) cycle() string {
 	}
 }
 
-// ancestor says whether a task waits for another, directly or not. Near ones are found first.
+// ancestor reports whether task is a direct or indirect dependency of of. The search is
+// breadth-first.
 func (d *dag) ancestor(of, task int) bool {
 	seen := map[int]bool{}
 	for queue := []int{of}; len(queue) > 0; queue = queue[1:] {
@@ -151,7 +153,7 @@ func (d *dag) ancestor(of, task int) bool {
 	return false
 }
 
-// ended is what a name alone means: the task is done, and what depends on it may go on.
+// ended returns the condition for a bare task name: the task is done, and its dependents may go on.
 func ended(name string, t *wf.DAGTemplate) condition {
 	allowed := []string{"Succeeded", "Skipped", "Daemoned"}
 	for i := range t.Tasks {
@@ -189,7 +191,8 @@ func allOf(names []string, t *wf.DAGTemplate) condition {
 	}
 }
 
-// parseDepends parses a condition over tasks: names, with or without a result, &&, ||, ! and parentheses.
+// parseDepends parses a condition over tasks: names, with or without a result, &&, ||, ! and
+// parentheses. It also returns the names of the tasks.
 func parseDepends(text string, t *wf.DAGTemplate) (condition, []string, error) {
 	p := dependsParser{text: text, dag: t, seen: map[string]bool{}}
 	c, err := p.or(0)
@@ -211,7 +214,7 @@ func word(c byte) bool {
 	return c == '-' || c == '_' || c == '.' || c >= '0' && c <= '9' || c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z'
 }
 
-// peek returns the next token without taking it.
+// peek returns the next token without consuming it.
 func (p *dependsParser) peek() string {
 	for p.at < len(p.text) && strings.IndexByte(" \t\r\n", p.text[p.at]) >= 0 {
 		p.at++

@@ -19,25 +19,25 @@ type frame struct {
 	members map[string]*member
 	daemons []*leaf
 
-	// Steps:
+	// Of steps:
 	group     int
 	groupNode *node
 	open      int // members of the group that are not done
 
-	// DAG:
-	waits   []int // dependencies of a task that are not done
+	// Of a dag:
+	waits   []int // number of unfinished dependencies, by task
 	begun   []bool
-	left    int  // needed tasks that are not done
-	running int  // members that are begun and not done
-	failed  bool // a target's branch has failed: under failFast nothing more is started
+	left    int  // number of needed tasks that are not done
+	running int  // number of members that have begun and are not done
+	failed  bool // the branch of a target has failed: with failFast no further task is started
 
-	// The template's parallelism:
+	// For the template's parallelism:
 	active      int
 	queued      []queued
 	childFailed bool
 }
 
-// queued is a child that waits for the template's parallelism.
+// queued is a child that waits because of the template's parallelism.
 type queued struct{ start, drop func() }
 
 func (r *Run) startFrame(n *node, c *call, t *compiled, inputs *inputsScope, kind wf.NodeType) *node {
@@ -56,12 +56,13 @@ func (r *Run) startFrame(n *node, c *call, t *compiled, inputs *inputsScope, kin
 	return n
 }
 
-// passes are the scopes that the texts of a member see, whose node has that name.
+// passes returns the scopes for the texts of a member whose node has that name.
 func (f *frame) passes(s *step, name string) []template.Scope {
 	return []template.Scope{f.run.globalsFor(name), f.inputs, &siblings{f, s}}
 }
 
-// admit starts a child when the template's parallelism lets it. With failFast it is dropped if another has failed meanwhile.
+// admit starts a child as soon as the template's parallelism allows. With failFast, a waiting child
+// is dropped if another child has failed meanwhile.
 func (f *frame) admit(start, drop func()) {
 	if p := f.t.Parallelism; p != nil && *p > 0 && int64(f.active) >= *p && f.run.stopping == "" {
 		f.queued = append(f.queued, queued{start, drop})
@@ -71,7 +72,7 @@ func (f *frame) admit(start, drop func()) {
 	start()
 }
 
-// release lets the next child start.
+// release frees a place in the template's parallelism and starts the next waiting child.
 func (f *frame) release() {
 	f.active--
 	if len(f.queued) > 0 {
@@ -86,7 +87,7 @@ func (f *frame) release() {
 	}
 }
 
-// startGroup starts the steps of a group side by side, or ends the frame after the last.
+// startGroup starts the steps of group i in parallel, or ends the frame after the last group.
 func (f *frame) startGroup(i int) {
 	if f.run.ended {
 		return
@@ -99,7 +100,7 @@ func (f *frame) startGroup(i int) {
 	switch {
 	case f.groupNode == nil:
 	case len(f.t.groups[f.group]) == 0:
-		edges = []*node{f.groupNode} // whose only edge leads to the next group
+		edges = []*node{f.groupNode} // its only edge leads to the next group
 	default:
 		edges = f.groupNode.outbound()
 	}
@@ -126,10 +127,10 @@ func (f *frame) startGroup(i int) {
 	}
 }
 
-// erroredGroup starts the message of a group that could not be executed.
+// erroredGroup is the beginning of the message of a group that could not be executed.
 const erroredGroup = "step group deemed errored due to child"
 
-// groupDone goes on with the next group, or ends the frame if a step failed that must not.
+// groupDone starts the next group, or ends the frame if a step failed without continueOn.
 func (f *frame) groupDone() {
 	for _, s := range f.t.groups[f.group] {
 		for _, c := range f.members[s.Name].children {
@@ -179,7 +180,8 @@ func (f *frame) startDAG() {
 	}
 }
 
-// startTask decides on a task whose dependencies are done: it runs, is omitted, or comes too late.
+// startTask decides about a task whose dependencies are done: it runs, is omitted, or is not
+// started because the dag has failed or is stopping.
 func (f *frame) startTask(i int) {
 	if f.run.ended {
 		return
@@ -209,7 +211,7 @@ func (f *frame) startTask(i int) {
 	m.start(edges, f.node)
 }
 
-// result answers what a depends condition asks about a task that is done.
+// result answers whether a task that is done has the result that a depends condition names.
 func (f *frame) result(task, result string) bool {
 	m := f.members[task]
 	if m == nil {
@@ -242,7 +244,7 @@ func (f *frame) result(task, result string) bool {
 	return false
 }
 
-// memberDone is told when a member's children, exit handlers and hooks are done.
+// memberDone is called when a member's children, exit handlers and hooks are done.
 func (f *frame) memberDone(m *member) {
 	if f.t.dag == nil {
 		if f.open--; f.open == 0 {
@@ -254,7 +256,7 @@ func (f *frame) memberDone(m *member) {
 	f.running--
 	f.left--
 	m.branch = m.node().Phase
-	if !m.branch.Completed() { // it did not run: its branch is what it was before
+	if !m.branch.Completed() { // the task did not run: its branch has the phase of its dependencies
 		m.branch = wf.PhaseSucceeded
 		if !m.node().daemoned() {
 			for _, j := range d.deps[i] {
@@ -277,7 +279,7 @@ func (f *frame) memberDone(m *member) {
 	}
 }
 
-// dagPhase is how the first failed branch that leads to a target ended.
+// dagPhase returns the phase of the first failed branch that leads to a target, or Succeeded.
 func (f *frame) dagPhase() wf.NodePhase {
 	d := f.t.dag
 	for _, i := range d.targets {
@@ -292,7 +294,7 @@ func (f *frame) dagPhase() wf.NodePhase {
 	return wf.PhaseSucceeded
 }
 
-// end fulfils the frame's node, with its outputs, and ends the daemons in it.
+// end fulfils the frame's node, with its outputs, and ends the frame's daemons.
 func (f *frame) end(phase wf.NodePhase, message string) {
 	for _, l := range f.daemons {
 		if l.node.daemoned() {
@@ -333,8 +335,9 @@ func (f *frame) outbound() []*node {
 	return out
 }
 
-// siblings is the scope of the outputs of a frame's members, as a member sees it: in steps those of earlier groups, in a
-// dag its ancestors. Without a member it is the view of the frame's outputs, which see all.
+// siblings is the scope of the outputs of a frame's members as viewer sees them: in steps the
+// members of earlier groups, in a dag the viewer's ancestors. A nil viewer stands for the frame's
+// outputs, which see all members.
 type siblings struct {
 	frame  *frame
 	viewer *step
@@ -370,7 +373,7 @@ func (s *siblings) sees(m *member) bool {
 	return s.frame.t.dag.ancestor(s.viewer.index, m.step.index)
 }
 
-// Walk calls yield with the variables of the one member that prefix names, or of all.
+// Walk calls yield with the variables of the member that prefix names, or of all members.
 func (s *siblings) Walk(prefix string, yield func(string, template.Value)) {
 	for _, name := range sortedKeys(s.frame.members) {
 		base := s.prefix() + name + "."

@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// FuzzEngine runs any manifest at all, with pods that succeed or fail by turns: it must not panic, nor go on for ever, and
-// when no pod, pause or timer is left the workflow must be done.
+// FuzzEngine runs arbitrary manifests with pods that alternately succeed and fail. The engine must
+// not panic and must end; when no pod, pause or timer is left the workflow must be over.
 func FuzzEngine(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// gate stands before a template that needs locks or has a cache: its node is started when the locks are held and the cache
-// does not have its outputs.
+// gate precedes a template that needs locks or has a cache. The template's node is started when the
+// locks are held and the cache does not have its outputs.
 //
 //	enter ──▶ ask for locks ──granted──▶ ask the cache ──miss──▶ proceed
 //	              │ waiting                    └──hit──▶ Succeeded
@@ -31,7 +31,7 @@ type gate struct {
 	maxAge time.Duration
 }
 
-// enter runs a template once its locks are held and its cache was asked.
+// enter runs a template once its locks are held and the cache has answered.
 func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 	old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]
 	known := old != nil && old.known
@@ -73,7 +73,7 @@ func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 
 var cacheKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
 
-// prepare resolves which locks and which entry of the cache are meant.
+// prepare resolves the keys of the locks and of the cache entry.
 func (g *gate) prepare() error {
 	passes := []template.Scope{g.run.globals, g.inputs}
 	if s := g.t.Synchronization; s != nil {
@@ -104,7 +104,7 @@ func (g *gate) prepare() error {
 	return nil
 }
 
-// lockKeys returns the keys of the locks that are asked for.
+// lockKeys returns the keys of the requested locks.
 func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) ([]string, error) {
 	resolved := *s.DeepCopy()
 	program, err := template.Compile(&resolved)
@@ -138,7 +138,8 @@ func lockKeys(s *wf.Synchronization, namespace string, passes []template.Scope) 
 	return keys, nil
 }
 
-// lockNamespace is where a lock is looked for. A workflow takes no locks of another namespace, where it could hold up others.
+// lockNamespace returns the namespace of a lock. A workflow must not take locks of another
+// namespace, where it could block others, except the shared one.
 func lockNamespace(named, own string) (string, error) {
 	if named == "" {
 		return own, nil
@@ -149,7 +150,7 @@ func lockNamespace(named, own string) (string, error) {
 	return named, nil
 }
 
-// lockState takes in how the request for locks stands.
+// lockState takes in an answer to the lock request.
 func (g *gate) lockState(s LockState) {
 	n := g.node
 	if n.Phase.Fulfilled() {
@@ -160,7 +161,7 @@ func (g *gate) lockState(s LockState) {
 		n.SynchronizationStatus, n.known = nil, false
 		g.run.fail(n, &g.call, s.Err)
 	case s.Granted:
-		n.SynchronizationStatus, n.known = nil, false // from here on it is as if it had not been there before
+		n.SynchronizationStatus, n.known = nil, false // from here on the node is treated as new
 		n.touch()
 		g.lookup()
 	default:
@@ -169,7 +170,7 @@ func (g *gate) lockState(s LockState) {
 	}
 }
 
-// startTimer bounds the wait by the template's timeout, which counts from when the node is Pending.
+// startTimer bounds the wait by the template's timeout, counted from when the node became Pending.
 func (g *gate) startTimer() {
 	text, err := resolveText(g.t.Timeout, []template.Scope{g.run.globals, g.inputs})
 	if err != nil || text == "" {
@@ -180,7 +181,7 @@ func (g *gate) startTimer() {
 	}
 }
 
-// cancel fails the node if it waits.
+// cancel fails the node if it still waits.
 func (g *gate) cancel(message string) {
 	if g.run.gates[g.holder] == nil && g.run.lookups[g.id()] == nil || g.node.Phase.Fulfilled() {
 		return
@@ -192,7 +193,7 @@ func (g *gate) cancel(message string) {
 func (g *gate) id() string     { return wf.NodeID(g.run.Workflow.Name, g.call.name) }
 func (g *gate) survives() bool { return g.call.onExit }
 
-// lookup asks the cache, if there is one.
+// lookup requests the cached outputs, or proceeds if the template has no cache.
 func (g *gate) lookup() {
 	if g.memo == nil {
 		g.proceed()
@@ -206,7 +207,7 @@ func (g *gate) lookup() {
 	g.run.asked = append(g.run.asked, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
 }
 
-// cached takes in what the cache has.
+// cached takes in the answer of the cache.
 func (g *gate) cached(e CacheAnswer) {
 	r, n := g.run, g.node
 	if n.Phase.Fulfilled() {
@@ -244,7 +245,7 @@ func (g *gate) proceed() *node {
 	return r.startLeaf(g.node, &g.call, g.t, g.inputs, g.kind)
 }
 
-// leave gives the locks back, and keeps the outputs, when the node has ended.
+// leave releases the locks and stores the outputs in the cache when the node has ended.
 func (g *gate) leave() {
 	r, n := g.run, g.node
 	r.unlock(g.holder)
@@ -254,14 +255,14 @@ func (g *gate) leave() {
 	}
 }
 
-// waiter waits for locks: a gate, or the workflow.
+// waiter waits for locks: a gate, or the workflow itself.
 type waiter interface {
 	lockState(LockState)
 	cancel(message string)
-	survives() bool // a stop
+	survives() bool // goes on waiting when the workflow is stopped
 }
 
-// ask requests locks. The waiter is told how the request stands.
+// ask requests locks for holder. w is told each change of the request's state.
 func (r *Run) ask(holder string, keys []string, since time.Time, w waiter) {
 	put(&r.gates, holder, w)
 	put(&r.wanted, holder, keys)
@@ -275,7 +276,7 @@ func (r *Run) ask(holder string, keys []string, since time.Time, w waiter) {
 	r.locks = append(r.locks, request)
 }
 
-// lockState tells the waiter how its request stands.
+// lockState passes the state of a request to its waiter.
 func (r *Run) lockState(s LockState) {
 	w := r.gates[s.Holder]
 	if w == nil {
@@ -314,7 +315,8 @@ func (r *Run) noteHeld(key, holder string) {
 	put(&r.holds, key, holders)
 }
 
-// isHeld says that the holder has the locks. What runs has, unless somebody made the workflow run again after its end.
+// isHeld reports whether the holder has all of the locks. Running nodes have theirs, unless
+// somebody made the workflow run again after its end.
 func (r *Run) isHeld(holder string, keys []string) bool {
 	for _, key := range keys {
 		if !r.holds[key][holder] {
@@ -324,7 +326,7 @@ func (r *Run) isHeld(holder string, keys []string) bool {
 	return true
 }
 
-// unlock gives back what a holder holds, or no longer waits for.
+// unlock releases a holder's locks and withdraws its request.
 func (r *Run) unlock(holder string) {
 	found := r.gates[holder] != nil
 	for key, holders := range r.holds {
@@ -344,7 +346,7 @@ func (r *Run) unlock(holder string) {
 	r.unlocked, r.synced = append(r.unlocked, holder), true
 }
 
-// recordLocks writes into the status which locks are held and waited for.
+// recordLocks writes the held and awaited locks into the status.
 func (r *Run) recordLocks() {
 	mutex, semaphore := &wf.LockStatus{}, &wf.LockStatus{}
 	for _, key := range sortedKeys(r.holds) {
@@ -353,7 +355,7 @@ func (r *Run) recordLocks() {
 			semaphore.Holding = append(semaphore.Holding, wf.LockHolding{Semaphore: key, Holders: holders})
 			continue
 		}
-		for _, h := range holders { // one, but after an error in the status
+		for _, h := range holders { // more than one holder only if the status was wrong
 			mutex.Holding = append(mutex.Holding, wf.LockHolding{Mutex: key, Holder: h})
 		}
 	}
@@ -386,7 +388,7 @@ func (r *Run) recordLocks() {
 	r.Workflow.Status.Synchronization, r.status = s, true
 }
 
-// lockWorkflow asks for the workflow's own locks. started says that it need not wait.
+// lockWorkflow requests the workflow's own locks. started is true if the workflow need not wait.
 func (r *Run) lockWorkflow() (started bool) {
 	s := &r.Workflow.Status
 	if r.spec.Synchronization == nil {
@@ -405,7 +407,7 @@ func (r *Run) lockWorkflow() (started bool) {
 	return false
 }
 
-// workflowGate waits for the workflow's own locks.
+// workflowGate is the waiter for the workflow's own locks.
 type workflowGate Run
 
 func (g *workflowGate) survives() bool { return false }
@@ -425,7 +427,7 @@ func (g *workflowGate) lockState(e LockState) {
 
 func (g *workflowGate) cancel(message string) { (*Run)(g).end(wf.WorkflowFailed, message) }
 
-// run starts the workflow, or takes it up again.
+// run starts the workflow or takes it up again.
 func (r *Run) run() {
 	s := &r.Workflow.Status
 	if s.Phase != wf.WorkflowRunning {

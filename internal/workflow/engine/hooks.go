@@ -5,7 +5,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// hooks are the lifecycle hooks of a node or of the workflow, but for its exit handler.
+// hooks is the state of the lifecycle hooks of a node or of the workflow, except the exit handler.
 type hooks struct {
 	run      *Run
 	name     string
@@ -19,7 +19,7 @@ type hooks struct {
 	open     int
 }
 
-// consider runs the hooks whose expressions are true now, each once.
+// consider starts each hook whose expression is true now and that has not been started before.
 func (h *hooks) consider(passes []template.Scope) {
 	for _, name := range sortedKeys(h.spec) {
 		hook := h.spec[name]
@@ -29,7 +29,7 @@ func (h *hooks) consider(passes []template.Scope) {
 		full := h.name + ".hooks." + name
 		old := h.run.nodes[wf.NodeID(h.run.Workflow.Name, full)]
 		if due, err := evaluate(hook.Expression, passes); (err != nil || !due) && (old == nil || !old.known) {
-			continue // what it asks about may not be there yet
+			continue // variables of the expression may not be set yet
 		}
 		if h.fired == nil {
 			h.fired = map[string]bool{}
@@ -56,12 +56,12 @@ func (h *hooks) fulfilled(*node) {
 	}
 }
 
-// when decides a condition whose tags have been resolved.
+// when evaluates a condition whose tags have been resolved.
 func when(condition string, passes []template.Scope) (bool, error) {
 	return template.When(condition, template.RunnerOf(template.Scopes(passes)))
 }
 
-// evaluate decides an expression that is not a tag.
+// evaluate evaluates a bare expression, one that is not inside a tag, to a bool.
 func evaluate(expression string, passes []template.Scope) (bool, error) {
 	e, err := template.CompileExpr(expression)
 	if err != nil {

@@ -6,26 +6,29 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Known is what was found out about specs that several workflows run, so that it is found out once. Who gives one to its Runs
-// sees to it that specs with the same slice of templates are the same but for their arguments, and never changes one.
+// Known caches what was found out about specs, so that workflows that run the same spec share it.
+// The caller must ensure that specs with the same slice of templates differ in nothing but their
+// arguments, and must never change such a spec.
 //
-// Its methods may be called from several goroutines, and on nil. Its memory is bounded: when it is full it begins anew.
+// All methods are safe for concurrent use and on a nil receiver. The memory is bounded: a full
+// table is emptied.
 type Known struct {
 	mu        sync.Mutex
 	templates map[*wf.Template]*compiled
-	specs     map[*wf.Template]knownSpec // by their first template
+	specs     map[*wf.Template]knownSpec // by the address of their first template
 }
 
 type knownSpec struct {
 	templates int
-	faultless bool         // without arguments
-	shape     *podPrograms // of a spec whose settings have no variables; nil: not known
+	faultless bool         // checked without findings; only for specs without arguments
+	shape     *podPrograms // of a spec whose settings have no variables; nil if unknown
 }
 
-// knownMax bounds both tables. There are more templates than that only where they are not shared.
+// knownMax bounds the entries of both tables. More templates than that occur only where they are
+// not shared.
 const knownMax = 512
 
-// template is the template with its tags parsed, or nil. Its scope is another workflow's.
+// template returns the compiled template, or nil. Its scope is that of another workflow.
 func (k *Known) template(t *wf.Template) *compiled {
 	if k == nil {
 		return nil
@@ -47,7 +50,7 @@ func (k *Known) compiled(c *compiled) {
 	k.templates[c.Template] = c
 }
 
-// faultless says that a spec was checked and nothing found.
+// faultless reports whether a spec was checked without findings.
 func (k *Known) faultless(s *wf.WorkflowSpec) bool { return withoutArguments(s) && k.spec(s).faultless }
 
 func (k *Known) noFault(s *wf.WorkflowSpec) {
@@ -56,13 +59,14 @@ func (k *Known) noFault(s *wf.WorkflowSpec) {
 	}
 }
 
-// withoutArguments says that there is no more to check of a spec than what it shares, and that it refers to nothing that
-// is not part of it.
+// withoutArguments reports whether a spec has no arguments of its own and no workflowTemplateRef,
+// so that checking the shared parts checks all of it.
 func withoutArguments(s *wf.WorkflowSpec) bool {
 	return len(s.Arguments.Parameters)+len(s.Arguments.Artifacts) == 0 && s.WorkflowTemplateRef == nil
 }
 
-// shape are the variables of what shapes the pods of a spec without others, or nil.
+// shape returns the compiled podShape and podPlace of a spec whose other settings have no
+// variables, or nil if they are unknown.
 func (k *Known) shape(s *wf.WorkflowSpec) *podPrograms { return k.spec(s).shape }
 
 func (k *Known) plain(s *wf.WorkflowSpec, shape *podPrograms) {

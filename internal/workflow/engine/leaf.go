@@ -12,27 +12,28 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// PodState is what is known of a node's pod.
+// PodState is the observed state of a node's pod.
 type PodState struct {
 	NodeID   string
 	Phase    corev1.PodPhase
 	Message  string
-	Error    bool // the failure is the cluster's, not the user's program's
+	Error    bool // the cluster, not the user's program, caused the failure
 	Ready    bool
-	Gone     bool // the pod does not exist any more
-	Awaited  bool // outputs are still on their way
+	Gone     bool // the pod no longer exists
+	Awaited  bool // outputs have not arrived yet
 	PodIP    string
 	HostName string
 	ExitCode *int32
 	Outputs  *wf.Outputs
-	Progress string // "N/M", as the pod says itself; "": it says nothing
-	// Containers are the phases of the members of a container set.
+	Progress string // "N/M" as reported by the pod; "" if it reports none
+	// Containers are the states of the containers of a container set, by name.
 	Containers map[string]ContainerState
-	// ResourcesDuration is what the pod has used, once it is over: its requests times how long it ran.
+	// ResourcesDuration is the resource usage of a finished pod: its requests times its running
+	// time.
 	ResourcesDuration map[corev1.ResourceName]int64
 }
 
-// ContainerState is a member of a container set.
+// ContainerState is the state of one container of a container set.
 type ContainerState struct {
 	Phase   wf.NodePhase
 	Message string
@@ -40,12 +41,12 @@ type ContainerState struct {
 
 func (p PodState) key() string { return p.NodeID }
 
-// Resume ends a pause: the phase is Succeeded unless said otherwise.
+// Resume ends a pause. The default of Phase is Succeeded.
 type Resume struct {
 	NodeID  string
 	Phase   wf.NodePhase
 	Message string
-	Outputs map[string]string // values for the parameters that are to be supplied
+	Outputs map[string]string // values of the supplied parameters, by name
 }
 
 func (e Resume) key() string { return e.NodeID }
@@ -59,8 +60,8 @@ type leaf struct {
 	inputs  *inputsScope
 	kind    wf.NodeType
 	podName string
-	outputs wf.Outputs // declared, resolved
-	counted bool       // it takes a place in the workflow's parallelism
+	outputs wf.Outputs // as declared, with variables resolved
+	counted bool       // counted in the workflow's parallelism
 	gone    bool
 	members map[string]*node
 }
@@ -76,10 +77,10 @@ func (r *Run) startLeaf(n *node, c *call, t *compiled, inputs *inputsScope, kind
 	return n
 }
 
-// hasPod says that the leaf is carried out by a pod: a pause is not.
+// hasPod reports whether a pod carries out the leaf, as opposed to a pause.
 func (l *leaf) hasPod() bool { return l.kind != wf.NodeSuspend }
 
-// launch makes the node and asks for its pod.
+// launch begins the node and requests its pod.
 func (l *leaf) launch() {
 	r, n := l.run, l.node
 	if r.begin(n, &l.call, l.kind) {
@@ -127,7 +128,7 @@ func (l *leaf) launch() {
 	l.counted = true
 	r.active++
 	done, total := 0, 1
-	if n.known { // it may have said more itself
+	if n.known { // the pod may have reported more progress
 		if d, t, ok := ParseProgress(n.Progress); ok {
 			done, total = d, t
 		}
@@ -181,7 +182,7 @@ func (l *leaf) startTimers(made *wf.Template) {
 	})
 }
 
-// startMembers makes the nodes of a container set.
+// startMembers creates the nodes of the containers of a container set.
 func (l *leaf) startMembers(made *wf.Template) {
 	if made.ContainerSet == nil {
 		return
@@ -210,7 +211,7 @@ func (l *leaf) startMembers(made *wf.Template) {
 	}
 }
 
-// observe takes in what happened to the leaf.
+// observe takes in an event for the leaf.
 func (l *leaf) observe(e Event) {
 	if l.node.Phase.Fulfilled() {
 		return
@@ -321,7 +322,7 @@ func (l *leaf) settleMembers(phase wf.NodePhase) {
 
 func (l *leaf) daemon() bool { return l.t.Daemon != nil && *l.t.Daemon }
 
-// end fulfils the leaf.
+// end fulfils the leaf's node.
 func (l *leaf) end(phase wf.NodePhase, message string) {
 	if l.node.Phase.Fulfilled() {
 		return
@@ -332,7 +333,7 @@ func (l *leaf) end(phase wf.NodePhase, message string) {
 	l.node.set(phase, message)
 }
 
-// release gives back the leaf's place in the workflow's parallelism.
+// release frees the leaf's place in the workflow's parallelism and completes its progress.
 func (l *leaf) release() {
 	if l.counted {
 		l.counted = false
@@ -343,7 +344,7 @@ func (l *leaf) release() {
 	}
 }
 
-// partly are the outputs of a pod that failed: those that are there.
+// partly returns the outputs of a failed pod: those that exist.
 func (l *leaf) partly(given *wf.Outputs, exitCode *int32) *wf.Outputs {
 	out := &wf.Outputs{}
 	if given != nil {
@@ -359,7 +360,8 @@ func (l *leaf) partly(given *wf.Outputs, exitCode *int32) *wf.Outputs {
 	return out
 }
 
-// produce fills the declared outputs with what was given, and exports those with a global name.
+// produce sets the node's outputs from given and the exit code, and exports those with a global
+// name. It returns an error if a required output is missing.
 func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 	if given == nil {
 		given = &wf.Outputs{}
@@ -400,7 +402,7 @@ func (l *leaf) produce(given *wf.Outputs, exitCode *int32) error {
 			out.Artifacts = append(out.Artifacts, a)
 		}
 	}
-	for _, b := range given.Artifacts { // logs are kept without being declared
+	for _, b := range given.Artifacts { // logs are kept though they are not declared
 		if strings.HasSuffix(b.Name, "-logs") && !slices.ContainsFunc(artifacts, func(a wf.Artifact) bool { return a.Name == b.Name }) {
 			out.Artifacts = append(out.Artifacts, b)
 		}

@@ -12,20 +12,21 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Problem is one thing that is wrong with an object.
+// Problem is one fault of an object.
 type Problem struct {
 	Kind, Namespace, Name string // of the object
-	Field                 string // as a path: spec.templates[0].steps[1][0].when
-	Where                 string // as people call it: spec.templates.main.steps[1].check.when
-	Message               string
-	Warning               bool // it may be meant as it is
+	Field                 string // path of the field: spec.templates[0].steps[1][0].when
+	// Where is Field with names in place of indexes: spec.templates.main.steps[1].check.when
+	Where   string
+	Message string
+	Warning bool // the field may be meant as it is
 }
 
 func (p Problem) String() string { return fmt.Sprintf("%s: %s", p.Where, p.Message) }
 
-// Lint finds what is wrong with Workflows, WorkflowTemplates, ClusterWorkflowTemplates and CronWorkflows; other objects are
-// passed over. They may refer to each other and to what is in the library, which may be nil. The problems come in the order of
-// the objects. Expressions that are not cheap are compiled by run.
+// Lint checks Workflows, WorkflowTemplates, ClusterWorkflowTemplates and CronWorkflows; it skips
+// other objects. The objects may refer to each other and to the library, which may be nil. Problems
+// are in the order of the objects. run compiles the expressions that are not cheap.
 func Lint(objects []runtime.Object, library Library, run template.Run) []Problem {
 	l := linter{specs: map[string]*wf.WorkflowSpec{}, library: library, run: run}
 	for _, o := range objects {
@@ -60,10 +61,10 @@ func Lint(objects []runtime.Object, library Library, run template.Run) []Problem
 }
 
 type linter struct {
-	specs    map[string]*wf.WorkflowSpec // templates among the objects, by scope
+	specs    map[string]*wf.WorkflowSpec // the templates among the objects, by scope
 	library  Library
 	run      template.Run
-	object   Problem // the one that is looked at
+	object   Problem // kind and name of the object being checked
 	problems []Problem
 }
 
@@ -86,7 +87,7 @@ func (l *linter) spec(cluster bool, name string) (*wf.WorkflowSpec, bool) {
 	return l.library.Spec(cluster, name)
 }
 
-// workflow checks the spec of a workflow, or of a library.
+// workflow checks the spec of a workflow or, if complete is false, of a template.
 func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete bool) {
 	c := references{spec: spec, lint: true, checker: checker{run: l.run}}
 	if ref := spec.WorkflowTemplateRef; ref != nil {
@@ -120,13 +121,14 @@ func (l *linter) workflow(spec *wf.WorkflowSpec, prefix, scope string, complete 
 	findings := unique(c.findings)
 	for i := range findings {
 		if spec.WorkflowTemplateRef != nil && strings.HasPrefix(findings[i].field, "templates") {
-			findings[i].field = "workflowTemplateRef" // which they come by
+			findings[i].field = "workflowTemplateRef" // the templates come from there
 		}
 	}
 	l.report(prefix, findings)
 }
 
-// finder looks templates up in a spec of a scope, and in those of other scopes.
+// finder returns a finder that looks up templates in own, whose scope is given, and in the specs of
+// other scopes.
 func (l *linter) finder(own *wf.WorkflowSpec, scope string) finder {
 	return func(c target, from string) (*wf.Template, string, error) {
 		name := c.template
@@ -156,7 +158,7 @@ func (l *linter) finder(own *wf.WorkflowSpec, scope string) finder {
 	}
 }
 
-// unique drops findings that say the same of the same field.
+// unique drops duplicate findings.
 func unique(findings []finding) []finding {
 	seen := map[finding]bool{}
 	var out []finding

@@ -19,19 +19,19 @@ import (
 type member struct {
 	frame    *frame
 	step     *step
-	base     string // the name of its node, or of the nodes of its loop without their index
+	base     string // name of its node, or of the nodes of its loop without their index
 	children []*child
-	open     int   // children that are not done
-	group    *node // the TaskGroup of a dag's loop
+	open     int   // number of children that are not done
+	group    *node // the TaskGroup node of a loop in a dag
 	branch   wf.NodePhase
 
-	aggregates map[string]string // of a loop that is done
+	aggregates map[string]string // outputs of a finished loop; see aggregate
 }
 
 // child is one call of a member.
 type child struct {
 	member *member
-	body   *wf.WorkflowStep // resolved
+	body   *wf.WorkflowStep // with variables resolved
 	node   *node
 	item   template.Map
 	passes []template.Scope
@@ -40,7 +40,8 @@ type child struct {
 	done   bool
 }
 
-// start runs the member: nothing if its condition is false, one call, or one for each item.
+// start runs the member: it is skipped if its condition is false, called once, or called once per
+// item.
 func (m *member) start(edges []*node, parent *node) {
 	if !m.step.loops() {
 		m.open = 1
@@ -68,7 +69,7 @@ func (m *member) start(edges []*node, parent *node) {
 		m.group = &node{}
 		c := m.describe(call{}, m.base, edges, parent)
 		m.frame.run.begin(m.group, &c, wf.NodeTaskGroup)
-		m.group.owner = nil // its children tell the member
+		m.group.owner = nil // the children of the group notify the member
 		edges, parent = []*node{m.group}, m.group
 	}
 	m.open = len(items)
@@ -97,7 +98,7 @@ func (m *member) skip(c *child, name string, phase wf.NodePhase, message string,
 	}
 }
 
-// describe completes a call with what all calls of the member have in common.
+// describe completes c with the fields that all calls of the member share.
 func (m *member) describe(c call, name string, edges []*node, parent *node) call {
 	f := m.frame
 	c.name, c.display = name, name[len(m.base)-len(m.step.Name):]
@@ -109,8 +110,8 @@ func (m *member) describe(c call, name string, edges []*node, parent *node) call
 	return c
 }
 
-// call resolves the step for one item, and runs or skips it. The condition comes first: what a step that is skipped would have
-// been given, such as the outputs of another that was skipped, need not be there.
+// call resolves the step for one item, and runs or skips it. The condition is evaluated first: the
+// arguments of a skipped step, such as outputs of another skipped step, need not exist.
 func (m *member) call(c *child, name string, edges []*node, parent *node) {
 	if m.frame.run.full(name) {
 		c.node = &node{}
@@ -147,7 +148,7 @@ func (m *member) call(c *child, name string, edges []*node, parent *node) {
 	m.run(c, described, name, edges, parent)
 }
 
-// run executes a call of the member, when the template's parallelism lets it.
+// run executes a call of the member as soon as the template's parallelism allows.
 func (m *member) run(c *child, described call, name string, edges []*node, parent *node) {
 	described = m.describe(described, name, edges, parent)
 	described.owner = c
@@ -157,7 +158,7 @@ func (m *member) run(c *child, described call, name string, edges []*node, paren
 	if described.target.inline != nil {
 		described.outer = c.passes
 	}
-	c.node = &node{} // until it may start
+	c.node = &node{} // a placeholder until the call may start
 	m.children = append(m.children, c)
 	r := m.frame.run
 	c.hooks = &hooks{run: r, name: name, from: m.frame.t, boundary: m.frame.node, finished: c.finish, onExit: m.frame.call.onExit}
@@ -180,11 +181,11 @@ func (c *child) changed(n *node) {
 	}
 }
 
-// fulfilled is told when the child's node is done, or runs as a daemon.
+// fulfilled is called when the child's node is done or runs as a daemon.
 func (c *child) fulfilled(n *node) {
 	c.node = n
 	if c.done {
-		return // a daemon, which ended after all
+		return // a daemon that was done before and has now ended
 	}
 	if n.daemoned() {
 		n.run.unlock(locks.HolderKey(n.run.Workflow.Namespace, n.run.Workflow.Name, n.ID))
@@ -200,7 +201,7 @@ func (c *child) fulfilled(n *node) {
 	c.finish()
 }
 
-// startExit runs the step's exit handler.
+// startExit runs the step's exit handler. It reports whether there is one to run.
 func (c *child) startExit(n *node) bool {
 	hook, found := wf.LifecycleHook{}, false
 	if c.body != nil {
@@ -231,13 +232,13 @@ func (c *child) startExit(n *node) bool {
 	return true
 }
 
-// exitOf is told about a child's exit handler.
+// exitOf is the owner of a child's exit handler node.
 type exitOf struct{ *child }
 
 func (e exitOf) changed(*node)   {}
 func (e exitOf) fulfilled(*node) { e.finish() }
 
-// finish tells the member, when node, exit handler and hooks are done.
+// finish notifies the member once the node, its exit handler and its hooks are done.
 func (c *child) finish() {
 	exitDone := c.exit == nil || c.exit.Phase.Fulfilled()
 	if c.done || !c.node.Phase.Fulfilled() && !c.node.daemoned() || !exitDone || c.hooks != nil && c.hooks.open > 0 {
@@ -266,7 +267,7 @@ func (c *child) finish() {
 	m.frame.memberDone(m)
 }
 
-// node is the node that stands for the member.
+// node returns the node that represents the member.
 func (m *member) node() *node {
 	if m.group != nil {
 		return m.group
@@ -285,7 +286,7 @@ func (m *member) outbound() []*node {
 	return out
 }
 
-// items evaluates what the member loops over.
+// items returns the items that the member loops over.
 func (m *member) items() ([]json.RawMessage, error) {
 	from, passes := m.step.sources, m.frame.passes(m.step, m.base)
 	if m.step.loop.HasTags() {
@@ -377,7 +378,7 @@ func sequence(s *wf.Sequence) ([]json.RawMessage, error) {
 	return items, nil
 }
 
-// describeItem returns an item's part of a node's name, and its variables.
+// describeItem returns the item's part of a node name, and its variables.
 func describeItem(raw json.RawMessage) (string, template.Map) {
 	scope := template.Map{}
 	index := plain(raw)
@@ -395,7 +396,7 @@ func describeItem(raw json.RawMessage) (string, template.Map) {
 	return strings.NewReplacer("(", "", ")", "").Replace(index), scope
 }
 
-// plain is a JSON value as text: a string without quotes, everything else as it is written.
+// plain returns a JSON value as text: a string without quotes, any other value compact.
 func plain(raw json.RawMessage) string {
 	var text string
 	if json.Unmarshal(raw, &text) == nil && len(raw) > 0 && raw[0] == '"' {
@@ -408,7 +409,7 @@ func plain(raw json.RawMessage) string {
 	return string(compact)
 }
 
-// lookup returns a variable of the member, by its name after steps.<member>.
+// lookup returns a variable of the member; rest is the name after "steps.<member>.".
 func (m *member) lookup(rest string) (template.Value, bool) {
 	if len(m.children) == 0 && m.group == nil {
 		return template.Value{}, false
@@ -449,7 +450,8 @@ func (m *member) value(n *node, rest string) (template.Value, bool) {
 	return template.Value{}, false
 }
 
-// outputDefault is what an output of the called template is when it did not run.
+// outputDefault returns the default of an output parameter of the called template, for a call that
+// did not run.
 func (m *member) outputDefault(name string) *wf.AnyString {
 	t, _, err := m.frame.run.find(target{m.step.Template, m.step.TemplateRef, m.step.full.Inline}, m.frame.t.scope)
 	if err != nil {
@@ -478,7 +480,7 @@ func (m *member) walk(yield func(string, template.Value)) {
 	}
 }
 
-// nodeValues are the variables of a node that have a value.
+// nodeValues returns the variables of a node that have a value.
 func nodeValues(n *node) template.Map {
 	v := template.Map{"id": n.ID, "status": string(n.Phase)}
 	if n.Phase == "" {
@@ -516,7 +518,8 @@ func nodeValues(n *node) template.Map {
 	return v
 }
 
-// aggregate gathers the outputs of a loop's children that succeeded into lists. A result that is JSON is put in as such.
+// aggregate returns the outputs of a loop's children that did not fail, collected into lists.
+// Values that are JSON are inserted as JSON.
 func (m *member) aggregate() map[string]string {
 	if m.aggregates != nil {
 		return m.aggregates
@@ -567,7 +570,8 @@ func jsonOr(text string) any {
 	return text
 }
 
-// self is the scope in which a child's hooks see the child itself, whatever the others may see.
+// self is the scope in which a child's hooks see the variables of the child itself, whatever
+// siblings shows.
 type self struct{ *child }
 
 func (s self) prefix() string {

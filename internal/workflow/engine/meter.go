@@ -12,7 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// meter emits a template's metrics for a node: those in real time when it starts, the others when it ends.
+// meter registers a template's metrics for a node: gauges in real time are emitted when the Step
+// that starts the node is done, the others when the node ends.
 func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
 	if t.Metrics == nil {
 		return
@@ -31,7 +32,7 @@ func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
 		return []template.Scope{r.globals, inputs, own}
 	}
 	id := func() string { return n.ID }
-	r.metered = append(r.metered, func() { // the node is made when the Step is done
+	r.metered = append(r.metered, func() { // the node exists only when the Step is done
 		if n.run != nil && !n.Phase.Fulfilled() {
 			r.realtime(t.Metrics, id(), n.StartedAt.Time, []template.Scope{r.globals, inputs}, fail)
 		}
@@ -39,7 +40,7 @@ func (r *Run) meter(n *node, t *compiled, inputs *inputsScope) {
 	n.ending = append(n.ending, func() { r.emit(t.Metrics, id(), scopes(), fail) })
 }
 
-// meterWorkflow emits the workflow's own metrics in real time.
+// meterWorkflow emits the workflow's own real-time gauges.
 func (r *Run) meterWorkflow() {
 	if r.spec.Metrics != nil {
 		r.realtime(r.spec.Metrics, r.Workflow.Name, r.Workflow.Status.StartedAt.Time, []template.Scope{r.globals}, r.workflowMetricsError)
@@ -62,7 +63,7 @@ func (r *Run) meterEnd() {
 
 func (r *Run) workflowMetricsError(err error) { r.metricsError(fmt.Sprintf("spec.metrics: %v", err)) }
 
-// metricsError notes that a metric could not be emitted. The workflow goes on.
+// metricsError sets the MetricsError condition, unless it is set. The workflow goes on.
 func (r *Run) metricsError(message string) {
 	s := &r.Workflow.Status
 	for i := range s.Conditions {
@@ -85,7 +86,7 @@ func isRealtime(m *wf.Prometheus) bool {
 	return m.Gauge != nil && m.Gauge.Realtime != nil && *m.Gauge.Realtime
 }
 
-// realtime emits the gauges in real time of something that has started.
+// realtime emits the real-time gauges of a node or workflow that has started.
 func (r *Run) realtime(metrics *wf.Metrics, owner string, since time.Time, scopes []template.Scope, fail func(error)) {
 	for _, m := range metrics.Prometheus {
 		if m == nil || !isRealtime(m) {
@@ -103,7 +104,8 @@ func (r *Run) realtime(metrics *wf.Metrics, owner string, since time.Time, scope
 	}
 }
 
-// emit emits the metrics of something that has ended. Those in real time get their last value.
+// emit emits the metrics of a node or workflow that has ended. Gauges in real time get their last
+// value.
 func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, fail func(error)) {
 	for _, m := range metrics.Prometheus {
 		if m == nil {
@@ -121,7 +123,7 @@ func (r *Run) emit(metrics *wf.Metrics, owner string, scopes []template.Scope, f
 	}
 }
 
-// sample computes one value of a metric. due is false if its condition is.
+// sample computes one value of a metric. due is false if the metric's when condition is false.
 func sample(declared *wf.Prometheus, scopes []template.Scope) (out Sample, due bool, err error) {
 	m := declared.DeepCopy()
 	program, err := template.Compile(m, "when")

@@ -12,29 +12,30 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// node is a node of the status and its place in the tree.
+// node is a node of the status together with its place in the tree.
 type node struct {
 	wf.NodeStatus
 	run    *Run
-	parent *node // the node around it, for progress
+	parent *node // the enclosing node, for progress
 	owner  owner
 	leaf   *leaf
-	known  bool // it was in the status before
-	dirty  bool // it is among the Run's altered nodes
-	broken bool // it ended because the workflow is wrong, not what ran in it
+	known  bool // loaded from the status
+	dirty  bool // in Run.altered
+	broken bool // ended because the workflow is invalid, not because a program failed
 	edges  map[string]bool
-	ending []func() // to be called when it is fulfilled
+	ending []func() // called when the node is fulfilled
 
-	done, total int // pods inside
+	done, total int // progress of the pods inside
 }
 
-// owner is told about a node: once when it is fulfilled, and when something else about it changed.
+// owner is told about a node: once when the node is fulfilled, and each time its phase or message
+// changes before that.
 type owner interface {
 	fulfilled(n *node)
 	changed(n *node)
 }
 
-// touch notes that the node must be written.
+// touch marks the node as changed, so that it will be written.
 func (n *node) touch() {
 	if !n.dirty {
 		n.dirty = true
@@ -42,7 +43,7 @@ func (n *node) touch() {
 	}
 }
 
-// set moves the node to a phase. A node that is fulfilled never moves again.
+// set moves the node to a phase. A fulfilled node does not change any more.
 func (n *node) set(phase wf.NodePhase, message string) {
 	if n.Phase.Fulfilled() || n.Phase == phase && n.Message == message {
 		return
@@ -63,13 +64,14 @@ func (n *node) set(phase wf.NodePhase, message string) {
 	}
 }
 
-// reject ends the node in Error: the workflow cannot be executed there.
+// reject ends the node in Error because the workflow cannot be executed there.
 func (n *node) reject(message string) {
 	n.broken = true
 	n.set(wf.PhaseError, message)
 }
 
-// wasRejected tells, from the status, whether a node in Error was rejected: no pod of its own ever was.
+// wasRejected reports, from the status, whether a node in Error was rejected: it never had a pod of
+// its own.
 func wasRejected(n *wf.NodeStatus) bool {
 	switch n.Type {
 	case wf.NodeSteps:
@@ -80,10 +82,10 @@ func wasRejected(n *wf.NodeStatus) bool {
 	return n.Progress == "" || strings.HasPrefix(n.Message, erroredGroup)
 }
 
-// daemoned says that the node runs on while others take it as done.
+// daemoned reports whether the node goes on running while the nodes after it treat it as done.
 func (n *node) daemoned() bool { return n.Daemoned != nil && *n.Daemoned }
 
-// link adds an edge to child.
+// link adds an edge to child, unless there is one.
 func (n *node) link(child *node) {
 	if n.edges == nil {
 		n.edges = map[string]bool{}
@@ -98,10 +100,11 @@ func (n *node) link(child *node) {
 	}
 }
 
-// begin makes the call's node: the one in the status, or a new one. restored says that it is fulfilled already.
+// begin initializes the call's node, from the status if the node is there, else as a new node. It
+// reports whether the node was restored fulfilled.
 func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	id := wf.NodeID(r.Workflow.Name, c.name)
-	if r.nodes[id] == n && n.run == r && !n.known { // it was begun, to wait
+	if r.nodes[id] == n && n.run == r && !n.known { // begun before, to wait
 		if n.Type = kind; kind != wf.NodePod && kind != wf.NodeHTTP {
 			n.set(wf.PhaseRunning, "")
 		}
@@ -139,7 +142,8 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 		return false
 	}
 	if n.Phase.Fulfilled() {
-		if kind != wf.NodeStepGroup && kind != wf.NodeTaskGroup { // what is in groups is counted one by one
+		// the nodes in a group are counted one by one
+		if kind != wf.NodeStepGroup && kind != wf.NodeTaskGroup {
 			n.count()
 		}
 		r.queue = append(r.queue, n)
@@ -148,7 +152,7 @@ func (r *Run) begin(n *node, c *call, kind wf.NodeType) (restored bool) {
 	return false
 }
 
-// count adds the pods of a restored node to the progress of those around it.
+// count adds the progress of a restored node to all enclosing nodes and to the run.
 func (n *node) count() {
 	if done, total, ok := ParseProgress(n.Progress); ok {
 		n.done, n.total = done, total
@@ -159,7 +163,8 @@ func (n *node) count() {
 	}
 }
 
-// ParseProgress reads "N/M". It is false for anything else, and where N is beyond M.
+// ParseProgress parses "N/M". ok is false for any other text, for N > M, M = 0, and M above
+// progressMax.
 func ParseProgress(text string) (done, total int, ok bool) {
 	before, after, found := strings.Cut(text, "/")
 	done, err1 := strconv.Atoi(before)
@@ -168,10 +173,10 @@ func ParseProgress(text string) (done, total int, ok bool) {
 	return done, total, ok
 }
 
-// progressMax bounds what a pod may say of its work, so that sums stay numbers.
+// progressMax bounds the progress that a pod may report, so that sums do not overflow.
 const progressMax = 1_000_000_000
 
-// progress counts pods on the node and all around it.
+// progress adds to the progress of the node, of all enclosing nodes and of the run.
 func (n *node) progress(done, total int) {
 	n.run.done, n.run.total = n.run.done+done, n.run.total+total
 	for p := n; p != nil; p = p.parent {
@@ -189,7 +194,7 @@ func (n *node) showProgress() {
 	}
 }
 
-// outbound returns the nodes that edges to what follows n start from.
+// outbound returns the nodes at which the edges to the nodes after n start.
 func (n *node) outbound() []*node {
 	r := n.run
 	var out []*node

@@ -9,13 +9,16 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// mainContainer is the container whose end is the template's, unless the pod is a container set.
+// mainContainer is the container whose exit decides how the template ends, unless the pod is a
+// container set.
 const mainContainer = "main"
 
-// Observe reads a pod. Outputs are for the caller to add: how they travel is between executor and controller.
+// Observe returns the state of a pod. The caller adds the outputs: how they are transported is
+// between executor and controller.
 //
-// A failure is the user's when a container of the template exits non-zero; what fails before or around it (the kubelet, a
-// helper container, the node) is an error. Sidecars that are ended by a signal because main is done are no failure.
+// The pod failed if a container of the template exits non-zero; it is in error if something before
+// or around that container fails (the kubelet, a helper container, the node). Sidecars that end by
+// a signal after main is done do not count as failures.
 func Observe(pod *corev1.Pod) PodState {
 	s := PodState{
 		NodeID: pod.Annotations[wf.AnnotationNodeID], Phase: pod.Status.Phase, PodIP: pod.Status.PodIP, HostName: pod.Spec.NodeName,
@@ -41,7 +44,7 @@ func Observe(pod *corev1.Pod) PodState {
 	case corev1.PodFailed:
 		s.Message, s.Error = failure(pod)
 		if s.Message == "" && s.ExitCode != nil && *s.ExitCode == 0 {
-			s.Phase = corev1.PodSucceeded // only sidecars were ended
+			s.Phase = corev1.PodSucceeded // only sidecars were killed
 		}
 	case corev1.PodPending:
 		for _, c := range pod.Status.Conditions {
@@ -65,10 +68,12 @@ func observeContainer(c *corev1.ContainerStatus) ContainerState {
 	return ContainerState{Phase: wf.PhasePending}
 }
 
-// failure says why a pod failed, and whether that is an error of the cluster's.
+// failure returns why a pod failed. isError is true if the cluster, not the user's program, caused
+// the failure.
 func failure(pod *corev1.Pod) (message string, isError bool) {
 	if pod.Status.Message != "" {
-		return pod.Status.Message, false // an eviction, a deadline: as the original, what is retried by default
+		// an eviction or a deadline: Failed as in Argo, so that the default policy retries it
+		return pod.Status.Message, false
 	}
 	if pod.Status.Reason != "" && len(pod.Status.ContainerStatuses) == 0 {
 		return pod.Status.Reason, true
@@ -90,7 +95,8 @@ func failure(pod *corev1.Pod) (message string, isError bool) {
 			return fmt.Sprintf("%s: %s", c.Name, exitMessage(t)), false
 		}
 	}
-	// Init containers last: among them are sidecars, which end by a signal when main is done.
+	// Init containers come last: some of them are sidecars, which end by a signal when main is
+	// done.
 	for i := range pod.Status.InitContainerStatuses {
 		c := &pod.Status.InitContainerStatuses[i]
 		if t := c.State.Terminated; t != nil && t.ExitCode != 0 {

@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// resolveOutputs returns what a leaf declares to produce.
+// resolveOutputs returns the declared outputs of a leaf with their variables resolved.
 func resolveOutputs(declared wf.Outputs, passes []template.Scope) (wf.Outputs, error) {
 	program, err := template.Compile(&declared)
 	if err != nil || !program.HasTags() {
@@ -23,7 +23,7 @@ func resolveOutputs(declared wf.Outputs, passes []template.Scope) (wf.Outputs, e
 	return out, nil
 }
 
-// frameOutputs computes the outputs of a steps or dag template from those of its members.
+// frameOutputs computes the outputs of a steps or dag template from the outputs of its members.
 func (r *Run) frameOutputs(f *frame) (*wf.Outputs, error) {
 	declared := f.t.Outputs
 	if len(declared.Parameters)+len(declared.Artifacts) == 0 {
@@ -77,7 +77,8 @@ func frameParameter(p wf.Parameter, passes []template.Scope) (*wf.AnyString, err
 	return wf.Any(value), err
 }
 
-// linkArtifacts gives arguments that come from another node's artifact that artifact's location.
+// linkArtifacts returns args in which each artifact that comes from another node has that
+// artifact's location. Optional artifacts whose source is missing are left out.
 func linkArtifacts(args wf.Arguments, passes []template.Scope) (wf.Arguments, error) {
 	if len(args.Artifacts) == 0 {
 		return args, nil
@@ -97,8 +98,8 @@ func linkArtifacts(args wf.Arguments, passes []template.Scope) (wf.Arguments, er
 	return args, nil
 }
 
-// linkArtifact returns the artifact with the location of the one it is taken from. A variable that names an artifact has
-// the artifact's JSON as its value.
+// linkArtifact returns a with the location of the artifact that it is taken from. A variable that
+// names an artifact has the artifact's JSON as its value.
 func linkArtifact(a wf.Artifact, passes []template.Scope) (wf.Artifact, error) {
 	text, err := a.From, error(nil)
 	switch {
@@ -120,19 +121,20 @@ func linkArtifact(a wf.Artifact, passes []template.Scope) (wf.Artifact, error) {
 		return a, fmt.Errorf("'%s' is not an artifact", shorten(text))
 	}
 	a.ArtifactLocation, a.Archive, a.From, a.FromExpression = source.ArtifactLocation, source.Archive, "", ""
-	if source.SubPath != "" { // it was taken from below another already
+	if source.SubPath != "" { // the source already has a path below another artifact
 		a.SubPath = path.Join(source.SubPath, a.SubPath)
 	}
 	return a, nil
 }
 
-// artifactText is the value of a variable that names an artifact.
+// artifactText returns the value of a variable that names an artifact: the artifact as JSON.
 func artifactText(a wf.Artifact) string {
 	text, _ := json.Marshal(a)
 	return string(text)
 }
 
-// export makes outputs with a global name known to the whole workflow. The last one to do so is heard.
+// export makes outputs with a global name available to the whole workflow. A later export of the
+// same name wins.
 func (r *Run) export(out *wf.Outputs) {
 	for _, p := range out.Parameters {
 		if p.GlobalName == "" || p.Value == nil {

@@ -7,7 +7,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// podSettings are the fields of a workflow's spec that shape its pods and may have the workflow's variables.
+// podSettings are the fields of a workflow's spec that shape its pods and may contain the
+// workflow's variables.
 type podSettings struct {
 	Volumes              []corev1.Volume                `json:"volumes,omitempty"`
 	VolumeClaimTemplates []corev1.PersistentVolumeClaim `json:"volumeClaimTemplates,omitempty"`
@@ -25,13 +26,15 @@ type podSettings struct {
 	ArtifactGC           *wf.WorkflowLevelArtifactGC    `json:"artifactGC,omitempty"`
 }
 
-// podShape are the fields that may also have variables of the pod they are put on, such as pod.name, inputs and retries.
+// podShape are the fields that may also contain variables of the individual pod, such as pod.name,
+// inputs and retries.
 type podShape struct {
 	PodMetadata  *wf.Metadata `json:"podMetadata,omitempty"`
 	PodSpecPatch string       `json:"podSpecPatch,omitempty"`
 }
 
-// podPlace are those that may name an input that some templates do not have: a volume is for those that mount it.
+// podPlace are the fields that may name an input that only some templates have; for example, a
+// volume concerns only the templates that mount it.
 type podPlace struct {
 	Volumes      []corev1.Volume     `json:"volumes,omitempty"`
 	NodeSelector map[string]string   `json:"nodeSelector,omitempty"`
@@ -39,7 +42,7 @@ type podPlace struct {
 	Tolerations  []corev1.Toleration `json:"tolerations,omitempty"`
 }
 
-// podPrograms are the variables of a spec's podShape and podPlace.
+// podPrograms are the compiled podShape and podPlace of a spec.
 type podPrograms struct{ shape, place *template.Program }
 
 func compileForPods(s *wf.WorkflowSpec) (*podPrograms, error) {
@@ -51,7 +54,8 @@ func compileForPods(s *wf.WorkflowSpec) (*podPrograms, error) {
 	return &podPrograms{shape, place}, err
 }
 
-// knownBefore are the namespaces of variables that must have a value before a workflow's pods are made.
+// knownBefore are the namespaces of variables that must have a value before a workflow's pods are
+// built.
 var knownBefore = []string{"workflow.", "steps.", "tasks."}
 
 func settingsOf(s *wf.WorkflowSpec) podSettings {
@@ -61,7 +65,7 @@ func settingsOf(s *wf.WorkflowSpec) podSettings {
 	}
 }
 
-// resolveSpec puts the workflow's variables into what shapes its pods.
+// resolveSpec resolves the workflow's variables in the settings that shape its pods.
 func (r *Run) resolveSpec() error {
 	s := r.spec
 	if r.shape = r.config.Known.shape(s); r.shape != nil {
@@ -73,7 +77,7 @@ func (r *Run) resolveSpec() error {
 		return err
 	}
 	if program.HasTags() {
-		r.spec = r.spec.DeepCopy() // it is shared
+		r.spec = r.spec.DeepCopy() // the spec is shared with other runs
 		s, settings = r.spec, settingsOf(r.spec)
 		if err := program.Apply(&settings, []template.Scope{r.globals}, knownBefore...); err != nil {
 			return err
@@ -89,7 +93,7 @@ func (r *Run) resolveSpec() error {
 	return err
 }
 
-// podSpec returns the workflow's spec for one pod.
+// podSpec returns the workflow's spec with the variables of one pod resolved.
 func (r *Run) podSpec(passes []template.Scope) (*wf.WorkflowSpec, error) {
 	if !r.shape.shape.HasTags() && !r.shape.place.HasTags() {
 		return r.spec, nil

@@ -14,8 +14,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// TestRandomDAGs runs random graphs whose pods end in random order, with restarts: a task starts only after all it depends
-// on, no pod is created twice, every node ends once, and the phases are the same in every order.
+// TestRandomDAGs runs random graphs whose pods end in random order, with restarts in between: a
+// task starts only after all tasks it depends on, no pod is created twice, every node ends once,
+// and the phases are the same for every order.
 func TestRandomDAGs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.IntRange(1, 12).Draw(t, "tasks")
@@ -99,7 +100,8 @@ func playOut(t *rapid.T, dag *wf.DAGTemplate, fails map[string]bool, label strin
 		}
 		now = now.Add(time.Second)
 		take(run.Step(now, PodState{NodeID: id, Phase: phase}))
-		take(run.Step(now, PodState{NodeID: id, Phase: corev1.PodRunning})) // a late event changes nothing
+		// a late event changes nothing
+		take(run.Step(now, PodState{NodeID: id, Phase: corev1.PodRunning}))
 	}
 	if !w.Status.Phase.Completed() {
 		t.Fatalf("no pod is left and the workflow is %s", w.Status.Phase)
@@ -134,8 +136,8 @@ func dependencies(depends string) []string {
 	return names
 }
 
-// BenchmarkEvent measures one event, a pod that ends and another that starts, in workflows that already have many finished
-// nodes: a chain of steps, and a loop behind a bound on parallelism.
+// BenchmarkEvent measures one event, in which one pod ends and another starts, in workflows that
+// already have many finished nodes: a chain of steps, and a loop with bounded parallelism.
 func BenchmarkEvent(b *testing.B) {
 	for _, finished := range []int{100, 10_000} {
 		b.Run(fmt.Sprintf("fan-out/nodes=%d", finished), func(b *testing.B) {

@@ -8,21 +8,25 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// finder looks a template up by how it is called and from where.
+// finder looks up a template by its call and the scope of the caller. It also returns the
+// template's scope.
 type finder func(c target, scope string) (*wf.Template, string, error)
 
-// references checks that what a spec's templates call and mention is there: templates, arguments, variables. It reports only
-// what can never be right, whatever happens when the workflow runs.
+// references checks that the templates, arguments and variables that a spec's templates refer to
+// exist. It reports only faults that no course of the workflow can make right; with lint set it
+// also adds warnings.
 type references struct {
 	checker
 	find       finder
 	spec       *wf.WorkflowSpec
-	parameters map[string]bool // of the workflow; nil: not known
-	lint       bool            // also what may be meant as it is
-	seen       map[string]bool // templates of libraries that were checked, if they are to be
+	parameters map[string]bool // names of the workflow's parameters; nil if unknown
+	lint       bool            // also report what may be meant as it is, as warnings
+	// seen are the templates of other scopes that were checked; nil: such templates are not
+	// checked.
+	seen map[string]bool
 }
 
-// check checks the templates of the spec, and what it starts with.
+// check checks the templates of the spec, and its entrypoint, exit handler and hooks.
 func (c *references) check(scope string) {
 	for i := range c.spec.Templates {
 		t := &c.spec.Templates[i]
@@ -68,7 +72,7 @@ func (c *references) hooks(hooks wf.LifecycleHooks, scope string, p place) {
 	}
 }
 
-// arguments checks that a call gives what the template needs.
+// arguments checks that a call supplies every input parameter that has no value of its own.
 func (c *references) arguments(args wf.Arguments, t *wf.Template, p place) {
 	for _, in := range t.Inputs.Parameters {
 		if in.Value != nil || in.Default != nil || in.ValueFrom != nil {
@@ -83,20 +87,20 @@ func (c *references) arguments(args wf.Arguments, t *wf.Template, p place) {
 	}
 }
 
-// view is what the texts of a template may mention.
+// view holds the names that the texts of a template may refer to.
 type view struct {
 	template *wf.Template
-	outer    *view // of an inline template
+	outer    *view // of the template around an inline template
 	members  map[string]*memberView
-	viewer   *memberView // nil: all members are seen
+	viewer   *memberView // the step or task whose texts are checked; nil sees all members
 	dag      *dag
 }
 
-// memberView is a step or task as others see it.
+// memberView is a step or task as the other members see it.
 type memberView struct {
 	step   *wf.WorkflowStep
-	called *wf.Template // nil: not known
-	index  int          // group of a step, place of a task
+	called *wf.Template // nil if unknown
+	index  int          // group of a step, position of a task
 }
 
 func (c *references) template(t *wf.Template, scope string, p place, outer *view) {
@@ -172,7 +176,7 @@ func (c *references) call(m *memberView, scope string, p place, v *view) {
 	}
 }
 
-// frameOutputs checks what the outputs of a steps or dag template come from.
+// frameOutputs checks the variables in the outputs of a steps or dag template.
 func (c *references) frameOutputs(t *wf.Template, p place, v *view) {
 	for i := range t.Outputs.Parameters {
 		o := t.Outputs.Parameters[i]
@@ -202,16 +206,17 @@ func (c *references) names(program *template.Program, p place, v *view) {
 	})
 }
 
-// verdict is what becomes of a variable.
+// verdict says what a variable resolves to.
 type verdict int
 
 const (
 	maybe     verdict = iota
-	never             // it is in a namespace that has no such variable
-	literally         // it is in no namespace: the text stays
+	never             // its namespace has no such variable
+	literally         // it is in no namespace: the text stays as it is
 )
 
-// ofWorkflow are the workflow's variables beside those that begin as ofWorkflowBelow say.
+// ofWorkflow are the workflow's variables, ofWorkflowBelow the prefixes of further ones; ofNode are
+// the variables of a step or task.
 var (
 	ofWorkflow = []string{
 		"name", "namespace", "uid", "serviceAccountName", "mainEntrypoint", "priority", "scheduledTime", "creationTimestamp", "duration",
@@ -253,7 +258,7 @@ func (c *references) resolves(name string, v *view) verdict {
 	return literally
 }
 
-// declares says whether the template has such an input or output.
+// declares reports whether the template declares such an input or output.
 func (v *view) declares(space, rest string) bool {
 	parameters, artifacts := v.template.Inputs.Parameters, v.template.Inputs.Artifacts
 	if space == "outputs" {
@@ -273,7 +278,7 @@ func (v *view) declares(space, rest string) bool {
 	return false
 }
 
-// mentions says whether a member that is seen has such a variable.
+// mentions reports whether a member that the viewer sees has such a variable.
 func (v *view) mentions(space, rest string) bool {
 	if (space == "tasks") != (v.template.DAG != nil) {
 		return false

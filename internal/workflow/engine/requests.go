@@ -9,33 +9,34 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
 
-// LockState answers a request for locks, at once or later.
+// LockState is the answer to a lock request. It comes at once or later, and again when the state of
+// the request changes.
 type LockState locks.State
 
 func (e LockState) key() string { return "lock/" + e.Holder }
 
-// CacheLookup asks what a cache has for a node.
+// CacheLookup requests the cached outputs of a node.
 type CacheLookup struct{ NodeID, ConfigMap, Key string }
 
-// CacheAnswer answers a CacheLookup.
+// CacheAnswer is the answer to a CacheLookup.
 type CacheAnswer struct {
 	NodeID  string
 	Found   bool
 	Outputs *wf.Outputs
 	Created time.Time
-	Err     error // the cache could not be read: the node ends in Error
+	Err     error // the cache could not be read; the node ends in Error
 }
 
 func (e CacheAnswer) key() string { return "cache/" + e.NodeID }
 
-// CacheStore asks to keep a node's outputs.
+// CacheStore requests that a node's outputs be stored in a cache.
 type CacheStore struct {
 	ConfigMap, Key, NodeID string
 	Outputs                *wf.Outputs
 	Created                time.Time
 }
 
-// cacheEntry is the value of a key in a cache's ConfigMap.
+// cacheEntry is the JSON value of a key in a cache's ConfigMap.
 type cacheEntry struct {
 	NodeID            string      `json:"nodeID"`
 	Outputs           *wf.Outputs `json:"outputs"`
@@ -43,13 +44,14 @@ type cacheEntry struct {
 	LastHitTimestamp  time.Time   `json:"lastHitTimestamp"`
 }
 
-// Entry returns the text to write under Key in the cache's ConfigMap.
+// Entry returns the value to write under Key in the cache's ConfigMap.
 func (s CacheStore) Entry() string {
 	text, _ := json.Marshal(cacheEntry{s.NodeID, s.Outputs, s.Created, s.Created})
 	return string(text)
 }
 
-// Answer reads the text under Key in the cache's ConfigMap; found says that there is one.
+// Answer decodes text, the value of Key in the cache's ConfigMap. found is false if the ConfigMap
+// has no such key.
 func (l CacheLookup) Answer(text string, found bool) CacheAnswer {
 	if !found {
 		return CacheAnswer{NodeID: l.NodeID}
@@ -61,7 +63,7 @@ func (l CacheLookup) Answer(text string, found bool) CacheAnswer {
 	return CacheAnswer{NodeID: l.NodeID, Found: true, Outputs: e.Outputs, Created: e.CreationTimestamp}
 }
 
-// MetricKind is a kind of metric.
+// MetricKind is the kind of a metric.
 type MetricKind string
 
 const (
@@ -70,15 +72,16 @@ const (
 	MetricHistogram MetricKind = "Histogram"
 )
 
-// Sample is a value for a metric that a workflow emits.
+// Sample is one value of a metric that a workflow emits.
 type Sample struct {
-	Owner      string // the node's id, the workflow's name for its own
+	Owner      string // the node's ID, or the workflow's name for its own metrics
 	Name, Help string
 	Kind       MetricKind
 	Labels     []wf.MetricLabel
 	Value      float64
 	Operation  string    // of a gauge: Set, Add or Sub
 	Buckets    []float64 // of a histogram
-	// Since is set for a gauge in real time: until the owner's next sample of that name its value is the seconds since then.
+	// Since is set for a gauge in real time: until the owner's next sample of that name, its value
+	// is the number of seconds since Since.
 	Since time.Time
 }

@@ -12,8 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// TestPodsThatAreFurtherThanTheStatus loses every status but none of the pods: the run goes on from them, in whatever
-// order they are seen.
+// TestPodsThatAreFurtherThanTheStatus drops every status but none of the pods: the run continues
+// from the pods, in whatever order they are seen.
 func TestPodsThatAreFurtherThanTheStatus(t *testing.T) {
 	w := &wf.Workflow{}
 	err := yaml.Unmarshal([]byte(`

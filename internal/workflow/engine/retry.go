@@ -9,7 +9,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// retry is the attempts at a template.
+// retry is the state of the attempts at a template with a retryStrategy.
 type retry struct {
 	run      *Run
 	node     *node
@@ -51,11 +51,12 @@ func (y *retry) next() {
 			}
 		}
 	}
-	y.attempts = append(y.attempts, &node{}) // it may have to wait
+	y.attempts = append(y.attempts, &node{}) // a placeholder: the attempt may have to wait
 	y.attempts[i] = y.run.execute(c)
 }
 
-// variables are what an attempt, and the decision on another one, know of those before.
+// variables returns the variables about earlier attempts, for an attempt and for the decision about
+// another one.
 func (y *retry) variables() template.Map {
 	v := template.Map{"retries": strconv.Itoa(len(y.attempts))}
 	if len(y.attempts) == 0 {
@@ -78,7 +79,8 @@ func (y *retry) changed(n *node) {
 	}
 }
 
-// fulfilled decides what follows an attempt.
+// fulfilled takes in the end of an attempt: the retry node ends, or the next attempt starts, at
+// once or after the backoff.
 func (y *retry) fulfilled(last *node) {
 	y.attempts[len(y.attempts)-1] = last
 	n := y.node
@@ -118,7 +120,7 @@ func (y *retry) fulfilled(last *node) {
 	}
 }
 
-// again starts the next attempt after a wait, unless the workflow was stopped meanwhile.
+// again starts the next attempt after the backoff, unless the workflow has been stopped meanwhile.
 func (y *retry) again() {
 	last := y.attempts[len(y.attempts)-1]
 	if y.node.Phase.Fulfilled() {
@@ -132,7 +134,7 @@ func (y *retry) again() {
 	y.next()
 }
 
-// decide says how long to wait for another attempt, or why there is none.
+// decide returns the delay before the next attempt, or in refusal the reason why there is none.
 func (y *retry) decide(last *node) (wait time.Duration, refusal string, err error) {
 	s := &y.strategy
 	if b := s.Backoff; b != nil {
@@ -228,7 +230,7 @@ func (y *retry) backoff(b *wf.Backoff, last *node) (wait time.Duration, refusal 
 	return wait, "", nil
 }
 
-// humanize writes a duration as people say it.
+// humanize formats a duration in words: "2 minutes 5 seconds".
 func humanize(d time.Duration) string {
 	s := int(d.Seconds())
 	switch {

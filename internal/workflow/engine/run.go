@@ -17,71 +17,80 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// maxDepth bounds how deep templates call each other.
+// maxDepth bounds the nesting of template calls.
 const maxDepth = 100
 
-// maxItems bounds one loop.
+// maxItems bounds the number of items of one loop.
 const maxItems = 100_000
 
-// Library is what a workflow may refer to outside of itself. It is asked at the start only; the answers are kept in the
-// status.
+// Library gives access to the objects that a workflow may refer to. Most are read by the first
+// Step; a template or ConfigMap key whose name has variables is read when the call is made.
+// Templates are then stored in the status, and values of inputs in their node.
 type Library interface {
 	// Spec returns the spec of a WorkflowTemplate, or of a ClusterWorkflowTemplate.
 	Spec(cluster bool, name string) (*wf.WorkflowSpec, bool)
-	// ConfigMapKey returns the value of a key of a ConfigMap for parameters.
+	// ConfigMapKey returns the value of a key of a ConfigMap that holds parameters.
 	ConfigMapKey(name, key string) (string, bool)
 }
 
-// Config is what a Run depends on beside the workflow.
+// Config holds the dependencies and limits of a Run.
 type Config struct {
-	Library   Library
-	Transient func(message string) bool // says which errors are transient; nil: none
-	MaxNodes  int                       // a workflow with more ends in Error; 0: 200,000
-	MaxTexts  int                       // bytes; one whose nodes have longer texts ends in Error; 0: 32 MiB
-	Evaluate  template.Run              // evaluates expressions that are not cheap; nil: they are errors
-	Known     *Known                    // what is known of specs that other workflows run, too; nil: nothing
+	Library Library
+	// reports whether an error message is transient; nil: none is
+	Transient func(message string) bool
+	MaxNodes  int // a workflow with more nodes ends in Error; 0: 200,000
+	// MaxTexts is in bytes: a workflow whose nodes have longer texts ends in Error; 0: 32 MiB.
+	MaxTexts int
+	// Evaluate evaluates expressions that are not cheap; nil: such expressions are errors.
+	Evaluate template.Run
+	Known    *Known // shared knowledge about specs; nil: none
 }
 
-// Result is what a Step asks for.
+// Result lists the actions that a Step requests.
 type Result struct {
 	Create  []CreatePod
 	Delete  []DeletePod
-	Changed []string  // ids of nodes that changed, in the order of their first change
+	Changed []string  // IDs of the changed nodes, in the order of their first change
 	Status  bool      // the workflow's own status changed
-	Wake    time.Time // when to call Step again if nothing happens before; zero: not needed
+	Wake    time.Time // when to call Step next if no event comes before; zero: not needed
 
-	Locks   []locks.Request // to be answered by LockStates
-	Unlock  []string        // holders that hold and wait no more
-	Stores  []CacheStore    // to be done before Lookups are answered
-	Lookups []CacheLookup   // to be answered by CacheAnswers
+	Locks   []locks.Request // each is answered by LockStates
+	Unlock  []string        // holders whose locks and requests end
+	Stores  []CacheStore    // to be carried out before Lookups are answered
+	Lookups []CacheLookup   // each is answered by a CacheAnswer
 	Samples []Sample
 
-	// StatusFirst says that the status must be written before pods are created: it records new locks.
+	// StatusFirst is true if the status must be written before pods are created, because it records
+	// new locks.
 	StatusFirst bool
 }
 
-// CreatePod describes a pod to be made. What it points to is shared: not to be changed.
+// CreatePod describes a pod to create. The values that it points to are shared and must not be
+// changed.
 type CreatePod struct {
 	NodeID, NodeName, PodName string
-	Template                  *wf.Template // with all variables resolved, but for the outputs
-	Inputs                    *wf.Inputs   // with their values and the artifacts' locations; nil: none
-	Outputs                   *wf.Outputs  // as declared, with all variables resolved
-	// Spec is the workflow's, after workflowTemplateRef. The variables of what shapes pods are resolved.
+	Template                  *wf.Template // with all variables resolved except in the outputs
+	// Inputs have values and the artifacts' locations; nil if there are none.
+	Inputs  *wf.Inputs
+	Outputs *wf.Outputs // as declared, with all variables resolved
+	// Spec is the workflow's spec after workflowTemplateRef, with the variables in the pod settings
+	// resolved.
 	Spec          *wf.WorkflowSpec
-	IncludeResult bool     // somebody reads the result
-	OnExit        bool     // it belongs to an exit handler, and survives a stop
+	IncludeResult bool     // some text refers to the result
+	OnExit        bool     // part of an exit handler, which goes on when the workflow is stopped
 	AvoidHosts    []string // hosts of failed attempts
 }
 
-// DeletePod names a pod that must end.
+// DeletePod names a pod to delete.
 type DeletePod struct{ NodeID, PodName, Reason string }
 
-// Event is a PodState, Resume, LockState or CacheAnswer. Of the events with the same key the last counts.
+// Event is a PodState, Resume, LockState or CacheAnswer. Of several events with the same key the
+// last counts.
 type Event interface{ key() string }
 
-// Run is one workflow under way. It is not safe for concurrent use.
+// Run is the execution of one workflow. It is not safe for concurrent use.
 type Run struct {
-	Workflow *wf.Workflow // the status in it is kept up to date
+	Workflow *wf.Workflow // its status is kept up to date
 
 	config     Config
 	spec       *wf.WorkflowSpec // after workflowTemplateRef
@@ -90,51 +99,52 @@ type Run struct {
 	now        time.Time
 	started    bool
 	ended      bool
-	rebuilding bool // the first Step: progress is counted before it is shown
+	rebuilding bool // during the first Step: progress is summed up before it is written to nodes
 
 	nodes    map[string]*node
-	texts    int // bytes: see keep
+	texts    int // in bytes; see keep
 	altered  []*node
 	status   bool
-	queue    []*node // fulfilled; their owners are to be told
+	queue    []*node // fulfilled nodes whose owners have not been told
 	timers   timers
-	active   int                 // pods that run
-	waiting  []*leaf             // for the workflow's parallelism
-	observed map[string]bool     // pods known at the first Step
-	early    map[string]PodState // their states, until there is a leaf to observe them
-	held     map[string]Event    // events to be taken in, also while the workflow is suspended
-	arrived  []string            // their keys, in the order of their arrival
+	active   int                 // number of pods counted in parallelism
+	waiting  []*leaf             // leaves that wait because of the workflow's parallelism
+	observed map[string]bool     // IDs of nodes whose pods were known at the first Step
+	early    map[string]PodState // states of these pods until their leaf exists
+	held     map[string]Event    // events not taken in yet, also while the workflow is suspended
+	arrived  []string            // keys of held in the order of arrival
 	live     map[*leaf]struct{}  // leaves under way
 	create   []CreatePod
 	remove   []DeletePod
 
-	gates   map[string]waiter // that wait for locks, by holder
+	gates   map[string]waiter // waiters for locks, by holder
 	wanted  map[string][]string
 	awaited map[string]LockState
-	holds   map[string]map[string]bool // holders by lock
-	lookups map[string]*gate           // that wait for a cache, by node id
-	metered []func()                   // what is to be emitted when the Step is done
+	holds   map[string]map[string]bool // holders by lock key
+	lookups map[string]*gate           // gates that wait for a cache, by node ID
+	metered []func()                   // emit metrics when the Step is done
 
 	locks       []locks.Request
 	unlocked    []string
 	asked       []CacheLookup
 	stores      []CacheStore
 	samples     []Sample
-	synced      bool // locks are held, or waited for, other than before
+	synced      bool // held or awaited locks have changed
 	statusFirst bool
 
 	root, exit  *node
 	hooks       *hooks
-	shape       *podPrograms // the variables that are left in the spec, those of a pod
-	outcome     *node        // the main node, once it is fulfilled
+	shape       *podPrograms // compiled variables of the spec that depend on the pod
+	outcome     *node        // the main node once it is fulfilled
 	stopping    string
 	stopMessage string
-	done, total int // pods
+	done, total int // progress of all pods
 	deadline    time.Time
 	terminated  bool // exit handlers were ended too
 }
 
-// New returns a Run of a workflow. It changes w.Status only. A workflow that cannot run ends in Error at the first Step.
+// New returns a Run of a workflow. It changes only w.Status. A workflow that cannot run ends in
+// Error at the first Step.
 func New(w *wf.Workflow, config Config) *Run {
 	if config.MaxNodes == 0 {
 		config.MaxNodes = 200_000
@@ -156,12 +166,14 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	for id, status := range w.Status.Nodes {
 		r.nodes[id] = &node{NodeStatus: status, known: true}
-		r.keep(outputsBytes(status.Outputs) + len(status.Message)) // the rest when it is begun again
+		// the other texts are counted when the node is begun again
+		r.keep(outputsBytes(status.Outputs) + len(status.Message))
 	}
 	return r
 }
 
-// Step takes in what happened and goes as far as it can. The first Step must be given the states of all pods there are.
+// Step takes in events and advances the workflow as far as possible. The first Step must be given
+// the states of all existing pods.
 func (r *Run) Step(now time.Time, events ...Event) Result {
 	r.now = now
 	if r.Workflow.Status.Phase.Completed() {
@@ -173,17 +185,18 @@ func (r *Run) Step(now time.Time, events ...Event) Result {
 		}
 		put(&r.held, e.key(), e)
 	}
-	if s := &r.Workflow.Spec; s.Suspend == nil || !*s.Suspend || s.Shutdown != wf.ShutdownNone { // a suspended workflow can be ended
+	// a suspended workflow can still be stopped
+	if s := &r.Workflow.Spec; s.Suspend == nil || !*s.Suspend || s.Shutdown != wf.ShutdownNone {
 		r.advance()
 	}
 	return r.result()
 }
 
-// takeEdits takes in what users may change of a workflow that runs, beside suspend and shutdown, which are read where they
-// count. All else was compiled at the start.
+// takeEdits takes in the fields that users may change while the workflow runs, except suspend and
+// shutdown, which are read where they are used. All other fields were compiled at the start.
 func (r *Run) takeEdits() {
 	own := &r.Workflow.Spec
-	byItself := own.WorkflowTemplateRef == nil // else what it does not say is as its template says
+	byItself := own.WorkflowTemplateRef == nil // else fields that are unset come from the template
 	if byItself || own.Parallelism != nil {
 		r.spec.Parallelism = own.Parallelism
 	}
@@ -195,7 +208,7 @@ func (r *Run) takeEdits() {
 	}
 }
 
-// setDeadline has the workflow stopped at its deadline, in place of the one that was set before.
+// setDeadline sets the timer that stops the workflow at its deadline, replacing an earlier one.
 func (r *Run) setDeadline() {
 	t := time.Time{} // never
 	if d := r.spec.ActiveDeadlineSeconds; d != nil {
@@ -230,7 +243,8 @@ func (r *Run) advance() {
 				n.showProgress()
 			}
 		}
-		// What was taken up again went through states that it had been in before.
+		// Nodes taken up again went through states that they had been in before: drop those that
+		// are unchanged in the end.
 		r.altered = slices.DeleteFunc(r.altered, func(n *node) bool {
 			old, found := r.Workflow.Status.Nodes[n.ID]
 			same := found && reflect.DeepEqual(old, n.NodeStatus)
@@ -265,7 +279,7 @@ func (r *Run) advance() {
 		}
 		r.settle()
 	}
-	r.held, r.arrived = nil, nil // a map that was large once would take long to clear for ever
+	r.held, r.arrived = nil, nil // clearing a map that was once large stays slow
 	r.catchUp()
 	for len(r.timers) > 0 && !r.timers[0].at.After(r.now) {
 		heap.Pop(&r.timers).(timer).fire()
@@ -275,7 +289,8 @@ func (r *Run) advance() {
 	r.catchUp()
 }
 
-// catchUp lets leaves observe pods that were known before them: after a restart pods may be further than the status.
+// catchUp delivers the states of pods whose leaf did not exist before: after a restart pods may be
+// further than the status.
 func (r *Run) catchUp() {
 	for again := true; again; {
 		again = false
@@ -293,7 +308,8 @@ func (r *Run) catchUp() {
 	}
 }
 
-// settle tells the owners of fulfilled nodes until nothing more follows.
+// settle tells the owners of fulfilled nodes, and launches waiting leaves, until nothing more
+// follows.
 func (r *Run) settle() {
 	for !r.ended {
 		switch {
@@ -316,7 +332,7 @@ func (r *Run) settle() {
 	}
 }
 
-// room says whether the workflow's parallelism lets another pod run.
+// room reports whether the workflow's parallelism allows another pod.
 func (r *Run) room() bool {
 	return r.spec.Parallelism == nil || *r.spec.Parallelism <= 0 || int64(r.active) < *r.spec.Parallelism
 }
@@ -349,7 +365,7 @@ func (r *Run) result() Result {
 	return out
 }
 
-// start begins, or takes up again, the workflow.
+// start begins the workflow or takes it up again.
 func (r *Run) start() {
 	if err := r.load(); err != nil {
 		r.end(wf.WorkflowError, err.Error())
@@ -364,7 +380,7 @@ func (r *Run) start() {
 	}
 }
 
-// mainOwner is told about the root node, exitOwner about the workflow's exit handler.
+// mainOwner is the owner of the root node, exitOwner that of the workflow's exit handler.
 type (
 	mainOwner Run
 	exitOwner Run
@@ -385,7 +401,7 @@ func (o *mainOwner) fulfilled(n *node) {
 func (o *exitOwner) changed(*node)     {}
 func (o *exitOwner) fulfilled(n *node) { (*Run)(o).conclude() }
 
-// finish starts the exit handler, when the main node and the hooks are done.
+// finish starts the exit handler once the main node and the hooks are done.
 func (r *Run) finish() {
 	if r.outcome == nil || r.exit != nil {
 		return
@@ -408,11 +424,11 @@ func (r *Run) finish() {
 	if len(args.Parameters)+len(args.Artifacts) == 0 {
 		c.args, c.topLevel = r.spec.Arguments, true
 	}
-	r.exit = &node{} // started, even if it ends at once
+	r.exit = &node{} // marks the exit handler as started, even if it ends at once
 	r.exit = r.execute(c)
 }
 
-// conclude ends the workflow by how its main node and its exit handler ended.
+// conclude ends the workflow in the phase that its main node and its exit handler give it.
 func (r *Run) conclude() {
 	phase, message := workflowPhase(r.outcome.Phase), r.outcome.Message
 	if r.stopMessage != "" && phase != wf.WorkflowSucceeded {
@@ -443,14 +459,14 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	s.Conditions = slices.DeleteFunc(s.Conditions, func(c wf.Condition) bool { return c.Type != wf.ConditionMetricsError })
 	s.Conditions = append([]wf.Condition{{Type: wf.ConditionPodRunning, Status: metav1.ConditionFalse}, {Type: wf.ConditionCompleted, Status: metav1.ConditionTrue}}, s.Conditions...)
 	r.status, r.ended = true, true
-	for _, l := range r.underway() { // daemons of no frame
+	for _, l := range r.underway() { // daemons that belong to no frame
 		r.removePod(l, "the workflow is done")
 		if l.node.daemoned() {
 			l.node.Daemoned = nil
 			l.node.set(wf.PhaseSucceeded, "")
 		}
 	}
-	for _, holders := range r.holds { // the workflow's own, and whatever is left
+	for _, holders := range r.holds { // the workflow's own locks, and any that are left
 		for holder := range holders {
 			r.unlock(holder)
 		}
@@ -462,7 +478,7 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 	r.meterEnd()
 }
 
-// Abort ends a workflow in Error, for a reason that the engine cannot know.
+// Abort ends a workflow in Error for a reason outside of the engine.
 func (r *Run) Abort(now time.Time, message string) Result {
 	r.now = now
 	if !r.Workflow.Status.Phase.Completed() {
@@ -471,13 +487,13 @@ func (r *Run) Abort(now time.Time, message string) Result {
 	return r.result()
 }
 
-// abort ends the workflow, and every node in it, in Error.
+// abort ends the workflow and all its nodes in Error.
 func (r *Run) abort(message string) {
 	for _, l := range r.underway() {
 		r.removePod(l, message)
 	}
 	clear(r.live)
-	r.ended = true // nothing is started from here on
+	r.ended = true // nothing more is started
 	for _, id := range sortedKeys(r.nodes) {
 		if n := r.nodes[id]; n.run != nil {
 			n.Daemoned = nil
@@ -487,7 +503,7 @@ func (r *Run) abort(message string) {
 	r.end(wf.WorkflowError, message)
 }
 
-// underway returns the leaves that are not done, by name.
+// underway returns the leaves that are not done, sorted by name.
 func (r *Run) underway() []*leaf {
 	leaves := make([]*leaf, 0, len(r.live))
 	for l := range r.live {
@@ -497,7 +513,7 @@ func (r *Run) underway() []*leaf {
 	return leaves
 }
 
-// stop ends the leaves that are under way, but for those of exit handlers, unless all.
+// stop ends the leaves under way: all of them, or if all is false those outside of exit handlers.
 func (r *Run) stop(message string, all bool) {
 	r.stopping = message
 	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
@@ -522,14 +538,14 @@ func (r *Run) stop(message string, all bool) {
 	r.settle()
 }
 
-// removePod asks for a leaf's pod to be deleted.
+// removePod requests the deletion of a leaf's pod.
 func (r *Run) removePod(l *leaf, reason string) {
 	if l.podName != "" && !l.gone {
 		r.remove = append(r.remove, DeletePod{l.node.ID, l.podName, reason})
 	}
 }
 
-// failures describes the failed pods, for exit handlers.
+// failures returns the failed pods as JSON, for the exit handler.
 func (r *Run) failures() string {
 	type failure struct {
 		DisplayName  string `json:"displayName"`
@@ -551,7 +567,7 @@ func (r *Run) failures() string {
 	return string(text)
 }
 
-// setGlobals fills the variables of the whole workflow.
+// setGlobals sets the variables of the whole workflow.
 func (r *Run) setGlobals() error {
 	w, g := r.Workflow, r.globals.Map
 	g["workflow.name"], g["workflow.namespace"], g["workflow.uid"] = w.Name, w.Namespace, string(w.UID)
@@ -618,7 +634,8 @@ func (r *Run) setGlobals() error {
 	return nil
 }
 
-// fromConfigMap gives a parameter the value of a ConfigMap's key, whose names may have the workflow's variables.
+// fromConfigMap sets a parameter to the value of a ConfigMap key. The names of the ConfigMap and
+// the key may contain the workflow's variables.
 func (r *Run) fromConfigMap(p *wf.Parameter) error {
 	ref := *p.ValueFrom.ConfigMapKeyRef
 	for _, name := range []*string{&ref.Name, &ref.Key} {
@@ -642,7 +659,8 @@ func (r *Run) fromConfigMap(p *wf.Parameter) error {
 	return nil
 }
 
-// put sets a key of a map, and makes the map if there is none: most workflows need few of those that a Run has.
+// put sets a key of a map, and allocates the map if it is nil: most workflows need few of a Run's
+// maps.
 func put[K comparable, V any](m *map[K]V, key K, value V) {
 	if *m == nil {
 		*m = map[K]V{}
@@ -650,7 +668,7 @@ func put[K comparable, V any](m *map[K]V, key K, value V) {
 	(*m)[key] = value
 }
 
-// at calls fire at a time, or at the next Step if that is past.
+// at schedules fire for time t, or for the next Step if t is past.
 func (r *Run) at(t time.Time, fire func()) { heap.Push(&r.timers, timer{t, fire}) }
 
 type timer struct {
@@ -658,7 +676,7 @@ type timer struct {
 	fire func()
 }
 
-// timers is a heap by time.
+// timers is a heap ordered by time.
 type timers []timer
 
 func (t timers) Len() int           { return len(t) }

@@ -22,7 +22,8 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write what the scripts in testdata give as what they should give")
 
-// TestScripts plays the files in testdata: a manifest, then events, each block followed by what the engine did.
+// TestScripts plays the files in testdata: a manifest, then events, each block followed by what the
+// engine did.
 //
 //	pod NAME PHASE [key=value ...]   a pod's state; result, exit, message, host, ip, ready, error, gone, or an output parameter;
 //	                                 artifact:NAME=KEY is an output artifact
@@ -63,7 +64,7 @@ func TestScripts(t *testing.T) {
 	}
 }
 
-// library is what a script's manifest holds beside the workflow.
+// library holds the objects of a script's manifest besides the workflow.
 type library struct {
 	templates  map[string]*wf.WorkflowSpec
 	configMaps map[string]map[string]string
@@ -84,7 +85,7 @@ type player struct {
 	run  *Run
 	lib  *library
 	now  time.Time
-	pods map[string]PodState // by node id
+	pods map[string]PodState // by node ID
 	out  strings.Builder
 
 	locks *locks.Table
@@ -142,7 +143,7 @@ func (p *player) load(input string) {
 	}
 	w.Namespace, w.UID, w.CreationTimestamp = "default", "0001", metav1.NewTime(p.now)
 	p.run = New(w, p.config())
-	for key, value := range w.Annotations { // others that hold locks, and entries of caches
+	for key, value := range w.Annotations { // other holders of locks, and cache entries
 		if lock, found := strings.CutPrefix(key, "test/lock-"); found {
 			p.locks.Acquire(locks.Request{Holder: value, Keys: []string{strings.ReplaceAll(lock, ".", "/")}})
 		}
@@ -262,7 +263,7 @@ func (p *player) pod(id string, phase corev1.PodPhase, words []string) PodState 
 	return e
 }
 
-// step lets the engine go on, and prints what it does.
+// step runs the engine's Step and prints the result.
 func (p *player) step(events ...Event) {
 	before := p.run.Workflow.Status.Phase
 	result := p.run.Step(p.now, events...)
@@ -307,7 +308,7 @@ func (p *player) step(events ...Event) {
 	}
 }
 
-// answer prints and does what the engine asks for beside pods.
+// answer prints and carries out the requests of the engine that are not about pods.
 func (p *player) answer(result Result) []Event {
 	var events []Event
 	if result.StatusFirst {
@@ -340,7 +341,7 @@ func (p *player) answer(result Result) []Event {
 	return events
 }
 
-// locked are the states of this workflow's holders.
+// locked returns the states of this workflow's holders.
 func (p *player) locked(states []locks.State) []Event {
 	var events []Event
 	for _, s := range states {
@@ -351,7 +352,7 @@ func (p *player) locked(states []locks.State) []Event {
 	return events
 }
 
-// nodes prints the nodes in the order of their names.
+// nodes prints the nodes sorted by name.
 func (p *player) nodes() {
 	nodes := p.run.Workflow.Status.Nodes
 	byName := map[string]wf.NodeStatus{}
@@ -429,7 +430,7 @@ func (p *player) nodes() {
 	}
 }
 
-// again returns a new Run on the status as it would be read from the API.
+// again returns a new Run of the status as it would be read from the API.
 func (p *player) again() *Run {
 	text, err := json.Marshal(p.run.Workflow)
 	p.must(err)
@@ -446,7 +447,7 @@ func (p *player) states() []Event {
 	return events
 }
 
-// check holds the status to what must always be true.
+// check checks the invariants of the status.
 func (p *player) check() {
 	nodes := p.run.Workflow.Status.Nodes
 	for id, n := range nodes {

@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// strftime are the conversions of strftime that Go has a layout for.
+// strftime maps the conversions of strftime to Go layouts, where Go has one.
 var strftime = map[string]string{
 	"a": "Mon", "A": "Monday", "b": "Jan", "B": "January", "c": "Mon Jan _2 15:04:05 2006", "d": "02", "D": "01/02/06", "e": "_2",
 	"F": "2006-01-02", "h": "Jan", "H": "15", "I": "03", "m": "01", "M": "04", "p": "PM", "r": "03:04:05 PM", "R": "15:04",
@@ -18,11 +18,12 @@ var strftime = map[string]string{
 	"RFC3339": time.RFC3339,
 }
 
-// globals are the variables of the whole workflow.
+// globals is the scope of the variables of the whole workflow.
 type globals struct {
 	template.Map
-	// created gives the forms of workflow.creationTimestamp. There are some forty, few are ever asked for, and there may be
-	// thousands of workflows: they are made when one is.
+	// created is the time behind the forms of workflow.creationTimestamp. There are about forty
+	// forms, few of them are used, and there may be thousands of workflows: so the forms are
+	// computed on demand.
 	created time.Time
 	// evaluate is Config.Evaluate.
 	evaluate template.Run
@@ -30,7 +31,7 @@ type globals struct {
 
 const creationTimestamp = "workflow.creationTimestamp"
 
-// Lookup implements template.Scope. To the workflow itself the time is when it was created.
+// Lookup implements template.Scope. The workflow's own clock stands at its creation time.
 func (g *globals) Lookup(name string) (template.Value, bool) {
 	if name == template.Clock {
 		return template.Value{Typed: g.created}, true
@@ -55,12 +56,12 @@ func (g *globals) Walk(prefix string, yield func(string, template.Value)) {
 	g.Map.Walk(prefix, yield)
 }
 
-// globalsOf are the variables of the whole workflow as a node sees them: to a node the time is when it started, also when its
-// texts are evaluated again by a manager that takes the workflow up.
+// globalsOf are the globals as one node sees them: the node's clock stands at its start time, also
+// when another manager that takes up the workflow evaluates the node's texts again.
 type globalsOf struct {
 	*globals
 	run  *Run
-	node string // its name
+	node string // the node's name
 }
 
 const workflowDuration = "workflow.duration"
@@ -86,7 +87,8 @@ func (g *globalsOf) Walk(prefix string, yield func(string, template.Value)) {
 	g.globals.Walk(prefix, yield)
 }
 
-// now is in whole seconds, as the status has it.
+// now returns the node's start time in whole seconds, as the status has it, or the time of the Step
+// if the node has not started.
 func (g *globalsOf) now() time.Time {
 	at := g.run.now
 	if n := g.run.nodes[wf.NodeID(g.run.Workflow.Name, g.node)]; n != nil && !n.StartedAt.IsZero() {
@@ -99,10 +101,10 @@ func (g *globalsOf) duration() string {
 	return seconds(g.run.Workflow.Status.StartedAt.Truncate(time.Second), g.now())
 }
 
-// globalsFor are the globals as the node of that name sees them.
+// globalsFor returns the globals as the node of that name sees them.
 func (r *Run) globalsFor(node string) *globalsOf { return &globalsOf{r.globals, r, node} }
 
-// forms are workflow.creationTimestamp and its forms, which are named by a conversion of strftime.
+// forms returns workflow.creationTimestamp and its forms, each named by a conversion of strftime.
 func (g *globals) forms() template.Map {
 	at := g.created
 	forms := template.Map{creationTimestamp: at.Format(time.RFC3339)}

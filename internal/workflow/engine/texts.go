@@ -6,15 +6,17 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// textsMax is the default of Config.MaxTexts. It is what compressed nodes may become when they are read again (unpack.WorkflowNodes):
-// a workflow with more could not be taken up by another manager.
+// textsMax is the default of Config.MaxTexts. It equals the limit for unpacking compressed nodes
+// (unpack.WorkflowNodes): another manager could not take up a workflow with longer texts.
 const textsMax = 32 << 20
 
-// keep counts texts that are kept for nodes: names, inputs, outputs and messages. A loop can make any number of long texts of one that
-// fits into the spec, so they are counted where they are made, and not when the status is written.
+// keep counts the bytes of texts kept for nodes: names, inputs, outputs and messages. A loop can
+// make any number of long texts from one that fits into the spec, so texts are counted when they
+// are made, not when the status is written.
 func (r *Run) keep(bytes int) { r.texts += bytes }
 
-// full says that nothing more is begun. It ends a workflow that holds too much.
+// full reports whether the run has ended, and so must start nothing more. It aborts a workflow
+// whose texts exceed Config.MaxTexts; name is the node where that was noticed.
 func (r *Run) full(name string) bool {
 	if r.texts > r.config.MaxTexts && !r.ended {
 		r.abort(fmt.Sprintf("the workflow's nodes have more than %d bytes of names, inputs, outputs and messages, at %s; "+
@@ -23,7 +25,7 @@ func (r *Run) full(name string) bool {
 	return r.ended
 }
 
-// give sets the node's outputs.
+// give sets the node's outputs and counts their texts.
 func (n *node) give(o *wf.Outputs) {
 	n.run.keep(outputsBytes(o) - outputsBytes(n.Outputs))
 	n.Outputs = o

@@ -13,8 +13,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// TestALoopOfLongTextsIsBounded: a workflow that is smaller than an object of the API server may be makes 20,000 nodes of long texts, a
-// gigabyte or more. It ends with a message that says so, before it has taken that memory.
+// TestALoopOfLongTextsIsBounded: a workflow smaller than the maximum object size makes 20,000 nodes
+// of long texts, a gigabyte or more. It ends with a message that says so, before it has used that
+// memory.
 func TestALoopOfLongTextsIsBounded(t *testing.T) {
 	const loop = "withSequence: {count: 20000}"
 	const long = "{{workflow.parameters.long}}"
@@ -55,7 +56,8 @@ func TestALoopOfLongTextsIsBounded(t *testing.T) {
 	}
 }
 
-// TestLongTextsAreCountedOnceAfterARestart: a workflow that holds nearly as much as it may is taken up again.
+// TestLongTextsAreCountedOnceAfterARestart: a workflow with nearly as many texts as allowed can be
+// taken up again.
 func TestLongTextsAreCountedOnceAfterARestart(t *testing.T) {
 	w := &wf.Workflow{}
 	w.Name = "w"

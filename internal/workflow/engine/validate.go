@@ -13,29 +13,29 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// Bounds on a spec, those of the API's schema.
+// Bounds on a spec, the same as in the API's schema.
 const (
 	maxTemplates = 200
-	maxTasks     = 20_000 // of one template
+	maxTasks     = 20_000 // per template
 )
 
-// finding is one thing that is wrong with a spec.
+// finding is one fault of a spec.
 type finding struct {
-	field   string // as a path: templates[0].steps[1][0].when
-	where   string // as people call it: templates.main.steps[1].check.when
+	field   string // path of the field: templates[0].steps[1][0].when
+	where   string // the same with names in place of indexes: templates.main.steps[1].check.when
 	message string
 	warning bool
 }
 
 func (f finding) Error() string { return f.where + ": " + f.message }
 
-// checker collects findings.
+// checker checks a spec and collects findings.
 type checker struct {
 	findings []finding
 	run      template.Run // compiles expressions that are not cheap
 }
 
-// place is where a checker looks.
+// place is a position in a spec: field and where are as in finding, with a leading dot.
 type place struct{ field, where string }
 
 func (p place) at(name string) place { return place{p.field + "." + name, p.where + "." + name} }
@@ -44,7 +44,7 @@ func (p place) index(list string, i int) place {
 	return place{fmt.Sprintf("%s.%s[%d]", p.field, list, i), fmt.Sprintf("%s.%s[%d]", p.where, list, i)}
 }
 
-// named is an element of a list that has a name.
+// named returns the place of a list element that has a name.
 func (p place) named(list string, i int, name string) place {
 	return place{fmt.Sprintf("%s.%s[%d]", p.field, list, i), p.where + "." + list + "." + name}
 }
@@ -55,7 +55,7 @@ func (c *checker) add(p place, format string, args ...any) {
 	})
 }
 
-// fault adds an error whose text begins with the field below p that it is about.
+// fault adds an error whose text may begin with the path of the field below p.
 func (c *checker) fault(p place, err error) {
 	field, message, found := strings.Cut(err.Error(), ": ")
 	if !found || strings.ContainsAny(field, " '\"") {
@@ -65,14 +65,15 @@ func (c *checker) fault(p place, err error) {
 	c.add(p.at(field), "%s", message)
 }
 
-// Validate says what is wrong with a spec, or not built, naming each field. Expressions that are not cheap are compiled by run.
+// Validate returns an error that names every invalid or unsupported field of a spec. run compiles
+// the expressions that are not cheap.
 func Validate(spec *wf.WorkflowSpec, run template.Run) error {
 	c := checker{run: run}
 	c.spec(spec, true)
 	return join(c.findings)
 }
 
-// join makes one error of findings; nil if there are none but warnings.
+// join joins findings to one error. It drops warnings, and returns nil if nothing is left.
 func join(findings []finding) error {
 	var errs []error
 	for _, f := range findings {
@@ -83,7 +84,8 @@ func join(findings []finding) error {
 	return errors.Join(errs...)
 }
 
-// spec checks a spec. One of a WorkflowTemplate need not be complete.
+// spec checks a spec. complete is false for the spec of a template, which need not have an
+// entrypoint.
 func (c *checker) spec(spec *wf.WorkflowSpec, complete bool) {
 	top := place{}
 	if len(spec.ExecutorPlugins) > 0 {
@@ -132,7 +134,7 @@ func podGCStrategy(spec *wf.WorkflowSpec) string {
 	return spec.PodGC.Strategy
 }
 
-// choice checks that a value without tags is one of some.
+// choice checks that a value is one of the allowed values, unless it contains tags.
 func (c *checker) choice(p place, value string, allowed ...string) {
 	if !slices.Contains(allowed, value) && !strings.Contains(value, "{{") {
 		if allowed[0] == "" {
@@ -142,7 +144,7 @@ func (c *checker) choice(p place, value string, allowed ...string) {
 	}
 }
 
-// duration checks that a value without tags is one.
+// duration checks that a value is a duration, unless it is empty or contains tags.
 func (c *checker) duration(p place, value string) {
 	if value != "" && !strings.Contains(value, "{{") {
 		if _, err := duration(value); err != nil {
@@ -151,7 +153,7 @@ func (c *checker) duration(p place, value string) {
 	}
 }
 
-// validateTemplate says what is wrong with a template.
+// validateTemplate returns an error that names every invalid field of a template.
 func validateTemplate(t *wf.Template, run template.Run) error {
 	c := checker{run: run}
 	c.template(t, place{where: "." + t.Name})
@@ -238,13 +240,13 @@ func (c *checker) template(t *wf.Template, p place) {
 	if t.DAG == nil || len(c.findings) > before {
 		return
 	}
-	// What compiles is otherwise well formed: dependencies, depends, cycles.
+	// compileDAG finds the remaining faults: of dependencies, depends, and cycles.
 	if _, err := compileDAG(t.DAG); err != nil {
 		c.dagFault(t.DAG, p, err)
 	}
 }
 
-// dagFault adds an error of compileDAG: it names a task, or a field of the dag.
+// dagFault adds an error of compileDAG, whose text begins with a task or a field of the dag.
 func (c *checker) dagFault(t *wf.DAGTemplate, p place, err error) {
 	where, message, _ := strings.Cut(err.Error(), ": ")
 	at := place{p.field + "." + where, p.where + "." + where}
@@ -301,7 +303,7 @@ func (c *checker) containerSet(t *wf.Template, p place) {
 	}
 }
 
-// artifacts checks names and paths.
+// artifacts checks the names and paths of artifacts.
 func (c *checker) artifacts(t *wf.Template, p place) {
 	for list, artifacts := range map[string][]wf.Artifact{"inputs": t.Inputs.Artifacts, "outputs": t.Outputs.Artifacts} {
 		names, paths := map[string]bool{}, map[string]string{}
@@ -324,12 +326,12 @@ func (c *checker) artifacts(t *wf.Template, p place) {
 	}
 }
 
-// collected checks when artifacts are to be deleted.
+// collected checks an artifactGC strategy.
 func (c *checker) collected(p place, strategy string) {
 	c.choice(p, strategy, "", wf.ArtifactGCNever, wf.ArtifactGCOnCompletion, wf.ArtifactGCOnDeletion)
 }
 
-// outputs checks where outputs come from.
+// outputs checks the sources of output parameters.
 func (c *checker) outputs(t *wf.Template, p place) {
 	for i := range t.Outputs.Parameters {
 		o := &t.Outputs.Parameters[i]
@@ -586,7 +588,7 @@ func (c *checker) metrics(metrics *wf.Metrics, p place) {
 	}
 }
 
-// unique checks the names of parameters.
+// unique checks that parameters have names and that the names are unique.
 func (c *checker) unique(list []wf.Parameter, p place) {
 	seen := map[string]bool{}
 	for i := range list {

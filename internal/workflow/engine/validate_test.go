@@ -17,7 +17,8 @@ func sequenceOf(count int) *wf.Sequence {
 	return &wf.Sequence{Count: &n}
 }
 
-// TestBadWorkflowsEndAtOnce gives each manifest to the engine: it must end in the first step, and say where it is wrong.
+// TestBadWorkflowsEndAtOnce gives invalid manifests to the engine: each must end in the first Step
+// with a message that names the faulty field.
 func TestBadWorkflowsEndAtOnce(t *testing.T) {
 	leaf := "- {name: leaf, inputs: {parameters: [{name: p, default: x}]}, container: {image: a}}\n"
 	step := func(s string) string {

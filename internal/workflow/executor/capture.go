@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// sink takes a copy of a command's output.
+// sink receives a copy of a command's output.
 type sink interface{ take([]byte) }
 
 // tail keeps the last max bytes.
@@ -17,14 +17,15 @@ type tail struct {
 
 func (t *tail) take(p []byte) {
 	t.data = append(t.data, p...)
-	if len(t.data) > 2*t.max { // moved seldom, so that each byte is copied a bounded number of times
+	// moved rarely, so that each byte is copied a bounded number of times
+	if len(t.data) > 2*t.max {
 		t.data = append(t.data[:0], t.data[len(t.data)-t.max:]...)
 	}
 }
 
 func (t *tail) reset() { t.data = nil }
 
-// text returns the end of what was written, without the newline that ends it.
+// text returns the kept output without its final newline.
 func (t *tail) text() string {
 	data := t.data
 	if len(data) > t.max {
@@ -36,7 +37,7 @@ func (t *tail) text() string {
 	return string(data)
 }
 
-// logFile is the file that gets stdout and stderr. A disk that is full ends the log, not the command.
+// logFile is the file that receives stdout and stderr. A full disk ends the log, not the command.
 type logFile struct {
 	mu   sync.Mutex
 	file *os.File
@@ -56,7 +57,7 @@ func (l *logFile) take(p []byte) {
 	}
 }
 
-// copying moves a pipe's data to a file and to sinks.
+// copying copies the data of a pipe to a file and to sinks.
 type copying struct {
 	from *os.File
 	done chan struct{}
@@ -75,7 +76,7 @@ func copyOutput(from, to *os.File, keep ...sink) *copying {
 			}
 			if n > 0 && !broken {
 				_, wrong := to.Write(buffer[:n])
-				broken = wrong != nil // nobody reads the log; the command must not notice
+				broken = wrong != nil // the log's reader is gone; the command must not notice
 			}
 			if err != nil {
 				return
@@ -85,9 +86,9 @@ func copyOutput(from, to *os.File, keep ...sink) *copying {
 	return c
 }
 
-// finish reads what is left in the pipe.
+// finish reads the rest of the pipe.
 func (c *copying) finish() {
-	// Pipes of this program can have deadlines; if not, the end of the pipe is waited for.
+	// Pipes of this program support deadlines; if not, finish waits for the end of the pipe.
 	_ = c.from.SetReadDeadline(time.Now().Add(drainTime))
 	<-c.done
 	c.from.Close()

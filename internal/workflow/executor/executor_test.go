@@ -20,11 +20,11 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// A container of the tests is this program once more: it finds its plan in the environment, as in a pod. Children of a
-// test's own process could not be reaped apart.
+// A container of the tests is this test binary, started again: it finds its plan in the
+// environment, as in a pod. Children of the test's own process could not be reaped separately.
 const containerEnv = "LOCKSTEP_TEST_CONTAINER"
 
-// container is what the second process needs to know beside the plan.
+// container is what the second process needs besides the plan.
 type container struct {
 	Message, Dir string
 	Task         string // file that gets what would go into a WorkflowTaskResult; "": that fails
@@ -59,7 +59,7 @@ func asContainer(text string) int {
 	}})
 }
 
-// running is a container under way.
+// running is a container that runs.
 type running struct {
 	t              *testing.T
 	cmd            *exec.Cmd
@@ -67,7 +67,7 @@ type running struct {
 	stdout, stderr bytes.Buffer
 }
 
-// ended is what became of a container.
+// ended is the result of a container.
 type ended struct {
 	code           int
 	message        string
@@ -303,7 +303,7 @@ func TestParameters(t *testing.T) {
 	})
 }
 
-// waitFor waits until a file is there.
+// waitFor waits until a file exists.
 func waitFor(t *testing.T, path string) {
 	t.Helper()
 	err := wait.PollUntilContextTimeout(t.Context(), 10*time.Millisecond, time.Minute, true, func(context.Context) (bool, error) {
@@ -378,7 +378,8 @@ func TestOrphansAreBuried(t *testing.T) {
 	dir := t.TempDir()
 	r := begin(t, dir, handover.Plan{Result: true}, sh("exit 0")...)
 	r.end()
-	// Each subshell leaves a child behind, which ends at once: without burial there are as many zombies.
+	// Each subshell leaves a child behind that ends at once: without reaping each of them would
+	// stay a zombie.
 	script := `for i in 1 2 3 4 5 6 7 8; do (sleep 0.02 &); done; sleep 0.4; ps -eo stat | grep -c '^Z' || true`
 	cmd := exec.Command(unshare, append([]string{"--pid", "--fork", "--mount-proc", r.cmd.Path}, sh(script)...)...)
 	cmd.Env, cmd.Dir = r.cmd.Env, dir
@@ -502,7 +503,7 @@ func TestProgressIsToldWhileTheCommandRuns(t *testing.T) {
 	t.Setenv("ARGO_PROGRESS_PATCH_TICK_DURATION", "1ms")
 	dir := t.TempDir()
 	plan := handover.Plan{Progress: filepath.Join(dir, "progress"), Task: &handover.Task{Name: "node"}}
-	// The command ends when it was told on, or after a time that no machine needs.
+	// The command ends when it is told to, or after a time longer than any machine needs.
 	e := run(t, dir, plan, sh(`echo 1/4 > progress; i=0; while test ! -f task && test $i -lt 300; do sleep 0.1; i=$((i+1)); done; echo 2/4 >> progress; echo 4/4 >> progress`)...)
 	if e.code != 0 || e.report.Progress != "4/4" {
 		t.Errorf("exit code %d, %+v %s", e.code, e.report, e.stderr)

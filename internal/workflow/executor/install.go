@@ -6,7 +6,7 @@ import (
 	"os"
 )
 
-// Install copies a program, such as this one, to where the pod's containers find it.
+// Install copies a program, such as this one, to a path where the pod's containers find it.
 func Install(from, to string) error {
 	in, err := os.Open(from)
 	if err != nil {
@@ -18,7 +18,7 @@ func Install(from, to string) error {
 		return err
 	}
 	_, err = io.Copy(out, in)
-	// The mode again, for it does not depend on the image's umask which user may run the program.
+	// Chmod ignores the image's umask, so that every user can run the program.
 	if err := errors.Join(err, out.Chmod(0o755), out.Close()); err != nil {
 		return err
 	}

@@ -11,14 +11,15 @@ import (
 	"time"
 )
 
-// lookEvery is how often it is looked whether another container has started.
+// lookEvery is the interval at which AwaitEnd checks whether another container has started.
 const lookEvery = 20 * time.Millisecond
 
 func (r *run) place(container string) string { return place(r.config.Dir, container) }
 
 func place(dir, container string) string { return filepath.Join(dir, "ctr", container) }
 
-// announce shows that this container runs. What it returns shows how it ended.
+// announce creates the files that show that this container runs. The returned function records how
+// it ended.
 func (r *run) announce() (func(code int) error, error) {
 	dir := r.place(r.plan.Container)
 	if err := makeDir(dir); err != nil {
@@ -44,20 +45,22 @@ func (r *run) announce() (func(code int) error, error) {
 	}, nil
 }
 
-// makeDir makes a directory in the shared volume that containers with any user can write to.
+// makeDir creates a directory in the shared volume that containers of any user can write to.
 func makeDir(path string) error {
 	if err := os.MkdirAll(path, 0o777); err != nil {
 		return err
 	}
 	for _, p := range []string{filepath.Dir(path), path} {
-		if err := os.Chmod(p, 0o777); err != nil && !errors.Is(err, os.ErrPermission) { // another user's: it is open already
+		// another user owns it and has set this mode already
+		if err := os.Chmod(p, 0o777); err != nil && !errors.Is(err, os.ErrPermission) {
 			return err
 		}
 	}
 	return nil
 }
 
-// await waits until the containers that this one comes after have succeeded, and returns the name of one that did not.
+// await waits until the containers in the plan's After have succeeded. It returns the name of one
+// that did not, or "".
 func (r *run) await() (string, error) {
 	for _, name := range r.plan.After {
 		ended := make(chan error, 1)
@@ -96,7 +99,8 @@ func (r *run) untilEnded(ended <-chan error) error {
 	}
 }
 
-// AwaitEnd waits until a container that announces itself in dir has come and gone, or until stop is closed before it came.
+// AwaitEnd waits until a container that announces itself in dir has started and ended, or until
+// stop is closed before it started.
 func AwaitEnd(dir, container string, stop <-chan struct{}) error {
 	lock := filepath.Join(place(dir, container), "lock")
 	for {

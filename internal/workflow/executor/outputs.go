@@ -12,7 +12,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// outputs collects what the command leaves. What is missing is an error only if the command succeeded.
+// outputs collects the outputs of the command. Missing outputs are an error only if the command
+// succeeded.
 func (r *run) outputs(code int) error {
 	if r.plan.Result {
 		text := r.result.text()

@@ -11,22 +11,23 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// errStart marks a command that the kernel refused to start.
+// errStart marks the error of a command that the kernel refused to start.
 var errStart = errors.New("cannot be started")
 
-// drainTime is how long a command's output is read after its end, when something that it left running holds the pipe.
+// drainTime is how long output is read after the command has ended, if a process that it left
+// behind keeps the pipe open.
 const drainTime = 200 * time.Millisecond
 
-// child is the command as a process.
+// child is the process of the command.
 type child struct {
 	pid    int
 	group  bool // it leads a process group
-	ended  bool // it was asked to end
+	ended  bool // it was told to end
 	copies []*copying
 	forced *time.Timer
 }
 
-// start starts the command in a process group of its own, so that signals reach all of it.
+// start starts the command in its own process group, so that signals reach all of its processes.
 func (r *run) start(path string) error {
 	r.child = child{group: true, ended: r.child.ended}
 	files := []uintptr{os.Stdin.Fd(), r.config.Stdout.Fd(), r.config.Stderr.Fd()}
@@ -72,7 +73,8 @@ func (r *run) start(path string) error {
 	}
 	attr := &syscall.ProcAttr{Env: environment(), Files: files, Sys: &syscall.SysProcAttr{Setpgid: true}}
 	if isTerminal(os.Stdin) {
-		r.child.group, attr.Sys = false, nil // a background group could not read from it
+		// a background process group could not read from the terminal
+		r.child.group, attr.Sys = false, nil
 	}
 	pid, err := syscall.ForkExec(path, r.argv, attr)
 	if err != nil {
@@ -85,7 +87,7 @@ func (r *run) start(path string) error {
 	return nil
 }
 
-// environment is the command's: all but the plan.
+// environment returns the command's environment: all variables but the plan.
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
@@ -96,7 +98,8 @@ func environment() []string {
 	return env
 }
 
-// supervise forwards signals and reaps processes until the command has ended, and returns its exit code.
+// supervise forwards signals and reaps processes until the command has ended. It returns the
+// command's exit code.
 func (r *run) supervise() (int, error) {
 	exited := make(chan syscall.WaitStatus, 1)
 	failed := make(chan error, 1)
@@ -108,7 +111,7 @@ func (r *run) supervise() (int, error) {
 		}
 		exited <- status
 	}()
-	if r.child.ended { // the signal came before the process
+	if r.child.ended { // the signal came before the process was started
 		r.kill(syscall.SIGTERM)
 	}
 	for {
@@ -132,7 +135,7 @@ func (r *run) supervise() (int, error) {
 func (r *run) forward(s syscall.Signal) {
 	switch s {
 	case syscall.SIGCHLD, syscall.SIGURG, syscall.SIGPIPE:
-		return // the runtime's, and what is ours alone
+		return // signals of the Go runtime, and those that concern only this process
 	}
 	if ends(s) {
 		r.child.ended = true
@@ -143,7 +146,7 @@ func (r *run) forward(s syscall.Signal) {
 	r.kill(s)
 }
 
-// kill sends a signal to the command and what it started. That they may be gone is no error.
+// kill sends a signal to the command and its children. It ignores that they may be gone.
 func (r *run) kill(s syscall.Signal) {
 	pid := r.child.pid
 	if r.child.group {
@@ -152,7 +155,8 @@ func (r *run) kill(s syscall.Signal) {
 	_ = syscall.Kill(pid, s)
 }
 
-// reap waits until the process has ended. Meanwhile it buries the orphans that the first process of a container inherits.
+// reap waits until the process has ended. Meanwhile it reaps the orphans that the first process of
+// a container inherits.
 func reap(pid int) (syscall.WaitStatus, error) {
 	for {
 		var status syscall.WaitStatus
@@ -167,7 +171,7 @@ func reap(pid int) (syscall.WaitStatus, error) {
 	}
 }
 
-// exitCode is a process's, as a shell has it.
+// exitCode returns the exit code of a process as a shell reports it.
 func exitCode(s syscall.WaitStatus) int {
 	if s.Signaled() {
 		return 128 + int(s.Signal())

@@ -11,18 +11,19 @@ import (
 )
 
 const (
-	// progressLook is how often the command's progress is read, progressTell how often it is told while the command runs: each
-	// time is a write to the API server. Commands can have others by these variables, with Go durations.
+	// progressLook is the interval at which the command's progress is read; progressTell is the
+	// interval at which it is reported while the command runs: each report is a write to the API
+	// server. The environment variables, Go durations, override them.
 	progressLook, progressTell       = 3 * time.Second, time.Minute
 	progressLookEnv, progressTellEnv = "ARGO_PROGRESS_FILE_TICK_DURATION", "ARGO_PROGRESS_PATCH_TICK_DURATION"
-	// progressMin bounds both.
+	// progressMin is the minimum of both intervals.
 	progressMin = time.Second
-	// maxProgress bounds what is read, in bytes.
+	// maxProgress bounds the bytes read from the progress file.
 	maxProgress = 64
 )
 
-// watchProgress tells how far the command says that it is, until the function that it returns is called, which returns the
-// last that the command has said.
+// watchProgress reports the command's progress until the returned function is called. That function
+// returns the command's last progress.
 func (r *run) watchProgress() (last func() string) {
 	if r.plan.Progress == "" {
 		return func() string { return "" }
@@ -51,7 +52,7 @@ func (r *run) watchProgress() (last func() string) {
 			}
 			at = time.Now()
 			if err := put(r.plan.Task, &handover.Report{Progress: now}); err != nil {
-				// It is told again at the end, without the API server.
+				// The progress is reported again at the end, without the API server.
 				fmt.Fprintf(r.config.Stderr, "lockstep-exec: progress cannot be told: %v\n", err)
 				return
 			}
@@ -65,7 +66,7 @@ func (r *run) watchProgress() (last func() string) {
 	}
 }
 
-// readProgress is the last line of the command's progress file.
+// readProgress returns the last line of the command's progress file.
 func (r *run) readProgress() string {
 	f, err := os.Open(r.plan.Progress)
 	if err != nil {

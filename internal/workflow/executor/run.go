@@ -14,24 +14,25 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// Config is where the executor finds what is outside of its plan. Zero values are those of a container.
+// Config sets where the executor finds things outside of its plan. Zero values suit a container.
 type Config struct {
 	Stdout, Stderr *os.File
-	Message        string // file of the termination message; "": the plan's, or /dev/termination-log
-	Dir            string // "": handover.Dir
-	Task           func(*handover.Task, *handover.Report) error
+	// Message is the file of the termination message; "" means the plan's, or /dev/termination-log.
+	Message string
+	Dir     string // "" means handover.Dir
+	Task    func(*handover.Task, *handover.Report) error
 }
 
-// defaultMessage is where the kubelet reads the termination message unless a container says otherwise.
+// defaultMessage is where the kubelet reads the termination message by default.
 const defaultMessage = "/dev/termination-log"
 
-// Exit codes of commands that could not be started, as a shell has them.
+// Exit codes for commands that could not be started, as in a shell.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
 )
 
-// run is a container's life.
+// run is the state of one container.
 type run struct {
 	plan    *handover.Plan
 	config  Config
@@ -42,7 +43,7 @@ type run struct {
 	report  handover.Report
 }
 
-// Run runs a command as a plan says and returns the container's exit code.
+// Run runs a command according to a plan and returns the container's exit code.
 func Run(plan *handover.Plan, argv []string, config Config) int {
 	if config.Stdout == nil {
 		config.Stdout = os.Stdout
@@ -66,7 +67,7 @@ func Run(plan *handover.Plan, argv []string, config Config) int {
 }
 
 func (r *run) container() int {
-	// 1. Others may wait for this container.
+	//   1. Announce this container to those that wait for it.
 	announce := func(int) error { return nil }
 	if r.plan.Announce {
 		var err error
@@ -75,7 +76,7 @@ func (r *run) container() int {
 		}
 	}
 	code := r.life()
-	// 5. They learn how it ended when all its outputs are there.
+	//   5. Announce how it ended, now that all its outputs are there.
 	if err := announce(code); err != nil {
 		return r.fail(err)
 	}
@@ -83,7 +84,7 @@ func (r *run) container() int {
 }
 
 func (r *run) life() int {
-	// 2. Those that it comes after.
+	//   2. Wait for the containers that it comes after.
 	if omitted, err := r.await(); err != nil {
 		return r.fail(err)
 	} else if omitted != "" {
@@ -91,14 +92,14 @@ func (r *run) life() int {
 		r.say()
 		return handover.ExitExecutor
 	}
-	// 3. The command.
+	//   3. Run the command.
 	watched := r.watchProgress()
 	code, err := r.attempts()
 	r.report.Progress = watched()
 	if err != nil {
 		return r.fail(err)
 	}
-	// 4. What it leaves.
+	//   4. Collect its outputs.
 	if err := r.outputs(code); err != nil {
 		r.report.Exit = &code
 		return r.fail(err)
@@ -109,7 +110,7 @@ func (r *run) life() int {
 	return r.finish(code)
 }
 
-// attempts runs the command until it succeeds or there are no more retries.
+// attempts runs the command until it succeeds or no retries are left.
 func (r *run) attempts() (int, error) {
 	delay := time.Duration(0)
 	if r.plan.RetryDelay != "" {
@@ -130,7 +131,7 @@ func (r *run) attempts() (int, error) {
 	}
 }
 
-// pause waits. It is true when the container is told to end meanwhile.
+// pause waits for d. It reports whether the container was told to end meanwhile.
 func (r *run) pause(d time.Duration) bool {
 	done := time.After(d)
 	for {
@@ -145,7 +146,8 @@ func (r *run) pause(d time.Duration) bool {
 	}
 }
 
-// command runs the command once. An error is the executor's; a command that cannot be started has an exit code.
+// command runs the command once. An error is one of the executor; a command that cannot be started
+// has an exit code.
 func (r *run) command() (int, error) {
 	if len(r.argv) == 0 {
 		return 0, errors.New("no command")
@@ -174,19 +176,19 @@ func lookPath(name string) (string, error) {
 		}
 	}
 	path, err := exec.LookPath(name)
-	if errors.Is(err, exec.ErrDot) { // found by a relative entry of PATH, which the image's maker chose
+	if errors.Is(err, exec.ErrDot) { // found through a relative entry of PATH, which the image sets
 		err = nil
 	}
 	return path, err
 }
 
-// note says why the command did not start, in the log and in the report.
+// note records in the log and in the report why the command did not start.
 func (r *run) note(err error) {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
 	r.report.Message = handover.Shorten(err.Error())
 }
 
-// fail ends the container by a failure of the executor.
+// fail ends the container because of a failure of the executor.
 func (r *run) fail(err error) int {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
 	r.report.Failed, r.report.Message = true, handover.Shorten(err.Error())
@@ -195,7 +197,7 @@ func (r *run) fail(err error) int {
 	return handover.ExitExecutor
 }
 
-// commandsMessage returns what the command itself left as its termination message.
+// commandsMessage returns the termination message that the command itself left.
 func (r *run) commandsMessage() string {
 	if r.report.Message != "" {
 		return r.report.Message
@@ -212,7 +214,8 @@ func (r *run) commandsMessage() string {
 	return handover.Shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
 }
 
-// finish hands the report over. Outputs that are too large for a termination message go into a WorkflowTaskResult.
+// finish delivers the report. Outputs that are too large for a termination message go into a
+// WorkflowTaskResult.
 func (r *run) finish(code int) int {
 	text, err := Compose(r.report, r.maxMessage(), r.plan.Task, r.config.Task)
 	if err != nil {
@@ -223,8 +226,9 @@ func (r *run) finish(code int) int {
 	return code
 }
 
-// Compose returns the termination message for a report. Outputs that are too large for it are given to put, which writes a
-// WorkflowTaskResult; nil: with the pod's service account.
+// Compose returns the termination message for a report. Outputs that are too large for it are
+// passed to put, which writes a WorkflowTaskResult; a nil put means to write it with the pod's
+// service account.
 func Compose(report handover.Report, maxMessage int, task *handover.Task, put func(*handover.Task, *handover.Report) error) (string, error) {
 	text, fits := report.Encode(maxMessage)
 	if fits {
@@ -260,8 +264,8 @@ func (r *run) say() {
 	r.write(text)
 }
 
-// write writes the termination message. Where there is nothing to say it is left as it is: the kubelet may then take the
-// end of the log instead.
+// write writes the termination message. An empty report is not written: then the kubelet may use
+// the end of the log instead.
 func (r *run) write(text string) {
 	if text == `{"lockstep":1}` {
 		return
@@ -271,7 +275,7 @@ func (r *run) write(text string) {
 	}
 }
 
-// ends says whether a signal asks the container to end.
+// ends reports whether a signal tells the container to end.
 func ends(s os.Signal) bool {
 	return s == syscall.SIGTERM || s == syscall.SIGINT || s == syscall.SIGQUIT
 }

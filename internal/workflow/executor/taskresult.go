@@ -13,10 +13,10 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// taskPatience bounds the writing of a WorkflowTaskResult.
+// taskPatience bounds the write of a WorkflowTaskResult.
 const taskPatience = 2 * time.Minute
 
-// Parts of a WorkflowTaskResult, whose Go type would bring all of Kubernetes' into this program.
+// Parts of a WorkflowTaskResult. Its Go type would pull all of Kubernetes into this program.
 type (
 	taskResult struct {
 		APIVersion string         `json:"apiVersion"`
@@ -36,7 +36,8 @@ type (
 	}
 )
 
-// createTaskResult writes a report into the node's WorkflowTaskResult: outputs, or how far a command is that still runs.
+// createTaskResult writes a report into the node's WorkflowTaskResult: outputs, or the progress of
+// a running command.
 func createTaskResult(task *handover.Task, report *handover.Report) error {
 	client, err := incluster.New()
 	if err != nil {
@@ -81,7 +82,8 @@ func putTaskResult(client *incluster.Client, task *handover.Task, outputs *taskO
 	defer cancel()
 	path := "/apis/argoproj.io/v1alpha1/namespaces/" + client.Namespace + "/workflowtaskresults"
 	err := client.Do(ctx, http.MethodPost, path, "application/json", object, nil)
-	if incluster.Is(err, http.StatusConflict) { // an answer that was lost, or an earlier pod of the node
+	// an earlier request whose answer was lost, or an earlier pod of the node, created it
+	if incluster.Is(err, http.StatusConflict) {
 		err = client.Do(ctx, http.MethodPatch, path+"/"+task.Name, "application/merge-patch+json", object, nil)
 	}
 	return err

@@ -1,11 +1,14 @@
-// Package handover is what the maker of a workflow's pod and the program in the pod tell each other.
+// Package handover defines the messages between the builder of a workflow's pod and the programs in
+// the pod.
 //
 //	pods.Build ──Plan, in an environment variable──▶ lockstep-exec ──Report, the termination message──▶ pods.Observe
 //	                                                     └──────── what is too large for it ────────▶ WorkflowTaskResult
 //
-// A Plan says what is to be done around a container's own command: wait for others, capture the output, keep files. A Report
-// says what came of it. A termination message has 4 KiB; a report that is larger is compressed, and if that is not enough the
-// outputs go into a WorkflowTaskResult and the report only says so.
+// A Plan says what to do around a container's own command: wait for other containers, capture the
+// output, save files. A Report says how that ended. A termination message has at most 4 KiB; a
+// larger report is compressed, and if that is not enough the outputs go into a WorkflowTaskResult,
+// to which the report refers.
 //
-// The package imports nothing but the standard library: it is part of a program that is copied into pods.
+// The package imports only the standard library and package unpack, because it is part of a program
+// that is copied into pods.
 package handover

@@ -8,68 +8,72 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// PlanEnv is the environment variable that holds a container's plan. The user's command does not see it.
+// PlanEnv is the environment variable that holds a container's Plan. The user's command does not
+// see it.
 const PlanEnv = "LOCKSTEP_PLAN"
 
-// Where things are in a pod.
+// Paths in a pod.
 const (
-	// Dir is a volume that the containers of a pod share, when they need one.
+	// Dir is the mount path of the volume that the containers of a pod share if they need one.
 	Dir = "/var/run/argo"
-	// StagedExec is where the init container puts the program.
+	// StagedExec is where the init container puts lockstep-exec.
 	StagedExec = Dir + "/lockstep-exec"
-	// ImageDir is where the program's image is mounted, on clusters that can mount images; ImageExec the program in it.
+	// ImageDir is where the program's image is mounted, on clusters that support image volumes;
+	// ImageExec is the program in it.
 	ImageDir  = "/var/run/lockstep-image"
 	ImageExec = ImageDir + "/lockstep-exec"
 	// OwnExec and OwnIO are the programs in their own image.
 	OwnExec = "/lockstep-exec"
 	OwnIO   = "/lockstep-exec-io"
-	// Script is where a script's source is.
+	// Script is the file with a script's source.
 	Script = "/argo/staging/script"
-	// InputDir is where input artifacts are put before main starts.
+	// InputDir holds the input artifacts before main starts.
 	InputDir = "/argo/inputs/artifacts"
-	// MainRoot is where the init container finds main's volumes.
+	// MainRoot is where the init container mounts main's volumes.
 	MainRoot = "/mainctrfs"
 	// RepositoryDir is where a volume that is an artifact repository is mounted.
 	RepositoryDir = "/argo/repository"
-	// SecretDir is where secrets for artifacts are mounted, each in a directory of its name.
+	// SecretDir is where secrets for artifacts are mounted, each in a directory with its name.
 	SecretDir = "/argo/secret"
-	// Staged is where main leaves artifacts that the wait container uploads.
+	// Staged is where main leaves artifacts for the wait container to upload.
 	Staged = Dir + "/outputs"
-	// ProgressFile is where a program may write N/M.
+	// ProgressFile is the file that a program may write its progress to, as N/M.
 	ProgressFile = Dir + "/progress"
 )
 
-// MaxResult is how much of a command's output is kept as its result: the last so many bytes.
+// MaxResult is how many bytes of a command's output are kept as its result: the last ones.
 const MaxResult = 256 << 10
 
-// MaxPlan bounds a plan's text in bytes: it is one environment string.
+// MaxPlan bounds the size of an encoded plan in bytes: it is one environment string.
 const MaxPlan = 120 << 10
 
-// Plan is what lockstep-exec does around a container's command. The command itself is in its arguments.
+// Plan says what lockstep-exec does around a container's command. The command itself is in the
+// program's arguments.
 type Plan struct {
 	Container string `json:"container,omitempty"`
-	// After are the containers that have to succeed first.
+	// After are the containers that have to succeed before this one starts.
 	After []string `json:"after,omitempty"`
-	// Announce makes the container's end known to others by files in Dir.
+	// Announce writes files in Dir that tell other containers how this one ended.
 	Announce bool `json:"announce,omitempty"`
-	// Retries run the command again when it fails, RetryDelay apart (a Go duration).
+	// Retries is how often a failed command is run again, RetryDelay the time between (a Go
+	// duration).
 	Retries    int    `json:"retries,omitempty"`
 	RetryDelay string `json:"retryDelay,omitempty"`
 
-	Result     bool        `json:"result,omitempty"` // keep what the command writes to stdout
+	Result     bool        `json:"result,omitempty"` // keep the command's standard output
 	Parameters []Parameter `json:"parameters,omitempty"`
 	Save       []Save      `json:"save,omitempty"`
-	Logs       string      `json:"logs,omitempty"` // the file that gets all that the command writes
+	Logs       string      `json:"logs,omitempty"` // file that receives all output of the command
 
 	// Progress is the file that the command writes its progress to.
 	Progress string `json:"progress,omitempty"`
-	// Message is the file of the termination message; "": the default.
+	// Message is the file of the termination message; "" means the default.
 	Message string `json:"message,omitempty"`
-	// GraceSeconds is how long the command has after a signal to end, before it is killed; 0: the kubelet decides.
+	// GraceSeconds is how long after a signal the command is killed; 0 leaves that to the kubelet.
 	GraceSeconds int `json:"graceSeconds,omitempty"`
-	// MaxMessage is how large the termination message may be, in bytes.
+	// MaxMessage is the maximum size of the termination message in bytes.
 	MaxMessage int `json:"maxMessage,omitempty"`
-	// Task says how to make a WorkflowTaskResult.
+	// Task identifies the WorkflowTaskResult to write.
 	Task *Task `json:"task,omitempty"`
 }
 
@@ -80,7 +84,7 @@ type Parameter struct {
 	Default *string `json:"default,omitempty"`
 }
 
-// Archive is how files are packed.
+// Archive is the format in which files are packed.
 type Archive string
 
 const (
@@ -89,19 +93,20 @@ const (
 	ArchiveZip  Archive = "zip"
 )
 
-// Save is an output artifact: what is at Path is packed to the file or directory To.
+// Save is an output artifact: the file or directory at Path is packed to To.
 type Save struct {
 	Name     string  `json:"name"`
 	Path     string  `json:"path"`
 	To       string  `json:"to"`
 	Archive  Archive `json:"archive,omitempty"`
-	Level    *int32  `json:"level,omitempty"` // of gzip
+	Level    *int32  `json:"level,omitempty"` // gzip level
 	Optional bool    `json:"optional,omitempty"`
-	// Location goes into the report as it is. A Save without one is not reported: somebody else does.
+	// Location is copied into the report. A Save without a Location is not reported here but by the
+	// container that uploads it.
 	Location json.RawMessage `json:"location,omitempty"`
 }
 
-// Task names a WorkflowTaskResult.
+// Task identifies a WorkflowTaskResult.
 type Task struct {
 	Name        string `json:"name"`
 	Workflow    string `json:"workflow"`
@@ -111,10 +116,10 @@ type Task struct {
 // Encode returns the plan as the value of an environment variable.
 func (p *Plan) Encode() (string, error) { return encode(p) }
 
-// packedPlan starts a plan that is compressed.
+// packedPlan is the prefix of a compressed plan.
 const packedPlan = "gzip:"
 
-// encode returns a plan as text: JSON, or compressed if that is too long.
+// encode returns a plan as JSON, compressed if it is longer than MaxPlan.
 func encode(v any) (string, error) {
 	data, err := json.Marshal(v)
 	if err != nil || len(data) <= MaxPlan {
@@ -127,7 +132,7 @@ func encode(v any) (string, error) {
 	return packedPlan + text, err
 }
 
-// decode reads what encode made of a plan; name is of the environment variable that has it.
+// decode decodes the result of encode. name is the environment variable that holds it.
 func decode[P any](name, text string) (*P, error) {
 	p, data, err := new(P), []byte(text), error(nil)
 	if rest, found := strings.CutPrefix(text, packedPlan); found {

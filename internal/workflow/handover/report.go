@@ -13,7 +13,7 @@ import (
 // ExitExecutor is the exit code of lockstep-exec when it fails itself.
 const ExitExecutor = 64
 
-// pack returns data compressed, as text.
+// pack returns data gzipped and base64-encoded.
 func pack(data []byte) (string, error) {
 	var b bytes.Buffer
 	z, err := gzip.NewWriterLevel(&b, gzip.BestCompression)
@@ -27,17 +27,17 @@ func pack(data []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(b.Bytes()), err
 }
 
-// MaxMessage is how large a termination message may be, and MaxMessages those of all containers of a pod together, in bytes:
-// limits of the kubelet.
+// MaxMessage is the maximum size of a termination message, and MaxMessages that of the messages of
+// all containers of a pod together, in bytes. Both are limits of the kubelet.
 const (
 	MaxMessage  = 4096
 	MaxMessages = 12 << 10
 )
 
-// MaxText bounds a text that people read in a report, in bytes.
+// MaxText bounds the size of a message for people in a report, in bytes.
 const MaxText = 1 << 10
 
-// Shorten returns the text, or as much of it as MaxText allows.
+// Shorten truncates a text to MaxText bytes.
 func Shorten(text string) string {
 	if len(text) <= MaxText {
 		return text
@@ -45,41 +45,44 @@ func Shorten(text string) string {
 	return strings.ToValidUTF8(text[:MaxText], "") + "…"
 }
 
-// Report is what lockstep-exec says in a container's termination message.
+// Report is the content of the termination message of a container that ran lockstep-exec.
 type Report struct {
 	Version    int               `json:"lockstep"` // 1
 	Result     *string           `json:"result,omitempty"`
 	Parameters map[string]string `json:"parameters,omitempty"`
 	Artifacts  []Saved           `json:"artifacts,omitempty"`
 	Progress   string            `json:"progress,omitempty"`
-	// Message says why the executor failed, or what the command left as its termination message.
+	// Message is the reason why the executor failed, or the command's own termination message.
 	Message string `json:"message,omitempty"`
-	// Failed says that it was the executor that failed; Exit is then the command's own exit code, if it ran.
+	// Failed is true if the executor itself failed; Exit is then the command's own exit code, if it
+	// ran.
 	Failed bool `json:"failed,omitempty"`
 	Exit   *int `json:"exit,omitempty"`
-	// Omitted says that the command did not run, because the container that it names failed.
+	// Omitted names the failed container because of which the command did not run.
 	Omitted string `json:"omitted,omitempty"`
-	// Plain says that the container ran nothing of the user's: its exit code means nothing, and Message is all that is to be said.
+	// Plain is true if the container ran no command of the user's: its exit code has no meaning,
+	// and Message is all there is to report.
 	Plain bool `json:"plain,omitempty"`
-	// Left are the places in the plan of artifacts that could not be deleted.
+	// Left are the indexes in the plan of the artifacts that could not be deleted.
 	Left []int `json:"left,omitempty"`
-	// Elsewhere says that the outputs are in the node's WorkflowTaskResult.
+	// Elsewhere is true if the outputs are in the node's WorkflowTaskResult.
 	Elsewhere bool `json:"elsewhere,omitempty"`
 }
 
-// Saved is an artifact and where it is.
+// Saved is a saved artifact and its location.
 type Saved struct {
 	Name     string          `json:"name"`
 	Location json.RawMessage `json:"location"`
 }
 
-// packed is a report that is compressed.
+// packed is the compressed form of a report.
 type packed struct {
 	Version int    `json:"lockstep"`
 	Gzip    string `json:"gzip"`
 }
 
-// Encode returns the report as a termination message of at most max bytes, and whether it fits.
+// Encode returns the report as a termination message of at most max bytes, compressed if necessary,
+// and whether it fits.
 func (r Report) Encode(max int) (string, bool) {
 	r.Version = 1
 	data, err := json.Marshal(r)
@@ -97,7 +100,7 @@ func (r Report) Encode(max int) (string, bool) {
 	return string(data), err == nil && len(data) <= max
 }
 
-// DecodeReport reads a termination message. It is false for one that is not a report.
+// DecodeReport decodes a termination message. It returns false for a message that is not a report.
 func DecodeReport(message string) (Report, bool) {
 	var r Report
 	if !strings.HasPrefix(message, `{"lockstep":1,`) && message != `{"lockstep":1}` {

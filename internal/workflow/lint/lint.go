@@ -1,9 +1,9 @@
-// Package lint checks manifests before a cluster sees them, and says where in the file something is wrong.
+// Package lint checks manifests before they reach a cluster, and reports the lines of errors.
 //
 //	files ──▶ documents ──▶ every field against the Go types: unknown, twice, of the wrong type
 //	                   └──▶ what the engine says of all objects together, with the place looked up in the document
 //
-// It is pure: what it says depends on the text alone.
+// The package is pure: its results depend only on the text.
 package lint
 
 import (
@@ -28,22 +28,23 @@ import (
 )
 
 const (
-	// maxBytes and maxDocuments bound a file, maxDepth how deep its values are nested, maxFindings what is said about it.
+	// maxBytes and maxDocuments bound a file, maxDepth the nesting of its values, maxFindings the
+	// number of findings.
 	maxBytes     = 16 << 20
 	maxDocuments = 10_000
 	maxDepth     = 200
 	maxFindings  = 100
 )
 
-// Finding is something that is wrong.
+// Finding is one error or warning.
 type Finding struct {
 	File string
-	// Line is counted from 1; 0 is the file as a whole.
+	// Line counts from 1; 0 stands for the whole file.
 	Line    int
 	Message string
-	// Warning says that it may be meant as it is.
+	// Warning is true if the manifest may be meant as it is.
 	Warning bool
-	order   int // of the file
+	order   int // index of the file
 }
 
 func (f Finding) String() string {
@@ -59,20 +60,23 @@ type File struct {
 	Data []byte
 }
 
-// Problem is something that is wrong with the meaning of an object.
+// Problem is a semantic error in an object.
 type Problem struct {
 	Kind, Name string
-	// Field is a path such as spec.templates[0].steps[1][0].when; it is looked up in the document.
+	// Field is a path such as spec.templates[0].steps[1][0].when; Lint finds its line in the
+	// document.
 	Field   string
 	Message string
 	Warning bool
 }
 
-// Options say what to check.
+// Options configures the checks.
 type Options struct {
-	// Kinds are those to check, all of ours when empty. Other kinds are left alone.
+	// Kinds are the kinds to check; empty means all supported kinds. Objects of other kinds are
+	// skipped.
 	Kinds []string
-	// Check says what is wrong with objects whose fields are right, all of them together. Nil checks nothing more.
+	// Check returns the semantic errors of all objects whose fields are valid, checked together.
+	// nil means no such check.
 	Check func([]runtime.Object) []Problem
 }
 
@@ -84,13 +88,13 @@ var kinds = map[string]func() runtime.Object{
 	"CronWorkflow":            func() runtime.Object { return &wf.CronWorkflow{} },
 }
 
-// Kinds are the kinds that Lint checks.
+// Kinds returns the kinds that Lint checks.
 func Kinds() []string {
 	return []string{"Workflow", "WorkflowTemplate", "ClusterWorkflowTemplate", "CronWorkflow"}
 }
 
-// Lint checks the documents of files and returns how many it checked, and what is wrong with them in the order of files and
-// lines.
+// Lint checks the documents of files. It returns the number of checked objects, and the findings in
+// the order of files and lines.
 func Lint(files []File, o Options) (checked int, findings []Finding) {
 	l := &linter{options: &o}
 	for i := range files {
@@ -139,7 +143,7 @@ func (l *linter) read(f File, order int) {
 	}
 }
 
-// problem reports a problem at its place in the document of its object.
+// problem reports a problem at its line in the object's document.
 func (l *linter) problem(p Problem) {
 	for i := range l.objects {
 		o := &l.objects[i]
@@ -152,7 +156,7 @@ func (l *linter) problem(p Problem) {
 	l.findings = append(l.findings, Finding{File: p.Kind + " " + p.Name, order: 1 << 30, Message: p.Message, Warning: p.Warning})
 }
 
-// object is one whose fields are right.
+// object is an object whose fields are valid.
 type object struct {
 	object     runtime.Object
 	root       *yaml.Node
@@ -185,7 +189,7 @@ func (l *linter) syntax(err error) {
 	l.add(0, "%s", strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
-// document checks one document. The items of a List are documents.
+// document checks one document. The items of a List are checked like documents.
 func (l *linter) document(root *yaml.Node) {
 	if root.Kind != yaml.MappingNode {
 		if root.Tag != "!!null" {
@@ -242,7 +246,7 @@ func (l *linter) document(root *yaml.Node) {
 	l.objects = append(l.objects, o)
 }
 
-// decode reads a node into an object as the API server would: by JSON.
+// decode decodes a node into an object as the API server does: through JSON.
 func decode(n *yaml.Node, object any) error {
 	var value any
 	if err := n.Decode(&value); err != nil {
@@ -255,7 +259,7 @@ func decode(n *yaml.Node, object any) error {
 	return json.Unmarshal(data, object)
 }
 
-// locate follows a path as far as the document has it, and returns the line.
+// locate follows a path as far as it exists in the document, and returns the line.
 func locate(n *yaml.Node, path string) int {
 	line := n.Line
 	for path != "" {
@@ -268,7 +272,7 @@ func locate(n *yaml.Node, path string) int {
 	return line
 }
 
-// step takes the first element of a path: a field or an index.
+// step follows the first element of a path: a field or an index.
 func step(n *yaml.Node, path string) (next *yaml.Node, rest string, ok bool) {
 	n = target(n)
 	path = strings.TrimPrefix(path, ".")
@@ -278,7 +282,7 @@ func step(n *yaml.Node, path string) (next *yaml.Node, rest string, ok bool) {
 		switch {
 		case !found || err != nil:
 			return nil, "", false
-		case n.Kind == yaml.MappingNode && i == 0: // a step in place of a list of one
+		case n.Kind == yaml.MappingNode && i == 0: // a single step in place of a list of one
 			return n, rest, true
 		case n.Kind != yaml.SequenceNode || i < 0 || i >= len(n.Content):
 			return nil, "", false
@@ -288,7 +292,7 @@ func step(n *yaml.Node, path string) (next *yaml.Node, rest string, ok bool) {
 	if n.Kind != yaml.MappingNode {
 		return nil, "", false
 	}
-	// The longest key that fits: keys may hold dots.
+	// Take the longest matching key: keys may contain dots.
 	var key, value *yaml.Node
 	for i := 0; i+1 < len(n.Content); i += 2 {
 		k := n.Content[i]
@@ -301,7 +305,7 @@ func step(n *yaml.Node, path string) (next *yaml.Node, rest string, ok bool) {
 		return nil, "", false
 	}
 	at := *target(value)
-	at.Line = key.Line // the value of a block begins on the next
+	at.Line = key.Line // a block value begins on the next line
 	return &at, path[len(key.Value):], true
 }
 
@@ -312,7 +316,7 @@ func target(n *yaml.Node) *yaml.Node {
 	return n
 }
 
-// child is the value of a field, or nil.
+// child returns the value of a field, or nil.
 func child(n *yaml.Node, name string) *yaml.Node {
 	if n = target(n); n == nil || n.Kind != yaml.MappingNode {
 		return nil
@@ -340,7 +344,7 @@ var (
 	unmarshaler   = reflect.TypeFor[json.Unmarshaler]()
 )
 
-// fields compares a node with the type that it is to become.
+// fields compares a node with the type that it will be decoded into.
 func (l *linter) fields(n *yaml.Node, t reflect.Type, path string, depth int) {
 	n = target(n)
 	for t.Kind() == reflect.Pointer {
@@ -359,7 +363,7 @@ func (l *linter) fields(n *yaml.Node, t reflect.Type, path string, depth int) {
 			t = workflowStep
 		}
 	case reflect.PointerTo(t).Implements(unmarshaler):
-		return // what it takes, it says when it is decoded
+		return // the type reports errors when it is decoded
 	}
 	switch t.Kind() {
 	case reflect.Struct:
@@ -446,7 +450,7 @@ func join(path, field string) string {
 	return path + "." + field
 }
 
-// fieldsOf are a type's fields by their names in JSON.
+// fieldsOf returns the fields of a type by JSON name.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for i := range t.NumField() {
@@ -473,10 +477,10 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	return out
 }
 
-// manyFields is from where on a list of what is allowed is no help.
+// manyFields is the length above which listing all allowed fields is no help.
 const manyFields = 12
 
-// suggest says what was meant, or what is allowed.
+// suggest returns the probably intended field, or the allowed ones.
 func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string {
 	best, distance := "", 3
 	var names []string
@@ -498,7 +502,7 @@ func suggest(wrong string, known map[string]reflect.Type, t reflect.Type) string
 	return fmt.Sprintf("; there are %s and %d others", strings.Join(names[:manyFields], ", "), len(names)-manyFields)
 }
 
-// edits is how many letters must be changed, added or taken out to make b of a.
+// edits returns the edit distance of a and b: the number of letters to change, add or remove.
 func edits(a, b string) int {
 	row := make([]int, len(b)+1)
 	for j := range row {

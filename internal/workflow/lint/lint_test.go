@@ -23,7 +23,7 @@ func check(objects []runtime.Object) []Problem {
 	return out
 }
 
-// TestGolden lints testdata/*.yaml; what is found is in the .txt beside it.
+// TestGolden lints testdata/*.yaml; the expected findings are in the .txt file next to each.
 func TestGolden(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {

@@ -1,13 +1,16 @@
-// Package locks decides who holds the mutexes and semaphores of workflows: a table without client, clock or goroutine.
+// Package locks decides who holds the mutexes and semaphores of workflows. It is a table without
+// client, clock or goroutine.
 //
-//	engine ──Request──▶ Table.Acquire ──State──▶ engine     granted, or waiting in line
-//	engine ──holder───▶ Table.Release ──States──▶ engines   those who are granted now
+//	engine ──Request──▶ Table.Acquire ──State──▶ engine     granted, or waiting in a queue
+//	engine ──holder───▶ Table.Release ──States──▶ engines   of requests granted as a result
 //
-// A holder asks for all its locks at once and gets all of them or waits: it never holds some and waits for others, so there
-// are no deadlocks. Every lock has a line of those that wait, in one order for all locks: priority, then the age of the
-// workflow, then of the request. A request is granted when it is first in the line of each of its locks and all have room.
-// Nobody overtakes on a lock, so nobody starves.
+// A holder requests all its locks at once and gets all of them or waits: it never holds some while
+// it waits for others, so there are no deadlocks. Every lock has a queue of waiting requests, and
+// all queues have the same order: priority, then the age of the workflow, then the age of the
+// request. A request is granted when it is first in the queue of each of its locks and all of these
+// have room. No request overtakes another on a lock, so none starves.
 //
-// What is held is recorded in the statuses of workflows before anything runs under it. After a restart, Restore takes it from
-// there for all workflows, and only then may the first Acquire come.
+// Held locks are recorded in the statuses of workflows before anything runs under them. After a
+// restart Restore reads them from there; it must be called for all workflows before the first
+// Acquire.
 package locks

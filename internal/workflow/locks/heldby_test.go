@@ -8,7 +8,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// TestLocksInAStatusAreTheWorkflowsOwn: whoever writes a workflow can write into its status that anybody holds anything.
+// TestLocksInAStatusAreTheWorkflowsOwn: whoever can write a workflow can claim in its status that
+// any holder holds locks.
 func TestLocksInAStatusAreTheWorkflowsOwn(t *testing.T) {
 	status := &wf.SynchronizationStatus{
 		Mutex: &wf.LockStatus{Holding: []wf.LockHolding{

@@ -15,26 +15,26 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Request asks for all of some locks. Keys name them as MutexKey and SemaphoreKey do.
+// Request requests several locks at once. Keys are as MutexKey and SemaphoreKey return them.
 type Request struct {
 	Holder   string // as HolderKey returns it
 	Keys     []string
-	Priority int32     // higher goes first
-	Created  time.Time // of the workflow; older goes first
-	Since    time.Time // of the request; older goes first
+	Priority int32     // higher is served first
+	Created  time.Time // creation of the workflow; older is served first
+	Since    time.Time // time of the request; older is served first
 }
 
-// State tells how a request stands.
+// State is the state of a request.
 type State struct {
 	Holder  string
 	Granted bool
-	Waiting string   // the first key that there is no room in
-	Holders []string // who hold that key
-	Message string   // for people
-	Err     error    // the request can never be granted as it is: it does not wait
+	Waiting string   // the first key that has no room
+	Holders []string // holders of that key
+	Message string   // for users
+	Err     error    // the request can never be granted as it is, and is not queued
 }
 
-// HolderKey names a workflow, or with an id one of its nodes, as a holder.
+// HolderKey returns the key of a workflow or, with a node ID, of one of its nodes as a holder.
 func HolderKey(namespace, workflow, nodeID string) string {
 	key := namespace + "/" + workflow
 	if nodeID != "" {
@@ -50,21 +50,22 @@ func WorkflowOf(holder string) (namespace, name string) {
 	return namespace, name
 }
 
-// SharedNamespace has the locks that workflows of all namespaces may take.
+// SharedNamespace is the namespace of the locks that workflows of all namespaces may take.
 const SharedNamespace = "lockstep-system"
 
-// Reachable says whether a workflow of a namespace may take locks of another.
+// Reachable reports whether a workflow in one namespace may take locks of another.
 func Reachable(lock, workflow string) bool { return lock == workflow || lock == SharedNamespace }
 
-// MutexKey names a mutex.
+// MutexKey returns the key of a mutex.
 func MutexKey(namespace, name string) string { return namespace + "/Mutex/" + name }
 
-// SemaphoreKey names a semaphore whose limit is in a ConfigMap.
+// SemaphoreKey returns the key of a semaphore whose limit is in a ConfigMap.
 func SemaphoreKey(namespace, configMap, key string) string {
 	return namespace + "/ConfigMap/" + configMap + "/" + key
 }
 
-// ConfigMapOf returns where the limit of a semaphore is kept, if the key is a semaphore's.
+// ConfigMapOf returns the ConfigMap key that holds a semaphore's limit. found is false if lock is
+// not the key of a semaphore.
 func ConfigMapOf(lock string) (namespace, configMap, key string, found bool) {
 	parts := strings.SplitN(lock, "/", 4)
 	if len(parts) != 4 || parts[1] != "ConfigMap" {
@@ -73,7 +74,7 @@ func ConfigMapOf(lock string) (namespace, configMap, key string, found bool) {
 	return parts[0], parts[2], parts[3], true
 }
 
-// Table knows who holds and who waits. It is safe for concurrent use.
+// Table records the holders of locks and the requests that wait. It is safe for concurrent use.
 type Table struct {
 	limit func(namespace, configMap, key string) (int, error)
 
@@ -87,7 +88,7 @@ type lock struct {
 	key     string
 	limit   int
 	holders map[string]bool
-	line    []*request // in the order of their turn
+	line    []*request // waiting requests, next first
 }
 
 type request struct {
@@ -96,13 +97,13 @@ type request struct {
 	granted bool
 }
 
-// New returns an empty Table. limit returns a semaphore's limit as it is now; it must not call the Table,
-// nor wait for anything: the Table is locked meanwhile.
+// New returns an empty Table. limit returns the current limit of a semaphore. It is called with the
+// Table's mutex held, so it must not call the Table or block.
 func New(limit func(namespace, configMap, key string) (int, error)) *Table {
 	return &Table{limit: limit, locks: map[string]*lock{}, requests: map[string]*request{}}
 }
 
-// Restore takes over what a workflow's status says it holds.
+// Restore grants the locks that a workflow's status says are held.
 func (t *Table) Restore(status *wf.SynchronizationStatus) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,7 +122,8 @@ func (t *Table) Restore(status *wf.SynchronizationStatus) {
 	}
 }
 
-// HeldBy returns of a workflow's status what that workflow may hold itself: whoever writes a workflow can write its status, too.
+// HeldBy returns the part of a workflow's status that grants locks to the workflow itself: whoever
+// can write a workflow can write its status too, and name any holder.
 func HeldBy(namespace, name string, status *wf.SynchronizationStatus) *wf.SynchronizationStatus {
 	out := &wf.SynchronizationStatus{Mutex: &wf.LockStatus{}}
 	for key, holders := range Holding(status) {
@@ -135,7 +137,7 @@ func HeldBy(namespace, name string, status *wf.SynchronizationStatus) *wf.Synchr
 	return out
 }
 
-// Holding returns the locks that a status says are held, with their holders.
+// Holding returns the held locks of a status with their holders.
 func Holding(status *wf.SynchronizationStatus) map[string][]string {
 	held := map[string][]string{}
 	if status == nil {
@@ -156,7 +158,8 @@ func Holding(status *wf.SynchronizationStatus) map[string][]string {
 	return held
 }
 
-// Acquire asks for locks. Asking again changes nothing and tells how the request stands now.
+// Acquire requests locks. A repeated request of the same holder changes nothing and returns the
+// current state.
 func (t *Table) Acquire(r Request) State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -188,14 +191,15 @@ func (t *Table) Acquire(r Request) State {
 	return t.waiting(q)
 }
 
-// Release ends what a holder holds or waits for, and returns who is granted now.
+// Release drops the locks and the request of a holder, and returns the requests granted as a
+// result.
 func (t *Table) Release(holder string) []State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.release(holder)
 }
 
-// Forget releases everything of a workflow, and returns who is granted now.
+// Forget releases all holders of a workflow, and returns the requests granted as a result.
 func (t *Table) Forget(namespace, workflow string) []State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -209,7 +213,8 @@ func (t *Table) Forget(namespace, workflow string) []State {
 	return states
 }
 
-// LimitChanged takes in that a ConfigMap with limits changed, and returns who is granted now.
+// LimitChanged reads the limits of a changed ConfigMap again, and returns the requests granted as a
+// result.
 func (t *Table) LimitChanged(namespace, configMap string) []State {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -222,7 +227,8 @@ func (t *Table) LimitChanged(namespace, configMap string) []State {
 	return t.pass(changed)
 }
 
-// Position returns how many requests are before the holder's in the longest of its lines, and false if it does not wait.
+// Position returns the number of requests before the holder's in the longest of its queues. It
+// returns false if the holder does not wait.
 func (t *Table) Position(holder string) (int, bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -237,7 +243,7 @@ func (t *Table) Position(holder string) (int, bool) {
 	return longest, true
 }
 
-// Usage is how many hold a lock, and how many wait for it.
+// Usage is the number of holders and of waiting requests of a lock, and its limit.
 type Usage struct{ Held, Waiting, Limit int }
 
 // Usage returns the locks that are held or waited for.
@@ -251,7 +257,7 @@ func (t *Table) Usage() map[string]Usage {
 	return all
 }
 
-// ConfigMaps are those with the limits of semaphores that are held or waited for.
+// ConfigMaps returns the ConfigMaps with the limits of semaphores that are held or waited for.
 func (t *Table) ConfigMaps() map[types.NamespacedName]bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -273,7 +279,7 @@ func (t *Table) lock(key string) *lock {
 	return l
 }
 
-// refresh reads a semaphore's limit. One that cannot be read stays as it was.
+// refresh reads a semaphore's limit. On an error the limit stays as it was.
 func (t *Table) refresh(key string) error {
 	l := t.lock(key)
 	namespace, configMap, field, found := ConfigMapOf(key)
@@ -294,12 +300,12 @@ func (t *Table) refresh(key string) error {
 	return nil
 }
 
-// before orders requests by whose turn is first.
+// before orders requests: the one to be served first comes first.
 func before(a, b *request) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq))
 }
 
-// due says that a request may be granted.
+// due reports whether a request can be granted.
 func (t *Table) due(r *request) bool {
 	for _, key := range r.Keys {
 		if l := t.locks[key]; l.line[0] != r || len(l.holders) >= l.limit {
@@ -338,14 +344,15 @@ func (t *Table) release(holder string) []State {
 	return states
 }
 
-// tidy forgets a lock that nobody holds or wants.
+// tidy deletes a lock that has neither holders nor requests.
 func (t *Table) tidy(key string) {
 	if l := t.locks[key]; l != nil && len(l.holders)+len(l.line) == 0 {
 		delete(t.locks, key)
 	}
 }
 
-// pass grants what is due in the lines of keys. Granting makes others first in line, also in the lines of other locks.
+// pass grants the requests that are due in the queues of keys. A grant may make another request the
+// first in the queue of a further lock.
 func (t *Table) pass(keys []string) []State {
 	var states []State
 	for todo := slices.Clone(keys); len(todo) > 0; {
@@ -362,7 +369,7 @@ func (t *Table) pass(keys []string) []State {
 	return states
 }
 
-// waiting describes a request that waits.
+// waiting returns the state of a waiting request.
 func (t *Table) waiting(r *request) State {
 	s := State{Holder: r.Holder}
 	for _, key := range r.Keys {
@@ -370,7 +377,7 @@ func (t *Table) waiting(r *request) State {
 			s.Waiting = key
 		}
 	}
-	if s.Waiting == "" { // there is room, but others come first
+	if s.Waiting == "" { // there is room, but other requests come first
 		for _, key := range r.Keys {
 			if l := t.locks[key]; s.Waiting == "" && l.line[0] != r {
 				s.Waiting = key

@@ -1,4 +1,5 @@
-// Package nodeselect chooses nodes of a workflow by their fields, as --node-field-selector does:
+// Package nodeselect selects nodes of a workflow by their fields, as the flag --node-field-selector
+// does:
 //
 //	displayName=approve
 //	templateName=build,phase!=Succeeded
@@ -15,13 +16,13 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// Fields are those that a selector may name, beside inputs.parameters.NAME.value.
+// Fields are the fields that a selector may name, besides inputs.parameters.NAME.value.
 var Fields = []string{"id", "name", "displayName", "type", "phase", "templateName", "templateRef.name", "templateRef.template"}
 
 const parameterPrefix, parameterSuffix = "inputs.parameters.", ".value"
 
-// Parse reads a selector: terms FIELD=VALUE, FIELD==VALUE and FIELD!=VALUE, separated by commas, that must all hold. The
-// empty one matches every node.
+// Parse parses a selector: terms FIELD=VALUE, FIELD==VALUE and FIELD!=VALUE, separated by commas,
+// all of which must hold. An empty selector matches every node.
 func Parse(text string) (func(*wf.NodeStatus) bool, error) {
 	s, err := fields.ParseSelector(text)
 	if err != nil {
@@ -37,7 +38,7 @@ func Parse(text string) (func(*wf.NodeStatus) bool, error) {
 	return func(n *wf.NodeStatus) bool { return s.Matches(view{n}) }, nil
 }
 
-// view shows a node's fields to a selector.
+// view presents a node's fields to a selector.
 type view struct{ *wf.NodeStatus }
 
 func (v view) Has(field string) bool { return v.Get(field) != "" }

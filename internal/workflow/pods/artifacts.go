@@ -16,23 +16,24 @@ import (
 
 const (
 	inputsVolume = "input-artifacts"
-	// uploadGraceSeconds is how long the uploads may take after main's end; commandGraceSeconds how long a command then has
-	// after a signal to end.
+	// uploadGraceSeconds bounds the uploads after main has ended; commandGraceSeconds is the time a
+	// command then has to end after a signal.
 	uploadGraceSeconds  = 600
 	commandGraceSeconds = 30
 )
 
-// moves are the artifacts that other containers than main move.
+// moves collects the artifacts that containers other than main transfer.
 type moves struct {
 	load   []handover.Load
 	upload []handover.Upload
 	in     *carrier
 	out    *carrier
-	saves  map[string][]handover.Save // by container
-	logs   map[string]string          // the file, by container
+	saves  map[string][]handover.Save // by name of the container
+	logs   map[string]string          // log file, by name of the container
 }
 
-// artifacts are what goes in and out. Input artifacts are there for all main containers; output artifacts come from main.
+// artifacts plans the transfer of artifacts. Input artifacts are mounted into all main containers;
+// output artifacts come from the container named main.
 func (b *builder) artifacts() error {
 	b.moves = moves{in: newCarrier(), out: newCarrier(), saves: map[string][]handover.Save{}, logs: map[string]string{}}
 	if in := b.create.Inputs; in != nil {
@@ -55,10 +56,10 @@ func (b *builder) artifacts() error {
 	return nil
 }
 
-// loadArtifact brings an input artifact to its path.
+// loadArtifact plans how an input artifact gets to its path.
 func (b *builder) loadArtifact(a *wf.Artifact) error {
 	if a.Path == "" {
-		return nil // it is only handed on
+		return nil // it is only passed on
 	}
 	if !path.IsAbs(a.Path) {
 		return fmt.Errorf("path: '%s' is not absolute", a.Path)
@@ -91,7 +92,7 @@ func (b *builder) loadArtifact(a *wf.Artifact) error {
 		return err
 	}
 	if b.inVolume(a.Path) {
-		// It lies in a volume of main's, which the init container mounts too.
+		// The path is in a volume of main, which the init container mounts too.
 		load.To = path.Join(handover.MainRoot, a.Path)
 	} else {
 		b.mountInMains(corev1.VolumeMount{Name: inputsVolume, MountPath: a.Path, SubPath: a.Name})
@@ -100,7 +101,7 @@ func (b *builder) loadArtifact(a *wf.Artifact) error {
 	return nil
 }
 
-// inVolume says whether a path is inside of a volume that the user mounts into main.
+// inVolume reports whether a path is inside a volume that the user mounts into main.
 func (b *builder) inVolume(file string) bool {
 	for _, m := range b.userMounts() {
 		if strings.HasPrefix(path.Clean(file)+"/", strings.TrimSuffix(path.Clean(m.MountPath), "/")+"/") {
@@ -110,7 +111,7 @@ func (b *builder) inVolume(file string) bool {
 	return false
 }
 
-// userMounts are the mounts of main that the user wrote.
+// userMounts returns the mounts of main that the user wrote.
 func (b *builder) userMounts() []corev1.VolumeMount {
 	switch t := b.t; {
 	case t.Container != nil:
@@ -129,7 +130,7 @@ func (b *builder) mountInMains(m corev1.VolumeMount) {
 	}
 }
 
-// packing is how an artifact is packed, and the end of its file's name.
+// packing returns how an artifact is packed, and the suffix of its file name.
 func packing(a *wf.Artifact) (kind handover.Archive, level *int32, suffix string) {
 	switch {
 	case a.Archive != nil && a.Archive.None != nil:
@@ -142,7 +143,7 @@ func packing(a *wf.Artifact) (kind handover.Archive, level *int32, suffix string
 	return handover.ArchiveTar, nil, ".tgz"
 }
 
-// saveArtifact packs an output artifact and brings it to its store.
+// saveArtifact plans how an output artifact gets to its store.
 func (b *builder) saveArtifact(a *wf.Artifact) error {
 	if a.From != "" || a.FromExpression != "" || a.Path == "" {
 		return nil
@@ -155,19 +156,21 @@ func (b *builder) saveArtifact(a *wf.Artifact) error {
 	return b.save(MainContainer, a, save, a.Name+suffix)
 }
 
-// save adds what container leaves, and the upload if that is not to a volume.
+// save adds an artifact that container leaves behind, and an upload unless its store is a volume.
 func (b *builder) save(container string, a *wf.Artifact, save handover.Save, file string) error {
 	whole, short, err := b.output(a, file)
 	if err != nil {
 		return err
 	}
-	// How it is packed is known to the reader by the artifact's own field, where it has the one of the writer.
+	// The reader knows the packing from the artifact's archive field, which it takes over from the
+	// writer.
 	report, err := json.Marshal(short)
 	if err != nil {
 		return err
 	}
 	if whole.Volume != nil {
-		// The container writes it itself. Of the volume it sees nothing but the directory that the artifact goes to.
+		// The container writes to the volume itself. It sees nothing of the volume but the
+		// directory that the artifact goes to.
 		source, name := volumeSource(whole.Volume)
 		key := volumeKey(whole.Volume)
 		mountPath := path.Join(handover.RepositoryDir, "out", save.Name)
@@ -194,7 +197,7 @@ func (b *builder) save(container string, a *wf.Artifact, save handover.Save, fil
 	return nil
 }
 
-// archiveLogs keeps what main containers write.
+// archiveLogs plans how the logs of the main containers are saved.
 func (b *builder) archiveLogs() error {
 	wanted := b.options.Repository != nil && b.options.Repository.ArchiveLogs
 	if b.spec.ArchiveLogs != nil {
@@ -218,10 +221,10 @@ func (b *builder) archiveLogs() error {
 	return nil
 }
 
-// logsSuffix ends the names of artifacts that are logs.
+// logsSuffix is the suffix of the names of log artifacts.
 const logsSuffix = "-logs"
 
-// addVolume adds a volume unless it is there.
+// addVolume adds a volume unless the pod has one of that name.
 func (b *builder) addVolume(v corev1.Volume) {
 	if !slices.ContainsFunc(b.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name }) {
 		b.pod.Spec.Volumes = append(b.pod.Spec.Volumes, v)
@@ -270,7 +273,7 @@ func (b *builder) carry() error {
 	if err := b.carrier(&c, &plan, b.moves.out); err != nil {
 		return err
 	}
-	b.sidecars = append(b.sidecars, c) // the last to start is the first to be ended
+	b.sidecars = append(b.sidecars, c) // the sidecar started last is stopped first
 	b.pod.Spec.TerminationGracePeriodSeconds = ptr.To[int64](uploadGraceSeconds)
 	return nil
 }
@@ -285,7 +288,8 @@ func (b *builder) carrier(c *corev1.Container, plan *handover.ArtifactPlan, with
 	c.VolumeMounts = append(c.VolumeMounts, with.mounts...)
 	for _, v := range with.volumes {
 		if same := slices.IndexFunc(b.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name }); same >= 0 && v.Secret != nil {
-			s := b.pod.Spec.Volumes[same].Secret // both containers read it: the volume has the keys of both
+			// both containers read the secret, so the volume has the keys of both
+			s := b.pod.Spec.Volumes[same].Secret
 			for _, item := range v.Secret.Items {
 				if !slices.Contains(s.Items, item) {
 					s.Items = append(s.Items, item)
@@ -299,7 +303,7 @@ func (b *builder) carrier(c *corev1.Container, plan *handover.ArtifactPlan, with
 	return nil
 }
 
-// own makes a container one of our image.
+// own sets our image on a container.
 func (b *builder) own(c corev1.Container) corev1.Container {
 	c.Image, c.ImagePullPolicy = b.options.Image, b.options.ImagePullPolicy
 	return c

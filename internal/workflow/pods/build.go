@@ -28,18 +28,20 @@ type builder struct {
 	create   engine.CreatePod
 	options  Options
 	pod      *corev1.Pod
-	// users are the user's containers: main, the members of a set, sidecars and init containers.
+	// mains are the main container or the members of a container set, inits and sidecars the other
+	// containers.
 	mains    []corev1.Container
 	inits    []corev1.Container
 	sidecars []corev1.Container
-	// files are what the kubelet makes from annotations, in the order of their use.
+	// files are the files that the kubelet makes from annotations, in the order of their use.
 	files []corev1.DownwardAPIVolumeFile
 	moves moves
-	// staged says that lockstep-exec has to be put into the shared volume.
+	// staged is true if lockstep-exec has to be copied into the shared volume.
 	staged bool
 }
 
-// Build returns the pod of a node, to be created as it is. An error is the workflow's fault: the node cannot run.
+// Build returns the pod of a node, ready to be created. An error is caused by the workflow: the
+// node cannot run.
 func Build(w *wf.Workflow, create engine.CreatePod, options Options) (*corev1.Pod, error) {
 	b := &builder{workflow: w, spec: create.Spec, t: create.Template, create: create, options: options}
 	if b.spec == nil {
@@ -55,7 +57,7 @@ func Build(w *wf.Workflow, create engine.CreatePod, options Options) (*corev1.Po
 	return b.pod, nil
 }
 
-// Queue returns the queue that a workflow's pod belongs to; "": the default.
+// Queue returns the queue of a workflow's pods, or "" for the default queue.
 func Queue(w *wf.Workflow) string {
 	return cmp.Or(w.Annotations[wf.KeyQueue], w.Labels[wf.KeyQueue])
 }
@@ -71,7 +73,7 @@ func (b *builder) metadata() {
 	}
 	maps.Copy(labels, b.t.Metadata.Labels)
 	maps.Copy(annotations, b.t.Metadata.Annotations)
-	for _, own := range []map[string]string{annotations, labels} { // a pod's own queue
+	for _, own := range []map[string]string{annotations, labels} { // the template's own queue
 		if queue := own[wf.KeyQueue]; queue != "" {
 			annotations[scheduling.QueueNameAnnotation] = queue
 		}
@@ -93,7 +95,8 @@ func (b *builder) metadata() {
 
 const annotationDefaultContainer = "kubectl.kubernetes.io/default-container"
 
-// settings are the fields of the pod that are copied: the template's before the workflow's.
+// settings copies fields of template and workflow into the pod spec; the template's take
+// precedence.
 func (b *builder) settings() error {
 	t, s := b.t, b.spec
 	p := &b.pod.Spec
@@ -160,7 +163,8 @@ func avoiding(affinity *corev1.Affinity, hosts []string) *corev1.Affinity {
 	if *required == nil || len((*required).NodeSelectorTerms) == 0 {
 		*required = &corev1.NodeSelector{NodeSelectorTerms: []corev1.NodeSelectorTerm{{}}}
 	}
-	for i := range (*required).NodeSelectorTerms { // terms are alternatives: each has to exclude them
+	// terms are alternatives, so each has to exclude the hosts
+	for i := range (*required).NodeSelectorTerms {
 		term := &(*required).NodeSelectorTerms[i]
 		term.MatchExpressions = append(term.MatchExpressions, corev1.NodeSelectorRequirement{
 			Key: corev1.LabelHostname, Operator: corev1.NodeSelectorOpNotIn, Values: hosts,
@@ -169,7 +173,7 @@ func avoiding(affinity *corev1.Affinity, hosts []string) *corev1.Affinity {
 	return affinity
 }
 
-// assemble puts the containers into the pod.
+// assemble adds the containers to the pod.
 func (b *builder) assemble() error {
 	p := &b.pod.Spec
 	p.InitContainers = append(p.InitContainers, b.inits...)

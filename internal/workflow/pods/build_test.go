@@ -19,8 +19,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the expected pods anew")
 
-// TestBuild runs the workflows of testdata: in each, the first pods that the engine asks for are compared with what
-// follows the workflow in the file. Options for Build are in an annotation.
+// TestBuild runs the workflows of testdata: the first pods that the engine requests are compared
+// with the expected pods, which follow the workflow in the file. Options for Build are in an
+// annotation.
 func TestBuild(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.yaml")
 	if err != nil || len(files) == 0 {
@@ -47,7 +48,7 @@ func TestBuild(t *testing.T) {
 	}
 }
 
-// pods returns the YAML of the pods, or errors, of the workflow's first step.
+// pods returns the pods of the workflow's first step, or the errors, as YAML.
 func pods(t *testing.T, input string) string {
 	t.Helper()
 	w := &wf.Workflow{}

@@ -19,25 +19,27 @@ import (
 )
 
 const (
-	// collectedMax is how many artifacts one pod deletes.
+	// collectedMax is the maximum number of artifacts that one pod deletes.
 	collectedMax = 500
-	// collectSeconds bounds the life of a pod that deletes artifacts.
+	// collectSeconds is the active deadline of a pod that deletes artifacts.
 	collectSeconds = 1800
 )
 
-// Collection is a pod that deletes artifacts of a workflow that is over. Its name follows from what it deletes.
+// Collection is a pod that deletes artifacts of a finished workflow. The pod's name is a hash of
+// its work.
 type Collection struct {
 	Pod       *corev1.Pod
 	Artifacts []Collected
 }
 
-// Collected is an artifact that is deleted.
+// Collected is an artifact to delete.
 type Collected struct {
 	NodeID, Name string
-	Location     wf.ArtifactLocation // as it is in the status
+	Location     wf.ArtifactLocation // as in the status
 }
 
-// CollectsArtifacts says whether a workflow wants any of its artifacts deleted. spec is the one that it runs.
+// CollectsArtifacts reports whether a workflow wants any of its artifacts deleted. spec is the spec
+// that the workflow runs, stored its stored templates.
 func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) bool {
 	collected := func(s string) bool { return s != "" && s != wf.ArtifactGCNever }
 	if spec.ArtifactGC != nil && collected(spec.ArtifactGC.Strategy) {
@@ -59,8 +61,9 @@ func CollectsArtifacts(spec *wf.WorkflowSpec, stored map[string]wf.Template) boo
 	return false
 }
 
-// Collections returns the pods that delete those artifacts of a workflow's nodes whose strategy is one of due: one pod, unless
-// artifacts name service accounts or metadata of their own, or are very many. options.Repository is the workflow's.
+// Collections returns the pods that delete those artifacts of a workflow's nodes whose strategy is
+// one of due. That is one pod, unless artifacts name different service accounts or metadata, or
+// there are more than collectedMax. options.Repository is the workflow's.
 func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) ([]Collection, error) {
 	spec := &w.Spec
 	if w.Status.StoredWorkflowTemplateSpec != nil {
@@ -74,7 +77,7 @@ func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) 
 	for _, id := range slices.Sorted(maps.Keys(nodes)) {
 		n := nodes[id]
 		if n.Outputs == nil || n.Type != wf.NodePod {
-			continue // others only hand on what pods have made
+			continue // other nodes only pass on the artifacts of pods
 		}
 		for i := range n.Outputs.Artifacts {
 			a := &n.Outputs.Artifacts[i]
@@ -113,7 +116,7 @@ func Collections(w *wf.Workflow, nodes wf.Nodes, due []string, options Options) 
 	return all, nil
 }
 
-// collector makes the pods of artifacts that are deleted by the same service account.
+// collector builds the pods for artifacts that the same service account deletes.
 type collector struct {
 	workflow *wf.Workflow
 	spec     *wf.WorkflowSpec
@@ -123,7 +126,7 @@ type collector struct {
 }
 
 func (g *collector) build(list []Collected, patch string) (Collection, error) {
-	spec := &wf.WorkflowSpec{ // what says where pods of the workflow may run, and nothing of what is in them
+	spec := &wf.WorkflowSpec{ // where the workflow's pods may run, and nothing about their content
 		NodeSelector: g.spec.NodeSelector, Affinity: g.spec.Affinity, Tolerations: g.spec.Tolerations, SchedulerName: g.spec.SchedulerName,
 		ServiceAccountName: g.spec.ServiceAccountName, SecurityContext: g.spec.SecurityContext, ImagePullSecrets: g.spec.ImagePullSecrets,
 		PodPriorityClassName: g.spec.PodPriorityClassName, HostNetwork: g.spec.HostNetwork, DNSPolicy: g.spec.DNSPolicy, DNSConfig: g.spec.DNSConfig,
@@ -178,14 +181,15 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 		return Collection{}, err
 	}
 	pod.Name = prefix + "-artgc-" + wf.Hash(text+" of "+string(g.workflow.UID))
-	pod.OwnerReferences[0].Controller = nil // for it is none of the workflow's nodes
+	pod.OwnerReferences[0].Controller = nil // the pod belongs to no node of the workflow
 	if slices.Contains(g.workflow.Finalizers, metav1.FinalizerDeleteDependents) {
 		pod.OwnerReferences = nil // with it the pod would be deleted before it could do anything
 	}
 	return Collection{Pod: pod, Artifacts: list}, nil
 }
 
-// ownDirectories is how many directories around a key are the workflow's alone: those from the one that has its name.
+// ownDirectories is how many directories around a key are the workflow's alone: those from the one
+// that has its name.
 func ownDirectories(key, workflow string) int {
 	parts := strings.Split(path.Dir(key), "/")
 	if i := slices.Index(parts, workflow); i >= 0 {

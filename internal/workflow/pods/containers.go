@@ -14,10 +14,11 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// maxAnnotations is what the API server allows all annotations of an object, in bytes, less some room for others.
+// maxAnnotations is the maximum size of a pod's annotations in bytes, a little below the API
+// server's limit.
 const maxAnnotations = 250 << 10
 
-// containers are the user's.
+// containers adds the user's main containers, or ours for a resource or HTTP template.
 func (b *builder) containers() error {
 	t := b.t
 	switch {
@@ -48,7 +49,7 @@ func (b *builder) containers() error {
 	return nil
 }
 
-// resource is a container of ours that acts on objects of the cluster.
+// resource adds a main container from our image that acts on objects of the cluster.
 func (b *builder) resource() error {
 	r := b.t.Resource
 	plan := handover.ResourcePlan{
@@ -99,7 +100,7 @@ func (b *builder) resource() error {
 	return nil
 }
 
-// request is a container of ours that sends a request.
+// request adds a main container from our image that sends an HTTP request.
 func (b *builder) request() error {
 	h := b.t.HTTP
 	secrets := newCarrier()
@@ -126,13 +127,13 @@ func (b *builder) request() error {
 	return nil
 }
 
-// ours says that what runs in main is no command of the user's.
+// ours reports whether main runs our program instead of a user's command.
 func (b *builder) ours() bool { return b.t.Resource != nil || b.t.HTTP != nil }
 
-// manifestArtifact is the artifact that a resource template takes its manifest from.
+// manifestArtifact is the name of the artifact that holds the manifest of a resource template.
 const manifestArtifact = "manifest"
 
-// mirror adds the containers around main, with main's mounts for those that ask for them.
+// mirror adds the template's init containers and sidecars, with main's mounts if they ask for them.
 func (b *builder) mirror() error {
 	for i := range b.t.InitContainers {
 		b.inits = append(b.inits, b.around(&b.t.InitContainers[i]))
@@ -159,10 +160,11 @@ func (b *builder) around(u *wf.UserContainer) corev1.Container {
 	return c
 }
 
-// filesVolume holds what the kubelet makes from annotations.
+// filesVolume is the volume of files that the kubelet makes from annotations.
 const filesVolume = "lockstep-files"
 
-// file makes a file of a text, without a container that writes it, and returns its mount at a path. It is read-only.
+// file adds a read-only file with the given text, without a container that writes it: the kubelet
+// makes it from an annotation. file returns the mount of the file at path.
 func (b *builder) file(name, text, path string, mode int32) (corev1.VolumeMount, error) {
 	size := len(text)
 	for key, value := range b.pod.Annotations {

@@ -14,7 +14,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// keyed says where in a store an artifact is. The key of a location that names no store is one in the repository.
+// keyed returns the key of an artifact's location, and whether the location names its store. The
+// key of a location that names no store is a key in the artifact repository.
 func keyed(l *wf.ArtifactLocation) (key string, whole bool) {
 	switch {
 	case l.S3 != nil:
@@ -33,8 +34,8 @@ func keyed(l *wf.ArtifactLocation) (key string, whole bool) {
 	return "", false
 }
 
-// withKey returns a repository's location with a key, whole and, as it is kept in the status, without what is the
-// repository's. key is never empty.
+// withKey returns a repository's location with a key: whole is complete, short, as kept in the
+// status, omits the fields that come from the repository. key must not be empty.
 func withKey(repository *wf.ArtifactLocation, key string) (whole, short wf.ArtifactLocation, err error) {
 	whole = *repository.DeepCopy()
 	whole.ArchiveLogs = nil
@@ -55,7 +56,7 @@ func withKey(repository *wf.ArtifactLocation, key string) (whole, short wf.Artif
 	return whole, short, nil
 }
 
-// kinds names the stores of a location.
+// kinds returns the names of the stores of a location.
 func kinds(l *wf.ArtifactLocation) string {
 	data, err := json.Marshal(l)
 	if err != nil {
@@ -76,7 +77,7 @@ func kinds(l *wf.ArtifactLocation) string {
 	return strings.Join(names, ", ")
 }
 
-// repository is the artifact repository of the template.
+// repository returns the artifact repository of the template.
 func (b *builder) repository() (*Repository, error) {
 	repository := b.options.Repository
 	if own := b.t.ArchiveLocation; own != nil {
@@ -102,7 +103,7 @@ func (b *builder) repository() (*Repository, error) {
 
 var errNoRepository = fmt.Errorf("it names no store, and there is no artifact repository: see artifactRepositoryRef")
 
-// prefix is the start of the keys of the pod's artifacts.
+// prefix returns the beginning of the keys of the pod's artifacts.
 func (b *builder) prefix(r *Repository) (string, error) {
 	format, err := template.Parse(cmp.Or(r.KeyFormat, "{{workflow.name}}/{{pod.name}}"))
 	if err != nil {
@@ -131,7 +132,7 @@ func (b *builder) prefix(r *Repository) (string, error) {
 	return strings.Trim(text, "/"), nil
 }
 
-// input returns where an input artifact is.
+// input returns the complete location of an input artifact.
 func (b *builder) input(a *wf.Artifact) (wf.ArtifactLocation, error) {
 	location := *a.ArtifactLocation.DeepCopy()
 	key, whole := keyed(&location)
@@ -160,7 +161,8 @@ func (b *builder) input(a *wf.Artifact) (wf.ArtifactLocation, error) {
 	return location, nil
 }
 
-// output returns where an output artifact goes, and how that is kept in the status. file is its name if it has no key.
+// output returns the complete location of an output artifact, and the short form for the status.
+// file is the artifact's file name, used if the location has no key.
 func (b *builder) output(a *wf.Artifact, file string) (whole, short wf.ArtifactLocation, err error) {
 	key, complete := keyed(&a.ArtifactLocation)
 	if complete && (key != "" || a.HTTP != nil || a.Artifactory != nil) {
@@ -185,17 +187,17 @@ func (b *builder) output(a *wf.Artifact, file string) (whole, short wf.ArtifactL
 		key = path.Join(prefix, file)
 	}
 	whole, short, err = withKey(&store, key)
-	if complete || b.t.ArchiveLocation != nil { // what reads it may have another repository
+	if complete || b.t.ArchiveLocation != nil { // the reader may have another repository
 		short = whole
 	}
 	return whole, short, err
 }
 
-// carrier is a container that moves artifacts, under construction.
+// carrier is a container under construction that moves artifacts.
 type carrier struct {
 	mounts  []corev1.VolumeMount
 	volumes []corev1.Volume
-	secrets map[string]int // their places in volumes
+	secrets map[string]int // indexes in volumes, by name of the secret
 	stores  map[string]int
 }
 
@@ -203,7 +205,7 @@ func newCarrier() *carrier {
 	return &carrier{secrets: map[string]int{}, stores: map[string]int{}}
 }
 
-// secret mounts one key of a secret and returns its file.
+// secret mounts one key of a secret and returns the path of its file.
 func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 	if s == nil {
 		return ""
@@ -229,7 +231,7 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 	return path.Join(handover.SecretDir, s.Name, s.Key)
 }
 
-// headers are those of a request, with the files of values that are secret.
+// headers returns the headers of a request; secret values are replaced by the paths of their files.
 func (c *carrier) headers(list []wf.HTTPHeader) []handover.Header {
 	var out []handover.Header
 	for _, h := range list {
@@ -242,7 +244,7 @@ func (c *carrier) headers(list []wf.HTTPHeader) []handover.Header {
 	return out
 }
 
-// volumeName makes a name of a volume of the name of something else: dots are not allowed, and it may be too long.
+// volumeName converts a name to a valid volume name: without dots, and of at most 50 bytes.
 func volumeName(name string) string {
 	name = strings.ReplaceAll(name, ".", "-")
 	if len(name) > 50 {
@@ -251,7 +253,7 @@ func volumeName(name string) string {
 	return name
 }
 
-// store mounts the volume that artifacts are on and returns where.
+// store mounts the volume that holds the artifact and returns its mount path.
 func (c *carrier) store(v *wf.VolumeArtifact) string {
 	source, name := volumeSource(v)
 	i, found := c.stores[name]
@@ -264,7 +266,8 @@ func (c *carrier) store(v *wf.VolumeArtifact) string {
 	return fmt.Sprintf("%s/%d", handover.RepositoryDir, i)
 }
 
-// volumeKey is a key as a path in the volume. It cannot lead out of it.
+// volumeKey returns the artifact's key as a path below the volume's root. The path cannot lead out
+// of the volume.
 func volumeKey(v *wf.VolumeArtifact) string { return strings.TrimPrefix(path.Clean("/"+v.Key), "/") }
 
 func volumeSource(v *wf.VolumeArtifact) (corev1.VolumeSource, string) {
@@ -276,7 +279,7 @@ func volumeSource(v *wf.VolumeArtifact) (corev1.VolumeSource, string) {
 	return corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: v.HostPath, Type: &directory}}, "artifacts-" + wf.Hash("host "+v.HostPath)
 }
 
-// location returns what the program that moves the artifact has to know.
+// location converts a location to the form for the program that moves the artifact.
 func (c *carrier) location(l *wf.ArtifactLocation) (handover.Location, error) {
 	var out handover.Location
 	switch {

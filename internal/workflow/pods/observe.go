@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// Observe reads what became of a pod, its outputs included. result is the node's WorkflowTaskResult; nil: there is none,
-// or it is not seen yet.
+// Observe returns the state of a node's pod, outputs included. result is the node's
+// WorkflowTaskResult, or nil if there is none or the watch has not shown it yet.
 func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 	s := engine.Observe(pod)
 	var out wf.Outputs
@@ -40,7 +40,7 @@ func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 	}
 	blame(&s, pod)
 	if result != nil {
-		s.Progress = cmp.Or(s.Progress, result.Progress) // what the pod's end says is newer
+		s.Progress = cmp.Or(s.Progress, result.Progress) // the report at the pod's end is newer
 	}
 	if result != nil && result.Outputs != nil {
 		merge(&out, result.Outputs)
@@ -52,7 +52,7 @@ func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 	return s
 }
 
-// read takes in the report of one container.
+// read adds the report of one container to s and out.
 func read(s *engine.PodState, out *wf.Outputs, container string, r *handover.Report) {
 	if r.Result != nil {
 		out.Result = r.Result

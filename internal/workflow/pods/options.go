@@ -14,30 +14,33 @@ import (
 // DefaultImage is the image of lockstep-exec that `lockstep up --real-nodes` loads.
 const DefaultImage = "localhost/lockstep-exec:1"
 
-// Options are what pods depend on beside their workflow.
+// Options configures pods beyond their workflow.
 type Options struct {
-	// Image holds lockstep-exec. "": DefaultImage.
+	// Image is the image that holds lockstep-exec. Default DefaultImage.
 	Image           string
-	ImagePullPolicy corev1.PullPolicy // "": the cluster's default
-	// ImageVolumes says that the cluster's nodes can mount images as volumes.
+	ImagePullPolicy corev1.PullPolicy // "" means the cluster's default
+	// ImageVolumes is true if the cluster's nodes can mount images as volumes.
 	ImageVolumes bool
-	// SchedulerName is of pods whose workflow names none. "": the cluster's default.
+	// SchedulerName is for pods whose workflow names none. "" means the cluster's default.
 	SchedulerName string
-	// Repository is where artifacts without a location of their own go. nil: nowhere, they are an error.
+	// Repository stores artifacts without a location of their own. If it is nil, such artifacts are
+	// an error.
 	Repository *Repository
-	// Evaluate evaluates expressions in the key format of the repository; nil: those that are not cheap are errors.
+	// Evaluate evaluates expressions in the key format of the repository. If it is nil, expressions
+	// that are not cheap are errors.
 	Evaluate template.Run
-	// Entrypoints are what images run when a container has no command. Needed only for containers that are wrapped.
+	// Entrypoints are the commands of images, by image, for containers without a command. They are
+	// needed only for containers that are wrapped.
 	Entrypoints map[string]Entrypoint
 }
 
-// Entrypoint is what an image runs.
+// Entrypoint is the command that an image runs.
 type Entrypoint struct {
 	Command []string `json:"entrypoint,omitempty"`
 	Args    []string `json:"cmd,omitempty"`
 }
 
-// ParseEntrypoints reads what images run from YAML, by image.
+// ParseEntrypoints parses a YAML map from image to entrypoint.
 func ParseEntrypoints(data []byte) (map[string]Entrypoint, error) {
 	var out map[string]Entrypoint
 	if err := yaml.UnmarshalStrict(data, &out); err != nil {
@@ -55,10 +58,11 @@ func ParseEntrypoints(data []byte) (map[string]Entrypoint, error) {
 type Repository struct {
 	// Location is the store, without a key.
 	Location wf.ArtifactLocation
-	// KeyFormat makes the key of an artifact, before "/" and its file name. Variables: workflow.name, workflow.namespace,
-	// workflow.uid, workflow.creationTimestamp and its parts, workflow.parameters, workflow.labels, pod.name, node.name.
-	// "": {{workflow.name}}/{{pod.name}}.
+	// KeyFormat is the template of an artifact's key, to which "/" and the file name are added.
+	// Variables: workflow.name, workflow.namespace, workflow.uid, workflow.creationTimestamp and
+	// its parts, workflow.parameters, workflow.labels, pod.name, node.name. Default
+	// {{workflow.name}}/{{pod.name}}.
 	KeyFormat string
-	// ArchiveLogs keeps the logs of every pod, unless its workflow or template says otherwise.
+	// ArchiveLogs saves the logs of every pod, unless its workflow or template says otherwise.
 	ArchiveLogs bool
 }

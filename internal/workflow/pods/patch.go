@@ -10,13 +10,13 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// patch lays the workflow's and then the template's podSpecPatch over the pod's spec.
+// patch applies the podSpecPatch of the workflow and then that of the template to the pod's spec.
 func (b *builder) patch() error {
 	for _, p := range []struct{ field, patch string }{{"spec.podSpecPatch", b.spec.PodSpecPatch}, {"podSpecPatch", b.t.PodSpecPatch}} {
 		if p.patch == "" {
 			continue
 		}
-		// The defaults may have put the workflow's patch into the template.
+		// templateDefaults may have copied the workflow's patch into the template.
 		patched, err := patchSpec(&b.pod.Spec, p.patch)
 		if err != nil {
 			return fmt.Errorf("%s: %w", p.field, err)

@@ -10,7 +10,7 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// repositoryConfig is how a repository is written in a ConfigMap.
+// repositoryConfig is the YAML form of a repository in a ConfigMap.
 type repositoryConfig struct {
 	ArchiveLogs *bool `json:"archiveLogs,omitempty"`
 	S3          *struct {
@@ -33,7 +33,7 @@ type repositoryConfig struct {
 	OSS   any `json:"oss,omitempty"`
 }
 
-// ParseRepository reads one key of a ConfigMap of repositories.
+// ParseRepository parses one key of a ConfigMap of repositories.
 func ParseRepository(text string) (*Repository, error) {
 	var c repositoryConfig
 	if err := yamldoc.Unmarshal([]byte(text), &c, "the repository"); err != nil {
@@ -70,9 +70,10 @@ func ParseRepository(text string) (*Repository, error) {
 	return r, nil
 }
 
-// FindRepository finds a workflow's artifact repository: the one that its spec refers to, else the default one of the first
-// namespace that has a ConfigMap of repositories. No repository is no error, unless the spec refers to one. get returns nil
-// where there is no ConfigMap.
+// FindRepository finds a workflow's artifact repository: the one that its spec refers to, else the
+// default of the first namespace that has a ConfigMap of repositories. If there is none the result
+// is nil, which is an error only if the spec refers to one. get returns nil if there is no such
+// ConfigMap.
 func FindRepository(ref *wf.ArtifactRepositoryRef, namespaces []string, get func(namespace, name string) *corev1.ConfigMap) (*Repository, *wf.ArtifactRepositoryRefStatus, error) {
 	if ref == nil {
 		ref = &wf.ArtifactRepositoryRef{}

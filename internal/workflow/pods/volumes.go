@@ -10,7 +10,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-// ClaimName returns the name of the claim that a workflow has of a volumeClaimTemplate.
+// ClaimName returns the name of the claim that a workflow's volumeClaimTemplate becomes.
 func ClaimName(workflow, template string) string { return workflow + "-" + template }
 
 // Claims returns the claims that must exist before a workflow's first pod.
@@ -33,7 +33,7 @@ func Claims(w *wf.Workflow, spec *wf.WorkflowSpec) []*corev1.PersistentVolumeCla
 	return claims
 }
 
-// volumes adds the volumes that the containers mount, and those of the template.
+// volumes adds the template's volumes, and those of the workflow that some container mounts.
 func (b *builder) volumes() error {
 	p := &b.pod.Spec
 	if len(b.files) > 0 {

@@ -16,14 +16,16 @@ import (
 const (
 	dirVolume   = "var-run-argo"
 	imageVolume = "lockstep-image"
-	// InitContainer brings lockstep-exec and input artifacts; WaitContainer uploads output artifacts.
+	// InitContainer installs lockstep-exec and fetches input artifacts; WaitContainer uploads
+	// output artifacts.
 	InitContainer = "init"
 	WaitContainer = "wait"
-	// progressEnv names the file that a program may write its progress to.
+	// progressEnv is the environment variable with the path of the file that a program may write
+	// its progress to.
 	progressEnv = "ARGO_PROGRESS_FILE"
 )
 
-// wrap puts lockstep-exec around the commands that need it, and those that it does good.
+// wrap wraps commands in lockstep-exec: those that need it, and those that benefit from it.
 func (b *builder) wrap() error {
 	for i := range b.mains {
 		c := &b.mains[i]
@@ -36,8 +38,8 @@ func (b *builder) wrap() error {
 		}
 	}
 	for i := range b.sidecars {
-		// As the first process of its container a command without a handler for SIGTERM would not be ended by it, and the pod
-		// would wait half a minute for the kubelet to kill it.
+		// As the first process of its container, a command without a handler for SIGTERM ignores
+		// the signal, and the pod would wait half a minute for the kubelet to kill it.
 		if c := &b.sidecars[i]; len(c.Command) > 0 {
 			if err := b.wrapContainer(c, &handover.Plan{Container: c.Name}); err != nil {
 				return err
@@ -47,7 +49,7 @@ func (b *builder) wrap() error {
 	return nil
 }
 
-// plan says what is to be done around a main container's command; nil: nothing.
+// plan returns the plan of lockstep-exec for a main container, or nil if the container needs none.
 func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 	if b.ours() {
 		return nil, nil
@@ -87,19 +89,21 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 		}
 		needed = needed || ordered
 	}
-	// With a deadline, or something to do after a signal, it is good to have a first process that hands signals on.
+	// With a deadline, or with work to do after a signal, a first process that forwards signals is
+	// useful.
 	if !needed && (b.pod.Spec.ActiveDeadlineSeconds == nil && p.GraceSeconds == 0 || len(c.Command) == 0) {
 		return nil, nil
 	}
 	return p, nil
 }
 
-// task names the node's WorkflowTaskResult.
+// task returns the identity of the node's WorkflowTaskResult.
 func (b *builder) task() *handover.Task {
 	return &handover.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
 }
 
-// order adds a container's place in its set. It says whether the container needs lockstep-exec for it.
+// order sets the container's place in its set. It reports whether the container needs lockstep-exec
+// for that.
 func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, error) {
 	for _, n := range set.Containers {
 		if n.Name == p.Container {
@@ -117,13 +121,13 @@ func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, e
 	return len(p.After) > 0 || p.Announce || p.Retries > 0, nil
 }
 
-// maxMessage is how much a container may say in its termination message.
+// maxMessage returns the maximum size of a container's termination message in bytes.
 func (b *builder) maxMessage(mains int) int {
 	containers := mains + len(b.t.InitContainers) + len(b.t.Sidecars) + 2 // init and wait
 	return min(handover.MaxMessage, handover.MaxMessages/containers)
 }
 
-// mentions says whether a container's command or environment has a text in it.
+// mentions reports whether a container's command or environment contains text.
 func mentions(c *corev1.Container, text string) bool {
 	for _, list := range [][]string{c.Command, c.Args} {
 		for _, s := range list {
@@ -180,7 +184,7 @@ func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error 
 	return nil
 }
 
-// share makes the volume that containers share.
+// share adds the volume that the pod's containers share.
 func (b *builder) share() {
 	b.addVolume(corev1.Volume{Name: dirVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
 }

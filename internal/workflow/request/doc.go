@@ -1,6 +1,7 @@
-// Package request sends the request of an http template, inside of the template's own pod, and judges the answer.
+// Package request sends the request of an http template from the template's own pod, and judges the
+// response.
 //
-// That it is a pod and not the manager that sends it has reasons: the request comes from the workflow's namespace and
-// service account, where network policies and meshes apply to it, its secrets are mounted by the kubelet, and what an
-// answer costs to read and to judge is bounded by the pod.
+// A pod and not the manager sends the request for these reasons: the request comes from the
+// workflow's namespace and service account, to which network policies and meshes apply; the kubelet
+// mounts its secrets; and the pod's limits bound the cost of reading and judging a response.
 package request

@@ -22,18 +22,20 @@ import (
 )
 
 const (
-	// patience bounds a request that says nothing of it.
+	// patience bounds a request without a timeout of its own.
 	patience = 30 * time.Second
-	// maxAnswer bounds what is read of an answer's body, in bytes.
+	// maxAnswer bounds a response body, in bytes.
 	maxAnswer = 2 << 20
 )
 
-// Failure is an answer that is not a success. Other errors say that there was no answer, or that it could not be judged.
+// Failure is the error for a response that is not a success. Other errors mean that there was no
+// response, or that it could not be judged.
 type Failure struct{ message string }
 
 func (e *Failure) Error() string { return e.message }
 
-// Send sends the plan's request and returns the answer's body. A body beside a Failure is the answer's all the same.
+// Send sends the plan's request and returns the response body. The body is valid even if the error
+// is a Failure.
 func Send(ctx context.Context, plan *handover.RequestPlan) ([]byte, error) {
 	bound := time.Duration(plan.TimeoutSeconds) * time.Second
 	if bound == 0 {
@@ -60,18 +62,19 @@ func Send(ctx context.Context, plan *handover.RequestPlan) ([]byte, error) {
 	return body, judge(plan, request, response, body)
 }
 
-// build makes the request; hidden are the names of headers whose values are secret.
+// build builds the request; hidden are the names of headers with secret values.
 func build(ctx context.Context, plan *handover.RequestPlan) (request *http.Request, hidden []string, err error) {
 	request, err = http.NewRequestWithContext(ctx, strings.ToUpper(plan.Method), plan.URL, bytes.NewReader(plan.Body))
 	if err != nil {
 		var address *url.Error
 		if errors.As(err, &address) {
-			err = address.Err // the URL may have a secret in it
+			err = address.Err // the URL may contain a secret
 		}
 		return nil, nil, fmt.Errorf("http: %w", err)
 	}
 	request.Header.Set("User-Agent", "lockstep-exec")
-	given := map[string]bool{} // a header of the plan replaces a default, and may be there more than once
+	// a header of the plan replaces a default, and may occur more than once
+	given := map[string]bool{}
 	for _, h := range plan.Headers {
 		value := h.Value
 		if h.File != "" {
@@ -95,7 +98,7 @@ func build(ctx context.Context, plan *handover.RequestPlan) (request *http.Reque
 	return request, hidden, nil
 }
 
-// redirectsMax bounds how often an answer may send the request elsewhere.
+// redirectsMax bounds the number of redirects.
 const redirectsMax = 10
 
 func client(plan *handover.RequestPlan, hidden []string) *http.Client {
@@ -108,7 +111,7 @@ func client(plan *handover.RequestPlan, hidden []string) *http.Client {
 			return fmt.Errorf("stopped after %d redirects", redirectsMax)
 		}
 		if first := before[0].URL; next.URL.Host != first.Host || next.URL.Scheme != first.Scheme {
-			for _, name := range hidden { // a secret is for the server that it was given for
+			for _, name := range hidden { // a secret is only for the server that it was given for
 				next.Header.Del(name)
 			}
 		}
@@ -116,7 +119,7 @@ func client(plan *handover.RequestPlan, hidden []string) *http.Client {
 	}}
 }
 
-// shown is a URL without what may be secret in it.
+// shown returns a URL without parts that may be secret.
 func shown(u *url.URL) string {
 	clean := *u
 	clean.RawQuery, clean.Fragment = "", ""
@@ -133,12 +136,12 @@ func explain(ctx context.Context, plan *handover.RequestPlan, bound time.Duratio
 	}
 	var address *url.Error
 	if errors.As(err, &address) {
-		err = address.Err // without the URL
+		err = address.Err // drops the URL
 	}
 	return fmt.Errorf("%s: %w", what, err)
 }
 
-// judge says whether the answer is a success.
+// judge returns a Failure unless the response is a success.
 func judge(plan *handover.RequestPlan, request *http.Request, response *http.Response, body []byte) error {
 	if plan.Success == "" {
 		if response.StatusCode < 200 || response.StatusCode > 299 {
@@ -166,7 +169,8 @@ func judge(plan *handover.RequestPlan, request *http.Request, response *http.Res
 	return nil
 }
 
-// listed are headers as expressions see them. Secret ones have no values: what a condition says may be shown.
+// listed returns headers as expressions see them. Secret ones have no values, because messages may
+// show what a condition reads.
 func listed(headers http.Header, given []handover.Header) map[string]any {
 	out := map[string]any{}
 	for name, values := range headers {
@@ -183,8 +187,9 @@ func listed(headers http.Header, given []handover.Header) map[string]any {
 	return out
 }
 
-// Run sends the plan's request and returns the termination message and the exit code of the container. put writes a
-// WorkflowTaskResult; nil: with the pod's service account.
+// Run sends the plan's request and returns the termination message and the exit code of the
+// container. put writes a WorkflowTaskResult; a nil put means to write it with the pod's service
+// account.
 func Run(ctx context.Context, plan *handover.RequestPlan, put func(*handover.Task, *handover.Report) error) (message string, code int) {
 	limit := cmp.Or(plan.MaxMessage, handover.MaxMessage)
 	report := handover.Report{Plain: true}
@@ -202,7 +207,7 @@ func Run(ctx context.Context, plan *handover.RequestPlan, put func(*handover.Tas
 		return failed(limit, fmt.Errorf("the answer is wanted as the result, and is no text of at most %d bytes", handover.MaxResult))
 	}
 	if _, fits := report.Encode(limit); !fits && !wanted {
-		report.Result = nil // it is only for people to see
+		report.Result = nil // it was included for users only
 	}
 	if message, err = executor.Compose(report, limit, plan.Task, put); err != nil {
 		return failed(limit, err)

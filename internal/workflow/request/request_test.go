@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// server answers with what the path says: /status/404, /echo, /large/BYTES, /to?URL, /never.
+// server answers according to the path: /status/404, /echo, /large/BYTES, /to?URL, /never.
 func server(t *testing.T) *httptest.Server {
 	t.Helper()
 	stop := make(chan struct{})

@@ -1,4 +1,5 @@
-// Package resource acts on objects of the cluster for a resource template, from inside its pod and with its service account.
+// Package resource acts on objects of the cluster for a resource template, from inside the
+// template's pod and with its service account.
 //
 //	manifest ──get | create | apply | patch | delete──▶ object ──▶ until a condition holds ──▶ fields as output parameters
 package resource

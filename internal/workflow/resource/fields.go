@@ -16,10 +16,10 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// filterTime bounds a jq filter.
+// filterTime bounds the running time of a jq filter.
 const filterTime = 10 * time.Second
 
-// conditions are what an object is waited for.
+// conditions are the conditions on which an object is waited for.
 type conditions struct {
 	success, failure         labels.Selector
 	successText, failureText string
@@ -44,8 +44,8 @@ func parseConditions(success, failure string) (*conditions, error) {
 	return c, nil
 }
 
-// hold says whether the object is as it is waited for. An object that is as it must not be is an error. Without a condition
-// for success the first look is enough.
+// hold reports whether the success condition holds. It returns an error if the failure condition
+// holds. Without a success condition it returns true.
 func (c *conditions) hold(o object) (bool, error) {
 	data, err := json.Marshal(o)
 	if err != nil {
@@ -57,7 +57,8 @@ func (c *conditions) hold(o object) (bool, error) {
 	return c.success == nil || c.success.Matches(fields(data)), nil
 }
 
-// fields are an object's fields as labels: paths of gjson, such as status.conditions.0.type.
+// fields presents an object's fields as labels. Names are paths of gjson, such as
+// status.conditions.0.type.
 type fields []byte
 
 // Has implements labels.Labels.
@@ -72,7 +73,7 @@ func (f fields) Lookup(name string) (string, bool) {
 	return r.String(), r.Exists()
 }
 
-// parameters takes the output parameters from an object; nil: there is none any more.
+// parameters reads the output parameters from an object, which is nil if the object was deleted.
 func parameters(wanted []handover.Field, o object) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range wanted {

@@ -22,21 +22,22 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// An object that a condition is waited for is looked at after lookFirst, then ever more seldom, up to lookLast.
+// An object with a condition is read again after lookFirst, then at doubling intervals up to
+// lookLast.
 const (
 	lookFirst = 200 * time.Millisecond
 	lookLast  = 5 * time.Second
 )
 
-// maxManifest bounds a manifest that is read from a file, in bytes.
+// maxManifest bounds a manifest read from a file, in bytes.
 const maxManifest = 8 << 20
 
 // object is any object of the cluster.
 type object = map[string]any
 
-// target is where an object is.
+// target is the location of an object in the API.
 type target struct {
-	collection string // path of its kind, in its namespace
+	collection string // path of its kind and namespace
 	name       string
 }
 
@@ -50,7 +51,8 @@ type actor struct {
 	log    io.Writer
 }
 
-// Act does what the plan says and returns the output parameters. All that goes wrong is the template's failure.
+// Act carries out the plan and returns the output parameters. Every error is a failure of the
+// template.
 func Act(ctx context.Context, client *incluster.Client, plan *handover.ResourcePlan, log io.Writer) (map[string]string, error) {
 	given, err := parseFlags(plan.Flags)
 	if err != nil {
@@ -76,7 +78,7 @@ func Act(ctx context.Context, client *incluster.Client, plan *handover.ResourceP
 	return parameters(plan.Parameters, last)
 }
 
-// act carries out the action on all objects of the manifest, and returns the last one.
+// act carries out the action on all objects of the manifest. It returns the last object.
 func (a *actor) act(ctx context.Context) ([]target, object, error) {
 	text := []byte(a.plan.Manifest)
 	if a.plan.ManifestFile != "" {
@@ -89,7 +91,7 @@ func (a *actor) act(ctx context.Context) ([]target, object, error) {
 			return nil, nil, fmt.Errorf("manifestFrom: %w", err)
 		}
 	}
-	if a.flags.kind != "" { // the object is named by flags; the manifest, if any, is a patch
+	if a.flags.kind != "" { // flags name the object; the manifest, if any, is a patch
 		t, err := a.named(ctx)
 		if err != nil {
 			return nil, nil, err
@@ -133,7 +135,7 @@ func (a *actor) act(ctx context.Context) ([]target, object, error) {
 	return targets, last, nil
 }
 
-// parse reads the objects of a manifest, and those of lists in it.
+// parse parses the objects of a manifest, including the items of lists.
 func parse(text []byte) ([]object, error) {
 	var objects []object
 	docs := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
@@ -172,7 +174,7 @@ func metadata(o object) object {
 	return m
 }
 
-// own makes the workflow an owner of an object that is made.
+// own adds the workflow to the owners of an object to be created.
 func (a *actor) own(o object) error {
 	if len(a.plan.Owner) == 0 || a.plan.Action != "create" && a.plan.Action != "apply" {
 		return nil
@@ -222,7 +224,7 @@ func (a *actor) one(ctx context.Context, t target, body json.RawMessage) (object
 	}
 	err := a.client.Do(ctx, method, path, contentType, body, &out)
 	if a.plan.Action == "patch" && incluster.Is(err, http.StatusUnsupportedMediaType) && a.plan.MergeStrategy == "" {
-		// Objects of CRDs know no strategic merge.
+		// Custom resources do not support strategic merge patches.
 		err = a.client.Do(ctx, method, path, "application/merge-patch+json", body, &out)
 	}
 	if err != nil {
@@ -262,7 +264,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// await looks at an object until a condition holds, and returns how it then is.
+// await reads an object until a condition holds, and returns the object.
 func (a *actor) await(ctx context.Context, t target, c *conditions, o object) (object, error) {
 	if c == nil {
 		return o, nil
@@ -283,7 +285,7 @@ func (a *actor) await(ctx context.Context, t target, c *conditions, o object) (o
 	}
 }
 
-// apiResource is a line of the API server's list of resources.
+// apiResource is an entry of the API server's list of resources.
 type apiResource struct {
 	Name, SingularName, Kind string
 	Namespaced               bool
@@ -302,7 +304,7 @@ func (a *actor) resources(ctx context.Context, groupVersion string) (base string
 	return base, out.Resources, nil
 }
 
-// locate finds where an object belongs.
+// locate finds the location of an object from its manifest.
 func (a *actor) locate(ctx context.Context, o object) (target, error) {
 	version, _ := o["apiVersion"].(string)
 	kind, _ := o["kind"].(string)
@@ -335,7 +337,7 @@ func (a *actor) at(base string, r apiResource, namespace, name string) target {
 	return target{base + "/namespaces/" + namespace + "/" + r.Name, name}
 }
 
-// named finds the object that flags name, as TYPE NAME, TYPE/NAME or TYPE.GROUP NAME.
+// named finds the object that the flags name, as TYPE NAME, TYPE/NAME or TYPE.GROUP NAME.
 func (a *actor) named(ctx context.Context) (target, error) {
 	kind, group, _ := strings.Cut(strings.ToLower(a.flags.kind), ".")
 	versions := []string{"v1"}
@@ -370,7 +372,7 @@ func (a *actor) named(ctx context.Context) (target, error) {
 	return target{}, fmt.Errorf("flags: the cluster has no resource '%s'", a.flags.kind)
 }
 
-// flags are the few of kubectl's that mean something here.
+// flags are the supported flags of kubectl.
 type flags struct {
 	namespace, kind, name string
 	ignoreNotFound        bool
@@ -393,7 +395,7 @@ func parseFlags(list []string) (flags, error) {
 		case name == "--ignore-not-found":
 			f.ignoreNotFound = !has || value == "true"
 		case name == "--validate", name == "--server-side", name == "--force-conflicts", name == "--wait":
-			// What happens anyway.
+			// These are the default behaviour.
 		case strings.HasPrefix(name, "-"):
 			return f, fmt.Errorf("flags: %s is not supported", name)
 		default:

@@ -7,13 +7,15 @@ import (
 	"testing"
 )
 
-// A workflow of 1 MiB can name a large value in many places: what its texts become together is bounded.
+// TestALargeValueInManyPlacesIsStopped: a workflow of 1 MiB can refer to a large value in many
+// places, so the total size of its resolved texts is bounded.
 func TestALargeValueInManyPlacesIsStopped(t *testing.T) {
 	type args struct {
 		Args []string `json:"args"`
 	}
 	scope := []Scope{Map{"v": strings.Repeat("a", 100<<10)}}
-	value := &args{slices.Repeat([]string{"x{{v}}"}, 20_000)} // of which ten times the bound would be made
+	// of which ten times the bound would be made
+	value := &args{slices.Repeat([]string{"x{{v}}"}, 20_000)}
 	p, err := Compile(value)
 	if err != nil {
 		t.Fatal(err)

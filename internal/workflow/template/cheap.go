@@ -4,27 +4,29 @@ import (
 	"github.com/expr-lang/expr/ast"
 )
 
-// The bounds of a cheap expression. A value in it is made of its literals and variables, each of which is put in at most once for each
-// place where it is named, and each operator reads or writes such values once: so with n nodes and variables of s bytes
-// it takes less than n * n * s units of work, a unit being a byte that is read or written.
+// Bounds of a cheap expression. Each value in it is made from its literals and variables, each of
+// which is inserted at most once per place that names it, and each operator reads or writes such
+// values once. So with n nodes and variables of s bytes an expression takes less than n * n * s
+// units of work; a unit is one byte read or written.
 const (
 	cheapSourceMax = 2048 // bytes
 	cheapWorkMax   = 4 << 20
-	itemWork       = 16 // of an element of a list or map, beside its bytes
+	itemWork       = 16 // cost of an element of a list or map besides its bytes
 )
 
-// cheapOperators take time and memory in proportion to their operands.
+// cheapOperators take time and memory in proportion to the size of their operands.
 var cheapOperators = map[string]bool{
 	"==": true, "!=": true, "<": true, "<=": true, ">": true, ">=": true, "&&": true, "||": true, "and": true, "or": true, "??": true, "in": true,
 	"+": true, "-": true, "*": true, "/": true, "%": true, "contains": true, "startsWith": true, "endsWith": true,
 }
 
-// cheapFunctions return no more than they are given.
+// cheapFunctions return no more bytes than they are given.
 var cheapFunctions = map[string]bool{"asInt": true, "asFloat": true, "int": true, "float": true, "len": true, "string": true}
 
-// cheap counts the nodes of an expression that is made of literals, variables and their members, cheapOperators, cheapFunctions
-// and choices. Of any other expression it reports false: with loops, definitions, ranges, patterns or other functions, the work
-// and the result can be any number of times as large as what they are made of.
+// cheap returns the number of nodes of an expression that consists only of literals, variables and
+// their members, cheapOperators, cheapFunctions and conditionals. For any other expression ok is
+// false: with loops, definitions, ranges, patterns or other functions, the work and the result can
+// be any number of times as large as the inputs.
 func cheap(node ast.Node) (nodes int, ok bool) {
 	all := func(parts ...ast.Node) (int, bool) {
 		nodes := 1
@@ -66,7 +68,8 @@ func cheap(node ast.Node) (nodes int, ok bool) {
 	return 0, false
 }
 
-// workOf bounds the work of a cheap expression of so many nodes. It is more than cheapWorkMax for variables of an unknown kind.
+// workOf returns an upper bound on the work of a cheap expression with the given number of nodes.
+// The bound exceeds cheapWorkMax if a variable has an unknown type.
 func workOf(nodes int, source string, env map[string]any) int {
 	size, known := sizeOf(env, cheapWorkMax)
 	if !known || nodes > cheapSourceMax {
@@ -75,7 +78,8 @@ func workOf(nodes int, source string, env map[string]any) int {
 	return nodes * nodes * min(size+len(source), cheapWorkMax)
 }
 
-// sizeOf is about the size of a value in bytes, of which no more than most counts.
+// sizeOf returns the approximate size of a value in bytes; it stops counting above most. known is
+// false for a value of an unknown type.
 func sizeOf(value any, most int) (size int, known bool) {
 	switch v := value.(type) {
 	case nil, bool, int, int64, float64:

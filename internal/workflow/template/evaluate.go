@@ -14,20 +14,21 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// Run has the evaluator of that name answer a request: in a process of its own, or in this one (InProcess).
+// Run sends a request to the evaluator of that name and returns its answer. The evaluator runs in a
+// separate process, or in this one (InProcess).
 type Run = func(evaluator string, request []byte) ([]byte, error)
 
-// Runner is the name under which a scope holds the Run, as a Typed value, that evaluates the expressions that are not cheap.
-// Without one such an expression is an error.
+// Runner is the name under which a scope holds, as a Typed value, the Run for expressions that are
+// not cheap. Without a Run such an expression is an error.
 const Runner = "run()"
 
-// The names of the evaluators.
+// Names of the evaluators.
 const (
 	evaluatorExpression = "workflow.expression"
 	evaluatorCondition  = "workflow.condition"
 )
 
-// RunnerOf is the Run that a scope holds, or nil.
+// RunnerOf returns the Run that a scope holds, or nil.
 func RunnerOf(scope Scope) Run {
 	v, _ := scope.Lookup(Runner)
 	run, _ := v.Typed.(Run)
@@ -36,7 +37,8 @@ func RunnerOf(scope Scope) Run {
 
 var errNoRunner = errors.New("it cannot be evaluated here")
 
-// InProcess evaluates in this process, without limits: for programs whose user evaluates expressions of their own.
+// InProcess returns a Run that evaluates in this process, without limits. It is for programs that
+// evaluate their own user's expressions.
 func InProcess() Run {
 	table := Evaluators()
 	return func(evaluator string, request []byte) ([]byte, error) {
@@ -48,7 +50,7 @@ func InProcess() Run {
 	}
 }
 
-// Evaluators are what evaluates, by the names under which Run has them called.
+// Evaluators returns the evaluators by name.
 func Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
 	e := &evaluator{programs: map[string]*vm.Program{}}
 	return map[string]func(context.Context, []byte) ([]byte, error){
@@ -67,30 +69,30 @@ func Evaluators() map[string]func(context.Context, []byte) ([]byte, error) {
 	}
 }
 
-// What is asked about an expression.
+// Values of question.As.
 const (
 	asText  = "text"
 	asBool  = "bool"
-	asCheck = "check" // whether it can be compiled
+	asCheck = "check" // check only whether the expression compiles
 )
 
 // question is a request to evaluate an expression.
 type question struct {
 	Source string          `json:"source"`
 	As     string          `json:"as"`
-	Vars   json.RawMessage `json:"vars,omitempty"` // see appendValue
+	Vars   json.RawMessage `json:"vars,omitempty"` // encoded by appendValue
 	Calls  []string        `json:"calls,omitempty"`
 	Now    *time.Time      `json:"now,omitempty"`
 	Seed   string          `json:"seed,omitempty"`
 }
 
-// evaluator evaluates any expression. It keeps what it has compiled.
+// evaluator evaluates any expression. It caches compiled programs.
 type evaluator struct {
 	mu       sync.Mutex
 	programs map[string]*vm.Program
 }
 
-// programsMax bounds what an evaluator keeps.
+// programsMax bounds the cache of an evaluator.
 const programsMax = 256
 
 func (e *evaluator) answer(q *question) (string, error) {
@@ -133,13 +135,13 @@ func (e *evaluator) program(source string) (*vm.Program, error) {
 	return program, nil
 }
 
-// disabled are built-in functions that read a clock, or are replaced by ours.
+// disabled are built-in functions that read a clock, or that our own functions replace.
 var disabled = []string{"now", "repeat", "replace", "join", "uniq"}
 
 func compileProgram(source string) (*vm.Program, error) {
 	options := []expr.Option{
 		expr.Env(map[string]any{}), expr.AllowUndefinedVariables(),
-		expr.Optimize(false), // which would evaluate parts of it
+		expr.Optimize(false), // optimizing would evaluate parts of the expression
 	}
 	for _, name := range disabled {
 		options = append(options, expr.DisableBuiltin(name))
@@ -151,7 +153,7 @@ func compileProgram(source string) (*vm.Program, error) {
 	return program, nil
 }
 
-// runProgram runs a program with the variables env, to which it adds the functions that are called.
+// runProgram runs a program with the variables env, to which it adds the called functions.
 func runProgram(program *vm.Program, source, as string, env map[string]any, calls []string, m *moment) (string, error) {
 	bindFunctions(env, calls, m)
 	value, err := vm.Run(program, env)
@@ -174,7 +176,7 @@ func runProgram(program *vm.Program, source, as string, env map[string]any, call
 	return fmt.Sprintf("%v", value), nil
 }
 
-// The bounds of what variables bring to one expression.
+// Bounds of the variables passed to one expression.
 const (
 	varsBytesMax = 8 << 20
 	valueDepth   = 500
@@ -182,8 +184,8 @@ const (
 
 var errVars = fmt.Errorf("the variables of an expression are over %d bytes, or nested deeper than %d", varsBytesMax, valueDepth)
 
-// appendValue appends the JSON of a value that keeps its type: whole numbers are numbers, other numbers {"float": text}, times
-// {"time": text}, and the keys of maps have a point before them.
+// appendValue appends a value as JSON that preserves types: integers are numbers, floats {"float":
+// text}, times {"time": text}, and the keys of maps are prefixed with a point.
 func appendValue(out []byte, value any, depth int) ([]byte, error) {
 	if depth > valueDepth || len(out) > varsBytesMax {
 		return nil, errVars
@@ -245,7 +247,7 @@ func appendText(out []byte, text string) []byte {
 	return append(out, quoted...)
 }
 
-// readValue reads what appendValue wrote.
+// readValue decodes the output of appendValue.
 func readValue(data json.RawMessage) (any, error) {
 	from := json.NewDecoder(bytes.NewReader(data))
 	from.UseNumber()

@@ -12,19 +12,20 @@ import (
 	"github.com/expr-lang/expr/vm"
 )
 
-// The bounds of an expression's source and with it of how deep the parser goes, and of its different variables.
+// Bounds of the source of an expression, and thereby of the parser's recursion, and of the number
+// of its variables.
 const (
 	maxExprBytes = 16 << 10
 	maxExprVars  = 256
 )
 
-// Expr is an expression that has been parsed. It can be evaluated by several goroutines at once.
+// Expr is a parsed expression. It is safe for concurrent use.
 type Expr struct {
 	source string
 	refs   []ref
-	calls  []string // functions of ours that it calls, sprig's with their prefix
+	calls  []string // names of the functions it calls, sprig's with their prefix
 
-	// program is there if the expression is cheap, of so many nodes: see cheap.
+	// program is set if the expression is cheap; nodes is the number of its nodes: see cheap.
 	program *vm.Program
 	nodes   int
 }
@@ -32,11 +33,11 @@ type Expr struct {
 // ref is a variable that an expression uses: inputs.parameters['a-b'] is {inputs parameters a-b}.
 type ref struct {
 	keys    []string
-	guarded bool // by ?. or ??: it may be missing
+	guarded bool // by ?. or ??: the variable may be missing
 }
 
-// CompileExpr parses an expression of expr-lang, and compiles it if it is cheap. Of another one only Check, or its evaluation,
-// says that it cannot be compiled.
+// CompileExpr parses an expression of expr-lang, and compiles it if it is cheap. Errors in other
+// expressions are found only by Check or by evaluation.
 func CompileExpr(source string) (*Expr, error) {
 	if len(source) > maxExprBytes {
 		return nil, fmt.Errorf("expression is longer than %d bytes", maxExprBytes)
@@ -60,7 +61,7 @@ func CompileExpr(source string) (*Expr, error) {
 	return e, nil
 }
 
-// Check has an expression compiled.
+// Check compiles the expression to find errors; run does so for an expression that is not cheap.
 func (e *Expr) Check(run Run) error {
 	if e.program != nil {
 		return nil
@@ -69,29 +70,31 @@ func (e *Expr) Check(run Run) error {
 	return err
 }
 
-// firstLine drops the picture of the source that expr's errors have below the message.
+// firstLine returns an error's message without the picture of the source that expr adds below.
 func firstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")
 	return line
 }
 
-// Names calls yield with the variables that the expression uses; guarded ones may be missing.
+// Names calls yield with the variables of the expression; guarded ones may be missing.
 func (e *Expr) Names(yield func(name string, guarded bool)) {
 	for _, r := range e.refs {
 		yield(strings.Join(r.keys, "."), r.guarded)
 	}
 }
 
-// Text evaluates the expression to the text of its value. An *UnresolvedError names a variable that the scope does not know.
+// Text evaluates the expression and returns its value as text. The error is an *UnresolvedError if
+// the scope does not know a variable.
 func (e *Expr) Text(scope Scope) (string, error) { return e.evaluate(scope, asText, newBudget()) }
 
-// Bool evaluates the expression, which must give a boolean.
+// Bool evaluates the expression, whose value must be a boolean.
 func (e *Expr) Bool(scope Scope) (bool, error) {
 	text, err := e.evaluate(scope, asBool, newBudget())
 	return text == "true", err
 }
 
-// evaluate evaluates what is cheap, and within what is left for that; it has a Run evaluate anything else.
+// evaluate evaluates a cheap expression in this process, as long as the budget lasts. The Run of
+// the scope evaluates all others.
 func (e *Expr) evaluate(scope Scope, as string, left *budget) (string, error) {
 	env := map[string]any{}
 	for _, r := range e.refs {
@@ -126,7 +129,7 @@ func (e *Expr) ask(run Run, q *question) (string, error) {
 	return string(answer), err
 }
 
-// bind puts the variable into env, as nested maps.
+// bind adds the variable to env, as nested maps.
 func (r ref) bind(env map[string]any, scope Scope) error {
 	name := strings.Join(r.keys, ".")
 	v, found := scope.Lookup(name)
@@ -135,7 +138,7 @@ func (r ref) bind(env map[string]any, scope Scope) error {
 		set(below, strings.Split(strings.TrimPrefix(key, name+"."), "."), text(v))
 	})
 	switch {
-	case len(below) > 0: // more variables below it go before its own text
+	case len(below) > 0: // variables below this one take precedence over its own text
 		set(env, r.keys, below)
 	case found:
 		set(env, r.keys, text(v))
@@ -148,7 +151,7 @@ func (r ref) bind(env map[string]any, scope Scope) error {
 	return nil
 }
 
-// bindAbove puts a typed variable into env of which r is a member.
+// bindAbove adds to env the typed variable of which r is a member. It reports whether there is one.
 func (r ref) bindAbove(env map[string]any, scope Scope) bool {
 	for n := len(r.keys) - 1; n > 0; n-- {
 		if v, found := scope.Lookup(strings.Join(r.keys[:n], ".")); found && v.Typed != nil {
@@ -169,7 +172,7 @@ func text(v Value) any {
 	return v.Text
 }
 
-// set puts value at the end of the path of keys. A map goes before a text where both want the place.
+// set stores value at the path of keys. Where a map and a text want the same place, the map wins.
 func set(m map[string]any, keys []string, value any) {
 	for ; len(keys) > 1; keys = keys[1:] {
 		next, ok := m[keys[0]].(map[string]any)
@@ -188,13 +191,13 @@ func set(m map[string]any, keys []string, value any) {
 	m[keys[0]] = value
 }
 
-// collector finds the variables and functions that an expression uses.
+// collector finds the variables and functions of an expression.
 type collector struct {
 	expr *Expr
-	seen map[string]bool // variables, by their keys and whether they are guarded
+	seen map[string]bool // variables, by keys and guarded
 }
 
-// visit walks node; local are the names that let has bound.
+// visit walks node; local are the names bound by let.
 func (c *collector) visit(node ast.Node, local []string, guarded bool) {
 	visit := func(nodes ...ast.Node) {
 		for _, n := range nodes {
@@ -243,7 +246,7 @@ func (c *collector) visit(node ast.Node, local []string, guarded bool) {
 	}
 }
 
-// variable records a chain of members as one variable, as far as its keys are constant.
+// variable records a chain of members as one variable, up to the first computed key.
 func (c *collector) variable(node ast.Node, local []string, guarded bool) {
 	var keys []string
 	for {
@@ -267,7 +270,7 @@ func (c *collector) variable(node ast.Node, local []string, guarded bool) {
 			if key, ok := n.Property.(*ast.StringNode); ok {
 				keys = append([]string{key.Value}, keys...)
 			} else {
-				keys = nil // a computed key: all that is below may be meant
+				keys = nil // a computed key: any variable below may be meant
 				c.visit(n.Property, local, guarded)
 			}
 			node = n.Node

@@ -12,8 +12,8 @@ import (
 	"github.com/Masterminds/sprig/v3"
 )
 
-// removed are sprig's functions that read the environment, the network, a clock or random numbers, or whose cost is their
-// purpose. Some have another in momentFuncs.
+// removed are the functions of sprig that read the environment, the network, a clock or random
+// numbers, or that are expensive by design. momentFuncs replaces some of them.
 var removed = []string{
 	"env", "expandenv", "getHostByName",
 	"now", "ago", "date", "date_in_zone", "dateInZone", "htmlDate", "htmlDateInZone",
@@ -22,7 +22,7 @@ var removed = []string{
 	"genCAWithKey", "genSelfSignedCert", "genSelfSignedCertWithKey", "genSignedCert", "genSignedCertWithKey",
 }
 
-// sprigFuncs are those that are left, and only read after this.
+// sprigFuncs are the remaining functions of sprig. The map is read-only.
 var sprigFuncs = func() map[string]reflect.Value {
 	funcs := map[string]reflect.Value{}
 	for name, f := range sprig.GenericFuncMap() {
@@ -34,7 +34,7 @@ var sprigFuncs = func() map[string]reflect.Value {
 	return funcs
 }()
 
-// ownFuncs are functions beside sprig's and the language's.
+// ownFuncs are functions in addition to those of sprig and of the expression language.
 var ownFuncs = map[string]func(args []any) (any, error){
 	"asInt":    asInt,
 	"asFloat":  asFloat,
@@ -97,12 +97,13 @@ var ownFuncs = map[string]func(args []any) (any, error){
 	},
 }
 
-// changes are the functions of sprig that change a map that they are given. They get copies: a variable stays what it is.
+// changes are the functions of sprig that modify a map argument. They are called with copies, so
+// that variables stay unchanged.
 var changes = map[string]bool{
 	"sprig.set": true, "sprig.unset": true, "sprig.merge": true, "sprig.mustMerge": true, "sprig.mergeOverwrite": true, "sprig.mustMergeOverwrite": true,
 }
 
-// copied is a value with its own maps and lists, as deep as they are known to be.
+// copied returns a deep copy of the maps and lists of a value.
 func copied(value any) any {
 	switch v := value.(type) {
 	case map[string]any:
@@ -145,7 +146,7 @@ func toInt(v any) int {
 	return 0
 }
 
-// bindFunctions gives an expression its functions.
+// bindFunctions adds the called functions to an expression's environment.
 func bindFunctions(env map[string]any, calls []string, m *moment) {
 	for _, name := range calls {
 		own, found := ownFuncs[name]
@@ -179,7 +180,7 @@ func callFunction(name string, args []any, f func([]any) (any, error)) (result a
 		}
 	}
 	defer func() {
-		if r := recover(); r != nil { // how some of sprig's functions report bad arguments
+		if r := recover(); r != nil { // some of sprig's functions report bad arguments by a panic
 			err = fmt.Errorf("%s: %v", name, r)
 		}
 	}()
@@ -189,7 +190,7 @@ func callFunction(name string, args []any, f func([]any) (any, error)) (result a
 	return result, nil
 }
 
-// invoke calls a function of sprig with arguments converted to what it takes.
+// invoke calls a function of sprig with arguments converted to its parameter types.
 func invoke(f reflect.Value, args []any) (any, error) {
 	t := f.Type()
 	fixed := t.NumIn()
@@ -307,8 +308,8 @@ func list(v any) ([]any, error) {
 // pathStep is one step of a JSON path: .name, ['name'], [1], [*], .* or ..name.
 var pathStep = regexp.MustCompile(`^(\.\.?)(\*|[^.\[\]]+)|^\[(\*|-?\d+|'[^']*'|"[^"]*")\]`)
 
-// jsonPath returns what a path finds in a JSON text: one value for a plain path, a list for one with * or "..". Filters and
-// slices are not built, and are an error.
+// jsonPath returns the values at a path in a JSON text: one value for a plain path, a list for a
+// path with * or "..". Filters and slices are not supported and are errors.
 func jsonPath(args []any) (any, error) {
 	s, err := strs(args, 2, 2)
 	if err != nil {
@@ -332,7 +333,7 @@ func jsonPath(args []any) (any, error) {
 		key := m[2] + strings.Trim(m[3], `'"`)
 		wild := m[2] == "*" || m[3] == "*"
 		if m[1] == ".." {
-			for i := 0; i < len(found); i++ { // grows by what is inside of each
+			for i := 0; i < len(found); i++ { // grows by the children of each value
 				found = append(found, children(found[i])...)
 			}
 		}

@@ -28,10 +28,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// madeMax bounds what one evaluation may allocate in the process that asks for it, all in all, in bytes.
+// madeMax bounds the total allocations of one evaluation in the calling process, in bytes.
 const madeMax = 64 << 20
 
-// measure runs an evaluation. It fails if that allocates too much in this process.
+// measure runs an evaluation and fails if it allocates too much in this process.
 func measure(t *testing.T, what string, f func()) {
 	t.Helper()
 	var before, after runtime.MemStats
@@ -45,7 +45,7 @@ func measure(t *testing.T, what string, f func()) {
 
 func shortened(s string) string { return s[:min(len(s), 100)] }
 
-// hostilePool is a pool of children with a tenth of the CPU time that a manager's have.
+// hostilePool returns a pool of children with a tenth of the CPU time of a manager's pool.
 func hostilePool(t testing.TB) (run Run, asked *int) {
 	pool, err := sandbox.New(sandbox.Config{Limits: sandbox.Limits{CPU: 200 * time.Millisecond}})
 	if err != nil {
@@ -70,7 +70,8 @@ var hostileExpressions = []string{
 	`let d = sprig.dict("a", 1); sprig.toJson(sprig.set(d, "", d))`, `let d = sprig.dict("a", 1); [sprig.set(d, "", d), string(d)]`,
 	`long matches "(a?){1000}b"`, `long matches pattern`, `sprig.regexMatch("((a?){100}){10}b", long)`,
 	`sprig.regexFindAll("a.*b|a", long, -1)`, `sprig.regexReplaceAll("", long, "cccccccccccccccccccccccccccc")`, `sprig.regexMatch("((((a{1,100}){1,100}){1,100}){1,100})", "a")`,
-	`"a" matches "` + strings.Repeat(`(\\pL{1000})`, 800) + `"`, // ten times what was compiled before
+	// ten times what was compiled before
+	`"a" matches "` + strings.Repeat(`(\\pL{1000})`, 800) + `"`,
 	`sprig.split("-", seps)`, `split(seps, "-")`, `split(long, "")`, `sprig.untilStep(0, 1000000000, 1)`, `sprig.until(1000000000)`, `sprig.seq(1, 1000000000)`, `sprig.indent(1000000000, "a")`,
 	`sprig.wrapWith(1, long, long)`, `sprig.semverCompare(sprig.repeat(20000, "1 || "), "1.0.0")`, `sprig.fromJson(json)`, `fromJSON(json)`, `jsonpath(json, "$..*..*..*")`,
 	`uniq(fromJSON(json))`, `sprig.without(fromJSON(json), 1)`, `sprig.round(1, 1000000000)`, `sprig.chunk(1, 1..1000000)`, `sprig.genPrivateKey("rsa")`, `sprig.getHostByName("localhost")`,
@@ -82,7 +83,8 @@ var hostileExpressions = []string{
 	"1" + strings.Repeat("+1", 8000), strings.Repeat("a?.", 5000) + "b", strings.Repeat("(", 80_000) + "1" + strings.Repeat(")", 80_000), strings.Repeat("true?", 3000) + "1" + strings.Repeat(":1", 3000),
 }
 
-// What an expression takes, it takes in a child: this process neither grows nor ends, and others are answered.
+// TestHostileExpressionsEndInTheirChild checks that an expression uses its resources in a child:
+// this process neither grows nor ends, and other requests are answered.
 func TestHostileExpressionsEndInTheirChild(t *testing.T) {
 	run, asked := hostilePool(t)
 	exceeded := 0
@@ -136,7 +138,8 @@ func TestHostileConditionsEndInTheirChild(t *testing.T) {
 	}
 }
 
-// Many expressions in one text share their bound, and so do the texts of one value.
+// TestManyExpressionsAreStopped checks that the expressions of one text share one budget, and so do
+// the texts of one value.
 func TestManyExpressionsAreStopped(t *testing.T) {
 	run, asked := hostilePool(t)
 	scope := []Scope{Map{"x": "1"}, Map{"v": strings.Repeat(`{{=len(repeat("a", 1000000))}}`, 100_000)}, Typed{Runner: run}}
@@ -156,10 +159,11 @@ func TestManyExpressionsAreStopped(t *testing.T) {
 	}
 }
 
-// Of the functions that expressions have only those of cheapFunctions are evaluated in this process, and of the operators only those
-// of cheapOperators.
+// TestOnlyWhatIsListedIsCheap checks that only the functions in cheapFunctions and the operators in
+// cheapOperators are evaluated in this process.
 func TestOnlyWhatIsListedIsCheap(t *testing.T) {
-	// Who adds to these shows first that what a function returns is no larger than what it is given, in all its uses on itself.
+	// Before adding a function here, show that it never returns more than it is given, even applied
+	// to its own results.
 	if got, want := slices.Sorted(maps.Keys(cheapFunctions)), []string{"asFloat", "asInt", "float", "int", "len", "string"}; !slices.Equal(got, want) {
 		t.Errorf("the cheap functions are %v, not %v", got, want)
 	}
@@ -202,7 +206,7 @@ func TestOnlyWhatIsListedIsCheap(t *testing.T) {
 	}
 }
 
-// randomCheap makes a cheap expression.
+// randomCheap returns a random cheap expression.
 func randomCheap(r *rand.Rand, depth int) string {
 	if depth == 0 {
 		return []string{"long", "list", "d", "d.k", "'x'", "3", "n", "nil", "2.5", "true", "d['k']", "list[0]"}[r.IntN(12)]
@@ -220,7 +224,8 @@ func randomCheap(r *rand.Rand, depth int) string {
 	return "(" + next() + " " + operators[r.IntN(len(operators))] + " " + next() + ")"
 }
 
-// A cheap expression takes no more than its bound says, and gives what a child would give.
+// TestCheapExpressionsKeepToTheirBound checks that a cheap expression stays within its bound, and
+// gives the same result as in a child.
 func TestCheapExpressionsKeepToTheirBound(t *testing.T) {
 	seed := time.Now().UnixNano()
 	r := rand.New(rand.NewPCG(uint64(seed), 0))
@@ -259,7 +264,8 @@ func TestCheapExpressionsKeepToTheirBound(t *testing.T) {
 	}
 }
 
-// Of a large variable even a cheap expression is evaluated in a child.
+// TestLargeVariablesAreForAChild checks that with a large variable even a cheap expression is
+// evaluated in a child.
 func TestLargeVariablesAreForAChild(t *testing.T) {
 	run, asked := hostilePool(t)
 	e, err := CompileExpr("a == b")
@@ -288,7 +294,8 @@ func TestLargeVariablesAreForAChild(t *testing.T) {
 	}
 }
 
-// Patterns, conditions and functions that workflows have are evaluated as ever.
+// TestOrdinaryPatternsAndConditionsAreTaken checks that usual patterns, conditions and functions of
+// workflows work as before.
 func TestOrdinaryPatternsAndConditionsAreTaken(t *testing.T) {
 	run, _ := hostilePool(t)
 	scope := Scopes{Map{"out": strings.Repeat("line 17: done in 3.5s\n", 1000), "v": "release-1.20.3"}, Typed{Runner: run, "n": int64(1) << 60, "f": 1.5, "at": time.Unix(5, 7).UTC(), "odd": map[string]any{"time": "x", "float": "y"}}}
@@ -317,7 +324,7 @@ func TestOrdinaryPatternsAndConditionsAreTaken(t *testing.T) {
 	}
 }
 
-// FuzzExpression: no expression and no condition makes this process panic or allocate without bound.
+// FuzzExpression: no expression or condition makes this process panic or allocate without bound.
 func FuzzExpression(f *testing.F) {
 	run, _ := hostilePool(f)
 	for _, seed := range hostileExpressions {

@@ -9,13 +9,15 @@ import (
 	"time"
 )
 
-// moment is what stands for a clock and for random numbers in one evaluation: the same each time, for the same scope.
+// moment is the clock and the source of random numbers of one evaluation. Equal scopes give equal
+// moments.
 type moment struct {
 	now    time.Time
 	random *rand.Rand
 }
 
-// momentOf reads a scope's moment; nil if it has none, or if none of the functions that are called asks for it.
+// momentOf returns the time and seed of a scope's moment. now is nil if the scope has no time, or
+// if no called function needs one.
 func momentOf(scope Scope, calls []string) (now *time.Time, seed string) {
 	if !slices.ContainsFunc(calls, func(name string) bool { return momentFuncs[name] != nil }) {
 		return nil, ""
@@ -33,7 +35,7 @@ func newMoment(now time.Time, seed, source string) *moment {
 	return &moment{now, rand.New(rand.NewChaCha8(sha256.Sum256([]byte(seed + "\n" + source))))}
 }
 
-// momentFuncs are now() and those functions of sprig that read the clock or draw random numbers.
+// momentFuncs are now() and the functions of sprig that read the clock or random numbers.
 var momentFuncs = map[string]func(m *moment, args []any) (any, error){
 	"now":       func(m *moment, _ []any) (any, error) { return m.now, nil },
 	"sprig.now": func(m *moment, _ []any) (any, error) { return m.now, nil },
@@ -64,10 +66,10 @@ const (
 	letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
 )
 
-// maxRandomText bounds a random text.
+// maxRandomText bounds the length of a random text.
 const maxRandomText = 4096
 
-// time is the moment that a function is given: a time, seconds since 1970, or else now.
+// time converts a function argument to a time: a time, seconds since 1970, or else now.
 func (m *moment) time(v any) time.Time {
 	switch v := v.(type) {
 	case time.Time:

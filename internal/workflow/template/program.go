@@ -10,28 +10,29 @@ import (
 	"strings"
 )
 
-// Program is the tags of a value of type T, found once. It changes no value: Apply works on a deep copy of the same value.
+// Program holds the parsed tags of one value. Apply resolves them in a deep copy of that value.
 type Program struct {
 	sites []site
 }
 
-// site is one string in a value, with the way to it.
+// site is one string in a value, with the path to it.
 type site struct {
 	path  []step
 	where string
 	text  *Text
-	key   *Text // the tags of the map key at the end of path, when the key has any
-	raw   bool  // the string is raw JSON: values are put into its texts
+	key   *Text // parsed map key at the end of path; nil if the string is not a map value
+	raw   bool  // the string is raw JSON: inserted values are quoted for JSON
 }
 
-// step goes one level down: a field or element by index, a map's value by key, a pointer.
+// step is one step of a path: a field or element by index, a map value by key, or a pointer.
 type step struct {
 	index int
 	key   string
 	kind  reflect.Kind
 }
 
-// Compile finds the tags in value, a pointer to a struct. skip names JSON fields of the top level that have their own life.
+// Compile parses the tags in value, a pointer to a struct. skip are JSON names of top-level fields
+// to leave out.
 func Compile(value any, skip ...string) (*Program, error) {
 	p := &Program{}
 	c := compiler{program: p, skip: skip}
@@ -39,10 +40,11 @@ func Compile(value any, skip ...string) (*Program, error) {
 	return p, err
 }
 
-// HasTags says whether the value depends on anything.
+// HasTags reports whether the value contains any tags.
 func (p *Program) HasTags() bool { return len(p.sites) > 0 }
 
-// Names calls yield with the variables that the tags use and the fields that they are in. guarded ones may be missing.
+// Names calls yield with the variables of all tags and the fields that contain them. Guarded
+// variables may be missing.
 func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	for _, s := range p.sites {
 		for _, text := range []*Text{s.key, s.text} {
@@ -53,7 +55,7 @@ func (p *Program) Names(yield func(where, name string, guarded bool)) {
 	}
 }
 
-// Check has the expressions of the tags compiled. The error names the field.
+// Check compiles the expressions in the tags to find errors. The error names the field.
 func (p *Program) Check(run Run) error {
 	for _, s := range p.sites {
 		for _, text := range []*Text{s.key, s.text} {
@@ -68,13 +70,13 @@ func (p *Program) Check(run Run) error {
 	return nil
 }
 
-// compiler walks through a value. Most of a value is zero and most of the rest has no tags, so where it is gets written down
-// only when it has found some.
+// compiler walks through a value. Most of a value is zero and most of the rest has no tags, so the
+// path is turned into a site only when a tag is found.
 type compiler struct {
 	program *Program
 	skip    []string
 	path    []step
-	names   []string // what each step of path adds to where
+	names   []string // part of where for each step of path
 }
 
 // down walks one level down.
@@ -192,7 +194,8 @@ func (c *compiler) addEntry(key, value string) error {
 	return nil
 }
 
-// Apply resolves the tags in value, a pointer to a deep copy of what was compiled. The error names the field.
+// Apply resolves the tags in value, a pointer to a deep copy of the compiled value. The error names
+// the field.
 func (p *Program) Apply(value any, passes []Scope, strict ...string) error {
 	root := reflect.ValueOf(value).Elem()
 	total := newBudget()
@@ -236,7 +239,7 @@ func (s *site) apply(v reflect.Value, passes []Scope, total *budget, strict []st
 				v.SetMapIndex(reflect.ValueOf(name).Convert(v.Type().Key()), reflect.ValueOf(out).Convert(v.Type().Elem()))
 				return nil
 			}
-			// Values of maps cannot be set in place: structs are copied, changed and put back.
+			// Values of maps cannot be set in place: the value is copied, changed and put back.
 			return s.applyInMap(v, key, st, passes, total, strict)
 		}
 	}
@@ -268,7 +271,7 @@ func (s *site) applyInMap(m, key reflect.Value, at step, passes []Scope, total *
 	return nil
 }
 
-// quoted is a scope whose values go into a JSON text.
+// quoted is a scope whose texts are escaped for JSON strings.
 type quoted struct{ Scope }
 
 func (q quoted) Lookup(name string) (Value, bool) {

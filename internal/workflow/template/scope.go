@@ -5,11 +5,11 @@ import (
 	"strings"
 )
 
-// Value is what a variable stands for.
+// Value is the value of a variable.
 type Value struct {
 	Text   string
-	Absent string // if not empty, the variable is known to have no value, and this is why
-	// Typed, if not nil, is what expressions see in place of Text.
+	Absent string // if not empty, the variable is known to have no value, for this reason
+	// Typed, if not nil, is the value that expressions see in place of Text.
 	Typed any
 }
 
@@ -21,14 +21,13 @@ type Scope interface {
 	Walk(prefix string, yield func(name string, v Value))
 }
 
-// The names under which a scope may hold what the functions of expressions stand on that would else read a clock or draw random
-// numbers.
+// Names under which a scope may hold the clock and the seed for functions of expressions.
 const (
 	Clock = "now()"    // a Typed time.Time
-	Seed  = "random()" // a text; one expression draws the same numbers from the same
+	Seed  = "random()" // a text; equal seeds give equal random numbers
 )
 
-// Typed is a scope of values that expressions see with their types.
+// Typed is a scope of typed values.
 type Typed map[string]any
 
 // Lookup implements Scope.
@@ -53,7 +52,7 @@ func typed(value any) Value {
 	return Value{Text: fmt.Sprint(value), Typed: value}
 }
 
-// Map is a scope of present values.
+// Map is a scope of texts.
 type Map map[string]string
 
 // Lookup implements Scope.
@@ -71,7 +70,7 @@ func (m Map) Walk(prefix string, yield func(string, Value)) {
 	}
 }
 
-// Scopes is the union of scopes; the first that knows a name gives its value.
+// Scopes is the union of scopes; the first scope that knows a name wins.
 type Scopes []Scope
 
 // Lookup implements Scope.
@@ -86,7 +85,7 @@ func (s Scopes) Lookup(name string) (Value, bool) {
 
 // Walk implements Scope.
 func (s Scopes) Walk(prefix string, yield func(string, Value)) {
-	for i := len(s) - 1; i >= 0; i-- { // the first scope has the last word
+	for i := len(s) - 1; i >= 0; i-- { // the first scope is walked last, so that its values win
 		s[i].Walk(prefix, yield)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// MaxTextBytes bounds a text before and after substitution: an object in the API is smaller.
+// MaxTextBytes bounds a text before and after substitution. API objects are smaller.
 const MaxTextBytes = 4 << 20
 
 // UnresolvedError reports a tag whose variable is unknown.
@@ -21,11 +21,12 @@ func (e *AbsentError) Error() string {
 	return fmt.Sprintf("unable to substitute {{%s}}: output is an absent optional (%s)", e.Tag, e.Why)
 }
 
-// errTooLong is what a text is that outgrew MaxTextBytes.
+// errTooLong is returned for a text that exceeds MaxTextBytes.
 var errTooLong = fmt.Errorf("text is longer than %d bytes after substitution", MaxTextBytes)
 
-// The bounds of what is resolved together: the texts of one value. maxWork is of cheap expressions: more of them are evaluated
-// by a Run. compileCost is what counts for an expression that a value has brought; maxExprs bounds those of one text.
+// Bounds for the texts of one value together. maxWork bounds the cheap expressions: beyond it a Run
+// evaluates them. compileCost is the number of bytes charged for each expression in a substituted
+// text; maxExprs bounds the expressions of one text.
 const (
 	maxTogether = 32 << 20 // bytes
 	maxWork     = 8 * cheapWorkMax
@@ -35,7 +36,7 @@ const (
 
 var errTogether = fmt.Errorf("the texts have more than %d bytes together after substitution", maxTogether)
 
-// budget is what is left for the texts of one value.
+// budget is the remaining allowance for the texts of one value.
 type budget struct{ bytes, work int }
 
 func newBudget() *budget { return &budget{maxTogether, maxWork} }
@@ -53,19 +54,20 @@ func (b *budget) write(n int) error {
 type Text struct {
 	source string
 	parts  []part
-	nested bool // a tag holds a tag: only pass by pass can it be resolved
+	nested bool // a tag contains a tag: the text must be resolved pass by pass
 }
 
 // part is a literal, or a tag if it has a name or an expression.
 type part struct {
-	literal string // of a tag: its source, {{ and }} included
+	literal string // for a tag: its source, {{ and }} included
 	name    string
 	expr    *Expr
-	inner   *part // the tag within the tag's source
+	inner   *part // the tag inside the tag's source
 	before  string
 }
 
-// Parse parses a text. The error is about an expression that cannot be compiled.
+// Parse parses a text. It returns an error for a text that is too long, and for an expression that
+// cannot be compiled.
 func Parse(source string) (*Text, error) {
 	t := &Text{source: source}
 	if len(source) > MaxTextBytes {
@@ -81,7 +83,7 @@ func Parse(source string) (*Text, error) {
 		}
 		end := strings.Index(rest[open+2:], "}}")
 		if end < 0 {
-			break // no tag without its end
+			break // without an end it is no tag
 		}
 		end += open + 2
 		if open > 0 {
@@ -102,7 +104,7 @@ func Parse(source string) (*Text, error) {
 	return t, nil
 }
 
-// Check has the expressions of the tags compiled.
+// Check compiles the expressions in the tags to find errors.
 func (t *Text) Check(run Run) error {
 	for i := range t.parts {
 		if e := t.parts[i].expr; e != nil {
@@ -114,10 +116,10 @@ func (t *Text) Check(run Run) error {
 	return nil
 }
 
-// HasTags says whether the text depends on anything.
+// HasTags reports whether the text contains any tags.
 func (t *Text) HasTags() bool { return len(t.parts) > 0 }
 
-// Source returns the text as it was parsed.
+// Source returns the original text.
 func (t *Text) Source() string { return t.source }
 
 func parseTag(source string) (part, error) {
@@ -140,8 +142,8 @@ func parseTag(source string) (part, error) {
 	return p, nil
 }
 
-// Resolve replaces the tags, pass by pass, each with the variables of its scope and of those before. Tags in the namespaces
-// strict (prefixes such as "steps.") must be resolved when all passes are done.
+// Resolve replaces the tags pass by pass, each with the variables of its scope and of those before.
+// Tags in the strict namespaces (prefixes such as "steps.") must be resolved after the last pass.
 func (t *Text) Resolve(passes []Scope, strict ...string) (string, error) {
 	return t.resolve(passes, newBudget(), strict)
 }
@@ -157,7 +159,7 @@ func (t *Text) resolve(passes []Scope, total *budget, strict []string) (string, 
 			return out, err
 		}
 	}
-	// A tag in a tag, or in a value: the passes are taken one at a time.
+	// A tag inside a tag or inside a value: resolve one pass at a time.
 	text := t
 	for i := range passes {
 		var names []string
@@ -182,7 +184,7 @@ func (t *Text) resolve(passes []Scope, total *budget, strict []string) (string, 
 	return text.source, nil
 }
 
-// once replaces what scope knows. again says that a value that was put in holds a tag itself.
+// once replaces the tags that scope knows. again is true if an inserted value contains a tag.
 func (t *Text) once(scope Scope, total *budget, strict []string) (out string, again bool, err error) {
 	if !t.HasTags() {
 		return t.source, false, nil
@@ -210,7 +212,7 @@ func (t *Text) once(scope Scope, total *budget, strict []string) (out string, ag
 	return b.String(), again, nil
 }
 
-// value returns what to write for a tag: itself, if the scope does not know it.
+// value returns the replacement of a tag: the tag itself if the scope does not know the variable.
 func (p *part) value(scope Scope, total *budget, strict []string) (string, error) {
 	if p.expr != nil {
 		value, err := p.expr.evaluate(scope, asText, total)
@@ -225,7 +227,8 @@ func (p *part) value(scope Scope, total *budget, strict []string) (string, error
 		}
 		return value, nil
 	}
-	if v, found := scope.Lookup(p.name); found && !strings.HasSuffix(p.name, "()") { // Clock, Seed and Runner are no variables
+	// Clock, Seed and Runner are not variables
+	if v, found := scope.Lookup(p.name); found && !strings.HasSuffix(p.name, "()") {
 		if v.Absent != "" {
 			return "", &AbsentError{p.name, v.Absent}
 		}
@@ -237,7 +240,7 @@ func (p *part) value(scope Scope, total *budget, strict []string) (string, error
 			return "", err
 		}
 		if inner != p.inner.literal {
-			return p.before + inner, nil // the outer tag's end follows as a literal
+			return p.before + inner, nil // the end of the outer tag follows as a literal
 		}
 	}
 	if inNamespace(p.name, strict) {
@@ -255,7 +258,8 @@ func inNamespace(name string, namespaces []string) bool {
 	return false
 }
 
-// late says whether a variable gets its value only where it is used: in a loop, in an attempt, or at the end.
+// late reports whether a variable gets its value only where it is used: in a loop, in an attempt,
+// or at the end.
 func late(name string) bool {
 	switch name {
 	case "item", "retries", "workflow.status", "workflow.failures":
@@ -264,7 +268,8 @@ func late(name string) bool {
 	return strings.HasPrefix(name, "item.") || strings.HasPrefix(name, "lastRetry.")
 }
 
-// Names calls yield with the variables that the text's tags use; guarded ones may be missing. Of tags in tags, the inner ones.
+// Names calls yield with the variables of the tags; guarded ones may be missing. For nested tags it
+// yields the innermost.
 func (t *Text) Names(yield func(name string, guarded bool)) {
 	for i := range t.parts {
 		p := &t.parts[i]

@@ -9,16 +9,17 @@ import (
 	"github.com/casbin/govaluate"
 )
 
-// The bounds of a cheap condition, and with them of how deep its parser goes. Each part may join all texts before it, but none can be a
-// regular expression.
+// Bounds of a cheap condition, and thereby of the parser's recursion. Each part may concatenate all
+// texts before it, but none may be a regular expression.
 const (
 	cheapWhenBytes = 8 << 10
 	cheapWhenParts = 256
 	cheapWhenDepth = 50
 )
 
-// When decides a condition whose tags have been resolved, or has run decide it if it is not cheap. Bare words are strings, so
-// that {{x}} == true can be written without quotes. No condition is true.
+// When evaluates a condition whose tags have been resolved; run does so if the condition is not
+// cheap. Bare words are strings, so that {{x}} == true can be written without quotes. An empty
+// condition is true.
 func When(condition string, run Run) (proceed bool, err error) {
 	switch strings.TrimSpace(condition) {
 	case "", "true":
@@ -39,7 +40,7 @@ func When(condition string, run Run) (proceed bool, err error) {
 	return string(answer) == "true", err
 }
 
-// shortCondition is as much of a condition as messages have.
+// shortCondition truncates a condition for messages.
 func shortCondition(condition string) string { return condition[:min(len(condition), 200)] }
 
 func cheapWhen(condition string) bool {
@@ -47,10 +48,10 @@ func cheapWhen(condition string) bool {
 		!strings.Contains(condition, "=~") && !strings.Contains(condition, "!~") && parts(condition) <= cheapWhenParts
 }
 
-// decide decides any condition.
+// decide evaluates any condition in this process.
 func decide(condition string) (proceed bool, err error) {
 	defer func() {
-		if r := recover(); r != nil { // the library's parser is not proof against every text
+		if r := recover(); r != nil { // the library's parser panics on some texts
 			err = fmt.Errorf("condition '%s': %v", shortCondition(condition), r)
 		}
 	}()
@@ -78,7 +79,7 @@ func decide(condition string) (proceed bool, err error) {
 	return result, nil
 }
 
-// parts is at least how many parts a condition has: what is in quotes is one.
+// parts returns a lower bound of the number of parts of a condition. A quoted text is one part.
 func parts(condition string) int {
 	n := 0
 	var quote byte

@@ -1,12 +1,13 @@
-// Package dns resolves the names of a cluster's services and pods, by the specification that CoreDNS implements too
-// (kubernetes/dns, schema version 1.1.0), from the API's Services and EndpointSlices:
+// Package dns resolves the names of a cluster's services and pods from the API's Services and
+// EndpointSlices, according to the specification that CoreDNS also implements (kubernetes/dns,
+// schema version 1.1.0):
 //
 //	SERVICE.NAMESPACE.svc.ZONE                 A: the cluster IP, or the ready endpoints of a headless service
 //	HOSTNAME.SERVICE.NAMESPACE.svc.ZONE        A: one endpoint of a headless service: a pod of a job
 //	_PORT._PROTOCOL.SERVICE.NAMESPACE.svc.ZONE SRV
 //	1-2-3-4.NAMESPACE.pod.ZONE                 A: 1.2.3.4
 //
-// Names of other zones do not exist here: the pod network leads nowhere else.
+// Names in other zones do not exist, because the pod network leads nowhere else.
 package dns
 
 import (
@@ -28,12 +29,12 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// TTL of answers, in seconds: how long a pod may be known under an old address.
+// TTL is the TTL of answers in seconds: how long a pod may be known under an old address.
 const TTL = 5
 
 const byService = "service"
 
-// Server answers questions.
+// Server answers DNS queries.
 type Server struct {
 	zone     string // "cluster.local."
 	factory  informers.SharedInformerFactory
@@ -41,7 +42,7 @@ type Server struct {
 	slices   cache.Indexer
 }
 
-// New makes a server for the zone (cluster.local) of the cluster.
+// New returns a server for a zone (cluster.local) of the cluster.
 func New(client kubernetes.Interface, zone string) (*Server, error) {
 	factory := informers.NewSharedInformerFactory(client, 0)
 	informer := factory.Discovery().V1().EndpointSlices().Informer()
@@ -60,8 +61,9 @@ func New(client kubernetes.Interface, zone string) (*Server, error) {
 	}, nil
 }
 
-// Run serves on address (host:port), UDP and TCP, until ctx ends. Until the cluster's services are known it does not
-// listen: a name that is not known yet must not be answered as one that does not exist.
+// Run serves on address (host:port), UDP and TCP, until ctx is done. It starts to listen only when
+// the cluster's services are known: a name that is not known yet must not be answered as
+// nonexistent.
 func (s *Server) Run(ctx context.Context, address string) error {
 	s.factory.Start(ctx.Done())
 	defer s.factory.Shutdown()
@@ -93,14 +95,14 @@ func (s *Server) handle(w dns.ResponseWriter, request *dns.Msg) {
 		}
 		reply.Truncate(size)
 	}
-	// A client that has gone is not our concern.
+	// The client may have gone.
 	_ = w.WriteMsg(reply)
 }
 
-// errNoName says that a name does not exist, of any type.
+// errNoName means that a name does not exist, for any record type.
 var errNoName = errors.New("no such name")
 
-// Answer makes the reply to a request.
+// Answer returns the reply to a request.
 func (s *Server) Answer(request *dns.Msg) *dns.Msg {
 	reply := new(dns.Msg)
 	reply.SetReply(request)
@@ -129,7 +131,7 @@ func (s *Server) Answer(request *dns.Msg) *dns.Msg {
 	return reply
 }
 
-// records are all records of a lower-case name.
+// records returns all records of a lower-case name.
 func (s *Server) records(name string) ([]dns.RR, error) {
 	rest, ours := strings.CutSuffix(name, "."+s.zone)
 	if !ours {
@@ -150,7 +152,7 @@ func (s *Server) records(name string) ([]dns.RR, error) {
 	case labels[0] != "svc":
 		return nil, errNoName
 	case len(labels) < 3:
-		return nil, nil // an empty non-terminal
+		return nil, nil // an empty non-terminal name
 	}
 	service, err := s.services.Services(labels[1]).Get(labels[2])
 	if err != nil {
@@ -172,7 +174,7 @@ func (s *Server) records(name string) ([]dns.RR, error) {
 
 func headless(s *corev1.Service) bool { return s.Spec.ClusterIP == corev1.ClusterIPNone }
 
-// service are the records of a service's own name.
+// service returns the records of a service's own name.
 func (s *Server) service(service *corev1.Service) []dns.RR {
 	if service.Spec.Type == corev1.ServiceTypeExternalName {
 		return []dns.RR{&dns.CNAME{Hdr: header(dns.TypeCNAME), Target: dns.Fqdn(service.Spec.ExternalName)}}
@@ -185,7 +187,7 @@ func (s *Server) service(service *corev1.Service) []dns.RR {
 	return addresses(ips)
 }
 
-// hosts are the records of endpoints of a headless service by their host name.
+// hosts returns the records of a headless service's endpoints with the given host name.
 func (s *Server) hosts(service *corev1.Service, host string) ([]dns.RR, error) {
 	var ips []string
 	if headless(service) {
@@ -201,7 +203,7 @@ func (s *Server) hosts(service *corev1.Service, host string) ([]dns.RR, error) {
 	return addresses(ips), nil
 }
 
-// ports are the SRV records of a service's port.
+// ports returns the SRV records of a service's port.
 func (s *Server) ports(service *corev1.Service, port, protocol string) ([]dns.RR, error) {
 	port, ok1 := strings.CutPrefix(port, "_")
 	protocol, ok2 := strings.CutPrefix(protocol, "_")
@@ -237,8 +239,8 @@ func (s *Server) ports(service *corev1.Service, port, protocol string) ([]dns.RR
 	return out, nil
 }
 
-// endpoints visits the ready endpoints of a service. Those of a service that publishes addresses early are marked ready
-// by the controller that made the slices.
+// endpoints calls visit for the ready endpoints of a service. The controller of the slices marks
+// the endpoints of a service that publishes not-ready addresses as ready.
 func (s *Server) endpoints(service *corev1.Service, visit func(*discoveryv1.EndpointSlice, *discoveryv1.Endpoint)) {
 	found, _ := s.slices.ByIndex(byService, service.Namespace+"/"+service.Name)
 	for _, o := range found {
@@ -254,7 +256,7 @@ func (s *Server) endpoints(service *corev1.Service, visit func(*discoveryv1.Endp
 	}
 }
 
-// hostOf is an endpoint's name: its pod's host name, or its address with dashes.
+// hostOf returns an endpoint's name: its pod's host name, or its address with dashes.
 func hostOf(e *discoveryv1.Endpoint) string {
 	if h := ptr.Deref(e.Hostname, ""); h != "" || len(e.Addresses) == 0 {
 		return h
@@ -262,7 +264,7 @@ func hostOf(e *discoveryv1.Endpoint) string {
 	return strings.ReplaceAll(e.Addresses[0], ".", "-")
 }
 
-// addresses makes A records of IPv4 addresses, each once.
+// addresses returns A records of the IPv4 addresses, without duplicates.
 func addresses(ips []string) []dns.RR {
 	slices.Sort(ips)
 	var out []dns.RR

@@ -15,11 +15,12 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/again"
 )
 
-// reaper is the duty of a first process: it waits for every process that ends in its namespace, whether it started it
-// or was left it. os/exec cannot wait beside that: processes are started and waited for here only.
+// reaper does the duty of a first process: it waits for every process that ends in its namespace,
+// whether it started the process or inherited it. os/exec cannot wait at the same time, so
+// processes are started and waited for only here.
 type reaper struct {
 	lock sync.Mutex
-	// waiting are the processes that were started here, by pid.
+	// waiting are the processes started here, by pid.
 	waiting map[int]chan syscall.WaitStatus
 }
 
@@ -51,8 +52,8 @@ func (r *reaper) reap() {
 	}
 }
 
-// start starts a program; the channel gets its status once. The lock keeps the reaper from waiting for a process that is
-// not in the table yet, or that os.StartProcess itself waits for.
+// start starts a program; the channel delivers its status once. The lock keeps the reaper from
+// reaping a process that is not in the table yet, or that os.StartProcess itself waits for.
 func (r *reaper) start(log *os.File, name string, args ...string) (*os.Process, <-chan syscall.WaitStatus, error) {
 	path, err := exec.LookPath(name)
 	if err != nil {
@@ -99,7 +100,8 @@ func describe(status syscall.WaitStatus) string {
 	return fmt.Sprintf("exited with code %d", status.ExitStatus())
 }
 
-// keep runs a program until ctx ends. It starts it again when it ends; without restart it returns how it ended.
+// keep runs a program until ctx is done. If restart is true it restarts the program whenever it
+// ends; otherwise it returns how the program ended.
 func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, args ...string) error {
 	log, err := os.OpenFile(logPath, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -116,7 +118,7 @@ func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, a
 		var status syscall.WaitStatus
 		select {
 		case <-ctx.Done():
-			return nil // the namespace's end ends the program
+			return nil // the end of the namespace ends the program
 		case status = <-done:
 			err = fmt.Errorf("%s %s", name, describe(status))
 		}

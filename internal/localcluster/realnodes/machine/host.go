@@ -20,14 +20,15 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
-// The kinds of processes, as the program is told by its flag --role.
+// The kinds of processes, as values of the flag --role.
 const (
 	RoleHost    = "host"
 	RoleNetwork = "network"
 	RoleNode    = "node"
 )
 
-// Run runs one of the processes for the real nodes in dir, until ctx ends. number is a node's.
+// Run runs one of the processes for the real nodes in dir until ctx is done. number is the node's
+// number.
 func Run(ctx context.Context, role, dir string, number int) error {
 	spec, err := realnodes.Read(dir)
 	if err != nil {
@@ -44,13 +45,14 @@ func Run(ctx context.Context, role, dir string, number int) error {
 	return fmt.Errorf("unknown role %q", role)
 }
 
-// thisProgram is the path of the program itself, in any mount namespace; programName is what process lists show.
+// thisProgram is the path of the running program, in any mount namespace; programName is the name
+// that process lists show.
 const (
 	thisProgram = "/proc/self/exe"
 	programName = "lockstep-kube"
 )
 
-// self is this program in another role.
+// self returns the command that runs this program in another role.
 func self(role, dir string, number int) *exec.Cmd {
 	cmd := exec.Command(thisProgram, "real-nodes", "--role="+role, "--dir="+dir, "--number="+strconv.Itoa(number))
 	cmd.Args[0] = programName
@@ -58,14 +60,14 @@ func self(role, dir string, number int) *exec.Cmd {
 	return cmd
 }
 
-// networkNamespaces and nodeNamespaces are those that the first process of each gets.
+// networkNamespaces and nodeNamespaces are the new namespaces of the two kinds of first processes.
 const (
 	networkNamespaces = syscall.CLONE_NEWPID | syscall.CLONE_NEWNS | syscall.CLONE_NEWNET | syscall.CLONE_NEWIPC
 	nodeNamespaces    = networkNamespaces | syscall.CLONE_NEWUTS
 )
 
 func runHost(ctx context.Context, spec realnodes.Spec) error {
-	// A run that was killed leaves cgroups, perhaps with the limits of another spec.
+	// An earlier run that was killed leaves cgroups, perhaps with the limits of another spec.
 	if err := localcluster.RemoveRealNodes(spec.Cluster, spec.Dir); err != nil {
 		return err
 	}
@@ -78,7 +80,8 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 	}
 	go relay(ctx, api, "tcp", fmt.Sprintf("127.0.0.1:%d", spec.APIServerPort))
 
-	// The kernel sends the signal when the thread that forked ends: this one never does before the process.
+	// The kernel sends Pdeathsig when the forking thread ends: a locked thread does not end before
+	// the process.
 	runtime.LockOSThread()
 	cmd := self(RoleNetwork, spec.Dir, 0)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: networkNamespaces, Pdeathsig: syscall.SIGKILL}
@@ -86,7 +89,7 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 		return err
 	}
 	if err := localcluster.RecordRealNodes(spec.Dir, cmd.Process.Pid); err != nil {
-		return err // and with this process ends that one
+		return err // the child ends with this process
 	}
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
@@ -94,7 +97,7 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 
 	select {
 	case <-ctx.Done():
-		// Nothing in there is worth waiting for: what is to be kept is in the API.
+		// Nothing inside is worth waiting for: everything of value is in the API.
 		_ = cmd.Process.Kill()
 		<-ended
 		err = nil
@@ -104,7 +107,8 @@ func runHost(ctx context.Context, spec realnodes.Spec) error {
 	return errors.Join(err, realnodes.RemoveCgroups(spec.Cluster, spec.Dir))
 }
 
-// serveHealth answers /readyz with 200 when all kubelets are well, and with what is wrong otherwise.
+// serveHealth answers /readyz with 200 if all kubelets are healthy, and otherwise with what is
+// wrong.
 func serveHealth(ctx context.Context, spec realnodes.Spec) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, r *http.Request) {
@@ -121,7 +125,7 @@ func serveHealth(ctx context.Context, spec realnodes.Spec) {
 	}
 }
 
-// healthTimeout bounds one look at the kubelets.
+// healthTimeout bounds one health check of all kubelets.
 const healthTimeout = 3 * time.Second
 
 func healthy(ctx context.Context, spec realnodes.Spec) error {

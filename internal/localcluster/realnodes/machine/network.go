@@ -23,18 +23,18 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes/dns"
 )
 
-// bridge connects the nodes.
+// bridge is the name of the bridge that connects the nodes.
 const bridge = "nodes"
 
 func runNetwork(ctx context.Context, spec realnodes.Spec) error {
 	if err := ownMounts(); err != nil {
 		return err
 	}
-	// 1. The bridge, with the gateway's address, and the routes to the nodes' pods.
+	//   1. Create the bridge with the gateway's address.
 	if err := makeBridge(); err != nil {
 		return fmt.Errorf("bridge: %w", err)
 	}
-	// 2. The ways out to the API server and in from it.
+	//   2. Relay connections to the API server and from it.
 	api, err := net.Listen("tcp", fmt.Sprintf("%s:%d", realnodes.Gateway, realnodes.APIPort))
 	if err != nil {
 		return err
@@ -45,7 +45,7 @@ func runNetwork(ctx context.Context, spec realnodes.Spec) error {
 		return err
 	}
 	go serveConnect(ctx, egress)
-	// 3. Names, and the nodes.
+	//   3. Serve DNS and run the nodes.
 	config, err := clientcmd.BuildConfigFromFlags("", spec.Kubeconfig())
 	if err != nil {
 		return err
@@ -68,8 +68,8 @@ func runNetwork(ctx context.Context, spec realnodes.Spec) error {
 	return group.Wait()
 }
 
-// ownMounts cuts the namespace off from the host's mounts, shares what is mounted from here on with the namespaces made
-// of it, as a machine's first process does, and shows the PID namespace at /proc.
+// ownMounts separates the namespace from the host's mounts, shares later mounts with child
+// namespaces, as a machine's first process does, and mounts the PID namespace at /proc.
 func ownMounts() error {
 	if err := unix.Mount("none", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("mounts: %w", err)
@@ -105,7 +105,7 @@ func loopbackUp() error {
 	return netlink.LinkSetUp(lo)
 }
 
-// address gives a link an address of the nodes' network, and starts it.
+// address assigns an address of the nodes' network to a link and sets the link up.
 func address(link netlink.Link, ip string) error {
 	addr, err := netlink.ParseAddr(fmt.Sprintf("%s/%d", ip, realnodes.NetworkBits))
 	if err != nil {
@@ -117,8 +117,9 @@ func address(link netlink.Link, ip string) error {
 	return netlink.LinkSetUp(link)
 }
 
-// keepNode runs a node until ctx ends. A node that ends comes back with Restart, like a machine that reboots. Otherwise
-// its Node object is deleted: none of its pods runs any more, and whoever owns them may replace them.
+// keepNode runs a node until ctx is done. With Restart a node that ends is started again, like a
+// machine that reboots. Otherwise its Node object is deleted: none of its pods runs any more, and
+// their owners may replace them.
 func keepNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node, client kubernetes.Interface) error {
 	for {
 		err := powerOn(ctx, spec, n)
@@ -159,7 +160,7 @@ func powerOn(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 		_ = cmd.Wait()
 		return fmt.Errorf("network interface: %w", err)
 	}
-	ours.Close() // tells the node that its interface is there
+	ours.Close() // tells the node that its interface exists
 	err = cmd.Wait()
 	var exit *exec.ExitError
 	if err == nil || errors.As(err, &exit) {
@@ -168,7 +169,7 @@ func powerOn(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	return err
 }
 
-// plugIn makes a node's eth0, with its other end at the bridge, and the route to the node's pods.
+// plugIn creates a node's eth0, with its peer at the bridge, and the route to the node's pods.
 func plugIn(n realnodes.Node, pid int) error {
 	hub, err := netlink.LinkByName(bridge)
 	if err != nil {
@@ -190,7 +191,7 @@ func plugIn(n realnodes.Node, pid int) error {
 	return netlink.RouteReplace(&netlink.Route{LinkIndex: hub.Attrs().Index, Dst: pods, Gw: n.IP()})
 }
 
-// takeOff deletes a dead node's object. The API server may be away for a while.
+// takeOff deletes a dead node's object. It retries while the API server is unreachable.
 func takeOff(ctx context.Context, n realnodes.Node, client kubernetes.Interface) error {
 	for {
 		err := client.CoreV1().Nodes().Delete(ctx, n.Name(), metav1.DeleteOptions{})

@@ -21,11 +21,11 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/realnodes/ociimage"
 )
 
-// wireFD is where a node finds the pipe that ends when its interface is there.
+// wireFD is the file descriptor of a node's pipe that ends when its interface exists.
 const wireFD = 3
 
 func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
-	// 1. Become a machine: mounts, name, network.
+	//   1. Become a machine: mounts, host name, network.
 	if err := mountNode(spec, n); err != nil {
 		return err
 	}
@@ -38,14 +38,14 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	children := newReaper()
 	group, ctx := errgroup.WithContext(ctx)
 	inNode := func(elem ...string) string { return filepath.Join(append([]string{realnodes.InNode}, elem...)...) }
-	// 2. containerd, and the one image that must be there before any pod.
+	//   2. Start containerd, and import the one image that must be there before any pod.
 	group.Go(func() error {
 		return children.keep(ctx, spec.Restart, inNode("logs", "containerd.log"), "containerd", "--config="+inNode("containerd.toml"))
 	})
 	if err := loadPause(ctx, children, spec.Host.Snapshotter, inNode("logs", "images.log")); err != nil {
 		return fmt.Errorf("pause image: %w", err)
 	}
-	// 3. The kubelet, and service routing where the machine allows it.
+	//   3. Start the kubelet, and service routing where the machine supports it.
 	group.Go(func() error {
 		return children.keep(ctx, spec.Restart, inNode("logs", "kubelet.log"), thisProgram, "kubelet",
 			"--config="+inNode("kubelet.yaml"), "--kubeconfig="+inNode("kubelet.kubeconfig"), "--hostname-override="+n.Name(),
@@ -58,7 +58,7 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 			return children.keep(ctx, true, inNode("logs", "kube-proxy.log"), thisProgram, "kube-proxy", "--config="+inNode("kube-proxy.yaml"))
 		})
 	}
-	// 4. Lockstep's agent.
+	//   4. Start Lockstep's agent.
 	if len(spec.Agent) > 0 {
 		args := append(slices.Clone(spec.Agent[1:]), "--node-name="+n.Name(), "--kubeconfig="+inNode("agent.kubeconfig"), "--cgroup-root="+n.Cgroup())
 		group.Go(func() error {
@@ -68,11 +68,12 @@ func runNode(ctx context.Context, spec realnodes.Spec, n realnodes.Node) error {
 	return group.Wait()
 }
 
-// agentProgram is where a node finds the agent's program, in its own directory.
+// agentProgram is the name of the agent's program in the node's own directory.
 const agentProgram = "lockstep"
 
-// tunables are settings of the whole machine, not of a namespace, which kubelets set. The node shows its kubelet files
-// that hold what it wants, and the machine's stay as they are.
+// tunables are settings that kubelets write and that belong to the whole machine, not to a
+// namespace. The node shows its kubelet files with the wanted content; the machine's settings stay
+// unchanged.
 var tunables = map[string]string{
 	"vm/overcommit_memory":     "1",
 	"vm/panic_on_oom":          "0",
@@ -81,9 +82,10 @@ var tunables = map[string]string{
 	"kernel/keys/root_maxkeys": "1000000", "kernel/keys/root_maxbytes": "25000000",
 }
 
-// mountNode makes the node's file system of the host's: everything that its programs write to is the node's own.
+// mountNode builds the node's file system on top of the host's: everything that its programs write
+// to is the node's own.
 func mountNode(spec realnodes.Spec, n realnodes.Node) error {
-	// The directories are opened before mounts may hide them.
+	// Open the directories before mounts hide them.
 	open := map[string]int{}
 	for from, to := range map[string]string{
 		".": realnodes.InNode, "run": "/run/containerd", "containerd": "/var/lib/containerd", "kubelet": "/var/lib/kubelet", "pod-logs": "/var/log/pods",
@@ -114,7 +116,7 @@ func mountNode(spec realnodes.Spec, n realnodes.Node) error {
 			return fmt.Errorf("%s: %w", dir, err)
 		}
 	}
-	// What is mounted in another comes after it.
+	// A mount inside another one comes after it.
 	for _, to := range slices.Sorted(maps.Keys(open)) {
 		fd := open[to]
 		if filepath.Dir(to) != realnodes.InNode {
@@ -151,7 +153,7 @@ func bind(from, to string) error {
 	return nil
 }
 
-// connectNode waits for the node's interface and sets it up.
+// connectNode waits for the node's interface and configures it.
 func connectNode(n realnodes.Node) error {
 	wire := os.NewFile(wireFD, "wire")
 	_, err := io.ReadAll(wire)
@@ -176,7 +178,7 @@ func connectNode(n realnodes.Node) error {
 }
 
 const (
-	// containerdTimeout bounds containerd's start, on a cold disk and a busy machine.
+	// containerdTimeout bounds the start of containerd, on a cold disk and a busy machine.
 	containerdTimeout = time.Minute
 	containerdPoll    = 50 * time.Millisecond
 )

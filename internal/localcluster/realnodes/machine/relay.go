@@ -14,7 +14,7 @@ import (
 // dialTimeout bounds how long a relay waits for the other side.
 const dialTimeout = 10 * time.Second
 
-// relay passes connections on until ctx ends.
+// relay forwards connections to an address until ctx is done.
 func relay(ctx context.Context, listener net.Listener, network, address string) {
 	context.AfterFunc(ctx, func() { listener.Close() })
 	for {
@@ -39,7 +39,8 @@ func relay(ctx context.Context, listener net.Listener, network, address string) 
 	}
 }
 
-// join copies both ways until both have ended, and closes the connections. What a has sent is read from first.
+// join copies in both directions until both have ended, and closes the connections. Data from a is
+// read through first, which may have buffered some.
 func join(a, b net.Conn, first io.Reader) {
 	defer a.Close()
 	defer b.Close()
@@ -54,14 +55,14 @@ func join(a, b net.Conn, first io.Reader) {
 	<-done
 }
 
-// closeWrite tells the other side that nothing more comes, but it may still send.
+// closeWrite tells the peer that no more data comes; the peer may still send.
 func closeWrite(c net.Conn) {
 	if c, ok := c.(interface{ CloseWrite() error }); ok {
 		_ = c.CloseWrite()
 	}
 }
 
-// listenUnix listens on a path that an earlier run may have left.
+// listenUnix listens on a path, which it removes first if an earlier run left it.
 func listenUnix(path string) (net.Listener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
@@ -69,7 +70,7 @@ func listenUnix(path string) (net.Listener, error) {
 	return net.Listen("unix", path)
 }
 
-// serveConnect is an HTTP CONNECT proxy: the API server's way to kubelets, pods and webhooks.
+// serveConnect serves an HTTP CONNECT proxy: the API server's route to kubelets, pods and webhooks.
 func serveConnect(ctx context.Context, listener net.Listener) {
 	server := &http.Server{ReadHeaderTimeout: dialTimeout, Handler: http.HandlerFunc(connect)}
 	context.AfterFunc(ctx, func() { _ = server.Close() })

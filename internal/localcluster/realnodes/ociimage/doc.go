@@ -1,3 +1,3 @@
-// Package ociimage makes OCI image archives of files on this machine: of a folder that is a root file system, or of one
-// program. Nothing is pulled from anywhere.
+// Package ociimage builds OCI image archives from files on this machine: from a directory with a
+// root file system, or from one program. Nothing is pulled from a registry.
 package ociimage

@@ -20,11 +20,12 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// Image is what an archive is made of.
+// Image describes the image to build.
 type Image struct {
 	// Name is the full reference: localhost/tools:1.
 	Name string
-	// Root is a folder that becomes the root file system. Its files keep their modes; all belong to root.
+	// Root is a directory that becomes the root file system. Its files keep their modes; root owns
+	// all of them.
 	Root string
 	// Command runs when a pod names none; where there is an Entrypoint, it is its arguments.
 	Command []string
@@ -117,7 +118,8 @@ func writeFile(out *tar.Writer, name string, data []byte) error {
 	return err
 }
 
-// writeTree writes a folder's content as a layer, in the order of names. Sockets are left out; hard links become links.
+// writeTree writes a folder's content as a layer, in the order of names. Sockets are left out; hard
+// links become links.
 func writeTree(w io.Writer, root string) error {
 	out := tar.NewWriter(w)
 	links := map[[2]uint64]string{}

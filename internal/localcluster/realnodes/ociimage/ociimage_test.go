@@ -17,7 +17,7 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// blobs reads an archive's files by name.
+// blobs returns an archive's files by name.
 func blobs(t *testing.T, archive []byte) map[string][]byte {
 	t.Helper()
 	files := map[string][]byte{}
@@ -109,7 +109,7 @@ func TestThePauseProgramSleepsUntilItIsEnded(t *testing.T) {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	// The signal that it ignores does not end it; the one that it does not, does.
+	// The signal that it ignores does not end it; another one does.
 	for _, s := range []syscall.Signal{syscall.SIGCHLD, syscall.SIGTERM} {
 		if err := cmd.Process.Signal(s); err != nil {
 			t.Fatal(err)

@@ -14,8 +14,8 @@ import (
 	v1 "github.com/opencontainers/image-spec/specs-go/v1"
 )
 
-// WritePause writes the image of the program that holds a pod's namespaces and does nothing else. The kubelet needs one,
-// and there is no registry to take it from.
+// WritePause writes the image of a program that holds a pod's namespaces and does nothing else. The
+// kubelet needs such an image, and there is no registry to pull it from.
 func WritePause(w io.Writer, name string) error {
 	program, err := pauseProgram(runtime.GOARCH)
 	if err != nil {
@@ -36,8 +36,9 @@ func WritePause(w io.Writer, name string) error {
 	return write(w, Image{Name: name, Command: []string{"/pause"}}, &layer, desc)
 }
 
-// pauseCode is the program: it ignores SIGCHLD, so that the kernel reaps what pods that share their process namespace
-// leave to it, and sleeps for good. Any language's runtime would cost each pod more memory than this whole file has.
+// pauseCode is the machine code of the program: it ignores SIGCHLD, so that the kernel reaps the
+// orphans of pods that share their process namespace, and sleeps for ever. Any language runtime
+// would cost each pod more memory than this whole file.
 //
 //	rt_sigaction(SIGCHLD, &{SIG_IGN}, NULL, 8)
 //	for { pause() }
@@ -85,7 +86,7 @@ func words(w ...uint32) []byte {
 	return out
 }
 
-// pauseProgram makes a static ELF executable: one header, one segment with code and data.
+// pauseProgram returns a static ELF executable: one header, one segment with code and data.
 func pauseProgram(arch string) ([]byte, error) {
 	p, ok := pauseCode[arch]
 	if !ok {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Static returns an error unless the program at path is a static one: an ELF program that names no loader and no library.
-// Only such a program starts in an image that has nothing else.
+// Static returns an error unless the program at path is static: an ELF program that names no loader
+// and no library. Only a static program starts in an image that contains nothing else.
 func Static(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -39,7 +39,7 @@ func Static(path string) error {
 	return nil
 }
 
-// AddProgram copies a static program of this machine into a root file system, to the path at.
+// AddProgram copies a static program of this machine to the path at in a root file system.
 func AddProgram(root, at, program string) error {
 	if err := Static(program); err != nil {
 		return err
@@ -47,7 +47,7 @@ func AddProgram(root, at, program string) error {
 	return CopyFile(program, filepath.Join(root, at), 0o755)
 }
 
-// CopyFile copies a file into a root file system, with the folders that it needs there.
+// CopyFile copies a file into a root file system and creates the directories for it.
 func CopyFile(from, to string, mode os.FileMode) error {
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		return err

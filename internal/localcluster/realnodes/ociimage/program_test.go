@@ -25,7 +25,7 @@ func build(t *testing.T, source, cgo string) string {
 	return out
 }
 
-// resolves looks up a name: with cgo the C library's way.
+// resolves is a program that looks up a name, which with cgo uses the C library.
 const resolves = `package main
 
 import "net"

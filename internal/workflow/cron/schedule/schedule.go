@@ -1,11 +1,13 @@
-// Package schedule says when: it reads cron schedules and answers what comes next, and what was due last.
+// Package schedule computes the times of cron schedules: the next time, and the last one that was
+// due.
 //
-// Schedules have five fields (minute, hour, day of month, month, day of week) or are @hourly, @daily, @weekly, @monthly,
-// @yearly, or @every DURATION, which counts from the anchor. They are read as the wall clock of their time zone shows: where
-// the clock is put forward, times that it leaves out do not come that day; where it is put back, times that it shows twice
-// come twice. So it is with Kubernetes' own CronJobs.
+// Schedules have five fields (minute, hour, day of month, month, day of week) or are @hourly,
+// @daily, @weekly, @monthly, @yearly, or @every DURATION, which counts from the anchor. They refer
+// to the wall clock of their time zone: where the clock is put forward, skipped times do not come
+// that day; where the clock is put back, repeated times come twice. Kubernetes' CronJobs behave the
+// same.
 //
-// It is pure but for the time zone database.
+// The package is pure except for the time zone database.
 package schedule
 
 import (
@@ -17,25 +19,26 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// maxSchedules bounds how many schedules go together.
+// maxSchedules bounds the number of schedules of one Schedule.
 const maxSchedules = 100
 
-// Schedule is one or more schedules: it comes whenever one of them does.
+// Schedule combines one or more schedules: its times are those of all of them.
 type Schedule struct {
 	parts []part
 }
 
 type part struct {
 	cron cron.Schedule
-	// every, if not zero, counts from anchor.
+	// every, if not zero, is the interval of times after anchor.
 	every  time.Duration
 	anchor time.Time
 }
 
 var parser = cron.NewParser(cron.Minute | cron.Hour | cron.Dom | cron.Month | cron.Dow | cron.Descriptor)
 
-// Parse reads schedules in a time zone of the IANA database; the empty one is UTC, or what a schedule begins with, as in
-// "CRON_TZ=Europe/Berlin 0 9 * * *". Anchor is the moment that @every counts from. An error names the schedule.
+// Parse parses schedules in a time zone of the IANA database. An empty timezone means UTC, or the
+// zone that a schedule begins with, as in "CRON_TZ=Europe/Berlin 0 9 * * *". anchor is the moment
+// that @every counts from. An error names the schedule.
 func Parse(specs []string, timezone string, anchor time.Time) (*Schedule, error) {
 	switch {
 	case len(specs) == 0:
@@ -80,7 +83,7 @@ func parse(spec, timezone string, location *time.Location, anchor time.Time) (pa
 		}
 		spec = strings.TrimSpace(spec)
 	}
-	if strings.Contains(spec, "TZ=") { // the parser would take it, and it would count for nothing
+	if strings.Contains(spec, "TZ=") { // the parser would accept and ignore it
 		return part{}, errors.New("TZ= stands once, at the beginning")
 	}
 	if strings.HasPrefix(spec, "@every") {
@@ -104,7 +107,7 @@ func parse(spec, timezone string, location *time.Location, anchor time.Time) (pa
 	return p, nil
 }
 
-// Next is the first moment after t; zero if there is none in five years.
+// Next returns the first time after t, or zero if there is none within five years.
 func (s *Schedule) Next(t time.Time) time.Time {
 	var first time.Time
 	for _, p := range s.parts {
@@ -115,8 +118,8 @@ func (s *Schedule) Next(t time.Time) time.Time {
 	return first
 }
 
-// Due is the last moment after since and not after now; zero if there is none. What was due before it has been missed, or
-// was due together with it: it does not come twice.
+// Due returns the last time after since and not after now, or zero if there is none. Earlier due
+// times were missed, or count as the same: they are not due again.
 func (s *Schedule) Due(since, now time.Time) time.Time {
 	var last time.Time
 	for _, p := range s.parts {
@@ -146,8 +149,8 @@ func (p part) due(since, now time.Time) time.Time {
 		}
 		return d.UTC()
 	}
-	// Schedules can be read forwards only. Looking back in growing steps finds the last moment without counting through all
-	// there were in a year.
+	// Schedules can be read forwards only. Looking back in growing steps finds the last time
+	// without iterating over all times of a year.
 	for back := time.Minute; ; back *= 4 {
 		from := now.Add(-back)
 		if from.Before(since) {

@@ -16,7 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// tree describes files: path to content; directories end in "/", links have "-> ".
+// tree describes files as a map from path to content; directories end in "/", links have the
+// content "-> TARGET".
 func tree(t *testing.T, root string) map[string]string {
 	t.Helper()
 	out := map[string]string{}

@@ -1,6 +1,6 @@
-// Package archive makes a file or directory into one artifact and back.
+// Package archive packs a file or directory into one artifact and unpacks it again.
 //
-// An archive has one entry at its top, named as what was packed. Unpack gives that entry the name that is asked for; an
-// archive with several entries at its top becomes a directory of them. Nothing is written outside of the destination,
-// whatever an archive says.
+// An archive has one entry at its top, with the name of the packed file. Unpack renames that entry
+// to the requested name; an archive with several entries at its top becomes a directory of them.
+// Nothing is written outside of the destination, whatever an archive contains.
 package archive

@@ -15,8 +15,9 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
-// Pack writes what is at from to the file to, or, with ArchiveNone, copies it to the file or directory to. level is gzip's;
-// nil: its default, 0: no compression. to appears only when it is complete.
+// Pack packs the file or directory from into the file to or, with ArchiveNone, copies it to to.
+// level is the compression level of gzip or deflate; nil means the default, 0 no compression. to
+// appears only when it is complete.
 func Pack(from, to string, kind handover.Archive, level *int32) error {
 	if kind == handover.ArchiveNone {
 		return Copy(from, to)
@@ -40,10 +41,10 @@ func Pack(from, to string, kind handover.Archive, level *int32) error {
 	return os.Rename(partial, to)
 }
 
-// walk visits a file or directory, with names that start with its base name.
+// walk visits a file or directory and everything in it, with names that start with its base name.
 func walk(root string, visit func(path, name string, info fs.FileInfo) error) error {
 	base := filepath.Base(filepath.Clean(root))
-	// What is named itself may be a link; links inside stay links.
+	// root itself may be a link and is followed; links inside stay links.
 	real, err := filepath.EvalSymlinks(root)
 	if err != nil {
 		return err
@@ -82,7 +83,7 @@ func writeTar(w io.Writer, root string, level *int32) error {
 				return err
 			}
 		case !info.Mode().IsRegular() && !info.IsDir():
-			return nil // sockets and devices are nobody's output
+			return nil // sockets and devices are no outputs
 		}
 		h, err := tar.FileInfoHeader(info, target)
 		if err != nil {
@@ -103,7 +104,7 @@ func writeTar(w io.Writer, root string, level *int32) error {
 	return errors.Join(err, t.Close(), z.Close())
 }
 
-// copyInto copies as much of a file as was announced: it may still be growing.
+// copyInto copies exactly size bytes of a file, because the file may still be growing.
 func copyInto(w io.Writer, path string, size int64) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -162,7 +163,8 @@ func Copy(from, to string) error {
 	return CopyFrom(root, filepath.Base(real), to)
 }
 
-// CopyFrom copies a file or directory of a root. Links stay links, and none is followed out of the root.
+// CopyFrom copies a file or directory of a root. Links stay links, and none is followed out of the
+// root.
 func CopyFrom(from *os.Root, name, to string) error {
 	info, err := from.Stat(name)
 	if err != nil {

@@ -15,11 +15,11 @@ import (
 	"strings"
 )
 
-// maxLink bounds a link's target in a zip, in bytes.
+// maxLink bounds the target of a link in a zip file, in bytes.
 const maxLink = 4096
 
-// Unpack puts what the file archive holds at to, which must not exist. A file that is no archive is put there as it is.
-// archive is consumed.
+// Unpack unpacks the file archive to to, which must not exist. A file that is not an archive is
+// moved there unchanged. The file archive is consumed.
 func Unpack(archive, to string) error {
 	kind, err := kindOf(archive)
 	if err != nil {
@@ -58,7 +58,7 @@ func Unpack(archive, to string) error {
 	return errors.Join(os.Chmod(dir, 0o755), os.Rename(dir, to))
 }
 
-// kindOf returns tar, zip or nothing.
+// kindOf returns "tar", "zip" or "".
 func kindOf(file string) (string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -72,7 +72,7 @@ func kindOf(file string) (string, error) {
 	}
 	in, err := maybeGzip(r)
 	if err != nil {
-		return "", nil //nolint:nilerr // it only looks like gzip
+		return "", nil //nolint:nilerr // the file only looks like gzip
 	}
 	if _, err := tar.NewReader(in).Next(); err != nil {
 		return "", nil //nolint:nilerr // not a tar
@@ -88,7 +88,8 @@ func maybeGzip(r *bufio.Reader) (io.Reader, error) {
 	return gzip.NewReader(r)
 }
 
-// dirs are the modes of directories, set last: one that cannot be written to may have files.
+// dirs are the modes of directories. They are set last, because a read-only directory may contain
+// files.
 type dirs map[string]fs.FileMode
 
 func (d dirs) apply(root *os.Root) error {
@@ -141,7 +142,7 @@ func readTar(file string, root *os.Root) error {
 	}
 }
 
-// entry makes an entry's parents, then the entry. The root of the archive is there already.
+// entry creates an entry's parents, then the entry. The root of the archive exists already.
 func entry(root *os.Root, name string, make func(name string) error) error {
 	clean := path.Clean(strings.TrimPrefix(name, "/"))
 	if clean == "." {

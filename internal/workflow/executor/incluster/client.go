@@ -1,4 +1,5 @@
-// Package incluster talks to the API server from inside a pod, with the pod's service account and the standard library alone.
+// Package incluster is a client of the API server for programs in a pod. It uses the pod's service
+// account and only the standard library.
 package incluster
 
 import (
@@ -18,15 +19,15 @@ import (
 	"time"
 )
 
-// credentials is where the kubelet puts the service account's token.
+// credentials is the directory where the kubelet mounts the service account's token.
 const credentials = "/var/run/secrets/kubernetes.io/serviceaccount"
 
 const (
 	// patience bounds one request.
 	patience = 30 * time.Second
-	// attempts at a request that fails on the way, or is refused for the moment.
+	// attempts is how often a request is sent that fails on the way or is refused temporarily.
 	attempts = 5
-	// maxAnswer bounds an answer, in bytes.
+	// maxAnswer bounds a response body, in bytes.
 	maxAnswer = 16 << 20
 )
 
@@ -38,7 +39,7 @@ type Client struct {
 	http      *http.Client
 }
 
-// StatusError is an answer that is not a success.
+// StatusError is a response that is not a success.
 type StatusError struct {
 	Code    int
 	Message string
@@ -46,13 +47,13 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("%s (HTTP %d)", e.Message, e.Code) }
 
-// Is says whether err is an answer with the status code.
+// Is reports whether err is a response with the given status code.
 func Is(err error, code int) bool {
 	var status *StatusError
 	return errors.As(err, &status) && status.Code == code
 }
 
-// New returns a client for the pod that it is called in.
+// New returns a client for the pod that this program runs in.
 func New() (*Client, error) {
 	host, port := os.Getenv("KUBERNETES_SERVICE_HOST"), os.Getenv("KUBERNETES_SERVICE_PORT")
 	if host == "" || port == "" {
@@ -61,7 +62,8 @@ func New() (*Client, error) {
 	return NewFor("https://"+net.JoinHostPort(host, port), credentials)
 }
 
-// NewFor returns a client for an API server, with the files token, ca.crt and namespace in a directory.
+// NewFor returns a client for an API server, with the files token, ca.crt and namespace in the
+// directory dir.
 func NewFor(base, dir string) (*Client, error) {
 	c := &Client{base: base, dir: dir}
 	namespace, err := os.ReadFile(filepath.Join(dir, "namespace"))
@@ -86,8 +88,8 @@ func NewFor(base, dir string) (*Client, error) {
 	return c, nil
 }
 
-// Do sends an object as JSON, and reads the answer into out; body and out may be nil. What fails on the way, or because the
-// server is busy, is sent again: requests must be safe to repeat.
+// Do sends body as JSON and decodes the response into out; both may be nil. A request that fails on
+// the way, or because the server is busy, is sent again, so requests must be safe to repeat.
 func (c *Client) Do(ctx context.Context, method, path, contentType string, body, out any) error {
 	var data []byte
 	if body != nil {
@@ -116,7 +118,8 @@ func (c *Client) once(ctx context.Context, method, path, contentType string, dat
 	if err != nil {
 		return false, err
 	}
-	token, err := os.ReadFile(filepath.Join(c.dir, "token")) // each time: it is renewed
+	// read each time, because it is renewed
+	token, err := os.ReadFile(filepath.Join(c.dir, "token"))
 	if err != nil {
 		return false, err
 	}
