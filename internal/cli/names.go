@@ -17,6 +17,9 @@ type takes struct {
 	one bool
 	// offline is true if the verb needs no cluster. It then does not ask a cluster for its kinds.
 	offline bool
+	// said is true if the verb is below a command that names the kind, such as 'lockstep app': a
+	// word before which no kind is expected is then a name, whatever else it may mean.
+	said bool
 }
 
 // takesNames says for each verb that takes objects of one kind by name how it does so. 'lockstep
@@ -53,6 +56,8 @@ func readNames(cmd *cobra.Command) {
 	if !ok || cmd.RunE == nil {
 		return
 	}
+	group, _, below := strings.Cut(strings.TrimPrefix(cmd.CommandPath(), "lockstep "), " ")
+	n.said = below && n.kind.has(group)
 	check, before, run := cmd.Args, cmd.PreRunE, cmd.RunE
 	cmd.Args = func(cmd *cobra.Command, args []string) error {
 		bare, err := n.read(args, nil)
@@ -84,7 +89,8 @@ func readNames(cmd *cobra.Command) {
 }
 
 // read returns args with KIND/NAME and KIND NAME replaced by the objects' names. A word for a kind
-// is never read as a name: an argument that may be either is an error. served reports whether the
+// is not read as a name: an argument that may be either is an error, unless n.said and nothing that
+// the word may be the kind of follows. served reports whether the
 // cluster has a kind for a word that is not among knownKinds; if it is nil, no cluster is asked.
 func (n takes) read(args []string, served func(word string) bool) ([]string, error) {
 	if len(args) == 0 {
@@ -104,14 +110,18 @@ func (n takes) read(args []string, served func(word string) bool) ([]string, err
 		named, rest = args[:1], args[1:]
 	}
 	out := make([]string, 0, len(args))
-	for _, arg := range named {
+	for i, arg := range named {
+		if n.said && !strings.Contains(arg, "/") && (i > 0 || len(named) == 1) {
+			out = append(out, arg)
+			continue
+		}
 		name, err := n.kind.name(arg)
 		if err != nil {
 			return nil, err
 		}
 		out = append(out, name)
 	}
-	if first := args[0]; len(args) > 1 && served != nil && !strings.ContainsAny(first, "/@") && served(first) {
+	if first := args[0]; len(args) > 1 && served != nil && !(n.said && n.one) && !strings.ContainsAny(first, "/@") && served(first) {
 		return nil, n.kind.isKind(first)
 	}
 	return append(out, rest...), nil

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +11,7 @@ import (
 func TestNamesAreToldFromKinds(t *testing.T) {
 	served := func(word string) bool { return word == "widget" || word == "widgets" }
 	many, one := takes{kind: workflowWords}, takes{kind: workflowWords, one: true}
+	app, appOne := takes{kind: applicationWords, said: true}, takes{kind: applicationWords, said: true, one: true}
 	for _, c := range []struct {
 		takes takes
 		args  string
@@ -57,6 +59,20 @@ func TestNamesAreToldFromKinds(t *testing.T) {
 
 		{takes{kind: applicationWords}, "app shop", "shop", false},
 		{takes{kind: applicationWords}, "job shop", "another kind", true},
+		// 'lockstep app' says the kind, so that a word alone is a name.
+		{app, "secrets", "secrets", false},
+		{app, "app", "app", false},
+		{app, "app/secrets", "secrets", false},
+		{app, "shop secrets", "shop secrets", false},
+		{app, "app shop secrets", "shop secrets", false},
+		{app, "job shop", "another kind", true},
+		{app, "widget shop", "another kind", true},
+		{app, "job/shop", "jobs.batch.volcano.sh", true},
+		{appOne, "secrets sh", "secrets sh", false},
+		{appOne, "widget sh", "widget sh", false},
+		{appOne, "app/secrets sh", "secrets sh", false},
+		{appOne, "job/shop sh", "jobs.batch.volcano.sh", true},
+
 		{takes{kind: cronWords}, "cwf/nightly", "nightly", false},
 		{takes{kind: cronWords}, "wf/nightly", "workflows.argoproj.io", true},
 		{takes{kind: nodeWords}, "node/real-1 real-2", "real-1 real-2", false},
@@ -109,6 +125,22 @@ func TestVerbsThatTakeNamesReadKinds(t *testing.T) {
 	}
 	for name := range left {
 		t.Errorf("there is no verb %s", name)
+	}
+}
+
+// TestAnApplicationMayBeCalledLikeAKind checks a whole command: below 'lockstep app', a word that is
+// also a kind is the name of an Application.
+func TestAnApplicationMayBeCalledLikeAKind(t *testing.T) {
+	for _, args := range []string{"app logs command --component command", "app exec secrets -- sh", "app delete job"} {
+		root := newRoot(silent())
+		root.SetArgs(append(strings.Fields(args), "--kubeconfig", filepath.Join(t.TempDir(), "none")))
+		if i := strings.Index(args, " -- "); i > 0 {
+			root.SetArgs(append(append(strings.Fields(args[:i]), "--kubeconfig", filepath.Join(t.TempDir(), "none"), "--"), "sh"))
+		}
+		var usage usageError
+		if err := root.Execute(); err == nil || errors.As(err, &usage) || strings.Contains(err.Error(), "kind") {
+			t.Errorf("lockstep %s without a cluster: %v", args, err)
+		}
 	}
 }
 
