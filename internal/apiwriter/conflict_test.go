@@ -4,7 +4,9 @@ import (
 	"errors"
 	"net/http"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -51,5 +53,49 @@ func TestAConflictIsOneOfVersions(t *testing.T) {
 	defer mu.Unlock()
 	if tried["update"] != 2 || tried["patch"] != 2 || tried["delete"] != 2 {
 		t.Errorf("attempts: %v, want 2 of each", tried)
+	}
+}
+
+// TestAStatusWhoseAnswersWereLostTwiceIsNoConflict checks that a status is written whose first
+// attempt the server carried out without an answer, and whose second, with a newer status, it
+// refused without an answer: what the server has is still the writer's own.
+func TestAStatusWhoseAnswersWereLostTwiceIsNoConflict(t *testing.T) {
+	p, err := localtest.Proxy(localtest.Shared(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(p.Close)
+	b := newBench(t, func(c *Config) { c.REST = p.REST(c.REST); c.StatusInterval = time.Nanosecond }).run()
+	o := newOutcomes()
+	job := b.createdJob("job")
+	var updates atomic.Int32
+	p.Decide(func(r *faultproxy.Request) (f faultproxy.Fault) {
+		if r.Verb != "update" {
+			return f
+		}
+		switch updates.Add(1) {
+		case 1:
+			f.Lose, f.Worked = faultproxy.ResetStream, true
+			f.Done = func() { b.Status(test, withRunning(job, 2), true, o.of("second")) }
+		case 2:
+			f.Answer, f.Worked = http.StatusGatewayTimeout, true
+		}
+		return f
+	})
+	b.Status(test, withRunning(job, 1), true, o.of("first"))
+	localtest.Eventually(t, 20*time.Second, "the second status ends", func() error {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		if o.ended["second"] == 0 {
+			return errors.New("it has not")
+		}
+		return nil
+	})
+	b.flush()
+	if err := errors.Join(o.errs["first"], o.errs["second"]); err != nil {
+		t.Error(err)
+	}
+	if got := b.job("job").Status.Running; got != 2 {
+		t.Errorf("running is %d after %d attempts, want the last status", got, updates.Load())
 	}
 }

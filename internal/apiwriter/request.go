@@ -3,12 +3,14 @@ package apiwriter
 import (
 	"bytes"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"net/http"
 	"reflect"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -214,9 +216,26 @@ func (w *W) putStatus(ctx context.Context, x *write) (Object, error) {
 		obj, err = w.afterLostAnswer(ctx, x, status, err)
 	}
 	if err != nil && classify(err, false).applied {
-		x.unanswered = status
+		x.leaveUnanswered(status)
 	}
 	return obj, w.founded(ctx, x, x.version, err)
+}
+
+// unansweredMax bounds how many statuses without an answer are remembered.
+const unansweredMax = 64
+
+// leaveUnanswered records that an attempt sent a status and got no answer. All such statuses count,
+// not only the last: the server may have carried out the first, and refused the later ones because
+// of it.
+func (x *write) leaveUnanswered(status json.RawMessage) {
+	sum := sha256.Sum256(status)
+	if slices.Contains(x.unanswered, sum) {
+		return
+	}
+	if len(x.unanswered) == unansweredMax {
+		x.unanswered = x.unanswered[1:]
+	}
+	x.unanswered = append(x.unanswered, sum)
 }
 
 // founded checks a Conflict from a write with a resource version as its precondition. If the object
@@ -256,7 +275,7 @@ func (w *W) afterLostAnswer(ctx context.Context, x *write, status json.RawMessag
 		return nil, conflict
 	case bytes.Equal(now, status):
 		return there, nil
-	case bytes.Equal(now, x.unanswered): // the entry has a newer status since then
+	case slices.Contains(x.unanswered, sha256.Sum256(now)): // the entry has a newer status since then
 		x.version = there.GetResourceVersion()
 		return w.sendStatus(ctx, x, status)
 	}

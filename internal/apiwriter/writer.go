@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"container/heap"
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -217,8 +218,8 @@ type write struct {
 	applied   bool      // an attempt without an answer may have taken effect
 	failing   bool      // it has failed, or waited, with its scope
 	forbidden time.Time // when the server first forbade it: see denied
-	// unanswered is the status sent by an attempt without an answer.
-	unanswered []byte
+	// unanswered has the SHA-256 sums of the statuses sent by attempts without an answer.
+	unanswered [][sha256.Size]byte
 	status     *statusEntry
 	seen       atomic.Pointer[corev1.Pod] // the pod that x creates, as shown by a watch: see Seen
 	done       func(Object, error)

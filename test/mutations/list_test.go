@@ -244,4 +244,7 @@ var mutations = []mutation{
 		" || x.denied(err, ended)", "", "internal/apiwriter", "TestAServerThatStartsForbidsForAMoment", nil, nil},
 	{"an application on which a pass has panicked is tried again and again", apps + "/controller.go",
 		"\tif c.leavesAlone(k) {\n\t\treturn true\n\t}\n", "", "internal/manager", "TestAPanicConcernsOneObject", nil, nil},
+	{"of several statuses without an answer only the last is remembered", apiwriter + "/request.go",
+		"x.unanswered = append(x.unanswered, sum)", "x.unanswered = append(x.unanswered[:0], sum)", apiwriter,
+		"TestAStatusWhoseAnswersWereLostTwiceIsNoConflict", nil, nil},
 }
