@@ -6,7 +6,12 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
 func TestBackoffGrowsAndObeysTheServer(t *testing.T) {
@@ -54,5 +59,35 @@ func TestAServerThatStartsForbidsForAMoment(t *testing.T) {
 		if got := classify(c.err, x.denied(c.err, now)).verdict; got != c.want {
 			t.Errorf("%s: verdict %d, want %d", name, got, c.want)
 		}
+	}
+}
+
+// TestAWriteThatIsForbiddenForAMomentIsMade checks that a write is made whose right the manager gets
+// only after the first attempt, as from a server that has just read the cluster's roles.
+func TestAWriteThatIsForbiddenForAMomentIsMade(t *testing.T) {
+	const user = "late"
+	b := newBench(t, func(c *Config) {
+		c.REST = rest.CopyConfig(c.REST)
+		c.REST.Impersonate.UserName = user
+	}).run()
+	o := newOutcomes()
+	b.Create(test, b.pod("p", "uid"), o.of("create"))
+	localtest.Eventually(t, 20*time.Second, "the first attempt", func() error {
+		if b.requests("create", "pods") == 0 {
+			return errors.New("there is none")
+		}
+		return nil
+	})
+	_, err := b.client.RbacV1().RoleBindings(b.ns).Create(t.Context(), &rbacv1.RoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: user},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "cluster-admin"},
+		Subjects:   []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: user}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.flush()
+	if err := o.errs["create"]; err != nil {
+		t.Error(err)
 	}
 }

@@ -241,7 +241,7 @@ var mutations = []mutation{
 	{"what a server forbids while it starts is said of every application", "internal/manager/authors.go",
 		"unknown.forbidden && waited >= forbiddenMax", "unknown.forbidden", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
 	{"what a server forbids while it starts is final", "internal/apiwriter/writer.go",
-		" || x.denied(err, ended)", "", "internal/apiwriter", "TestAServerThatStartsForbidsForAMoment", nil, nil},
+		" || x.denied(err, ended)", "", "internal/apiwriter", "TestAWriteThatIsForbiddenForAMomentIsMade", nil, nil},
 	{"an application on which a pass has panicked is tried again and again", apps + "/controller.go",
 		"\tif c.leavesAlone(k) {\n\t\treturn true\n\t}\n", "", "internal/manager", "TestAPanicConcernsOneObject", nil, nil},
 	{"of several statuses without an answer only the last is remembered", apiwriter + "/request.go",
