@@ -23,8 +23,8 @@ type server struct {
 	far   time.Duration
 	// writes is the number of writes of the load; the default is 10,000.
 	writes int
-	// within is the maximum ratio of the limiter's time to that of the best fixed limit; the
-	// default is 1.1.
+	// within is how much longer the limiter may take than the best fixed limit, as a ratio. Default
+	// 1.1.
 	within float64
 }
 

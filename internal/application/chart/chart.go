@@ -100,8 +100,8 @@ func complete(c *v2.Chart) error {
 // madeUp matches the template functions whose results differ from call to call.
 var madeUp = regexp.MustCompile(`\b(rand[A-Z]\w*|shuffle|uuidv4|gen[A-Z]\w*|buildCustomCert|bcrypt|htpasswd|encryptAES|now|ago)\b`)
 
-// makesUp reports whether a template may generate random or time-dependent values, as far as its
-// source shows. False positives are possible, false negatives are not expected.
+// makesUp reports whether the source of a template calls a function that returns random or
+// time-dependent values. The call may never be reached.
 func makesUp(c *v2.Chart) bool {
 	for _, t := range c.Templates {
 		if t != nil && madeUp.Match(t.Data) {

@@ -56,8 +56,8 @@ type Request struct {
 // Object is one object of a release.
 type Object struct {
 	Object map[string]any
-	// Wave orders creation: an object is created after those of lower waves. An object that is
-	// neither a hook nor a CustomResourceDefinition nor a Namespace has wave 0.
+	// Wave is the object's place in the order of creation: lower waves are created first. Wave is 0
+	// for all objects but hooks, CustomResourceDefinitions and Namespaces.
 	Wave int
 	// Hook is set if the object is a hook. A hook is created anew when it changes.
 	Hook bool

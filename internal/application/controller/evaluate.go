@@ -41,8 +41,8 @@ type evaluators struct {
 	bytes         int
 }
 
-// Evaluators evaluates requests of tenants, which are namespaces. The errors of Do are those of
-// sandbox.Pool, which implements Evaluators.
+// Evaluators runs the programs of users in child processes. A tenant is a namespace. sandbox.Pool
+// implements Evaluators; see sandbox.Pool.Do for the errors.
 type Evaluators interface {
 	Do(ctx context.Context, tenant, evaluator string, request []byte) ([]byte, error)
 }

@@ -80,8 +80,8 @@ func (s *spies) tell(k spied) {
 	}
 }
 
-// leave ends all looks of an Application if lasting is set, and otherwise only those of its
-// workflow.
+// leave ends an Application's watches of single objects: all of them if lasting is set, otherwise
+// only those of its workflow.
 func (s *spies) leave(app types.NamespacedName, lasting bool) {
 	s.mu.Lock()
 	var stop []func()

@@ -4,7 +4,7 @@
 //	Application ──┬── components, traits ──▶ render ──▶ objects, labelled   ┐
 //	              └── policies ────────────▶ Policies ──▶ rules per object ─┴─▶ Plan
 //
-// Objects are normalised: those of types in the scheme have the form in which the API server stores
-// them (quantities in canonical form, stringData as data), so that a comparison with a live object
-// shows what somebody changed.
+// Objects of types in the scheme are normalised: they have the form in which the API server stores
+// them (quantities in canonical form, stringData as data). A comparison with a live object then
+// shows only what somebody changed.
 package plan
