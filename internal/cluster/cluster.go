@@ -269,13 +269,12 @@ func (c *Cluster) DeletePod(object *corev1.Pod) {
 
 // Expire drops confirmed assumptions that the watch has passed: the pod was written, and deleted
 // again before the watch showed it. seen is the resource version that the watch of pods has
-// reached. newer reports whether version a is the same as b or later. exists reports whether the
-// pod is in the cache.
-func (c *Cluster) Expire(seen string, newer func(a, b string) bool, exists func(types.NamespacedName) bool) {
+// reached. exists reports whether the pod is in the cache.
+func (c *Cluster) Expire(seen string, exists func(types.NamespacedName) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range c.assumed {
-		if v := p.assume.version; v != "" && p.object == nil && newer(seen, v) && !exists(p.name) {
+		if v := p.assume.version; v != "" && p.object == nil && !Older(seen, v) && !exists(p.name) {
 			c.dropAssumption(p)
 			c.settle(p)
 		}
@@ -409,7 +408,7 @@ func (c *Cluster) queueOf(p *pod) string {
 	if q := QueueOf(p.object); q != "" && c.ours(p.object) {
 		return q
 	}
-	if g, ok := GroupOf(p.object); ok && c.groupQueue[g] != "" {
+	if g, ok := schedulingv1beta1.GroupOf(p.object); ok && c.groupQueue[g] != "" {
 		return c.groupQueue[g]
 	}
 	if p.held.queue != "" {
@@ -468,7 +467,7 @@ func (c *Cluster) charge(p *pod, sign int64) {
 func (c *Cluster) joinGroup(p *pod) {
 	var g types.NamespacedName
 	if p.object != nil {
-		g, _ = GroupOf(p.object)
+		g, _ = schedulingv1beta1.GroupOf(p.object)
 	}
 	if g == p.group {
 		return

@@ -2,6 +2,8 @@ package cluster
 
 import (
 	"fmt"
+	"log/slog"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -11,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
+	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -79,7 +82,7 @@ func TestTheLifeOfAPod(t *testing.T) {
 	}
 	expire := func(seen string) func(*Cluster, *place.Class) {
 		return func(c *Cluster, _ *place.Class) {
-			c.Expire(seen, newerVersion, func(types.NamespacedName) bool { return false })
+			c.Expire(seen, func(types.NamespacedName) bool { return false })
 		}
 	}
 	for sentence, steps := range map[string][]step{
@@ -182,7 +185,7 @@ func TestModelAgainstRecount(t *testing.T) {
 			},
 			"group gone": func(*rapid.T) { c.DeletePodGroup(types.NamespacedName{Namespace: "ns", Name: pick("g", 1)}) },
 			"expire": func(*rapid.T) {
-				c.Expire(fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "seen")), newerVersion, func(types.NamespacedName) bool { return false })
+				c.Expire(fmt.Sprint(rapid.IntRange(1, 9).Draw(r, "seen")), func(types.NamespacedName) bool { return false })
 			},
 			"refresh": func(*rapid.T) { c.Refresh(old) },
 			"": func(r *rapid.T) {
@@ -205,4 +208,21 @@ func TestModelAgainstRecount(t *testing.T) {
 			}
 		}
 	})
+}
+
+// TestAPanicInTheModelEndsTheProcess checks that a panic in the model ends the process: all objects
+// share the model, and a panic may leave it half-changed.
+func TestAPanicInTheModelEndsTheProcess(t *testing.T) {
+	g, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	model := New(Config{Dims: place.NewDims()})
+	defer func() {
+		if v := recover(); !strings.Contains(fmt.Sprint(v), "so the process ends") {
+			t.Errorf("recovered %v", v)
+		}
+	}()
+	p := g.Try("pods", types.NamespacedName{Name: "a"}, func() { model.UpsertPod(nil) })
+	t.Errorf("it goes on after %v", p)
 }

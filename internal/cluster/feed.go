@@ -7,7 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/resourceversion"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -36,7 +35,7 @@ func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
 		case <-tick.C:
 			// The version is read before the cache: an object written up to that version is in the
 			// cache by then, or deleted.
-			c.Expire(i.Pods.SeenVersion(), newerVersion, func(name types.NamespacedName) bool {
+			c.Expire(i.Pods.SeenVersion(), func(name types.NamespacedName) bool {
 				_, ok := i.Pods.Get(name.Namespace, name.Name)
 				return ok
 			})
@@ -47,10 +46,3 @@ func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
 // expiryEvery is the interval of Expire. For about this long, resources may stay held by a pod that
 // was created and deleted between two lists, which happens only when the watch was interrupted.
 const expiryEvery = 30 * time.Second
-
-// newerVersion reports whether version a is the same as b or later. It returns false for versions
-// that cannot be compared.
-func newerVersion(a, b string) bool {
-	order, err := resourceversion.CompareResourceVersion(a, b)
-	return err == nil && order >= 0
-}

@@ -10,7 +10,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
@@ -234,7 +233,7 @@ func indexResultByWorkflow(o any) ([]string, error) {
 }
 
 func indexPodByGroup(o any) ([]string, error) {
-	if g, ok := GroupOf(o.(*corev1.Pod)); ok {
+	if g, ok := schedulingv1beta1.GroupOf(o.(*corev1.Pod)); ok {
 		return []string{g.String()}, nil
 	}
 	return nil, nil
@@ -245,22 +244,4 @@ func indexPodByNode(o any) ([]string, error) {
 		return []string{n}, nil
 	}
 	return nil, nil
-}
-
-// GroupOf returns the PodGroup that the pod's annotation names, or false.
-func GroupOf(pod *corev1.Pod) (types.NamespacedName, bool) {
-	for _, key := range []string{schedulingv1beta1.GroupNameAnnotation, schedulingv1beta1.VolcanoGroupNameAnnotation} {
-		if name := pod.Annotations[key]; name != "" {
-			return types.NamespacedName{Namespace: pod.Namespace, Name: name}, true
-		}
-	}
-	return types.NamespacedName{}, false
-}
-
-// QueueOf returns the queue that the pod's own annotations name, or an empty name.
-func QueueOf(pod *corev1.Pod) string {
-	if q := pod.Annotations[schedulingv1beta1.QueueNameAnnotation]; q != "" {
-		return q
-	}
-	return pod.Annotations[batchv1alpha1.QueueNameKey]
 }

@@ -5,28 +5,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"log/slog"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strconv"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
 	"pgregory.net/rapid"
 
 	"lockstep.dev/lockstep/api/scheme"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
-	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
 // TestHandlersFollowTheCache checks that a handler that stores the objects it receives has the
@@ -218,21 +213,4 @@ func TestTheFirstListIsOfWhatWasWrittenLast(t *testing.T) {
 			t.Errorf("a list of version %q asks for %q, want %q", version, asked, want)
 		}
 	}
-}
-
-// TestAPanicInTheModelEndsTheProcess checks that a panic in the model ends the process: all objects
-// share the model, and a panic may leave it half-changed.
-func TestAPanicInTheModelEndsTheProcess(t *testing.T) {
-	g, err := contain.New(slog.New(slog.DiscardHandler), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	model := New(Config{Dims: place.NewDims()})
-	defer func() {
-		if v := recover(); !strings.Contains(fmt.Sprint(v), "so the process ends") {
-			t.Errorf("recovered %v", v)
-		}
-	}()
-	p := g.Try("pods", types.NamespacedName{Name: "a"}, func() { model.UpsertPod(nil) })
-	t.Errorf("it goes on after %v", p)
 }

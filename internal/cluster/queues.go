@@ -4,9 +4,11 @@ import (
 	"cmp"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
 	schedulingv1 "k8s.io/api/scheduling/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
@@ -73,6 +75,14 @@ func (c *Cluster) DeletePodGroup(name types.NamespacedName) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	delete(c.groupQueue, name)
+}
+
+// QueueOf returns the queue that the pod's own annotations name, or an empty name.
+func QueueOf(pod *corev1.Pod) string {
+	if q := pod.Annotations[schedulingv1beta1.QueueNameAnnotation]; q != "" {
+		return q
+	}
+	return pod.Annotations[batchv1alpha1.QueueNameKey]
 }
 
 func (c *Cluster) queue(name string) *queue {

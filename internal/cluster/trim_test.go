@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"fmt"
-	"runtime"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
@@ -13,10 +13,21 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 )
 
+// watchedPod returns a pod of one CPU and one port as the API server sends it.
+func watchedPod(name, uid, node string) *corev1.Pod {
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: name, UID: types.UID(uid)},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Name: "main", Ports: []corev1.ContainerPort{{HostPort: 80, Protocol: corev1.ProtocolTCP}},
+			Resources: corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse("1")}},
+		}}},
+	}
+}
+
 func TestTrimKeepsWhatIsRead(t *testing.T) {
 	trim := newTrimmer()
 	one := func(i int, node string) *corev1.Pod {
-		p := testPod(fmt.Sprint("p", i), fmt.Sprint("u", i), node, "1")
+		p := watchedPod(fmt.Sprint("p", i), fmt.Sprint("u", i), node)
 		p.Annotations = map[string]string{schedulingv1beta1.GroupNameAnnotation: "g", "example.com/large": "x"}
 		p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "j", UID: types.UID("j"), Controller: ptr.To(true)}}
 		p.Spec.NodeSelector = map[string]string{"a": "b"}
@@ -54,35 +65,5 @@ func TestTrimKeepsWhatIsRead(t *testing.T) {
 	trim.pod(again)
 	if again.Spec.String() != p.Spec.String() || again.Status.String() != p.Status.String() {
 		t.Error("trimming twice changes something")
-	}
-}
-
-// BenchmarkPodMemory reports the memory of a cached pod.
-func BenchmarkPodMemory(b *testing.B) {
-	const n = 10000
-	for range b.N {
-		trim := newTrimmer()
-		pods := make([]*corev1.Pod, n)
-		c := New(Config{})
-		for i := range 1000 {
-			c.UpsertNode(testNode(fmt.Sprint("n", i), "32"))
-		}
-		var before, after runtime.MemStats
-		runtime.GC()
-		runtime.ReadMemStats(&before)
-		for i := range pods {
-			p := testPod(fmt.Sprint("job-task-", i), fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprint("n", i%1000), "1")
-			p.Labels = map[string]string{"volcano.sh/job-name": "job", "volcano.sh/task-spec": "task", "volcano.sh/task-index": fmt.Sprint(i)}
-			p.Annotations = map[string]string{"volcano.sh/job-name": "job", "volcano.sh/task-spec": "task", "volcano.sh/task-index": fmt.Sprint(i)}
-			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "j", Controller: ptr.To(true)}}
-			trim.pod(p)
-			pods[i] = p
-			c.UpsertPod(p)
-		}
-		runtime.GC()
-		runtime.ReadMemStats(&after)
-		b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/n, "B/pod")
-		runtime.KeepAlive(pods)
-		runtime.KeepAlive(c)
 	}
 }

@@ -173,7 +173,7 @@ func New(cfg Config) (*Controller, error) {
 }
 
 func keyOf(p *corev1.Pod) key {
-	if g, ok := cluster.GroupOf(p); ok {
+	if g, ok := schedulingv1beta1.GroupOf(p); ok {
 		return key{name: g}
 	}
 	return key{pod: true, name: types.NamespacedName{Namespace: p.Namespace, Name: p.Name}}
