@@ -93,7 +93,7 @@ func TestWatchesComeBackSoon(t *testing.T) {
 		}
 	}
 	if reflectors < 4 {
-		t.Errorf("only %d reflectors were found: those of Kind, of an application's objects, of limits and of crons' workflows are there", reflectors)
+		t.Errorf("only %d reflectors were found: those of Informer, of an application's objects, of limits and of crons' workflows are there", reflectors)
 	}
 }
 

@@ -15,8 +15,8 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
@@ -35,8 +35,8 @@ type Commands struct {
 	log    *slog.Logger
 	clock  clock.Clock
 
-	commands *cluster.Kind[*bus.Command]
-	lanes    *keyed.Loop[cluster.CommandTarget, lane]
+	commands *informer.Informer[*bus.Command]
+	lanes    *keyed.Loop[informer.CommandTarget, lane]
 }
 
 // lane is the state of the first Command to one target.
@@ -58,7 +58,7 @@ const (
 )
 
 // NewCommands returns a Commands and registers its handler. Call it before the informers start.
-func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwriter.Writer, log *slog.Logger) (*Commands, error) {
+func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.Writer, log *slog.Logger) (*Commands, error) {
 	if i == nil || jobs == nil || queues == nil || w == nil {
 		return nil, errors.New("batch: Commands needs Informers, jobs, queues and a Writer")
 	}
@@ -66,15 +66,15 @@ func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwr
 		log = slog.New(slog.DiscardHandler)
 	}
 	c := &Commands{jobs: jobs, queues: queues, writer: w, log: log, clock: jobs.Clock, commands: i.Commands}
-	c.lanes = keyed.New[cluster.CommandTarget, lane](keyed.Config[cluster.CommandTarget]{
+	c.lanes = keyed.New[informer.CommandTarget, lane](keyed.Config[informer.CommandTarget]{
 		Name: "commands", Workers: 1, Turn: c.turn, Clock: jobs.Clock, Guard: jobs.Guard,
-		Panicked: func(target cluster.CommandTarget, p *contain.Panic) {
+		Panicked: func(target informer.CommandTarget, p *contain.Panic) {
 			if cmd := c.first(target); cmd != nil {
 				i.Commands.SetApart(cmd.Namespace, cmd.Name, cmd.UID, p)
 			}
 		},
 	})
-	wake := func(cmd *bus.Command) { c.lanes.Wake(cluster.TargetOf(cmd)) }
+	wake := func(cmd *bus.Command) { c.lanes.Wake(informer.TargetOf(cmd)) }
 	i.Commands.Follow(wake, wake)
 	return c, nil
 }
@@ -83,7 +83,7 @@ func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwr
 func (c *Commands) Run(ctx context.Context) { c.lanes.Run(ctx) }
 
 // turn brings the first Command to a target forward.
-func (c *Commands) turn(target cluster.CommandTarget) {
+func (c *Commands) turn(target informer.CommandTarget) {
 	cmd := c.first(target)
 	if cmd == nil {
 		c.lanes.Drop(target)
@@ -110,9 +110,9 @@ func (c *Commands) turn(target cluster.CommandTarget) {
 }
 
 // first returns the oldest Command to a target that is not being deleted, or nil.
-func (c *Commands) first(target cluster.CommandTarget) *bus.Command {
+func (c *Commands) first(target informer.CommandTarget) *bus.Command {
 	var first *bus.Command
-	for _, cmd := range c.commands.ByIndex(cluster.CommandsByTarget, target.String()) {
+	for _, cmd := range c.commands.ByIndex(informer.CommandsByTarget, target.String()) {
 		if cmd.DeletionTimestamp == nil && (first == nil || beforeCommand(cmd, first) < 0) {
 			first = cmd
 		}
@@ -126,7 +126,7 @@ func beforeCommand(a, b *bus.Command) int {
 }
 
 // handOver passes a Command to its target.
-func (c *Commands) handOver(target cluster.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) handOver(target informer.CommandTarget, l *lane, cmd *bus.Command) {
 	switch {
 	case cmd.TargetObject == nil || cmd.TargetObject.Name == "":
 		c.refuse(target, l, cmd, "target: it names no object")
@@ -137,7 +137,7 @@ func (c *Commands) handOver(target cluster.CommandTarget, l *lane, cmd *bus.Comm
 	}
 }
 
-func (c *Commands) handToQueue(target cluster.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) handToQueue(target informer.CommandTarget, l *lane, cmd *bus.Command) {
 	if _, found := c.queues.Informers.Queues.Get("", target.Name); !found {
 		c.await(target, l, cmd, fmt.Sprintf("target: there is no queue %q", target.Name))
 		return
@@ -153,7 +153,7 @@ func (c *Commands) handToQueue(target cluster.CommandTarget, l *lane, cmd *bus.C
 	})
 }
 
-func (c *Commands) handToJob(target cluster.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) handToJob(target informer.CommandTarget, l *lane, cmd *bus.Command) {
 	job, found := c.jobs.Informers.Jobs.Get(target.Namespace, target.Name)
 	switch {
 	case !found:
@@ -168,7 +168,7 @@ func (c *Commands) handToJob(target cluster.CommandTarget, l *lane, cmd *bus.Com
 		order := &order{command: cmd, job: job.UID, ended: func(done bool) {
 			c.lanes.Post(target, cmd.UID, func(l *lane) { l.handed, l.done = done, done })
 		}}
-		l.handed = c.jobs.loop.Post(cluster.KeyOf(job), keyed.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
+		l.handed = c.jobs.loop.Post(informer.KeyOf(job), keyed.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
 		if !l.handed {
 			c.lanes.WakeAfter(target, handRetry) // the controller is about to take up the job
 		}
@@ -176,7 +176,7 @@ func (c *Commands) handToJob(target cluster.CommandTarget, l *lane, cmd *bus.Com
 }
 
 // await retries a Command whose target is missing, and refuses it after targetWait.
-func (c *Commands) await(target cluster.CommandTarget, l *lane, cmd *bus.Command, why string) {
+func (c *Commands) await(target informer.CommandTarget, l *lane, cmd *bus.Command, why string) {
 	if c.clock.Since(l.since) < targetWait {
 		c.lanes.WakeAfter(target, handRetry)
 		return
@@ -185,21 +185,21 @@ func (c *Commands) await(target cluster.CommandTarget, l *lane, cmd *bus.Command
 }
 
 // refuse deletes a Command that cannot be carried out, and records an event that says why.
-func (c *Commands) refuse(target cluster.CommandTarget, l *lane, cmd *bus.Command, why string) {
+func (c *Commands) refuse(target informer.CommandTarget, l *lane, cmd *bus.Command, why string) {
 	c.writer.Event(cmd, corev1.EventTypeWarning, eventRefused, string(cmd.Action)+": "+why)
 	l.done = true
 	c.delete(target, l, cmd)
 }
 
 // delete deletes a Command that was carried out or refused.
-func (c *Commands) delete(target cluster.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) delete(target informer.CommandTarget, l *lane, cmd *bus.Command) {
 	l.deleting = true
-	m := apiwriter.Meta{Owner: "command/" + cluster.KeyOf(cmd).String(), Reason: "command"}
+	m := apiwriter.Meta{Owner: "command/" + informer.KeyOf(cmd).String(), Reason: "command"}
 	c.writer.Delete(m, cmd, apiwriter.DeleteOptions{}, func(err error) {
 		if err == nil || errors.Is(err, apiwriter.ErrStopped) {
 			return // the watch will show the deletion
 		}
-		c.log.Warn("deleting a command failed", "command", cluster.KeyOf(cmd), "error", err)
+		c.log.Warn("deleting a command failed", "command", informer.KeyOf(cmd), "error", err)
 		c.lanes.Post(target, cmd.UID, func(l *lane) {
 			l.deleting = false
 			l.refusals.Refused(c.clock.Now())

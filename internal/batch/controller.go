@@ -14,8 +14,8 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
@@ -44,7 +44,7 @@ type Model interface {
 
 // Config configures a Controller. All fields without a default are required.
 type Config struct {
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Scheduler Scheduler
 	Model     Model
 	Writer    apiwriter.Writer
@@ -101,15 +101,15 @@ func New(cfg Config) (*Controller, error) {
 
 // watch registers the event handlers.
 func (c *Controller) watch() {
-	wake := func(j *api.Job) { c.loop.Wake(cluster.KeyOf(j)) }
+	wake := func(j *api.Job) { c.loop.Wake(informer.KeyOf(j)) }
 	gone := func(n *corev1.Node) { c.nodeGone(n.Name) }
-	c.Informers.Jobs.Handle(cluster.Handler[*api.Job]{
+	c.Informers.Jobs.Handle(informer.Handler[*api.Job]{
 		Added: wake, Updated: c.jobUpdated, Deleted: wake,
 	})
 	c.Informers.Pods.Follow(c.podSeen, c.podGone)
 	limits := func(l *corev1.LimitRange) { c.limitsChanged(l.Namespace) }
 	c.Informers.LimitRanges.Follow(limits, limits)
-	c.Informers.Nodes.Handle(cluster.Handler[*corev1.Node]{Deleted: gone})
+	c.Informers.Nodes.Handle(informer.Handler[*corev1.Node]{Deleted: gone})
 }
 
 // Resume takes up every existing job. Jobs that hold pods come first, so that a gang that was left
@@ -118,11 +118,11 @@ func (c *Controller) watch() {
 func (c *Controller) Resume() {
 	var rest []types.NamespacedName
 	for _, j := range c.Informers.Jobs.List() {
-		if len(c.Informers.Pods.ByIndex(cluster.PodsByController, string(j.UID))) == 0 {
-			rest = append(rest, cluster.KeyOf(j))
+		if len(c.Informers.Pods.ByIndex(informer.PodsByController, string(j.UID))) == 0 {
+			rest = append(rest, informer.KeyOf(j))
 			continue
 		}
-		c.loop.Take(cluster.KeyOf(j))
+		c.loop.Take(informer.KeyOf(j))
 	}
 	for _, key := range rest {
 		c.loop.Wake(key)
@@ -172,7 +172,7 @@ func (c *Controller) sweep() {
 
 // jobUpdated wakes the job, but ignores updates that only show a status written by this controller.
 func (c *Controller) jobUpdated(old, now *api.Job) {
-	key := cluster.KeyOf(now)
+	key := informer.KeyOf(now)
 	if old.Generation != now.Generation || old.UID != now.UID || now.DeletionTimestamp != nil {
 		c.loop.Wake(key)
 		return
@@ -215,7 +215,7 @@ func (c *Controller) limitsChanged(namespace string) {
 // nodeGone speeds up what the control plane would do after a minute: pods whose node is gone are
 // deleted and replaced.
 func (c *Controller) nodeGone(node string) {
-	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByNode, node) {
+	for _, p := range c.Informers.Pods.ByIndex(informer.PodsByNode, node) {
 		c.podSeen(p)
 	}
 }

@@ -20,9 +20,9 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // QueueUse provides the amounts that queues hold, from the cluster model.
@@ -33,7 +33,7 @@ type QueueUse interface {
 
 // QueuesConfig configures Queues. All fields without a default are required.
 type QueuesConfig struct {
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Use       QueueUse
 	Writer    apiwriter.Writer
 	// Guard recovers from panics caused by one queue. With a nil Guard such panics end the process.

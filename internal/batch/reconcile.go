@@ -17,6 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
@@ -150,7 +151,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 	r.dependent = dependent(job)
 	c.compile(r, ranges)
 	if fresh {
-		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(job.UID)) {
+		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(job.UID)) {
 			c.takePod(r, p)
 			if r.status.State.Phase == api.Restarting && p.Annotations[api.JobVersionKey] == strconv.Itoa(int(r.status.Version)) {
 				// The restart is over: this pod belongs to the run after it, and the previous
@@ -309,7 +310,7 @@ func (c *Controller) takeUnseen(r *record) {
 		}
 		for i := range t.units {
 			u := &t.units[i]
-			if u.state != created || u.version == "" || !cluster.Older(u.version, seen) {
+			if u.state != created || u.version == "" || !informer.Older(u.version, seen) {
 				continue
 			}
 			p, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(i))

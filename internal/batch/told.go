@@ -7,7 +7,7 @@ import (
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // told is the last status that was handed to the writer. The status that the watch shows is this
@@ -23,7 +23,7 @@ type told struct {
 // newer reports whether another client has written the job after this status.
 func (t *told) newer(job *api.Job) bool {
 	version := t.answered.Load()
-	return version != nil && cluster.Older(*version, job.ResourceVersion)
+	return version != nil && informer.Older(*version, job.ResourceVersion)
 }
 
 // statusEnded handles the writer's answer to a status write; o is nil after an error.

@@ -11,6 +11,7 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -274,7 +275,7 @@ func (c *Cluster) Expire(seen string, exists func(types.NamespacedName) bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for p := range c.assumed {
-		if v := p.assume.version; v != "" && p.object == nil && !Older(seen, v) && !exists(p.name) {
+		if v := p.assume.version; v != "" && p.object == nil && !informer.Older(seen, v) && !exists(p.name) {
 			c.dropAssumption(p)
 			c.settle(p)
 		}

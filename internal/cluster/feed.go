@@ -10,22 +10,23 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // Feed registers the model as a reader of the informers. Call it before other handlers are
 // registered and before Start.
-func (c *Cluster) Feed(i *Informers) {
+func (c *Cluster) Feed(i *informer.Set) {
 	i.Nodes.Follow(c.UpsertNode, func(n *corev1.Node) { c.DeleteNode(n.Name) })
 	i.Pods.Follow(c.UpsertPod, c.DeletePod)
 	i.Queues.Follow(c.UpsertQueue, func(q *schedulingv1beta1.Queue) { c.DeleteQueue(q.Name) })
-	i.PodGroups.Follow(func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(KeyOf(g), g.QueueName()) },
-		func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(KeyOf(g)) })
+	i.PodGroups.Follow(func(g *schedulingv1beta1.PodGroup) { c.UpsertPodGroup(informer.KeyOf(g), g.QueueName()) },
+		func(g *schedulingv1beta1.PodGroup) { c.DeletePodGroup(informer.KeyOf(g)) })
 	i.PriorityClasses.Follow(c.UpsertPriorityClass, func(p *schedulingv1.PriorityClass) { c.DeletePriorityClass(p.Name) })
 	i.NodeTopologies.Follow(c.UpsertNodeTopology, func(t *topologyv1alpha1.NodeTopology) { c.DeleteNodeTopology(t.Name) })
 }
 
 // RunExpiry calls Expire every expiryEvery until ctx is done.
-func (c *Cluster) RunExpiry(ctx context.Context, i *Informers) {
+func (c *Cluster) RunExpiry(ctx context.Context, i *informer.Set) {
 	tick := time.NewTicker(expiryEvery)
 	defer tick.Stop()
 	for {

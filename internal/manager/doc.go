@@ -1,6 +1,6 @@
 // Package manager assembles the parts of the control plane and runs them as one process.
 //
-//	        ┌──────────────────────── cluster.Informers ◀──watch── API server
+//	        ┌───────────────────────────── informer.Set ◀──watch── API server
 //	        ▼                ▼                 ▼                       ▲
 //	cluster.Cluster   batch.Controller   podgroup.Controller           │
 //	        ▲                │ Submit          │ Submit                │

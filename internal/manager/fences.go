@@ -5,8 +5,8 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/fence"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // leadership is the authority by which a manager leads if there may be others: the term of the
@@ -37,7 +37,7 @@ func (l *leadership) Term(string) *fence.Term { return l.term }
 
 // workflows returns the writer for workflows, some of which belong to the leader and the others to
 // this manager's share.
-func (l *leadership) workflows(w *apiwriter.W, informers *cluster.Informers) apiwriter.Writer {
+func (l *leadership) workflows(w *apiwriter.W, informers *informer.Set) apiwriter.Writer {
 	if l == nil {
 		return w
 	}
@@ -47,7 +47,7 @@ func (l *leadership) workflows(w *apiwriter.W, informers *cluster.Informers) api
 // leadersWorkflows is the fence for workflows in the manager that leads.
 type leadersWorkflows struct {
 	*leadership
-	workflows *cluster.Kind[*wf.Workflow]
+	workflows *informer.Informer[*wf.Workflow]
 }
 
 // Term implements apiwriter.Fence.

@@ -26,6 +26,7 @@ import (
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/steward"
 	"lockstep.dev/lockstep/internal/egress"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/malformed/report"
@@ -256,7 +257,7 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 
 // parts holds the parts that lead runs.
 type parts struct {
-	informers *cluster.Informers
+	informers *informer.Set
 	rare      *upstream.Filter
 	jobs      *batch.Controller
 	workflows *controller.Controller
@@ -266,12 +267,12 @@ type parts struct {
 // assemble creates the parts and connects them.
 func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) (*parts, error) {
 	writer, shards := by.writer(w), by.members()
-	informers, err := cluster.NewInformers(m.cfg.REST)
+	informers, err := informer.NewSet(m.cfg.REST)
 	if err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	informers.OnCutShort(w.WatchEnded)
-	informers.Pods.Handle(cluster.Handler[*corev1.Pod]{Added: w.Seen, Updated: func(old, pod *corev1.Pod) {
+	informers.Pods.Handle(informer.Handler[*corev1.Pod]{Added: w.Seen, Updated: func(old, pod *corev1.Pod) {
 		if old.UID != pod.UID {
 			w.Seen(pod)
 		}
@@ -413,7 +414,7 @@ func (m *Manager) runApplications(apps *applications.Controller) func(context.Co
 
 // archive opens the archive and returns the keeper that fills it, and a function that runs the
 // keeper.
-func (m *Manager) archive(ctx context.Context, informers *cluster.Informers, writer apiwriter.Writer) (*archive.Keeper, func(context.Context), error) {
+func (m *Manager) archive(ctx context.Context, informers *informer.Set, writer apiwriter.Writer) (*archive.Keeper, func(context.Context), error) {
 	chosen, err := labels.Parse(m.cfg.ArchiveLabels)
 	if err != nil {
 		return nil, nil, fmt.Errorf("archive: label selector: %w", err)

@@ -22,7 +22,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	applications "lockstep.dev/lockstep/internal/application/controller"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/malformed/report"
@@ -169,7 +169,7 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	if err != nil {
 		return err
 	}
-	informers, err := cluster.NewWorkflowInformers(m.cfg.REST)
+	informers, err := informer.NewWorkflowSet(m.cfg.REST)
 	if err != nil {
 		return err
 	}

@@ -24,6 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -36,7 +37,7 @@ type Scheduler interface {
 
 // Config configures a Controller. Informers, Cluster, Scheduler and Writer are required.
 type Config struct {
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Cluster   *cluster.Cluster
 	Scheduler Scheduler
 	Writer    apiwriter.Writer
@@ -155,7 +156,7 @@ func New(cfg Config) (*Controller, error) {
 	group := func(g *schedulingv1beta1.PodGroup) {
 		c.queue.Add(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
 	}
-	cfg.Informers.Pods.Handle(cluster.Handler[*corev1.Pod]{
+	cfg.Informers.Pods.Handle(informer.Handler[*corev1.Pod]{
 		Added: pod,
 		Updated: func(old, p *corev1.Pod) {
 			if keyOf(old) != keyOf(p) {
@@ -275,7 +276,7 @@ func (c *Controller) reconcile(k key) {
 func (c *Controller) podsOf(k key) []*corev1.Pod {
 	foreign := Foreign(c.cfg.SchedulerNames)
 	if !k.pod {
-		pods := c.cfg.Informers.Pods.ByIndex(cluster.PodsByGroup, k.name.String())
+		pods := c.cfg.Informers.Pods.ByIndex(informer.PodsByGroup, k.name.String())
 		return slices.DeleteFunc(pods, func(p *corev1.Pod) bool { return !foreign(p) })
 	}
 	p, ok := c.cfg.Informers.Pods.Get(k.name.Namespace, k.name.Name)

@@ -21,6 +21,7 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
@@ -126,7 +127,7 @@ func (w *world) start() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	w.stopped = func() { cancel(); running.Wait() }
-	informers, err := cluster.NewInformers(w.cfg)
+	informers, err := informer.NewSet(w.cfg)
 	must(err)
 	model := cluster.New(cluster.Config{Ours: podgroup.Foreign(podgroup.DefaultSchedulerNames)})
 	model.Feed(informers)

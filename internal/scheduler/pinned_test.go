@@ -20,6 +20,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -316,7 +317,7 @@ func moved(p *corev1.Pod, number int64, cpus cpuset.Set) (pin.Move, *corev1.Pod)
 	}
 	after := p.DeepCopy()
 	after.Annotations[topologyv1alpha1.ResultAnnotation] = string(data)
-	return pin.Move{Pod: cluster.KeyOf(p), UID: p.UID, Before: before, After: &cluster.CPUs{Annotation: string(data), Result: result}}, after
+	return pin.Move{Pod: informer.KeyOf(p), UID: p.UID, Before: before, After: &cluster.CPUs{Annotation: string(data), Result: result}}, after
 }
 
 // move requests moves, and returns the errors reported.

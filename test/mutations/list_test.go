@@ -24,6 +24,7 @@ const (
 	containP  = "internal/contain"
 	egress    = "internal/egress"
 	fenceP    = "internal/fence"
+	informerP = "internal/informer"
 	keyed     = "internal/keyed"
 	manager   = "internal/manager"
 	sandbox   = "internal/sandbox"
@@ -117,8 +118,8 @@ var mutations = []mutation{
 	// Malformed objects do not disturb others.
 	{"an object that does not decode is an error of its list", tolerant + "/tolerant.go",
 		"if err == nil || into != nil {\n\t\treturn o, gvk, err", "if true {\n\t\treturn o, gvk, err", tolerant, "TestObjectsThatDoNotDecodeAreMarkedAndTheOthersWhole", nil, nil},
-	{"an object that does not decode is one among others", clusterP + "/kind.go",
-		"if malformed.Of(t) != nil {\n\t\treturn k.putApart", "if false {\n\t\treturn k.putApart", clusterP, "TestHandlersFollowTheCache", nil, nil},
+	{"an object that does not decode is one among others", informerP + "/informer.go",
+		"if malformed.Of(t) != nil {\n\t\treturn i.putApart", "if false {\n\t\treturn i.putApart", informerP, "TestHandlersFollowTheCache", nil, nil},
 	{"one namespace's failures are everybody's", apiwriter + "/scopes.go",
 		"k.verb, k.namespace = x.verb, x.name.Namespace", "k.verb = x.verb", apiwriter, "TestAScopeIsDownWhenItsPartsAre", nil, nil},
 	{"a resource is down because it is in one namespace", apiwriter + "/scopes.go",
@@ -129,10 +130,10 @@ var mutations = []mutation{
 		apiwriter, "TestAScopeIsDownWhenItsPartsAre", nil, nil},
 	{"a panic ends the process", containP + "/contain.go",
 		"\tif g == nil {\n\t\tdo()", "\tif true {\n\t\tdo()", manager, "TestAPanicConcernsOneObject", nil, nil},
-	{"an object whose handler panicked is one among others", clusterP + "/kind.go",
-		"if failed != nil && k.mayBeApart() {", "if false {", manager, "TestAPanicConcernsOneObject", nil, nil},
-	{"an object that was set apart is handed over again by what is written about it", clusterP + "/kind.go",
-		"\tif k.staysApart(t) {", "\tif false {", clusterP, "TestAnObjectThatWasSetApartIsNotHandedOverAgain", nil, nil},
+	{"an object whose handler panicked is one among others", informerP + "/informer.go",
+		"if failed != nil && i.mayBeApart() {", "if false {", manager, "TestAPanicConcernsOneObject", nil, nil},
+	{"an object that was set apart is handed over again by what is written about it", informerP + "/informer.go",
+		"\tif i.staysApart(t) {", "\tif false {", informerP, "TestAnObjectThatWasSetApartIsNotHandedOverAgain", nil, nil},
 	{"a malformed workflow that is deleted is held for ever", "internal/workflow/artifactgc/controller.go",
 		"\t\t\tif stuck(w) {", "\t\t\tif false {", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
 	{"a malformed application that is deleted is held for ever", apps + "/pass.go",
@@ -180,8 +181,8 @@ var mutations = []mutation{
 	{"a pod that could not be written keeps its room", clusterP + "/cluster.go",
 		"if p := c.pods[name]; p != nil && p.assume != nil {\n\t\tc.dropAssumption(p)\n\t\tc.settle(p)", "if p := c.pods[name]; p != nil && p.assume != nil {",
 		scheduler, "TestForgottenPodsMakeRoom", nil, nil},
-	{"what is gone from a new list stays", clusterP + "/kind.go",
-		"for _, t := range before {\n\t\tk.tellGone(t)\n\t}", "", clusterP, "TestHandlersFollowTheCache", nil, nil},
+	{"what is gone from a new list stays", informerP + "/informer.go",
+		"for _, t := range before {\n\t\ti.tellGone(t)\n\t}", "", informerP, "TestHandlersFollowTheCache", nil, nil},
 
 	// Placement.
 	{"a gang that does not fit leaves a part behind", placer + "/placer.go",

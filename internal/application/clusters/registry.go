@@ -19,7 +19,7 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
@@ -123,7 +123,7 @@ func brief(err error) string {
 type Registry struct {
 	cfg     Config
 	log     *slog.Logger
-	secrets *cluster.Kind[*corev1.Secret]
+	secrets *informer.Informer[*corev1.Secret]
 	running sync.WaitGroup
 
 	mu       sync.Mutex
@@ -147,7 +147,7 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("clusters: %w", err)
 	}
 	r := &Registry{cfg: cfg, log: cfg.Log, clusters: map[string]*Cluster{}}
-	r.secrets = cluster.WatchIn(client, "secrets", oam.SystemNamespace, CredentialTypeLabel, &corev1.Secret{}, nil)
+	r.secrets = informer.WatchIn(client, "secrets", oam.SystemNamespace, CredentialTypeLabel, &corev1.Secret{}, nil)
 	r.secrets.Follow(r.seen, func(s *corev1.Secret) { r.gone(s.Name) })
 	return r, nil
 }

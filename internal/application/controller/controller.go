@@ -21,10 +21,10 @@ import (
 	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/clusters"
 	"lockstep.dev/lockstep/internal/application/plan"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 )
@@ -205,7 +205,7 @@ func New(cfg Config) (*Controller, error) {
 
 // handle registers the watch handlers that fill the queue.
 func (c *Controller) handle() {
-	c.applications.Handle(cluster.Handler[*kubeclient.Raw]{
+	c.applications.Handle(informer.Handler[*kubeclient.Raw]{
 		Added:   func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 		Updated: c.applicationUpdated,
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
@@ -213,7 +213,7 @@ func (c *Controller) handle() {
 	// Only this controller changes trackers. A tracker's absence, or the absence of its
 	// Application, needs a pass. An Application can rest once the watch shows its tracker as last
 	// written.
-	c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
+	c.trackers.Handle(informer.Handler[*kubeclient.Raw]{
 		Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
 			if owner := ownerOf(o.Labels); c.awake(owner) {

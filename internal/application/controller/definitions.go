@@ -15,7 +15,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
@@ -33,15 +33,15 @@ func (unreadable) Is(target error) bool { return target == errNoDefinition }
 // definitions caches compiled definitions. Each is compiled at first use and again after a change.
 // definitions also watches the Policies and Workflows that Applications share.
 type definitions struct {
-	components *cluster.Kind[*oam.ComponentDefinition]
-	traits     *cluster.Kind[*oam.TraitDefinition]
-	policies   *cluster.Kind[*oam.PolicyDefinition]
-	steps      *cluster.Kind[*oam.WorkflowStepDefinition]
+	components *informer.Informer[*oam.ComponentDefinition]
+	traits     *informer.Informer[*oam.TraitDefinition]
+	policies   *informer.Informer[*oam.PolicyDefinition]
+	steps      *informer.Informer[*oam.WorkflowStepDefinition]
 
-	revisions *cluster.Kind[*oam.DefinitionRevision]
+	revisions *informer.Informer[*oam.DefinitionRevision]
 
-	sharedPolicies  *cluster.Kind[*v1alpha1.Policy]
-	sharedWorkflows *cluster.Kind[*v1alpha1.Workflow]
+	sharedPolicies  *informer.Informer[*v1alpha1.Policy]
+	sharedWorkflows *informer.Informer[*v1alpha1.Workflow]
 
 	mu       sync.Mutex
 	compiled map[definitionKey]compiled
@@ -49,13 +49,13 @@ type definitions struct {
 
 func newDefinitions(beta, alpha rest.Interface) *definitions {
 	return &definitions{
-		components:      cluster.Watch(beta, "componentdefinitions", "", &oam.ComponentDefinition{}, nil),
-		traits:          cluster.Watch(beta, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
-		policies:        cluster.Watch(beta, "policydefinitions", "", &oam.PolicyDefinition{}, nil),
-		steps:           cluster.Watch(beta, "workflowstepdefinitions", "", &oam.WorkflowStepDefinition{}, nil),
-		revisions:       cluster.Watch(beta, "definitionrevisions", "", &oam.DefinitionRevision{}, nil),
-		sharedPolicies:  cluster.Watch(alpha, "policies", "", &v1alpha1.Policy{}, nil),
-		sharedWorkflows: cluster.Watch(alpha, "workflows", "", &v1alpha1.Workflow{}, nil),
+		components:      informer.Watch(beta, "componentdefinitions", "", &oam.ComponentDefinition{}, nil),
+		traits:          informer.Watch(beta, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
+		policies:        informer.Watch(beta, "policydefinitions", "", &oam.PolicyDefinition{}, nil),
+		steps:           informer.Watch(beta, "workflowstepdefinitions", "", &oam.WorkflowStepDefinition{}, nil),
+		revisions:       informer.Watch(beta, "definitionrevisions", "", &oam.DefinitionRevision{}, nil),
+		sharedPolicies:  informer.Watch(alpha, "policies", "", &v1alpha1.Policy{}, nil),
+		sharedWorkflows: informer.Watch(alpha, "workflows", "", &v1alpha1.Workflow{}, nil),
 		compiled:        map[definitionKey]compiled{},
 	}
 }
@@ -91,7 +91,7 @@ func (d *definitions) handle(changed func(), revised func(old, new *revisedDefin
 	handleKind(d, d.steps, render.WorkflowStep, changed, revised, render.OfWorkflowStep)
 	handleKind(d, d.sharedPolicies, "", changed, nil, nil)
 	handleKind(d, d.sharedWorkflows, "", changed, nil, nil)
-	d.revisions.Handle(cluster.Handler[*oam.DefinitionRevision]{
+	d.revisions.Handle(informer.Handler[*oam.DefinitionRevision]{
 		Added: func(*oam.DefinitionRevision) { changed() },
 		Deleted: func(r *oam.DefinitionRevision) {
 			d.mu.Lock()
@@ -105,9 +105,9 @@ func (d *definitions) handle(changed func(), revised func(old, new *revisedDefin
 	})
 }
 
-func handleKind[T apiwriter.Object](d *definitions, kind *cluster.Kind[T], name render.Kind, changed func(), revised func(old, new *revisedDefinition), definition func(T) *render.Definition) {
+func handleKind[T apiwriter.Object](d *definitions, kind *informer.Informer[T], name render.Kind, changed func(), revised func(old, new *revisedDefinition), definition func(T) *render.Definition) {
 	of := func(o T) *revisedDefinition { return &revisedDefinition{definition(o), o, specVersion(o)} }
-	kind.Handle(cluster.Handler[T]{
+	kind.Handle(informer.Handler[T]{
 		Added: func(o T) {
 			if revised != nil {
 				revised(nil, of(o))
@@ -132,7 +132,7 @@ func (d *definitions) each(f func(*revisedDefinition)) {
 	eachOf(d.steps, render.OfWorkflowStep, f)
 }
 
-func eachOf[T apiwriter.Object](kind *cluster.Kind[T], definition func(T) *render.Definition, f func(*revisedDefinition)) {
+func eachOf[T apiwriter.Object](kind *informer.Informer[T], definition func(T) *render.Definition, f func(*revisedDefinition)) {
 	for _, o := range kind.List() {
 		f(&revisedDefinition{definition(o), o, specVersion(o)})
 	}
@@ -178,7 +178,7 @@ func (d appDefinitions) Step(namespace, name string) (*render.Template, error) {
 
 // find looks for a definition in the Application's namespace, then in oam.SystemNamespace. A name
 // with @ is a revision of a definition.
-func find[T apiwriter.Object](d appDefinitions, kind *cluster.Kind[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
+func find[T apiwriter.Object](d appDefinitions, kind *informer.Informer[T], called render.Kind, empty T, definition func(T) *render.Definition, namespace, name string) (*render.Template, error) {
 	base, pinned, ok := strings.Cut(name, "@")
 	if ok {
 		t, err := pinnedTo(d, called, empty, definition, namespace, base, pinned)

@@ -10,7 +10,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/rawjson"
@@ -20,7 +20,7 @@ import (
 // held is a watch of objects that are many and mostly at rest: it keeps their metadata decoded and
 // the rest compressed until open is called.
 type held[T any] struct {
-	*cluster.Kind[*kubeclient.Raw]
+	*informer.Informer[*kubeclient.Raw]
 	packer alike
 	read   func(text []byte, r *kubeclient.Raw) (*T, error)
 }
@@ -30,7 +30,7 @@ type held[T any] struct {
 // decodes the kept JSON and takes the metadata from r.
 func newHeld[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *held[T] {
 	k := &held[T]{read: read}
-	k.Kind = cluster.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {
+	k.Informer = informer.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {
 		if r.Note != nil {
 			return // an informer may trim an object twice
 		}

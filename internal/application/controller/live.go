@@ -29,7 +29,7 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/plan"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/rawjson"
 )
@@ -265,7 +265,7 @@ func (w *kindWatch) run(ctx context.Context) {
 	if w.only.Name != "" {
 		labels, only = "", fields.OneTermEqualSelector(metav1.ObjectNameField, w.only.Name).String()
 	}
-	asked := cluster.ListWatch(client, w.mapping.Resource.Resource, w.only.Namespace, labels, only)
+	asked := informer.ListWatch(client, w.mapping.Resource.Resource, w.only.Namespace, labels, only)
 	lw := cache.ToListWatcherWithWatchListSemantics(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			list, err := asked.ListWithContextFunc(ctx, o)

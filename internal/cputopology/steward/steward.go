@@ -23,6 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -56,7 +57,7 @@ type Policy struct {
 // Log are required.
 type Config struct {
 	REST      *rest.Config
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Model     *cluster.Cluster
 	Mover     Mover
 	Writer    apiwriter.Writer
@@ -80,7 +81,7 @@ type Steward struct {
 	log     *slog.Logger
 	clock   clock.WithTicker
 	metrics *metrics
-	leases  *cluster.Kind[*coordinationv1.Lease]
+	leases  *informer.Informer[*coordinationv1.Lease]
 	loop    *keyed.Loop[string, node]
 
 	mu     sync.Mutex
@@ -138,7 +139,7 @@ func New(cfg Config) (*Steward, error) {
 		return nil, fmt.Errorf("steward: %w", err)
 	}
 	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
-	s.leases = cluster.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
+	s.leases = informer.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
 	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: s.panicked})
 	changed := func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) }
 	cfg.Informers.NodeTopologies.Follow(changed, changed)
@@ -195,7 +196,7 @@ func (s *Steward) turn(name string) {
 	s.loop.Deliver(name, keyed.Anyone)
 	s.resolve(n)
 	t := watched
-	if w := n.written; w != nil && w.UID == t.UID && cluster.Older(t.ResourceVersion, w.ResourceVersion) {
+	if w := n.written; w != nil && w.UID == t.UID && informer.Older(t.ResourceVersion, w.ResourceVersion) {
 		t = w // the cache has not caught up with this manager's own write
 	}
 	now := s.clock.Now()

@@ -19,7 +19,7 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/drive"
@@ -297,7 +297,7 @@ func (t *trial) watch(ctx context.Context) error {
 			return s
 		})
 	}
-	kind := cluster.Watch(t.apps, "applications", "", &oam.Application{}, func(a *oam.Application) {
+	kind := informer.Watch(t.apps, "applications", "", &oam.Application{}, func(a *oam.Application) {
 		a.Spec = oam.ApplicationSpec{}
 		a.Status = oam.ApplicationStatus{Phase: a.Status.Phase, ObservedGeneration: a.Status.ObservedGeneration}
 	})

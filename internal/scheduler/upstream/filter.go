@@ -29,13 +29,14 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/metrics"
 
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
 // Config configures a Filter. Client, Informers and Cluster are required.
 type Config struct {
 	Client    kubernetes.Interface
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Cluster   *cluster.Cluster
 	Log       *slog.Logger
 }

@@ -13,6 +13,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/scheduler/place"
@@ -38,7 +39,7 @@ func newWorld(t *testing.T) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	informers, err := cluster.NewInformers(cfg)
+	informers, err := informer.NewSet(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

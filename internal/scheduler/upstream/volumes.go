@@ -9,7 +9,7 @@ import (
 	corev1listers "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/tools/cache"
 
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // unsupported describes a need of the pod that is not supported, or returns "".
@@ -42,7 +42,7 @@ func (f *Filter) bindsLate(namespace, name string) bool {
 // shared is an informer factory that takes pods and nodes from existing caches.
 type shared struct {
 	informers.SharedInformerFactory
-	have *cluster.Informers
+	have *informer.Set
 }
 
 func (s shared) Core() coreinformers.Interface {
@@ -51,14 +51,14 @@ func (s shared) Core() coreinformers.Interface {
 
 type sharedCore struct {
 	coreinformers.Interface
-	have *cluster.Informers
+	have *informer.Set
 }
 
 func (s sharedCore) V1() corev1informers.Interface { return sharedCoreV1{s.Interface.V1(), s.have} }
 
 type sharedCoreV1 struct {
 	corev1informers.Interface
-	have *cluster.Informers
+	have *informer.Set
 }
 
 func (s sharedCoreV1) Pods() corev1informers.PodInformer   { return cachedPods{s.have.Pods.Store()} }

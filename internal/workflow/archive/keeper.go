@@ -19,7 +19,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
@@ -30,7 +30,7 @@ const Archived = "Archived"
 type KeeperConfig struct {
 	DB        *DB
 	REST      *rest.Config
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Writer    apiwriter.Writer
 	// TTL is how long the archive keeps workflows; zero means for ever.
 	TTL time.Duration

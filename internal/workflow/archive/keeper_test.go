@@ -17,7 +17,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -46,7 +46,7 @@ func testKeeper(t *testing.T, source, prefix string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	informers, err := cluster.NewWorkflowInformers(cfg)
+	informers, err := informer.NewWorkflowSet(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}

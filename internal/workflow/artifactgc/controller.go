@@ -18,8 +18,8 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -30,7 +30,7 @@ import (
 // Config configures a Controller. REST, Informers and Writer are required.
 type Config struct {
 	REST      *rest.Config
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Writer    apiwriter.Writer
 	// Pods configures how pods are built.
 	Pods pods.Options
@@ -91,11 +91,11 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{cfg: cfg, client: client}
 	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn, Guard: cfg.Guard})
-	cfg.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+	cfg.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
 		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
 		Malformed: func(w *wf.Workflow, _ *malformed.Error) {
 			if stuck(w) {
-				c.loop.Wake(cluster.KeyOf(w))
+				c.loop.Wake(informer.KeyOf(w))
 			}
 		},
 	})
@@ -111,7 +111,7 @@ func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 func guarded(w *wf.Workflow) bool { return slices.Contains(w.Finalizers, wf.FinalizerArtifactGC) }
 
 func (c *Controller) consider(w *wf.Workflow) {
-	if key := cluster.KeyOf(w); c.loop.Get(key) != nil || guarded(w) && len(due(w)) > 0 && w.Labels[wf.LabelInstanceID] == "" {
+	if key := informer.KeyOf(w); c.loop.Get(key) != nil || guarded(w) && len(due(w)) > 0 && w.Labels[wf.LabelInstanceID] == "" {
 		c.loop.Wake(key)
 	}
 }
@@ -168,7 +168,7 @@ func (c *Controller) turn(key types.NamespacedName) {
 			}
 			return
 		}
-		if t.whole.UID != w.UID || cluster.Older(t.whole.ResourceVersion, w.ResourceVersion) {
+		if t.whole.UID != w.UID || informer.Older(t.whole.ResourceVersion, w.ResourceVersion) {
 			c.loop.WakeAfter(key, readAgain)
 			return
 		}

@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
@@ -37,10 +37,10 @@ func (c *Controller) followTemplates() {
 			c.loop.Wake(key)
 		}
 	}
-	c.Informers.WorkflowTemplates.Handle(cluster.Handler[*wf.WorkflowTemplate]{
+	c.Informers.WorkflowTemplates.Handle(informer.Handler[*wf.WorkflowTemplate]{
 		Added: func(t *wf.WorkflowTemplate) { mended(t.Namespace, t.Name) },
 	})
-	c.Informers.ClusterWorkflowTemplates.Handle(cluster.Handler[*wf.ClusterWorkflowTemplate]{
+	c.Informers.ClusterWorkflowTemplates.Handle(informer.Handler[*wf.ClusterWorkflowTemplate]{
 		Added: func(t *wf.ClusterWorkflowTemplate) { mended("", t.Name) },
 	})
 }
@@ -63,7 +63,7 @@ func (c *Controller) awaits(w *wf.Workflow) bool {
 		seen[template] = true
 		if fault := c.templateFault(ofCluster, w.Namespace, name); fault != nil {
 			found = fault
-			c.awaited.add(template, cluster.KeyOf(w))
+			c.awaited.add(template, informer.KeyOf(w))
 		} else if spec, there := (library{c, w.Namespace}).Spec(ofCluster, name); there {
 			look(spec)
 		}

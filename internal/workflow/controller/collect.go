@@ -11,7 +11,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // podGCDelay is the default of podGC.deleteDelayDuration: how long a finished pod stays, so that a
@@ -163,7 +163,7 @@ func (c *Controller) sweepOver(r *record) {
 	finished := w.Status.FinishedAt.Time
 	later := false
 	if rule.strategy != "" {
-		for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID)) {
+		for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(w.UID)) {
 			if c.isLeaving(r, p) || !rule.workflow(w.Status.Phase, p.Status.Phase == corev1.PodFailed, p.Labels) {
 				continue
 			}
@@ -225,7 +225,7 @@ func (c *Controller) collectable(w *wf.Workflow) bool {
 	if rule.strategy == "" {
 		return false
 	}
-	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID)) {
+	for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(w.UID)) {
 		if p.DeletionTimestamp == nil && rule.workflow(w.Status.Phase, p.Status.Phase == corev1.PodFailed, p.Labels) {
 			return true
 		}

@@ -21,8 +21,8 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -53,7 +53,7 @@ type Model interface {
 
 // Config configures a Controller. Fields without a stated default are required.
 type Config struct {
-	Informers *cluster.Informers
+	Informers *informer.Set
 	Placer    Placer
 	Model     Model
 	Writer    apiwriter.Writer
@@ -186,8 +186,8 @@ func New(cfg Config) (*Controller, error) {
 
 // watch registers the event handlers.
 func (c *Controller) watch() {
-	wake := func(w *wf.Workflow) { c.loop.Wake(cluster.KeyOf(w)) }
-	c.Informers.Workflows.Handle(cluster.Handler[*wf.Workflow]{
+	wake := func(w *wf.Workflow) { c.loop.Wake(informer.KeyOf(w)) }
+	c.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
 		Added: wake, Updated: func(_, w *wf.Workflow) { c.seen(w) },
 		Deleted: func(w *wf.Workflow) { c.former.gone(w.UID); wake(w) },
 	})
@@ -198,7 +198,7 @@ func (c *Controller) watch() {
 
 // seen wakes a workflow unless the new version is this controller's own last write.
 func (c *Controller) seen(w *wf.Workflow) {
-	key := cluster.KeyOf(w)
+	key := informer.KeyOf(w)
 	if r := c.loop.Get(key); r == nil || !r.ownVersion(w.ResourceVersion) {
 		c.loop.Wake(key)
 	}
@@ -216,11 +216,11 @@ func (c *Controller) Resume() {
 		}
 	}
 	for _, w := range all {
-		if w.Status.Phase.Completed() || len(c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID))) == 0 {
-			rest = append(rest, cluster.KeyOf(w))
+		if w.Status.Phase.Completed() || len(c.Informers.Pods.ByIndex(informer.PodsByController, string(w.UID))) == 0 {
+			rest = append(rest, informer.KeyOf(w))
 			continue
 		}
-		c.loop.Take(cluster.KeyOf(w))
+		c.loop.Take(informer.KeyOf(w))
 	}
 	for _, key := range rest {
 		c.loop.Wake(key)
@@ -237,7 +237,7 @@ func (c *Controller) Changing() { c.taken.changing() }
 // Rebalance wakes all workflows, after the set of workflows that this manager owns has changed.
 func (c *Controller) Rebalance() {
 	for _, w := range c.Informers.Workflows.List() {
-		c.loop.Wake(cluster.KeyOf(w))
+		c.loop.Wake(informer.KeyOf(w))
 	}
 }
 

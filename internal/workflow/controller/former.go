@@ -6,7 +6,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // former records the last write of each workflow that this manager let go of. A manager that could
@@ -37,7 +37,7 @@ func (f *former) left(r *record) {
 // ended notes that a workflow is over and needs no more work, although the watch, which shows seen,
 // may be older than the last write.
 func (f *former) ended(r *record, seen *wf.Workflow) {
-	if cluster.Older(seen.ResourceVersion, r.version) {
+	if informer.Older(seen.ResourceVersion, r.version) {
 		f.note(r)
 	}
 }
@@ -84,7 +84,7 @@ func (f *former) settled(w *wf.Workflow) bool {
 	if !found {
 		return true
 	}
-	if life.writing != 0 || cluster.Older(w.ResourceVersion, life.version) {
+	if life.writing != 0 || informer.Older(w.ResourceVersion, life.version) {
 		return false
 	}
 	delete(f.lives, w.UID)

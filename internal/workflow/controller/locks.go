@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
@@ -109,7 +109,7 @@ func (k *lockKeeper) abandon(key types.NamespacedName, uid types.UID, elsewhere 
 }
 
 func (k *lockKeeper) podsRun(uid types.UID) bool {
-	for _, p := range k.c.Informers.Pods.ByIndex(cluster.PodsByController, string(uid)) {
+	for _, p := range k.c.Informers.Pods.ByIndex(informer.PodsByController, string(uid)) {
 		if !ended(p) {
 			return true
 		}

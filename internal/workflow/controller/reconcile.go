@@ -10,6 +10,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
@@ -95,7 +96,7 @@ func (c *Controller) atRest(w *wf.Workflow) bool {
 		if left <= 0 {
 			return false
 		}
-		c.loop.WakeAfter(cluster.KeyOf(w), left)
+		c.loop.WakeAfter(informer.KeyOf(w), left)
 	}
 	return !c.collectable(w)
 }
@@ -157,7 +158,7 @@ func (r *record) reset() {
 // takeVersion takes in a version of the workflow that is newer than the one last taken in or
 // written. It does nothing while a status write is in flight.
 func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
-	if r.writing != 0 || r.object != nil && !cluster.Older(r.version, w.ResourceVersion) {
+	if r.writing != 0 || r.object != nil && !informer.Older(r.version, w.ResourceVersion) {
 		return
 	}
 	first := r.object == nil
@@ -256,7 +257,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 // created before that are left from an earlier try and are deleted, unless their node is kept.
 func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared bool, since time.Time) {
 	found := map[string]bool{}
-	for _, p := range c.Informers.Pods.ByIndex(cluster.PodsByController, string(w.UID)) {
+	for _, p := range c.Informers.Pods.ByIndex(informer.PodsByController, string(w.UID)) {
 		id := p.Annotations[wf.AnnotationNodeID]
 		n, known := w.Status.Nodes[id]
 		// Pods from before a retry are not part of it, unless their node is kept.
@@ -549,7 +550,7 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 func (c *Controller) takeUnseen(r *record) {
 	seen := c.Informers.Pods.SeenVersion()
 	for _, u := range r.units {
-		if u.state != created || u.version == "" || !cluster.Older(u.version, seen) {
+		if u.state != created || u.version == "" || !informer.Older(u.version, seen) {
 			continue
 		}
 		if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.UID == u.uid {

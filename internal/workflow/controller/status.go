@@ -16,7 +16,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/unpack"
@@ -225,7 +225,7 @@ func (c *Controller) finish(r *record) {
 	for _, u := range r.units {
 		c.plans.Release(u.plan)
 	}
-	for _, t := range c.Informers.TaskResults.ByIndex(cluster.ResultsByWorkflow, r.key.String()) {
+	for _, t := range c.Informers.TaskResults.ByIndex(informer.ResultsByWorkflow, r.key.String()) {
 		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "delete-task-result"}, t, apiwriter.DeleteOptions{}, nil)
 	}
 	meta := w.ObjectMeta

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // takeover delays taking up workflows of another manager until this manager's watch has caught up
@@ -26,7 +26,7 @@ type takeover struct {
 	pending bool
 	// versions are the resource versions of the unfinished workflows. They stay until the next
 	// round: the watch may be behind for any length of time.
-	versions cluster.Versions
+	versions informer.Versions
 }
 
 func (t *takeover) init() { t.changed = make(chan struct{}, 1) }
@@ -50,13 +50,13 @@ func (t *takeover) settled(w *wf.Workflow) bool {
 	if t.pending {
 		return false
 	}
-	if !cluster.Older(w.ResourceVersion, t.versions.At) || w.Labels[wf.LabelCompleted] == "true" {
+	if !informer.Older(w.ResourceVersion, t.versions.At) || w.Labels[wf.LabelCompleted] == "true" {
 		// written after the list of versions was taken, or finished and so not in the list
 		return true
 	}
 	version, found := t.versions.Of[w.UID]
 	// if the workflow is missing from the list it is over or gone, which the watch will show
-	return found && !cluster.Older(w.ResourceVersion, version)
+	return found && !informer.Older(w.ResourceVersion, version)
 }
 
 // unfinished is the label selector of the workflows whose versions are requested.

@@ -20,7 +20,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 	"lockstep.dev/lockstep/internal/manager/managertest"
@@ -109,7 +109,7 @@ func (p atOnce) Submit(g *scheduler.Gang) {
 // sharer is one of two controllers that own workflows by turns.
 type sharer struct {
 	*controller.Controller
-	informers *cluster.Informers
+	informers *informer.Set
 	owns      atomic.Bool
 	refused   atomic.Int32 // how often it was told that a workflow is not its own
 }
@@ -140,7 +140,7 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 		read.Wrap(wrap)
 	}
 	s := &sharer{}
-	informers, err := cluster.NewWorkflowInformers(read)
+	informers, err := informer.NewWorkflowSet(read)
 	if err != nil {
 		e.Fatal(err)
 	}

@@ -23,9 +23,9 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -67,7 +67,7 @@ const (
 // Controller starts workflows on the schedules of their CronWorkflows.
 type Controller struct {
 	cfg       Config
-	crons     *cluster.Kind[*wf.CronWorkflow]
+	crons     *informer.Informer[*wf.CronWorkflow]
 	workflows *workflows
 	queue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
 	crew      *keyed.Crew[types.NamespacedName]
@@ -115,7 +115,7 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c := &Controller{
 		cfg: cfg, memory: map[types.NamespacedName]*memory{},
-		crons: cluster.Watch(client, "cronworkflows", "", &wf.CronWorkflow{}, nil),
+		crons: informer.Watch(client, "cronworkflows", "", &wf.CronWorkflow{}, nil),
 		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
 			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax),
 			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: cfg.Clock}),
@@ -133,7 +133,7 @@ func New(cfg Config) (*Controller, error) {
 	return c, nil
 }
 
-func (c *Controller) enqueue(cron *wf.CronWorkflow) { c.queue.Add(cluster.KeyOf(cron)) }
+func (c *Controller) enqueue(cron *wf.CronWorkflow) { c.queue.Add(informer.KeyOf(cron)) }
 
 func (c *Controller) enqueueOwner(workflow metav1.Object) {
 	if owner := metav1.GetControllerOf(workflow); owner != nil && owner.Kind == "CronWorkflow" {

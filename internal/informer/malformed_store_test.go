@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"log/slog"
@@ -18,7 +18,7 @@ func TestAnObjectThatWasSetApartIsNotHandedOverAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind := newKind(nil, "configmaps", &corev1.ConfigMap{}, nil, nil)
+	kind := newInformer(nil, "configmaps", &corev1.ConfigMap{}, nil, nil)
 	kind.Guard(guard)
 	told := 0
 	fails := func(*corev1.ConfigMap) { told++; panic("a handler's mistake") }

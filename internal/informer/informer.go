@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"context"
@@ -26,8 +26,8 @@ type object interface {
 	runtime.Object
 }
 
-// Handler receives changes to the objects of one Kind, one call at a time. The objects are shared
-// with the cache and must not be modified. Any of the functions may be nil.
+// Handler receives changes to the objects of one Informer, one call at a time. The objects are
+// shared with the cache and must not be modified. Any of the functions may be nil.
 type Handler[T any] struct {
 	Added   func(T)
 	Updated func(old, new T)
@@ -40,10 +40,10 @@ type Handler[T any] struct {
 	Malformed func(T, *malformed.Error)
 }
 
-// Kind is a typed watch and cache of one type. The goroutine that reads the watch also changes the
-// cache and calls the handlers: with client-go's informers a change passes two queues and three
-// goroutines on its way to a handler, which costs more than decoding it.
-type Kind[T object] struct {
+// Informer is a watch and cache of the objects of one type. The goroutine that reads the watch also
+// changes the cache and calls the handlers: with client-go's informers a change passes two queues
+// and three goroutines on its way to a handler, which costs more than decoding it.
+type Informer[T object] struct {
 	client    rest.Interface
 	resource  string
 	selected  selection
@@ -58,12 +58,12 @@ type Kind[T object] struct {
 	filled   chan struct{} // closed when the first list has been stored and passed to the handlers
 	fillOnce sync.Once
 
-	apart apart[T]
+	apart malformedStore[T]
 }
 
-// newKind watches resource through client. trim is applied to every object before it is stored; it
-// may modify the object.
-func newKind[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
+// newInformer watches resource through client. trim is applied to every object before it is stored;
+// it may modify the object.
+func newInformer[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Informer[T] {
 	return newSelected(client, resource, selection{}, example, trim, indexers)
 }
 
@@ -97,73 +97,73 @@ func listWatch(client rest.Interface, resource string, selected selection) *cach
 }
 
 // newSelected watches the selected objects of a resource.
-func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Kind[T] {
-	k := &Kind[T]{client: client, resource: resource, selected: selected, trim: trim, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers),
+func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Informer[T] {
+	i := &Informer[T]{client: client, resource: resource, selected: selected, trim: trim, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers),
 		filled: make(chan struct{})}
 	asked := listWatch(client, resource, selected)
 	asked.WatchFuncWithContext = noting(asked.WatchFuncWithContext, func() {
-		if k.cutShort != nil {
-			k.cutShort()
+		if i.cutShort != nil {
+			i.cutShort()
 		}
 	})
 	lw := cache.ToListWatcherWithWatchListSemantics(asked, client)
-	k.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{k}, cache.ReflectorOptions{Name: resource, Backoff: kubeclient.WatchBackoff()})
-	return k
+	i.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{i}, cache.ReflectorOptions{Name: resource, Backoff: kubeclient.WatchBackoff()})
+	return i
 }
 
 // Watch prepares a watch of the objects of a resource whose labels match selector, or of all if
 // selector is empty, for packages with types of their own. trim may be nil; it may modify the
 // object. Nothing is read before Run.
-func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Kind[T] {
+func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Informer[T] {
 	return newSelected(client, resource, selection{labels: selector}, example, trim, nil)
 }
 
 // WatchIn is Watch for the objects of one namespace.
-func WatchIn[T object](client rest.Interface, resource, namespace, selector string, example T, trim func(T)) *Kind[T] {
+func WatchIn[T object](client rest.Interface, resource, namespace, selector string, example T, trim func(T)) *Informer[T] {
 	return newSelected(client, resource, selection{labels: selector, namespace: namespace}, example, trim, nil)
 }
 
 // Run watches until ctx is done.
-func (k *Kind[T]) Run(ctx context.Context) { k.reflector.RunWithContext(ctx) }
+func (i *Informer[T]) Run(ctx context.Context) { i.reflector.RunWithContext(ctx) }
 
 // WaitForSync returns when every object that existed at the start has been passed to every handler,
 // or with an error if ctx is done before.
-func (k *Kind[T]) WaitForSync(ctx context.Context) error {
+func (i *Informer[T]) WaitForSync(ctx context.Context) error {
 	select {
-	case <-k.filled:
+	case <-i.filled:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("waiting for the first list of %s: %w", k.resource, context.Cause(ctx))
+		return fmt.Errorf("waiting for the first list of %s: %w", i.resource, context.Cause(ctx))
 	}
 }
 
 // Follow registers one callback for additions and updates, and one for deletions. gone may be nil.
-func (k *Kind[T]) Follow(seen, gone func(T)) {
-	k.Handle(Handler[T]{Added: seen, Updated: func(_, t T) { seen(t) }, Deleted: gone})
+func (i *Informer[T]) Follow(seen, gone func(T)) {
+	i.Handle(Handler[T]{Added: seen, Updated: func(_, t T) { seen(t) }, Deleted: gone})
 }
 
 // Handle registers h. Added is called for every object that already exists, then h is called for
 // changes. Handlers must return quickly: the watch waits for them. They are called one after the
 // other, in the order of registration.
-func (k *Kind[T]) Handle(h Handler[T]) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.handlers = append(k.handlers, h)
+func (i *Informer[T]) Handle(h Handler[T]) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.handlers = append(i.handlers, h)
 	if h.Added != nil {
-		for _, t := range k.List() {
+		for _, t := range i.List() {
 			h.Added(t)
 		}
 	}
 	if h.Malformed != nil {
-		for _, t := range k.apart.list() {
+		for _, t := range i.apart.list() {
 			h.Malformed(t, malformed.Of(t))
 		}
 	}
 }
 
 // Get returns the object, or false. namespace is empty for cluster-scoped types.
-func (k *Kind[T]) Get(namespace, name string) (T, bool) {
-	o, ok, err := k.store.GetByKey(keyOf(namespace, name))
+func (i *Informer[T]) Get(namespace, name string) (T, bool) {
+	o, ok, err := i.store.GetByKey(keyOf(namespace, name))
 	if err != nil || !ok {
 		var none T
 		return none, false
@@ -172,12 +172,12 @@ func (k *Kind[T]) Get(namespace, name string) (T, bool) {
 }
 
 // List returns all objects, in no order.
-func (k *Kind[T]) List() []T { return typed[T](k.store.List()) }
+func (i *Informer[T]) List() []T { return typed[T](i.store.List()) }
 
 // ByIndex returns the objects that index has under value, in no order. An index that does not exist
 // is a programming error and panics.
-func (k *Kind[T]) ByIndex(index, value string) []T {
-	objs, err := k.store.ByIndex(index, value)
+func (i *Informer[T]) ByIndex(index, value string) []T {
+	objs, err := i.store.ByIndex(index, value)
 	if err != nil {
 		panic(err)
 	}
@@ -185,45 +185,45 @@ func (k *Kind[T]) ByIndex(index, value string) []T {
 }
 
 // Store returns the underlying cache, for libraries that need one. They must not change it.
-func (k *Kind[T]) Store() cache.Indexer { return k.store }
+func (i *Informer[T]) Store() cache.Indexer { return i.store }
 
 // SeenVersion returns the resource version up to which the cache is complete, or an empty one.
 // Objects up to the reflector's LastSyncResourceVersion may not be in the cache yet.
-func (k *Kind[T]) SeenVersion() string { return k.store.LastStoreSyncResourceVersion() }
+func (i *Informer[T]) SeenVersion() string { return i.store.LastStoreSyncResourceVersion() }
 
-func (k *Kind[T]) onCutShort(f func()) { k.cutShort = f }
+func (i *Informer[T]) onCutShort(f func()) { i.cutShort = f }
 
 // Guard recovers from panics of handlers: see package contain. It must be called before Run.
-func (k *Kind[T]) Guard(g *contain.Guard) { k.guard = g }
+func (i *Informer[T]) Guard(g *contain.Guard) { i.guard = g }
 
 // put stores a new or changed object, and calls the handlers.
-func (k *Kind[T]) put(t T) error {
-	k.cut(t)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	old, existed := k.Get(t.GetNamespace(), t.GetName())
+func (i *Informer[T]) put(t T) error {
+	i.cut(t)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	old, existed := i.Get(t.GetNamespace(), t.GetName())
 	if malformed.Of(t) != nil {
-		return k.putApart(t, old, existed)
+		return i.putApart(t, old, existed)
 	}
-	if k.staysApart(t) {
+	if i.staysApart(t) {
 		return nil
 	}
-	k.apart.remove(t)
-	if err := k.store.Update(t); err != nil {
+	i.apart.remove(t)
+	if err := i.store.Update(t); err != nil {
 		return err
 	}
-	k.tell(old, existed, t)
+	i.tell(old, existed, t)
 	return nil
 }
 
 // tell calls the handlers for an object that was stored in place of old, if existed.
-func (k *Kind[T]) tell(old T, existed bool, t T) {
+func (i *Informer[T]) tell(old T, existed bool, t T) {
 	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
 		return
 	}
 	var failed *contain.Panic
-	for _, h := range k.handlers {
-		p := k.call(t, func() {
+	for _, h := range i.handlers {
+		p := i.call(t, func() {
 			switch {
 			case existed && h.Updated != nil:
 				h.Updated(old, t)
@@ -235,89 +235,89 @@ func (k *Kind[T]) tell(old T, existed bool, t T) {
 			failed = p
 		}
 	}
-	if failed != nil && k.mayBeApart() {
-		k.setApart(t, failed)
+	if failed != nil && i.mayBeApart() {
+		i.setApart(t, failed)
 	}
 }
 
 // call runs handle for t, and returns the panic that ended it, or nil.
-func (k *Kind[T]) call(t T, handle func()) *contain.Panic {
-	if k.guard == nil {
+func (i *Informer[T]) call(t T, handle func()) *contain.Panic {
+	if i.guard == nil {
 		handle()
 		return nil
 	}
-	return k.guard.Try(k.resource, KeyOf(t), func() {
-		failpoint.Hit("watch of "+k.resource, KeyOf(t))
+	return i.guard.Try(i.resource, KeyOf(t), func() {
+		failpoint.Hit("watch of "+i.resource, KeyOf(t))
 		handle()
 	})
 }
 
 // drop removes a deleted object, and calls the handlers.
-func (k *Kind[T]) drop(t T) error {
-	k.cut(t)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.apart.remove(t)
-	_, existed := k.Get(t.GetNamespace(), t.GetName())
-	if err := k.store.Delete(t); err != nil {
+func (i *Informer[T]) drop(t T) error {
+	i.cut(t)
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.apart.remove(t)
+	_, existed := i.Get(t.GetNamespace(), t.GetName())
+	if err := i.store.Delete(t); err != nil {
 		return err
 	}
 	if existed {
-		k.tellGone(t)
+		i.tellGone(t)
 	}
 	return nil
 }
 
-func (k *Kind[T]) tellGone(t T) {
-	for _, h := range k.handlers {
+func (i *Informer[T]) tellGone(t T) {
+	for _, h := range i.handlers {
 		if h.Deleted != nil {
-			k.call(t, func() { h.Deleted(t) })
+			i.call(t, func() { h.Deleted(t) })
 		}
 	}
 }
 
 // replace replaces all objects by those of a list, and calls the handlers for the differences.
-func (k *Kind[T]) replace(list []any, version string) error {
+func (i *Informer[T]) replace(list []any, version string) error {
 	for _, o := range list {
-		k.cut(o.(T))
+		i.cut(o.(T))
 	}
-	k.mu.Lock()
-	defer k.mu.Unlock()
+	i.mu.Lock()
+	defer i.mu.Unlock()
 	before := make(map[types.NamespacedName]T, len(list))
-	for _, t := range k.List() {
+	for _, t := range i.List() {
 		before[KeyOf(t)] = t
 	}
-	list, news := k.apart.replace(list, k.fingerprint)
-	if err := k.store.Replace(list, version); err != nil {
+	list, news := i.apart.replace(list, i.fingerprint)
+	if err := i.store.Replace(list, version); err != nil {
 		return err
 	}
 	for _, o := range list {
 		t := o.(T)
 		old, existed := before[KeyOf(t)]
 		delete(before, KeyOf(t))
-		k.tell(old, existed, t)
+		i.tell(old, existed, t)
 	}
 	for _, t := range before {
-		k.tellGone(t)
+		i.tellGone(t)
 	}
 	for _, t := range news {
-		k.tellApart(t)
+		i.tellApart(t)
 	}
-	k.fillOnce.Do(func() { close(k.filled) })
+	i.fillOnce.Do(func() { close(i.filled) })
 	return nil
 }
 
 // cut trims an object to the fields that are kept. It may be called again for the same object.
-func (k *Kind[T]) cut(t T) {
+func (i *Informer[T]) cut(t T) {
 	trimMeta(t)
-	if k.trim != nil && malformed.Of(t) == nil { // trim would remove the mark of a malformed object
-		k.trim(t)
+	if i.trim != nil && malformed.Of(t) == nil { // trim would remove the mark of a malformed object
+		i.trim(t)
 	}
 }
 
-// sink is a Kind as the store that a reflector fills. The reflector checks the types of the
+// sink is a Informer as the store that a reflector fills. The reflector checks the types of the
 // objects.
-type sink[T object] struct{ kind *Kind[T] }
+type sink[T object] struct{ kind *Informer[T] }
 
 func (s sink[T]) Add(o any) error                          { return s.kind.put(o.(T)) }
 func (s sink[T]) Update(o any) error                       { return s.kind.put(o.(T)) }

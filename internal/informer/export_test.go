@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import corev1 "k8s.io/api/core/v1"
 

@@ -1,4 +1,4 @@
-package cluster_test
+package informer_test
 
 import (
 	"fmt"
@@ -11,13 +11,14 @@ import (
 	"k8s.io/utils/ptr"
 
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // BenchmarkPodMemory reports the memory of a cached pod.
 func BenchmarkPodMemory(b *testing.B) {
 	const n = 10000
 	for range b.N {
-		trim := cluster.TrimPods()
+		trim := informer.TrimPods()
 		pods := make([]*corev1.Pod, n)
 		c := cluster.New(cluster.Config{})
 		for i := range 1000 {
@@ -32,7 +33,7 @@ func BenchmarkPodMemory(b *testing.B) {
 		runtime.GC()
 		runtime.ReadMemStats(&before)
 		for i := range pods {
-			p := cluster.WatchedPod(fmt.Sprint("job-task-", i), fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprint("n", i%1000))
+			p := informer.WatchedPod(fmt.Sprint("job-task-", i), fmt.Sprintf("00000000-0000-0000-0000-%012d", i), fmt.Sprint("n", i%1000))
 			p.Labels = map[string]string{"volcano.sh/job-name": "job", "volcano.sh/task-spec": "task", "volcano.sh/task-index": fmt.Sprint(i)}
 			p.Annotations = map[string]string{"volcano.sh/job-name": "job", "volcano.sh/task-spec": "task", "volcano.sh/task-index": fmt.Sprint(i)}
 			p.OwnerReferences = []metav1.OwnerReference{{Kind: "Job", Name: "job", UID: "j", Controller: ptr.To(true)}}

@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"bytes"
@@ -68,7 +68,7 @@ func member(object []byte, outer, inner string, into any) (found bool) {
 // trimWorkflow shares an unchanged spec with the previous version of the workflow, so that a
 // running workflow is not stored twice. Of an ended workflow it keeps the fields that decide how
 // long the workflow and its pods stay.
-func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
+func (s *Set) trimWorkflow(w *argov1alpha1.Workflow) {
 	if w.Status.Phase.Completed() && w.Labels[argov1alpha1.LabelCompleted] == "true" {
 		w.Spec = argov1alpha1.WorkflowSpec{
 			WorkflowTemplateRef: w.Spec.WorkflowTemplateRef, TTLStrategy: w.Spec.TTLStrategy, PodGC: w.Spec.PodGC,
@@ -80,9 +80,9 @@ func (i *Informers) trimWorkflow(w *argov1alpha1.Workflow) {
 		w.Status.Nodes, w.Status.CompressedNodes, w.Status.StoredTemplates = nil, "", nil
 		return
 	}
-	if old, found := i.Workflows.Get(w.Namespace, w.Name); found && old.UID == w.UID && reflect.DeepEqual(old.Spec, w.Spec) {
+	if old, found := s.Workflows.Get(w.Namespace, w.Name); found && old.UID == w.UID && reflect.DeepEqual(old.Spec, w.Spec) {
 		w.Spec = old.Spec
 		return
 	}
-	i.specs.share(&w.Spec)
+	s.specs.share(&w.Spec)
 }

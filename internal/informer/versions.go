@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"context"
@@ -25,15 +25,15 @@ const metadataLists = "application/json;as=PartialObjectMetadataList;g=meta.k8s.
 
 // Versions reads from the server the current resource versions of the objects whose labels match
 // selector, independent of how far the watch lags. It reads only metadata.
-func (k *Kind[T]) Versions(ctx context.Context, selector string) (Versions, error) {
+func (i *Informer[T]) Versions(ctx context.Context, selector string) (Versions, error) {
 	out := Versions{Of: map[types.UID]string{}}
 	// With no resourceVersion, a list returns the most recent data.
-	o := metav1.ListOptions{LabelSelector: selector, FieldSelector: k.selected.fields, Limit: versionsPage}
+	o := metav1.ListOptions{LabelSelector: selector, FieldSelector: i.selected.fields, Limit: versionsPage}
 	for {
-		data, err := k.selected.get(k.client, k.resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).
+		data, err := i.selected.get(i.client, i.resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).
 			SetHeader("Accept", metadataLists).Do(ctx).Raw()
 		if err != nil {
-			return Versions{}, fmt.Errorf("versions of %s: %w", k.resource, err)
+			return Versions{}, fmt.Errorf("versions of %s: %w", i.resource, err)
 		}
 		var page struct {
 			Metadata metav1.ListMeta `json:"metadata"`
@@ -45,7 +45,7 @@ func (k *Kind[T]) Versions(ctx context.Context, selector string) (Versions, erro
 			} `json:"items"`
 		}
 		if err := json.Unmarshal(data, &page); err != nil {
-			return Versions{}, fmt.Errorf("versions of %s: %w", k.resource, err)
+			return Versions{}, fmt.Errorf("versions of %s: %w", i.resource, err)
 		}
 		if out.At == "" {
 			out.At = page.Metadata.ResourceVersion

@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"encoding/json"
@@ -46,15 +46,15 @@ func TestWorkflowsAreCutAsTheyAreTrimmed(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v: %s", err, raw)
 		}
-		var i Informers
-		i.Workflows = newKind(nil, "workflows", &argov1alpha1.Workflow{}, nil, nil)
+		var s Set
+		s.Workflows = newInformer(nil, "workflows", &argov1alpha1.Workflow{}, nil, nil)
 		trimmed := func(raw []byte) *argov1alpha1.Workflow {
 			var w argov1alpha1.Workflow
 			if err := json.Unmarshal(raw, &w); err != nil {
 				t.Fatalf("%v: %s", err, raw)
 			}
 			trimMeta(&w)
-			i.trimWorkflow(&w)
+			s.trimWorkflow(&w)
 			return &w
 		}
 		whole, lean := trimmed(raw), trimmed(cut)

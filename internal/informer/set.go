@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"context"
@@ -24,7 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// The indexes of Informers.Pods, Informers.Commands and Informers.TaskResults.
+// The indexes of Set.Pods, Set.Commands and Set.TaskResults.
 const (
 	// PodsByController indexes pods by the UID of their controller owner.
 	PodsByController = "controller"
@@ -38,38 +38,38 @@ const (
 	ResultsByWorkflow = "workflow"
 )
 
-// Informers watches every type that the scheduler and the controllers read. Each cache streams its
+// Set watches every type that the scheduler and the controllers read. Each cache streams its
 // first list and keeps only the fields that are used (see trim.go), so its objects must never be
-// written back as they are. Kinds that are not watched are nil.
-type Informers struct {
-	Pods            *Kind[*corev1.Pod]
-	Nodes           *Kind[*corev1.Node]
-	Jobs            *Kind[*batchv1alpha1.Job]
-	PodGroups       *Kind[*schedulingv1beta1.PodGroup]
-	Queues          *Kind[*schedulingv1beta1.Queue]
-	Commands        *Kind[*busv1alpha1.Command]
-	PriorityClasses *Kind[*schedulingv1.PriorityClass]
-	LimitRanges     *Kind[*corev1.LimitRange]
-	NodeTopologies  *Kind[*topologyv1alpha1.NodeTopology]
+// written back as they are. Informers of types that are not watched are nil.
+type Set struct {
+	Pods            *Informer[*corev1.Pod]
+	Nodes           *Informer[*corev1.Node]
+	Jobs            *Informer[*batchv1alpha1.Job]
+	PodGroups       *Informer[*schedulingv1beta1.PodGroup]
+	Queues          *Informer[*schedulingv1beta1.Queue]
+	Commands        *Informer[*busv1alpha1.Command]
+	PriorityClasses *Informer[*schedulingv1.PriorityClass]
+	LimitRanges     *Informer[*corev1.LimitRange]
+	NodeTopologies  *Informer[*topologyv1alpha1.NodeTopology]
 
 	// Workflows holds workflows; ended ones lack their templates and nodes: see workflows.go.
-	Workflows                *Kind[*argov1alpha1.Workflow]
-	WorkflowTemplates        *Kind[*argov1alpha1.WorkflowTemplate]
-	ClusterWorkflowTemplates *Kind[*argov1alpha1.ClusterWorkflowTemplate]
-	CronWorkflows            *Kind[*argov1alpha1.CronWorkflow]
-	TaskResults              *Kind[*argov1alpha1.WorkflowTaskResult]
+	Workflows                *Informer[*argov1alpha1.Workflow]
+	WorkflowTemplates        *Informer[*argov1alpha1.WorkflowTemplate]
+	ClusterWorkflowTemplates *Informer[*argov1alpha1.ClusterWorkflowTemplate]
+	CronWorkflows            *Informer[*argov1alpha1.CronWorkflow]
+	TaskResults              *Informer[*argov1alpha1.WorkflowTaskResult]
 	// ConfigMaps holds the ConfigMaps of workflows (parameters and caches), selected by label.
-	ConfigMaps *Kind[*corev1.ConfigMap]
+	ConfigMaps *Informer[*corev1.ConfigMap]
 	// Repositories holds the ConfigMaps of artifact repositories, selected by name.
-	Repositories *Kind[*corev1.ConfigMap]
+	Repositories *Informer[*corev1.ConfigMap]
 
 	running sync.WaitGroup
 
 	specs specs
 }
 
-// NewInformers prepares the watches of the cluster at cfg. Nothing is read before Start.
-func NewInformers(cfg *rest.Config) (*Informers, error) {
+// NewSet prepares the watches of the cluster at cfg. Nothing is read before Start.
+func NewSet(cfg *rest.Config) (*Set, error) {
 	var failed error
 	client := clients(cfg, &failed)
 	core := client(corev1.SchemeGroupVersion)
@@ -86,48 +86,48 @@ func NewInformers(cfg *rest.Config) (*Informers, error) {
 	podIndexes := cache.Indexers{
 		PodsByController: indexPodByController, PodsByGroup: indexPodByGroup, PodsByNode: indexPodByNode,
 	}
-	i := &Informers{
-		Pods:            newKind(core, "pods", &corev1.Pod{}, t.pod, podIndexes),
-		Nodes:           newKind(core, "nodes", &corev1.Node{}, trimNode, nil),
-		Jobs:            newKind[*batchv1alpha1.Job](batch, "jobs", &batchv1alpha1.Job{}, nil, nil),
-		PodGroups:       newKind[*schedulingv1beta1.PodGroup](groups, "podgroups", &schedulingv1beta1.PodGroup{}, nil, nil),
-		Queues:          newKind[*schedulingv1beta1.Queue](groups, "queues", &schedulingv1beta1.Queue{}, nil, nil),
-		Commands:        newKind[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, cache.Indexers{CommandsByTarget: indexCommandByTarget}),
-		PriorityClasses: newKind[*schedulingv1.PriorityClass](sched, "priorityclasses", &schedulingv1.PriorityClass{}, nil, nil),
-		LimitRanges:     newKind[*corev1.LimitRange](core, "limitranges", &corev1.LimitRange{}, nil, nil),
-		NodeTopologies:  newKind(topology, "nodetopologies", &topologyv1alpha1.NodeTopology{}, trimTopology, nil),
+	s := &Set{
+		Pods:            newInformer(core, "pods", &corev1.Pod{}, t.pod, podIndexes),
+		Nodes:           newInformer(core, "nodes", &corev1.Node{}, trimNode, nil),
+		Jobs:            newInformer[*batchv1alpha1.Job](batch, "jobs", &batchv1alpha1.Job{}, nil, nil),
+		PodGroups:       newInformer[*schedulingv1beta1.PodGroup](groups, "podgroups", &schedulingv1beta1.PodGroup{}, nil, nil),
+		Queues:          newInformer[*schedulingv1beta1.Queue](groups, "queues", &schedulingv1beta1.Queue{}, nil, nil),
+		Commands:        newInformer[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, cache.Indexers{CommandsByTarget: indexCommandByTarget}),
+		PriorityClasses: newInformer[*schedulingv1.PriorityClass](sched, "priorityclasses", &schedulingv1.PriorityClass{}, nil, nil),
+		LimitRanges:     newInformer[*corev1.LimitRange](core, "limitranges", &corev1.LimitRange{}, nil, nil),
+		NodeTopologies:  newInformer(topology, "nodetopologies", &topologyv1alpha1.NodeTopology{}, trimTopology, nil),
 	}
-	i.addWorkflows(core, argo)
-	return i, nil
+	s.addWorkflows(core, argo)
+	return s, nil
 }
 
-// NewWorkflowInformers prepares only the watches that workflows need. Its pods are those of
+// NewWorkflowSet prepares only the watches that workflows need. Its pods are those of
 // workflows.
-func NewWorkflowInformers(cfg *rest.Config) (*Informers, error) {
+func NewWorkflowSet(cfg *rest.Config) (*Set, error) {
 	var failed error
 	client := clients(cfg, &failed)
 	core, argo := client(corev1.SchemeGroupVersion), client(argov1alpha1.GroupVersion)
 	if failed != nil {
 		return nil, failed
 	}
-	i := &Informers{
+	s := &Set{
 		Pods: newSelected(core, "pods", selection{labels: argov1alpha1.LabelWorkflow}, &corev1.Pod{}, newTrimmer().pod,
 			cache.Indexers{PodsByController: indexPodByController}),
 	}
-	i.addWorkflows(core, argo)
-	return i, nil
+	s.addWorkflows(core, argo)
+	return s, nil
 }
 
-func (i *Informers) addWorkflows(core, argo rest.Interface) {
-	i.Workflows = newKind(argo, "workflows", &argov1alpha1.Workflow{}, i.trimWorkflow, nil)
-	i.WorkflowTemplates = newKind[*argov1alpha1.WorkflowTemplate](argo, "workflowtemplates", &argov1alpha1.WorkflowTemplate{}, nil, nil)
-	i.ClusterWorkflowTemplates = newKind[*argov1alpha1.ClusterWorkflowTemplate](argo, "clusterworkflowtemplates",
+func (s *Set) addWorkflows(core, argo rest.Interface) {
+	s.Workflows = newInformer(argo, "workflows", &argov1alpha1.Workflow{}, s.trimWorkflow, nil)
+	s.WorkflowTemplates = newInformer[*argov1alpha1.WorkflowTemplate](argo, "workflowtemplates", &argov1alpha1.WorkflowTemplate{}, nil, nil)
+	s.ClusterWorkflowTemplates = newInformer[*argov1alpha1.ClusterWorkflowTemplate](argo, "clusterworkflowtemplates",
 		&argov1alpha1.ClusterWorkflowTemplate{}, nil, nil)
-	i.CronWorkflows = newKind[*argov1alpha1.CronWorkflow](argo, "cronworkflows", &argov1alpha1.CronWorkflow{}, nil, nil)
-	i.TaskResults = newKind[*argov1alpha1.WorkflowTaskResult](argo, "workflowtaskresults", &argov1alpha1.WorkflowTaskResult{}, nil,
+	s.CronWorkflows = newInformer[*argov1alpha1.CronWorkflow](argo, "cronworkflows", &argov1alpha1.CronWorkflow{}, nil, nil)
+	s.TaskResults = newInformer[*argov1alpha1.WorkflowTaskResult](argo, "workflowtaskresults", &argov1alpha1.WorkflowTaskResult{}, nil,
 		cache.Indexers{ResultsByWorkflow: indexResultByWorkflow})
-	i.ConfigMaps = newSelected[*corev1.ConfigMap](core, "configmaps", selection{labels: argov1alpha1.LabelConfigMapType}, &corev1.ConfigMap{}, nil, nil)
-	i.Repositories = newSelected[*corev1.ConfigMap](core, "configmaps", selection{fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap},
+	s.ConfigMaps = newSelected[*corev1.ConfigMap](core, "configmaps", selection{labels: argov1alpha1.LabelConfigMapType}, &corev1.ConfigMap{}, nil, nil)
+	s.Repositories = newSelected[*corev1.ConfigMap](core, "configmaps", selection{fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap},
 		&corev1.ConfigMap{}, nil, nil)
 }
 
@@ -153,7 +153,7 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 	}
 }
 
-// watched is a Kind of any type.
+// watched is an Informer of any type.
 type watched interface {
 	Run(context.Context)
 	WaitForSync(context.Context) error
@@ -162,52 +162,52 @@ type watched interface {
 	Guard(*contain.Guard)
 }
 
-// kinds returns all watches.
-func (i *Informers) kinds() []watched {
-	kinds := []watched{
-		i.Workflows, i.WorkflowTemplates, i.ClusterWorkflowTemplates, i.CronWorkflows, i.TaskResults, i.ConfigMaps, i.Repositories, i.Pods,
+// all returns the informers that are not nil.
+func (s *Set) all() []watched {
+	all := []watched{
+		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.CronWorkflows, s.TaskResults, s.ConfigMaps, s.Repositories, s.Pods,
 	}
-	if i.Nodes != nil {
-		kinds = append(kinds, i.Nodes, i.NodeTopologies, i.PriorityClasses, i.Queues, i.LimitRanges, i.PodGroups, i.Jobs, i.Commands)
+	if s.Nodes != nil {
+		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.Commands)
 	}
-	return kinds
+	return all
 }
 
 // Start begins watching until ctx is done. Handlers should be registered before.
-func (i *Informers) Start(ctx context.Context) {
-	for _, k := range i.kinds() {
-		i.running.Go(func() { k.Run(ctx) })
+func (s *Set) Start(ctx context.Context) {
+	for _, i := range s.all() {
+		s.running.Go(func() { i.Run(ctx) })
 	}
 }
 
 // OnCutShort registers f, which is called when the server has ended a watch early, as it does when
 // it is busy. It must be called before Start.
-func (i *Informers) OnCutShort(f func()) {
-	for _, k := range i.kinds() {
-		k.onCutShort(f)
+func (s *Set) OnCutShort(f func()) {
+	for _, i := range s.all() {
+		i.onCutShort(f)
 	}
 }
 
 // OnMalformed registers tell, which is called for every object of any kind that is malformed or was
 // set apart.
-func (i *Informers) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
-	for _, k := range i.kinds() {
-		k.OnMalformed(tell)
+func (s *Set) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
+	for _, i := range s.all() {
+		i.OnMalformed(tell)
 	}
 }
 
 // Guard recovers from panics of handlers. It must be called before Start.
-func (i *Informers) Guard(g *contain.Guard) {
-	for _, k := range i.kinds() {
-		k.Guard(g)
+func (s *Set) Guard(g *contain.Guard) {
+	for _, i := range s.all() {
+		i.Guard(g)
 	}
 }
 
 // WaitForSync returns when every object that existed at the start has been passed to every handler,
 // or with an error if ctx is done before.
-func (i *Informers) WaitForSync(ctx context.Context) error {
-	for _, k := range i.kinds() {
-		if err := k.WaitForSync(ctx); err != nil {
+func (s *Set) WaitForSync(ctx context.Context) error {
+	for _, i := range s.all() {
+		if err := i.WaitForSync(ctx); err != nil {
 			return err
 		}
 	}
@@ -215,7 +215,7 @@ func (i *Informers) WaitForSync(ctx context.Context) error {
 }
 
 // Wait returns when the watches have ended after the context given to Start is done.
-func (i *Informers) Wait() { i.running.Wait() }
+func (s *Set) Wait() { s.running.Wait() }
 
 func indexPodByController(o any) ([]string, error) {
 	if c := metav1.GetControllerOf(o.(*corev1.Pod)); c != nil {

@@ -1,4 +1,4 @@
-package cluster
+package informer
 
 import (
 	"crypto/sha256"
@@ -17,15 +17,15 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// apart holds the objects of a Kind of which only the metadata can be decoded, or on which the
-// manager panicked. Readers of the cache never see these objects: for the controllers such an
-// object does not exist, just as after a restart, and objects made for it stay.
+// malformedStore holds the objects of an Informer of which only the metadata can be decoded, or on
+// which the manager panicked. Readers of the cache never see these objects: for the controllers
+// such an object does not exist, just as after a restart, and objects made for it stay.
 //
 //	          put, malformed            put, decodes: Added
 //	(cache) ─────────────────▶ (apart) ─────────────────────▶ (cache)
 //	         Deleted, Malformed    │
 //	                               └── gone ──▶ (none)
-type apart[T object] struct {
+type malformedStore[T object] struct {
 	mu    sync.RWMutex
 	byKey map[string]T
 	// panicked maps the key of each object on which the manager panicked to its fingerprint.
@@ -33,10 +33,10 @@ type apart[T object] struct {
 }
 
 // Malformed returns the reason why an existing object is not in the cache, or nil.
-func (k *Kind[T]) Malformed(namespace, name string) *malformed.Error {
-	k.apart.mu.RLock()
-	defer k.apart.mu.RUnlock()
-	t, found := k.apart.byKey[keyOf(namespace, name)]
+func (i *Informer[T]) Malformed(namespace, name string) *malformed.Error {
+	i.apart.mu.RLock()
+	defer i.apart.mu.RUnlock()
+	t, found := i.apart.byKey[keyOf(namespace, name)]
 	if !found {
 		return nil
 	}
@@ -45,16 +45,16 @@ func (k *Kind[T]) Malformed(namespace, name string) *malformed.Error {
 
 // Apart returns the metadata of an object that is not in the cache because only its metadata can be
 // decoded, or because the manager panicked on it. It returns false if there is no such object.
-func (k *Kind[T]) Apart(namespace, name string) (T, bool) {
-	k.apart.mu.RLock()
-	defer k.apart.mu.RUnlock()
-	t, found := k.apart.byKey[keyOf(namespace, name)]
+func (i *Informer[T]) Apart(namespace, name string) (T, bool) {
+	i.apart.mu.RLock()
+	defer i.apart.mu.RUnlock()
+	t, found := i.apart.byKey[keyOf(namespace, name)]
 	return t, found
 }
 
 // OnMalformed registers tell, which is called for every object that is malformed or was set apart.
-func (k *Kind[T]) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
-	k.Handle(Handler[T]{Malformed: func(t T, why *malformed.Error) { tell(t, why) }})
+func (i *Informer[T]) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
+	i.Handle(Handler[T]{Malformed: func(t T, why *malformed.Error) { tell(t, why) }})
 }
 
 func keyOf(namespace, name string) string {
@@ -66,23 +66,23 @@ func keyOf(namespace, name string) string {
 
 // putApart moves an object that cannot be decoded out of the cache. old is its last state in the
 // cache, if existed.
-func (k *Kind[T]) putApart(t, old T, existed bool) error {
-	if err := k.store.Delete(t); err != nil {
+func (i *Informer[T]) putApart(t, old T, existed bool) error {
+	if err := i.store.Delete(t); err != nil {
 		return err
 	}
 	// First, so that a caller that no longer finds the object can find the reason.
-	news := k.apart.put(t)
+	news := i.apart.put(t)
 	if existed {
-		k.tellGone(old)
+		i.tellGone(old)
 	}
 	if news {
-		k.tellApart(t)
+		i.tellApart(t)
 	}
 	return nil
 }
 
-func (k *Kind[T]) tellApart(t T) {
-	for _, h := range k.handlers {
+func (i *Informer[T]) tellApart(t T) {
+	for _, h := range i.handlers {
 		if h.Malformed != nil {
 			h.Malformed(t, malformed.Of(t))
 		}
@@ -92,24 +92,24 @@ func (k *Kind[T]) tellApart(t T) {
 // SetApart takes the object out of the cache until it is changed, because the manager panicked
 // while working on it. For the controllers the object is gone: Deleted is called, and then
 // Malformed. An object with another UID stays.
-func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *contain.Panic) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if t, found := k.Get(namespace, name); found && t.GetUID() == uid {
-		k.setApart(t, p)
+func (i *Informer[T]) SetApart(namespace, name string, uid types.UID, p *contain.Panic) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if t, found := i.Get(namespace, name); found && t.GetUID() == uid {
+		i.setApart(t, p)
 	}
 }
 
 // mayBeApart is false for pods and nodes, because the accounting of the model depends on them.
-func (k *Kind[T]) mayBeApart() bool { return k.resource != "pods" && k.resource != "nodes" }
+func (i *Informer[T]) mayBeApart() bool { return i.resource != "pods" && i.resource != "nodes" }
 
 // setApart is SetApart for an object that is in the store.
-func (k *Kind[T]) setApart(t T, p *contain.Panic) {
+func (i *Informer[T]) setApart(t T, p *contain.Panic) {
 	bare := reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
 	copyMeta(bare, t)
 	malformed.MarkPanicked(bare, reflect.TypeFor[T]().Elem().Name(), p.Error())
-	k.apart.setPanicked(bare, k.fingerprint(t))
-	if err := k.putApart(bare, t, true); err != nil {
+	i.apart.setPanicked(bare, i.fingerprint(t))
+	if err := i.putApart(bare, t, true); err != nil {
 		panic(err) // keys of objects are made of their names
 	}
 }
@@ -132,11 +132,11 @@ func copyMeta(to, from metav1.Object) {
 
 // staysApart reports whether the manager panicked on the object, and it has not been changed since,
 // except for the conditions that report the panic.
-func (k *Kind[T]) staysApart(t T) bool { return k.apart.stays(t, k.fingerprint) }
+func (i *Informer[T]) staysApart(t T) bool { return i.apart.stays(t, i.fingerprint) }
 
 // fingerprint is a hash of everything in an object that another client may have changed: not of its
 // version, generation, managed fields or conditions.
-func (k *Kind[T]) fingerprint(t T) string {
+func (i *Informer[T]) fingerprint(t T) string {
 	data, err := json.Marshal(t)
 	var o map[string]any
 	if err != nil || json.Unmarshal(data, &o) != nil {
@@ -157,7 +157,7 @@ func (k *Kind[T]) fingerprint(t T) string {
 	return string(sum[:])
 }
 
-func (a *apart[T]) setPanicked(t T, fingerprint string) {
+func (a *malformedStore[T]) setPanicked(t T, fingerprint string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.panicked == nil {
@@ -166,7 +166,7 @@ func (a *apart[T]) setPanicked(t T, fingerprint string) {
 	a.panicked[keyOf(t.GetNamespace(), t.GetName())] = fingerprint
 }
 
-func (a *apart[T]) stays(t T, fingerprint func(T) string) bool {
+func (a *malformedStore[T]) stays(t T, fingerprint func(T) string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	key := keyOf(t.GetNamespace(), t.GetName())
@@ -185,7 +185,7 @@ func (a *apart[T]) stays(t T, fingerprint func(T) string) bool {
 }
 
 // put stores t and reports whether it is new or has another resource version than before.
-func (a *apart[T]) put(t T) (news bool) {
+func (a *malformedStore[T]) put(t T) (news bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if a.byKey == nil {
@@ -197,7 +197,7 @@ func (a *apart[T]) put(t T) (news bool) {
 	return !known || before.GetResourceVersion() != t.GetResourceVersion()
 }
 
-func (a *apart[T]) remove(t T) {
+func (a *malformedStore[T]) remove(t T) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if len(a.byKey) > 0 {
@@ -208,7 +208,7 @@ func (a *apart[T]) remove(t T) {
 
 // replace removes from a list of all objects those that belong apart. It returns the other objects,
 // and those of its own that are new or have another resource version.
-func (a *apart[T]) replace(list []any, fingerprint func(T) string) (others []any, news []T) {
+func (a *malformedStore[T]) replace(list []any, fingerprint func(T) string) (others []any, news []T) {
 	now := map[string]T{}
 	others = slices.DeleteFunc(list, func(o any) bool {
 		t := o.(T)
@@ -217,7 +217,7 @@ func (a *apart[T]) replace(list []any, fingerprint func(T) string) (others []any
 				return false
 			}
 			key := keyOf(t.GetNamespace(), t.GetName())
-			now[key] = a.byKey[key] // only the locked Kind changes it
+			now[key] = a.byKey[key] // only the locked Informer changes it
 			return true
 		}
 		now[keyOf(t.GetNamespace(), t.GetName())] = t
@@ -235,7 +235,7 @@ func (a *apart[T]) replace(list []any, fingerprint func(T) string) (others []any
 	return others, news
 }
 
-func (a *apart[T]) list() []T {
+func (a *malformedStore[T]) list() []T {
 	a.mu.RLock()
 	defer a.mu.RUnlock()
 	out := make([]T, 0, len(a.byKey))
