@@ -28,7 +28,7 @@ var layers = [][]string{
 		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
 		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/informer"},
-	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/keyed", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
+	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report"},
 	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/steward", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},

@@ -16,8 +16,8 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 )
 
 // Commands carries out Command objects. Each Command takes effect once, whenever the manager ends:
@@ -36,7 +36,7 @@ type Commands struct {
 	clock  clock.Clock
 
 	commands *informer.Informer[*bus.Command]
-	lanes    *keyed.Loop[informer.CommandTarget, lane]
+	lanes    *controlloop.Loop[informer.CommandTarget, lane]
 }
 
 // lane is the state of the first Command to one target.
@@ -46,7 +46,7 @@ type lane struct {
 	handed   bool      // the target has the Command
 	done     bool      // the target no longer needs the Command
 	deleting bool
-	refusals keyed.Pause // backoff after a refused write that carries out or deletes the Command
+	refusals controlloop.Backoff // backoff after a refused write that carries out or deletes the Command
 }
 
 const (
@@ -66,7 +66,7 @@ func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.
 		log = slog.New(slog.DiscardHandler)
 	}
 	c := &Commands{jobs: jobs, queues: queues, writer: w, log: log, clock: jobs.Clock, commands: i.Commands}
-	c.lanes = keyed.New[informer.CommandTarget, lane](keyed.Config[informer.CommandTarget]{
+	c.lanes = controlloop.New[informer.CommandTarget, lane](controlloop.Config[informer.CommandTarget]{
 		Name: "commands", Workers: 1, Turn: c.turn, Clock: jobs.Clock, Guard: jobs.Guard,
 		Panicked: func(target informer.CommandTarget, p *contain.Panic) {
 			if cmd := c.first(target); cmd != nil {
@@ -147,7 +147,7 @@ func (c *Commands) handToQueue(target informer.CommandTarget, l *lane, cmd *bus.
 		c.lanes.Post(target, cmd.UID, func(l *lane) {
 			if l.done = err == nil; err != nil {
 				l.handed = false
-				l.refusals.Refused(c.clock.Now())
+				l.refusals.Failed(c.clock.Now())
 			}
 		})
 	})
@@ -168,7 +168,7 @@ func (c *Commands) handToJob(target informer.CommandTarget, l *lane, cmd *bus.Co
 		order := &order{command: cmd, job: job.UID, ended: func(done bool) {
 			c.lanes.Post(target, cmd.UID, func(l *lane) { l.handed, l.done = done, done })
 		}}
-		l.handed = c.jobs.loop.Post(informer.KeyOf(job), keyed.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
+		l.handed = c.jobs.loop.Post(informer.KeyOf(job), controlloop.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
 		if !l.handed {
 			c.lanes.WakeAfter(target, handRetry) // the controller is about to take up the job
 		}
@@ -202,7 +202,7 @@ func (c *Commands) delete(target informer.CommandTarget, l *lane, cmd *bus.Comma
 		c.log.Warn("deleting a command failed", "command", informer.KeyOf(cmd), "error", err)
 		c.lanes.Post(target, cmd.UID, func(l *lane) {
 			l.deleting = false
-			l.refusals.Refused(c.clock.Now())
+			l.refusals.Failed(c.clock.Now())
 		})
 	})
 }

@@ -10,7 +10,7 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -28,7 +28,7 @@ type submission struct {
 
 // Commit implements scheduler.Owner.
 func (s *submission) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
-	told := s.c.loop.Post(s.key, keyed.Anyone, func(r *record) { s.c.committed(r, s, g, placed) })
+	told := s.c.loop.Post(s.key, controlloop.Anyone, func(r *record) { s.c.committed(r, s, g, placed) })
 	if !told {
 		s.c.committed(&record{key: s.key}, s, g, placed)
 	}

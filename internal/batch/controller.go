@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -67,7 +67,7 @@ type Config struct {
 // the informers start; Resume, when the informers have synced; Run.
 type Controller struct {
 	Config
-	loop  *keyed.Loop[types.NamespacedName, record]
+	loop  *controlloop.Loop[types.NamespacedName, record]
 	plans *pods.Plans
 	keys  keyring
 	began time.Time
@@ -91,7 +91,7 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{Config: cfg, plans: pods.NewPlans(), began: cfg.Clock.Now()}
-	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
+	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
@@ -165,7 +165,7 @@ const sweepInterval = 10 * time.Second
 func (c *Controller) sweep() {
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.unseen.Load() {
-			c.loop.Post(key, keyed.Anyone, c.takeUnseen)
+			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)
 		}
 	})
 }
@@ -196,7 +196,7 @@ func (c *Controller) podGone(p *corev1.Pod) {
 		key := types.NamespacedName{Namespace: p.Namespace, Name: owner.Name}
 		c.loop.Post(key, owner.UID, func(r *record) { c.takePodGone(r, p) })
 		// A job of the same name may have been waiting for the pod's name to become free.
-		c.loop.Post(key, keyed.Anyone, func(r *record) {
+		c.loop.Post(key, controlloop.Anyone, func(r *record) {
 			if r.uid != owner.UID && r.refusal != nil {
 				r.refusal.retryAt = time.Time{}
 			}

@@ -6,7 +6,7 @@
 //	answers of the writer ────────▶ │ (per job)  │ ──Create, Delete, Bind, Status──▶ apiwriter
 //	                                └────────────┘
 //
-// Every event of a job is posted to the job's record (internal/keyed). A reconcile applies the
+// Every event of a job is posted to the job's record (internal/controlloop). A reconcile applies the
 // posted events, decides (lifecycle.Next, a pure function) and acts. The events to which the job's
 // policies react are derived from its pods in the same turn. So one worker at a time works on a
 // job, many events cost one reconcile, and an event costs the same whatever the size of the job.

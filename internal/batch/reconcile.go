@@ -17,8 +17,8 @@ import (
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 )
 
 // reconcile runs one turn of one job: it applies events, decides, acts on pods and reports the
@@ -131,7 +131,7 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 		r.refusal, r.failures = nil, 0
 		r.recording, r.deletions = false, nil
 		r.policies = newPolicies(job, c.Clock.Now())
-		r.undeleted, r.statuses = keyed.Refusals[types.UID, string]{}, keyed.Pause{}
+		r.undeleted, r.statuses = controlloop.FailedWrites[types.UID, string]{}, controlloop.Backoff{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
 		r.told.Store(nil)
 		r.compared, r.conflicted = job.ResourceVersion, ""

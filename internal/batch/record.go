@@ -10,7 +10,7 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -202,8 +202,8 @@ type record struct {
 
 	// undeleted are the objects whose deletion was refused: pods, and the job itself under its own
 	// UID. The value is the name.
-	undeleted keyed.Refusals[types.UID, string]
-	statuses  keyed.Pause // backoff of status writes after a refused one
+	undeleted controlloop.FailedWrites[types.UID, string]
+	statuses  controlloop.Backoff // backoff of status writes after a refused one
 	// recording means that a restart has been decided and its status is not written yet. deletions
 	// are the pods of the previous run, to be deleted once the status is written.
 	recording bool

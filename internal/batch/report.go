@@ -108,7 +108,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 func (c *Controller) statusLost(r *record, err error) {
 	c.Log.Warn("writing a job's status failed", "job", r.key, "error", err)
 	r.lost, r.statusSince = true, c.Clock.Now()
-	r.statuses.Refused(r.statusSince)
+	r.statuses.Failed(r.statusSince)
 }
 
 // nextStatus returns the status that describes the present state.

@@ -22,7 +22,7 @@ var shared = []string{
 	// The model of the cluster, the caches, and the queues of keys.
 	"internal/cluster.(*Cluster)", "internal/informer.(*malformedStore[", "internal/informer.(*specs)",
 	"internal/informer.(*Informer[...]).put", "internal/informer.(*Informer[...]).replace", "internal/informer.(*Informer[...]).setApart",
-	"internal/keyed.(*delays[", "internal/keyed.(*entry[", "internal/keyed.(*Loop[...]).post", "internal/keyed.(*Loop[...]).Put",
+	"internal/controlloop.(*delayQueue[", "internal/controlloop.(*entry[", "internal/controlloop.(*Loop[...]).post", "internal/controlloop.(*Loop[...]).Put",
 	// Gangs that wait for resources, and the use of queues.
 	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw", "internal/scheduler.(*Scheduler).Move",
 	"internal/scheduler.(*room)", "internal/scheduler/share.", "internal/scheduler/pin.(*Pinner).Grant",

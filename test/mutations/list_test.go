@@ -25,7 +25,7 @@ const (
 	egress    = "internal/egress"
 	fenceP    = "internal/fence"
 	informerP = "internal/informer"
-	keyed     = "internal/keyed"
+	loopP     = "internal/controlloop"
 	manager   = "internal/manager"
 	sandbox   = "internal/sandbox"
 	tolerant  = "internal/kubeclient"
@@ -155,12 +155,12 @@ var mutations = []mutation{
 		"\tif why != nil {\n\t\tfmt", "\tif false {\n\t\tfmt", hostile, "TestMalformedObjectsAreListed", nil, nil},
 
 	// Keys and records.
-	{"a post wakes nobody", keyed + "/keyed.go",
-		"if e != nil {\n\t\tl.queue.Add(key)\n\t}", "", keyed, "TestAPostHasItsTurn", nil, nil},
-	{"a message for an object reaches the next of its name", keyed + "/keyed.go",
-		"if m.to == uid || m.to == Anyone {", "if true {", keyed, "TestPostsAreForOneLifeOfAKey", nil, nil},
-	{"an earlier time asked for is forgotten", keyed + "/delays.go",
-		"case !at.Before(x.at):", "case x.at != at:", keyed, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
+	{"a post wakes nobody", loopP + "/loop.go",
+		"if e != nil {\n\t\tl.queue.Add(key)\n\t}", "", loopP, "TestAPostHasItsTurn", nil, nil},
+	{"a message for an object reaches the next of its name", loopP + "/loop.go",
+		"if m.to == uid || m.to == Anyone {", "if true {", loopP, "TestPostsAreForOneLifeOfAKey", nil, nil},
+	{"an earlier time asked for is forgotten", loopP + "/delay_queue.go",
+		"case !at.Before(x.at):", "case x.at != at:", loopP, "TestKeysAreWokenAtTheEarliestTimeAskedFor", nil, nil},
 
 	// The division of keys among managers.
 	{"a list that was begun before the lease lapsed counts", shard + "/table.go",

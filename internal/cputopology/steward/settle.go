@@ -14,7 +14,7 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -163,7 +163,7 @@ func (s *Steward) rewrite(n *node, moves []pin.Move, done func(n *node, errs []e
 	}
 	n.rewriting = true
 	s.cfg.Mover.Move(n.name, moves, func(errs []error) {
-		if !s.loop.Post(n.name, keyed.Anyone, func(now *node) {
+		if !s.loop.Post(n.name, controlloop.Anyone, func(now *node) {
 			if now != n {
 				s.giveBack(moves, errs) // another node of this name
 				return
@@ -219,7 +219,7 @@ func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, er
 			forget()
 		}
 	}
-	posted := s.loop.Post(n.name, keyed.Anyone, func(now *node) {
+	posted := s.loop.Post(n.name, controlloop.Anyone, func(now *node) {
 		switch {
 		case now == n && unclear:
 			n.doubts = append(n.doubts, doubt{m, err, answer})

@@ -23,8 +23,8 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
@@ -82,7 +82,7 @@ type Steward struct {
 	clock   clock.WithTicker
 	metrics *metrics
 	leases  *informer.Informer[*coordinationv1.Lease]
-	loop    *keyed.Loop[string, node]
+	loop    *controlloop.Loop[string, node]
 
 	mu     sync.Mutex
 	gone   map[string]bool // nodes whose agent is gone
@@ -109,7 +109,7 @@ type node struct {
 	writing bool
 	// writes is the backoff after a refused write. conflicted is the resource version with which a
 	// write failed.
-	writes     keyed.Pause
+	writes     controlloop.Backoff
 	conflicted string
 }
 
@@ -140,7 +140,7 @@ func New(cfg Config) (*Steward, error) {
 	}
 	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
 	s.leases = informer.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
-	s.loop = keyed.New[string, node](keyed.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: s.panicked})
+	s.loop = controlloop.New[string, node](controlloop.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: s.panicked})
 	changed := func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) }
 	cfg.Informers.NodeTopologies.Follow(changed, changed)
 	cfg.Informers.Pods.Follow(s.podChanged, s.podChanged)
@@ -156,7 +156,7 @@ func (s *Steward) podChanged(p *corev1.Pod) {
 	_, pinned := p.Annotations[topologyv1alpha1.ResultAnnotation]
 	if pinned && s.cfg.Policy.MovesPerHour > 0 {
 		now := s.clock.Now()
-		s.loop.PostLatest(p.Spec.NodeName, keyed.Anyone, "changed", func(n *node) { n.policy.changed = now })
+		s.loop.PostLatest(p.Spec.NodeName, controlloop.Anyone, "changed", func(n *node) { n.policy.changed = now })
 	}
 	if pinned || p.Labels[topologyv1alpha1.AgentLabel] != "" {
 		s.loop.Wake(p.Spec.NodeName)
@@ -193,7 +193,7 @@ func (s *Steward) turn(name string) {
 		n = &node{name: name, policy: policyState{changed: s.clock.Now()}, stuck: map[types.UID]bool{}}
 		s.loop.Put(name, n)
 	}
-	s.loop.Deliver(name, keyed.Anyone)
+	s.loop.Deliver(name, controlloop.Anyone)
 	s.resolve(n)
 	t := watched
 	if w := n.written; w != nil && w.UID == t.UID && informer.Older(t.ResourceVersion, w.ResourceVersion) {
@@ -285,7 +285,7 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 	ended := repackEnded(t, &o.Status)
 	s.cfg.Writer.Status(apiwriter.Meta{Owner: "node/" + n.name, Reason: "node-topology-status"}, o, true,
 		func(done apiwriter.Object, err error) {
-			s.loop.Post(n.name, keyed.Anyone, func(n *node) {
+			s.loop.Post(n.name, controlloop.Anyone, func(n *node) {
 				n.writing = false
 				switch w, ok := done.(*topologyv1alpha1.NodeTopology); {
 				case err == nil && ok && malformed.Of(w) != nil: // changed meanwhile; left alone
@@ -297,7 +297,7 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 				case errors.Is(err, apiwriter.ErrStopped):
 				default:
 					s.log.Error("the status of a NodeTopology cannot be written", "node", n.name, "error", err)
-					n.writes.Refused(s.clock.Now())
+					n.writes.Failed(s.clock.Now())
 				}
 			})
 		})

@@ -19,8 +19,8 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
@@ -57,7 +57,7 @@ const (
 type Controller struct {
 	cfg    Config
 	client rest.Interface
-	loop   *keyed.Loop[types.NamespacedName, turn]
+	loop   *controlloop.Loop[types.NamespacedName, turn]
 }
 
 // turn is the in-memory state of one workflow whose artifacts are being deleted.
@@ -73,7 +73,7 @@ type turn struct {
 	refusals int
 	writing  bool // a patch is in flight
 	// records is the pause after a refused patch.
-	records keyed.Pause
+	records controlloop.Backoff
 }
 
 // New returns a Controller and registers its handlers with the informers, which must not have
@@ -90,7 +90,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("artifactgc: %w", err)
 	}
 	c := &Controller{cfg: cfg, client: client}
-	c.loop = keyed.New[types.NamespacedName, turn](keyed.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn, Guard: cfg.Guard})
+	c.loop = controlloop.New[types.NamespacedName, turn](controlloop.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn, Guard: cfg.Guard})
 	cfg.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
 		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
 		Malformed: func(w *wf.Workflow, _ *malformed.Error) {
@@ -129,7 +129,7 @@ func (c *Controller) podSeen(p *corev1.Pod) {
 // podGone has a pod that was deleted created again, if it is still needed.
 func (c *Controller) podGone(p *corev1.Pod) {
 	if key, ours := keyOfPod(p); ours {
-		c.loop.Post(key, keyed.Anyone, func(t *turn) { delete(t.asked, p.Name) })
+		c.loop.Post(key, controlloop.Anyone, func(t *turn) { delete(t.asked, p.Name) })
 	}
 }
 
@@ -369,7 +369,7 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 			t.writing = false
 			// after a conflict the workflow is read again, which shows the change
 			if err != nil && !apierrors.IsConflict(err) {
-				t.records.Refused(time.Now())
+				t.records.Failed(time.Now())
 			}
 		})
 	})

@@ -22,8 +22,8 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
@@ -138,7 +138,7 @@ func (cfg *Config) complete() error {
 // handlers; call Resume when the informers have synced, and then Run.
 type Controller struct {
 	Config
-	loop    *keyed.Loop[types.NamespacedName, record]
+	loop    *controlloop.Loop[types.NamespacedName, record]
 	plans   *batchpods.Plans
 	slots   slots
 	locks   *lockKeeper
@@ -166,7 +166,7 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{Config: cfg, plans: batchpods.NewPlans()}
-	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
+	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
@@ -287,7 +287,7 @@ func (c *Controller) sweep() {
 	c.slots.sweep()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
 		if r.unseen.Load() > 0 {
-			c.loop.Post(key, keyed.Anyone, c.takeUnseen)
+			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)
 		}
 	})
 }
@@ -309,7 +309,7 @@ func (c *Controller) resultSeen(t *wf.WorkflowTaskResult) {
 	if name == "" {
 		return
 	}
-	c.loop.Post(types.NamespacedName{Namespace: t.Namespace, Name: name}, keyed.Anyone, func(r *record) { c.takeResult(r, t) })
+	c.loop.Post(types.NamespacedName{Namespace: t.Namespace, Name: name}, controlloop.Anyone, func(r *record) { c.takeResult(r, t) })
 }
 
 // ours reports whether the Placer serves pods with this schedulerName.

@@ -6,7 +6,7 @@
 //	answers of the writer, timers, locks ──────▶ │ (per wf) │ ──Submit──▶ scheduler
 //	                                             └──────────┘ ──Create, Delete, PatchVersion──▶ apiwriter
 //
-// Every event about a workflow is posted to its record (internal/keyed). A reconcile delivers the
+// Every event about a workflow is posted to its record (internal/controlloop). A reconcile delivers the
 // posted events, calls the engine's Step, carries out the result and writes the status. So one
 // worker at a time works on a workflow, many events cost one reconcile, and there is no fixed
 // requeue delay.

@@ -8,14 +8,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 )
 
 // doubts asks the API server about pods that, by the status of a workflow being taken up, were
 // running but are missing from the watch cache. Either somebody deleted the pod, or the watch is
 // behind. The number of doubts is bounded by the number of running nodes.
-type doubts = keyed.Loop[doubt, doubtful]
+type doubts = controlloop.Loop[doubt, doubtful]
 
 type doubt struct {
 	key, pod types.NamespacedName
@@ -25,7 +25,7 @@ type doubt struct {
 }
 
 // doubtful is the backoff of one doubt after the server refused to answer.
-type doubtful struct{ keyed.Pause }
+type doubtful struct{ controlloop.Backoff }
 
 const (
 	// doubtsAtOnce is the number of concurrent requests.
@@ -35,7 +35,7 @@ const (
 )
 
 func newDoubts(c *Controller) *doubts {
-	return keyed.New[doubt, doubtful](keyed.Config[doubt]{Name: "workflow-doubts", Workers: doubtsAtOnce, Turn: c.ask, Clock: c.Clock})
+	return controlloop.New[doubt, doubtful](controlloop.Config[doubt]{Name: "workflow-doubts", Workers: doubtsAtOnce, Turn: c.ask, Clock: c.Clock})
 }
 
 // doubt queues a request to the server for the pod of a node. If the pod exists, the unit waits for
@@ -69,7 +69,7 @@ func (c *Controller) ask(x doubt) {
 		wait := doubtRetry
 		if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
 			now := c.Clock.Now()
-			d.Refused(now)
+			d.Failed(now)
 			wait = d.Left(now)
 		}
 		c.Log.Warn("looking for a pod failed", "workflow", x.key, "pod", x.pod.Name, "error", err, "again", wait)

@@ -67,7 +67,7 @@ func (c *Controller) evaluate(r *record) template.Run {
 		var answer []byte
 		var cpu time.Duration
 		var err error
-		c.loop.Aside(func() { answer, cpu, err = c.Evaluators.Insist(c.requests, r.key.Namespace, evaluator, request) })
+		c.loop.Yield(func() { answer, cpu, err = c.Evaluators.Insist(c.requests, r.key.Namespace, evaluator, request) })
 		e.spent += cpu
 		if c.interrupts(r.key, r.epoch) || err != nil && !sandbox.Permanent(err) {
 			e.interrupted = true

@@ -17,7 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/tools/cache"
 
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
@@ -120,7 +120,7 @@ func (k *lockKeeper) look(name types.NamespacedName) {
 	}
 	pause := k.reads.Get(name)
 	if pause == nil {
-		pause = &keyed.Pause{}
+		pause = &controlloop.Backoff{}
 		k.reads.Put(name, pause)
 	}
 	if left := pause.Left(k.c.Clock.Now()); left > 0 {
@@ -135,7 +135,7 @@ func (k *lockKeeper) look(name types.NamespacedName) {
 	}
 	if err != nil && !refusedToRead(err) {
 		now := k.c.Clock.Now()
-		pause.Refused(now)
+		pause.Failed(now)
 		k.c.Log.Warn("reading a ConfigMap with limits failed", "configMap", name, "error", err, "again", pause.Left(now))
 		k.reads.WakeAfter(name, pause.Left(now))
 		return

@@ -8,8 +8,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
@@ -20,7 +20,7 @@ type lockKeeper struct {
 	table *locks.Table
 	// reads reads ConfigMaps with limits, outside the turns of workflows and without holding a
 	// mutex.
-	reads *keyed.Loop[types.NamespacedName, keyed.Pause]
+	reads *controlloop.Loop[types.NamespacedName, controlloop.Backoff]
 
 	mu      sync.Mutex
 	limits  map[types.NamespacedName]*limits
@@ -59,7 +59,7 @@ func newLockKeeper(c *Controller) *lockKeeper {
 		c: c, limits: map[types.NamespacedName]*limits{}, ghosts: map[types.UID]types.NamespacedName{}, ctx: context.Background(),
 	}
 	k.table = locks.New(k.limit)
-	k.reads = keyed.New[types.NamespacedName, keyed.Pause](keyed.Config[types.NamespacedName]{
+	k.reads = controlloop.New[types.NamespacedName, controlloop.Backoff](controlloop.Config[types.NamespacedName]{
 		Name: "workflow-limits", Workers: readers, Turn: k.look, Clock: c.Clock,
 	})
 	return k
@@ -85,7 +85,7 @@ func (k *lockKeeper) restore(w *wf.Workflow) {
 func (k *lockKeeper) tell(states []locks.State) {
 	for _, s := range states {
 		namespace, name := locks.WorkflowOf(s.Holder)
-		k.c.loop.Post(types.NamespacedName{Namespace: namespace, Name: name}, keyed.Anyone, func(r *record) {
+		k.c.loop.Post(types.NamespacedName{Namespace: namespace, Name: name}, controlloop.Anyone, func(r *record) {
 			if r.run != nil {
 				r.events = append(r.events, engine.LockState(s))
 			}

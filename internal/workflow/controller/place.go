@@ -19,7 +19,7 @@ import (
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -247,7 +247,7 @@ func (c *Controller) priority(r *record, u *unit) int32 {
 
 // Commit implements scheduler.Owner.
 func (g *gang) Commit(request *scheduler.Gang, placed []scheduler.Assignment) {
-	told := g.c.loop.Post(g.record, keyed.Anyone, func(r *record) { g.c.committed(r, g, request, placed) })
+	told := g.c.loop.Post(g.record, controlloop.Anyone, func(r *record) { g.c.committed(r, g, request, placed) })
 	if !told {
 		for _, a := range placed {
 			if a.Node != "" {

@@ -10,8 +10,8 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -136,7 +136,7 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 	c.samples.forget(string(r.uid))
 	r.reset()
 	r.uid, r.object, r.version = "", nil, ""
-	r.creating, r.deleting, r.undeleted = 0, nil, keyed.Refusals[types.UID, deletion]{}
+	r.creating, r.deleting, r.undeleted = 0, nil, controlloop.FailedWrites[types.UID, deletion]{}
 	r.unseen.Store(0)
 }
 

@@ -8,7 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
@@ -67,7 +67,7 @@ type record struct {
 	deleting map[types.UID]bool
 	// undeleted are the deletions that the server refused, by UID: of pods, or of the workflow
 	// under its own UID.
-	undeleted keyed.Refusals[types.UID, deletion]
+	undeleted controlloop.FailedWrites[types.UID, deletion]
 	running   int       // number of units whose pods run
 	created   time.Time // time of the last answer to a create of a pod
 	ran       time.Time // when a pod was first seen running

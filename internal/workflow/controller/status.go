@@ -16,8 +16,8 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/unpack"
 	"lockstep.dev/lockstep/internal/workflow/compress"
@@ -104,7 +104,7 @@ func (c *Controller) report(r *record) {
 			}
 			// The post is addressed to Anyone: if the controller lets go of the workflow, only
 			// posts to Anyone are still run.
-			posted := c.loop.Post(key, keyed.Anyone, func(r *record) {
+			posted := c.loop.Post(key, controlloop.Anyone, func(r *record) {
 				if r.uid == uid && r.writing == id {
 					c.told(r, version, sent, labels, over, err)
 					return

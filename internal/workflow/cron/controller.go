@@ -24,9 +24,9 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/informer"
-	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/sandbox"
@@ -70,7 +70,7 @@ type Controller struct {
 	crons     *informer.Informer[*wf.CronWorkflow]
 	workflows *workflows
 	queue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	crew      *keyed.Crew[types.NamespacedName]
+	crew      *controlloop.WorkerPool[types.NamespacedName]
 
 	lock sync.Mutex
 	// memory holds what the caches may not show yet and what is not written anywhere.
@@ -162,7 +162,7 @@ func (c *Controller) Run(ctx context.Context) {
 	case <-ctx.Done():
 		return
 	}
-	c.crew = &keyed.Crew[types.NamespacedName]{Size: workers, Get: c.queue.Get, Turn: func(key types.NamespacedName) {
+	c.crew = &controlloop.WorkerPool[types.NamespacedName]{Size: workers, Get: c.queue.Get, Turn: func(key types.NamespacedName) {
 		p := c.cfg.Guard.Try("crons", key, func() {
 			failpoint.Hit("crons", key)
 			c.work(ctx, key)
@@ -286,7 +286,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 // worker's place. *interrupted is set if an evaluation got no answer.
 func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, interrupted *error) template.Run {
 	return func(evaluator string, request []byte) (answer []byte, err error) {
-		c.crew.Aside(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
+		c.crew.Yield(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
 		if err != nil && !sandbox.Permanent(err) {
 			*interrupted = fmt.Errorf("an expression was not evaluated: %w", err)
 		}

@@ -1,5 +1,5 @@
-// Package keyed implements the loop of a controller that keeps a record per key and works on each
-// key with one worker at a time.
+// Package controlloop implements the loop of a controller that keeps a record per key and works on
+// each key with one worker at a time.
 //
 //	Post, PostLatest ──▶ record's inbox ──┐
 //	Wake, WakeAfter ──────────────────────┴─▶ queue of keys ──▶ Workers × Turn(key) ──Deliver──▶ posted functions, on the record
@@ -12,10 +12,9 @@
 // # Invariants
 //
 //   - There are never two turns of one key at a time, and never more than Workers turns at all.
-//   - A turn that waits for an answer steps Aside: it does not count as one of the Workers
-//     meanwhile.
+//   - A turn that waits for an answer can Yield: it does not count as one of the Workers meanwhile.
 //   - A turn begins after every Wake and every Post, as long as the context of Run is not done.
 //   - A posted function for which Post returned true runs exactly once if it is addressed to
 //     Anyone: in Deliver or in Drop. A function addressed to a UID runs at most once, in a Deliver
 //     for that UID; if the object with that UID is gone, it does not run.
-package keyed
+package controlloop

@@ -1,4 +1,4 @@
-package keyed_test
+package controlloop_test
 
 import (
 	"context"
@@ -16,14 +16,14 @@ import (
 	"pgregory.net/rapid"
 
 	"lockstep.dev/lockstep/internal/contain"
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 )
 
 // rec is a record that only its turn may touch; the race detector checks this.
 type rec struct{ got []string }
 
 // running runs a loop; end stops the loop and waits for its end.
-func running[K comparable](t interface{ Cleanup(func()) }, l *keyed.Loop[K, rec]) (end func()) {
+func running[K comparable](t interface{ Cleanup(func()) }, l *controlloop.Loop[K, rec]) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var done sync.WaitGroup
 	done.Go(func() { l.Run(ctx) })
@@ -45,7 +45,7 @@ func TestEveryPostRunsOnce(t *testing.T) {
 			plans[p] = rapid.SliceOfN(rapid.IntRange(0, keys-1), 0, 60).Draw(t, fmt.Sprintf("posts of %d", p))
 		}
 
-		var l *keyed.Loop[int, rec]
+		var l *controlloop.Loop[int, rec]
 		busy := make([]atomic.Int32, keys)
 		turns := make([]int, keys) // each touched by its key's turn only
 		var atOnce, most atomic.Int32
@@ -68,7 +68,7 @@ func TestEveryPostRunsOnce(t *testing.T) {
 			atOnce.Add(-1)
 			busy[key].Add(-1)
 		}
-		l = keyed.New[int, rec](keyed.Config[int]{Workers: workers, Turn: turn})
+		l = controlloop.New[int, rec](controlloop.Config[int]{Workers: workers, Turn: turn})
 		end := running(t, l)
 		for key := range keys {
 			l.Wake(key)
@@ -82,7 +82,7 @@ func TestEveryPostRunsOnce(t *testing.T) {
 			all.Go(func() {
 				for i, key := range plan {
 					id := fmt.Sprintf("%d of %d", i, p)
-					ok := l.Post(key, keyed.Anyone, func(r *rec) {
+					ok := l.Post(key, controlloop.Anyone, func(r *rec) {
 						r.got = append(r.got, id)
 						mu.Lock()
 						ran[id]++
@@ -125,7 +125,7 @@ func TestNoWakeUpIsLost(t *testing.T) {
 		wakes := rapid.IntRange(1, 300).Draw(t, "wakes")
 		wakers := rapid.IntRange(1, 4).Draw(t, "wakers")
 		var number, seen atomic.Int64
-		l := keyed.New[string, rec](keyed.Config[string]{Workers: 2, Turn: func(string) { seen.Store(number.Load()) }})
+		l := controlloop.New[string, rec](controlloop.Config[string]{Workers: 2, Turn: func(string) { seen.Store(number.Load()) }})
 		end := running(t, l)
 		var all sync.WaitGroup
 		for range wakers {
@@ -145,9 +145,9 @@ func TestNoWakeUpIsLost(t *testing.T) {
 }
 
 func TestPostsAreForOneLifeOfAKey(t *testing.T) {
-	l := keyed.New[string, rec](keyed.Config[string]{Turn: func(string) {}})
+	l := controlloop.New[string, rec](controlloop.Config[string]{Turn: func(string) {}})
 	note := func(s string) func(*rec) { return func(r *rec) { r.got = append(r.got, s) } }
-	if l.Post("key", keyed.Anyone, note("nobody is there")) {
+	if l.Post("key", controlloop.Anyone, note("nobody is there")) {
 		t.Fatal("a post to a key without a record was taken")
 	}
 	r := &rec{}
@@ -158,7 +158,7 @@ func TestPostsAreForOneLifeOfAKey(t *testing.T) {
 	l.PostLatest("key", "old", "pod", note("pod of the one before"))
 	l.PostLatest("key", "new", "other", note("other: 1"))
 	l.PostLatest("key", "new", "other", note("other: 2"))
-	l.Post("key", keyed.Anyone, note("for anyone"))
+	l.Post("key", controlloop.Anyone, note("for anyone"))
 	l.Deliver("key", "new")
 	l.Deliver("key", "new") // nothing is left
 	if want := []string{"pod: 1", "for this one", "other: 2", "for anyone"}; !slices.Equal(r.got, want) {
@@ -166,7 +166,7 @@ func TestPostsAreForOneLifeOfAKey(t *testing.T) {
 	}
 	r.got = nil
 	l.PostLatest("key", "new", "other", note("other: 3"))
-	l.Post("key", keyed.Anyone, note("to give back"))
+	l.Post("key", controlloop.Anyone, note("to give back"))
 	l.Drop("key")
 	if want := []string{"to give back"}; !slices.Equal(r.got, want) || l.Records() != 0 || l.Get("key") != nil {
 		t.Fatalf("dropping delivered %q, want %q; %d records are left", r.got, want, l.Records())
@@ -175,15 +175,15 @@ func TestPostsAreForOneLifeOfAKey(t *testing.T) {
 
 // TestAPostHasItsTurn posts to keys that nothing else wakes.
 func TestAPostHasItsTurn(t *testing.T) {
-	for name, post := range map[string]func(*keyed.Loop[string, rec], func(*rec)) bool{
-		"Post": func(l *keyed.Loop[string, rec], do func(*rec)) bool { return l.Post("key", "uid", do) },
-		"PostLatest": func(l *keyed.Loop[string, rec], do func(*rec)) bool {
+	for name, post := range map[string]func(*controlloop.Loop[string, rec], func(*rec)) bool{
+		"Post": func(l *controlloop.Loop[string, rec], do func(*rec)) bool { return l.Post("key", "uid", do) },
+		"PostLatest": func(l *controlloop.Loop[string, rec], do func(*rec)) bool {
 			return l.PostLatest("key", "uid", "pod", do)
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var l *keyed.Loop[string, rec]
-			l = keyed.New[string, rec](keyed.Config[string]{Turn: func(key string) { l.Deliver(key, "uid") }})
+			var l *controlloop.Loop[string, rec]
+			l = controlloop.New[string, rec](controlloop.Config[string]{Turn: func(key string) { l.Deliver(key, "uid") }})
 			l.Put("key", &rec{})
 			end := running(t, l)
 			ran := 0
@@ -201,7 +201,7 @@ func TestAPostHasItsTurn(t *testing.T) {
 func TestKeysAreWokenAtTheEarliestTimeAskedFor(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	turns := make(chan string, 10)
-	l := keyed.New[string, rec](keyed.Config[string]{Workers: 1, Clock: clock, Turn: func(k string) { turns <- k }})
+	l := controlloop.New[string, rec](controlloop.Config[string]{Workers: 1, Clock: clock, Turn: func(k string) { turns <- k }})
 	running(t, l)
 	l.WakeAfter("late", time.Minute)
 	l.WakeAfter("late", time.Second)
@@ -232,14 +232,14 @@ func TestKeysAreWokenAtTheEarliestTimeAskedFor(t *testing.T) {
 func TestSweepsComeAtTheirIntervalAndEachSeesAllRecords(t *testing.T) {
 	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
 	swept := make(chan int, 1)
-	var l *keyed.Loop[types.NamespacedName, rec]
-	l = keyed.New[types.NamespacedName, rec](keyed.Config[types.NamespacedName]{
+	var l *controlloop.Loop[types.NamespacedName, rec]
+	l = controlloop.New[types.NamespacedName, rec](controlloop.Config[types.NamespacedName]{
 		Clock: clock, SweepEvery: 10 * time.Second, Turn: func(types.NamespacedName) {},
 		Sweep: func() {
 			n := 0
 			l.Each(func(key types.NamespacedName, _ *rec) {
 				n++
-				l.Post(key, keyed.Anyone, func(*rec) {})
+				l.Post(key, controlloop.Anyone, func(*rec) {})
 			})
 			select {
 			case swept <- n:
@@ -276,8 +276,8 @@ func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
 		t.Fatal(err)
 	}
 	panicked, turns := make(chan string, 1), make(chan string, 2)
-	var l *keyed.Loop[string, rec]
-	l = keyed.New[string, rec](keyed.Config[string]{
+	var l *controlloop.Loop[string, rec]
+	l = controlloop.New[string, rec](controlloop.Config[string]{
 		Workers: 1, Guard: guard, Panicked: func(key string, p *contain.Panic) {
 			if l.Get(key) == nil {
 				t.Error("the record was dropped before what it has can be given back")
@@ -293,7 +293,7 @@ func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
 	})
 	r := &rec{}
 	l.Put("bad", r)
-	l.Post("bad", keyed.Anyone, func(r *rec) { r.got = append(r.got, "given back") })
+	l.Post("bad", controlloop.Anyone, func(r *rec) { r.got = append(r.got, "given back") })
 	running(t, l)
 	if got := <-panicked; got != "bad" {
 		t.Fatalf("the turn of %s panicked", got)

@@ -1,4 +1,4 @@
-package keyed
+package controlloop
 
 import (
 	"container/heap"
@@ -9,9 +9,9 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// delays holds keys that become due at a later time, each at the earliest time requested. Most
+// delayQueue holds keys that become due at a later time, each at the earliest time requested. Most
 // requests change nothing, because an earlier time is set; such a request costs one lookup.
-type delays[K comparable] struct {
+type delayQueue[K comparable] struct {
 	clock   clock.WithTicker
 	changed chan struct{} // the first element has changed
 
@@ -26,11 +26,11 @@ type delay[K comparable] struct {
 	index int
 }
 
-func newDelays[K comparable](c clock.WithTicker) *delays[K] {
-	return &delays[K]{clock: c, changed: make(chan struct{}, 1), byKey: map[K]*delay[K]{}}
+func newDelayQueue[K comparable](c clock.WithTicker) *delayQueue[K] {
+	return &delayQueue[K]{clock: c, changed: make(chan struct{}, 1), byKey: map[K]*delay[K]{}}
 }
 
-func (d *delays[K]) add(key K, after time.Duration) {
+func (d *delayQueue[K]) add(key K, after time.Duration) {
 	at := d.clock.Now().Add(after)
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -55,11 +55,11 @@ func (d *delays[K]) add(key K, after time.Duration) {
 }
 
 // run calls due for each key when its time has come, until ctx is done.
-func (d *delays[K]) run(ctx context.Context, due func(K)) {
+func (d *delayQueue[K]) run(ctx context.Context, due func(K)) {
 	for {
 		var timer clock.Timer
 		var fires <-chan time.Time
-		if wait, some := d.handOver(due); some {
+		if wait, some := d.popDue(due); some {
 			timer = d.clock.NewTimer(wait)
 			fires = timer.C()
 		}
@@ -77,9 +77,9 @@ func (d *delays[K]) run(ctx context.Context, due func(K)) {
 	}
 }
 
-// handOver calls due for the keys that are due, and returns the time until the next key is due, if
+// popDue calls due for the keys that are due, and returns the time until the next key is due, if
 // there is any.
-func (d *delays[K]) handOver(due func(K)) (wait time.Duration, some bool) {
+func (d *delayQueue[K]) popDue(due func(K)) (wait time.Duration, some bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := d.clock.Now()

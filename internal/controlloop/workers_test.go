@@ -1,4 +1,4 @@
-package keyed
+package controlloop
 
 import (
 	"context"
@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestTurnsStepAside checks that turns that are aside delay no others, however many they are, and
+// TestTurnsYield checks that turns that yield delay no others, however many they are, and
 // that no more than Workers turns run at a time.
-func TestTurnsStepAside(t *testing.T) {
-	const workers, aside = 2, 50
+func TestTurnsYield(t *testing.T) {
+	const workers, yielding = 2, 50
 	answered := make(chan struct{})
 	var working, most atomic.Int32
 	var waiting, ended sync.WaitGroup
-	waiting.Add(aside)
-	ended.Add(aside + workers)
+	waiting.Add(yielding)
+	ended.Add(yielding + workers)
 	var loop *Loop[int, int]
 	loop = New[int, int](Config[int]{Workers: workers, Turn: func(key int) {
 		enter := func() {
@@ -24,9 +24,9 @@ func TestTurnsStepAside(t *testing.T) {
 			}
 		}
 		enter()
-		if key < aside {
+		if key < yielding {
 			working.Add(-1)
-			loop.Aside(func() {
+			loop.Yield(func() {
 				waiting.Done()
 				<-answered
 			})
@@ -38,26 +38,26 @@ func TestTurnsStepAside(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { defer close(done); loop.Run(ctx) }()
-	for key := range aside {
+	for key := range yielding {
 		loop.Wake(key)
 	}
 	waiting.Wait() // all of them, on two workers
 	for key := range workers {
-		loop.Wake(aside + key)
+		loop.Wake(yielding + key)
 	}
 	close(answered)
 	ended.Wait()
-	loop.crew.mu.Lock()
-	if loop.crew.aside != 0 || loop.crew.workers > workers+aside {
-		t.Errorf("%d aside, %d workers", loop.crew.aside, loop.crew.workers)
+	loop.workers.mu.Lock()
+	if loop.workers.yielding != 0 || loop.workers.workers > workers+yielding {
+		t.Errorf("%d yield, %d workers", loop.workers.yielding, loop.workers.workers)
 	}
-	loop.crew.mu.Unlock()
+	loop.workers.mu.Unlock()
 	if most.Load() > workers {
 		t.Errorf("%d turns at a time", most.Load())
 	}
 	stop()
 	<-done
-	if loop.crew.running.Wait(); len(loop.crew.places) != 0 {
-		t.Errorf("%d places are held", len(loop.crew.places))
+	if loop.workers.running.Wait(); len(loop.workers.places) != 0 {
+		t.Errorf("%d places are held", len(loop.workers.places))
 	}
 }

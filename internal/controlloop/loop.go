@@ -1,4 +1,4 @@
-package keyed
+package controlloop
 
 import (
 	"context"
@@ -37,10 +37,10 @@ type Config[K comparable] struct {
 // Loop is a table of records by key, with workers that run turns of the keys. Its methods may be
 // called at any time and from any goroutine, unless they say otherwise.
 type Loop[K comparable, R any] struct {
-	cfg   Config[K]
-	queue workqueue.TypedInterface[K]
-	crew  Crew[K]
-	later *delays[K]
+	cfg     Config[K]
+	queue   workqueue.TypedInterface[K]
+	workers WorkerPool[K]
+	later   *delayQueue[K]
 
 	mu      sync.RWMutex
 	entries map[K]*entry[R]
@@ -73,11 +73,11 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 	l := &Loop[K, R]{
 		cfg:     cfg,
 		queue:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: cfg.Name, Clock: cfg.Clock}),
-		later:   newDelays[K](cfg.Clock),
+		later:   newDelayQueue[K](cfg.Clock),
 		entries: map[K]*entry[R]{},
 	}
-	l.crew.Size, l.crew.Get = cfg.Workers, l.queue.Get
-	l.crew.Turn = func(key K) {
+	l.workers.Size, l.workers.Get = cfg.Workers, l.queue.Get
+	l.workers.Turn = func(key K) {
 		l.Take(key)
 		l.queue.Done(key)
 	}
@@ -87,17 +87,17 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 // Run works until ctx is done, and returns when the keys still in the queue have had their turn.
 func (l *Loop[K, R]) Run(ctx context.Context) {
 	var workers sync.WaitGroup
-	workers.Go(l.crew.Run)
+	workers.Go(l.workers.Run)
 	workers.Go(func() { l.later.run(ctx, l.queue.Add) })
 	l.sweep(ctx)
 	l.queue.ShutDown()
 	workers.Wait()
 }
 
-// Aside runs wait, which waits for an answer from outside this process, while another key takes the
-// place of this turn. The key's own next turn still follows this one. Aside may be called only in a
+// Yield runs wait, which waits for an answer from outside this process, while another key takes the
+// place of this turn. The key's own next turn still follows this one. Yield may be called only in a
 // turn started by Run.
-func (l *Loop[K, R]) Aside(wait func()) { l.crew.Aside(wait) }
+func (l *Loop[K, R]) Yield(wait func()) { l.workers.Yield(wait) }
 
 // Take runs a turn of the key at once. The caller must know that the loop is not running.
 func (l *Loop[K, R]) Take(key K) {

@@ -1,41 +1,41 @@
-package keyed_test
+package controlloop_test
 
 import (
 	"maps"
 	"testing"
 	"time"
 
-	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/controlloop"
 )
 
-func TestPausesGrowWithRefusalsAndAreForgotten(t *testing.T) {
-	var p keyed.Pause
+func TestBackoffsGrowWithFailuresAndAreForgotten(t *testing.T) {
+	var b controlloop.Backoff
 	now := time.Unix(1_700_000_000, 0)
-	if p.Left(now) > 0 {
+	if b.Left(now) > 0 {
 		t.Fatal("a pause from the beginning")
 	}
 	for _, want := range []time.Duration{1, 2, 4, 8, 16, 32, 64, 128, 256, 300, 300} {
-		p.Refused(now)
-		if got := p.Left(now); got != want*time.Second {
+		b.Failed(now)
+		if got := b.Left(now); got != want*time.Second {
 			t.Fatalf("paused for %s, want %ds", got, want)
 		}
-		p.Refused(now.Add(want * time.Second / 2)) // of the same burst
-		if got := p.Left(now); got != want*time.Second {
+		b.Failed(now.Add(want * time.Second / 2)) // of the same burst
+		if got := b.Left(now); got != want*time.Second {
 			t.Fatalf("another refusal during the pause makes it %s", got)
 		}
 		now = now.Add(want * time.Second)
-		if p.Left(now) > 0 {
+		if b.Left(now) > 0 {
 			t.Fatal("the pause does not end")
 		}
 	}
 	now = now.Add(time.Hour)
-	if p.Refused(now); p.Left(now) != time.Second {
-		t.Errorf("a refusal of long ago counts: paused for %s", p.Left(now))
+	if b.Failed(now); b.Left(now) != time.Second {
+		t.Errorf("a refusal of long ago counts: paused for %s", b.Left(now))
 	}
 }
 
-func TestRefusedWritesAreMadeAgainTogetherAfterAPause(t *testing.T) {
-	var r keyed.Refusals[string, int]
+func TestFailedWritesAreMadeAgainTogetherAfterABackoff(t *testing.T) {
+	var r controlloob.FailedWrites[string, int]
 	now := time.Unix(1_700_000_000, 0)
 	if writes, left := r.Due(now); writes != nil || left != 0 {
 		t.Fatalf("without refusals %v are due, others in %s", writes, left)
