@@ -21,9 +21,9 @@ func (c *Cluster) assertConsistent() error {
 	ports := map[string]int{}
 	unwritten, keepAway, pinned := 0, 0, map[string]int{}
 	for name, p := range c.pods {
-		want := c.holding(p)
-		if !p.held.same(&want) {
-			bad("pod %s holds %+v, should %+v", name, p.held, want)
+		want := c.reservationOf(p)
+		if !p.reserved.same(&want) {
+			bad("pod %s holds %+v, should %+v", name, p.reserved, want)
 		}
 		if p.assume == nil && (p.object == nil || ended(p.object)) {
 			bad("pod %s is nothing and still there", name)
@@ -34,7 +34,7 @@ func (c *Cluster) assertConsistent() error {
 		if p.assume != nil && p.assume.version == "" {
 			unwritten++
 		}
-		h := p.held
+		h := p.reserved
 		if h.node == "" {
 			continue
 		}
@@ -54,8 +54,8 @@ func (c *Cluster) assertConsistent() error {
 			byQueue[h.queue] = byQueue[h.queue].Plus(h.request, 1)
 		}
 	}
-	if unwritten != c.unwritten || keepAway != c.keepAway {
-		bad("unwritten %d, should %d; keeping away %d, should %d", c.unwritten, unwritten, c.keepAway, keepAway)
+	if unwritten != c.unwritten || keepAway != c.antiAffine {
+		bad("unwritten %d, should %d; keeping away %d, should %d", c.unwritten, unwritten, c.antiAffine, keepAway)
 	}
 	var total place.Vector
 	gone := 0

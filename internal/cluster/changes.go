@@ -44,16 +44,16 @@ func (c *Cluster) Listen(room, pods bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.listenRoom, c.listenPods = room, pods
-	c.ring()
+	c.notify()
 }
 
 func (c *Cluster) changed(note func(*Changes)) {
 	note(&c.changes)
-	c.ring()
+	c.notify()
 }
 
-// ring sends a wake-up if there are selected changes.
-func (c *Cluster) ring() {
+// notify sends a wake-up if there are selected changes.
+func (c *Cluster) notify() {
 	ch := &c.changes
 	if !(c.listenRoom && (len(ch.Nodes) > 0 || ch.Queues) || c.listenPods && ch.Pods) {
 		return

@@ -59,7 +59,7 @@ type Cluster struct {
 	pods       map[types.NamespacedName]*pod
 	assumed    map[*pod]struct{} // pods that have an assumption
 	unwritten  int               // assumptions whose write has not been confirmed
-	keepAway   int               // pods on nodes that have a required anti-affinity
+	antiAffine int               // pods on nodes that have a required anti-affinity
 	queues     map[string]*queue
 	groupQueue map[types.NamespacedName]string
 	groupPods  map[types.NamespacedName]map[*pod]struct{}
@@ -90,12 +90,12 @@ type node struct {
 
 // pod is a pod that exists (object), is assumed (assume), or both.
 type pod struct {
-	name   types.NamespacedName
-	object *corev1.Pod
-	assume *assumption
-	moving *CPUs                // CPUs assigned by a write that the watch has not shown
-	group  types.NamespacedName // key of groupPods that holds the pod, if any
-	held   hold
+	name     types.NamespacedName
+	object   *corev1.Pod
+	assume   *assumption
+	moving   *CPUs                // CPUs assigned by a write that the watch has not shown
+	group    types.NamespacedName // key of groupPods that holds the pod, if any
+	reserved reservation
 }
 
 // assumption is the node that the scheduler decided on.
@@ -112,8 +112,8 @@ type assumption struct {
 	version string
 }
 
-// hold is the resources that a pod holds, and where. Its zero value holds nothing.
-type hold struct {
+// reservation is the resources that a pod takes, and where. Its zero value takes nothing.
+type reservation struct {
 	node             string
 	queue            string // empty if the pod counts against no queue
 	request, nonZero place.Vector
@@ -123,10 +123,10 @@ type hold struct {
 	cpus             *CPUs       // CPUs assigned to the pod, if any
 }
 
-// same reports whether replacing h by o changes nothing outside the pod.
-func (h *hold) same(o *hold) bool {
-	return h.node == o.node && h.queue == o.queue && slices.Equal(h.request, o.request) &&
-		slices.Equal(h.nonZero, o.nonZero) && slices.Equal(h.ports, o.ports) && h.cpus.same(o.cpus)
+// same reports whether replacing r by o changes nothing outside the pod.
+func (r *reservation) same(o *reservation) bool {
+	return r.node == o.node && r.queue == o.queue && slices.Equal(r.request, o.request) &&
+		slices.Equal(r.nonZero, o.nonZero) && slices.Equal(r.ports, o.ports) && r.cpus.same(o.cpus)
 }
 
 type queue struct {
@@ -291,7 +291,7 @@ func (c *Cluster) Pod(name types.NamespacedName) (object *corev1.Pod, node strin
 	if p == nil {
 		return nil, ""
 	}
-	return p.object, p.held.node
+	return p.object, p.reserved.node
 }
 
 // PodsOn returns the pods that hold resources on a node. A pod that is only assumed is made from
@@ -348,11 +348,11 @@ func (c *Cluster) dropAssumption(p *pod) {
 
 // settle recomputes what the pod holds. Every transition ends here.
 func (c *Cluster) settle(p *pod) {
-	if want := c.holding(p); p.held.same(&want) {
-		p.held.of = want.of
+	if want := c.reservationOf(p); p.reserved.same(&want) {
+		p.reserved.of = want.of
 	} else {
 		c.charge(p, -1)
-		p.held = want
+		p.reserved = want
 		c.charge(p, 1)
 	}
 	if p.assume == nil && (p.object == nil || ended(p.object)) {
@@ -361,32 +361,32 @@ func (c *Cluster) settle(p *pod) {
 	}
 }
 
-// holding returns what the pod should hold.
-func (c *Cluster) holding(p *pod) hold {
+// reservationOf returns what the pod should take.
+func (c *Cluster) reservationOf(p *pod) reservation {
 	switch {
 	case p.object != nil && p.object.Spec.NodeName != "" && !ended(p.object):
-		h := hold{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.moving}
-		if h.cpus == nil {
-			h.cpus = p.held.cpus.orParse(p.object)
+		r := reservation{node: p.object.Spec.NodeName, queue: c.queueOf(p), of: p.object, cpus: p.moving}
+		if r.cpus == nil {
+			r.cpus = p.reserved.cpus.orParse(p.object)
 		}
-		if old := p.held; old.of != nil && sameRequests(old.of, p.object) && h.cpus.same(old.cpus) {
-			h.request, h.nonZero, h.ports, h.keepsAway = old.request, old.nonZero, old.ports, old.keepsAway
-			return h
+		if old := p.reserved; old.of != nil && sameRequests(old.of, p.object) && r.cpus.same(old.cpus) {
+			r.request, r.nonZero, r.ports, r.keepsAway = old.request, old.nonZero, old.ports, old.keepsAway
+			return r
 		}
-		h.keepsAway = keepsAway(p.object)
-		h.request, h.nonZero = c.dims.PodVector(p.object)
-		h.request, h.nonZero = h.cpus.raise(h.request, h.nonZero)
-		h.ports = place.PodPorts(p.object)
-		return h
+		r.keepsAway = keepsAway(p.object)
+		r.request, r.nonZero = c.dims.PodVector(p.object)
+		r.request, r.nonZero = r.cpus.raise(r.request, r.nonZero)
+		r.ports = place.PodPorts(p.object)
+		return r
 	case p.assume != nil:
 		a := p.assume
-		h := hold{
+		r := reservation{
 			node: a.node, queue: a.queue, ports: a.class.Ports, keepsAway: keepsAway(a.class.Template), cpus: a.cpus,
 		}
-		h.request, h.nonZero = h.cpus.raise(a.class.Request, a.class.NonZero)
-		return h
+		r.request, r.nonZero = r.cpus.raise(a.class.Request, a.class.NonZero)
+		return r
 	}
-	return hold{}
+	return reservation{}
 }
 
 // sameRequests reports, by a cheap check, whether two states of a pod request the same. Nearly all
@@ -412,8 +412,8 @@ func (c *Cluster) queueOf(p *pod) string {
 	if g, ok := schedulingv1beta1.GroupOf(p.object); ok && c.groupQueue[g] != "" {
 		return c.groupQueue[g]
 	}
-	if p.held.queue != "" {
-		return p.held.queue
+	if p.reserved.queue != "" {
+		return p.reserved.queue
 	}
 	if c.ours(p.object) {
 		return schedulingv1beta1.DefaultQueue
@@ -423,21 +423,21 @@ func (c *Cluster) queueOf(p *pod) string {
 
 // charge adds (sign 1) or removes (sign -1) what the pod holds.
 func (c *Cluster) charge(p *pod, sign int64) {
-	h := &p.held
-	if h.node == "" {
+	r := &p.reserved
+	if r.node == "" {
 		return
 	}
-	n := c.node(h.node)
-	n.used = n.used.Plus(h.request, sign)
-	n.usedNonZero = n.usedNonZero.Plus(h.nonZero, sign)
-	if h.keepsAway {
-		c.keepAway += int(sign)
+	n := c.node(r.node)
+	n.used = n.used.Plus(r.request, sign)
+	n.usedNonZero = n.usedNonZero.Plus(r.nonZero, sign)
+	if r.keepsAway {
+		c.antiAffine += int(sign)
 	}
-	if h.cpus != nil {
+	if r.cpus != nil {
 		n.pinned += int(sign)
 		c.pins = true
 	}
-	for _, port := range h.ports {
+	for _, port := range r.ports {
 		if n.ports == nil {
 			n.ports = place.PortSet{}
 		}
@@ -451,14 +451,14 @@ func (c *Cluster) charge(p *pod, sign int64) {
 		delete(n.pods, p)
 	}
 	c.touch(n)
-	if h.queue != "" {
-		q := c.queue(h.queue)
-		q.used = q.used.Plus(h.request, sign)
-		c.dropQueueIfUnused(h.queue)
+	if r.queue != "" {
+		q := c.queue(r.queue)
+		q.used = q.used.Plus(r.request, sign)
+		c.dropQueueIfUnused(r.queue)
 	}
 	if sign < 0 {
 		c.changed(func(ch *Changes) {
-			ch.node(h.node)
+			ch.node(r.node)
 			ch.Queues = true
 		})
 		c.dropNodeIfUnused(n)
@@ -500,12 +500,12 @@ func keepsAway(o *corev1.Pod) bool {
 	return a != nil && a.PodAntiAffinity != nil && len(a.PodAntiAffinity.RequiredDuringSchedulingIgnoredDuringExecution) > 0
 }
 
-// KeepingAway returns the number of pods on nodes that have a required anti-affinity. While there
-// are any, nodes may also refuse pods without an anti-affinity.
-func (c *Cluster) KeepingAway() int {
+// AntiAffinityPods returns the number of pods on nodes that have a required anti-affinity. While
+// there are any, nodes may also refuse pods without an anti-affinity.
+func (c *Cluster) AntiAffinityPods() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.keepAway
+	return c.antiAffine
 }
 
 func ended(o *corev1.Pod) bool {

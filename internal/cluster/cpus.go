@@ -182,8 +182,8 @@ func (c *Cluster) cpusOf(n *node) NodeCPUs {
 	if n.pinned > 0 {
 		out.Pods = make(map[string]PodCPUs, n.pinned)
 		for p := range n.pods {
-			if p.held.cpus != nil {
-				out.Pods[p.name.String()] = PodCPUs{p.held.cpus, p.held.of}
+			if p.reserved.cpus != nil {
+				out.Pods[p.name.String()] = PodCPUs{p.reserved.cpus, p.reserved.of}
 			}
 		}
 	}
@@ -209,7 +209,7 @@ func (c *Cluster) AssumeMoved(name types.NamespacedName, uid types.UID, before s
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	p := c.pods[name]
-	if p == nil || p.object == nil || p.object.UID != uid || p.held.cpus == nil || p.held.cpus.Annotation != before || p.moving != nil {
+	if p == nil || p.object == nil || p.object.UID != uid || p.reserved.cpus == nil || p.reserved.cpus.Annotation != before || p.moving != nil {
 		return false
 	}
 	p.moving = cpus

@@ -172,7 +172,7 @@ func profile() *config.KubeSchedulerProfile {
 // Refresh brings the filter up to date with the nodes of a cycle. It is the Refresh function of the
 // scheduler's Config.
 func (f *Filter) Refresh(s *place.Snapshot, rare bool) {
-	f.active = rare || f.cluster.KeepingAway() > 0
+	f.active = rare || f.cluster.AntiAffinityPods() > 0
 	f.added = f.added[:0]
 	clear(f.states)
 	clear(f.concerns)
