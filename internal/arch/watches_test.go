@@ -2,123 +2,172 @@ package arch
 
 import (
 	"go/ast"
-	"slices"
 	"strconv"
 	"strings"
 	"testing"
 )
 
-// ownBackoff are the packages whose watches may use client-go's own backoff after failures, which
-// is up to a minute, with the reason.
-var ownBackoff = map[string]string{
-	"internal/scheduler/upstream":     "the kube-scheduler's plugins take informers of a factory, which has no setting for it",
-	"internal/cputopology/agent":      "there is one on each node: thousands that ask every two seconds would hold down a server that comes back",
-	"internal/localcluster/simnode":   "is a part of a local cluster, whose server is on the same machine",
+// watchers are the packages that may make informers and start watches with client-go, with the
+// reason. The longest prefix counts.
+var watchers = map[string]string{
+	"internal/informer":               "is the one place where informers are made",
+	"internal/application/controller": "learns while it runs which kinds it watches, and keeps what it reads packed; it has yet to move onto internal/informer",
+	"internal/scheduler/upstream":     "the kube-scheduler's plugins take informers of a factory, which has no setting for the backoff",
+	"internal/localcluster/simnode":   "is a part of a local cluster, and writes back the pods of its cache, which must be whole",
 	"internal/localcluster/realnodes": "is a part of a local cluster, whose server is on the same machine",
 	"internal/submit":                 "is a user's command, which ends when it has seen what it waits for",
 	"internal/lab":                    "is a client that drives load and measures; what it misses is in the audit log",
 }
 
-// watching lists, by import path, the functions that start watches with a backoff that the caller
-// cannot choose.
-var watching = map[string][]string{
-	"k8s.io/client-go/tools/cache": {"NewReflector", "NewNamedReflector", "NewNamespaceKeyedIndexerAndReflector", "New", "NewInformer",
-		"NewInformerWithOptions", "NewIndexerInformer", "NewTransformingInformer", "NewTransformingIndexerInformer",
-		"NewSharedInformer", "NewSharedIndexInformer", "NewSharedIndexInformerWithOptions"},
-	"k8s.io/client-go/informers":                          {"NewSharedInformerFactory", "NewSharedInformerFactoryWithOptions", "NewFilteredSharedInformerFactory"},
-	"k8s.io/client-go/dynamic/dynamicinformer":            {"NewDynamicSharedInformerFactory", "NewFilteredDynamicSharedInformerFactory", "NewFilteredDynamicInformer"},
-	"k8s.io/client-go/metadata/metadatainformer":          {"NewSharedInformerFactory", "NewFilteredSharedInformerFactory", "NewFilteredMetadataInformer"},
-	"k8s.io/client-go/tools/watch":                        {"UntilWithSync", "NewIndexerInformerWatcher", "NewIndexerInformerWatcherWithLogger"},
-	"k8s.io/apiextensions-apiserver/pkg/client/informers": {"NewSharedInformerFactory"},
+// patient are the packages whose informers may have the option Patient, with the reason: after
+// failures they wait up to a minute.
+var patient = map[string]string{
+	"internal/cputopology/agent": "there is one on each node: thousands that ask every two seconds would hold down a server that comes back",
 }
 
-// TestWatchesComeBackSoon detects watches by their traces in the source.
-func TestWatchesComeBackSoon(t *testing.T) {
-	const why = "after a few cut connections client-go's own backoff has whoever decides by a watch wait up to a minute; " +
-		"make the reflector with Backoff: kubeclient.WatchBackoff(), or say in ownBackoff why it does not matter"
-	used, reflectors := map[string]bool{}, 0
+// informerLibraries are the packages that make informers or start watches.
+var informerLibraries = []string{
+	"k8s.io/client-go/tools/cache", "k8s.io/client-go/tools/watch", "k8s.io/client-go/informers", "k8s.io/client-go/dynamic/dynamicinformer",
+	"k8s.io/client-go/metadata/metadatainformer", "k8s.io/apiextensions-apiserver/pkg/client/informers",
+}
+
+// TestOnlyInformerWatches detects watches by their traces in the source: the libraries, and calls of
+// a client's method Watch with a context and, of typed clients, options.
+func TestOnlyInformerWatches(t *testing.T) {
+	const why = "caches of the API server are made by internal/informer, which decodes object by object, sets malformed objects apart, " +
+		"recovers from panics of handlers, and opens a failed watch again within seconds"
+	used := map[string]bool{}
 	for _, f := range load(t) {
 		if f.test || !under(f.pkg, "internal", "cmd") {
 			continue
 		}
-		allowed := ""
-		for p := range ownBackoff {
-			if under(f.pkg, p) {
-				allowed = p
+		allowed := longest(f.pkg, watchers)
+		found := func(at, what string) {
+			if used[allowed] = true; allowed == "" {
+				t.Errorf("%s %s: %s; if it must, say in watchers why", at, what, why)
 			}
 		}
-		names := map[string]string{} // local names of this file's imports
 		for _, spec := range f.Imports {
-			imported, _ := strconv.Unquote(spec.Path.Value)
-			if watching[imported] == nil {
-				continue
+			if imported, _ := strconv.Unquote(spec.Path.Value); under(imported, informerLibraries...) {
+				found(f.at(spec), "imports "+imported)
 			}
-			name := imported[strings.LastIndex(imported, "/")+1:]
-			if spec.Name != nil {
-				name = spec.Name.Name
-			}
-			names[name] = imported
 		}
 		ast.Inspect(f.File, func(n ast.Node) bool {
-			call, ok := n.(*ast.CallExpr)
-			if !ok {
-				return true
-			}
-			sel, ok := call.Fun.(*ast.SelectorExpr)
-			if !ok {
-				return true
-			}
-			x, ok := sel.X.(*ast.Ident)
-			if !ok || names[x.Name] == "" {
-				return true
-			}
-			if sel.Sel.Name == "NewReflectorWithOptions" {
-				reflectors++
-				if !hasWatchBackoff(call) {
-					t.Errorf("%s makes a reflector with client-go's own backoff: %s", f.at(n), why)
+			switch n := n.(type) {
+			case *ast.CallExpr:
+				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Watch" && isContext(n.Args) {
+					found(f.at(n), "starts a watch")
 				}
-			}
-			if slices.Contains(watching[names[x.Name]], sel.Sel.Name) {
-				used[allowed] = true
-				if allowed == "" {
-					t.Errorf("%s calls %s.%s: %s", f.at(n), x.Name, sel.Sel.Name, why)
+			case *ast.KeyValueExpr:
+				if key, ok := n.Key.(*ast.Ident); ok && key.Name == "Patient" && f.pkg != "internal/informer" && longest(f.pkg, patient) == "" {
+					t.Errorf("%s has a patient informer, which may be a minute behind after a few cut connections: say in patient why that does not matter", f.at(n))
 				}
 			}
 			return true
 		})
 	}
-	for p := range ownBackoff {
+	for p := range watchers {
 		if !used[p] {
-			t.Errorf("ownBackoff has %s, which watches nothing with client-go's own backoff", p)
+			t.Errorf("watchers has %s, which starts no watches", p)
 		}
-	}
-	if reflectors < 4 {
-		t.Errorf("only %d reflectors were found: those of Informer, of an application's objects, of limits and of crons' workflows are there", reflectors)
 	}
 }
 
-// hasWatchBackoff reports whether a call has an argument ReflectorOptions{..., Backoff:
-// kubeclient.WatchBackoff(), ...}.
-func hasWatchBackoff(call *ast.CallExpr) bool {
-	for _, arg := range call.Args {
-		options, ok := arg.(*ast.CompositeLit)
+// isContext reports whether the arguments of a call are those of a client's Watch: a variable ctx,
+// and at most one more.
+func isContext(args []ast.Expr) bool {
+	if len(args) == 0 || len(args) > 2 {
+		return false
+	}
+	first, ok := args[0].(*ast.Ident)
+	return ok && first.Name == "ctx"
+}
+
+// longest returns the longest of the prefixes that pkg is under, or "".
+func longest(pkg string, prefixes map[string]string) string {
+	found := ""
+	for p := range prefixes {
+		if under(pkg, p) && len(p) > len(found) {
+			found = p
+		}
+	}
+	return found
+}
+
+// TestWatchesComeBackSoon checks the backoff of the reflectors of packages that follow what they
+// watch.
+func TestWatchesComeBackSoon(t *testing.T) {
+	const why = "after a few cut connections client-go's own backoff has whoever decides by a watch wait up to a minute; " +
+		"make the reflector with Backoff: kubeclient.WatchBackoff()"
+	reflectors := 0
+	for _, f := range load(t) {
+		if f.test || !under(f.pkg, "internal/informer", "internal/application/controller") {
+			continue
+		}
+		ast.Inspect(f.File, func(n ast.Node) bool {
+			switch n := n.(type) {
+			case *ast.CompositeLit:
+				if sel, ok := n.Type.(*ast.SelectorExpr); ok && sel.Sel.Name == "ReflectorOptions" {
+					reflectors++
+					if !hasWatchBackoff(n) {
+						t.Errorf("%s makes a reflector with client-go's own backoff: %s", f.at(n), why)
+					}
+				}
+			case *ast.SelectorExpr:
+				x, ok := n.X.(*ast.Ident)
+				makes := strings.HasPrefix(n.Sel.Name, "New") && (strings.Contains(n.Sel.Name, "Informer") || strings.Contains(n.Sel.Name, "Reflector"))
+				if ok && x.Name == "cache" && makes && n.Sel.Name != "NewReflectorWithOptions" {
+					t.Errorf("%s calls cache.%s: %s", f.at(n), n.Sel.Name, why)
+				}
+			}
+			return true
+		})
+	}
+	if reflectors < 2 {
+		t.Errorf("only %d reflectors were found: those of Informer and of an application's objects are there", reflectors)
+	}
+}
+
+// TestOnlyControlloopQueuesKeys checks that there is one work queue, with one backoff.
+func TestOnlyControlloopQueuesKeys(t *testing.T) {
+	const library = "k8s.io/client-go/util/workqueue"
+	queues := map[string]string{
+		"internal/controlloop":            "is the one loop",
+		"internal/application/controller": "has yet to move onto internal/controlloop",
+	}
+	used := map[string]bool{}
+	for _, f := range load(t) {
+		for _, imported := range f.imports() {
+			if imported != library {
+				continue
+			}
+			allowed := longest(f.pkg, queues)
+			if used[allowed] = true; allowed == "" {
+				t.Errorf("%s imports %s: keys wait in a controlloop.Loop, which retries with one backoff and recovers from panics in one way", f.name, library)
+			}
+		}
+	}
+	for p, reason := range queues {
+		if !used[p] {
+			t.Errorf("%s, which %s, has no work queue any longer: take it out of queues", p, reason)
+		}
+	}
+}
+
+// hasWatchBackoff reports whether options have Backoff: kubeclient.WatchBackoff().
+func hasWatchBackoff(options *ast.CompositeLit) bool {
+	for _, e := range options.Elts {
+		pair, ok := e.(*ast.KeyValueExpr)
 		if !ok {
 			continue
 		}
-		for _, e := range options.Elts {
-			pair, ok := e.(*ast.KeyValueExpr)
-			if !ok {
-				continue
-			}
-			key, _ := pair.Key.(*ast.Ident)
-			value, _ := pair.Value.(*ast.CallExpr)
-			if key == nil || key.Name != "Backoff" || value == nil {
-				continue
-			}
-			made, _ := value.Fun.(*ast.SelectorExpr)
-			if made != nil && made.Sel.Name == "WatchBackoff" {
-				return true
-			}
+		key, _ := pair.Key.(*ast.Ident)
+		value, _ := pair.Value.(*ast.CallExpr)
+		if key == nil || key.Name != "Backoff" || value == nil {
+			continue
+		}
+		if made, _ := value.Fun.(*ast.SelectorExpr); made != nil && made.Sel.Name == "WatchBackoff" {
+			return true
 		}
 	}
 	return false

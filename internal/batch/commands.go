@@ -142,8 +142,7 @@ func (c *Commands) handToQueue(target informer.CommandTarget, l *lane, cmd *bus.
 		c.await(target, l, cmd, fmt.Sprintf("target: there is no queue %q", target.Name))
 		return
 	}
-	l.handed = true
-	c.queues.Do(target.Name, cmd.Action, func(err error) {
+	l.handed = c.queues.Do(target.Name, cmd.Action, func(err error) {
 		c.lanes.Post(target, cmd.UID, func(l *lane) {
 			if l.done = err == nil; err != nil {
 				l.handed = false
@@ -151,6 +150,9 @@ func (c *Commands) handToQueue(target informer.CommandTarget, l *lane, cmd *bus.
 			}
 		})
 	})
+	if !l.handed {
+		c.lanes.WakeAfter(target, handRetry) // the queue has just appeared
+	}
 }
 
 func (c *Commands) handToJob(target informer.CommandTarget, l *lane, cmd *bus.Command) {

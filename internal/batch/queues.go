@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"slices"
-	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -21,7 +20,7 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/contain"
-	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 )
 
@@ -40,7 +39,7 @@ type QueuesConfig struct {
 	Guard *contain.Guard
 	// Interval is the interval at which changed amounts of queues are written. Default 15 s.
 	Interval time.Duration
-	Clock    clock.Clock
+	Clock    clock.WithTicker
 	Log      *slog.Logger
 }
 
@@ -54,29 +53,32 @@ type QueuesConfig struct {
 // it again. A queue below a closed queue cannot be opened.
 type Queues struct {
 	QueuesConfig
-	poke chan struct{}
-	mu   sync.Mutex
-	todo []queueCommand
-	// refused are the queues whose last status write was refused, so that the entry in status may
-	// be wrong.
-	refused map[string]bool
-	// status is the last status written, per queue, until the watch shows it.
-	status map[string]scheduling.QueueStatus
-	// marks are the annotations being written: whether a queue is closed by its parent.
-	marks map[string]bool
-	// conflicts holds, per queue, the resource version from which the last status was made, if its
-	// write met a conflict.
-	conflicts map[string]string
-	// left holds the resource versions of queues on which updateOne panicked. The status of such a
+	// loop has one worker: the turn of a queue reads the record of its parent.
+	loop *controlloop.Loop[types.NamespacedName, queueRecord]
+	// left holds the resource versions of queues on which a turn panicked. The status of such a
 	// queue is left alone until the queue is changed. Jobs continue to use the queue, because it is
-	// shared by many users.
+	// shared by many users. Only turns use it.
 	left map[string]string
+}
+
+// queueRecord is the in-memory state of one queue.
+type queueRecord struct {
+	// written is the last status written, until the watch shows it.
+	written *scheduling.QueueStatus
+	// conflict is the resource version from which the last status was made, if its write met a
+	// conflict.
+	conflict string
+	// mark is the annotation being written: whether the queue is closed by its parent.
+	mark *bool
+	// used is the amount that the queue holds, if it is to be compared with the status.
+	used     *corev1.ResourceList
+	commands []queueCommand
+	failures controlloop.Backoff
 }
 
 // queueCommand is a Command to a queue. recorded is called when the queue's status records the
 // result or could not be written.
 type queueCommand struct {
-	queue    string
 	action   bus.Action
 	recorded func(error)
 }
@@ -95,167 +97,172 @@ func NewQueues(cfg QueuesConfig) (*Queues, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	q := &Queues{
-		QueuesConfig: cfg,
-		poke:         make(chan struct{}, 1),
-		status:       map[string]scheduling.QueueStatus{},
-		marks:        map[string]bool{},
-		refused:      map[string]bool{},
-		conflicts:    map[string]string{},
-		left:         map[string]string{},
-	}
-	look := func(*scheduling.Queue) { q.look() }
-	cfg.Informers.Queues.Follow(look, look)
+	q := &Queues{QueuesConfig: cfg, left: map[string]string{}}
+	q.loop = controlloop.New[types.NamespacedName, queueRecord](controlloop.Config[types.NamespacedName]{
+		Name: "queues", Workers: 1, Turn: q.turn, Guard: cfg.Guard, Panicked: q.panicked, Clock: cfg.Clock,
+		Sweep: q.sweep, SweepEvery: cfg.Interval,
+	})
+	cfg.Informers.Queues.Follow(q.changed, q.changed)
 	return q, nil
 }
 
-func (q *Queues) look() {
-	select {
-	case q.poke <- struct{}{}:
-	default:
+// changed wakes a queue and those whose state depends on it.
+func (q *Queues) changed(queue *scheduling.Queue) {
+	q.loop.Wake(informer.KeyOf(queue))
+	if queue.Spec.Parent != "" {
+		q.loop.Wake(types.NamespacedName{Name: queue.Spec.Parent})
+	}
+	q.wakeBelow(queue.Name)
+}
+
+func (q *Queues) wakeBelow(name string) {
+	for _, child := range q.Informers.Queues.ByIndex(informer.QueuesByParent, name) {
+		q.loop.Wake(informer.KeyOf(child))
 	}
 }
 
 // Do carries out a Command. recorded is called when the queue's state reflects it, or with an error
-// if the status could not be written.
-func (q *Queues) Do(queue string, action bus.Action, recorded func(error)) {
-	q.mu.Lock()
-	q.todo = append(q.todo, queueCommand{queue, action, recorded})
-	q.mu.Unlock()
-	q.look()
-}
-
-// takeNews returns the Commands received since the last call, and drops the statuses whose writes
-// were refused.
-func (q *Queues) takeNews() []queueCommand {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	todo := q.todo
-	q.todo = nil
-	for name := range q.refused {
-		delete(q.status, name)
+// if the status could not be written. Do returns false, and does nothing, if the queue has no
+// record yet.
+func (q *Queues) Do(queue string, action bus.Action, recorded func(error)) bool {
+	key := types.NamespacedName{Name: queue}
+	posted := q.loop.Post(key, controlloop.Anyone, func(r *queueRecord) {
+		r.commands = append(r.commands, queueCommand{action, recorded})
+	})
+	if !posted {
+		q.loop.Wake(key)
 	}
-	clear(q.refused)
-	return todo
+	return posted
 }
 
 // Run runs until ctx is done. The informers must have synced.
 func (q *Queues) Run(ctx context.Context) {
-	q.ensure()
-	tick := q.Clock.NewTimer(q.Interval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-q.poke:
-			todo := q.takeNews()
-			q.ensure()
-			q.update(queueCommand{}, false)
-			for _, cmd := range todo {
-				q.update(cmd, false)
-			}
-		case <-tick.C():
-			for _, cmd := range q.takeNews() {
-				q.update(cmd, false)
-			}
-			q.update(queueCommand{}, true)
-			tick.Reset(q.Interval)
-		}
-	}
+	q.wakeRequired()
+	q.loop.Run(ctx)
 }
 
-// ensure creates the root and the default queue, which other objects refer to implicitly.
-func (q *Queues) ensure() {
+// wakeRequired wakes the root and the default queue, which other objects refer to implicitly: their
+// turns create them.
+func (q *Queues) wakeRequired() {
 	for _, name := range []string{scheduling.RootQueue, scheduling.DefaultQueue} {
-		if _, ok := q.Informers.Queues.Get("", name); ok {
-			continue
-		}
-		queue := &scheduling.Queue{
-			ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{apiwriter.CreatorAnnotation: "lockstep"}},
-			Spec:       scheduling.QueueSpec{Weight: 1},
-		}
-		if name != scheduling.RootQueue {
-			queue.Spec.Parent = scheduling.RootQueue
-		}
-		m := apiwriter.Meta{Owner: "queue/" + name, Reason: "default-queue"}
-		q.Writer.Create(m, queue, func(_ apiwriter.Object, err error) {
-			if err != nil && !apierrors.IsAlreadyExists(err) {
-				q.Log.Error("creating a queue failed", "queue", name, "error", err)
-			}
-		})
+		q.loop.Wake(types.NamespacedName{Name: name})
 	}
 }
 
-// update writes the status of each queue whose status differs. Held amounts are compared only if
-// use is set. The queue named by cmd, if any, is opened or closed.
-func (q *Queues) update(cmd queueCommand, use bool) {
-	recorded := cmd.recorded
-	defer func() {
-		if recorded != nil {
-			recorded(nil) // no write is necessary
-		}
-	}()
-	var held map[string]corev1.ResourceList
-	if use {
-		held = q.Use.Use()
-	}
+// sweep has the amounts of all queues compared with their statuses.
+func (q *Queues) sweep() {
+	use := q.Use.Use()
 	for _, queue := range q.Informers.Queues.List() {
-		if q.left[queue.Name] == queue.ResourceVersion {
-			if queue.Name == cmd.queue && recorded != nil {
-				recorded(errLeftAlone)
-				recorded = nil
-			}
-			continue
+		used := use[queue.Name]
+		q.loop.PostLatest(informer.KeyOf(queue), controlloop.Anyone, "used", func(r *queueRecord) { r.used = &used })
+	}
+	q.wakeRequired()
+}
+
+// turn brings the status of a queue up to date, and carries out its Commands.
+func (q *Queues) turn(key types.NamespacedName) {
+	q.loop.Deliver(key, controlloop.Anyone)
+	r := q.loop.Get(key)
+	queue, found := q.Informers.Queues.Get("", key.Name)
+	if !found {
+		if r != nil {
+			r.answer(nil)
+			q.loop.Drop(key)
 		}
-		delete(q.left, queue.Name)
-		key := types.NamespacedName{Name: queue.Name}
-		p := q.Guard.Try("queues", key, func() {
-			failpoint.Hit("queues", key)
-			recorded = q.updateOne(queue, cmd, recorded, use, held[queue.Name])
-		})
-		if p == nil {
-			continue
+		delete(q.left, key.Name)
+		q.ensure(key.Name)
+		return
+	}
+	if r == nil {
+		r = &queueRecord{failures: controlloop.Backoff{Min: q.Interval}}
+		q.loop.Put(key, r)
+	}
+	if q.left[key.Name] == queue.ResourceVersion {
+		r.answer(errLeftAlone)
+		return
+	}
+	delete(q.left, key.Name)
+	if r.conflict == queue.ResourceVersion {
+		return // wait until the watch shows the queue's present version
+	}
+	if left := r.failures.Left(q.Clock.Now()); left > 0 && len(r.commands) == 0 {
+		q.loop.WakeAfter(key, left)
+		return
+	}
+	q.update(key, queue, r)
+}
+
+// answer ends the Commands to a queue.
+func (r *queueRecord) answer(err error) {
+	commands := r.commands
+	r.commands = nil
+	for _, cmd := range commands {
+		cmd.recorded(err)
+	}
+}
+
+// ensure creates a queue that must exist.
+func (q *Queues) ensure(name string) {
+	if name != scheduling.RootQueue && name != scheduling.DefaultQueue || q.Informers.Queues.Malformed("", name) != nil {
+		return
+	}
+	queue := &scheduling.Queue{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{apiwriter.CreatorAnnotation: "lockstep"}},
+		Spec:       scheduling.QueueSpec{Weight: 1},
+	}
+	if name != scheduling.RootQueue {
+		queue.Spec.Parent = scheduling.RootQueue
+	}
+	m := apiwriter.Meta{Owner: "queue/" + name, Reason: "default-queue"}
+	q.Writer.Create(m, queue, func(_ apiwriter.Object, err error) {
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			q.Log.Error("creating a queue failed", "queue", name, "error", err)
 		}
-		p.Unlocked(&q.mu)
-		delete(q.status, queue.Name) // the status may not have been handed to the writer
-		q.left[queue.Name] = queue.ResourceVersion
+	})
+}
+
+// panicked leaves the status of a queue alone until the queue is changed.
+func (q *Queues) panicked(key types.NamespacedName, p *contain.Panic) {
+	if queue, found := q.Informers.Queues.Get("", key.Name); found {
+		q.left[key.Name] = queue.ResourceVersion
 		q.Writer.Event(queue, corev1.EventTypeWarning, "ManagerFailed", "the status of the queue is left alone until it is changed: "+p.Error())
-		if queue.Name == cmd.queue && recorded != nil {
-			recorded(p)
-			recorded = nil
-		}
+	}
+	if r := q.loop.Get(key); r != nil {
+		q.loop.Deliver(key, controlloop.Anyone)
+		r.answer(p)
 	}
 }
 
 // errLeftAlone is the answer to a Command for a queue whose status is left alone.
 var errLeftAlone = errors.New("the manager failed on the queue before, and leaves it alone until it is changed")
 
-// updateOne writes the status of a queue if it differs. It returns recorded if that still has to be
-// called: if cmd is not for this queue, or if there is nothing to write.
-func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded func(error), use bool, held corev1.ResourceList) func(error) {
+// update writes the status of a queue if it differs.
+func (q *Queues) update(key types.NamespacedName, queue *scheduling.Queue, r *queueRecord) {
+	// 1. The present status.
 	now := queue.Status
-	if written, ok := q.status[queue.Name]; ok {
+	if r.written != nil {
+		written := *r.written
 		if equality.Semantic.DeepEqual(now, written) {
-			delete(q.status, queue.Name)
+			r.written = nil
 		}
 		now = written
 	}
+	// 2. The status that the queue should have.
 	next := now
-	marked := q.marked(queue)
-	if queue.Name == cmd.queue {
-		next.State = q.ordered(queue, cmd.action, now.State)
+	marked := r.marked(queue)
+	for _, cmd := range r.commands {
+		next.State = q.ordered(queue, cmd.action, next.State)
 		if marked && next.State == scheduling.QueueOpen {
-			q.mark(queue, false)
+			q.mark(r, queue, false)
 			marked = false
 		}
 	}
 	switch closed := q.closedAbove(queue); {
 	case closed && (next.State == scheduling.QueueOpen || next.State == ""):
-		q.mark(queue, true)
+		q.mark(r, queue, true)
 		next.State = scheduling.QueueClosing
 	case !closed && marked:
-		q.mark(queue, false)
+		q.mark(r, queue, false)
 		next.State = scheduling.QueueOpen
 	}
 	next.State = q.settled(queue.Name, next.State)
@@ -264,62 +271,45 @@ func (q *Queues) updateOne(queue *scheduling.Queue, cmd queueCommand, recorded f
 		next.Conditions = slices.Clone(next.Conditions)
 		meta.RemoveStatusCondition(&next.Conditions, scheduling.ConditionValid)
 	}
-	if use {
-		next.Allocated = held
+	if r.used != nil {
+		next.Allocated, r.used = *r.used, nil
 	}
-	refused, again := q.conflict(queue.Name)
-	if again && refused == queue.ResourceVersion {
-		return recorded // wait until the watch shows the queue's present version
+	// 3. Write it. After a conflict it is written again, from the queue's present version.
+	if r.conflict == "" && equality.Semantic.DeepEqual(now, next) {
+		r.answer(nil)
+		return
 	}
-	if !again && equality.Semantic.DeepEqual(now, next) {
-		return recorded
-	}
-	q.status[queue.Name] = next
+	commands := r.commands
+	r.written, r.conflict, r.commands = &next, "", nil
 	out := *queue
 	out.Status = next
 	m := apiwriter.Meta{Owner: "queue/" + queue.Name, Reason: "queue-status"}
-	var told func(error)
-	if queue.Name == cmd.queue {
-		told, recorded = recorded, nil
-	}
 	q.Writer.Status(m, &out, next.State != now.State, func(_ apiwriter.Object, err error) {
-		q.noteConflict(&out, err)
 		if errors.Is(err, apiwriter.ErrStopped) {
 			return
 		}
-		// After a conflict the status is written again, from the queue's present version.
-		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-			q.Log.Warn("writing a queue's status failed", "queue", queue.Name, "error", err)
-			q.mu.Lock()
-			q.refused[queue.Name] = true // retried at the next tick
-			q.mu.Unlock()
-		}
-		if told != nil {
-			told(err)
+		q.loop.Post(key, controlloop.Anyone, func(r *queueRecord) { q.answered(r, &out, err) })
+		for _, cmd := range commands {
+			cmd.recorded(err)
 		}
 	})
-	return recorded
-}
-
-// conflict returns the resource version from which the queue's last status was made, if its write
-// met a conflict.
-func (q *Queues) conflict(name string) (version string, found bool) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	version, found = q.conflicts[name]
-	return version, found
-}
-
-// noteConflict records whether a status write met a conflict.
-func (q *Queues) noteConflict(queue *scheduling.Queue, err error) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if !apierrors.IsConflict(err) {
-		delete(q.conflicts, queue.Name)
-		return
+	if next.State != now.State {
+		q.wakeBelow(queue.Name)
 	}
-	q.conflicts[queue.Name] = queue.ResourceVersion
-	q.look() // the watch may already have shown the other version
+}
+
+// answered takes in the result of a status write.
+func (q *Queues) answered(r *queueRecord, sent *scheduling.Queue, err error) {
+	switch {
+	case err == nil:
+		r.failures.Succeeded()
+	case apierrors.IsConflict(err):
+		r.conflict = sent.ResourceVersion
+	case !apierrors.IsNotFound(err):
+		q.Log.Warn("writing a queue's status failed", "queue", sent.Name, "error", err)
+		r.written = nil
+		r.failures.Failed(q.Clock.Now())
+	}
 }
 
 // ordered returns the state that a Command asks for.
@@ -358,30 +348,30 @@ func (q *Queues) closedAbove(queue *scheduling.Queue) bool {
 		return false
 	}
 	state := parent.Status.State
-	if written, ok := q.status[parent.Name]; ok {
-		state = written.State
+	if r := q.loop.Get(informer.KeyOf(parent)); r != nil && r.written != nil {
+		state = r.written.State
 	}
 	return state == scheduling.QueueClosing || state == scheduling.QueueClosed
 }
 
 // marked reports whether the queue is closed because its parent is closed.
-func (q *Queues) marked(queue *scheduling.Queue) bool {
+func (r *queueRecord) marked(queue *scheduling.Queue) bool {
 	is := queue.Annotations[scheduling.ClosedByParentAnnotation] == "true"
-	if want, ok := q.marks[queue.Name]; ok && want != is {
-		return want
+	if r.mark != nil && *r.mark != is {
+		return *r.mark
 	}
-	delete(q.marks, queue.Name)
+	r.mark = nil
 	return is
 }
 
 // mark writes the annotation that says whether the queue is closed because its parent is closed. It
 // is written before the status. If the write is refused, the mark is kept in memory until the
 // manager ends.
-func (q *Queues) mark(queue *scheduling.Queue, closed bool) {
-	if q.marked(queue) == closed {
+func (q *Queues) mark(r *queueRecord, queue *scheduling.Queue, closed bool) {
+	if r.marked(queue) == closed {
 		return
 	}
-	q.marks[queue.Name] = closed
+	r.mark = &closed
 	value := "null"
 	if closed {
 		value = `"true"`
@@ -402,8 +392,8 @@ const levelsMax = 8
 // used reports whether the queue, or a queue below it, has unfinished work.
 func (q *Queues) used(name string, levels int) bool {
 	if levels > 0 {
-		for _, child := range q.Informers.Queues.List() {
-			if child.Spec.Parent == name && child.Name != name && q.used(child.Name, levels-1) {
+		for _, child := range q.Informers.Queues.ByIndex(informer.QueuesByParent, name) {
+			if child.Name != name && q.used(child.Name, levels-1) {
 				return true
 			}
 		}

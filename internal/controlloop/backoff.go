@@ -1,21 +1,28 @@
 package controlloop
 
-import "time"
-
-// Bounds of a backoff. backoffMax is also the time after the end of a backoff when earlier failures
-// are forgotten.
-const (
-	backoffMin = time.Second
-	backoffMax = 5 * time.Minute
+import (
+	"cmp"
+	"time"
 )
 
 // Backoff delays the next attempt after a failure: an immediate retry would not help, and a turn
-// that retries immediately would wake itself forever. The zero value delays nothing. A Backoff
-// belongs to a record, and is used by its turns only.
+// that retries immediately would wake itself forever. The zero value delays nothing and has the
+// default bounds. A Backoff belongs to a record, and is used by its turns only.
 type Backoff struct {
+	// Min and Max bound the delay. Default: 1 s and 5 min. Max is also the time after the end of a
+	// delay when earlier failures are forgotten.
+	Min, Max time.Duration
+
 	until time.Time
 	times int
 }
+
+const (
+	backoffMin = time.Second
+	backoffMax = 5 * time.Minute
+	// doublingsMax bounds how often the delay is doubled.
+	doublingsMax = 16
+)
 
 // Failed begins a backoff that is twice as long as the one before. During a backoff it does
 // nothing, so that the failures of one burst of writes count once.
@@ -23,12 +30,16 @@ func (b *Backoff) Failed(now time.Time) {
 	if b.until.After(now) {
 		return
 	}
-	if now.Sub(b.until) > backoffMax {
+	least, most := cmp.Or(b.Min, backoffMin), cmp.Or(b.Max, backoffMax)
+	if now.Sub(b.until) > most {
 		b.times = 0
 	}
-	b.until = now.Add(min(backoffMax, backoffMin<<min(b.times, 9)))
+	b.until = now.Add(min(most, least<<min(b.times, doublingsMax)))
 	b.times++
 }
+
+// Succeeded ends a backoff and forgets the failures.
+func (b *Backoff) Succeeded() { b.until, b.times = time.Time{}, 0 }
 
 // Left returns the remaining time of the backoff; it is not positive if the backoff is over.
 func (b *Backoff) Left(now time.Time) time.Duration { return b.until.Sub(now) }

@@ -35,7 +35,7 @@ func TestBackoffsGrowWithFailuresAndAreForgotten(t *testing.T) {
 }
 
 func TestFailedWritesAreMadeAgainTogetherAfterABackoff(t *testing.T) {
-	var r controlloob.FailedWrites[string, int]
+	var r controlloop.FailedWrites[string, int]
 	now := time.Unix(1_700_000_000, 0)
 	if writes, left := r.Due(now); writes != nil || left != 0 {
 		t.Fatalf("without refusals %v are due, others in %s", writes, left)
@@ -56,5 +56,31 @@ func TestFailedWritesAreMadeAgainTogetherAfterABackoff(t *testing.T) {
 	r.Add(now, "a", 4)
 	if _, left := r.Due(now); left != 2*time.Second {
 		t.Errorf("after a second refusal the pause is %s, want one twice as long as the first", left)
+	}
+}
+
+func TestBackoffsHaveBounds(t *testing.T) {
+	b := controlloop.Backoff{Min: 50 * time.Millisecond, Max: time.Second}
+	now := time.Unix(1_700_000_000, 0)
+	for _, want := range []time.Duration{50, 100, 200, 400, 800, 1000, 1000} {
+		b.Failed(now)
+		if got := b.Left(now); got != want*time.Millisecond {
+			t.Fatalf("a delay of %s, want %s", got, want*time.Millisecond)
+		}
+		now = now.Add(b.Left(now))
+	}
+	b.Succeeded()
+	if b.Left(now) > 0 {
+		t.Error("a delay after a success")
+	}
+	if b.Failed(now); b.Left(now) != b.Min {
+		t.Errorf("after a success the first delay is %s", b.Left(now))
+	}
+	for range 100 {
+		now = now.Add(time.Second)
+		b.Failed(now)
+	}
+	if got := b.Left(now); got != b.Max {
+		t.Errorf("after many failures the delay is %s", got)
 	}
 }

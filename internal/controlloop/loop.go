@@ -30,7 +30,9 @@ type Config[K comparable] struct {
 	// Sweep, if set, is called every SweepEvery, never twice at once.
 	Sweep      func()
 	SweepEvery time.Duration
-	// Clock is used for the queue, WakeAfter and Sweep. Default: the real clock.
+	// RetryMin and RetryMax are the bounds of the backoff of Retry. Default: those of Backoff.
+	RetryMin, RetryMax time.Duration
+	// Clock is used for the queue, WakeAfter, Retry and Sweep. Default: the real clock.
 	Clock clock.WithTicker
 }
 
@@ -39,11 +41,13 @@ type Config[K comparable] struct {
 type Loop[K comparable, R any] struct {
 	cfg     Config[K]
 	queue   workqueue.TypedInterface[K]
-	workers WorkerPool[K]
+	workers workerPool[K]
 	later   *delayQueue[K]
+	ctx     context.Context // of Run
 
 	mu      sync.RWMutex
 	entries map[K]*entry[R]
+	failed  map[K]*Backoff // of Retry
 }
 
 // Anyone addresses a function to the record of a key, whichever object it belongs to.
@@ -75,9 +79,11 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 		queue:   workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Name: cfg.Name, Clock: cfg.Clock}),
 		later:   newDelayQueue[K](cfg.Clock),
 		entries: map[K]*entry[R]{},
+		failed:  map[K]*Backoff{},
+		ctx:     context.Background(),
 	}
-	l.workers.Size, l.workers.Get = cfg.Workers, l.queue.Get
-	l.workers.Turn = func(key K) {
+	l.workers.size, l.workers.get = cfg.Workers, l.queue.Get
+	l.workers.turn = func(key K) {
 		l.Take(key)
 		l.queue.Done(key)
 	}
@@ -86,18 +92,22 @@ func New[K comparable, R any](cfg Config[K]) *Loop[K, R] {
 
 // Run works until ctx is done, and returns when the keys still in the queue have had their turn.
 func (l *Loop[K, R]) Run(ctx context.Context) {
+	l.ctx = ctx
 	var workers sync.WaitGroup
-	workers.Go(l.workers.Run)
+	workers.Go(l.workers.run)
 	workers.Go(func() { l.later.run(ctx, l.queue.Add) })
 	l.sweep(ctx)
 	l.queue.ShutDown()
 	workers.Wait()
 }
 
+// Context returns the context of Run, for the requests of a turn.
+func (l *Loop[K, R]) Context() context.Context { return l.ctx }
+
 // Yield runs wait, which waits for an answer from outside this process, while another key takes the
 // place of this turn. The key's own next turn still follows this one. Yield may be called only in a
 // turn started by Run.
-func (l *Loop[K, R]) Yield(wait func()) { l.workers.Yield(wait) }
+func (l *Loop[K, R]) Yield(wait func()) { l.workers.yield(wait) }
 
 // Take runs a turn of the key at once. The caller must know that the loop is not running.
 func (l *Loop[K, R]) Take(key K) {
@@ -153,6 +163,29 @@ func (l *Loop[K, R]) WakeAfter(key K, d time.Duration) {
 		return
 	}
 	l.later.add(key, d)
+}
+
+// Retry queues the key for a turn after a failure, when the next delay of the key's backoff is
+// over. The turn comes sooner if the key is woken for another reason.
+func (l *Loop[K, R]) Retry(key K) {
+	now := l.cfg.Clock.Now()
+	l.mu.Lock()
+	b := l.failed[key]
+	if b == nil {
+		b = &Backoff{Min: l.cfg.RetryMin, Max: l.cfg.RetryMax}
+		l.failed[key] = b
+	}
+	b.Failed(now)
+	left := b.Left(now)
+	l.mu.Unlock()
+	l.WakeAfter(key, left)
+}
+
+// Succeeded forgets the failures of a key, and so does Drop.
+func (l *Loop[K, R]) Succeeded(key K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.failed, key)
 }
 
 // Post queues do for key's next turn, and wakes the key. The turn runs do only if the record then
@@ -247,6 +280,7 @@ func (l *Loop[K, R]) Drop(key K) {
 	l.mu.Lock()
 	e := l.entries[key]
 	delete(l.entries, key)
+	delete(l.failed, key)
 	l.mu.Unlock()
 	if e == nil {
 		return

@@ -307,3 +307,42 @@ func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
 		t.Errorf("then %s had a turn, and %q was run", got, r.got)
 	}
 }
+
+// TestRetriesAreDelayed checks that failures in a row are retried after delays that double, that
+// other wake-ups do not wait, and that a success forgets the failures.
+func TestRetriesAreDelayed(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Unix(0, 0))
+	turns := make(chan time.Duration, 10)
+	var l *controlloop.Loop[string, rec]
+	l = controlloop.New[string, rec](controlloop.Config[string]{
+		Workers: 1, Clock: clock, RetryMin: time.Second, RetryMax: 4 * time.Second, Turn: func(string) { turns <- clock.Since(time.Unix(0, 0)) },
+	})
+	running(t, l)
+	next := func(want time.Duration) {
+		t.Helper()
+		for {
+			select {
+			case got := <-turns:
+				if got != want {
+					t.Fatalf("a turn at %s, want it at %s", got, want)
+				}
+				return
+			case <-time.After(time.Millisecond):
+				if clock.HasWaiters() && clock.Since(time.Unix(0, 0)) < want {
+					clock.Step(500 * time.Millisecond)
+				}
+			}
+		}
+	}
+	at := time.Duration(0)
+	for _, delay := range []time.Duration{1, 2, 4, 4} {
+		l.Retry("key")
+		at += delay * time.Second
+		next(at)
+	}
+	l.Succeeded("key")
+	l.Retry("key")
+	l.Wake("key")
+	next(at)
+	next(at + time.Second)
+}

@@ -2,15 +2,15 @@ package controlloop
 
 import "sync"
 
-// WorkerPool runs Size workers side by side. A turn that waits for something outside this process
-// can yield: another worker takes its place until the turn continues. So at most Size turns run, and
-// turns that wait delay no others.
-type WorkerPool[K any] struct {
-	Size int
-	// Get waits for the key of the next turn; stop means that there are no more.
-	Get func() (key K, stop bool)
-	// Turn works on a key.
-	Turn func(K)
+// workerPool runs size workers side by side. A turn that waits for something outside this process
+// can yield: another worker takes its place until the turn continues. So at most size turns run,
+// and turns that wait delay no others.
+type workerPool[K any] struct {
+	size int
+	// get waits for the key of the next turn; stop means that there are no more.
+	get func() (key K, stop bool)
+	// turn works on a key.
+	turn func(K)
 
 	places  chan struct{} // held by running turns
 	running sync.WaitGroup
@@ -19,11 +19,11 @@ type WorkerPool[K any] struct {
 	workers, yielding int
 }
 
-// Run works until Get returns stop, and returns when all turns are over.
-func (p *WorkerPool[K]) Run() {
+// run works until get returns stop, and returns when all turns are over.
+func (p *workerPool[K]) run() {
 	p.mu.Lock()
-	p.places = make(chan struct{}, p.Size)
-	for range p.Size {
+	p.places = make(chan struct{}, p.size)
+	for range p.size {
 		p.startWorker()
 	}
 	p.mu.Unlock()
@@ -31,16 +31,16 @@ func (p *WorkerPool[K]) Run() {
 }
 
 // startWorker starts a worker. The caller holds mu.
-func (p *WorkerPool[K]) startWorker() {
+func (p *workerPool[K]) startWorker() {
 	p.workers++
 	p.running.Go(func() {
 		for {
-			key, stop := p.Get()
+			key, stop := p.get()
 			if stop {
 				return
 			}
 			p.places <- struct{}{}
-			p.Turn(key)
+			p.turn(key)
 			<-p.places
 			if p.surplus() {
 				return
@@ -49,23 +49,23 @@ func (p *WorkerPool[K]) startWorker() {
 	})
 }
 
-// surplus reports whether there are more workers than Size plus those that yield. If so, the calling
-// worker must end.
-func (p *WorkerPool[K]) surplus() bool {
+// surplus reports whether there are more workers than size plus those that yield. If so, the
+// calling worker must end.
+func (p *workerPool[K]) surplus() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.workers <= p.Size+p.yielding {
+	if p.workers <= p.size+p.yielding {
 		return false
 	}
 	p.workers--
 	return true
 }
 
-// Yield runs wait while another turn takes the place of the calling turn.
-func (p *WorkerPool[K]) Yield(wait func()) {
+// yield runs wait while another turn takes the place of the calling turn.
+func (p *workerPool[K]) yield(wait func()) {
 	p.mu.Lock()
 	p.yielding++
-	if p.workers < p.Size+p.yielding {
+	if p.workers < p.size+p.yielding {
 		p.startWorker()
 	}
 	p.mu.Unlock()

@@ -34,7 +34,3 @@ func (t CommandTarget) String() string {
 	}
 	return "job " + t.NamespacedName.String()
 }
-
-func indexCommandByTarget(o any) ([]string, error) {
-	return []string{TargetOf(o.(*busv1alpha1.Command)).String()}, nil
-}

@@ -3,6 +3,7 @@ package informer
 import (
 	"context"
 	"fmt"
+	"reflect"
 	"sync"
 	"time"
 
@@ -46,8 +47,7 @@ type Handler[T any] struct {
 type Informer[T object] struct {
 	client    rest.Interface
 	resource  string
-	selected  selection
-	trim      func(T)
+	options   Options[T]
 	cutShort  func() // called when the server has ended the watch early; may be nil
 	store     cache.Indexer
 	reflector *cache.Reflector
@@ -61,66 +61,56 @@ type Informer[T object] struct {
 	apart malformedStore[T]
 }
 
-// newInformer watches resource through client. trim is applied to every object before it is stored;
-// it may modify the object.
-func newInformer[T object](client rest.Interface, resource string, example T, trim func(T), indexers cache.Indexers) *Informer[T] {
-	return newSelected(client, resource, selection{}, example, trim, indexers)
+// Options says which objects of a resource an Informer has, and what it keeps of them. The zero
+// value means all objects, whole.
+type Options[T any] struct {
+	// Labels and Fields are selectors, Namespace is the only namespace; empty selects all.
+	Labels, Fields, Namespace string
+	// Trim removes the fields that nobody reads from an object before it is stored. It is not
+	// called for malformed objects, and may be called again for the same object.
+	Trim func(T)
+	// Indexes are the indexes of ByIndex: functions that return the values of an object.
+	Indexes map[string]func(T) []string
+	// Patient is for programs that run on every node. After failures a list or watch is repeated
+	// after up to a minute, and the first list may be of an older state in the server's cache, so
+	// that thousands of informers do not hold down a server that comes back.
+	Patient bool
 }
 
-// selection selects the objects of a resource to watch, by label selector, field selector and
-// namespace; empty selects all.
-type selection struct{ labels, fields, namespace string }
-
-func (s selection) get(client rest.Interface, resource string) *rest.Request {
-	return client.Get().NamespaceIfScoped(s.namespace, s.namespace != "").Resource(resource)
+// get begins a request for the selected objects.
+func (o *Options[T]) get(client rest.Interface, resource string) *rest.Request {
+	return client.Get().NamespaceIfScoped(o.Namespace, o.Namespace != "").Resource(resource)
 }
 
-// ListWatch lists and watches the objects of a resource that match label and field selectors, in
-// one namespace, or in all if namespace is empty.
-func ListWatch(client rest.Interface, resource, namespace, labels, fields string) *cache.ListWatch {
-	return listWatch(client, resource, selection{labels: labels, fields: fields, namespace: namespace})
-}
-
-func listWatch(client rest.Interface, resource string, selected selection) *cache.ListWatch {
-	return &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector, o.FieldSelector = selected.labels, selected.fields
-			if o.ResourceVersion == "0" {
-				// Version "0" returns any state in the server's cache, but a new leader must know
-				// everything that was written before.
-				o.ResourceVersion = ""
-			}
-			return selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).Do(ctx).Get()
-		},
-		WatchFuncWithContext: watchFunc(client, resource, selected),
-	}
-}
-
-// newSelected watches the selected objects of a resource.
-func newSelected[T object](client rest.Interface, resource string, selected selection, example T, trim func(T), indexers cache.Indexers) *Informer[T] {
-	i := &Informer[T]{client: client, resource: resource, selected: selected, trim: trim, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers),
+// New prepares an Informer of the objects of a resource. Nothing is read before Run. If T is
+// *metav1.PartialObjectMetadata, only metadata is read, and the client must be one of
+// kubeclient.Metadata.
+func New[T object](client rest.Interface, resource string, o Options[T]) *Informer[T] {
+	i := &Informer[T]{client: client, resource: resource, options: o, store: cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers(o.Indexes)),
 		filled: make(chan struct{})}
-	asked := listWatch(client, resource, selected)
-	asked.WatchFuncWithContext = noting(asked.WatchFuncWithContext, func() {
+	example := reflect.New(reflect.TypeFor[T]().Elem()).Interface()
+	reading := listWatch(client, resource, o)
+	reading.WatchFuncWithContext = noting(reading.WatchFuncWithContext, func() {
 		if i.cutShort != nil {
 			i.cutShort()
 		}
 	})
-	lw := cache.ToListWatcherWithWatchListSemantics(asked, client)
-	i.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{i}, cache.ReflectorOptions{Name: resource, Backoff: kubeclient.WatchBackoff()})
+	lw := cache.ToListWatcherWithWatchListSemantics(reading, client)
+	reflector := cache.ReflectorOptions{Name: resource, Backoff: kubeclient.WatchBackoff()}
+	if o.Patient {
+		reflector.Backoff = nil // client-go's own
+	}
+	i.reflector = cache.NewReflectorWithOptions(lw, example, sink[T]{i}, reflector)
 	return i
 }
 
-// Watch prepares a watch of the objects of a resource whose labels match selector, or of all if
-// selector is empty, for packages with types of their own. trim may be nil; it may modify the
-// object. Nothing is read before Run.
-func Watch[T object](client rest.Interface, resource, selector string, example T, trim func(T)) *Informer[T] {
-	return newSelected(client, resource, selection{labels: selector}, example, trim, nil)
-}
-
-// WatchIn is Watch for the objects of one namespace.
-func WatchIn[T object](client rest.Interface, resource, namespace, selector string, example T, trim func(T)) *Informer[T] {
-	return newSelected(client, resource, selection{labels: selector, namespace: namespace}, example, trim, nil)
+// indexers makes indexes those of a store.
+func indexers[T any](indexes map[string]func(T) []string) cache.Indexers {
+	out := cache.Indexers{}
+	for name, values := range indexes {
+		out[name] = func(o any) ([]string, error) { return values(o.(T)), nil }
+	}
+	return out
 }
 
 // Run watches until ctx is done.
@@ -307,11 +297,11 @@ func (i *Informer[T]) replace(list []any, version string) error {
 	return nil
 }
 
-// cut trims an object to the fields that are kept. It may be called again for the same object.
+// cut trims an object to the fields that are kept.
 func (i *Informer[T]) cut(t T) {
 	trimMeta(t)
-	if i.trim != nil && malformed.Of(t) == nil { // trim would remove the mark of a malformed object
-		i.trim(t)
+	if i.options.Trim != nil && malformed.Of(t) == nil { // Trim would remove the mark of a malformed object
+		i.options.Trim(t)
 	}
 }
 
@@ -344,14 +334,38 @@ func typed[T object](objs []any) []T {
 	return out
 }
 
-func watchFunc(client rest.Interface, resource string, selected selection) func(context.Context, metav1.ListOptions) (watch.Interface, error) {
-	return func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-		o.Watch, o.LabelSelector, o.FieldSelector = true, selected.labels, selected.fields
-		req := selected.get(client, resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion)
-		if o.TimeoutSeconds != nil {
-			req = req.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+// ListWatch lists and watches the objects of a resource that match label and field selectors, in
+// one namespace, or in all if namespace is empty.
+func ListWatch(client rest.Interface, resource, namespace, labels, fields string) *cache.ListWatch {
+	return listWatch(client, resource, Options[object]{Labels: labels, Fields: fields, Namespace: namespace})
+}
+
+func listWatch[T any](client rest.Interface, resource string, selected Options[T]) *cache.ListWatch {
+	request := func(o *metav1.ListOptions) *rest.Request {
+		o.LabelSelector, o.FieldSelector = selected.Labels, selected.Fields
+		r := selected.get(client, resource).SpecificallyVersionedParams(o, metav1.ParameterCodec, optionsVersion)
+		if reflect.TypeFor[T]() == reflect.TypeFor[*metav1.PartialObjectMetadata]() {
+			r = r.SetHeader("Accept", kubeclient.AcceptMetadata(!o.Watch))
 		}
-		return req.Watch(ctx)
+		return r
+	}
+	return &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			if o.ResourceVersion == "0" && !selected.Patient {
+				// Version "0" returns any state in the server's cache, but a new leader must know
+				// everything that was written before.
+				o.ResourceVersion = ""
+			}
+			return request(&o).Do(ctx).Get()
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.Watch = true
+			r := request(&o)
+			if o.TimeoutSeconds != nil {
+				r = r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
+			}
+			return r.Watch(ctx)
+		},
 	}
 }
 

@@ -28,7 +28,7 @@ import (
 // content of the cache, whenever it was registered, and receives nothing twice.
 func TestHandlersFollowTheCache(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		kind := newInformer[*corev1.ConfigMap](nil, "configmaps", &corev1.ConfigMap{}, func(m *corev1.ConfigMap) { m.Data = nil }, nil)
+		kind := New(nil, "configmaps", Options[*corev1.ConfigMap]{Trim: func(m *corev1.ConfigMap) { m.Data = nil }})
 		in := sink[*corev1.ConfigMap]{kind}
 		var followers []map[string]string // versions by name
 		follow := func() {

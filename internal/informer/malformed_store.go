@@ -52,6 +52,9 @@ func (i *Informer[T]) Apart(namespace, name string) (T, bool) {
 	return t, found
 }
 
+// ListApart returns the metadata of all objects that are not in the cache for such reasons.
+func (i *Informer[T]) ListApart() []T { return i.apart.list() }
+
 // OnMalformed registers tell, which is called for every object that is malformed or was set apart.
 func (i *Informer[T]) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
 	i.Handle(Handler[T]{Malformed: func(t T, why *malformed.Error) { tell(t, why) }})

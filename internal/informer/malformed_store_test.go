@@ -18,7 +18,7 @@ func TestAnObjectThatWasSetApartIsNotHandedOverAgain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	kind := newInformer(nil, "configmaps", &corev1.ConfigMap{}, nil, nil)
+	kind := New(nil, "configmaps", Options[*corev1.ConfigMap]{})
 	kind.Guard(guard)
 	told := 0
 	fails := func(*corev1.ConfigMap) { told++; panic("a handler's mistake") }

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { localtest.Main(m) }
 func TestSeenVersionIsThatOfTheCache(t *testing.T) {
 	client := kubernetes.NewForConfigOrDie(localtest.Shared(t).RESTConfig())
 	namespace := localtest.Namespace(t, client)
-	kind := newSelected[*corev1.ConfigMap](client.CoreV1().RESTClient(), "configmaps", selection{namespace: namespace}, &corev1.ConfigMap{}, nil, nil)
+	kind := New(client.CoreV1().RESTClient(), "configmaps", Options[*corev1.ConfigMap]{Namespace: namespace})
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	told := make(chan string, 100)

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	argov1alpha1 "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -24,7 +23,7 @@ import (
 	"lockstep.dev/lockstep/internal/malformed"
 )
 
-// The indexes of Set.Pods, Set.Commands and Set.TaskResults.
+// The indexes of Set.Pods, Set.Queues, Set.Commands and Set.TaskResults.
 const (
 	// PodsByController indexes pods by the UID of their controller owner.
 	PodsByController = "controller"
@@ -32,6 +31,8 @@ const (
 	PodsByGroup = "group"
 	// PodsByNode indexes pods by the name of their node.
 	PodsByNode = "node"
+	// QueuesByParent indexes queues by the name of their parent.
+	QueuesByParent = "parent"
 	// CommandsByTarget indexes Commands by their target, see CommandTarget.
 	CommandsByTarget = "target"
 	// ResultsByWorkflow indexes WorkflowTaskResults by "namespace/name" of their workflow.
@@ -56,7 +57,6 @@ type Set struct {
 	Workflows                *Informer[*argov1alpha1.Workflow]
 	WorkflowTemplates        *Informer[*argov1alpha1.WorkflowTemplate]
 	ClusterWorkflowTemplates *Informer[*argov1alpha1.ClusterWorkflowTemplate]
-	CronWorkflows            *Informer[*argov1alpha1.CronWorkflow]
 	TaskResults              *Informer[*argov1alpha1.WorkflowTaskResult]
 	// ConfigMaps holds the ConfigMaps of workflows (parameters and caches), selected by label.
 	ConfigMaps *Informer[*corev1.ConfigMap]
@@ -82,20 +82,22 @@ func NewSet(cfg *rest.Config) (*Set, error) {
 	if failed != nil {
 		return nil, failed
 	}
-	t := newTrimmer()
-	podIndexes := cache.Indexers{
-		PodsByController: indexPodByController, PodsByGroup: indexPodByGroup, PodsByNode: indexPodByNode,
-	}
 	s := &Set{
-		Pods:            newInformer(core, "pods", &corev1.Pod{}, t.pod, podIndexes),
-		Nodes:           newInformer(core, "nodes", &corev1.Node{}, trimNode, nil),
-		Jobs:            newInformer[*batchv1alpha1.Job](batch, "jobs", &batchv1alpha1.Job{}, nil, nil),
-		PodGroups:       newInformer[*schedulingv1beta1.PodGroup](groups, "podgroups", &schedulingv1beta1.PodGroup{}, nil, nil),
-		Queues:          newInformer[*schedulingv1beta1.Queue](groups, "queues", &schedulingv1beta1.Queue{}, nil, nil),
-		Commands:        newInformer[*busv1alpha1.Command](bus, "commands", &busv1alpha1.Command{}, nil, cache.Indexers{CommandsByTarget: indexCommandByTarget}),
-		PriorityClasses: newInformer[*schedulingv1.PriorityClass](sched, "priorityclasses", &schedulingv1.PriorityClass{}, nil, nil),
-		LimitRanges:     newInformer[*corev1.LimitRange](core, "limitranges", &corev1.LimitRange{}, nil, nil),
-		NodeTopologies:  newInformer(topology, "nodetopologies", &topologyv1alpha1.NodeTopology{}, trimTopology, nil),
+		Pods: New(core, "pods", Options[*corev1.Pod]{Trim: newTrimmer().pod, Indexes: map[string]func(*corev1.Pod) []string{
+			PodsByController: controllerOf, PodsByGroup: groupOf, PodsByNode: nodeOf,
+		}}),
+		Nodes:     New(core, "nodes", Options[*corev1.Node]{Trim: trimNode}),
+		Jobs:      New(batch, "jobs", Options[*batchv1alpha1.Job]{}),
+		PodGroups: New(groups, "podgroups", Options[*schedulingv1beta1.PodGroup]{}),
+		Queues: New(groups, "queues", Options[*schedulingv1beta1.Queue]{Indexes: map[string]func(*schedulingv1beta1.Queue) []string{
+			QueuesByParent: func(q *schedulingv1beta1.Queue) []string { return []string{q.Spec.Parent} },
+		}}),
+		Commands: New(bus, "commands", Options[*busv1alpha1.Command]{Indexes: map[string]func(*busv1alpha1.Command) []string{
+			CommandsByTarget: func(c *busv1alpha1.Command) []string { return []string{TargetOf(c).String()} },
+		}}),
+		PriorityClasses: New(sched, "priorityclasses", Options[*schedulingv1.PriorityClass]{}),
+		LimitRanges:     New(core, "limitranges", Options[*corev1.LimitRange]{}),
+		NodeTopologies:  New(topology, "nodetopologies", Options[*topologyv1alpha1.NodeTopology]{Trim: trimTopology}),
 	}
 	s.addWorkflows(core, argo)
 	return s, nil
@@ -111,24 +113,21 @@ func NewWorkflowSet(cfg *rest.Config) (*Set, error) {
 		return nil, failed
 	}
 	s := &Set{
-		Pods: newSelected(core, "pods", selection{labels: argov1alpha1.LabelWorkflow}, &corev1.Pod{}, newTrimmer().pod,
-			cache.Indexers{PodsByController: indexPodByController}),
+		Pods: New(core, "pods", Options[*corev1.Pod]{Labels: argov1alpha1.LabelWorkflow, Trim: newTrimmer().pod,
+			Indexes: map[string]func(*corev1.Pod) []string{PodsByController: controllerOf}}),
 	}
 	s.addWorkflows(core, argo)
 	return s, nil
 }
 
 func (s *Set) addWorkflows(core, argo rest.Interface) {
-	s.Workflows = newInformer(argo, "workflows", &argov1alpha1.Workflow{}, s.trimWorkflow, nil)
-	s.WorkflowTemplates = newInformer[*argov1alpha1.WorkflowTemplate](argo, "workflowtemplates", &argov1alpha1.WorkflowTemplate{}, nil, nil)
-	s.ClusterWorkflowTemplates = newInformer[*argov1alpha1.ClusterWorkflowTemplate](argo, "clusterworkflowtemplates",
-		&argov1alpha1.ClusterWorkflowTemplate{}, nil, nil)
-	s.CronWorkflows = newInformer[*argov1alpha1.CronWorkflow](argo, "cronworkflows", &argov1alpha1.CronWorkflow{}, nil, nil)
-	s.TaskResults = newInformer[*argov1alpha1.WorkflowTaskResult](argo, "workflowtaskresults", &argov1alpha1.WorkflowTaskResult{}, nil,
-		cache.Indexers{ResultsByWorkflow: indexResultByWorkflow})
-	s.ConfigMaps = newSelected[*corev1.ConfigMap](core, "configmaps", selection{labels: argov1alpha1.LabelConfigMapType}, &corev1.ConfigMap{}, nil, nil)
-	s.Repositories = newSelected[*corev1.ConfigMap](core, "configmaps", selection{fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap},
-		&corev1.ConfigMap{}, nil, nil)
+	s.Workflows = New(argo, "workflows", Options[*argov1alpha1.Workflow]{Trim: s.trimWorkflow})
+	s.WorkflowTemplates = New(argo, "workflowtemplates", Options[*argov1alpha1.WorkflowTemplate]{})
+	s.ClusterWorkflowTemplates = New(argo, "clusterworkflowtemplates", Options[*argov1alpha1.ClusterWorkflowTemplate]{})
+	s.TaskResults = New(argo, "workflowtaskresults", Options[*argov1alpha1.WorkflowTaskResult]{
+		Indexes: map[string]func(*argov1alpha1.WorkflowTaskResult) []string{ResultsByWorkflow: workflowOf}})
+	s.ConfigMaps = New(core, "configmaps", Options[*corev1.ConfigMap]{Labels: argov1alpha1.LabelConfigMapType})
+	s.Repositories = New(core, "configmaps", Options[*corev1.ConfigMap]{Fields: "metadata.name=" + argov1alpha1.RepositoriesConfigMap})
 }
 
 // clients returns a function that creates clients and keeps the first error.
@@ -165,7 +164,7 @@ type watched interface {
 // all returns the informers that are not nil.
 func (s *Set) all() []watched {
 	all := []watched{
-		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.CronWorkflows, s.TaskResults, s.ConfigMaps, s.Repositories, s.Pods,
+		s.Workflows, s.WorkflowTemplates, s.ClusterWorkflowTemplates, s.TaskResults, s.ConfigMaps, s.Repositories, s.Pods,
 	}
 	if s.Nodes != nil {
 		all = append(all, s.Nodes, s.NodeTopologies, s.PriorityClasses, s.Queues, s.LimitRanges, s.PodGroups, s.Jobs, s.Commands)
@@ -217,31 +216,30 @@ func (s *Set) WaitForSync(ctx context.Context) error {
 // Wait returns when the watches have ended after the context given to Start is done.
 func (s *Set) Wait() { s.running.Wait() }
 
-func indexPodByController(o any) ([]string, error) {
-	if c := metav1.GetControllerOf(o.(*corev1.Pod)); c != nil {
-		return []string{string(c.UID)}, nil
+func controllerOf(p *corev1.Pod) []string {
+	if c := metav1.GetControllerOf(p); c != nil {
+		return []string{string(c.UID)}
 	}
-	return nil, nil
+	return nil
 }
 
-func indexResultByWorkflow(o any) ([]string, error) {
-	r := o.(*argov1alpha1.WorkflowTaskResult)
+func groupOf(p *corev1.Pod) []string {
+	if g, ok := schedulingv1beta1.GroupOf(p); ok {
+		return []string{g.String()}
+	}
+	return nil
+}
+
+func nodeOf(p *corev1.Pod) []string {
+	if n := p.Spec.NodeName; n != "" {
+		return []string{n}
+	}
+	return nil
+}
+
+func workflowOf(r *argov1alpha1.WorkflowTaskResult) []string {
 	if name := r.Labels[argov1alpha1.LabelWorkflow]; name != "" {
-		return []string{r.Namespace + "/" + name}, nil
+		return []string{r.Namespace + "/" + name}
 	}
-	return nil, nil
-}
-
-func indexPodByGroup(o any) ([]string, error) {
-	if g, ok := schedulingv1beta1.GroupOf(o.(*corev1.Pod)); ok {
-		return []string{g.String()}, nil
-	}
-	return nil, nil
-}
-
-func indexPodByNode(o any) ([]string, error) {
-	if n := o.(*corev1.Pod).Spec.NodeName; n != "" {
-		return []string{n}, nil
-	}
-	return nil, nil
+	return nil
 }

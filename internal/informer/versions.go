@@ -20,18 +20,15 @@ type Versions struct {
 // versionsPage is the number of objects per page of a list.
 const versionsPage = 1000
 
-// metadataLists is the Accept header for a list of metadata only.
-const metadataLists = "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
-
 // Versions reads from the server the current resource versions of the objects whose labels match
 // selector, independent of how far the watch lags. It reads only metadata.
 func (i *Informer[T]) Versions(ctx context.Context, selector string) (Versions, error) {
 	out := Versions{Of: map[types.UID]string{}}
 	// With no resourceVersion, a list returns the most recent data.
-	o := metav1.ListOptions{LabelSelector: selector, FieldSelector: i.selected.fields, Limit: versionsPage}
+	o := metav1.ListOptions{LabelSelector: selector, FieldSelector: i.options.Fields, Limit: versionsPage}
 	for {
-		data, err := i.selected.get(i.client, i.resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).
-			SetHeader("Accept", metadataLists).Do(ctx).Raw()
+		data, err := i.options.get(i.client, i.resource).SpecificallyVersionedParams(&o, metav1.ParameterCodec, optionsVersion).
+			SetHeader("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1").Do(ctx).Raw()
 		if err != nil {
 			return Versions{}, fmt.Errorf("versions of %s: %w", i.resource, err)
 		}

@@ -47,7 +47,7 @@ func TestWorkflowsAreCutAsTheyAreTrimmed(t *testing.T) {
 			t.Fatalf("%v: %s", err, raw)
 		}
 		var s Set
-		s.Workflows = newInformer(nil, "workflows", &argov1alpha1.Workflow{}, nil, nil)
+		s.Workflows = New(nil, "workflows", Options[*argov1alpha1.Workflow]{})
 		trimmed := func(raw []byte) *argov1alpha1.Workflow {
 			var w argov1alpha1.Workflow
 			if err := json.Unmarshal(raw, &w); err != nil {

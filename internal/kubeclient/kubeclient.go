@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	metainternalversionscheme "k8s.io/apimachinery/pkg/apis/meta/internalversion/scheme"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/cli-runtime/pkg/resource"
@@ -136,6 +137,22 @@ func clientFor(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, cont
 		return nil, fmt.Errorf("client for %s: %w", gv, err)
 	}
 	return client, nil
+}
+
+// Metadata returns a client for the metadata of objects of gv: its answers are
+// metav1.PartialObjectMetadata. Each request needs the header AcceptMetadata.
+func Metadata(cfg *rest.Config, gv schema.GroupVersion) (rest.Interface, error) {
+	return clientFor(cfg, nil, gv, protobufType, metainternalversionscheme.Codecs.WithoutConversion())
+}
+
+// AcceptMetadata returns the value of the header Accept that asks for metadata only, of a list, or
+// of an object or a watch.
+func AcceptMetadata(list bool) string {
+	as := ";as=PartialObjectMetadata;g=meta.k8s.io;v=v1"
+	if list {
+		as = ";as=PartialObjectMetadataList;g=meta.k8s.io;v=v1"
+	}
+	return protobufType + as + "," + jsonType + as
 }
 
 // ContentType returns the cheapest encoding in which an API server accepts objects of gv.

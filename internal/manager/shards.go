@@ -61,7 +61,7 @@ func (m *Manager) joinShards(ctx context.Context, client kubernetes.Interface, c
 	if s.told, err = report.New(report.Config{REST: m.cfg.REST, Scheme: scheme.Scheme, Writer: s.writer(crons), Log: m.log}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Panicked: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
+	s.crons, err = cron.New(cron.Config{REST: m.cfg.REST, Writer: s.writer(crons), Evaluators: m.evaluators, Guard: m.guard, Malformed: s.told.Tell, Log: m.log, Owns: func(namespace, name string) bool {
 		return s.member.Owns(namespace + "/" + name)
 	}})
 	if err != nil {

@@ -15,7 +15,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
@@ -23,7 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
-	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -57,11 +56,10 @@ type Config struct {
 
 // Controller schedules pods that Lockstep does not create.
 type Controller struct {
-	cfg   Config
-	queue workqueue.TypedRateLimitingInterface[key]
+	cfg  Config
+	loop *controlloop.Loop[key, unit]
 
-	mu        sync.Mutex
-	units     map[key]*unit
+	mu        sync.Mutex                         // guards the records of loop, too
 	binding   map[types.NamespacedName]types.UID // placed, and not yet seen bound
 	reports   map[types.NamespacedName]*podReport
 	templates templates
@@ -137,24 +135,23 @@ func New(cfg Config) (*Controller, error) {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
 	c := &Controller{
-		cfg: cfg,
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[key](100*time.Millisecond, time.Minute),
-			workqueue.TypedRateLimitingQueueConfig[key]{Name: "podgroup", Clock: cfg.Clock},
-		),
-		units:     map[key]*unit{},
+		cfg:       cfg,
 		binding:   map[types.NamespacedName]types.UID{},
 		reports:   map[types.NamespacedName]*podReport{},
 		templates: newTemplates(),
 	}
+	c.loop = controlloop.New[key, unit](controlloop.Config[key]{
+		Name: "podgroups", Workers: 1, Turn: c.reconcile, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
+		RetryMin: 100 * time.Millisecond, RetryMax: time.Minute,
+	})
 	foreign := Foreign(cfg.SchedulerNames)
 	pod := func(p *corev1.Pod) {
 		if foreign(p) {
-			c.queue.Add(keyOf(p))
+			c.loop.Wake(keyOf(p))
 		}
 	}
 	group := func(g *schedulingv1beta1.PodGroup) {
-		c.queue.Add(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
+		c.loop.Wake(key{name: types.NamespacedName{Namespace: g.Namespace, Name: g.Name}})
 	}
 	cfg.Informers.Pods.Handle(informer.Handler[*corev1.Pod]{
 		Added: pod,
@@ -182,32 +179,13 @@ func keyOf(p *corev1.Pod) key {
 
 // Run reconciles until ctx is done. The informers must have synced, because a part of a group must
 // not be taken for the whole group.
-func (c *Controller) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, c.queue.ShutDown)
-	defer stop()
-	for {
-		k, shutdown := c.queue.Get()
-		if shutdown {
-			return
-		}
-		p := c.cfg.Guard.Try("podgroups", k, func() {
-			failpoint.Hit("podgroups", k)
-			c.reconcile(k)
-		})
-		if p != nil {
-			c.panicked(k, p)
-		}
-		c.queue.Done(k)
-	}
-}
+func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // panicked sets a PodGroup apart after a reconcile of it has panicked: the PodGroup is left alone
 // until it is changed. A pod without a PodGroup is reconciled again when it changes.
 func (c *Controller) panicked(k key, p *contain.Panic) {
 	p.Unlocked(&c.mu)
-	c.mu.Lock()
-	delete(c.units, k)
-	c.mu.Unlock()
+	c.loop.Drop(k)
 	c.cfg.Scheduler.Withdraw(k.String())
 	if pg, exists := c.cfg.Informers.PodGroups.Get(k.name.Namespace, k.name.Name); exists && !k.pod {
 		c.cfg.Informers.PodGroups.SetApart(k.name.Namespace, k.name.Name, pg.UID, p)
@@ -234,13 +212,13 @@ func (c *Controller) reconcile(k key) {
 	m := countMembers(pods, c.isBinding)
 	if pg == nil && len(pods) == 0 {
 		c.withdraw(k)
-		delete(c.units, k)
+		c.loop.Drop(k)
 		return
 	}
-	u := c.units[k]
+	u := c.loop.Get(k)
 	if u == nil {
 		u = &unit{}
-		c.units[k] = u
+		c.loop.Put(k, u)
 	}
 
 	// 2. What does the group need, and can it be requested?
@@ -262,7 +240,7 @@ func (c *Controller) reconcile(k key) {
 		c.waits(u, &wait{reason: r.reason, message: r.missing, forPods: true})
 	case len(m.waiting) == 0:
 		c.withdraw(k)
-		c.queue.Forget(k)
+		c.loop.Succeeded(k)
 		u.waiting, u.since = nil, time.Time{}
 	default:
 		c.submit(k, u, c.gang(k, pg, m, r))
@@ -364,7 +342,7 @@ func sameGang(a, b *scheduler.Gang) bool {
 }
 
 func (c *Controller) withdraw(k key) {
-	if u := c.units[k]; u != nil && u.gang != nil {
+	if u := c.loop.Get(k); u != nil && u.gang != nil {
 		u.gang = nil
 		c.cfg.Scheduler.Withdraw(k.String())
 	}
@@ -387,7 +365,7 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := keyOfGang(g)
-	u := c.units[k]
+	u := c.loop.Get(k)
 	stale := u == nil || u.gang != g // the request has been replaced
 	for _, a := range placed {
 		name := g.Demands[a.Demand].Units[a.Unit]
@@ -404,7 +382,7 @@ func (o *owner) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 		// The next reconcile requests the remaining pods, if there are any.
 		c.withdraw(k)
 	}
-	c.queue.Add(k)
+	c.loop.Wake(k)
 }
 
 func keyOfGang(g *scheduler.Gang) key {
@@ -443,7 +421,7 @@ func (c *Controller) bindFailed(k key, name types.NamespacedName, uid types.UID,
 	if !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 		c.cfg.Log.Warn("a pod could not be bound", "pod", name, "error", err)
 	}
-	c.queue.AddRateLimited(k)
+	c.loop.Retry(k)
 }
 
 // Waiting implements scheduler.Owner.
@@ -452,7 +430,7 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := keyOfGang(g)
-	u := c.units[k]
+	u := c.loop.Get(k)
 	if u == nil || u.gang != g {
 		return
 	}
@@ -470,7 +448,7 @@ func (o *owner) Waiting(g *scheduler.Gang, why scheduler.Reason) {
 		}
 	}
 	c.waits(u, w)
-	c.queue.Add(k)
+	c.loop.Wake(k)
 }
 
 // refusals lists the reasons for which nodes refuse the pods, without the numbers of nodes, which

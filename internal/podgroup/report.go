@@ -20,7 +20,7 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 	var w *wait
 	if u.waiting != nil {
 		if due := c.cfg.ReportAfter*u.waiting.patience() - now.Sub(u.since); due > 0 {
-			c.queue.AddAfter(k, due)
+			c.loop.WakeAfter(k, due)
 		} else {
 			w = u.waiting
 		}
@@ -50,7 +50,7 @@ func (c *Controller) report(k key, u *unit, pg *schedulingv1beta1.PodGroup, m me
 			return
 		}
 		if age := now.Sub(pg.CreationTimestamp.Time); age < c.cfg.ReportAfter {
-			c.queue.AddAfter(k, c.cfg.ReportAfter-age)
+			c.loop.WakeAfter(k, c.cfg.ReportAfter-age)
 			return
 		}
 	}
@@ -81,9 +81,9 @@ func (c *Controller) statusWritten(k key, u *unit, sent *schedulingv1beta1.PodGr
 	c.mu.Unlock()
 	switch {
 	case err == nil:
-		c.queue.Forget(k)
+		c.loop.Succeeded(k)
 	case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
-		c.queue.AddRateLimited(k)
+		c.loop.Retry(k)
 	}
 }
 
@@ -135,9 +135,9 @@ func (c *Controller) reportPod(k key, p *corev1.Pod, w *wait, now metav1.Time) {
 		}
 		switch {
 		case err == nil:
-			c.queue.Add(k) // there may be something else to report by now
+			c.loop.Wake(k) // there may be something else to report by now
 		case !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsNotFound(err):
-			c.queue.AddRateLimited(k)
+			c.loop.Retry(k)
 		}
 	})
 }

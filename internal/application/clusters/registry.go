@@ -147,7 +147,7 @@ func New(cfg Config) (*Registry, error) {
 		return nil, fmt.Errorf("clusters: %w", err)
 	}
 	r := &Registry{cfg: cfg, log: cfg.Log, clusters: map[string]*Cluster{}}
-	r.secrets = informer.WatchIn(client, "secrets", oam.SystemNamespace, CredentialTypeLabel, &corev1.Secret{}, nil)
+	r.secrets = informer.New(client, "secrets", informer.Options[*corev1.Secret]{Namespace: oam.SystemNamespace, Labels: CredentialTypeLabel})
 	r.secrets.Follow(r.seen, func(s *corev1.Secret) { r.gone(s.Name) })
 	return r, nil
 }

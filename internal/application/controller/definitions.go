@@ -49,13 +49,13 @@ type definitions struct {
 
 func newDefinitions(beta, alpha rest.Interface) *definitions {
 	return &definitions{
-		components:      informer.Watch(beta, "componentdefinitions", "", &oam.ComponentDefinition{}, nil),
-		traits:          informer.Watch(beta, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
-		policies:        informer.Watch(beta, "policydefinitions", "", &oam.PolicyDefinition{}, nil),
-		steps:           informer.Watch(beta, "workflowstepdefinitions", "", &oam.WorkflowStepDefinition{}, nil),
-		revisions:       informer.Watch(beta, "definitionrevisions", "", &oam.DefinitionRevision{}, nil),
-		sharedPolicies:  informer.Watch(alpha, "policies", "", &v1alpha1.Policy{}, nil),
-		sharedWorkflows: informer.Watch(alpha, "workflows", "", &v1alpha1.Workflow{}, nil),
+		components:      informer.New(beta, "componentdefinitions", informer.Options[*oam.ComponentDefinition]{}),
+		traits:          informer.New(beta, "traitdefinitions", informer.Options[*oam.TraitDefinition]{}),
+		policies:        informer.New(beta, "policydefinitions", informer.Options[*oam.PolicyDefinition]{}),
+		steps:           informer.New(beta, "workflowstepdefinitions", informer.Options[*oam.WorkflowStepDefinition]{}),
+		revisions:       informer.New(beta, "definitionrevisions", informer.Options[*oam.DefinitionRevision]{}),
+		sharedPolicies:  informer.New(alpha, "policies", informer.Options[*v1alpha1.Policy]{}),
+		sharedWorkflows: informer.New(alpha, "workflows", informer.Options[*v1alpha1.Workflow]{}),
 		compiled:        map[definitionKey]compiled{},
 	}
 }

@@ -30,7 +30,7 @@ type held[T any] struct {
 // decodes the kept JSON and takes the metadata from r.
 func newHeld[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *held[T] {
 	k := &held[T]{read: read}
-	k.Informer = informer.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {
+	k.Informer = informer.New(client, resource, informer.Options[*kubeclient.Raw]{Trim: func(r *kubeclient.Raw) {
 		if r.Note != nil {
 			return // an informer may trim an object twice
 		}
@@ -42,7 +42,7 @@ func newHeld[T any](client rest.Interface, resource string, note func(text []byt
 		}
 		text, r.Note = note(text)
 		r.JSON = k.packer.pack(text)
-	})
+	}})
 	return k
 }
 

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -20,6 +19,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
+	"lockstep.dev/lockstep/internal/informer"
 )
 
 // Limits of the API.
@@ -147,20 +147,10 @@ func (r *reporter) known() *topologyv1alpha1.NodeTopology {
 		return nil
 	case watched == nil:
 		return r.written
-	case r.written == nil || version(watched) >= version(r.written):
+	case r.written == nil || !informer.Older(watched.ResourceVersion, r.written.ResourceVersion):
 		return watched
 	}
 	return r.written
-}
-
-// version returns the resource version of an object as a number, by which objects of one kind are
-// ordered.
-func version(o metav1.Object) uint64 {
-	n, err := strconv.ParseUint(o.GetResourceVersion(), 10, 64)
-	if err != nil {
-		return 0
-	}
-	return n
 }
 
 // object returns the node's NodeTopology, without its status. The node owns it.

@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -12,10 +13,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -23,6 +22,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 )
@@ -32,17 +32,17 @@ type view struct {
 	// changed receives a value after a change; several changes may be combined in one value.
 	changed chan struct{}
 
-	node        string
-	guard       *contain.Guard
-	core        rest.Interface
-	podInformer cache.SharedIndexInformer
-	topologies  cache.SharedIndexInformer
-	running     sync.WaitGroup
-	nodeUID     types.UID
+	node       string
+	guard      *contain.Guard
+	core       rest.Interface
+	podsHere   *informer.Informer[*corev1.Pod]
+	topologies *informer.Informer[*topologyv1alpha1.NodeTopology]
+	running    sync.WaitGroup
+	nodeUID    types.UID
 
 	lock       sync.Mutex
 	dirty      bool
-	deletedAt  uint64 // version of the last deleted NodeTopology
+	deletedAt  string // resource version of the last deleted NodeTopology
 	generation int64
 	list       []desire.Pod
 	names      map[string]string
@@ -58,61 +58,42 @@ func newView(cfg Config, guard *contain.Guard) (*view, error) {
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
-	v.podInformer = v.informer(v.core, "pods", "spec.nodeName", &corev1.Pod{})
-	v.topologies = v.informer(own, "nodetopologies", "metadata.name", &topologyv1alpha1.NodeTopology{})
+	v.podsHere = informer.New(v.core, "pods", informer.Options[*corev1.Pod]{
+		Fields: fields.OneTermEqualSelector("spec.nodeName", v.node).String(), Trim: v.trim, Patient: true,
+	})
+	v.topologies = informer.New(own, "nodetopologies", informer.Options[*topologyv1alpha1.NodeTopology]{
+		Fields: fields.OneTermEqualSelector("metadata.name", v.node).String(), Patient: true,
+	})
+	podChanged := func(*corev1.Pod) { v.note() }
+	v.podsHere.Follow(podChanged, podChanged)
+	changed := func(*topologyv1alpha1.NodeTopology) { v.note() }
+	v.topologies.Handle(informer.Handler[*topologyv1alpha1.NodeTopology]{
+		Added: changed, Updated: func(_, t *topologyv1alpha1.NodeTopology) { changed(t) }, Deleted: v.noteDeleted,
+		Malformed: func(t *topologyv1alpha1.NodeTopology, _ *malformed.Error) { changed(t) },
+	})
 	return v, nil
 }
 
-// informer watches the objects in which a field equals the node's name.
-func (v *view) informer(client rest.Interface, resource, field string, example runtime.Object) cache.SharedIndexInformer {
-	lw := cache.NewListWatchFromClient(client, resource, metav1.NamespaceAll, fields.OneTermEqualSelector(field, v.node))
-	informer := cache.NewSharedIndexInformer(lw, example, 0, nil)
-	err := informer.SetTransform(v.trim)
-	if err == nil {
-		_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(any) { v.note() }, UpdateFunc: func(any, any) { v.note() }, DeleteFunc: v.noteDeleted,
-		})
-	}
-	if err != nil {
-		panic(err) // only a running informer returns an error
-	}
-	return informer
-}
-
-// trim calls trimmed. After a panic on a pod only the pod's names are kept, so that it has no CPUs
-// of its own.
-func (v *view) trim(o any) (kept any, err error) {
-	m, ok := o.(metav1.Object)
-	if !ok { // an object deleted while there was no watch
-		return trimmed(o)
-	}
-	key := types.NamespacedName{Namespace: m.GetNamespace(), Name: m.GetName()}
+// trim keeps the parts of a pod that are used. After a panic only the pod's names are kept, so that
+// it has no CPUs of its own.
+func (v *view) trim(pod *corev1.Pod) {
+	key := informer.KeyOf(pod)
+	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
+		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion,
+	}}
+	bare := *kept
 	if v.guard.Try("watch", key, func() {
 		failpoint.Hit("watch", key)
-		kept, err = trimmed(o)
-	}) == nil {
-		return kept, err
+		keep(kept, pod)
+	}) != nil {
+		kept = &bare
 	}
-	bare := metav1.ObjectMeta{Namespace: m.GetNamespace(), Name: m.GetName(), UID: m.GetUID(), ResourceVersion: m.GetResourceVersion()}
-	if _, ok := o.(*corev1.Pod); ok {
-		return &corev1.Pod{ObjectMeta: bare}, nil
-	}
-	return &topologyv1alpha1.NodeTopology{ObjectMeta: bare}, nil
+	*pod = *kept
 }
 
-// trimmed keeps the parts of a pod that are used. A NodeTopology that cannot be decoded counts as
-// empty: the agent writes it anew.
-func trimmed(o any) (any, error) {
-	if t, ok := o.(*topologyv1alpha1.NodeTopology); ok {
-		malformed.Unmark(t)
-	}
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return o, nil
-	}
-	kept := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
-		Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID, ResourceVersion: pod.ResourceVersion, CreationTimestamp: pod.CreationTimestamp,
-	}}
+// keep copies the parts of a pod that are used.
+func keep(kept, pod *corev1.Pod) {
+	kept.CreationTimestamp = pod.CreationTimestamp
 	if result, found := pod.Annotations[request.LockstepResult]; found {
 		kept.Annotations = map[string]string{request.LockstepResult: result}
 	}
@@ -126,7 +107,6 @@ func trimmed(o any) (any, error) {
 	for _, s := range slices.Concat(pod.Status.InitContainerStatuses, pod.Status.ContainerStatuses, pod.Status.EphemeralContainerStatuses) {
 		kept.Status.ContainerStatuses = append(kept.Status.ContainerStatuses, corev1.ContainerStatus{Name: s.Name, ContainerID: s.ContainerID})
 	}
-	return kept, nil
 }
 
 func (v *view) note() {
@@ -139,15 +119,10 @@ func (v *view) note() {
 	}
 }
 
-func (v *view) noteDeleted(o any) {
-	if unseen, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = unseen.Obj
-	}
-	if t, ok := o.(*topologyv1alpha1.NodeTopology); ok {
-		v.lock.Lock()
-		v.deletedAt = version(t)
-		v.lock.Unlock()
-	}
+func (v *view) noteDeleted(t *topologyv1alpha1.NodeTopology) {
+	v.lock.Lock()
+	v.deletedAt = t.ResourceVersion
+	v.lock.Unlock()
 	v.note()
 }
 
@@ -155,16 +130,15 @@ func (v *view) noteDeleted(o any) {
 func (v *view) deleted(t *topologyv1alpha1.NodeTopology) bool {
 	v.lock.Lock()
 	defer v.lock.Unlock()
-	return version(t) <= v.deletedAt
+	return !informer.Older(v.deletedAt, t.ResourceVersion)
 }
 
 // start starts the watches, which run until ctx is done, and returns when the caches have synced.
 func (v *view) start(ctx context.Context) error {
-	for _, informer := range []cache.SharedIndexInformer{v.podInformer, v.topologies} {
-		v.running.Go(func() { informer.RunWithContext(ctx) })
-	}
-	if !cache.WaitForCacheSync(ctx.Done(), v.podInformer.HasSynced, v.topologies.HasSynced) {
-		return fmt.Errorf("reading the pods of node %s: %w", v.node, context.Cause(ctx))
+	v.running.Go(func() { v.podsHere.Run(ctx) })
+	v.running.Go(func() { v.topologies.Run(ctx) })
+	if err := errors.Join(v.podsHere.WaitForSync(ctx), v.topologies.WaitForSync(ctx)); err != nil {
+		return fmt.Errorf("reading the pods of node %s: %w", v.node, err)
 	}
 	node := &corev1.Node{}
 	// The UID is needed for the owner reference of the NodeTopology. A node that does not exist yet
@@ -190,8 +164,7 @@ func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
 	}
 	var list []desire.Pod
 	names := map[string]string{}
-	for _, o := range v.podInformer.GetStore().List() {
-		pod := o.(*corev1.Pod)
+	for _, pod := range v.podsHere.List() {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
@@ -220,18 +193,22 @@ func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
 
 // pod returns a pod of the node by "namespace/name", or nil.
 func (v *view) pod(key string) *corev1.Pod {
-	o, found, err := v.podInformer.GetStore().GetByKey(key)
-	if err != nil || !found {
-		return nil
-	}
-	return o.(*corev1.Pod)
+	namespace, name, _ := strings.Cut(key, "/")
+	pod, _ := v.podsHere.Get(namespace, name)
+	return pod
 }
 
-// topology returns the node's NodeTopology, or nil.
+// topology returns the node's NodeTopology, or nil. One that cannot be decoded counts as empty: the
+// agent writes it anew.
 func (v *view) topology() *topologyv1alpha1.NodeTopology {
-	o, found, err := v.topologies.GetStore().GetByKey(v.node)
-	if err != nil || !found {
+	if t, found := v.topologies.Get("", v.node); found {
+		return t
+	}
+	t, apart := v.topologies.Apart("", v.node)
+	if !apart {
 		return nil
 	}
-	return o.(*topologyv1alpha1.NodeTopology)
+	t = t.DeepCopy()
+	malformed.Unmark(t)
+	return t
 }

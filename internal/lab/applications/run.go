@@ -297,10 +297,10 @@ func (t *trial) watch(ctx context.Context) error {
 			return s
 		})
 	}
-	kind := informer.Watch(t.apps, "applications", "", &oam.Application{}, func(a *oam.Application) {
+	kind := informer.New(t.apps, "applications", informer.Options[*oam.Application]{Trim: func(a *oam.Application) {
 		a.Spec = oam.ApplicationSpec{}
 		a.Status = oam.ApplicationStatus{Phase: a.Status.Phase, ObservedGeneration: a.Status.ObservedGeneration}
-	})
+	}})
 	kind.Follow(note, func(a *oam.Application) { t.seen.Forget(a.Namespace, a.Name) })
 	go kind.Run(ctx)
 	soon, cancel := context.WithTimeout(ctx, t.cfg.Timeout)

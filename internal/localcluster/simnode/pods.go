@@ -18,9 +18,10 @@ import (
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
+
+	"lockstep.dev/lockstep/internal/controlloop"
 )
 
 // kubelets does what the kubelets of simulated nodes do with pods. It is level-triggered: a pod is
@@ -37,7 +38,7 @@ type kubelets struct {
 	clock  clock.WithTicker
 	pods   cache.SharedIndexInformer
 	nodes  cache.SharedIndexInformer
-	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	loop   *controlloop.Loop[types.NamespacedName, struct{}]
 
 	lock sync.Mutex
 	// started is when pods' containers last started, by the simulation's own clock: times in the
@@ -54,15 +55,16 @@ const (
 	retryMax = 2 * time.Second
 )
 
-func newKubelets(client kubernetes.Interface, nodeSelector string, c clock.WithTicker) (*kubelets, error) {
+// newKubelets returns kubelets that write the given number of pods concurrently.
+func newKubelets(client kubernetes.Interface, nodeSelector string, workers int, c clock.WithTicker) (*kubelets, error) {
 	k := &kubelets{
 		client:  client,
 		clock:   c,
 		started: map[types.UID]time.Time{},
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryMin, retryMax),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: c}),
 	}
+	k.loop = controlloop.New[types.NamespacedName, struct{}](controlloop.Config[types.NamespacedName]{
+		Name: "kubelets", Workers: workers, Turn: k.turn, Clock: c, RetryMin: retryMin, RetryMax: retryMax,
+	})
 	bound := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(dropManagedFields),
 		informers.WithTweakListOptions(func(o *metav1.ListOptions) {
 			o.FieldSelector = fields.OneTermNotEqualSelector("spec.nodeName", "").String()
@@ -109,42 +111,35 @@ func onlyName(o any) (any, error) {
 	return o, nil
 }
 
-// run simulates until ctx is done, with the given number of concurrent workers.
-func (k *kubelets) run(ctx context.Context, workers int) error {
+// run simulates until ctx is done.
+func (k *kubelets) run(ctx context.Context) error {
 	var group sync.WaitGroup
 	defer group.Wait()
-	defer k.queue.ShutDown()
 	group.Go(func() { k.nodes.RunWithContext(ctx) })
 	group.Go(func() { k.pods.RunWithContext(ctx) })
 	if !cache.WaitForCacheSync(ctx.Done(), k.nodes.HasSynced, k.pods.HasSynced) {
 		return ctx.Err()
 	}
-	for range workers {
-		group.Go(func() {
-			for {
-				key, shutdown := k.queue.Get()
-				if shutdown {
-					return
-				}
-				if err := k.play(ctx, key); err != nil && ctx.Err() == nil {
-					slog.Debug("pod is not played, trying again", "pod", key, "err", err)
-					k.queue.AddRateLimited(key)
-				} else {
-					k.queue.Forget(key)
-				}
-				k.queue.Done(key)
-			}
-		})
-	}
-	<-ctx.Done()
+	k.loop.Run(ctx)
 	return nil
+}
+
+// turn does what a pod's kubelet would do now.
+func (k *kubelets) turn(key types.NamespacedName) {
+	ctx := k.loop.Context()
+	if err := k.play(ctx, key); err != nil && ctx.Err() == nil {
+		slog.Debug("pod is not played, trying again", "pod", key, "err", err)
+		k.loop.Retry(key)
+		return
+	}
+	k.loop.Succeeded(key)
 }
 
 // simulated returns the number of simulated nodes.
 func (k *kubelets) simulated() int { return len(k.nodes.GetStore().ListKeys()) }
 
 func (k *kubelets) enqueue(pod *corev1.Pod) {
-	k.queue.Add(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
+	k.loop.Wake(types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name})
 }
 
 func (k *kubelets) forget(o any) {
@@ -158,7 +153,7 @@ func (k *kubelets) forget(o any) {
 	}
 }
 
-// play does what a pod's kubelet would do now.
+// play is turn, and returns what failed.
 func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 	object, found, err := k.pods.GetStore().GetByKey(key.String())
 	if err != nil || !found {
@@ -172,7 +167,7 @@ func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 	switch next, at := nextStep(pod, k.startedAt(pod), now); next {
 	case stepDelete:
 		if wait := at.Sub(now); wait > 0 {
-			k.queue.AddAfter(key, wait)
+			k.loop.WakeAfter(key, wait)
 			return nil
 		}
 		err := k.client.CoreV1().Pods(pod.Namespace).Delete(ctx, pod.Name, metav1.DeleteOptions{
@@ -186,7 +181,7 @@ func (k *kubelets) play(ctx context.Context, key types.NamespacedName) error {
 		return k.write(ctx, pod, podRunning(pod, metav1.NewTime(now)), now)
 	case stepFinish:
 		if wait := at.Sub(now); wait > 0 {
-			k.queue.AddAfter(key, wait)
+			k.loop.WakeAfter(key, wait)
 			return nil
 		}
 		return k.write(ctx, pod, podFinished(pod, metav1.NewTime(now)), now)

@@ -76,7 +76,7 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 	if err != nil {
 		return err
 	}
-	pods, err := newKubelets(client, opts.NodeSelector, clock.RealClock{})
+	pods, err := newKubelets(client, opts.NodeSelector, int(opts.Parallelism), clock.RealClock{})
 	if err != nil {
 		return err
 	}
@@ -84,7 +84,7 @@ func Run(ctx context.Context, config *rest.Config, opts Options) error {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return pods.run(ctx, int(opts.Parallelism)) })
+	group.Go(func() error { return pods.run(ctx) })
 	group.Go(func() error {
 		return serveHealth(ctx, opts.HealthPort, func() int { return min(pods.simulated(), len(controller.ListNodes())) })
 	})

@@ -18,12 +18,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 )
@@ -37,8 +37,6 @@ type Config struct {
 }
 
 const (
-	// retryAfter is the backoff after a failed read, growing up to retryMax.
-	retryAfter, retryMax = time.Second, 5 * time.Minute
 	// readTimeout is the timeout of reading an object.
 	readTimeout = 10 * time.Second
 	// creator is the source of events.
@@ -47,11 +45,11 @@ const (
 
 // Reporter reports malformed objects to their users.
 type Reporter struct {
-	cfg   Config
-	queue workqueue.TypedRateLimitingInterface[key]
+	cfg  Config
+	loop *controlloop.Loop[key, struct{}]
 
 	mu      sync.Mutex
-	about   map[key]complaint
+	about   map[key]complaint // not reported yet
 	clients map[schema.GroupVersion]rest.Interface
 }
 
@@ -65,6 +63,8 @@ type complaint struct {
 	object apiwriter.Object // with its metadata only
 	text   string
 	reason string // of the condition or event
+	// asEvent means that the condition was refused and an event takes its place.
+	asEvent bool
 }
 
 // condition says how a kind shows that an object is malformed.
@@ -91,10 +91,9 @@ func New(cfg Config) (*Reporter, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	return &Reporter{
-		cfg: cfg, about: map[key]complaint{}, clients: map[schema.GroupVersion]rest.Interface{},
-		queue: workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[key](retryAfter, retryMax)),
-	}, nil
+	r := &Reporter{cfg: cfg, about: map[key]complaint{}, clients: map[schema.GroupVersion]rest.Interface{}}
+	r.loop = controlloop.New[key, struct{}](controlloop.Config[key]{Name: "malformed", Workers: 1, Turn: r.turn})
+	return r, nil
 }
 
 // Tell queues the report that an object cannot be decoded, and why. It does not block.
@@ -111,41 +110,32 @@ func (r *Reporter) Tell(o runtime.Object, why *malformed.Error) {
 	r.cfg.Log.Warn("an object cannot be worked on, and is left alone until it is changed", "about", k.gvk.Kind+" "+k.NamespacedName.String(),
 		"version", object.GetResourceVersion(), "fault", why.Error())
 	r.mu.Lock()
-	r.about[k] = complaint{object, why.Error(), why.Reason()}
+	r.about[k] = complaint{object: object, text: why.Error(), reason: why.Reason()}
 	r.mu.Unlock()
-	r.queue.Add(k)
+	r.loop.Wake(k)
 }
 
 // Run writes reports until ctx is done.
-func (r *Reporter) Run(ctx context.Context) {
-	stop := context.AfterFunc(ctx, r.queue.ShutDown)
-	defer stop()
-	for {
-		k, ended := r.queue.Get()
-		if ended {
-			return
-		}
-		r.mu.Lock()
-		c, found := r.about[k]
-		r.mu.Unlock()
-		if found {
-			if err := r.say(ctx, k, c); err != nil && ctx.Err() == nil {
-				r.cfg.Log.Warn("what is wrong with an object could not be written down; trying again", "kind", k.gvk.Kind, "object", k.NamespacedName, "error", err)
-				r.queue.AddRateLimited(k)
-			} else {
-				r.done(k, c)
-			}
-		}
-		r.queue.Done(k)
-	}
-}
+func (r *Reporter) Run(ctx context.Context) { r.loop.Run(ctx) }
 
-// done removes a complaint, unless there is a newer one about the object.
-func (r *Reporter) done(k key, c complaint) {
-	r.queue.Forget(k)
+// turn writes the report about one object.
+func (r *Reporter) turn(k key) {
+	ctx := r.loop.Context()
+	r.mu.Lock()
+	c, found := r.about[k]
+	r.mu.Unlock()
+	if !found || ctx.Err() != nil {
+		return
+	}
+	if err := r.say(ctx, k, c); err != nil && ctx.Err() == nil {
+		r.cfg.Log.Warn("what is wrong with an object could not be written down; trying again", "kind", k.gvk.Kind, "object", k.NamespacedName, "error", err)
+		r.loop.Retry(k)
+		return
+	}
+	r.loop.Succeeded(k)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.about[k] == c {
+	if r.about[k] == c { // otherwise there is a newer complaint
 		delete(r.about, k)
 	}
 }
@@ -154,7 +144,7 @@ func (r *Reporter) done(k key, c complaint) {
 // reading; errors of writing are logged.
 func (r *Reporter) say(ctx context.Context, k key, c complaint) error {
 	how, found := conditions[k.gvk.GroupKind()]
-	if !found {
+	if !found || c.asEvent {
 		return r.event(ctx, k, c)
 	}
 	now, err := r.read(ctx, k.gvk, k.NamespacedName)
@@ -183,14 +173,23 @@ func (r *Reporter) say(ctx context.Context, k key, c complaint) error {
 		case err == nil, errors.Is(err, apiwriter.ErrStopped), apierrors.IsConflict(err), apierrors.IsNotFound(err):
 		default:
 			r.cfg.Log.Warn("a condition was refused; an event takes its place", "kind", k.gvk.Kind, "object", k.NamespacedName, "error", err)
-			go func() {
-				if err := r.event(ctx, k, c); err != nil && ctx.Err() == nil {
-					r.cfg.Log.Warn("an event could not be written", "kind", k.gvk.Kind, "object", k.NamespacedName, "error", err)
-				}
-			}()
+			r.refused(k, c)
 		}
 	})
 	return nil
+}
+
+// refused queues an event about an object whose condition was refused, unless there is a newer
+// complaint.
+func (r *Reporter) refused(k key, c complaint) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now, found := r.about[k]; found && now != c {
+		return
+	}
+	c.asEvent = true
+	r.about[k] = c
+	r.loop.Wake(k)
 }
 
 // stored is the part of an object that is read.

@@ -14,11 +14,12 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -36,27 +37,47 @@ type KeeperConfig struct {
 	TTL time.Duration
 	// Labels selects the workflows to archive; nil selects all.
 	Labels labels.Selector
-	Log    *slog.Logger
+	// Clock defaults to the real clock.
+	Clock clock.WithTicker
+	Log   *slog.Logger
 }
 
 const (
-	// batchMax is the maximum number of workflows stored in one transaction.
-	batchMax = 64
+	// workers is the number of workflows read at a time, and the maximum number of workflows stored
+	// in one transaction.
+	workers = 16
 	// expireEvery is the interval at which workflows beyond the TTL are removed.
 	expireEvery = 10 * time.Minute
-	// retryAfter and retryMax bound the delay of the next attempt after a failure: a database that
-	// is down is tried once a minute.
-	retryAfter, retryMax = time.Second, time.Minute
+	// retryMax bounds the backoff: a database that is down is tried once a minute.
+	retryMax = time.Minute
 )
 
 // Keeper stores workflows in the archive when they have ended.
 type Keeper struct {
 	cfg    KeeperConfig
 	client rest.Interface
-	queue  workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	loop   *controlloop.Loop[types.NamespacedName, keeping]
+
+	storing sync.Mutex // held while a transaction runs
+	mu      sync.Mutex
+	waiting []waiting // for the next transaction
 }
 
-// NewKeeper returns a Keeper and registers its handler with the informers, which must not have
+// keeping is the in-memory state of a workflow that is being archived.
+type keeping struct {
+	// labelling is the UID of the workflow whose label is being written, or has been and is not yet
+	// in the cache.
+	labelling types.UID
+	failures  controlloop.Backoff
+}
+
+// waiting is a workflow that waits for a transaction.
+type waiting struct {
+	workflow *wf.Workflow
+	stored   chan<- error
+}
+
+// NewKeeper returns a Keeper and registers its handlers with the informers, which must not have
 // started.
 func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.DB == nil || cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
@@ -65,6 +86,9 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if cfg.Labels == nil {
 		cfg.Labels = labels.Everything()
 	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
+	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
 	}
@@ -72,9 +96,13 @@ func NewKeeper(cfg KeeperConfig) (*Keeper, error) {
 	if err != nil {
 		return nil, fmt.Errorf("archive: %w", err)
 	}
-	k := &Keeper{cfg: cfg, client: client, queue: workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax))}
-	cfg.Informers.Workflows.Follow(k.consider, nil)
+	k := &Keeper{cfg: cfg, client: client}
+	loop := controlloop.Config[types.NamespacedName]{Name: "archive", Workers: workers, Turn: k.turn, Clock: cfg.Clock}
+	if cfg.TTL > 0 {
+		loop.Sweep, loop.SweepEvery = func() { k.expire(k.loop.Context()) }, expireEvery
+	}
+	k.loop = controlloop.New[types.NamespacedName, keeping](loop)
+	cfg.Informers.Workflows.Follow(k.consider, k.consider)
 	return k, nil
 }
 
@@ -86,93 +114,95 @@ func (k *Keeper) Wants(w *wf.Workflow) bool {
 }
 
 func (k *Keeper) consider(w *wf.Workflow) {
-	if k.Wants(w) {
-		k.queue.Add(types.NamespacedName{Namespace: w.Namespace, Name: w.Name})
+	if key := informer.KeyOf(w); k.Wants(w) || k.loop.Get(key) != nil {
+		k.loop.Wake(key)
 	}
 }
 
 // Run stores workflows until ctx is done.
 func (k *Keeper) Run(ctx context.Context) {
-	var running sync.WaitGroup
-	running.Go(func() {
-		for {
-			batch, stopped := k.take()
-			if stopped {
-				return
-			}
-			k.store(ctx, batch)
-		}
-	})
+	var first sync.WaitGroup
+	defer first.Wait()
 	if k.cfg.TTL > 0 {
-		running.Go(func() { k.expire(ctx) })
+		first.Go(func() { k.expire(ctx) })
 	}
-	<-ctx.Done()
-	k.queue.ShutDown()
-	running.Wait()
+	k.loop.Run(ctx)
 }
 
-// take waits for a workflow to store, and returns it with others that are waiting, at most
-// batchMax.
-func (k *Keeper) take() (batch []types.NamespacedName, stopped bool) {
-	for len(batch) == 0 || len(batch) < batchMax && k.queue.Len() > 0 {
-		key, stopped := k.queue.Get()
-		if stopped {
-			return nil, true
-		}
-		batch = append(batch, key)
+// turn archives one workflow.
+func (k *Keeper) turn(key types.NamespacedName) {
+	cached, found := k.cfg.Informers.Workflows.Get(key.Namespace, key.Name)
+	if !found || !k.Wants(cached) {
+		k.loop.Drop(key)
+		return
 	}
-	return batch, false
-}
-
-// store reads the current versions of workflows, stores them in one transaction, and labels them.
-func (k *Keeper) store(ctx context.Context, batch []types.NamespacedName) {
-	var list []*wf.Workflow
-	failed := func(keys []types.NamespacedName, err error) {
+	state := k.loop.Get(key)
+	if state == nil {
+		state = &keeping{failures: controlloop.Backoff{Max: retryMax}}
+		k.loop.Put(key, state)
+	}
+	k.loop.Deliver(key, cached.UID)
+	if state.labelling == cached.UID {
+		return // the watch will show the label
+	}
+	if left := state.failures.Left(k.cfg.Clock.Now()); left > 0 {
+		k.loop.WakeAfter(key, left)
+		return
+	}
+	// 1. Read the whole workflow; the cache has only a part of it.
+	ctx := k.loop.Context()
+	w := &wf.Workflow{}
+	err := k.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w)
+	if apierrors.IsNotFound(err) || err == nil && !k.Wants(w) {
+		return // the watch will show the same
+	}
+	//   2. Store it with the label that the workflow will get.
+	if err == nil {
+		w.Labels[wf.LabelArchivingStatus] = Archived
+		err = k.store(ctx, w)
+	}
+	if err != nil {
 		if ctx.Err() == nil {
-			k.cfg.Log.Warn("workflows could not be archived; trying again", "workflows", len(keys), "error", err)
+			k.cfg.Log.Warn("a workflow could not be archived; trying again", "workflow", key, "error", err)
 		}
-		for _, key := range keys {
-			k.queue.AddRateLimited(key)
-		}
-	}
-	defer func() {
-		for _, key := range batch {
-			k.queue.Done(key)
-		}
-	}()
-	for _, key := range batch {
-		w := &wf.Workflow{}
-		err := k.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w)
-		switch {
-		case apierrors.IsNotFound(err):
-			k.queue.Forget(key)
-		case err != nil:
-			failed([]types.NamespacedName{key}, err)
-		case k.Wants(w):
-			// The stored workflow has the label that the workflow will get.
-			w.Labels[wf.LabelArchivingStatus] = Archived
-			list = append(list, w)
-		}
-	}
-	if len(list) == 0 {
+		now := k.cfg.Clock.Now()
+		state.failures.Failed(now)
+		k.loop.WakeAfter(key, state.failures.Left(now))
 		return
 	}
-	if err := k.cfg.DB.Put(ctx, time.Now(), list...); err != nil {
-		keys := make([]types.NamespacedName, len(list))
-		for i, w := range list {
-			keys[i] = types.NamespacedName{Namespace: w.Namespace, Name: w.Name}
+	//   3. Label it.
+	state.labelling = w.UID
+	k.label(key, w)
+}
+
+// store stores a workflow in one transaction with the others that wait for one.
+func (k *Keeper) store(ctx context.Context, w *wf.Workflow) error {
+	stored := make(chan error, 1)
+	k.mu.Lock()
+	k.waiting = append(k.waiting, waiting{w, stored})
+	k.mu.Unlock()
+
+	k.storing.Lock()
+	defer k.storing.Unlock()
+	k.mu.Lock()
+	batch := k.waiting
+	k.waiting = nil
+	k.mu.Unlock()
+	if len(batch) > 0 { // otherwise the transaction before had all
+		list := make([]*wf.Workflow, len(batch))
+		for i := range batch {
+			list[i] = batch[i].workflow
 		}
-		failed(keys, err)
-		return
+		err := k.cfg.DB.Put(ctx, k.cfg.Clock.Now(), list...)
+		for _, b := range batch {
+			b.stored <- err
+		}
 	}
-	for _, w := range list {
-		k.label(w)
-	}
+	return <-stored
 }
 
 // label marks a workflow in the cluster as archived.
-func (k *Keeper) label(w *wf.Workflow) {
-	key := types.NamespacedName{Namespace: w.Namespace, Name: w.Name}
+func (k *Keeper) label(key types.NamespacedName, w *wf.Workflow) {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": map[string]string{wf.LabelArchivingStatus: Archived}}})
 	if err != nil {
 		k.cfg.Log.Error("archive", "error", err)
@@ -181,34 +211,24 @@ func (k *Keeper) label(w *wf.Workflow) {
 	stub := &wf.Workflow{TypeMeta: w.TypeMeta, ObjectMeta: metav1.ObjectMeta{Namespace: w.Namespace, Name: w.Name, UID: w.UID}}
 	k.cfg.Writer.Patch(apiwriter.Meta{Owner: "workflow/" + key.String(), Reason: "workflow-archived"}, stub, types.MergePatchType, data,
 		func(_ apiwriter.Object, err error) {
-			switch {
-			case err == nil, apierrors.IsNotFound(err), apierrors.IsConflict(err): // done, or gone
-				k.queue.Forget(key)
-			case !errors.Is(err, apiwriter.ErrStopped):
-				k.cfg.Log.Warn("an archived workflow could not be labelled; trying again", "workflow", key, "error", err)
-				k.queue.AddRateLimited(key)
+			if err == nil || apierrors.IsNotFound(err) || apierrors.IsConflict(err) || errors.Is(err, apiwriter.ErrStopped) {
+				return // done, or gone
 			}
+			k.cfg.Log.Warn("an archived workflow could not be labelled; trying again", "workflow", key, "error", err)
+			k.loop.Post(key, w.UID, func(state *keeping) {
+				state.labelling = ""
+				state.failures.Failed(k.cfg.Clock.Now())
+			})
 		})
 }
 
-// expire removes workflows beyond the TTL every expireEvery.
+// expire removes workflows beyond the TTL.
 func (k *Keeper) expire(ctx context.Context) {
-	tick := time.NewTicker(expireEvery)
-	defer tick.Stop()
-	for {
-		n, err := k.cfg.DB.Expire(ctx, time.Now().Add(-k.cfg.TTL))
-		switch {
-		case ctx.Err() != nil:
-			return
-		case err != nil:
-			k.cfg.Log.Warn("old workflows could not be removed from the archive", "error", err)
-		case n > 0:
-			k.cfg.Log.Info("removed old workflows from the archive", "workflows", n)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
+	switch n, err := k.cfg.DB.Expire(ctx, k.cfg.Clock.Now().Add(-k.cfg.TTL)); {
+	case ctx.Err() != nil:
+	case err != nil:
+		k.cfg.Log.Warn("old workflows could not be removed from the archive", "error", err)
+	case n > 0:
+		k.cfg.Log.Info("removed old workflows from the archive", "workflows", n)
 	}
 }

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/utils/clock"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
@@ -36,11 +37,14 @@ type Config struct {
 	Pods pods.Options
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
 	Guard *contain.Guard
+	// Clock defaults to the real clock.
+	Clock clock.WithTicker
 	Log   *slog.Logger
 }
 
 const (
-	// workers is the number of workflows processed concurrently: each may wait for a read.
+	// workers is the number of workflows processed concurrently, without those that wait for a
+	// read.
 	workers = 4
 	// podsMax is the number of pods of one workflow that delete concurrently.
 	podsMax = 4
@@ -48,9 +52,9 @@ const (
 	readTimeout = 10 * time.Second
 	// readAgain is the delay before a failed read is repeated.
 	readAgain = 2 * time.Second
-	// refusedAgain is the delay before a refused pod, refused perhaps by a quota, is created again;
-	// it doubles up to refusedMax.
-	refusedAgain, refusedMax = 5 * time.Second, 5 * time.Minute
+	// refusedAgain is the first delay before a refused pod, refused perhaps by a quota, is created
+	// again.
+	refusedAgain = 5 * time.Second
 )
 
 // Controller deletes the artifacts of finished workflows.
@@ -65,15 +69,13 @@ type turn struct {
 	// whole is the workflow as read from the server, nodes its unpacked nodes.
 	whole *wf.Workflow
 	nodes wf.Nodes
-	// asked are the pods whose create is in flight or was answered; refused is the server's last
-	// refusal of a pod.
-	asked    map[string]bool
-	refused  error
-	retryAt  time.Time
-	refusals int
-	writing  bool // a patch is in flight
-	// records is the pause after a refused patch.
-	records controlloop.Backoff
+	// requested are the pods whose create is in flight or was answered; refused is the server's
+	// last refusal of a pod.
+	requested map[string]bool
+	refused   error
+	creates   controlloop.Backoff // after a refused pod
+	writing   bool                // a patch is in flight
+	patches   controlloop.Backoff // after a refused patch
 }
 
 // New returns a Controller and registers its handlers with the informers, which must not have
@@ -81,6 +83,9 @@ type turn struct {
 func New(cfg Config) (*Controller, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Writer == nil {
 		return nil, errors.New("artifactgc: a cluster, informers and a writer are required")
+	}
+	if cfg.Clock == nil {
+		cfg.Clock = clock.RealClock{}
 	}
 	if cfg.Log == nil {
 		cfg.Log = slog.Default()
@@ -90,7 +95,9 @@ func New(cfg Config) (*Controller, error) {
 		return nil, fmt.Errorf("artifactgc: %w", err)
 	}
 	c := &Controller{cfg: cfg, client: client}
-	c.loop = controlloop.New[types.NamespacedName, turn](controlloop.Config[types.NamespacedName]{Name: "artifacts", Workers: workers, Turn: c.turn, Guard: cfg.Guard})
+	c.loop = controlloop.New[types.NamespacedName, turn](controlloop.Config[types.NamespacedName]{
+		Name: "artifacts", Workers: workers, Turn: c.turn, Guard: cfg.Guard, Clock: cfg.Clock,
+	})
 	cfg.Informers.Workflows.Handle(informer.Handler[*wf.Workflow]{
 		Added: c.consider, Updated: func(_, w *wf.Workflow) { c.consider(w) }, Deleted: c.consider,
 		Malformed: func(w *wf.Workflow, _ *malformed.Error) {
@@ -129,7 +136,7 @@ func (c *Controller) podSeen(p *corev1.Pod) {
 // podGone has a pod that was deleted created again, if it is still needed.
 func (c *Controller) podGone(p *corev1.Pod) {
 	if key, ours := keyOfPod(p); ours {
-		c.loop.Post(key, controlloop.Anyone, func(t *turn) { delete(t.asked, p.Name) })
+		c.loop.Post(key, controlloop.Anyone, func(t *turn) { delete(t.requested, p.Name) })
 	}
 }
 
@@ -162,7 +169,7 @@ func (c *Controller) turn(key types.NamespacedName) {
 				c.letGo(key, w, err.Error())
 				return
 			}
-			if !apierrors.IsNotFound(err) {
+			if !apierrors.IsNotFound(err) && c.loop.Context().Err() == nil {
 				c.cfg.Log.Warn("reading a workflow whose artifacts are to be deleted failed", "workflow", key, "error", err)
 				c.loop.WakeAfter(key, readAgain)
 			}
@@ -192,19 +199,19 @@ func (c *Controller) turn(key types.NamespacedName) {
 	c.conclude(key, t, w, strategies, &result)
 }
 
-// take returns the state of a workflow, or nil while a write about it is in flight or it pauses
-// after a refusal.
+// take returns the state of a workflow, or nil while a write about it is in flight, or during the
+// backoff after a refused one.
 func (c *Controller) take(key types.NamespacedName, w *wf.Workflow) *turn {
 	t := c.loop.Get(key)
 	if t == nil {
-		t = &turn{asked: map[string]bool{}}
+		t = &turn{requested: map[string]bool{}, creates: controlloop.Backoff{Min: refusedAgain}}
 		c.loop.Put(key, t)
 	}
 	c.loop.Deliver(key, w.UID)
 	if t.writing {
 		return nil // the answer to the write comes first, then the new version
 	}
-	if left := t.records.Left(time.Now()); left > 0 {
+	if left := t.patches.Left(c.cfg.Clock.Now()); left > 0 {
 		c.loop.WakeAfter(key, left)
 		return nil
 	}
@@ -235,11 +242,16 @@ func (c *Controller) letGo(key types.NamespacedName, w *wf.Workflow, why string)
 	})
 }
 
+// read reads a whole workflow, while another one takes the worker's place.
 func (c *Controller) read(key types.NamespacedName, t *turn) error {
-	ctx, cancel := context.WithTimeout(context.Background(), readTimeout)
+	ctx, cancel := context.WithTimeout(c.loop.Context(), readTimeout)
 	defer cancel()
 	w := &wf.Workflow{}
-	if err := c.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w); err != nil {
+	var err error
+	c.loop.Yield(func() {
+		err = c.client.Get().Namespace(key.Namespace).Resource("workflows").Name(key.Name).Do(ctx).Into(w)
+	})
+	if err != nil {
 		return err
 	}
 	nodes, err := compress.Nodes(&w.Status)
@@ -264,7 +276,7 @@ func (c *Controller) options(w *wf.Workflow) pods.Options {
 // to be waited for.
 func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, list []pods.Collection, result *outcome) (waiting bool) {
 	if t.refused != nil {
-		if wait := time.Until(t.retryAt); wait > 0 {
+		if wait := t.creates.Left(c.cfg.Clock.Now()); wait > 0 {
 			c.loop.WakeAfter(key, wait)
 		} else {
 			t.refused = nil
@@ -276,13 +288,13 @@ func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, lis
 		switch {
 		case found && ended(pod):
 			result.take(&list[i], pod)
-		case found, t.asked[list[i].Pod.Name]:
+		case found, t.requested[list[i].Pod.Name]:
 			running++
 		}
 	}
 	for i := range list {
 		name := list[i].Pod.Name
-		if _, found := c.cfg.Informers.Pods.Get(key.Namespace, name); found || t.asked[name] || running >= podsMax || t.refused != nil {
+		if _, found := c.cfg.Informers.Pods.Get(key.Namespace, name); found || t.requested[name] || running >= podsMax || t.refused != nil {
 			continue
 		}
 		running++
@@ -297,19 +309,19 @@ func (c *Controller) look(key types.NamespacedName, t *turn, w *wf.Workflow, lis
 }
 
 func (c *Controller) create(key types.NamespacedName, t *turn, w *wf.Workflow, pod *corev1.Pod) {
-	t.asked[pod.Name] = true
+	t.requested[pod.Name] = true
 	pod.Annotations[apiwriter.CreatorAnnotation] = string(w.UID)
 	c.cfg.Writer.Create(apiwriter.Meta{Owner: ownerKey(key), Reason: "artifact-gc-pod"}, pod, func(_ apiwriter.Object, err error) {
 		if err == nil || errors.Is(err, apiwriter.ErrStopped) {
 			return
 		}
 		c.loop.Post(key, w.UID, func(t *turn) {
-			delete(t.asked, pod.Name)
-			after := min(refusedMax, refusedAgain<<min(t.refusals, 6))
-			t.refused, t.retryAt = err, time.Now().Add(after)
-			t.refusals++
+			delete(t.requested, pod.Name)
+			t.refused = err
 			c.cfg.Log.Warn("a pod that deletes artifacts was refused", "workflow", key, "pod", pod.Name, "error", err)
-			c.loop.WakeAfter(key, after)
+			now := c.cfg.Clock.Now()
+			t.creates.Failed(now)
+			c.loop.WakeAfter(key, t.creates.Left(now))
 		})
 	})
 }
@@ -369,7 +381,7 @@ func (c *Controller) patch(key types.NamespacedName, t *turn, w *wf.Workflow, op
 			t.writing = false
 			// after a conflict the workflow is read again, which shows the change
 			if err != nil && !apierrors.IsConflict(err) {
-				t.records.Failed(time.Now())
+				t.patches.Failed(c.cfg.Clock.Now())
 			}
 		})
 	})

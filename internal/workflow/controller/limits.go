@@ -12,13 +12,10 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/client-go/tools/cache"
 
 	"lockstep.dev/lockstep/internal/controlloop"
-	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
@@ -211,56 +208,9 @@ func (k *lockKeeper) sweep() {
 
 // watch watches one ConfigMap until ctx is done.
 func (k *lockKeeper) watch(ctx context.Context, name types.NamespacedName) {
-	selector := fields.OneTermEqualSelector("metadata.name", name.Name).String()
-	maps := k.c.Client.CoreV1().ConfigMaps(name.Namespace)
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = selector
-			return maps.List(ctx, o)
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.FieldSelector = selector
-			return maps.Watch(ctx, o)
-		},
-	}
-	seen := &limitSink{changed: func(cm *corev1.ConfigMap) { k.known(name, cm, nil) }}
-	cache.NewReflectorWithOptions(lw, &corev1.ConfigMap{}, seen, cache.ReflectorOptions{
-		Name: "limits", Backoff: kubeclient.WatchBackoff(),
-	}).RunWithContext(ctx)
+	i := informer.New(k.c.Client.CoreV1().RESTClient(), "configmaps", informer.Options[*corev1.ConfigMap]{
+		Namespace: name.Namespace, Fields: fields.OneTermEqualSelector("metadata.name", name.Name).String(),
+	})
+	i.Follow(func(cm *corev1.ConfigMap) { k.known(name, cm, nil) }, nil)
+	i.Run(ctx)
 }
-
-// limitSink is the store of a reflector of one ConfigMap. It passes on each resource version once,
-// and ignores deletions. Only the reflector calls it, from one goroutine.
-type limitSink struct {
-	changed func(*corev1.ConfigMap)
-	version string // the last one passed on
-}
-
-// Add implements cache.ReflectorStore.
-func (s *limitSink) Add(o any) error {
-	cm := o.(*corev1.ConfigMap)
-	if cm.ResourceVersion != s.version {
-		s.version = cm.ResourceVersion
-		s.changed(cm)
-	}
-	return nil
-}
-
-// Update implements cache.ReflectorStore.
-func (s *limitSink) Update(o any) error { return s.Add(o) }
-
-// Delete implements cache.ReflectorStore.
-func (s *limitSink) Delete(any) error { return nil }
-
-// Replace implements cache.ReflectorStore.
-func (s *limitSink) Replace(list []any, _ string) error {
-	for _, o := range list {
-		_ = s.Add(o) // it cannot fail
-	}
-	return nil
-}
-
-// Resync implements cache.ReflectorStore.
-func (s *limitSink) Resync() error { return nil }
-
-var _ cache.ReflectorStore = (*limitSink)(nil)

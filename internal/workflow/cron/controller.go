@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"strconv"
 	"sync"
 	"time"
 
@@ -15,9 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
@@ -25,7 +22,6 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/controlloop"
-	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -47,38 +43,34 @@ type Config struct {
 	// Owns reports whether a cron is this manager's; nil means all are. After Owns has changed its
 	// answers, call Resync.
 	Owns func(namespace, name string) bool
-	// Guard recovers from panics that one cron causes, and Panicked is told about that cron. If
-	// Guard is nil, a panic ends the process.
-	Guard    *contain.Guard
-	Panicked func(runtime.Object, *malformed.Error)
+	// Guard recovers from panics that one cron causes. If Guard is nil, a panic ends the process.
+	Guard *contain.Guard
+	// Malformed is told about each cron of this manager that cannot be decoded, or on which the
+	// manager panicked.
+	Malformed func(runtime.Object, *malformed.Error)
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
 }
 
 const (
-	// workers is the number of crons reconciled concurrently: each waits for its own writes.
+	// workers is the number of crons reconciled concurrently, without those that wait for an
+	// answer.
 	workers = 8
-	// retryAfter and retryMax bound the delay of the next attempt after a failure.
-	retryAfter, retryMax = time.Second, 5 * time.Minute
-	byCron               = "cron"
+	byCron  = "cron"
 )
 
 // Controller starts workflows on the schedules of their CronWorkflows.
 type Controller struct {
 	cfg       Config
 	crons     *informer.Informer[*wf.CronWorkflow]
-	workflows *workflows
-	queue     workqueue.TypedRateLimitingInterface[types.NamespacedName]
-	crew      *controlloop.WorkerPool[types.NamespacedName]
-
-	lock sync.Mutex
-	// memory holds what the caches may not show yet and what is not written anywhere.
-	memory map[types.NamespacedName]*memory
+	workflows *informer.Informer[*metav1.PartialObjectMetadata]
+	loop      *controlloop.Loop[types.NamespacedName, cronState]
 }
 
-// memory is the in-memory state of one cron.
-type memory struct {
+// cronState is the in-memory state of one cron: what the caches may not show yet and what is not
+// written anywhere.
+type cronState struct {
 	uid types.UID
 	// passed is plan.passed.
 	passed time.Time
@@ -109,42 +101,58 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, fmt.Errorf("cron: %w", err)
 	}
-	meta, err := metadata.NewForConfig(cfg.REST)
+	meta, err := kubeclient.Metadata(cfg.REST, wf.GroupVersion)
 	if err != nil {
 		return nil, fmt.Errorf("cron: %w", err)
 	}
 	c := &Controller{
-		cfg: cfg, memory: map[types.NamespacedName]*memory{},
-		crons: informer.Watch(client, "cronworkflows", "", &wf.CronWorkflow{}, nil),
-		queue: workqueue.NewTypedRateLimitingQueueWithConfig(
-			workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](retryAfter, retryMax),
-			workqueue.TypedRateLimitingQueueConfig[types.NamespacedName]{Clock: cfg.Clock}),
+		cfg:   cfg,
+		crons: informer.New(client, "cronworkflows", informer.Options[*wf.CronWorkflow]{}),
+		// The workflows that crons have started.
+		workflows: informer.New(meta, "workflows", informer.Options[*metav1.PartialObjectMetadata]{
+			Labels: wf.LabelCronWorkflow, Indexes: map[string]func(*metav1.PartialObjectMetadata) []string{byCron: cronOf},
+		}),
 	}
-	c.workflows = newWorkflows(meta, c.enqueueOwner)
+	c.loop = controlloop.New[types.NamespacedName, cronState](controlloop.Config[types.NamespacedName]{
+		Name: "crons", Workers: workers, Turn: c.turn, Guard: cfg.Guard, Panicked: c.panicked, Clock: cfg.Clock,
+	})
 	c.crons.Guard(cfg.Guard)
-	c.crons.Follow(c.enqueue, c.enqueue)
-	if cfg.Panicked != nil {
-		c.crons.OnMalformed(func(o runtime.Object, why *malformed.Error) {
-			if why.Panicked { // the leader reports objects that cannot be decoded
-				cfg.Panicked(o, why)
-			}
-		})
-	}
+	c.crons.Handle(informer.Handler[*wf.CronWorkflow]{
+		Added: c.wake, Updated: func(_, cron *wf.CronWorkflow) { c.wake(cron) }, Deleted: c.wake, Malformed: c.malformed,
+	})
+	c.workflows.Follow(c.wakeOwner, c.wakeOwner)
 	return c, nil
 }
 
-func (c *Controller) enqueue(cron *wf.CronWorkflow) { c.queue.Add(informer.KeyOf(cron)) }
+func (c *Controller) wake(cron *wf.CronWorkflow) { c.loop.Wake(informer.KeyOf(cron)) }
 
-func (c *Controller) enqueueOwner(workflow metav1.Object) {
+func (c *Controller) wakeOwner(workflow *metav1.PartialObjectMetadata) {
 	if owner := metav1.GetControllerOf(workflow); owner != nil && owner.Kind == "CronWorkflow" {
-		c.queue.Add(types.NamespacedName{Namespace: workflow.GetNamespace(), Name: owner.Name})
+		c.loop.Wake(types.NamespacedName{Namespace: workflow.Namespace, Name: owner.Name})
 	}
+}
+
+func (c *Controller) malformed(cron *wf.CronWorkflow, why *malformed.Error) {
+	if c.cfg.Malformed != nil && c.cfg.Owns(cron.Namespace, cron.Name) {
+		c.cfg.Malformed(cron, why)
+	}
+}
+
+// cronOf returns the UID of the cron that controls a workflow.
+func cronOf(workflow *metav1.PartialObjectMetadata) []string {
+	if owner := metav1.GetControllerOf(workflow); owner != nil && owner.Kind == "CronWorkflow" {
+		return []string{string(owner.UID)}
+	}
+	return nil
 }
 
 // Resync reconciles every cron again, after ownership has changed.
 func (c *Controller) Resync() {
 	for _, cron := range c.crons.List() {
-		c.enqueue(cron)
+		c.wake(cron)
+	}
+	for _, cron := range c.crons.ListApart() {
+		c.malformed(cron, malformed.Of(cron))
 	}
 }
 
@@ -152,75 +160,56 @@ func (c *Controller) Resync() {
 func (c *Controller) Run(ctx context.Context) {
 	var running sync.WaitGroup
 	running.Go(func() { c.crons.Run(ctx) })
-	running.Go(func() { c.workflows.reflector.RunWithContext(ctx) })
+	running.Go(func() { c.workflows.Run(ctx) })
 	defer running.Wait()
-	if c.crons.WaitForSync(ctx) != nil {
-		return
+	if c.crons.WaitForSync(ctx) == nil && c.workflows.WaitForSync(ctx) == nil {
+		c.loop.Run(ctx)
 	}
-	select {
-	case <-c.workflows.filled:
-	case <-ctx.Done():
-		return
-	}
-	c.crew = &controlloop.WorkerPool[types.NamespacedName]{Size: workers, Get: c.queue.Get, Turn: func(key types.NamespacedName) {
-		p := c.cfg.Guard.Try("crons", key, func() {
-			failpoint.Hit("crons", key)
-			c.work(ctx, key)
-		})
-		if p != nil {
-			c.panicked(key, p)
-		}
-		c.queue.Done(key)
-	}}
-	running.Go(c.crew.Run)
-	<-ctx.Done()
-	c.queue.ShutDown()
 }
 
 // panicked sets apart a cron until it is changed.
 func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
-	c.forget(key)
-	c.queue.Forget(key)
 	if cron, found := c.crons.Get(key.Namespace, key.Name); found {
 		c.crons.SetApart(key.Namespace, key.Name, cron.UID, p)
 	}
 }
 
-// work reconciles one cron and schedules the next time.
-func (c *Controller) work(ctx context.Context, key types.NamespacedName) {
-	wake, err := c.reconcile(ctx, key)
+// turn reconciles one cron and schedules the next time.
+func (c *Controller) turn(key types.NamespacedName) {
+	cron, found := c.crons.Get(key.Namespace, key.Name)
+	if c.loop.Context().Err() != nil {
+		return
+	}
+	if !found || cron.DeletionTimestamp != nil || !c.cfg.Owns(key.Namespace, key.Name) {
+		c.loop.Drop(key)
+		return
+	}
+	state := c.loop.Get(key)
+	if state == nil || state.uid != cron.UID {
+		state = &cronState{uid: cron.UID}
+		c.loop.Put(key, state)
+	}
+	wake, err := c.reconcile(c.loop.Context(), key, state.seen(cron), state)
 	switch {
-	case ctx.Err() != nil:
+	case c.loop.Context().Err() != nil:
 	case err != nil:
 		c.cfg.Log.Warn("a cron workflow could not be brought up to date; trying again", "cron", key, "error", err)
-		c.queue.AddRateLimited(key)
+		c.loop.Retry(key)
 	default:
-		c.queue.Forget(key)
+		c.loop.Succeeded(key)
 		if !wake.IsZero() {
-			c.queue.AddAfter(key, wake.Sub(c.cfg.Clock.Now()))
+			c.loop.WakeAfter(key, wake.Sub(c.cfg.Clock.Now()))
 		}
 	}
 }
 
 // reconcile decides about one cron and carries the plan out. It returns when to reconcile again,
 // zero if only a change requires that.
-func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (wake time.Time, err error) {
-	if !c.cfg.Owns(key.Namespace, key.Name) {
-		c.forget(key)
-		return time.Time{}, nil
-	}
-	cron, remembered := c.cron(key)
-	if cron == nil || cron.DeletionTimestamp != nil {
-		c.forget(key)
-		return time.Time{}, nil
-	}
+func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cron *wf.CronWorkflow, remembered *cronState) (wake time.Time, err error) {
 	if cron.ResourceVersion == remembered.conflict {
 		return time.Time{}, nil
 	}
-	children, err := c.children(cron, remembered)
-	if err != nil {
-		return time.Time{}, err
-	}
+	children := c.children(cron, remembered)
 	// 1. Decide.
 	var interrupted error
 	p := decide(cron, children, remembered.passed, c.cfg.Clock.Now(), c.evaluate(ctx, key, &interrupted))
@@ -286,7 +275,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName) (w
 // worker's place. *interrupted is set if an evaluation got no answer.
 func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, interrupted *error) template.Run {
 	return func(evaluator string, request []byte) (answer []byte, err error) {
-		c.crew.Yield(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
+		c.loop.Yield(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
 		if err != nil && !sandbox.Permanent(err) {
 			*interrupted = fmt.Errorf("an expression was not evaluated: %w", err)
 		}
@@ -294,61 +283,32 @@ func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, int
 	}
 }
 
-// cron returns the latest known version of a cron, and the state remembered about it. Both are nil
-// if there is no such cron.
-func (c *Controller) cron(key types.NamespacedName) (*wf.CronWorkflow, *memory) {
-	cron, found := c.crons.Get(key.Namespace, key.Name)
-	if !found {
-		return nil, nil
+// seen returns the later of the versions of a cron in the cache and after the last write.
+func (s *cronState) seen(cron *wf.CronWorkflow) *wf.CronWorkflow {
+	if s.latest != nil && informer.Older(cron.ResourceVersion, s.latest.ResourceVersion) {
+		return s.latest
 	}
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	m := c.memory[key]
-	if m == nil || m.uid != cron.UID {
-		m = &memory{uid: cron.UID}
-		c.memory[key] = m
-	}
-	if m.latest != nil && newer(m.latest.ResourceVersion, cron.ResourceVersion) {
-		return m.latest, m
-	}
-	m.latest = nil
-	return cron, m
-}
-
-func (c *Controller) forget(key types.NamespacedName) {
-	c.lock.Lock()
-	defer c.lock.Unlock()
-	delete(c.memory, key)
+	s.latest = nil
+	return cron
 }
 
 // children returns the workflows of a cron, including one that was just created.
-func (c *Controller) children(cron *wf.CronWorkflow, m *memory) ([]child, error) {
-	objects, err := c.workflows.of(cron)
-	if err != nil {
-		return nil, err
-	}
+func (c *Controller) children(cron *wf.CronWorkflow, s *cronState) []child {
 	var out []child
 	known := false
-	for _, o := range objects {
-		one := child{o.(*metav1.PartialObjectMetadata)}
-		known = known || m.created != nil && one.UID == m.created.UID
-		out = append(out, one)
+	seen := c.workflows.SeenVersion() // before the cache is read: it has what was written up to there
+	for _, o := range c.workflows.ByIndex(byCron, string(cron.UID)) {
+		known = known || s.created != nil && o.UID == s.created.UID
+		out = append(out, child{o})
 	}
 	switch {
-	case m.created == nil:
-	case known || !newer(m.created.ResourceVersion, c.workflows.version()):
-		m.created = nil // the cache has caught up: a workflow that it does not show is gone
+	case s.created == nil:
+	case known || !informer.Older(seen, s.created.ResourceVersion):
+		s.created = nil // the cache has caught up: a workflow that it does not show is gone
 	default:
-		out = append(out, *m.created)
+		out = append(out, *s.created)
 	}
-	return out, nil
-}
-
-// newer reports whether resource version a is newer than b.
-func newer(a, b string) bool {
-	x, err1 := strconv.ParseUint(a, 10, 64)
-	y, err2 := strconv.ParseUint(b, 10, 64)
-	return err1 == nil && err2 == nil && x > y
+	return out
 }
 
 // stub returns the part of a child's workflow that writes need.
@@ -361,7 +321,7 @@ func (c child) stub() *wf.Workflow {
 
 func (c *Controller) create(ctx context.Context, m apiwriter.Meta, w *wf.Workflow) (*child, error) {
 	m.Reason = "cron-workflow"
-	created, err := await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Create(m, w, done) })
+	created, err := c.await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Create(m, w, done) })
 	if err != nil {
 		return nil, err
 	}
@@ -395,7 +355,7 @@ func (c *Controller) report(ctx context.Context, m apiwriter.Meta, cron *wf.Cron
 		return nil, err
 	}
 	m.Reason = "cron-status"
-	got, err := await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.PatchVersion(m, cron, false, data, done) })
+	got, err := c.await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.PatchVersion(m, cron, false, data, done) })
 	if err != nil {
 		return nil, err
 	}
@@ -421,25 +381,29 @@ func (c *Controller) patch(ctx context.Context, m apiwriter.Meta, reason string,
 		return err
 	}
 	m.Reason = reason
-	_, err = await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Patch(m, w, types.MergePatchType, data, done) })
+	_, err = c.await(ctx, func(done func(apiwriter.Object, error)) { c.cfg.Writer.Patch(m, w, types.MergePatchType, data, done) })
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return nil // the workflow is gone
 	}
 	return err
 }
 
-// await passes a write to the writer and waits for its outcome.
-func await(ctx context.Context, write func(done func(apiwriter.Object, error))) (apiwriter.Object, error) {
+// await passes a write to the writer and waits for its outcome, while another cron takes the
+// worker's place.
+func (c *Controller) await(ctx context.Context, write func(done func(apiwriter.Object, error))) (o apiwriter.Object, err error) {
 	type outcome struct {
 		object apiwriter.Object
 		err    error
 	}
 	ended := make(chan outcome, 1)
 	write(func(o apiwriter.Object, err error) { ended <- outcome{o, err} })
-	select {
-	case o := <-ended:
-		return o.object, o.err
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	}
+	c.loop.Yield(func() {
+		select {
+		case got := <-ended:
+			o, err = got.object, got.err
+		case <-ctx.Done():
+			err = context.Cause(ctx)
+		}
+	})
+	return o, err
 }

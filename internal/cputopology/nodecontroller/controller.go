@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"context"
@@ -53,8 +53,8 @@ type Policy struct {
 	Patience time.Duration
 }
 
-// Config configures a Steward. All fields except Policy, LeaseNamespace, Guard, Metrics, Clock and
-// Log are required.
+// Config configures a Controller. All fields except Policy, LeaseNamespace, Guard, Metrics, Clock
+// and Log are required.
 type Config struct {
 	REST      *rest.Config
 	Informers *informer.Set
@@ -75,8 +75,8 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Steward maintains NodeTopologies.
-type Steward struct {
+// Controller maintains NodeTopologies.
+type Controller struct {
 	cfg     Config
 	log     *slog.Logger
 	clock   clock.WithTicker
@@ -91,18 +91,18 @@ type Steward struct {
 
 // node is the in-memory state of one NodeTopology.
 type node struct {
-	name     string
-	watchman watchman
-	repack   *repacking // running, or nil
+	name    string
+	monitor agentMonitor
+	repack  *repacking // running, or nil
 	// shown is the state of a repack that the watch may not show yet.
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
-	// settling are the moves that are not known to be complete, by the pod's UID. rewriting means
-	// that pods are being given other CPUs; doubts can prolong it. stuck are pods whose move was
+	// pending are the moves that are not known to be complete, by the pod's UID. rewriting means
+	// that pods are being given other CPUs; conflicts can prolong it. stuck are pods whose move was
 	// reversed.
-	settling  map[types.UID]settling
+	pending   map[types.UID]pendingMove
 	rewriting bool
-	doubts    []doubt
+	conflicts []conflictedMove
 	stuck     map[types.UID]bool
 	// written is the object after this manager's last write.
 	written *topologyv1alpha1.NodeTopology
@@ -113,11 +113,11 @@ type node struct {
 	conflicted string
 }
 
-// New returns a Steward and registers its handlers with the informers. Call it before the informers
-// start, and after the model's handlers are registered.
-func New(cfg Config) (*Steward, error) {
+// New returns a Controller and registers its handlers with the informers. Call it before the
+// informers start, and after the model's handlers are registered.
+func New(cfg Config) (*Controller, error) {
 	if cfg.REST == nil || cfg.Informers == nil || cfg.Model == nil || cfg.Mover == nil || cfg.Writer == nil || cfg.Ours == nil {
-		return nil, errors.New("steward: something required is missing")
+		return nil, errors.New("nodecontroller: something required is missing")
 	}
 	if cfg.LeaseNamespace == "" {
 		cfg.LeaseNamespace = "lockstep-system"
@@ -136,146 +136,146 @@ func New(cfg Config) (*Steward, error) {
 	}
 	client, err := kubeclient.ForGroupVersion(cfg.REST, nil, coordinationv1.SchemeGroupVersion, scheme.Scheme)
 	if err != nil {
-		return nil, fmt.Errorf("steward: %w", err)
+		return nil, fmt.Errorf("nodecontroller: %w", err)
 	}
-	s := &Steward{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
-	s.leases = informer.WatchIn(client, "leases", cfg.LeaseNamespace, topologyv1alpha1.AgentLabel, &coordinationv1.Lease{}, nil)
-	s.loop = controlloop.New[string, node](controlloop.Config[string]{Name: "nodetopologies", Workers: 2, Turn: s.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: s.panicked})
-	changed := func(t *topologyv1alpha1.NodeTopology) { s.loop.Wake(t.Name) }
+	c := &Controller{cfg: cfg, log: cfg.Log, clock: cfg.Clock, metrics: newMetrics(cfg.Metrics), gone: map[string]bool{}}
+	c.leases = informer.New(client, "leases", informer.Options[*coordinationv1.Lease]{Namespace: cfg.LeaseNamespace, Labels: topologyv1alpha1.AgentLabel})
+	c.loop = controlloop.New[string, node](controlloop.Config[string]{Name: "nodetopologies", Workers: 2, Turn: c.turn, Clock: cfg.Clock, Guard: cfg.Guard, Panicked: c.panicked})
+	changed := func(t *topologyv1alpha1.NodeTopology) { c.loop.Wake(t.Name) }
 	cfg.Informers.NodeTopologies.Follow(changed, changed)
-	cfg.Informers.Pods.Follow(s.podChanged, s.podChanged)
-	s.leases.Follow(s.leaseChanged, s.leaseChanged)
-	return s, nil
+	cfg.Informers.Pods.Follow(c.podChanged, c.podChanged)
+	c.leases.Follow(c.leaseChanged, c.leaseChanged)
+	return c, nil
 }
 
 // podChanged wakes the node of an agent's pod, and of a pod that holds CPUs.
-func (s *Steward) podChanged(p *corev1.Pod) {
+func (c *Controller) podChanged(p *corev1.Pod) {
 	if p.Spec.NodeName == "" {
 		return
 	}
 	_, pinned := p.Annotations[topologyv1alpha1.ResultAnnotation]
-	if pinned && s.cfg.Policy.MovesPerHour > 0 {
-		now := s.clock.Now()
-		s.loop.PostLatest(p.Spec.NodeName, controlloop.Anyone, "changed", func(n *node) { n.policy.changed = now })
+	if pinned && c.cfg.Policy.MovesPerHour > 0 {
+		now := c.clock.Now()
+		c.loop.PostLatest(p.Spec.NodeName, controlloop.Anyone, "changed", func(n *node) { n.policy.changed = now })
 	}
 	if pinned || p.Labels[topologyv1alpha1.AgentLabel] != "" {
-		s.loop.Wake(p.Spec.NodeName)
+		c.loop.Wake(p.Spec.NodeName)
 	}
 }
 
-func (s *Steward) leaseChanged(l *coordinationv1.Lease) {
+func (c *Controller) leaseChanged(l *coordinationv1.Lease) {
 	if node := l.Spec.HolderIdentity; node != nil {
-		s.loop.Wake(*node)
+		c.loop.Wake(*node)
 	}
 }
 
 // Run runs until ctx is done.
-func (s *Steward) Run(ctx context.Context) {
+func (c *Controller) Run(ctx context.Context) {
 	var leases sync.WaitGroup
-	leases.Go(func() { s.leases.Run(ctx) })
+	leases.Go(func() { c.leases.Run(ctx) })
 	defer leases.Wait()
-	if s.leases.WaitForSync(ctx) == nil {
-		s.loop.Run(ctx)
+	if c.leases.WaitForSync(ctx) == nil {
+		c.loop.Run(ctx)
 	}
 }
 
 // turn processes one node.
-func (s *Steward) turn(name string) {
-	watched, found := s.cfg.Informers.NodeTopologies.Get("", name)
-	n := s.loop.Get(name)
+func (c *Controller) turn(name string) {
+	watched, found := c.cfg.Informers.NodeTopologies.Get("", name)
+	n := c.loop.Get(name)
 	if !found {
 		if n != nil {
-			s.forget(n)
+			c.forget(n)
 		}
 		return
 	}
 	if n == nil {
-		n = &node{name: name, policy: policyState{changed: s.clock.Now()}, stuck: map[types.UID]bool{}}
-		s.loop.Put(name, n)
+		n = &node{name: name, policy: policyState{changed: c.clock.Now()}, stuck: map[types.UID]bool{}}
+		c.loop.Put(name, n)
 	}
-	s.loop.Deliver(name, controlloop.Anyone)
-	s.resolve(n)
+	c.loop.Deliver(name, controlloop.Anyone)
+	c.resolve(n)
 	t := watched
 	if w := n.written; w != nil && w.UID == t.UID && informer.Older(t.ResourceVersion, w.ResourceVersion) {
 		t = w // the cache has not caught up with this manager's own write
 	}
-	now := s.clock.Now()
+	now := c.clock.Now()
 	// 1. Is the agent alive?
-	v := n.watchman.judge(t, s.signs(t), now)
-	s.count(name, !v.alive)
+	v := n.monitor.judge(t, c.signs(t), now)
+	c.count(name, !v.alive)
 	if !v.next.IsZero() {
-		s.loop.WakeAfter(name, v.next.Sub(now))
+		c.loop.WakeAfter(name, v.next.Sub(now))
 	}
 	status := t.Status
 	status.Conditions = v.conditions(t, now)
 	// 2. Which moves are incomplete, and do they make progress?
-	on := s.cfg.Model.CPUsOn(name)
-	underWay := s.settle(n, t, on, now)
+	on := c.cfg.Model.CPUsOn(name)
+	underWay := c.followMoves(n, t, on, now)
 	// 3. Are there pods to move?
-	s.repack(n, t, on, underWay, &status, now)
+	c.repack(n, t, on, underWay, &status, now)
 	// 4. Write the status.
-	s.write(n, t, status, now)
+	c.write(n, t, status, now)
 }
 
 // panicked sets a NodeTopology apart after a turn on it has panicked: it is left alone until it is
 // changed, and no pods are pinned on its node.
-func (s *Steward) panicked(name string, p *contain.Panic) {
-	p.Unlocked(&s.mu)
-	if n := s.loop.Get(name); n != nil {
-		s.forget(n)
+func (c *Controller) panicked(name string, p *contain.Panic) {
+	p.Unlocked(&c.mu)
+	if n := c.loop.Get(name); n != nil {
+		c.forget(n)
 	}
-	if t, found := s.cfg.Informers.NodeTopologies.Get("", name); found {
-		s.cfg.Informers.NodeTopologies.SetApart("", name, t.UID, p)
+	if t, found := c.cfg.Informers.NodeTopologies.Get("", name); found {
+		c.cfg.Informers.NodeTopologies.SetApart("", name, t.UID, p)
 	}
 }
 
-func (s *Steward) forget(n *node) {
+func (c *Controller) forget(n *node) {
 	if n.repack != nil {
-		s.ended(n.repack)
+		c.ended(n.repack)
 		n.repack = nil
 	}
-	for _, d := range n.doubts {
-		s.cfg.Model.ForgetMoved(d.move.Pod, d.move.After)
+	for _, d := range n.conflicts {
+		c.cfg.Model.ForgetMoved(d.move.Pod, d.move.After)
 	}
-	s.loop.Drop(n.name)
-	s.count(n.name, false)
+	c.loop.Drop(n.name)
+	c.count(n.name, false)
 }
 
 // signs returns the objects by which an agent is judged.
-func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) signs {
-	out := signs{node: t.Name}
+func (c *Controller) signs(t *topologyv1alpha1.NodeTopology) agentSigns {
+	out := agentSigns{node: t.Name}
 	switch l := t.Status.Liveness; {
 	case l == nil:
 	case l.Pod != "":
-		out.pod, _ = s.cfg.Informers.Pods.Get(split(l.Pod))
+		out.pod, _ = c.cfg.Informers.Pods.Get(split(l.Pod))
 	default:
-		if namespace, name := split(l.Lease); namespace == s.cfg.LeaseNamespace {
-			out.lease, _ = s.leases.Get(namespace, name)
+		if namespace, name := split(l.Lease); namespace == c.cfg.LeaseNamespace {
+			out.lease, _ = c.leases.Get(namespace, name)
 		}
 	}
 	return out
 }
 
 // count updates the number of nodes without an agent.
-func (s *Steward) count(name string, gone bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+func (c *Controller) count(name string, gone bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	if gone {
-		s.gone[name] = true
+		c.gone[name] = true
 	} else {
-		delete(s.gone, name)
+		delete(c.gone, name)
 	}
-	s.metrics.gone.Set(float64(len(s.gone)))
+	c.metrics.gone.Set(float64(len(c.gone)))
 }
 
 // write writes the status if it differs. The agent writes the status too; after a conflict the
 // write is retried when the agent's write has been seen.
-func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+func (c *Controller) write(n *node, t *topologyv1alpha1.NodeTopology, status topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	if n.writing || n.conflicted == t.ResourceVersion || equality.Semantic.DeepEqual(t.Status, status) {
 		return
 	}
 	if left := n.writes.Left(now); left > 0 {
-		s.loop.WakeAfter(n.name, left)
+		c.loop.WakeAfter(n.name, left)
 		return
 	}
 	o := t.DeepCopy()
@@ -283,21 +283,21 @@ func (s *Steward) write(n *node, t *topologyv1alpha1.NodeTopology, status topolo
 	n.writing = true
 	gone := goneSince(t, &o.Status)
 	ended := repackEnded(t, &o.Status)
-	s.cfg.Writer.Status(apiwriter.Meta{Owner: "node/" + n.name, Reason: "node-topology-status"}, o, true,
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: "node/" + n.name, Reason: "node-topology-status"}, o, true,
 		func(done apiwriter.Object, err error) {
-			s.loop.Post(n.name, controlloop.Anyone, func(n *node) {
+			c.loop.Post(n.name, controlloop.Anyone, func(n *node) {
 				n.writing = false
 				switch w, ok := done.(*topologyv1alpha1.NodeTopology); {
 				case err == nil && ok && malformed.Of(w) != nil: // changed meanwhile; left alone
 				case err == nil && ok:
 					n.written = w
-					s.tell(w, gone, ended)
+					c.tell(w, gone, ended)
 				case apierrors.IsConflict(err), apierrors.IsNotFound(err):
 					n.conflicted = o.ResourceVersion // the watch will show the newer version
 				case errors.Is(err, apiwriter.ErrStopped):
 				default:
-					s.log.Error("the status of a NodeTopology cannot be written", "node", n.name, "error", err)
-					n.writes.Failed(s.clock.Now())
+					c.log.Error("the status of a NodeTopology cannot be written", "node", n.name, "error", err)
+					n.writes.Failed(c.clock.Now())
 				}
 			})
 		})
@@ -322,10 +322,10 @@ func repackEnded(t *topologyv1alpha1.NodeTopology, status *topologyv1alpha1.Node
 }
 
 // tell logs and records events about a successful write.
-func (s *Steward) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *topologyv1alpha1.RepackStatus) {
+func (c *Controller) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *topologyv1alpha1.RepackStatus) {
 	if gone != "" {
-		s.log.Warn("a node's agent is gone; no pods are given CPUs there", "node", t.Name, "why", gone)
-		s.cfg.Writer.Event(t, corev1.EventTypeWarning, "AgentGone", gone)
+		c.log.Warn("a node's agent is gone; no pods are given CPUs there", "node", t.Name, "why", gone)
+		c.cfg.Writer.Event(t, corev1.EventTypeWarning, "AgentGone", gone)
 	}
 	if ended == nil {
 		return
@@ -337,8 +337,8 @@ func (s *Steward) tell(t *topologyv1alpha1.NodeTopology, gone string, ended *top
 	if ended.Message != "" {
 		text += "; " + ended.Message
 	}
-	s.log.Info("repacked", "node", t.Name, "phase", ended.Phase, "moves", ended.Moves, "freed", len(ended.Freed), "message", ended.Message)
-	s.cfg.Writer.Event(t, kind, "Repacked", text)
+	c.log.Info("repacked", "node", t.Name, "phase", ended.Phase, "moves", ended.Moves, "freed", len(ended.Freed), "message", ended.Message)
+	c.cfg.Writer.Event(t, kind, "Repacked", text)
 }
 
 func lists(sets []topologyv1alpha1.CPUList) string {

@@ -1,5 +1,5 @@
-// Package steward is the manager's part in maintaining NodeTopologies: it detects agents that are
-// gone, and moves pinned pods within their nodes.
+// Package nodecontroller is the manager's part in maintaining NodeTopologies: it detects agents
+// that are gone, and moves pinned pods within their nodes.
 //
 //	agents' pods, leases ─▶ alive ───────────────┐
 //	                                             ├─▶ status.conditions[AgentAlive], status.repack
@@ -21,8 +21,8 @@
 // state of moves from the annotations and from status.moved.
 //
 // A move that the agent cannot make is reversed by another move, based on the annotation (see
-// settle.go). So each move is either made or not. Pods that a repack has moved before a move fails
-// stay where they are, because every move leaves a valid state.
+// pending_moves.go). So each move is either made or not. Pods that a repack has moved before a move
+// fails stay where they are, because every move leaves a valid state.
 //
 // After each wave a new plan is made from the current state. A pod is moved at most once in one
 // repack, which bounds the repack.
@@ -36,4 +36,4 @@
 // # At rest
 //
 // At rest nothing is written. An agent that goes causes one write, and its return another.
-package steward
+package nodecontroller

@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"encoding/json"
@@ -25,9 +25,9 @@ type movable struct {
 }
 
 // movable returns the pod's request if the pod may be moved, else nil.
-func (s *Steward) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
+func (c *Controller) movable(m *cluster.Machine, pod cluster.PodCPUs) *movable {
 	o := pod.Object
-	if o == nil || o.DeletionTimestamp != nil || !s.cfg.Ours(o) || o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||
+	if o == nil || o.DeletionTimestamp != nil || !c.cfg.Ours(o) || o.Annotations[topologyv1alpha1.MoveAnnotation] == "false" ||
 		pod.Result.Node != o.Spec.NodeName || pod.Result.Topology != m.Layout.Topology().Hash() {
 		return nil
 	}

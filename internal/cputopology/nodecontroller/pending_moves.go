@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"fmt"
@@ -39,21 +39,21 @@ const movePoll = 2 * time.Second
 // not be made.
 const refusedShare = 6
 
-// settling is a move that is not known to be complete.
-type settling struct {
+// pendingMove is a move that is not known to be complete.
+type pendingMove struct {
 	move  int64
 	since time.Time
 	again time.Time // not to be reversed again before this time, after a failed attempt
 }
 
-// settle reverses the moves that the agent does not complete in time. It reports whether there are
-// moves that may still be completed or reversed.
-func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, now time.Time) (underWay bool) {
+// followMoves reverses the moves that the agent does not complete in time. It reports whether there
+// are moves that may still be completed or reversed.
+func (c *Controller) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, now time.Time) (underWay bool) {
 	if on.Machine == nil || on.Machine.Fault != nil {
 		return false // the owners of the CPUs cannot be determined
 	}
-	known := n.settling
-	n.settling = map[types.UID]settling{}
+	known := n.pending
+	n.pending = map[types.UID]pendingMove{}
 	var late []string
 	serial := nextMove(on)
 	for _, name := range slices.Sorted(maps.Keys(on.Pods)) {
@@ -64,15 +64,15 @@ func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 		underWay = true
 		w, found := known[pod.Object.UID]
 		if !found || w.move != pod.Result.Move {
-			w = settling{move: pod.Result.Move, since: now}
+			w = pendingMove{move: pod.Result.Move, since: now}
 		}
-		n.settling[pod.Object.UID] = w
-		due := w.since.Add(s.cfg.Policy.Patience)
+		n.pending[pod.Object.UID] = w
+		due := w.since.Add(c.cfg.Policy.Patience)
 		if hindrance(t, on) != "" || problemOf(t, name) != "" {
-			due = w.since.Add(s.cfg.Policy.Patience / refusedShare)
+			due = w.since.Add(c.cfg.Policy.Patience / refusedShare)
 		}
 		if due = latest(due, w.again); now.Before(due) {
-			s.loop.WakeAfter(n.name, min(due.Sub(now), movePoll))
+			c.loop.WakeAfter(n.name, min(due.Sub(now), movePoll))
 			continue
 		}
 		late = append(late, name)
@@ -89,27 +89,27 @@ func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 		}
 		move, err := back(on.Pods[name], serial, on.Machine.Layout.Topology())
 		if err != nil {
-			s.log.Error("a move cannot be taken back", "node", n.name, "pod", name, "error", err)
+			c.log.Error("a move cannot be taken back", "node", n.name, "pod", name, "error", err)
 			continue
 		}
-		s.log.Warn("a move is taken back", "node", n.name, "pod", name, "why", why)
+		c.log.Warn("a move is taken back", "node", n.name, "pod", name, "why", why)
 		n.failed(fmt.Sprintf("pod %s keeps its CPUs: %s", name, why))
 		moves = append(moves, move)
 	}
-	s.rewrite(n, moves, func(n *node, written []error) {
+	c.rewrite(n, moves, func(n *node, written []error) {
 		for i, err := range written {
 			if err == nil {
 				n.stuck[moves[i].UID] = true
-				s.metrics.moves.WithLabelValues("back").Inc()
+				c.metrics.moves.WithLabelValues("back").Inc()
 				if n.repack != nil {
 					n.repack.moves = max(0, n.repack.moves-1)
 				}
 				continue
 			}
-			s.log.Debug("a move is not taken back yet", "node", n.name, "pod", moves[i].Pod.String(), "why", err)
-			if w, found := n.settling[moves[i].UID]; found {
-				w.again = s.clock.Now().Add(movePoll)
-				n.settling[moves[i].UID] = w
+			c.log.Debug("a move is not taken back yet", "node", n.name, "pod", moves[i].Pod.String(), "why", err)
+			if w, found := n.pending[moves[i].UID]; found {
+				w.again = c.clock.Now().Add(movePoll)
+				n.pending[moves[i].UID] = w
 			}
 		}
 	})
@@ -157,35 +157,35 @@ func latest(a, b time.Time) time.Time {
 // rewrite gives pods other CPUs. In the scheduler's memory both their previous and their new CPUs
 // belong to them before the pods are written. done gets, for each move, the reason why it was not
 // made. It is called later, in a turn, and no other rewrite begins before that.
-func (s *Steward) rewrite(n *node, moves []pin.Move, done func(n *node, errs []error)) {
+func (c *Controller) rewrite(n *node, moves []pin.Move, done func(n *node, errs []error)) {
 	if len(moves) == 0 {
 		return
 	}
 	n.rewriting = true
-	s.cfg.Mover.Move(n.name, moves, func(errs []error) {
-		if !s.loop.Post(n.name, controlloop.Anyone, func(now *node) {
+	c.cfg.Mover.Move(n.name, moves, func(errs []error) {
+		if !c.loop.Post(n.name, controlloop.Anyone, func(now *node) {
 			if now != n {
-				s.giveBack(moves, errs) // another node of this name
+				c.giveBack(moves, errs) // another node of this name
 				return
 			}
-			s.writePods(n, moves, errs, done)
+			c.writePods(n, moves, errs, done)
 		}) {
-			s.giveBack(moves, errs) // the node is gone
+			c.giveBack(moves, errs) // the node is gone
 		}
 	})
 }
 
-func (s *Steward) giveBack(moves []pin.Move, errs []error) {
+func (c *Controller) giveBack(moves []pin.Move, errs []error) {
 	for i, m := range moves {
 		if errs[i] == nil {
-			s.cfg.Model.ForgetMoved(m.Pod, m.After)
+			c.cfg.Model.ForgetMoved(m.Pod, m.After)
 		}
 	}
 }
 
 // writePods writes the moves whose CPUs have been reserved, each with the resource version of the
 // pod on which it was planned.
-func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*node, []error)) {
+func (c *Controller) writePods(n *node, moves []pin.Move, errs []error, done func(*node, []error)) {
 	left := 1
 	written := func(n *node) {
 		if left--; left == 0 {
@@ -203,26 +203,26 @@ func (s *Steward) writePods(n *node, moves []pin.Move, errs []error, done func(*
 			written(n)
 		}
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: m.Pod.Namespace, Name: m.Pod.Name, UID: m.UID, ResourceVersion: m.Version}}
-		s.cfg.Writer.PatchVersion(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, false, m.Patch,
-			func(_ apiwriter.Object, err error) { s.answered(n, m, err, answer) })
+		c.cfg.Writer.PatchVersion(apiwriter.Meta{Owner: "node/" + n.name, Reason: "cpu-move"}, pod, false, m.Patch,
+			func(_ apiwriter.Object, err error) { c.answered(n, m, err, answer) })
 	}
 	written(n)
 }
 
 // answered handles the result of the write of a move.
-func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, error)) {
+func (c *Controller) answered(n *node, m pin.Move, err error, answer func(*node, error)) {
 	unclear := apierrors.IsConflict(err)
-	forget := func() { s.cfg.Model.ForgetMoved(m.Pod, m.After) }
+	forget := func() { c.cfg.Model.ForgetMoved(m.Pod, m.After) }
 	if err != nil {
 		err = writeError{err}
 		if !unclear {
 			forget()
 		}
 	}
-	posted := s.loop.Post(n.name, controlloop.Anyone, func(now *node) {
+	posted := c.loop.Post(n.name, controlloop.Anyone, func(now *node) {
 		switch {
 		case now == n && unclear:
-			n.doubts = append(n.doubts, doubt{m, err, answer})
+			n.conflicts = append(n.conflicts, conflictedMove{m, err, answer})
 		case now == n:
 			answer(n, err)
 		case unclear:
@@ -236,33 +236,33 @@ func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, er
 	}
 }
 
-// doubt is a move whose write met a conflict: either another client has changed the pod, or an
-// earlier attempt whose answer was lost has made the move. Until the watch shows which, the pod
-// holds both its previous and its new CPUs.
-type doubt struct {
+// conflictedMove is a move whose write met a conflict: either another client has changed the pod,
+// or an earlier attempt whose answer was lost has made the move. Until the watch shows which, the
+// pod holds both its previous and its new CPUs.
+type conflictedMove struct {
 	move   pin.Move
 	err    error
 	answer func(*node, error)
 }
 
 // resolve answers the moves in doubt whose outcome the watch has shown.
-func (s *Steward) resolve(n *node) {
-	doubts := n.doubts
-	n.doubts = nil
-	for _, d := range doubts {
+func (c *Controller) resolve(n *node) {
+	conflicts := n.conflicts
+	n.conflicts = nil
+	for _, d := range conflicts {
 		m := d.move
-		switch pod, _ := s.cfg.Model.Pod(m.Pod); {
+		switch pod, _ := c.cfg.Model.Pod(m.Pod); {
 		case pod != nil && pod.UID == m.UID && pod.ResourceVersion == m.Version:
-			n.doubts = append(n.doubts, d)
+			n.conflicts = append(n.conflicts, d)
 		case pod != nil && pod.UID == m.UID && pod.Annotations[topologyv1alpha1.ResultAnnotation] == m.After.Annotation:
 			d.answer(n, nil)
 		default:
-			s.cfg.Model.ForgetMoved(m.Pod, m.After)
+			c.cfg.Model.ForgetMoved(m.Pod, m.After)
 			d.answer(n, d.err)
 		}
 	}
-	if len(n.doubts) > 0 {
-		s.loop.WakeAfter(n.name, movePoll) // no event reports a pod that is no longer pinned
+	if len(n.conflicts) > 0 {
+		c.loop.WakeAfter(n.name, movePoll) // no event reports a pod that is no longer pinned
 	}
 }
 

@@ -1,4 +1,4 @@
-package steward
+package nodecontroller
 
 import (
 	"cmp"
@@ -48,7 +48,7 @@ type policyState struct {
 //	begin ──▶ plan ──▶ reserve ──▶ write ──▶ the agent moves ──▶ plan ...
 //	           │          │                       │
 //	           │          │ given to others        ▼
-//	           ▼          ▼ meanwhile: again  moves it cannot make are reversed (settle.go), no more is planned: Failed
+//	           ▼          ▼ meanwhile: again  moves it cannot make are reversed (pending_moves.go), no more is planned: Failed
 //	       nothing left: Done
 type repacking struct {
 	id      string
@@ -65,7 +65,7 @@ type repacking struct {
 
 // repack advances the repack of a node, and puts its state into status. underWay means that moves
 // on the node are incomplete.
-func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
+func (c *Controller) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, underWay bool, status *topologyv1alpha1.NodeTopologyStatus, now time.Time) {
 	defer func() {
 		// The state to show stays in status until the watch shows it, even if the agent writes the
 		// status in the meantime.
@@ -76,7 +76,7 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 			n.shown = nil
 		}
 	}()
-	if n.repack == nil && !s.begin(n, t, now) || n.rewriting {
+	if n.repack == nil && !c.begin(n, t, now) || n.rewriting {
 		return // the answer wakes the node
 	}
 	r := n.repack
@@ -94,19 +94,19 @@ func (s *Steward) repack(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 	}
 	// 3. Which pods are moved next?
 	if r.failure == "" {
-		if moves := s.plan(n, t, on); len(moves) > 0 {
-			s.rewrite(n, moves, func(n *node, errs []error) { s.written(n, r, moves, errs) })
-			s.show(n, topologyv1alpha1.RepackMoving, nil)
+		if moves := c.plan(n, t, on); len(moves) > 0 {
+			c.rewrite(n, moves, func(n *node, errs []error) { c.written(n, r, moves, errs) })
+			c.show(n, topologyv1alpha1.RepackMoving, nil)
 			return
 		}
 	}
 	// 4. No moves are left: the repack ends.
-	s.finish(n, on, now)
+	c.finish(n, on, now)
 }
 
 // begin starts a repack that was requested, or that the policy starts. It reports whether there is
 // one.
-func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time) bool {
+func (c *Controller) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time) bool {
 	was := t.Status.Repack
 	if n.shown != nil {
 		was = n.shown
@@ -119,9 +119,9 @@ func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time
 		r.budget = repack.Budget{MovesMax: int(ask.MovesMax), CostMax: float64(ask.CostMaxPercent) / 100, StayInNUMA: ask.StayInNUMA}
 	case under && was.ID != byPolicy:
 		r.id = was.ID // withdrawn, which is reported below
-	case under, s.policyMoves(n, now):
+	case under, c.policyMoves(n, now):
 		r.id, r.policy = byPolicy, true
-		r.budget = repack.Budget{MovesMax: s.policyLeft(n, now), CostMax: s.cfg.Policy.CostMax, StayInNUMA: s.cfg.Policy.StayInNUMA}
+		r.budget = repack.Budget{MovesMax: c.policyLeft(n, now), CostMax: c.cfg.Policy.CostMax, StayInNUMA: c.cfg.Policy.StayInNUMA}
 	default:
 		return false
 	}
@@ -135,43 +135,43 @@ func (s *Steward) begin(n *node, t *topologyv1alpha1.NodeTopology, now time.Time
 		}
 	}
 	if r.policy {
-		s.mu.Lock()
-		s.active++
-		s.mu.Unlock()
+		c.mu.Lock()
+		c.active++
+		c.mu.Unlock()
 	}
 	n.repack = r
 	return true
 }
 
 // ended is called once for each repacking.
-func (s *Steward) ended(r *repacking) {
+func (c *Controller) ended(r *repacking) {
 	if r.policy {
-		s.mu.Lock()
-		s.active--
-		s.mu.Unlock()
+		c.mu.Lock()
+		c.active--
+		c.mu.Unlock()
 	}
 }
 
 // policyMoves reports whether the policy should plan moves on a node now.
-func (s *Steward) policyMoves(n *node, now time.Time) bool {
+func (c *Controller) policyMoves(n *node, now time.Time) bool {
 	p := &n.policy
-	if s.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
+	if c.cfg.Policy.MovesPerHour <= 0 || !p.changed.After(p.planned) {
 		return false
 	}
-	quiet := s.cfg.Policy.Quiet
+	quiet := c.cfg.Policy.Quiet
 	due := p.changed.Add(quiet)
 	if next := p.planned.Add(2 * quiet); next.After(due) {
 		due = next
 	}
 	if now.Before(due) {
-		s.loop.WakeAfter(n.name, due.Sub(now))
+		c.loop.WakeAfter(n.name, due.Sub(now))
 		return false
 	}
-	s.mu.Lock()
-	full := s.active >= policyNodesMax
-	s.mu.Unlock()
-	if full || s.policyLeft(n, now) == 0 {
-		s.loop.WakeAfter(n.name, 2*quiet)
+	c.mu.Lock()
+	full := c.active >= policyNodesMax
+	c.mu.Unlock()
+	if full || c.policyLeft(n, now) == 0 {
+		c.loop.WakeAfter(n.name, 2*quiet)
 		return false
 	}
 	p.planned = now
@@ -180,9 +180,9 @@ func (s *Steward) policyMoves(n *node, now time.Time) bool {
 
 // policyLeft returns the number of moves that the policy may still make on a node, given the moves
 // of the last hour.
-func (s *Steward) policyLeft(n *node, now time.Time) int {
+func (c *Controller) policyLeft(n *node, now time.Time) int {
 	n.policy.moves = slices.DeleteFunc(n.policy.moves, func(at time.Time) bool { return now.Sub(at) >= time.Hour })
-	return max(0, s.cfg.Policy.MovesPerHour-len(n.policy.moves))
+	return max(0, c.cfg.Policy.MovesPerHour-len(n.policy.moves))
 }
 
 // hindrance returns the reason why no pod can be moved on a node, or "".
@@ -225,7 +225,7 @@ func problemOf(t *topologyv1alpha1.NodeTopology, pod string) string {
 }
 
 // plan chooses the next wave: moves that do not depend on each other.
-func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs) []pin.Move {
+func (c *Controller) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs) []pin.Move {
 	r := n.repack
 	budget := r.budget
 	if budget.MovesMax > 0 || r.policy {
@@ -244,7 +244,7 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 		pods = append(pods, p)
 		// The policy does not retry pods that could not be moved before. Pods with a problem are
 		// never moved.
-		m := s.movable(on.Machine, pod)
+		m := c.movable(on.Machine, pod)
 		if m == nil || r.moved[pod.Object.UID] || r.policy && n.stuck[pod.Object.UID] {
 			continue
 		}
@@ -285,7 +285,7 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 }
 
 // written handles the results of a wave.
-func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error) {
+func (c *Controller) written(n *node, r *repacking, moves []pin.Move, errs []error) {
 	busy := true
 	for i, err := range errs {
 		m := moves[i]
@@ -295,17 +295,17 @@ func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error)
 			busy = false
 			r.moves++
 			r.moved[m.UID] = true
-			s.metrics.moves.WithLabelValues("made").Inc()
-			n.policy.moves = append(n.policy.moves, s.clock.Now())
-			s.log.Info("a pod is moved to other CPUs", "node", n.name, "pod", m.Pod.String(), "cpus", m.After.Annotation)
+			c.metrics.moves.WithLabelValues("made").Inc()
+			n.policy.moves = append(n.policy.moves, c.clock.Now())
+			c.log.Info("a pod is moved to other CPUs", "node", n.name, "pod", m.Pod.String(), "cpus", m.After.Annotation)
 		case !errors.As(err, &refused), refused.overtaken():
-			s.metrics.moves.WithLabelValues("busy").Inc()
-			s.log.Debug("a pod is not moved", "node", n.name, "pod", m.Pod.String(), "why", err)
+			c.metrics.moves.WithLabelValues("busy").Inc()
+			c.log.Debug("a pod is not moved", "node", n.name, "pod", m.Pod.String(), "why", err)
 		case refused.gone():
 			busy = false
 		default:
 			busy = false
-			s.metrics.moves.WithLabelValues("failed").Inc()
+			c.metrics.moves.WithLabelValues("failed").Inc()
 			n.failed(fmt.Sprintf("pod %s cannot be written: %v", m.Pod, err))
 		}
 	}
@@ -319,10 +319,10 @@ func (s *Steward) written(n *node, r *repacking, moves []pin.Move, errs []error)
 }
 
 // finish ends the repack.
-func (s *Steward) finish(n *node, on cluster.NodeCPUs, now time.Time) {
+func (c *Controller) finish(n *node, on cluster.NodeCPUs, now time.Time) {
 	r := n.repack
 	defer func() { n.repack = nil }()
-	s.ended(r)
+	c.ended(r)
 	if r.policy && r.moves == 0 && r.failure == "" {
 		return // the repack was not requested, and there is nothing to report
 	}
@@ -334,9 +334,9 @@ func (s *Steward) finish(n *node, on cluster.NodeCPUs, now time.Time) {
 	if r.policy {
 		by = byPolicy
 	}
-	s.show(n, phase, &now)
-	s.metrics.repacks.WithLabelValues(by, string(phase)).Inc()
-	s.metrics.freed.Add(float64(len(r.freed)))
+	c.show(n, phase, &now)
+	c.metrics.repacks.WithLabelValues(by, string(phase)).Inc()
+	c.metrics.freed.Add(float64(len(r.freed)))
 }
 
 // idle reports whether none of the CPUs has been given to a pod.
@@ -355,7 +355,7 @@ func idle(on cluster.NodeCPUs, cpus cpuset.Set) bool {
 const messageMax = 512
 
 // show sets the state of the repack that the status will show.
-func (s *Steward) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
+func (c *Controller) show(n *node, phase topologyv1alpha1.RepackPhase, finished *time.Time) {
 	r := n.repack
 	out := &topologyv1alpha1.RepackStatus{ID: r.id, Phase: phase, Moves: r.moves, Started: r.started, Message: cmp.Or(r.failure, r.left)}
 	if len(out.Message) > messageMax {
