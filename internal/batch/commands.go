@@ -15,9 +15,9 @@ import (
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // Commands carries out Command objects. Each Command takes effect once, whenever the manager ends:
@@ -68,7 +68,7 @@ func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.
 	c := &Commands{jobs: jobs, queues: queues, writer: w, log: log, clock: jobs.Clock, commands: i.Commands}
 	c.lanes = controlloop.New[informer.CommandTarget, lane](controlloop.Config[informer.CommandTarget]{
 		Name: "commands", Workers: 1, Turn: c.turn, Clock: jobs.Clock, Guard: jobs.Guard,
-		Panicked: func(target informer.CommandTarget, p *contain.Panic) {
+		Panicked: func(target informer.CommandTarget, p *panics.Panic) {
 			if cmd := c.first(target); cmd != nil {
 				i.Commands.SetApart(cmd.Namespace, cmd.Name, cmd.UID, p)
 			}

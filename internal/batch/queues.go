@@ -19,9 +19,9 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // QueueUse provides the amounts that queues hold, from the cluster model.
@@ -36,7 +36,7 @@ type QueuesConfig struct {
 	Use       QueueUse
 	Writer    apiwriter.Writer
 	// Guard recovers from panics caused by one queue. With a nil Guard such panics end the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Interval is the interval at which changed amounts of queues are written. Default 15 s.
 	Interval time.Duration
 	Clock    clock.WithTicker
@@ -222,7 +222,7 @@ func (q *Queues) ensure(name string) {
 }
 
 // panicked leaves the status of a queue alone until the queue is changed.
-func (q *Queues) panicked(key types.NamespacedName, p *contain.Panic) {
+func (q *Queues) panicked(key types.NamespacedName, p *panics.Panic) {
 	if queue, found := q.Informers.Queues.Get("", key.Name); found {
 		q.left[key.Name] = queue.ResourceVersion
 		q.Writer.Event(queue, corev1.EventTypeWarning, "ManagerFailed", "the status of the queue is left alone until it is changed: "+p.Error())

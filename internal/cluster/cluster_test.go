@@ -13,7 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
-	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -213,7 +213,7 @@ func TestModelAgainstRecount(t *testing.T) {
 // TestAPanicInTheModelEndsTheProcess checks that a panic in the model ends the process: all objects
 // share the model, and a panic may leave it half-changed.
 func TestAPanicInTheModelEndsTheProcess(t *testing.T) {
-	g, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	g, err := panics.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -15,10 +15,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // object is implemented by every watched type.
@@ -54,7 +54,7 @@ type Informer[T object] struct {
 
 	mu       sync.Mutex // held while the store changes and the handlers are called
 	handlers []Handler[T]
-	guard    *contain.Guard
+	guard    *panics.Guard
 	filled   chan struct{} // closed when the first list has been stored and passed to the handlers
 	fillOnce sync.Once
 
@@ -183,8 +183,8 @@ func (i *Informer[T]) SeenVersion() string { return i.store.LastStoreSyncResourc
 
 func (i *Informer[T]) onCutShort(f func()) { i.cutShort = f }
 
-// Guard recovers from panics of handlers: see package contain. It must be called before Run.
-func (i *Informer[T]) Guard(g *contain.Guard) { i.guard = g }
+// Guard recovers from panics of handlers: see package panics. It must be called before Run.
+func (i *Informer[T]) Guard(g *panics.Guard) { i.guard = g }
 
 // put stores a new or changed object, and calls the handlers.
 func (i *Informer[T]) put(t T) error {
@@ -211,7 +211,7 @@ func (i *Informer[T]) tell(old T, existed bool, t T) {
 	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
 		return
 	}
-	var failed *contain.Panic
+	var failed *panics.Panic
 	for _, h := range i.handlers {
 		p := i.call(t, func() {
 			switch {
@@ -231,7 +231,7 @@ func (i *Informer[T]) tell(old T, existed bool, t T) {
 }
 
 // call runs handle for t, and returns the panic that ended it, or nil.
-func (i *Informer[T]) call(t T, handle func()) *contain.Panic {
+func (i *Informer[T]) call(t T, handle func()) *panics.Panic {
 	if i.guard == nil {
 		handle()
 		return nil

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // malformedStore holds the objects of an Informer of which only the metadata can be decoded, or on
@@ -95,7 +95,7 @@ func (i *Informer[T]) tellApart(t T) {
 // SetApart takes the object out of the cache until it is changed, because the manager panicked
 // while working on it. For the controllers the object is gone: Deleted is called, and then
 // Malformed. An object with another UID stays.
-func (i *Informer[T]) SetApart(namespace, name string, uid types.UID, p *contain.Panic) {
+func (i *Informer[T]) SetApart(namespace, name string, uid types.UID, p *panics.Panic) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if t, found := i.Get(namespace, name); found && t.GetUID() == uid {
@@ -107,7 +107,7 @@ func (i *Informer[T]) SetApart(namespace, name string, uid types.UID, p *contain
 func (i *Informer[T]) mayBeApart() bool { return i.resource != "pods" && i.resource != "nodes" }
 
 // setApart is SetApart for an object that is in the store.
-func (i *Informer[T]) setApart(t T, p *contain.Panic) {
+func (i *Informer[T]) setApart(t T, p *panics.Panic) {
 	bare := reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
 	copyMeta(bare, t)
 	malformed.MarkPanicked(bare, reflect.TypeFor[T]().Elem().Name(), p.Error())

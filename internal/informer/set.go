@@ -18,9 +18,9 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // The indexes of Set.Pods, Set.Queues, Set.Commands and Set.TaskResults.
@@ -158,7 +158,7 @@ type watched interface {
 	WaitForSync(context.Context) error
 	onCutShort(func())
 	OnMalformed(func(runtime.Object, *malformed.Error))
-	Guard(*contain.Guard)
+	Guard(*panics.Guard)
 }
 
 // all returns the informers that are not nil.
@@ -196,7 +196,7 @@ func (s *Set) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
 }
 
 // Guard recovers from panics of handlers. It must be called before Start.
-func (s *Set) Guard(g *contain.Guard) {
+func (s *Set) Guard(g *panics.Guard) {
 	for _, i := range s.all() {
 		i.Guard(g)
 	}

@@ -22,11 +22,11 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -69,7 +69,7 @@ type Config struct {
 	LeaseNamespace string
 	// Guard recovers from panics caused by one NodeTopology. With a nil Guard such panics end the
 	// process.
-	Guard   *contain.Guard
+	Guard   *panics.Guard
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
 	Log     *slog.Logger
@@ -219,7 +219,7 @@ func (c *Controller) turn(name string) {
 
 // panicked sets a NodeTopology apart after a turn on it has panicked: it is left alone until it is
 // changed, and no pods are pinned on its node.
-func (c *Controller) panicked(name string, p *contain.Panic) {
+func (c *Controller) panicked(name string, p *panics.Panic) {
 	p.Unlocked(&c.mu)
 	if n := c.loop.Get(name); n != nil {
 		c.forget(n)

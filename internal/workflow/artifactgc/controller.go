@@ -19,11 +19,11 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
@@ -36,7 +36,7 @@ type Config struct {
 	// Pods configures how pods are built.
 	Pods pods.Options
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger

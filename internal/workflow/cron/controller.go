@@ -20,11 +20,11 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/sandbox"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
@@ -44,7 +44,7 @@ type Config struct {
 	// answers, call Resync.
 	Owns func(namespace, name string) bool
 	// Guard recovers from panics that one cron causes. If Guard is nil, a panic ends the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Malformed is told about each cron of this manager that cannot be decoded, or on which the
 	// manager panicked.
 	Malformed func(runtime.Object, *malformed.Error)
@@ -168,7 +168,7 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // panicked sets apart a cron until it is changed.
-func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	if cron, found := c.crons.Get(key.Namespace, key.Name); found {
 		c.crons.SetApart(key.Namespace, key.Name, cron.UID, p)
 	}
