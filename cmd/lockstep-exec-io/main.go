@@ -11,21 +11,21 @@ import (
 	"syscall"
 
 	"lockstep.dev/lockstep/internal/workflow/artifacts"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 	"lockstep.dev/lockstep/internal/workflow/request"
 	"lockstep.dev/lockstep/internal/workflow/resource"
 )
 
-const usage = `lockstep-exec-io runs inside the pods of workflows; people do not call it. What it has to do is in ` + handover.ArtifactPlanEnv + `.
+const usage = `lockstep-exec-io runs inside the pods of workflows; people do not call it. What it has to do is in ` + execapi.ArtifactPlanEnv + `.
 
   lockstep-exec-io init   bring input artifacts, before the container main
   lockstep-exec-io wait   save output artifacts, after it
   lockstep-exec-io gc     delete artifacts
   lockstep-exec-io resource
-                          act on objects of the cluster, as ` + handover.ResourcePlanEnv + ` says
-  lockstep-exec-io http   send a request, as ` + handover.RequestPlanEnv + ` says`
+                          act on objects of the cluster, as ` + execapi.ResourcePlanEnv + ` says
+  lockstep-exec-io http   send a request, as ` + execapi.RequestPlanEnv + ` says`
 
 func main() { os.Exit(run(os.Args[1:])) }
 
@@ -42,14 +42,14 @@ func run(args []string) int {
 	case "gc":
 		return collect()
 	}
-	do, found := map[string]func(context.Context, *handover.ArtifactPlan) error{
+	do, found := map[string]func(context.Context, *execapi.ArtifactPlan) error{
 		"init": artifacts.Load, "wait": wait,
 	}[args[0]]
 	if !found {
 		fmt.Fprintln(os.Stderr, usage)
 		return 2
 	}
-	plan, err := handover.DecodeArtifactPlan(os.Getenv(handover.ArtifactPlanEnv))
+	plan, err := execapi.DecodeArtifactPlan(os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
@@ -67,10 +67,10 @@ func run(args []string) int {
 
 // wait saves the output artifacts. It then stays until the kubelet ends it, because the kubelet
 // restarts a sidecar that ends by itself.
-func wait(ctx context.Context, plan *handover.ArtifactPlan) error {
+func wait(ctx context.Context, plan *execapi.ArtifactPlan) error {
 	told, release := signal.NotifyContext(ctx, os.Interrupt, syscall.SIGTERM)
 	defer release()
-	report := artifacts.Upload(ctx, plan, handover.Dir, told.Done())
+	report := artifacts.Upload(ctx, plan, execapi.Dir, told.Done())
 	if report.Failed {
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
 	}
@@ -79,28 +79,28 @@ func wait(ctx context.Context, plan *handover.ArtifactPlan) error {
 	return nil
 }
 
-func fail(plan *handover.ArtifactPlan, err error) int {
+func fail(plan *execapi.ArtifactPlan, err error) int {
 	fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
-	say(plan, handover.Report{Failed: true, Message: handover.Shorten(err.Error())})
-	return handover.ExitExecutor
+	say(plan, execapi.Report{Failed: true, Message: execapi.Shorten(err.Error())})
+	return execapi.ExitExecutor
 }
 
 // act runs a resource template.
 func act() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	plan, err := handover.DecodeResourcePlan(os.Getenv(handover.ResourcePlanEnv))
+	plan, err := execapi.DecodeResourcePlan(os.Getenv(execapi.ResourcePlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
-	var report handover.Report
+	var report execapi.Report
 	client, err := incluster.New()
 	if err == nil {
 		report.Parameters, err = resource.Act(ctx, client, plan, os.Stdout)
 	}
 	if err != nil { // a failure of the template, not of the executor
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %v\n", err)
-		say(&handover.ArtifactPlan{MaxMessage: plan.MaxMessage}, handover.Report{Message: handover.Shorten(err.Error())})
+		say(&execapi.ArtifactPlan{MaxMessage: plan.MaxMessage}, execapi.Report{Message: execapi.Shorten(err.Error())})
 		return 1
 	}
 	text, err := executor.Compose(report, plan.MaxMessage, plan.Task, nil)
@@ -115,7 +115,7 @@ func act() int {
 func collect() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	plan, err := handover.DecodeArtifactPlan(os.Getenv(handover.ArtifactPlanEnv))
+	plan, err := execapi.DecodeArtifactPlan(os.Getenv(execapi.ArtifactPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
@@ -132,12 +132,12 @@ func collect() int {
 func send() int {
 	ctx, release := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer release()
-	plan, err := handover.DecodeRequestPlan(os.Getenv(handover.RequestPlanEnv))
+	plan, err := execapi.DecodeRequestPlan(os.Getenv(execapi.RequestPlanEnv))
 	if err != nil {
 		return fail(nil, err)
 	}
 	message, code := request.Run(ctx, plan, nil)
-	if report, ok := handover.DecodeReport(message); ok && report.Message != "" {
+	if report, ok := execapi.DecodeReport(message); ok && report.Message != "" {
 		fmt.Fprintf(os.Stderr, "lockstep-exec-io: %s\n", report.Message)
 	}
 	write(message)
@@ -145,14 +145,14 @@ func send() int {
 }
 
 // say writes the termination message.
-func say(plan *handover.ArtifactPlan, report handover.Report) {
-	limit := handover.MaxMessage
+func say(plan *execapi.ArtifactPlan, report execapi.Report) {
+	limit := execapi.MaxMessage
 	if plan != nil && plan.MaxMessage > 0 {
 		limit = plan.MaxMessage
 	}
 	text, fits := report.Encode(limit)
 	if !fits {
-		text, _ = handover.Report{Failed: true, Message: "the list of artifacts is too long for a termination message"}.Encode(limit)
+		text, _ = execapi.Report{Failed: true, Message: "the list of artifacts is too long for a termination message"}.Encode(limit)
 	}
 	write(text)
 }

@@ -5,13 +5,13 @@ import (
 	"fmt"
 	"os"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 const usage = `lockstep-exec runs inside the pods of workflows; people do not call it.
 
-  lockstep-exec run -- COMMAND [ARGUMENT...]   run a command as the plan in ` + handover.PlanEnv + ` says
+  lockstep-exec run -- COMMAND [ARGUMENT...]   run a command as the plan in ` + execapi.PlanEnv + ` says
   lockstep-exec install FILE                   copy this program to FILE`
 
 func main() { os.Exit(run(os.Args[1:])) }
@@ -19,7 +19,7 @@ func main() { os.Exit(run(os.Args[1:])) }
 func run(args []string) int {
 	switch {
 	case len(args) >= 3 && args[0] == "run" && args[1] == "--":
-		plan, err := handover.DecodePlan(os.Getenv(handover.PlanEnv))
+		plan, err := execapi.DecodePlan(os.Getenv(execapi.PlanEnv))
 		if err != nil {
 			return fail(err)
 		}
@@ -36,5 +36,5 @@ func run(args []string) int {
 
 func fail(err error) int {
 	fmt.Fprintf(os.Stderr, "lockstep-exec: %v\n", err)
-	return handover.ExitExecutor
+	return execapi.ExitExecutor
 }

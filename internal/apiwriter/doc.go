@@ -36,7 +36,7 @@
 //     errors do not change the limit of requests in flight, except timeouts that may concern the
 //     whole server.
 //   - No goroutine waits for a write's turn: there are as many workers as requests in flight. A
-//     worker puts its request on the wire itself (package wire). Requests that package wire does
+//     worker puts its request on the wire itself (package http2client). Requests that package http2client does
 //     not carry (long bodies, servers without HTTP/2 or behind a proxy) go through Go's HTTP
 //     client.
 package apiwriter

@@ -19,8 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
+	"lockstep.dev/lockstep/internal/http2client"
 	"lockstep.dev/lockstep/internal/kubeclient"
-	"lockstep.dev/lockstep/internal/wire"
 )
 
 // request is one HTTP request about the object of a write.
@@ -147,19 +147,19 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 	if err != nil {
 		return answer{}, 0, err
 	}
-	fields := make([]wire.Field, 0, 4)
-	fields = append(fields, wire.Field{Name: "accept", Value: r.accept})
+	fields := make([]http2client.Field, 0, 4)
+	fields = append(fields, http2client.Field{Name: "accept", Value: r.accept})
 	if r.body != nil {
-		fields = append(fields, wire.Field{Name: "content-type", Value: r.contentType})
+		fields = append(fields, http2client.Field{Name: "content-type", Value: r.contentType})
 	}
 	if x.as != nil {
-		fields = append(fields, wire.Field{Name: "impersonate-user", Value: x.as.User})
+		fields = append(fields, http2client.Field{Name: "impersonate-user", Value: x.as.User})
 		for _, g := range x.as.Groups {
-			fields = append(fields, wire.Field{Name: "impersonate-group", Value: g})
+			fields = append(fields, http2client.Field{Name: "impersonate-group", Value: g})
 		}
 	}
-	var got wire.Answer
-	var asked wire.Term
+	var got http2client.Answer
+	var asked http2client.Term
 	n, turn := w.connections()
 	if r.method != http.MethodGet {
 		if err := x.check(); err != nil {
@@ -167,14 +167,14 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 		}
 		asked = x.asked()
 	}
-	err = wire.ErrNoHTTP2
+	err = http2client.ErrNoHTTP2
 	if w.calls != nil && !w.noHTTP2.Load() {
-		got, err = w.calls.Do(ctx, n, wire.Request{Method: r.method, Path: path, Header: fields, Body: r.body, Term: asked})
-		if errors.Is(err, wire.ErrNoHTTP2) {
+		got, err = w.calls.Do(ctx, n, http2client.Request{Method: r.method, Path: path, Header: fields, Body: r.body, Term: asked})
+		if errors.Is(err, http2client.ErrNoHTTP2) {
 			w.noHTTP2.Store(true)
 		}
 	}
-	if errors.Is(err, wire.ErrTooLong) || errors.Is(err, wire.ErrNoHTTP2) {
+	if errors.Is(err, http2client.ErrTooLong) || errors.Is(err, http2client.ErrNoHTTP2) {
 		got, err = w.byClient(ctx, w.conns[turn], asked, r, path, fields)
 	}
 	if err != nil {
@@ -187,7 +187,7 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 }
 
 // byClient makes a request through Go's HTTP client.
-func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire.Term, r request, path string, fields []wire.Field) (wire.Answer, error) {
+func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http2client.Term, r request, path string, fields []http2client.Field) (http2client.Answer, error) {
 	var body io.Reader
 	if r.body != nil {
 		body = bytes.NewReader(r.body)
@@ -195,7 +195,7 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire
 	// The path is already escaped.
 	req, err := http.NewRequestWithContext(ctx, r.method, w.base.Scheme+"://"+w.base.Host+path, body)
 	if err != nil {
-		return wire.Answer{}, fmt.Errorf("%w: %w", errLocal, err)
+		return http2client.Answer{}, fmt.Errorf("%w: %w", errLocal, err)
 	}
 	for _, f := range fields {
 		req.Header.Add(f.Name, f.Value)
@@ -203,11 +203,11 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire
 	defer conn.Gate.Enter(asked)()
 	resp, err := conn.Do(req)
 	if err != nil {
-		return wire.Answer{}, err
+		return http2client.Answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
 	data, err := io.ReadAll(resp.Body)
-	return wire.Answer{
+	return http2client.Answer{
 		Code: resp.StatusCode, ContentType: resp.Header.Get("Content-Type"), RetryAfter: resp.Header.Get("Retry-After"), Body: data,
 	}, err
 }
@@ -217,7 +217,7 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked wire
 const messageMax = 2048
 
 // refusal returns the error that a response contains.
-func (w *W) refusal(x *write, r request, a wire.Answer) error {
+func (w *W) refusal(x *write, r request, a http2client.Answer) error {
 	if s := kubeclient.StatusOf(w.decoder(x.kind.GroupVersion()), a.ContentType, a.Body); s != nil {
 		return apierrors.FromObject(s)
 	}

@@ -9,7 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/fence"
-	"lockstep.dev/lockstep/internal/wire"
+	"lockstep.dev/lockstep/internal/http2client"
 )
 
 // Fence gives the term under which writes are made. Term is called often and with locks held: it
@@ -118,7 +118,7 @@ func (u under) check() error {
 
 // asked returns the term that is checked when the request is handed to the kernel, or nil without a
 // fence.
-func (u under) asked() wire.Term {
+func (u under) asked() http2client.Term {
 	if u.fence == nil {
 		return nil
 	}

@@ -12,7 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"lockstep.dev/lockstep/internal/wire"
+	"lockstep.dev/lockstep/internal/http2client"
 )
 
 // verdict is the meaning of an attempt's error for the write and for the rate of other writes.
@@ -60,7 +60,7 @@ func classify(err error, recovering bool) outcome {
 	case errors.Is(err, errHeld):
 		return outcome{verdict: held}
 	// The request may have been sent before another write on its connection found its term over.
-	case errors.Is(err, wire.ErrLapsed):
+	case errors.Is(err, http2client.ErrLapsed):
 		return outcome{verdict: held, applied: true}
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
 		return outcome{verdict: timedOut, applied: true, scoped: true}

@@ -24,7 +24,7 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// front is a TLS and HTTP/2 server before the API server, so that package wire is part of the test.
+// front is a TLS and HTTP/2 server before the API server, so that package http2client is part of the test.
 // It answers requests itself as fault says; a status of 0 passes the request on.
 type front struct {
 	mu      sync.Mutex
@@ -189,7 +189,7 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 			f := newFront(t)
 			b := newBench(t, func(c *Config) { f.before(t, c.REST) })
 			if b.calls == nil {
-				t.Fatal("nothing goes through package wire")
+				t.Fatal("nothing goes through package http2client")
 			}
 			faulty := b.namespace()
 			match := about(faulty, "configmaps")

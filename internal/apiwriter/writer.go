@@ -21,8 +21,8 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"lockstep.dev/lockstep/internal/http2client"
 	"lockstep.dev/lockstep/internal/kubeclient"
-	"lockstep.dev/lockstep/internal/wire"
 )
 
 // Config says where and how a writer writes. Only REST and Scheme are required.
@@ -100,7 +100,7 @@ type W struct {
 	log     *slog.Logger
 	metrics *metrics
 	base    *url.URL
-	calls   *wire.Client            // nil: conns carry all requests
+	calls   *http2client.Client     // nil: conns carry all requests
 	conns   []kubeclient.Connection // for requests that calls does not carry
 	codecs  serializer.CodecFactory
 	noHTTP2 atomic.Bool // the server or proxy does not suit calls

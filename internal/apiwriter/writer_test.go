@@ -23,11 +23,11 @@ import (
 
 	batchv1alpha1 "lockstep.dev/lockstep/api/batch/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
+	"lockstep.dev/lockstep/internal/http2client"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/faultproxy"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
-	"lockstep.dev/lockstep/internal/wire"
 )
 
 func TestMain(m *testing.M) {
@@ -268,15 +268,15 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestLongOnesAreWritten checks that requests too long for package wire go through Go's client with
+// TestLongOnesAreWritten checks that requests too long for package http2client go through Go's client with
 // the same result.
 func TestLongOnesAreWritten(t *testing.T) {
 	b := newBench(t, nil).run()
 	if b.calls == nil {
-		t.Fatal("nothing goes through package wire")
+		t.Fatal("nothing goes through package http2client")
 	}
 	long := b.pod("long", "uid-1")
-	long.Annotations = map[string]string{"example.com/text": strings.Repeat("text ", wire.BodyMax/4)}
+	long.Annotations = map[string]string{"example.com/text": strings.Repeat("text ", http2client.BodyMax/4)}
 	invalid := long.DeepCopy()
 	invalid.Name, invalid.Spec.Containers = "invalid", nil
 	o := newOutcomes()

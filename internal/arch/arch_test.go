@@ -21,11 +21,11 @@ const module = "lockstep.dev/lockstep/"
 // layers and, within its own layer, what together allows. The longest matching prefix determines a
 // package's layer.
 var layers = [][]string{
-	{"api", "internal/contain", "internal/failpoint", "internal/fence", "internal/rawjson", "internal/unpack", "internal/wire"},
+	{"api", "internal/panics", "internal/failpoint", "internal/fence", "internal/rawjson", "internal/unpack", "internal/http2client"},
 	{"internal/malformed"},
 	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
-		"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
+		"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods",
 		"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods"},
 	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/keyed", "internal/serve", "internal/shard", "internal/localcluster/simnode"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report"},
@@ -45,9 +45,9 @@ var together = []string{
 // pure packages only make decisions: they use no client, clock, goroutine, log or file.
 var pure = []string{
 	"internal/scheduler/place", "internal/scheduler/share", "internal/cputopology", "internal/cputopology/cpuset",
-	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/held", "internal/cputopology/repack", "internal/cputopology/agent/desire",
+	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/reservation", "internal/cputopology/repack", "internal/cputopology/agent/desired",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
-	"internal/workflow/locks", "internal/workflow/again", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/handover", "internal/workflow/pods",
+	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods",
 	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods",
 	"internal/lab/analyse", "internal/lab/scenario", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
@@ -275,14 +275,14 @@ func TestOneWriter(t *testing.T) {
 		"sigs.k8s.io/controller-runtime/pkg/client":          "its client writes",
 		"k8s.io/client-go/tools/leaderelection":              "a leader's lease is renewed by internal/manager alone, which must not wait behind other writes",
 		"k8s.io/client-go/tools/leaderelection/resourcelock": "a leader's lease is renewed by internal/manager alone, which must not wait behind other writes",
-		module + "internal/wire":                             "its requests may be writes",
+		module + "internal/http2client":                      "its requests may be writes",
 	}
 	allowed := func(pkg, imported string) bool {
 		switch {
 		case strings.Contains(imported, "leaderelection"):
 			return under(pkg, "internal/manager")
-		case imported == module+"internal/wire":
-			return under(pkg, "internal/kubeclient") // kubeclient creates wire's clients
+		case imported == module+"internal/http2client":
+			return under(pkg, "internal/kubeclient") // kubeclient creates its clients
 		}
 		return false
 	}

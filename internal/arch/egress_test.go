@@ -11,7 +11,7 @@ import (
 // cluster chooses the address, or why the connection does not come from the manager.
 var dialers = map[string]string{
 	"internal/egress":                      "is the one guard of what the manager requests for users",
-	"internal/wire":                        "connects to the API server",
+	"internal/http2client":                 "connects to the API server",
 	"internal/kubeclient":                  "connects to the API server",
 	"internal/submit/applications":         "runs on the user's own machine, with a connection to the API server",
 	"internal/localcluster":                "runs the components of a local cluster, and asks whether they are healthy",

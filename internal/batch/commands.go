@@ -16,8 +16,8 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // Commands carries out Command objects. Each Command takes effect once, whenever the manager ends:
@@ -68,7 +68,7 @@ func NewCommands(i *cluster.Informers, jobs *Controller, queues *Queues, w apiwr
 	c := &Commands{jobs: jobs, queues: queues, writer: w, log: log, clock: jobs.Clock, commands: i.Commands}
 	c.lanes = keyed.New[cluster.CommandTarget, lane](keyed.Config[cluster.CommandTarget]{
 		Name: "commands", Workers: 1, Turn: c.turn, Clock: jobs.Clock, Guard: jobs.Guard,
-		Panicked: func(target cluster.CommandTarget, p *contain.Panic) {
+		Panicked: func(target cluster.CommandTarget, p *panics.Panic) {
 			if cmd := c.first(target); cmd != nil {
 				i.Commands.SetApart(cmd.Namespace, cmd.Name, cmd.UID, p)
 			}

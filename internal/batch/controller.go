@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler"
 )
 
@@ -58,7 +58,7 @@ type Config struct {
 	// small enough to keep memory small. The default is twice apiwriter.MostInFlight.
 	Window int
 	// Guard recovers from panics caused by one job. With a nil Guard such panics end the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	Clock clock.WithTicker
 	Log   *slog.Logger
 }
@@ -134,7 +134,7 @@ func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // panicked sets a job apart after a turn on it has panicked: the job is left alone until it is
 // changed. Its pods and other objects stay.
-func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	c.Scheduler.Withdraw(gangKey(key))
 	if r := c.loop.Get(key); r != nil {
 		c.Guard.Try("jobs", key, func() { c.giveBackRoom(r) })

@@ -21,8 +21,8 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // QueueUse provides the amounts that queues hold, from the cluster model.
@@ -37,7 +37,7 @@ type QueuesConfig struct {
 	Use       QueueUse
 	Writer    apiwriter.Writer
 	// Guard recovers from panics caused by one queue. With a nil Guard such panics end the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Interval is the interval at which changed amounts of queues are written. Default 15 s.
 	Interval time.Duration
 	Clock    clock.Clock

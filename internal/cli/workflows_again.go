@@ -12,7 +12,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/submit/workflows"
-	"lockstep.dev/lockstep/internal/workflow/again"
+	"lockstep.dev/lockstep/internal/workflow/rerun"
 )
 
 // following holds the flags of verbs that start workflows: what to do until the workflows end.
@@ -105,7 +105,7 @@ Exit codes: 0 retried, and with --watch, --wait or --log succeeded; 1 otherwise;
 	outputFlag(cmd, &output, "name", "json", "yaml")
 	cmd.ValidArgsFunction = c.completeWorkflows(workflows.Query{Completed: true})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o := again.RetryOptions{RestartSuccessful: restart}
+		o := rerun.RetryOptions{RestartSuccessful: restart}
 		var err error
 		if o.Parameters, err = keyValues("--parameter", parameters); err != nil {
 			return err
@@ -160,9 +160,9 @@ func (c *wfCommand) anew(cmd *cobra.Command, args []string, choice *selection, f
 
 // retryWorkflow deletes the pods of nodes that run again, and updates the workflow to its state
 // after the retry.
-func retryWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workflow, o again.RetryOptions) (*wf.Workflow, error) {
+func retryWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workflow, o rerun.RetryOptions) (*wf.Workflow, error) {
 	o.Now = client.Now()
-	plan, err := again.Retry(w, o)
+	plan, err := rerun.Retry(w, o)
 	if err != nil {
 		return nil, err
 	}
@@ -228,7 +228,7 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 	outputFlag(cmd, &output, "name", "json", "yaml")
 	cmd.ValidArgsFunction = c.completeWorkflows(workflows.Query{})
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o := again.ResubmitOptions{Memoized: memoized}
+		o := rerun.ResubmitOptions{Memoized: memoized}
 		var err error
 		if o.Parameters, err = keyValues("--parameter", parameters); err != nil {
 			return err
@@ -247,7 +247,7 @@ Exit codes: 0 started, and with --watch, --wait or --log succeeded; 1 otherwise;
 	return cmd
 }
 
-func resubmitWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workflow, o again.ResubmitOptions) (*wf.Workflow, error) {
+func resubmitWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workflow, o rerun.ResubmitOptions) (*wf.Workflow, error) {
 	if o.Memoized {
 		base := w.GenerateName
 		if base == "" {
@@ -255,7 +255,7 @@ func resubmitWorkflow(ctx context.Context, client *workflows.Client, w *wf.Workf
 		}
 		o.Name = base + rand.String(5) // the nodes that are taken over have it in their names
 	}
-	fresh, err := again.Resubmit(w, o)
+	fresh, err := rerun.Resubmit(w, o)
 	if err != nil {
 		return nil, err
 	}

@@ -15,9 +15,9 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/submit/workflows"
-	"lockstep.dev/lockstep/internal/workflow/again"
 	"lockstep.dev/lockstep/internal/workflow/archive"
 	"lockstep.dev/lockstep/internal/workflow/compress"
+	"lockstep.dev/lockstep/internal/workflow/rerun"
 )
 
 // archiveEnv is the environment variable with the default of --archive.
@@ -222,7 +222,7 @@ func newArchiveAgain(s streams, retry bool) *cobra.Command {
 			return "", err
 		}
 		if !retry {
-			got, err := resubmitWorkflow(ctx, client, w, again.ResubmitOptions{Memoized: memoized, Parameters: values})
+			got, err := resubmitWorkflow(ctx, client, w, rerun.ResubmitOptions{Memoized: memoized, Parameters: values})
 			if err != nil {
 				return "", err
 			}
@@ -236,7 +236,7 @@ func newArchiveAgain(s streams, retry bool) *cobra.Command {
 		} else if !apierrors.IsNotFound(err) {
 			return "", err
 		}
-		plan, err := again.Retry(w, again.RetryOptions{Parameters: values, Now: client.Now()})
+		plan, err := rerun.Retry(w, rerun.RetryOptions{Parameters: values, Now: client.Now()})
 		if err != nil {
 			return "", err
 		}

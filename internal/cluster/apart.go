@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // apart holds the objects of a Kind of which only the metadata can be decoded, or on which the
@@ -92,7 +92,7 @@ func (k *Kind[T]) tellApart(t T) {
 // SetApart takes the object out of the cache until it is changed, because the manager panicked
 // while working on it. For the controllers the object is gone: Deleted is called, and then
 // Malformed. An object with another UID stays.
-func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *contain.Panic) {
+func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *panics.Panic) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if t, found := k.Get(namespace, name); found && t.GetUID() == uid {
@@ -104,7 +104,7 @@ func (k *Kind[T]) SetApart(namespace, name string, uid types.UID, p *contain.Pan
 func (k *Kind[T]) mayBeApart() bool { return k.resource != "pods" && k.resource != "nodes" }
 
 // setApart is SetApart for an object that is in the store.
-func (k *Kind[T]) setApart(t T, p *contain.Panic) {
+func (k *Kind[T]) setApart(t T, p *panics.Panic) {
 	bare := reflect.New(reflect.TypeFor[T]().Elem()).Interface().(T)
 	copyMeta(bare, t)
 	malformed.MarkPanicked(bare, reflect.TypeFor[T]().Elem().Name(), p.Error())

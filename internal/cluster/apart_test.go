@@ -7,14 +7,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"lockstep.dev/lockstep/internal/contain"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // TestAnObjectThatWasSetApartIsNotHandedOverAgain checks that handlers do not see an object that
 // was set apart when the watch returns the condition written about it, and see it again after a
 // user changed it.
 func TestAnObjectThatWasSetApartIsNotHandedOverAgain(t *testing.T) {
-	guard, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	guard, err := panics.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,9 +20,9 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // The indexes of Informers.Pods, Informers.Commands and Informers.TaskResults.
@@ -160,7 +160,7 @@ type watched interface {
 	WaitForSync(context.Context) error
 	onCutShort(func())
 	OnMalformed(func(runtime.Object, *malformed.Error))
-	Guard(*contain.Guard)
+	Guard(*panics.Guard)
 }
 
 // kinds returns all watches.
@@ -198,7 +198,7 @@ func (i *Informers) OnMalformed(tell func(runtime.Object, *malformed.Error)) {
 }
 
 // Guard recovers from panics of handlers. It must be called before Start.
-func (i *Informers) Guard(g *contain.Guard) {
+func (i *Informers) Guard(g *panics.Guard) {
 	for _, k := range i.kinds() {
 		k.Guard(g)
 	}

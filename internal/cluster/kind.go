@@ -14,10 +14,10 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // object is implemented by every watched type.
@@ -54,7 +54,7 @@ type Kind[T object] struct {
 
 	mu       sync.Mutex // held while the store changes and the handlers are called
 	handlers []Handler[T]
-	guard    *contain.Guard
+	guard    *panics.Guard
 	filled   chan struct{} // closed when the first list has been stored and passed to the handlers
 	fillOnce sync.Once
 
@@ -193,8 +193,8 @@ func (k *Kind[T]) SeenVersion() string { return k.store.LastStoreSyncResourceVer
 
 func (k *Kind[T]) onCutShort(f func()) { k.cutShort = f }
 
-// Guard recovers from panics of handlers: see package contain. It must be called before Run.
-func (k *Kind[T]) Guard(g *contain.Guard) { k.guard = g }
+// Guard recovers from panics of handlers: see package panics. It must be called before Run.
+func (k *Kind[T]) Guard(g *panics.Guard) { k.guard = g }
 
 // put stores a new or changed object, and calls the handlers.
 func (k *Kind[T]) put(t T) error {
@@ -221,7 +221,7 @@ func (k *Kind[T]) tell(old T, existed bool, t T) {
 	if existed && old.GetResourceVersion() == t.GetResourceVersion() {
 		return
 	}
-	var failed *contain.Panic
+	var failed *panics.Panic
 	for _, h := range k.handlers {
 		p := k.call(t, func() {
 			switch {
@@ -241,7 +241,7 @@ func (k *Kind[T]) tell(old T, existed bool, t T) {
 }
 
 // call runs handle for t, and returns the panic that ended it, or nil.
-func (k *Kind[T]) call(t T, handle func()) *contain.Panic {
+func (k *Kind[T]) call(t T, handle func()) *panics.Panic {
 	if k.guard == nil {
 		handle()
 		return nil

@@ -23,9 +23,9 @@ import (
 	"pgregory.net/rapid"
 
 	"lockstep.dev/lockstep/api/scheme"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -223,7 +223,7 @@ func TestTheFirstListIsOfWhatWasWrittenLast(t *testing.T) {
 // TestAPanicInTheModelEndsTheProcess checks that a panic in the model ends the process: all objects
 // share the model, and a panic may leave it half-changed.
 func TestAPanicInTheModelEndsTheProcess(t *testing.T) {
-	g, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	g, err := panics.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

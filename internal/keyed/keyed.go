@@ -10,8 +10,8 @@ import (
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/utils/clock"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // Config configures a Loop. Turn is required.
@@ -25,8 +25,8 @@ type Config[K comparable] struct {
 	// Guard, if set, recovers from panics of turns. Panicked is then called in the same turn, to
 	// release what the key's record holds, as far as that is known, and to prevent further useless
 	// turns of the key. Then the record is dropped.
-	Guard    *contain.Guard
-	Panicked func(K, *contain.Panic)
+	Guard    *panics.Guard
+	Panicked func(K, *panics.Panic)
 	// Sweep, if set, is called every SweepEvery, never twice at once.
 	Sweep      func()
 	SweepEvery time.Duration

@@ -15,8 +15,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // rec is a record that only its turn may touch; the race detector checks this.
@@ -271,14 +271,14 @@ func TestSweepsComeAtTheirIntervalAndEachSeesAllRecords(t *testing.T) {
 // TestAPanicDropsTheRecordAndOthersGoOn checks that, after a panic, functions posted for Anyone
 // run, and that the key's next turn begins without a record.
 func TestAPanicDropsTheRecordAndOthersGoOn(t *testing.T) {
-	guard, err := contain.New(slog.New(slog.DiscardHandler), nil)
+	guard, err := panics.New(slog.New(slog.DiscardHandler), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	panicked, turns := make(chan string, 1), make(chan string, 2)
 	var l *keyed.Loop[string, rec]
 	l = keyed.New[string, rec](keyed.Config[string]{
-		Workers: 1, Guard: guard, Panicked: func(key string, p *contain.Panic) {
+		Workers: 1, Guard: guard, Panicked: func(key string, p *panics.Panic) {
 			if l.Get(key) == nil {
 				t.Error("the record was dropped before what it has can be given back")
 			}

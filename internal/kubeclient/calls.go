@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 
-	"lockstep.dev/lockstep/internal/wire"
+	"lockstep.dev/lockstep/internal/http2client"
 )
 
 // Base returns the URL of cfg's server, the parent of /api and /apis.
@@ -31,7 +31,7 @@ func Base(cfg *rest.Config) (*url.URL, error) {
 // Calls returns a client for short requests to cfg's server, on up to n connections. It returns nil
 // if cfg alone does not determine how connections and requests are made: with a proxy,
 // authentication plugins, custom or wrapped transports, or without TLS.
-func Calls(cfg *rest.Config, n int) (*wire.Client, error) {
+func Calls(cfg *rest.Config, n int) (*http2client.Client, error) {
 	host, err := Base(cfg)
 	if err != nil {
 		return nil, err
@@ -68,9 +68,9 @@ func Calls(cfg *rest.Config, n int) (*wire.Client, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	return wire.New(wire.Config{
+	return http2client.New(http2client.Config{
 		Address: address, Authority: host.Host, TLS: connect, Connections: n,
-		Header: func() ([]wire.Field, error) { return headerOf(wrapped, host) },
+		Header: func() ([]http2client.Field, error) { return headerOf(wrapped, host) },
 	})
 }
 
@@ -92,15 +92,15 @@ func (seeing) RoundTrip(r *http.Request) (*http.Response, error) {
 }
 
 // headerOf returns the header fields that identify the client: user agent, token, impersonation.
-func headerOf(through http.RoundTripper, host *url.URL) ([]wire.Field, error) {
+func headerOf(through http.RoundTripper, host *url.URL) ([]http2client.Field, error) {
 	answer, err := through.RoundTrip(&http.Request{Method: http.MethodGet, URL: host, Header: http.Header{}})
 	if err != nil {
 		return nil, err
 	}
-	var out []wire.Field
+	var out []http2client.Field
 	for name, values := range answer.Header {
 		for _, v := range values {
-			out = append(out, wire.Field{Name: strings.ToLower(name), Value: v})
+			out = append(out, http2client.Field{Name: strings.ToLower(name), Value: v})
 		}
 	}
 	return out, nil

@@ -7,7 +7,7 @@
 //	                     ├──▶ LeanCore         the core types; pods are decoded in part
 //	                     ├──▶ ForRaw           any types, as JSON with decoded metadata
 //	                     ├──▶ Connections      HTTP clients that share no TCP connection
-//	                     └──▶ Calls            short requests at little cost (package wire), and Decoder for the answers
+//	                     └──▶ Calls            short requests at little cost (package http2client), and Decoder for the answers
 //
 // There are no client-side rate limits: the server reports its own limits (429), and
 // internal/apiwriter adapts to them.

@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"lockstep.dev/lockstep/internal/wire"
+	"lockstep.dev/lockstep/internal/http2client"
 )
 
 const (
@@ -163,14 +163,14 @@ type Connection struct {
 	*http.Client
 	// Gate stands before the sockets. If cfg has a custom transport or dialer, no traffic passes
 	// through it.
-	Gate *wire.Gate
+	Gate *http2client.Gate
 }
 
 // GatedConnections is Connections with a gate for each client.
 func GatedConnections(cfg *rest.Config, n int) ([]Connection, error) {
 	out := make([]Connection, n)
 	for i := range out {
-		c, gate := rest.CopyConfig(cfg), &wire.Gate{}
+		c, gate := rest.CopyConfig(cfg), &http2client.Gate{}
 		if c.Transport == nil && c.Dial == nil {
 			dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 			// client-go shares connections among equal configs; a config with its own Dial function

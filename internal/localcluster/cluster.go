@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"lockstep.dev/lockstep/internal/localcluster/again"
+	"lockstep.dev/lockstep/internal/localcluster/backoff"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 )
 
@@ -224,7 +224,7 @@ const tailLines = 20
 // closed.
 func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
-	var pauses again.Pauses
+	var pauses backoff.Pauses
 	for {
 		comp.lock.Lock()
 		proc := comp.proc

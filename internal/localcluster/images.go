@@ -9,7 +9,7 @@ import (
 
 	"lockstep.dev/lockstep/internal/localcluster/realnodes"
 	"lockstep.dev/lockstep/internal/localcluster/realnodes/ociimage"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // ShippedImage is an image that the Dockerfile builds; a test compares both. Real nodes get the
@@ -32,8 +32,8 @@ func ManagerImage() ShippedImage {
 func ExecutorImage() ShippedImage {
 	return ShippedImage{
 		Target:     "exec",
-		Programs:   map[string]string{"lockstep-exec": handover.OwnExec, "lockstep-exec-io": handover.OwnIO},
-		Entrypoint: []string{handover.OwnExec},
+		Programs:   map[string]string{"lockstep-exec": execapi.OwnExec, "lockstep-exec-io": execapi.OwnIO},
+		Entrypoint: []string{execapi.OwnExec},
 	}
 }
 

@@ -23,12 +23,12 @@ import (
 	applications "lockstep.dev/lockstep/internal/application/controller"
 	"lockstep.dev/lockstep/internal/batch"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/steward"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/malformed/report"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/podgroup"
 	"lockstep.dev/lockstep/internal/sandbox"
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -139,7 +139,7 @@ type Manager struct {
 	ready    readiness
 	// evaluators runs programs of users in child processes.
 	evaluators *sandbox.Pool
-	guard      *contain.Guard
+	guard      *panics.Guard
 	authors    *authors // nil: applications act as the manager
 	// identity names this process among the managers of the cluster, in its leases and in the
 	// User-Agent of its requests.
@@ -166,7 +166,7 @@ func New(cfg Config) (*Manager, error) {
 	if m.evaluators, err = sandbox.New(sandbox.Config{Log: m.log, Metrics: m.registry}); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
-	if m.guard, err = contain.New(m.log, m.registry); err != nil {
+	if m.guard, err = panics.New(m.log, m.registry); err != nil {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	return m, nil

@@ -20,9 +20,9 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
-	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/machines"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/cputopology/reservation"
 	"lockstep.dev/lockstep/internal/localcluster"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
@@ -51,9 +51,9 @@ const (
 
 // given returns the CPUs that the pods were assigned, by node. It checks that every requesting pod
 // has an assignment of the right size, and that no exclusive CPU is assigned twice.
-func (e *env) given() map[string][]held.Pod {
+func (e *env) given() map[string][]reservation.Pod {
 	e.Helper()
-	out := map[string][]held.Pod{}
+	out := map[string][]reservation.Pod{}
 	taken := map[string]cpuset.Set{}
 	for _, p := range e.pods() {
 		if topology.RequestAnnotations(p.Annotations) == nil || p.Spec.NodeName == "" {
@@ -76,7 +76,7 @@ func (e *env) given() map[string][]held.Pod {
 			e.Errorf("CPUs %s of node %s are given out twice, the second time to %s", both, r.Node, p.Name)
 		}
 		taken[r.Node] = taken[r.Node].Union(r.Exclusive())
-		out[r.Node] = append(out[r.Node], held.Pod{Key: p.Name, Created: p.CreationTimestamp.Time, Result: r})
+		out[r.Node] = append(out[r.Node], reservation.Pod{Key: p.Name, Created: p.CreationTimestamp.Time, Result: r})
 	}
 	return out
 }
@@ -263,11 +263,11 @@ func TestPinnedPods(t *testing.T) {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, &object); err != nil {
 			t.Fatal(err)
 		}
-		layout, err := held.Layout(&object)
+		layout, err := reservation.Layout(&object)
 		if err != nil {
 			t.Fatal(err)
 		}
-		state := held.Replay(pod.Spec.NodeName, layout, nil, e.given()[pod.Spec.NodeName])
+		state := reservation.Replay(pod.Spec.NodeName, layout, nil, e.given()[pod.Spec.NodeName])
 		containers, shared := state.Effective()
 		if len(state.Problems) > 0 {
 			t.Errorf("the node's state has problems: %v", state.Problems)

@@ -22,8 +22,8 @@ import (
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -48,7 +48,7 @@ type Config struct {
 	ReportAfter time.Duration
 	// Guard recovers from panics caused by one PodGroup or pod. With a nil Guard such panics end
 	// the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	Log   *slog.Logger
@@ -202,7 +202,7 @@ func (c *Controller) Run(ctx context.Context) {
 
 // panicked sets a PodGroup apart after a reconcile of it has panicked: the PodGroup is left alone
 // until it is changed. A pod without a PodGroup is reconciled again when it changes.
-func (c *Controller) panicked(k key, p *contain.Panic) {
+func (c *Controller) panicked(k key, p *panics.Panic) {
 	p.Unlocked(&c.mu)
 	c.mu.Lock()
 	delete(c.units, k)

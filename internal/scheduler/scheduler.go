@@ -15,8 +15,8 @@ import (
 
 	schedulingv1beta1 "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
@@ -44,7 +44,7 @@ type Config struct {
 	// 2000.
 	CyclePods int
 	// Guard recovers from panics caused by one gang. With a nil Guard such panics end the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
 	// Metrics is where metrics are registered; nil registers none.

@@ -6,7 +6,7 @@
 //	loads (testdata/*.yaml) ──▶ end state == that of a run without faults
 //
 // The manager is a process of its own and reaches the API server through a proxy (package
-// faultproxy). Its layers of communication, above all internal/wire, are therefore under test, too.
+// faultproxy). Its layers of communication, above all internal/http2client, are therefore under test, too.
 //
 // # Loads
 //

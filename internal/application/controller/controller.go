@@ -22,11 +22,11 @@ import (
 	"lockstep.dev/lockstep/internal/application/clusters"
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // Config configures a Controller. REST, Writer and Evaluators are required.
@@ -77,7 +77,7 @@ type Config struct {
 	// nobody is told.
 	Malformed func(runtime.Object, *malformed.Error)
 	// Guard recovers from panics that one Application causes. If nil, such panics end the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Metrics registers the metrics. If nil, they are not registered.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger

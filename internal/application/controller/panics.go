@@ -7,9 +7,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // failed describes an Application as it was when a pass over it panicked. The Application is left
@@ -20,10 +20,10 @@ type failed struct {
 	deleted             bool
 	labels, annotations map[string]string
 	finalizers          int
-	panic               *contain.Panic
+	panic               *panics.Panic
 }
 
-func failedOn(r *kubeclient.Raw, p *contain.Panic) failed {
+func failedOn(r *kubeclient.Raw, p *panics.Panic) failed {
 	return failed{r.UID, r.Generation, r.DeletionTimestamp != nil, r.Labels, r.Annotations, len(r.Finalizers), p}
 }
 
@@ -54,7 +54,7 @@ func (c *Controller) leavesAlone(k types.NamespacedName) bool {
 
 // panicked drops the in-memory state of an Application on which a pass has panicked, records that
 // the Application is to be left alone, and reports that in its status.
-func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
+func (c *Controller) panicked(k types.NamespacedName, p *panics.Panic) {
 	p.Unlocked(&c.mu)
 	c.mu.Lock()
 	a := c.apps[k]
@@ -76,7 +76,7 @@ func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
 
 // reportPanic reports in an Application's status that the Application is left alone, unless the
 // status says so already. If the Application is being deleted, reportPanic writes an event instead.
-func (c *Controller) reportPanic(k types.NamespacedName, r *kubeclient.Raw, p *contain.Panic) {
+func (c *Controller) reportPanic(k types.NamespacedName, r *kubeclient.Raw, p *panics.Panic) {
 	o, err := c.applications.open(r)
 	if err != nil {
 		return

@@ -18,10 +18,9 @@ import (
 
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/agent/bundle"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/agent/enforce"
 	"lockstep.dev/lockstep/internal/cputopology/agent/kubelet"
 	"lockstep.dev/lockstep/internal/cputopology/agent/nri"
@@ -29,6 +28,7 @@ import (
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // DefaultInterval is the interval at which all files are read. Foreign writes to a cgroup are
@@ -131,11 +131,11 @@ type Agent struct {
 	machine  machine
 	kubelet  kubeletState
 	registry *prometheus.Registry
-	guard    *contain.Guard
+	guard    *panics.Guard
 	metrics  *metrics
 	health   health
-	nri      *nri.Plugin                  // nil if NRI is not used
-	offer    atomic.Pointer[desire.State] // the last pass's state, for the runtime
+	nri      *nri.Plugin                   // nil if NRI is not used
+	offer    atomic.Pointer[desired.State] // the last pass's state, for the runtime
 
 	generation int64
 	moved      int64  // number of the last completed move
@@ -144,7 +144,7 @@ type Agent struct {
 
 // kubeletState is the kubelet's checkpoint as last read.
 type kubeletState struct {
-	desire.Kubelet
+	desired.Kubelet
 	modified time.Time
 	size     int64
 }
@@ -159,7 +159,7 @@ func New(cfg Config) (*Agent, error) {
 		return nil, fmt.Errorf("agent: %w", err)
 	}
 	cached, registry := cgroup.NewCached(files), prometheus.NewRegistry()
-	guard, err := contain.New(cfg.Log, registry)
+	guard, err := panics.New(cfg.Log, registry)
 	if err != nil {
 		return nil, fmt.Errorf("agent: %w", err)
 	}

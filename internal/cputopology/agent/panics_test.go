@@ -8,10 +8,10 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"lockstep.dev/lockstep/internal/contain"
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // TestAPanicBesidesAPassConcernsOnePod covers panics outside of passes: the container runtime's
@@ -22,13 +22,13 @@ func TestAPanicBesidesAPassConcernsOnePod(t *testing.T) {
 			panic("a failpoint")
 		}
 	})
-	guard, err := contain.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
+	guard, err := panics.New(slog.New(slog.NewTextHandler(io.Discard, nil)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	a := &Agent{guard: guard}
-	wish := desire.PodState{Containers: map[string]desire.Container{"c": {CPUs: cpuset.Of(1)}}}
-	a.offer.Store(&desire.State{Pods: map[string]desire.PodState{"good": wish, "bad": wish}})
+	wish := desired.PodState{Containers: map[string]desired.Container{"c": {CPUs: cpuset.Of(1)}}}
+	a.offer.Store(&desired.State{Pods: map[string]desired.PodState{"good": wish, "bad": wish}})
 	if got, known := a.want("good", "c", nil); !known || got.CPUs.String() != "1" {
 		t.Errorf("the good container is to have %v, %v", got, known)
 	}

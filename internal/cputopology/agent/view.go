@@ -19,12 +19,12 @@ import (
 
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
-	"lockstep.dev/lockstep/internal/contain"
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // view holds the API objects of one node: its pods, and its NodeTopology.
@@ -33,7 +33,7 @@ type view struct {
 	changed chan struct{}
 
 	node        string
-	guard       *contain.Guard
+	guard       *panics.Guard
 	core        rest.Interface
 	podInformer cache.SharedIndexInformer
 	topologies  cache.SharedIndexInformer
@@ -44,11 +44,11 @@ type view struct {
 	dirty      bool
 	deletedAt  uint64 // version of the last deleted NodeTopology
 	generation int64
-	list       []desire.Pod
+	list       []desired.Pod
 	names      map[string]string
 }
 
-func newView(cfg Config, guard *contain.Guard) (*view, error) {
+func newView(cfg Config, guard *panics.Guard) (*view, error) {
 	v := &view{changed: make(chan struct{}, 1), node: cfg.Node, guard: guard, dirty: true}
 	var err error
 	if v.core, err = kubeclient.ForGroupVersion(cfg.REST, nil, corev1.SchemeGroupVersion, scheme.Scheme); err != nil {
@@ -180,7 +180,7 @@ func (v *view) wait() { v.running.Wait() }
 
 // pods returns the pods that may have processes, the names of their containers by ID, and a
 // generation that changes when the pods do. The results must not be modified.
-func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
+func (v *view) pods() ([]desired.Pod, map[string]string, int64) {
 	v.lock.Lock()
 	dirty := v.dirty
 	v.dirty = false
@@ -188,14 +188,14 @@ func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
 	if !dirty {
 		return v.list, v.names, v.generation
 	}
-	var list []desire.Pod
+	var list []desired.Pod
 	names := map[string]string{}
 	for _, o := range v.podInformer.GetStore().List() {
 		pod := o.(*corev1.Pod)
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			continue
 		}
-		p := desire.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time,
+		p := desired.Pod{UID: string(pod.UID), Namespace: pod.Namespace, Name: pod.Name, Created: pod.CreationTimestamp.Time,
 			Result: pod.Annotations[request.LockstepResult]}
 		for _, c := range pod.Spec.Containers {
 			p.Containers = append(p.Containers, c.Name)
@@ -207,7 +207,7 @@ func (v *view) pods() ([]desire.Pod, map[string]string, int64) {
 			}
 		}
 	}
-	slices.SortFunc(list, func(a, b desire.Pod) int { return strings.Compare(a.UID, b.UID) })
+	slices.SortFunc(list, func(a, b desired.Pod) int { return strings.Compare(a.UID, b.UID) })
 	if !reflect.DeepEqual(list, v.list) {
 		v.list = list
 		v.generation++

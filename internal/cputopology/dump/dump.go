@@ -20,8 +20,8 @@ import (
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
-	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/cputopology/reservation"
 )
 
 // Cluster is the content of a dump.
@@ -36,7 +36,7 @@ type Cluster struct {
 type Node struct {
 	Name   string
 	Layout *allocate.Layout
-	held.State
+	reservation.State
 }
 
 // Pod is a pod that asks for CPUs.
@@ -90,7 +90,7 @@ type reader struct {
 }
 
 type placed struct {
-	pod  held.Pod
+	pod  reservation.Pod
 	name string
 }
 
@@ -121,7 +121,7 @@ func (r *reader) object(item json.RawMessage) error {
 			return nil
 		}
 		r.layouts[t.Name] = l
-		r.pins[t.Name], r.moved[t.Name] = t.Status.KubeletPins, held.Moved(&t)
+		r.pins[t.Name], r.moved[t.Name] = t.Status.KubeletPins, reservation.Moved(&t)
 	case head.Kind == "Node" && head.APIVersion == "v1":
 		r.nodes = append(r.nodes, head.Metadata.Name)
 	case head.Kind == "Pod" && head.APIVersion == "v1":
@@ -142,7 +142,7 @@ func (r *reader) layout(t *topologyv1alpha1.NodeTopology) (*allocate.Layout, err
 	if l := r.shared[string(same)]; l != nil {
 		return l, nil
 	}
-	l, err := held.Layout(t)
+	l, err := reservation.Layout(t)
 	if err == nil {
 		r.shared[string(same)] = l
 	}
@@ -176,7 +176,7 @@ func (r *reader) pod(p *corev1.Pod) {
 			r.problem("Pod %s: %v", name, err)
 			return
 		}
-		r.results = append(r.results, placed{held.Pod{Key: key, Created: p.CreationTimestamp.Time, Result: result}, p.Spec.NodeName})
+		r.results = append(r.results, placed{reservation.Pod{Key: key, Created: p.CreationTimestamp.Time, Result: result}, p.Spec.NodeName})
 	}
 }
 
@@ -186,7 +186,7 @@ func (r *reader) finish(assumed *allocate.Layout) {
 			r.layouts[name] = assumed
 		}
 	}
-	byNode := map[string][]held.Pod{}
+	byNode := map[string][]reservation.Pod{}
 	for _, p := range r.results {
 		if r.layouts[p.name] == nil {
 			r.problem("pod %s: the topology of its node %s is not known", p.pod.Key, p.name)
@@ -196,7 +196,7 @@ func (r *reader) finish(assumed *allocate.Layout) {
 		byNode[p.name] = append(byNode[p.name], p.pod)
 	}
 	for name, l := range r.layouts {
-		state := held.Replay(name, l, r.pins[name], byNode[name])
+		state := reservation.Replay(name, l, r.pins[name], byNode[name])
 		for _, p := range state.Problems {
 			r.problem("node %s: pod %s: %s", name, p.Key, p.Message)
 		}

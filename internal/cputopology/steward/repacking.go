@@ -16,8 +16,8 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
-	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/repack"
+	"lockstep.dev/lockstep/internal/cputopology/reservation"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -233,11 +233,11 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 			return nil
 		}
 	}
-	pods := make([]held.Pod, 0, len(on.Pods))
+	pods := make([]reservation.Pod, 0, len(on.Pods))
 	movable := map[string]*movable{}
 	serial := nextMove(on)
 	for name, pod := range on.Pods {
-		p := held.Pod{Key: name, Result: pod.Result.Settled(on.Machine.Moved)}
+		p := reservation.Pod{Key: name, Result: pod.Result.Settled(on.Machine.Moved)}
 		if pod.Object != nil {
 			p.Created = pod.Object.CreationTimestamp.Time
 		}
@@ -254,7 +254,7 @@ func (s *Steward) plan(n *node, t *topologyv1alpha1.NodeTopology, on cluster.Nod
 		}
 		movable[name] = m
 	}
-	state := held.Replay(n.name, on.Machine.Layout, on.Machine.Pins, pods)
+	state := reservation.Replay(n.name, on.Machine.Layout, on.Machine.Pins, pods)
 	if len(state.Problems) > 0 {
 		r.failure = "the pods of the node contradict each other: " + state.Problems[0].Key + ": " + state.Problems[0].Message
 		return nil

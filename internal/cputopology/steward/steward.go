@@ -22,10 +22,10 @@ import (
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler/pin"
 )
 
@@ -68,7 +68,7 @@ type Config struct {
 	LeaseNamespace string
 	// Guard recovers from panics caused by one NodeTopology. With a nil Guard such panics end the
 	// process.
-	Guard   *contain.Guard
+	Guard   *panics.Guard
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
 	Log     *slog.Logger
@@ -218,7 +218,7 @@ func (s *Steward) turn(name string) {
 
 // panicked sets a NodeTopology apart after a turn on it has panicked: it is left alone until it is
 // changed, and no pods are pinned on its node.
-func (s *Steward) panicked(name string, p *contain.Panic) {
+func (s *Steward) panicked(name string, p *panics.Panic) {
 	p.Unlocked(&s.mu)
 	if n := s.loop.Get(name); n != nil {
 		s.forget(n)

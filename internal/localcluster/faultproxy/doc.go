@@ -6,7 +6,7 @@
 //	                          Decide(Request) ──▶ Fault
 //
 // Faults happen on the wire, below whatever the client consists of. A wrapper of an
-// http.RoundTripper would be above internal/wire, which makes a manager's writes, and would never
+// http.RoundTripper would be above internal/http2client, which makes a manager's writes, and would never
 // see them.
 //
 // # What it can do to a request

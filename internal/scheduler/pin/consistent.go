@@ -4,8 +4,8 @@ import (
 	"fmt"
 
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
-	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/cputopology/reservation"
 )
 
 // Idle returns the CPUs of a node that nobody holds; ok is false if the node is unknown.
@@ -34,15 +34,15 @@ func (p *Pinner) AssertConsistent() error {
 		if m.index >= 0 && p.slotOf[m.index] != int32(slot+1) {
 			return fmt.Errorf("pin: node %s has slot %d, index %d has %d", name, slot, m.index, p.slotOf[m.index]-1)
 		}
-		var pods []held.Pod
+		var pods []reservation.Pod
 		for key, value := range m.given {
 			result, err := request.ParseResult(value)
 			if err != nil {
 				return fmt.Errorf("pin: pod %s on node %s: %w", key, name, err)
 			}
-			pods = append(pods, held.Pod{Key: key, Result: result.Settled(m.Moved)})
+			pods = append(pods, reservation.Pod{Key: key, Result: result.Settled(m.Moved)})
 		}
-		fresh := held.Replay(name, m.Layout, m.Pins, pods)
+		fresh := reservation.Replay(name, m.Layout, m.Pins, pods)
 		if !m.contested && (!fresh.Node.Idle().Equal(n.Idle()) || len(fresh.Node.Pods()) != len(n.Pods()) || len(fresh.Problems) > 0) {
 			return fmt.Errorf("pin: node %s has %s idle and %d holders, not %s and %d: %v", name, n.Idle(), len(n.Pods()), fresh.Node.Idle(), len(fresh.Node.Pods()), fresh.Problems)
 		}

@@ -15,8 +15,8 @@ import (
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
-	"lockstep.dev/lockstep/internal/cputopology/held"
 	"lockstep.dev/lockstep/internal/cputopology/request"
+	"lockstep.dev/lockstep/internal/cputopology/reservation"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 )
 
@@ -195,7 +195,7 @@ func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.Po
 		if _, there := m.given[name]; there {
 			continue
 		}
-		if held.Restore(n, held.Pod{Key: name, Result: pod.Result.Settled(m.Moved)}) != nil {
+		if reservation.Restore(n, reservation.Pod{Key: name, Result: pod.Result.Settled(m.Moved)}) != nil {
 			return false
 		}
 		m.given[name] = pod.Annotation
@@ -207,17 +207,17 @@ func (p *Pinner) update(n *allocate.Node, m *machine, pods map[string]cluster.Po
 func (p *Pinner) rebuild(slot int, n cluster.NodeCPUs) {
 	m := &p.machines[slot]
 	m.given = map[string]string{}
-	pods := make([]held.Pod, 0, len(n.Pods))
+	pods := make([]reservation.Pod, 0, len(n.Pods))
 	for name, pod := range n.Pods {
 		// Pods that are only assumed are younger than pods that exist.
 		created := time.Unix(1<<40, 0)
 		if pod.Object != nil {
 			created = pod.Object.CreationTimestamp.Time
 		}
-		pods = append(pods, held.Pod{Key: name, Created: created, Result: pod.Result.Settled(m.Moved)})
+		pods = append(pods, reservation.Pod{Key: name, Created: created, Result: pod.Result.Settled(m.Moved)})
 		m.given[name] = pod.Annotation
 	}
-	state := held.Replay(n.Node, n.Machine.Layout, n.Machine.Pins, pods)
+	state := reservation.Replay(n.Node, n.Machine.Layout, n.Machine.Pins, pods)
 	p.nodes[slot] = state.Node
 	if len(state.Problems) > 0 && !m.contested {
 		for _, problem := range state.Problems {
@@ -349,7 +349,7 @@ func (p *Pinner) Move(model *cluster.Cluster, node string, m Move) error {
 		return fmt.Errorf("pod %s does not hold any more what it was moved away from", key)
 	}
 	n.Release(key)
-	err := held.Restore(n, held.Pod{Key: key, Result: m.After.Result})
+	err := reservation.Restore(n, reservation.Pod{Key: key, Result: m.After.Result})
 	if err == nil && !model.AssumeMoved(m.Pod, m.UID, m.Before, m.After) {
 		n.Release(key)
 		err = fmt.Errorf("pod %s is not what it was", key)

@@ -19,10 +19,10 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
@@ -35,7 +35,7 @@ type Config struct {
 	// Pods configures how pods are built.
 	Pods pods.Options
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	Log   *slog.Logger
 }
 

@@ -12,7 +12,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/compress"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
@@ -71,7 +71,7 @@ func (o *outcome) take(c *pods.Collection, pod *corev1.Pod) {
 		if t == nil {
 			continue
 		}
-		report, found := handover.DecodeReport(t.Message)
+		report, found := execapi.DecodeReport(t.Message)
 		switch {
 		case !found:
 			failed(fmt.Sprintf("exit code %d %s", t.ExitCode, t.Reason))

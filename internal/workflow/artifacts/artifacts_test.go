@@ -19,8 +19,8 @@ import (
 	"github.com/johannesboyne/gofakes3"
 	"github.com/johannesboyne/gofakes3/backend/s3mem"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 func file(t *testing.T, content string, elem ...string) string {
@@ -46,7 +46,7 @@ func content(t *testing.T, elem ...string) string {
 
 // fakeS3 starts an S3 server with an empty bucket. The returned function gives the location for a
 // key.
-func fakeS3(t *testing.T) func(key string) handover.Location {
+func fakeS3(t *testing.T) func(key string) execapi.Location {
 	t.Helper()
 	backend := s3mem.New()
 	if err := backend.CreateBucket("bucket"); err != nil {
@@ -55,8 +55,8 @@ func fakeS3(t *testing.T) func(key string) handover.Location {
 	server := httptest.NewServer(gofakes3.New(backend).Server())
 	t.Cleanup(server.Close)
 	access, secret := file(t, "access\n", t.TempDir(), "access"), file(t, "s3cret\n", t.TempDir(), "secret")
-	return func(key string) handover.Location {
-		return handover.Location{S3: &handover.S3{
+	return func(key string) execapi.Location {
+		return execapi.Location{S3: &execapi.S3{
 			Endpoint: strings.TrimPrefix(server.URL, "http://"), Bucket: "bucket", Key: key, Region: "us-east-1", Insecure: true,
 			AccessKey: access, SecretKey: secret,
 		}}
@@ -64,7 +64,7 @@ func fakeS3(t *testing.T) func(key string) handover.Location {
 }
 
 // fakeHTTP is a server that stores what is put. It refuses every third request temporarily.
-func fakeHTTP(t *testing.T) func(path string) handover.Location {
+func fakeHTTP(t *testing.T) func(path string) execapi.Location {
 	t.Helper()
 	var mu sync.Mutex
 	kept, requests := map[string][]byte{}, 0
@@ -95,9 +95,9 @@ func fakeHTTP(t *testing.T) func(path string) handover.Location {
 	t.Cleanup(server.Close)
 	dir := t.TempDir()
 	user, password, token := file(t, "me", dir, "user"), file(t, "s3cret", dir, "password"), file(t, "t0ken", dir, "token")
-	return func(path string) handover.Location {
-		return handover.Location{HTTP: &handover.HTTP{
-			URL: server.URL + "/" + path + "?signature=s1gned", Username: user, Password: password, Headers: []handover.Header{{Name: "X-Token", File: token}},
+	return func(path string) execapi.Location {
+		return execapi.Location{HTTP: &execapi.HTTP{
+			URL: server.URL + "/" + path + "?signature=s1gned", Username: user, Password: password, Headers: []execapi.Header{{Name: "X-Token", File: token}},
 		}}
 	}
 }
@@ -105,17 +105,17 @@ func fakeHTTP(t *testing.T) func(path string) handover.Location {
 // TestRoundTrips packs as lockstep-exec does, uploads, loads, and deletes.
 func TestRoundTrips(t *testing.T) {
 	for name, c := range map[string]struct {
-		at   func(*testing.T) func(string) handover.Location
-		kind handover.Archive
+		at   func(*testing.T) func(string) execapi.Location
+		kind execapi.Archive
 		dir  bool
 	}{
-		"a file in S3, in a tar":             {fakeS3, handover.ArchiveTar, false},
-		"a directory in S3, in a tar":        {fakeS3, handover.ArchiveTar, true},
-		"a directory in S3, in a zip":        {fakeS3, handover.ArchiveZip, true},
-		"a directory in S3, as many objects": {fakeS3, handover.ArchiveNone, true},
-		"a file in S3, as it is":             {fakeS3, handover.ArchiveNone, false},
-		"a file by HTTP, as it is":           {fakeHTTP, handover.ArchiveNone, false},
-		"a directory by HTTP, in a tar":      {fakeHTTP, handover.ArchiveTar, true},
+		"a file in S3, in a tar":             {fakeS3, execapi.ArchiveTar, false},
+		"a directory in S3, in a tar":        {fakeS3, execapi.ArchiveTar, true},
+		"a directory in S3, in a zip":        {fakeS3, execapi.ArchiveZip, true},
+		"a directory in S3, as many objects": {fakeS3, execapi.ArchiveNone, true},
+		"a file in S3, as it is":             {fakeS3, execapi.ArchiveNone, false},
+		"a file by HTTP, as it is":           {fakeHTTP, execapi.ArchiveNone, false},
+		"a directory by HTTP, in a tar":      {fakeHTTP, execapi.ArchiveTar, true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -137,17 +137,17 @@ func TestRoundTrips(t *testing.T) {
 			}
 			stop := make(chan struct{})
 			close(stop)
-			report := Upload(t.Context(), &handover.ArtifactPlan{
+			report := Upload(t.Context(), &execapi.ArtifactPlan{
 				After:  []string{"main"},
-				Upload: []handover.Upload{{Name: "out", From: staged, To: location, Report: json.RawMessage(`{"s3":{"key":"k"}}`)}},
+				Upload: []execapi.Upload{{Name: "out", From: staged, To: location, Report: json.RawMessage(`{"s3":{"key":"k"}}`)}},
 			}, filepath.Join(dir, "shared"), stop)
 			if report.Failed || len(report.Artifacts) != 1 || string(report.Artifacts[0].Location) != `{"s3":{"key":"k"}}` {
 				t.Fatalf("%+v", report)
 			}
 			to := filepath.Join(dir, "in", "out")
 			mode := int32(0o700)
-			plan := &handover.ArtifactPlan{Load: []handover.Load{{
-				Name: "in", From: location, To: to, AsIs: c.kind == handover.ArchiveNone, Mode: &mode, Recurse: true,
+			plan := &execapi.ArtifactPlan{Load: []execapi.Load{{
+				Name: "in", From: location, To: to, AsIs: c.kind == execapi.ArchiveNone, Mode: &mode, Recurse: true,
 			}}}
 			for range 2 { // the second time over what the first one left
 				if err := Load(t.Context(), plan); err != nil {
@@ -168,7 +168,7 @@ func TestRoundTrips(t *testing.T) {
 				t.Errorf("left over: %v", left)
 			}
 			for range 2 { // what is gone is no error
-				if report := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{{Name: "out", At: location}}}); report.Failed {
+				if report := Delete(t.Context(), &execapi.ArtifactPlan{Delete: []execapi.Delete{{Name: "out", At: location}}}); report.Failed {
 					t.Fatal(report.Message)
 				}
 			}
@@ -184,13 +184,13 @@ func TestRoundTrips(t *testing.T) {
 }
 
 func TestSecretsAreInNoMessage(t *testing.T) {
-	for name, at := range map[string]func(*testing.T) func(string) handover.Location{"s3": fakeS3, "http": fakeHTTP} {
+	for name, at := range map[string]func(*testing.T) func(string) execapi.Location{"s3": fakeS3, "http": fakeHTTP} {
 		t.Run(name, func(t *testing.T) {
 			l := at(t)("nothing/here")
 			if l.S3 != nil {
 				l.S3.Bucket = "no-such-bucket"
 			}
-			err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: l, To: filepath.Join(t.TempDir(), "x")}}})
+			err := Load(t.Context(), &execapi.ArtifactPlan{Load: []execapi.Load{{Name: "x", From: l, To: filepath.Join(t.TempDir(), "x")}}})
 			if err == nil {
 				t.Fatal("no error")
 			}
@@ -216,8 +216,8 @@ func TestWhatMainLeavesIsNotTrusted(t *testing.T) {
 	at := fakeS3(t)
 	stop := make(chan struct{})
 	close(stop)
-	upload := func(name string) handover.Report {
-		return Upload(t.Context(), &handover.ArtifactPlan{Upload: []handover.Upload{
+	upload := func(name string) execapi.Report {
+		return Upload(t.Context(), &execapi.ArtifactPlan{Upload: []execapi.Upload{
 			{Name: name, From: filepath.Join(shared, "outputs", "main", name), To: at(name), Report: json.RawMessage(`{}`)},
 		}}, shared, stop)
 	}
@@ -228,7 +228,7 @@ func TestWhatMainLeavesIsNotTrusted(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	to := filepath.Join(dir, "back")
-	if err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: at("tree"), To: to, AsIs: true}}}); err != nil {
+	if err := Load(t.Context(), &execapi.ArtifactPlan{Load: []execapi.Load{{Name: "x", From: at("tree"), To: to, AsIs: true}}}); err != nil {
 		t.Fatal(err)
 	}
 	if left, _ := os.ReadDir(to); len(left) != 1 || content(t, to, "fine") != "fine" {
@@ -239,19 +239,19 @@ func TestWhatMainLeavesIsNotTrusted(t *testing.T) {
 func TestVolumes(t *testing.T) {
 	dir := t.TempDir()
 	file(t, "text", dir, "volume", "wf", "out")
-	at := handover.Location{Volume: &handover.File{Root: filepath.Join(dir, "volume"), Path: "wf/out"}}
+	at := execapi.Location{Volume: &execapi.File{Root: filepath.Join(dir, "volume"), Path: "wf/out"}}
 	to := filepath.Join(dir, "to")
-	if err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: at, To: to}}}); err != nil {
+	if err := Load(t.Context(), &execapi.ArtifactPlan{Load: []execapi.Load{{Name: "x", From: at, To: to}}}); err != nil {
 		t.Fatal(err)
 	}
 	if content(t, to) != "text" || content(t, dir, "volume", "wf", "out") != "text" {
 		t.Error("content differs")
 	}
 	file(t, "text", dir, "volume", "wf", "pod", "other")
-	deep := handover.Location{Volume: &handover.File{Root: filepath.Join(dir, "volume"), Path: "wf/pod/deep/out"}}
+	deep := execapi.Location{Volume: &execapi.File{Root: filepath.Join(dir, "volume"), Path: "wf/pod/deep/out"}}
 	file(t, "text", dir, "volume", "wf", "pod", "deep", "out")
-	outside := handover.Location{Volume: &handover.File{Root: filepath.Join(dir, "nowhere"), Path: "a"}}
-	report := Delete(t.Context(), &handover.ArtifactPlan{Delete: []handover.Delete{
+	outside := execapi.Location{Volume: &execapi.File{Root: filepath.Join(dir, "nowhere"), Path: "a"}}
+	report := Delete(t.Context(), &execapi.ArtifactPlan{Delete: []execapi.Delete{
 		{Name: "x", At: at}, {Name: "no volume", At: outside}, {Name: "deep", At: deep, Prune: 3}, {Name: "gone", At: deep, Prune: 3},
 	}})
 	if !report.Failed || !slices.Equal(report.Left, []int{1}) || !strings.Contains(report.Message, "artifact 'no volume'") {
@@ -266,8 +266,8 @@ func TestVolumes(t *testing.T) {
 
 func TestRaw(t *testing.T) {
 	to := filepath.Join(t.TempDir(), "to")
-	at := handover.Location{Raw: &handover.Raw{Data: "text"}}
-	if err := Load(t.Context(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: at, To: to}}}); err != nil {
+	at := execapi.Location{Raw: &execapi.Raw{Data: "text"}}
+	if err := Load(t.Context(), &execapi.ArtifactPlan{Load: []execapi.Load{{Name: "x", From: at, To: to}}}); err != nil {
 		t.Fatal(err)
 	}
 	if content(t, to) != "text" {
@@ -325,21 +325,21 @@ func TestGit(t *testing.T) {
 	dir := t.TempDir()
 	user, password := file(t, "me", dir, "user"), file(t, "s3cret", dir, "password")
 	for name, c := range map[string]struct {
-		at   handover.Git
+		at   execapi.Git
 		want string
 	}{
-		"the default branch":          {handover.Git{}, "second"},
-		"a tag":                       {handover.Git{Revision: "v1"}, "first"},
-		"a branch":                    {handover.Git{Branch: "old"}, "first"},
-		"a revision that is a branch": {handover.Git{Revision: "old"}, "first"},
-		"only the last commit":        {handover.Git{Depth: 1, Single: true}, "second"},
-		"a ref that is fetched":       {handover.Git{Fetch: []string{"refs/heads/old:refs/heads/fetched"}, Revision: "fetched"}, "first"},
-		"with submodules, of which there are none": {handover.Git{Submodules: true}, "second"},
+		"the default branch":          {execapi.Git{}, "second"},
+		"a tag":                       {execapi.Git{Revision: "v1"}, "first"},
+		"a branch":                    {execapi.Git{Branch: "old"}, "first"},
+		"a revision that is a branch": {execapi.Git{Revision: "old"}, "first"},
+		"only the last commit":        {execapi.Git{Depth: 1, Single: true}, "second"},
+		"a ref that is fetched":       {execapi.Git{Fetch: []string{"refs/heads/old:refs/heads/fetched"}, Revision: "fetched"}, "first"},
+		"with submodules, of which there are none": {execapi.Git{Submodules: true}, "second"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			to := filepath.Join(t.TempDir(), "to")
 			c.at.Repo, c.at.Username, c.at.Password = repo, user, password
-			if err := Load(context.Background(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: handover.Location{Git: &c.at}, To: to}}}); err != nil {
+			if err := Load(context.Background(), &execapi.ArtifactPlan{Load: []execapi.Load{{Name: "x", From: execapi.Location{Git: &c.at}, To: to}}}); err != nil {
 				t.Fatal(err)
 			}
 			if got := content(t, to, "file"); got != c.want {
@@ -348,8 +348,8 @@ func TestGit(t *testing.T) {
 		})
 	}
 	t.Run("an unknown revision is an error that names it", func(t *testing.T) {
-		at := handover.Git{Repo: repo, Username: user, Password: password, Revision: "nowhere"}
-		err := Load(context.Background(), &handover.ArtifactPlan{Load: []handover.Load{{Name: "x", From: handover.Location{Git: &at}, To: filepath.Join(dir, "to")}}})
+		at := execapi.Git{Repo: repo, Username: user, Password: password, Revision: "nowhere"}
+		err := Load(context.Background(), &execapi.ArtifactPlan{Load: []execapi.Load{{Name: "x", From: execapi.Location{Git: &at}, To: filepath.Join(dir, "to")}}})
 		if err == nil || !strings.Contains(err.Error(), "'nowhere'") || strings.Contains(fmt.Sprint(err), "s3cret") {
 			t.Error(err)
 		}

@@ -9,15 +9,15 @@ import (
 	"path/filepath"
 	"sync"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 // Load fetches the plan's input artifacts to the paths where main finds them.
-func Load(ctx context.Context, plan *handover.ArtifactPlan) error {
+func Load(ctx context.Context, plan *execapi.ArtifactPlan) error {
 	if plan.Install {
-		if err := executor.Install(handover.OwnExec, handover.StagedExec); err != nil {
+		if err := executor.Install(execapi.OwnExec, execapi.StagedExec); err != nil {
 			return err
 		}
 	}
@@ -35,7 +35,7 @@ func Load(ctx context.Context, plan *handover.ArtifactPlan) error {
 	return nil
 }
 
-func load(ctx context.Context, l *handover.Load) error {
+func load(ctx context.Context, l *execapi.Load) error {
 	from, err := open(l.From)
 	if err != nil {
 		return err
@@ -85,8 +85,8 @@ func setMode(file string, mode fs.FileMode, recurse bool) error {
 
 // Upload saves the artifacts that main containers left in dir, once the containers have ended or
 // stop is closed.
-func Upload(ctx context.Context, plan *handover.ArtifactPlan, dir string, stop <-chan struct{}) handover.Report {
-	var report handover.Report
+func Upload(ctx context.Context, plan *execapi.ArtifactPlan, dir string, stop <-chan struct{}) execapi.Report {
+	var report execapi.Report
 	for _, container := range plan.After {
 		ended := make(chan error, 1)
 		go func() { ended <- executor.AwaitEnd(dir, container, stop) }()
@@ -120,13 +120,13 @@ func Upload(ctx context.Context, plan *handover.ArtifactPlan, dir string, stop <
 		if err != nil {
 			return failed(fmt.Errorf("output artifact '%s': %w", u.Name, err))
 		}
-		report.Artifacts = append(report.Artifacts, handover.Saved{Name: u.Name, Location: u.Report})
+		report.Artifacts = append(report.Artifacts, execapi.Saved{Name: u.Name, Location: u.Report})
 	}
 	return report
 }
 
-func failed(err error) handover.Report {
-	return handover.Report{Failed: true, Message: handover.Shorten(err.Error())}
+func failed(err error) execapi.Report {
+	return execapi.Report{Failed: true, Message: execapi.Shorten(err.Error())}
 }
 
 // deleters is the number of concurrent deletions.
@@ -134,7 +134,7 @@ const deleters = 8
 
 // Delete deletes the plan's artifacts. It continues after a failure. The report lists all artifacts
 // that are left, with the error of the first.
-func Delete(ctx context.Context, plan *handover.ArtifactPlan) handover.Report {
+func Delete(ctx context.Context, plan *execapi.ArtifactPlan) execapi.Report {
 	errs := make([]error, len(plan.Delete))
 	var running sync.WaitGroup
 	gate := make(chan struct{}, deleters)
@@ -146,7 +146,7 @@ func Delete(ctx context.Context, plan *handover.ArtifactPlan) handover.Report {
 		})
 	}
 	running.Wait()
-	var report handover.Report
+	var report execapi.Report
 	for i, err := range errs {
 		if err == nil {
 			continue
@@ -159,7 +159,7 @@ func Delete(ctx context.Context, plan *handover.ArtifactPlan) handover.Report {
 	return report
 }
 
-func remove(ctx context.Context, d *handover.Delete) error {
+func remove(ctx context.Context, d *execapi.Delete) error {
 	at, err := open(d.At)
 	if err != nil {
 		return err

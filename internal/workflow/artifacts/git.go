@@ -15,11 +15,11 @@ import (
 	gitssh "github.com/go-git/go-git/v5/plumbing/transport/ssh"
 	"golang.org/x/crypto/ssh"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // gitStore loads a checkout of a repository. It does not need the git program.
-type gitStore struct{ at *handover.Git }
+type gitStore struct{ at *execapi.Git }
 
 func (s gitStore) load(ctx context.Context, to string) error {
 	if err := s.clone(ctx, to); err != nil {

@@ -10,7 +10,7 @@ import (
 	"os"
 	"time"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 const (
@@ -22,13 +22,13 @@ const (
 
 // httpStore keeps an artifact behind a URL, with GET, PUT and DELETE.
 type httpStore struct {
-	at     *handover.HTTP
+	at     *execapi.HTTP
 	header http.Header
 	client *http.Client
 	pause  time.Duration
 }
 
-func openHTTP(at *handover.HTTP) (*httpStore, error) {
+func openHTTP(at *execapi.HTTP) (*httpStore, error) {
 	s := &httpStore{at: at, header: http.Header{}, client: &http.Client{}, pause: httpPause}
 	for _, h := range at.Headers {
 		value := h.Value

@@ -15,16 +15,16 @@ import (
 	"github.com/minio/minio-go/v7"
 	"github.com/minio/minio-go/v7/pkg/credentials"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // s3Store keeps an artifact as one object, or as all objects below a key.
 type s3Store struct {
-	at     *handover.S3
+	at     *execapi.S3
 	client *minio.Client
 }
 
-func openS3(at *handover.S3) (*s3Store, error) {
+func openS3(at *execapi.S3) (*s3Store, error) {
 	creds, err := s3Credentials(at)
 	if err != nil {
 		return nil, err
@@ -53,7 +53,7 @@ func openS3(at *handover.S3) (*s3Store, error) {
 	return &s3Store{at, client}, nil
 }
 
-func s3Credentials(at *handover.S3) (*credentials.Credentials, error) {
+func s3Credentials(at *execapi.S3) (*credentials.Credentials, error) {
 	access, err := secret(at.AccessKey)
 	if err != nil {
 		return nil, err

@@ -9,8 +9,8 @@ import (
 	"path"
 	"strings"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 // store is the place where one artifact is kept.
@@ -24,7 +24,7 @@ type store interface {
 	remove(ctx context.Context) error
 }
 
-func open(l handover.Location) (store, error) {
+func open(l execapi.Location) (store, error) {
 	switch {
 	case l.S3 != nil:
 		return openS3(l.S3)
@@ -105,7 +105,7 @@ func visitFile(root *os.Root, name, rel string, visit func(string, *os.File, int
 }
 
 // rawStore holds an artifact whose content is in the manifest.
-type rawStore struct{ raw *handover.Raw }
+type rawStore struct{ raw *execapi.Raw }
 
 func (s rawStore) load(_ context.Context, to string) error {
 	return os.WriteFile(to, []byte(s.raw.Data), 0o644)
@@ -115,7 +115,7 @@ func (s rawStore) remove(context.Context) error       { return nil }
 
 // volumeStore keeps an artifact at a path on a volume.
 type volumeStore struct {
-	file  *handover.File
+	file  *execapi.File
 	prune int // number of enclosing directories to remove if they are empty
 }
 

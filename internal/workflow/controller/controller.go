@@ -22,9 +22,9 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -92,7 +92,7 @@ type Config struct {
 	// may be nil.
 	Malformed func(runtime.Object, *malformed.Error)
 	// Guard recovers from panics that one workflow causes. If it is nil, a panic ends the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	// Metrics is the registry of the controller's metrics; nil registers none.
 	Metrics prometheus.Registerer
 	Clock   clock.WithTicker
@@ -254,7 +254,7 @@ func (c *Controller) Run(ctx context.Context) {
 
 // panicked sets apart a workflow on which a turn has panicked, until the workflow is changed. Its
 // pods and other objects stay.
-func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	if r := c.loop.Get(key); r != nil {
 		c.Guard.Try("workflows", key, func() { c.giveBackRoom(r) })
 		c.Guard.Try("workflows", key, func() { c.abandon(r, false) })

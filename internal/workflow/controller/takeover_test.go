@@ -134,7 +134,7 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 	proxy.Decide(managertest.Decide)
 	cfg := proxy.REST(e.c.RESTConfig())
 	// The brake affects reads: lists, watches and gets. Writes do not pass a wrapped transport,
-	// because package wire makes them.
+	// because package http2client makes them.
 	read := rest.CopyConfig(cfg)
 	if wrap != nil {
 		read.Wrap(wrap)

@@ -24,11 +24,11 @@ import (
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/panics"
 	"lockstep.dev/lockstep/internal/sandbox"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
@@ -49,7 +49,7 @@ type Config struct {
 	Owns func(namespace, name string) bool
 	// Guard recovers from panics that one cron causes, and Panicked is told about that cron. If
 	// Guard is nil, a panic ends the process.
-	Guard    *contain.Guard
+	Guard    *panics.Guard
 	Panicked func(runtime.Object, *malformed.Error)
 	// Clock defaults to the real clock.
 	Clock clock.WithTicker
@@ -178,7 +178,7 @@ func (c *Controller) Run(ctx context.Context) {
 }
 
 // panicked sets apart a cron until it is changed.
-func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
+func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	c.forget(key)
 	c.queue.Forget(key)
 	if cron, found := c.crons.Get(key.Namespace, key.Name); found {

@@ -16,8 +16,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/wait"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 // A container of the tests is this test binary, started again: it finds its plan in the
@@ -43,11 +43,11 @@ func asContainer(text string) int {
 		panic(err)
 	}
 	os.Unsetenv(containerEnv)
-	plan, err := handover.DecodePlan(os.Getenv(handover.PlanEnv))
+	plan, err := execapi.DecodePlan(os.Getenv(execapi.PlanEnv))
 	if err != nil {
 		panic(err)
 	}
-	return executor.Run(plan, os.Args[1:], executor.Config{Message: c.Message, Dir: c.Dir, Task: func(_ *handover.Task, r *handover.Report) error {
+	return executor.Run(plan, os.Args[1:], executor.Config{Message: c.Message, Dir: c.Dir, Task: func(_ *execapi.Task, r *execapi.Report) error {
 		if c.Task == "" {
 			return errors.New("no service account token")
 		}
@@ -71,12 +71,12 @@ type running struct {
 type ended struct {
 	code           int
 	message        string
-	report         handover.Report
+	report         execapi.Report
 	stdout, stderr string
 }
 
 // begin starts a container in a pod's directory.
-func begin(t *testing.T, dir string, plan handover.Plan, argv ...string) *running {
+func begin(t *testing.T, dir string, plan execapi.Plan, argv ...string) *running {
 	t.Helper()
 	if plan.Container == "" {
 		plan.Container = "main"
@@ -101,7 +101,7 @@ func begin(t *testing.T, dir string, plan handover.Plan, argv ...string) *runnin
 		t.Fatal(err)
 	}
 	r.cmd = exec.Command(exe, argv...)
-	r.cmd.Env = append(os.Environ(), containerEnv+"="+string(config), handover.PlanEnv+"="+text)
+	r.cmd.Env = append(os.Environ(), containerEnv+"="+string(config), execapi.PlanEnv+"="+text)
 	r.cmd.Dir = dir
 	r.cmd.Stdout, r.cmd.Stderr = &r.stdout, &r.stderr
 	r.cmd.WaitDelay = 5 * time.Second
@@ -124,11 +124,11 @@ func (r *running) end() ended {
 		r.t.Fatal(err)
 	}
 	e := ended{code: r.cmd.ProcessState.ExitCode(), message: string(message), stdout: r.stdout.String(), stderr: r.stderr.String()}
-	e.report, _ = handover.DecodeReport(e.message)
+	e.report, _ = execapi.DecodeReport(e.message)
 	return e
 }
 
-func run(t *testing.T, dir string, plan handover.Plan, argv ...string) ended {
+func run(t *testing.T, dir string, plan execapi.Plan, argv ...string) ended {
 	t.Helper()
 	return begin(t, dir, plan, argv...).end()
 }
@@ -155,7 +155,7 @@ func TestResult(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := run(t, t.TempDir(), handover.Plan{Result: true}, sh(c.script)...)
+			e := run(t, t.TempDir(), execapi.Plan{Result: true}, sh(c.script)...)
 			if e.code != 0 || e.report.Result == nil || *e.report.Result != c.result {
 				t.Errorf("exit %d, message %s, stderr %s; want result %q", e.code, e.message, e.stderr, c.result)
 			}
@@ -165,7 +165,7 @@ func TestResult(t *testing.T) {
 
 func TestOutputGoesToTheLogAsWell(t *testing.T) {
 	dir := t.TempDir()
-	e := run(t, dir, handover.Plan{Result: true, Logs: filepath.Join(dir, "log")}, sh("echo out; echo err >&2")...)
+	e := run(t, dir, execapi.Plan{Result: true, Logs: filepath.Join(dir, "log")}, sh("echo out; echo err >&2")...)
 	log, err := os.ReadFile(filepath.Join(dir, "log"))
 	if err != nil {
 		t.Fatal(err)
@@ -176,14 +176,14 @@ func TestOutputGoesToTheLogAsWell(t *testing.T) {
 }
 
 func TestNothingToSayLeavesTheTerminationMessageAlone(t *testing.T) {
-	e := run(t, t.TempDir(), handover.Plan{}, sh("exit 3")...)
+	e := run(t, t.TempDir(), execapi.Plan{}, sh("exit 3")...)
 	if e.code != 3 || e.message != "" {
 		t.Errorf("exit %d, message %q", e.code, e.message)
 	}
 }
 
 func TestTheCommandsOwnMessageIsKept(t *testing.T) {
-	e := run(t, t.TempDir(), handover.Plan{Result: true}, sh("echo why it failed > main.message; exit 3")...)
+	e := run(t, t.TempDir(), execapi.Plan{Result: true}, sh("echo why it failed > main.message; exit 3")...)
 	if e.code != 3 || e.report.Message != "why it failed" || e.report.Failed {
 		t.Errorf("exit %d, message %q", e.code, e.message)
 	}
@@ -208,7 +208,7 @@ func TestExitCodes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			e := run(t, t.TempDir(), handover.Plan{Result: true}, c.argv...)
+			e := run(t, t.TempDir(), execapi.Plan{Result: true}, c.argv...)
 			if e.code != c.code || e.report.Failed {
 				t.Errorf("exit %d, message %s; want %d", e.code, e.message, c.code)
 			}
@@ -223,7 +223,7 @@ func TestExitCodes(t *testing.T) {
 
 func TestLargeResults(t *testing.T) {
 	t.Run("what compresses stays in the termination message", func(t *testing.T) {
-		e := run(t, t.TempDir(), handover.Plan{Result: true}, sh("yes abcdefgh | head -c 100000")...)
+		e := run(t, t.TempDir(), execapi.Plan{Result: true}, sh("yes abcdefgh | head -c 100000")...)
 		if e.code != 0 || len(e.message) > 4096 || len(*e.report.Result) != 100_000-1 && len(*e.report.Result) != 100_000 {
 			t.Errorf("exit %d, message of %d bytes", e.code, len(e.message))
 		}
@@ -231,12 +231,12 @@ func TestLargeResults(t *testing.T) {
 	const noise = "head -c 60000 /dev/urandom | od -An -tx1"
 	t.Run("what does not goes into a WorkflowTaskResult", func(t *testing.T) {
 		dir := t.TempDir()
-		e := run(t, dir, handover.Plan{Result: true, Task: &handover.Task{Name: "node"}}, sh(noise)...)
+		e := run(t, dir, execapi.Plan{Result: true, Task: &execapi.Task{Name: "node"}}, sh(noise)...)
 		data, err := os.ReadFile(filepath.Join(dir, "task"))
 		if err != nil {
 			t.Fatal(err, e.message)
 		}
-		var r handover.Report
+		var r execapi.Report
 		if err := json.Unmarshal(data, &r); err != nil {
 			t.Fatal(err)
 		}
@@ -245,19 +245,19 @@ func TestLargeResults(t *testing.T) {
 		}
 	})
 	t.Run("and if that cannot be written it is an error that says so", func(t *testing.T) {
-		e := run(t, t.TempDir(), handover.Plan{Result: true, Task: &handover.Task{}}, sh(noise)...)
-		if e.code != handover.ExitExecutor || !e.report.Failed || !strings.Contains(e.report.Message, "no service account token") || *e.report.Exit != 0 {
+		e := run(t, t.TempDir(), execapi.Plan{Result: true, Task: &execapi.Task{}}, sh(noise)...)
+		if e.code != execapi.ExitExecutor || !e.report.Failed || !strings.Contains(e.report.Message, "no service account token") || *e.report.Exit != 0 {
 			t.Errorf("exit %d, message %s", e.code, e.message)
 		}
 	})
 	t.Run("the last 256 KiB are kept", func(t *testing.T) {
-		e := run(t, t.TempDir(), handover.Plan{Result: true}, sh("yes x | head -c 3000000; printf end")...)
-		if e.code != 0 || len(*e.report.Result) != handover.MaxResult || !strings.HasSuffix(*e.report.Result, "x\nend") {
+		e := run(t, t.TempDir(), execapi.Plan{Result: true}, sh("yes x | head -c 3000000; printf end")...)
+		if e.code != 0 || len(*e.report.Result) != execapi.MaxResult || !strings.HasSuffix(*e.report.Result, "x\nend") {
 			t.Errorf("exit %d, result of %d bytes", e.code, len(*e.report.Result))
 		}
 	})
 	t.Run("binary output passes unchanged", func(t *testing.T) {
-		e := run(t, t.TempDir(), handover.Plan{Result: true, Task: &handover.Task{Name: "n"}}, sh("head -c 50000 /dev/urandom | tee copy; cmp copy copy")...)
+		e := run(t, t.TempDir(), execapi.Plan{Result: true, Task: &execapi.Task{Name: "n"}}, sh("head -c 50000 /dev/urandom | tee copy; cmp copy copy")...)
 		if e.code != 0 || len(e.stdout) != 50_000 {
 			t.Errorf("exit %d, %d bytes of output", e.code, len(e.stdout))
 		}
@@ -265,39 +265,39 @@ func TestLargeResults(t *testing.T) {
 }
 
 func TestMessagesFit(t *testing.T) {
-	e := run(t, t.TempDir(), handover.Plan{Result: true, MaxMessage: 300}, sh("head -c 2000 /dev/urandom | od -An -tx1")...)
-	if e.code != handover.ExitExecutor || len(e.message) > 300 || !e.report.Failed {
+	e := run(t, t.TempDir(), execapi.Plan{Result: true, MaxMessage: 300}, sh("head -c 2000 /dev/urandom | od -An -tx1")...)
+	if e.code != execapi.ExitExecutor || len(e.message) > 300 || !e.report.Failed {
 		t.Errorf("exit %d, message of %d bytes: %s", e.code, len(e.message), e.message)
 	}
 }
 
 func TestParameters(t *testing.T) {
 	dir := t.TempDir()
-	at := func(name string) handover.Parameter {
-		return handover.Parameter{Name: name, Path: filepath.Join(dir, name)}
+	at := func(name string) execapi.Parameter {
+		return execapi.Parameter{Name: name, Path: filepath.Join(dir, name)}
 	}
 	missing := at("missing")
 	missing.Default = ptr("instead")
-	plan := handover.Plan{Parameters: []handover.Parameter{at("a"), at("b"), missing}}
+	plan := execapi.Plan{Parameters: []execapi.Parameter{at("a"), at("b"), missing}}
 	e := run(t, dir, plan, sh("echo 1 > a; printf '2\\n\\n' > b")...)
 	if diff := cmp.Diff(map[string]string{"a": "1", "b": "2\n", "missing": "instead"}, e.report.Parameters); e.code != 0 || diff != "" {
 		t.Errorf("exit %d, %s", e.code, diff)
 	}
 	t.Run("one that is missing is an error", func(t *testing.T) {
-		e := run(t, dir, handover.Plan{Parameters: []handover.Parameter{at("nowhere")}}, sh("true")...)
-		if e.code != handover.ExitExecutor || !e.report.Failed || !strings.Contains(e.report.Message, "'nowhere'") || *e.report.Exit != 0 {
+		e := run(t, dir, execapi.Plan{Parameters: []execapi.Parameter{at("nowhere")}}, sh("true")...)
+		if e.code != execapi.ExitExecutor || !e.report.Failed || !strings.Contains(e.report.Message, "'nowhere'") || *e.report.Exit != 0 {
 			t.Errorf("exit %d, message %s", e.code, e.message)
 		}
 	})
 	t.Run("but a command that failed keeps its own failure, and what it left", func(t *testing.T) {
-		e := run(t, dir, handover.Plan{Parameters: []handover.Parameter{at("nowhere"), at("a")}}, sh("exit 5")...)
+		e := run(t, dir, execapi.Plan{Parameters: []execapi.Parameter{at("nowhere"), at("a")}}, sh("exit 5")...)
 		if e.code != 5 || e.report.Failed || e.report.Parameters["a"] != "1" {
 			t.Errorf("exit %d, message %s", e.code, e.message)
 		}
 	})
 	t.Run("a huge one is refused", func(t *testing.T) {
-		e := run(t, dir, handover.Plan{Parameters: []handover.Parameter{at("huge")}}, sh("head -c 300000 /dev/zero > huge")...)
-		if e.code != handover.ExitExecutor || !strings.Contains(e.report.Message, "use an artifact") {
+		e := run(t, dir, execapi.Plan{Parameters: []execapi.Parameter{at("huge")}}, sh("head -c 300000 /dev/zero > huge")...)
+		if e.code != execapi.ExitExecutor || !strings.Contains(e.report.Message, "use an artifact") {
 			t.Errorf("exit %d, message %s", e.code, e.message)
 		}
 	})
@@ -317,7 +317,7 @@ func waitFor(t *testing.T, path string) {
 
 func TestSignalsReachTheCommandAndWhatItStarted(t *testing.T) {
 	dir := t.TempDir()
-	r := begin(t, dir, handover.Plan{Result: true}, sh(`
+	r := begin(t, dir, execapi.Plan{Result: true}, sh(`
 		(trap 'echo child; exit' USR1; touch child; while :; do sleep 0.05; done) &
 		trap 'echo parent; wait; exit 7' USR1; touch parent; while :; do sleep 0.05; done`)...)
 	waitFor(t, filepath.Join(dir, "child"))
@@ -332,7 +332,7 @@ func TestSignalsReachTheCommandAndWhatItStarted(t *testing.T) {
 
 func TestACommandThatIsToEndHasItsGrace(t *testing.T) {
 	dir := t.TempDir()
-	r := begin(t, dir, handover.Plan{Result: true, GraceSeconds: 1}, sh(`trap '' TERM; echo started; touch up; while :; do sleep 0.05; done`)...)
+	r := begin(t, dir, execapi.Plan{Result: true, GraceSeconds: 1}, sh(`trap '' TERM; echo started; touch up; while :; do sleep 0.05; done`)...)
 	waitFor(t, filepath.Join(dir, "up"))
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -344,7 +344,7 @@ func TestACommandThatIsToEndHasItsGrace(t *testing.T) {
 
 func TestACommandThatIsToldToEndIsNotRetried(t *testing.T) {
 	dir := t.TempDir()
-	r := begin(t, dir, handover.Plan{Retries: 3}, sh(`echo >> starts; touch up; exec sleep 60 >/dev/null 2>&1`)...)
+	r := begin(t, dir, execapi.Plan{Retries: 3}, sh(`echo >> starts; touch up; exec sleep 60 >/dev/null 2>&1`)...)
 	waitFor(t, filepath.Join(dir, "up"))
 	if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
@@ -357,11 +357,11 @@ func TestACommandThatIsToldToEndIsNotRetried(t *testing.T) {
 
 func TestRetries(t *testing.T) {
 	dir := t.TempDir()
-	e := run(t, dir, handover.Plan{Result: true, Retries: 5, RetryDelay: "10ms"}, sh(`echo try; echo >> n; [ $(wc -l < n) = 3 ]`)...)
+	e := run(t, dir, execapi.Plan{Result: true, Retries: 5, RetryDelay: "10ms"}, sh(`echo try; echo >> n; [ $(wc -l < n) = 3 ]`)...)
 	if e.code != 0 || *e.report.Result != "try" {
 		t.Errorf("exit %d, message %s", e.code, e.message)
 	}
-	if e := run(t, dir, handover.Plan{Retries: 2}, sh(`echo >> m; exit 9`)...); e.code != 9 {
+	if e := run(t, dir, execapi.Plan{Retries: 2}, sh(`echo >> m; exit 9`)...); e.code != 9 {
 		t.Errorf("exit %d", e.code)
 	}
 	if data, _ := os.ReadFile(filepath.Join(dir, "m")); len(data) != 3 {
@@ -376,7 +376,7 @@ func TestOrphansAreBuried(t *testing.T) {
 		t.Skip("needs root and unshare")
 	}
 	dir := t.TempDir()
-	r := begin(t, dir, handover.Plan{Result: true}, sh("exit 0")...)
+	r := begin(t, dir, execapi.Plan{Result: true}, sh("exit 0")...)
 	r.end()
 	// Each subshell leaves a child behind that ends at once: without reaping each of them would
 	// stay a zombie.
@@ -394,8 +394,8 @@ func TestOrphansAreBuried(t *testing.T) {
 
 func TestContainersComeInTheirOrder(t *testing.T) {
 	dir := t.TempDir()
-	plan := func(name string, after ...string) handover.Plan {
-		return handover.Plan{Container: name, Announce: true, After: after}
+	plan := func(name string, after ...string) execapi.Plan {
+		return execapi.Plan{Container: name, Announce: true, After: after}
 	}
 	c := begin(t, dir, plan("c", "a", "b"), sh("echo c >> log")...)
 	b := begin(t, dir, plan("b", "a"), sh("echo b >> log")...)
@@ -426,13 +426,13 @@ func TestWhatComesAfterAFailureIsOmitted(t *testing.T) {
 			if strings.Contains(name, "killed") {
 				script = "touch up; exec sleep 5 >/dev/null 2>&1"
 			}
-			c := begin(t, dir, handover.Plan{Container: "c", After: []string{"b"}}, sh("touch ran")...)
-			b := begin(t, dir, handover.Plan{Container: "b", After: []string{"a"}, Announce: true}, sh("touch ran")...)
-			a := begin(t, dir, handover.Plan{Container: "a", Announce: true}, sh(script)...)
+			c := begin(t, dir, execapi.Plan{Container: "c", After: []string{"b"}}, sh("touch ran")...)
+			b := begin(t, dir, execapi.Plan{Container: "b", After: []string{"a"}, Announce: true}, sh("touch ran")...)
+			a := begin(t, dir, execapi.Plan{Container: "a", Announce: true}, sh(script)...)
 			end(a)
 			a.end()
 			for omitted, r := range map[string]*running{"a": b, "b": c} {
-				if e := r.end(); e.code != handover.ExitExecutor || e.report.Omitted != omitted {
+				if e := r.end(); e.code != execapi.ExitExecutor || e.report.Omitted != omitted {
 					t.Errorf("exit %d, message %s", e.code, e.message)
 				}
 			}
@@ -444,7 +444,7 @@ func TestWhatComesAfterAFailureIsOmitted(t *testing.T) {
 }
 
 func TestAContainerThatWaitsCanBeEnded(t *testing.T) {
-	r := begin(t, t.TempDir(), handover.Plan{After: []string{"never"}}, sh("true")...)
+	r := begin(t, t.TempDir(), execapi.Plan{After: []string{"never"}}, sh("true")...)
 	ended := make(chan error, 1)
 	go func() { ended <- r.cmd.Wait() }()
 	again := time.NewTicker(10 * time.Millisecond) // either side of its start is right
@@ -464,13 +464,13 @@ func TestAContainerThatWaitsCanBeEnded(t *testing.T) {
 func TestSaves(t *testing.T) {
 	dir := t.TempDir()
 	location := json.RawMessage(`{"raw":{"data":"x"}}`)
-	plan := handover.Plan{Save: []handover.Save{
+	plan := execapi.Plan{Save: []execapi.Save{
 		{Name: "tree", Path: filepath.Join(dir, "tree"), To: filepath.Join(dir, "out", "tree.tgz"), Location: location},
-		{Name: "plain", Path: filepath.Join(dir, "file"), To: filepath.Join(dir, "out", "deep", "plain"), Archive: handover.ArchiveNone},
+		{Name: "plain", Path: filepath.Join(dir, "file"), To: filepath.Join(dir, "out", "deep", "plain"), Archive: execapi.ArchiveNone},
 		{Name: "maybe", Path: filepath.Join(dir, "none"), To: filepath.Join(dir, "out", "none"), Optional: true},
 	}}
 	e := run(t, dir, plan, sh("mkdir -p tree/a; echo 1 > tree/a/b; echo text > file")...)
-	if diff := cmp.Diff([]handover.Saved{{Name: "tree", Location: location}}, e.report.Artifacts); e.code != 0 || diff != "" {
+	if diff := cmp.Diff([]execapi.Saved{{Name: "tree", Location: location}}, e.report.Artifacts); e.code != 0 || diff != "" {
 		t.Fatalf("exit %d, %s: %s", e.code, e.message, diff)
 	}
 	if text, _ := os.ReadFile(filepath.Join(dir, "out", "deep", "plain")); string(text) != "text\n" {
@@ -481,7 +481,7 @@ func TestSaves(t *testing.T) {
 	}
 	plan.Save = plan.Save[2:]
 	plan.Save[0].Optional = false
-	if e := run(t, dir, plan, sh("true")...); e.code != handover.ExitExecutor || !strings.Contains(e.report.Message, "'maybe'") {
+	if e := run(t, dir, plan, sh("true")...); e.code != execapi.ExitExecutor || !strings.Contains(e.report.Message, "'maybe'") {
 		t.Errorf("exit %d, message %s", e.code, e.message)
 	}
 }
@@ -502,13 +502,13 @@ func TestProgressIsToldWhileTheCommandRuns(t *testing.T) {
 	t.Setenv("ARGO_PROGRESS_FILE_TICK_DURATION", "1ms")
 	t.Setenv("ARGO_PROGRESS_PATCH_TICK_DURATION", "1ms")
 	dir := t.TempDir()
-	plan := handover.Plan{Progress: filepath.Join(dir, "progress"), Task: &handover.Task{Name: "node"}}
+	plan := execapi.Plan{Progress: filepath.Join(dir, "progress"), Task: &execapi.Task{Name: "node"}}
 	// The command ends when it is told to, or after a time longer than any machine needs.
 	e := run(t, dir, plan, sh(`echo 1/4 > progress; i=0; while test ! -f task && test $i -lt 300; do sleep 0.1; i=$((i+1)); done; echo 2/4 >> progress; echo 4/4 >> progress`)...)
 	if e.code != 0 || e.report.Progress != "4/4" {
 		t.Errorf("exit code %d, %+v %s", e.code, e.report, e.stderr)
 	}
-	var told handover.Report
+	var told execapi.Report
 	if data, err := os.ReadFile(filepath.Join(dir, "task")); err != nil {
 		t.Error(err)
 	} else if err := json.Unmarshal(data, &told); err != nil || !strings.HasSuffix(told.Progress, "/4") || told.Result != nil {
@@ -527,7 +527,7 @@ func TestProgressThatCannotBeTold(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
-			if e := run(t, dir, handover.Plan{Progress: filepath.Join(dir, "progress")}, sh(c.script)...); e.code != 0 || e.report.Progress != c.want {
+			if e := run(t, dir, execapi.Plan{Progress: filepath.Join(dir, "progress")}, sh(c.script)...); e.code != 0 || e.report.Progress != c.want {
 				t.Errorf("exit code %d, progress %q %s", e.code, e.report.Progress, e.stderr)
 			}
 		})

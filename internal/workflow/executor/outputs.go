@@ -8,8 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor/archive"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 // outputs collects the outputs of the command. Missing outputs are an error only if the command
@@ -38,7 +38,7 @@ func (r *run) outputs(code int) error {
 		case err != nil:
 			errs = append(errs, fmt.Errorf("output artifact '%s': %w", s.Name, err))
 		case s.Location != nil:
-			r.report.Artifacts = append(r.report.Artifacts, handover.Saved{Name: s.Name, Location: s.Location})
+			r.report.Artifacts = append(r.report.Artifacts, execapi.Saved{Name: s.Name, Location: s.Location})
 		}
 	}
 	if code == 0 {
@@ -47,7 +47,7 @@ func (r *run) outputs(code int) error {
 	return nil
 }
 
-func parameter(p handover.Parameter) (string, error) {
+func parameter(p execapi.Parameter) (string, error) {
 	f, err := os.Open(p.Path)
 	if errors.Is(err, os.ErrNotExist) && p.Default != nil {
 		return *p.Default, nil
@@ -56,17 +56,17 @@ func parameter(p handover.Parameter) (string, error) {
 		return "", err
 	}
 	defer f.Close()
-	data, err := io.ReadAll(io.LimitReader(f, handover.MaxResult+1))
+	data, err := io.ReadAll(io.LimitReader(f, execapi.MaxResult+1))
 	if err != nil {
 		return "", err
 	}
-	if len(data) > handover.MaxResult {
-		return "", fmt.Errorf("%s: is larger than %d KiB; use an artifact", p.Path, handover.MaxResult>>10)
+	if len(data) > execapi.MaxResult {
+		return "", fmt.Errorf("%s: is larger than %d KiB; use an artifact", p.Path, execapi.MaxResult>>10)
 	}
 	return strings.TrimSuffix(string(data), "\n"), nil
 }
 
-func save(s handover.Save) error {
+func save(s execapi.Save) error {
 	if _, err := os.Stat(s.Path); err != nil {
 		return err
 	}

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // errStart marks the error of a command that the kernel refused to start.
@@ -91,7 +91,7 @@ func (r *run) start(path string) error {
 func environment() []string {
 	var env []string
 	for _, e := range os.Environ() {
-		if !strings.HasPrefix(e, handover.PlanEnv+"=") {
+		if !strings.HasPrefix(e, execapi.PlanEnv+"=") {
 			env = append(env, e)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 const (
@@ -51,7 +51,7 @@ func (r *run) watchProgress() (last func() string) {
 				put = createTaskResult
 			}
 			at = time.Now()
-			if err := put(r.plan.Task, &handover.Report{Progress: now}); err != nil {
+			if err := put(r.plan.Task, &execapi.Report{Progress: now}); err != nil {
 				// The progress is reported again at the end, without the API server.
 				fmt.Fprintf(r.config.Stderr, "lockstep-exec: progress cannot be told: %v\n", err)
 				return

@@ -11,7 +11,7 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // Config sets where the executor finds things outside of its plan. Zero values suit a container.
@@ -19,8 +19,8 @@ type Config struct {
 	Stdout, Stderr *os.File
 	// Message is the file of the termination message; "" means the plan's, or /dev/termination-log.
 	Message string
-	Dir     string // "" means handover.Dir
-	Task    func(*handover.Task, *handover.Report) error
+	Dir     string // "" means execapi.Dir
+	Task    func(*execapi.Task, *execapi.Report) error
 }
 
 // defaultMessage is where the kubelet reads the termination message by default.
@@ -34,17 +34,17 @@ const (
 
 // run is the state of one container.
 type run struct {
-	plan    *handover.Plan
+	plan    *execapi.Plan
 	config  Config
 	argv    []string
 	signals chan os.Signal
 	child   child
 	result  tail
-	report  handover.Report
+	report  execapi.Report
 }
 
 // Run runs a command according to a plan and returns the container's exit code.
-func Run(plan *handover.Plan, argv []string, config Config) int {
+func Run(plan *execapi.Plan, argv []string, config Config) int {
 	if config.Stdout == nil {
 		config.Stdout = os.Stdout
 	}
@@ -52,7 +52,7 @@ func Run(plan *handover.Plan, argv []string, config Config) int {
 		config.Stderr = os.Stderr
 	}
 	if config.Dir == "" {
-		config.Dir = handover.Dir
+		config.Dir = execapi.Dir
 	}
 	if config.Message == "" {
 		config.Message = plan.Message
@@ -60,7 +60,7 @@ func Run(plan *handover.Plan, argv []string, config Config) int {
 	if config.Message == "" {
 		config.Message = defaultMessage
 	}
-	r := &run{plan: plan, config: config, argv: argv, signals: make(chan os.Signal, 64), result: tail{max: handover.MaxResult}}
+	r := &run{plan: plan, config: config, argv: argv, signals: make(chan os.Signal, 64), result: tail{max: execapi.MaxResult}}
 	signal.Notify(r.signals)
 	defer signal.Stop(r.signals)
 	return r.container()
@@ -90,7 +90,7 @@ func (r *run) life() int {
 	} else if omitted != "" {
 		r.report.Omitted = omitted
 		r.say()
-		return handover.ExitExecutor
+		return execapi.ExitExecutor
 	}
 	//   3. Run the command.
 	watched := r.watchProgress()
@@ -185,16 +185,16 @@ func lookPath(name string) (string, error) {
 // note records in the log and in the report why the command did not start.
 func (r *run) note(err error) {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
-	r.report.Message = handover.Shorten(err.Error())
+	r.report.Message = execapi.Shorten(err.Error())
 }
 
 // fail ends the container because of a failure of the executor.
 func (r *run) fail(err error) int {
 	fmt.Fprintf(r.config.Stderr, "lockstep-exec: %v\n", err)
-	r.report.Failed, r.report.Message = true, handover.Shorten(err.Error())
+	r.report.Failed, r.report.Message = true, execapi.Shorten(err.Error())
 	r.report.Result, r.report.Parameters = nil, nil
 	r.say()
-	return handover.ExitExecutor
+	return execapi.ExitExecutor
 }
 
 // commandsMessage returns the termination message that the command itself left.
@@ -207,11 +207,11 @@ func (r *run) commandsMessage() string {
 		return ""
 	}
 	defer f.Close()
-	text, err := io.ReadAll(io.LimitReader(f, handover.MaxText))
+	text, err := io.ReadAll(io.LimitReader(f, execapi.MaxText))
 	if err != nil {
 		return ""
 	}
-	return handover.Shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+	return execapi.Shorten(strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
 }
 
 // finish delivers the report. Outputs that are too large for a termination message go into a
@@ -229,7 +229,7 @@ func (r *run) finish(code int) int {
 // Compose returns the termination message for a report. Outputs that are too large for it are
 // passed to put, which writes a WorkflowTaskResult; a nil put means to write it with the pod's
 // service account.
-func Compose(report handover.Report, maxMessage int, task *handover.Task, put func(*handover.Task, *handover.Report) error) (string, error) {
+func Compose(report execapi.Report, maxMessage int, task *execapi.Task, put func(*execapi.Task, *execapi.Report) error) (string, error) {
 	text, fits := report.Encode(maxMessage)
 	if fits {
 		return text, nil
@@ -243,13 +243,13 @@ func Compose(report handover.Report, maxMessage int, task *handover.Task, put fu
 	if err := put(task, &report); err != nil {
 		return "", fmt.Errorf("the outputs do not fit into %d bytes, and no WorkflowTaskResult can be made: %w", maxMessage, err)
 	}
-	text, _ = handover.Report{Elsewhere: true, Message: report.Message}.Encode(maxMessage)
+	text, _ = execapi.Report{Elsewhere: true, Message: report.Message}.Encode(maxMessage)
 	return text, nil
 }
 
 func (r *run) maxMessage() int {
 	if r.plan.MaxMessage == 0 {
-		return handover.MaxMessage
+		return execapi.MaxMessage
 	}
 	return r.plan.MaxMessage
 }

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 // taskPatience bounds the write of a WorkflowTaskResult.
@@ -38,7 +38,7 @@ type (
 
 // createTaskResult writes a report into the node's WorkflowTaskResult: outputs, or the progress of
 // a running command.
-func createTaskResult(task *handover.Task, report *handover.Report) error {
+func createTaskResult(task *execapi.Task, report *execapi.Report) error {
 	client, err := incluster.New()
 	if err != nil {
 		return err
@@ -61,11 +61,11 @@ func createTaskResult(task *handover.Task, report *handover.Report) error {
 	return putTaskResult(client, task, outputs, report.Progress)
 }
 
-func onlyProgress(r *handover.Report) bool {
+func onlyProgress(r *execapi.Report) bool {
 	return r.Progress != "" && r.Result == nil && len(r.Parameters)+len(r.Artifacts) == 0
 }
 
-func putTaskResult(client *incluster.Client, task *handover.Task, outputs *taskOutputs, progress string) error {
+func putTaskResult(client *incluster.Client, task *execapi.Task, outputs *taskOutputs, progress string) error {
 	object := &taskResult{
 		APIVersion: "argoproj.io/v1alpha1", Kind: "WorkflowTaskResult", Outputs: outputs, Progress: progress,
 		Metadata: map[string]any{

@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 const (
@@ -24,18 +24,18 @@ const (
 
 // moves collects the artifacts that containers other than main transfer.
 type moves struct {
-	load   []handover.Load
-	upload []handover.Upload
+	load   []execapi.Load
+	upload []execapi.Upload
 	in     *carrier
 	out    *carrier
-	saves  map[string][]handover.Save // by name of the container
-	logs   map[string]string          // log file, by name of the container
+	saves  map[string][]execapi.Save // by name of the container
+	logs   map[string]string         // log file, by name of the container
 }
 
 // artifacts plans the transfer of artifacts. Input artifacts are mounted into all main containers;
 // output artifacts come from the container named main.
 func (b *builder) artifacts() error {
-	b.moves = moves{in: newCarrier(), out: newCarrier(), saves: map[string][]handover.Save{}, logs: map[string]string{}}
+	b.moves = moves{in: newCarrier(), out: newCarrier(), saves: map[string][]execapi.Save{}, logs: map[string]string{}}
 	if in := b.create.Inputs; in != nil {
 		for i := range in.Artifacts {
 			if err := b.loadArtifact(&in.Artifacts[i]); err != nil {
@@ -86,14 +86,14 @@ func (b *builder) loadArtifact(a *wf.Artifact) error {
 		b.mountInMains(mount)
 		return nil
 	}
-	load := handover.Load{Name: a.Name, To: path.Join(handover.InputDir, a.Name), Mode: a.Mode, Recurse: a.RecurseMode, Optional: a.Optional}
+	load := execapi.Load{Name: a.Name, To: path.Join(execapi.InputDir, a.Name), Mode: a.Mode, Recurse: a.RecurseMode, Optional: a.Optional}
 	load.AsIs = a.Archive != nil && a.Archive.None != nil
 	if load.From, err = b.moves.in.location(&location); err != nil {
 		return err
 	}
 	if b.inVolume(a.Path) {
 		// The path is in a volume of main, which the init container mounts too.
-		load.To = path.Join(handover.MainRoot, a.Path)
+		load.To = path.Join(execapi.MainRoot, a.Path)
 	} else {
 		b.mountInMains(corev1.VolumeMount{Name: inputsVolume, MountPath: a.Path, SubPath: a.Name})
 	}
@@ -131,16 +131,16 @@ func (b *builder) mountInMains(m corev1.VolumeMount) {
 }
 
 // packing returns how an artifact is packed, and the suffix of its file name.
-func packing(a *wf.Artifact) (kind handover.Archive, level *int32, suffix string) {
+func packing(a *wf.Artifact) (kind execapi.Archive, level *int32, suffix string) {
 	switch {
 	case a.Archive != nil && a.Archive.None != nil:
-		return handover.ArchiveNone, nil, ""
+		return execapi.ArchiveNone, nil, ""
 	case a.Archive != nil && a.Archive.Zip != nil:
-		return handover.ArchiveZip, nil, ".zip"
+		return execapi.ArchiveZip, nil, ".zip"
 	case a.Archive != nil && a.Archive.Tar != nil:
-		return handover.ArchiveTar, a.Archive.Tar.CompressionLevel, ".tgz"
+		return execapi.ArchiveTar, a.Archive.Tar.CompressionLevel, ".tgz"
 	}
-	return handover.ArchiveTar, nil, ".tgz"
+	return execapi.ArchiveTar, nil, ".tgz"
 }
 
 // saveArtifact plans how an output artifact gets to its store.
@@ -152,12 +152,12 @@ func (b *builder) saveArtifact(a *wf.Artifact) error {
 		return fmt.Errorf("path: '%s' is not absolute", a.Path)
 	}
 	kind, level, suffix := packing(a)
-	save := handover.Save{Name: a.Name, Path: a.Path, Archive: kind, Level: level, Optional: a.Optional}
+	save := execapi.Save{Name: a.Name, Path: a.Path, Archive: kind, Level: level, Optional: a.Optional}
 	return b.save(MainContainer, a, save, a.Name+suffix)
 }
 
 // save adds an artifact that container leaves behind, and an upload unless its store is a volume.
-func (b *builder) save(container string, a *wf.Artifact, save handover.Save, file string) error {
+func (b *builder) save(container string, a *wf.Artifact, save execapi.Save, file string) error {
 	whole, short, err := b.output(a, file)
 	if err != nil {
 		return err
@@ -173,7 +173,7 @@ func (b *builder) save(container string, a *wf.Artifact, save handover.Save, fil
 		// directory that the artifact goes to.
 		source, name := volumeSource(whole.Volume)
 		key := volumeKey(whole.Volume)
-		mountPath := path.Join(handover.RepositoryDir, "out", save.Name)
+		mountPath := path.Join(execapi.RepositoryDir, "out", save.Name)
 		for i := range b.mains {
 			if b.mains[i].Name == container {
 				b.mains[i].VolumeMounts = append(b.mains[i].VolumeMounts, corev1.VolumeMount{Name: name, MountPath: mountPath, SubPath: strings.TrimPrefix(path.Dir("/"+key), "/")})
@@ -184,9 +184,9 @@ func (b *builder) save(container string, a *wf.Artifact, save handover.Save, fil
 		b.moves.saves[container] = append(b.moves.saves[container], save)
 		return nil
 	}
-	save.To = path.Join(handover.Staged, container, save.Name)
+	save.To = path.Join(execapi.Staged, container, save.Name)
 	b.moves.saves[container] = append(b.moves.saves[container], save)
-	upload := handover.Upload{Name: save.Name, From: save.To, Report: report, Optional: save.Optional}
+	upload := execapi.Upload{Name: save.Name, From: save.To, Report: report, Optional: save.Optional}
 	if upload.To, err = b.moves.out.location(&whole); err != nil {
 		return err
 	}
@@ -211,9 +211,9 @@ func (b *builder) archiveLogs() error {
 	}
 	for i := range b.mains {
 		c := b.mains[i].Name
-		file := path.Join(handover.Dir, c+".log")
+		file := path.Join(execapi.Dir, c+".log")
 		b.moves.logs[c] = file
-		save := handover.Save{Name: c + logsSuffix, Path: file, Archive: handover.ArchiveNone, Optional: true}
+		save := execapi.Save{Name: c + logsSuffix, Path: file, Archive: execapi.ArchiveNone, Optional: true}
 		if err := b.save(c, &wf.Artifact{Name: save.Name}, save, c+".log"); err != nil {
 			return err
 		}
@@ -234,17 +234,17 @@ func (b *builder) addVolume(v corev1.Volume) {
 // carry adds the containers that move artifacts.
 func (b *builder) carry() error {
 	if len(b.moves.load) > 0 {
-		plan := handover.ArtifactPlan{Load: b.moves.load, MaxMessage: b.maxMessage(len(b.mains))}
-		c := corev1.Container{Name: InitContainer, Command: []string{handover.OwnIO, "init"}}
+		plan := execapi.ArtifactPlan{Load: b.moves.load, MaxMessage: b.maxMessage(len(b.mains))}
+		c := corev1.Container{Name: InitContainer, Command: []string{execapi.OwnIO, "init"}}
 		b.addVolume(corev1.Volume{Name: inputsVolume, VolumeSource: corev1.VolumeSource{EmptyDir: &corev1.EmptyDirVolumeSource{}}})
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: inputsVolume, MountPath: handover.InputDir})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: inputsVolume, MountPath: execapi.InputDir})
 		for _, m := range b.userMounts() {
-			m.MountPath = path.Join(handover.MainRoot, m.MountPath)
+			m.MountPath = path.Join(execapi.MainRoot, m.MountPath)
 			c.VolumeMounts = append(c.VolumeMounts, m)
 		}
 		if b.staged {
 			plan.Install = true
-			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: handover.Dir})
+			c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: execapi.Dir})
 		}
 		if err := b.carrier(&c, &plan, b.moves.in); err != nil {
 			return err
@@ -252,14 +252,14 @@ func (b *builder) carry() error {
 		b.inits = append([]corev1.Container{c}, b.inits...)
 	} else if b.staged {
 		b.inits = append([]corev1.Container{b.own(corev1.Container{
-			Name: InitContainer, Command: []string{handover.OwnExec, "install", handover.StagedExec},
-			VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: handover.Dir}},
+			Name: InitContainer, Command: []string{execapi.OwnExec, "install", execapi.StagedExec},
+			VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: execapi.Dir}},
 		})}, b.inits...)
 	}
 	if len(b.moves.upload) == 0 {
 		return nil
 	}
-	plan := handover.ArtifactPlan{Upload: b.moves.upload, MaxMessage: b.maxMessage(len(b.mains))}
+	plan := execapi.ArtifactPlan{Upload: b.moves.upload, MaxMessage: b.maxMessage(len(b.mains))}
 	for i := range b.mains {
 		if len(b.moves.saves[b.mains[i].Name]) > 0 {
 			plan.After = append(plan.After, b.mains[i].Name)
@@ -267,8 +267,8 @@ func (b *builder) carry() error {
 	}
 	b.share()
 	c := corev1.Container{
-		Name: WaitContainer, Command: []string{handover.OwnIO, "wait"}, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
-		VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: handover.Dir}},
+		Name: WaitContainer, Command: []string{execapi.OwnIO, "wait"}, RestartPolicy: ptr.To(corev1.ContainerRestartPolicyAlways),
+		VolumeMounts: []corev1.VolumeMount{{Name: dirVolume, MountPath: execapi.Dir}},
 	}
 	if err := b.carrier(&c, &plan, b.moves.out); err != nil {
 		return err
@@ -279,12 +279,12 @@ func (b *builder) carry() error {
 }
 
 // carrier completes a container that moves artifacts.
-func (b *builder) carrier(c *corev1.Container, plan *handover.ArtifactPlan, with *carrier) error {
+func (b *builder) carrier(c *corev1.Container, plan *execapi.ArtifactPlan, with *carrier) error {
 	text, err := plan.Encode()
 	if err != nil {
 		return err
 	}
-	c.Env = append(c.Env, corev1.EnvVar{Name: handover.ArtifactPlanEnv, Value: text})
+	c.Env = append(c.Env, corev1.EnvVar{Name: execapi.ArtifactPlanEnv, Value: text})
 	c.VolumeMounts = append(c.VolumeMounts, with.mounts...)
 	for _, v := range with.volumes {
 		if same := slices.IndexFunc(b.pod.Spec.Volumes, func(o corev1.Volume) bool { return o.Name == v.Name }); same >= 0 && v.Secret != nil {

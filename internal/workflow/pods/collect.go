@@ -15,7 +15,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 const (
@@ -135,7 +135,7 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 	t := &wf.Template{ServiceAccountName: g.gc.ServiceAccountName}
 	b := &builder{workflow: g.workflow, spec: spec, t: t, create: engine.CreatePod{Template: t}, options: g.options}
 	b.options.Image = cmp.Or(b.options.Image, DefaultImage)
-	plan := &handover.ArtifactPlan{MaxMessage: handover.MaxMessage}
+	plan := &execapi.ArtifactPlan{MaxMessage: execapi.MaxMessage}
 	carries := newCarrier()
 	for _, a := range list {
 		name := a.NodeID + "/" + a.Name
@@ -143,7 +143,7 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 		if err != nil {
 			return Collection{}, fmt.Errorf("artifact '%s': %w", name, err)
 		}
-		d := handover.Delete{Name: name}
+		d := execapi.Delete{Name: name}
 		if d.At, err = carries.location(&location); err != nil {
 			return Collection{}, fmt.Errorf("artifact '%s': %w", name, err)
 		}
@@ -159,7 +159,7 @@ func (g *collector) build(list []Collected, patch string) (Collection, error) {
 	if err := b.settings(); err != nil {
 		return Collection{}, err
 	}
-	main := corev1.Container{Name: MainContainer, Command: []string{handover.OwnIO, "gc"}}
+	main := corev1.Container{Name: MainContainer, Command: []string{execapi.OwnIO, "gc"}}
 	if err := b.carrier(&main, plan, carries); err != nil {
 		return Collection{}, err
 	}

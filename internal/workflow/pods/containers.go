@@ -11,7 +11,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // maxAnnotations is the maximum size of a pod's annotations in bytes, a little below the API
@@ -26,8 +26,8 @@ func (b *builder) containers() error {
 		b.addMain(*t.Container.DeepCopy())
 	case t.Script != nil:
 		c := *t.Script.Container.DeepCopy()
-		c.Args = append(c.Args, handover.Script)
-		mount, err := b.file("script", t.Script.Source, handover.Script, 0o755)
+		c.Args = append(c.Args, execapi.Script)
+		mount, err := b.file("script", t.Script.Source, execapi.Script, 0o755)
 		if err != nil {
 			return fmt.Errorf("script.source: %w", err)
 		}
@@ -52,14 +52,14 @@ func (b *builder) containers() error {
 // resource adds a main container from our image that acts on objects of the cluster.
 func (b *builder) resource() error {
 	r := b.t.Resource
-	plan := handover.ResourcePlan{
+	plan := execapi.ResourcePlan{
 		Action: r.Action, MergeStrategy: r.MergeStrategy, Manifest: r.Manifest, Flags: r.Flags, Success: r.SuccessCondition, Failure: r.FailureCondition,
 		MaxMessage: b.maxMessage(1), Task: b.task(),
 	}
-	c := b.own(corev1.Container{Name: MainContainer, Command: []string{handover.OwnIO, "resource"}})
+	c := b.own(corev1.Container{Name: MainContainer, Command: []string{execapi.OwnIO, "resource"}})
 	if r.ManifestFrom != nil && r.ManifestFrom.Artifact != nil {
 		a := *r.ManifestFrom.Artifact
-		a.Name, a.Path = manifestArtifact, path.Join(handover.InputDir, manifestArtifact)
+		a.Name, a.Path = manifestArtifact, path.Join(execapi.InputDir, manifestArtifact)
 		in := wf.Inputs{Artifacts: []wf.Artifact{a}}
 		if b.create.Inputs != nil {
 			for _, input := range b.create.Inputs.Artifacts {
@@ -84,7 +84,7 @@ func (b *builder) resource() error {
 			if p.ValueFrom == nil || p.ValueFrom.JSONPath == "" && p.ValueFrom.JQFilter == "" {
 				continue
 			}
-			f := handover.Field{Name: p.Name, JSONPath: p.ValueFrom.JSONPath, JQ: p.ValueFrom.JQFilter}
+			f := execapi.Field{Name: p.Name, JSONPath: p.ValueFrom.JSONPath, JQ: p.ValueFrom.JQFilter}
 			if d := p.ValueFrom.Default; d != nil {
 				f.Default = ptr.To(string(*d))
 			}
@@ -95,7 +95,7 @@ func (b *builder) resource() error {
 	if err != nil {
 		return fmt.Errorf("resource.manifest: %w", err)
 	}
-	c.Env = []corev1.EnvVar{{Name: handover.ResourcePlanEnv, Value: text}}
+	c.Env = []corev1.EnvVar{{Name: execapi.ResourcePlanEnv, Value: text}}
 	b.mains = append(b.mains, c)
 	return nil
 }
@@ -104,7 +104,7 @@ func (b *builder) resource() error {
 func (b *builder) request() error {
 	h := b.t.HTTP
 	secrets := newCarrier()
-	plan := handover.RequestPlan{
+	plan := execapi.RequestPlan{
 		Method: h.Method, URL: h.URL, Headers: secrets.headers(h.Headers), Body: []byte(h.Body), NoTLS: h.InsecureSkipVerify,
 		Success: h.SuccessCondition, Result: b.create.IncludeResult, MaxMessage: b.maxMessage(1), Task: b.task(),
 	}
@@ -118,8 +118,8 @@ func (b *builder) request() error {
 	if err != nil {
 		return fmt.Errorf("http: %w", err)
 	}
-	c := b.own(corev1.Container{Name: MainContainer, Command: []string{handover.OwnIO, "http"}, VolumeMounts: secrets.mounts})
-	c.Env = []corev1.EnvVar{{Name: handover.RequestPlanEnv, Value: text}}
+	c := b.own(corev1.Container{Name: MainContainer, Command: []string{execapi.OwnIO, "http"}, VolumeMounts: secrets.mounts})
+	c.Env = []corev1.EnvVar{{Name: execapi.RequestPlanEnv, Value: text}}
 	for _, v := range secrets.volumes {
 		b.addVolume(v)
 	}

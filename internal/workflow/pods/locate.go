@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
@@ -218,7 +218,7 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 		c.volumes = append(c.volumes, corev1.Volume{Name: volume, VolumeSource: corev1.VolumeSource{
 			Secret: &corev1.SecretVolumeSource{SecretName: s.Name, Optional: s.Optional},
 		}})
-		c.mounts = append(c.mounts, corev1.VolumeMount{Name: volume, MountPath: path.Join(handover.SecretDir, s.Name), ReadOnly: true})
+		c.mounts = append(c.mounts, corev1.VolumeMount{Name: volume, MountPath: path.Join(execapi.SecretDir, s.Name), ReadOnly: true})
 	}
 	items := &c.volumes[i].Secret.Items
 	present := false
@@ -228,14 +228,14 @@ func (c *carrier) secret(s *corev1.SecretKeySelector) string {
 	if !present {
 		*items = append(*items, corev1.KeyToPath{Key: s.Key, Path: s.Key})
 	}
-	return path.Join(handover.SecretDir, s.Name, s.Key)
+	return path.Join(execapi.SecretDir, s.Name, s.Key)
 }
 
 // headers returns the headers of a request; secret values are replaced by the paths of their files.
-func (c *carrier) headers(list []wf.HTTPHeader) []handover.Header {
-	var out []handover.Header
+func (c *carrier) headers(list []wf.HTTPHeader) []execapi.Header {
+	var out []execapi.Header
 	for _, h := range list {
-		header := handover.Header{Name: h.Name, Value: h.Value}
+		header := execapi.Header{Name: h.Name, Value: h.Value}
 		if h.ValueFrom != nil {
 			header.File = c.secret(h.ValueFrom.SecretKeyRef)
 		}
@@ -261,9 +261,9 @@ func (c *carrier) store(v *wf.VolumeArtifact) string {
 		i = len(c.stores)
 		c.stores[name] = i
 		c.volumes = append(c.volumes, corev1.Volume{Name: name, VolumeSource: source})
-		c.mounts = append(c.mounts, corev1.VolumeMount{Name: name, MountPath: fmt.Sprintf("%s/%d", handover.RepositoryDir, i)})
+		c.mounts = append(c.mounts, corev1.VolumeMount{Name: name, MountPath: fmt.Sprintf("%s/%d", execapi.RepositoryDir, i)})
 	}
-	return fmt.Sprintf("%s/%d", handover.RepositoryDir, i)
+	return fmt.Sprintf("%s/%d", execapi.RepositoryDir, i)
 }
 
 // volumeKey returns the artifact's key as a path below the volume's root. The path cannot lead out
@@ -280,23 +280,23 @@ func volumeSource(v *wf.VolumeArtifact) (corev1.VolumeSource, string) {
 }
 
 // location converts a location to the form for the program that moves the artifact.
-func (c *carrier) location(l *wf.ArtifactLocation) (handover.Location, error) {
-	var out handover.Location
+func (c *carrier) location(l *wf.ArtifactLocation) (execapi.Location, error) {
+	var out execapi.Location
 	switch {
 	case l.S3 != nil:
 		s := l.S3
-		out.S3 = &handover.S3{
+		out.S3 = &execapi.S3{
 			Endpoint: cmp.Or(s.Endpoint, "s3.amazonaws.com"), Bucket: s.Bucket, Key: s.Key, Region: s.Region, Insecure: s.Insecure != nil && *s.Insecure,
 			AccessKey: c.secret(s.AccessKeySecret), SecretKey: c.secret(s.SecretKeySecret), SessionToken: c.secret(s.SessionTokenSecret),
 			CA: c.secret(s.CASecret), RoleARN: s.RoleARN, FromMachine: s.UseSDKCreds,
 		}
 	case l.HTTP != nil:
-		out.HTTP = &handover.HTTP{URL: l.HTTP.URL, Headers: c.headers(l.HTTP.Headers)}
+		out.HTTP = &execapi.HTTP{URL: l.HTTP.URL, Headers: c.headers(l.HTTP.Headers)}
 	case l.Artifactory != nil:
-		out.HTTP = &handover.HTTP{URL: l.Artifactory.URL, Username: c.secret(l.Artifactory.UsernameSecret), Password: c.secret(l.Artifactory.PasswordSecret)}
+		out.HTTP = &execapi.HTTP{URL: l.Artifactory.URL, Username: c.secret(l.Artifactory.UsernameSecret), Password: c.secret(l.Artifactory.PasswordSecret)}
 	case l.Git != nil:
 		g := l.Git
-		out.Git = &handover.Git{
+		out.Git = &execapi.Git{
 			Repo: g.Repo, Revision: g.Revision, Branch: g.Branch, Fetch: g.Fetch, Username: c.secret(g.UsernameSecret), Password: c.secret(g.PasswordSecret),
 			SSHKey: c.secret(g.SSHPrivateKeySecret), NoHostKey: g.InsecureIgnoreHostKey, NoTLS: g.InsecureSkipTLS,
 			Submodules: !g.DisableSubmodules, Single: g.SingleBranch,
@@ -305,9 +305,9 @@ func (c *carrier) location(l *wf.ArtifactLocation) (handover.Location, error) {
 			out.Git.Depth = int(*g.Depth)
 		}
 	case l.Raw != nil:
-		out.Raw = &handover.Raw{Data: l.Raw.Data}
+		out.Raw = &execapi.Raw{Data: l.Raw.Data}
 	case l.Volume != nil:
-		out.Volume = &handover.File{Root: c.store(l.Volume), Path: volumeKey(l.Volume)}
+		out.Volume = &execapi.File{Root: c.store(l.Volume), Path: volumeKey(l.Volume)}
 	default:
 		return out, fmt.Errorf("a location of kind %s is not supported", kinds(l))
 	}

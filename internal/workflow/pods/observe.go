@@ -12,7 +12,7 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // Observe returns the state of a node's pod, outputs included. result is the node's
@@ -27,7 +27,7 @@ func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 			if t == nil {
 				continue
 			}
-			report, found := handover.DecodeReport(t.Message)
+			report, found := execapi.DecodeReport(t.Message)
 			if !found {
 				continue
 			}
@@ -53,7 +53,7 @@ func Observe(pod *corev1.Pod, result *wf.WorkflowTaskResult) engine.PodState {
 }
 
 // read adds the report of one container to s and out.
-func read(s *engine.PodState, out *wf.Outputs, container string, r *handover.Report) {
+func read(s *engine.PodState, out *wf.Outputs, container string, r *execapi.Report) {
 	if r.Result != nil {
 		out.Result = r.Result
 	}

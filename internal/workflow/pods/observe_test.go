@@ -11,20 +11,20 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/workflow/engine"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
-func ended(name string, code int32, r *handover.Report) corev1.ContainerStatus {
+func ended(name string, code int32, r *execapi.Report) corev1.ContainerStatus {
 	t := &corev1.ContainerStateTerminated{ExitCode: code}
 	if r != nil {
-		t.Message, _ = r.Encode(handover.MaxMessage)
+		t.Message, _ = r.Encode(execapi.MaxMessage)
 	}
 	return corev1.ContainerStatus{Name: name, State: corev1.ContainerState{Terminated: t}}
 }
 
 func TestObserve(t *testing.T) {
-	saved := func(name, key string) handover.Saved {
-		return handover.Saved{Name: name, Location: json.RawMessage(`{"s3":{"key":"` + key + `"}}`)}
+	saved := func(name, key string) execapi.Saved {
+		return execapi.Saved{Name: name, Location: json.RawMessage(`{"s3":{"key":"` + key + `"}}`)}
 	}
 	artifact := func(name, key string) wf.Artifact {
 		return wf.Artifact{Name: name, ArtifactLocation: wf.ArtifactLocation{S3: &wf.S3Artifact{Key: key}}}
@@ -42,8 +42,8 @@ func TestObserve(t *testing.T) {
 			want: engine.PodState{ExitCode: ptr.To[int32](0), Containers: map[string]engine.ContainerState{"main": {Phase: succeeded}}},
 		},
 		"outputs of main, and what wait has uploaded": {
-			phase: corev1.PodSucceeded, inits: []corev1.ContainerStatus{ended("wait", 0, &handover.Report{Artifacts: []handover.Saved{saved("out", "k")}})},
-			mains: []corev1.ContainerStatus{ended("main", 0, &handover.Report{Result: ptr.To("r"), Parameters: map[string]string{"b": "2", "a": "1"}})},
+			phase: corev1.PodSucceeded, inits: []corev1.ContainerStatus{ended("wait", 0, &execapi.Report{Artifacts: []execapi.Saved{saved("out", "k")}})},
+			mains: []corev1.ContainerStatus{ended("main", 0, &execapi.Report{Result: ptr.To("r"), Parameters: map[string]string{"b": "2", "a": "1"}})},
 			want: engine.PodState{
 				ExitCode: ptr.To[int32](0), Containers: map[string]engine.ContainerState{"main": {Phase: succeeded}},
 				Outputs: &wf.Outputs{
@@ -53,7 +53,7 @@ func TestObserve(t *testing.T) {
 			},
 		},
 		"an upload that failed is an error, though main succeeded": {
-			phase: corev1.PodSucceeded, inits: []corev1.ContainerStatus{ended("wait", 0, &handover.Report{Failed: true, Message: "no bucket"})},
+			phase: corev1.PodSucceeded, inits: []corev1.ContainerStatus{ended("wait", 0, &execapi.Report{Failed: true, Message: "no bucket"})},
 			mains: []corev1.ContainerStatus{ended("main", 0, nil)},
 			want: engine.PodState{
 				Phase: corev1.PodFailed, Error: true, Message: "no bucket", ExitCode: ptr.To[int32](0),
@@ -61,7 +61,7 @@ func TestObserve(t *testing.T) {
 			},
 		},
 		"an input that cannot be loaded": {
-			phase: corev1.PodFailed, inits: []corev1.ContainerStatus{ended("init", 64, &handover.Report{Failed: true, Message: "no object"})},
+			phase: corev1.PodFailed, inits: []corev1.ContainerStatus{ended("init", 64, &execapi.Report{Failed: true, Message: "no object"})},
 			mains: []corev1.ContainerStatus{{Name: "main", State: corev1.ContainerState{Waiting: &corev1.ContainerStateWaiting{Reason: "PodInitializing"}}}},
 			want: engine.PodState{
 				Error: true, Message: "init: no object", Outputs: &wf.Outputs{},
@@ -69,14 +69,14 @@ func TestObserve(t *testing.T) {
 			},
 		},
 		"an executor that failed after its command succeeded": {
-			phase: corev1.PodFailed, mains: []corev1.ContainerStatus{ended("main", 64, &handover.Report{Failed: true, Message: "no file", Exit: ptr.To(0)})},
+			phase: corev1.PodFailed, mains: []corev1.ContainerStatus{ended("main", 64, &execapi.Report{Failed: true, Message: "no file", Exit: ptr.To(0)})},
 			want: engine.PodState{
 				Error: true, Message: "no file", ExitCode: ptr.To[int32](0), Outputs: &wf.Outputs{},
 				Containers: map[string]engine.ContainerState{"main": {Phase: wf.PhaseError, Message: "no file"}},
 			},
 		},
 		"a command's own message": {
-			phase: corev1.PodFailed, mains: []corev1.ContainerStatus{ended("main", 3, &handover.Report{Message: "out of luck"})},
+			phase: corev1.PodFailed, mains: []corev1.ContainerStatus{ended("main", 3, &execapi.Report{Message: "out of luck"})},
 			want: engine.PodState{
 				Message: "Error (exit code 3): out of luck", ExitCode: ptr.To[int32](3), Outputs: &wf.Outputs{},
 				Containers: map[string]engine.ContainerState{"main": {Phase: failed, Message: "Error (exit code 3)"}},
@@ -84,7 +84,7 @@ func TestObserve(t *testing.T) {
 		},
 		"a set of containers: who failed, and who did not run because of it": {
 			phase: corev1.PodFailed,
-			mains: []corev1.ContainerStatus{ended("a", 64, &handover.Report{Omitted: "b"}), ended("b", 1, nil), ended("main", 64, &handover.Report{Omitted: "a"})},
+			mains: []corev1.ContainerStatus{ended("a", 64, &execapi.Report{Omitted: "b"}), ended("b", 1, nil), ended("main", 64, &execapi.Report{Omitted: "a"})},
 			want: engine.PodState{
 				Message: "b: Error (exit code 1)", ExitCode: ptr.To[int32](64), Outputs: &wf.Outputs{},
 				Containers: map[string]engine.ContainerState{
@@ -94,13 +94,13 @@ func TestObserve(t *testing.T) {
 			},
 		},
 		"large outputs are awaited": {
-			phase: corev1.PodSucceeded, mains: []corev1.ContainerStatus{ended("main", 0, &handover.Report{Elsewhere: true})},
+			phase: corev1.PodSucceeded, mains: []corev1.ContainerStatus{ended("main", 0, &execapi.Report{Elsewhere: true})},
 			want: engine.PodState{
 				ExitCode: ptr.To[int32](0), Awaited: true, Containers: map[string]engine.ContainerState{"main": {Phase: succeeded}}, Outputs: &wf.Outputs{},
 			},
 		},
 		"until they are there": {
-			phase: corev1.PodSucceeded, mains: []corev1.ContainerStatus{ended("main", 0, &handover.Report{Elsewhere: true})},
+			phase: corev1.PodSucceeded, mains: []corev1.ContainerStatus{ended("main", 0, &execapi.Report{Elsewhere: true})},
 			result: &wf.WorkflowTaskResult{Outputs: &wf.Outputs{Result: ptr.To("large")}},
 			want: engine.PodState{
 				ExitCode: ptr.To[int32](0), Containers: map[string]engine.ContainerState{"main": {Phase: succeeded}}, Outputs: &wf.Outputs{Result: ptr.To("large")},

@@ -10,7 +10,7 @@ import (
 	"k8s.io/utils/ptr"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 const (
@@ -41,7 +41,7 @@ func (b *builder) wrap() error {
 		// As the first process of its container, a command without a handler for SIGTERM ignores
 		// the signal, and the pod would wait half a minute for the kubelet to kill it.
 		if c := &b.sidecars[i]; len(c.Command) > 0 {
-			if err := b.wrapContainer(c, &handover.Plan{Container: c.Name}); err != nil {
+			if err := b.wrapContainer(c, &execapi.Plan{Container: c.Name}); err != nil {
 				return err
 			}
 		}
@@ -50,11 +50,11 @@ func (b *builder) wrap() error {
 }
 
 // plan returns the plan of lockstep-exec for a main container, or nil if the container needs none.
-func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
+func (b *builder) plan(c *corev1.Container) (*execapi.Plan, error) {
 	if b.ours() {
 		return nil, nil
 	}
-	p := &handover.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage(len(b.mains))}
+	p := &execapi.Plan{Container: c.Name, Message: c.TerminationMessagePath, MaxMessage: b.maxMessage(len(b.mains))}
 	p.Save, p.Logs = b.moves.saves[c.Name], b.moves.logs[c.Name]
 	needed := len(p.Save) > 0
 	if len(b.moves.upload) > 0 {
@@ -67,7 +67,7 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 				if o.ValueFrom == nil || o.ValueFrom.Path == "" {
 					continue
 				}
-				out := handover.Parameter{Name: o.Name, Path: o.ValueFrom.Path}
+				out := execapi.Parameter{Name: o.Name, Path: o.ValueFrom.Path}
 				if d := o.ValueFrom.Default; d != nil {
 					out.Default = ptr.To(string(*d))
 				}
@@ -75,7 +75,7 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 			}
 		}
 		if mentions(c, progressEnv) || b.t.Script != nil && strings.Contains(b.t.Script.Source, progressEnv) {
-			p.Progress = handover.ProgressFile
+			p.Progress = execapi.ProgressFile
 		}
 		needed = needed || p.Result || len(p.Parameters) > 0 || p.Progress != ""
 		if needed {
@@ -98,13 +98,13 @@ func (b *builder) plan(c *corev1.Container) (*handover.Plan, error) {
 }
 
 // task returns the identity of the node's WorkflowTaskResult.
-func (b *builder) task() *handover.Task {
-	return &handover.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
+func (b *builder) task() *execapi.Task {
+	return &execapi.Task{Name: b.create.NodeID, Workflow: b.workflow.Name, WorkflowUID: string(b.workflow.UID)}
 }
 
 // order sets the container's place in its set. It reports whether the container needs lockstep-exec
 // for that.
-func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, error) {
+func (b *builder) order(p *execapi.Plan, set *wf.ContainerSetTemplate) (bool, error) {
 	for _, n := range set.Containers {
 		if n.Name == p.Container {
 			p.After = n.Dependencies
@@ -124,7 +124,7 @@ func (b *builder) order(p *handover.Plan, set *wf.ContainerSetTemplate) (bool, e
 // maxMessage returns the maximum size of a container's termination message in bytes.
 func (b *builder) maxMessage(mains int) int {
 	containers := mains + len(b.t.InitContainers) + len(b.t.Sidecars) + 2 // init and wait
-	return min(handover.MaxMessage, handover.MaxMessages/containers)
+	return min(execapi.MaxMessage, execapi.MaxMessages/containers)
 }
 
 // mentions reports whether a container's command or environment contains text.
@@ -144,7 +144,7 @@ func mentions(c *corev1.Container, text string) bool {
 	return false
 }
 
-func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error {
+func (b *builder) wrapContainer(c *corev1.Container, plan *execapi.Plan) error {
 	if len(c.Command) == 0 {
 		e, found := b.options.Entrypoints[c.Image]
 		if !found || len(e.Command)+len(e.Args) == 0 {
@@ -163,23 +163,23 @@ func (b *builder) wrapContainer(c *corev1.Container, plan *handover.Plan) error 
 	if err != nil {
 		return fmt.Errorf("container %s: %w", c.Name, err)
 	}
-	exec := handover.StagedExec
+	exec := execapi.StagedExec
 	b.staged = !b.options.ImageVolumes
 	if b.options.ImageVolumes {
-		exec = handover.ImageExec
+		exec = execapi.ImageExec
 		b.addVolume(corev1.Volume{Name: imageVolume, VolumeSource: corev1.VolumeSource{
 			Image: &corev1.ImageVolumeSource{Reference: b.options.Image, PullPolicy: b.options.ImagePullPolicy},
 		}})
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: imageVolume, MountPath: handover.ImageDir, ReadOnly: true})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: imageVolume, MountPath: execapi.ImageDir, ReadOnly: true})
 	}
 	c.Command = append([]string{exec, "run", "--"}, c.Command...)
-	c.Env = append(c.Env, corev1.EnvVar{Name: handover.PlanEnv, Value: text})
+	c.Env = append(c.Env, corev1.EnvVar{Name: execapi.PlanEnv, Value: text})
 	if plan.Progress != "" {
 		c.Env = append(c.Env, corev1.EnvVar{Name: progressEnv, Value: plan.Progress})
 	}
 	if b.staged || len(plan.After) > 0 || plan.Announce || plan.Progress != "" || plan.Logs != "" || len(plan.Save) > 0 {
 		b.share()
-		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: handover.Dir})
+		c.VolumeMounts = append(c.VolumeMounts, corev1.VolumeMount{Name: dirVolume, MountPath: execapi.Dir})
 	}
 	return nil
 }

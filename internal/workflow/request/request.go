@@ -16,8 +16,8 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
@@ -36,7 +36,7 @@ func (e *Failure) Error() string { return e.message }
 
 // Send sends the plan's request and returns the response body. The body is valid even if the error
 // is a Failure.
-func Send(ctx context.Context, plan *handover.RequestPlan) ([]byte, error) {
+func Send(ctx context.Context, plan *execapi.RequestPlan) ([]byte, error) {
 	bound := time.Duration(plan.TimeoutSeconds) * time.Second
 	if bound == 0 {
 		bound = patience
@@ -63,7 +63,7 @@ func Send(ctx context.Context, plan *handover.RequestPlan) ([]byte, error) {
 }
 
 // build builds the request; hidden are the names of headers with secret values.
-func build(ctx context.Context, plan *handover.RequestPlan) (request *http.Request, hidden []string, err error) {
+func build(ctx context.Context, plan *execapi.RequestPlan) (request *http.Request, hidden []string, err error) {
 	request, err = http.NewRequestWithContext(ctx, strings.ToUpper(plan.Method), plan.URL, bytes.NewReader(plan.Body))
 	if err != nil {
 		var address *url.Error
@@ -101,7 +101,7 @@ func build(ctx context.Context, plan *handover.RequestPlan) (request *http.Reque
 // redirectsMax bounds the number of redirects.
 const redirectsMax = 10
 
-func client(plan *handover.RequestPlan, hidden []string) *http.Client {
+func client(plan *execapi.RequestPlan, hidden []string) *http.Client {
 	transport := &http.Transport{
 		Proxy:           http.ProxyFromEnvironment,
 		TLSClientConfig: &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: plan.NoTLS}, //nolint:gosec // the template asks for it
@@ -126,7 +126,7 @@ func shown(u *url.URL) string {
 	return clean.Redacted()
 }
 
-func explain(ctx context.Context, plan *handover.RequestPlan, bound time.Duration, err error) error {
+func explain(ctx context.Context, plan *execapi.RequestPlan, bound time.Duration, err error) error {
 	what := "http"
 	if u, parseErr := url.Parse(plan.URL); parseErr == nil {
 		what = shown(u)
@@ -142,7 +142,7 @@ func explain(ctx context.Context, plan *handover.RequestPlan, bound time.Duratio
 }
 
 // judge returns a Failure unless the response is a success.
-func judge(plan *handover.RequestPlan, request *http.Request, response *http.Response, body []byte) error {
+func judge(plan *execapi.RequestPlan, request *http.Request, response *http.Response, body []byte) error {
 	if plan.Success == "" {
 		if response.StatusCode < 200 || response.StatusCode > 299 {
 			return &Failure{fmt.Sprintf("received non-2xx response code: %d", response.StatusCode)}
@@ -171,11 +171,11 @@ func judge(plan *handover.RequestPlan, request *http.Request, response *http.Res
 
 // listed returns headers as expressions see them. Secret ones have no values, because messages may
 // show what a condition reads.
-func listed(headers http.Header, given []handover.Header) map[string]any {
+func listed(headers http.Header, given []execapi.Header) map[string]any {
 	out := map[string]any{}
 	for name, values := range headers {
 		list := make([]any, 0, len(values))
-		secret := slices.ContainsFunc(given, func(h handover.Header) bool { return h.File != "" && http.CanonicalHeaderKey(h.Name) == name })
+		secret := slices.ContainsFunc(given, func(h execapi.Header) bool { return h.File != "" && http.CanonicalHeaderKey(h.Name) == name })
 		for _, v := range values {
 			if secret {
 				v = ""
@@ -190,21 +190,21 @@ func listed(headers http.Header, given []handover.Header) map[string]any {
 // Run sends the plan's request and returns the termination message and the exit code of the
 // container. put writes a WorkflowTaskResult; a nil put means to write it with the pod's service
 // account.
-func Run(ctx context.Context, plan *handover.RequestPlan, put func(*handover.Task, *handover.Report) error) (message string, code int) {
-	limit := cmp.Or(plan.MaxMessage, handover.MaxMessage)
-	report := handover.Report{Plain: true}
+func Run(ctx context.Context, plan *execapi.RequestPlan, put func(*execapi.Task, *execapi.Report) error) (message string, code int) {
+	limit := cmp.Or(plan.MaxMessage, execapi.MaxMessage)
+	report := execapi.Report{Plain: true}
 	body, err := Send(ctx, plan)
 	var failure *Failure
 	if errors.As(err, &failure) {
-		report.Message, code = handover.Shorten(failure.message), 1
+		report.Message, code = execapi.Shorten(failure.message), 1
 	} else if err != nil {
 		return failed(limit, err)
 	}
 	wanted := plan.Result && code == 0
-	if text := string(body); len(text) <= handover.MaxResult && utf8.ValidString(text) {
+	if text := string(body); len(text) <= execapi.MaxResult && utf8.ValidString(text) {
 		report.Result = &text
 	} else if wanted {
-		return failed(limit, fmt.Errorf("the answer is wanted as the result, and is no text of at most %d bytes", handover.MaxResult))
+		return failed(limit, fmt.Errorf("the answer is wanted as the result, and is no text of at most %d bytes", execapi.MaxResult))
 	}
 	if _, fits := report.Encode(limit); !fits && !wanted {
 		report.Result = nil // it was included for users only
@@ -216,6 +216,6 @@ func Run(ctx context.Context, plan *handover.RequestPlan, put func(*handover.Tas
 }
 
 func failed(limit int, err error) (string, int) {
-	message, _ := handover.Report{Plain: true, Failed: true, Message: handover.Shorten(err.Error())}.Encode(limit)
-	return message, handover.ExitExecutor
+	message, _ := execapi.Report{Plain: true, Failed: true, Message: execapi.Shorten(err.Error())}.Encode(limit)
+	return message, execapi.ExitExecutor
 }

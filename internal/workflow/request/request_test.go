@@ -12,7 +12,7 @@ import (
 	"strings"
 	"testing"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // server answers according to the path: /status/404, /echo, /large/BYTES, /to?URL, /never.
@@ -65,69 +65,69 @@ func TestAnswersAreJudged(t *testing.T) {
 	if err := os.WriteFile(secret, []byte("hunter2\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	token := []handover.Header{{Name: "X-Token", File: secret}}
+	token := []execapi.Header{{Name: "X-Token", File: secret}}
 	for name, c := range map[string]struct {
-		plan             handover.RequestPlan
+		plan             execapi.RequestPlan
 		code             int
 		result, message  string
 		failed, tooLarge bool
 	}{
-		"a success has the body as its result": {plan: handover.RequestPlan{URL: "/echo", Method: "post", Body: []byte("hello")},
+		"a success has the body as its result": {plan: execapi.RequestPlan{URL: "/echo", Method: "post", Body: []byte("hello")},
 			result: "POST hello token= kind=[]"},
-		"headers, of which some are secrets, and may come twice": {plan: handover.RequestPlan{URL: "/echo",
-			Headers: append([]handover.Header{{Name: "x-list", Value: "a"}, {Name: "X-List", Value: "b"}}, token...)},
+		"headers, of which some are secrets, and may come twice": {plan: execapi.RequestPlan{URL: "/echo",
+			Headers: append([]execapi.Header{{Name: "x-list", Value: "a"}, {Name: "X-List", Value: "b"}}, token...)},
 			result: "GET  token=hunter2 kind=[a b]"},
-		"another status than 2xx is a failure": {plan: handover.RequestPlan{URL: "/status/404"},
+		"another status than 2xx is a failure": {plan: execapi.RequestPlan{URL: "/status/404"},
 			code: 1, result: "code 404", message: "received non-2xx response code: 404"},
-		"a condition decides in place of the status": {plan: handover.RequestPlan{URL: "/status/404", Success: "response.statusCode == 404"},
+		"a condition decides in place of the status": {plan: execapi.RequestPlan{URL: "/status/404", Success: "response.statusCode == 404"},
 			result: "code 404"},
-		"a condition over everything": {plan: handover.RequestPlan{URL: "/echo", Method: "PUT", Body: []byte("q"), Headers: token,
+		"a condition over everything": {plan: execapi.RequestPlan{URL: "/echo", Method: "PUT", Body: []byte("q"), Headers: token,
 			Success: `response.body contains "token=hunter2" && response.headers["X-Kind"][0] == "test" && request.method == "PUT" && request.body == "q" && request.headers["X-Token"][0] == ""`},
 			result: "PUT q token=hunter2 kind=[]"},
-		"a condition that is false": {plan: handover.RequestPlan{URL: "/status/200", Success: `response.body contains "no"`},
+		"a condition that is false": {plan: execapi.RequestPlan{URL: "/status/200", Success: `response.body contains "no"`},
 			code: 1, result: "code 200", message: `successCondition 'response.body contains "no"' evaluated false`},
-		"a condition that is no expression": {plan: handover.RequestPlan{URL: "/status/200", Success: `response.body ==`},
-			code: handover.ExitExecutor, failed: true, message: "http.successCondition: unexpected token EOF"},
-		"a condition that is no boolean": {plan: handover.RequestPlan{URL: "/status/200", Success: `response.statusCode`},
-			code: handover.ExitExecutor, failed: true, message: "gives int, not a boolean"},
-		"a condition that would take too much": {plan: handover.RequestPlan{URL: "/status/200", Success: `all(1..2000, all(1..2000, true))`},
-			code: handover.ExitExecutor, failed: true, message: "memory budget exceeded"},
-		"no answer": {plan: handover.RequestPlan{URL: "http://127.0.0.1:1/x?key=hunter2"},
-			code: handover.ExitExecutor, failed: true, message: "connection refused"},
-		"no answer in time": {plan: handover.RequestPlan{URL: "/never", TimeoutSeconds: 1},
-			code: handover.ExitExecutor, failed: true, message: "no answer within 1s"},
-		"a URL that is none": {plan: handover.RequestPlan{URL: "http://a b/"},
-			code: handover.ExitExecutor, failed: true, message: "invalid character"},
-		"a secret that is not there": {plan: handover.RequestPlan{URL: "/echo", Headers: []handover.Header{{Name: "A", File: "/nowhere"}}},
-			code: handover.ExitExecutor, failed: true, message: "http.headers.A: "},
-		"a redirect is followed, with secrets on the same server": {plan: handover.RequestPlan{URL: "/to?" + s.URL + "/echo", Headers: token},
+		"a condition that is no expression": {plan: execapi.RequestPlan{URL: "/status/200", Success: `response.body ==`},
+			code: execapi.ExitExecutor, failed: true, message: "http.successCondition: unexpected token EOF"},
+		"a condition that is no boolean": {plan: execapi.RequestPlan{URL: "/status/200", Success: `response.statusCode`},
+			code: execapi.ExitExecutor, failed: true, message: "gives int, not a boolean"},
+		"a condition that would take too much": {plan: execapi.RequestPlan{URL: "/status/200", Success: `all(1..2000, all(1..2000, true))`},
+			code: execapi.ExitExecutor, failed: true, message: "memory budget exceeded"},
+		"no answer": {plan: execapi.RequestPlan{URL: "http://127.0.0.1:1/x?key=hunter2"},
+			code: execapi.ExitExecutor, failed: true, message: "connection refused"},
+		"no answer in time": {plan: execapi.RequestPlan{URL: "/never", TimeoutSeconds: 1},
+			code: execapi.ExitExecutor, failed: true, message: "no answer within 1s"},
+		"a URL that is none": {plan: execapi.RequestPlan{URL: "http://a b/"},
+			code: execapi.ExitExecutor, failed: true, message: "invalid character"},
+		"a secret that is not there": {plan: execapi.RequestPlan{URL: "/echo", Headers: []execapi.Header{{Name: "A", File: "/nowhere"}}},
+			code: execapi.ExitExecutor, failed: true, message: "http.headers.A: "},
+		"a redirect is followed, with secrets on the same server": {plan: execapi.RequestPlan{URL: "/to?" + s.URL + "/echo", Headers: token},
 			result: "GET  token=hunter2 kind=[]"},
-		"a secret does not go to another server": {plan: handover.RequestPlan{URL: "/to?" + other.URL + "/echo", Headers: token},
+		"a secret does not go to another server": {plan: execapi.RequestPlan{URL: "/to?" + other.URL + "/echo", Headers: token},
 			result: "GET  token= kind=[]"},
-		"redirects for ever":                       {plan: handover.RequestPlan{URL: "/loop"}, code: handover.ExitExecutor, failed: true, message: "stopped after 10 redirects"},
-		"a body that nobody reads may be left out": {plan: handover.RequestPlan{URL: "/large/300000"}},
-		"a body that compresses fits":              {plan: handover.RequestPlan{URL: "/large/20000", Result: true}, result: strings.Repeat("x", 20000)},
-		"a body that is too large for a message":   {plan: handover.RequestPlan{URL: "/random", Result: true, Task: &handover.Task{}}, tooLarge: true},
-		"a body that is too large for a result": {plan: handover.RequestPlan{URL: "/large/300000", Result: true},
-			code: handover.ExitExecutor, failed: true, message: "is wanted as the result"},
-		"a body that is too large to be read": {plan: handover.RequestPlan{URL: "/large/3000000"},
-			code: handover.ExitExecutor, failed: true, message: "larger than"},
-		"a body that is no text is no result": {plan: handover.RequestPlan{URL: "/binary"}},
-		"a body that is no text but wanted": {plan: handover.RequestPlan{URL: "/binary", Result: true},
-			code: handover.ExitExecutor, failed: true, message: "is wanted as the result"},
+		"redirects for ever":                       {plan: execapi.RequestPlan{URL: "/loop"}, code: execapi.ExitExecutor, failed: true, message: "stopped after 10 redirects"},
+		"a body that nobody reads may be left out": {plan: execapi.RequestPlan{URL: "/large/300000"}},
+		"a body that compresses fits":              {plan: execapi.RequestPlan{URL: "/large/20000", Result: true}, result: strings.Repeat("x", 20000)},
+		"a body that is too large for a message":   {plan: execapi.RequestPlan{URL: "/random", Result: true, Task: &execapi.Task{}}, tooLarge: true},
+		"a body that is too large for a result": {plan: execapi.RequestPlan{URL: "/large/300000", Result: true},
+			code: execapi.ExitExecutor, failed: true, message: "is wanted as the result"},
+		"a body that is too large to be read": {plan: execapi.RequestPlan{URL: "/large/3000000"},
+			code: execapi.ExitExecutor, failed: true, message: "larger than"},
+		"a body that is no text is no result": {plan: execapi.RequestPlan{URL: "/binary"}},
+		"a body that is no text but wanted": {plan: execapi.RequestPlan{URL: "/binary", Result: true},
+			code: execapi.ExitExecutor, failed: true, message: "is wanted as the result"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			if strings.HasPrefix(c.plan.URL, "/") {
 				c.plan.URL = s.URL + c.plan.URL
 			}
-			var put *handover.Report
-			message, code := Run(t.Context(), &c.plan, func(_ *handover.Task, r *handover.Report) error { put = r; return nil })
+			var put *execapi.Report
+			message, code := Run(t.Context(), &c.plan, func(_ *execapi.Task, r *execapi.Report) error { put = r; return nil })
 			if code != c.code {
 				t.Errorf("exit code %d, want %d: %s", code, c.code, message)
 			}
-			report, ok := handover.DecodeReport(message)
-			if !ok || len(message) > handover.MaxMessage {
+			report, ok := execapi.DecodeReport(message)
+			if !ok || len(message) > execapi.MaxMessage {
 				t.Fatalf("message of %d bytes: %s", len(message), message)
 			}
 			if strings.Contains(message, "hunter2") && !strings.Contains(c.result, "hunter2") {
@@ -155,12 +155,12 @@ func TestCertificatesAreVerifiedUnlessTheTemplateSaysNot(t *testing.T) {
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
 	defer s.Close()
-	_, err := Send(t.Context(), &handover.RequestPlan{URL: s.URL})
+	_, err := Send(t.Context(), &execapi.RequestPlan{URL: s.URL})
 	var failure *Failure
 	if err == nil || errors.As(err, &failure) || !strings.Contains(err.Error(), "certificate") {
 		t.Errorf("got %v", err)
 	}
-	body, err := Send(t.Context(), &handover.RequestPlan{URL: s.URL, NoTLS: true})
+	body, err := Send(t.Context(), &execapi.RequestPlan{URL: s.URL, NoTLS: true})
 	if err != nil || string(body) != "hello" {
 		t.Errorf("got %s, %v", body, err)
 	}

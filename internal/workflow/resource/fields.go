@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/client-go/util/jsonpath"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // filterTime bounds the running time of a jq filter.
@@ -74,7 +74,7 @@ func (f fields) Lookup(name string) (string, bool) {
 }
 
 // parameters reads the output parameters from an object, which is nil if the object was deleted.
-func parameters(wanted []handover.Field, o object) (map[string]string, error) {
+func parameters(wanted []execapi.Field, o object) (map[string]string, error) {
 	out := map[string]string{}
 	for _, p := range wanted {
 		value, err := "", error(nil)

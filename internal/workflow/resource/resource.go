@@ -18,8 +18,8 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 	"lockstep.dev/lockstep/internal/workflow/executor/incluster"
-	"lockstep.dev/lockstep/internal/workflow/handover"
 )
 
 // An object with a condition is read again after lookFirst, then at doubling intervals up to
@@ -46,14 +46,14 @@ func (t target) path() string { return t.collection + "/" + url.PathEscape(t.nam
 // actor carries out one plan.
 type actor struct {
 	client *incluster.Client
-	plan   *handover.ResourcePlan
+	plan   *execapi.ResourcePlan
 	flags  flags
 	log    io.Writer
 }
 
 // Act carries out the plan and returns the output parameters. Every error is a failure of the
 // template.
-func Act(ctx context.Context, client *incluster.Client, plan *handover.ResourcePlan, log io.Writer) (map[string]string, error) {
+func Act(ctx context.Context, client *incluster.Client, plan *execapi.ResourcePlan, log io.Writer) (map[string]string, error) {
 	given, err := parseFlags(plan.Flags)
 	if err != nil {
 		return nil, err

@@ -20,13 +20,13 @@ import (
 	"time"
 
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology/agent/apply"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // Config configures an Enforcer.
@@ -43,7 +43,7 @@ type Config struct {
 	// Observe makes passes write nothing.
 	Observe bool
 	// Guard recovers from panics caused by one pod. With a nil Guard such panics end the process.
-	Guard *contain.Guard
+	Guard *panics.Guard
 	Log   *slog.Logger
 }
 
@@ -52,8 +52,8 @@ type Input struct {
 	// Generation changes whenever any other field of Input except Names changes.
 	Generation int64
 	Layout     *allocate.Layout
-	Pods       []desire.Pod
-	Kubelet    desire.Kubelet
+	Pods       []desired.Pod
+	Kubelet    desired.Kubelet
 	// Moved is the number of the last completed move.
 	Moved int64
 	// Names are the names of containers by their IDs.
@@ -82,7 +82,7 @@ type Outcome struct {
 type Enforcer struct {
 	cfg Config
 	// state is the wanted state for the input of generation and allowed.
-	state      desire.State
+	state      desired.State
 	failure    error // why there is no state
 	generation int64
 	allowed    cpuset.Set
@@ -127,7 +127,7 @@ func (e *Enforcer) Pass(in Input, now time.Time) (Outcome, error) {
 	}
 	// 2. What is the wanted state?
 	if !e.computed || in.Generation != e.generation || !allowed.Equal(e.allowed) {
-		e.state, e.failure = e.compute(desire.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
+		e.state, e.failure = e.compute(desired.Input{Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved})
 		e.generation, e.allowed, e.computed = in.Generation, allowed, true
 	}
 	if e.failure != nil {
@@ -149,11 +149,11 @@ type about string
 
 func (a about) String() string { return string(a) }
 
-// compute is desire.Compute. A pod on which Compute panics is treated like a pod whose annotation
+// compute is desired.Compute. A pod on which Compute panics is treated like a pod whose annotation
 // cannot be parsed.
-func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
-	var state desire.State
-	try := func(what string, pods []desire.Pod) *contain.Panic {
+func (e *Enforcer) compute(in desired.Input) (desired.State, error) {
+	var state desired.State
+	try := func(what string, pods []desired.Pod) *panics.Panic {
 		return e.cfg.Guard.Try("pods", about(what), func() {
 			for i := range pods {
 				if pods[i].Result != "" {
@@ -161,7 +161,7 @@ func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
 				}
 			}
 			in.Pods = pods
-			state = desire.Compute(in)
+			state = desired.Compute(in)
 		})
 	}
 	// 1. Usually Compute does not panic.
@@ -179,13 +179,13 @@ func (e *Enforcer) compute(in desire.Input) (desire.State, error) {
 	}
 	// 3. Compute without the annotations of these pods.
 	if p := try("node "+e.cfg.Node, pods); p != nil {
-		return desire.State{}, failedIn(p)
+		return desired.State{}, failedIn(p)
 	}
 	state.Problems = append(problems, state.Problems...)
 	return state, nil
 }
 
-func failedIn(p *contain.Panic) error { return fmt.Errorf("the agent failed in %s", p.Reason()) }
+func failedIn(p *panics.Panic) error { return fmt.Errorf("the agent failed in %s", p.Reason()) }
 
 // contained runs the work on one pod's cgroups, and turns a panic in it into an error.
 func (e *Enforcer) contained(pod cgroup.Pod, do func() error) error {
@@ -391,7 +391,7 @@ func (e *Enforcer) account(targets []apply.Target, pinned map[string]bool, chang
 
 // Offer returns the wanted state of the last pass without the pods that have failed, for the
 // creation of containers. Later passes do not change it.
-func (e *Enforcer) Offer() desire.State {
+func (e *Enforcer) Offer() desired.State {
 	s := e.state
 	if len(e.failing) > 0 {
 		s.Pods = maps.Clone(s.Pods)
@@ -422,7 +422,7 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		return Outcome{}, err
 	}
 	if in.Layout != nil {
-		if e.state, err = e.compute(desire.Input{
+		if e.state, err = e.compute(desired.Input{
 			Node: e.cfg.Node, Layout: in.Layout, Allowed: allowed, Pods: in.Pods, Kubelet: in.Kubelet, Moved: in.Moved,
 		}); err != nil {
 			return Outcome{}, err
@@ -435,7 +435,7 @@ func (e *Enforcer) Release(in Input) (Outcome, error) {
 		for _, leaf := range pod.Leaves {
 			name, named := in.Names[leaf.ID]
 			_, its := pins[name]
-			_, whole := pins[desire.WholePod]
+			_, whole := pins[desired.WholePod]
 			// Without names, no container of a pod with the kubelet's pins is changed.
 			t.Leaves = append(t.Leaves, apply.Leaf{Keep: len(pins) > 0 && (!named || its || whole), Mems: e.mems(pod.UID, name)})
 		}

@@ -19,15 +19,15 @@ import (
 	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/util/wait"
 
-	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/cputopology"
 	"lockstep.dev/lockstep/internal/cputopology/agent/cgroup"
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/agent/fakekernel"
 	"lockstep.dev/lockstep/internal/cputopology/allocate"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 	"lockstep.dev/lockstep/internal/cputopology/request"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/panics"
 )
 
 // node is a place with cgroups in which processes run.
@@ -207,10 +207,10 @@ func layoutOf(t testing.TB, cpus int) *allocate.Layout {
 // pinned, with the prefix "+" for burst containers.
 type pods map[string]map[string]string
 
-func (p pods) list() []desire.Pod {
-	var out []desire.Pod
+func (p pods) list() []desired.Pod {
+	var out []desired.Pod
 	for uid, containers := range p {
-		pod := desire.Pod{UID: uid, Namespace: "ns", Name: uid}
+		pod := desired.Pod{UID: uid, Namespace: "ns", Name: uid}
 		result := request.Result{Version: 1, Node: "n", Containers: map[string]request.ContainerResult{}}
 		for name, cpus := range containers {
 			pod.Containers = append(pod.Containers, name)
@@ -470,7 +470,7 @@ func TestKubeletsPinsAreLeftAlone(t *testing.T) {
 			check(t, sets.SetCPUs(leaf("k", "c"), cpuset.MustParse("6-7")))
 			p := pods{"a": {"c": "0"}, "k": {"c": ""}}
 			in := w.input(p)
-			in.Kubelet = desire.Kubelet{Static: true, Pins: map[string]map[string]cpuset.Set{"k": {"c": cpuset.MustParse("6-7")}}}
+			in.Kubelet = desired.Kubelet{Static: true, Pins: map[string]map[string]cpuset.Set{"k": {"c": cpuset.MustParse("6-7")}}}
 			for range 2 {
 				out, err := w.e.Pass(in, w.now)
 				check(t, err)
@@ -556,7 +556,7 @@ func TestAPanicConcernsOnePod(t *testing.T) {
 			w := newWorld(t, n, cgroup.V1, 3)
 			var log bytes.Buffer
 			logger := slog.New(slog.NewTextHandler(&log, nil))
-			guard, err := contain.New(logger, nil)
+			guard, err := panics.New(logger, nil)
 			check(t, err)
 			w.e = New(Config{Node: "n", Sets: cgroup.Sets{Files: n, Version: cgroup.V1}, Guard: guard, Log: logger})
 			w.start(leaf("a", "c"))

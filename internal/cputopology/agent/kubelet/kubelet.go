@@ -8,7 +8,7 @@ import (
 	"io/fs"
 	"os"
 
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
@@ -36,13 +36,13 @@ type podEntry struct {
 
 // Read reads a checkpoint. A missing file means that there is no static policy: the kubelet has not
 // written it yet, or keeps none.
-func Read(path string) (desire.Kubelet, error) {
+func Read(path string) (desired.Kubelet, error) {
 	data, err := os.ReadFile(path) // the kubelet replaces the file as a whole
 	if errors.Is(err, fs.ErrNotExist) {
-		return desire.Kubelet{}, nil
+		return desired.Kubelet{}, nil
 	}
 	if err != nil {
-		return desire.Kubelet{}, err
+		return desired.Kubelet{}, err
 	}
 	s, err := Parse(data)
 	if err != nil {
@@ -52,18 +52,18 @@ func Read(path string) (desire.Kubelet, error) {
 }
 
 // Parse parses the content of a checkpoint.
-func Parse(data []byte) (desire.Kubelet, error) {
+func Parse(data []byte) (desired.Kubelet, error) {
 	if len(data) > checkpointBytesMax {
-		return desire.Kubelet{}, fmt.Errorf("%d bytes, above the limit of %d", len(data), checkpointBytesMax)
+		return desired.Kubelet{}, fmt.Errorf("%d bytes, above the limit of %d", len(data), checkpointBytesMax)
 	}
 	var c checkpoint
 	if err := json.Unmarshal(data, &c); err != nil {
-		return desire.Kubelet{}, err
+		return desired.Kubelet{}, err
 	}
 	if c.PolicyName != policyStatic {
-		return desire.Kubelet{}, nil
+		return desired.Kubelet{}, nil
 	}
-	s := desire.Kubelet{Static: true, Pins: c.Entries}
+	s := desired.Kubelet{Static: true, Pins: c.Entries}
 	if s.Pins == nil {
 		s.Pins = map[string]map[string]cpuset.Set{}
 	}
@@ -71,7 +71,7 @@ func Parse(data []byte) (desire.Kubelet, error) {
 		if s.Pins[uid] == nil {
 			s.Pins[uid] = map[string]cpuset.Set{}
 		}
-		s.Pins[uid][desire.WholePod] = pod.CPUSet
+		s.Pins[uid][desired.WholePod] = pod.CPUSet
 	}
 	return s, nil
 }

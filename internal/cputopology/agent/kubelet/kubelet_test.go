@@ -7,7 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lockstep.dev/lockstep/internal/cputopology/agent/desire"
+	"lockstep.dev/lockstep/internal/cputopology/agent/desired"
 	"lockstep.dev/lockstep/internal/cputopology/cpuset"
 )
 
@@ -15,16 +15,16 @@ func TestParse(t *testing.T) {
 	type pins = map[string]map[string]cpuset.Set
 	for name, c := range map[string]struct {
 		file string
-		want desire.Kubelet
+		want desired.Kubelet
 		bad  bool
 	}{
 		"no static policy": {file: `{"policyName":"none","defaultCpuSet":"","checksum":1353318690}`},
 		"static, nothing pinned": {file: `{"policyName":"static","defaultCpuSet":"0-7","checksum":14413152}`,
-			want: desire.Kubelet{Static: true, Pins: pins{}}},
+			want: desired.Kubelet{Static: true, Pins: pins{}}},
 		"containers": {file: `{"policyName":"static","defaultCpuSet":"0-1,6-7","entries":{"u":{"a":"2-3","b":"4-5"}},"checksum":1}`,
-			want: desire.Kubelet{Static: true, Pins: pins{"u": {"a": cpuset.MustParse("2-3"), "b": cpuset.MustParse("4-5")}}}},
+			want: desired.Kubelet{Static: true, Pins: pins{"u": {"a": cpuset.MustParse("2-3"), "b": cpuset.MustParse("4-5")}}}},
 		"a whole pod": {file: `{"policyName":"static","defaultCpuSet":"0-1","podEntries":{"u":{"cpuSet":"2-5"}},"checksum":1}`,
-			want: desire.Kubelet{Static: true, Pins: pins{"u": {desire.WholePod: cpuset.MustParse("2-5")}}}},
+			want: desired.Kubelet{Static: true, Pins: pins{"u": {desired.WholePod: cpuset.MustParse("2-5")}}}},
 		"not by container": {file: `{"policyName":"static","entries":{"u":"2-3"}}`, bad: true},
 		"no CPU list":      {file: `{"policyName":"static","entries":{"u":{"a":"x"}}}`, bad: true},
 		"half a file":      {file: `{"policyName":`, bad: true},

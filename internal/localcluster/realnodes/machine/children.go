@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"lockstep.dev/lockstep/internal/localcluster/again"
+	"lockstep.dev/lockstep/internal/localcluster/backoff"
 )
 
 // reaper does the duty of a first process: it waits for every process that ends in its namespace,
@@ -108,7 +108,7 @@ func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, a
 		return err
 	}
 	defer log.Close()
-	var pauses again.Pauses
+	var pauses backoff.Pauses
 	for {
 		began := time.Now()
 		_, done, err := r.start(log, name, args...)

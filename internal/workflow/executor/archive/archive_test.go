@@ -13,7 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // tree describes files as a map from path to content; directories end in "/", links have the
@@ -88,10 +88,10 @@ func example(t *testing.T) string {
 func TestWhatIsPackedComesBack(t *testing.T) {
 	level := int32(0)
 	for name, c := range map[string]struct {
-		kind  handover.Archive
+		kind  execapi.Archive
 		level *int32
 	}{
-		"tar": {handover.ArchiveTar, nil}, "tar without compression": {handover.ArchiveTar, &level}, "zip": {handover.ArchiveZip, nil},
+		"tar": {execapi.ArchiveTar, nil}, "tar without compression": {execapi.ArchiveTar, &level}, "zip": {execapi.ArchiveZip, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir, out := example(t), t.TempDir()
@@ -117,7 +117,7 @@ func TestWhatIsPackedComesBack(t *testing.T) {
 func TestACopyIsEqual(t *testing.T) {
 	dir := example(t)
 	to := filepath.Join(t.TempDir(), "copy")
-	if err := Pack(dir, to, handover.ArchiveNone, nil); err != nil {
+	if err := Pack(dir, to, execapi.ArchiveNone, nil); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(tree(t, dir), tree(t, to)); diff != "" {

@@ -12,14 +12,14 @@ import (
 	"os"
 	"path/filepath"
 
-	"lockstep.dev/lockstep/internal/workflow/handover"
+	"lockstep.dev/lockstep/internal/workflow/execapi"
 )
 
 // Pack packs the file or directory from into the file to or, with ArchiveNone, copies it to to.
 // level is the compression level of gzip or deflate; nil means the default, 0 no compression. to
 // appears only when it is complete.
-func Pack(from, to string, kind handover.Archive, level *int32) error {
-	if kind == handover.ArchiveNone {
+func Pack(from, to string, kind execapi.Archive, level *int32) error {
+	if kind == execapi.ArchiveNone {
 		return Copy(from, to)
 	}
 	partial := to + ".part"
@@ -29,7 +29,7 @@ func Pack(from, to string, kind handover.Archive, level *int32) error {
 	}
 	defer os.Remove(partial)
 	write := writeTar
-	if kind == handover.ArchiveZip {
+	if kind == execapi.ArchiveZip {
 		write = writeZip
 	}
 	if err := errors.Join(write(out, from, level), out.Close()); err != nil {

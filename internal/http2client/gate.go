@@ -1,0 +1,134 @@
+package http2client
+
+import (
+	"errors"
+	"net"
+	"os"
+	"slices"
+	"sync"
+	"syscall"
+)
+
+// Term is a condition that must hold when a request is sent. See package fence.
+type Term interface {
+	// Holds reports whether the request may be sent now.
+	Holds() bool
+}
+
+// ErrLapsed says that a connection was closed because the term of a request on it no longer holds.
+// Requests on the connection without an answer may have taken effect if they were sent before.
+var ErrLapsed = errors.New("not sent, because the term in which the request was made is over")
+
+// Gate stands between the buffers of a connection and its socket. It checks the terms before each
+// system call that hands bytes to the kernel, because the process may be stopped at any moment
+// before that, for any time.
+type Gate struct {
+	mu    sync.Mutex
+	terms []Term
+}
+
+// Enter makes the gate check t until leave is called, once for each Enter. t may be nil.
+func (g *Gate) Enter(t Term) (leave func()) {
+	if t == nil {
+		return func() {}
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.terms = append(slices.Clip(g.terms), t)
+	return func() {
+		g.mu.Lock()
+		defer g.mu.Unlock()
+		i := slices.Index(g.terms, t)
+		g.terms = slices.Concat(g.terms[:i], g.terms[i+1:])
+	}
+}
+
+// set makes the gate check exactly these terms.
+func (g *Gate) set(terms []Term) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.terms = terms
+}
+
+func (g *Gate) open() bool {
+	g.mu.Lock()
+	terms := g.terms
+	g.mu.Unlock()
+	for _, t := range terms {
+		if !t.Holds() {
+			return false
+		}
+	}
+	return true
+}
+
+// Wrap returns a connection whose writes pass through the gate. A write that finds a term lapsed
+// fails with ErrLapsed. The data sent before remains incomplete, so the connection is no longer
+// usable.
+func (g *Gate) Wrap(c net.Conn) net.Conn {
+	s, ok := c.(syscall.Conn)
+	if !ok {
+		return &gated{Conn: c, gate: g}
+	}
+	raw, err := s.SyscallConn()
+	if err != nil {
+		return &gated{Conn: c, gate: g}
+	}
+	w := &gated{Conn: c, gate: g, raw: raw}
+	w.write = w.writeSome
+	return w
+}
+
+// gated is a connection behind a gate.
+type gated struct {
+	net.Conn
+	gate *Gate
+
+	mu    sync.Mutex
+	raw   syscall.RawConn // nil if the connection is not a socket
+	write func(fd uintptr) bool
+	data  []byte // data of the current Write
+	err   error
+}
+
+// Write implements net.Conn.
+func (c *gated) Write(p []byte) (int, error) {
+	if c.raw == nil {
+		if !c.gate.open() {
+			return 0, ErrLapsed
+		}
+		return c.Conn.Write(p)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.data, c.err = p, nil
+	err := c.raw.Write(c.write)
+	sent := len(p) - len(c.data)
+	c.data = nil
+	if c.err != nil {
+		err = c.err
+	}
+	return sent, err
+}
+
+// writeSome is called when the socket has room. It reports whether the write has ended.
+func (c *gated) writeSome(fd uintptr) bool {
+	for len(c.data) > 0 {
+		if !c.gate.open() {
+			c.err = ErrLapsed
+			return true
+		}
+		n, err := syscall.Write(int(fd), c.data)
+		switch {
+		case err == syscall.EINTR:
+		case err == syscall.EAGAIN:
+			return false
+		case err != nil:
+			c.err = os.NewSyscallError("write", err)
+			return true
+		default:
+			c.data = c.data[n:]
+		}
+	}
+	return true
+}

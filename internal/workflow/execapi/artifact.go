@@ -1,0 +1,125 @@
+package execapi
+
+import "encoding/json"
+
+// ArtifactPlanEnv is the environment variable that holds the ArtifactPlan of a container.
+const ArtifactPlanEnv = "LOCKSTEP_ARTIFACTS"
+
+// ArtifactPlan says what lockstep-exec-io does before main (init), after main (wait), or to delete
+// artifacts (gc).
+type ArtifactPlan struct {
+	// Install copies lockstep-exec into the shared volume.
+	Install bool   `json:"install,omitempty"`
+	Load    []Load `json:"load,omitempty"`
+	// After are the containers that have to end before the uploads start.
+	After  []string `json:"after,omitempty"`
+	Upload []Upload `json:"upload,omitempty"`
+	Delete []Delete `json:"delete,omitempty"`
+	// MaxMessage is the maximum size of the termination message in bytes.
+	MaxMessage int `json:"maxMessage,omitempty"`
+}
+
+// Load is an input artifact.
+type Load struct {
+	Name     string   `json:"name"`
+	From     Location `json:"from"`
+	To       string   `json:"to"`
+	AsIs     bool     `json:"asIs,omitempty"` // do not unpack archives
+	Mode     *int32   `json:"mode,omitempty"`
+	Recurse  bool     `json:"recurse,omitempty"` // apply the mode to all files of a directory
+	Optional bool     `json:"optional,omitempty"`
+}
+
+// Upload is an output artifact that main left at From.
+type Upload struct {
+	Name     string   `json:"name"`
+	From     string   `json:"from"`
+	To       Location `json:"to"`
+	Optional bool     `json:"optional,omitempty"`
+	// Report is the location to put into the report.
+	Report json.RawMessage `json:"report"`
+}
+
+// Delete is an artifact to delete.
+type Delete struct {
+	Name string   `json:"name"` // node/artifact
+	At   Location `json:"at"`
+	// Prune is the number of directories above a file on a volume to delete with it if they are
+	// empty.
+	Prune int `json:"prune,omitempty"`
+}
+
+// Location is where an artifact is; exactly one field is set. Secrets are given as paths of files,
+// so a Location holds none.
+type Location struct {
+	S3     *S3   `json:"s3,omitempty"`
+	HTTP   *HTTP `json:"http,omitempty"`
+	Git    *Git  `json:"git,omitempty"`
+	Raw    *Raw  `json:"raw,omitempty"`
+	Volume *File `json:"volume,omitempty"`
+}
+
+// S3 is an object, or a directory if the key ends in "/" or has objects below it.
+type S3 struct {
+	Endpoint     string `json:"endpoint"`
+	Bucket       string `json:"bucket"`
+	Key          string `json:"key"`
+	Region       string `json:"region,omitempty"`
+	Insecure     bool   `json:"insecure,omitempty"`
+	AccessKey    string `json:"accessKey,omitempty"` // this and the next three are paths of files
+	SecretKey    string `json:"secretKey,omitempty"`
+	SessionToken string `json:"sessionToken,omitempty"`
+	CA           string `json:"ca,omitempty"`
+	RoleARN      string `json:"roleARN,omitempty"`
+	FromMachine  bool   `json:"fromMachine,omitempty"` // use credentials of machine or service account
+}
+
+// HTTP is the content behind a URL.
+type HTTP struct {
+	URL      string   `json:"url"`
+	Headers  []Header `json:"headers,omitempty"`
+	Username string   `json:"username,omitempty"` // paths of files
+	Password string   `json:"password,omitempty"`
+}
+
+// Header is a header with its value, or with the path of the file that holds the value.
+type Header struct {
+	Name  string `json:"name"`
+	Value string `json:"value,omitempty"`
+	File  string `json:"file,omitempty"`
+}
+
+// Git is a checkout of a repository.
+type Git struct {
+	Repo       string   `json:"repo"`
+	Revision   string   `json:"revision,omitempty"`
+	Branch     string   `json:"branch,omitempty"`
+	Depth      int      `json:"depth,omitempty"`
+	Fetch      []string `json:"fetch,omitempty"`
+	Username   string   `json:"username,omitempty"` // this and the next two are paths of files
+	Password   string   `json:"password,omitempty"`
+	SSHKey     string   `json:"sshKey,omitempty"`
+	NoHostKey  bool     `json:"noHostKey,omitempty"`
+	NoTLS      bool     `json:"noTLS,omitempty"` // do not verify certificates
+	Submodules bool     `json:"submodules,omitempty"`
+	Single     bool     `json:"single,omitempty"` // fetch one branch only
+}
+
+// Raw is the content of an artifact.
+type Raw struct {
+	Data string `json:"data"`
+}
+
+// File is a file or directory on a volume that is mounted at Root.
+type File struct {
+	Root string `json:"root"`
+	Path string `json:"path"` // relative to Root
+}
+
+// Encode returns the plan as the value of an environment variable.
+func (p *ArtifactPlan) Encode() (string, error) { return encode(p) }
+
+// DecodeArtifactPlan reads the value of ArtifactPlanEnv.
+func DecodeArtifactPlan(text string) (*ArtifactPlan, error) {
+	return decode[ArtifactPlan](ArtifactPlanEnv, text)
+}
