@@ -239,7 +239,7 @@ var mutations = []mutation{
 		"\tmaps.Copy(a.d.Outputs, r.Outputs)\n\t// Resumed", "\tmaps.Copy(a.d.Outputs, r.Outputs)\n\tdelete(a.d.Resumed, s.Name)\n\t// Resumed",
 		apps, "TestAManagerThatEndsAfterEachWriteComesToAnEnd/a pause", nil, nil},
 	{"what a server forbids while it starts is said of every application", "internal/manager/authors.go",
-		"unknown.forbidden && waited >= forbiddenMax", "unknown.forbidden", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
+		"apierrors.IsForbidden(err) && waited >= kubeclient.TransientMax(err)", "apierrors.IsForbidden(err)", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
 	{"what a server forbids while it starts is final", "internal/apiwriter/writer.go",
 		" || x.denied(err, ended)", "", "internal/apiwriter", "TestAWriteThatIsForbiddenForAMomentIsMade", nil, nil},
 	{"an application on which a pass has panicked is tried again and again", apps + "/controller.go",
