@@ -1,32 +1,6 @@
 package apiwriter
 
-import (
-	"time"
-)
-
-// outage is the state of a server that cannot be reached. While an outage is active, one request at
-// a time probes the server, at a growing interval. A response of the server, including 503, is not
-// an outage: see scopes.
-type outage struct {
-	active  bool
-	failed  int // requests in a row without an answer
-	until   time.Time
-	started time.Time
-	ended   time.Time
-}
-
-const (
-	// outageAfter failures in a row make an outage; a refused connection makes one at once.
-	outageAfter    = 4
-	outageMin      = 50 * time.Millisecond
-	outageMax      = time.Second
-	recoveringTime = 10 * time.Second
-)
-
-// recovering reports whether an outage is active or ended less than recoveringTime ago.
-func (o *outage) recovering(now time.Time) bool {
-	return o.active || !o.ended.IsZero() && now.Sub(o.ended) < recoveringTime
-}
+import "time"
 
 // observe updates the outage and the scopes after a request for x. started is the time when the
 // request was sent. general reports whether the result also counts for the limiter, and so for the
@@ -49,7 +23,7 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 	}
 	w.lastAnswer = now
 	for _, back := range w.scopes.answered(x, now) {
-		w.log.Info("API server carries out these writes again", back.attrs("away", now.Sub(back.started).Round(time.Millisecond))...)
+		w.log.Info("API server carries out these writes again", back.attrs("away", now.Sub(back.opened).Round(time.Millisecond))...)
 		for waiting := w.scopes.unpark(back); waiting != nil; waiting = w.scopes.unpark(back) {
 			w.queue.push(waiting)
 		}
@@ -59,31 +33,28 @@ func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (gen
 
 // unreachable records a request without a response. The caller holds mu.
 func (w *W) unreachable(now time.Time, o outcome, err error) {
-	d := &w.down
-	if d.active && now.Before(d.until) {
+	c := &w.outage
+	switch {
+	case c.open && now.Before(c.until):
 		return // sent before the outage was noticed
-	}
-	d.failed++
-	if !d.active {
-		if o.applied && d.failed < outageAfter {
+	case c.open:
+		c.wait(0, now)
+	default:
+		if c.failed++; o.applied && c.failed < outageAfter {
 			return
 		}
-		d.active, d.failed, d.started = true, 1, now
+		c.trip(0, now)
 		w.log.Warn("API server does not answer; writes wait", "err", err, "waiting", w.queue.len)
 	}
-	d.until = now.Add(backoffJitter(min(outageMin<<min(d.failed-1, 10), outageMax)))
-	w.after(d.until.Sub(now), &timer{due: func() {}})
+	w.after(c.until.Sub(now), &timer{due: func() {}})
 }
 
 // reached records that the server has responded. The caller holds mu.
 func (w *W) reached(now time.Time) {
 	w.answered = true
-	d := &w.down
-	if d.active {
-		d.ended = now
-		w.log.Info("API server answers again", "away", now.Sub(d.started).Round(time.Millisecond), "waiting", w.queue.len)
+	if w.outage.answered(now) {
+		w.log.Info("API server answers again", "away", now.Sub(w.outage.opened).Round(time.Millisecond), "waiting", w.queue.len)
 	}
-	d.active, d.failed = false, 0
 }
 
 // scopeFailed records a failure of a write's scope. general reports whether the failure also counts
@@ -92,7 +63,7 @@ func (w *W) reached(now time.Time) {
 func (w *W) scopeFailed(x *write, started, now time.Time, o outcome, err error) (general bool) {
 	if o.verdict == timedOut {
 		_, _, leaf := w.scopes.path(x)
-		general = w.lastAnswer.Before(started) || leaf != nil && leaf.answered.After(started)
+		general = w.lastAnswer.Before(started) || leaf != nil && leaf.lastAnswer.After(started)
 	}
 	x.failing = true
 	down, begun := w.scopes.failed(x, o.after, now)

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"lockstep.dev/lockstep/internal/http2client"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // verdict is the meaning of an attempt's error for the write and for the rate of other writes.
@@ -107,14 +108,9 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 	return outcome{verdict: refused}
 }
 
-// forbiddenMax is how long a write is retried that the manager itself has no right to make.
-const forbiddenMax = recoveringTime
-
-// denied reports whether err says that the manager's own rights do not allow x, and less than
-// forbiddenMax has passed since the first such error. A server that has just started refuses
-// everything with this error until it has read the cluster's roles, and if no write failed during
-// its absence, nothing else shows that it restarted. Refusals by admission, and of impersonated
-// users, are final at once.
+// denied reports whether err says that the manager's own rights do not allow x, and may be due to a
+// restart of the server. If no write failed during its absence, nothing else shows that the server
+// restarted. Refusals by admission, and of impersonated users, are final at once.
 func (x *write) denied(err error, now time.Time) bool {
 	if x.as != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "`) || !strings.Contains(err.Error(), `" cannot `) {
 		return false
@@ -122,7 +118,7 @@ func (x *write) denied(err error, now time.Time) bool {
 	if x.forbidden.IsZero() {
 		x.forbidden = now
 	}
-	return now.Sub(x.forbidden) < forbiddenMax
+	return now.Sub(x.forbidden) < kubeclient.TransientMax(err)
 }
 
 // passing is a temporary error of one write, which says nothing about other writes.

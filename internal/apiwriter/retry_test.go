@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
@@ -47,8 +48,8 @@ func TestAServerThatStartsForbidsForAMoment(t *testing.T) {
 		want  verdict
 	}{
 		"the first":            {nil, forbidden(role), 0, again},
-		"one soon after":       {nil, forbidden(role), forbiddenMax - 1, again},
-		"one long after":       {nil, forbidden(role), forbiddenMax, refused},
+		"one soon after":       {nil, forbidden(role), kubeclient.ForbiddenMax - 1, again},
+		"one long after":       {nil, forbidden(role), kubeclient.ForbiddenMax, refused},
 		"an author's":          {&Identity{User: "ann"}, forbidden(role), 0, refused},
 		"admission's":          {nil, forbidden(errors.New("exceeded quota: q, requested: pods=1")), 0, refused},
 		"one of another cause": {nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), 0, refused},

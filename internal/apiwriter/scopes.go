@@ -17,7 +17,7 @@ import (
 // they began to fail. Even then, a narrower scope without failures may send one write; if that is
 // answered, the wider scope is up.
 //
-// Refused and broken connections belong to no scope: see outage.
+// Refused and broken connections belong to no scope: see W.outage.
 type scopes struct {
 	all    map[scopeKey]*scope
 	parked int // writes that wait in scopes
@@ -33,18 +33,15 @@ type scopeKey struct {
 
 // scope is the state of one set of writes. Scopes without recent failures are removed.
 type scope struct {
+	circuit
 	key    scopeKey
 	parent *scope
-	down   bool
-	failed int    // failures in a row; while down, of probes
 	asking *write // the probe in flight
 	timed  bool   // a timer for askScope is set
-	// since is when the failures began. answered is when a write of the scope was last answered.
+	// since is when the failures began. lastAnswer is when a write of the scope was last answered.
 	// touched is the time of the last failure or answer.
-	since, answered, touched time.Time
-	until                    time.Time // no probe before this time
-	started, ended           time.Time // of the last time it was down
-	first, last              *write    // list of the writes that wait
+	since, lastAnswer, touched time.Time
+	first, last                *write // list of the writes that wait
 }
 
 const (
@@ -53,8 +50,6 @@ const (
 	scopesMax = 4096
 	// scopeRest is how long an idle scope is kept.
 	scopeRest = time.Minute
-	// retryAfterMax limits the Retry-After of the server.
-	retryAfterMax = 30 * time.Second
 )
 
 func resourceOf(x *write) scopeKey { return scopeKey{group: x.kind.Group, resource: x.kind.resource} }
@@ -77,7 +72,7 @@ func (s *scopes) path(x *write) (everything, resource, leaf *scope) {
 func (s *scopes) gate(x *write) *scope {
 	everything, resource, leaf := s.path(x)
 	for _, at := range [...]*scope{everything, resource, leaf} {
-		if at != nil && at.down {
+		if at != nil && at.open {
 			return at
 		}
 	}
@@ -198,9 +193,8 @@ func (s *scopes) answered(x *write, now time.Time) (back []*scope) {
 		if at == nil {
 			continue
 		}
-		at.answered, at.touched, at.failed = now, now, 0
-		if at.down {
-			at.down, at.ended = false, now
+		at.lastAnswer, at.touched = now, now
+		if at.answered(now) {
 			back = append(back, at)
 		}
 	}
@@ -208,7 +202,7 @@ func (s *scopes) answered(x *write, now time.Time) (back []*scope) {
 		return nil
 	}
 	for _, at := range s.all {
-		if at.down && at.within(back[0]) {
+		if at.open && at.within(back[0]) {
 			at.until = now // writes held by the wider scope probe for themselves
 		}
 	}
@@ -262,18 +256,7 @@ func (at *scope) begin(after time.Duration, now time.Time) {
 	if at.since.IsZero() || at.key.verb == "" {
 		at.since = now
 	}
-	at.down, at.failed, at.started, at.until = true, 0, now, time.Time{}
-	at.wait(after, now)
-}
-
-// wait sets the time of the next probe.
-func (at *scope) wait(after time.Duration, now time.Time) {
-	if now.Before(at.until) {
-		return // from a write that was sent before
-	}
-	at.failed++
-	wait := backoffJitter(min(outageMin<<min(at.failed-1, 10), outageMax))
-	at.until = now.Add(max(wait, min(after, retryAfterMax)))
+	at.trip(after, now)
 }
 
 // fails reports whether a wider scope is down as a whole: its narrower scopes are down in several
@@ -282,7 +265,7 @@ func (at *scope) wait(after time.Duration, now time.Time) {
 func (s *scopes) fails(wider *scope) bool {
 	namespaces, resources := map[string]bool{}, map[scopeKey]bool{}
 	for _, at := range s.all {
-		if at.key.verb != "" && at.down && at.within(wider) && at.since.After(wider.answered) {
+		if at.key.verb != "" && at.open && at.within(wider) && at.since.After(wider.lastAnswer) {
 			namespaces[at.key.namespace] = true
 			resources[at.parent.key] = true
 		}
@@ -305,7 +288,7 @@ func (s *scopes) gather(wider *scope) {
 func (s *scopes) recovering(x *write, now time.Time) bool {
 	everything, resource, leaf := s.path(x)
 	for _, at := range [...]*scope{everything, resource, leaf} {
-		if at != nil && (at.down || !at.ended.IsZero() && now.Sub(at.ended) < recoveringTime) {
+		if at != nil && at.recovering(now) {
 			return true
 		}
 	}
@@ -316,7 +299,7 @@ func (s *scopes) recovering(x *write, now time.Time) bool {
 func (s *scopes) down() int {
 	n := 0
 	for _, at := range s.all {
-		if at.down {
+		if at.open {
 			n++
 		}
 	}

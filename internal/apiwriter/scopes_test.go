@@ -262,7 +262,7 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		r := b.scopes.all[scopeKey{resource: "configmaps"}]
-		return r != nil && r.down
+		return r != nil && r.open
 	}
 	localtest.Eventually(t, time.Minute, "the resource is down", func() error {
 		if !down() {
@@ -338,7 +338,7 @@ func TestAScopeIsDownWhenItsPartsAre(t *testing.T) {
 			}
 			var down []string
 			for key, at := range s.all {
-				if at.down {
+				if at.open {
 					down = append(down, strings.TrimSuffix(key.resource+"/"+key.namespace, "/"))
 				}
 			}

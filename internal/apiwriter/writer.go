@@ -125,11 +125,11 @@ type W struct {
 	creating map[types.NamespacedName]*write // pods whose create has not ended
 	events   eventLog
 	kinds    map[schema.GroupVersionKind]kind
-	turn     int    // round robin among connections
-	answered bool   // the server has answered a request
-	down     outage // outage of the server
-	scopes   scopes // writes that the server does not carry out
-	purging  bool   // a timer for purgeScopes is set
+	turn     int     // round robin among connections
+	answered bool    // the server has answered a request
+	outage   circuit // of the server: refused and broken connections
+	scopes   scopes  // writes that the server does not carry out
+	purging  bool    // a timer for purgeScopes is set
 	// lastAnswer is when a write was last carried out or refused.
 	lastAnswer time.Time
 	workers    sync.WaitGroup
@@ -486,8 +486,8 @@ func (w *W) nextWrite() *write {
 		// for all
 		limit = 1
 	}
-	if w.down.active {
-		if now.Before(w.down.until) {
+	if w.outage.open {
+		if now.Before(w.outage.until) {
 			return nil
 		}
 		limit = 1 // probe whether the server is back
@@ -585,7 +585,7 @@ func (w *W) work(x *write) {
 		w.mu.Lock()
 		w.inFlight--
 		w.yielding.ended(x)
-		o := classify(err, w.down.recovering(ended) || w.scopes.recovering(x, ended) || x.denied(err, ended))
+		o := classify(err, w.outage.recovering(ended) || w.scopes.recovering(x, ended) || x.denied(err, ended))
 		if o.verdict == held || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
 			w.scopes.stopped(x) // the result says nothing about the server
 		} else {
@@ -629,7 +629,7 @@ func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 		w.retry(x, heldRetry)
 		return nil
 	}
-	if w.down.active {
+	if w.outage.open {
 		// All writes wait for the server; none needs a backoff of its own.
 		w.queue.pushFront(x)
 		return nil

@@ -283,7 +283,7 @@ func TestOneWriter(t *testing.T) {
 		case strings.Contains(imported, "leaderelection"):
 			return under(pkg, "internal/manager")
 		case imported == module+"internal/http2client":
-			return under(pkg, "internal/kubeclient") // kubeclient creates wire's clients
+			return under(pkg, "internal/kubeclient") // kubeclient creates its clients
 		}
 		return false
 	}

@@ -8,7 +8,7 @@ import (
 	"lockstep.dev/lockstep/internal/panics"
 )
 
-// TestSharedStateIsNamedAsItIs checks that contain's list names existing functions, because an
+// TestSharedStateIsNamedAsItIs checks that the list of package panics names existing functions, because an
 // entry that names no function protects nothing.
 func TestSharedStateIsNamedAsItIs(t *testing.T) {
 	declared := map[string]bool{}

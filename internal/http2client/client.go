@@ -54,7 +54,7 @@ type Answer struct {
 
 var (
 	// ErrTooLong says that a request is too long for this package. Nothing was sent.
-	ErrTooLong = errors.New("the request is too long for package http2client")
+	ErrTooLong = errors.New("the request is too long for this client")
 	// ErrNoHTTP2 says that the server does not support HTTP/2. Nothing was sent.
 	ErrNoHTTP2 = errors.New("the server does not speak HTTP/2")
 

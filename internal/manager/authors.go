@@ -41,10 +41,6 @@ const (
 	firstLooksInterval = 500 * time.Millisecond
 	// silentMax is how long applications wait for the first answer before an error is reported.
 	silentMax = 30 * time.Second
-	// forbiddenMax is how long the manager may be forbidden to read the policies before this counts
-	// as an answer: a server that has just started forbids everything until it has read the
-	// cluster's roles.
-	forbiddenMax = 10 * time.Second
 )
 
 var errNotLooked = errors.New("it cannot be seen whether the API server records who writes applications")
@@ -132,7 +128,7 @@ func (w *authors) decide(err error, now time.Time) {
 	last, waited := w.recorded(), now.Sub(w.silent)
 	first := errors.Is(last, applications.ErrNotKnown) || errors.Is(last, errNotLooked)
 	switch {
-	case unknown.forbidden && waited >= forbiddenMax:
+	case apierrors.IsForbidden(err) && waited >= kubeclient.TransientMax(err): // this is an answer
 		w.state.Store(&verdict{err})
 	case first && waited >= silentMax:
 		w.state.Store(&verdict{fmt.Errorf("%w: %w", errNotLooked, err)})
@@ -140,12 +136,8 @@ func (w *authors) decide(err error, now time.Time) {
 	// Otherwise the last known result remains.
 }
 
-// unknownError says that a policy could not be read, which says nothing about the policy. forbidden
-// means that the read was refused.
-type unknownError struct {
-	error
-	forbidden bool
-}
+// unknownError says that a policy could not be read, which says nothing about the policy.
+type unknownError struct{ error }
 
 func (e *unknownError) Unwrap() error { return e.error }
 
@@ -173,9 +165,9 @@ func (w *authors) check(ctx context.Context, want *unstructured.Unstructured) er
 		return fmt.Errorf("there is no %s %s, without which anybody could write an application in another's name: 'lockstep install' brings it, "+
 			"to Kubernetes from 1.36 on; elsewhere only --applications-act-as-manager turns applications on, see docs/security.md", want.GetKind(), want.GetName())
 	case apierrors.IsForbidden(err):
-		return &unknownError{fmt.Errorf("%w: 'lockstep install' gives the manager the rights that it needs", err), true}
+		return &unknownError{fmt.Errorf("%w: 'lockstep install' gives the manager the rights that it needs", err)}
 	case err != nil:
-		return &unknownError{fmt.Errorf("%s %s: %w", want.GetKind(), want.GetName(), err), false}
+		return &unknownError{fmt.Errorf("%s %s: %w", want.GetKind(), want.GetName(), err)}
 	}
 	object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(there)
 	if err != nil {

@@ -7,14 +7,20 @@ import (
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
 	applications "lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // TestWhatCannotBeLookedAtIsNoAnswer checks that a server that does not answer, or forbids
 // everything while it starts, says nothing about the policies. The last known result remains; if
 // there is none, applications are told only when the situation lasts.
 func TestWhatCannotBeLookedAtIsNoAnswer(t *testing.T) {
-	gone, forbidden := &unknownError{io.ErrUnexpectedEOF, false}, &unknownError{errors.New("forbidden"), true}
+	gone := &unknownError{io.ErrUnexpectedEOF}
+	forbidden := &unknownError{apierrors.NewForbidden(schema.GroupResource{}, "policy", errors.New("no right"))}
+	const forbiddenMax = kubeclient.ForbiddenMax
 	missing := errors.New("there is no policy")
 	type look struct {
 		after time.Duration // since the previous check

@@ -20,9 +20,9 @@ const module = "lockstep.dev/lockstep/"
 // one of them, or in a function that they call, may leave that state half-changed or locked.
 var shared = []string{
 	// The model of the cluster, the caches, and the queues of keys.
-	"internal/cluster.(*Cluster)", "internal/informer.(*malformedStore[", "internal/informer.(*specs)",
-	"internal/informer.(*Informer[...]).put", "internal/informer.(*Informer[...]).replace", "internal/informer.(*Informer[...]).setApart",
-	"internal/controlloop.(*delayQueue[", "internal/controlloop.(*entry[", "internal/controlloop.(*Loop[...]).post", "internal/controlloop.(*Loop[...]).Put",
+	"internal/cluster.(*Cluster)", "internal/cluster.(*apart[", "internal/cluster.(*specs)",
+	"internal/cluster.(*Kind[...]).put", "internal/cluster.(*Kind[...]).replace", "internal/cluster.(*Kind[...]).setApart",
+	"internal/keyed.(*delays[", "internal/keyed.(*entry[", "internal/keyed.(*Loop[...]).post", "internal/keyed.(*Loop[...]).Put",
 	// Gangs that wait for resources, and the use of queues.
 	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw", "internal/scheduler.(*Scheduler).Move",
 	"internal/scheduler.(*room)", "internal/scheduler/share.", "internal/scheduler/pin.(*Pinner).Grant",
@@ -95,7 +95,7 @@ func New(log *slog.Logger, registry prometheus.Registerer) (*Guard, error) {
 	}, []string{"part"})}
 	if registry != nil {
 		if err := registry.Register(g.panics); err != nil {
-			return nil, fmt.Errorf("contain: %w", err)
+			return nil, fmt.Errorf("panics: %w", err)
 		}
 	}
 	return g, nil

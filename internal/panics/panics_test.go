@@ -45,11 +45,11 @@ func TestAPanicIsLoggedCountedAndReturned(t *testing.T) {
 	if p == nil {
 		t.Fatal("nothing was caught")
 	}
-	want := "the manager failed in internal/contain_test.fails: runtime error: invalid memory address or nil pointer dereference"
+	want := "the manager failed in internal/panics_test.fails: runtime error: invalid memory address or nil pointer dereference"
 	if p.Error() != want {
 		t.Errorf("got  %s\nwant %s", p, want)
 	}
-	for _, s := range []string{"object=a/b", "part=jobs", "contain_test.go"} {
+	for _, s := range []string{"object=a/b", "part=jobs", "panics_test.go"} {
 		if !strings.Contains(log.String(), s) {
 			t.Errorf("the log does not have %q: %s", s, &log)
 		}
@@ -76,7 +76,7 @@ func TestValuesOfPanicsStayInside(t *testing.T) {
 		if p == nil || strings.Contains(p.Error(), "secret") {
 			t.Errorf("got %v", p)
 		}
-		for _, s := range []string{"object=a/b", "contain_test.go", "type=" + want} {
+		for _, s := range []string{"object=a/b", "panics_test.go", "type=" + want} {
 			if !strings.Contains(log.String(), s) {
 				t.Errorf("the log does not have %q: %s", s, &log)
 			}
@@ -109,7 +109,7 @@ func TestAProcessThatEndsSaysNoValue(t *testing.T) {
 	if err == nil {
 		t.Fatal("it goes on")
 	}
-	for _, s := range []string{"so the process ends", "a panic (string)", "contain_test.go"} {
+	for _, s := range []string{"so the process ends", "a panic (string)", "panics_test.go"} {
 		if !strings.Contains(string(out), s) {
 			t.Errorf("it does not say %q: %s", s, out)
 		}

@@ -16,29 +16,28 @@ type mutation struct {
 }
 
 const (
-	apps      = "internal/application/controller"
-	apiwriter = "internal/apiwriter"
-	batch     = "internal/batch"
-	cli       = "internal/cli"
-	clusterP  = "internal/cluster"
-	containP  = "internal/panics"
-	egress    = "internal/egress"
-	fenceP    = "internal/fence"
-	informerP = "internal/informer"
-	loopP     = "internal/controlloop"
-	manager   = "internal/manager"
-	sandbox   = "internal/sandbox"
-	tolerant  = "internal/kubeclient"
-	unpack    = "internal/unpack"
-	workflows = "internal/workflow/controller"
-	shard     = "internal/shard"
-	wire      = "internal/http2client"
-	placer    = "internal/scheduler/place"
-	scheduler = "internal/scheduler"
-	engine    = "internal/workflow/engine"
-	locks     = "internal/workflow/locks"
-	faults    = "test/faults"
-	hostile   = "test/hostile"
+	apps        = "internal/application/controller"
+	apiwriter   = "internal/apiwriter"
+	batch       = "internal/batch"
+	cli         = "internal/cli"
+	clusterP    = "internal/cluster"
+	panicsP     = "internal/panics"
+	egress      = "internal/egress"
+	fenceP      = "internal/fence"
+	keyed       = "internal/keyed"
+	manager     = "internal/manager"
+	sandbox     = "internal/sandbox"
+	tolerant    = "internal/kubeclient"
+	unpack      = "internal/unpack"
+	workflows   = "internal/workflow/controller"
+	shard       = "internal/shard"
+	http2client = "internal/http2client"
+	placer      = "internal/scheduler/place"
+	scheduler   = "internal/scheduler"
+	engine      = "internal/workflow/engine"
+	locks       = "internal/workflow/locks"
+	faults      = "test/faults"
+	hostile     = "test/hostile"
 
 	applications = "internal/application/controller"
 )
@@ -61,12 +60,12 @@ var mutations = []mutation{
 		"if c.passed >= maxPassed[i] {", "if false {", apiwriter, "TestQueueServesClassesInOrderButStarvesNone", nil, nil},
 
 	// The connection.
-	{"a request whose connection was lost is taken for one that the server has not looked at", wire + "/conn.go",
-		"c.ended(id, x, fmt.Errorf(\"the connection was lost: %w\", err))", "c.ended(id, x, fmt.Errorf(\"%w\", errUnsent))", wire, "TestARequestWhoseConnectionIsLostIsNotMadeTwice", nil, nil},
-	{"a request that the server says it has not looked at fails", wire + "/read.go",
-		"if id > f.LastStreamID {", "if false {", wire, "TestAServerThatLooksAtNothing", nil, nil},
-	{"a request that the server refused to look at is not made again", wire + "/read.go",
-		"case f.ErrCode == http2.ErrCodeRefusedStream:", "case false:", wire, "TestARequestThatIsRefusedIsMadeAgain", nil, nil},
+	{"a request whose connection was lost is taken for one that the server has not looked at", http2client + "/conn.go",
+		"c.ended(id, x, fmt.Errorf(\"the connection was lost: %w\", err))", "c.ended(id, x, fmt.Errorf(\"%w\", errUnsent))", http2client, "TestARequestWhoseConnectionIsLostIsNotMadeTwice", nil, nil},
+	{"a request that the server says it has not looked at fails", http2client + "/read.go",
+		"if id > f.LastStreamID {", "if false {", http2client, "TestAServerThatLooksAtNothing", nil, nil},
+	{"a request that the server refused to look at is not made again", http2client + "/read.go",
+		"case f.ErrCode == http2.ErrCodeRefusedStream:", "case false:", http2client, "TestARequestThatIsRefusedIsMadeAgain", nil, nil},
 
 	// Who may write.
 	{"what waited is written after its term", apiwriter + "/fence.go",
@@ -74,8 +73,8 @@ var mutations = []mutation{
 		apiwriter, "TestNothingIsWrittenAfterTheTerm", nil, []string{"\treturn u.term\n", "\treturn nil\n"}},
 	{"what waited is written though its owner's work is another's", apiwriter + "/fence.go",
 		"case u.term.Ended() || u.fence.Term(u.owner) == nil:", "case u.term.Ended():", apiwriter, "TestNothingIsWrittenAfterTheTerm/the owner's work became another's", nil, nil},
-	{"the term is not asked when bytes go to the kernel", wire + "/gate.go",
-		"if !c.gate.open() {\n\t\t\tc.err = ErrLapsed", "if false {\n\t\t\tc.err = ErrLapsed", wire, "TestWhatHasLostItsTermIsNotSent", nil, nil},
+	{"the term is not asked when bytes go to the kernel", http2client + "/gate.go",
+		"if !c.gate.open() {\n\t\t\tc.err = ErrLapsed", "if false {\n\t\t\tc.err = ErrLapsed", http2client, "TestWhatHasLostItsTermIsNotSent", nil, nil},
 	{"a share that was renewed late goes on", fenceP + "/term.go",
 		"if t.final && t.until.Load() != 0 && !t.Holds() {", "if false {", fenceP, "TestTerm", nil, nil},
 	{"a status overwrites whatever is there", apiwriter + "/request.go",
@@ -128,7 +127,7 @@ var mutations = []mutation{
 	{"everything is down because one resource is", apiwriter + "/scopes.go",
 		"return len(namespaces) > 1 && (wider.parent != nil || len(resources) > 1)", "return len(namespaces) > 1",
 		apiwriter, "TestAScopeIsDownWhenItsPartsAre", nil, nil},
-	{"a panic ends the process", containP + "/contain.go",
+	{"a panic ends the process", panicsP + "/panics.go",
 		"\tif g == nil {\n\t\tdo()", "\tif true {\n\t\tdo()", manager, "TestAPanicConcernsOneObject", nil, nil},
 	{"an object whose handler panicked is one among others", informerP + "/informer.go",
 		"if failed != nil && i.mayBeApart() {", "if false {", manager, "TestAPanicConcernsOneObject", nil, nil},
@@ -240,7 +239,7 @@ var mutations = []mutation{
 		"\tmaps.Copy(a.d.Outputs, r.Outputs)\n\t// Resumed", "\tmaps.Copy(a.d.Outputs, r.Outputs)\n\tdelete(a.d.Resumed, s.Name)\n\t// Resumed",
 		apps, "TestAManagerThatEndsAfterEachWriteComesToAnEnd/a pause", nil, nil},
 	{"what a server forbids while it starts is said of every application", "internal/manager/authors.go",
-		"unknown.forbidden && waited >= forbiddenMax", "unknown.forbidden", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
+		"apierrors.IsForbidden(err) && waited >= kubeclient.TransientMax(err)", "apierrors.IsForbidden(err)", "internal/manager", "TestWhatCannotBeLookedAtIsNoAnswer", nil, nil},
 	{"what a server forbids while it starts is final", "internal/apiwriter/writer.go",
 		" || x.denied(err, ended)", "", "internal/apiwriter", "TestAWriteThatIsForbiddenForAMomentIsMade", nil, nil},
 	{"an application on which a pass has panicked is tried again and again", apps + "/controller.go",

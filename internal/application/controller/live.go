@@ -7,13 +7,11 @@ import (
 	"fmt"
 	"hash/maphash"
 	"log/slog"
-	"net/http"
 	"strconv"
 	"sync"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -313,8 +311,10 @@ func (w *kindWatch) changed(owner types.NamespacedName) {
 	w.l.changed(owner)
 }
 
-// tried records the outcome of a list or watch request. If requests fail for longer than passing
-// allows, tried enqueues the Applications that wait for the watch.
+// tried records the outcome of a list or watch request. If requests fail for longer than a
+// temporary error lasts, tried enqueues the Applications that wait for the watch. Otherwise a
+// manager that starts during such errors would write into every Application's status that something
+// cannot be watched.
 func (w *kindWatch) tried(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return
@@ -324,7 +324,7 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	if w.failing.IsZero() {
 		w.failing = now
 	}
-	if err != nil && now.Sub(w.failing) < passing(err) {
+	if err != nil && now.Sub(w.failing) < kubeclient.TransientMax(err) {
 		w.mu.Unlock()
 		return // the reflector retries soon
 	}
@@ -348,31 +348,6 @@ func (w *kindWatch) tried(ctx context.Context, err error) {
 	for _, app := range tell {
 		w.changed(app)
 	}
-}
-
-// Errors of the server or the connection are not reported for passingMax. Otherwise, a manager that
-// starts during such errors would write into every Application's status that something cannot be
-// watched, and soon after that it can. A server that has just started forbids every request until
-// it has read the cluster's roles, which takes at most forbiddenMax.
-const (
-	passingMax   = 30 * time.Second
-	forbiddenMax = 10 * time.Second
-)
-
-// passing returns for how long an error of this kind may be temporary. Zero: it is permanent.
-func passing(err error) time.Duration {
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
-		return passingMax // an error of the connection
-	}
-	code := status.Status().Code
-	switch {
-	case code >= http.StatusInternalServerError, code == http.StatusTooManyRequests, code == http.StatusGone:
-		return passingMax
-	case code == http.StatusForbidden:
-		return forbiddenMax
-	}
-	return 0
 }
 
 // put stores u unless the store has a newer version or u was deleted.

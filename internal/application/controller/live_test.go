@@ -13,12 +13,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // TestTroublesThatPassAreNotSaid checks that an Application is told that objects cannot be watched
-// only if the error is permanent or has lasted longer than passing allows. Otherwise, a manager
-// that starts while the server is slow would write the error into each status, and soon after that
-// it is over.
+// only if the error is permanent or has lasted longer than a temporary one does. Otherwise, a
+// manager that starts while the server is slow would write the error into each status, and soon
+// after that it is over.
 func TestTroublesThatPassAreNotSaid(t *testing.T) {
 	answer := func(code int32) error {
 		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: code, Message: http.StatusText(int(code))}}
@@ -29,7 +31,8 @@ func TestTroublesThatPassAreNotSaid(t *testing.T) {
 	}
 	busy, cut, forbidden := answer(http.StatusServiceUnavailable), error(io.ErrUnexpectedEOF), answer(http.StatusForbidden)
 	missing := answer(http.StatusNotFound)
-	const short = passingMax / 4
+	passingMax, forbiddenMax := kubeclient.TransientMax(cut), kubeclient.ForbiddenMax
+	short := passingMax / 4
 	for name, c := range map[string]struct {
 		attempts []attempt
 		want     error // the final error

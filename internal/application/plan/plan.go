@@ -88,7 +88,6 @@ type Resource struct {
 	Shared         bool
 	TakeOver       bool
 	ReadOnly       bool
-	Replace        bool
 	RecreateFields []string
 
 	// Wave orders the objects of a component: an object is created after the objects of lower waves

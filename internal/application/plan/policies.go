@@ -113,6 +113,8 @@ type rule struct {
 type updateRule struct {
 	Selector selector `json:"selector"`
 	Strategy struct {
+		// Op is patch or replace, which have the same effect: fields that have left the plan are
+		// removed, and fields that others have added stay.
 		Op             string   `json:"op,omitempty"`
 		RecreateFields []string `json:"recreateFields,omitempty"`
 	} `json:"strategy"`
@@ -347,7 +349,7 @@ func (p *Policies) Treat(r *Resource) {
 	r.Shared, r.TakeOver, r.ReadOnly = any(p.shared), any(p.takeOver), any(p.readOnly)
 	for i := range p.update {
 		if p.update[i].Selector.matches(r) {
-			r.Replace, r.RecreateFields = p.update[i].Strategy.Op == "replace", p.update[i].Strategy.RecreateFields
+			r.RecreateFields = p.update[i].Strategy.RecreateFields
 			break
 		}
 	}

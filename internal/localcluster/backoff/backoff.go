@@ -1,5 +1,5 @@
-// Package rerun computes the pause before a program that has ended is restarted.
-package rerun
+// Package backoff computes the pause before a program that has ended is restarted.
+package backoff
 
 import (
 	"syscall"

@@ -2,9 +2,9 @@
 // the machine, the pods' annotations and the kubelet's own pins.
 //
 //	pods' results ──┐
-//	                ├──▶ reservation.Replay ──▶ Effective ──▶ Compute ──▶ State: CPUs of each container, and of each pod's cgroup
-//	kubelet's pins ─┘                                     ▲
-//	                    CPUs of the kubelet's cgroup ─────┘
+//	                ├─▶ reservation.Replay ─▶ Effective ─▶ Compute ─▶ State: CPUs of each container, and of each pod's cgroup
+//	kubelet's pins ─┘                                         ▲
+//	                        CPUs of the kubelet's cgroup ─────┘
 //
 // Package reservation determines, for the scheduler and the agent alike, who holds which CPUs and who
 // loses if two pods claim the same. This package adds what only the node knows: which CPUs its pods
