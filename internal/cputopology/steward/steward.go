@@ -91,18 +91,18 @@ type Steward struct {
 // node is the in-memory state of one NodeTopology.
 type node struct {
 	name     string
-	watchman watchman
+	watchman agentMonitor
 	repack   *repacking // running, or nil
 	// shown is the state of a repack that the watch may not show yet.
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
-	// settling are the moves that are not known to be complete, by the pod's UID. rewriting means
+	// pendingMoves are the moves that are not known to be complete, by the pod's UID. rewriting means
 	// that pods are being given other CPUs; doubts can prolong it. stuck are pods whose move was
 	// reversed.
-	settling  map[types.UID]settling
-	rewriting bool
-	doubts    []doubt
-	stuck     map[types.UID]bool
+	pendingMoves    map[types.UID]pendingMove
+	rewriting       bool
+	conflictedMoves []conflictedMove
+	stuck           map[types.UID]bool
 	// written is the object after this manager's last write.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
@@ -193,7 +193,7 @@ func (s *Steward) turn(name string) {
 		s.loop.Put(name, n)
 	}
 	s.loop.Deliver(name, keyed.Anyone)
-	s.resolve(n)
+	s.resolveConflicts(n)
 	t := watched
 	if w := n.written; w != nil && w.UID == t.UID && cluster.Older(t.ResourceVersion, w.ResourceVersion) {
 		t = w // the cache has not caught up with this manager's own write
@@ -209,7 +209,7 @@ func (s *Steward) turn(name string) {
 	status.Conditions = v.conditions(t, now)
 	// 2. Which moves are incomplete, and do they make progress?
 	on := s.cfg.Model.CPUsOn(name)
-	underWay := s.settle(n, t, on, now)
+	underWay := s.followMoves(n, t, on, now)
 	// 3. Are there pods to move?
 	s.repack(n, t, on, underWay, &status, now)
 	// 4. Write the status.
@@ -233,7 +233,7 @@ func (s *Steward) forget(n *node) {
 		s.ended(n.repack)
 		n.repack = nil
 	}
-	for _, d := range n.doubts {
+	for _, d := range n.conflictedMoves {
 		s.cfg.Model.ForgetMoved(d.move.Pod, d.move.After)
 	}
 	s.loop.Drop(n.name)
@@ -241,8 +241,8 @@ func (s *Steward) forget(n *node) {
 }
 
 // signs returns the objects by which an agent is judged.
-func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) signs {
-	out := signs{node: t.Name}
+func (s *Steward) signs(t *topologyv1alpha1.NodeTopology) agentSigns {
+	out := agentSigns{node: t.Name}
 	switch l := t.Status.Liveness; {
 	case l == nil:
 	case l.Pod != "":

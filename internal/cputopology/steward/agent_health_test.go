@@ -56,7 +56,7 @@ func TestAgentsAreJudged(t *testing.T) {
 		"a manager that starts again believes its forerunner": {byLease, true, []moment{{0, nil, renewed(0), false}, {15 * s, nil, renewed(15), true}}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var w watchman
+			var w agentMonitor
 			o := &topologyv1alpha1.NodeTopology{}
 			o.Status.Liveness = c.by
 			if c.wasGone {
@@ -64,7 +64,7 @@ func TestAgentsAreJudged(t *testing.T) {
 			}
 			start := time.Unix(0, 0)
 			for _, m := range c.moments {
-				v := w.judge(o, signs{node: "n", pod: m.pod, lease: m.lease}, start.Add(m.at))
+				v := w.judge(o, agentSigns{node: "n", pod: m.pod, lease: m.lease}, start.Add(m.at))
 				if v.alive != m.alive {
 					t.Fatalf("after %v it is taken to be there: %v (%s)", m.at, v.alive, v.message)
 				}

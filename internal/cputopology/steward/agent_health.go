@@ -20,16 +20,16 @@ const podGrace = 20 * time.Second
 // leaseDefault is the duration of leases that specify none.
 const leaseDefault = 45 * time.Second
 
-// watchman determines whether the agent of one node is alive. It does not compare clocks of
+// agentMonitor determines whether the agent of one node is alive. It does not compare clocks of
 // different machines: a lease's duration counts from when its renewal was seen.
-type watchman struct {
+type agentMonitor struct {
 	missing time.Time // since when the pod has not been ready
 	renewed time.Time // the lease's own renewal time
 	heard   time.Time // when that renewal was first seen
 }
 
-// signs are the objects by which an agent is judged.
-type signs struct {
+// agentSigns are the objects by which an agent is judged.
+type agentSigns struct {
 	node  string
 	pod   *corev1.Pod           // the pod in which the agent runs, or nil
 	lease *coordinationv1.Lease // or nil
@@ -44,7 +44,7 @@ type verdict struct {
 }
 
 // judge determines whether the agent of a NodeTopology is alive.
-func (w *watchman) judge(t *topologyv1alpha1.NodeTopology, s signs, now time.Time) verdict {
+func (w *agentMonitor) judge(t *topologyv1alpha1.NodeTopology, s agentSigns, now time.Time) verdict {
 	wasGone := meta.IsStatusConditionFalse(t.Status.Conditions, topologyv1alpha1.AgentAlive)
 	switch l := t.Status.Liveness; {
 	case l == nil:
@@ -56,7 +56,7 @@ func (w *watchman) judge(t *topologyv1alpha1.NodeTopology, s signs, now time.Tim
 	}
 }
 
-func (w *watchman) judgePod(name string, s signs, wasGone bool, now time.Time) verdict {
+func (w *agentMonitor) judgePod(name string, s agentSigns, wasGone bool, now time.Time) verdict {
 	v := verdict{reason: "PodNotReady", message: fmt.Sprintf("the agent's pod %s is not ready", name)}
 	switch {
 	case s.pod == nil:
@@ -87,7 +87,7 @@ func podReady(p *corev1.Pod) bool {
 	return false
 }
 
-func (w *watchman) judgeLease(name string, l *coordinationv1.Lease, wasGone bool, now time.Time) verdict {
+func (w *agentMonitor) judgeLease(name string, l *coordinationv1.Lease, wasGone bool, now time.Time) verdict {
 	gone := verdict{reason: "LeaseExpired", message: fmt.Sprintf("the agent has not renewed its lease %s", name)}
 	duration, renewed := leaseDefault, time.Time{}
 	if l != nil && l.Spec.RenewTime != nil {

@@ -39,21 +39,21 @@ const movePoll = 2 * time.Second
 // not be made.
 const refusedShare = 6
 
-// settling is a move that is not known to be complete.
-type settling struct {
-	move  int64
-	since time.Time
-	again time.Time // not to be reversed again before this time, after a failed attempt
+// pendingMove is a move that is not known to be complete.
+type pendingMove struct {
+	move    int64
+	since   time.Time
+	retryAt time.Time // not to be reversed again before this time, after a failed attempt
 }
 
-// settle reverses the moves that the agent does not complete in time. It reports whether there are
-// moves that may still be completed or reversed.
-func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, now time.Time) (underWay bool) {
+// followMoves reverses the moves that the agent does not complete in time. It reports whether there
+// are moves that may still be completed or reversed.
+func (s *Steward) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on cluster.NodeCPUs, now time.Time) (underWay bool) {
 	if on.Machine == nil || on.Machine.Fault != nil {
 		return false // the owners of the CPUs cannot be determined
 	}
-	known := n.settling
-	n.settling = map[types.UID]settling{}
+	known := n.pendingMoves
+	n.pendingMoves = map[types.UID]pendingMove{}
 	var late []string
 	serial := nextMove(on)
 	for _, name := range slices.Sorted(maps.Keys(on.Pods)) {
@@ -64,14 +64,14 @@ func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 		underWay = true
 		w, found := known[pod.Object.UID]
 		if !found || w.move != pod.Result.Move {
-			w = settling{move: pod.Result.Move, since: now}
+			w = pendingMove{move: pod.Result.Move, since: now}
 		}
-		n.settling[pod.Object.UID] = w
+		n.pendingMoves[pod.Object.UID] = w
 		due := w.since.Add(s.cfg.Policy.Patience)
 		if hindrance(t, on) != "" || problemOf(t, name) != "" {
 			due = w.since.Add(s.cfg.Policy.Patience / refusedShare)
 		}
-		if due = latest(due, w.again); now.Before(due) {
+		if due = latest(due, w.retryAt); now.Before(due) {
 			s.loop.WakeAfter(n.name, min(due.Sub(now), movePoll))
 			continue
 		}
@@ -107,9 +107,9 @@ func (s *Steward) settle(n *node, t *topologyv1alpha1.NodeTopology, on cluster.N
 				continue
 			}
 			s.log.Debug("a move is not taken back yet", "node", n.name, "pod", moves[i].Pod.String(), "why", err)
-			if w, found := n.settling[moves[i].UID]; found {
-				w.again = s.clock.Now().Add(movePoll)
-				n.settling[moves[i].UID] = w
+			if w, found := n.pendingMoves[moves[i].UID]; found {
+				w.retryAt = s.clock.Now().Add(movePoll)
+				n.pendingMoves[moves[i].UID] = w
 			}
 		}
 	})
@@ -222,7 +222,7 @@ func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, er
 	posted := s.loop.Post(n.name, keyed.Anyone, func(now *node) {
 		switch {
 		case now == n && unclear:
-			n.doubts = append(n.doubts, doubt{m, err, answer})
+			n.conflictedMoves = append(n.conflictedMoves, conflictedMove{m, err, answer})
 		case now == n:
 			answer(n, err)
 		case unclear:
@@ -236,24 +236,24 @@ func (s *Steward) answered(n *node, m pin.Move, err error, answer func(*node, er
 	}
 }
 
-// doubt is a move whose write met a conflict: either another client has changed the pod, or an
-// earlier attempt whose answer was lost has made the move. Until the watch shows which, the pod
-// holds both its previous and its new CPUs.
-type doubt struct {
+// conflictedMove is a move whose write met a conflict: either another client has changed the pod,
+// or an earlier attempt whose answer was lost has made the move. Until the watch shows which, the
+// pod holds both its previous and its new CPUs.
+type conflictedMove struct {
 	move   pin.Move
 	err    error
 	answer func(*node, error)
 }
 
-// resolve answers the moves in doubt whose outcome the watch has shown.
-func (s *Steward) resolve(n *node) {
-	doubts := n.doubts
-	n.doubts = nil
+// resolveConflicts answers the moves in doubt whose outcome the watch has shown.
+func (s *Steward) resolveConflicts(n *node) {
+	doubts := n.conflictedMoves
+	n.conflictedMoves = nil
 	for _, d := range doubts {
 		m := d.move
 		switch pod, _ := s.cfg.Model.Pod(m.Pod); {
 		case pod != nil && pod.UID == m.UID && pod.ResourceVersion == m.Version:
-			n.doubts = append(n.doubts, d)
+			n.conflictedMoves = append(n.conflictedMoves, d)
 		case pod != nil && pod.UID == m.UID && pod.Annotations[topologyv1alpha1.ResultAnnotation] == m.After.Annotation:
 			d.answer(n, nil)
 		default:
@@ -261,7 +261,7 @@ func (s *Steward) resolve(n *node) {
 			d.answer(n, d.err)
 		}
 	}
-	if len(n.doubts) > 0 {
+	if len(n.conflictedMoves) > 0 {
 		s.loop.WakeAfter(n.name, movePoll) // no event reports a pod that is no longer pinned
 	}
 }
