@@ -32,11 +32,11 @@
 //   - Writes that the server answers with an error of its own (5xx, a 429 from admission, a
 //     timeout) do not delay other writes. Writes with the same resource, verb and namespace wait
 //     while one at a time probes. A whole resource, or everything, waits only if several
-//     namespaces, or several resources, fail and no other write is answered (scopes.go). Such
+//     namespaces, or several resources, fail and no other write is answered (breakers.go). Such
 //     errors do not change the limit of requests in flight, except timeouts that may concern the
 //     whole server.
 //   - No goroutine waits for a write's turn: there are as many workers as requests in flight. A
-//     worker puts its request on the wire itself (package http2client). Requests that package http2client does
-//     not carry (long bodies, servers without HTTP/2 or behind a proxy) go through Go's HTTP
-//     client.
+//     worker puts its request on the wire itself (package http2client). Requests that package
+//     http2client does not carry (long bodies, servers without HTTP/2 or behind a proxy) go through
+//     Go's HTTP client.
 package apiwriter

@@ -38,21 +38,21 @@ type eventLog struct {
 
 // eventEntry is one event and the number of times it occurred.
 type eventEntry struct {
-	under  // fence and term of the most recent call
-	key    eventKey
-	event  *corev1.Event
-	busy   bool // being written, or waiting for eventInterval to pass
-	count  int32
-	last   time.Time
-	stored int32 // the count stored by the server; 0 before the event is created
+	boundTerm // fence and term of the most recent call
+	key       eventKey
+	event     *corev1.Event
+	busy      bool // being written, or waiting for eventInterval to pass
+	count     int32
+	last      time.Time
+	stored    int32 // the count stored by the server; 0 before the event is created
 }
 
 // Event implements Writer.
 func (w *W) Event(about Object, eventType, reason, message string) {
-	w.event(under{}, about, eventType, reason, message)
+	w.event(boundTerm{}, about, eventType, reason, message)
 }
 
-func (w *W) event(u under, about Object, eventType, reason, message string) {
+func (w *W) event(u boundTerm, about Object, eventType, reason, message string) {
 	now := time.Now()
 	if len(message) > eventMessageMax {
 		message = message[:eventMessageMax-3] + "..."
@@ -67,7 +67,7 @@ func (w *W) event(u under, about Object, eventType, reason, message string) {
 	if el, ok := log.byKey[key]; ok {
 		log.recent.MoveToFront(el)
 		e := el.Value.(*eventEntry)
-		e.under = u
+		e.boundTerm = u
 		e.count++
 		e.last = now
 		w.metrics.coalesced.Inc()
@@ -86,7 +86,7 @@ func (w *W) event(u under, about Object, eventType, reason, message string) {
 		w.log.Warn("Event about an unknown kind of object", "err", err)
 		return
 	}
-	e := &eventEntry{under: u, key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
+	e := &eventEntry{boundTerm: u, key: key, count: 1, last: now, event: newEvent(ref, key, w.cfg.Component, now)}
 	if log.byKey == nil {
 		log.byKey = make(map[eventKey]*list.Element)
 	}
@@ -126,7 +126,7 @@ func (w *W) writeEvent(e *eventEntry) {
 	e.busy = true
 	count := e.count
 	x := &write{
-		under: e.under, class: ClassEvent, owner: string(e.key.about), reason: "event", obj: e.event,
+		boundTerm: e.boundTerm, class: ClassEvent, owner: string(e.key.about), reason: "event", obj: e.event,
 		kind: eventKind, name: types.NamespacedName{Namespace: e.event.Namespace, Name: e.event.Name},
 	}
 	if e.stored == 0 {

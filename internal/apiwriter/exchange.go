@@ -116,16 +116,16 @@ const perConnection = 64
 func (w *W) connections() (n, turn int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.turn++
+	w.nextConn++
 	n = min(len(w.conns), 1+w.limiter.limit(time.Now())/perConnection)
-	return n, w.turn % n
+	return n, w.nextConn % n
 }
 
 // send makes one request and counts it in the metrics.
 func (w *W) send(ctx context.Context, x *write, r request) (answer, error) {
 	started := time.Now()
 	a, code, err := w.exchange(ctx, x, r)
-	if !errors.Is(err, ErrFenced) && !errors.Is(err, errHeld) {
+	if !errors.Is(err, ErrFenced) && !errors.Is(err, errTermLapsed) {
 		w.metrics.sent(x, r.verb, code, time.Since(started))
 	}
 	return a, err
@@ -165,7 +165,7 @@ func (w *W) exchange(ctx context.Context, x *write, r request) (answer, int, err
 		if err := x.check(); err != nil {
 			return answer{}, 0, err
 		}
-		asked = x.asked()
+		asked = x.sendTerm()
 	}
 	err = http2client.ErrNoHTTP2
 	if w.calls != nil && !w.noHTTP2.Load() {
@@ -200,7 +200,7 @@ func (w *W) byClient(ctx context.Context, conn kubeclient.Connection, asked http
 	for _, f := range fields {
 		req.Header.Add(f.Name, f.Value)
 	}
-	defer conn.Gate.Enter(asked)()
+	defer conn.Terms.Add(asked)()
 	resp, err := conn.Do(req)
 	if err != nil {
 		return http2client.Answer{}, err
@@ -284,9 +284,9 @@ func (w *W) sendAsWanted(ctx context.Context, x *write, r request) (Object, erro
 	return nil, err
 }
 
-// sendBriefly sends a request and returns only the name, UID and resource version of the resulting
-// object.
-func (w *W) sendBriefly(ctx context.Context, x *write, r request) (Object, error) {
+// sendForMetadata sends a request and returns only the name, UID and resource version of the
+// resulting object.
+func (w *W) sendForMetadata(ctx context.Context, x *write, r request) (Object, error) {
 	r.accept = acceptMeta
 	a, err := w.send(ctx, x, r)
 	if err != nil {

@@ -26,11 +26,11 @@ type Fence interface {
 // write.
 var ErrFenced = fmt.Errorf("not sent, because the lease under which the write was made is lost: %w", ErrStopped)
 
-// errHeld ends an attempt whose term has lapsed but may still be extended.
-var errHeld = errors.New("not sent, because the lease under which the write was made has to be renewed first")
+// errTermLapsed ends an attempt whose term has lapsed but may still be extended.
+var errTermLapsed = errors.New("not sent, because the lease under which the write was made has to be renewed first")
 
-// heldRetry is the time until a write that ended an attempt with errHeld is tried again.
-const heldRetry = 100 * time.Millisecond
+// termRetry is the time until a write that ended an attempt with errTermLapsed is tried again.
+const termRetry = 100 * time.Millisecond
 
 // Fenced returns a Writer that shares everything with w and whose writes are sent only within the
 // term that f returns when they are made. The term is checked again when the write's turn comes,
@@ -82,12 +82,12 @@ func (f *fenced) Event(about Object, eventType, reason, message string) {
 	}
 }
 
-func (f *fenced) Lag() time.Duration              { return f.w.Lag() }
+func (f *fenced) Latency() time.Duration          { return f.w.Latency() }
 func (f *fenced) Flush(ctx context.Context) error { return f.w.Flush(ctx) }
 
-// under is the fence of a write, and the term at the time when the write was made. A write without
-// a fence may always be sent.
-type under struct {
+// boundTerm is the fence of a write, and the term at the time when the write was made. A write
+// without a fence may always be sent.
+type boundTerm struct {
 	fence Fence
 	owner string
 	term  *fence.Term
@@ -95,30 +95,30 @@ type under struct {
 
 // begin returns the fence and term of a write that is made now, or false if the write must not be
 // made.
-func (m *Meta) begin() (under, bool) {
+func (m *Meta) begin() (boundTerm, bool) {
 	if m.fence == nil {
-		return under{}, true
+		return boundTerm{}, true
 	}
-	u := under{m.fence, m.Owner, m.fence.Term(m.Owner)}
+	u := boundTerm{m.fence, m.Owner, m.fence.Term(m.Owner)}
 	return u, u.term != nil
 }
 
-// check returns ErrFenced or errHeld if the write must not be sent now, else nil.
-func (u under) check() error {
+// check returns ErrFenced or errTermLapsed if the write must not be sent now, else nil.
+func (u boundTerm) check() error {
 	switch {
 	case u.fence == nil:
 		return nil
 	case u.term.Ended() || u.fence.Term(u.owner) == nil:
 		return ErrFenced
 	case !u.term.Holds():
-		return errHeld
+		return errTermLapsed
 	}
 	return nil
 }
 
-// asked returns the term that is checked when the request is handed to the kernel, or nil without a
-// fence.
-func (u under) asked() http2client.Term {
+// sendTerm returns the term that is checked when the request is handed to the kernel, or nil
+// without a fence.
+func (u boundTerm) sendTerm() http2client.Term {
 	if u.fence == nil {
 		return nil
 	}

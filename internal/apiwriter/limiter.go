@@ -41,43 +41,43 @@ import (
 // The server ends a watch early when the buffer of the watch, of 10 to 100 changes, overflows
 // because bursts of requests keep the server's processors busy. The client of the watch then sees
 // no changes for a second or more, and its reaction causes the next burst. Therefore few writes are
-// in flight at once for some time after such an end (polite): bursts take longer, but the whole
-// load takes less time. With a long queue the writes themselves are the bottleneck, and the limit
-// applies unchanged.
+// in flight at once for some time after such an end (afterWatchEnd): bursts take longer, but the
+// whole load takes less time. With a long queue the writes themselves are the bottleneck, and the
+// limit applies unchanged.
 //
 // limiter is pure: it takes the time from its arguments. It is not safe for concurrent use.
 type limiter struct {
-	fixed    int // if not 0, the limit is always fixed
-	max      int
-	ceiling  float64   // upper bound of the limit, lowered by an overload
-	polite   time.Time // until this time, unless deep, at most politeLimit requests are in flight
-	deep     bool      // politeQueue writes have waited at once since the queue was last empty
-	lastCut  time.Time
-	base     float64 // the best limit known
-	now      float64 // the target limit: base, or a probe
-	grown    float64 // the limit in force, which grows up to now
-	phase    phase
-	dir      int // of the current probe: +1, -1, or 0 at base
-	rtt      float64
-	win      window
-	settling settling
+	fixed         int // if not 0, the limit is always fixed
+	max           int
+	ceiling       float64   // upper bound of the limit, lowered by an overload
+	afterWatchEnd time.Time // until this time, unless longQueue, at most watchEndLimit requests are in flight
+	longQueue     bool      // watchEndQueue writes have waited at once since the queue was last empty
+	lastCut       time.Time
+	base          float64 // the best limit known
+	now           float64 // the target limit: base, or a probe
+	grown         float64 // the limit in force, which grows up to now
+	phase         phase
+	dir           int // of the current probe: +1, -1, or 0 at base
+	rtt           float64
+	win           window
+	transition    transition
 
-	rampStart float64   // the limit at which the ramp began
-	rampRate  float64   // the best rate of the ramp, measured at base
-	rampError float64   // the standard error of rampRate, relative to rampRate
-	level     float64   // the highest recent limit of the ramp that may be as good as base
-	gave      gave      // measurements of the limit in force, during the ramp up
-	flat      int       // steps down in a row without a gain
-	learned   bool      // a ramp has ended, so base is more than a guess
-	gained    bool      // the step up to base was clearly a gain
-	busy      time.Time // when writes were last waiting
-	before    float64   // log rate of the base window before the current probe
-	probed    float64   // log rate of the last probe, until the base window after it ends
-	pending   int       // direction of probed; 0 if no probe awaits its second base window
+	rampStart float64     // the limit at which the ramp began
+	rampRate  float64     // the best rate of the ramp, measured at base
+	rampError float64     // the standard error of rampRate, relative to rampRate
+	level     float64     // the highest recent limit of the ramp that may be as good as base
+	samples   rateSamples // measurements of the limit in force, during the ramp up
+	flat      int         // steps down in a row without a gain
+	learned   bool        // a ramp has ended, so base is more than a guess
+	gained    bool        // the step up to base was clearly a gain
+	busy      time.Time   // when writes were last waiting
+	before    float64     // log rate of the base window before the current probe
+	probed    float64     // log rate of the last probe, until the base window after it ends
+	pending   int         // direction of probed; 0 if no probe awaits its second base window
 	noise     variance
 	within    float64    // like noise, but estimated from batches inside windows
 	lately    [2]float64 // log rates of the last two windows of the ramp, most recent last
-	up, down  evidence
+	up, down  probeResults
 }
 
 type phase int
@@ -89,12 +89,13 @@ const (
 	steady
 )
 
-// evidence is the result of the probes in one direction: the mean of log(probed rate / base rate).
-type evidence struct {
-	mean     float64
-	n        float64
-	every    int // probe once per this many base windows
-	sinceAsk int
+// probeResults is the result of the probes in one direction: the mean of log(probed rate / base
+// rate).
+type probeResults struct {
+	mean       float64
+	n          float64
+	every      int // probe once per this many base windows
+	sinceProbe int
 }
 
 // window is one measurement of the rate at one limit.
@@ -134,16 +135,16 @@ func (w *window) err() float64 {
 	return math.Min(math.Sqrt(variance/n)/mean, 1)
 }
 
-// gave holds the measurements of one limit, from one or more windows.
-type gave struct{ windows, sum, squares float64 }
+// rateSamples holds the measurements of one limit, from one or more windows.
+type rateSamples struct{ windows, sum, squares float64 }
 
 // add records the logarithm of a window's rate, and the relative standard error of the rate.
-func (g *gave) add(rate, relative float64) {
+func (g *rateSamples) add(rate, relative float64) {
 	g.windows, g.sum, g.squares = g.windows+1, g.sum+rate, g.squares+relative*relative
 }
 
-func (g *gave) rate() float64     { return g.sum / g.windows } // mean logarithm of the rate
-func (g *gave) variance() float64 { return g.squares / g.windows }
+func (g *rateSamples) rate() float64     { return g.sum / g.windows } // mean logarithm of the rate
+func (g *rateSamples) variance() float64 { return g.squares / g.windows }
 
 // variance is the variance of log(rate) from window to window under an unchanged limit. It is
 // larger than the variance inside a window.
@@ -165,9 +166,9 @@ func (v *variance) mean() float64 {
 	return v.sum / v.n
 }
 
-// settling is the period after a change of the limit until requests of the old limit no longer
+// transition is the period after a change of the limit until requests of the old limit no longer
 // count.
-type settling struct {
+type transition struct {
 	active bool
 	until  time.Time
 	down   bool // wait until at most the limit are in flight
@@ -215,15 +216,15 @@ const (
 	gainDown = 0.02 // minimum gain (log) of a lower limit
 	memory   = 12   // maximum number of probes in a mean
 
-	politeTime  = 30 * time.Second
-	politeLimit = 64
-	// politeQueue is more than may be in flight, and less than a large gang has waiting.
-	politeQueue = MostInFlight * 3 / 2
+	watchEndTime  = 30 * time.Second
+	watchEndLimit = 64
+	// watchEndQueue is more than may be in flight, and less than a large gang has waiting.
+	watchEndQueue = MostInFlight * 3 / 2
 
-	everyMax = 32
-	askLate  = 8    // base windows per probe in a direction that arrive defers
-	noisy    = 0.04 // a variance above this is much noise: a few probes cannot see through it
-	dear     = 0.3  // a probe that loses this much (log) is expensive
+	everyMax  = 32
+	probeLate = 8    // base windows per probe in a direction that arrive defers
+	noisy     = 0.04 // a variance above this is much noise: a few probes cannot see through it
+	expensive = 0.3  // a probe that loses this much (log) is expensive
 )
 
 // newLimiter returns a limiter that stays at fixed, or that adapts between 1 and max if fixed is 0.
@@ -244,8 +245,8 @@ func (l *limiter) limit(now time.Time) int {
 	if l.fixed > 0 {
 		return l.fixed
 	}
-	if l.held(now) {
-		return politeLimit
+	if l.lowered(now) {
+		return watchEndLimit
 	}
 	return int(math.Round(l.grown))
 }
@@ -270,11 +271,11 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 	}
 	if l.rtt == 0 {
 		l.rtt = latency.Seconds()
-		l.settle(now, false) // the first requests open connections
+		l.startTransition(now, false) // the first requests open connections
 	} else {
 		l.rtt += (latency.Seconds() - l.rtt) / math.Max(16, l.grown/8)
 	}
-	if !waiting || l.held(now) {
+	if !waiting || l.lowered(now) {
 		l.restart(now)
 		return
 	}
@@ -289,7 +290,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		}
 		return
 	}
-	if s := &l.settling; s.active {
+	if s := &l.transition; s.active {
 		if s.down && inFlight >= l.limit(now) {
 			return
 		}
@@ -300,7 +301,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 		if now.Before(s.until) {
 			return
 		}
-		l.settling.active = false
+		l.transition.active = false
 		l.win = window{start: now}
 		return
 	}
@@ -317,7 +318,7 @@ func (l *limiter) ended(now time.Time, latency time.Duration, inFlight int, wait
 // growth was too short to judge, the window continues at the reached limit.
 func (l *limiter) hasGrown(now time.Time) {
 	if l.phase != rampUp {
-		l.settling = settling{active: true, until: now.Add(l.roundTrips(grownTrips))}
+		l.transition = transition{active: true, until: now.Add(l.roundTrips(grownTrips))}
 	} else if length := now.Sub(l.win.start); l.enough(length) {
 		l.close(now, length)
 	}
@@ -332,10 +333,10 @@ func (l *limiter) close(now time.Time, length time.Duration) {
 
 // enough reports whether a window of this length can be judged.
 func (l *limiter) enough(length time.Duration) bool {
-	if l.phase == rampUp && l.gave.windows == 0 && l.win.ended >= windowSamples && length >= windowRush {
+	if l.phase == rampUp && l.samples.windows == 0 && l.win.ended >= windowSamples && length >= windowRush {
 		return true
 	}
-	if length < l.roundTrips(1) || l.gave.windows > 0 && length < windowAgain {
+	if length < l.roundTrips(1) || l.samples.windows > 0 && length < windowAgain {
 		return false
 	}
 	if l.phase != steady && l.win.ended >= windowSure && length >= windowRush {
@@ -389,7 +390,7 @@ func (l *limiter) measured(now time.Time, rate, relative float64) {
 // judgeUp evaluates the rate of a step up of the ramp, and continues or ends the ramp up. A rate
 // that may have fallen is measured again.
 func (l *limiter) judgeUp(now time.Time, rate, relative float64) {
-	g, noise := &l.gave, l.noise.mean()
+	g, noise := &l.samples, l.noise.mean()
 	g.add(math.Log(rate), relative)
 	gain := g.rate() - math.Log(l.rampRate)
 	err := math.Sqrt(math.Max(g.variance(), noise)/g.windows + math.Max(l.rampError*l.rampError, noise))
@@ -405,7 +406,7 @@ func (l *limiter) judgeUp(now time.Time, rate, relative float64) {
 	case gain > -rampLevel*err:
 		l.level = l.now
 	}
-	*g = gave{}
+	*g = rateSamples{}
 	l.climb(now, math.Max(l.now*rampStep, l.now+1))
 }
 
@@ -472,10 +473,10 @@ func (l *limiter) arrive(now time.Time) {
 	l.phase, l.learned = steady, true
 	l.forget()
 	if below {
-		l.up.every = askLate // the ramp has just come from above
+		l.up.every = probeLate // the ramp has just come from above
 	}
 	if l.gained || l.noise.mean() > noisy {
-		l.down.every, l.gained = askLate, false // known from the ramp, or too noisy to probe
+		l.down.every, l.gained = probeLate, false // known from the ramp, or too noisy to probe
 	}
 	l.step(now, l.base)
 }
@@ -496,20 +497,20 @@ func (l *limiter) steady(now time.Time, rate float64) {
 		l.noise.add(d * d / 2)
 	}
 	l.before = rate
-	l.up.sinceAsk++
-	l.down.sinceAsk++
+	l.up.sinceProbe++
+	l.down.sinceProbe++
 	// Probe in the direction that is most overdue.
-	upDue := l.up.sinceAsk - l.up.every
-	downDue := l.down.sinceAsk - l.down.every
+	upDue := l.up.sinceProbe - l.up.every
+	downDue := l.down.sinceProbe - l.down.every
 	if upDue >= 0 && upDue >= downDue {
-		l.up.sinceAsk = 0
+		l.up.sinceProbe = 0
 		if l.step(now, math.Max(l.base*steadyStep, l.base+1)) {
 			l.dir = +1
 		}
 		return
 	}
 	if downDue >= 0 {
-		l.down.sinceAsk = 0
+		l.down.sinceProbe = 0
 		if l.step(now, math.Min(l.base/steadyStep, l.base-1)) {
 			l.dir = -1
 		}
@@ -534,27 +535,27 @@ func (l *limiter) answer(after float64) {
 // move changes base if the evidence is clear, and reports whether it did.
 func (l *limiter) move(now time.Time) bool {
 	// The error of a mean of n comparisons, each of one window with the mean of two windows.
-	clear := func(e *evidence) float64 { return math.Sqrt(1.5 * max(l.noise.mean(), l.within, 0.0004) / e.n) }
+	clear := func(e *probeResults) float64 { return math.Sqrt(1.5 * max(l.noise.mean(), l.within, 0.0004) / e.n) }
 	if e := &l.up; e.n > 0 {
 		se := clear(e)
 		if e.mean-se > gainUp {
-			return l.settleAt(now, math.Max(l.base*steadyStep, l.base+1), &l.down)
+			return l.moveTo(now, math.Max(l.base*steadyStep, l.base+1), &l.down)
 		}
 		e.patience(e.mean+2*se, gainUp)
 	}
 	if e := &l.down; e.n > 0 {
 		se := clear(e)
 		if e.mean-se > gainDown {
-			return l.settleAt(now, math.Min(l.base/steadyStep, l.base-1), &l.up)
+			return l.moveTo(now, math.Min(l.base/steadyStep, l.base-1), &l.up)
 		}
 		e.patience(e.mean+2*se, gainDown)
 	}
 	return false
 }
 
-// settleAt makes limit the new base. The old base is known to be worse, so its direction is probed
+// moveTo makes limit the new base. The old base is known to be worse, so its direction is probed
 // less often at first.
-func (l *limiter) settleAt(now time.Time, limit float64, back *evidence) bool {
+func (l *limiter) moveTo(now time.Time, limit float64, back *probeResults) bool {
 	l.base = l.clamp(limit)
 	l.forget()
 	back.every = 4
@@ -564,12 +565,12 @@ func (l *limiter) settleAt(now time.Time, limit float64, back *evidence) bool {
 
 // patience lengthens the interval between probes in a direction that was clearly worse, by more if
 // a probe is more expensive. most is the upper bound of the direction's gain (log).
-func (e *evidence) patience(most, gain float64) {
-	if e.sinceAsk > 1 {
+func (e *probeResults) patience(most, gain float64) {
+	if e.sinceProbe > 1 {
 		return // not the direction of the last probe
 	}
 	switch {
-	case most < -dear:
+	case most < -expensive:
 		e.every = min(e.every*8, everyMax)
 	case most < gain:
 		e.every = min(e.every*2, everyMax)
@@ -580,8 +581,8 @@ func (e *evidence) patience(most, gain float64) {
 
 // forget drops the evidence about limits next to base.
 func (l *limiter) forget() {
-	l.gave = gave{}
-	l.up, l.down = evidence{every: 2}, evidence{every: 2, sinceAsk: 1}
+	l.samples = rateSamples{}
+	l.up, l.down = probeResults{every: 2}, probeResults{every: 2, sinceProbe: 1}
 	l.dir, l.pending, l.before = 0, 0, 0
 }
 
@@ -598,12 +599,12 @@ func (l *limiter) step(now time.Time, limit float64) bool {
 		return true
 	}
 	l.grown = limit
-	l.settle(now, true)
+	l.startTransition(now, true)
 	return true
 }
 
-func (l *limiter) settle(now time.Time, down bool) {
-	l.settling = settling{active: true, down: down, until: now.Add(l.roundTrips(1))}
+func (l *limiter) startTransition(now time.Time, down bool) {
+	l.transition = transition{active: true, down: down, until: now.Add(l.roundTrips(1))}
 }
 
 // restart begins the current window again after an event that the limit did not cause.
@@ -613,7 +614,7 @@ func (l *limiter) restart(now time.Time) {
 		l.now = l.base
 		l.grown = math.Min(l.grown, l.now)
 	}
-	l.settle(now, false)
+	l.startTransition(now, false)
 }
 
 // cut multiplies the limit by factor at once, at most once per round trip, because other requests
@@ -631,21 +632,21 @@ func (l *limiter) cut(now time.Time, factor float64) {
 }
 
 // watchEnded tells the limiter that the server has ended a watch early.
-func (l *limiter) watchEnded(now time.Time) { l.polite = now.Add(politeTime) }
+func (l *limiter) watchEnded(now time.Time) { l.afterWatchEnd = now.Add(watchEndTime) }
 
 // waits tells the limiter how many writes wait for their turn.
 func (l *limiter) waits(n int) {
 	switch {
 	case n == 0:
-		l.deep = false
-	case n >= politeQueue:
-		l.deep = true
+		l.longQueue = false
+	case n >= watchEndQueue:
+		l.longQueue = true
 	}
 }
 
-// held reports whether the limit is lowered to politeLimit, below the best known.
-func (l *limiter) held(now time.Time) bool {
-	return l.fixed == 0 && !l.deep && l.grown > politeLimit && now.Before(l.polite)
+// lowered reports whether the limit is lowered to watchEndLimit, below the best known.
+func (l *limiter) lowered(now time.Time) bool {
+	return l.fixed == 0 && !l.longQueue && l.grown > watchEndLimit && now.Before(l.afterWatchEnd)
 }
 
 func (l *limiter) clamp(limit float64) float64 {

@@ -281,19 +281,19 @@ func TestLimiterIsPoliteWhenWatchesEnd(t *testing.T) {
 	}
 	check("before a watch has ended", 500)
 	l.watchEnded(now)
-	check("after a watch has ended", politeLimit)
+	check("after a watch has ended", watchEndLimit)
 	for range 1000 { // says nothing about the limit without politeness
 		now = now.Add(time.Millisecond)
-		l.ended(now, 50*time.Millisecond, politeLimit-1, true, succeeded)
+		l.ended(now, 50*time.Millisecond, watchEndLimit-1, true, succeeded)
 	}
-	check("after a thousand answers", politeLimit)
-	l.waits(politeQueue)
+	check("after a thousand answers", watchEndLimit)
+	l.waits(watchEndQueue)
 	check("with a long queue", 500)
 	l.waits(10)
 	check("with what is left of a long queue", 500)
 	l.waits(0)
-	check("when nothing waits any more", politeLimit)
-	now = now.Add(politeTime)
+	check("when nothing waits any more", watchEndLimit)
+	now = now.Add(watchEndTime)
 	check("long after a watch has ended", 500)
 	l.base, l.now, l.grown = 20, 20, 20
 	l.watchEnded(now)
@@ -344,11 +344,11 @@ func TestLimiterForgetsAcrossBreaks(t *testing.T) {
 	l.phase, l.rampRate, l.rampError, l.rtt = rampUp, 1000, 0.01, 0.05
 	l.lately = [2]float64{6.9, 6.9}
 	l.measured(now, 800, 0.01) // may have fallen: measured again
-	if l.gave.windows != 1 {
-		t.Fatalf("%v windows of the step, want one that waits for another", l.gave.windows)
+	if l.samples.windows != 1 {
+		t.Fatalf("%v windows of the step, want one that waits for another", l.samples.windows)
 	}
 	l.cut(now.Add(time.Second), 0.7)
-	if l.gave.windows != 0 {
+	if l.samples.windows != 0 {
 		t.Error("after an overload the step that it broke off still counts")
 	}
 	noise := l.noise

@@ -2,29 +2,29 @@ package apiwriter
 
 import "time"
 
-// observe updates the outage and the scopes after a request for x. started is the time when the
+// observe updates the outage and the breakers after a request for x. started is the time when the
 // request was sent. general reports whether the result also counts for the limiter, and so for the
 // rate of all writes. The caller holds mu.
 func (w *W) observe(x *write, started, now time.Time, o outcome, err error) (general bool) {
-	w.scopes.stopped(x)
+	w.breakers.probeEnded(x)
 	if w.stopped {
 		return false // requests end because the writer ends them
 	}
-	if o.verdict == unavailable && !o.scoped {
+	if o.verdict == unavailable && !o.partial {
 		w.unreachable(now, o, err)
 		return true
 	}
 	w.reached(now)
 	switch {
-	case o.scoped:
-		return w.scopeFailed(x, started, now, o, err)
+	case o.partial:
+		return w.breakerFailed(x, started, now, o, err)
 	case o.verdict == overloaded:
-		return true // an overload says nothing about the scope
+		return true // an overload says nothing about the breaker
 	}
 	w.lastAnswer = now
-	for _, back := range w.scopes.answered(x, now) {
+	for _, back := range w.breakers.answered(x, now) {
 		w.log.Info("API server carries out these writes again", back.attrs("away", now.Sub(back.opened).Round(time.Millisecond))...)
-		for waiting := w.scopes.unpark(back); waiting != nil; waiting = w.scopes.unpark(back) {
+		for waiting := w.breakers.unpark(back); waiting != nil; waiting = w.breakers.unpark(back) {
 			w.queue.push(waiting)
 		}
 	}
@@ -57,69 +57,70 @@ func (w *W) reached(now time.Time) {
 	}
 }
 
-// scopeFailed records a failure of a write's scope. general reports whether the failure also counts
-// for the limiter. Only a timeout does, and only if no write of any scope was answered since the
-// request was sent, or a write of the same scope was. The caller holds mu.
-func (w *W) scopeFailed(x *write, started, now time.Time, o outcome, err error) (general bool) {
+// breakerFailed records a failure of a write's breaker. general reports whether the failure also
+// counts for the limiter. Only a timeout does, and only if no write of any breaker was answered
+// since the request was sent, or a write of the same breaker was. The caller holds mu.
+func (w *W) breakerFailed(x *write, started, now time.Time, o outcome, err error) (general bool) {
 	if o.verdict == timedOut {
-		_, _, leaf := w.scopes.path(x)
+		_, _, leaf := w.breakers.path(x)
 		general = w.lastAnswer.Before(started) || leaf != nil && leaf.lastAnswer.After(started)
 	}
 	x.failing = true
-	down, begun := w.scopes.failed(x, o.after, now)
+	down, begun := w.breakers.failed(x, o.after, now)
 	if begun {
 		w.log.Warn("API server does not carry out some writes; they wait", down.attrs("err", err)...)
 	}
-	if !w.purging {
-		w.purging = true
-		w.purgeScopes()
+	if !w.expiring {
+		w.expiring = true
+		w.expireBreakers()
 	}
 	return general
 }
 
-// tend sets a timer for the next probe of the scope that blocks x, if writes wait in that scope and
-// none of them is a probe. tend is called whenever a write of the scope ends or begins to wait,
-// because the write chosen as the probe may have ended without being sent. The caller holds mu.
-func (w *W) tend(x *write) {
-	if s := w.scopes.gate(x); s != nil && s.first != nil && s.asking == nil && !s.timed {
+// scheduleProbe sets a timer for the next probe of the breaker that blocks x, if writes wait in
+// that breaker and none of them is a probe. scheduleProbe is called whenever a write of the breaker
+// ends or begins to wait, because the write chosen as the probe may have ended without being sent.
+// The caller holds mu.
+func (w *W) scheduleProbe(x *write) {
+	if s := w.breakers.widestOpen(x); s != nil && s.first != nil && s.probe == nil && !s.timed {
 		s.timed = true
 		w.after(max(0, time.Until(s.until)), &timer{due: func() {
 			s.timed = false
-			w.askScope(s)
+			w.sendProbe(s)
 		}})
 	}
 }
 
-// askScope queues one of the writes that wait in a scope, as a probe. The caller holds mu.
-func (w *W) askScope(s *scope) {
-	if s.asking != nil {
-		return // tend is called when that probe ends
+// sendProbe queues one of the writes that wait in a breaker, as a probe. The caller holds mu.
+func (w *W) sendProbe(s *breaker) {
+	if s.probe != nil {
+		return // scheduleProbe is called when that probe ends
 	}
 	if s.first != nil && time.Now().Before(s.until) {
-		w.tend(s.first) // another write has probed meanwhile
+		w.scheduleProbe(s.first) // another write has probed meanwhile
 		return
 	}
-	x := w.scopes.unpark(s)
+	x := w.breakers.unpark(s)
 	for x != nil && x.status != nil && x.status.write != x { // void
-		x = w.scopes.unpark(s)
+		x = w.breakers.unpark(s)
 	}
 	if x != nil {
 		w.queue.pushFront(x)
 	}
 }
 
-// purgeScopes removes idle scopes periodically while any scopes exist. The caller holds mu.
-func (w *W) purgeScopes() {
-	w.after(scopeRest, &timer{due: func() {
-		w.scopes.rest(time.Now())
-		if w.purging = len(w.scopes.all) > 0; w.purging {
-			w.purgeScopes()
+// expireBreakers removes idle breakers periodically while any breakers exist. The caller holds mu.
+func (w *W) expireBreakers() {
+	w.after(breakerIdle, &timer{due: func() {
+		w.breakers.expire(time.Now())
+		if w.expiring = len(w.breakers.all) > 0; w.expiring {
+			w.expireBreakers()
 		}
 	}})
 }
 
-// attrs returns log attributes that describe a scope.
-func (at *scope) attrs(more ...any) []any {
+// attrs returns log attributes that describe a breaker.
+func (at *breaker) attrs(more ...any) []any {
 	of := "everything"
 	if at.key.resource != "" {
 		of = at.key.resource

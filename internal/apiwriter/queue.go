@@ -2,7 +2,7 @@ package apiwriter
 
 // queue holds the writes that wait for their turn. Classes are served in order, except that a lower
 // class that has been passed over maxPassed times in a row is served next. Within a class, owners
-// take turns of up to turnWrites. The writes of one owner are first in, first out. Every operation
+// take turns of up to ownerBatch. The writes of one owner are first in, first out. Every operation
 // is O(1) in the number of writes and owners.
 type queue struct {
 	classes [numClasses]classQueue
@@ -11,16 +11,16 @@ type queue struct {
 
 const numClasses = int(ClassEvent) + 1
 
-// turnWrites is the number of writes of one owner before the next owner has its turn. Turns of one
+// ownerBatch is the number of writes of one owner before the next owner has its turn. Turns of one
 // write would be as fair, but a hundred gangs written at the same time would all be complete only
-// at the end instead of one after the other. turnWrites is small enough that a single pod behind a
+// at the end instead of one after the other. ownerBatch is small enough that a single pod behind a
 // gang of thousands waits about a tenth of a second.
-const turnWrites = 64
+const ownerBatch = 64
 
 // maxPassed is the guaranteed share of each class: at least one write in maxPassed+1 while the
 // class has any. Pods need no guarantee, as no class goes before them. Statuses and events get
 // little, because waiting makes them coalesce.
-var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassBegin: 19, ClassStatus: 19, ClassEvent: 49}
+var maxPassed = [numClasses]int{ClassPods: 0, ClassDelete: 4, ClassUrgent: 9, ClassStart: 19, ClassStatus: 19, ClassEvent: 49}
 
 type classQueue struct {
 	owners map[string]*ownerQueue
@@ -105,7 +105,7 @@ func (q *queue) pop(last Class) *write {
 	w := o.head
 	o.head = w.next
 	w.next = nil
-	if o.taken++; o.taken >= turnWrites || o.head == nil {
+	if o.taken++; o.taken >= ownerBatch || o.head == nil {
 		o.taken = 0
 		c.turn = o.next
 	}

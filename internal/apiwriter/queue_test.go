@@ -14,7 +14,7 @@ func TestQueueTakesTurnsAmongOwners(t *testing.T) {
 		q.push(&write{owner: "big", seq: uint64(i)})
 	}
 	q.push(&write{owner: "small"})
-	for range turnWrites {
+	for range ownerBatch {
 		q.pop(ClassEvent)
 	}
 	if w := q.pop(ClassEvent); w.owner != "small" {
@@ -48,7 +48,7 @@ func TestQueueServesClassesInOrderButStarvesNone(t *testing.T) {
 	for range n {
 		served[q.pop(ClassEvent).class]++
 	}
-	for class, min := range [numClasses]int{ClassPods: 560, ClassDelete: 160, ClassUrgent: 80, ClassBegin: 40, ClassStatus: 40, ClassEvent: 15} {
+	for class, min := range [numClasses]int{ClassPods: 560, ClassDelete: 160, ClassUrgent: 80, ClassStart: 40, ClassStatus: 40, ClassEvent: 15} {
 		if served[class] < min {
 			t.Errorf("of the first %d writes, %d are of class %s, want at least %d", n, served[class], classNames[class], min)
 		}
@@ -113,7 +113,7 @@ func TestQueueProperties(t *testing.T) {
 }
 
 func TestWhatCanWaitGivesWayToPods(t *testing.T) {
-	var y yielding
+	var y lowPriorityThrottle
 	now := time.Now()
 	status, pod := &write{class: ClassStatus}, &write{class: ClassPods}
 	y.started(status, now)
@@ -121,7 +121,7 @@ func TestWhatCanWaitGivesWayToPods(t *testing.T) {
 		t.Error("without pods, statuses need not give way")
 	}
 	y.started(pod, now)
-	if y.last(now, 32) != ClassBegin {
+	if y.last(now, 32) != ClassStart {
 		t.Error("while pods are written, one status in flight of 32 writes is enough")
 	}
 	if y.last(now, 64) != ClassEvent {
@@ -132,7 +132,7 @@ func TestWhatCanWaitGivesWayToPods(t *testing.T) {
 		t.Error("statuses must not starve")
 	}
 	y.started(status, now)
-	if y.last(now.Add(yieldFor), 32) != ClassEvent {
+	if y.last(now.Add(throttleTime), 32) != ClassEvent {
 		t.Error("when no pods follow, statuses go on")
 	}
 }

@@ -95,7 +95,7 @@ func (w *W) attempt(x *write) (Object, error) {
 }
 
 func (w *W) create(ctx context.Context, x *write) (Object, error) {
-	if x.lookFirst {
+	if x.readFirst {
 		there, err := w.read(ctx, x)
 		switch {
 		case err == nil && ours(x.obj, there) && there.GetDeletionTimestamp() == nil:
@@ -103,7 +103,7 @@ func (w *W) create(ctx context.Context, x *write) (Object, error) {
 		case err != nil && !apierrors.IsNotFound(err):
 			return nil, err
 		}
-		x.lookFirst = false // if another object is in the way, the create says so
+		x.readFirst = false // if another object is in the way, the create says so
 	}
 	if x.body == nil {
 		var err error
@@ -216,18 +216,18 @@ func (w *W) putStatus(ctx context.Context, x *write) (Object, error) {
 		obj, err = w.afterLostAnswer(ctx, x, status, err)
 	}
 	if err != nil && classify(err, false).applied {
-		x.leaveUnanswered(status)
+		x.rememberUnanswered(status)
 	}
-	return obj, w.founded(ctx, x, x.version, err)
+	return obj, w.checkConflict(ctx, x, x.version, err)
 }
 
 // unansweredMax bounds how many statuses without an answer are remembered.
 const unansweredMax = 64
 
-// leaveUnanswered records that an attempt sent a status and got no answer. All such statuses count,
-// not only the last: the server may have carried out the first, and refused the later ones because
-// of it.
-func (x *write) leaveUnanswered(status json.RawMessage) {
+// rememberUnanswered records that an attempt sent a status and got no answer. All such statuses
+// count, not only the last: the server may have carried out the first, and refused the later ones
+// because of it.
+func (x *write) rememberUnanswered(status json.RawMessage) {
 	sum := sha256.Sum256(status)
 	if slices.Contains(x.unanswered, sum) {
 		return
@@ -238,11 +238,11 @@ func (x *write) leaveUnanswered(status json.RawMessage) {
 	x.unanswered = append(x.unanswered, sum)
 }
 
-// founded checks a Conflict from a write with a resource version as its precondition. If the object
-// still has that version, founded returns an error that is retried: a caller that gets a Conflict
-// waits until its watch shows another version, which would never come. Other errors are returned
-// unchanged.
-func (w *W) founded(ctx context.Context, x *write, version string, err error) error {
+// checkConflict checks a Conflict from a write with a resource version as its precondition. If the
+// object still has that version, checkConflict returns an error that is retried: a caller that gets
+// a Conflict waits until its watch shows another version, which would never come. Other errors are
+// returned unchanged.
+func (w *W) checkConflict(ctx context.Context, x *write, version string, err error) error {
 	if version == "" || !apierrors.IsConflict(err) {
 		return err
 	}
@@ -307,16 +307,16 @@ func (w *W) sendStatus(ctx context.Context, x *write, status json.RawMessage) (O
 		return nil, fmt.Errorf("%s %s %w: %w", x.kind.Kind, x.name, errLocal, err)
 	}
 	send := w.sendObject
-	if x.brief {
-		send = w.sendBriefly
+	if x.metadataOnly {
+		send = w.sendForMetadata
 	}
 	obj, err := send(ctx, x, r)
 	switch {
 	case x.version == "":
-		err = w.otherUID(ctx, x, err)
+		err = w.uidConflict(ctx, x, err)
 	// The failed test of the UID is reported as Invalid.
 	case apierrors.IsInvalid(err) && r.method == http.MethodPatch:
-		err = w.otherUID(ctx, x, err)
+		err = w.uidConflict(ctx, x, err)
 	}
 	return obj, err
 }
@@ -356,7 +356,7 @@ func (w *W) doPatch(ctx context.Context, x *write) (Object, error) {
 	}
 	r := request{verb: "patch", method: http.MethodPatch, named: true, contentType: string(x.patch.kind), accept: x.accept(), body: x.body}
 	obj, err := w.sendAsWanted(ctx, x, r)
-	return obj, w.otherUID(ctx, x, err)
+	return obj, w.uidConflict(ctx, x, err)
 }
 
 func (w *W) patchVersion(ctx context.Context, x *write) (Object, error) {
@@ -367,10 +367,10 @@ func (w *W) patchVersion(ctx context.Context, x *write) (Object, error) {
 		}
 		x.body, x.patch.data = body, nil
 	}
-	obj, err := w.sendBriefly(ctx, x, request{
+	obj, err := w.sendForMetadata(ctx, x, request{
 		verb: "patch", method: http.MethodPatch, named: true, sub: x.sub, contentType: string(x.patch.kind), body: x.body,
 	})
-	return obj, w.founded(ctx, x, x.version, err)
+	return obj, w.checkConflict(ctx, x, x.version, err)
 }
 
 // onVersion returns the patch with UID and resource version as preconditions: the server refuses a
@@ -445,11 +445,11 @@ func patchWithUID(p patch, uid types.UID) ([]byte, error) {
 	return mergeMetadata(p.data, map[string]any{"uid": uid})
 }
 
-// otherUID turns the refusal of a patch into a Conflict if the object has another UID. The server
-// reports such a refusal as Invalid, which it also does for a patch that does not fit for other
-// reasons. If the object has x.uid and the error is a Conflict, otherUID returns an error that is
-// retried.
-func (w *W) otherUID(ctx context.Context, x *write, err error) error {
+// uidConflict turns the refusal of a patch into a Conflict if the object has another UID. The
+// server reports such a refusal as Invalid, which it also does for a patch that does not fit for
+// other reasons. If the object has x.uid and the error is a Conflict, uidConflict returns an error
+// that is retried.
+func (w *W) uidConflict(ctx context.Context, x *write, err error) error {
 	if x.uid == "" || !apierrors.IsInvalid(err) && !apierrors.IsConflict(err) {
 		return err
 	}
@@ -511,5 +511,5 @@ func (w *W) doDelete(ctx context.Context, x *write) error {
 
 // tryAgain turns an error that would be final into one that is retried.
 func tryAgain(x *write, err error) error {
-	return passing{apierrors.NewInternalError(fmt.Errorf("%s %s: %w", x.kind.Kind, x.name, err))}
+	return transientError{apierrors.NewInternalError(fmt.Errorf("%s %s: %w", x.kind.Kind, x.name, err))}
 }

@@ -22,14 +22,14 @@ type verdict int
 const (
 	succeeded  verdict = iota
 	refused            // final: the same request will be refused again
-	again              // a temporary error of this write: retry after a backoff of its own
+	retryLater         // a temporary error of this write: retry after a backoff of its own
 	overloaded         // the server asks for fewer requests (429)
 	timedOut           // no answer in time
 	// unavailable: no server, a server that starts or stops, or a backend of this write is
 	// unavailable.
 	unavailable
-	// held: the term of this write, or of one on the same connection, must be extended first.
-	held
+	// termLapsed: the term of this write, or of one on the same connection, must be extended first.
+	termLapsed
 )
 
 // outcome is the classified result of one attempt.
@@ -37,9 +37,9 @@ type outcome struct {
 	verdict
 	// applied reports whether the server may have carried out the request despite the error.
 	applied bool
-	// scoped reports whether the server responded, or took too long, so that other writes may
-	// succeed: see scopes.
-	scoped bool
+	// partial reports whether the server responded, or took too long, so that other writes may
+	// succeed: see breakers.
+	partial bool
 	// after is the server's Retry-After, or zero.
 	after time.Duration
 }
@@ -58,13 +58,13 @@ func classify(err error, recovering bool) outcome {
 	switch {
 	case errors.Is(err, errLocal), errors.Is(err, ErrFenced), errors.Is(err, errSeen):
 		return outcome{verdict: refused}
-	case errors.Is(err, errHeld):
-		return outcome{verdict: held}
+	case errors.Is(err, errTermLapsed):
+		return outcome{verdict: termLapsed}
 	// The request may have been sent before another write on its connection found its term over.
 	case errors.Is(err, http2client.ErrLapsed):
-		return outcome{verdict: held, applied: true}
+		return outcome{verdict: termLapsed, applied: true}
 	case errors.Is(err, context.DeadlineExceeded) || isTimeout(err):
-		return outcome{verdict: timedOut, applied: true, scoped: true}
+		return outcome{verdict: timedOut, applied: true, partial: true}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return outcome{verdict: unavailable}
 	}
@@ -82,36 +82,36 @@ func classifyStatus(err error, s metav1.Status, recovering bool) outcome {
 	case http.StatusTooManyRequests:
 		// The server's own limits respond in plain text, before the server routes the request. A
 		// Status comes from the code that handles this resource: admission, storage.
-		return outcome{verdict: overloaded, after: after, scoped: !apierrors.IsUnexpectedServerError(err)}
+		return outcome{verdict: overloaded, after: after, partial: !apierrors.IsUnexpectedServerError(err)}
 	case http.StatusRequestTimeout, http.StatusGatewayTimeout:
-		return outcome{verdict: timedOut, applied: true, scoped: true, after: after}
+		return outcome{verdict: timedOut, applied: true, partial: true, after: after}
 	case http.StatusServiceUnavailable, http.StatusBadGateway:
-		return outcome{verdict: unavailable, applied: true, scoped: true, after: after}
+		return outcome{verdict: unavailable, applied: true, partial: true, after: after}
 	case http.StatusUnauthorized:
 		if recovering {
-			return outcome{verdict: again}
+			return outcome{verdict: retryLater}
 		}
 	case http.StatusForbidden:
 		// Admission refuses requests with this message until its caches are filled.
 		if recovering || strings.Contains(s.Message, "not yet ready to handle request") {
-			return outcome{verdict: again}
+			return outcome{verdict: retryLater}
 		}
 	case http.StatusNotFound:
 		// A NotFound without details means that the whole resource is missing, not the object.
 		if recovering && (s.Details == nil || s.Details.Name == "") {
-			return outcome{verdict: again}
+			return outcome{verdict: retryLater}
 		}
 	}
 	if s.Code >= 500 {
-		return outcome{verdict: again, applied: true, scoped: !errors.As(err, &passing{}), after: after}
+		return outcome{verdict: retryLater, applied: true, partial: !errors.As(err, &transientError{}), after: after}
 	}
 	return outcome{verdict: refused}
 }
 
-// denied reports whether err says that the manager's own rights do not allow x, and may be due to a
-// restart of the server. If no write failed during its absence, nothing else shows that the server
-// restarted. Refusals by admission, and of impersonated users, are final at once.
-func (x *write) denied(err error, now time.Time) bool {
+// deniedForNow reports whether err says that the manager's own rights do not allow x, and may be
+// due to a restart of the server. If no write failed during its absence, nothing else shows that
+// the server restarted. Refusals by admission, and of impersonated users, are final at once.
+func (x *write) deniedForNow(err error, now time.Time) bool {
 	if x.as != nil || !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), `User "`) || !strings.Contains(err.Error(), `" cannot `) {
 		return false
 	}
@@ -121,8 +121,8 @@ func (x *write) denied(err error, now time.Time) bool {
 	return now.Sub(x.forbidden) < kubeclient.TransientMax(err)
 }
 
-// passing is a temporary error of one write, which says nothing about other writes.
-type passing struct{ *apierrors.StatusError }
+// transientError is a temporary error of one write, which says nothing about other writes.
+type transientError struct{ *apierrors.StatusError }
 
 func isTimeout(err error) bool {
 	var t interface{ Timeout() bool }

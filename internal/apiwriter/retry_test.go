@@ -47,24 +47,24 @@ func TestAServerThatStartsForbidsForAMoment(t *testing.T) {
 		after time.Duration // since the first refusal
 		want  verdict
 	}{
-		"the first":            {nil, forbidden(role), 0, again},
-		"one soon after":       {nil, forbidden(role), kubeclient.ForbiddenMax - 1, again},
+		"the first":            {nil, forbidden(role), 0, retryLater},
+		"one soon after":       {nil, forbidden(role), kubeclient.ForbiddenMax - 1, retryLater},
 		"one long after":       {nil, forbidden(role), kubeclient.ForbiddenMax, refused},
 		"an author's":          {&Identity{User: "ann"}, forbidden(role), 0, refused},
 		"admission's":          {nil, forbidden(errors.New("exceeded quota: q, requested: pods=1")), 0, refused},
 		"one of another cause": {nil, apierrors.NewInvalid(corev1.SchemeGroupVersion.WithKind("Pod").GroupKind(), "p", nil), 0, refused},
 	} {
 		x, now := &write{as: c.as}, time.Unix(1000, 0)
-		x.denied(c.err, now)
+		x.deniedForNow(c.err, now)
 		now = now.Add(c.after)
-		if got := classify(c.err, x.denied(c.err, now)).verdict; got != c.want {
+		if got := classify(c.err, x.deniedForNow(c.err, now)).verdict; got != c.want {
 			t.Errorf("%s: verdict %d, want %d", name, got, c.want)
 		}
 	}
 }
 
-// TestAWriteThatIsForbiddenForAMomentIsMade checks that a write is made whose right the manager gets
-// only after the first attempt, as from a server that has just read the cluster's roles.
+// TestAWriteThatIsForbiddenForAMomentIsMade checks that a write is made whose right the manager
+// gets only after the first attempt, as from a server that has just read the cluster's roles.
 func TestAWriteThatIsForbiddenForAMomentIsMade(t *testing.T) {
 	const user = "late"
 	b := newBench(t, func(c *Config) {

@@ -60,8 +60,8 @@ func TestAPodThatWasSeenIsNotMadeAgain(t *testing.T) {
 	}
 }
 
-// TestAnotherAsksWhenTheOneThatAskedHasBeenSeen makes the probe of a scope fail, and shows its pod,
-// so that the probe needs no further attempt.
+// TestAnotherAsksWhenTheOneThatAskedHasBeenSeen makes the probe of a breaker fail, and shows its
+// pod, so that the probe needs no further attempt.
 func TestAnotherAsksWhenTheOneThatAskedHasBeenSeen(t *testing.T) {
 	p, err := localtest.Proxy(localtest.Shared(t))
 	if err != nil {

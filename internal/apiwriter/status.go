@@ -19,18 +19,18 @@ type statusKey struct {
 //	                       │    interval over, or     │ ended, with a newer status     │ Status
 //	                       └────── urgent ◀── delayed ◀┴───────────────────────────────┘
 type statusEntry struct {
-	key     statusKey
-	state   statusState
-	under          // of latest
-	write   *write // queued or in flight; an earlier write that it replaced is void
-	meta    Meta
-	latest  Object       // the status to write next; nil when there is none
-	calls   []statusCall // waiting for latest
-	sent    []statusCall // in flight
-	urgent  bool
-	version string    // of the object after this writer's last write
-	uid     types.UID // UID of the object that has version
-	ended   time.Time // when the last write ended
+	key       statusKey
+	state     statusState
+	boundTerm        // of latest
+	write     *write // queued or in flight; an earlier write that it replaced is void
+	meta      Meta
+	latest    Object       // the status to write next; nil when there is none
+	calls     []statusCall // waiting for latest
+	sent      []statusCall // in flight
+	urgent    bool
+	version   string    // of the object after this writer's last write
+	uid       types.UID // UID of the object that has version
+	ended     time.Time // when the last write ended
 }
 
 type statusCall struct {
@@ -68,7 +68,7 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 	key := statusKey{k, types.NamespacedName{Namespace: obj.GetNamespace(), Name: obj.GetName()}}
 	e := w.statuses[key]
 	if e == nil {
-		if w.queue.len+w.scopes.parked >= w.cfg.MaxQueued {
+		if w.queue.len+w.breakers.parked >= w.cfg.MaxQueued {
 			w.reject(done, ErrQueueFull)
 			return
 		}
@@ -78,7 +78,7 @@ func (w *W) Status(m Meta, obj Object, urgent bool, done func(Object, error)) {
 	if e.latest != nil {
 		w.metrics.coalesced.Inc()
 	}
-	e.meta, e.under = m, u
+	e.meta, e.boundTerm = m, u
 	e.latest = obj
 	e.urgent = e.urgent || urgent
 	e.calls = append(e.calls, statusCall{w.opened(), done})
@@ -134,7 +134,7 @@ func (e *statusEntry) begin(x *write) {
 		return // a further attempt, with no newer status
 	}
 	x.obj, x.uid, x.body = e.latest, e.latest.GetUID(), nil
-	x.under, x.reason, x.brief = e.under, e.meta.Reason, e.meta.Brief
+	x.boundTerm, x.reason, x.metadataOnly = e.boundTerm, e.meta.Reason, e.meta.MetadataOnly
 	e.sent = append(e.sent, e.calls...)
 	e.latest, e.calls, e.urgent = nil, nil, false
 	x.version = x.obj.GetResourceVersion()

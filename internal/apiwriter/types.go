@@ -21,7 +21,7 @@ const (
 	ClassPods   Class = iota // pod creates and binds
 	ClassDelete              // deletes
 	ClassUrgent              // statuses that say how an object ended
-	ClassBegin               // creates that start new work, see Meta.Begins
+	ClassStart               // creates that start new work, see Meta.StartsWork
 	// ClassStatus is for other statuses and object writes; they give way while pods are being
 	// written.
 	ClassStatus
@@ -41,19 +41,19 @@ type Meta struct {
 	Owner string
 	// Reason is a short constant for metrics, for example "job-pod", "bind", "job-status".
 	Reason string
-	// Brief means that the caller of Status needs only UID and resource version of the result: done
-	// gets a *metav1.PartialObjectMetadata.
-	Brief bool
+	// MetadataOnly means that the caller of Status needs only UID and resource version of the result:
+	// done gets a *metav1.PartialObjectMetadata.
+	MetadataOnly bool
 	// StatusOnly means that a PatchVersion is about the object's status subresource.
 	StatusOnly bool
-	// Begins means that a create starts work for which more writes follow. The create goes after
+	// StartsWork means that a create starts work for which more writes follow. The create goes after
 	// the writes of work that has already begun, including urgent statuses: while the server is
 	// busy, less new work begins and existing work ends sooner.
-	Begins bool
-	// LookFirst means that the object of a create probably exists already, made by an earlier
+	StartsWork bool
+	// ReadFirst means that the object of a create probably exists already, made by an earlier
 	// manager: it is read first, and created only if it does not exist. A create that fails costs
 	// the server more than a read.
-	LookFirst bool
+	ReadFirst bool
 	// Resource is the resource of an *unstructured.Unstructured, for example "certificates". If
 	// empty, it is guessed from the kind.
 	Resource string
@@ -80,7 +80,7 @@ type Writer interface {
 	// the existing object is read once: if its controller owner has the same UID (or, without an
 	// owner, it has the same creator annotation), it is returned as success, unless it is being
 	// deleted; otherwise the error stands. The object passed to done is the server's, which may
-	// differ from obj: check its node. A pod lacks the fields that kubeclient.LeanCore drops. obj
+	// differ from obj: check its node. A pod lacks the fields that kubeclient.TrimmedCore drops. obj
 	// is not modified, and the caller must not modify it until done.
 	Create(m Meta, obj Object, done func(Object, error))
 	// Bind binds a pod to a node and adds annotations to the pod in the same write. A conflict is
@@ -114,10 +114,10 @@ type Writer interface {
 	// Event records an event about an object. Equal events (object, type, reason, message) are
 	// counted into one. Under pressure events are dropped, and the drop is counted.
 	Event(about Object, eventType, reason, message string)
-	// Lag returns how long a write that cannot wait takes at present, from the call to the answer.
-	// A caller whose write can wait delays it by several times Lag, because it may become
+	// Latency returns how long a write that cannot wait takes at present, from the call to the answer.
+	// A caller whose write can wait delays it by several times Latency, because it may become
 	// unnecessary.
-	Lag() time.Duration
+	Latency() time.Duration
 	// Flush returns when every call queued before Flush has ended, or ctx is done.
 	Flush(ctx context.Context) error
 }

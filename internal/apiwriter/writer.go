@@ -115,8 +115,8 @@ type W struct {
 	queue    queue
 	limiter  *limiter
 	inFlight int
-	yielding yielding
-	lag      lag
+	throttle lowPriorityThrottle
+	latency  latency
 	open     int    // calls whose done has not been called
 	seq      uint64 // of the last call
 	flushes  []*flush
@@ -125,17 +125,17 @@ type W struct {
 	creating map[types.NamespacedName]*write // pods whose create has not ended
 	events   eventLog
 	kinds    map[schema.GroupVersionKind]kind
-	turn     int     // round robin among connections
-	answered bool    // the server has answered a request
-	outage   circuit // of the server: refused and broken connections
-	scopes   scopes  // writes that the server does not carry out
-	purging  bool    // a timer for purgeScopes is set
+	nextConn int      // round robin among connections
+	answered bool     // the server has answered a request
+	outage   circuit  // of the server: refused and broken connections
+	breakers breakers // writes that the server does not carry out
+	expiring bool     // a timer for expireBreakers is set
 	// lastAnswer is when a write was last carried out or refused.
-	lastAnswer time.Time
-	workers    sync.WaitGroup
-	spare      chan *write   // to an idle worker
-	spares     int           // idle workers
-	stopping   chan struct{} // closed when the writer stops
+	lastAnswer  time.Time
+	workers     sync.WaitGroup
+	idleWorker  chan *write   // to an idle worker
+	idleWorkers int           // idle workers
+	stopping    chan struct{} // closed when the writer stops
 }
 
 var _ Writer = (*W)(nil)
@@ -146,7 +146,7 @@ func New(cfg Config) (*W, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	conns, err := kubeclient.GatedConnections(cfg.REST, cfg.Connections)
+	conns, err := kubeclient.CheckedConnections(cfg.REST, cfg.Connections)
 	if err != nil {
 		return nil, err
 	}
@@ -159,19 +159,19 @@ func New(cfg Config) (*W, error) {
 		return nil, err
 	}
 	w := &W{
-		cfg:      cfg,
-		base:     base,
-		calls:    calls,
-		log:      cfg.Logger,
-		conns:    conns,
-		codecs:   serializer.NewCodecFactory(cfg.Scheme),
-		dirty:    make(chan struct{}, 1),
-		spare:    make(chan *write),
-		stopping: make(chan struct{}),
-		limiter:  newLimiter(cfg.Fixed, cfg.MaxInFlight),
-		statuses: make(map[statusKey]*statusEntry),
-		creating: make(map[types.NamespacedName]*write),
-		kinds:    make(map[schema.GroupVersionKind]kind),
+		cfg:        cfg,
+		base:       base,
+		calls:      calls,
+		log:        cfg.Logger,
+		conns:      conns,
+		codecs:     serializer.NewCodecFactory(cfg.Scheme),
+		dirty:      make(chan struct{}, 1),
+		idleWorker: make(chan *write),
+		stopping:   make(chan struct{}),
+		limiter:    newLimiter(cfg.Fixed, cfg.MaxInFlight),
+		statuses:   make(map[statusKey]*statusEntry),
+		creating:   make(map[types.NamespacedName]*write),
+		kinds:      make(map[schema.GroupVersionKind]kind),
 	}
 	w.metrics, err = newMetrics(cfg.Registry, w)
 	return w, err
@@ -190,24 +190,24 @@ const (
 
 // write is one call, from the call to its outcome.
 type write struct {
-	under
+	boundTerm
 	verb   verb
 	class  Class
 	owner  string
 	reason string
 	seq    uint64
 	queued time.Time
-	next   *write // in its owner's queue, or in a scope
+	next   *write // in its owner's queue, or in a breaker
 
-	kind    kind
-	name    types.NamespacedName
-	uid     types.UID
-	obj     Object // the object to create, or the object that the write is about
-	version string // resource version that is the precondition of a status or patch; empty for none
-	sub     string // subresource of a patch with a version
-	brief   bool   // a status write whose caller needs only the new version
-	// lookFirst is Meta.LookFirst, until the object was found not to exist.
-	lookFirst bool
+	kind         kind
+	name         types.NamespacedName
+	uid          types.UID
+	obj          Object // the object to create, or the object that the write is about
+	version      string // resource version that is the precondition of a status or patch; empty for none
+	sub          string // subresource of a patch with a version
+	metadataOnly bool   // a status write whose caller needs only the new version
+	// readFirst is Meta.ReadFirst, until the object was found not to exist.
+	readFirst bool
 	body      []byte // encoded request, kept for further attempts
 	binding   *Binding
 	as        *Identity
@@ -216,8 +216,8 @@ type write struct {
 
 	attempts  int
 	applied   bool      // an attempt without an answer may have taken effect
-	failing   bool      // it has failed, or waited, with its scope
-	forbidden time.Time // when the server first forbade it: see denied
+	failing   bool      // it has failed, or waited, with its breaker
+	forbidden time.Time // when the server first forbade it: see deniedForNow
 	// unanswered has the SHA-256 sums of the statuses sent by attempts without an answer.
 	unanswered [][sha256.Size]byte
 	status     *statusEntry
@@ -233,9 +233,9 @@ type patch struct {
 // Create implements Writer.
 func (w *W) Create(m Meta, obj Object, done func(Object, error)) {
 	w.submit(m, obj, done, func(x *write) {
-		x.verb, x.class, x.lookFirst = verbCreate, ClassPods, m.LookFirst
-		if m.Begins {
-			x.class = ClassBegin
+		x.verb, x.class, x.readFirst = verbCreate, ClassPods, m.ReadFirst
+		if m.StartsWork {
+			x.class = ClassStart
 		}
 	})
 }
@@ -250,7 +250,7 @@ func (w *W) Bind(m Meta, b Binding, done func(error)) {
 		return
 	}
 	w.add(&write{
-		under: u, verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
+		boundTerm: u, verb: verbBind, class: ClassPods, owner: m.Owner, reason: m.Reason,
 		kind: podKind, name: b.Pod, uid: b.UID, binding: &b, done: ignoreObject(done),
 	})
 }
@@ -302,7 +302,7 @@ func (w *W) submit(m Meta, obj Object, done func(Object, error), fill func(*writ
 	}
 	fill(x)
 	var ok bool
-	if x.under, ok = m.begin(); !ok {
+	if x.boundTerm, ok = m.begin(); !ok {
 		w.reject(done, ErrFenced)
 		return
 	}
@@ -320,7 +320,7 @@ func (w *W) add(x *write) {
 	case w.stopped:
 		w.reject(x.done, ErrStopped)
 		return
-	case w.queue.len+w.scopes.parked >= w.cfg.MaxQueued:
+	case w.queue.len+w.breakers.parked >= w.cfg.MaxQueued:
 		w.reject(x.done, ErrQueueFull)
 		return
 	}
@@ -408,8 +408,8 @@ func (w *W) stop() {
 		}
 	}
 	w.timers = nil
-	for _, s := range w.scopes.all {
-		for x := w.scopes.unpark(s); x != nil; x = w.scopes.unpark(s) {
+	for _, s := range w.breakers.all {
+		for x := w.breakers.unpark(s); x != nil; x = w.breakers.unpark(s) {
 			if x.status == nil || x.status.write == x {
 				ends = append(ends, w.ended(x, nil, ErrStopped)...)
 			}
@@ -441,33 +441,34 @@ func (w *W) dispatch() {
 		}
 		w.inFlight++
 		select {
-		case w.spare <- x:
+		case w.idleWorker <- x:
 		default:
 			w.workers.Go(func() { w.work(x) })
 		}
 	}
 }
 
-// spareMax is the maximum number of idle workers kept: a new goroutine must first grow its stack.
-const spareMax = 16
+// idleWorkersMax is the maximum number of idle workers kept: a new goroutine must first grow its
+// stack.
+const idleWorkersMax = 16
 
 // await returns the next write for an idle worker, or nil if there are enough idle workers or the
 // writer stops.
 func (w *W) await() *write {
 	w.mu.Lock()
-	if w.stopped || w.spares >= spareMax {
+	if w.stopped || w.idleWorkers >= idleWorkersMax {
 		w.mu.Unlock()
 		return nil
 	}
-	w.spares++
+	w.idleWorkers++
 	w.mu.Unlock()
 	var x *write
 	select {
-	case x = <-w.spare:
+	case x = <-w.idleWorker:
 	case <-w.stopping:
 	}
 	w.mu.Lock()
-	w.spares--
+	w.idleWorkers--
 	w.mu.Unlock()
 	return x
 }
@@ -495,16 +496,16 @@ func (w *W) nextWrite() *write {
 	if w.inFlight >= limit {
 		return nil
 	}
-	x := w.pop(w.yielding.last(now, limit))
-	for x != nil && !w.scopes.admit(x, now) {
-		w.tend(x)
-		x = w.pop(w.yielding.last(now, limit))
+	x := w.pop(w.throttle.last(now, limit))
+	for x != nil && !w.breakers.admit(x, now) {
+		w.scheduleProbe(x)
+		x = w.pop(w.throttle.last(now, limit))
 	}
 	if x == nil {
-		w.lookAgain()
+		w.dispatchLater()
 		return nil
 	}
-	w.yielding.started(x, now)
+	w.throttle.started(x, now)
 	w.metrics.waited(x.class, now.Sub(x.queued))
 	if x.status != nil {
 		x.status.begin(x)
@@ -519,57 +520,57 @@ func (w *W) pop(last Class) *write {
 		if x == nil || x.status == nil || x.status.write == x {
 			return x
 		}
-		w.tend(x) // a void status may have been the probe of its scope
+		w.scheduleProbe(x) // a void status may have been the probe of its breaker
 	}
 }
 
-// lookAgain sets a timer so that writes that give way to pods are considered again. The caller
+// dispatchLater sets a timer so that writes that give way to pods are considered again. The caller
 // holds mu.
-func (w *W) lookAgain() {
-	if w.yielding.timer {
+func (w *W) dispatchLater() {
+	if w.throttle.timer {
 		return
 	}
-	w.yielding.timer = true
-	w.after(yieldFor, &timer{due: func() { w.yielding.timer = false }})
+	w.throttle.timer = true
+	w.after(throttleTime, &timer{due: func() { w.throttle.timer = false }})
 }
 
-// yieldFor is the time after the start of a pod's write in which further pods are expected.
-const yieldFor = 500 * time.Millisecond
+// throttleTime is the time after the start of a pod's write in which further pods are expected.
+const throttleTime = 500 * time.Millisecond
 
-// lowMost is the maximum number of low-priority writes in flight. If all writes that waited for the
+// lowMax is the maximum number of low-priority writes in flight. If all writes that waited for the
 // pods, such as the statuses of hundreds of jobs, were sent at once, they would delay the next pods
 // by a second.
-const lowMost = 128
+const lowMax = 128
 
-// yielding makes low-priority writes give way to pods. The order of the queue is not enough: a fast
-// manager has no queue, and each other request beside the creates of pods makes a busy server
-// slower for them. So while pods are being written, only a few statuses and events are in flight,
-// and the others coalesce until there is room.
-type yielding struct {
+// lowPriorityThrottle makes low-priority writes give way to pods. The order of the queue is not
+// enough: a fast manager has no queue, and each other request beside the creates of pods makes a
+// busy server slower for them. So while pods are being written, only a few statuses and events are
+// in flight, and the others coalesce until there is room.
+type lowPriorityThrottle struct {
 	pods  time.Time // when the last write of a pod began
 	low   int       // low-priority writes in flight
-	timer bool      // the timer of lookAgain is set
+	timer bool      // the timer of dispatchLater is set
 }
 
 // last returns the last class that may be written now.
-func (y *yielding) last(now time.Time, limit int) Class {
-	if y.low >= lowMost || y.low >= max(1, limit/32) && now.Sub(y.pods) < yieldFor {
-		return ClassBegin
+func (y *lowPriorityThrottle) last(now time.Time, limit int) Class {
+	if y.low >= lowMax || y.low >= max(1, limit/32) && now.Sub(y.pods) < throttleTime {
+		return ClassStart
 	}
 	return ClassEvent
 }
 
-func (y *yielding) started(x *write, now time.Time) {
+func (y *lowPriorityThrottle) started(x *write, now time.Time) {
 	if x.class == ClassPods {
 		y.pods = now
 	}
-	if x.class > ClassBegin {
+	if x.class > ClassStart {
 		y.low++
 	}
 }
 
-func (y *yielding) ended(x *write) {
-	if x.class > ClassBegin {
+func (y *lowPriorityThrottle) ended(x *write) {
+	if x.class > ClassStart {
 		y.low--
 	}
 }
@@ -584,20 +585,20 @@ func (w *W) work(x *write) {
 
 		w.mu.Lock()
 		w.inFlight--
-		w.yielding.ended(x)
-		o := classify(err, w.outage.recovering(ended) || w.scopes.recovering(x, ended) || x.denied(err, ended))
-		if o.verdict == held || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
-			w.scopes.stopped(x) // the result says nothing about the server
+		w.throttle.ended(x)
+		o := classify(err, w.outage.recovering(ended) || w.breakers.recovering(x, ended) || x.deniedForNow(err, ended))
+		if o.verdict == termLapsed || errors.Is(err, ErrFenced) || errors.Is(err, errSeen) {
+			w.breakers.probeEnded(x) // the result says nothing about the server
 		} else {
 			if w.observe(x, started, ended, o, err) {
 				w.limiter.ended(ended, ended.Sub(started), w.inFlight, w.queue.len > 0, o.verdict)
 			}
-			if x.class < ClassBegin && !x.failing {
-				w.lag.ended(ended, ended.Sub(x.queued))
+			if x.class < ClassStart && !x.failing {
+				w.latency.ended(ended, ended.Sub(x.queued))
 			}
 		}
 		ends := w.settle(x, obj, err, o)
-		w.tend(x)
+		w.scheduleProbe(x)
 		if x = w.nextWrite(); x != nil {
 			w.inFlight++
 			w.dispatch() // the limit may have grown
@@ -625,8 +626,8 @@ func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 		return w.ended(x, nil, ErrStopped)
 	}
 	w.metrics.retried(o)
-	if o.verdict == held {
-		w.retry(x, heldRetry)
+	if o.verdict == termLapsed {
+		w.retry(x, termRetry)
 		return nil
 	}
 	if w.outage.open {
@@ -634,8 +635,8 @@ func (w *W) settle(x *write, obj Object, err error, o outcome) []func() {
 		w.queue.pushFront(x)
 		return nil
 	}
-	if gate := w.scopes.gate(x); gate != nil {
-		w.scopes.park(gate, x)
+	if gate := w.breakers.widestOpen(x); gate != nil {
+		w.breakers.park(gate, x)
 		return nil
 	}
 	wait := backoff(x.attempts, o.after)

@@ -268,8 +268,8 @@ func TestCreate(t *testing.T) {
 	}
 }
 
-// TestLongOnesAreWritten checks that requests too long for package http2client go through Go's client with
-// the same result.
+// TestLongOnesAreWritten checks that requests too long for package http2client go through Go's
+// client with the same result.
 func TestLongOnesAreWritten(t *testing.T) {
 	b := newBench(t, nil).run()
 	if b.calls == nil {
@@ -404,7 +404,7 @@ func TestWhatBeginsSomethingGoesAfterWhatHasBegun(t *testing.T) {
 	b := newBench(t, func(c *Config) { c.Fixed = 1 })
 	ended := b.createdJob("ended")
 	o := newOutcomes()
-	b.Create(Meta{Owner: "new", Reason: "test", Begins: true}, b.pod("first", ""), o.of("begin"))
+	b.Create(Meta{Owner: "new", Reason: "test", StartsWork: true}, b.pod("first", ""), o.of("begin"))
 	b.Status(test, withRunning(ended, 1), true, o.of("end"))
 	b.Create(Meta{Owner: "old", Reason: "test"}, b.pod("next", ""), o.of("go on"))
 	b.run()
@@ -637,7 +637,7 @@ func TestASmallOwnerDoesNotWaitForABigOne(t *testing.T) {
 	o.allOnce(t, 401)
 	for i, name := range o.order {
 		// It waits for one turn of the big owner, plus or minus the requests in flight.
-		if name == "small" && i > turnWrites+4 {
+		if name == "small" && i > ownerBatch+4 {
 			t.Errorf("the small owner's write ended as number %d of 401", i)
 		}
 	}

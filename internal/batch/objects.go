@@ -77,7 +77,7 @@ func (c *Controller) objectMeta(r *record, o pods.Object) apiwriter.Meta {
 	if _, ok := o.Object.(*corev1.PersistentVolumeClaim); ok {
 		reason = "job-volume"
 	}
-	return apiwriter.Meta{Owner: gangKey(r.key), Reason: reason, LookFirst: r.resumed}
+	return apiwriter.Meta{Owner: gangKey(r.key), Reason: reason, ReadFirst: r.resumed}
 }
 
 func (c *Controller) objectWritten(r *record, key string, o pods.Object) func(apiwriter.Object, error) {

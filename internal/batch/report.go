@@ -56,7 +56,7 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 		return // the watch wakes the key with the next version
 	}
 	written := c.orderWritten(r, &next)
-	wait, worth := r.worthWriting(&next, now, settleFor(c.Writer.Lag()))
+	wait, worth := r.worthWriting(&next, now, settleFor(c.Writer.Latency()))
 	if !worth {
 		r.statusSince = time.Time{}
 		return

@@ -226,8 +226,8 @@ func dial(cfg Config) (*conn, error) {
 		t = t.Clone()
 		t.ServerName, _, _ = net.SplitHostPort(cfg.Address)
 	}
-	gate := &Gate{}
-	raw := tls.Client(gate.Wrap(plain), t)
+	check := &TermCheck{}
+	raw := tls.Client(check.Wrap(plain), t)
 	if err := raw.HandshakeContext(ctx); err != nil {
 		_ = plain.Close()
 		return nil, err
@@ -236,7 +236,7 @@ func dial(cfg Config) (*conn, error) {
 		_ = raw.Close()
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Address, ErrNoHTTP2)
 	}
-	c, err := newConn(ctx, raw, gate)
+	c, err := newConn(ctx, raw, check)
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Address, err)
 	}

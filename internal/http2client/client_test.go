@@ -346,7 +346,7 @@ func TestLooks(t *testing.T) {
 	ours, theirs := net.Pipe()
 	defer func() { _ = theirs.Close() }()
 	go func() { _, _ = io.Copy(io.Discard, theirs) }()
-	silent := &conn{net: ours, gate: &Gate{}, calls: map[uint32]*call{1: {done: make(chan struct{})}}, settled: make(chan struct{}), made: time.Now()}
+	silent := &conn{net: ours, check: &TermCheck{}, calls: map[uint32]*call{1: {done: make(chan struct{})}}, settled: make(chan struct{}), made: time.Now()}
 	silent.writer = http2.NewFramer((*outBuffer)(silent), nil)
 	silent.looks = time.AfterFunc(time.Hour, func() {})
 	waiting := silent.calls[1]

@@ -52,7 +52,7 @@ const (
 // conn is a connection to the server.
 type conn struct {
 	net    net.Conn
-	gate   *Gate         // before net's socket
+	check  *TermCheck    // before net's socket
 	frames *http2.Framer // for reading
 	heard  atomic.Uint64 // number of frames from the server
 	made   time.Time
@@ -109,9 +109,9 @@ type answering struct {
 }
 
 // newConn starts the HTTP/2 connection and waits for the server's settings.
-func newConn(ctx context.Context, raw net.Conn, gate *Gate) (*conn, error) {
+func newConn(ctx context.Context, raw net.Conn, check *TermCheck) (*conn, error) {
 	c := &conn{
-		net: raw, gate: gate, made: time.Now(), settled: make(chan struct{}), calls: map[uint32]*call{}, next: 1,
+		net: raw, check: check, made: time.Now(), settled: make(chan struct{}), calls: map[uint32]*call{}, next: 1,
 		// Defaults until the server's settings arrive.
 		window: 65535, streamWindow: 65535, callsMax: 100, frameMax: 16 << 10,
 	}
@@ -291,7 +291,7 @@ func (c *conn) flush() {
 		c.mu.Lock()
 		batch := c.out
 		c.out, c.spare = c.spare[:0], nil
-		c.gate.set(c.terms)
+		c.check.set(c.terms)
 		c.terms = nil
 		c.mu.Unlock()
 		err := c.net.SetWriteDeadline(time.Now().Add(writeMax))

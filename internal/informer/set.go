@@ -137,7 +137,7 @@ func clients(cfg *rest.Config, failed *error) func(schema.GroupVersion) rest.Int
 		var err error
 		switch gv { // the groups with most of the events have connections of their own
 		case corev1.SchemeGroupVersion:
-			c, err = kubeclient.LeanCore(kubeclient.ForWatch(cfg), nil, scheme.Scheme)
+			c, err = kubeclient.TrimmedCore(kubeclient.ForWatch(cfg), nil, scheme.Scheme)
 		case argov1alpha1.GroupVersion:
 			c, err = kubeclient.LeanCustom(kubeclient.ForWatch(cfg), nil, gv, scheme.Scheme, cutWorkflow)
 		case batchv1alpha1.GroupVersion, schedulingv1beta1.GroupVersion:

@@ -166,7 +166,7 @@ func (t *trimmer) podSpec(s *corev1.PodSpec) {
 }
 
 // specOf returns the trimmed spec of a pod without its node name. Pods with one origin share their
-// spec (kubeclient.LeanCore), and their trimmed spec is computed once.
+// spec (kubeclient.TrimmedCore), and their trimmed spec is computed once.
 func (t *trimmer) specOf(s corev1.PodSpec) corev1.PodSpec {
 	var origin *corev1.Container
 	if len(s.Containers) > 0 {

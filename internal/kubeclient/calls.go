@@ -64,7 +64,7 @@ func Calls(cfg *rest.Config, n int) (*http2client.Client, error) {
 	if _, err := connect(); err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, seeing{})
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, headerRecorder{})
 	if err != nil {
 		return nil, fmt.Errorf("connecting to %s: %w", cfg.Host, err)
 	}
@@ -83,11 +83,11 @@ func proxied(cfg *rest.Config, host *url.URL) bool {
 	return err != nil || through != nil
 }
 
-// seeing is a round tripper that captures the header of a request instead of sending it.
-type seeing struct{}
+// headerRecorder is a round tripper that captures the header of a request instead of sending it.
+type headerRecorder struct{}
 
 // RoundTrip implements http.RoundTripper.
-func (seeing) RoundTrip(r *http.Request) (*http.Response, error) {
+func (headerRecorder) RoundTrip(r *http.Request) (*http.Response, error) {
 	return &http.Response{StatusCode: http.StatusOK, Header: r.Header, Body: http.NoBody, Request: r}, nil
 }
 
@@ -107,17 +107,17 @@ func headerOf(through http.RoundTripper, host *url.URL) ([]http2client.Field, er
 }
 
 // Decoder returns a function that decodes responses with the types that s registers under gv; pods
-// are decoded as by LeanCore. The function takes the Content-Type and the body of a response. If s
-// does not know gv, only a Status is decoded. A JSON object that does not decode is returned with
+// are decoded as by TrimmedCore. The function takes the Content-Type and the body of a response. If
+// s does not know gv, only a Status is decoded. A JSON object that does not decode is returned with
 // its metadata only, marked by package malformed, so that a response with such an object is no
 // error.
 func Decoder(gv schema.GroupVersion, s *kruntime.Scheme) func(contentType string, data []byte) (kruntime.Object, error) {
 	var c kruntime.NegotiatedSerializer
 	switch {
 	case gv == corev1.SchemeGroupVersion:
-		c = leanCodecs(s)
+		c = trimmedCodecs(s)
 	case s.IsVersionRegistered(gv):
-		c = tolerantOf(codecsOf(s), s)
+		c = lenientCodecs(codecsOf(s), s)
 	default:
 		c = scheme.Codecs.WithoutConversion()
 	}

@@ -4,7 +4,7 @@
 //
 //	Load ──▶ *rest.Config ──▶ Clientset        built-in types, in protobuf
 //	                     ├──▶ ForGroupVersion  one group and version, in protobuf or JSON as its types allow
-//	                     ├──▶ LeanCore         the core types; pods are decoded in part
+//	                     ├──▶ TrimmedCore      the core types; pods are decoded in part
 //	                     ├──▶ Metadata         any types, their metadata only
 //	                     ├──▶ ForRaw           any types, as JSON with decoded metadata
 //	                     ├──▶ Connections      HTTP clients that share no TCP connection

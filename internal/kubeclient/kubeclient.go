@@ -167,7 +167,7 @@ func ContentType(gv schema.GroupVersion) string {
 // other clients. The API server allows 100 to 250 concurrent requests on one HTTP/2 connection, and
 // all of them, including watches, take turns on it: a program with parallel writes needs several.
 func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
-	conns, err := GatedConnections(cfg, n)
+	conns, err := CheckedConnections(cfg, n)
 	out := make([]*http.Client, len(conns))
 	for i := range conns {
 		out[i] = conns[i].Client
@@ -178,16 +178,16 @@ func Connections(cfg *rest.Config, n int) ([]*http.Client, error) {
 // Connection is an HTTP client with TCP connections of its own.
 type Connection struct {
 	*http.Client
-	// Gate stands before the sockets. If cfg has a custom transport or dialer, no traffic passes
+	// Terms stands before the sockets. If cfg has a custom transport or dialer, no traffic passes
 	// through it.
-	Gate *http2client.Gate
+	Terms *http2client.TermCheck
 }
 
-// GatedConnections is Connections with a gate for each client.
-func GatedConnections(cfg *rest.Config, n int) ([]Connection, error) {
+// CheckedConnections is Connections with a gate for each client.
+func CheckedConnections(cfg *rest.Config, n int) ([]Connection, error) {
 	out := make([]Connection, n)
 	for i := range out {
-		c, gate := rest.CopyConfig(cfg), &http2client.Gate{}
+		c, gate := rest.CopyConfig(cfg), &http2client.TermCheck{}
 		if c.Transport == nil && c.Dial == nil {
 			dialer := &net.Dialer{Timeout: 30 * time.Second, KeepAlive: 30 * time.Second}
 			// client-go shares connections among equal configs; a config with its own Dial function

@@ -224,7 +224,7 @@ const tailLines = 20
 // closed.
 func (c *Cluster) watch(comp *component, stop <-chan struct{}, done chan<- struct{}) {
 	defer close(done)
-	var pauses backoff.Pauses
+	var pauses backoff.Restarts
 	for {
 		comp.lock.Lock()
 		proc := comp.proc

@@ -255,8 +255,8 @@ func (m *Manager) lead(ctx context.Context, writer *apiwriter.W, by *leadership)
 	return nil
 }
 
-// parts holds the parts that lead runs.
-type parts struct {
+// components holds the parts that lead runs.
+type components struct {
 	informers *informer.Set
 	rare      *upstream.Filter
 	jobs      *batch.Controller
@@ -265,7 +265,7 @@ type parts struct {
 }
 
 // assemble creates the parts and connects them.
-func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) (*parts, error) {
+func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) (*components, error) {
 	writer, shards := by.writer(w), by.members()
 	informers, err := informer.NewSet(m.cfg.REST)
 	if err != nil {
@@ -371,7 +371,7 @@ func (m *Manager) assemble(ctx context.Context, w *apiwriter.W, by *leadership) 
 	if err != nil {
 		return nil, err
 	}
-	return &parts{
+	return &components{
 		informers: informers, rare: rare, jobs: jobs, workflows: workflows, run: append(run, workflows.Run, collector.Run, m.runApplications(apps)),
 	}, nil
 }

@@ -179,8 +179,8 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 			shards.told.Tell(o, why)
 		}
 	})
-	registry := &lentRegistry{Registerer: m.registry}
-	defer registry.giveBack()
+	registry := &temporaryRegistry{Registerer: m.registry}
+	defer registry.unregisterAll()
 	elsewhere := controller.Elsewhere{}
 	workflows, err := controller.New(controller.Config{
 		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: shards.writer(writer), Client: client,
@@ -224,14 +224,14 @@ func (m *Manager) archives(w *wf.Workflow) bool {
 	return err == nil && chosen.Matches(labels.Set(w.Labels))
 }
 
-// lentRegistry registers metrics that are unregistered before the process ends.
-type lentRegistry struct {
+// temporaryRegistry registers metrics that are unregistered before the process ends.
+type temporaryRegistry struct {
 	prometheus.Registerer
 	lent []prometheus.Collector
 }
 
 // Register implements prometheus.Registerer.
-func (r *lentRegistry) Register(c prometheus.Collector) error {
+func (r *temporaryRegistry) Register(c prometheus.Collector) error {
 	err := r.Registerer.Register(c)
 	if err == nil {
 		r.lent = append(r.lent, c)
@@ -239,7 +239,7 @@ func (r *lentRegistry) Register(c prometheus.Collector) error {
 	return err
 }
 
-func (r *lentRegistry) giveBack() {
+func (r *temporaryRegistry) unregisterAll() {
 	for _, c := range r.lent {
 		r.Unregister(c)
 	}

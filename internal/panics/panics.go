@@ -25,7 +25,7 @@ var shared = []string{
 	"internal/keyed.(*delays[", "internal/keyed.(*entry[", "internal/keyed.(*Loop[...]).post", "internal/keyed.(*Loop[...]).Put",
 	// Gangs that wait for resources, and the use of queues.
 	"internal/scheduler.(*Scheduler).Submit", "internal/scheduler.(*Scheduler).Withdraw", "internal/scheduler.(*Scheduler).Move",
-	"internal/scheduler.(*room)", "internal/scheduler/share.", "internal/scheduler/pin.(*Pinner).Grant",
+	"internal/scheduler.(*pendingGangs)", "internal/scheduler/share.", "internal/scheduler/pin.(*Pinner).Grant",
 	// The writer's queues and limits.
 	"internal/apiwriter.",
 	// Plans, locks, caches and slots of all jobs or workflows.

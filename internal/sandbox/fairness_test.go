@@ -21,12 +21,12 @@ type crowd struct {
 
 // turn runs one turn of a namespace, in place of Pool.do.
 func (c *crowd) turn(ctx context.Context, name string, took time.Duration, began func()) error {
-	r, err := c.pool.enter(ctx, name)
+	r, err := c.pool.acquireSlot(ctx, name)
 	if err != nil {
 		return err
 	}
 	began()
-	defer c.pool.leave(r)
+	defer c.pool.releaseSlot(r)
 	if took > slowAfter {
 		time.Sleep(slowAfter)
 		c.pool.slowed(r)

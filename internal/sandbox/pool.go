@@ -80,19 +80,19 @@ type Config struct {
 // Pool runs evaluators in child processes, which it starts on demand and ends when they are idle.
 // It is safe for concurrent use.
 type Pool struct {
-	cfg     Config
-	idleMax time.Duration
-	metrics *poolMetrics
-	told    sync.Once // for the log message about missing limits
+	cfg          Config
+	idleMax      time.Duration
+	metrics      *poolMetrics
+	limitsLogged sync.Once // for the log message about missing limits
 
 	mu       sync.Mutex
 	closed   bool
 	children map[*child]bool
-	idle     []*child    // longest idle first
-	reaper   *time.Timer // set while there are idle children
-	running  int         // requests in slots
-	slow     int         // requests in slow slots
-	stuck    []*turn     // slow requests in slots, because no slow slot is free
+	idle     []*child          // longest idle first
+	reaper   *time.Timer       // set while there are idle children
+	running  int               // requests in slots
+	slow     int               // requests in slow slots
+	stuck    []*runningRequest // slow requests in slots, because no slow slot is free
 	tenants  map[string]*tenant
 	active   map[*tenant]bool // tenants with running or waiting requests
 	arrived  uint64           // number of requests that have waited
@@ -104,7 +104,7 @@ type Pool struct {
 // tenant is the pool's state of a tenant that has requests, or had some.
 type tenant struct {
 	name    string
-	running []*turn
+	running []*runningRequest
 	slow    int // number of slow ones in running
 	waiting []*waiter
 	used    time.Duration // time used by ended requests, on the scale of floor
@@ -116,15 +116,15 @@ type tenant struct {
 type waiter struct {
 	arrival uint64
 	ready   chan error
-	turn    *turn // set when ready
+	turn    *runningRequest // set when ready
 }
 
-// turn is a running request. The pool's mu guards its fields.
-type turn struct {
-	tenant *tenant
-	begin  time.Time
-	slow   bool
-	aside  bool // in a slow slot
+// runningRequest is a running request. The pool's mu guards its fields.
+type runningRequest struct {
+	tenant     *tenant
+	begin      time.Time
+	slow       bool
+	inSlowSlot bool // in a slow slot
 }
 
 // New returns a pool. It starts no process. It fails if the program has not called Main.
@@ -187,12 +187,12 @@ func (p *Pool) Do(ctx context.Context, tenantName, evaluator string, request []b
 	return response, err
 }
 
-// insistEvery is the interval between attempts of Insist.
-const insistEvery = time.Second
+// retryInterval is the interval between attempts of DoUntilAnswered.
+const retryInterval = time.Second
 
-// Insist is Do, retried while the error is Temporary, the pool is not closed and ctx is not done.
-// It also returns the CPU time that the request took.
-func (p *Pool) Insist(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
+// DoUntilAnswered is Do, retried while the error is Temporary, the pool is not closed and ctx is
+// not done. It also returns the CPU time that the request took.
+func (p *Pool) DoUntilAnswered(ctx context.Context, tenantName, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
 	for {
 		response, cpu, err := p.counted(ctx, tenantName, evaluator, request)
 		if !Temporary(err) || errors.Is(err, ErrClosed) {
@@ -202,7 +202,7 @@ func (p *Pool) Insist(ctx context.Context, tenantName, evaluator string, request
 		select {
 		case <-ctx.Done():
 			return nil, 0, ctx.Err()
-		case <-time.After(insistEvery):
+		case <-time.After(retryInterval):
 		}
 	}
 }
@@ -222,20 +222,20 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 		return nil, 0, &Exceeded{Request, bytesText(limit)}
 	}
 	// 1. Wait for a turn.
-	r, err := p.enter(ctx, tenantName)
+	r, err := p.acquireSlot(ctx, tenantName)
 	if err != nil {
 		return nil, 0, err
 	}
-	defer p.leave(r)
+	defer p.releaseSlot(r)
 	for {
 		// 2. Take a child, or start one.
-		c, err := p.take()
+		c, err := p.takeChild()
 		if err != nil {
 			return nil, cpu, err
 		}
 		// 3. Send the request, and watch the limits.
 		fresh := c.served == 0
-		response, took, err := p.ask(ctx, c, r, evaluator, request)
+		response, took, err := p.evaluate(ctx, c, r, evaluator, request)
 		cpu += took
 		// 4. Retry in another child if this one had served other requests: its failure may be due
 		// to what they left in its memory.
@@ -245,8 +245,8 @@ func (p *Pool) do(ctx context.Context, tenantName, evaluator string, request []b
 	}
 }
 
-// ask lets a child answer, and keeps the child for other requests if it is fit for them.
-func (p *Pool) ask(ctx context.Context, c *child, r *turn, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
+// evaluate lets a child answer, and keeps the child for other requests if it is fit for them.
+func (p *Pool) evaluate(ctx context.Context, c *child, r *runningRequest, evaluator string, request []byte) (response []byte, cpu time.Duration, err error) {
 	began := time.Now()
 	stopWatch := c.watch(func() { p.slowed(r) })
 	stopContext := context.AfterFunc(ctx, func() { c.kill(context.Cause(ctx)) })
@@ -263,7 +263,7 @@ func (p *Pool) ask(ctx context.Context, c *child, r *turn, evaluator string, req
 	case interrupted || c.isSlow() || c.memory > p.cfg.Limits.MemoryBytes/2*raceFactor:
 		p.bury(c)
 	default:
-		p.give(c)
+		p.returnChild(c)
 	}
 	return response, cpu, err
 }
@@ -275,8 +275,8 @@ func ofMemory(err error) bool {
 	return errors.As(err, &crashed) || errors.As(err, &exceeded) && exceeded.Limit == Memory
 }
 
-// enter waits until a request of a tenant may run.
-func (p *Pool) enter(ctx context.Context, name string) (*turn, error) {
+// acquireSlot waits until a request of a tenant may run.
+func (p *Pool) acquireSlot(ctx context.Context, name string) (*runningRequest, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -368,16 +368,16 @@ func (t *tenant) mayRun() bool {
 }
 
 // begin takes a slot for a request of t.
-func (p *Pool) begin(t *tenant) *turn {
+func (p *Pool) begin(t *tenant) *runningRequest {
 	p.running++
-	r := &turn{tenant: t, begin: time.Now()}
+	r := &runningRequest{tenant: t, begin: time.Now()}
 	t.running = append(t.running, r)
 	return r
 }
 
 // slowed is called when a request turns out to be slow: it frees the slot for others if a slow slot
 // is free.
-func (p *Pool) slowed(r *turn) {
+func (p *Pool) slowed(r *runningRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if r.slow {
@@ -395,27 +395,27 @@ func (p *Pool) moveAside() {
 	for p.slow < p.cfg.SlowSlots && len(p.stuck) > 0 {
 		r := p.stuck[0]
 		p.stuck = p.stuck[1:]
-		r.aside = true
+		r.inSlowSlot = true
 		p.slow++
 		p.running--
 	}
 }
 
-// leave releases a slot.
-func (p *Pool) leave(r *turn) {
+// releaseSlot releases a slot.
+func (p *Pool) releaseSlot(r *runningRequest) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	t := r.tenant
-	t.running = slices.DeleteFunc(t.running, func(other *turn) bool { return other == r })
+	t.running = slices.DeleteFunc(t.running, func(other *runningRequest) bool { return other == r })
 	if r.slow {
 		t.slow--
 	}
-	if r.aside {
+	if r.inSlowSlot {
 		p.slow--
 		p.moveAside()
 	} else {
 		p.running--
-		p.stuck = slices.DeleteFunc(p.stuck, func(other *turn) bool { return other == r })
+		p.stuck = slices.DeleteFunc(p.stuck, func(other *runningRequest) bool { return other == r })
 	}
 	took := time.Since(r.begin)
 	t.used += took
@@ -478,8 +478,8 @@ func (p *Pool) forget() {
 	}
 }
 
-// take returns a child for the caller's exclusive use, until the caller gives or buries it.
-func (p *Pool) take() (*child, error) {
+// takeChild returns a child for the caller's exclusive use, until the caller returns or buries it.
+func (p *Pool) takeChild() (*child, error) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -497,7 +497,7 @@ func (p *Pool) take() (*child, error) {
 		return nil, err
 	}
 	if missing != "" {
-		p.told.Do(func() { p.cfg.Log.Warn("evaluators run without some of their limits", "missing", missing) })
+		p.limitsLogged.Do(func() { p.cfg.Log.Warn("evaluators run without some of their limits", "missing", missing) })
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -510,8 +510,8 @@ func (p *Pool) take() (*child, error) {
 	return c, nil
 }
 
-// give returns a child to the idle ones.
-func (p *Pool) give(c *child) {
+// returnChild returns a child to the idle ones.
+func (p *Pool) returnChild(c *child) {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()

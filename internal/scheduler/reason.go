@@ -14,7 +14,7 @@ const (
 // key identifies the cause of the reason: equal causes have equal keys.
 func (r *Reason) key() string { return r.Code + ": " + r.Message }
 
-func shortageReason(s *place.Shortage, e *entry) Reason {
+func shortageReason(s *place.Shortage, e *pendingGang) Reason {
 	code := NotEnoughResources
 	if s.Resource == "" && s.CPUs == "" || s.Never {
 		code = Unschedulable
@@ -22,6 +22,6 @@ func shortageReason(s *place.Shortage, e *entry) Reason {
 	return Reason{Code: code, Message: s.Stable(), Detail: s.Detail(), Shortage: s, Partial: e.partial}
 }
 
-func refusalReason(r *share.Refusal, e *entry) Reason {
+func refusalReason(r *share.Refusal, e *pendingGang) Reason {
 	return Reason{Code: r.Code, Message: r.Stable(), Detail: r.Detail(), Partial: e.partial}
 }

@@ -66,20 +66,20 @@ type Scheduler struct {
 	metrics *metrics
 
 	mu      sync.Mutex
-	inbox   map[string]*entry // submitted since the last cycle; nil means withdrawn
-	moves   []moves           // requested since the last cycle
+	inbox   map[string]*pendingGang // submitted since the last cycle; nil means withdrawn
+	moves   []moves                 // requested since the last cycle
 	classes map[*corev1.Pod]*place.Class
 	wake    chan struct{}
 
 	// The fields below belong to the goroutine that runs cycles.
-	view   *cluster.View
-	placer *place.Placer
-	pinner *pin.Pinner
-	room   *room
-	ledger *share.Ledger
-	held   map[string]place.Vector // amounts charged to the ledger, per queue
-	queues map[string]bool         // queues that have been set in the ledger
-	retry  time.Time               // when all blocked lines are tried again
+	view    *cluster.View
+	placer  *place.Placer
+	pinner  *pin.Pinner
+	pending *pendingGangs
+	ledger  *share.Ledger
+	held    map[string]place.Vector // amounts charged to the ledger, per queue
+	queues  map[string]bool         // queues that have been set in the ledger
+	retry   time.Time               // when all blocked shape queues are tried again
 }
 
 // New returns a Scheduler, which does nothing before Run.
@@ -108,7 +108,7 @@ func New(cfg Config) (*Scheduler, error) {
 		clock:   cfg.Clock,
 		log:     cfg.Log,
 		metrics: newMetrics(),
-		inbox:   map[string]*entry{},
+		inbox:   map[string]*pendingGang{},
 		classes: map[*corev1.Pod]*place.Class{},
 		wake:    make(chan struct{}, 1),
 		view:    cfg.Cluster.NewView(),
@@ -117,7 +117,7 @@ func New(cfg Config) (*Scheduler, error) {
 		queues:  map[string]bool{},
 	}
 	s.newPlacer()
-	s.room = newRoom(s.ledger)
+	s.pending = newPendingGangs(s.ledger)
 	s.retry = s.clock.Now().Add(cfg.RetryEvery)
 	if cfg.Metrics != nil {
 		if err := s.metrics.register(cfg.Metrics); err != nil {
@@ -137,7 +137,7 @@ func (s *Scheduler) newPlacer() {
 // place finds nodes for a gang. If placement panics, the view may be half-changed. It is then
 // replaced by a new view made from the cluster model, which has not been changed, and the gang
 // waits until it is submitted again.
-func (s *Scheduler) place(e *entry, gang place.Gang) (decision place.Decision, placed bool) {
+func (s *Scheduler) place(e *pendingGang, gang place.Gang) (decision place.Decision, placed bool) {
 	p := s.cfg.Guard.Try("scheduler", gangName(gang.Key), func() {
 		failpoint.Hit("scheduler", gang.Key)
 		decision = s.placer.Place(gang)
@@ -150,11 +150,11 @@ func (s *Scheduler) place(e *entry, gang place.Gang) (decision place.Decision, p
 	s.cluster.Refresh(s.view)
 	if s.cfg.Refresh != nil {
 		s.cfg.Refresh(&place.Snapshot{}, true) // drops the filter's state for every node
-		s.cfg.Refresh(s.view.Snapshot, s.room.rare > 0)
+		s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
 	}
-	s.room.remove(e)
+	s.pending.remove(e)
 	e.fault = p.Error()
-	s.room.add(e)
+	s.pending.add(e)
 	return decision, false
 }
 
@@ -171,7 +171,7 @@ func (g gangName) String() string { return string(g) }
 // recognises it by the *Gang passed to Commit, and calls cluster.Forget for units that it no longer
 // wants placed.
 func (s *Scheduler) Submit(g *Gang) {
-	e := &entry{gang: g, submitted: s.clock.Now()}
+	e := &pendingGang{gang: g, submitted: s.clock.Now()}
 	s.mu.Lock()
 	s.compile(e)
 	s.inbox[g.Key] = e
@@ -217,7 +217,7 @@ func (s *Scheduler) cycle() (more bool) {
 	// 1. What was submitted or withdrawn?
 	s.takeInbox()
 
-	// 2. What changed in the cluster, and which lines may the changes help?
+	// 2. What changed in the cluster, and which shape queues may the changes help?
 	changes := s.cluster.TakeChanges()
 	s.updateQueues()
 	s.reopenHelped(&changes)
@@ -225,7 +225,7 @@ func (s *Scheduler) cycle() (more bool) {
 	if _, waiting := s.ledger.Next(); waiting {
 		s.cluster.Refresh(s.view)
 		if s.cfg.Refresh != nil {
-			s.cfg.Refresh(s.view.Snapshot, s.room.rare > 0)
+			s.cfg.Refresh(s.view.Snapshot, s.pending.rare > 0)
 		}
 	}
 
@@ -236,29 +236,29 @@ func (s *Scheduler) cycle() (more bool) {
 		if !ok {
 			break
 		}
-		pods += s.attempt(s.room.entries[next.Key])
+		pods += s.attempt(s.pending.gangs[next.Key])
 	}
 
 	// 4. Who waits and has not been told why? Which changes may help?
-	s.tell()
+	s.reportWaiting()
 	s.listen()
 
-	s.metrics.cycle(s.clock.Since(start), pods, len(s.room.entries), len(s.room.lines))
+	s.metrics.cycle(s.clock.Since(start), pods, len(s.pending.gangs), len(s.pending.shapes))
 	return pods >= s.cfg.CyclePods
 }
 
-// attempt places a gang, or blocks its line. It returns the number of pods placed.
-func (s *Scheduler) attempt(e *entry) int {
-	l := e.line
+// attempt places a gang, or blocks its shape queue. It returns the number of pods placed.
+func (s *Scheduler) attempt(e *pendingGang) int {
+	l := e.queue
 	if e.fault != "" {
-		s.room.block(l, &block{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
+		s.pending.block(l, &blockReason{reason: Reason{Code: "Unschedulable", Message: e.fault}, byQueue: true})
 		return 0
 	}
 	// 1. How much may its queue hold?
 	gang, refused := s.ledger.Admit(e.asPlaced())
 	if refused != nil {
 		s.metrics.attempts.WithLabelValues(resultQueue).Inc()
-		s.room.block(l, &block{reason: refusalReason(refused, e), byQueue: true, at: s.clock.Now()})
+		s.pending.block(l, &blockReason{reason: refusalReason(refused, e), byQueue: true, at: s.clock.Now()})
 		return 0
 	}
 	// 2. Does it fit?
@@ -268,16 +268,16 @@ func (s *Scheduler) attempt(e *entry) int {
 	}
 	if decision.Shortage != nil {
 		s.metrics.attempts.WithLabelValues(resultRoom).Inc()
-		s.room.block(l, &block{reason: shortageReason(decision.Shortage, e), rare: s.looksAtPods(e), at: s.clock.Now()})
+		s.pending.block(l, &blockReason{reason: shortageReason(decision.Shortage, e), rare: s.dependsOnPods(e), at: s.clock.Now()})
 		return 0
 	}
 	// 3. Is the gang still wanted?
 	if s.isSuperseded(e.gang.Key) {
 		s.placer.Undo(gang, decision)
-		s.room.remove(e)
+		s.pending.remove(e)
 		return 0
 	}
-	// 4. Take the room, then let the owner write.
+	// 4. Take pendingGangs, then let the owner write.
 	placed := e.take(decision.Placed, func(i int32) string { return s.view.Node(i).Name })
 	s.grant(e, placed, decision.Pins)
 	held := place.Vector(nil)
@@ -289,11 +289,11 @@ func (s *Scheduler) attempt(e *entry) int {
 	}
 	s.held[e.gang.Queue] = s.held[e.gang.Queue].Plus(held, 1)
 	s.ledger.Charge(e.gang.Queue, held)
-	s.room.remove(e)
+	s.pending.remove(e)
 	now := s.clock.Now()
 	s.metrics.placed(len(placed), now.Sub(e.submitted))
-	if rest := e.rest(now); rest != nil {
-		s.room.add(rest)
+	if rest := e.remainder(now); rest != nil {
+		s.pending.add(rest)
 	}
 	e.gang.Owner.Commit(e.gang, placed)
 	return len(placed)
@@ -301,7 +301,7 @@ func (s *Scheduler) attempt(e *entry) int {
 
 // grant assigns to the placed pods the CPUs that were taken for them. pins lists the CPUs in the
 // same order as placed lists the pods.
-func (s *Scheduler) grant(e *entry, placed []Assignment, pins [][]place.Pin) {
+func (s *Scheduler) grant(e *pendingGang, placed []Assignment, pins [][]place.Pin) {
 	if pins == nil {
 		return
 	}
@@ -357,12 +357,12 @@ func (s *Scheduler) move() {
 func (s *Scheduler) takeInbox() {
 	s.mu.Lock()
 	inbox := s.inbox
-	s.inbox = make(map[string]*entry, len(inbox))
+	s.inbox = make(map[string]*pendingGang, len(inbox))
 	s.mu.Unlock()
 	for key, e := range inbox {
-		old := s.room.entries[key]
+		old := s.pending.gangs[key]
 		if old != nil {
-			s.room.remove(old)
+			s.pending.remove(old)
 		}
 		if e == nil {
 			continue
@@ -370,7 +370,7 @@ func (s *Scheduler) takeInbox() {
 		if old != nil {
 			e.submitted = old.submitted
 		}
-		s.room.add(e)
+		s.pending.add(e)
 	}
 }
 
@@ -423,8 +423,8 @@ func (s *Scheduler) hold(queue string, used place.Vector) {
 	}
 }
 
-// reopenHelped reopens the lines that a change may have helped, and blocks the lines whose queue
-// accepts no gangs.
+// reopenHelped reopens the shape queues that a change may have helped, and blocks the shape queues
+// whose queue accepts no gangs.
 func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	now := s.clock.Now()
 	all := !now.Before(s.retry)
@@ -434,22 +434,22 @@ func (s *Scheduler) reopenHelped(changes *cluster.Changes) {
 	if len(changes.Nodes) > 0 {
 		s.cluster.Refresh(s.view) // nodesHelp needs the current nodes
 	}
-	for _, l := range s.room.lines {
-		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.entries[0].gang.Resume) {
-			if reason := refusalReason(why, l.entries[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
-				s.room.block(l, &block{reason: reason, byQueue: true, at: now})
+	for _, l := range s.pending.shapes {
+		if why := s.ledger.Blocked(l.key.queue); why != nil && !(why.Code == share.QueueClosed && l.gangs[0].gang.Resume) {
+			if reason := refusalReason(why, l.gangs[0]); l.blocked == nil || l.blocked.reason.key() != reason.key() {
+				s.pending.block(l, &blockReason{reason: reason, byQueue: true, at: now})
 			}
 			continue
 		}
 		if b := l.blocked; b != nil && (all || b.byQueue && changes.Queues || b.rare && changes.Pods ||
 			!b.byQueue && s.nodesHelp(l, changes.Nodes)) {
-			s.room.reopen(l)
+			s.pending.reopen(l)
 		}
 	}
 }
 
-// nodesHelp reports whether one of the nodes has room for a pod of the line's gangs.
-func (s *Scheduler) nodesHelp(l *line, nodes map[string]struct{}) bool {
+// nodesHelp reports whether one of the nodes has room for a pod of the shape queue's gangs.
+func (s *Scheduler) nodesHelp(l *shapeQueue, nodes map[string]struct{}) bool {
 	for name := range nodes {
 		i, ok := s.view.Index(name)
 		if !ok {
@@ -459,8 +459,8 @@ func (s *Scheduler) nodesHelp(l *line, nodes map[string]struct{}) bool {
 		if n.Unschedulable {
 			continue
 		}
-		for d, c := range l.entries[0].classes {
-			if len(l.entries[0].left[d]) > 0 && roomFor(n, c) && (c.Pins == nil || s.pinner.MayTake(c, i)) {
+		for d, c := range l.gangs[0].classes {
+			if len(l.gangs[0].left[d]) > 0 && roomFor(n, c) && (c.Pins == nil || s.pinner.MayTake(c, i)) {
 				return true
 			}
 		}
@@ -477,39 +477,39 @@ func roomFor(n *place.Node, c *place.Class) bool {
 	return true
 }
 
-// looksAtPods reports whether other pods may be what keeps a gang from its nodes.
-func (s *Scheduler) looksAtPods(e *entry) bool {
+// dependsOnPods reports whether other pods may be what keeps a gang from its nodes.
+func (s *Scheduler) dependsOnPods(e *pendingGang) bool {
 	return slices.ContainsFunc(e.classes, func(c *place.Class) bool {
 		return c.Rare || s.cfg.Place.Rare != nil && s.cfg.Place.Rare.Concerns(c)
 	})
 }
 
-// tell calls Waiting for the gangs whose owners have not been told what blocks them.
-func (s *Scheduler) tell() {
-	for _, l := range s.room.lines {
-		if l.blocked == nil || len(l.untold) == 0 {
+// reportWaiting calls Waiting for the gangs whose owners have not been told what blocks them.
+func (s *Scheduler) reportWaiting() {
+	for _, l := range s.pending.shapes {
+		if l.blocked == nil || len(l.unreported) == 0 {
 			continue
 		}
 		key := l.blocked.reason.key()
-		for _, e := range l.untold {
-			// The entry may have left, or been told as a member of another line.
-			if e.line == l && e.told != key {
-				e.told = key
+		for _, e := range l.unreported {
+			// The gang may have left, or been told as a member of another shape queue.
+			if e.queue == l && e.reportedKey != key {
+				e.reportedKey = key
 				e.gang.Owner.Waiting(e.gang, l.blocked.reason)
 			}
 		}
-		clear(l.untold)
-		l.untold = l.untold[:0]
+		clear(l.unreported)
+		l.unreported = l.unreported[:0]
 	}
 }
 
 // listen tells the model which kinds of change may help the waiting gangs.
 func (s *Scheduler) listen() {
 	pods := false
-	for _, l := range s.room.lines {
+	for _, l := range s.pending.shapes {
 		pods = pods || l.blocked != nil && l.blocked.rare
 	}
-	s.cluster.Listen(len(s.room.entries) > 0, pods)
+	s.cluster.Listen(len(s.pending.gangs) > 0, pods)
 }
 
 func (s *Scheduler) isSuperseded(key string) bool {
@@ -520,7 +520,7 @@ func (s *Scheduler) isSuperseded(key string) bool {
 }
 
 // compile finds the classes of a gang and checks its figures. The caller holds the lock.
-func (s *Scheduler) compile(e *entry) {
+func (s *Scheduler) compile(e *pendingGang) {
 	g := e.gang
 	e.minMember = g.MinMember
 	units := 0

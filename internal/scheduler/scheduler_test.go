@@ -355,7 +355,7 @@ func TestNoLostWakeUps(t *testing.T) {
 				}
 				d := place.Place(fresh.Snapshot, place.Gang{MinMember: need, Demands: []place.Demand{{Class: class, Count: need}}}, place.Options{})
 				if d.Shortage == nil {
-					r.Fatalf("gang %s waits though %d pods fit; lines: %+v", key, need, w.room.lines)
+					r.Fatalf("gang %s waits though %d pods fit; lines: %+v", key, need, w.pending.shapes)
 				}
 			}
 		}

@@ -99,7 +99,7 @@ func (a *app) forgetAnswers() {
 	a.answers = nil
 }
 
-// Objects implements plan.Outside.
+// Objects implements plan.ExternalReader.
 func (q asked) Objects(namespace string, ref *plan.ObjectReference) ([]map[string]any, error) {
 	cluster := ref.Cluster
 	if cluster == oam.LocalCluster {
@@ -164,7 +164,7 @@ func objectsOf(value any) []map[string]any {
 // address is the question which manifests a URL returns.
 type address string
 
-// Manifests implements plan.Outside.
+// Manifests implements plan.ExternalReader.
 func (q asked) Manifests(url string) ([]map[string]any, error) {
 	value, err := q.once(address(url), func(ctx context.Context) (any, error) {
 		body, err := q.c.body(ctx, &render.HTTPRequest{URL: url})
@@ -199,7 +199,7 @@ func (q asked) Manifests(url string) ([]map[string]any, error) {
 	return objectsOf(value), err
 }
 
-// Request implements plan.Outside.
+// Request implements plan.ExternalReader.
 func (q asked) Request(_ string, r *render.HTTPRequest) (map[string]any, error) {
 	value, err := q.once(*r, func(ctx context.Context) (any, error) {
 		body, err := q.c.body(ctx, r)

@@ -52,7 +52,7 @@ type course struct {
 // part is a unit and its plan.
 type part struct {
 	key  string
-	unit plan.Unit
+	unit plan.DeployUnit
 	plan *plan.Plan
 	// waits are the inputs that components still wait for. inputs is a hash of the components with
 	// the inputs that are set.
@@ -76,7 +76,7 @@ type flowRecord struct {
 	// Command is the last command that was carried out.
 	Command string `json:"command,omitempty"`
 	// Units has, by key, the units that steps of users' definitions deploy.
-	Units map[string]plan.Unit `json:"units,omitempty"`
+	Units map[string]plan.DeployUnit `json:"units,omitempty"`
 	// Made has, for each object that a step applied, the step's name.
 	Made map[string]string `json:"made,omitempty"`
 	// Parts has the keys of parts in the order in which they started. It is set once a part renders
@@ -246,7 +246,7 @@ func (c *Controller) policiesPart(a *app, w *course) error {
 	if err != nil {
 		return err
 	}
-	w.parts = append(w.parts, &part{key: policiesKey, plan: p, unit: plan.Unit{Unwatched: true}})
+	w.parts = append(w.parts, &part{key: policiesKey, plan: p, unit: plan.DeployUnit{Unwatched: true}})
 	return nil
 }
 
@@ -339,7 +339,7 @@ func (c *Controller) resumeStep(a *app, w *course, s *flow.Step, consented bool)
 	}
 	f := a.record.Flow
 	properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, func(from string) (any, bool) { return flow.Value(f.Outputs, from) })
-	var unit plan.Unit
+	var unit plan.DeployUnit
 	var pause *flow.Pause
 	if err == nil {
 		unit, pause, err = c.nativeUnit(w, s, properties)
@@ -454,7 +454,7 @@ func (c *Controller) merged(a *app, w *course) *plan.Plan {
 
 // deploy returns the part of a unit. It creates the part if there is none, and otherwise plans it
 // again if needed.
-func (c *Controller) deploy(a *app, w *course, key string, unit plan.Unit) *part {
+func (c *Controller) deploy(a *app, w *course, key string, unit plan.DeployUnit) *part {
 	for _, p := range w.parts {
 		if p.key == key {
 			if p.plan == nil {

@@ -426,7 +426,7 @@ func (c *Controller) actComponent(a *app, p *progress, step string, action *rend
 	if comp.Name == "" || comp.Type == "" {
 		return render.Answer{}, false, errors.New("value is not a component: it has no name or no type")
 	}
-	unit := plan.Unit{Value: &comp, Cluster: text(action.Params, "cluster"), Namespace: text(action.Params, "namespace")}
+	unit := plan.DeployUnit{Value: &comp, Cluster: text(action.Params, "cluster"), Namespace: text(action.Params, "namespace")}
 	if healthy, ok := action.Params["waitHealthy"].(bool); ok && !healthy {
 		unit.Unwatched = true
 	}
@@ -459,16 +459,16 @@ func (c *Controller) actDeploy(a *app, p *progress, step string, action *render.
 	if err != nil {
 		return render.Answer{}, false, err
 	}
-	_, ready, err := c.actUnit(a, p, step+"/"+action.Key, plan.Unit{Policies: append(policies, in.InlinePolicies...)})
+	_, ready, err := c.actUnit(a, p, step+"/"+action.Key, plan.DeployUnit{Policies: append(policies, in.InlinePolicies...)})
 	return render.Answer{}, ready, err
 }
 
 // actUnit deploys a unit that only the step's template describes, and records the unit.
-func (c *Controller) actUnit(a *app, p *progress, key string, unit plan.Unit) (*part, bool, error) {
+func (c *Controller) actUnit(a *app, p *progress, key string, unit plan.DeployUnit) (*part, bool, error) {
 	f := a.record.Flow
 	if _, ok := f.Units[key]; !ok {
 		if f.Units == nil {
-			f.Units = map[string]plan.Unit{}
+			f.Units = map[string]plan.DeployUnit{}
 		}
 		f.Units[key] = unit
 	}

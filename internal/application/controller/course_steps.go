@@ -59,7 +59,7 @@ func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p 
 
 // nativeUnit reads the unit that a deploy or an apply-component step deploys, and the pause if the
 // step waits for a user's consent first.
-func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (plan.Unit, *flow.Pause, error) {
+func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (plan.DeployUnit, *flow.Pause, error) {
 	if s.Type == stepApplyComponent {
 		var in struct {
 			Component string `json:"component"`
@@ -67,12 +67,12 @@ func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (pla
 			Namespace string `json:"namespace,omitempty"`
 		}
 		if err := plan.Strict(properties, &in); err != nil {
-			return plan.Unit{}, nil, err
+			return plan.DeployUnit{}, nil, err
 		}
 		if in.Component == "" {
-			return plan.Unit{}, nil, errors.New("properties: component must be given")
+			return plan.DeployUnit{}, nil, errors.New("properties: component must be given")
 		}
-		return plan.Unit{Only: []string{in.Component}, Cluster: in.Cluster, Namespace: in.Namespace}, nil, nil
+		return plan.DeployUnit{Only: []string{in.Component}, Cluster: in.Cluster, Namespace: in.Namespace}, nil, nil
 	}
 	in := struct {
 		Auto                     *bool    `json:"auto,omitempty"`
@@ -81,17 +81,17 @@ func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (pla
 		IgnoreTerraformComponent *bool    `json:"ignoreTerraformComponent,omitempty"`
 	}{}
 	if err := plan.Strict(properties, &in); err != nil {
-		return plan.Unit{}, nil, err
+		return plan.DeployUnit{}, nil, err
 	}
 	policies, err := c.chosen(w, in.Policies)
 	if err != nil {
-		return plan.Unit{}, nil, err
+		return plan.DeployUnit{}, nil, err
 	}
 	var pause *flow.Pause
 	if in.Auto != nil && !*in.Auto {
 		pause = &flow.Pause{Message: "it deploys when it is resumed"}
 	}
-	return plan.Unit{Policies: policies}, pause, nil
+	return plan.DeployUnit{Policies: policies}, pause, nil
 }
 
 // chosen returns the policies with these names: the Application's own, or shared Policies.
@@ -113,7 +113,7 @@ func (c *Controller) chosen(w *course, names []string) ([]oam.AppPolicy, error) 
 }
 
 // unitResult deploys a unit and returns the state of its deployment.
-func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit) (flow.Result, *part) {
+func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.DeployUnit) (flow.Result, *part) {
 	w := a.course
 	part := c.deploy(a, w, key, unit)
 	if err := part.err; err != nil {

@@ -455,7 +455,7 @@ func (c *Controller) untaken(a *app) bool {
 // through frees an Application's place at the gate and enqueues the Applications that enter
 // instead.
 func (c *Controller) through(k types.NamespacedName) {
-	for _, next := range c.gate.leave(k, c.cfg.Writer.Lag()) {
+	for _, next := range c.gate.leave(k, c.cfg.Writer.Latency()) {
 		c.queue.Add(next)
 	}
 }
@@ -529,7 +529,7 @@ func (c *Controller) replan(a *app, o *oam.Application) bool {
 	}
 	var charts *appCharts
 	charts, in.Pinned = c.chartsOf(a, name, autoUpdate)
-	in.Charts, in.Outside = charts, asked{c, a}
+	in.Charts, in.External = charts, asked{c, a}
 	if a.asking != name+"/"+hash {
 		a.asking, a.asked = name+"/"+hash, c.cfg.Now()
 		a.forgetAnswers()
@@ -693,7 +693,7 @@ func (c *Controller) writeTracker(a *app, uid types.UID, generation int64) {
 		a.ended("tracker", err)
 		c.again(a, err)
 	}
-	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-tracker", Begins: true}
+	meta := apiwriter.Meta{Owner: a.owner, Reason: "application-tracker", StartsWork: true}
 	if a.record.object == nil {
 		c.cfg.Writer.Create(meta, &oam.ResourceTracker{
 			ObjectMeta: metav1.ObjectMeta{

@@ -198,7 +198,7 @@ func (c *Controller) report(a *app, o *oam.Application, p progress) {
 // settle returns how long a change may take before its progress is reported. The time grows with
 // the writer's lag: a busy server should not write statuses that will be replaced soon.
 func (c *Controller) settle() time.Duration {
-	return max(c.cfg.Settle, min(settleLags*c.cfg.Writer.Lag(), settleMax))
+	return max(c.cfg.Settle, min(settleLags*c.cfg.Writer.Latency(), settleMax))
 }
 
 const (
@@ -231,7 +231,7 @@ func (c *Controller) writeStatus(a *app, o *oam.Application, s *oam.ApplicationS
 		written.ResourceVersion = strconv.FormatUint(a.statusVersion, 10)
 	}
 	a.mu.Unlock()
-	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status", Brief: true}, written, urgent, func(o apiwriter.Object, err error) {
+	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-status", MetadataOnly: true}, written, urgent, func(o apiwriter.Object, err error) {
 		a.mu.Lock()
 		a.statusWrites--
 		if apierrors.IsConflict(err) {

@@ -168,7 +168,7 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	}
 	at := *comp
 	at.Namespace = release.Namespace
-	kinds := brought{target.Kinds, map[schema.GroupKind]bool{}}
+	kinds := kindsWithChart{target.Kinds, map[schema.GroupKind]bool{}}
 	for i := range rendered.Objects {
 		kinds.take(rendered.Objects[i].Object)
 	}
@@ -197,14 +197,15 @@ func (p *Plan) chart(in *Input, comp *Component, req *render.Request, target Tar
 	return out, nil
 }
 
-// brought is the kinds of a cluster, and those that the chart's own CustomResourceDefinitions add.
-type brought struct {
+// kindsWithChart is the kinds of a cluster, and those that the chart's own
+// CustomResourceDefinitions add.
+type kindsWithChart struct {
 	Kinds
 	namespaced map[schema.GroupKind]bool
 }
 
 // take adds the kind that a CustomResourceDefinition defines. Other objects are ignored.
-func (b brought) take(o map[string]any) {
+func (b kindsWithChart) take(o map[string]any) {
 	u := unstructured.Unstructured{Object: o}
 	if u.GetKind() != "CustomResourceDefinition" {
 		return
@@ -216,7 +217,7 @@ func (b brought) take(o map[string]any) {
 }
 
 // Namespaced implements Kinds.
-func (b brought) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
+func (b kindsWithChart) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
 	if namespaced, ok := b.namespaced[gvk.GroupKind()]; ok {
 		return namespaced, nil
 	}

@@ -19,11 +19,11 @@ const (
 
 // Memo caches the objects of components that differ only in their Applications' names. For an
 // Application of a known shape, the objects are copied and the names filled in, instead of being
-// rendered. The result equals what rendering gives: see render.Words for the reason. The zero value
-// is ready for use, and several goroutines may use one Memo.
+// rendered. The result equals what rendering gives: see render.Spellings for the reason. The zero
+// value is ready for use, and several goroutines may use one Memo.
 type Memo struct {
 	mu    sync.Mutex
-	known map[memoKey]*form
+	known map[memoKey]*cachedComponent
 	bytes int
 
 	filled uint64
@@ -31,29 +31,29 @@ type Memo struct {
 
 type memoKey [sha256.Size]byte
 
-// form is the cached objects of one shape. A nil form stands for a shape that was met once. A form
-// without words stands for a shape whose components must be rendered each time.
-type form struct {
-	holes     render.Holes // what fills the holes in resources
-	words     *render.Words
-	resources []Resource
+// cachedComponent is the cached objects of one shape. A nil form stands for a shape that was met
+// once. A form without words stands for a shape whose components must be rendered each time.
+type cachedComponent struct {
+	placeholders render.Placeholders // what fills the placeholders in resources
+	spellings    *render.Spellings
+	resources    []Resource
 }
 
 // resources returns the objects of a component, before policies are applied.
 func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds Kinds) ([]Resource, error) {
-	holes, ok := render.HolesOf(in.Name, comp.Revision)
+	placeholders, ok := render.PlaceholdersOf(in.Name, comp.Revision)
 	if m == nil || !ok {
 		return work(in, comp, req, kinds)
 	}
-	shape, open, ok := req.Shape(holes)
+	shape, open, ok := req.Shape(placeholders)
 	if !ok {
 		return work(in, comp, req, kinds)
 	}
-	last := holes.Filled(true)
+	last := placeholders.Filled(true)
 	sum := sha256.New()
 	sum.Write(shape[:])
 	for _, s := range []string{in.Namespace, comp.Name, comp.Type, comp.Cluster, comp.Namespace, comp.Context.ReplicaKey} {
-		fmt.Fprintf(sum, "%d %s ", len(s), holes.Refill(s, last))
+		fmt.Fprintf(sum, "%d %s ", len(s), placeholders.Refill(s, last))
 	}
 	key := memoKey(sum.Sum(nil))
 	p, met := m.get(key)
@@ -64,14 +64,14 @@ func (m *Memo) resources(in *Input, comp *Component, req *render.Request, kinds 
 		case !met:
 			m.put(key, nil) // most shapes are met once
 		default:
-			m.put(key, learn(in, comp, open, holes, kinds, out))
+			m.put(key, learn(in, comp, open, placeholders, kinds, out))
 		}
 		return out, err
 	}
-	if p.words == nil || p.words.Spell(holes) {
+	if p.spellings == nil || p.spellings.Spell(placeholders) {
 		return work(in, comp, req, kinds)
 	}
-	out := p.fill(holes)
+	out := p.fill(placeholders)
 	for i := range out {
 		// Whether objects of a kind are namespaced depends on the cluster.
 		if namespaced, err := kinds.Namespaced(out[i].GVK); err != nil || namespaced != (out[i].Namespace != "") {
@@ -104,37 +104,37 @@ func complete(in *Input, comp *Component, objects []render.Object, kinds Kinds) 
 }
 
 // learn makes the form of a component's shape. known has the component's objects. The form has no
-// words if rendering with other names in the holes changes more than these names.
-func learn(in *Input, comp *Component, open *render.Request, holes render.Holes, kinds Kinds, known []Resource) *form {
-	none := &form{}
-	words, ok := render.WordsOf(open, holes)
+// words if rendering with other names in the placeholders changes more than these names.
+func learn(in *Input, comp *Component, open *render.Request, placeholders render.Placeholders, kinds Kinds, known []Resource) *cachedComponent {
+	none := &cachedComponent{}
+	words, ok := render.SpellingsOf(open, placeholders)
 	if !ok {
 		return none
 	}
-	last, first := holes.Filled(true), holes.Filled(false)
-	out, ok := workWith(in, comp, open, holes, last, kinds)
+	last, first := placeholders.Filled(true), placeholders.Filled(false)
+	out, ok := workWith(in, comp, open, placeholders, last, kinds)
 	if !ok {
 		return none
 	}
-	p := &form{holes: last, words: words, resources: out}
+	p := &cachedComponent{placeholders: last, spellings: words, resources: out}
 	for i := range out {
 		if !p.whole(&out[i]) {
 			return none
 		}
 	}
-	other, ok := workWith(in, comp, last.Open(open, first), holes, first, kinds)
-	if !ok || !reflect.DeepEqual((&form{holes: first, resources: other}).fill(holes), known) || !reflect.DeepEqual(p.fill(holes), known) {
+	other, ok := workWith(in, comp, last.Open(open, first), placeholders, first, kinds)
+	if !ok || !reflect.DeepEqual((&cachedComponent{placeholders: first, resources: other}).fill(placeholders), known) || !reflect.DeepEqual(p.fill(placeholders), known) {
 		return none
 	}
 	return p
 }
 
-// workWith renders a component with other names in its holes.
-func workWith(in *Input, comp *Component, req *render.Request, holes, with render.Holes, kinds Kinds) ([]Resource, bool) {
+// workWith renders a component with other names in its placeholders.
+func workWith(in *Input, comp *Component, req *render.Request, placeholders, with render.Placeholders, kinds Kinds) ([]Resource, bool) {
 	inOpen, compOpen := *in, *comp
-	inOpen.Name, inOpen.Namespace = holes.Refill(in.Name, with), holes.Refill(in.Namespace, with)
-	compOpen.Name, compOpen.Namespace, compOpen.Cluster = holes.Refill(comp.Name, with), holes.Refill(comp.Namespace, with), holes.Refill(comp.Cluster, with)
-	compOpen.Type, compOpen.Context = holes.Refill(comp.Type, with), req.Context
+	inOpen.Name, inOpen.Namespace = placeholders.Refill(in.Name, with), placeholders.Refill(in.Namespace, with)
+	compOpen.Name, compOpen.Namespace, compOpen.Cluster = placeholders.Refill(comp.Name, with), placeholders.Refill(comp.Namespace, with), placeholders.Refill(comp.Cluster, with)
+	compOpen.Type, compOpen.Context = placeholders.Refill(comp.Type, with), req.Context
 	objects, err := render.Objects(req)
 	if err != nil {
 		return nil, false
@@ -159,43 +159,43 @@ func workWith(in *Input, comp *Component, req *render.Request, holes, with rende
 	return out, names == 0
 }
 
-// fill returns the form's resources with the names of with in their holes.
-func (p *form) fill(with render.Holes) []Resource {
+// fill returns the form's resources with the names of with in their placeholders.
+func (p *cachedComponent) fill(with render.Placeholders) []Resource {
 	out := slices.Clone(p.resources)
 	for i := range out {
 		r := &out[i]
 		for _, s := range p.texts(r) {
-			*s = p.holes.Refill(*s, with)
+			*s = p.placeholders.Refill(*s, with)
 		}
-		r.JSON = p.holes.RefillJSON(r.JSON, with)
+		r.JSON = p.placeholders.RefillJSON(r.JSON, with)
 		r.Hash = Hash(r.JSON)
 	}
 	return out
 }
 
-// texts returns the parts of a resource, except its JSON, that may contain holes.
-func (p *form) texts(r *Resource) []*string {
+// texts returns the parts of a resource, except its JSON, that may contain placeholders.
+func (p *cachedComponent) texts(r *Resource) []*string {
 	return []*string{&r.Cluster, &r.Namespace, &r.Name, &r.Component, &r.ComponentType, &r.Trait, &r.Output, &r.Step}
 }
 
 // whole reports whether the names in a resource occur only where they can be replaced.
-func (p *form) whole(r *Resource) bool {
-	return p.holes.Whole(string(r.JSON)) && !p.holes.In(r.GVK.String()) && !p.holes.In(string(r.Stage)) &&
-		!slices.ContainsFunc(p.texts(r), func(s *string) bool { return !p.holes.Whole(*s) })
+func (p *cachedComponent) whole(r *Resource) bool {
+	return p.placeholders.Whole(string(r.JSON)) && !p.placeholders.In(r.GVK.String()) && !p.placeholders.In(string(r.Stage)) &&
+		!slices.ContainsFunc(p.texts(r), func(s *string) bool { return !p.placeholders.Whole(*s) })
 }
 
 // get returns the form of a shape, and whether the shape was met before.
-func (m *Memo) get(key memoKey) (p *form, met bool) {
+func (m *Memo) get(key memoKey) (p *cachedComponent, met bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p, met = m.known[key]
-	if p != nil && p.words != nil {
+	if p != nil && p.spellings != nil {
 		m.filled++
 	}
 	return p, met
 }
 
-func (m *Memo) put(key memoKey, p *form) {
+func (m *Memo) put(key memoKey, p *cachedComponent) {
 	size := 0
 	if p != nil {
 		for i := range p.resources {
@@ -205,7 +205,7 @@ func (m *Memo) put(key memoKey, p *form) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.known == nil || len(m.known) >= memoMax || m.bytes+size > memoBytesMax {
-		m.known, m.bytes = map[memoKey]*form{}, 0
+		m.known, m.bytes = map[memoKey]*cachedComponent{}, 0
 	}
 	m.known[key] = p
 	m.bytes += size

@@ -207,8 +207,8 @@ type Input struct {
 	Memo *Memo
 	// Charts may be nil if charts are not available, and Outside if other systems must not be
 	// asked.
-	Charts  Charts
-	Outside Outside
+	Charts   Charts
+	External ExternalReader
 	// Now is the current time that charts see.
 	Now time.Time
 	// Run evaluates templates and charts.

@@ -77,7 +77,7 @@ func (p *program) compile() (*instance, error) {
 	}
 	if p.reads == nil {
 		// Set at the first compilation, before other goroutines see the program.
-		p.reads, p.wording = readsOf(file), wordingOf(file)
+		p.reads, p.wording = inputUseOf(file), stringUseOf(file)
 		p.processes = p.def.Kind == Trait && declares(file, "processing")
 	}
 	file.Unresolved = nil

@@ -22,8 +22,8 @@
 // # Shapes
 //
 // Applications that are deployed by the hundred differ in little more than their names. A request's
-// Shape identifies the request without these names, and its Holes are the names. The result for one
-// request of a shape holds for the others, with their names filled in, if the templates are
+// Shape identifies the request without these names, and its Placeholders are the names. The result
+// for one request of a shape holds for the others, with their names filled in, if the templates are
 // parametric (parametric.go) and the names cannot be mistaken for other strings (words.go). Package
 // internal/application/plan caches such results.
 //

@@ -11,7 +11,7 @@ const statesMax = 1024
 
 // stateMemo caches the results of a status section by its inputs.
 type stateMemo struct {
-	reads reads
+	reads inputUse
 
 	mu    sync.Mutex
 	known map[[sha256.Size]byte]knownState

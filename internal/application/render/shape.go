@@ -9,42 +9,42 @@ import (
 	"strings"
 )
 
-// Holes are the names in a request that differ between requests of one shape: the Application's
-// name and the component's revision.
-type Holes struct{ app, revision string }
+// Placeholders are the names in a request that differ between requests of one shape: the
+// Application's name and the component's revision.
+type Placeholders struct{ app, revision string }
 
-// Fillings of open holes. In order, they come before or after all names: a result that is equal for
-// both fillings does not depend on the order of names. Names never contain fillings, and requests
-// with other strings that do are not cached.
+// Fillings of open placeholders. In order, they come before or after all names: a result that is
+// equal for both fillings does not depend on the order of names. Names never contain fillings, and
+// requests with other strings that do are not cached.
 const (
 	firstApp, firstRevision = "\x02", "\x01"
 	lastApp, lastRevision   = "\x7f", "\u0080"
 	fillings                = firstApp + firstRevision + lastApp + lastRevision
 )
 
-// HolesOf returns the holes of requests for a component of an Application. ok is false if these
-// names cannot be holes.
-func HolesOf(app, revision string) (h Holes, ok bool) {
+// PlaceholdersOf returns the placeholders of requests for a component of an Application. ok is
+// false if these names cannot be placeholders.
+func PlaceholdersOf(app, revision string) (h Placeholders, ok bool) {
 	for i := range len(app) {
 		if app[i] < '-' || app[i] > 'z' {
-			return Holes{}, false // not the name of an object
+			return Placeholders{}, false // not the name of an object
 		}
 	}
-	return Holes{app, revision}, app != "" && revision != app && len(revision)%len(lastRevision) == 0
+	return Placeholders{app, revision}, app != "" && revision != app && len(revision)%len(lastRevision) == 0
 }
 
-// Filled returns the same holes with a filling that comes last or first in order. The filling has
-// as many bytes as the names.
-func (h Holes) Filled(last bool) Holes {
+// Filled returns the same placeholders with a filling that comes last or first in order. The
+// filling has as many bytes as the names.
+func (h Placeholders) Filled(last bool) Placeholders {
 	if last {
-		return Holes{strings.Repeat(lastApp, len(h.app)), strings.Repeat(lastRevision, len(h.revision)/len(lastRevision))}
+		return Placeholders{strings.Repeat(lastApp, len(h.app)), strings.Repeat(lastRevision, len(h.revision)/len(lastRevision))}
 	}
-	return Holes{strings.Repeat(firstApp, len(h.app)), strings.Repeat(firstRevision, len(h.revision))}
+	return Placeholders{strings.Repeat(firstApp, len(h.app)), strings.Repeat(firstRevision, len(h.revision))}
 }
 
-// Refill replaces the contents of the holes in a string. Contents that were cut in two are left as
-// they are; Whole detects them.
-func (h Holes) Refill(s string, with Holes) string {
+// Refill replaces the contents of the placeholders in a string. Contents that were cut in two are
+// left as they are; Whole detects them.
+func (h Placeholders) Refill(s string, with Placeholders) string {
 	s = strings.ReplaceAll(s, h.app, with.app)
 	if h.revision != "" {
 		s = strings.ReplaceAll(s, h.revision, with.revision)
@@ -53,7 +53,7 @@ func (h Holes) Refill(s string, with Holes) string {
 }
 
 // RefillJSON is Refill for JSON. h must have fillings as contents: names need no escaping in JSON.
-func (h Holes) RefillJSON(data []byte, with Holes) []byte {
+func (h Placeholders) RefillJSON(data []byte, with Placeholders) []byte {
 	data = bytes.ReplaceAll(data, quoted(h.app), quoted(with.app))
 	if h.revision != "" {
 		data = bytes.ReplaceAll(data, quoted(h.revision), quoted(with.revision))
@@ -74,15 +74,15 @@ func quoted(s string) []byte {
 }
 
 // Whole reports whether every filling in a string is one that Refill replaces.
-func (h Holes) Whole(s string) bool {
-	return !strings.ContainsAny(h.Refill(s, Holes{strings.Repeat("x", len(h.app)), strings.Repeat("x", len(h.revision))}), fillings)
+func (h Placeholders) Whole(s string) bool {
+	return !strings.ContainsAny(h.Refill(s, Placeholders{strings.Repeat("x", len(h.app)), strings.Repeat("x", len(h.revision))}), fillings)
 }
 
 // In reports whether a string contains any part of a filling.
-func (h Holes) In(s string) bool { return strings.ContainsAny(s, fillings) }
+func (h Placeholders) In(s string) bool { return strings.ContainsAny(s, fillings) }
 
 // Keys counts the field names that contain any part of a filling.
-func (h Holes) Keys(v any) int {
+func (h Placeholders) Keys(v any) int {
 	n := 0
 	switch v := v.(type) {
 	case map[string]any:
@@ -101,13 +101,14 @@ func (h Holes) Keys(v any) int {
 }
 
 // KeysOfJSON is Keys for JSON.
-func (h Holes) KeysOfJSON(data []byte) (int, error) {
+func (h Placeholders) KeysOfJSON(data []byte) (int, error) {
 	v, err := decode(data)
 	return h.Keys(v), err
 }
 
-// Open returns the request with other contents in its holes, in the context and in the properties.
-func (h Holes) Open(req *Request, with Holes) *Request {
+// Open returns the request with other contents in its placeholders, in the context and in the
+// properties.
+func (h Placeholders) Open(req *Request, with Placeholders) *Request {
 	c := req.Context
 	for _, text := range []*string{&c.Name, &c.Namespace, &c.AppName, &c.AppRevision, &c.PublishVersion, &c.WorkflowName, &c.Cluster, &c.ReplicaKey} {
 		*text = strings.ReplaceAll(*text, h.app, with.app)
@@ -144,11 +145,11 @@ func filledAlready(req *Request) bool {
 	return filled(req.Component) || slices.ContainsFunc(req.Traits, filled)
 }
 
-func (h Holes) openUse(u Use, with Holes) Use {
+func (h Placeholders) openUse(u Use, with Placeholders) Use {
 	return Use{u.Template, bytes.ReplaceAll(u.Properties, quoted(h.app), quoted(with.app))}
 }
 
-func (h Holes) openMap(m map[string]string, with Holes) map[string]string {
+func (h Placeholders) openMap(m map[string]string, with Placeholders) map[string]string {
 	if len(m) == 0 {
 		return nil
 	}
@@ -159,13 +160,13 @@ func (h Holes) openMap(m map[string]string, with Holes) map[string]string {
 	return out
 }
 
-// Shape returns a key that is equal for requests that differ only in their holes, as far as their
-// templates read, and the request with its holes filled. ok is false for requests that must be
-// rendered one by one: their templates may look into names, read the whole Application, or send
-// requests.
-func (req *Request) Shape(h Holes) (key [sha256.Size]byte, open *Request, ok bool) {
+// Shape returns a key that is equal for requests that differ only in their placeholders, as far as
+// their templates read, and the request with its placeholders filled. ok is false for requests that
+// must be rendered one by one: their templates may look into names, read the whole Application, or
+// send requests.
+func (req *Request) Shape(h Placeholders) (key [sha256.Size]byte, open *Request, ok bool) {
 	uses := append([]Use{req.Component}, req.Traits...)
-	var looks look
+	var looks fieldUse
 	for _, use := range uses {
 		main := use.Template.main
 		if main == nil || !main.wording.parametric || main.processes || main.reads.context.atApplication() {

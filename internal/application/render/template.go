@@ -27,8 +27,8 @@ type Template struct {
 
 // facts are properties of a program's source.
 type facts struct {
-	reads   *reads
-	wording wording
+	reads   *inputUse
+	wording stringUse
 	// processes is set if a trait sends requests before it can be evaluated.
 	processes bool
 }

@@ -36,7 +36,7 @@ type (
 
 	wireReads struct {
 		Parameter           bool
-		Parameters, Context look
+		Parameters, Context fieldUse
 	}
 
 	wireUse struct {
@@ -210,7 +210,7 @@ func newCompileAnswer(t *evaluable) *compileAnswer {
 	if t.main != nil {
 		out.Main = &wireFacts{*t.main.reads.wire(), t.main.wording.parametric, t.main.wording.words, t.main.wording.signed, t.main.processes}
 	}
-	state := reads{}
+	state := inputUse{}
 	for _, p := range []*program{t.health, t.message, t.details} {
 		if p != nil {
 			out.HasState = true
@@ -227,17 +227,17 @@ func (w *wireFacts) facts() (*facts, error) {
 	if w == nil {
 		return nil, nil
 	}
-	return &facts{w.Reads.reads(), wording{w.Parametric, w.Words, w.Signed}, w.Processes}, nil
+	return &facts{w.Reads.reads(), stringUse{w.Parametric, w.Words, w.Signed}, w.Processes}, nil
 }
 
-func (r *reads) wire() *wireReads { return &wireReads{r.parameter, r.parameters, r.context} }
+func (r *inputUse) wire() *wireReads { return &wireReads{r.parameter, r.parameters, r.context} }
 
-func (w *wireReads) reads() *reads {
-	return &reads{parameter: w.Parameter, parameters: w.Parameters, context: w.Context}
+func (w *wireReads) reads() *inputUse {
+	return &inputUse{parameter: w.Parameter, parameters: w.Parameters, context: w.Context}
 }
 
 // MarshalJSON encodes true for everything, or the fields.
-func (l look) MarshalJSON() ([]byte, error) {
+func (l fieldUse) MarshalJSON() ([]byte, error) {
 	if l.all {
 		return []byte("true"), nil
 	}
@@ -245,7 +245,7 @@ func (l look) MarshalJSON() ([]byte, error) {
 }
 
 // UnmarshalJSON decodes what MarshalJSON encodes.
-func (l *look) UnmarshalJSON(data []byte) error {
+func (l *fieldUse) UnmarshalJSON(data []byte) error {
 	if l.all = string(data) == "true"; l.all {
 		return nil
 	}

@@ -191,34 +191,34 @@ func (a *Agent) name(id string) (string, bool) {
 
 // want returns the CPUs that a container about to be created must have. known is false after a
 // panic on the container; the next pass then sets its CPUs through the files.
-func (a *Agent) want(uid, container string, annotations map[string]string) (wish nri.Wish, known bool) {
+func (a *Agent) want(uid, container string, annotations map[string]string) (wish nri.Assignment, known bool) {
 	key := types.NamespacedName{Namespace: uid, Name: container}
 	if a.guard.Try("containers", key, func() {
 		failpoint.Hit("containers", key)
 		wish, known = a.wanted(uid, container, annotations)
 	}) != nil {
-		return nri.Wish{}, false
+		return nri.Assignment{}, false
 	}
 	return wish, known
 }
 
-func (a *Agent) wanted(uid, container string, annotations map[string]string) (nri.Wish, bool) {
+func (a *Agent) wanted(uid, container string, annotations map[string]string) (nri.Assignment, bool) {
 	offer := a.offer.Load()
 	if offer == nil {
-		return nri.Wish{}, false
+		return nri.Assignment{}, false
 	}
 	if pod, known := offer.Pods[uid]; known {
 		c, known := pod.Containers[container]
-		return nri.Wish{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Kubelet
+		return nri.Assignment{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Kubelet
 	}
 	// The runtime knows the pod before the agent does, so the annotation with which the pod was
 	// created is used. The next pass finds out whether other pods hold the same CPUs.
 	result, err := request.ParseResult(annotations[request.LockstepResult])
 	if err != nil || result.Node != a.cfg.Node {
-		return nri.Wish{}, false
+		return nri.Assignment{}, false
 	}
 	c, known := result.Containers[container]
-	return nri.Wish{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Burst
+	return nri.Assignment{CPUs: c.CPUs, Mems: c.Mems}, known && !c.Burst
 }
 
 const (
@@ -282,7 +282,7 @@ func (a *Agent) Run(ctx context.Context) error {
 		return fmt.Errorf("agent: %w", err)
 	}
 	if a.cfg.Pod == "" {
-		end.Go(func() { newPulse(a.cfg, writer, view.nodeUID).run(watching, &a.health) })
+		end.Go(func() { newLeaseRenewer(a.cfg, writer, view.nodeUID).run(watching, &a.health) })
 	}
 	if a.nri != nil {
 		end.Go(func() { a.nri.Run(watching) })

@@ -97,13 +97,13 @@ type node struct {
 	// shown is the state of a repack that the watch may not show yet.
 	shown  *topologyv1alpha1.RepackStatus
 	policy policyState
-	// pending are the moves that are not known to be complete, by the pod's UID. rewriting means
+	// pendingMoves are the moves that are not known to be complete, by the pod's UID. rewriting means
 	// that pods are being given other CPUs; conflicts can prolong it. stuck are pods whose move was
 	// reversed.
-	pending   map[types.UID]pendingMove
-	rewriting bool
-	conflicts []conflictedMove
-	stuck     map[types.UID]bool
+	pendingMoves    map[types.UID]pendingMove
+	rewriting       bool
+	conflictedMoves []conflictedMove
+	stuck           map[types.UID]bool
 	// written is the object after this manager's last write.
 	written *topologyv1alpha1.NodeTopology
 	writing bool
@@ -194,7 +194,7 @@ func (c *Controller) turn(name string) {
 		c.loop.Put(name, n)
 	}
 	c.loop.Deliver(name, controlloop.Anyone)
-	c.resolve(n)
+	c.resolveConflicts(n)
 	t := watched
 	if w := n.written; w != nil && w.UID == t.UID && informer.Older(t.ResourceVersion, w.ResourceVersion) {
 		t = w // the cache has not caught up with this manager's own write
@@ -234,7 +234,7 @@ func (c *Controller) forget(n *node) {
 		c.ended(n.repack)
 		n.repack = nil
 	}
-	for _, d := range n.conflicts {
+	for _, d := range n.conflictedMoves {
 		c.cfg.Model.ForgetMoved(d.move.Pod, d.move.After)
 	}
 	c.loop.Drop(n.name)

@@ -41,9 +41,9 @@ const refusedShare = 6
 
 // pendingMove is a move that is not known to be complete.
 type pendingMove struct {
-	move  int64
-	since time.Time
-	again time.Time // not to be reversed again before this time, after a failed attempt
+	move    int64
+	since   time.Time
+	retryAt time.Time // not to be reversed again before this time, after a failed attempt
 }
 
 // followMoves reverses the moves that the agent does not complete in time. It reports whether there
@@ -52,8 +52,8 @@ func (c *Controller) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on c
 	if on.Machine == nil || on.Machine.Fault != nil {
 		return false // the owners of the CPUs cannot be determined
 	}
-	known := n.pending
-	n.pending = map[types.UID]pendingMove{}
+	known := n.pendingMoves
+	n.pendingMoves = map[types.UID]pendingMove{}
 	var late []string
 	serial := nextMove(on)
 	for _, name := range slices.Sorted(maps.Keys(on.Pods)) {
@@ -66,12 +66,12 @@ func (c *Controller) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on c
 		if !found || w.move != pod.Result.Move {
 			w = pendingMove{move: pod.Result.Move, since: now}
 		}
-		n.pending[pod.Object.UID] = w
+		n.pendingMoves[pod.Object.UID] = w
 		due := w.since.Add(c.cfg.Policy.Patience)
 		if hindrance(t, on) != "" || problemOf(t, name) != "" {
 			due = w.since.Add(c.cfg.Policy.Patience / refusedShare)
 		}
-		if due = latest(due, w.again); now.Before(due) {
+		if due = latest(due, w.retryAt); now.Before(due) {
 			c.loop.WakeAfter(n.name, min(due.Sub(now), movePoll))
 			continue
 		}
@@ -107,9 +107,9 @@ func (c *Controller) followMoves(n *node, t *topologyv1alpha1.NodeTopology, on c
 				continue
 			}
 			c.log.Debug("a move is not taken back yet", "node", n.name, "pod", moves[i].Pod.String(), "why", err)
-			if w, found := n.pending[moves[i].UID]; found {
-				w.again = c.clock.Now().Add(movePoll)
-				n.pending[moves[i].UID] = w
+			if w, found := n.pendingMoves[moves[i].UID]; found {
+				w.retryAt = c.clock.Now().Add(movePoll)
+				n.pendingMoves[moves[i].UID] = w
 			}
 		}
 	})
@@ -222,7 +222,7 @@ func (c *Controller) answered(n *node, m pin.Move, err error, answer func(*node,
 	posted := c.loop.Post(n.name, controlloop.Anyone, func(now *node) {
 		switch {
 		case now == n && unclear:
-			n.conflicts = append(n.conflicts, conflictedMove{m, err, answer})
+			n.conflictedMoves = append(n.conflictedMoves, conflictedMove{m, err, answer})
 		case now == n:
 			answer(n, err)
 		case unclear:
@@ -245,15 +245,15 @@ type conflictedMove struct {
 	answer func(*node, error)
 }
 
-// resolve answers the moves in doubt whose outcome the watch has shown.
-func (c *Controller) resolve(n *node) {
-	conflicts := n.conflicts
-	n.conflicts = nil
-	for _, d := range conflicts {
+// resolveConflicts answers the moves in doubt whose outcome the watch has shown.
+func (c *Controller) resolveConflicts(n *node) {
+	doubts := n.conflictedMoves
+	n.conflictedMoves = nil
+	for _, d := range doubts {
 		m := d.move
 		switch pod, _ := c.cfg.Model.Pod(m.Pod); {
 		case pod != nil && pod.UID == m.UID && pod.ResourceVersion == m.Version:
-			n.conflicts = append(n.conflicts, d)
+			n.conflictedMoves = append(n.conflictedMoves, d)
 		case pod != nil && pod.UID == m.UID && pod.Annotations[topologyv1alpha1.ResultAnnotation] == m.After.Annotation:
 			d.answer(n, nil)
 		default:
@@ -261,7 +261,7 @@ func (c *Controller) resolve(n *node) {
 			d.answer(n, d.err)
 		}
 	}
-	if len(n.conflicts) > 0 {
+	if len(n.conflictedMoves) > 0 {
 		c.loop.WakeAfter(n.name, movePoll) // no event reports a pod that is no longer pinned
 	}
 }

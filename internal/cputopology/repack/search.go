@@ -11,17 +11,17 @@ import (
 // search looks for ways to empty domains. It knows how many CPUs each pod has in each L3 domain,
 // but not which.
 type search struct {
-	budget  Budget
-	domains []cpuset.Set
-	numa    []int // of each domain
-	idle    []int // idle CPUs of each domain
-	pieces  [][]*piece
-	victims []victim
-	moves   []move // of the current attempt, in order
-	spent   int    // cost of moves
-	costMax int    // of the current attempt
-	steps   int    // steps left in the current attempt
-	leaving []bool // by domain: no piece may enter
+	budget     Budget
+	domains    []cpuset.Set
+	numa       []int // of each domain
+	idle       []int // idle CPUs of each domain
+	pieces     [][]*piece
+	candidates []domainsToFree
+	moves      []move // of the current attempt, in order
+	spent      int    // cost of moves
+	costMax    int    // of the current attempt
+	steps      int    // steps left in the current attempt
+	leaving    []bool // by domain: no piece may enter
 }
 
 // Bounds of the search for one victim: the number of placements tried, and the depth to which one
@@ -55,8 +55,8 @@ type move struct {
 
 type part struct{ cpus, from, to int }
 
-// victim is a group of domains to be emptied together.
-type victim struct {
+// domainsToFree is a group of domains to be emptied together.
+type domainsToFree struct {
 	domains []int
 	used    int // CPUs that have to be vacated
 	size    int // CPUs that are gained
@@ -108,19 +108,19 @@ func (s *search) findVictims(movable []int) {
 		// shared or held by pods of other parties. Emptying even a full domain may be worthwhile,
 		// because its pods may fill gaps that no other pod fits.
 		if used := movable[d]; used > 0 && used+idle == size {
-			s.victims = append(s.victims, victim{[]int{d}, used, size})
+			s.candidates = append(s.candidates, domainsToFree{[]int{d}, used, size})
 		}
 	}
-	byUse := func(a, b victim) int {
+	byUse := func(a, b domainsToFree) int {
 		return cmp.Or(cmp.Compare(a.used, b.used), cmp.Compare(a.domains[0], b.domains[0]))
 	}
-	slices.SortFunc(s.victims, byUse)
+	slices.SortFunc(s.candidates, byUse)
 	if s.budget.StayInNUMA {
 		return
 	}
-	var numas []victim
+	var numas []domainsToFree
 	for from := 0; from < len(s.domains); {
-		v := victim{}
+		v := domainsToFree{}
 		stuck, idleL3 := false, 0
 		to := from
 		for ; to < len(s.domains) && s.numa[to] == s.numa[from]; to++ {
@@ -143,15 +143,15 @@ func (s *search) findVictims(movable []int) {
 		from = to
 	}
 	slices.SortFunc(numas, byUse)
-	s.victims = append(numas, s.victims...)
+	s.candidates = append(numas, s.candidates...)
 }
 
 // next finds moves that empty the next victim that can be emptied. The caller must then call keep
 // or undo.
 func (s *search) next() (domains []int, cost int, ok bool) {
-	for len(s.victims) > 0 {
-		v := s.victims[0]
-		s.victims = s.victims[1:]
+	for len(s.candidates) > 0 {
+		v := s.candidates[0]
+		s.candidates = s.candidates[1:]
 		s.moves, s.spent, s.steps = s.moves[:0], 0, stepsMax
 		s.costMax = int(s.budget.CostMax * float64(v.size))
 		if v.used > s.costMax || slices.ContainsFunc(v.domains, func(d int) bool { return s.idle[d] == s.domains[d].Len() }) {

@@ -17,12 +17,12 @@ const (
 	calm = 30 * time.Second
 )
 
-// Pauses computes the pauses between the runs of one program. The zero value is for a program that
-// has not ended yet.
-type Pauses struct{ next time.Duration }
+// Restarts computes the pauses between the runs of one program. The zero value is for a program
+// that has not ended yet.
+type Restarts struct{ next time.Duration }
 
 // After returns the pause after a run: twice the previous one, within the bounds.
-func (p *Pauses) After(ran time.Duration, status syscall.WaitStatus) time.Duration {
+func (p *Restarts) After(ran time.Duration, status syscall.WaitStatus) time.Duration {
 	if ran > calm {
 		p.next = 0
 	}

@@ -17,7 +17,7 @@ const (
 )
 
 func TestPausesGrowWhileAProgramFails(t *testing.T) {
-	var p backoff.Pauses
+	var p backoff.Restarts
 	for i, want := range []time.Duration{100, 200, 400, 800, 1600, 3200, 6400, 10000, 10000} {
 		status := failed
 		if i%2 == 1 {
@@ -33,7 +33,7 @@ func TestPausesGrowWhileAProgramFails(t *testing.T) {
 }
 
 func TestAProgramThatWasKilledIsNotMadeToWait(t *testing.T) {
-	var p backoff.Pauses
+	var p backoff.Restarts
 	for range 20 {
 		if got := p.After(shortRun, killed); got > time.Second {
 			t.Fatalf("it waits for %s", got)

@@ -91,7 +91,7 @@ func New(cfg Config) (*Proxy, error) {
 	}
 	go func() {
 		defer close(p.served)
-		_ = p.server.ServeTLS(&gate{listener, p}, "", "")
+		_ = p.server.ServeTLS(&faultListener{listener, p}, "", "")
 	}()
 	return p, nil
 }
@@ -201,13 +201,13 @@ func (p *Proxy) count(f *Fault) {
 	}
 }
 
-// gate is the proxy's listener: it tracks connections, and refuses them in the dark.
-type gate struct {
+// faultListener is the proxy's listener: it tracks connections, and refuses them in the dark.
+type faultListener struct {
 	net.Listener
 	p *Proxy
 }
 
-func (g *gate) Accept() (net.Conn, error) {
+func (g *faultListener) Accept() (net.Conn, error) {
 	for {
 		c, err := g.Listener.Accept()
 		if err != nil {

@@ -93,29 +93,29 @@ func root() (string, error) {
 	return filepath.Join(base, "lockstep", "clusters"), nil
 }
 
-// place returns the paths of a cluster's files, which are all in dir.
-type place struct{ dir string }
+// stateDir returns the paths of a cluster's files, which are all in dir.
+type stateDir struct{ dir string }
 
-func placeOf(name string) (place, error) {
+func stateDirOf(name string) (stateDir, error) {
 	r, err := root()
 	if err != nil {
-		return place{}, err
+		return stateDir{}, err
 	}
-	return place{filepath.Join(r, name)}, nil
+	return stateDir{filepath.Join(r, name)}, nil
 }
 
-func (p place) state() string { return filepath.Join(p.dir, "state.json") }
-func (p place) spec() string  { return filepath.Join(p.dir, "spec.json") }
-func (p place) log() string   { return filepath.Join(p.dir, "supervisor.log") }
+func (p stateDir) state() string { return filepath.Join(p.dir, "state.json") }
+func (p stateDir) spec() string  { return filepath.Join(p.dir, "spec.json") }
+func (p stateDir) log() string   { return filepath.Join(p.dir, "supervisor.log") }
 
 // lock returns the path of the lock file. It is next to the directory, because Down removes the
 // directory while it holds the lock.
-func (p place) lock() string { return p.dir + ".lock" }
+func (p stateDir) lock() string { return p.dir + ".lock" }
 
 // ErrNoCluster is returned if there is no cluster of that name.
 var ErrNoCluster = errors.New("no such local cluster")
 
-func (p place) read() (*State, error) {
+func (p stateDir) read() (*State, error) {
 	data, err := os.ReadFile(p.state())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("%s: %w", filepath.Base(p.dir), ErrNoCluster)

@@ -66,7 +66,7 @@ type message struct {
 // Up starts a cluster in the background and returns when it is ready. When ctx is done the start is
 // undone; when force is done it is aborted at once. onEvent is called with the events of the start.
 func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event)) (*State, error) {
-	p, err := placeOf(spec.Name)
+	p, err := stateDirOf(spec.Name)
 	if err != nil {
 		return nil, err
 	}
@@ -143,7 +143,7 @@ func Up(ctx, force context.Context, spec Spec, onEvent func(localcluster.Event))
 
 // Run runs the supervisor of the named cluster. It returns when the cluster has been stopped.
 func Run(name string) error {
-	p, err := placeOf(name)
+	p, err := stateDirOf(name)
 	if err != nil {
 		return err
 	}
@@ -167,7 +167,7 @@ func Run(name string) error {
 
 	pipe := os.NewFile(eventsFD, "events")
 	syscall.CloseOnExec(eventsFD)
-	s := &supervisor{place: p, spec: spec, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), up: json.NewEncoder(pipe)}
+	s := &supervisor{files: p, spec: spec, log: slog.New(slog.NewJSONHandler(os.Stderr, nil)), up: json.NewEncoder(pipe)}
 	s.state = State{
 		Name: name, Phase: PhaseStarting, CreatedAt: time.Now(), Durable: !spec.NotDurable, Nodes: spec.Nodes, RealNodes: spec.RealNodes,
 		Dir:        p.dir,
@@ -199,7 +199,7 @@ func Run(name string) error {
 
 // acquire locks the cluster's directory. It waits up to lockTimeout, because a process that has
 // just been killed holds its lock until the kernel has cleaned up.
-func acquire(p place) (*os.File, error) {
+func acquire(p stateDir) (*os.File, error) {
 	lock, err := os.OpenFile(p.lock(), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
 		return nil, err
@@ -221,7 +221,7 @@ const lockTimeout = 5 * time.Second
 
 // supervisor starts a cluster and records its state.
 type supervisor struct {
-	place   place
+	files   stateDir
 	spec    Spec
 	log     *slog.Logger
 	cluster atomic.Pointer[localcluster.Cluster]
@@ -233,7 +233,7 @@ type supervisor struct {
 
 func (s *supervisor) config() localcluster.Config {
 	config := localcluster.Config{
-		Name: s.spec.Name, Dir: s.place.dir, KubeBinary: s.spec.KubeBinary,
+		Name: s.spec.Name, Dir: s.files.dir, KubeBinary: s.spec.KubeBinary,
 		NotDurable: s.spec.NotDurable, Nodes: s.spec.Nodes, RealNodes: s.spec.RealNodes, Restart: s.spec.Restart, WithScheduler: s.spec.WithScheduler,
 		WithoutControllerManager: s.spec.WithoutControllerManager, ExtraArgs: s.spec.ExtraArgs,
 		Log: s.log, OnEvent: s.onEvent, Install: s.install, Await: install.AwaitApplications,
@@ -242,7 +242,7 @@ func (s *supervisor) config() localcluster.Config {
 		config.AgentCommand = []string{s.spec.Executable, "agent"}
 	}
 	if !s.spec.WithoutManager {
-		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.place.dir, "archive.db"),
+		config.ManagerCommand = []string{s.spec.Executable, "manager", "--archive=" + filepath.Join(s.files.dir, "archive.db"),
 			// only the user who started this cluster is on this machine
 			"--allow-requests-to=127.0.0.0/8,::1"}
 		if !s.spec.WithScheduler {
@@ -260,7 +260,7 @@ func (s *supervisor) install(ctx context.Context, cfg *rest.Config) error {
 	if err := install.With(opts)(ctx, cfg); err != nil || s.spec.RealNodes == 0 {
 		return err
 	}
-	return localcluster.ShareArtifacts(ctx, cfg, s.place.dir)
+	return localcluster.ShareArtifacts(ctx, cfg, s.files.dir)
 }
 
 func (s *supervisor) stop(cluster *localcluster.Cluster) error {
@@ -299,7 +299,7 @@ func (s *supervisor) record() {
 		s.state.Components = c.Status()
 		s.state.Server = c.RESTConfig().Host
 	}
-	if err := writeFile(s.place.state(), s.state); err != nil {
+	if err := writeFile(s.files.state(), s.state); err != nil {
 		s.log.Error("cannot record the state", "error", err)
 	}
 }
@@ -309,7 +309,7 @@ func (s *supervisor) tell(m message) { _ = s.up.Encode(m) }
 
 // Down stops the named cluster and removes everything of it, even if its supervisor was killed.
 func Down(ctx context.Context, name string) error {
-	p, err := placeOf(name)
+	p, err := stateDirOf(name)
 	if err != nil {
 		return err
 	}
@@ -374,7 +374,7 @@ func end(ctx context.Context, pid int, ticks localcluster.StartTicks, grace time
 
 // Get returns the current state of the named cluster.
 func Get(ctx context.Context, name string) (*State, error) {
-	p, err := placeOf(name)
+	p, err := stateDirOf(name)
 	if err != nil {
 		return nil, err
 	}

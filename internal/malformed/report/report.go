@@ -292,7 +292,7 @@ func (r *Reporter) event(ctx context.Context, k key, c complaint) error {
 		Type: corev1.EventTypeWarning, Reason: c.reason, Message: c.text, FirstTimestamp: now, LastTimestamp: now, Count: 1,
 		Source: corev1.EventSource{Component: creator}, ReportingController: creator,
 	}
-	r.cfg.Writer.Create(apiwriter.Meta{Owner: "malformed/" + k.String(), Reason: "malformed", Begins: true}, event, func(_ apiwriter.Object, err error) {
+	r.cfg.Writer.Create(apiwriter.Meta{Owner: "malformed/" + k.String(), Reason: "malformed", StartsWork: true}, event, func(_ apiwriter.Object, err error) {
 		if err != nil && !errors.Is(err, apiwriter.ErrStopped) && !apierrors.IsAlreadyExists(err) {
 			r.cfg.Log.Warn("an event was refused", "kind", kind, "object", k.NamespacedName, "error", err)
 		}

@@ -38,7 +38,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	tolerant, err := kubeclient.Tolerant(cfg, oam.GroupVersion, scheme.Scheme)
+	tolerant, err := kubeclient.Lenient(cfg, oam.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +63,7 @@ func (c *Client) List(ctx context.Context, namespace, selector string) ([]oam.Ap
 	if selector != "" {
 		r = r.Param("labelSelector", selector)
 	}
-	err := kubeclient.ListTolerantly(ctx, r, list)
+	err := kubeclient.ListLeniently(ctx, r, list)
 	return list.Items, err
 }
 

@@ -54,7 +54,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	tolerant, err := kubeclient.Tolerant(cfg, wf.GroupVersion, scheme.Scheme)
+	tolerant, err := kubeclient.Lenient(cfg, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, err
 	}
@@ -214,7 +214,7 @@ func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) erro
 	}
 	for {
 		page := &wf.WorkflowList{}
-		err := kubeclient.ListTolerantly(ctx, c.tolerant.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
+		err := kubeclient.ListLeniently(ctx, c.tolerant.Get().NamespaceIfScoped(q.Namespace, q.Namespace != "").Resource(Workflows).
 			SpecificallyVersionedParams(&options, metav1.ParameterCodec, metaVersion), page)
 		if err != nil {
 			return explain(err)
@@ -237,7 +237,7 @@ func (c *Client) List(ctx context.Context, q Query, each func(*wf.Workflow) erro
 func (c *Client) ListOf(ctx context.Context, resource, namespace, labels string, list runtime.Object) error {
 	r := c.tolerant.Get().NamespaceIfScoped(namespace, namespace != "" && resource != ClusterTemplates).Resource(resource).
 		SpecificallyVersionedParams(&metav1.ListOptions{LabelSelector: labels}, metav1.ParameterCodec, metaVersion)
-	return explain(kubeclient.ListTolerantly(ctx, r, list))
+	return explain(kubeclient.ListLeniently(ctx, r, list))
 }
 
 // Watch calls each with a workflow, its nodes unpacked: first in its present state, then after

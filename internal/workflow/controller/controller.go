@@ -170,7 +170,7 @@ func New(cfg Config) (*Controller, error) {
 		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
-	c.slots.init(cfg.Statuses, cfg.Writer.Lag, c.loop.Wake)
+	c.slots.init(cfg.Statuses, cfg.Writer.Latency, c.loop.Wake)
 	c.locks = newLockKeeper(c)
 	c.caches.controller = c
 	c.samples.init(cfg.Log)

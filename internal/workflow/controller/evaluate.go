@@ -16,7 +16,7 @@ import (
 
 // Evaluators evaluates users' programs in child processes: see sandbox.Pool.
 type Evaluators interface {
-	Insist(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
+	DoUntilAnswered(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
 }
 
 // evaluations is the state of the expression evaluations of one workflow in child processes.
@@ -67,7 +67,9 @@ func (c *Controller) evaluate(r *record) template.Run {
 		var answer []byte
 		var cpu time.Duration
 		var err error
-		c.loop.Yield(func() { answer, cpu, err = c.Evaluators.Insist(c.requests, r.key.Namespace, evaluator, request) })
+		c.loop.Yield(func() {
+			answer, cpu, err = c.Evaluators.DoUntilAnswered(c.requests, r.key.Namespace, evaluator, request)
+		})
 		e.spent += cpu
 		if c.interrupts(r.key, r.epoch) || err != nil && !sandbox.Permanent(err) {
 			e.interrupted = true

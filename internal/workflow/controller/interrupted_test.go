@@ -20,7 +20,7 @@ type heldEvaluators struct {
 	once        sync.Once
 }
 
-func (h *heldEvaluators) Insist(ctx context.Context, _, evaluator string, request []byte) ([]byte, time.Duration, error) {
+func (h *heldEvaluators) DoUntilAnswered(ctx context.Context, _, evaluator string, request []byte) ([]byte, time.Duration, error) {
 	h.once.Do(func() { close(h.asked) })
 	select {
 	case <-h.free:

@@ -40,7 +40,7 @@ func (c *Controller) ensureObjects(r *record) bool {
 	r.objects = &objects{left: len(list), made: len(list) == 0}
 	key, uid := r.key, r.uid
 	// If the status was written, an earlier manager has created the objects.
-	m := apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object", LookFirst: r.resumed}
+	m := apiwriter.Meta{Owner: ownerKey(key), Reason: "workflow-object", ReadFirst: r.resumed}
 	for _, o := range list {
 		c.Writer.Create(m, o, func(_ apiwriter.Object, err error) {
 			c.loop.Post(key, uid, func(r *record) { c.madeObject(r, o, err) })

@@ -126,7 +126,7 @@ func (c *Controller) answeredLate(key types.NamespacedName, uid types.UID, id ui
 
 // due returns when a non-urgent status is to be written.
 func (c *Controller) due(r *record) time.Time {
-	busy := min(lagWaitMax, lagShare*c.Writer.Lag())
+	busy := min(lagWaitMax, lagShare*c.Writer.Latency())
 	if r.writes == 0 {
 		wait := max(firstTold, busy)
 		switch {

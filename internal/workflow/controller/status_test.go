@@ -13,7 +13,7 @@ type lagging struct {
 	lag time.Duration
 }
 
-func (l lagging) Lag() time.Duration { return l.lag }
+func (l lagging) Latency() time.Duration { return l.lag }
 
 func TestWhenAWorkflowIsFirstShown(t *testing.T) {
 	begun := time.Now()

@@ -31,7 +31,7 @@ import (
 
 // Evaluators evaluates users' programs in child processes: see sandbox.Pool.
 type Evaluators interface {
-	Insist(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
+	DoUntilAnswered(ctx context.Context, tenant, evaluator string, request []byte) (response []byte, cpu time.Duration, err error)
 }
 
 // Config configures a Controller. REST, Writer and Evaluators are required.
@@ -275,7 +275,7 @@ func (c *Controller) reconcile(ctx context.Context, key types.NamespacedName, cr
 // worker's place. *interrupted is set if an evaluation got no answer.
 func (c *Controller) evaluate(ctx context.Context, key types.NamespacedName, interrupted *error) template.Run {
 	return func(evaluator string, request []byte) (answer []byte, err error) {
-		c.loop.Yield(func() { answer, _, err = c.cfg.Evaluators.Insist(ctx, key.Namespace, evaluator, request) })
+		c.loop.Yield(func() { answer, _, err = c.cfg.Evaluators.DoUntilAnswered(ctx, key.Namespace, evaluator, request) })
 		if err != nil && !sandbox.Permanent(err) {
 			*interrupted = fmt.Errorf("an expression was not evaluated: %w", err)
 		}

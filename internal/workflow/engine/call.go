@@ -82,7 +82,7 @@ func (r *Run) execute(c call) *node {
 	}
 	if !c.retried {
 		if r.meter(n, t, inputs); t.Synchronization != nil || t.Memoize != nil {
-			return r.enter(n, &c, t, inputs)
+			return r.acquire(n, &c, t, inputs)
 		}
 		if t.RetryStrategy != nil {
 			return r.startRetry(n, &c, t, inputs)

@@ -117,20 +117,20 @@ type Run struct {
 	create   []CreatePod
 	remove   []DeletePod
 
-	gates   map[string]waiter // waiters for locks, by holder
-	wanted  map[string][]string
-	awaited map[string]LockState
-	holds   map[string]map[string]bool // holders by lock key
-	lookups map[string]*gate           // gates that wait for a cache, by node ID
-	metered []func()                   // emit metrics when the Step is done
+	lockWaiters   map[string]waiter // waiters for locks, by holder
+	requestedKeys map[string][]string
+	waitingLocks  map[string]LockState
+	holds         map[string]map[string]bool // holders by lock key
+	lookups       map[string]*lockAndCache   // gates that wait for a cache, by node ID
+	metered       []func()                   // emit metrics when the Step is done
 
-	locks       []locks.Request
-	unlocked    []string
-	asked       []CacheLookup
-	stores      []CacheStore
-	samples     []Sample
-	synced      bool // held or awaited locks have changed
-	statusFirst bool
+	locks        []locks.Request
+	unlocked     []string
+	cacheLookups []CacheLookup
+	stores       []CacheStore
+	samples      []Sample
+	locksChanged bool // held or awaited locks have changed
+	statusFirst  bool
 
 	root, exit  *node
 	hooks       *hooks
@@ -158,7 +158,7 @@ func New(w *wf.Workflow, config Config) *Run {
 	}
 	for key, holders := range locks.Holding(w.Status.Synchronization) {
 		for _, holder := range holders {
-			r.noteHeld(key, holder)
+			r.addHolder(key, holder)
 		}
 	}
 	if w.Status.Nodes == nil {
@@ -341,11 +341,11 @@ func (r *Run) result() Result {
 	for _, emit := range r.metered {
 		emit()
 	}
-	if r.synced {
+	if r.locksChanged {
 		r.recordLocks()
 	}
 	out := Result{
-		Create: r.create, Delete: r.remove, Status: r.status, Locks: r.locks, Unlock: r.unlocked, Lookups: r.asked, Stores: r.stores,
+		Create: r.create, Delete: r.remove, Status: r.status, Locks: r.locks, Unlock: r.unlocked, Lookups: r.cacheLookups, Stores: r.stores,
 		Samples: r.samples, StatusFirst: r.statusFirst,
 	}
 	for _, n := range r.altered {
@@ -357,8 +357,8 @@ func (r *Run) result() Result {
 		r.Workflow.Status.Progress, out.Status = progress, true
 	}
 	r.create, r.remove, r.altered, r.status = nil, nil, nil, false
-	r.locks, r.unlocked, r.asked, r.stores, r.samples, r.metered = nil, nil, nil, nil, nil, nil
-	r.synced, r.statusFirst = false, false
+	r.locks, r.unlocked, r.cacheLookups, r.stores, r.samples, r.metered = nil, nil, nil, nil, nil, nil
+	r.locksChanged, r.statusFirst = false, false
 	if len(r.timers) > 0 && !r.ended {
 		out.Wake = r.timers[0].at
 	}
@@ -471,7 +471,7 @@ func (r *Run) end(phase wf.WorkflowPhase, message string) {
 			r.unlock(holder)
 		}
 	}
-	for holder := range r.gates {
+	for holder := range r.lockWaiters {
 		r.unlock(holder)
 	}
 	slices.Sort(r.unlocked)
@@ -519,8 +519,8 @@ func (r *Run) stop(message string, all bool) {
 	if r.Workflow.Spec.Shutdown != wf.ShutdownNone {
 		r.stopMessage = message
 	}
-	for _, holder := range sortedKeys(r.gates) {
-		if w := r.gates[holder]; w != nil && (all || !w.survives()) {
+	for _, holder := range sortedKeys(r.lockWaiters) {
+		if w := r.lockWaiters[holder]; w != nil && (all || !w.survives()) {
 			w.cancel(message)
 		}
 	}

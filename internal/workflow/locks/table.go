@@ -88,7 +88,7 @@ type lock struct {
 	key     string
 	limit   int
 	holders map[string]bool
-	line    []*request // waiting requests, next first
+	queue   []*request // waiting requests, next first
 }
 
 type request struct {
@@ -181,10 +181,10 @@ func (t *Table) Acquire(r Request) State {
 	t.requests[r.Holder] = q
 	for _, key := range q.Keys {
 		l := t.lock(key)
-		at, _ := slices.BinarySearchFunc(l.line, q, before)
-		l.line = slices.Insert(l.line, at, q)
+		at, _ := slices.BinarySearchFunc(l.queue, q, before)
+		l.queue = slices.Insert(l.queue, at, q)
 	}
-	if t.due(q) {
+	if t.grantable(q) {
 		t.grant(q)
 		return State{Holder: r.Holder, Granted: true}
 	}
@@ -224,7 +224,7 @@ func (t *Table) LimitChanged(namespace, configMap string) []State {
 			changed = append(changed, key)
 		}
 	}
-	return t.pass(changed)
+	return t.grantNext(changed)
 }
 
 // Position returns the number of requests before the holder's in the longest of its queues. It
@@ -238,7 +238,7 @@ func (t *Table) Position(holder string) (int, bool) {
 	}
 	longest := 0
 	for _, key := range r.Keys {
-		longest = max(longest, slices.Index(t.locks[key].line, r))
+		longest = max(longest, slices.Index(t.locks[key].queue, r))
 	}
 	return longest, true
 }
@@ -252,7 +252,7 @@ func (t *Table) Usage() map[string]Usage {
 	defer t.mu.Unlock()
 	all := map[string]Usage{}
 	for key, l := range t.locks {
-		all[key] = Usage{len(l.holders), len(l.line), l.limit}
+		all[key] = Usage{len(l.holders), len(l.queue), l.limit}
 	}
 	return all
 }
@@ -305,10 +305,10 @@ func before(a, b *request) int {
 	return cmp.Or(cmp.Compare(b.Priority, a.Priority), a.Created.Compare(b.Created), a.Since.Compare(b.Since), cmp.Compare(a.seq, b.seq))
 }
 
-// due reports whether a request can be granted.
-func (t *Table) due(r *request) bool {
+// grantable reports whether a request can be granted.
+func (t *Table) grantable(r *request) bool {
 	for _, key := range r.Keys {
-		if l := t.locks[key]; l.line[0] != r || len(l.holders) >= l.limit {
+		if l := t.locks[key]; l.queue[0] != r || len(l.holders) >= l.limit {
 			return false
 		}
 	}
@@ -319,7 +319,7 @@ func (t *Table) grant(r *request) {
 	r.granted = true
 	for _, key := range r.Keys {
 		l := t.locks[key]
-		l.line = slices.Delete(l.line, 0, 1)
+		l.queue = slices.Delete(l.queue, 0, 1)
 		l.holders[r.Holder] = true
 	}
 }
@@ -333,11 +333,11 @@ func (t *Table) release(holder string) []State {
 	for _, key := range r.Keys {
 		l := t.locks[key]
 		delete(l.holders, holder)
-		if at := slices.Index(l.line, r); at >= 0 {
-			l.line = slices.Delete(l.line, at, at+1)
+		if at := slices.Index(l.queue, r); at >= 0 {
+			l.queue = slices.Delete(l.queue, at, at+1)
 		}
 	}
-	states := t.pass(r.Keys)
+	states := t.grantNext(r.Keys)
 	for _, key := range r.Keys {
 		t.tidy(key)
 	}
@@ -346,22 +346,22 @@ func (t *Table) release(holder string) []State {
 
 // tidy deletes a lock that has neither holders nor requests.
 func (t *Table) tidy(key string) {
-	if l := t.locks[key]; l != nil && len(l.holders)+len(l.line) == 0 {
+	if l := t.locks[key]; l != nil && len(l.holders)+len(l.queue) == 0 {
 		delete(t.locks, key)
 	}
 }
 
-// pass grants the requests that are due in the queues of keys. A grant may make another request the
-// first in the queue of a further lock.
-func (t *Table) pass(keys []string) []State {
+// grantNext grants the requests that are due in the queues of keys. A grant may make another
+// request the first in the queue of a further lock.
+func (t *Table) grantNext(keys []string) []State {
 	var states []State
 	for todo := slices.Clone(keys); len(todo) > 0; {
 		l := t.locks[todo[0]]
-		if l == nil || len(l.line) == 0 || !t.due(l.line[0]) {
+		if l == nil || len(l.queue) == 0 || !t.grantable(l.queue[0]) {
 			todo = todo[1:]
 			continue
 		}
-		next := l.line[0]
+		next := l.queue[0]
 		t.grant(next)
 		states = append(states, State{Holder: next.Holder, Granted: true})
 		todo = append(todo, next.Keys...)
@@ -379,7 +379,7 @@ func (t *Table) waiting(r *request) State {
 	}
 	if s.Waiting == "" { // there is room, but other requests come first
 		for _, key := range r.Keys {
-			if l := t.locks[key]; s.Waiting == "" && l.line[0] != r {
+			if l := t.locks[key]; s.Waiting == "" && l.queue[0] != r {
 				s.Waiting = key
 			}
 		}

@@ -198,7 +198,7 @@ func TestAlways(t *testing.T) {
 				}
 			}
 			for _, r := range table.requests {
-				if !r.granted && table.due(r) {
+				if !r.granted && table.grantable(r) {
 					t.Fatalf("%s waits for nothing", r.Holder)
 				}
 			}

@@ -30,8 +30,8 @@ import (
 // DefaultSocket is the socket on which runtimes listen.
 const DefaultSocket = "/var/run/nri/nri.sock"
 
-// Wish is the CPU set that a container must have.
-type Wish struct {
+// Assignment is the CPU set that a container must have.
+type Assignment struct {
 	CPUs cpuset.Set
 	// Mems are memory nodes to bind to; nil leaves them unchanged.
 	Mems *cpuset.Set
@@ -44,7 +44,7 @@ type Config struct {
 	// pod's annotations as the runtime knows them, which may be older than the API's. It returns
 	// false if nothing is known about the container, or if the agent does not control it. It is
 	// called from several goroutines.
-	Want func(uid, container string, annotations map[string]string) (Wish, bool)
+	Want func(uid, container string, annotations map[string]string) (Assignment, bool)
 	Log  *slog.Logger
 }
 

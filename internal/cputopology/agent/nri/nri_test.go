@@ -98,16 +98,16 @@ func TestTheRuntimeIsToldBeforeItMakesAContainer(t *testing.T) {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	socket := filepath.Join(dir, "nri.sock")
 	mems := cpuset.Of(1)
-	p := New(Config{Socket: socket, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Want: func(uid, container string, annotations map[string]string) (Wish, bool) {
+	p := New(Config{Socket: socket, Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Want: func(uid, container string, annotations map[string]string) (Assignment, bool) {
 		switch uid + "/" + container {
 		case "u/a":
-			return Wish{CPUs: cpuset.MustParse("2-3,8")}, true
+			return Assignment{CPUs: cpuset.MustParse("2-3,8")}, true
 		case "u/b":
-			return Wish{CPUs: cpuset.Of(4), Mems: &mems}, true
+			return Assignment{CPUs: cpuset.Of(4), Mems: &mems}, true
 		case "u/c":
-			return Wish{CPUs: cpuset.MustParse(annotations["cpus"])}, true
+			return Assignment{CPUs: cpuset.MustParse(annotations["cpus"])}, true
 		}
-		return Wish{}, false
+		return Assignment{}, false
 	}})
 	r := startRuntime(t, socket, &api.Container{Id: "old", Name: "kept"})
 	ctx, cancel := context.WithCancel(t.Context())

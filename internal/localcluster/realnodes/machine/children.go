@@ -108,7 +108,7 @@ func (r *reaper) keep(ctx context.Context, restart bool, logPath, name string, a
 		return err
 	}
 	defer log.Close()
-	var pauses backoff.Pauses
+	var pauses backoff.Restarts
 	for {
 		began := time.Now()
 		_, done, err := r.start(log, name, args...)

@@ -8,8 +8,8 @@ import (
 	"cuelang.org/go/cue/token"
 )
 
-// wording describes, from a program's source, what the program can do with strings.
-type wording struct {
+// stringUse describes, from a program's source, what the program can do with strings.
+type stringUse struct {
 	// parametric is set if the program treats strings as opaque: it only copies them, joins them,
 	// takes their lengths and compares them for equality.
 	parametric bool
@@ -28,9 +28,9 @@ var parametricCalls = map[string]bool{
 	"list.UniqueItems": true, "list.MinItems": true, "list.MaxItems": true, "strings.Join": true, "strconv.FormatInt": true,
 }
 
-// wordingOf returns the wording of a program that adapt has rewritten.
-func wordingOf(f *ast.File) wording {
-	t := wording{parametric: true}
+// stringUseOf returns the wording of a program that adapt has rewritten.
+func stringUseOf(f *ast.File) stringUse {
+	t := stringUse{parametric: true}
 	imports := map[string]string{listPackage: "list"}
 	for _, d := range f.Decls {
 		if imported, ok := d.(*ast.ImportDecl); ok {
@@ -124,7 +124,7 @@ func isNumber(e ast.Expr) bool {
 }
 
 // literal adds a literal.
-func (t *wording) literal(lit *ast.BasicLit) {
+func (t *stringUse) literal(lit *ast.BasicLit) {
 	switch lit.Kind {
 	case token.FLOAT:
 		t.signed = true
@@ -140,7 +140,7 @@ func (t *wording) literal(lit *ast.BasicLit) {
 
 // fragment adds the text before, between or after the expressions of an interpolation, given as
 // source.
-func (t *wording) fragment(source string, first, last bool) {
+func (t *stringUse) fragment(source string, first, last bool) {
 	if first {
 		source = strings.TrimPrefix(source, `"`)
 	} else {

@@ -5,23 +5,23 @@ import (
 	"strings"
 )
 
-// Words are the strings from which the evaluation of a request makes other strings, apart from the
-// contents of its holes.
+// Spellings are the strings from which the evaluation of a request makes other strings, apart from
+// the contents of its placeholders.
 //
-// This is why filling the holes of a result is exact. Parametric programs (wording) learn nothing
-// about strings but whether two are equal. So two requests that differ only in their holes are
-// evaluated alike if strings that are equal in one evaluation are equal in the other. A string in
-// an evaluation is a sequence of words, numbers and holes. Two different sequences make the same
-// string only if, at their first difference, words of one spell the name in a hole of the other.
-// Spell reports whether that is possible.
-type Words struct {
+// This is why filling the placeholders of a result is exact. Parametric programs (wording) learn
+// nothing about strings but whether two are equal. So two requests that differ only in their
+// placeholders are evaluated alike if strings that are equal in one evaluation are equal in the
+// other. A string in an evaluation is a sequence of words, numbers and placeholders. Two different
+// sequences make the same string only if, at their first difference, words of one spell the name in
+// a placeholder of the other. Spell reports whether that is possible.
+type Spellings struct {
 	words  []string
 	signed bool
 }
 
-// WordsOf returns the words of an open request, or false if its properties cannot be decoded.
-func WordsOf(open *Request, h Holes) (*Words, bool) {
-	w := &Words{}
+// SpellingsOf returns the words of an open request, or false if its properties cannot be decoded.
+func SpellingsOf(open *Request, h Placeholders) (*Spellings, bool) {
+	w := &Spellings{}
 	seen := map[string]bool{"true": true, "false": true, "null": true}
 	filled := h.Filled(true)
 	add := func(s string) {
@@ -77,14 +77,15 @@ func WordsOf(open *Request, h Holes) (*Words, bool) {
 	return w, true
 }
 
-// Spell reports whether the words can spell the contents of one of the holes.
-func (w *Words) Spell(h Holes) bool {
+// Spell reports whether the words can spell the contents of one of the placeholders.
+func (w *Spellings) Spell(h Placeholders) bool {
 	return w.spell(h.app, h.revision) || h.revision != "" && w.spell(h.revision, h.app)
 }
 
 // spell reports whether name can be spelled by the end of a word, then whole words, then the
-// beginning of a word or of a hole's contents. other is the contents of the other hole.
-func (w *Words) spell(name, other string) bool {
+// beginning of a word or of a placeholder's contents. other is the contents of the other
+// placeholder.
+func (w *Spellings) spell(name, other string) bool {
 	digits := "0123456789"
 	if w.signed {
 		digits += "+-.eE"

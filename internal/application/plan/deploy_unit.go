@@ -10,8 +10,9 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 )
 
-// Unit is the part of an Application that one workflow step deploys, and where it is deployed.
-type Unit struct {
+// DeployUnit is the part of an Application that one workflow step deploys, and where it is
+// deployed.
+type DeployUnit struct {
 	// Only has the names of the components to deploy. These do not wait for other components. nil
 	// means all components.
 	Only []string `json:"only,omitempty"`
@@ -28,7 +29,7 @@ type Unit struct {
 
 // Spec returns the part of the Application's spec that the unit deploys: its components as changed
 // by policies, and the policies that apply to their placement and objects.
-func (u *Unit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error) {
+func (u *DeployUnit) Spec(app *oam.ApplicationSpec) (*oam.ApplicationSpec, error) {
 	out := &oam.ApplicationSpec{Components: app.Components}
 	if u.Value != nil {
 		out.Components = []oam.Component{*u.Value.DeepCopy()}

@@ -17,27 +17,27 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// tolerant decodes JSON objects with the underlying serializer. If an object does not decode,
-// tolerant returns its metadata, marked (malformed.Mark); in a list, all other objects are
+// lenient decodes JSON objects with the underlying serializer. If an object does not decode,
+// lenient returns its metadata, marked (malformed.Mark); in a list, all other objects are
 // complete. So an object that does not fit its Go type does not fail the list, watch or response
 // that contains it.
-type tolerant struct {
+type lenient struct {
 	kruntime.Serializer
 	scheme *kruntime.Scheme
 }
 
-// tolerantOf makes the JSON decoder of codecs tolerant.
-func tolerantOf(c codecs, s *kruntime.Scheme) codecs {
+// lenientCodecs makes the JSON decoder of codecs lenient.
+func lenientCodecs(c codecs, s *kruntime.Scheme) codecs {
 	for i := range c.media {
 		if c.media[i].MediaType == jsonType {
-			c.media[i].Serializer = tolerant{c.media[i].Serializer, s}
+			c.media[i].Serializer = lenient{c.media[i].Serializer, s}
 		}
 	}
 	return c
 }
 
 // Decode implements runtime.Decoder.
-func (t tolerant) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (t lenient) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
 	o, gvk, err := t.Serializer.Decode(data, defaults, into)
 	if err == nil || into != nil {
 		return o, gvk, err
@@ -53,7 +53,7 @@ func (t tolerant) Decode(data []byte, defaults *schema.GroupVersionKind, into kr
 }
 
 // salvage returns what can be decoded of data, for which decoding failed with refusal, or nil.
-func (t tolerant) salvage(data []byte, kind schema.GroupVersionKind, refusal error) kruntime.Object {
+func (t lenient) salvage(data []byte, kind schema.GroupVersionKind, refusal error) kruntime.Object {
 	o, err := t.scheme.New(kind)
 	if err != nil {
 		return nil
@@ -103,7 +103,7 @@ func objectMeta(o metav1.Object) *metav1.ObjectMeta {
 }
 
 // salvageList fills a list with the objects of data, decoded one by one.
-func (t tolerant) salvageList(o kruntime.Object, data, metadata []byte, kind schema.GroupVersionKind) kruntime.Object {
+func (t lenient) salvageList(o kruntime.Object, data, metadata []byte, kind schema.GroupVersionKind) kruntime.Object {
 	list, ok := o.(metav1.ListInterface)
 	items, err := rawjson.Value(data, "items")
 	if err != nil || !ok {
@@ -134,15 +134,15 @@ func (t tolerant) salvageList(o kruntime.Object, data, metadata []byte, kind sch
 	return o
 }
 
-// Tolerant is ForGroupVersion for custom resources, with a client that ListTolerantly accepts.
-func Tolerant(cfg *rest.Config, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface, error) {
-	return clientFor(cfg, nil, gv, jsonType, tolerantOf(codecsOf(s), s))
+// Lenient is ForGroupVersion for custom resources, with a client that ListLeniently accepts.
+func Lenient(cfg *rest.Config, gv schema.GroupVersion, s *kruntime.Scheme) (rest.Interface, error) {
+	return clientFor(cfg, nil, gv, jsonType, lenientCodecs(codecsOf(s), s))
 }
 
-// ListTolerantly reads a list into into, which has the list's type. An object that does not decode
+// ListLeniently reads a list into into, which has the list's type. An object that does not decode
 // has its metadata only, and is marked (malformed.Of). The request must come from a client that
-// Tolerant returned.
-func ListTolerantly(ctx context.Context, r *rest.Request, into kruntime.Object) error {
+// Lenient returned.
+func ListLeniently(ctx context.Context, r *rest.Request, into kruntime.Object) error {
 	o, err := r.Do(ctx).Get()
 	if err != nil {
 		return err

@@ -21,8 +21,8 @@ import (
 // and writes when that changes. An agent that runs as a plain process renews a Lease; on 5,000
 // nodes that is 330 writes a second.
 
-// pulseLost is the number of renewals that may be missed before the agent counts as gone.
-const pulseLost = 3
+// renewalsMissed is the number of renewals that may be missed before the agent counts as gone.
+const renewalsMissed = 3
 
 // leasePrefix precedes the node's name in the names of leases. The policy
 // leases.topology.lockstep.dev contains it too.
@@ -36,8 +36,8 @@ func (c Config) liveness() *topologyv1alpha1.Liveness {
 	return &topologyv1alpha1.Liveness{Lease: c.LeaseNamespace + "/" + leasePrefix + c.Node}
 }
 
-// pulse renews the agent's lease as long as passes are made.
-type pulse struct {
+// leaseRenewer renews the agent's lease as long as passes are made.
+type leaseRenewer struct {
 	cfg     Config
 	log     *slog.Logger
 	writer  apiwriter.Writer
@@ -45,11 +45,11 @@ type pulse struct {
 	busy    atomic.Bool // a renewal is in flight
 }
 
-func newPulse(cfg Config, writer apiwriter.Writer, node types.UID) *pulse {
-	return &pulse{cfg: cfg, log: cfg.Log, writer: writer, nodeUID: node}
+func newLeaseRenewer(cfg Config, writer apiwriter.Writer, node types.UID) *leaseRenewer {
+	return &leaseRenewer{cfg: cfg, log: cfg.Log, writer: writer, nodeUID: node}
 }
 
-func (p *pulse) run(ctx context.Context, health *health) {
+func (p *leaseRenewer) run(ctx context.Context, health *health) {
 	tick := time.NewTicker(p.cfg.PulseInterval)
 	defer tick.Stop()
 	for {
@@ -65,7 +65,7 @@ func (p *pulse) run(ctx context.Context, health *health) {
 	}
 }
 
-func (p *pulse) renew(now time.Time) {
+func (p *leaseRenewer) renew(now time.Time) {
 	if p.busy.Swap(true) {
 		return
 	}
@@ -91,9 +91,9 @@ func (p *pulse) renew(now time.Time) {
 }
 
 // lease returns the agent's lease, which the node owns.
-func (p *pulse) lease(now time.Time) *coordinationv1.Lease {
+func (p *leaseRenewer) lease(now time.Time) *coordinationv1.Lease {
 	holder, renewed := p.cfg.Node, metav1.NewMicroTime(now)
-	seconds := int32(math.Ceil((pulseLost * p.cfg.PulseInterval).Seconds()))
+	seconds := int32(math.Ceil((renewalsMissed * p.cfg.PulseInterval).Seconds()))
 	l := &coordinationv1.Lease{
 		ObjectMeta: metav1.ObjectMeta{
 			Namespace: p.cfg.LeaseNamespace, Name: leasePrefix + p.cfg.Node, Labels: map[string]string{topologyv1alpha1.AgentLabel: "lease"},

@@ -62,13 +62,13 @@ func TestTheTermIsAskedAgainWhenTheSocketHasRoom(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer far.Close()
-	gate, term := &Gate{}, &switched{}
-	defer gate.Enter(term)()
+	check, term := &TermCheck{}, &switched{}
+	defer check.Add(term)()
 	const much = 256 << 20 // more than the kernel takes
 	wrote := make(chan error, 1)
 	sent := 0
 	go func() {
-		n, err := gate.Wrap(near).Write(make([]byte, much))
+		n, err := check.Wrap(near).Write(make([]byte, much))
 		sent = n
 		wrote <- err
 	}()
@@ -89,23 +89,23 @@ func TestTheTermIsAskedAgainWhenTheSocketHasRoom(t *testing.T) {
 }
 
 func TestAGateForgetsWhoLeft(t *testing.T) {
-	g := &Gate{}
+	g := &TermCheck{}
 	a, b := &switched{}, &switched{}
-	leaveA, leaveA2, leaveB := g.Enter(a), g.Enter(a), g.Enter(b)
+	leaveA, leaveA2, leaveB := g.Add(a), g.Add(a), g.Add(b)
 	a.over.Store(true)
-	if g.open() {
+	if g.allHold() {
 		t.Error("open for a term that is over")
 	}
 	leaveA()
-	if g.open() {
+	if g.allHold() {
 		t.Error("open for who entered twice and left once")
 	}
 	leaveA2()
-	if !g.open() {
+	if !g.allHold() {
 		t.Error("shut for who left")
 	}
 	leaveB()
-	if !g.open() || len(g.terms) != 0 {
+	if !g.allHold() || len(g.terms) != 0 {
 		t.Error("not empty")
 	}
 }

@@ -19,16 +19,16 @@ type Term interface {
 // Requests on the connection without an answer may have taken effect if they were sent before.
 var ErrLapsed = errors.New("not sent, because the term in which the request was made is over")
 
-// Gate stands between the buffers of a connection and its socket. It checks the terms before each
-// system call that hands bytes to the kernel, because the process may be stopped at any moment
+// TermCheck stands between the buffers of a connection and its socket. It checks the terms before
+// each system call that hands bytes to the kernel, because the process may be stopped at any moment
 // before that, for any time.
-type Gate struct {
+type TermCheck struct {
 	mu    sync.Mutex
 	terms []Term
 }
 
-// Enter makes the gate check t until leave is called, once for each Enter. t may be nil.
-func (g *Gate) Enter(t Term) (leave func()) {
+// Add makes the check check t until remove is called, once for each Add. t may be nil.
+func (g *TermCheck) Add(t Term) (remove func()) {
 	if t == nil {
 		return func() {}
 	}
@@ -43,14 +43,14 @@ func (g *Gate) Enter(t Term) (leave func()) {
 	}
 }
 
-// set makes the gate check exactly these terms.
-func (g *Gate) set(terms []Term) {
+// set makes the check check exactly these terms.
+func (g *TermCheck) set(terms []Term) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.terms = terms
 }
 
-func (g *Gate) open() bool {
+func (g *TermCheck) allHold() bool {
 	g.mu.Lock()
 	terms := g.terms
 	g.mu.Unlock()
@@ -62,27 +62,27 @@ func (g *Gate) open() bool {
 	return true
 }
 
-// Wrap returns a connection whose writes pass through the gate. A write that finds a term lapsed
+// Wrap returns a connection whose writes pass through the check. A write that finds a term lapsed
 // fails with ErrLapsed. The data sent before remains incomplete, so the connection is no longer
 // usable.
-func (g *Gate) Wrap(c net.Conn) net.Conn {
+func (g *TermCheck) Wrap(c net.Conn) net.Conn {
 	s, ok := c.(syscall.Conn)
 	if !ok {
-		return &gated{Conn: c, gate: g}
+		return &checkedConn{Conn: c, terms: g}
 	}
 	raw, err := s.SyscallConn()
 	if err != nil {
-		return &gated{Conn: c, gate: g}
+		return &checkedConn{Conn: c, terms: g}
 	}
-	w := &gated{Conn: c, gate: g, raw: raw}
+	w := &checkedConn{Conn: c, terms: g, raw: raw}
 	w.write = w.writeSome
 	return w
 }
 
-// gated is a connection behind a gate.
-type gated struct {
+// checkedConn is a connection behind a check.
+type checkedConn struct {
 	net.Conn
-	gate *Gate
+	terms *TermCheck
 
 	mu    sync.Mutex
 	raw   syscall.RawConn // nil if the connection is not a socket
@@ -92,9 +92,9 @@ type gated struct {
 }
 
 // Write implements net.Conn.
-func (c *gated) Write(p []byte) (int, error) {
+func (c *checkedConn) Write(p []byte) (int, error) {
 	if c.raw == nil {
-		if !c.gate.open() {
+		if !c.terms.allHold() {
 			return 0, ErrLapsed
 		}
 		return c.Conn.Write(p)
@@ -112,9 +112,9 @@ func (c *gated) Write(p []byte) (int, error) {
 }
 
 // writeSome is called when the socket has room. It reports whether the write has ended.
-func (c *gated) writeSome(fd uintptr) bool {
+func (c *checkedConn) writeSome(fd uintptr) bool {
 	for len(c.data) > 0 {
-		if !c.gate.open() {
+		if !c.terms.allHold() {
 			c.err = ErrLapsed
 			return true
 		}

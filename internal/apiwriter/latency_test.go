@@ -7,7 +7,7 @@ import (
 
 func TestLagFollowsWritesAndFades(t *testing.T) {
 	now := time.Unix(0, 0)
-	var l lag
+	var l latency
 	if got := l.now(now); got != 0 {
 		t.Fatalf("%v before anything was written", got)
 	}

@@ -22,10 +22,10 @@ type Cut func(out []byte, kind string, object []byte) ([]byte, error)
 // lack managed fields and the parts that cut removes; cut may be nil. An object that does not
 // decode is returned with its metadata only, marked by package malformed.
 func LeanCustom(cfg *rest.Config, conn *http.Client, gv schema.GroupVersion, s *kruntime.Scheme, cut Cut) (rest.Interface, error) {
-	c := tolerantOf(codecsOf(s), s)
+	c := lenientCodecs(codecsOf(s), s)
 	for i := range c.media {
 		if c.media[i].MediaType == jsonType {
-			c.media[i].Serializer = leanObjects{c.media[i].Serializer, cut}
+			c.media[i].Serializer = trimmedObjects{c.media[i].Serializer, cut}
 		}
 	}
 	return clientFor(cfg, conn, gv, ContentType(gv), c)
@@ -40,14 +40,14 @@ func ForWatch(cfg *rest.Config) *rest.Config {
 	return c
 }
 
-// leanObjects decodes objects without their unwanted parts.
-type leanObjects struct {
+// trimmedObjects decodes objects without their unwanted parts.
+type trimmedObjects struct {
 	kruntime.Serializer
 	cut Cut
 }
 
 // Decode implements runtime.Decoder.
-func (l leanObjects) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (l trimmedObjects) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
 	if into != nil {
 		return l.Serializer.Decode(data, defaults, into)
 	}
@@ -57,7 +57,7 @@ func (l leanObjects) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	}
 	buffer := scratch.Get().(*[]byte) // decoding copies what it keeps
 	defer scratch.Put(buffer)
-	lean, err := l.lean((*buffer)[:0], kind.Kind, data)
+	lean, err := l.trim((*buffer)[:0], kind.Kind, data)
 	*buffer = lean
 	if err != nil {
 		lean = data
@@ -65,7 +65,7 @@ func (l leanObjects) Decode(data []byte, defaults *schema.GroupVersionKind, into
 	return l.Serializer.Decode(lean, defaults, into)
 }
 
-func (l leanObjects) lean(out []byte, kind string, data []byte) ([]byte, error) {
+func (l trimmedObjects) trim(out []byte, kind string, data []byte) ([]byte, error) {
 	if l.cut == nil {
 		return WithoutManagedFields(out, data)
 	}

@@ -52,7 +52,7 @@ func TestWhatAProgramLooksAt(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			r := readsOf(f)
+			r := inputUseOf(f)
 			if diff := cmp.Diff(c.want, r.context.of(values)); diff != "" {
 				t.Error(diff)
 			}
@@ -94,7 +94,7 @@ func TestBuiltinsLookAtNoWholeStatus(t *testing.T) {
 			}
 			sections++
 			whole := map[string]any{"output": map[string]any{"status": map[string]any{"a field that nobody names": "x"}}}
-			if strings.Contains(fmt.Sprint(readsOf(f).context.of(whole)), "nobody names") {
+			if strings.Contains(fmt.Sprint(inputUseOf(f).context.of(whole)), "nobody names") {
 				t.Errorf("%s: %s looks at all of the status", d.File, name)
 			}
 		}

@@ -20,7 +20,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 )
 
-// without clears the fields that LeanCore drops.
+// without clears the fields that TrimmedCore drops.
 func without(p *corev1.Pod) {
 	//lint:ignore SA1019 an old API server may still fill SelfLink in
 	p.ManagedFields, p.SelfLink, p.GenerateName = nil, "", ""
@@ -75,14 +75,14 @@ func TestLeanPodsAreTheWholeOnesInPart(t *testing.T) {
 		}
 		without(whole)
 		before := slices.Clone(raw)
-		lean, err := LeanPod(raw)
+		lean, err := DecodeTrimmedPod(raw)
 		if err != nil || !slices.Equal(before, raw) {
 			t.Fatalf("%v; the input changed: %t", err, !slices.Equal(before, raw))
 		}
 		if !equality.Semantic.DeepEqual(whole, lean) {
 			t.Fatalf("got\n%v\nwant\n%v", lean, whole)
 		}
-		again, err := LeanPod(raw)
+		again, err := DecodeTrimmedPod(raw)
 		if err != nil || !equality.Semantic.DeepEqual(whole, again) {
 			t.Fatalf("the second time %v:\n%v\nwant\n%v", err, again, whole)
 		}
@@ -99,7 +99,7 @@ func TestPodsOfOneOriginShareTheirSpec(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		lean, err := LeanPod(raw)
+		lean, err := DecodeTrimmedPod(raw)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -126,7 +126,7 @@ func TestPodsOfOneOriginShareTheirSpec(t *testing.T) {
 func TestLeanDecodingOfWhatIsNoPod(t *testing.T) {
 	whole := codecsOf(scheme.Scheme)
 	media := whole.media[slices.IndexFunc(whole.media, func(i kruntime.SerializerInfo) bool { return i.MediaType == protobufType })].Serializer
-	lean := leanPods{media}
+	lean := trimmedPods{media}
 	encoded := func(o kruntime.Object) []byte {
 		var b bytes.Buffer
 		if err := media.Encode(o, &b); err != nil {
@@ -162,7 +162,7 @@ func TestLeanDecodingOfWhatIsNoPod(t *testing.T) {
 func FuzzLeanPod(f *testing.F) {
 	f.Add([]byte{0x0a, 0x03, 0x0a, 0x01, 'p'})
 	f.Fuzz(func(t *testing.T, raw []byte) {
-		lean, err := LeanPod(raw)
+		lean, err := DecodeTrimmedPod(raw)
 		if whole := new(corev1.Pod); err == nil && whole.Unmarshal(raw) == nil && lean.Name != whole.Name {
 			t.Errorf("%q is %q", whole.Name, lean.Name)
 		}
@@ -175,7 +175,7 @@ func BenchmarkLeanPod(b *testing.B) {
 		b.Fatal(err)
 	}
 	for name, decode := range map[string]func() error{
-		"lean":  func() error { _, err := LeanPod(raw); return err },
+		"lean":  func() error { _, err := DecodeTrimmedPod(raw); return err },
 		"whole": func() error { return new(corev1.Pod).Unmarshal(raw) },
 	} {
 		b.Run(name, func(b *testing.B) {

@@ -13,9 +13,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// Outside answers the questions that plans ask other systems. The answers about one revision stay
-// the same as long as the revision is deployed. Errors that wrap ErrNotYet are temporary.
-type Outside interface {
+// ExternalReader answers the questions that plans ask other systems. The answers about one revision
+// stay the same as long as the revision is deployed. Errors that wrap ErrNotYet are temporary.
+type ExternalReader interface {
 	// Objects returns the objects that a component's reference means, at least one. namespace is
 	// the component's.
 	Objects(namespace string, ref *ObjectReference) ([]map[string]any, error)
@@ -84,20 +84,20 @@ func (p *Plan) refer(in *Input, comp *Component) error {
 		if err := ref.check(); err != nil {
 			return fmt.Errorf("properties: objects[%d]: %w", i, err)
 		}
-		if in.Outside == nil {
+		if in.External == nil {
 			return fmt.Errorf("properties: objects[%d]: objects cannot be looked up here", i)
 		}
-		found, err := in.Outside.Objects(in.Namespace, &ref)
+		found, err := in.External.Objects(in.Namespace, &ref)
 		if err != nil {
 			return fmt.Errorf("properties: objects[%d]: %w", i, err)
 		}
 		add(found)
 	}
 	for i, url := range properties.URLs {
-		if in.Outside == nil {
+		if in.External == nil {
 			return fmt.Errorf("properties: urls[%d]: manifests cannot be fetched here", i)
 		}
-		found, err := in.Outside.Manifests(url)
+		found, err := in.External.Manifests(url)
 		if err != nil {
 			return fmt.Errorf("properties: urls[%d]: %w", i, err)
 		}
@@ -143,11 +143,11 @@ func referred(o map[string]any) map[string]any {
 
 // fetch returns the function that sends the requests of a component's traits.
 func (p *Plan) fetch(in *Input, comp *Component) render.Fetch {
-	if in.Outside == nil {
+	if in.External == nil {
 		return nil
 	}
 	return func(r *render.HTTPRequest) (map[string]any, error) {
-		answer, err := in.Outside.Request(in.Namespace, r)
+		answer, err := in.External.Request(in.Namespace, r)
 		if err != nil {
 			return nil, err
 		}

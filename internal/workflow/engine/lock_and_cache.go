@@ -12,13 +12,13 @@ import (
 	"lockstep.dev/lockstep/internal/workflow/template"
 )
 
-// gate precedes a template that needs locks or has a cache. The template's node is started when the
-// locks are held and the cache does not have its outputs.
+// lockAndCache precedes a template that needs locks or has a cache. The template's node is started
+// when the locks are held and the cache does not have its outputs.
 //
 //	enter ──▶ ask for locks ──granted──▶ ask the cache ──miss──▶ proceed
 //	              │ waiting                    └──hit──▶ Succeeded
 //	              └──▶ node Pending, until granted
-type gate struct {
+type lockAndCache struct {
 	run    *Run
 	node   *node
 	call   call
@@ -31,11 +31,11 @@ type gate struct {
 	maxAge time.Duration
 }
 
-// enter runs a template once its locks are held and the cache has answered.
-func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
+// acquire runs a template once its locks are held and the cache has answered.
+func (r *Run) acquire(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 	old := r.nodes[wf.NodeID(r.Workflow.Name, c.name)]
 	known := old != nil && old.known
-	g := &gate{
+	g := &lockAndCache{
 		run: r, node: n, call: *c, t: t, inputs: inputs, kind: kindOf(t.Template),
 		holder: locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, wf.NodeID(r.Workflow.Name, c.name)),
 	}
@@ -48,10 +48,10 @@ func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 	if err := g.prepare(); err != nil {
 		return r.fail(n, c, err)
 	}
-	n.ending = append(n.ending, g.leave)
+	n.ending = append(n.ending, g.release)
 	waits := known && old.SynchronizationStatus != nil && old.SynchronizationStatus.Waiting != ""
 	asks := known && g.memo != nil && old.MemoizationStatus == nil && len(old.Children) == 0 && !r.observed[old.ID]
-	holds := known && !waits && r.isHeld(g.holder, g.keys)
+	holds := known && !waits && r.hasLocks(g.holder, g.keys)
 	switch {
 	case holds && asks:
 		r.begin(n, &g.call, g.kind)
@@ -64,7 +64,7 @@ func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 		n.Phase, n.Inputs = wf.PhasePending, inputs.resolved
 		n.SynchronizationStatus = &wf.NodeSynchronizationStatus{Waiting: g.keys[0]}
 		g.startTimer()
-		r.ask(g.holder, g.keys, n.StartedAt.Time, g)
+		r.requestLocks(g.holder, g.keys, n.StartedAt.Time, g)
 	default:
 		g.lookup()
 	}
@@ -74,7 +74,7 @@ func (r *Run) enter(n *node, c *call, t *compiled, inputs *inputsScope) *node {
 var cacheKey = regexp.MustCompile(`^[-._a-zA-Z0-9]{1,253}$`)
 
 // prepare resolves the keys of the locks and of the cache entry.
-func (g *gate) prepare() error {
+func (g *lockAndCache) prepare() error {
 	passes := []template.Scope{g.run.globals, g.inputs}
 	if s := g.t.Synchronization; s != nil {
 		keys, err := lockKeys(s, g.run.Workflow.Namespace, passes)
@@ -151,7 +151,7 @@ func lockNamespace(named, own string) (string, error) {
 }
 
 // lockState takes in an answer to the lock request.
-func (g *gate) lockState(s LockState) {
+func (g *lockAndCache) lockState(s LockState) {
 	n := g.node
 	if n.Phase.Fulfilled() {
 		return
@@ -171,7 +171,7 @@ func (g *gate) lockState(s LockState) {
 }
 
 // startTimer bounds the wait by the template's timeout, counted from when the node became Pending.
-func (g *gate) startTimer() {
+func (g *lockAndCache) startTimer() {
 	text, err := resolveText(g.t.Timeout, []template.Scope{g.run.globals, g.inputs})
 	if err != nil || text == "" {
 		return
@@ -182,19 +182,19 @@ func (g *gate) startTimer() {
 }
 
 // cancel fails the node if it still waits.
-func (g *gate) cancel(message string) {
-	if g.run.gates[g.holder] == nil && g.run.lookups[g.id()] == nil || g.node.Phase.Fulfilled() {
+func (g *lockAndCache) cancel(message string) {
+	if g.run.lockWaiters[g.holder] == nil && g.run.lookups[g.id()] == nil || g.node.Phase.Fulfilled() {
 		return
 	}
 	g.node.SynchronizationStatus = nil
 	g.node.set(wf.PhaseFailed, message)
 }
 
-func (g *gate) id() string     { return wf.NodeID(g.run.Workflow.Name, g.call.name) }
-func (g *gate) survives() bool { return g.call.onExit }
+func (g *lockAndCache) id() string     { return wf.NodeID(g.run.Workflow.Name, g.call.name) }
+func (g *lockAndCache) survives() bool { return g.call.onExit }
 
 // lookup requests the cached outputs, or proceeds if the template has no cache.
-func (g *gate) lookup() {
+func (g *lockAndCache) lookup() {
 	if g.memo == nil {
 		g.proceed()
 		return
@@ -204,11 +204,11 @@ func (g *gate) lookup() {
 		g.node.Phase, g.node.Inputs = wf.PhasePending, g.inputs.resolved
 	}
 	put(&g.run.lookups, g.id(), g)
-	g.run.asked = append(g.run.asked, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
+	g.run.cacheLookups = append(g.run.cacheLookups, CacheLookup{g.id(), g.memo.Cache.ConfigMap.Name, g.memo.Key})
 }
 
 // cached takes in the answer of the cache.
-func (g *gate) cached(e CacheAnswer) {
+func (g *lockAndCache) cached(e CacheAnswer) {
 	r, n := g.run, g.node
 	if n.Phase.Fulfilled() {
 		return
@@ -234,7 +234,7 @@ func (g *gate) cached(e CacheAnswer) {
 	n.set(wf.PhaseSucceeded, "")
 }
 
-func (g *gate) proceed() *node {
+func (g *lockAndCache) proceed() *node {
 	r := g.run
 	if g.t.RetryStrategy != nil {
 		return r.startRetry(g.node, &g.call, g.t, g.inputs)
@@ -245,8 +245,8 @@ func (g *gate) proceed() *node {
 	return r.startLeaf(g.node, &g.call, g.t, g.inputs, g.kind)
 }
 
-// leave releases the locks and stores the outputs in the cache when the node has ended.
-func (g *gate) leave() {
+// release releases the locks and stores the outputs in the cache when the node has ended.
+func (g *lockAndCache) release() {
 	r, n := g.run, g.node
 	r.unlock(g.holder)
 	delete(r.lookups, g.id())
@@ -262,10 +262,10 @@ type waiter interface {
 	survives() bool // goes on waiting when the workflow is stopped
 }
 
-// ask requests locks for holder. w is told each change of the request's state.
-func (r *Run) ask(holder string, keys []string, since time.Time, w waiter) {
-	put(&r.gates, holder, w)
-	put(&r.wanted, holder, keys)
+// requestLocks requests locks for holder. w is told each change of the request's state.
+func (r *Run) requestLocks(holder string, keys []string, since time.Time, w waiter) {
+	put(&r.lockWaiters, holder, w)
+	put(&r.requestedKeys, holder, keys)
 	request := locks.Request{Holder: holder, Keys: keys, Created: r.Workflow.CreationTimestamp.Time, Since: since}
 	if request.Since.IsZero() {
 		request.Since = r.now
@@ -278,46 +278,46 @@ func (r *Run) ask(holder string, keys []string, since time.Time, w waiter) {
 
 // lockState passes the state of a request to its waiter.
 func (r *Run) lockState(s LockState) {
-	w := r.gates[s.Holder]
+	w := r.lockWaiters[s.Holder]
 	if w == nil {
 		return
 	}
-	r.synced = true
-	delete(r.awaited, s.Holder)
+	r.locksChanged = true
+	delete(r.waitingLocks, s.Holder)
 	switch {
 	case s.Granted:
-		delete(r.gates, s.Holder)
-		r.hold(s.Holder, r.wanted[s.Holder])
-		delete(r.wanted, s.Holder)
+		delete(r.lockWaiters, s.Holder)
+		r.addLocks(s.Holder, r.requestedKeys[s.Holder])
+		delete(r.requestedKeys, s.Holder)
 		r.statusFirst = true
 	case s.Err != nil:
-		delete(r.gates, s.Holder)
-		delete(r.wanted, s.Holder)
+		delete(r.lockWaiters, s.Holder)
+		delete(r.requestedKeys, s.Holder)
 	default:
-		put(&r.awaited, s.Holder, s)
+		put(&r.waitingLocks, s.Holder, s)
 	}
 	w.lockState(s)
 }
 
-// hold notes that locks are held.
-func (r *Run) hold(holder string, keys []string) {
+// addLocks notes that locks are held.
+func (r *Run) addLocks(holder string, keys []string) {
 	for _, key := range keys {
 		if !r.holds[key][holder] {
-			r.noteHeld(key, holder)
-			r.synced = true
+			r.addHolder(key, holder)
+			r.locksChanged = true
 		}
 	}
 }
 
-func (r *Run) noteHeld(key, holder string) {
+func (r *Run) addHolder(key, holder string) {
 	holders := r.holds[key]
 	put(&holders, holder, true)
 	put(&r.holds, key, holders)
 }
 
-// isHeld reports whether the holder has all of the locks. Running nodes have theirs, unless
+// hasLocks reports whether the holder has all of the locks. Running nodes have theirs, unless
 // somebody made the workflow run again after its end.
-func (r *Run) isHeld(holder string, keys []string) bool {
+func (r *Run) hasLocks(holder string, keys []string) bool {
 	for _, key := range keys {
 		if !r.holds[key][holder] {
 			return false
@@ -328,7 +328,7 @@ func (r *Run) isHeld(holder string, keys []string) bool {
 
 // unlock releases a holder's locks and withdraws its request.
 func (r *Run) unlock(holder string) {
-	found := r.gates[holder] != nil
+	found := r.lockWaiters[holder] != nil
 	for key, holders := range r.holds {
 		if holders[holder] {
 			found = true
@@ -340,10 +340,10 @@ func (r *Run) unlock(holder string) {
 	if !found {
 		return
 	}
-	delete(r.gates, holder)
-	delete(r.wanted, holder)
-	delete(r.awaited, holder)
-	r.unlocked, r.synced = append(r.unlocked, holder), true
+	delete(r.lockWaiters, holder)
+	delete(r.requestedKeys, holder)
+	delete(r.waitingLocks, holder)
+	r.unlocked, r.locksChanged = append(r.unlocked, holder), true
 }
 
 // recordLocks writes the held and awaited locks into the status.
@@ -360,7 +360,7 @@ func (r *Run) recordLocks() {
 		}
 	}
 	waits := map[string][]string{}
-	for _, s := range r.awaited {
+	for _, s := range r.waitingLocks {
 		waits[s.Waiting] = s.Holders
 	}
 	for _, key := range sortedKeys(waits) {
@@ -400,19 +400,19 @@ func (r *Run) lockWorkflow() (started bool) {
 		return false
 	}
 	holder := locks.HolderKey(r.Workflow.Namespace, r.Workflow.Name, "")
-	if s.Phase == wf.WorkflowRunning && r.isHeld(holder, keys) {
+	if s.Phase == wf.WorkflowRunning && r.hasLocks(holder, keys) {
 		return true
 	}
-	r.ask(holder, keys, time.Time{}, (*workflowGate)(r))
+	r.requestLocks(holder, keys, time.Time{}, (*workflowLock)(r))
 	return false
 }
 
-// workflowGate is the waiter for the workflow's own locks.
-type workflowGate Run
+// workflowLock is the waiter for the workflow's own locks.
+type workflowLock Run
 
-func (g *workflowGate) survives() bool { return false }
+func (g *workflowLock) survives() bool { return false }
 
-func (g *workflowGate) lockState(e LockState) {
+func (g *workflowLock) lockState(e LockState) {
 	r := (*Run)(g)
 	s := &r.Workflow.Status
 	switch {
@@ -425,7 +425,7 @@ func (g *workflowGate) lockState(e LockState) {
 	}
 }
 
-func (g *workflowGate) cancel(message string) { (*Run)(g).end(wf.WorkflowFailed, message) }
+func (g *workflowLock) cancel(message string) { (*Run)(g).end(wf.WorkflowFailed, message) }
 
 // run starts the workflow or takes it up again.
 func (r *Run) run() {

@@ -16,22 +16,22 @@ import (
 )
 
 // Most of a manager's allocations are for pods: it sees every pod four or five times, and reads a
-// tenth of each. LeanCore removes the rest from the encoded pod, so that it is never decoded.
+// tenth of each. TrimmedCore removes the rest from the encoded pod, so that it is never decoded.
 
-// LeanCore is ForGroupVersion for the built-in core types, for code that schedules and watches
+// TrimmedCore is ForGroupVersion for the built-in core types, for code that schedules and watches
 // pods. Its pods lack the fields that only kubelets and people read: managed fields, what
 // containers run and with which environment, volumes made on the node, security contexts, network
 // addresses except the first, images and IDs of running containers. Pods share the common parts of
 // their specs, which must not be modified.
-func LeanCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Interface, error) {
-	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, leanCodecs(s))
+func TrimmedCore(cfg *rest.Config, conn *http.Client, s *kruntime.Scheme) (rest.Interface, error) {
+	return clientFor(cfg, conn, corev1.SchemeGroupVersion, protobufType, trimmedCodecs(s))
 }
 
-func leanCodecs(s *kruntime.Scheme) codecs {
+func trimmedCodecs(s *kruntime.Scheme) codecs {
 	c := codecsOf(s)
 	for i := range c.media {
 		if c.media[i].MediaType == protobufType {
-			c.media[i].Serializer = leanPods{c.media[i].Serializer}
+			c.media[i].Serializer = trimmedPods{c.media[i].Serializer}
 			stream := *c.media[i].StreamSerializer
 			stream.Serializer = protobufEvents{stream.Serializer}
 			c.media[i].StreamSerializer = &stream
@@ -40,18 +40,19 @@ func leanCodecs(s *kruntime.Scheme) codecs {
 	return c
 }
 
-// leanPods decodes pods with LeanPod, and everything else with the underlying serializer.
-type leanPods struct{ kruntime.Serializer }
+// trimmedPods decodes pods with DecodeTrimmedPod, and everything else with the underlying
+// serializer.
+type trimmedPods struct{ kruntime.Serializer }
 
 // envelope is the prefix of an object in protobuf; a message with its type and its encoding
 // follows.
 var envelope = []byte("k8s\x00")
 
 // Decode implements runtime.Decoder.
-func (l leanPods) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
+func (l trimmedPods) Decode(data []byte, defaults *schema.GroupVersionKind, into kruntime.Object) (kruntime.Object, *schema.GroupVersionKind, error) {
 	if body, ours := bytes.CutPrefix(data, envelope); ours && into == nil {
 		if raw, found := podIn(body); found {
-			if pod, err := LeanPod(raw); err == nil {
+			if pod, err := DecodeTrimmedPod(raw); err == nil {
 				gvk := corev1.SchemeGroupVersion.WithKind("Pod")
 				return pod, &gvk, nil
 			}
@@ -148,9 +149,9 @@ const (
 // scratch pools buffers for encodings that are decoded immediately: decoding copies what it keeps.
 var scratch = sync.Pool{New: func() any { return new([]byte) }}
 
-// LeanPod decodes a pod from its protobuf encoding, given without its envelope. It skips the fields
-// that LeanCore drops.
-func LeanPod(raw []byte) (*corev1.Pod, error) {
+// DecodeTrimmedPod decodes a pod from its protobuf encoding, given without its envelope. It skips
+// the fields that TrimmedCore drops.
+func DecodeTrimmedPod(raw []byte) (*corev1.Pod, error) {
 	buffer := scratch.Get().(*[]byte)
 	defer scratch.Put(buffer)
 	var spec []byte

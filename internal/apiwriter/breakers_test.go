@@ -24,8 +24,8 @@ import (
 	"lockstep.dev/lockstep/internal/localcluster/localtest"
 )
 
-// front is a TLS and HTTP/2 server before the API server, so that package http2client is part of the test.
-// It answers requests itself as fault says; a status of 0 passes the request on.
+// front is a TLS and HTTP/2 server before the API server, so that package http2client is part of
+// the test. It answers requests itself as fault says; a status of 0 passes the request on.
 type front struct {
 	mu      sync.Mutex
 	fault   func(*http.Request) (status int, header map[string]string, body string)
@@ -170,7 +170,7 @@ func await(t testing.TB, what string, c <-chan struct{}) {
 
 // TestFailuresOfOneNamespaceHoldUpNoOther checks that, while the server does not carry out the
 // writes of one tenant, the writes of another go on at once. The failing writes probe less and less
-// often, so the number of probes while the canary ran tells how long it took. Without scopes the
+// often, so the number of probes while the canary ran tells how long it took. Without breakers the
 // canary waited for one failing write before each of its own.
 func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 	const canaries = 300
@@ -216,7 +216,7 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 			if l := b.Limit(); l < limitStart/2 {
 				t.Errorf("at most %d requests are in flight, because of one tenant's failures", l)
 			}
-			if lag := b.Lag(); lag > 5*time.Second {
+			if lag := b.Latency(); lag > 5*time.Second {
 				t.Errorf("the lag is %s: a write that fails counts as long as it waits", lag)
 			}
 			o.mu.Lock()
@@ -229,8 +229,8 @@ func TestFailuresOfOneNamespaceHoldUpNoOther(t *testing.T) {
 			o.allOnce(t, n)
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			if b.scopes.parked != 0 || b.scopes.down() != 0 {
-				t.Errorf("%d writes wait, %d scopes are down", b.scopes.parked, b.scopes.down())
+			if b.breakers.parked != 0 || b.breakers.openCount() != 0 {
+				t.Errorf("%d writes wait, %d scopes are down", b.breakers.parked, b.breakers.openCount())
 			}
 		})
 	}
@@ -261,7 +261,7 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	down := func() bool {
 		b.mu.Lock()
 		defer b.mu.Unlock()
-		r := b.scopes.all[scopeKey{resource: "configmaps"}]
+		r := b.breakers.all[breakerKey{resource: "configmaps"}]
 		return r != nil && r.open
 	}
 	localtest.Eventually(t, time.Minute, "the resource is down", func() error {
@@ -299,8 +299,8 @@ func TestAResourceThatIsDownIsAskedByOne(t *testing.T) {
 	o.allOnce(t, namespaces*each)
 }
 
-// TestAScopeIsDownWhenItsPartsAre records failures of scopes one by one, in an order that stands
-// for what happened, and checks which scopes are down then.
+// TestAScopeIsDownWhenItsPartsAre records failures of breakers one by one, in an order that stands
+// for what happened, and checks which breakers are down then.
 func TestAScopeIsDownWhenItsPartsAre(t *testing.T) {
 	maps, jobs := kind{resource: "configmaps"}, kind{resource: "jobs"}
 	jobs.Group = "batch"
@@ -323,7 +323,7 @@ func TestAScopeIsDownWhenItsPartsAre(t *testing.T) {
 		"two resources, each in two namespaces": {[]step{{kind: maps, namespace: "a", failed: outageAfter}, {kind: maps, namespace: "b", failed: outageAfter}, {kind: jobs, namespace: "a", failed: outageAfter}, {kind: jobs, namespace: "b", failed: outageAfter}}, []string{"", "configmaps", "configmaps/a", "configmaps/b", "jobs", "jobs/a", "jobs/b"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var s scopes
+			var s breakers
 			now := time.Unix(1000, 0)
 			for _, step := range c.steps {
 				x := &write{verb: verbCreate, kind: step.kind, name: types.NamespacedName{Namespace: step.namespace, Name: "x"}}

@@ -13,25 +13,25 @@ import (
 	"lockstep.dev/lockstep/internal/rawjson"
 )
 
-// reads are the parts of its inputs that a program reads, as far as its source shows: possibly more
-// than it reads, never less.
-type reads struct {
+// inputUse are the parts of its inputs that a program reads, as far as its source shows: possibly
+// more than it reads, never less.
+type inputUse struct {
 	parameter bool
 	// parameters are the properties that are read or declared.
-	parameters look
-	context    look
+	parameters fieldUse
+	context    fieldUse
 	// loops has, by loop variable, the strings that the variable takes. Set only while a file is
 	// analysed.
 	loops map[string][]string
 }
 
-// look is the part of a value that is read: all of it, or some of its fields.
-type look struct {
+// fieldUse is the part of a value that is read: all of it, or some of its fields.
+type fieldUse struct {
 	all    bool
-	fields map[string]*look
+	fields map[string]*fieldUse
 }
 
-func (l *look) add(path []string) {
+func (l *fieldUse) add(path []string) {
 	if l.all {
 		return
 	}
@@ -40,24 +40,24 @@ func (l *look) add(path []string) {
 		return
 	}
 	if l.fields == nil {
-		l.fields = map[string]*look{}
+		l.fields = map[string]*fieldUse{}
 	}
 	next := l.fields[path[0]]
 	if next == nil {
-		next = &look{}
+		next = &fieldUse{}
 		l.fields[path[0]] = next
 	}
 	next.add(path[1:])
 }
 
 // at reports whether the field of that name, or a part of it, is read.
-func (l *look) at(field string) bool { return l.all || l.fields[field] != nil }
+func (l *fieldUse) at(field string) bool { return l.all || l.fields[field] != nil }
 
 // atApplication reports whether the Application's components, policies or workflow are read.
-func (l *look) atApplication() bool { return slices.ContainsFunc(applicationFields, l.at) }
+func (l *fieldUse) atApplication() bool { return slices.ContainsFunc(applicationFields, l.at) }
 
 // of returns the part of a value that is read. Values other than structs are returned whole.
-func (l *look) of(value any) any {
+func (l *fieldUse) of(value any) any {
 	fields, ok := value.(map[string]any)
 	if !ok || l.all {
 		return value
@@ -72,7 +72,7 @@ func (l *look) of(value any) any {
 }
 
 // field returns what is read in the field of that name; nil means nothing.
-func (l *look) field(name string) *look {
+func (l *fieldUse) field(name string) *fieldUse {
 	if l.all {
 		return l
 	}
@@ -80,7 +80,7 @@ func (l *look) field(name string) *look {
 }
 
 // read is like of for a JSON value. It decodes only what is read.
-func (l *look) read(data []byte) (any, error) {
+func (l *fieldUse) read(data []byte) (any, error) {
 	if l.all || len(data) == 0 || data[0] != '{' {
 		return decode(data)
 	}
@@ -102,7 +102,7 @@ func (l *look) read(data []byte) (any, error) {
 }
 
 // live returns the part of the context, including live objects, that is read.
-func (l *look) live(live *Live) (map[string]any, error) {
+func (l *fieldUse) live(live *Live) (map[string]any, error) {
 	looked := l.of(live.Context.values(l.atApplication())).(map[string]any)
 	if inner := l.field("output"); inner != nil && live.Output != nil {
 		output, err := inner.read(live.Output)
@@ -128,13 +128,13 @@ func (l *look) live(live *Live) (map[string]any, error) {
 }
 
 // add adds the reads of other.
-func (r *reads) add(other *reads) {
+func (r *inputUse) add(other *inputUse) {
 	r.parameter = r.parameter || other.parameter
 	r.parameters.join(&other.parameters)
 	r.context.join(&other.context)
 }
 
-func (l *look) join(other *look) {
+func (l *fieldUse) join(other *fieldUse) {
 	if other.all {
 		l.add(nil)
 	}
@@ -143,18 +143,18 @@ func (l *look) join(other *look) {
 	}
 	for name, inner := range other.fields {
 		if l.fields == nil {
-			l.fields = map[string]*look{}
+			l.fields = map[string]*fieldUse{}
 		}
 		if l.fields[name] == nil {
-			l.fields[name] = &look{}
+			l.fields[name] = &fieldUse{}
 		}
 		l.fields[name].join(inner)
 	}
 }
 
-// readsOf returns what a file reads.
-func readsOf(f *ast.File) *reads {
-	r := &reads{loops: loopsOf(f)}
+// inputUseOf returns what a file reads.
+func inputUseOf(f *ast.File) *inputUse {
+	r := &inputUse{loops: loopsOf(f)}
 	for _, d := range f.Decls {
 		field, ok := d.(*ast.Field)
 		if !ok {
@@ -243,7 +243,7 @@ func textsIn(e ast.Expr) ([]string, bool) {
 }
 
 // declare adds the properties that an expression declares.
-func (r *reads) declare(e ast.Expr) {
+func (r *inputUse) declare(e ast.Expr) {
 	if id, ok := e.(*ast.Ident); ok && id.Name == "_" {
 		return // nothing is declared
 	}
@@ -270,7 +270,7 @@ func (r *reads) declare(e ast.Expr) {
 }
 
 // visit adds what a node reads, and reports whether the node's children must be visited.
-func (r *reads) visit(n ast.Node) bool {
+func (r *inputUse) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.Field:
 		// A label is a name and reads no field, unless the label is an expression.
@@ -291,19 +291,19 @@ func (r *reads) visit(n ast.Node) bool {
 			return true
 		}
 		for _, path := range path.all() {
-			r.look(id.Name, path)
+			r.use(id.Name, path)
 		}
 		for _, e := range inner {
 			ast.Walk(e, r.visit, nil)
 		}
 		return false
 	case *ast.Ident:
-		r.look(n.Name, nil)
+		r.use(n.Name, nil)
 	}
 	return true
 }
 
-func (r *reads) look(name string, path []string) {
+func (r *inputUse) use(name string, path []string) {
 	switch name {
 	case "parameter":
 		r.parameter = true
@@ -339,13 +339,13 @@ func (s steps) all() [][]string {
 
 // chain splits base.a["b"][i].c into the path as far as it is known, the base, and the index
 // expressions.
-func (r *reads) chain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr) {
+func (r *inputUse) chain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr) {
 	path, base, inner, _ = r.unchain(e)
 	return path, base, inner
 }
 
 // unchain is like chain. open is set if the path may still be extended.
-func (r *reads) unchain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr, open bool) {
+func (r *inputUse) unchain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr, open bool) {
 	var names []string
 	switch e := e.(type) {
 	case *ast.ParenExpr:
@@ -370,7 +370,7 @@ func (r *reads) unchain(e ast.Expr) (path steps, base ast.Expr, inner []ast.Expr
 }
 
 // textsOf returns the possible values of an index, or nil if they are unknown.
-func (r *reads) textsOf(index ast.Expr) []string {
+func (r *inputUse) textsOf(index ast.Expr) []string {
 	switch index := index.(type) {
 	case *ast.BasicLit:
 		if index.Kind == token.STRING {

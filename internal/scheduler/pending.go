@@ -1,0 +1,277 @@
+package scheduler
+
+import (
+	"container/heap"
+	"encoding/json"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"lockstep.dev/lockstep/internal/scheduler/place"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// pendingGangs holds the waiting gangs. Gangs of one queue that ask for the same (their shape) form
+// one shape queue, because a reason that keeps one of them waiting keeps all of them waiting. Only
+// the head of a shape queue is ever offered to the ledger, never the 10,000 gangs behind it.
+//
+//	queue "a" ─▶ shape queue of shape 1, open      head ▷ gang ▷ gang ▷ ...     head: ready in the ledger; the others: parked
+//	          ├▶ shape queue of shape 2, blocked   head ▷ gang ▷ ...            all parked, until a change that may help
+//	queue "b" ─▶ shape queue of shape 1, open      head ▷ ...
+type pendingGangs struct {
+	ledger *share.Ledger
+	gangs  map[string]*pendingGang
+	shapes map[shapeKey]*shapeQueue
+	rare   int // number of gangs with a class that needs the rare filter
+}
+
+type shapeKey struct{ queue, shape string }
+
+// pendingGang is a waiting gang, or the part of a gang above its minimum when the minimum has been
+// placed.
+type pendingGang struct {
+	gang        *Gang
+	classes     []*place.Class // one per demand
+	left        [][]int        // per demand, the indices of the units that have no node
+	mins        []int          // per demand
+	minMember   int
+	fault       string    // why the gang can never be placed, or empty
+	submitted   time.Time // for the wait-time metric
+	partial     bool      // the gang's minimum has been placed
+	reportedKey string    // key of the last reason reported to the owner
+	queue       *shapeQueue
+	at          int // position in the shape queue
+}
+
+// shapeQueue holds the gangs of one shape in one queue, as a heap with the next gang first.
+type shapeQueue struct {
+	key         shapeKey
+	gangs       gangHeap
+	blocked     *blockReason // nil when open
+	reportedKey string       // key of the reason that all gangs except those in unreported were told
+	unreported  []*pendingGang
+}
+
+// blockReason says why a shape queue waits.
+type blockReason struct {
+	reason  Reason
+	byQueue bool // the queue blocks the shape queue, not the nodes
+	rare    bool // other pods may block the shape queue
+	at      time.Time
+}
+
+func newPendingGangs(ledger *share.Ledger) *pendingGangs {
+	return &pendingGangs{ledger: ledger, gangs: map[string]*pendingGang{}, shapes: map[shapeKey]*shapeQueue{}}
+}
+
+// add puts a pending gang into its shape queue. The gang's key must not be in pendingGangs.
+func (r *pendingGangs) add(e *pendingGang) {
+	key := shapeKey{e.gang.Queue, e.shape()}
+	l := r.shapes[key]
+	if l == nil {
+		l = &shapeQueue{key: key}
+		r.shapes[key] = l
+	}
+	e.queue = l
+	r.gangs[e.gang.Key] = e
+	r.rare += e.rare()
+	heap.Push(&l.gangs, e)
+	l.addUnreported(e)
+	r.ledger.Submit(share.Gang{
+		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, Resume: e.gang.Resume,
+		Request: e.request(),
+	})
+	switch {
+	case l.blocked != nil:
+		r.ledger.Park(e.gang.Key)
+	case e.at == 0 && len(l.gangs) > 1:
+		// The former head is a child of the new one.
+		for _, second := range l.gangs[1:min(3, len(l.gangs))] {
+			r.ledger.Park(second.gang.Key)
+		}
+	case e.at > 0:
+		r.ledger.Park(e.gang.Key)
+	}
+}
+
+// remove takes a pending gang out of pendingGangs.
+func (r *pendingGangs) remove(e *pendingGang) {
+	l := e.queue
+	heap.Remove(&l.gangs, e.at)
+	r.ledger.Remove(e.gang.Key)
+	delete(r.gangs, e.gang.Key)
+	r.rare -= e.rare()
+	e.queue = nil
+	if len(l.gangs) == 0 {
+		delete(r.shapes, l.key)
+	} else if l.blocked == nil {
+		r.ledger.Wake(l.gangs[0].gang.Key)
+	}
+}
+
+// block closes a shape queue: none of its gangs is offered to the ledger until reopen.
+func (r *pendingGangs) block(l *shapeQueue, b *blockReason) {
+	if l.blocked == nil {
+		r.ledger.Park(l.gangs[0].gang.Key)
+	}
+	l.blocked = b
+	if key := b.reason.key(); key != l.reportedKey {
+		l.reportedKey = key
+		l.unreported = append(l.unreported[:0], l.gangs...)
+	}
+}
+
+// addUnreported notes that the owner of a pending gang has not been told yet why the shape queue
+// waits, if it does.
+func (l *shapeQueue) addUnreported(e *pendingGang) {
+	if len(l.unreported) > 2*len(l.gangs)+64 { // a shape queue that never waits has nothing to report
+		l.unreported = slices.DeleteFunc(l.unreported, func(e *pendingGang) bool { return e.queue != l })
+	}
+	l.unreported = append(l.unreported, e)
+}
+
+// reopen offers the head of a shape queue to the ledger again.
+func (r *pendingGangs) reopen(l *shapeQueue) {
+	if l.blocked == nil {
+		return
+	}
+	l.blocked = nil
+	r.ledger.Wake(l.gangs[0].gang.Key)
+}
+
+// shape returns a string that is equal for gangs that can be placed under the same circumstances.
+func (e *pendingGang) shape() string {
+	if e.fault != "" {
+		return "never " + e.gang.Key
+	}
+	var b strings.Builder
+	b.WriteString(strconv.Itoa(e.minMember))
+	if e.gang.Resume {
+		b.WriteByte('r') // a closed queue admits only resumed gangs
+	}
+	if e.partial {
+		b.WriteByte('p') // partial gangs get a Reason that says so
+	}
+	for i, c := range e.classes {
+		if len(e.left[i]) == 0 {
+			continue
+		}
+		b.WriteString("\n" + strconv.Itoa(e.mins[i]) + " ")
+		if len(e.mins) > 1 {
+			// The number of units per demand limits how MinMember can be reached.
+			b.WriteString(strconv.Itoa(len(e.left[i])) + " ")
+		}
+		b.WriteString(classKey(c))
+	}
+	return b.String()
+}
+
+// classKey returns a string that is equal for classes whose pods can go to the same nodes.
+func classKey(c *place.Class) string {
+	if !c.Rare {
+		return c.Key()
+	}
+	// Filters outside the fast path also look at the pod's identity and at the pods it wants to be
+	// near.
+	t := c.Template
+	more, err := json.Marshal([]any{t.Namespace, t.Labels, t.Spec.Affinity, t.Spec.TopologySpreadConstraints, t.Spec.Volumes, t.Spec.ResourceClaims})
+	if err != nil {
+		return c.Key() + string(t.UID) + t.Name
+	}
+	return c.Key() + string(more)
+}
+
+// rare returns 1 if a class of the pending gang needs the rare filter, else 0.
+func (e *pendingGang) rare() int {
+	if slices.ContainsFunc(e.classes, func(c *place.Class) bool { return c.Rare }) {
+		return 1
+	}
+	return 0
+}
+
+// request returns the sum of the requests of all pods left.
+func (e *pendingGang) request() place.Vector {
+	var v place.Vector
+	for i, c := range e.classes {
+		v = v.Plus(c.Request, int64(len(e.left[i])))
+	}
+	return v
+}
+
+// asPlaced converts the pending gang into the form that package place uses.
+func (e *pendingGang) asPlaced() place.Gang {
+	g := place.Gang{
+		Key: e.gang.Key, Queue: e.gang.Queue, Priority: e.gang.Priority, Created: e.gang.Created, MinMember: e.minMember,
+		Demands: make([]place.Demand, len(e.classes)),
+	}
+	for i, c := range e.classes {
+		g.Demands[i] = place.Demand{Class: c, Count: len(e.left[i]), Min: e.mins[i]}
+	}
+	return g
+}
+
+// take removes the placed units, which are the first units left of each demand, and returns their
+// assignments.
+func (e *pendingGang) take(placed [][]int32, nodeName func(int32) string) []Assignment {
+	var out []Assignment
+	for d, nodes := range placed {
+		for k, node := range nodes {
+			out = append(out, Assignment{Demand: d, Unit: e.left[d][k], Node: nodeName(node)})
+		}
+	}
+	for d, nodes := range placed {
+		e.left[d] = slices.Clone(e.left[d][len(nodes):])
+	}
+	return out
+}
+
+// remainder returns a pending gang for the units left of a gang whose minimum has been placed, or
+// nil if no units are left.
+func (e *pendingGang) remainder(now time.Time) *pendingGang {
+	n := 0
+	for _, left := range e.left {
+		n += len(left)
+	}
+	if n == 0 {
+		return nil
+	}
+	return &pendingGang{
+		gang: e.gang, classes: e.classes, left: e.left, mins: make([]int, len(e.mins)), minMember: 1, partial: true,
+		submitted: now, reportedKey: e.reportedKey,
+	}
+}
+
+func (e *pendingGang) before(o *pendingGang) bool {
+	a, b := e.gang, o.gang
+	switch {
+	case a.Resume != b.Resume:
+		return a.Resume
+	case a.Priority != b.Priority:
+		return a.Priority > b.Priority
+	case !a.Created.Equal(b.Created):
+		return a.Created.Before(b.Created)
+	}
+	return a.Key < b.Key
+}
+
+// gangHeap implements heap.Interface.
+type gangHeap []*pendingGang
+
+func (h gangHeap) Len() int           { return len(h) }
+func (h gangHeap) Less(i, j int) bool { return h[i].before(h[j]) }
+func (h gangHeap) Swap(i, j int)      { h[i], h[j] = h[j], h[i]; h[i].at, h[j].at = i, j }
+
+func (h *gangHeap) Push(x any) {
+	e := x.(*pendingGang)
+	e.at = len(*h)
+	*h = append(*h, e)
+}
+
+func (h *gangHeap) Pop() any {
+	last := len(*h) - 1
+	e := (*h)[last]
+	(*h)[last] = nil
+	*h = (*h)[:last]
+	return e
+}
