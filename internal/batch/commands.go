@@ -36,17 +36,17 @@ type Commands struct {
 	clock  clock.Clock
 
 	commands *informer.Informer[*bus.Command]
-	lanes    *controlloop.Loop[informer.CommandTarget, lane]
+	loop     *controlloop.Loop[informer.CommandTarget, commandQueue]
 }
 
-// lane is the state of the first Command to one target.
-type lane struct {
+// commandQueue is the state of the first Command to one target.
+type commandQueue struct {
 	uid      types.UID // of the Command
 	since    time.Time // when it became the first
 	handed   bool      // the target has the Command
 	done     bool      // the target no longer needs the Command
 	deleting bool
-	refusals controlloop.Backoff // backoff after a refused write that carries out or deletes the Command
+	failures controlloop.Backoff // backoff after a refused write that carries out or deletes the Command
 }
 
 const (
@@ -66,7 +66,7 @@ func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.
 		log = slog.New(slog.DiscardHandler)
 	}
 	c := &Commands{jobs: jobs, queues: queues, writer: w, log: log, clock: jobs.Clock, commands: i.Commands}
-	c.lanes = controlloop.New[informer.CommandTarget, lane](controlloop.Config[informer.CommandTarget]{
+	c.loop = controlloop.New[informer.CommandTarget, commandQueue](controlloop.Config[informer.CommandTarget]{
 		Name: "commands", Workers: 1, Turn: c.turn, Clock: jobs.Clock, Guard: jobs.Guard,
 		Panicked: func(target informer.CommandTarget, p *panics.Panic) {
 			if cmd := c.first(target); cmd != nil {
@@ -74,38 +74,38 @@ func NewCommands(i *informer.Set, jobs *Controller, queues *Queues, w apiwriter.
 			}
 		},
 	})
-	wake := func(cmd *bus.Command) { c.lanes.Wake(informer.TargetOf(cmd)) }
+	wake := func(cmd *bus.Command) { c.loop.Wake(informer.TargetOf(cmd)) }
 	i.Commands.Follow(wake, wake)
 	return c, nil
 }
 
 // Run runs the worker until ctx is done.
-func (c *Commands) Run(ctx context.Context) { c.lanes.Run(ctx) }
+func (c *Commands) Run(ctx context.Context) { c.loop.Run(ctx) }
 
 // turn brings the first Command to a target forward.
 func (c *Commands) turn(target informer.CommandTarget) {
 	cmd := c.first(target)
 	if cmd == nil {
-		c.lanes.Drop(target)
+		c.loop.Drop(target)
 		return
 	}
-	l := c.lanes.Get(target)
-	if l == nil {
-		l = &lane{}
-		c.lanes.Put(target, l)
+	q := c.loop.Get(target)
+	if q == nil {
+		q = &commandQueue{}
+		c.loop.Put(target, q)
 	}
-	if l.uid != cmd.UID {
-		*l = lane{uid: cmd.UID, since: c.clock.Now()}
+	if q.uid != cmd.UID {
+		*q = commandQueue{uid: cmd.UID, since: c.clock.Now()}
 	}
-	c.lanes.Deliver(target, cmd.UID)
-	switch left := l.refusals.Left(c.clock.Now()); {
-	case l.deleting, l.handed && !l.done:
+	c.loop.Deliver(target, cmd.UID)
+	switch left := q.failures.Left(c.clock.Now()); {
+	case q.deleting, q.handed && !q.done:
 	case left > 0:
-		c.lanes.WakeAfter(target, left)
-	case l.done:
-		c.delete(target, l, cmd)
+		c.loop.WakeAfter(target, left)
+	case q.done:
+		c.delete(target, q, cmd)
 	default:
-		c.handOver(target, l, cmd)
+		c.handOver(target, q, cmd)
 	}
 }
 
@@ -126,85 +126,85 @@ func beforeCommand(a, b *bus.Command) int {
 }
 
 // handOver passes a Command to its target.
-func (c *Commands) handOver(target informer.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) handOver(target informer.CommandTarget, q *commandQueue, cmd *bus.Command) {
 	switch {
 	case cmd.TargetObject == nil || cmd.TargetObject.Name == "":
-		c.refuse(target, l, cmd, "target: it names no object")
+		c.refuse(target, q, cmd, "target: it names no object")
 	case target.Queue:
-		c.handToQueue(target, l, cmd)
+		c.handToQueue(target, q, cmd)
 	default:
-		c.handToJob(target, l, cmd)
+		c.handToJob(target, q, cmd)
 	}
 }
 
-func (c *Commands) handToQueue(target informer.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) handToQueue(target informer.CommandTarget, q *commandQueue, cmd *bus.Command) {
 	if _, found := c.queues.Informers.Queues.Get("", target.Name); !found {
-		c.await(target, l, cmd, fmt.Sprintf("target: there is no queue %q", target.Name))
+		c.await(target, q, cmd, fmt.Sprintf("target: there is no queue %q", target.Name))
 		return
 	}
-	l.handed = c.queues.Do(target.Name, cmd.Action, func(err error) {
-		c.lanes.Post(target, cmd.UID, func(l *lane) {
-			if l.done = err == nil; err != nil {
-				l.handed = false
-				l.refusals.Failed(c.clock.Now())
+	q.handed = c.queues.Do(target.Name, cmd.Action, func(err error) {
+		c.loop.Post(target, cmd.UID, func(q *commandQueue) {
+			if q.done = err == nil; err != nil {
+				q.handed = false
+				q.failures.Failed(c.clock.Now())
 			}
 		})
 	})
-	if !l.handed {
-		c.lanes.WakeAfter(target, handRetry) // the queue has just appeared
+	if !q.handed {
+		c.loop.WakeAfter(target, handRetry) // the queue has just appeared
 	}
 }
 
-func (c *Commands) handToJob(target informer.CommandTarget, l *lane, cmd *bus.Command) {
+func (c *Commands) handToJob(target informer.CommandTarget, q *commandQueue, cmd *bus.Command) {
 	job, found := c.jobs.Informers.Jobs.Get(target.Namespace, target.Name)
 	switch {
 	case !found:
-		c.await(target, l, cmd, fmt.Sprintf("target: there is no job %q", target.Name))
+		c.await(target, q, cmd, fmt.Sprintf("target: there is no job %q", target.Name))
 	case cmd.TargetObject.UID != "" && cmd.TargetObject.UID != job.UID:
-		c.await(target, l, cmd, fmt.Sprintf("target: the job %q has UID %s, not %s", target.Name, job.UID, cmd.TargetObject.UID))
+		c.await(target, q, cmd, fmt.Sprintf("target: the job %q has UID %s, not %s", target.Name, job.UID, cmd.TargetObject.UID))
 	case cmd.CreationTimestamp.Before(&job.CreationTimestamp):
-		c.refuse(target, l, cmd, fmt.Sprintf("target: the job %q was created after the command", target.Name))
+		c.refuse(target, q, cmd, fmt.Sprintf("target: the job %q was created after the command", target.Name))
 	case !c.jobs.ours(job):
 		// Commands to a job of another scheduler belong to that scheduler.
 	default:
 		order := &order{command: cmd, job: job.UID, ended: func(done bool) {
-			c.lanes.Post(target, cmd.UID, func(l *lane) { l.handed, l.done = done, done })
+			c.loop.Post(target, cmd.UID, func(q *commandQueue) { q.handed, q.done = done, done })
 		}}
-		l.handed = c.jobs.loop.Post(informer.KeyOf(job), controlloop.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
-		if !l.handed {
-			c.lanes.WakeAfter(target, handRetry) // the controller is about to take up the job
+		q.handed = c.jobs.loop.Post(informer.KeyOf(job), controlloop.Anyone, func(r *record) { c.jobs.takeOrder(r, order) })
+		if !q.handed {
+			c.loop.WakeAfter(target, handRetry) // the controller is about to take up the job
 		}
 	}
 }
 
 // await retries a Command whose target is missing, and refuses it after targetWait.
-func (c *Commands) await(target informer.CommandTarget, l *lane, cmd *bus.Command, why string) {
-	if c.clock.Since(l.since) < targetWait {
-		c.lanes.WakeAfter(target, handRetry)
+func (c *Commands) await(target informer.CommandTarget, q *commandQueue, cmd *bus.Command, why string) {
+	if c.clock.Since(q.since) < targetWait {
+		c.loop.WakeAfter(target, handRetry)
 		return
 	}
-	c.refuse(target, l, cmd, why)
+	c.refuse(target, q, cmd, why)
 }
 
 // refuse deletes a Command that cannot be carried out, and records an event that says why.
-func (c *Commands) refuse(target informer.CommandTarget, l *lane, cmd *bus.Command, why string) {
+func (c *Commands) refuse(target informer.CommandTarget, q *commandQueue, cmd *bus.Command, why string) {
 	c.writer.Event(cmd, corev1.EventTypeWarning, eventRefused, string(cmd.Action)+": "+why)
-	l.done = true
-	c.delete(target, l, cmd)
+	q.done = true
+	c.delete(target, q, cmd)
 }
 
 // delete deletes a Command that was carried out or refused.
-func (c *Commands) delete(target informer.CommandTarget, l *lane, cmd *bus.Command) {
-	l.deleting = true
+func (c *Commands) delete(target informer.CommandTarget, q *commandQueue, cmd *bus.Command) {
+	q.deleting = true
 	m := apiwriter.Meta{Owner: "command/" + informer.KeyOf(cmd).String(), Reason: "command"}
 	c.writer.Delete(m, cmd, apiwriter.DeleteOptions{}, func(err error) {
 		if err == nil || errors.Is(err, apiwriter.ErrStopped) {
 			return // the watch will show the deletion
 		}
 		c.log.Warn("deleting a command failed", "command", informer.KeyOf(cmd), "error", err)
-		c.lanes.Post(target, cmd.UID, func(l *lane) {
-			l.deleting = false
-			l.refusals.Failed(c.clock.Now())
+		c.loop.Post(target, cmd.UID, func(q *commandQueue) {
+			q.deleting = false
+			q.failures.Failed(c.clock.Now())
 		})
 	})
 }

@@ -9,6 +9,15 @@
 // of a key touches its record, and records need no locks. All other code changes a record by
 // posting functions, which the next turn runs.
 //
+// # What fails, and what takes time
+//
+// A turn hands its writes to the writer, and the answers are posted to the record; a turn that must
+// wait for an answer yields. A key of which something failed is woken again by Retry, after a delay
+// that doubles each time; a record that must do nothing meanwhile has a Backoff of its own and
+// looks at what is left of it. A question to something outside this process is either asked in
+// Yield, which lets another key take the place of the turn, or is a key of a Loop of its own: then
+// it is asked once, however many wait for the answer.
+//
 // # Invariants
 //
 //   - There are never two turns of one key at a time, and never more than Workers turns at all.

@@ -70,7 +70,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 		apart := map[string]string{} // objects that cannot be decoded
 		object := func(name, at string) *corev1.ConfigMap {
 			m := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: name, ResourceVersion: at}, Data: map[string]string{"big": "x"}}
-			if malformedStore[name] == at {
+			if apart[name] == at {
 				malformed.Mark(m, "ConfigMap", "of "+at)
 			}
 			return m
@@ -80,7 +80,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 			delete(exists, name)
 			delete(apart, name)
 			if rapid.Bool().Draw(t, "malformed") {
-				malformedStore[name] = at
+				apart[name] = at
 			} else {
 				exists[name] = at
 			}
@@ -105,20 +105,20 @@ func TestHandlersFollowTheCache(t *testing.T) {
 				var list []any
 				for _, n := range []string{"a", "b", "c", "d"} {
 					was, existed := exists[n]
-					wasApart, existedApart := malformedStore[n]
+					wasApart, existedApart := apart[n]
 					delete(exists, n)
 					delete(apart, n)
 					switch how := rapid.IntRange(0, 2).Draw(t, "how"); {
 					case how == 0 && existed:
 						exists[n] = was
 					case how == 0 && existedApart:
-						malformedStore[n] = wasApart
+						apart[n] = wasApart
 					case how == 1:
 						changed(n, at)
 					default:
 						continue
 					}
-					list = append(list, object(n, exists[n]+malformedStore[n]))
+					list = append(list, object(n, exists[n]+apart[n]))
 				}
 				err = in.Replace(list, at)
 			case "bookmark":
@@ -145,7 +145,7 @@ func TestHandlersFollowTheCache(t *testing.T) {
 				if why := kind.Malformed("a", n); why != nil {
 					fault = why.Error()
 				}
-				if want := malformedStore[n]; want != "" && fault != "ConfigMap a/"+n+" is malformed: of "+want || want == "" && fault != "" {
+				if want := apart[n]; want != "" && fault != "ConfigMap a/"+n+" is malformed: of "+want || want == "" && fault != "" {
 					t.Fatalf("%s: %q, want version %q to be malformed", n, fault, want)
 				}
 			}
