@@ -18,8 +18,8 @@ import (
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/keyed"
+	"lockstep.dev/lockstep/internal/podset/plan"
 	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -88,7 +88,7 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if u.unbound = !c.ours(u.pod.Spec.SchedulerName) || len(u.pod.Spec.SchedulingGates) > 0 || len(u.pod.Spec.ResourceClaims) > 0; u.unbound {
 		return
 	}
-	u.plan = c.plans.Share(batchpods.PlanOf(u.pod, c.limitRanges(r.key.Namespace), wf.LabelWorkflow))
+	u.plan = c.plans.Share(plan.Of(u.pod, c.limitRanges(r.key.Namespace), wf.LabelWorkflow))
 }
 
 // startDelayed moves the create that waited for this pod name to waiting.
@@ -381,7 +381,7 @@ func (c *Controller) unwanted(r *record, u *unit, p *corev1.Pod) bool {
 func (c *Controller) checkStored(r *record, u *unit, p *corev1.Pod) {
 	switch {
 	case c.nodeMissing(p.Spec.NodeName):
-	case !batchpods.AsPlanned(u.plan, p):
+	case !plan.Matches(u.plan, p):
 		c.Log.Info("admission changed a pod's requests or constraints: it is created first and bound later", "workflow", r.key, "pod", p.Name)
 		u.unbound = true
 	default:
