@@ -24,38 +24,17 @@ import (
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/podset/plan"
-	"lockstep.dev/lockstep/internal/scheduler"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Placer finds nodes for pods. The scheduler implements it.
-type Placer interface {
-	// Submit requests nodes for a gang and replaces an earlier request with the same key.
-	Submit(*scheduler.Gang)
-	// Withdraw cancels the request with this key. A Commit that has begun may still arrive.
-	Withdraw(key string)
-}
-
-// Model is the part of the cluster model that the controller updates and reads.
-type Model interface {
-	// Confirm tells the model that an assumed pod was created.
-	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
-	// UpsertPod stores a pod as the API server has it, before the watch shows it.
-	UpsertPod(pod *corev1.Pod)
-	// Forget releases the room assumed for a pod that will not be created.
-	Forget(pod types.NamespacedName)
-	// Priority returns the value of a PriorityClass and whether the class exists. An empty name
-	// stands for the default class.
-	Priority(class string) (int32, bool)
-}
-
 // Config configures a Controller. Fields without a stated default are required.
 type Config struct {
 	Informers *cluster.Informers
-	Placer    Placer
-	Model     Model
+	Placer    podset.Scheduler
+	Model     podset.Model
 	Writer    apiwriter.Writer
 	// Client reads objects that are not watched, such as ConfigMaps with semaphore limits.
 	Client kubernetes.Interface
@@ -140,6 +119,7 @@ type Controller struct {
 	Config
 	loop    *keyed.Loop[types.NamespacedName, record]
 	plans   *plan.Cache
+	pods    podset.Config
 	slots   slots
 	locks   *lockKeeper
 	caches  caches
@@ -149,7 +129,7 @@ type Controller struct {
 	known   engine.Known
 	former  former
 	taken   takeover
-	doubts  *doubts
+	lookups *podLookups
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -175,7 +155,14 @@ func New(cfg Config) (*Controller, error) {
 	c.caches.controller = c
 	c.samples.init(cfg.Log)
 	c.taken.init()
-	c.doubts = newDoubts(c)
+	c.lookups = newPodLookups(c)
+	c.pods = podset.Config{
+		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, NodeExists: c.nodeExists, Rejected: rejected,
+		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
+			return c.loop.Post(workflow, to, func(r *record) { c.happened(r, do(&r.pods)) })
+		},
+		CreateReason: "workflow-pod", Clock: cfg.Clock, Log: cfg.Log,
+	}
 	var err error
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
@@ -247,7 +234,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	asking.Go(func() { c.locks.run(ctx) })
 	asking.Go(func() { c.taken.run(ctx, c) })
-	asking.Go(func() { c.doubts.Run(ctx) })
+	asking.Go(func() { c.lookups.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }
@@ -256,25 +243,11 @@ func (c *Controller) Run(ctx context.Context) {
 // pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *contain.Panic) {
 	if r := c.loop.Get(key); r != nil {
-		c.Guard.Try("workflows", key, func() { c.giveBackRoom(r) })
+		c.Guard.Try("workflows", key, func() { r.pods.GiveBackRoom() })
 		c.Guard.Try("workflows", key, func() { c.abandon(r, false) })
 	}
 	if w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name); exists {
 		c.Informers.Workflows.SetApart(key.Namespace, key.Name, w.UID, p)
-	}
-}
-
-// giveBackRoom withdraws the record's requests to the scheduler and releases the room assumed for
-// pods whose create was not handed to the writer: the turn that panicked may have lost their
-// placement.
-func (c *Controller) giveBackRoom(r *record) {
-	for key := range r.gangs {
-		c.Placer.Withdraw(key)
-	}
-	for _, u := range r.units {
-		if u.state == queued {
-			c.Model.Forget(types.NamespacedName{Namespace: r.key.Namespace, Name: u.name})
-		}
 	}
 }
 
@@ -286,7 +259,7 @@ func (c *Controller) sweep() {
 	c.locks.sweep()
 	c.slots.sweep()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
-		if r.unseen.Load() > 0 {
+		if r.pods.Expects() {
 			c.loop.Post(key, keyed.Anyone, c.takeUnseen)
 		}
 	})

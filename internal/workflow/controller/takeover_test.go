@@ -92,7 +92,7 @@ func (h *heldBody) Read(p []byte) (int, error) {
 
 // atOnce is a Placer that places every pod on one node at once.
 type atOnce struct {
-	controller.Elsewhere
+	controller.FollowerPlacer
 	node string
 }
 
@@ -151,7 +151,7 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 	s.informers = informers
 	s.Controller, err = controller.New(controller.Config{
 		Evaluators: evaluators,
-		Informers:  informers, Placer: atOnce{node: localcluster.NodeName(0)}, Model: controller.Elsewhere{}, Writer: writer,
+		Informers:  informers, Placer: atOnce{node: localcluster.NodeName(0)}, Model: controller.FollowerPlacer{}, Writer: writer,
 		Client: kubernetes.NewForConfigOrDie(read), Owns: s.isOwner, Log: localtest.Log(),
 	})
 	if err != nil {
@@ -269,7 +269,7 @@ templates:
 // and may not read those of one namespace: this does not delay the other namespace, and the server
 // is not asked over and over.
 func behindWithForbiddenPods(t *testing.T, closed, open *env) {
-	const many = 12 // more than doubtsAtOnce
+	const many = 12 // more than lookupsAtOnce
 	pods := newBrake("pods")
 	var forbidden, refused atomic.Int32
 	forbidden.Store(1)
