@@ -76,7 +76,7 @@ func New(cfg Config) (*Controller, error) {
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
 	c.pods = podset.Config{
-		Scheduler: cfg.Scheduler, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, NodeExists: c.nodeExists, Rejected: rejected,
+		Scheduler: cfg.Scheduler, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(job types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
 			return c.loop.Post(job, to, func(r *record) { c.happened(r, do(&r.pods)) })
 		},
@@ -196,11 +196,8 @@ func (c *Controller) nodeGone(node string) {
 
 // jobOf returns the owner reference to the batch job that controls the pod, or nil.
 func jobOf(p *corev1.Pod) *metav1.OwnerReference {
-	for i := range p.OwnerReferences {
-		o := &p.OwnerReferences[i]
-		if o.Controller != nil && *o.Controller && o.Kind == pods.JobKind.Kind && o.APIVersion == jobAPIVersion {
-			return o
-		}
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && o.Kind == pods.JobKind.Kind && o.APIVersion == jobAPIVersion {
+		return o
 	}
 	return nil
 }

@@ -12,8 +12,8 @@ func (c *Controller) happened(r *record, e podset.Event) {
 	case podset.Placed:
 		r.why = nil
 	case podset.Waits:
-		r.why = e.Why
-		if fault := c.Informers.Queues.Malformed("", r.job.QueueName()); fault != nil && e.Why.Code == share.QueueNotFound {
+		r.why = e.Request.Why
+		if fault := c.Informers.Queues.Malformed("", r.job.QueueName()); fault != nil && r.why.Code == share.QueueNotFound {
 			r.why.Message = fault.Error()
 		}
 	case podset.BindFailed:
@@ -32,7 +32,7 @@ func (c *Controller) ask(r *record) {
 		return
 	}
 	c.rollBack(r)
-	if q := r.pods.Requested(gangKey(r.key)); q != nil {
+	if q := r.pods.Requests()[gangKey(r.key)]; q != nil {
 		r.stale = r.stale || q.Stale
 	}
 	wanted := r.stale
@@ -70,7 +70,7 @@ func (c *Controller) makeUnbound(r *record) {
 // submit requests nodes for all slots without a node. A gang below its minimum is submitted only if
 // enough of its pods can be placed at all: not while some are being deleted or created.
 func (c *Controller) submit(r *record) {
-	held, least := r.pods.Held(), r.least()
+	held, least := r.pods.Sum().Held(), r.least()
 	need := max(0, least-held)
 	perTask := r.tasksMatter()
 	ran := r.everRan()
@@ -109,7 +109,7 @@ func (c *Controller) submit(r *record) {
 		}
 		atLeast := int32(0)
 		if perTask && !ran {
-			if atLeast = max(0, t.pods.Min-t.Held()); atLeast > int32(len(refs)) {
+			if atLeast = max(0, t.pods.Min-t.Counts.Held()); atLeast > int32(len(refs)) {
 				return
 			}
 		}
@@ -185,7 +185,7 @@ func (c *Controller) rollBack(r *record) {
 	if r.why == nil && !r.refusal.Noted() || r.pods.Busy() {
 		return
 	}
-	if held := r.pods.Held(); held == 0 || held >= r.minAvailable() || r.everRan() || r.dependent && held >= r.leastFirst() {
+	if held := r.pods.Sum().Held(); held == 0 || held >= r.minAvailable() || r.everRan() || r.dependent && held >= r.leastFirst() {
 		return
 	}
 	r.pods.RollBack()

@@ -248,7 +248,7 @@ func TestAJobBelowItsMinimumHoldsNothing(t *testing.T) {
 			}
 		}
 		r := w.record()
-		if len(w.Server) > 0 || len(w.Assumed()) > 0 || r.pods.Held() > 0 {
+		if len(w.Server) > 0 || len(w.Assumed()) > 0 || r.pods.Sum().Held() > 0 {
 			t.Errorf("%d of at least %d pods exist, with room for %v", len(w.Server), least, w.Assumed())
 		}
 		if reason, _ := r.waitsFor(); reason != reasonQuota {

@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
@@ -245,23 +244,18 @@ func (c *Controller) takePod(r *record, p *corev1.Pod) {
 	t.Extend(i)
 	slot := t.Slot(i)
 	was, known := slot.State(), slot.UID() == p.UID
-	if !r.pods.See(t.ref(int(i)), p) {
+	change := r.pods.See(t.ref(int(i)), p)
+	if change == podset.Nothing {
 		return
 	}
-	now := slot.State()
+	now := c.pods.StateOf(p)
 	if now == podset.Leaving && known && was.HasPod() && !was.Ended() {
 		r.evicted(ti, i, p, was)
 	}
 	slot.Code = codeOf(p)
-	switch {
-	case p.DeletionTimestamp != nil:
-	case rejected(p):
-		c.Log.Info("pod was refused by its node and is replaced", "job", r.key, "pod", p.Name, "node", p.Spec.NodeName,
-			"reason", p.Status.Reason)
-		r.pods.Delete(t.ref(int(i)), ptr.To[int64](0), "replace-rejected-pod")
-	case p.Spec.NodeName != "" && !now.Ended() && !c.nodeExists(p.Spec.NodeName):
+	if change == podset.Changed && p.DeletionTimestamp == nil && p.Spec.NodeName != "" && !now.Ended() && !c.nodeExists(p.Spec.NodeName) {
 		r.evicted(ti, i, p, now)
-		r.pods.Delete(t.ref(int(i)), ptr.To[int64](0), "replace-lost-pod")
+		r.pods.Delete(t.ref(int(i)), new(int64), "replace-lost-pod")
 	}
 }
 

@@ -140,7 +140,7 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 			s.RunningDuration = &metav1.Duration{Duration: now.Sub(from)}
 		}
 	}
-	if (len(r.job.Spec.Plugins) > 0 || len(r.job.Spec.Volumes) > 0) && r.pods.Held() > 0 {
+	if (len(r.job.Spec.Plugins) > 0 || len(r.job.Spec.Volumes) > 0) && r.pods.Sum().Held() > 0 {
 		s.ControlledResources = maps.Clone(s.ControlledResources)
 		if s.ControlledResources == nil {
 			s.ControlledResources = map[string]string{}
@@ -227,9 +227,9 @@ func (r *record) waitsFor() (reason, message string) {
 		return api.ReasonInvalidTemplate, r.invalid
 	case r.holding != "":
 		return api.ReasonNotImplemented, "not started, because its pods would lack what it asks for: " + r.holding
-	case r.refusal.Noted() && r.pods.Held() < r.minAvailable():
+	case r.refusal.Noted() && r.pods.Sum().Held() < r.minAvailable():
 		return r.refusal.Reason, r.refusal.Message
-	case r.why != nil && r.pods.Held() < r.minAvailable():
+	case r.why != nil && r.pods.Sum().Held() < r.minAvailable():
 		return r.why.Code, r.explain()
 	}
 	return "", ""

@@ -1,6 +1,9 @@
 package podset
 
 import (
+	"slices"
+	"time"
+
 	"k8s.io/apimachinery/pkg/types"
 
 	"lockstep.dev/lockstep/internal/scheduler"
@@ -11,18 +14,23 @@ import (
 type Request struct {
 	// Stale means that the request differs from the present need.
 	Stale bool
+	// Why is the reason why the gang waits, as told at Since; nil if none was told.
+	Why   *scheduler.Reason
+	Since time.Time
 
 	cfg   *Config
 	owner types.NamespacedName
 	uid   types.UID
-	key   string
-	slots [][]Ref // of each demand
+	gang  *scheduler.Gang
+	slots [][]Ref // of each demand; those that were placed have no group
 }
 
 // Submit requests nodes for slots, and replaces the request with the gang's key. slots are those of
 // each demand of the gang; Submit fills in the demands' units.
-func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
-	q := &Request{cfg: s.cfg, owner: s.key, uid: s.uid, key: g.Key, slots: slots}
+func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) { s.submit(g, slots) }
+
+func (s *Set) submit(g *scheduler.Gang, slots [][]Ref) *Request {
+	q := &Request{cfg: s.cfg, owner: s.key, uid: s.uid, gang: g, slots: slots}
 	for d, refs := range slots {
 		units := make([]types.NamespacedName, len(refs))
 		for i, r := range refs {
@@ -40,8 +48,44 @@ func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) *Request {
 	return q
 }
 
-// Requested returns the request of a gang, or nil.
-func (s *Set) Requested(key string) *Request { return s.requests[key] }
+// Resubmit replaces a request by one for the slots that are still queued, or withdraws it if there
+// are none. A request for all or nothing stays one.
+func (s *Set) Resubmit(q *Request) {
+	g := *q.gang
+	g.Demands = nil
+	var slots [][]Ref
+	before, left := 0, 0
+	for d, refs := range q.slots {
+		before += len(refs)
+		if refs = s.queued(refs); len(refs) > 0 {
+			left += len(refs)
+			slots = append(slots, refs)
+			g.Demands = append(g.Demands, scheduler.Demand{Template: q.gang.Demands[d].Template})
+		}
+	}
+	if left == 0 {
+		s.cfg.Scheduler.Withdraw(g.Key)
+		delete(s.requests, g.Key)
+		return
+	}
+	if g.MinMember == before {
+		g.MinMember = left
+	}
+	now := s.submit(&g, slots)
+	now.Why, now.Since = q.Why, q.Since
+}
+
+// Requests returns the requests by the keys of their gangs.
+func (s *Set) Requests() map[string]*Request { return s.requests }
+
+// Queued returns the slots of a request that are not placed.
+func (s *Set) Queued(q *Request) []Ref { return s.queued(slices.Concat(q.slots...)) }
+
+func (s *Set) queued(refs []Ref) []Ref {
+	return slices.DeleteFunc(slices.Clone(refs), func(r Ref) bool {
+		return r.Group == nil || !s.has(r.Group) || r.slot().state != Queued
+	})
+}
 
 // Commit implements scheduler.Owner.
 func (q *Request) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
@@ -54,10 +98,11 @@ func (q *Request) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
 // Waiting implements scheduler.Owner.
 func (q *Request) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
 	q.cfg.Post(q.owner, q.uid, func(s *Set) Event {
-		if s.requests[q.key] != q {
+		if s.requests[q.gang.Key] != q {
 			return Event{}
 		}
-		return Event{Kind: Waits, Request: q, Why: &why}
+		q.Why, q.Since = &why, q.cfg.Clock.Now()
+		return Event{Kind: Waits, Request: q}
 	})
 }
 
@@ -67,8 +112,9 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 	same := s.uid == q.uid
 	for _, a := range placed {
 		r := q.slots[a.Demand][a.Unit]
+		q.slots[a.Demand][a.Unit] = Ref{}
 		switch {
-		case !same || !s.has(r.Group):
+		case !same || r.Group == nil || !s.has(r.Group):
 			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit])
 		case r.slot().state == Queued:
 			s.place(r, a.Node, a.Annotations)
@@ -79,10 +125,11 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 	if !same {
 		return Event{}
 	}
-	switch now := s.requests[q.key]; {
+	q.Why = nil
+	switch now := s.requests[q.gang.Key]; {
 	case now == q:
-		if !q.waits(s) {
-			delete(s.requests, q.key)
+		if len(s.Queued(q)) == 0 {
+			delete(s.requests, q.gang.Key)
 		}
 	case now != nil:
 		// The request was replaced while it was being placed: its successor requests these slots
@@ -94,21 +141,6 @@ func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignmen
 	}
 	return Event{Kind: Placed, Request: q}
 }
-
-// waits reports whether slots of the request are still to be placed.
-func (q *Request) waits(s *Set) bool {
-	for _, refs := range q.slots {
-		for _, r := range refs {
-			if r.slot().state == Queued && s.has(r.Group) {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// Key returns the key of the request's gang.
-func (q *Request) Key() string { return q.key }
 
 // WithdrawGangs takes back all requests. Placed slots keep their nodes.
 func (s *Set) WithdrawGangs() {
@@ -128,14 +160,6 @@ func (s *Set) WithdrawGangs() {
 				s.Unplace(Ref{g, int32(i)})
 			}
 		}
-	}
-}
-
-// WithdrawGang takes back one request whose slots have been given up.
-func (s *Set) WithdrawGang(key string) {
-	if s.requests[key] != nil {
-		s.cfg.Scheduler.Withdraw(key)
-		delete(s.requests, key)
 	}
 }
 

@@ -45,14 +45,16 @@ type Cache interface {
 	SeenVersion() string
 }
 
-// Config is what the sets of one controller share. All fields are required.
+// Config is what the sets of one controller share. All fields are required, except that a controller
+// all of whose groups are bound later by another manager needs no Scheduler, Model and Nodes.
 type Config struct {
 	Scheduler Scheduler
 	Model     Model
 	Writer    apiwriter.Writer
 	Pods      Cache
-	// NodeExists reports whether a node exists.
-	NodeExists func(name string) bool
+	Nodes     interface {
+		Get(namespace, name string) (*corev1.Node, bool)
+	}
 	// Rejected reports whether a pod failed for a reason that is not the user's, so that it is
 	// replaced.
 	Rejected func(*corev1.Pod) bool
@@ -75,11 +77,9 @@ type Event struct {
 	// Ref is the slot, unless the event is about a request.
 	Ref
 	// Pod is the pod as the server returned it, or nil after an error or a binding.
-	Pod *corev1.Pod
-	Err error
-	// Request is the gang's request, and Why the reason why it waits.
+	Pod     *corev1.Pod
+	Err     error
 	Request *Request
-	Why     *scheduler.Reason
 }
 
 // EventKind is the kind of an Event.
@@ -89,9 +89,10 @@ type EventKind uint8
 const (
 	Nothing      EventKind = iota
 	Placed                 // the scheduler placed the pods of Request, at least in part
-	Waits                  // Request waits for the reason Why
+	Waits                  // Request waits
 	Written                // the pod was created or bound
-	Replacing              // the pod was created and is deleted again, because it does not fit its node
+	Changed                // the watch shows another state of the pod
+	Replacing              // the pod was refused by its node, or does not fit it, and is deleted
 	Refused                // the server refused to create the pod: Err
 	BindFailed             // the server refused to bind the pod, which the watch will explain
 	LaterInstead           // the server refused a pod that names its node: the group's pods are bound later
@@ -159,8 +160,8 @@ func (s *Set) Remove(g *Group) {
 func (s *Set) has(g *Group) bool { return g.at < len(s.groups) && s.groups[g.at] == g }
 
 // Sum returns the counts of all groups.
-func (s *Set) Sum() Counts {
-	var sum Counts
+func (s *Set) Sum() *Counts {
+	sum := &Counts{}
 	for _, g := range s.groups {
 		for state, n := range g.Counts {
 			sum[state] += n
@@ -169,17 +170,7 @@ func (s *Set) Sum() Counts {
 	return sum
 }
 
-// Held returns the number of slots that hold a node, or held one until their pod ended.
-func (s *Set) Held() int32 {
-	n := int32(0)
-	for _, g := range s.groups {
-		n += g.Held()
-	}
-	return n
-}
-
-// Writing returns the number of pods at the writer, and Busy reports whether there are any, or will
-// be.
+// Writing returns the number of pods at the writer.
 func (s *Set) Writing() int { return s.inflight }
 
 // Busy reports whether pods are at the writer, or are to go there.
@@ -237,23 +228,27 @@ func (c *Config) StateOf(p *corev1.Pod) State {
 	return Pending
 }
 
-// See takes in a pod of a slot as the watch shows it. It reports whether that changes the slot.
-func (s *Set) See(r Ref, p *corev1.Pod) bool {
+// See takes in a pod of a slot as the watch shows it. It returns Nothing, Changed or Replacing.
+func (s *Set) See(r Ref, p *corev1.Pod) EventKind {
 	slot := r.slot()
+	s.seen(slot)
 	if slot.uid == p.UID && (slot.state == Leaving || slot.state.Ended() && p.DeletionTimestamp == nil) {
-		s.seen(slot)
-		return false // only the pod's deletion can follow
+		return Nothing // only the pod's deletion can follow
 	}
 	to := s.cfg.StateOf(p)
-	s.seen(slot)
 	slot.uid = p.UID
 	if to == Unbound && (slot.state == Queued || slot.state == Placing) {
-		return false // the pod is about to get its node
+		return Nothing // the pod is about to get its node
 	}
 	s.overtaken(r)
-	slot.uid = p.UID
 	s.move(r, to)
-	return true
+	if p.DeletionTimestamp != nil || !s.cfg.Rejected(p) {
+		return Changed
+	}
+	s.cfg.Log.Info("a pod was refused by its node and is replaced", "owner", s.owner, "pod", p.Name, "node", p.Spec.NodeName,
+		"reason", p.Status.Reason)
+	s.Delete(r, new(int64), "replace-rejected-pod")
+	return Replacing
 }
 
 // Expect notes a pod that exists, of which the watch has not told yet.

@@ -54,7 +54,7 @@ func newGang(w *podsettest.World, size, least int) *gang {
 		g.inbox = append(g.inbox, func(*podset.Set) podset.Event { g.show(p, gone); return podset.Event{} })
 	}
 	g.set.Reset(&podset.Config{
-		Scheduler: w, Model: w, Writer: w, Pods: w, NodeExists: func(string) bool { return true }, Rejected: rejected,
+		Scheduler: w, Model: w, Writer: w, Pods: w, Nodes: nodes{}, Rejected: rejected,
 		Post: func(_ types.NamespacedName, _ types.UID, do func(*podset.Set) podset.Event) bool {
 			g.inbox = append(g.inbox, do)
 			return true
@@ -72,6 +72,11 @@ func rejected(p *corev1.Pod) bool {
 	return p.Status.Phase == corev1.PodFailed && p.Status.Reason == "OutOfcpu"
 }
 
+// nodes has every node.
+type nodes struct{}
+
+func (nodes) Get(string, string) (*corev1.Node, bool) { return nil, true }
+
 func (g *gang) ref(i int) podset.Ref { return podset.Ref{Group: &g.group, Index: int32(i)} }
 
 func (g *gang) show(p *corev1.Pod, gone bool) {
@@ -81,8 +86,8 @@ func (g *gang) show(p *corev1.Pod, gone bool) {
 	}
 	if gone {
 		g.set.Gone(g.ref(i), p.UID)
-	} else if g.set.See(g.ref(i), p) && rejected(p) {
-		g.set.Delete(g.ref(i), new(int64), "rejected")
+	} else {
+		g.set.See(g.ref(i), p)
 	}
 }
 
@@ -106,7 +111,7 @@ func (g *gang) turn() {
 		}
 	}
 	g.set.DeleteAgain()
-	held := int(g.set.Held())
+	held := int(g.set.Sum().Held())
 	g.ran = g.ran || held == len(g.group.Slots()) && !g.set.Busy()
 	if (g.waits || g.why.Noted()) && !g.set.Busy() && held > 0 && held < g.least && !g.ran {
 		g.set.RollBack()
@@ -121,7 +126,7 @@ func (g *gang) ask() {
 		return
 	}
 	var refs []podset.Ref
-	q := g.set.Requested("gang")
+	q := g.set.Requests()["gang"]
 	fresh := q != nil && q.Stale
 	for i, slot := range g.group.Slots() {
 		switch state := slot.State(); {
@@ -137,7 +142,7 @@ func (g *gang) ask() {
 			refs, fresh = append(refs, g.ref(i)), true
 		}
 	}
-	need := max(0, g.least-int(g.set.Held()))
+	need := max(0, g.least-int(g.set.Sum().Held()))
 	if g.ran {
 		need = min(1, need)
 	}
@@ -157,7 +162,7 @@ func (g *gang) check() {
 			g.Fail("a slot in state %d has no pod", slot.State())
 		}
 	}
-	if counts != g.group.Counts || counts != g.set.Sum() {
+	if counts != g.group.Counts || counts != *g.set.Sum() {
 		g.Fail("counts are %v, want %v", g.group.Counts, counts)
 	}
 }

@@ -59,6 +59,17 @@ func (s *Slot) UID() types.UID { return s.uid }
 // Counts are numbers of slots by state.
 type Counts [states]int32
 
+// Held returns the number of slots that hold a node, or held one until their pod ended.
+func (c *Counts) Held() int32 {
+	n := int32(0)
+	for state, slots := range c {
+		if State(state).Holds() {
+			n += slots
+		}
+	}
+	return n
+}
+
 // Maker makes the pods of a group.
 type Maker interface {
 	// PodName returns the name of the pod with this index.
@@ -121,17 +132,6 @@ func (g *Group) Resize(replicas int32) {
 			g.Surplus++
 		}
 	}
-}
-
-// Held returns the number of slots that hold a node, or held one until their pod ended.
-func (g *Group) Held() int32 {
-	n := int32(0)
-	for s, c := range g.Counts {
-		if State(s).Holds() {
-			n += c
-		}
-	}
-	return n
 }
 
 // Written reports whether every pod of the group has been written, so that no pod is made until one

@@ -178,12 +178,13 @@ func (s *Set) refused(w write, err error) EventKind {
 
 // checkStored compares the pod that the API server stored with the placement.
 func (s *Set) checkStored(w write, p *corev1.Pod) EventKind {
+	_, exists := s.cfg.Nodes.Get("", w.node)
 	switch {
 	case p.Spec.NodeName != w.node:
 		// An earlier write of this pod, whose answer was lost, put the pod on another node, where
 		// it stays.
 		return Written
-	case !s.cfg.NodeExists(w.node):
+	case !exists:
 		s.Delete(w.Ref, new(int64), "replace-lost-pod")
 		return Replacing
 	case !plan.Matches(w.Plan, p) || w.annotations != nil && p.Annotations[topology.ResultAnnotation] == "":

@@ -33,9 +33,11 @@ import (
 // Config configures a Controller. Fields without a stated default are required.
 type Config struct {
 	Informers *cluster.Informers
-	Placer    podset.Scheduler
-	Model     podset.Model
-	Writer    apiwriter.Writer
+	// Placer finds nodes for pods, and Model counts them. Both are nil in a manager that does not
+	// lead: its pods are created without a node, and the leader binds them.
+	Placer podset.Scheduler
+	Model  podset.Model
+	Writer apiwriter.Writer
 	// Client reads objects that are not watched, such as ConfigMaps with semaphore limits.
 	Client kubernetes.Interface
 	// Owns reports whether a workflow is this manager's. Default: all are. Before workflows of
@@ -79,8 +81,8 @@ type Config struct {
 }
 
 func (cfg *Config) complete() error {
-	if cfg.Informers == nil || cfg.Placer == nil || cfg.Model == nil || cfg.Writer == nil || cfg.Client == nil || cfg.Evaluators == nil {
-		return errors.New("workflow controller: Informers, Placer, Model, Writer, Client and Evaluators are required")
+	if cfg.Informers == nil || (cfg.Placer == nil) != (cfg.Model == nil) || cfg.Writer == nil || cfg.Client == nil || cfg.Evaluators == nil {
+		return errors.New("workflow controller: Informers, Writer, Client and Evaluators are required, and a Model with a Placer")
 	}
 	if cfg.Owns == nil {
 		cfg.Owns = func(*wf.Workflow) bool { return true }
@@ -157,7 +159,7 @@ func New(cfg Config) (*Controller, error) {
 	c.taken.init()
 	c.lookups = newPodLookups(c)
 	c.pods = podset.Config{
-		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, NodeExists: c.nodeExists, Rejected: rejected,
+		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
 		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
 			return c.loop.Post(workflow, to, func(r *record) { c.happened(r, do(&r.pods)) })
 		},
@@ -292,11 +294,8 @@ func (c *Controller) ours(schedulerName string) bool {
 
 // workflowOf returns the owner reference to the workflow that controls the pod, or nil.
 func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
-	for i := range p.OwnerReferences {
-		o := &p.OwnerReferences[i]
-		if o.Controller != nil && *o.Controller && o.Kind == "Workflow" && o.APIVersion == workflowAPIVersion {
-			return o
-		}
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && o.Kind == "Workflow" && o.APIVersion == workflowAPIVersion {
+		return o
 	}
 	return nil
 }

@@ -6,7 +6,6 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -32,7 +31,7 @@ type nodePod struct {
 	create       *engine.CreatePod // nil if the pod was found, not created by this run
 	pod          *corev1.Pod       // the pod to create; nil once it exists
 	queue        string
-	gang         *gang
+	gang         string // key of the gang in which it was requested
 	phase        corev1.PodPhase // as the watch showed it last
 	replacing    bool            // the pod is being deleted, to be created again
 	deleted      bool            // its deletion was requested
@@ -64,17 +63,6 @@ func (r *record) addPod(nodeID, name string, create *engine.CreatePod) *nodePod 
 	r.nodePods[nodeID] = p
 	r.pods.Add(&p.Group)
 	return p
-}
-
-// gang is the pods that are requested from the scheduler together.
-type gang struct {
-	key      string
-	pods     []*nodePod
-	all      bool // place all pods or none
-	queue    string
-	priority int32
-	why      *scheduler.Reason
-	whySince time.Time
 }
 
 // startWaiting builds the pods that the engine requested, once their preconditions hold: no status
@@ -134,9 +122,9 @@ func (c *Controller) start(r *record, create *engine.CreatePod) {
 	if q := pod.Annotations[scheduling.QueueNameAnnotation]; q != "" {
 		p.queue = q
 	}
-	p.BindLater = !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || len(pod.Spec.ResourceClaims) > 0
+	p.BindLater = c.Placer == nil || !c.ours(pod.Spec.SchedulerName) || len(pod.Spec.SchedulingGates) > 0 || len(pod.Spec.ResourceClaims) > 0
 	if !p.BindLater {
-		p.Plan = c.plans.Share(plan.Of(pod, c.limitRanges(r.key.Namespace), wf.LabelWorkflow))
+		p.Plan = c.plans.Share(plan.Of(pod, plan.Ranges(c.Informers.LimitRanges.List(), r.key.Namespace), wf.LabelWorkflow))
 	}
 }
 
@@ -146,13 +134,6 @@ func (c *Controller) startDelayed(r *record, pod string) {
 		delete(r.delayed, pod)
 		r.waiting = append(r.waiting, create)
 	}
-}
-
-func (c *Controller) limitRanges(namespace string) []*corev1.LimitRange {
-	if c.Informers.LimitRanges == nil {
-		return nil
-	}
-	return plan.Ranges(c.Informers.LimitRanges.List(), namespace)
 }
 
 // gangOf returns the name of the gang that a pod is in, or "".
@@ -211,15 +192,11 @@ func (c *Controller) submit(r *record) {
 	r.pods.Pump()
 	for _, key := range order {
 		r.gangSeq++
-		g := &gang{
-			key: ownerKey(r.key) + "/" + strconv.Itoa(r.gangSeq), pods: fresh[key], all: key.name != "", queue: key.queue, priority: key.priority,
-		}
-		r.gangs[g.key] = g
-		c.request(r, g)
+		c.request(r, key, fresh[key])
 	}
-	for _, g := range r.gangs {
-		if q := r.pods.Requested(g.key); q != nil && q.Stale {
-			c.request(r, g)
+	for _, q := range r.pods.Requests() {
+		if q.Stale {
+			r.pods.Resubmit(q)
 		}
 	}
 }
@@ -239,37 +216,31 @@ func (r *record) absentPods() []string {
 	return ids
 }
 
-// request submits a gang to the scheduler, replacing its earlier request, or withdraws it if no pod
-// is left.
-func (c *Controller) request(r *record, g *gang) {
-	request := &scheduler.Gang{Key: g.key, Queue: g.queue, Priority: g.priority, Created: r.object.CreationTimestamp.Time, MinMember: 1}
+// request submits a gang to the scheduler.
+func (c *Controller) request(r *record, key gangKey, list []*nodePod) {
+	g := &scheduler.Gang{
+		Key: ownerKey(r.key) + "/" + strconv.Itoa(r.gangSeq), Queue: key.queue, Priority: key.priority,
+		Created: r.object.CreationTimestamp.Time, MinMember: 1,
+	}
+	if key.name != "" {
+		g.MinMember = len(list)
+	}
 	var slots [][]podset.Ref
 	at := map[*corev1.Pod]int{}
-	total := 0
-	for _, p := range g.pods {
-		if r.nodePods[p.nodeID] != p || p.state() != podset.Absent && p.state() != podset.Queued {
-			continue
-		}
-		p.gang = g
+	for _, p := range list {
 		i, found := at[p.Plan]
 		if !found {
 			i = len(slots)
 			at[p.Plan] = i
-			request.Demands = append(request.Demands, scheduler.Demand{Template: p.Plan})
+			g.Demands = append(g.Demands, scheduler.Demand{Template: p.Plan})
 			slots = append(slots, nil)
 		}
 		slots[i] = append(slots[i], p.ref())
-		total++
 	}
-	if total == 0 {
-		r.pods.WithdrawGang(g.key)
-		delete(r.gangs, g.key)
-		return
+	for _, p := range list {
+		p.gang = g.Key
 	}
-	if g.all {
-		request.MinMember = total
-	}
-	r.pods.Submit(request, slots)
+	r.pods.Submit(g, slots)
 }
 
 // priority returns a pod's priority in its queue: that of its PriorityClass, else the workflow's
@@ -288,19 +259,8 @@ func (c *Controller) priority(r *record, p *nodePod) int32 {
 
 // happened handles what the scheduler or the writer said about the workflow's pods.
 func (c *Controller) happened(r *record, e podset.Event) {
-	if q := e.Request; q != nil {
-		g := r.gangs[q.Key()]
-		switch {
-		case g == nil:
-		case e.Kind == podset.Waits:
-			g.why, g.whySince = e.Why, c.Clock.Now()
-			c.loop.WakeAfter(r.key, waitTold)
-		default:
-			if g.why = nil; r.pods.Requested(g.key) == nil {
-				delete(r.gangs, g.key)
-			}
-		}
-		return
+	if e.Kind == podset.Waits {
+		c.loop.WakeAfter(r.key, waitTold)
 	}
 	if e.Group == nil {
 		return
@@ -318,14 +278,6 @@ func (c *Controller) happened(r *record, e podset.Event) {
 			r.pods.DeletePod(podset.Deletion{Name: p.name, UID: e.Pod.UID, Reason: "delete-unwanted-pod"})
 		}
 	}
-}
-
-func (c *Controller) nodeExists(node string) bool {
-	if c.Informers.Nodes == nil {
-		return true
-	}
-	_, found := c.Informers.Nodes.Get("", node)
-	return found
 }
 
 // refused handles the server's refusal to create a pod.
@@ -391,9 +343,7 @@ func (c *Controller) stopPod(r *record, d engine.DeletePod) {
 func (c *Controller) cancel(r *record, p *nodePod) {
 	switch p.state() {
 	case podset.Queued:
-		if q := r.pods.Requested(p.gang.key); q != nil {
-			q.Stale = true
-		}
+		r.pods.Requests()[p.gang].Stale = true
 		c.removePod(r, p)
 	case podset.Absent:
 		c.removePod(r, p)
@@ -430,7 +380,6 @@ func (c *Controller) removeEnded(r *record, changed []string) {
 // withdraw cancels all requests to the scheduler and all creates that have not been sent.
 func (c *Controller) withdraw(r *record) {
 	r.pods.Withdraw()
-	clear(r.gangs)
 	r.waiting = nil
 }
 
@@ -451,42 +400,4 @@ func (c *Controller) deleteAgain(r *record) {
 		c.loop.WakeAfter(r.key, left)
 	}
 	r.over.expired = r.over.expired && !own
-}
-
-// FollowerPlacer is the scheduler and model of a manager that does not lead: its pods are created
-// without a node, and the leader binds them.
-type FollowerPlacer struct {
-	// Priorities returns the values of PriorityClasses; may be nil.
-	Priorities func(class string) (int32, bool)
-}
-
-// Submit implements podset.Scheduler.
-func (FollowerPlacer) Submit(g *scheduler.Gang) {
-	var placed []scheduler.Assignment
-	for d := range g.Demands {
-		for u := range g.Demands[d].Units {
-			placed = append(placed, scheduler.Assignment{Demand: d, Unit: u})
-		}
-	}
-	g.Owner.Commit(g, placed)
-}
-
-// Withdraw implements podset.Scheduler.
-func (FollowerPlacer) Withdraw(string) {}
-
-// Confirm implements podset.Model.
-func (FollowerPlacer) Confirm(types.NamespacedName, types.UID, string) {}
-
-// UpsertPod implements podset.Model.
-func (FollowerPlacer) UpsertPod(*corev1.Pod) {}
-
-// Forget implements podset.Model.
-func (FollowerPlacer) Forget(types.NamespacedName) {}
-
-// Priority implements podset.Model.
-func (p FollowerPlacer) Priority(class string) (int32, bool) {
-	if p.Priorities == nil {
-		return 0, false
-	}
-	return p.Priorities(class)
 }

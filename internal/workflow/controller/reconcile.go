@@ -139,7 +139,7 @@ func (r *record) reset() {
 	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
 	r.pauses, r.supplied, r.asking = nil, nil, nil
 	r.pods.Clear()
-	r.nodePods, r.leaving, r.delayed, r.waiting, r.gangs = nil, nil, nil, nil, nil
+	r.nodePods, r.leaving, r.delayed, r.waiting = nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
 	r.refusal, r.objects = podset.Refusal{}, nil
 	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
@@ -207,7 +207,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	r.packed = own.Status.CompressedNodes != ""
 	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
 	r.nodePods, r.leaving, r.delayed = map[string]*nodePod{}, map[string]types.UID{}, map[string]engine.CreatePod{}
-	r.pauses, r.supplied, r.gangs = map[string]bool{}, map[string]*wf.Outputs{}, map[string]*gang{}
+	r.pauses, r.supplied = map[string]bool{}, map[string]*wf.Outputs{}
 	r.next.nodes = map[string]bool{}
 	prepared := own.Status.Phase == wf.WorkflowUnknown && len(nodes) > 0 // by a user, for a retry
 	since := own.Status.StartedAt.Time
@@ -459,17 +459,13 @@ func (c *Controller) takePod(r *record, p *corev1.Pod, gone bool) {
 // observe passes the state of a pod to the engine. A pod that its node refused before any container
 // started is deleted and replaced instead.
 func (c *Controller) observe(r *record, np *nodePod, p *corev1.Pod, gone bool) {
-	r.pods.See(np.ref(), p)
+	if !gone && r.pods.See(np.ref(), p) == podset.Replacing {
+		np.replacing = true
+	}
 	before := np.phase
 	np.phase, np.pod = p.Status.Phase, nil
 	if r.count(before, np.phase); r.running > 0 && r.ran.IsZero() {
 		r.ran = c.Clock.Now()
-	}
-	if rejected(p) && !gone && !np.replacing {
-		c.Log.Info("a pod was refused by its node and is replaced", "workflow", r.key, "pod", p.Name, "node", p.Spec.NodeName,
-			"reason", p.Status.Reason)
-		np.replacing = true
-		r.pods.Delete(np.ref(), ptr.To[int64](0), "replace-refused-pod")
 	}
 	if np.replacing {
 		return

@@ -56,7 +56,6 @@ type record struct {
 	// written first.
 	waiting []engine.CreatePod
 	first   firstState
-	gangs   map[string]*gang
 	gangSeq int
 	running int       // number of node pods that run
 	created time.Time // time of the last answer to a create of a pod

@@ -18,7 +18,6 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/keyed"
-	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/rawjson"
 	"lockstep.dev/lockstep/internal/unpack"
 	"lockstep.dev/lockstep/internal/workflow/compress"
@@ -147,20 +146,20 @@ func (c *Controller) due(r *record) time.Time {
 
 // explainWaiting reports to the engine why pods wait, once they have waited for waitTold.
 func (c *Controller) explainWaiting(r *record, now time.Time) {
-	for _, g := range r.gangs {
-		if g.why == nil {
+	for _, q := range r.pods.Requests() {
+		if q.Why == nil {
 			continue
 		}
-		if wait := waitTold - now.Sub(g.whySince); wait > 0 {
+		if wait := waitTold - now.Sub(q.Since); wait > 0 {
 			c.loop.WakeAfter(r.key, wait)
 			continue
 		}
-		for _, p := range g.pods {
-			if p.state() == podset.Queued && r.nodePods[p.nodeID] == p {
-				r.events = append(r.events, engine.PodState{NodeID: p.nodeID, Phase: corev1.PodPending, Message: g.why.Code + ": " + g.why.Message})
-			}
+		for _, slot := range r.pods.Queued(q) {
+			r.events = append(r.events, engine.PodState{
+				NodeID: slot.Maker.(*nodePod).nodeID, Phase: corev1.PodPending, Message: q.Why.Code + ": " + q.Why.Message,
+			})
 		}
-		g.why = nil
+		q.Why = nil
 	}
 }
 
