@@ -22,7 +22,7 @@ const module = "lockstep.dev/lockstep/"
 // package's layer.
 var layers = [][]string{
 	{"api", "internal/panics", "internal/failpoint", "internal/fence", "internal/rawjson", "internal/unpack", "internal/http2client"},
-	{"internal/malformed"},
+	{"internal/malformed", "internal/podset/plan"},
 	{"config", "internal/gcpace", "internal/kubeclient", "internal/procs", "internal/sandbox", "internal/scheduler/place", "internal/scheduler/share", "internal/scheduler/types",
 		"internal/cputopology", "internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 		"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods",
@@ -30,7 +30,8 @@ var layers = [][]string{
 	{"internal/informer"},
 	{"internal/apiwriter", "internal/cluster", "internal/egress", "internal/install", "internal/controlloop", "internal/serve", "internal/shard"},
 	{"internal/scheduler", "internal/application/clusters", "internal/malformed/report"},
-	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/nodecontroller", "internal/localcluster", "internal/submit"},
+	{"internal/podset"},
+	{"internal/batch", "internal/podgroup", "internal/workflow", "internal/application", "internal/cputopology/agent", "internal/cputopology/steward", "internal/localcluster", "internal/submit"},
 	{"internal/manager", "internal/lab", "internal/web"},
 	{"internal/cli"},
 	{"cmd", "test", "hack", "internal/arch"},
@@ -49,7 +50,7 @@ var pure = []string{
 	"internal/cputopology/request", "internal/cputopology/allocate", "internal/cputopology/reservation", "internal/cputopology/repack", "internal/cputopology/agent/desired",
 	"internal/workflow/engine", "internal/workflow/template", "internal/workflow/display", "internal/workflow/nodeselect", "internal/workflow/cron/schedule",
 	"internal/workflow/locks", "internal/workflow/rerun", "internal/workflow/compress", "internal/workflow/lint", "internal/workflow/execapi", "internal/workflow/pods",
-	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods",
+	"internal/application/chart", "internal/application/render", "internal/application/plan", "internal/application/flow", "internal/batch/lifecycle", "internal/batch/pods", "internal/podset/plan",
 	"internal/lab/analyse", "internal/lab/scenario", "internal/malformed", "internal/rawjson", "internal/unpack", "internal/unpack/yamldoc",
 }
 

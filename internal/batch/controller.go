@@ -17,36 +17,15 @@ import (
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/panics"
-	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/podset"
+	"lockstep.dev/lockstep/internal/podset/plan"
 )
-
-// Scheduler places gangs.
-type Scheduler interface {
-	// Submit requests nodes for a gang, and replaces an earlier request with the same key.
-	Submit(*scheduler.Gang)
-	// Withdraw takes back the request with this key. A Commit that has already begun may still
-	// arrive.
-	Withdraw(key string)
-}
-
-// Model is the part of the cluster model that the controller updates and reads.
-type Model interface {
-	// Confirm records that an assumed pod has been written.
-	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
-	// UpsertPod updates the model with a pod as the API server has it, ahead of the watch.
-	UpsertPod(pod *corev1.Pod)
-	// Forget releases the room assumed for a pod that will not be created.
-	Forget(pod types.NamespacedName)
-	// Priority returns the value of a PriorityClass, and whether the class exists. An empty name
-	// means the default class.
-	Priority(class string) (int32, bool)
-}
 
 // Config configures a Controller. All fields without a default are required.
 type Config struct {
 	Informers *informer.Set
-	Scheduler Scheduler
-	Model     Model
+	Scheduler podset.Scheduler
+	Model     podset.Model
 	Writer    apiwriter.Writer
 	// SchedulerNames are the scheduler names that this manager serves. Jobs whose pods name another
 	// scheduler are left alone. Empty means that all jobs are served.
@@ -68,7 +47,8 @@ type Config struct {
 type Controller struct {
 	Config
 	loop  *controlloop.Loop[types.NamespacedName, record]
-	plans *pods.Plans
+	plans *plan.Cache
+	pods  podset.Config
 	keys  keyring
 	began time.Time
 }
@@ -90,11 +70,18 @@ func New(cfg Config) (*Controller, error) {
 	if cfg.Log == nil {
 		cfg.Log = slog.New(slog.DiscardHandler)
 	}
-	c := &Controller{Config: cfg, plans: pods.NewPlans(), began: cfg.Clock.Now()}
+	c := &Controller{Config: cfg, plans: plan.NewCache(), began: cfg.Clock.Now()}
 	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "jobs", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
 	})
+	c.pods = podset.Config{
+		Scheduler: cfg.Scheduler, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
+		Post: func(job types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
+			return c.loop.Post(job, to, func(r *record) { c.happened(r, do(&r.pods)) })
+		},
+		Window: cfg.Window, CreateReason: "job-pod", Clock: cfg.Clock, Log: cfg.Log,
+	}
 	c.watch()
 	return c, nil
 }
@@ -135,25 +122,12 @@ func (c *Controller) Run(ctx context.Context) { c.loop.Run(ctx) }
 // panicked sets a job apart after a turn on it has panicked: the job is left alone until it is
 // changed. Its pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
-	c.Scheduler.Withdraw(gangKey(key))
 	if r := c.loop.Get(key); r != nil {
-		c.Guard.Try("jobs", key, func() { c.giveBackRoom(r) })
+		c.Guard.Try("jobs", key, func() { r.pods.GiveBackRoom() })
 		c.Guard.Try("jobs", key, func() { c.abandon(r) })
 	}
 	if job, exists := c.Informers.Jobs.Get(key.Namespace, key.Name); exists {
 		c.Informers.Jobs.SetApart(key.Namespace, key.Name, job.UID, p)
-	}
-}
-
-// giveBackRoom releases the room that the scheduler may have assumed for pods that are not at the
-// writer. The turn that panicked may have lost the message that they were placed.
-func (c *Controller) giveBackRoom(r *record) {
-	for _, t := range r.tasks {
-		for i := range t.units {
-			if t.units[i].state == queued {
-				c.forget(r.key, t.pods.PodName(i))
-			}
-		}
 	}
 }
 
@@ -164,7 +138,7 @@ const sweepInterval = 10 * time.Second
 // sweep posts takeUnseen to the jobs that wait for the watch to show a pod.
 func (c *Controller) sweep() {
 	c.loop.Each(func(key types.NamespacedName, r *record) {
-		if r.unseen.Load() {
+		if r.pods.Expects() {
 			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)
 		}
 	})
@@ -197,8 +171,8 @@ func (c *Controller) podGone(p *corev1.Pod) {
 		c.loop.Post(key, owner.UID, func(r *record) { c.takePodGone(r, p) })
 		// A job of the same name may have been waiting for the pod's name to become free.
 		c.loop.Post(key, controlloop.Anyone, func(r *record) {
-			if r.uid != owner.UID && r.refusal != nil {
-				r.refusal.retryAt = time.Time{}
+			if r.uid != owner.UID {
+				r.refusal.RetryAt = time.Time{}
 			}
 		})
 	}
@@ -222,11 +196,8 @@ func (c *Controller) nodeGone(node string) {
 
 // jobOf returns the owner reference to the batch job that controls the pod, or nil.
 func jobOf(p *corev1.Pod) *metav1.OwnerReference {
-	for i := range p.OwnerReferences {
-		o := &p.OwnerReferences[i]
-		if o.Controller != nil && *o.Controller && o.Kind == pods.JobKind.Kind && o.APIVersion == jobAPIVersion {
-			return o
-		}
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && o.Kind == pods.JobKind.Kind && o.APIVersion == jobAPIVersion {
+		return o
 	}
 	return nil
 }

@@ -4,6 +4,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
+	"lockstep.dev/lockstep/internal/podset"
 )
 
 // heldBack reports whether a task waits for other tasks before it gets its first pod. Once it has
@@ -15,7 +16,7 @@ func (r *record) heldBack(ti int) bool {
 		return false
 	}
 	t := r.tasks[ti]
-	return t.counts[absent] == t.replicas && !r.arrived(d)
+	return t.Counts[podset.Absent] == t.Replicas && !r.arrived(d)
 }
 
 // arrived reports whether the tasks in d are ready: all of them, or any with IterationAny.
@@ -37,12 +38,12 @@ func (c *Controller) countReady(r *record) {
 		return
 	}
 	for _, t := range r.tasks {
-		t.ready = t.counts[succeeded]
-		for i := range t.units[:t.replicas] {
-			if t.units[i].state != running {
+		t.ready = t.Counts[podset.Succeeded]
+		for i, slot := range t.Slots() {
+			if slot.State() != podset.Running {
 				continue
 			}
-			if p, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(i)); ok && p.UID == t.units[i].uid && ready(p) {
+			if p, ok := c.Informers.Pods.Get(r.key.Namespace, t.PodName(i)); ok && p.UID == slot.UID() && ready(p) {
 				t.ready++
 			}
 		}
@@ -81,7 +82,7 @@ func (r *record) least() int32 {
 		if r.heldBack(ti) {
 			n -= t.pods.Min
 		} else {
-			there += t.replicas
+			there += t.Replicas
 		}
 	}
 	return min(max(n, 1), there)
@@ -96,7 +97,7 @@ func (r *record) leastFirst() int32 {
 		if d := r.job.Spec.Tasks[ti].DependsOn; d != nil && len(d.Name) > 0 {
 			n -= t.pods.Min
 		} else {
-			there += t.replicas
+			there += t.Replicas
 		}
 	}
 	return min(max(n, 1), there)

@@ -10,6 +10,7 @@ import (
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/cluster"
+	"lockstep.dev/lockstep/internal/podset"
 )
 
 // Policies are evaluated on the present state where possible: a pod that failed still counts as
@@ -85,8 +86,8 @@ func (r *record) occurred(o occurrence) {
 // evicted records that a pod was removed by another party. If the pod failed because of the
 // eviction and no policy covers evictions, it counts as failed. A pod that a node refused before it
 // started is simply replaced, without an occurrence.
-func (r *record) evicted(ti int, i int32, p *corev1.Pod, was unitState) {
-	if r.policies == nil || i >= r.tasks[ti].replicas || was != running && cluster.RefusedByNode(p) {
+func (r *record) evicted(ti int, i int32, p *corev1.Pod, was podset.State) {
+	if r.policies == nil || i >= r.tasks[ti].Replicas || was != podset.Running && cluster.RefusedByNode(p) {
 		return
 	}
 	o := occurrence{event: bus.PodEvictedEvent, task: int32(ti), index: i}
@@ -186,7 +187,7 @@ func (r *record) policyOn(o occurrence) *api.LifecyclePolicy {
 func (r *record) occurrences() []occurrence {
 	var out []occurrence
 	for ti, t := range r.tasks {
-		if t.replicas > 0 && t.counts[succeeded] >= t.replicas {
+		if t.Replicas > 0 && t.Counts[podset.Succeeded] >= t.Replicas {
 			out = append(out, occurrence{event: bus.TaskCompletedEvent, task: int32(ti), index: wholeTask})
 		}
 	}
@@ -194,12 +195,12 @@ func (r *record) occurrences() []occurrence {
 		if r.policies.restarts && t.restarts() > 0 && t.restarts() >= r.job.Spec.Tasks[ti].Retries() {
 			out = append(out, occurrence{event: bus.TaskFailedEvent, task: int32(ti), index: wholeTask})
 		}
-		if t.counts[failed] == 0 {
+		if t.Counts[podset.Failed] == 0 {
 			continue
 		}
-		for i := range t.units[:t.replicas] {
-			if u := &t.units[i]; u.state == failed {
-				out = append(out, occurrence{bus.PodFailedEvent, int32(ti), int32(i), u.code})
+		for i, slot := range t.Slots() {
+			if slot.State() == podset.Failed {
+				out = append(out, occurrence{bus.PodFailedEvent, int32(ti), int32(i), slot.Code})
 			}
 		}
 	}
@@ -211,16 +212,17 @@ func (r *record) occurrences() []occurrence {
 
 // broken reports whether a part of the gang runs and there is no room for the rest.
 func (r *record) broken() bool {
-	started := r.sum()[running] + r.sum()[succeeded] + r.sum()[failed]
+	sum := r.pods.Sum()
+	started := sum[podset.Running] + sum[podset.Succeeded] + sum[podset.Failed]
 	return r.status.State.Phase == api.Running && r.why != nil && started > 0 && started < r.minAvailable()
 }
 
 // restarts returns the number of container restarts in the task's pods.
 func (t *task) restarts() int32 {
 	n := int32(0)
-	for i := range t.units[:t.replicas] {
-		if u := &t.units[i]; u.state == pending || u.state == running {
-			n += u.code
+	for _, slot := range t.Slots() {
+		if slot.State() == podset.Pending || slot.State() == podset.Running {
+			n += slot.Code
 		}
 	}
 	return n
@@ -234,11 +236,15 @@ func (r *record) persists(o occurrence) bool {
 	t := r.tasks[o.task]
 	switch o.event {
 	case bus.PodFailedEvent:
-		return o.index < t.replicas && t.units[o.index].state == failed
+		return o.index < t.Replicas && t.Slot(o.index).State() == podset.Failed
 	case bus.PodEvictedEvent:
-		return o.index < t.replicas && t.units[o.index].state != running && !t.units[o.index].state.ended()
+		if o.index >= t.Replicas {
+			return false
+		}
+		state := t.Slot(o.index).State()
+		return state != podset.Running && !state.Ended()
 	case bus.TaskCompletedEvent:
-		return t.counts[succeeded] >= t.replicas
+		return t.Counts[podset.Succeeded] >= t.Replicas
 	case bus.TaskFailedEvent:
 		return t.restarts() >= r.job.Spec.Tasks[o.task].Retries()
 	}
@@ -259,12 +265,12 @@ func (c *Controller) waitedTooLong(r *record, now time.Time) []occurrence {
 		}
 		limit := policy.Timeout.Duration
 		oldest := now // a pod that begins to wait now cannot exceed the limit before now+limit
-		for i := range t.units[:t.replicas] {
-			if t.units[i].state >= running || r.heldBack(ti) {
+		for i, slot := range t.Slots() {
+			if slot.State() >= podset.Running || r.heldBack(ti) {
 				continue
 			}
 			since := p.since
-			if pod, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(i)); ok && pod.UID == t.units[i].uid {
+			if pod, ok := c.Informers.Pods.Get(r.key.Namespace, t.PodName(i)); ok && pod.UID == slot.UID() {
 				since = pod.CreationTimestamp.Time
 			} else if gone, ok := p.gone[[2]int32{o.task, int32(i)}]; ok {
 				since = gone
@@ -289,7 +295,7 @@ func (r *record) describe(o occurrence) string {
 	if o.task != wholeJob {
 		name = "task " + r.tasks[o.task].pods.Name
 		if o.index != wholeTask {
-			name = "pod " + r.tasks[o.task].pods.PodName(int(o.index))
+			name = "pod " + r.tasks[o.task].PodName(int(o.index))
 		}
 	}
 	switch o.event {
@@ -316,13 +322,13 @@ func (c *Controller) restartTarget(r *record, action bus.Action) {
 		if o.task != wholeJob && int32(ti) != o.task {
 			continue
 		}
-		for i := range t.units {
+		for i := range t.Every() {
 			size := partOf(action, &r.job.Spec.Tasks[ti])
 			if o.index != wholeTask && size > 0 && int32(i)/size != o.index/size {
 				continue
 			}
-			if t.units[i].state.hasPod() {
-				c.deletePod(r, ti, int32(i), nil, "policy-restart")
+			if t.Slot(int32(i)).State().HasPod() {
+				r.pods.Delete(t.ref(i), nil, "policy-restart")
 			}
 		}
 	}

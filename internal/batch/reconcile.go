@@ -9,7 +9,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/utils/ptr"
 
 	api "lockstep.dev/lockstep/api/batch/v1alpha1"
 	bus "lockstep.dev/lockstep/api/bus/v1alpha1"
@@ -17,8 +16,10 @@ import (
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/podset"
+	"lockstep.dev/lockstep/internal/podset/plan"
 )
 
 // reconcile runs one turn of one job: it applies events, decides, acts on pods and reports the
@@ -73,7 +74,9 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 	// A restart is recorded before the pods that caused it are deleted. Otherwise a manager that
 	// takes over after a crash in between would find a job without pods that has not been
 	// restarted, and would run it once more than spec.maxRetry allows.
-	r.recording = r.recording || step.NewRun || step.Retries != r.status.RetryCount
+	if r.recording = r.recording || step.NewRun || step.Retries != r.status.RetryCount; r.recording {
+		r.pods.HoldDeletions()
+	}
 	// 3. Bring the pods to the state that the step wants.
 	switch {
 	case job.DeletionTimestamp != nil:
@@ -90,7 +93,6 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 		c.withdraw(r)
 		c.deletePods(r, step.Pods)
 	}
-	r.unseen.Store(r.sum()[created] > 0)
 	// 4. Report the result.
 	if job.DeletionTimestamp == nil {
 		c.report(r, step)
@@ -113,9 +115,10 @@ func (c *Controller) record(key types.NamespacedName, exists bool) *record {
 func (c *Controller) abandon(r *record) {
 	c.withdraw(r)
 	for _, t := range r.tasks {
-		c.plans.Release(t.plan)
+		c.plans.Release(t.Plan)
 	}
-	r.tasks, r.byName, r.set, r.job, r.uid, r.inflight = nil, nil, nil, nil, "", 0
+	r.tasks, r.byName, r.set, r.job, r.uid = nil, nil, nil, nil, ""
+	r.pods.Reset(&c.pods, r.key, "", "")
 	r.endOrder(false)
 }
 
@@ -128,10 +131,10 @@ func (c *Controller) adopt(r *record, job *api.Job) bool {
 			return false
 		}
 		r.uid, r.generation, r.status = job.UID, -1, *job.Status.DeepCopy()
-		r.refusal, r.failures = nil, 0
-		r.recording, r.deletions = false, nil
+		r.pods.Reset(&c.pods, r.key, job.UID, gangKey(r.key))
+		r.refusal, r.recording = podset.Refusal{}, false
 		r.policies = newPolicies(job, c.Clock.Now())
-		r.undeleted, r.statuses = controlloop.FailedWrites[types.UID, string]{}, controlloop.Backoff{}
+		r.statuses = controlloop.Backoff{}
 		r.statusSince, r.lost, r.expired = time.Time{}, false, false
 		r.told.Store(nil)
 		r.compared, r.conflicted = job.ResourceVersion, ""
@@ -179,18 +182,20 @@ func (c *Controller) compile(r *record, ranges []*corev1.LimitRange) {
 	r.set = set
 	all := set.Tasks()
 	for len(r.tasks) < len(all) {
-		r.tasks = append(r.tasks, &task{})
+		t := &task{}
+		r.tasks = append(r.tasks, t)
+		r.pods.Add(&t.Group)
 	}
 	r.byName = make(map[string]int, len(all))
 	for i := range all {
 		t := r.tasks[i]
-		t.pods = &all[i]
-		plan := c.plans.Share(t.pods.Plan())
-		t.pods.Adopt(plan)
-		c.plans.Release(t.plan)
-		t.plan = plan
-		t.afterwards = t.afterwards || t.pods.Unbound()
-		t.resize(t.pods.Replicas)
+		t.pods, t.Maker = &all[i], &all[i]
+		shared := c.plans.Share(t.pods.Plan())
+		t.pods.Adopt(shared)
+		c.plans.Release(t.Plan)
+		t.Plan = shared
+		t.BindLater = t.BindLater || t.pods.Unbound()
+		t.Resize(t.pods.Replicas)
 		r.byName[t.pods.Name] = i
 	}
 }
@@ -206,14 +211,7 @@ func (c *Controller) ours(job *api.Job) bool {
 }
 
 func (c *Controller) limitRanges(namespace string) []*corev1.LimitRange {
-	var out []*corev1.LimitRange
-	for _, l := range c.Informers.LimitRanges.List() {
-		if l.Namespace == namespace {
-			out = append(out, l)
-		}
-	}
-	slices.SortFunc(out, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
-	return out
+	return plan.Ranges(c.Informers.LimitRanges.List(), namespace)
 }
 
 func versions(ranges []*corev1.LimitRange) string {
@@ -232,7 +230,7 @@ func (r *record) facts() lifecycle.Job {
 		Tasks: make([]lifecycle.Task, len(r.tasks)),
 	}
 	for i, t := range r.tasks {
-		j.Tasks[i] = lifecycle.Task{Name: t.pods.Name, Replicas: t.replicas, Min: t.pods.Min, Pods: t.seen()}
+		j.Tasks[i] = lifecycle.Task{Name: t.pods.Name, Replicas: t.Replicas, Min: t.pods.Min, Pods: t.seen()}
 	}
 	return j
 }
@@ -244,109 +242,56 @@ func (c *Controller) takePod(r *record, p *corev1.Pod) {
 		return
 	}
 	t := r.tasks[ti]
-	if int(i) >= len(t.units) {
-		t.units = append(t.units, make([]unit, int(i)+1-len(t.units))...)
+	t.Extend(i)
+	slot := t.Slot(i)
+	was, known := slot.State(), slot.UID() == p.UID
+	change := r.pods.See(t.ref(int(i)), p)
+	if change == podset.Nothing {
+		return
 	}
-	u := &t.units[i]
-	if u.uid == p.UID && (u.state == leaving || u.state.ended() && p.DeletionTimestamp == nil) {
-		return // only the pod's deletion can follow
+	now := c.pods.StateOf(p)
+	if now == podset.Leaving && known && was.HasPod() && !was.Ended() {
+		r.evicted(ti, i, p, was)
 	}
-	s := stateOf(p)
-	if s == unbound && (u.state == queued || u.state == placing) {
-		u.uid = p.UID
-		return // the pod is about to get its node
-	}
-	known := u.uid == p.UID
-	if s == leaving && known && u.state.hasPod() && !u.state.ended() {
-		r.evicted(ti, i, p, u.state)
-	}
-	u.uid, u.version = p.UID, ""
-	t.set(i, s)
-	u.code = codeOf(p)
-	switch {
-	case p.DeletionTimestamp != nil:
-	case rejected(p):
-		c.Log.Info("pod was refused by its node and is replaced", "job", r.key, "pod", p.Name, "node", p.Spec.NodeName,
-			"reason", p.Status.Reason)
-		c.deletePod(r, ti, i, ptr.To[int64](0), "replace-rejected-pod")
-	case p.Spec.NodeName != "" && !s.ended() && c.nodeMissing(p.Spec.NodeName):
-		r.evicted(ti, i, p, s)
-		c.deletePod(r, ti, i, ptr.To[int64](0), "replace-lost-pod")
+	slot.Code = codeOf(p)
+	if change == podset.Changed && p.DeletionTimestamp == nil && p.Spec.NodeName != "" && !now.Ended() && !c.nodeExists(p.Spec.NodeName) {
+		r.evicted(ti, i, p, now)
+		r.pods.Delete(t.ref(int(i)), new(int64), "replace-lost-pod")
 	}
 }
 
 func (c *Controller) takePodGone(r *record, p *corev1.Pod) {
 	ti, i, ok := r.place(p)
-	if !ok || int(i) >= len(r.tasks[ti].units) {
+	if !ok || !r.tasks[ti].Has(i) {
 		return
 	}
-	t := r.tasks[ti]
-	switch u := &t.units[i]; {
-	case u.uid != p.UID:
-		// An earlier pod of the same name.
-	case u.state == succeeded:
-		// The pod has done its work; its removal does not undo that.
-	default:
-		if u.state.hasPod() && !u.state.ended() {
-			r.evicted(ti, i, p, u.state)
-		}
-		if p := r.policies; p != nil && p.waiting {
-			p.gone[[2]int32{int32(ti), i}] = c.Clock.Now()
-		}
-		t.set(i, absent)
-		if r.submitted != nil && u.state == queued {
-			c.resubmit(r)
-		}
+	was := r.tasks[ti].Slot(i).State()
+	if !r.pods.Gone(r.tasks[ti].ref(int(i)), p.UID) {
+		return
+	}
+	if was.HasPod() && !was.Ended() {
+		r.evicted(ti, i, p, was)
+	}
+	if p := r.policies; p != nil && p.waiting {
+		p.gone[[2]int32{int32(ti), i}] = c.Clock.Now()
 	}
 }
 
 // takeUnseen looks for pods that were written but are missing from the cache, although the watch
 // has passed the version of their write: they were deleted while the watch was broken.
 func (c *Controller) takeUnseen(r *record) {
-	seen := c.Informers.Pods.SeenVersion()
-	for _, t := range r.tasks {
-		if t.counts[created] == 0 {
-			continue
-		}
-		for i := range t.units {
-			u := &t.units[i]
-			if u.state != created || u.version == "" || !informer.Older(u.version, seen) {
-				continue
-			}
-			p, ok := c.Informers.Pods.Get(r.key.Namespace, t.pods.PodName(i))
-			if ok && p.UID == u.uid {
-				c.takePod(r, p)
-			} else {
-				t.set(int32(i), absent)
-			}
+	for _, x := range r.pods.Unseen() {
+		if x.Pod != nil {
+			c.takePod(r, x.Pod)
+		} else {
+			r.pods.Gone(x.Ref, x.Slot(x.Index).UID())
 		}
 	}
 }
 
-func (c *Controller) nodeMissing(node string) bool {
+func (c *Controller) nodeExists(node string) bool {
 	_, ok := c.Informers.Nodes.Get("", node)
-	return !ok
-}
-
-func stateOf(p *corev1.Pod) unitState {
-	switch {
-	case p.DeletionTimestamp != nil && p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed:
-		return leaving
-	case p.Status.Phase == corev1.PodSucceeded:
-		return succeeded
-	case p.Status.Phase == corev1.PodFailed:
-		if p.DeletionTimestamp != nil || rejected(p) {
-			return leaving
-		}
-		return failed
-	case p.Spec.NodeName == "":
-		return unbound
-	case p.Status.Phase == corev1.PodRunning:
-		return running
-	case p.Status.Phase == corev1.PodUnknown:
-		return unknown
-	}
-	return pending
+	return ok
 }
 
 // rejected reports whether a pod failed for a reason that is not the user's: the kubelet refused it
@@ -365,17 +310,17 @@ func rejected(p *corev1.Pod) bool {
 
 // deleteSurplus deletes the pods above each task's number of replicas.
 func (c *Controller) deleteSurplus(r *record) {
-	for ti, t := range r.tasks {
-		if t.surplus == 0 {
+	for _, t := range r.tasks {
+		if t.Surplus == 0 {
 			continue
 		}
-		for i := int(t.replicas); i < len(t.units); i++ {
-			switch s := t.units[i].state; {
-			case s == queued:
-				c.unplace(t, int32(i))
+		for i := int(t.Replicas); i < len(t.Every()); i++ {
+			switch s := t.Slot(int32(i)).State(); {
+			case s == podset.Queued:
+				r.pods.Unplace(t.ref(i))
 				r.stale = true
-			case s.hasPod():
-				c.deletePod(r, ti, int32(i), nil, "scale-down")
+			case s.HasPod():
+				r.pods.Delete(t.ref(i), nil, "scale-down")
 			}
 		}
 	}
@@ -383,76 +328,23 @@ func (c *Controller) deleteSurplus(r *record) {
 
 // deletePods deletes the pods that a stopping job must not keep.
 func (c *Controller) deletePods(r *record, want lifecycle.Pods) {
-	for ti, t := range r.tasks {
-		for i := range t.units {
-			s := t.units[i].state
-			if s.hasPod() && (want == lifecycle.Clear || !s.ended()) {
-				c.deletePod(r, ti, int32(i), nil, "stop")
+	for _, t := range r.tasks {
+		for i := range t.Every() {
+			s := t.Slot(int32(i)).State()
+			if s.HasPod() && (want == lifecycle.Clear || !s.Ended()) {
+				r.pods.Delete(t.ref(i), nil, "stop")
 			}
 		}
 	}
 }
 
-// deletePod requests the deletion of a pod; the watch shows when the pod is gone.
-func (c *Controller) deletePod(r *record, ti int, i int32, grace *int64, reason string) {
-	t := r.tasks[ti]
-	t.set(i, leaving)
-	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: r.key.Namespace, Name: t.pods.PodName(int(i)), UID: t.units[i].uid}}
-	if d := (deletion{pod, grace, reason}); r.recording {
-		r.deletions = append(r.deletions, d)
-	} else {
-		c.delete(r, d)
-	}
-}
-
-// recorded deletes the pods whose deletion had to wait for the status of a restart.
-func (c *Controller) recorded(r *record) {
-	waiting := r.deletions
-	r.recording, r.deletions = false, nil
-	for _, d := range waiting {
-		c.delete(r, d)
-	}
-}
-
-func (c *Controller) delete(r *record, d deletion) {
-	owner := r.uid
-	m := apiwriter.Meta{Owner: gangKey(r.key), Reason: d.reason}
-	c.Writer.Delete(m, d.pod, apiwriter.DeleteOptions{GracePeriodSeconds: d.grace}, func(err error) {
-		if err == nil {
-			return
-		}
-		c.Log.Warn("deleting a pod failed", "job", r.key, "pod", d.pod.Name, "error", err)
-		c.loop.Post(r.key, owner, func(r *record) { c.notDeleted(r, d.pod.UID, d.pod.Name) })
-	})
-}
-
-// notDeleted records that the deletion of an object was refused.
-func (c *Controller) notDeleted(r *record, uid types.UID, name string) {
-	r.undeleted.Add(c.Clock.Now(), uid, name)
-}
-
-// deleteAgain re-examines objects whose deletion was refused, once the backoff is over.
+// deleteAgain repeats deletions that were refused, once the backoff is over.
 func (c *Controller) deleteAgain(r *record) {
-	undeleted, left := r.undeleted.Due(c.Clock.Now())
+	own, left := r.pods.DeleteAgain()
 	if left > 0 {
 		c.loop.WakeAfter(r.key, left)
 	}
-	for uid, name := range undeleted {
-		if uid == r.uid {
-			r.expired = false
-			continue
-		}
-		p, ok := c.Informers.Pods.Get(r.key.Namespace, name)
-		if !ok || p.UID != uid || p.DeletionTimestamp != nil {
-			continue
-		}
-		if ti, i, ok := r.place(p); ok && int(i) < len(r.tasks[ti].units) {
-			if u := &r.tasks[ti].units[i]; u.state == leaving && u.uid == uid {
-				u.uid = "" // so that takePod applies the pod anew
-				c.takePod(r, p)
-			}
-		}
-	}
+	r.expired = r.expired && !own
 }
 
 // expire deletes a finished job after its time to live.
@@ -478,7 +370,7 @@ func (c *Controller) expire(r *record) {
 	c.Writer.Delete(m, job, opts, func(err error) {
 		if err != nil {
 			c.Log.Warn("deleting a finished job failed", "job", r.key, "error", err)
-			c.loop.Post(r.key, uid, func(r *record) { c.notDeleted(r, uid, r.key.Name) })
+			c.loop.Post(r.key, uid, func(r *record) { r.pods.NotDeleted(podset.Deletion{Name: r.key.Name, UID: uid}) })
 		}
 	})
 }

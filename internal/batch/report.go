@@ -17,6 +17,7 @@ import (
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/batch/lifecycle"
 	"lockstep.dev/lockstep/internal/batch/pods"
+	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/scheduler/place"
 	"lockstep.dev/lockstep/internal/scheduler/share"
 )
@@ -93,7 +94,8 @@ func (c *Controller) report(r *record, step lifecycle.Step) {
 			c.loop.Post(r.key, uid, func(r *record) {
 				// Otherwise another restart has followed.
 				if r.status.RetryCount == next.RetryCount && r.status.Version == next.Version {
-					c.recorded(r)
+					r.recording = false
+					r.pods.ReleaseDeletions()
 				}
 			})
 		}
@@ -138,7 +140,7 @@ func (r *record) nextStatus(step lifecycle.Step, now metav1.Time) api.JobStatus 
 			s.RunningDuration = &metav1.Duration{Duration: now.Sub(from)}
 		}
 	}
-	if (len(r.job.Spec.Plugins) > 0 || len(r.job.Spec.Volumes) > 0) && r.held() > 0 {
+	if (len(r.job.Spec.Plugins) > 0 || len(r.job.Spec.Volumes) > 0) && r.pods.Sum().Held() > 0 {
 		s.ControlledResources = maps.Clone(s.ControlledResources)
 		if s.ControlledResources == nil {
 			s.ControlledResources = map[string]string{}
@@ -155,7 +157,8 @@ func concludes(from, to api.JobPhase) bool {
 }
 
 func (r *record) countInto(s *api.JobStatus) {
-	if s.State.Phase.Finished() && r.status.State.Phase.Finished() && r.sum()[succeeded]+r.sum()[failed] < s.Succeeded+s.Failed {
+	sum := r.pods.Sum()
+	if s.State.Phase.Finished() && r.status.State.Phase.Finished() && sum[podset.Succeeded]+sum[podset.Failed] < s.Succeeded+s.Failed {
 		return // pods are deleted after the end of the job; their results stay counted
 	}
 	s.Pending, s.Running, s.Succeeded, s.Failed, s.Terminating, s.Unknown = 0, 0, 0, 0, 0, 0
@@ -224,9 +227,9 @@ func (r *record) waitsFor() (reason, message string) {
 		return api.ReasonInvalidTemplate, r.invalid
 	case r.holding != "":
 		return api.ReasonNotImplemented, "not started, because its pods would lack what it asks for: " + r.holding
-	case r.refusal != nil && r.held() < r.minAvailable():
-		return r.refusal.reason, r.refusal.message
-	case r.why != nil && r.held() < r.minAvailable():
+	case r.refusal.Noted() && r.pods.Sum().Held() < r.minAvailable():
+		return r.refusal.Reason, r.refusal.Message
+	case r.why != nil && r.pods.Sum().Held() < r.minAvailable():
 		return r.why.Code, r.explain()
 	}
 	return "", ""

@@ -181,9 +181,8 @@ func (m *Manager) tryToFollow(ctx context.Context, writer *apiwriter.W, shards *
 	})
 	registry := &temporaryRegistry{Registerer: m.registry}
 	defer registry.unregisterAll()
-	elsewhere := controller.Elsewhere{}
 	workflows, err := controller.New(controller.Config{
-		Informers: informers, Placer: elsewhere, Model: elsewhere, Writer: shards.writer(writer), Client: client,
+		Informers: informers, Writer: shards.writer(writer), Client: client,
 		Keep: m.keptByArchive, Owns: shards.owns(false), SchedulerNames: m.cfg.SchedulerNames, NodesBytesMax: m.cfg.WorkflowNodesBytes,
 		Pods: m.cfg.Executor, Evaluators: m.evaluators, Guard: m.guard, Metrics: registry, Log: m.log,
 	})

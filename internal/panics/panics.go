@@ -29,7 +29,7 @@ var shared = []string{
 	// The writer's queues and limits.
 	"internal/apiwriter.",
 	// Plans, locks, caches and slots of all jobs or workflows.
-	"internal/batch/pods.(*Plans)", "internal/batch.(*keyring)", "internal/workflow/locks.",
+	"internal/podset/plan.(*Cache)", "internal/batch.(*keyring)", "internal/workflow/locks.",
 	"internal/workflow/controller.(*lockKeeper)", "internal/workflow/controller.(*caches)",
 	"internal/workflow/controller.(*slots)", "internal/workflow/controller.(*samples)", "internal/workflow/controller.(*takeover)",
 	"internal/workflow/controller.(*awaited)", "internal/workflow/controller.(*former)", "internal/workflow/controller.(*estimates)",

@@ -215,8 +215,8 @@ var mutations = []mutation{
 		"conflicted == \"\" && same(before, s)", "conflicted == \"\" && a.status != nil && same(before, s)", faults, "TestKilledAgainAndAgain", nil, nil},
 
 	// Workflows.
-	{"a pod that ends before its create is answered is unwanted", workflows + "/place.go",
-		"if c.unwanted(r, u, p) {", "if true {", workflows, "TestAPodThatEndsBeforeItsCreateIsAnswered/quick", nil, nil},
+	{"a pod that ends before its create is answered is unwanted", "internal/podset/write.go",
+		"|| !s.unwanted(slot, p) {", "{", workflows, "TestAPodThatEndsBeforeItsCreateIsAnswered/quick", nil, nil},
 	{"a mutex has two holders", locks + "/table.go",
 		"if l := t.locks[key]; l.queue[0] != r || len(l.holders) >= l.limit {", "if l := t.locks[key]; l.queue[0] != r || len(l.holders) > l.limit {", locks, "TestMutexGoesFromHolderToHolder", nil, nil},
 	{"a failed attempt is not followed by another", engine + "/retry.go",

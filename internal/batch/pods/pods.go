@@ -14,6 +14,7 @@ import (
 	batch "lockstep.dev/lockstep/api/batch/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/podset/plan"
 )
 
 // passThrough lists the annotations that pods inherit from their job.
@@ -83,7 +84,7 @@ func New(job *batch.Job, o Options) (*Set, error) {
 		err = s.addPlugins(job)
 	}
 	for i := range s.tasks {
-		s.tasks[i].plan = PlanOf(s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
+		s.tasks[i].plan = plan.Of(s.tasks[i].base, o.LimitRanges, batch.JobNameKey)
 	}
 	return s, err
 }
@@ -161,6 +162,12 @@ func (t *Task) Pod(index int, node string, placed map[string]string) *corev1.Pod
 		change(&p, index)
 	}
 	return &p
+}
+
+// Unbound reports whether the task's pods must exist before they can be placed: because they have
+// scheduling gates, or claims whose devices are chosen with the node.
+func (t *Task) Unbound() bool {
+	return len(t.base.Spec.SchedulingGates) > 0 || len(t.base.Spec.ResourceClaims) > 0
 }
 
 func newTask(job *batch.Job, i int, o Options) Task {

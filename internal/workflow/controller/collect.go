@@ -12,6 +12,7 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/podset"
 )
 
 // podGCDelay is the default of podGC.deleteDelayDuration: how long a finished pod stays, so that a
@@ -129,7 +130,7 @@ func (c *Controller) collect(r *record) {
 			}
 			continue
 		}
-		c.deletePod(r, d.name, d.uid, nil, "pod-gc")
+		r.pods.DeletePod(podset.Deletion{Name: d.name, UID: d.uid, Reason: "pod-gc"})
 	}
 	if r.done = kept; len(kept) == 0 {
 		r.done = nil
@@ -141,13 +142,13 @@ func (c *Controller) collect(r *record) {
 
 // isLeaving reports whether a pod is being deleted, or its deletion was requested.
 func (c *Controller) isLeaving(r *record, p *corev1.Pod) bool {
-	return p.DeletionTimestamp != nil || r.deleting[p.UID]
+	return p.DeletionTimestamp != nil || r.pods.Deleting(p.UID)
 }
 
 // finished reports whether the record can be dropped: no answers to writes and no deletions of pods
 // are outstanding.
 func (r *record) finished() bool {
-	return r.run == nil && r.writing == 0 && r.next.empty() && r.creating == 0 && len(r.deleting) == 0 && r.over.swept && !r.over.expired
+	return r.run == nil && r.writing == 0 && r.next.empty() && r.pods.Writing() == 0 && r.pods.Deletions() == 0 && r.over.swept && !r.over.expired
 }
 
 // sweepOver deletes the pods that a finished workflow no longer needs, and the workflow when its
@@ -175,7 +176,7 @@ func (c *Controller) sweepOver(r *record) {
 			if !ended(p) {
 				continue // the pod is terminating
 			}
-			c.deletePod(r, p.Name, p.UID, nil, "pod-gc")
+			r.pods.DeletePod(podset.Deletion{Name: p.Name, UID: p.UID, Reason: "pod-gc"})
 		}
 	}
 	r.over.swept = !later
@@ -188,7 +189,7 @@ func (c *Controller) sweepOver(r *record) {
 			apiwriter.DeleteOptions{Propagation: metav1.DeletePropagationBackground, Version: r.version}, func(err error) {
 				if err != nil && !errors.Is(err, apiwriter.ErrStopped) {
 					c.Log.Warn("deleting a workflow whose time is over failed", "workflow", key, "error", err)
-					c.loop.Post(key, uid, func(r *record) { c.notDeleted(r, uid, deletion{name: key.Name}) })
+					c.loop.Post(key, uid, func(r *record) { r.pods.NotDeleted(podset.Deletion{Name: key.Name, UID: uid}) })
 				}
 			})
 	} else if expires && left > 0 {

@@ -20,43 +20,24 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	scheduling "lockstep.dev/lockstep/api/scheduling/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
-	batchpods "lockstep.dev/lockstep/internal/batch/pods"
 	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/panics"
-	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/podset"
+	"lockstep.dev/lockstep/internal/podset/plan"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
 )
 
-// Placer finds nodes for pods. The scheduler implements it.
-type Placer interface {
-	// Submit requests nodes for a gang and replaces an earlier request with the same key.
-	Submit(*scheduler.Gang)
-	// Withdraw cancels the request with this key. A Commit that has begun may still arrive.
-	Withdraw(key string)
-}
-
-// Model is the part of the cluster model that the controller updates and reads.
-type Model interface {
-	// Confirm tells the model that an assumed pod was created.
-	Confirm(pod types.NamespacedName, uid types.UID, resourceVersion string)
-	// UpsertPod stores a pod as the API server has it, before the watch shows it.
-	UpsertPod(pod *corev1.Pod)
-	// Forget releases the room assumed for a pod that will not be created.
-	Forget(pod types.NamespacedName)
-	// Priority returns the value of a PriorityClass and whether the class exists. An empty name
-	// stands for the default class.
-	Priority(class string) (int32, bool)
-}
-
 // Config configures a Controller. Fields without a stated default are required.
 type Config struct {
 	Informers *informer.Set
-	Placer    Placer
-	Model     Model
-	Writer    apiwriter.Writer
+	// Placer finds nodes for pods, and Model counts them. Both are nil in a manager that does not
+	// lead: its pods are created without a node, and the leader binds them.
+	Placer podset.Scheduler
+	Model  podset.Model
+	Writer apiwriter.Writer
 	// Client reads objects that are not watched, such as ConfigMaps with semaphore limits.
 	Client kubernetes.Interface
 	// Owns reports whether a workflow is this manager's. Default: all are. Before workflows of
@@ -100,8 +81,8 @@ type Config struct {
 }
 
 func (cfg *Config) complete() error {
-	if cfg.Informers == nil || cfg.Placer == nil || cfg.Model == nil || cfg.Writer == nil || cfg.Client == nil || cfg.Evaluators == nil {
-		return errors.New("workflow controller: Informers, Placer, Model, Writer, Client and Evaluators are required")
+	if cfg.Informers == nil || (cfg.Placer == nil) != (cfg.Model == nil) || cfg.Writer == nil || cfg.Client == nil || cfg.Evaluators == nil {
+		return errors.New("workflow controller: Informers, Writer, Client and Evaluators are required, and a Model with a Placer")
 	}
 	if cfg.Owns == nil {
 		cfg.Owns = func(*wf.Workflow) bool { return true }
@@ -139,7 +120,8 @@ func (cfg *Config) complete() error {
 type Controller struct {
 	Config
 	loop    *controlloop.Loop[types.NamespacedName, record]
-	plans   *batchpods.Plans
+	plans   *plan.Cache
+	pods    podset.Config
 	slots   slots
 	locks   *lockKeeper
 	caches  caches
@@ -149,7 +131,7 @@ type Controller struct {
 	known   engine.Known
 	former  former
 	taken   takeover
-	doubts  *doubts
+	lookups *podLookups
 	// requests is the context of requests that turns make; it is done when Run is to end.
 	requests context.Context
 	// epoch counts the calls of Lapsed.
@@ -165,7 +147,7 @@ func New(cfg Config) (*Controller, error) {
 	if err := cfg.complete(); err != nil {
 		return nil, err
 	}
-	c := &Controller{Config: cfg, plans: batchpods.NewPlans()}
+	c := &Controller{Config: cfg, plans: plan.NewCache()}
 	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
 		Name: "workflows", Workers: cfg.Workers, Turn: c.reconcile, Sweep: c.sweep, SweepEvery: sweepInterval, Clock: cfg.Clock,
 		Guard: cfg.Guard, Panicked: c.panicked,
@@ -175,7 +157,14 @@ func New(cfg Config) (*Controller, error) {
 	c.caches.controller = c
 	c.samples.init(cfg.Log)
 	c.taken.init()
-	c.doubts = newDoubts(c)
+	c.lookups = newPodLookups(c)
+	c.pods = podset.Config{
+		Scheduler: cfg.Placer, Model: cfg.Model, Writer: cfg.Writer, Pods: cfg.Informers.Pods, Nodes: cfg.Informers.Nodes, Rejected: rejected,
+		Post: func(workflow types.NamespacedName, to types.UID, do func(*podset.Set) podset.Event) bool {
+			return c.loop.Post(workflow, to, func(r *record) { c.happened(r, do(&r.pods)) })
+		},
+		CreateReason: "workflow-pod", Clock: cfg.Clock, Log: cfg.Log,
+	}
 	var err error
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
@@ -247,7 +236,7 @@ func (c *Controller) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	asking.Go(func() { c.locks.run(ctx) })
 	asking.Go(func() { c.taken.run(ctx, c) })
-	asking.Go(func() { c.doubts.Run(ctx) })
+	asking.Go(func() { c.lookups.Run(ctx) })
 	c.loop.Run(ctx)
 	asking.Wait()
 }
@@ -256,25 +245,11 @@ func (c *Controller) Run(ctx context.Context) {
 // pods and other objects stay.
 func (c *Controller) panicked(key types.NamespacedName, p *panics.Panic) {
 	if r := c.loop.Get(key); r != nil {
-		c.Guard.Try("workflows", key, func() { c.giveBackRoom(r) })
+		c.Guard.Try("workflows", key, func() { r.pods.GiveBackRoom() })
 		c.Guard.Try("workflows", key, func() { c.abandon(r, false) })
 	}
 	if w, exists := c.Informers.Workflows.Get(key.Namespace, key.Name); exists {
 		c.Informers.Workflows.SetApart(key.Namespace, key.Name, w.UID, p)
-	}
-}
-
-// giveBackRoom withdraws the record's requests to the scheduler and releases the room assumed for
-// pods whose create was not handed to the writer: the turn that panicked may have lost their
-// placement.
-func (c *Controller) giveBackRoom(r *record) {
-	for key := range r.gangs {
-		c.Placer.Withdraw(key)
-	}
-	for _, u := range r.units {
-		if u.state == queued {
-			c.Model.Forget(types.NamespacedName{Namespace: r.key.Namespace, Name: u.name})
-		}
 	}
 }
 
@@ -286,7 +261,7 @@ func (c *Controller) sweep() {
 	c.locks.sweep()
 	c.slots.sweep()
 	c.loop.Each(func(key types.NamespacedName, r *record) {
-		if r.unseen.Load() > 0 {
+		if r.pods.Expects() {
 			c.loop.Post(key, controlloop.Anyone, c.takeUnseen)
 		}
 	})
@@ -319,11 +294,8 @@ func (c *Controller) ours(schedulerName string) bool {
 
 // workflowOf returns the owner reference to the workflow that controls the pod, or nil.
 func workflowOf(p *corev1.Pod) *metav1.OwnerReference {
-	for i := range p.OwnerReferences {
-		o := &p.OwnerReferences[i]
-		if o.Controller != nil && *o.Controller && o.Kind == "Workflow" && o.APIVersion == workflowAPIVersion {
-			return o
-		}
+	if o := metav1.GetControllerOfNoCopy(p); o != nil && o.Kind == "Workflow" && o.APIVersion == workflowAPIVersion {
+		return o
 	}
 	return nil
 }

@@ -68,7 +68,7 @@ func (c *Controller) leaveToLeader(r *record) {
 	c.withdraw(r)
 	patch, _ := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{wf.AnnotationLeader: "true"}}})
 	c.Writer.Patch(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "leave-to-leader"}, r.object, types.MergePatchType, patch, nil)
-	r.run, r.events, r.next = nil, nil, statusNews{}
+	r.run, r.events, r.next = nil, nil, statusChanges{}
 }
 
 // keepWithLeader has the next status write mark the workflow as the leader's.

@@ -10,8 +10,8 @@ import (
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/cluster"
-	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/informer"
+	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/pods"
@@ -45,6 +45,7 @@ func (c *Controller) reconcile(key types.NamespacedName) {
 			return
 		}
 		r.uid = w.UID
+		r.pods.Reset(&c.pods, key, w.UID, ownerKey(key))
 	}
 	c.takeVersion(r, w)
 	c.loop.Deliver(key, r.uid)
@@ -124,31 +125,26 @@ func (c *Controller) abandon(r *record, elsewhere bool) {
 	if r.uid == "" {
 		return
 	}
-	c.withdraw(r)
 	if elsewhere {
 		c.former.left(r)
 	}
 	c.locks.abandon(r.key, r.uid, elsewhere)
 	c.slots.leave(r)
-	for _, u := range r.units {
-		c.plans.Release(u.plan)
-	}
-	c.samples.forget(string(r.uid))
-	r.reset()
+	c.releaseRun(r)
 	r.uid, r.object, r.version = "", nil, ""
-	r.creating, r.deleting, r.undeleted = 0, nil, controlloop.FailedWrites[types.UID, deletion]{}
-	r.unseen.Store(0)
+	r.pods.Reset(&c.pods, r.key, "", "")
 }
 
 // reset clears all state of a run.
 func (r *record) reset() {
 	r.run, r.spec, r.events, r.wake = nil, nil, nil, time.Time{}
 	r.pauses, r.supplied, r.asking = nil, nil, nil
-	r.units, r.leaving, r.delayed, r.waiting, r.gangs = nil, nil, nil, nil, nil
+	r.pods.Clear()
+	r.nodePods, r.leaving, r.delayed, r.waiting = nil, nil, nil, nil
 	r.running, r.created, r.ran = 0, time.Time{}, time.Time{}
-	r.refusal, r.objects = nil, nil
-	r.next, r.base, r.packed, r.size = statusNews{}, nil, false, 0
-	r.writing, r.told, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
+	r.refusal, r.objects = podset.Refusal{}, nil
+	r.next, r.base, r.packed, r.size = statusChanges{}, nil, false, 0
+	r.writing, r.lastStatusAt, r.writes, r.failed, r.stuck = 0, time.Time{}, 0, 0, false
 	r.hasNodes, r.first, r.cost, r.retryAt, r.extraLabels, r.extraAnnotations = false, firstNone, 0, time.Time{}, nil, nil
 	r.done, r.over = nil, overState{}
 	r.looked, r.finalizer = false, false
@@ -168,7 +164,7 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 	case w.DeletionTimestamp != nil && !guarded(w):
 		if r.run != nil { // its pods are garbage-collected; no more are started
 			c.withdraw(r)
-			r.run, r.next = nil, statusNews{}
+			r.run, r.next = nil, statusChanges{}
 		}
 	case r.run == nil && !w.Status.Phase.Completed() && c.awaits(w):
 		r.object = nil // the next version counts as the first
@@ -186,14 +182,8 @@ func (c *Controller) takeVersion(r *record, w *wf.Workflow) {
 // manager took it up from an older version. The written end counts.
 func (c *Controller) endedElsewhere(r *record) {
 	c.Log.Info("a workflow was ended by another write", "workflow", r.key, "version", r.version)
-	c.withdraw(r)
 	c.slots.leave(r)
-	for _, u := range r.units {
-		c.plans.Release(u.plan)
-	}
-	c.samples.forget(string(r.uid))
-	r.reset()
-	r.unseen.Store(0)
+	c.releaseRun(r)
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 
@@ -217,8 +207,8 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 	}
 	r.packed = own.Status.CompressedNodes != ""
 	own.Status.Nodes, own.Status.CompressedNodes = nodes, ""
-	r.units, r.leaving, r.delayed = map[string]*unit{}, map[string]types.UID{}, map[string]engine.CreatePod{}
-	r.pauses, r.supplied, r.gangs = map[string]bool{}, map[string]*wf.Outputs{}, map[string]*gang{}
+	r.nodePods, r.leaving, r.delayed = map[string]*nodePod{}, map[string]types.UID{}, map[string]engine.CreatePod{}
+	r.pauses, r.supplied = map[string]bool{}, map[string]*wf.Outputs{}
 	r.next.nodes = map[string]bool{}
 	prepared := own.Status.Phase == wf.WorkflowUnknown && len(nodes) > 0 // by a user, for a retry
 	since := own.Status.StartedAt.Time
@@ -237,7 +227,7 @@ func (c *Controller) begin(r *record, w *wf.Workflow, retried bool) {
 			own.Status.EstimatedDuration = c.past.of(w)
 		}
 	}
-	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.units), "retried", retried)
+	c.Log.Debug("taking up", "workflow", r.key, "version", w.ResourceVersion, "nodes", len(nodes), "pods", len(r.nodePods), "retried", retried)
 	r.spec = effective(&own)
 	r.wake = c.Clock.Now() // the first Step comes in any case
 	for id, n := range nodes {
@@ -266,21 +256,20 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 		case id == "":
 		case known && n.Phase.Fulfilled():
 			if !ended(p) && p.DeletionTimestamp == nil && !daemoned(&n) {
-				c.deletePod(r, p.Name, p.UID, nil, "delete-pod-of-ended-node")
+				r.pods.DeletePod(podset.Deletion{Name: p.Name, UID: p.UID, Reason: "delete-pod-of-ended-node"})
 			}
-			r.done = append(r.done, donePod{name: p.Name, uid: p.UID, nodeID: id, state: doneWritten, due: n.FinishedAt.Time})
+			r.done = append(r.done, finishedPod{name: p.Name, uid: p.UID, nodeID: id, state: doneWritten, due: n.FinishedAt.Time})
 		case left:
 			r.leaving[p.Name] = p.UID
 			if p.DeletionTimestamp == nil {
-				c.deletePod(r, p.Name, p.UID, ptr.To[int64](0), "delete-pod-before-retry")
+				r.pods.DeletePod(podset.Deletion{Name: p.Name, UID: p.UID, Grace: ptr.To[int64](0), Reason: "delete-pod-before-retry"})
 			}
 		default:
 			found[id] = true
-			u := &unit{name: p.Name, nodeID: id, state: there}
-			r.units[id] = u
-			c.observe(r, u, p, false)
-			if u.state == replacing { // the engine will ask for the pod again
-				c.letGo(r, u)
+			np := r.addPod(id, p.Name, nil)
+			c.observe(r, np, p, false)
+			if np.replacing { // the engine will ask for the pod again
+				c.removePod(r, np)
 				r.leaving[p.Name] = p.UID
 				found[id] = false
 			}
@@ -289,7 +278,7 @@ func (c *Controller) resumePods(r *record, w *wf.Workflow, retried, prepared boo
 	// A pod that ran and is missing from the cache was deleted unobserved, or the watch is behind.
 	for id, n := range w.Status.Nodes {
 		if (n.Type == wf.NodePod || n.Type == wf.NodeHTTP) && n.Phase == wf.PhaseRunning && !found[id] && !retried && !prepared {
-			c.doubt(r, id, n.PodName(w.Name))
+			c.lookUpPod(r, id, n.PodName(w.Name))
 		}
 	}
 }
@@ -399,9 +388,9 @@ func (c *Controller) act(r *record, out *engine.Result, now time.Time) {
 		}
 	}
 	for _, d := range out.Delete {
-		c.unwant(r, d)
+		c.stopPod(r, d)
 	}
-	c.settleUnits(r, out.Changed)
+	c.removeEnded(r, out.Changed)
 	for _, l := range out.Locks {
 		if !c.Leads {
 			c.leaveToLeader(r)
@@ -458,49 +447,42 @@ func (c *Controller) takePod(r *record, p *corev1.Pod, gone bool) {
 		c.podGone(r, p)
 		return
 	}
-	u := r.units[p.Annotations[wf.AnnotationNodeID]]
-	if u == nil || u.name != p.Name || u.uid != "" && u.uid != p.UID || r.leaving[p.Name] == p.UID {
+	np := r.nodePods[p.Annotations[wf.AnnotationNodeID]]
+	if np == nil || np.name != p.Name || np.uid() != "" && np.uid() != p.UID || r.leaving[p.Name] == p.UID {
 		return // of a node that has ended, or a pod that is to go
 	}
-	if u.uid == "" && u.state < placing {
+	if state := np.state(); np.uid() == "" && (state == podset.Absent || state == podset.Queued) {
 		return // an earlier pod of the same name that is being deleted
 	}
-	c.observe(r, u, p, false)
+	c.observe(r, np, p, false)
 }
 
 // observe passes the state of a pod to the engine. A pod that its node refused before any container
 // started is deleted and replaced instead.
-func (c *Controller) observe(r *record, u *unit, p *corev1.Pod, gone bool) {
-	if u.state == created {
-		r.unseen.Add(-1)
+func (c *Controller) observe(r *record, np *nodePod, p *corev1.Pod, gone bool) {
+	if !gone && r.pods.See(np.ref(), p) == podset.Replacing {
+		np.replacing = true
 	}
-	before := u.phase
-	u.uid, u.version, u.phase, u.pod = p.UID, "", p.Status.Phase, nil
-	if u.state != replacing {
-		u.state = there
-	}
-	if r.count(before, u.phase); r.running > 0 && r.ran.IsZero() {
+	before := np.phase
+	np.phase, np.pod = p.Status.Phase, nil
+	if r.count(before, np.phase); r.running > 0 && r.ran.IsZero() {
 		r.ran = c.Clock.Now()
 	}
-	if cluster.RefusedByNode(p) && len(p.Status.ContainerStatuses) == 0 && !gone {
-		if u.state != replacing {
-			c.Log.Info("a pod was refused by its node and is replaced", "workflow", r.key, "pod", p.Name, "node", p.Spec.NodeName,
-				"reason", p.Status.Reason)
-			u.state = replacing
-			c.deletePod(r, p.Name, p.UID, ptr.To[int64](0), "replace-refused-pod")
-		}
+	if np.replacing {
 		return
 	}
-	if u.state == replacing {
-		return
-	}
-	result, _ := c.Informers.TaskResults.Get(p.Namespace, u.nodeID)
+	result, _ := c.Informers.TaskResults.Get(p.Namespace, np.nodeID)
 	s := pods.Observe(p, result)
-	s.NodeID, s.Gone = u.nodeID, gone
+	s.NodeID, s.Gone = np.nodeID, gone
 	if ended(p) {
 		s.ResourcesDuration = resourcesDuration(p)
 	}
 	r.events = append(r.events, s)
+}
+
+// rejected reports whether a node refused a pod before any container started.
+func rejected(p *corev1.Pod) bool {
+	return cluster.RefusedByNode(p) && len(p.Status.ContainerStatuses) == 0
 }
 
 // count updates the number of running pods.
@@ -515,12 +497,12 @@ func (r *record) count(before, after corev1.PodPhase) {
 
 // takeResult observes the pod of a task result again, now that its outputs are there.
 func (c *Controller) takeResult(r *record, t *wf.WorkflowTaskResult) {
-	u := r.units[t.Name]
-	if u == nil || u.state != there {
+	np := r.nodePods[t.Name]
+	if np == nil || np.replacing {
 		return
 	}
-	if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.UID == u.uid {
-		c.observe(r, u, p, false)
+	if p, found := c.Informers.Pods.Get(r.key.Namespace, np.name); found && p.UID == np.uid() {
+		c.observe(r, np, p, false)
 	}
 }
 
@@ -529,36 +511,40 @@ func (c *Controller) podGone(r *record, p *corev1.Pod) {
 	if r.leaving[p.Name] == p.UID {
 		delete(r.leaving, p.Name)
 	}
-	delete(r.deleting, p.UID)
-	r.done = slices.DeleteFunc(r.done, func(d donePod) bool { return d.uid == p.UID && d.state == doneWritten })
+	r.pods.PodGone(p.UID)
+	r.done = slices.DeleteFunc(r.done, func(d finishedPod) bool { return d.uid == p.UID && d.state == doneWritten })
 	c.startDelayed(r, p.Name)
-	u := r.units[p.Annotations[wf.AnnotationNodeID]]
+	np := r.nodePods[p.Annotations[wf.AnnotationNodeID]]
 	switch {
-	case u == nil || u.uid != p.UID:
-	case u.state == replacing && u.create != nil:
-		c.letGo(r, u)
-		r.waiting = append(r.waiting, *u.create)
+	case np == nil || np.uid() != p.UID:
+	case np.replacing && np.create != nil:
+		c.replace(r, np)
 	default:
-		c.observe(r, u, p, true)
-		r.count(u.phase, "")
-		u.phase = ""
+		np.replacing = false // the engine did not ask for the pod in this run: its node ends
+		c.observe(r, np, p, true)
+		r.count(np.phase, "")
+		np.phase = ""
 	}
+}
+
+// replace has the pod of a node created again, whose earlier pod is gone.
+func (c *Controller) replace(r *record, np *nodePod) {
+	c.removePod(r, np)
+	r.waiting = append(r.waiting, *np.create)
 }
 
 // takeUnseen takes in pods that were created but that the watch, which is past their version, does
 // not show: they were deleted while the watch was broken.
 func (c *Controller) takeUnseen(r *record) {
-	seen := c.Informers.Pods.SeenVersion()
-	for _, u := range r.units {
-		if u.state != created || u.version == "" || !informer.Older(u.version, seen) {
-			continue
+	for _, x := range r.pods.Unseen() {
+		switch np := x.Maker.(*nodePod); {
+		case x.Pod != nil:
+			c.observe(r, np, x.Pod, false)
+		case np.replacing && np.create != nil:
+			r.pods.PodGone(np.uid())
+			c.replace(r, np)
+		default:
+			r.events = append(r.events, engine.PodState{NodeID: np.nodeID, Gone: true})
 		}
-		if p, found := c.Informers.Pods.Get(r.key.Namespace, u.name); found && p.UID == u.uid {
-			c.observe(r, u, p, false)
-			continue
-		}
-		r.unseen.Add(-1)
-		u.state = there
-		r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Gone: true})
 	}
 }

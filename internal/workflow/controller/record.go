@@ -4,12 +4,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/controlloop"
-	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/podset"
 	"lockstep.dev/lockstep/internal/workflow/engine"
 	"lockstep.dev/lockstep/internal/workflow/locks"
 )
@@ -25,8 +23,6 @@ type record struct {
 	key types.NamespacedName
 	// epoch is the value of Controller.epoch at the last turn.
 	epoch uint64
-	// unseen counts units whose pods were created but are not yet shown by the watch.
-	unseen atomic.Int32
 	// last is the resource version of the controller's own last write of the workflow.
 	last atomic.Pointer[string]
 
@@ -51,7 +47,8 @@ type record struct {
 	supplied map[string]*wf.Outputs
 
 	// Pods.
-	units map[string]*unit // by node ID; only nodes that have not ended
+	pods     podset.Set
+	nodePods map[string]*nodePod // by node ID; only nodes that have not ended
 	// leaving are the pods that must be gone before their names can be used again: UIDs by name.
 	leaving map[string]types.UID
 	delayed map[string]engine.CreatePod // creates that wait for a name in leaving, by pod name
@@ -59,38 +56,30 @@ type record struct {
 	// written first.
 	waiting []engine.CreatePod
 	first   firstState
-	gangs   map[string]*gang
 	gangSeq int
-	// creating counts the creates of pods in flight. deleting are the pods whose deletion was
-	// requested and that still exist. Both outlive the run.
-	creating int
-	deleting map[types.UID]bool
-	// undeleted are the deletions that the server refused, by UID: of pods, or of the workflow
-	// under its own UID.
-	undeleted controlloop.FailedWrites[types.UID, deletion]
-	running   int       // number of units whose pods run
-	created   time.Time // time of the last answer to a create of a pod
-	ran       time.Time // when a pod was first seen running
-	refusal   *refusal
-	objects   *objects
+	running int       // number of node pods that run
+	created time.Time // time of the last answer to a create of a pod
+	ran     time.Time // when a pod was first seen running
+	refusal podset.Refusal
+	objects *objects
 	// repository is the default artifact repository, for artifacts that name no store.
 	repository *repository
 
 	// The status.
-	next statusNews
+	next statusChanges
 	// top-level status fields as the server has them; nil if unknown, then the whole status is
 	// written
-	base     map[string]string
-	packed   bool      // the nodes are stored compressed
-	size     int       // JSON size of the nodes in bytes, or an upper estimate
-	hasNodes bool      // the status on the server has nodes
-	writing  uint64    // number of the status write in flight, or 0
-	told     time.Time // time of the last status write
-	writes   int
-	cost     time.Duration // time taken to compose the last status
-	failed   int           // number of consecutive refused writes
-	retryAt  time.Time
-	stuck    bool // waits for the watch to show a newer version, which exists
+	base         map[string]string
+	packed       bool      // the nodes are stored compressed
+	size         int       // JSON size of the nodes in bytes, or an upper estimate
+	hasNodes     bool      // the status on the server has nodes
+	writing      uint64    // number of the status write in flight, or 0
+	lastStatusAt time.Time // time of the last status write
+	writes       int
+	cost         time.Duration // time taken to compose the last status
+	failed       int           // number of consecutive refused writes
+	retryAt      time.Time
+	stuck        bool // waits for the watch to show a newer version, which exists
 
 	// Metadata that the workflow is to have in addition to the standard labels and annotations.
 	extraLabels, extraAnnotations map[string]string
@@ -102,7 +91,7 @@ type record struct {
 
 	// done are the pods of ended nodes. They are deleted when a written status says how the node
 	// ended and their delay is over.
-	done []donePod
+	done []finishedPod
 	over overState
 }
 
@@ -115,8 +104,8 @@ const (
 	firstSent
 )
 
-// statusNews is the set of changes that the next status write has to contain.
-type statusNews struct {
+// statusChanges is the set of changes that the next status write has to contain.
+type statusChanges struct {
 	nodes  map[string]bool // IDs of changed nodes
 	fields bool            // fields other than nodes changed
 	urgent bool            // the write cannot wait
@@ -124,10 +113,10 @@ type statusNews struct {
 	sent   map[string]bool // IDs of the nodes in the write in flight
 }
 
-func (n *statusNews) empty() bool { return len(n.nodes) == 0 && !n.fields }
+func (n *statusChanges) empty() bool { return len(n.nodes) == 0 && !n.fields }
 
-// donePod is a pod that may be deleted: its node has ended.
-type donePod struct {
+// finishedPod is a pod that may be deleted: its node has ended.
+type finishedPod struct {
 	name   string
 	uid    types.UID
 	nodeID string
@@ -147,65 +136,6 @@ const (
 type overState struct {
 	swept   bool // no pod waits for its podGC delay
 	expired bool // the deletion of the workflow was requested
-}
-
-// unitState is the state of the pod of one node.
-//
-//	queued ─Commit▶ placing ─written▶ created ─watch▶ there ─ended▶ (no unit)
-//	   ▲               └─refused▶ wanted ─later▶ queued
-//	there ─refused by its node▶ replacing ─gone▶ (a new unit)
-type unitState uint8
-
-const (
-	wanted    unitState = iota // to be submitted to the scheduler
-	queued                     // submitted to the scheduler
-	placing                    // the create of its pod is in flight
-	created                    // created; the watch has not shown the pod yet
-	there                      // the watch shows the pod
-	replacing                  // the pod is being deleted, to be created again
-)
-
-// unit is the pod of a node that has not ended.
-type unit struct {
-	name, nodeID string
-	create       *engine.CreatePod // nil if the pod was found, not created by this run
-	pod          *corev1.Pod       // the pod to create; nil once it exists
-	plan         *corev1.Pod
-	queue        string
-	gang         *gang
-	state        unitState
-	attempt      int
-	uid          types.UID
-	version      string // resource version of the create, until the watch shows the pod
-	phase        corev1.PodPhase
-	unbound      bool // created without a node and bound later
-	deleted      bool // its deletion was requested
-}
-
-// gang is one request to the scheduler.
-type gang struct {
-	c        *Controller
-	key      string
-	record   types.NamespacedName
-	uid      types.UID
-	units    []*unit
-	all      bool // place all units or none
-	request  *scheduler.Gang
-	stale    bool // the scheduler's request has units that are no longer wanted
-	why      *scheduler.Reason
-	whySince time.Time
-
-	queue    string
-	priority int32
-	created  time.Time
-}
-
-// refusal is the backoff after the server refused a write that cannot succeed by repeating it at
-// once.
-type refusal struct {
-	message string
-	retryAt time.Time
-	times   int
 }
 
 func (r *record) ownVersion(version string) bool {

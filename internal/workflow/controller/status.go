@@ -81,10 +81,10 @@ func (c *Controller) report(r *record) {
 	}
 	r.cost = time.Since(started)
 	id := c.writeSeq.Add(1)
-	r.writing, r.told = id, now
+	r.writing, r.lastStatusAt = id, now
 	r.writes++
 	urgent := r.next.urgent
-	r.next = statusNews{nodes: map[string]bool{}, sent: r.next.nodes}
+	r.next = statusChanges{nodes: map[string]bool{}, sent: r.next.nodes}
 	for i := range r.done {
 		if r.done[i].state == doneUnwritten {
 			r.done[i].state = doneSent
@@ -132,8 +132,8 @@ func (c *Controller) due(r *record) time.Time {
 		switch {
 		case !r.ran.IsZero():
 			wait += max(0, r.ran.Sub(r.next.since))
-		case len(r.pauses) > 0 || len(r.units) == 0:
-		case r.creating > 0:
+		case len(r.pauses) > 0 || len(r.nodePods) == 0:
+		case r.pods.Writing() > 0:
 			wait = lagWaitMax // the status write would delay the create of a pod
 		default:
 			wait = min(lagWaitMax, max(0, r.created.Sub(r.next.since))+max(firstQueued, busy))
@@ -141,25 +141,25 @@ func (c *Controller) due(r *record) time.Time {
 		return r.next.since.Add(wait)
 	}
 	interval := min(intervalMax, intervalMin<<min(r.writes-1, 4))
-	return r.told.Add(max(interval, busy, costShare*r.cost))
+	return r.lastStatusAt.Add(max(interval, busy, costShare*r.cost))
 }
 
 // explainWaiting reports to the engine why pods wait, once they have waited for waitTold.
 func (c *Controller) explainWaiting(r *record, now time.Time) {
-	for _, g := range r.gangs {
-		if g.why == nil {
+	for _, q := range r.pods.Requests() {
+		if q.Why == nil {
 			continue
 		}
-		if wait := waitTold - now.Sub(g.whySince); wait > 0 {
+		if wait := waitTold - now.Sub(q.Since); wait > 0 {
 			c.loop.WakeAfter(r.key, wait)
 			continue
 		}
-		for _, u := range g.units {
-			if u.state == queued && r.units[u.nodeID] == u {
-				r.events = append(r.events, engine.PodState{NodeID: u.nodeID, Phase: corev1.PodPending, Message: g.why.Code + ": " + g.why.Message})
-			}
+		for _, slot := range r.pods.Queued(q) {
+			r.events = append(r.events, engine.PodState{
+				NodeID: slot.Maker.(*nodePod).nodeID, Phase: corev1.PodPending, Message: q.Why.Code + ": " + q.Why.Message,
+			})
 		}
-		g.why = nil
+		q.Why = nil
 	}
 }
 
@@ -221,10 +221,6 @@ func (c *Controller) finish(r *record) {
 	if phase != wf.WorkflowSucceeded {
 		c.Writer.Event(w, corev1.EventTypeWarning, "Workflow"+string(phase), shortened(w.Status.Message))
 	}
-	c.withdraw(r)
-	for _, u := range r.units {
-		c.plans.Release(u.plan)
-	}
 	for _, t := range c.Informers.TaskResults.ByIndex(informer.ResultsByWorkflow, r.key.String()) {
 		c.Writer.Delete(apiwriter.Meta{Owner: ownerKey(r.key), Reason: "delete-task-result"}, t, apiwriter.DeleteOptions{}, nil)
 	}
@@ -235,10 +231,8 @@ func (c *Controller) finish(r *record) {
 	rest.Spec = wf.WorkflowSpec{TTLStrategy: spec.TTLStrategy, PodGC: spec.PodGC}
 	rest.Status = wf.WorkflowStatus{Phase: phase, FinishedAt: w.Status.FinishedAt}
 	version := r.version
-	c.samples.forget(string(r.uid))
-	r.reset()
+	c.releaseRun(r)
 	r.object, r.version = rest, version
-	r.unseen.Store(0)
 	c.locks.tell(c.locks.table.Forget(r.key.Namespace, r.key.Name))
 }
 

@@ -91,10 +91,17 @@ func (h *heldBody) Read(p []byte) (int, error) {
 }
 
 // atOnce is a Placer that places every pod on one node at once.
-type atOnce struct {
-	controller.Elsewhere
-	node string
-}
+type atOnce struct{ node string }
+
+func (atOnce) Withdraw(string) {}
+
+// noModel is a Model that counts nothing.
+type noModel struct{}
+
+func (noModel) Confirm(types.NamespacedName, types.UID, string) {}
+func (noModel) UpsertPod(*corev1.Pod)                           {}
+func (noModel) Forget(types.NamespacedName)                     {}
+func (noModel) Priority(string) (int32, bool)                   { return 0, false }
 
 func (p atOnce) Submit(g *scheduler.Gang) {
 	var placed []scheduler.Assignment
@@ -140,7 +147,7 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 		read.Wrap(wrap)
 	}
 	s := &sharer{}
-	informers, err := informer.NewWorkflowSet(read)
+	informers, err := informer.NewSet(read)
 	if err != nil {
 		e.Fatal(err)
 	}
@@ -151,7 +158,7 @@ func (e *env) sharerWith(wrap func(http.RoundTripper) http.RoundTripper, evaluat
 	s.informers = informers
 	s.Controller, err = controller.New(controller.Config{
 		Evaluators: evaluators,
-		Informers:  informers, Placer: atOnce{node: localcluster.NodeName(0)}, Model: controller.Elsewhere{}, Writer: writer,
+		Informers:  informers, Placer: atOnce{node: localcluster.NodeName(0)}, Model: noModel{}, Writer: writer,
 		Client: kubernetes.NewForConfigOrDie(read), Owns: s.isOwner, Log: localtest.Log(),
 	})
 	if err != nil {
@@ -269,7 +276,7 @@ templates:
 // and may not read those of one namespace: this does not delay the other namespace, and the server
 // is not asked over and over.
 func behindWithForbiddenPods(t *testing.T, closed, open *env) {
-	const many = 12 // more than doubtsAtOnce
+	const many = 12 // more than lookupsAtOnce
 	pods := newBrake("pods")
 	var forbidden, refused atomic.Int32
 	forbidden.Store(1)

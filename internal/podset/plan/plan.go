@@ -1,19 +1,21 @@
-package pods
+// Package plan makes the pods that represent equal pods in placement. It is pure, except for the Cache.
+package plan
 
 import (
 	"maps"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
 )
 
-// PlanOf returns the pod that the API server will make of base, as far as placement reads it:
+// Of returns the pod that the API server will make of base, as far as placement reads it:
 // requests default to limits, and to the defaults of the namespace's LimitRanges. Fields that
 // placement does not read are omitted, so that the plans of equal pods are equal whatever their
 // owner, whose name is in the label ownerLabel. base is not modified.
-func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev1.Pod {
+func Of(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *corev1.Pod {
 	s := &base.Spec
 	p := &corev1.Pod{Spec: corev1.PodSpec{
 		SchedulerName:             s.SchedulerName,
@@ -49,6 +51,13 @@ func PlanOf(base *corev1.Pod, ranges []*corev1.LimitRange, ownerLabel string) *c
 		delete(p.Labels, ownerLabel)
 	}
 	return p
+}
+
+// Ranges returns the LimitRanges of a namespace, by name.
+func Ranges(all []*corev1.LimitRange, namespace string) []*corev1.LimitRange {
+	out := slices.DeleteFunc(slices.Clone(all), func(l *corev1.LimitRange) bool { return l.Namespace != namespace })
+	slices.SortFunc(out, func(a, b *corev1.LimitRange) int { return strings.Compare(a.Name, b.Name) })
+	return out
 }
 
 // planContainers returns the containers with only the fields that placement reads.
@@ -118,9 +127,9 @@ func merge(a, b corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// AsPlanned reports whether the pod that the API server stored has the same requests and node
+// Matches reports whether the pod that the API server stored has the same requests and node
 // constraints as the plan. Admission may have added containers, requests or constraints.
-func AsPlanned(plan, stored *corev1.Pod) bool {
+func Matches(plan, stored *corev1.Pod) bool {
 	return sameRequests(plan.Spec.Containers, stored.Spec.Containers) && sameCPURequest(plan, stored) &&
 		sameRequests(plan.Spec.InitContainers, stored.Spec.InitContainers) &&
 		len(plan.Spec.NodeSelector) == len(stored.Spec.NodeSelector) &&
@@ -165,10 +174,4 @@ func sameQuantities(a, b corev1.ResourceList) bool {
 		}
 	}
 	return true
-}
-
-// Unbound reports whether the task's pods must exist before they can be placed: because they have
-// scheduling gates, or claims whose devices are chosen with the node.
-func (t *Task) Unbound() bool {
-	return len(t.base.Spec.SchedulingGates) > 0 || len(t.base.Spec.ResourceClaims) > 0
 }

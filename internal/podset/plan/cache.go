@@ -1,4 +1,4 @@
-package pods
+package plan
 
 import (
 	"crypto/sha256"
@@ -7,27 +7,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Plans makes equal plans of different owners one object, because the scheduler compiles a class
-// once per object. Uses of a plan are counted, and a plan is dropped with its last use. Plans is
+// Cache makes equal plans of different owners one object, because the scheduler compiles a class
+// once per object. Uses of a plan are counted, and a plan is dropped with its last use. Cache is
 // safe for concurrent use.
-type Plans struct {
+type Cache struct {
 	mu    sync.Mutex
-	byKey map[[sha256.Size]byte]*planEntry
+	byKey map[[sha256.Size]byte]*entry
 	keyOf map[*corev1.Pod][sha256.Size]byte
 }
 
-type planEntry struct {
+type entry struct {
 	plan *corev1.Pod
 	uses int
 }
 
-// NewPlans returns an empty cache.
-func NewPlans() *Plans {
-	return &Plans{byKey: map[[sha256.Size]byte]*planEntry{}, keyOf: map[*corev1.Pod][sha256.Size]byte{}}
+// NewCache returns an empty cache.
+func NewCache() *Cache {
+	return &Cache{byKey: map[[sha256.Size]byte]*entry{}, keyOf: map[*corev1.Pod][sha256.Size]byte{}}
 }
 
 // Share returns the object for all plans equal to p, and counts a use of it.
-func (c *Plans) Share(p *corev1.Pod) *corev1.Pod {
+func (c *Cache) Share(p *corev1.Pod) *corev1.Pod {
 	// The encoding is canonical for equal content: the generated marshaller sorts map keys.
 	b, err := p.Marshal()
 	if err != nil {
@@ -38,7 +38,7 @@ func (c *Plans) Share(p *corev1.Pod) *corev1.Pod {
 	defer c.mu.Unlock()
 	e := c.byKey[key]
 	if e == nil {
-		e = &planEntry{plan: p}
+		e = &entry{plan: p}
 		c.byKey[key], c.keyOf[p] = e, key
 	}
 	e.uses++
@@ -46,7 +46,7 @@ func (c *Plans) Share(p *corev1.Pod) *corev1.Pod {
 }
 
 // Release ends one use of a plan returned by Share. It ignores nil.
-func (c *Plans) Release(p *corev1.Pod) {
+func (c *Cache) Release(p *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	key, ok := c.keyOf[p]

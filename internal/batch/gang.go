@@ -1,0 +1,192 @@
+package batch
+
+import (
+	"lockstep.dev/lockstep/internal/podset"
+	"lockstep.dev/lockstep/internal/scheduler"
+	"lockstep.dev/lockstep/internal/scheduler/share"
+)
+
+// happened handles what the scheduler or the writer said about the job's pods.
+func (c *Controller) happened(r *record, e podset.Event) {
+	switch e.Kind {
+	case podset.Placed:
+		r.why = nil
+	case podset.Waits:
+		r.why = e.Request.Why
+		if fault := c.Informers.Queues.Malformed("", r.job.QueueName()); fault != nil && r.why.Code == share.QueueNotFound {
+			r.why.Message = fault.Error()
+		}
+	case podset.BindFailed:
+		if p, ok := c.Informers.Pods.Get(r.key.Namespace, e.PodName(int(e.Index))); ok {
+			c.takePod(r, p)
+		}
+	case podset.Refused:
+		c.refuse(r, reasonFor(e.Err), e.Err)
+	}
+}
+
+// ask submits a gang for the pods without a node, if the scheduler does not have all of them yet.
+func (c *Controller) ask(r *record) {
+	if r.invalid != "" || r.holding != "" {
+		c.withdraw(r)
+		return
+	}
+	c.rollBack(r)
+	if q := r.pods.Requests()[gangKey(r.key)]; q != nil {
+		r.stale = r.stale || q.Stale
+	}
+	wanted := r.stale
+	for ti, t := range r.tasks {
+		wanted = wanted || t.Counts[podset.Absent] > 0 && !r.heldBack(ti) || t.Counts[podset.Unbound] > 0
+	}
+	if !wanted && !r.changed {
+		return
+	}
+	if left := r.refusal.RetryAt.Sub(c.Clock.Now()); left > 0 {
+		c.loop.WakeAfter(r.key, left)
+		return
+	}
+	if !c.ensureObjects(r) || !wanted {
+		return
+	}
+	c.makeUnbound(r)
+	c.submit(r)
+}
+
+// makeUnbound creates the pods that must exist before they can be placed.
+func (c *Controller) makeUnbound(r *record) {
+	for ti, t := range r.tasks {
+		if !t.BindLater || t.Counts[podset.Absent] == 0 || r.heldBack(ti) {
+			continue
+		}
+		for i, slot := range t.Slots() {
+			if slot.State() == podset.Absent {
+				r.pods.Create(t.ref(i))
+			}
+		}
+	}
+}
+
+// submit requests nodes for all slots without a node. A gang below its minimum is submitted only if
+// enough of its pods can be placed at all: not while some are being deleted or created.
+func (c *Controller) submit(r *record) {
+	held, least := r.pods.Sum().Held(), r.least()
+	need := max(0, least-held)
+	perTask := r.tasksMatter()
+	ran := r.everRan()
+	g := &scheduler.Gang{
+		Key: gangKey(r.key), Queue: r.job.QueueName(), Priority: c.priority(r), Created: r.job.CreationTimestamp.Time,
+		Resume: held > 0 && held < least,
+	}
+	var slots [][]podset.Ref
+	found, fresh := int32(0), r.stale
+	for ti, t := range r.tasks {
+		if r.heldBack(ti) {
+			continue
+		}
+		template := t.Plan
+		var refs []podset.Ref
+		for i, slot := range t.Slots() {
+			ok := false
+			switch slot.State() {
+			case podset.Queued:
+				ok = true
+			case podset.Absent:
+				ok = !t.BindLater
+				fresh = fresh || ok
+			case podset.Unbound:
+				p, exists := c.Informers.Pods.Get(r.key.Namespace, t.PodName(i))
+				if ok = exists && p.UID == slot.UID() && len(p.Spec.SchedulingGates) == 0; ok {
+					template, fresh = p, true
+				}
+			}
+			if ok {
+				refs = append(refs, t.ref(i))
+			}
+		}
+		if len(refs) == 0 {
+			continue
+		}
+		atLeast := int32(0)
+		if perTask && !ran {
+			if atLeast = max(0, t.pods.Min-t.Counts.Held()); atLeast > int32(len(refs)) {
+				return
+			}
+		}
+		found += int32(len(refs))
+		slots = append(slots, refs)
+		g.Demands = append(g.Demands, scheduler.Demand{Template: template, Min: int(atLeast)})
+	}
+	switch {
+	case ran:
+		// The gang has been complete: lost pods are replaced as room allows.
+		need = min(need, 1)
+	case found < need:
+		return
+	}
+	if !fresh {
+		return
+	}
+	r.stale = false
+	if found == 0 {
+		r.why = nil
+		r.pods.WithdrawGangs()
+		return
+	}
+	g.MinMember = int(need)
+	r.pods.Submit(g, slots)
+}
+
+// tasksMatter reports whether the minimum of each task is part of the gang's minimum. It is not if
+// the job's minAvailable is below the sum of the tasks' minimums.
+func (r *record) tasksMatter() bool {
+	sum := int32(0)
+	for _, t := range r.tasks {
+		sum += t.pods.Min
+	}
+	return r.minAvailable() >= sum
+}
+
+func (c *Controller) priority(r *record) int32 {
+	value, _ := c.Model.Priority(r.job.Spec.PriorityClassName)
+	return value
+}
+
+// resubmit marks the request at the scheduler as outdated.
+func (c *Controller) resubmit(r *record) { r.stale, r.changed = true, true }
+
+// withdraw takes back all requests and placements that have not become pods.
+func (c *Controller) withdraw(r *record) {
+	r.pods.Withdraw()
+	r.why, r.stale = nil, false
+}
+
+// pump passes placed pods to the writer. Tasks all of whose pods are written release their pod
+// templates until one is replaced: ten thousand jobs at rest would otherwise hold ten thousand pods
+// that nobody needs.
+func (c *Controller) pump(r *record) {
+	for _, t := range r.tasks {
+		if t.pods.Resting() && !t.Written() {
+			c.compile(r, c.limitRanges(r.key.Namespace))
+			break
+		}
+	}
+	r.pods.Pump()
+	for _, t := range r.tasks {
+		if t.Written() {
+			t.pods.Rest()
+		}
+	}
+}
+
+// rollBack deletes the pods of a gang that has never been complete and cannot be completed now, so
+// that it holds nothing while it waits.
+func (c *Controller) rollBack(r *record) {
+	if r.why == nil && !r.refusal.Noted() || r.pods.Busy() {
+		return
+	}
+	if held := r.pods.Sum().Held(); held == 0 || held >= r.minAvailable() || r.everRan() || r.dependent && held >= r.leastFirst() {
+		return
+	}
+	r.pods.RollBack()
+}

@@ -1,0 +1,204 @@
+package podset
+
+import (
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/scheduler"
+)
+
+// Request is one request to the scheduler for the nodes of a gang. It implements scheduler.Owner,
+// and posts the scheduler's answers to the owner of the set.
+type Request struct {
+	// Stale means that the request differs from the present need.
+	Stale bool
+	// Why is the reason why the gang waits, as told at Since; nil if none was told.
+	Why   *scheduler.Reason
+	Since time.Time
+
+	cfg   *Config
+	owner types.NamespacedName
+	uid   types.UID
+	gang  *scheduler.Gang
+	slots [][]Ref // of each demand; those that were placed have no group
+}
+
+// Submit requests nodes for slots, and replaces the request with the gang's key. slots are those of
+// each demand of the gang; Submit fills in the demands' units.
+func (s *Set) Submit(g *scheduler.Gang, slots [][]Ref) { s.submit(g, slots) }
+
+func (s *Set) submit(g *scheduler.Gang, slots [][]Ref) *Request {
+	q := &Request{cfg: s.cfg, owner: s.key, uid: s.uid, gang: g, slots: slots}
+	for d, refs := range slots {
+		units := make([]types.NamespacedName, len(refs))
+		for i, r := range refs {
+			units[i] = s.podName(r)
+			s.move(r, Queued)
+		}
+		g.Demands[d].Units = units
+	}
+	if s.requests == nil {
+		s.requests = map[string]*Request{}
+	}
+	s.requests[g.Key] = q
+	g.Owner = q
+	s.cfg.Scheduler.Submit(g)
+	return q
+}
+
+// Resubmit replaces a request by one for the slots that are still queued, or withdraws it if there
+// are none. A request for all or nothing stays one.
+func (s *Set) Resubmit(q *Request) {
+	g := *q.gang
+	g.Demands = nil
+	var slots [][]Ref
+	before, left := 0, 0
+	for d, refs := range q.slots {
+		before += len(refs)
+		if refs = s.queued(refs); len(refs) > 0 {
+			left += len(refs)
+			slots = append(slots, refs)
+			g.Demands = append(g.Demands, scheduler.Demand{Template: q.gang.Demands[d].Template})
+		}
+	}
+	if left == 0 {
+		s.cfg.Scheduler.Withdraw(g.Key)
+		delete(s.requests, g.Key)
+		return
+	}
+	if g.MinMember == before {
+		g.MinMember = left
+	}
+	now := s.submit(&g, slots)
+	now.Why, now.Since = q.Why, q.Since
+}
+
+// Requests returns the requests by the keys of their gangs.
+func (s *Set) Requests() map[string]*Request { return s.requests }
+
+// Queued returns the slots of a request that are not placed.
+func (s *Set) Queued(q *Request) []Ref { return s.queued(slices.Concat(q.slots...)) }
+
+func (s *Set) queued(refs []Ref) []Ref {
+	return slices.DeleteFunc(slices.Clone(refs), func(r Ref) bool {
+		return r.Group == nil || !s.has(r.Group) || r.slot().state != Queued
+	})
+}
+
+// Commit implements scheduler.Owner.
+func (q *Request) Commit(g *scheduler.Gang, placed []scheduler.Assignment) {
+	commit := func(s *Set) Event { return s.commit(q, g, placed) }
+	if !q.cfg.Post(q.owner, "", commit) {
+		commit(&Set{})
+	}
+}
+
+// Waiting implements scheduler.Owner.
+func (q *Request) Waiting(_ *scheduler.Gang, why scheduler.Reason) {
+	q.cfg.Post(q.owner, q.uid, func(s *Set) Event {
+		if s.requests[q.gang.Key] != q {
+			return Event{}
+		}
+		q.Why, q.Since = &why, q.cfg.Clock.Now()
+		return Event{Kind: Waits, Request: q}
+	})
+}
+
+// commit takes in a placement: the pods of the placed slots are to be written. Room for slots that
+// are no longer wanted is given back.
+func (s *Set) commit(q *Request, g *scheduler.Gang, placed []scheduler.Assignment) Event {
+	same := s.uid == q.uid
+	for _, a := range placed {
+		r := q.slots[a.Demand][a.Unit]
+		q.slots[a.Demand][a.Unit] = Ref{}
+		switch {
+		case !same || r.Group == nil || !s.has(r.Group):
+			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit])
+		case r.slot().state == Queued:
+			s.place(r, a.Node, a.Annotations)
+		case !r.slot().state.Holds():
+			q.cfg.Model.Forget(g.Demands[a.Demand].Units[a.Unit])
+		}
+	}
+	if !same {
+		return Event{}
+	}
+	q.Why = nil
+	switch now := s.requests[q.gang.Key]; {
+	case now == q:
+		if len(s.Queued(q)) == 0 {
+			delete(s.requests, q.gang.Key)
+		}
+	case now != nil:
+		// The request was replaced while it was being placed: its successor requests these slots
+		// again.
+		now.Stale = true
+	}
+	if s.cfg.Window == 0 {
+		s.Pump()
+	}
+	return Event{Kind: Placed, Request: q}
+}
+
+// WithdrawGangs takes back all requests. Placed slots keep their nodes.
+func (s *Set) WithdrawGangs() {
+	if len(s.requests) == 0 {
+		return
+	}
+	for key := range s.requests {
+		s.cfg.Scheduler.Withdraw(key)
+	}
+	s.requests = nil
+	for _, g := range s.groups {
+		if g.Counts[Queued] == 0 && g.Surplus == 0 {
+			continue
+		}
+		for i := range g.slots {
+			if g.slots[i].state == Queued {
+				s.Unplace(Ref{g, int32(i)})
+			}
+		}
+	}
+}
+
+// Withdraw takes back all requests and all placements that have not become pods.
+func (s *Set) Withdraw() {
+	s.WithdrawGangs()
+	s.dropUnsent(func(write) bool { return true })
+}
+
+// Unplace returns a slot without a node to its state before the request.
+func (s *Set) Unplace(r Ref) {
+	if r.slot().uid != "" {
+		s.move(r, Unbound)
+		return
+	}
+	s.move(r, Absent)
+}
+
+// RollBack withdraws the gang and deletes its pods that have not ended, so that it holds nothing
+// while it waits.
+func (s *Set) RollBack() {
+	s.WithdrawGangs()
+	for r := range s.every() {
+		if state := r.slot().state; state.HasPod() && !state.Ended() {
+			s.Delete(r, nil, "roll-back-gang")
+		}
+	}
+}
+
+// GiveBackRoom takes back all requests, and releases the room that the scheduler may have assumed for
+// their slots, after a panic in the owner's turn, which may have lost the message that they were
+// placed.
+func (s *Set) GiveBackRoom() {
+	for key := range s.requests {
+		s.cfg.Scheduler.Withdraw(key)
+	}
+	for r := range s.every() {
+		if r.slot().state == Queued {
+			s.cfg.Model.Forget(s.podName(r))
+		}
+	}
+}

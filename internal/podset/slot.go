@@ -1,0 +1,167 @@
+package podset
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// State is the state of a slot. doc.go shows the transitions.
+type State uint8
+
+// The states of a slot.
+const (
+	Absent   State = iota
+	Creating       // is being created without a node
+	Unbound        // exists without a node, and no node has been requested from the scheduler
+	Queued         // requested from the scheduler; the pod exists if the slot has a UID
+	Placing        // has a node; the write that creates or binds the pod is on its way
+	Created        // written with its node; not yet shown by the watch
+	Pending
+	Running
+	Succeeded
+	Failed
+	Unknown
+	Leaving
+	states // number of states
+)
+
+// HasPod reports whether a slot in this state has a pod that may be deleted.
+func (s State) HasPod() bool { return s == Unbound || s >= Created && s < Leaving }
+
+// Holds reports whether a slot counts towards its gang: its pod has a node, or had a node and
+// ended.
+func (s State) Holds() bool { return s >= Placing && s < Leaving }
+
+// Ended reports whether the slot's pod has ended by itself.
+func (s State) Ended() bool { return s == Succeeded || s == Failed }
+
+// Slot is one pod of a group, whether the pod exists or not.
+type Slot struct {
+	state State
+	// unsent means that a write of the slot's pod waits for Pump.
+	unsent bool
+	// attempt distinguishes the answers to different writes of the slot's pod.
+	attempt uint16
+	// Code is a number that the owner keeps about the pod. It is 0 again when the pod is gone.
+	Code int32
+	// uid is the UID of the pod, while a pod is known to exist.
+	uid types.UID
+	// version is the resource version at which the pod was written, until the watch shows the pod.
+	version string
+}
+
+// State returns the slot's state.
+func (s *Slot) State() State { return s.state }
+
+// UID returns the UID of the slot's pod, or "" if no pod is known to exist.
+func (s *Slot) UID() types.UID { return s.uid }
+
+// Counts are numbers of slots by state.
+type Counts [states]int32
+
+// Held returns the number of slots that hold a node, or held one until their pod ended.
+func (c *Counts) Held() int32 {
+	n := int32(0)
+	for state, slots := range c {
+		if State(state).Holds() {
+			n += slots
+		}
+	}
+	return n
+}
+
+// Maker makes the pods of a group.
+type Maker interface {
+	// PodName returns the name of the pod with this index.
+	PodName(index int) string
+	// Pod returns the pod with this index, bound to node unless node is empty, with the annotations
+	// that placement adds.
+	Pod(index int, node string, annotations map[string]string) *corev1.Pod
+}
+
+// Group is a row of pods that are made from one template. A group that has shrunk may still have
+// slots at index Replicas and above, the surplus.
+type Group struct {
+	Maker
+	// Plan represents the group's pods in placement. The group's gangs need it; a group whose pods
+	// are placed by another scheduler has none.
+	Plan *corev1.Pod
+	// BindLater means that pods are created without a node and bound later.
+	BindLater bool
+
+	// Replicas is the size of the group, which Resize sets.
+	Replicas int32
+	// Counts are the slots below Replicas by state. Surplus is the number of slots at Replicas and
+	// above that are not absent.
+	Counts  Counts
+	Surplus int32
+
+	slots []Slot
+	at    int // index in the groups of its set
+}
+
+// Slots returns the slots below Replicas.
+func (g *Group) Slots() []Slot { return g.slots[:g.Replicas] }
+
+// Every returns all slots, those of the surplus last.
+func (g *Group) Every() []Slot { return g.slots }
+
+// Slot returns the slot with this index.
+func (g *Group) Slot(i int32) *Slot { return &g.slots[i] }
+
+// Has reports whether the group has a slot with this index.
+func (g *Group) Has(i int32) bool { return int(i) < len(g.slots) }
+
+// Extend adds slots to the surplus until there is one with this index.
+func (g *Group) Extend(i int32) {
+	if missing := int(i) + 1 - len(g.slots); missing > 0 {
+		g.slots = append(g.slots, make([]Slot, missing)...)
+	}
+}
+
+// Resize changes the number of replicas and recounts.
+func (g *Group) Resize(replicas int32) {
+	g.Extend(replicas - 1)
+	g.Replicas = replicas
+	g.Counts, g.Surplus = Counts{}, 0
+	for i := range g.slots {
+		switch {
+		case int32(i) < replicas:
+			g.Counts[g.slots[i].state]++
+		case g.slots[i].state != Absent:
+			g.Surplus++
+		}
+	}
+}
+
+// Written reports whether every pod of the group has been written, so that no pod is made until one
+// is replaced.
+func (g *Group) Written() bool {
+	return g.Surplus == 0 && g.Counts[Absent]+g.Counts[Creating]+g.Counts[Queued]+g.Counts[Placing] == 0
+}
+
+func (g *Group) move(i int32, to State) {
+	from := g.slots[i].state
+	if i < g.Replicas {
+		g.Counts[from]--
+		g.Counts[to]++
+	} else {
+		if from != Absent {
+			g.Surplus--
+		}
+		if to != Absent {
+			g.Surplus++
+		}
+	}
+	g.slots[i].state = to
+}
+
+// Ref refers to a slot.
+type Ref struct {
+	*Group
+	Index int32
+}
+
+func (r Ref) slot() *Slot { return &r.slots[r.Index] }
+
+func (r Ref) name() string { return r.PodName(int(r.Index)) }

@@ -1,0 +1,278 @@
+package podset
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	topology "lockstep.dev/lockstep/api/topology/v1alpha1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/podset/plan"
+)
+
+// write is a slot whose pod is to be created or bound. An empty node means that the pod is created
+// first and bound later.
+type write struct {
+	Ref
+	node        string
+	annotations map[string]string // the CPUs that the pod was given, if it asked for CPUs
+}
+
+// Create has the pod of an absent slot created without a node.
+func (s *Set) Create(r Ref) { s.place(r, "", nil) }
+
+func (s *Set) place(r Ref, node string, annotations map[string]string) {
+	to := Placing
+	if node == "" {
+		to = Creating
+	}
+	s.move(r, to)
+	r.slot().attempt++ // an answer still to come concerns an earlier write
+	r.slot().unsent = true
+	s.unsent = append(s.unsent, write{r, node, annotations})
+}
+
+// Pump passes pods to the writer, up to Window at a time.
+func (s *Set) Pump() {
+	n := len(s.unsent)
+	if s.cfg.Window > 0 {
+		n = min(n, s.cfg.Window-s.inflight)
+	}
+	if n <= 0 {
+		return
+	}
+	for _, w := range s.unsent[:n] {
+		s.send(w)
+	}
+	if s.unsent = s.unsent[n:]; len(s.unsent) == 0 {
+		s.unsent = nil
+	}
+}
+
+// dropUnsent gives back placements that have not gone to the writer.
+func (s *Set) dropUnsent(which func(write) bool) {
+	s.unsent = slices.DeleteFunc(s.unsent, func(w write) bool {
+		if !which(w) {
+			return false
+		}
+		if w.node != "" {
+			s.cfg.Model.Forget(s.podName(w.Ref))
+		}
+		w.slot().unsent = false
+		s.Unplace(w.Ref)
+		return true
+	})
+}
+
+// overtaken drops the write of a slot's pod that has not gone to the writer, because the watch shows
+// that something else happened to the pod.
+func (s *Set) overtaken(r Ref) {
+	if r.slot().unsent {
+		s.dropUnsent(func(w write) bool { return w.Ref == r })
+	}
+}
+
+func (s *Set) send(w write) {
+	slot := w.slot()
+	slot.unsent = false
+	s.inflight++
+	name, attempt := s.podName(w.Ref), slot.attempt
+	cfg, key, uid := s.cfg, s.key, s.uid
+	answer := func(p *corev1.Pod, err error) {
+		cfg.account(name, w, p, err)
+		cfg.Post(key, uid, func(s *Set) Event {
+			s.inflight--
+			e := Event{Ref: w.Ref, Pod: p, Err: err}
+			e.Kind = s.answered(w, attempt, p, err)
+			return e
+		})
+	}
+	if slot.uid != "" {
+		m := apiwriter.Meta{Owner: s.owner, Reason: "bind"}
+		b := apiwriter.Binding{Pod: name, UID: slot.uid, Node: w.node, Annotations: w.annotations}
+		s.cfg.Writer.Bind(m, b, func(err error) { answer(nil, err) })
+		return
+	}
+	m := apiwriter.Meta{Owner: s.owner, Reason: s.cfg.CreateReason}
+	s.cfg.Writer.Create(m, w.Pod(int(w.Index), w.node, w.annotations), func(o apiwriter.Object, err error) {
+		p, _ := o.(*corev1.Pod)
+		answer(p, err)
+	})
+}
+
+// account has the model of the cluster count a pod where the server has it.
+func (c *Config) account(name types.NamespacedName, w write, p *corev1.Pod, err error) {
+	switch {
+	case w.node == "":
+	case err != nil:
+		c.Model.Forget(name)
+	case p == nil: // bound
+	case p.Spec.NodeName != "" && p.Annotations[topology.ResultAnnotation] != w.annotations[topology.ResultAnnotation]:
+		// The stored pod differs from the decision: an earlier write of this pod, whose answer was
+		// lost, gave it other CPUs. The pod keeps those.
+		c.Model.UpsertPod(p)
+	case p.Spec.NodeName != w.node: // likewise
+		c.Model.Forget(name)
+	default:
+		c.Model.Confirm(name, p.UID, p.ResourceVersion)
+	}
+}
+
+// answered takes in the writer's answer to a create or a binding.
+func (s *Set) answered(w write, attempt uint16, p *corev1.Pod, err error) EventKind {
+	slot := w.slot()
+	switch {
+	case stopped(err):
+		return Nothing
+	case !s.has(w.Group):
+		if err != nil || p == nil || !s.unwanted(slot, p) {
+			return Nothing
+		}
+		return Unwanted
+	case slot.attempt != attempt || slot.state != Placing && slot.state != Creating:
+		return Nothing // the watch was faster
+	case err != nil:
+		return s.refused(w, err)
+	case p == nil: // bound
+		s.move(w.Ref, Created)
+		return Written
+	}
+	s.expect(w.Ref, p)
+	if w.node == "" {
+		s.move(w.Ref, s.cfg.StateOf(p))
+		return Written
+	}
+	s.move(w.Ref, Created)
+	return s.checkStored(w, p)
+}
+
+// unwanted reports whether a pod that was created for a group that has been removed meanwhile has
+// to be deleted. It need not be if the watch showed the pod before the answer came.
+func (s *Set) unwanted(slot *Slot, p *corev1.Pod) bool {
+	if slot.uid == p.UID {
+		return false
+	}
+	shown, found := s.cfg.Pods.Get(p.Namespace, p.Name)
+	return !found || shown.UID != p.UID || shown.Status.Phase != corev1.PodSucceeded && shown.Status.Phase != corev1.PodFailed
+}
+
+func (s *Set) refused(w write, err error) EventKind {
+	switch {
+	case w.slot().uid != "":
+		s.move(w.Ref, Unbound) // the pod is gone or was bound by another client
+		return BindFailed
+	case w.node != "" && forbidsNode(err):
+		s.cfg.Log.Info("a policy refuses pods that name their node: pods like this one are created first and bound later",
+			"owner", s.owner, "pod", w.name(), "error", err)
+		s.move(w.Ref, Absent)
+		w.BindLater = true
+		s.dropUnsent(func(x write) bool { return x.Group == w.Group })
+		return LaterInstead
+	}
+	s.move(w.Ref, Absent)
+	return Refused
+}
+
+// checkStored compares the pod that the API server stored with the placement.
+func (s *Set) checkStored(w write, p *corev1.Pod) EventKind {
+	_, exists := s.cfg.Nodes.Get("", w.node)
+	switch {
+	case p.Spec.NodeName != w.node:
+		// An earlier write of this pod, whose answer was lost, put the pod on another node, where
+		// it stays.
+		return Written
+	case !exists:
+		s.Delete(w.Ref, new(int64), "replace-lost-pod")
+		return Replacing
+	case !plan.Matches(w.Plan, p) || w.annotations != nil && p.Annotations[topology.ResultAnnotation] == "":
+		s.cfg.Log.Info("admission changed a pod's requests or constraints: pods like this one are created first and bound later",
+			"owner", s.owner, "pod", p.Name)
+		w.BindLater = true
+		s.Delete(w.Ref, new(int64), "replace-changed-pod")
+		return Replacing
+	}
+	return Written
+}
+
+// Deletion is the deletion of a pod.
+type Deletion struct {
+	Name   string
+	UID    types.UID
+	Grace  *int64 // grace period in seconds; nil for the pod's own
+	Reason string // for the writer's metrics
+}
+
+// Delete deletes the pod of a slot; the watch shows when the pod is gone.
+func (s *Set) Delete(r Ref, grace *int64, reason string) {
+	s.move(r, Leaving)
+	d := Deletion{r.name(), r.slot().uid, grace, reason}
+	if s.holding {
+		s.held = append(s.held, d)
+		return
+	}
+	s.DeletePod(d)
+}
+
+// HoldDeletions has deletions of slots' pods wait for ReleaseDeletions.
+func (s *Set) HoldDeletions() { s.holding = true }
+
+// ReleaseDeletions carries out the deletions that were held.
+func (s *Set) ReleaseDeletions() {
+	held := s.held
+	s.holding, s.held = false, nil
+	for _, d := range held {
+		s.DeletePod(d)
+	}
+}
+
+// DeletePod deletes a pod that need not be of a slot.
+func (s *Set) DeletePod(d Deletion) {
+	if s.deleting == nil {
+		s.deleting = map[types.UID]bool{}
+	}
+	s.deleting[d.UID] = true
+	cfg, key, uid := s.cfg, s.key, s.uid
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: d.Name, UID: d.UID}}
+	m := apiwriter.Meta{Owner: s.owner, Reason: d.Reason}
+	s.cfg.Writer.Delete(m, pod, apiwriter.DeleteOptions{GracePeriodSeconds: d.Grace}, func(err error) {
+		p, found := cfg.Pods.Get(key.Namespace, d.Name)
+		switch {
+		case stopped(err):
+		case err != nil:
+			cfg.Log.Warn("deleting a pod failed", "owner", key, "pod", d.Name, "error", err)
+			cfg.Post(key, uid, func(s *Set) Event { s.NotDeleted(d); return Event{} })
+		case !found || p.UID != d.UID: // otherwise the watch says when it is gone
+			cfg.Post(key, uid, func(s *Set) Event { s.PodGone(d.UID); return Event{} })
+		}
+	})
+}
+
+// NotDeleted notes that the server refused to delete an object: a pod, or the owner itself.
+func (s *Set) NotDeleted(d Deletion) { s.failed.Add(s.cfg.Clock.Now(), d.UID, d) }
+
+// DeleteAgain repeats the refused deletions whose pause is over, except that of the owner itself,
+// which it reports. Otherwise left is the time until the pause is over.
+func (s *Set) DeleteAgain() (owner bool, left time.Duration) {
+	due, left := s.failed.Due(s.cfg.Clock.Now())
+	for uid, d := range due {
+		delete(s.deleting, uid)
+		if uid == s.uid {
+			owner = true
+		} else if p, found := s.cfg.Pods.Get(s.key.Namespace, d.Name); found && p.UID == uid && p.DeletionTimestamp == nil {
+			s.DeletePod(d)
+		}
+	}
+	return owner, left
+}
+
+// Deleting reports whether the deletion of a pod was requested, and the pod still exists.
+func (s *Set) Deleting(uid types.UID) bool { return s.deleting[uid] }
+
+// Deletions returns the number of such pods.
+func (s *Set) Deletions() int { return len(s.deleting) }
+
+// PodGone takes in that a pod no longer exists, which need not be of a slot.
+func (s *Set) PodGone(uid types.UID) { delete(s.deleting, uid) }

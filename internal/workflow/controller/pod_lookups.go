@@ -1,0 +1,93 @@
+package controller
+
+import (
+	"errors"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+)
+
+// podLookups asks the API server about pods that, by the status of a workflow being taken up, were
+// running but are missing from the watch cache. Either somebody deleted the pod, or the watch is
+// behind. The number of lookups is bounded by the number of running nodes.
+type podLookups = controlloop.Loop[podLookup, lookupState]
+
+type podLookup struct {
+	key, pod types.NamespacedName
+	// uid is the workflow's.
+	uid    types.UID
+	nodeID string
+}
+
+// lookupState is the backoff of one lookup after the server refused to answer.
+type lookupState struct{ controlloop.Backoff }
+
+const (
+	// lookupsAtOnce is the number of concurrent requests.
+	lookupsAtOnce = 8
+	// lookupRetry is the delay before a request that got no answer is repeated.
+	lookupRetry = time.Second
+)
+
+func newPodLookups(c *Controller) *podLookups {
+	return controlloop.New[podLookup, lookupState](controlloop.Config[podLookup]{Name: "workflow-doubts", Workers: lookupsAtOnce, Turn: c.lookUp, Clock: c.Clock})
+}
+
+// lookUpPod queues a request to the server for the pod of a node. If the pod exists, its slot waits
+// for the watch to show it.
+func (c *Controller) lookUpPod(r *record, nodeID, pod string) {
+	r.pods.Await(r.addPod(nodeID, pod, nil).ref())
+	c.lookups.Wake(podLookup{r.key, types.NamespacedName{Namespace: r.key.Namespace, Name: pod}, r.uid, nodeID})
+}
+
+// lookUp resolves a lookup by reading the pod from the server, or schedules another attempt. A pod that
+// does not exist or belongs to another owner is reported to the engine as gone.
+func (c *Controller) lookUp(x podLookup) {
+	d := c.lookups.Get(x)
+	if c.loop.Get(x.key) == nil {
+		c.lookups.Drop(x) // the manager no longer has a record of the workflow
+		return
+	}
+	if d == nil {
+		d = &lookupState{}
+		c.lookups.Put(x, d)
+	}
+	if left := d.Left(c.Clock.Now()); left > 0 {
+		c.lookups.WakeAfter(x, left)
+		return
+	}
+	p, err := c.Client.CoreV1().Pods(x.pod.Namespace).Get(c.requests, x.pod.Name, metav1.GetOptions{})
+	if err != nil && c.requests.Err() != nil {
+		return
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		wait := lookupRetry
+		if refused := apierrors.APIStatus(nil); errors.As(err, &refused) {
+			now := c.Clock.Now()
+			d.Failed(now)
+			wait = d.Left(now)
+		}
+		c.Log.Warn("looking for a pod failed", "workflow", x.key, "pod", x.pod.Name, "error", err, "again", wait)
+		c.lookups.WakeAfter(x, wait)
+		return
+	}
+	c.lookups.Drop(x)
+	owner := workflowOf(p)
+	gone := err != nil || owner == nil || owner.UID != x.uid
+	c.loop.Post(x.key, x.uid, func(r *record) {
+		np := r.nodePods[x.nodeID]
+		if np == nil || np.name != x.pod.Name || np.uid() != "" {
+			return // the watch has shown the pod, or the node has ended
+		}
+		if gone {
+			r.events = append(r.events, engine.PodState{NodeID: x.nodeID, Gone: true})
+			return
+		}
+		r.pods.Expect(np.ref(), p)
+	})
+}
