@@ -1,20 +1,17 @@
 package bench
 
 import (
+	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/lab"
-	benchapps "lockstep.dev/lockstep/internal/lab/applications"
+	"lockstep.dev/lockstep/internal/lab/applications"
 )
 
 // applicationBench holds the flags of the scenarios about applications.
-type applicationBench struct{ cfg benchapps.Config }
+type applicationBench struct{ cfg applications.Config }
 
-func (b *applicationBench) add(cmd *cobra.Command) {
-	f := cmd.Flags()
+func (b *applicationBench) add(flags *flags) {
+	f := flags.cmd.Flags()
 	f.IntVar(&b.cfg.Applications, "applications", 1000, "of apps-*: how many at once")
 	f.IntVar(&b.cfg.Rounds, "rounds", 5, "of apps-updates: how often each application is changed")
 	f.DurationVar(&b.cfg.Hold, "hold", 30*time.Second, "of apps-*: how long nothing is done, once all run")
@@ -25,34 +22,22 @@ func (b *applicationBench) add(cmd *cobra.Command) {
 	f.BoolVar(&b.cfg.Delete, "delete", true, "of apps-*: measure the deletion of all, too")
 	f.Float64Var(&b.cfg.Limits.CPU, "manager-cpu", 0, "of apps-*: cores that the manager may use; 0 is no limit (needs root)")
 	f.Int64Var(&b.cfg.Limits.MemoryMiB, "manager-memory", 0, "of apps-*: MiB that the manager may use; 0 is no limit (needs root)")
-	f.BoolVar(&b.cfg.Profile, "manager-profile", false, "of apps-*: keep profiles of the manager's CPU time while it deploys the load, and of its memory after each phase")
+	f.BoolVar(&b.cfg.Profile, "manager-profile", false,
+		"of apps-*: keep profiles of the manager's CPU time while it deploys the load, and of its memory after each phase")
 }
 
 // run measures applications.
-func (b *applicationBench) run(s command.Streams, cmd *cobra.Command, common *lab.Config, scenarioName, output string, withoutFloor bool) error {
+func (b *applicationBench) run(f *flags) (err error) {
 	cfg := b.cfg
-	var err error
-	if cfg.Config, err = seriesConfig(s, common, output); err != nil {
+	if cfg.Config, err = f.series(); err != nil {
 		return err
 	}
-	cfg.Scenario, cfg.Nodes, cfg.Durable = scenarioName, common.Nodes, common.Durable
-	cfg.ClientConcurrency, cfg.ManagerArgs = common.ClientConcurrency, common.ManagerArgs
-	if !cmd.Flags().Changed("nodes") {
+	cfg.Scenario = f.scenario
+	if !f.cmd.Flags().Changed("nodes") {
 		cfg.Nodes.Count = 10
 	}
-	if cfg.FloorConcurrency = common.FloorConcurrency; withoutFloor {
-		cfg.FloorConcurrency = nil
-	} else if !cmd.Flags().Changed("floor-concurrency") {
+	if cfg.FloorConcurrency != nil && !f.cmd.Flags().Changed("floor-concurrency") {
 		cfg.FloorConcurrency = []int{16, 64, 256}
 	}
-	if err := cfg.Complete(); err != nil {
-		return command.Usage(err)
-	}
-	ctx, stop := command.Interruptible(cmd, 0)
-	defer stop()
-	rep, err := benchapps.Measure(ctx, cfg)
-	if rep == nil || len(rep.Runs) == 0 {
-		return err
-	}
-	return printSeries(s, cfg.OutDir, output, rep, err)
+	return runSeries(f, &cfg, func(ctx context.Context) (*applications.Report, error) { return applications.Measure(ctx, cfg) })
 }

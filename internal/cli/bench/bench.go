@@ -10,11 +10,10 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/lab"
-	benchapps "lockstep.dev/lockstep/internal/lab/applications"
-	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/applications"
+	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/scenario"
-	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
+	"lockstep.dev/lockstep/internal/lab/workflows"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -26,28 +25,27 @@ func New(s command.Streams, version string) *cobra.Command {
 	}, newRun(s, version), newLoad(s))
 }
 
-// setPrograms finds the programs that control planes of the laboratory are started from.
-func setPrograms(cfg *lab.Config) error {
-	if cfg.Kubeconfig != "" {
+// scenarios lists the scenarios of 'bench run', outputs its output forms.
+var (
+	scenarios = append([]string{scenario.Batch, workflows.Queued, workflows.Rate, cpus.Scenario}, applications.Scenarios...)
+	outputs   = []string{"table", "wide", "json"}
+)
+
+// complete sets the default of --out, and finds the programs that control planes of the laboratory
+// are started from.
+func (f *flags) complete() (err error) {
+	if f.OutDir == "" {
+		f.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
+	}
+	if f.withoutFloor {
+		f.FloorConcurrency = nil
+	}
+	if f.Kubeconfig != "" {
 		return nil
 	}
-	var err error
-	if cfg.Kube, err = localcluster.FindKube(); err != nil {
+	if f.Kube, err = localcluster.FindKube(); err != nil {
 		return err
 	}
-	cfg.Lockstep, err = os.Executable()
+	f.Lockstep, err = os.Executable()
 	return err
 }
-
-// outputs lists the output forms of 'bench run'.
-var outputs = []string{"table", "wide", "json"}
-
-// setOutDir sets the default of --out.
-func setOutDir(cfg *lab.Config) {
-	if cfg.OutDir == "" {
-		cfg.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
-	}
-}
-
-// scenarios lists the scenarios of 'bench run'.
-var scenarios = append([]string{scenario.Batch, benchwf.Queued, benchwf.Rate, benchcpus.Scenario}, benchapps.Scenarios...)

@@ -1,39 +1,26 @@
 package bench
 
 import (
+	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
-	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/lab"
-	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/cpus"
 )
 
 // cpuBench holds the flags of the scenario cpu-topology.
-type cpuBench struct{ cfg benchcpus.Config }
+type cpuBench struct{ cfg cpus.Config }
 
-func (b *cpuBench) add(cmd *cobra.Command) {
-	f := cmd.Flags()
+func (b *cpuBench) add(flags *flags) {
+	f := flags.cmd.Flags()
 	f.DurationVar(&b.cfg.LoadTime, "load-time", 10*time.Second, "of cpu-topology: how long each load is measured")
 	f.IntVar(&b.cfg.Connections, "connections", 32, "of cpu-topology: requests on their way to the web server at a time")
 }
 
 // run measures the benefit of CPU pinning on this machine.
-func (b *cpuBench) run(s command.Streams, cmd *cobra.Command, common *lab.Config, output string) error {
+func (b *cpuBench) run(f *flags) (err error) {
 	cfg := b.cfg
-	var err error
-	if cfg.Config, err = seriesConfig(s, common, output); err != nil {
+	if cfg.Config, err = f.series(); err != nil {
 		return err
 	}
-	if err := cfg.Complete(); err != nil {
-		return command.Usage(err)
-	}
-	ctx, stop := command.Interruptible(cmd, 0)
-	defer stop()
-	rep, err := benchcpus.Measure(ctx, cfg)
-	if rep == nil || len(rep.Runs) == 0 {
-		return err
-	}
-	return printSeries(s, cfg.OutDir, output, rep, err)
+	return runSeries(f, &cfg, func(ctx context.Context) (*cpus.Report, error) { return cpus.Measure(ctx, cfg) })
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"lockstep.dev/lockstep/internal/cli/command"
-	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/cpus"
 )
 
 // newLoad returns the hidden command whose verbs run in the pods of cpu-topology.
@@ -18,13 +18,13 @@ func newLoad(s command.Streams) *cobra.Command {
 	serve := &cobra.Command{Use: "serve", Short: "A web server", Args: command.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := command.Interruptible(cmd, 0)
 		defer stop()
-		return benchcpus.Serve(ctx, address)
+		return cpus.Serve(ctx, address)
 	}}
 	serve.Flags().StringVar(&address, "address", "127.0.0.1:8080", "address to listen on")
 	drive := &cobra.Command{Use: "drive", Short: "Its client", Args: command.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := command.Interruptible(cmd, 0)
 		defer stop()
-		result, err := benchcpus.Drive(ctx, url, connections, duration)
+		result, err := cpus.Drive(ctx, url, connections, duration)
 		if err != nil {
 			return err
 		}
@@ -35,7 +35,7 @@ func newLoad(s command.Streams) *cobra.Command {
 	pi := &cobra.Command{Use: "pi", Short: "The computation of pi", Args: command.NoArgs, RunE: func(cmd *cobra.Command, _ []string) error {
 		ctx, stop := command.Interruptible(cmd, 0)
 		defer stop()
-		result, err := benchcpus.Pi(ctx, threads, duration)
+		result, err := cpus.Pi(ctx, threads, duration)
 		if err != nil {
 			return err
 		}

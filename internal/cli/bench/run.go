@@ -13,26 +13,16 @@ import (
 
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/lab"
-	benchapps "lockstep.dev/lockstep/internal/lab/applications"
-	benchcpus "lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/applications"
+	"lockstep.dev/lockstep/internal/lab/cpus"
 	"lockstep.dev/lockstep/internal/lab/report"
 	"lockstep.dev/lockstep/internal/lab/scenario"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/lab/system"
-	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
+	"lockstep.dev/lockstep/internal/lab/workflows"
 )
 
 func newRun(s command.Streams, version string) *cobra.Command {
-	var (
-		cfg                   lab.Config
-		scenarioName          string
-		shapes                []string
-		gang, output          string
-		withoutFloor, durable bool
-	)
-	wfl := workflowBench{cfg: benchwf.Config{}}
-	apps := applicationBench{}
-	cpus := cpuBench{}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run batch jobs through one or more systems and report how fast, at what cost, and whether correctly",
@@ -55,101 +45,91 @@ Exit codes: 0 measured, every pod scheduled and no invariant violated; 1 otherwi
   lockstep bench run --shapes 500x20 --writer-concurrency 0,1,4,16,64,256,1024`,
 		Args: command.NoArgs,
 	}
+	o := &flags{Streams: s, cmd: cmd, output: "table"}
+	o.Version = version
+	var gang string
+	wfl, apps, cpu := workflowBench{}, applicationBench{}, cpuBench{}
 	f := cmd.Flags()
-	f.StringVar(&scenarioName, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
-	f.StringSliceVar(&shapes, "shapes", []string{"500x20"}, "JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
+	f.StringVar(&o.scenario, "scenario", scenario.Batch, "what to do: "+strings.Join(scenarios, ", "))
+	f.StringSliceVar(&o.shapes, "shapes", []string{"500x20"}, "JOBSxPODS of each load; of workflows hello, chain-N, fanout-N or dag-N")
 	f.StringVar(&gang, "gang", "true", "true: all pods of a job get nodes together or none does; false; or both, one after the other")
-	f.StringSliceVar(&cfg.Systems, "system", []string{"lockstep"}, "what to measure, in alternation: "+strings.Join(system.Names(), ", "))
-	f.IntVar(&cfg.Nodes.Count, "nodes", 1000, "number of simulated nodes")
-	f.StringVar(&cfg.Nodes.CPU, "node-cpu", "32", "cpu of each node")
-	f.StringVar(&cfg.Nodes.Memory, "node-memory", "256Gi", "memory of each node")
-	f.IntVar(&cfg.Nodes.Pods, "node-pods", 110, "pods that each node takes")
-	f.IntSliceVar(&cfg.WriterConcurrency, "writer-concurrency", nil, "the manager's writes in flight, 0 is adaptive; of several each is measured")
-	f.StringSliceVar(&cfg.ManagerArgs, "manager-args", nil, "more flags for Lockstep's manager, such as --pprof")
-	f.IntSliceVar(&cfg.JobSyncs, "kubernetes-job-syncs", nil,
+	f.StringSliceVar(&o.Systems, "system", []string{"lockstep"}, "what to measure, in alternation: "+strings.Join(system.Names(), ", "))
+	f.IntVar(&o.Nodes.Count, "nodes", 1000, "number of simulated nodes")
+	f.StringVar(&o.Nodes.CPU, "node-cpu", "32", "cpu of each node")
+	f.StringVar(&o.Nodes.Memory, "node-memory", "256Gi", "memory of each node")
+	f.IntVar(&o.Nodes.Pods, "node-pods", 110, "pods that each node takes")
+	f.IntSliceVar(&o.WriterConcurrency, "writer-concurrency", nil, "the manager's writes in flight, 0 is adaptive; of several each is measured")
+	f.StringSliceVar(&o.ManagerArgs, "manager-args", nil, "more flags for Lockstep's manager, such as --pprof")
+	f.IntSliceVar(&o.JobSyncs, "kubernetes-job-syncs", nil,
 		fmt.Sprintf("how many Jobs stock Kubernetes syncs at once (default %d, its own); of several each is measured", system.DefaultJobSyncs))
-	f.IntVar(&cfg.Repeat, "repeat", 1, "how often to run everything")
-	f.IntVar(&cfg.ClientConcurrency, "client-concurrency", 64, "how many jobs the client creates at once")
-	f.IntVar(&cfg.WarmUpPods, "warm-up", 3000, "pods that go through the system before it is measured, though no more than the load has")
-	f.IntSliceVar(&cfg.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024}, "writes in flight that the floor tries, to take the best")
-	f.BoolVar(&withoutFloor, "without-floor", false, "do not measure the floor")
-	f.BoolVar(&durable, "durable", true, "etcd writes to disk before it answers, as in production")
-	f.StringVar(&cfg.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
-	f.StringVar(&cfg.Context, "context", "", "context of the kubeconfig")
-	f.StringVar(&cfg.AuditLog, "audit-log", "", "with --kubeconfig: path of the API server's audit log")
-	f.DurationVar(&cfg.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
-	f.StringVar(&cfg.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
-	output = "table"
-	command.WordFlag(cmd, &output, "output", "o", "what to print: table, wide or json", outputs...)
-	wfl.add(cmd)
-	apps.add(cmd)
-	cpus.add(cmd)
+	f.IntVar(&o.Repeat, "repeat", 1, "how often to run everything")
+	f.IntVar(&o.ClientConcurrency, "client-concurrency", 64, "how many jobs the client creates at once")
+	f.IntVar(&o.WarmUpPods, "warm-up", 3000, "pods that go through the system before it is measured, though no more than the load has")
+	f.IntSliceVar(&o.FloorConcurrency, "floor-concurrency", []int{64, 16, 256, 1024}, "writes in flight that the floor tries, to take the best")
+	f.BoolVar(&o.withoutFloor, "without-floor", false, "do not measure the floor")
+	f.BoolVar(&o.Durable, "durable", true, "etcd writes to disk before it answers, as in production")
+	f.StringVar(&o.Kubeconfig, "kubeconfig", "", "measure the cluster of this kubeconfig instead of fresh ones")
+	f.StringVar(&o.Context, "context", "", "context of the kubeconfig")
+	f.StringVar(&o.AuditLog, "audit-log", "", "with --kubeconfig: path of the API server's audit log")
+	f.DurationVar(&o.Timeout, "timeout", 10*time.Minute, "bound of each run, from the first job to the last pod")
+	f.StringVar(&o.OutDir, "out", "", "folder for the results (default out/bench-DATE-TIME)")
+	command.WordFlag(cmd, &o.output, "output", "o", "what to print: table, wide or json", outputs...)
+	wfl.add(o)
+	apps.add(o)
+	cpu.add(o)
 	for flag, values := range map[string][]string{"scenario": scenarios, "gang": {"true", "false", "both"},
 		"system": system.Names()} {
 		command.CompleteWords(cmd, flag, values...)
 	}
 
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		cfg.Durable, cfg.Version = durable, version
-		if scenarioName == benchwf.Queued || scenarioName == benchwf.Rate {
-			if !cmd.Flags().Changed("shapes") {
-				shapes = []string{"hello"}
-			}
-			return wfl.run(s, cmd, &cfg, scenarioName, shapes, output, withoutFloor)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		switch {
+		case o.scenario == workflows.Queued || o.scenario == workflows.Rate:
+			return wfl.run(o)
+		case slices.Contains(applications.Scenarios, o.scenario):
+			return apps.run(o)
+		case o.scenario == cpus.Scenario:
+			return cpu.run(o)
+		case o.scenario == scenario.Batch:
+			return o.runJobs(gang)
 		}
-		if slices.Contains(benchapps.Scenarios, scenarioName) {
-			return apps.run(s, cmd, &cfg, scenarioName, output, withoutFloor)
-		}
-		if scenarioName == benchcpus.Scenario {
-			return cpus.run(s, cmd, &cfg, output)
-		}
-		if err := setConfig(&cfg, scenarioName, gang, output, shapes); err != nil {
-			return err
-		}
-		if withoutFloor {
-			cfg.FloorConcurrency = nil
-		}
-		if err := setPrograms(&cfg); err != nil {
-			return err
-		}
-		progress := newProgress(s.Err)
-		cfg.Progress = progress.show
-		ctx, stop := command.Interruptible(cmd, 0)
-		defer stop()
-		rep, err := lab.Run(ctx, cfg)
-		progress.end()
-		if rep == nil || len(rep.Runs) == 0 {
-			return err
-		}
-		fmt.Fprintf(s.Err, "report: %s\n", filepath.Join(cfg.OutDir, series.PageFile))
-		return errors.Join(err, printReport(s.Out, rep, output), verdict(rep))
+		return command.Usagef("--scenario=%s: want one of %s", o.scenario, strings.Join(scenarios, ", "))
 	}
 	return cmd
 }
 
-func setConfig(cfg *lab.Config, scenarioName, gang, output string, shapes []string) error {
-	if scenarioName != scenario.Batch {
-		return command.Usagef("--scenario=%s: want one of %s", scenarioName, strings.Join(scenarios, ", "))
-	}
-	var err error
-	if cfg.Shapes, err = scenario.ParseShapes(shapes); err != nil {
+// runJobs measures batch jobs.
+func (f *flags) runJobs(gang string) (err error) {
+	if f.Shapes, err = scenario.ParseShapes(f.shapes); err != nil {
 		return command.Usagef("--shapes: %w", err)
 	}
 	switch gang {
 	case "true":
-		cfg.Gangs = []bool{true}
+		f.Gangs = []bool{true}
 	case "false":
-		cfg.Gangs = []bool{false}
+		f.Gangs = []bool{false}
 	case "both":
-		cfg.Gangs = []bool{true, false}
+		f.Gangs = []bool{true, false}
 	default:
 		return command.Usagef("--gang=%s: want true, false or both", gang)
 	}
-	setOutDir(cfg)
-	if err := cfg.Validate(); err != nil {
+	if err := f.Validate(); err != nil {
 		return command.Usage(err)
 	}
-	return nil
+	if err := f.complete(); err != nil {
+		return err
+	}
+	progress := newProgress(f.Err)
+	f.Progress = progress.show
+	ctx, stop := command.Interruptible(f.cmd, 0)
+	defer stop()
+	rep, err := lab.Run(ctx, f.Config)
+	progress.end()
+	if rep == nil || len(rep.Runs) == 0 {
+		return err
+	}
+	fmt.Fprintf(f.Err, "report: %s\n", filepath.Join(f.OutDir, series.PageFile))
+	return errors.Join(err, printReport(f.Out, rep, f.output), verdict(rep))
 }
 
 func printReport(w io.Writer, rep *report.Report, output string) error {

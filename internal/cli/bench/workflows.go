@@ -1,20 +1,18 @@
 package bench
 
 import (
+	"context"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"lockstep.dev/lockstep/internal/cli/command"
-	"lockstep.dev/lockstep/internal/lab"
-	benchwf "lockstep.dev/lockstep/internal/lab/workflows"
+	"lockstep.dev/lockstep/internal/lab/workflows"
 )
 
 // workflowBench holds the flags of the scenarios about workflows.
-type workflowBench struct{ cfg benchwf.Config }
+type workflowBench struct{ cfg workflows.Config }
 
-func (b *workflowBench) add(cmd *cobra.Command) {
-	f := cmd.Flags()
+func (b *workflowBench) add(flags *flags) {
+	f := flags.cmd.Flags()
 	f.IntVar(&b.cfg.Workflows, "workflows", 1000, "of workflows-queued: how many at once")
 	f.Float64Var(&b.cfg.Start, "rate-start", 5, "of workflows-rate: workflows per second of the first step")
 	f.Float64Var(&b.cfg.Growth, "rate-growth", 1.5, "of workflows-rate: each step's pace over that before")
@@ -26,35 +24,24 @@ func (b *workflowBench) add(cmd *cobra.Command) {
 }
 
 // run measures workflows.
-func (b *workflowBench) run(s command.Streams, cmd *cobra.Command, common *lab.Config, scenarioName string, shapes []string, output string, withoutFloor bool) error {
+func (b *workflowBench) run(f *flags) (err error) {
 	cfg := b.cfg
-	var err error
-	if cfg.Config, err = seriesConfig(s, common, output); err != nil {
+	if cfg.Config, err = f.series(); err != nil {
 		return err
 	}
-	cfg.Scenario, cfg.Nodes, cfg.Durable = scenarioName, common.Nodes, common.Durable
-	cfg.WriterConcurrency, cfg.ClientConcurrency, cfg.ManagerArgs = common.WriterConcurrency, common.ClientConcurrency, common.ManagerArgs
-	if !cmd.Flags().Changed("nodes") {
+	cfg.Scenario = f.scenario
+	if !f.cmd.Flags().Changed("nodes") {
 		cfg.Nodes.Count = 100
 	}
-	if cfg.FloorConcurrency = common.FloorConcurrency; withoutFloor {
-		cfg.FloorConcurrency = nil
+	if !f.cmd.Flags().Changed("shapes") {
+		f.shapes = []string{"hello"}
 	}
-	for _, text := range shapes {
-		shape, err := benchwf.ParseShape(text)
+	for _, text := range f.shapes {
+		shape, err := workflows.ParseShape(text)
 		if err != nil {
 			return command.Usagef("--shapes: %w", err)
 		}
 		cfg.Shapes = append(cfg.Shapes, shape)
 	}
-	if err := cfg.Complete(); err != nil {
-		return command.Usage(err)
-	}
-	ctx, stop := command.Interruptible(cmd, 0)
-	defer stop()
-	rep, err := benchwf.Measure(ctx, cfg)
-	if rep == nil || len(rep.Runs) == 0 {
-		return err
-	}
-	return printSeries(s, cfg.OutDir, output, rep, err)
+	return runSeries(f, &cfg, func(ctx context.Context) (*workflows.Report, error) { return workflows.Measure(ctx, cfg) })
 }
