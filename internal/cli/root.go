@@ -1,5 +1,18 @@
-// Package cli is the command tree of lockstep: one file per verb, with no logic beyond flags,
-// printing and exit codes.
+// Package cli is the command tree of lockstep. It has the root command and exit codes; each noun has
+// a package below, with a file for each verb and no logic beyond flags and printing:
+//
+//	jobs           get and submit, of jobs and any other kind
+//	workflows      workflows, templates, crons and the archive
+//	applications   applications and definitions
+//	clusters       managed clusters
+//	local          control planes on this machine
+//	install        installation in a cluster
+//	daemon         the manager and the agent
+//	topology       CPU topology
+//	bench          benchmarks
+//	command, names what all of them share: streams, flags, printing; names of objects in arguments
+//
+// What the verbs do in a cluster as the user is in internal/submit.
 //
 // Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 4 only of
 // install: the cluster holds foreign objects in the way; 130 interrupted. Data goes to stdout;
@@ -12,85 +25,65 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os/signal"
 	"strings"
 	"syscall"
 
 	"github.com/spf13/cobra"
 	"k8s.io/klog/v2"
 
-	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/cli/applications"
+	"lockstep.dev/lockstep/internal/cli/bench"
+	"lockstep.dev/lockstep/internal/cli/clusters"
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/cli/daemon"
+	"lockstep.dev/lockstep/internal/cli/install"
+	"lockstep.dev/lockstep/internal/cli/jobs"
+	"lockstep.dev/lockstep/internal/cli/local"
+	"lockstep.dev/lockstep/internal/cli/topology"
+	"lockstep.dev/lockstep/internal/cli/workflows"
+	installation "lockstep.dev/lockstep/internal/install"
 )
 
 // Version is the program's version. The linker sets it.
 var Version = "dev"
-
-// Exit codes of the program; users rely on them.
-const (
-	exitOK          = 0
-	exitFailed      = 1
-	exitUsage       = 2
-	exitTimeout     = 3
-	exitForeign     = 4 // only of install
-	exitInterrupted = 130
-)
-
-// usageError marks an error of usage. The program then exits with code 2 and points to --help.
-type usageError struct{ error }
-
-func (e usageError) Unwrap() error { return e.error }
-
-// streams holds the standard streams that a verb reads and writes.
-type streams struct {
-	in       io.Reader
-	out, err io.Writer
-}
 
 // Run runs one command line and returns the program's exit code.
 func Run(args []string, in io.Reader, out, errOut io.Writer) int {
 	// The API client reports failures as errors; its log lines are discarded. Long-running verbs
 	// set a log of their own.
 	klog.SetSlogLogger(slog.New(slog.DiscardHandler))
-	root := newRoot(streams{in, out, errOut})
+	root := newRoot(command.Streams{In: in, Out: out, Err: errOut})
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(context.Background())
 	if err == nil {
-		return exitOK
+		return command.ExitOK
 	}
 	fmt.Fprintf(errOut, "lockstep: %s\n", inWords.Replace(err.Error()))
 	// the API client does not wrap every error
 	if strings.Contains(err.Error(), syscall.ECONNREFUSED.Error()) {
 		fmt.Fprintln(errOut, "Nothing answers at the address that the kubeconfig has. 'lockstep status' shows the local clusters.")
 	}
-	var usage usageError
-	var foreign *install.ForeignError
+	var usage command.UsageError
+	var foreign *installation.ForeignError
 	switch {
 	case errors.As(err, &foreign):
 		fmt.Fprintln(errOut, "Nothing was changed. Remove what is named first, or add --take-over to replace its CRDs.")
-		return exitForeign
+		return command.ExitForeign
 	case errors.As(err, &usage):
 		fmt.Fprintf(errOut, "See '%s --help'.\n", cmd.CommandPath())
-		return exitUsage
+		return command.ExitUsage
 	case errors.Is(err, context.DeadlineExceeded):
-		return exitTimeout
+		return command.ExitTimeout
 	case errors.Is(err, context.Canceled):
-		return exitInterrupted
+		return command.ExitInterrupted
 	}
-	return exitFailed
+	return command.ExitFailed
 }
 
 // inWords replaces the error texts of package context by words for users.
 var inWords = strings.NewReplacer(context.DeadlineExceeded.Error(), "the time is up", context.Canceled.Error(), "interrupted")
 
-// interruptible returns the context of a command that ends at the first interrupt. A second
-// interrupt ends the process at once.
-func interruptible(cmd *cobra.Command) (context.Context, context.CancelFunc) {
-	ctx, stop := signal.NotifyContext(cmd.Context(), syscall.SIGINT, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop)
-	return ctx, stop
-}
-
-func newRoot(s streams) *cobra.Command {
+func newRoot(s command.Streams) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "lockstep",
 		Short: "Batch jobs, workflows and applications on Kubernetes, at the API server's own speed",
@@ -99,25 +92,27 @@ func newRoot(s streams) *cobra.Command {
 Verbs that need a cluster find it as kubectl does: --kubeconfig, $KUBECONFIG, ~/.kube/config. Data goes to stdout, progress and
 errors go to stderr.
 
-Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 130 interrupted. Where a verb's codes say
-more, its help does.`,
+Exit codes: 0 success; 1 the operation failed; 2 wrong usage; 3 a --timeout ran out; 4 only of install: others serve our kinds;
+130 interrupted. Where a verb's codes say more, its help does.`,
 		Example: `  lockstep up --nodes 100 --merge-kubeconfig
   lockstep submit job.yaml --wait
   lockstep get jobs -A`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Version:       Version,
-		Args:          noArgs,
+		Args:          command.NoArgs,
 		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	root.SetIn(s.in)
-	root.SetOut(s.out)
-	root.SetErr(s.err)
-	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
-	root.AddCommand(newAgent(s), newApp(s), newBench(s), newCluster(s), newDef(s), newDown(s), newGet(s), newImage(s), newInstall(s), newManager(s), newStatus(s), newSubmit(s), newSupervisor(), newTopology(s), newUp(s))
-	root.AddCommand(newArchive(s), newCron(s), newDelete(s), newLint(s), newList(s), newLogs(s), newNode(s), newResubmit(s), newResume(s),
-		newRetry(s), newStop(s), newSuspend(s), newTerminate(s), newUninstall(s), newVersion(s), newWait(s), newWatch(s),
-		newObjectCommand(s, templateKind, []string{"wftmpl", "workflow-template"}), newObjectCommand(s, clusterTemplateKind, []string{"cwft", "cluster-workflow-template"}))
-	readNames(root)
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return command.Usage(err) })
+	root.AddCommand(
+		jobs.NewSubmit(s), jobs.NewGet(s),
+		applications.New(s), applications.NewDefinitions(s), clusters.New(s), topology.New(s),
+		local.NewUp(s), local.NewDown(s), local.NewStatus(s), local.NewImage(s), local.NewSupervisor(),
+		install.New(s), install.NewUninstall(s), daemon.NewManager(s), daemon.NewAgent(s, Version),
+		bench.New(s, Version), newVersion(s))
+	root.AddCommand(workflows.New(s, jobs.NewSubmit)...)
 	return root
 }

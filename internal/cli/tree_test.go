@@ -2,6 +2,7 @@ package cli
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -10,6 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"lockstep.dev/lockstep/internal/cli/command"
 )
 
 // leaves returns the visible commands that do something themselves.
@@ -27,7 +30,9 @@ func leaves(cmd *cobra.Command) []*cobra.Command {
 	return out
 }
 
-func silent() streams { return streams{strings.NewReader(""), io.Discard, io.Discard} }
+func silent() command.Streams {
+	return command.Streams{In: strings.NewReader(""), Out: io.Discard, Err: io.Discard}
+}
 
 func TestHelpShowsExamplesThatAreRight(t *testing.T) {
 	for _, cmd := range leaves(newRoot(silent())) {
@@ -64,12 +69,12 @@ const (
 	shows   = "shows something"             //
 	changes = "creates, changes or deletes" // has --dry-run
 	// Changes nothing in a cluster that a user would want to preview.
-	local = "begins, measures or serves something"
+	begins = "begins, measures or serves something"
 )
 
 var commands = map[string]string{
-	"agent": local, "bench run": local, "manager": local, "up": local,
-	"app exec": local, "app port-forward": local,
+	"agent": begins, "bench run": begins, "manager": begins, "up": begins,
+	"app exec": begins, "app port-forward": begins,
 
 	"app delete": changes, "app rollback": changes, "app up": changes, "app workflow restart": changes, "app workflow resume": changes,
 	"app workflow rollback": changes, "app workflow suspend": changes, "app workflow terminate": changes,
@@ -109,7 +114,7 @@ func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
 				want["all-namespaces"] = nil
 			}
 		case changes:
-			want["dry-run"] = []string{dryRunClient, dryRunNone}
+			want["dry-run"] = []string{command.DryRunClient, command.DryRunNone}
 		}
 		for flag, words := range want {
 			f := cmd.Flags().Lookup(flag)
@@ -145,6 +150,15 @@ func TestCommandsHaveTheFlagsOfTheirKind(t *testing.T) {
 	}
 }
 
+func TestHelpNamesAllExitCodes(t *testing.T) {
+	help := strings.Join(strings.Fields(newRoot(silent()).Long), " ")
+	for _, code := range []int{command.ExitOK, command.ExitFailed, command.ExitUsage, command.ExitTimeout, command.ExitForeign, command.ExitInterrupted} {
+		if !strings.Contains(help, fmt.Sprintf(" %d ", code)) {
+			t.Errorf("'lockstep --help' does not say what exit code %d is:\n%s", code, help)
+		}
+	}
+}
+
 func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"clstr list":    "did you mean cluster",
@@ -155,8 +169,8 @@ func TestUnknownCommandsAreWrongUsage(t *testing.T) {
 		"cron nonsense": `unknown command "nonsense" for "lockstep cron"`,
 	} {
 		var errOut strings.Builder
-		if code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut); code != exitUsage || !strings.Contains(errOut.String(), want) {
-			t.Errorf("lockstep %s: exit code %d, want %d and %q:\n%s", args, code, exitUsage, want, errOut.String())
+		if code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut); code != command.ExitUsage || !strings.Contains(errOut.String(), want) {
+			t.Errorf("lockstep %s: exit code %d, want %d and %q:\n%s", args, code, command.ExitUsage, want, errOut.String())
 		}
 	}
 }
@@ -181,7 +195,7 @@ func TestWithoutAClusterVerbsSayWhatToDo(t *testing.T) {
 			"cron list", "template delete t", "logs w", "watch w", "wait w", "install", "topology show n"} {
 			var errOut strings.Builder
 			code := Run(strings.Fields(args), strings.NewReader(""), io.Discard, &errOut)
-			if code != exitFailed || !strings.Contains(errOut.String(), want) {
+			if code != command.ExitFailed || !strings.Contains(errOut.String(), want) {
 				t.Errorf("lockstep %s: exit code %d, and no %q in:\n%s", args, code, want, errOut.String())
 			}
 		}
@@ -208,7 +222,7 @@ func TestFlagsOfWordsAreCheckedAndCompleted(t *testing.T) {
 func TestWrongArgumentsAreErrorsOfUsage(t *testing.T) {
 	for _, cmd := range leaves(newRoot(silent())) {
 		for _, args := range [][]string{nil, {"a", "b", "c", "d"}} {
-			var usage usageError
+			var usage command.UsageError
 			if err := cmd.ValidateArgs(args); err != nil && !errors.As(err, &usage) {
 				t.Errorf("%s with %d arguments: %v is not told as wrong usage", cmd.CommandPath(), len(args), err)
 			}

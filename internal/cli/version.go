@@ -6,6 +6,8 @@ import (
 	"runtime/debug"
 
 	"github.com/spf13/cobra"
+
+	"lockstep.dev/lockstep/internal/cli/command"
 )
 
 // versionReport is the JSON and YAML form of `version`.
@@ -20,26 +22,23 @@ type versionReport struct {
 	Kubernetes string `json:"kubernetes,omitempty"`
 }
 
-func newVersion(s streams) *cobra.Command {
+func newVersion(s command.Streams) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
 		Use:     "version",
 		Short:   "Show the version of this program",
 		Example: "  lockstep version\n  lockstep version -o json",
-		Args:    noArgs,
+		Args:    command.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
 			report := buildVersion()
-			switch output {
-			case "json":
-				return printJSON(s.out, report)
-			case "yaml":
-				return printYAML(s.out, report)
+			if printed, err := command.Print(s.Out, output, report); printed {
+				return err
 			}
-			_, err := fmt.Fprintf(s.out, "lockstep %s (%s, %s)\n", report.Version, report.Go, report.Platform)
+			_, err := fmt.Fprintf(s.Out, "lockstep %s (%s, %s)\n", report.Version, report.Go, report.Platform)
 			return err
 		},
 	}
-	outputFlag(cmd, &output, "json", "yaml")
+	command.OutputFlag(cmd, &output, "json", "yaml")
 	return cmd
 }
 

@@ -4,20 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 )
 
 // fieldManager identifies this client in managedFields.
@@ -37,20 +33,12 @@ func (o *Object) Ref() string {
 			name = acc.GetGenerateName() + "*"
 		}
 	}
-	return fmt.Sprintf("%s/%s", lower(gk), name)
+	return Ref(gk, name)
 }
 
-func lower(gk schema.GroupKind) string {
-	b := []byte(gk.Kind)
-	for i, c := range b {
-		if 'A' <= c && c <= 'Z' {
-			b[i] = c + 'a' - 'A'
-		}
-	}
-	if gk.Group == "" {
-		return string(b)
-	}
-	return string(b) + "." + gk.Group
+// Ref returns the kind and name of an object for people, for example "job.batch.volcano.sh/hello".
+func Ref(gk schema.GroupKind, name string) string {
+	return strings.TrimSuffix(strings.ToLower(gk.Kind)+"."+gk.Group, ".") + "/" + name
 }
 
 // Object returns the object as last seen: as read from the file, later as returned by the server.
@@ -92,15 +80,17 @@ func jobOutcome(u *unstructured.Unstructured) Outcome {
 // Read reads manifests from files, folders, URLs and "-" (standard input), in order. Objects
 // without a namespace get the configured default namespace. Errors name the file, and the kind if
 // the server does not know it.
-func Read(getter genericclioptions.RESTClientGetter, namespace string, enforceNamespace bool, files []string, recursive bool) ([]*Object, error) {
-	infos, err := resource.NewBuilder(getter).
-		Unstructured().
-		NamespaceParam(namespace).DefaultNamespace().
-		FilenameParam(enforceNamespace, &resource.FilenameOptions{Filenames: files, Recursive: recursive}).
-		ContinueOnError().
-		Flatten().
-		Do().
-		Infos()
+func Read(getter genericclioptions.RESTClientGetter, files []string, recursive bool) ([]*Object, error) {
+	namespace, enforce, err := getter.ToRawKubeConfigLoader().Namespace()
+	if err != nil {
+		return nil, err
+	}
+	return built(resource.NewBuilder(getter).Unstructured().NamespaceParam(namespace).DefaultNamespace().
+		FilenameParam(enforce, &resource.FilenameOptions{Filenames: files, Recursive: recursive}))
+}
+
+func built(b *resource.Builder) ([]*Object, error) {
+	infos, err := b.ContinueOnError().Flatten().Do().Infos()
 	if err != nil {
 		return nil, err
 	}
@@ -146,36 +136,9 @@ func Wait(ctx context.Context, o *Object, progress func(Outcome)) (Outcome, erro
 	if outcome == nil {
 		return Outcome{}, fmt.Errorf("%s is not a run: there is nothing to wait for", o.Ref())
 	}
-	request := func(opts metav1.ListOptions) *rest.Request {
-		opts.FieldSelector = fields.OneTermEqualSelector("metadata.name", o.info.Name).String()
-		return o.info.Client.Get().NamespaceIfScoped(o.info.Namespace, o.info.Namespaced()).Resource(o.info.Mapping.Resource.Resource).
-			VersionedParams(&opts, metav1.ParameterCodec)
-	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
-			return request(opts).Do(ctx).Get()
-		},
-		WatchFuncWithContext: func(ctx context.Context, opts metav1.ListOptions) (watch.Interface, error) {
-			opts.Watch = true
-			return request(opts).Watch(ctx)
-		},
-	}
 	var last Outcome
 	gone := fmt.Errorf("%s was deleted while it was waited for", o.Ref())
-	exists := func(store cache.Store) (bool, error) {
-		if len(store.ListKeys()) == 0 {
-			return false, gone
-		}
-		return false, nil
-	}
-	_, err := watchtools.UntilWithSync(ctx, lw, &unstructured.Unstructured{}, exists, func(ev watch.Event) (bool, error) {
-		if ev.Type == watch.Deleted {
-			return false, gone
-		}
-		u, ok := ev.Object.(*unstructured.Unstructured)
-		if !ok {
-			return false, nil
-		}
+	err := Until(ctx, o.info.Client, o.info.Mapping.Resource.Resource, o.info.Namespace, o.info.Name, gone, func(u *unstructured.Unstructured) (bool, error) {
 		now := outcome(u)
 		if now != last && progress != nil {
 			progress(now)
@@ -183,8 +146,5 @@ func Wait(ctx context.Context, o *Object, progress func(Outcome)) (Outcome, erro
 		last = now
 		return now.Finished, nil
 	})
-	if err != nil && ctx.Err() != nil {
-		return last, ctx.Err()
-	}
 	return last, err
 }

@@ -6,12 +6,8 @@ import (
 	"fmt"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	"lockstep.dev/lockstep/api/scheme"
 	topologyv1alpha1 "lockstep.dev/lockstep/api/topology/v1alpha1"
@@ -47,22 +43,10 @@ func (t *Topologies) Repack(ctx context.Context, node string, ask topologyv1alph
 // Repacked waits until the repack with an ID has ended, or ctx is done. It is an error if the node
 // is deleted meanwhile, or another repack is requested.
 func (t *Topologies) Repacked(ctx context.Context, node, id string) (*topologyv1alpha1.RepackStatus, error) {
-	lw := cache.NewListWatchFromClient(t.client, nodeTopologies, metav1.NamespaceAll, fields.OneTermEqualSelector("metadata.name", node))
-	gone := fmt.Errorf("NodeTopology %s was deleted", node)
-	exists := func(store cache.Store) (bool, error) {
-		if len(store.ListKeys()) == 0 {
-			return false, gone
-		}
-		return false, nil
-	}
 	var out *topologyv1alpha1.RepackStatus
-	_, err := watchtools.UntilWithSync(ctx, lw, &topologyv1alpha1.NodeTopology{}, exists, func(ev watch.Event) (bool, error) {
-		o, ok := ev.Object.(*topologyv1alpha1.NodeTopology)
+	gone := fmt.Errorf("NodeTopology %s was deleted", node)
+	err := Until(ctx, t.client, nodeTopologies, metav1.NamespaceAll, node, gone, func(o *topologyv1alpha1.NodeTopology) (bool, error) {
 		switch {
-		case ev.Type == watch.Deleted:
-			return false, gone
-		case !ok:
-			return false, nil
 		case o.Status.Repack != nil && o.Status.Repack.ID == id && o.Status.Repack.Finished != nil:
 			out = o.Status.Repack
 			return true, nil
@@ -71,8 +55,5 @@ func (t *Topologies) Repacked(ctx context.Context, node, id string) (*topologyv1
 		}
 		return false, nil
 	})
-	if err != nil && ctx.Err() != nil {
-		return nil, ctx.Err()
-	}
 	return out, err
 }

@@ -1,21 +1,20 @@
 package submit
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/cli-runtime/pkg/resource"
-	"k8s.io/client-go/rest"
 	"sigs.k8s.io/yaml"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
 // workflowOutcome returns the state of a workflow.
@@ -147,33 +146,17 @@ func FromTemplate(namespace, name string, cluster bool) *wf.Workflow {
 	return w
 }
 
-// NewWorkflow returns the Object for a workflow that is to be sent to a cluster.
-func NewWorkflow(getter genericclioptions.RESTClientGetter, cfg *rest.Config, w *wf.Workflow) (*Object, error) {
-	w = w.DeepCopy()
-	w.APIVersion, w.Kind = wf.GroupVersion.String(), "Workflow"
-	data, err := json.Marshal(w)
+// FromWorkflow returns the Object for a workflow that is to be sent to a cluster.
+func FromWorkflow(getter genericclioptions.RESTClientGetter, w *wf.Workflow) ([]*Object, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(w)
 	if err != nil {
 		return nil, err
 	}
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal(data, &u.Object); err != nil {
-		return nil, err
-	}
-	unstructured.RemoveNestedField(u.Object, "status")
-	mapper, err := getter.ToRESTMapper()
+	delete(content, "status")
+	content["apiVersion"], content["kind"] = wf.GroupVersion.String(), "Workflow"
+	data, err := json.Marshal(content)
 	if err != nil {
 		return nil, err
 	}
-	mapping, err := mapper.RESTMapping(wf.Kind("Workflow"), wf.GroupVersion.Version)
-	if err != nil {
-		if meta.IsNoMatchError(err) {
-			err = fmt.Errorf("the cluster has no workflows API: install it with 'lockstep install': %w", err)
-		}
-		return nil, err
-	}
-	client, err := kubeclient.Unstructured(cfg, wf.GroupVersion)
-	if err != nil {
-		return nil, err
-	}
-	return &Object{&resource.Info{Client: client, Mapping: mapping, Namespace: w.Namespace, Name: w.Name, Object: u}}, nil
+	return built(resource.NewBuilder(getter).Unstructured().Stream(bytes.NewReader(data), "the workflow"))
 }

@@ -146,11 +146,11 @@ var mutations = []mutation{
 	{"a malformed workflow is listed as pending", "internal/workflow/display/head.go",
 		"if malformed.Of(w) != nil {\n\t\treturn \"Malformed\"", "if malformed.Of(w) != nil && w == nil {\n\t\treturn \"Malformed\"",
 		hostile, "TestMalformedObjectsAreListed", nil, nil},
-	{"a malformed application is listed without a phase", cli + "/app.go",
-		"\t\t\t\tapps[i].Status.Phase = malformedPhase\n", "", hostile, "TestMalformedObjectsAreListed", nil, nil},
-	{"a malformed template is listed without saying so", cli + "/workflows_templates.go",
-		"row = []string{o.GetName(), malformedPhase}", "row = []string{o.GetName()}", hostile, "TestMalformedObjectsAreListed", nil, nil},
-	{"a list does not say why an object is malformed", cli + "/malformed.go",
+	{"a malformed application is listed without a phase", cli + "/applications/list.go",
+		"\t\t\t\tapps[i].Status.Phase = workflows.Malformed\n", "\t\t\t\t_ = workflows.Malformed\n", hostile, "TestMalformedObjectsAreListed", nil, nil},
+	{"a malformed template is listed without saying so", cli + "/workflows/templates.go",
+		"[]string{o.GetName(), workflows.Malformed}", "[]string{o.GetName()}", hostile, "TestMalformedObjectsAreListed", nil, nil},
+	{"a list does not say why an object is malformed", cli + "/command/print.go",
 		"\tif why != nil {\n\t\tfmt", "\tif false {\n\t\tfmt", hostile, "TestMalformedObjectsAreListed", nil, nil},
 
 	// Keys and records.

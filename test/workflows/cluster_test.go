@@ -85,7 +85,7 @@ func TestCluster(t *testing.T) {
 func startCluster(t *testing.T) *cluster {
 	c := localtest.Shared(t)
 	managertest.Start(t, c)
-	client, err := workflows.New(c.RESTConfig())
+	client, err := workflows.New(c.RESTConfig(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,16 +74,23 @@ func All() []Machine {
 	return []Machine{Intel104, Intel104SNC, AMD256NPS1, AMD256NPS4, AMD256Milan, Alternate, Hybrid, Offlined, Sparse, MemoryOnly, NoL3, FlatNUMA, SMT4}
 }
 
+// Names returns the names of All.
+func Names() []string {
+	var names []string
+	for _, m := range All() {
+		names = append(names, m.Name)
+	}
+	return names
+}
+
 // ByName returns the machine of All with this name.
 func ByName(name string) (Machine, error) {
-	var names []string
 	for _, m := range All() {
 		if m.Name == name {
 			return m, nil
 		}
-		names = append(names, m.Name)
 	}
-	return Machine{}, fmt.Errorf("no machine %q; there are: %s", name, strings.Join(names, ", "))
+	return Machine{}, fmt.Errorf("no machine %q; there are: %s", name, strings.Join(Names(), ", "))
 }
 
 // Topology returns the machine's topology as sysfs.Read reads it.

@@ -14,6 +14,7 @@ import (
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -23,14 +24,14 @@ var managed = []schema.GroupVersionResource{
 }
 
 // count records writes, CPU time and memory.
-func (p *Phase) count(t *trial, before, after map[localcluster.Component]localcluster.Usage) {
-	p.Writes = analyse.CountWrites(t.log.Events, func(e *analyse.Event) bool { return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] })
+func (p *Phase) count(t *trial, used series.Usage) {
+	p.Writes = analyse.CountWrites(t.Log.Events, func(e *analyse.Event) bool { return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] })
 	n := float64(t.cfg.Applications)
 	p.WritesEach = round3(float64(p.Writes.Total) / n)
-	p.Used = rig.UsedBetween(before, after)
+	p.Used = rig.UsedBetween(used.Before, used.After)
 	manager := localcluster.Manager
-	p.ManagerCPUMs = round3((after[manager].CPU - before[manager].CPU).Seconds() * 1e3 / n)
-	p.ManagerKiB = round(float64(max(0, after[manager].RSSBytes-before[manager].RSSBytes)) / 1024 / n)
+	p.ManagerCPUMs = round3((used.After[manager].CPU - used.Before[manager].CPU).Seconds() * 1e3 / n)
+	p.ManagerKiB = round(float64(max(0, used.After[manager].RSSBytes-used.Before[manager].RSSBytes)) / 1024 / n)
 }
 
 // held returns how much memory each of n applications adds to each process between two phases; nil
@@ -55,8 +56,8 @@ func (t *trial) timings(p *Phase, generation int64, verb string) {
 	ready := map[string]time.Time{} // when the last Deployment of an application became ready
 	told := map[string][]time.Time{}
 	var first, last time.Time
-	for i := range t.log.Events {
-		e := &t.log.Events[i]
+	for i := range t.Log.Events {
+		e := &t.Log.Events[i]
 		if e.Namespace != namespace || !e.OK() {
 			continue
 		}
@@ -114,8 +115,8 @@ func (p *Phase) rate() {
 // lastWrite returns when the last write of a resource was answered.
 func (p *Phase) lastWrite(resource string, t *trial) time.Time {
 	var last time.Time
-	for i := range t.log.Events {
-		if e := &t.log.Events[i]; e.Resource == resource && e.Time.After(last) {
+	for i := range t.Log.Events {
+		if e := &t.Log.Events[i]; e.Resource == resource && e.Time.After(last) {
 			last = e.Time
 		}
 	}
@@ -163,7 +164,7 @@ func (t *trial) check(ctx context.Context) error {
 
 // leftovers returns the objects of applications in a namespace, as "resource name".
 func (t *trial) leftovers(ctx context.Context, namespace string) ([]string, error) {
-	return objectsIn(ctx, t.rest, namespace)
+	return objectsIn(ctx, t.REST, namespace)
 }
 
 func objectsIn(ctx context.Context, cfg *rest.Config, namespace string) ([]string, error) {

@@ -19,8 +19,8 @@ const driftMax = 100
 // measures the time from the answer to that write to the answer to the manager's repair.
 func (t *trial) drift(ctx context.Context) error {
 	n := min(t.cfg.Applications, driftMax)
-	t.say("drift of %d applications", n)
-	client, err := kubernetes.NewForConfig(t.rest)
+	t.Say("drift of %d applications", n)
+	client, err := kubernetes.NewForConfig(t.REST)
 	if err != nil {
 		return err
 	}
@@ -40,8 +40,8 @@ func (t *trial) drift(ctx context.Context) error {
 		if err := group.Wait(); err != nil {
 			return err
 		}
-		_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
-			repaired = repairs(t.log.Events)
+		_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+			repaired = repairs(t.Log.Events)
 			return len(repaired) >= 2*n, nil
 		})
 		return err

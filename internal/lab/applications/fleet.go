@@ -8,11 +8,10 @@ import (
 	"slices"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-
-	corev1 "k8s.io/api/core/v1"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/clusters"
@@ -37,7 +36,7 @@ type managedCluster struct {
 // fleet deploys to nearby clusters, by turns with and without one cluster that is cut off, and then
 // to distant clusters.
 func (t *trial) fleet(ctx context.Context) (err error) {
-	hub, err := kubernetes.NewForConfig(t.rest)
+	hub, err := kubernetes.NewForConfig(t.REST)
 	if err != nil {
 		return err
 	}
@@ -47,7 +46,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 		}
 	}()
 	for i := range t.cfg.Clusters {
-		t.say("starting cluster %d of %d", i+1, t.cfg.Clusters)
+		t.Say("starting cluster %d of %d", i+1, t.cfg.Clusters)
 		m, err := t.startManaged(ctx, i)
 		if err != nil {
 			return err
@@ -69,7 +68,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 	//   2. The other clusters by turns: with all clusters reachable, and with one cut off. The
 	//      order alternates between rounds, because a machine gets faster and slower.
 	t.where = func(i int) []string { return []string{others[i%len(others)].name} }
-	if err := t.client.CreateNamespace(ctx, lostNamespace); err != nil {
+	if err := t.Client.CreateNamespace(ctx, lostNamespace); err != nil {
 		return err
 	}
 	var paces, ratios []float64
@@ -104,7 +103,7 @@ func (t *trial) fleet(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	if err := t.log.Quiet(ctx, quietFor); err != nil {
+	if err := t.Quiet(ctx); err != nil {
 		return err
 	}
 	far, err := t.deploy(ctx, "all at "+t.cfg.RoundTrip.String())
@@ -147,7 +146,7 @@ func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Ph
 	if err != nil {
 		return nil, err
 	}
-	t.say("%s is back", lost.name)
+	t.Say("%s is back", lost.name)
 	lost.link.Mend()
 	began := time.Now()
 	if err := t.await(ctx, lostNamespace, lostApplications, 1); err != nil {
@@ -158,7 +157,7 @@ func (t *trial) without(ctx context.Context, lost *managedCluster, nth int) (*Ph
 	if n := t.running(lostNamespace, 1); n < lostApplications {
 		t.run.Bad("%d of %d applications run in the cluster that was unreachable", n, lostApplications)
 	}
-	return p, errors.Join(t.clear(ctx, lostNamespace, lostApplications), t.log.Quiet(ctx, quietFor))
+	return p, errors.Join(t.clear(ctx, lostNamespace, lostApplications), t.Quiet(ctx))
 }
 
 // median returns the middle one of an odd number of values.

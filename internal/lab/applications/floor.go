@@ -3,7 +3,6 @@ package applications
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -19,8 +18,6 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
-	"lockstep.dev/lockstep/internal/lab/floor"
-	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 // sampleApplications is the number of applications in a sample that finds the best concurrency.
@@ -59,7 +56,7 @@ func (t *trial) copyForFloor(ctx context.Context) (*copies, error) {
 		byName[app.Name] = a
 		f.apps = append(f.apps, a)
 	}
-	dyn, err := dynamic.NewForConfig(t.rest)
+	dyn, err := dynamic.NewForConfig(t.REST)
 	if err != nil {
 		return nil, err
 	}
@@ -114,34 +111,22 @@ func bare(u *unstructured.Unstructured) *unstructured.Unstructured {
 
 // measure writes the copies at several concurrencies, and all of them at the best one.
 func (f *copies) measure(ctx context.Context) (err error) {
-	f.say("floor: clearing")
-	if err := f.cluster.StopComponent(ctx, localcluster.Manager); err != nil {
+	if f.conns, err = kubeclient.Connections(f.REST, 8); err != nil {
 		return err
 	}
-	if f.conns, err = kubeclient.Connections(f.rest, 8); err != nil {
-		return err
-	}
-	if err := f.log.Quiet(ctx, quietFor); err != nil {
-		return err
-	}
-	sample := f.apps[:min(len(f.apps), sampleApplications)]
-	best, samples, err := floor.Calibrate(f.cfg.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
-		took, err := f.write(ctx, fmt.Sprintf("floor-%d", i), sample, concurrency)
-		return len(sample), took, err
+	result, err := f.Floor(ctx, func() error { return nil }, func(namespace string, sample bool, concurrency int) (int, time.Duration, error) {
+		some := f.apps
+		if sample {
+			some = f.apps[:min(len(f.apps), sampleApplications)]
+		}
+		took, err := f.write(ctx, namespace, some, concurrency)
+		return len(some), took, err
 	})
-	f.run.FloorSamples = samples
+	f.run.FloorSamples = result.Samples
 	if err != nil {
 		return err
 	}
-	if err := f.log.Quiet(ctx, quietFor); err != nil {
-		return err
-	}
-	f.say("floor at %d in flight", best)
-	took, err := f.write(ctx, "floor", f.apps, best)
-	if err != nil {
-		return err
-	}
-	f.run.FloorPerSecond, f.run.FloorConcurrency = round(float64(len(f.apps))/took.Seconds()), best
+	f.run.FloorPerSecond, f.run.FloorConcurrency = round(float64(result.Units)/result.Took.Seconds()), result.Concurrency
 	if deploy := f.run.deployment(); deploy != nil && deploy.PerSecond > 0 {
 		f.run.Ratio = round(f.run.FloorPerSecond / deploy.PerSecond)
 	}
@@ -151,21 +136,21 @@ func (f *copies) measure(ctx context.Context) (err error) {
 // write writes applications into a fresh namespace and waits until their Deployments are ready, as
 // an application does. Applications overlap; the writes of one application are sequential.
 func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, concurrency int) (time.Duration, error) {
-	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
+	if err := f.Client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err
 	}
 	clients := make([]map[schema.GroupVersion]rest.Interface, len(f.conns))
 	for i, conn := range f.conns {
 		clients[i] = map[schema.GroupVersion]rest.Interface{}
 		for _, gv := range []schema.GroupVersion{oam.GroupVersion, {Version: "v1"}, {Group: "apps", Version: "v1"}} {
-			c, err := kubeclient.ForGroupVersion(f.rest, conn, gv, scheme.Scheme)
+			c, err := kubeclient.ForGroupVersion(f.REST, conn, gv, scheme.Scheme)
 			if err != nil {
 				return 0, err
 			}
 			clients[i][gv] = c
 		}
 	}
-	f.log.Forget()
+	f.Log.Forget()
 	begin := time.Now()
 	group, sending := errgroup.WithContext(ctx)
 	group.SetLimit(concurrency)
@@ -176,11 +161,11 @@ func (f *copies) write(ctx context.Context, namespace string, apps []*floorApp, 
 		return 0, err
 	}
 	end := time.Now()
-	if err := f.log.Quiet(ctx, quietFor); err != nil {
+	if err := f.Quiet(ctx); err != nil {
 		return 0, err
 	}
-	for i := range f.log.Events {
-		if e := &f.log.Events[i]; e.Namespace == namespace && e.Resource == "deployments.apps" && e.Sub == "status" && e.Time.After(end) {
+	for i := range f.Log.Events {
+		if e := &f.Log.Events[i]; e.Namespace == namespace && e.Resource == "deployments.apps" && e.Sub == "status" && e.Time.After(end) {
 			end = e.Time
 		}
 	}

@@ -29,7 +29,7 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 	getting.Go(func() {
 		for i := 1; ; i++ {
 			if err := t.fetch(ctx, fmt.Sprintf("%sprofile?seconds=%d", from, profileSeconds), fmt.Sprintf("%s-%02d.pprof", what, i)); err != nil {
-				t.say("no profile: %v", err)
+				t.Say("no profile: %v", err)
 				return
 			}
 			select {
@@ -43,7 +43,7 @@ func (t *trial) profile(ctx context.Context, what string) (wait func()) {
 		close(ended)
 		getting.Wait()
 		if err := t.fetch(ctx, from+"allocs?gc=1", what+"-allocs.pprof"); err != nil {
-			t.say("no profile of what was allocated: %v", err)
+			t.Say("no profile of what was allocated: %v", err)
 		}
 	}
 }
@@ -71,7 +71,7 @@ func (t *trial) fetch(ctx context.Context, path, name string) error {
 // ask sends a request to the manager's metrics server.
 func (t *trial) ask(ctx context.Context, path string) ([]byte, error) {
 	port := 0
-	for _, s := range t.cluster.Status() {
+	for _, s := range t.Status() {
 		if s.Name == localcluster.Manager {
 			port = s.Port
 		}

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -24,7 +23,6 @@ import (
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
-	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -59,12 +57,7 @@ type Config struct {
 	Delete bool
 	Limits Limits
 	// Shape is the shape of the applications; empty means the scenario's default.
-	Shape             Shape
-	Nodes             localcluster.Nodes
-	Durable           bool
-	ClientConcurrency int
-	FloorConcurrency  []int
-	ManagerArgs       []string
+	Shape Shape
 	// Profile collects a CPU profile of the manager during the deployment, and a memory profile
 	// after each phase, into OutDir.
 	Profile bool
@@ -122,15 +115,13 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	rep := &Report{inner}
+	save := func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }
+	var runs []series.Planned[*Run]
 	for repeat := range cfg.Repeat {
-		save := func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }
 		t := &trial{cfg: &cfg, save: save, run: Run{Scenario: cfg.Scenario, Shape: cfg.Shape, Repeat: repeat + 1, Applications: cfg.Applications}}
-		if err := errors.Join(rep.Make(ctx, &t.run, t.measure), save()); err != nil {
-			return rep, err
-		}
-		cfg.Progress(series.Line(&t.run))
+		runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure})
 	}
-	return rep, nil
+	return rep, rep.MakeAll(ctx, &cfg.Config, save, runs...)
 }
 
 func (c *Config) effective() map[string]any {
@@ -141,16 +132,13 @@ func (c *Config) effective() map[string]any {
 
 // trial is one run on a fresh control plane.
 type trial struct {
+	*series.Trial
 	cfg *Config
 	run Run
 	// save writes the report, including the unfinished run.
 	save func() error
 
-	cluster *rig.Observed
-	rest    *rest.Config
-	client  *drive.Client
-	apps    rest.Interface
-	log     *observe.Log
+	apps rest.Interface
 	// seen is the state of each application as the watch has shown it.
 	seen observe.Seen[sight]
 	// where returns the clusters of an application; nil means the local cluster for all.
@@ -168,40 +156,30 @@ type sight struct {
 const (
 	namespace = "bench"
 	warmUp    = "warm-up"
-	quietFor  = 1500 * time.Millisecond
 	// warmUpApplications is the number of applications in the warm-up.
 	warmUpApplications = 20
 )
 
-func (t *trial) say(format string, args ...any) {
-	t.cfg.Progress(fmt.Sprintf("%s: ", t.run.Scenario) + fmt.Sprintf(format, args...))
-}
-
 // measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
 	//   1. Start a control plane and observe it.
-	t.say("starting a control plane")
-	t.cluster, err = rig.Observe(ctx, localcluster.Config{
-		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes, WithScheduler: t.cfg.Replicas > 0,
-		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
-		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: t.managerArgs()},
-	}, t.cfg.OutDir, oam.GroupVersion.WithResource("applications"), func(localcluster.Component) {})
+	t.Trial, err = t.cfg.StartTrial(ctx, t.run.Scenario, oam.GroupVersion.WithResource("applications"),
+		func(c *localcluster.Config) { c.WithScheduler = t.cfg.Replicas > 0 }, t.managerArgs()...)
 	if err != nil {
 		return err
 	}
-	t.rest, t.client, t.log = t.cluster.REST, t.cluster.Client, &t.cluster.Log
 	release := func() error { return nil }
 	defer func() {
-		err = errors.Join(err, t.cluster.Stop(ctx, err != nil))
+		err = errors.Join(err, t.Stop(ctx, err != nil))
 		err = errors.Join(err, release())
 	}()
-	if t.apps, err = kubeclient.ForGroupVersion(t.rest, nil, oam.GroupVersion, scheme.Scheme); err != nil {
+	if t.apps, err = kubeclient.ForGroupVersion(t.REST, nil, oam.GroupVersion, scheme.Scheme); err != nil {
 		return err
 	}
-	if err := install.AwaitApplications(ctx, t.rest); err != nil {
+	if err := install.AwaitApplications(ctx, t.REST); err != nil {
 		return err
 	}
-	if pid, running := t.cluster.PID(localcluster.Manager); running {
+	if pid, running := t.PID(localcluster.Manager); running {
 		if release, err = limit(pid, t.cfg.Limits); err != nil {
 			release = func() error { return nil }
 			return err
@@ -213,12 +191,12 @@ func (t *trial) measure(ctx context.Context) (err error) {
 		return err
 	}
 	//   2. Warm up: take every path once.
-	t.say("warming up")
+	t.Say("warming up")
 	if err := t.warm(ctx); err != nil {
 		return fmt.Errorf("warm-up: %w", err)
 	}
 	//   3. Deploy all applications at once.
-	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+	if err := t.Client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
 	switch t.cfg.Scenario {
@@ -278,11 +256,10 @@ func (t *trial) measure(ctx context.Context) (err error) {
 }
 
 func (t *trial) managerArgs() []string {
-	args := slices.Clone(t.cfg.ManagerArgs)
 	if t.cfg.Profile {
-		args = append(args, "--pprof")
+		return []string{"--pprof"}
 	}
-	return args
+	return nil
 }
 
 // watch records when applications run, until ctx is done.
@@ -314,7 +291,7 @@ func (t *trial) running(namespace string, generation int64) int {
 }
 
 func (t *trial) submit(ctx context.Context, namespace string, n int) error {
-	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object { return t.application(namespace, i, 0) }, func(int) {})
+	return t.Client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object { return t.application(namespace, i, 0) }, func(int) {})
 }
 
 // application returns the i-th application after some rounds of updates.
@@ -327,12 +304,12 @@ func (t *trial) application(namespace string, i, round int) *oam.Application {
 }
 
 func (t *trial) await(ctx context.Context, namespace string, n int, generation int64) error {
-	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.running(namespace, generation) >= n, nil })
+	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.running(namespace, generation) >= n, nil })
 	return err
 }
 
 func (t *trial) warm(ctx context.Context) error {
-	if err := t.client.CreateNamespace(ctx, warmUp); err != nil {
+	if err := t.Client.CreateNamespace(ctx, warmUp); err != nil {
 		return err
 	}
 	if err := t.submit(ctx, warmUp, warmUpApplications); err != nil {
@@ -344,7 +321,7 @@ func (t *trial) warm(ctx context.Context) error {
 	if n := t.running(warmUp, 1); n < warmUpApplications {
 		return fmt.Errorf("%d of %d applications run", n, warmUpApplications)
 	}
-	return errors.Join(t.log.Quiet(ctx, quietFor), t.clear(ctx, warmUp, warmUpApplications), t.log.Quiet(ctx, quietFor))
+	return errors.Join(t.Quiet(ctx), t.clear(ctx, warmUp, warmUpApplications), t.Quiet(ctx))
 }
 
 // clear deletes the applications of a namespace and waits until they are gone.
@@ -363,7 +340,7 @@ func (t *trial) clear(ctx context.Context, namespace string, n int) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.there(namespace) == 0, nil })
+	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return t.there(namespace) == 0, nil })
 	return err
 }
 
@@ -374,24 +351,13 @@ func (t *trial) there(namespace string) int {
 
 // phase measures act and the time after it until everything is at rest.
 func (t *trial) phase(ctx context.Context, what string, act func() error) (*Phase, error) {
-	t.log.Forget()
-	before, err := t.cluster.Usages()
-	if err != nil {
+	used, err := t.Load(ctx, act)
+	events := t.SaveEvents(fmt.Sprintf("%02d-%s", t.run.Repeat, t.run.Scenario), strings.ReplaceAll(what, " ", "-"))
+	if err := errors.Join(err, events); err != nil {
 		return nil, err
 	}
-	p := &Phase{Name: what, began: time.Now()}
-	if err = act(); err == nil {
-		err = t.log.Quiet(ctx, quietFor)
-	}
-	events := filepath.Join(t.cfg.OutDir, fmt.Sprintf("%02d-%s", t.run.Repeat, t.run.Scenario), strings.ReplaceAll(what, " ", "-"))
-	if err := errors.Join(err, series.SaveEvents(events, t.log)); err != nil {
-		return nil, err
-	}
-	after, err := t.cluster.Usages()
-	if err != nil {
-		return nil, err
-	}
-	p.count(t, before, after)
+	p := &Phase{Name: what, began: used.Began}
+	p.count(t, used)
 	return p, nil
 }
 
@@ -405,14 +371,14 @@ func (t *trial) done(ctx context.Context, p *Phase) error {
 	}
 	t.run.Phases = append(t.run.Phases, *p)
 	if p.Done > 0 {
-		t.say("%s: %s", p.Name, p.line(t.cfg.Applications))
+		t.Say("%s: %s", p.Name, p.line(t.cfg.Applications))
 	}
 	return t.save()
 }
 
 func (t *trial) deploy(ctx context.Context, what string) (*Phase, error) {
 	n := t.cfg.Applications
-	t.say("%s: %d applications", what, n)
+	t.Say("%s: %d applications", what, n)
 	p, err := t.phase(ctx, what, func() error {
 		if err := t.submit(ctx, namespace, n); err != nil {
 			return err
@@ -431,8 +397,8 @@ func (t *trial) hold(ctx context.Context, what string) error {
 	if t.cfg.Hold <= 0 {
 		return nil
 	}
-	t.say("%s: until all are at rest", what)
-	asleep, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+	t.Say("%s: until all are at rest", what)
+	asleep, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
 		awake, err := t.metric(ctx, "lockstep_applications_awake")
 		return awake == 0, err
 	})
@@ -442,9 +408,9 @@ func (t *trial) hold(ctx context.Context, what string) error {
 	if err != nil {
 		return err
 	}
-	t.say("%s: %s", what, t.cfg.Hold)
+	t.Say("%s: %s", what, t.cfg.Hold)
 	p, err := t.phase(ctx, what, func() error {
-		_, err := t.log.Until(ctx, t.cfg.Hold, func() (bool, error) { return false, nil })
+		_, err := t.Log.Until(ctx, t.cfg.Hold, func() (bool, error) { return false, nil })
 		return err
 	})
 	if err != nil {
@@ -479,7 +445,7 @@ func (t *trial) metric(ctx context.Context, name string) (float64, error) {
 
 // update changes a field of each application, after calling after.
 func (t *trial) update(ctx context.Context, what string, number int, after func() error) (*Phase, error) {
-	t.say("%s", what)
+	t.Say("%s", what)
 	p, err := t.phase(ctx, what, func() error {
 		if err := after(); err != nil {
 			return err
@@ -509,7 +475,7 @@ func (t *trial) update(ctx context.Context, what string, number int, after func(
 }
 
 func (t *trial) remove(ctx context.Context, what string) error {
-	t.say("%s", what)
+	t.Say("%s", what)
 	p, err := t.phase(ctx, what, func() error { return t.clear(ctx, namespace, t.cfg.Applications) })
 	if err != nil {
 		return err

@@ -31,13 +31,13 @@ func TestAnInterruptedRunKeepsThePhasesThatWereDone(t *testing.T) {
 	why := errors.New("somebody pressed Ctrl-C")
 	dir := t.TempDir()
 	rep, err := Measure(ctx, Config{
-		Config: series.Config{Repeat: 1, Timeout: time.Minute, OutDir: dir, Lockstep: lockstep, Kube: kube, Version: "test", Progress: func(line string) {
+		Config: series.Config{Nodes: localcluster.Nodes{Count: 1}, ClientConcurrency: 4, Repeat: 1, Timeout: time.Minute, OutDir: dir, Lockstep: lockstep, Kube: kube, Version: "test", Progress: func(line string) {
 			t.Log(line)
 			if line == "apps-small: delete" {
 				interrupt(why)
 			}
 		}},
-		Scenario: ScenarioSmall, Applications: 5, Delete: true, Nodes: localcluster.Nodes{Count: 1}, ClientConcurrency: 4,
+		Scenario: ScenarioSmall, Applications: 5, Delete: true,
 	})
 	if !errors.Is(err, why) {
 		t.Fatalf("error %v", err)

@@ -78,14 +78,14 @@ func ignoreExit(err error) error {
 
 // join starts more managers and waits until all of them share the applications.
 func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
-	t.say("%d more managers", more)
+	t.Say("%d more managers", more)
 	var out []*exec.Cmd
 	for i := range more {
 		log, err := os.Create(filepath.Join(t.cfg.OutDir, fmt.Sprintf("manager-%d.log", i+2)))
 		if err != nil {
 			return out, err
 		}
-		cmd := exec.Command(t.cfg.Lockstep, append([]string{"manager", "--kubeconfig=" + t.cluster.ManagerKubeconfig(),
+		cmd := exec.Command(t.cfg.Lockstep, append([]string{"manager", "--kubeconfig=" + t.ManagerKubeconfig(),
 			"--metrics-bind-address=", "--health-probe-bind-address="}, t.cfg.ManagerArgs...)...)
 		cmd.Stdout, cmd.Stderr = log, log
 		err = errors.Join(cmd.Start(), log.Close())
@@ -94,11 +94,11 @@ func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
 		}
 		out = append(out, cmd)
 	}
-	client, err := kubernetes.NewForConfig(t.rest)
+	client, err := kubernetes.NewForConfig(t.REST)
 	if err != nil {
 		return out, err
 	}
-	joined, err := t.log.Until(ctx, joinTimeout, func() (bool, error) {
+	joined, err := t.Log.Until(ctx, joinTimeout, func() (bool, error) {
 		leases, err := client.CoordinationV1().Leases(leaseNamespace).List(ctx, metav1.ListOptions{LabelSelector: shard.Label})
 		return err == nil && len(leases.Items) == more+1, err
 	})
@@ -109,7 +109,7 @@ func (t *trial) join(ctx context.Context, more int) ([]*exec.Cmd, error) {
 		return out, err
 	}
 	// The first manager hands over its surplus once the others have seen that it knows them.
-	return out, errors.Join(t.log.Quiet(ctx, quietFor), sleep(ctx, 2*shard.DefaultTimes.Period))
+	return out, errors.Join(t.Quiet(ctx), sleep(ctx, 2*shard.DefaultTimes.Period))
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

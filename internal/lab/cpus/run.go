@@ -102,17 +102,14 @@ func Measure(ctx context.Context, cfg Config) (rep *Report, err error) {
 	t.plan = planFor(topology.Spec.Counts)
 	rep.Machine, rep.Plan = topology.Spec.Counts, t.plan
 	cfg.Progress(rep.Headline())
+	var runs []series.Planned[*Run]
 	for repeat := range cfg.Repeat {
 		for _, mode := range modes {
 			run := &Run{Mode: mode, Repeat: repeat + 1}
-			made := rep.Make(ctx, run, func(ctx context.Context) error { return t.run(ctx, run) })
-			if err := errors.Join(made, series.Save(cfg.OutDir, rep, rep.HTML)); err != nil {
-				return rep, err
-			}
-			cfg.Progress(series.Line(run))
+			runs = append(runs, series.Planned[*Run]{Run: run, Measure: func(ctx context.Context) error { return t.run(ctx, run) }})
 		}
 	}
-	return rep, nil
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
 }
 
 // prepare connects to the cluster, loads the image onto its node, and waits for the node's agent.

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"lockstep.dev/lockstep/internal/lab/observe"
+	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 // Names of the files in a directory of results.
@@ -30,6 +31,18 @@ type Config struct {
 	// Lockstep and Kube are the paths of the programs of the control plane.
 	Lockstep, Kube string
 	Version        string
+	// Nodes are the simulated nodes of the control planes. Durable runs etcd with fsync.
+	Nodes   localcluster.Nodes
+	Durable bool
+	// ManagerArgs are additional flags for the manager.
+	ManagerArgs []string
+	// WriterConcurrency are the manager's writes in flight to measure; 0 is adaptive.
+	WriterConcurrency []int
+	// ClientConcurrency is how many objects the client creates concurrently.
+	ClientConcurrency int
+	// FloorConcurrency are the concurrencies that the calibration of the floor tries; if empty, no
+	// floor is measured.
+	FloorConcurrency []int
 	// Progress is called with each line of progress.
 	Progress func(string)
 }
@@ -113,6 +126,33 @@ func (r *Report[R]) Make(ctx context.Context, run R, measure func(context.Contex
 	return nil
 }
 
+// Planned is a run that is to be made.
+type Planned[R Run] struct {
+	Run     R
+	Measure func(context.Context) error
+	// SaveEvents, if set, saves the events of the run, which is the n-th of the report. It is called
+	// when the run has ended.
+	SaveEvents func(n int) error
+}
+
+// MakeAll makes runs one after the other. After each it calls save and reports the outcome.
+func (r *Report[R]) MakeAll(ctx context.Context, cfg *Config, save func() error, runs ...Planned[R]) error {
+	for _, p := range runs {
+		err := r.Make(ctx, p.Run, p.Measure)
+		if p.SaveEvents != nil {
+			err = errors.Join(err, p.SaveEvents(len(r.Runs)))
+		}
+		if err := errors.Join(err, save()); err != nil {
+			return err
+		}
+		cfg.Progress(Line(p.Run))
+	}
+	return nil
+}
+
+// Empty reports whether no run was made.
+func (r *Report[R]) Empty() bool { return len(r.Runs) == 0 }
+
 // Line returns the outcome of a run in one line.
 func Line(run Run) string {
 	if e := run.verdict().Error; e != "" {
@@ -180,12 +220,8 @@ func Save(dir string, report any, page func(io.Writer) error) error {
 	return errors.Join(page(f), f.Close())
 }
 
-// SaveEvents writes the observed events into a directory, which it creates. A run without a control
-// plane has no log.
+// SaveEvents writes the observed events into a directory, which it creates.
 func SaveEvents(dir string, log *observe.Log) error {
-	if log == nil {
-		return nil
-	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}

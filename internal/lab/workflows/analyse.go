@@ -7,11 +7,13 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/internal/lab/analyse"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
 	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
 
@@ -42,19 +44,19 @@ type span struct {
 }
 
 // analyse computes the results of the run.
-func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[localcluster.Component]localcluster.Usage) {
+func (t *trial) analyse(used series.Usage, list []drive.Object) {
 	r := &t.run
 	courses := map[string]*course{}
-	r.Writes = analyse.CountWrites(t.log.Events, func(e *analyse.Event) bool {
+	r.Writes = analyse.CountWrites(t.Log.Events, func(e *analyse.Event) bool {
 		return e.Actor == observe.Manager && !observe.Heartbeats[e.Resource] && (e.Namespace == namespace || e.Namespace == "")
 	})
 	var start, lastCreated, lastEnded time.Time
-	slices.SortStableFunc(t.log.Events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
+	slices.SortStableFunc(t.Log.Events, func(a, b analyse.Event) int { return a.Time.Compare(b.Time) })
 	patches := 0
 	// Workflows first: the answer to a workflow's create may come later than the answer to its
 	// pod's create.
-	for i := range t.log.Events {
-		if e := &t.log.Events[i]; e.Namespace == namespace && e.OK() && e.Resource == workflowResource && e.Verb == "create" {
+	for i := range t.Log.Events {
+		if e := &t.Log.Events[i]; e.Namespace == namespace && e.OK() && e.Resource == workflowResource && e.Verb == "create" {
 			courses[e.Name] = &course{created: e.Time, pods: map[string]*span{}}
 			if start.IsZero() || e.Received.Before(start) {
 				start = e.Received
@@ -62,8 +64,8 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 			lastCreated = e.Time
 		}
 	}
-	for i := range t.log.Events {
-		e := &t.log.Events[i]
+	for i := range t.Log.Events {
+		e := &t.Log.Events[i]
 		if e.Namespace != namespace || !e.OK() {
 			continue
 		}
@@ -135,7 +137,7 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	slices.SortFunc(created, time.Time.Compare)
 	slices.SortFunc(ended, time.Time.Compare)
 	if start.IsZero() {
-		start = began
+		start = used.Began
 	}
 	r.SubmitSeconds, r.Seconds = round(lastCreated.Sub(start).Seconds()), round(lastEnded.Sub(start).Seconds())
 	if r.Seconds > 0 {
@@ -149,9 +151,9 @@ func (t *trial) analyse(began time.Time, list []drive.Object, before, after map[
 	r.WritesPerWorkflow = analyse.Round(float64(r.Writes.Total)/n, 3)
 	r.Created, r.Ended = analyse.CurveOf(start, created), analyse.CurveOf(start, ended)
 	r.DepthMax = depth(created, ended)
-	r.Used = rig.UsedBetween(before, after)
+	r.Used = rig.UsedBetween(used.Before, used.After)
 	r.ManagerCPUMs = round(r.CPUSeconds[string(localcluster.Manager)] * 1e3 / n)
-	r.ManagerKiB = round(float64(max(0, after[localcluster.Manager].PeakRSSBytes-before[localcluster.Manager].RSSBytes)) / 1024 / n)
+	r.ManagerKiB = round(float64(max(0, used.After[localcluster.Manager].PeakRSSBytes-used.Before[localcluster.Manager].RSSBytes)) / 1024 / n)
 }
 
 // workflowOf returns the name of the workflow of a pod: its prefix, because the load's workflow

@@ -13,17 +13,12 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/metadata/metadatainformer"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/drive"
-	"lockstep.dev/lockstep/internal/lab/floor"
-	"lockstep.dev/lockstep/internal/localcluster"
 )
 
 // sampleWorkflows is the number of workflows in a sample that finds the best concurrency.
@@ -47,54 +42,43 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 	if t.model == nil {
 		return errors.New("no pod of the run was seen")
 	}
-	t.say("floor: clearing")
 	pods := map[string][]podAt{}
-	for i := range t.log.Events {
-		if e := &t.log.Events[i]; e.Namespace == namespace && e.Resource == "pods" && e.Sub == "" && e.Verb == "create" && e.OK() {
+	for i := range t.Log.Events {
+		if e := &t.Log.Events[i]; e.Namespace == namespace && e.Resource == "pods" && e.Sub == "" && e.Verb == "create" && e.OK() {
 			pods[workflowOf(e.Name)] = append(pods[workflowOf(e.Name)], podAt{e.Name, e.Node})
 		}
 	}
-	if err := t.cluster.StopComponent(ctx, localcluster.Manager); err != nil {
-		return err
-	}
-	if err := errors.Join(t.client.Clear(ctx, namespace, newList), t.quiet(ctx)); err != nil {
-		return err
-	}
 	f := &floorClient{trial: t}
-	conns, err := kubeclient.Connections(t.rest, 8)
+	conns, err := kubeclient.Connections(t.REST, 8)
 	if err != nil {
 		return err
 	}
 	for _, conn := range conns {
-		r, err1 := kubeclient.ForGroupVersion(t.rest, conn, wf.GroupVersion, scheme.Scheme)
-		c, err2 := kubeclient.ForGroupVersion(t.rest, conn, corev1.SchemeGroupVersion, scheme.Scheme)
+		r, err1 := kubeclient.ForGroupVersion(t.REST, conn, wf.GroupVersion, scheme.Scheme)
+		c, err2 := kubeclient.ForGroupVersion(t.REST, conn, corev1.SchemeGroupVersion, scheme.Scheme)
 		if err := errors.Join(err1, err2); err != nil {
 			return err
 		}
 		f.rests, f.cores = append(f.rests, r), append(f.cores, c)
 	}
-	sample := list[:min(len(list), sampleWorkflows)]
-	best, samples, err := floor.Calibrate(t.cfg.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
-		ns := fmt.Sprintf("floor-%d", i)
-		took, err := f.write(ctx, ns, sample, pods, concurrency)
-		if err != nil {
-			return 0, 0, err
+	clear := func() error { return t.Client.Clear(ctx, namespace, newList) }
+	result, err := t.Floor(ctx, clear, func(ns string, sample bool, concurrency int) (int, time.Duration, error) {
+		some := list
+		if sample {
+			some = list[:min(len(list), sampleWorkflows)]
 		}
-		return len(sample), took, t.client.Clear(ctx, ns, newList)
+		took, err := f.write(ctx, ns, some, pods, concurrency)
+		if err == nil && sample {
+			err = t.Client.Clear(ctx, ns, newList)
+		}
+		return len(some), took, err
 	})
-	t.run.FloorSamples = samples
+	t.run.FloorSamples = result.Samples
 	if err != nil {
 		return err
 	}
-	if err := t.quiet(ctx); err != nil {
-		return err
-	}
-	t.say("floor at %d in flight", best)
-	took, err := f.write(ctx, "floor", list, pods, best)
-	if err != nil {
-		return err
-	}
-	t.run.FloorSeconds, t.run.FloorConcurrency = round(took.Seconds()), best
+	took := result.Took
+	t.run.FloorSeconds, t.run.FloorConcurrency = round(took.Seconds()), result.Concurrency
 	t.run.Ratio = round(t.run.Seconds / took.Seconds())
 	// Without the time of the pods: here all pods of one workflow ran in parallel.
 	t.run.RatioBeyondPods = round((t.run.Seconds - t.criticalSeconds()) / (took - t.cfg.PodTime).Seconds())
@@ -104,12 +88,12 @@ func (t *trial) floor(ctx context.Context, list []drive.Object) error {
 // write writes the workflows of a list into a fresh namespace. Workflows overlap; the writes of one
 // workflow are sequential, but its pods are written in parallel.
 func (f *floorClient) write(ctx context.Context, namespace string, list []drive.Object, pods map[string][]podAt, concurrency int) (time.Duration, error) {
-	if err := f.client.CreateNamespace(ctx, namespace); err != nil {
+	if err := f.Client.CreateNamespace(ctx, namespace); err != nil {
 		return 0, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, f.cfg.Timeout)
 	defer cancel()
-	ends, err := f.follow(ctx, namespace)
+	ends, err := f.podsThatEnd(ctx, namespace)
 	if err != nil {
 		return 0, err
 	}
@@ -151,31 +135,18 @@ func (e *podEnds) of(pod string) chan struct{} {
 	return c
 }
 
-// follow watches for pods of a namespace that end, until ctx is done.
-func (f *floorClient) follow(ctx context.Context, namespace string) (*podEnds, error) {
-	client, err := metadata.NewForConfig(f.rest)
-	if err != nil {
-		return nil, err
-	}
+// podsThatEnd watches for pods of a namespace that end, until ctx is done.
+func (f *floorClient) podsThatEnd(ctx context.Context, namespace string) (*podEnds, error) {
 	ends := &podEnds{over: map[string]chan struct{}{}}
-	informer := metadatainformer.NewFilteredMetadataInformer(client, corev1.SchemeGroupVersion.WithResource("pods"), namespace, 0, nil,
-		func(o *metav1.ListOptions) { o.FieldSelector = "status.phase=Succeeded" }).Informer()
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
-		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+	return ends, follow(ctx, f.REST, corev1.SchemeGroupVersion.WithResource("pods"), namespace,
+		func(o *metav1.ListOptions) { o.FieldSelector = "status.phase=Succeeded" },
+		func(m *metav1.PartialObjectMetadata) {
 			select {
 			case <-ends.of(m.Name): // closed before by a watch that broke
 			default:
 				close(ends.of(m.Name))
 			}
-		}
-	}}); err != nil {
-		return nil, err
-	}
-	go informer.RunWithContext(ctx)
-	if !cache.WaitForCacheSync(ctx.Done(), informer.HasSynced) {
-		return nil, context.Cause(ctx)
-	}
-	return ends, nil
+		})
 }
 
 // one writes one workflow. Each write takes a slot.
@@ -191,7 +162,7 @@ func (f *floorClient) one(ctx context.Context, namespace string, atRest *wf.Work
 	}
 	fresh := f.shape.Workflow(namespace, atRest.Name, f.cfg.PodTime, f.cfg.PodGC)
 	created := &wf.Workflow{}
-	if err := write(func() error { return f.client.CreateJob(ctx, fresh, created) }); err != nil {
+	if err := write(func() error { return f.Client.CreateJob(ctx, fresh, created) }); err != nil {
 		return err
 	}
 	each := func(do func(podAt) error) error {

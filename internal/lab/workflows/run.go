@@ -5,13 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path/filepath"
 	"strconv"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/metadata/metadatainformer"
@@ -19,11 +19,9 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
-	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/lab/drive"
 	"lockstep.dev/lockstep/internal/lab/observe"
-	"lockstep.dev/lockstep/internal/lab/rig"
 	"lockstep.dev/lockstep/internal/lab/series"
 	"lockstep.dev/lockstep/internal/localcluster"
 )
@@ -49,15 +47,9 @@ type Config struct {
 	StepTime time.Duration
 	PodTime  time.Duration
 	// PodGC is the podGC strategy; empty keeps the pods.
-	PodGC             string
-	WriterConcurrency []int
-	Nodes             localcluster.Nodes
-	Durable           bool
-	ClientConcurrency int
-	WarmUp            int // number of workflows
-	FloorConcurrency  []int
-	// ManagerArgs are additional flags for the manager.
-	ManagerArgs []string
+	PodGC string
+	// WarmUp is the number of workflows that go through the system before it is measured.
+	WarmUp int
 }
 
 // Complete sets defaults and validates the configuration.
@@ -91,20 +83,18 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	rep := &Report{inner}
+	var runs []series.Planned[*Run]
 	for _, shape := range cfg.Shapes {
 		for repeat := range cfg.Repeat {
 			for _, writes := range cfg.WriterConcurrency {
-				t := &trial{cfg: &cfg, shape: shape, writes: writes, run: Run{Scenario: cfg.Scenario, Shape: shape.String(), Repeat: repeat + 1, WritesInFlight: writes}}
-				made := rep.Make(ctx, &t.run, t.measure)
-				events := filepath.Join(cfg.OutDir, fmt.Sprintf("%02d-%s", len(rep.Runs), shape))
-				if err := errors.Join(made, series.SaveEvents(events, t.log), series.Save(cfg.OutDir, rep, rep.HTML)); err != nil {
-					return rep, err
-				}
-				cfg.Progress(series.Line(&t.run))
+				t := &trial{cfg: &cfg, shape: shape, run: Run{Scenario: cfg.Scenario, Shape: shape.String(), Repeat: repeat + 1, WritesInFlight: writes}}
+				runs = append(runs, series.Planned[*Run]{Run: &t.run, Measure: t.measure, SaveEvents: func(n int) error {
+					return t.SaveEvents(fmt.Sprintf("%02d-%s", n, shape))
+				}})
 			}
 		}
 	}
-	return rep, nil
+	return rep, rep.MakeAll(ctx, &cfg.Config, func() error { return series.Save(cfg.OutDir, rep, rep.HTML) }, runs...)
 }
 
 func (c *Config) effective() map[string]any {
@@ -115,16 +105,12 @@ func (c *Config) effective() map[string]any {
 
 // trial is one run on a fresh control plane.
 type trial struct {
-	cfg    *Config
-	shape  Shape
-	writes int
-	run    Run
+	*series.Trial
+	cfg   *Config
+	shape Shape
+	run   Run
 
-	cluster *rig.Observed
-	rest    *rest.Config
-	client  *drive.Client
-	log     *observe.Log
-	core    kubernetes.Interface
+	core kubernetes.Interface
 	// model is a pod that the manager created, as the server stores it.
 	model *corev1.Pod
 
@@ -132,14 +118,7 @@ type trial struct {
 	ended observe.Seen[time.Time]
 }
 
-const (
-	namespace = "bench"
-	restFor   = 1500 * time.Millisecond
-)
-
-func (t *trial) say(format string, args ...any) {
-	t.cfg.Progress(fmt.Sprintf("%s %s: ", t.run.Scenario, t.run.Shape) + fmt.Sprintf(format, args...))
-}
+const namespace = "bench"
 
 // measure makes the run, step by step.
 func (t *trial) measure(ctx context.Context) (err error) {
@@ -147,15 +126,15 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.start(ctx); err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, t.cluster.Stop(ctx, err != nil)) }()
+	defer func() { err = errors.Join(err, t.Stop(ctx, err != nil)) }()
 	watching, cancel := context.WithCancel(ctx)
 	defer cancel()
 	if err := t.watch(watching); err != nil {
 		return err
 	}
 	//   2. Warm up: take every path once.
-	t.say("warming up")
-	if err := t.client.CreateNamespace(ctx, "warm-up"); err != nil {
+	t.Say("warming up")
+	if err := t.Client.CreateNamespace(ctx, "warm-up"); err != nil {
 		return err
 	}
 	warm := Shape{"chain", 2}
@@ -165,44 +144,33 @@ func (t *trial) measure(ctx context.Context) (err error) {
 	if err := t.await(ctx, "warm-up", t.cfg.WarmUp); err != nil {
 		return fmt.Errorf("warm-up: %w", err)
 	}
-	if err := errors.Join(t.quiet(ctx), t.client.Clear(ctx, "warm-up", newList), t.quiet(ctx)); err != nil {
+	if err := errors.Join(t.Quiet(ctx), t.Client.Clear(ctx, "warm-up", newList), t.Quiet(ctx)); err != nil {
 		return err
 	}
 	//   3. Drive the load.
-	if err := t.client.CreateNamespace(ctx, namespace); err != nil {
+	if err := t.Client.CreateNamespace(ctx, namespace); err != nil {
 		return err
 	}
-	t.log.Forget()
-	before, err := t.cluster.Usages()
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if t.cfg.Scenario == Rate {
-		err = t.pace(ctx)
-	} else {
-		t.run.Workflows = t.cfg.Workflows
-		t.say("%d workflows", t.cfg.Workflows)
-		if err = t.submit(ctx, namespace, t.shape, t.cfg.Workflows); err == nil {
-			err = t.await(ctx, namespace, t.cfg.Workflows)
+	used, err := t.Load(ctx, func() error {
+		if t.cfg.Scenario == Rate {
+			err = t.pace(ctx)
+		} else {
+			err = t.queue(ctx)
 		}
-	}
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(t.collected(ctx), t.quiet(ctx)); err != nil {
-		return err
-	}
-	after, err := t.cluster.Usages()
+		if err != nil {
+			return err
+		}
+		return t.collected(ctx)
+	})
 	if err != nil {
 		return err
 	}
 	//   4. Analyse the run.
-	list, err := t.client.Jobs(ctx, namespace, newList)
+	list, err := t.Client.Jobs(ctx, namespace, newList)
 	if err != nil {
 		return err
 	}
-	t.analyse(began, list, before, after)
+	t.analyse(used, list)
 	//   5. Measure the floor on the same control plane.
 	if t.cfg.Scenario == Rate || len(t.cfg.FloorConcurrency) == 0 || len(t.run.Violations) > 0 {
 		return nil
@@ -214,45 +182,45 @@ func (t *trial) measure(ctx context.Context) (err error) {
 }
 
 func (t *trial) start(ctx context.Context) (err error) {
-	t.say("starting a control plane")
-	t.cluster, err = rig.Observe(ctx, localcluster.Config{
-		KubeBinary: t.cfg.Kube, NotDurable: !t.cfg.Durable, Nodes: t.cfg.Nodes,
-		ManagerCommand: []string{t.cfg.Lockstep, "manager"}, Install: install.Apply,
-		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append([]string{"--writer-concurrency=" + strconv.Itoa(t.writes)}, t.cfg.ManagerArgs...)},
-	}, t.cfg.OutDir, wf.GroupVersion.WithResource("workflows"), func(localcluster.Component) {})
+	t.Trial, err = t.cfg.StartTrial(ctx, t.run.Scenario+" "+t.run.Shape, wf.GroupVersion.WithResource("workflows"), func(*localcluster.Config) {},
+		"--writer-concurrency="+strconv.Itoa(t.run.WritesInFlight))
 	if err != nil {
 		return err
 	}
-	t.rest, t.client, t.log = t.cluster.REST, t.cluster.Client, &t.cluster.Log
-	t.core, err = kubeclient.Clientset(t.rest)
-	if err != nil {
-		return errors.Join(err, t.cluster.Stop(ctx, true))
+	if t.core, err = kubeclient.Clientset(t.REST); err != nil {
+		return errors.Join(err, t.Stop(ctx, true))
 	}
 	return nil
 }
 
 // watch records when workflows end, until ctx is done.
 func (t *trial) watch(ctx context.Context) error {
-	client, err := metadata.NewForConfig(t.rest)
+	return follow(ctx, t.REST, wf.GroupVersion.WithResource("workflows"), metav1.NamespaceAll,
+		func(o *metav1.ListOptions) { o.LabelSelector = wf.LabelCompleted + "=true" },
+		func(m *metav1.PartialObjectMetadata) {
+			now := time.Now()
+			t.ended.Note(m.Namespace, m.Name, func(at time.Time) time.Time {
+				if at.IsZero() {
+					at = now
+				}
+				return at
+			})
+		})
+}
+
+// follow calls found with each object that the selection shows, until ctx is done.
+func follow(ctx context.Context, cfg *rest.Config, gvr schema.GroupVersionResource, namespace string, choose func(*metav1.ListOptions),
+	found func(*metav1.PartialObjectMetadata)) error {
+	client, err := metadata.NewForConfig(cfg)
 	if err != nil {
 		return err
 	}
-	informer := metadatainformer.NewFilteredMetadataInformer(client, wf.GroupVersion.WithResource("workflows"), metav1.NamespaceAll, 0, nil,
-		func(o *metav1.ListOptions) { o.LabelSelector = wf.LabelCompleted + "=true" }).Informer()
-	note := func(o any) {
-		m, ok := o.(*metav1.PartialObjectMetadata)
-		if !ok {
-			return
+	informer := metadatainformer.NewFilteredMetadataInformer(client, gvr, namespace, 0, nil, choose).Informer()
+	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: func(o any) {
+		if m, ok := o.(*metav1.PartialObjectMetadata); ok {
+			found(m)
 		}
-		now := time.Now()
-		t.ended.Note(m.Namespace, m.Name, func(at time.Time) time.Time {
-			if at.IsZero() {
-				at = now
-			}
-			return at
-		})
-	}
-	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{AddFunc: note}); err != nil {
+	}}); err != nil {
 		return err
 	}
 	go informer.RunWithContext(ctx)
@@ -269,15 +237,25 @@ func (t *trial) endedIn(namespace string) int {
 func name(i int) string { return fmt.Sprintf("w-%05d", i) }
 
 func (t *trial) submit(ctx context.Context, namespace string, shape Shape, n int) error {
-	return t.client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object {
+	return t.Client.Submit(ctx, n, t.cfg.ClientConcurrency, func(i int) drive.Object {
 		return shape.Workflow(namespace, name(i), t.cfg.PodTime, t.cfg.PodGC)
 	}, func(int) {})
+}
+
+// queue submits all workflows at once and waits until they have ended.
+func (t *trial) queue(ctx context.Context) error {
+	t.run.Workflows = t.cfg.Workflows
+	t.Say("%d workflows", t.cfg.Workflows)
+	if err := t.submit(ctx, namespace, t.shape, t.cfg.Workflows); err != nil {
+		return err
+	}
+	return t.await(ctx, namespace, t.cfg.Workflows)
 }
 
 // await waits until n workflows have ended or the timeout expires. The analysis reports missing
 // workflows.
 func (t *trial) await(ctx context.Context, namespace string, n int) error {
-	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
+	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) {
 		return t.endedIn(namespace) >= n, t.findModel(ctx, namespace)
 	})
 	return err
@@ -289,15 +267,15 @@ func (t *trial) collected(ctx context.Context) error {
 	if t.cfg.PodGC == "" {
 		return nil
 	}
-	_, err := t.log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return len(t.podsLeft()) == 0, nil })
+	_, err := t.Log.Until(ctx, t.cfg.Timeout, func() (bool, error) { return len(t.podsLeft()) == 0, nil })
 	return err
 }
 
 // podsLeft returns the pods of the load that were created and not deleted, according to the events.
 func (t *trial) podsLeft() map[string]bool {
 	left := map[string]bool{}
-	for i := range t.log.Events {
-		e := &t.log.Events[i]
+	for i := range t.Log.Events {
+		e := &t.Log.Events[i]
 		if e.Namespace != namespace || e.Resource != "pods" || e.Sub != "" || !e.OK() {
 			continue
 		}
@@ -344,9 +322,9 @@ func (t *trial) pace(ctx context.Context) error {
 			}
 			w := t.shape.Workflow(namespace, name(sent), t.cfg.PodTime, t.cfg.PodGC)
 			sent++
-			group.Go(func() error { return t.client.CreateJob(sending, w, &wf.Workflow{}) })
+			group.Go(func() error { return t.Client.CreateJob(sending, w, &wf.Workflow{}) })
 		}
-		if err := errors.Join(group.Wait(), t.log.Collect(), ctx.Err()); err != nil {
+		if err := errors.Join(group.Wait(), t.Log.Collect(), ctx.Err()); err != nil {
 			return err
 		}
 		took := time.Since(begin).Seconds()
@@ -357,7 +335,7 @@ func (t *trial) pace(ctx context.Context) error {
 		allowed := int(math.Ceil(rate * (t.criticalSeconds() + 1)))
 		step.KeptUp = step.Waiting <= allowed && step.Sent >= 0.95*rate
 		t.run.Steps = append(t.run.Steps, step)
-		t.say("%.1f/s asked, %.1f/s sent, %.1f/s ended, %d under way", step.Asked, step.Sent, step.Ended, step.Waiting)
+		t.Say("%.1f/s asked, %.1f/s sent, %.1f/s ended, %d under way", step.Asked, step.Sent, step.Ended, step.Waiting)
 		if !step.KeptUp || sent >= 50_000 {
 			break
 		}
@@ -381,6 +359,3 @@ func (t *trial) criticalSeconds() float64 {
 	}
 	return float64(n) * t.cfg.PodTime.Seconds()
 }
-
-// quiet waits until there were no writes for a while, not counting heartbeats.
-func (t *trial) quiet(ctx context.Context) error { return t.log.Quiet(ctx, restFor) }

@@ -29,11 +29,11 @@ type Client struct {
 	rest     rest.Interface
 	config   *rest.Config
 	core     kubernetes.Interface
-	DryRun   kubeclient.DryRun
+	dryRun   kubeclient.DryRun
 }
 
-// New returns a client. It does not contact the server.
-func New(cfg *rest.Config) (*Client, error) {
+// New returns a client. With dryRun it changes nothing. It does not contact the server.
+func New(cfg *rest.Config, dryRun kubeclient.DryRun) (*Client, error) {
 	r, err := kubeclient.ForGroupVersion(cfg, nil, oam.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, err
@@ -46,7 +46,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{rest: r, tolerant: tolerant, config: cfg, core: core}, nil
+	return &Client{rest: r, tolerant: tolerant, config: cfg, core: core, dryRun: dryRun}, nil
 }
 
 // Get returns an application.
@@ -106,7 +106,7 @@ func (c *Client) Definitions(ctx context.Context, namespace string) ([]oam.Compo
 // Patch patches an application.
 func (c *Client) Patch(ctx context.Context, namespace, name string, kind types.PatchType, data []byte) error {
 	return c.rest.Patch(kind).Namespace(namespace).Resource("applications").Name(name).
-		SpecificallyVersionedParams(&metav1.PatchOptions{DryRun: c.DryRun.Option()}, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
+		SpecificallyVersionedParams(&metav1.PatchOptions{DryRun: c.dryRun.Option()}, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).
 		Body(data).Do(ctx).Error()
 }
 
@@ -128,8 +128,8 @@ func (c *Client) Delete(ctx context.Context, namespace, name string, opts Delete
 	}
 	policy := metav1.DeletePropagationBackground
 	err := c.rest.Delete().Namespace(namespace).Resource("applications").Name(name).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &policy, DryRun: c.DryRun.Option()}).Do(ctx).Error()
-	for err == nil && opts.Wait && !bool(c.DryRun) {
+		Body(&metav1.DeleteOptions{PropagationPolicy: &policy, DryRun: c.dryRun.Option()}).Do(ctx).Error()
+	for err == nil && opts.Wait && !bool(c.dryRun) {
 		if _, err := c.Get(ctx, namespace, name); apierrors.IsNotFound(err) {
 			return nil
 		} else if err != nil && ctx.Err() == nil {

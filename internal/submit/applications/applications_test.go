@@ -30,7 +30,7 @@ type env struct {
 
 func newEnv(t *testing.T) *env {
 	t.Helper()
-	c, err := New(localtest.Shared(t).RESTConfig())
+	c, err := New(localtest.Shared(t).RESTConfig(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -166,7 +166,7 @@ func TestApplicationsAreListedChangedAndDeleted(t *testing.T) {
 
 	patch := []byte(`{"metadata":{"labels":{"team":"z"}}}`)
 	try := *e.Client
-	try.DryRun = true
+	try.dryRun = true
 	e.check(try.Patch(t.Context(), e.ns, "a", types.MergePatchType, patch))
 	e.check(try.Delete(t.Context(), e.ns, "a", DeleteOptions{Wait: true}))
 	app, err := e.Get(t.Context(), e.ns, "a")

@@ -133,14 +133,7 @@ const streamsMax = 100
 // Logs calls print with the lines of pods: one pod after the other, or with Follow all pods at the
 // same time, as lines come. print is called by one goroutine at a time.
 func (c *Client) Logs(ctx context.Context, pods []corev1.Pod, o workflows.LogOptions, print func(workflows.Line)) error {
-	var lock sync.Mutex
-	emit := func(l workflows.Line) {
-		if o.Grep == nil || o.Grep.MatchString(l.Text) {
-			lock.Lock()
-			defer lock.Unlock()
-			print(l)
-		}
-	}
+	emit := o.Filter(print)
 	failed := make([]error, len(pods))
 	if !o.Follow {
 		for i := range pods {

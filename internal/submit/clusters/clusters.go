@@ -26,16 +26,16 @@ import (
 type Client struct {
 	hub    *rest.Config
 	core   kubernetes.Interface
-	DryRun kubeclient.DryRun
+	dryRun kubeclient.DryRun
 }
 
-// New returns a client. It does not contact the server.
-func New(hub *rest.Config) (*Client, error) {
+// New returns a client. With dryRun it changes nothing. It does not contact the server.
+func New(hub *rest.Config, dryRun kubeclient.DryRun) (*Client, error) {
 	core, err := kubeclient.Clientset(hub)
 	if err != nil {
 		return nil, err
 	}
-	return &Client{hub: hub, core: core}, nil
+	return &Client{hub: hub, core: core, dryRun: dryRun}, nil
 }
 
 // Join registers a cluster, or replaces the credentials of a registered one. Existing labels stay
@@ -43,7 +43,7 @@ func New(hub *rest.Config) (*Client, error) {
 func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced bool, _ error) {
 	secrets := c.core.CoreV1().Secrets(oam.SystemNamespace)
 	secret := cred.Secret()
-	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: c.DryRun.Option()})
+	_, err := secrets.Create(ctx, secret, metav1.CreateOptions{DryRun: c.dryRun.Option()})
 	if !apierrors.IsAlreadyExists(err) {
 		return false, err
 	}
@@ -60,7 +60,7 @@ func (c *Client) Join(ctx context.Context, cred *clusters.Credential) (replaced 
 		}
 	}
 	secret.UID, secret.ResourceVersion = there.UID, there.ResourceVersion
-	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{DryRun: c.DryRun.Option()})
+	_, err = secrets.Update(ctx, secret, metav1.UpdateOptions{DryRun: c.dryRun.Option()})
 	return true, err
 }
 
@@ -109,7 +109,7 @@ func (c *Client) Label(ctx context.Context, name string, labels map[string]*stri
 	if err != nil {
 		return err
 	}
-	_, err = c.core.CoreV1().Secrets(oam.SystemNamespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: c.DryRun.Option()})
+	_, err = c.core.CoreV1().Secrets(oam.SystemNamespace).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{DryRun: c.dryRun.Option()})
 	return err
 }
 
@@ -119,7 +119,7 @@ func (c *Client) Detach(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}, DryRun: c.DryRun.Option()})
+	return c.core.CoreV1().Secrets(oam.SystemNamespace).Delete(ctx, name, metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &secret.UID}, DryRun: c.dryRun.Option()})
 }
 
 // Probe checks from this machine whether a cluster can be reached.

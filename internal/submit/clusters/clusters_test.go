@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { localtest.Main(m) }
 
 func newClient(t *testing.T) *Client {
 	t.Helper()
-	c, err := New(localtest.Shared(t).RESTConfig())
+	c, err := New(localtest.Shared(t).RESTConfig(), false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +132,7 @@ func TestADryRunLeavesClustersAsTheyAre(t *testing.T) {
 		t.Fatal(err)
 	}
 	try := *c
-	try.DryRun = true
+	try.dryRun = true
 	if _, err := try.Join(t.Context(), credential("never", "x", nil)); err != nil {
 		t.Error(err)
 	}

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/retry"
@@ -54,7 +55,7 @@ func (c *Client) patch(ctx context.Context, resource string, object Object, chan
 	}
 	return explain(c.rest.Patch(types.MergePatchType).NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).
 		Resource(resource).Name(object.GetName()).
-		SpecificallyVersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, DryRun: c.DryRun.Option()}, metav1.ParameterCodec, metaVersion).
+		SpecificallyVersionedParams(&metav1.PatchOptions{FieldManager: fieldManager, DryRun: c.dryRun.Option()}, metav1.ParameterCodec, metaVersion).
 		Body(data).Do(ctx).Error())
 }
 
@@ -174,15 +175,12 @@ func supply(n *wf.NodeStatus, change NodeChange, used map[string]bool) error {
 // change reads a workflow, calls decide, and writes spec and nodes. It starts again if another
 // client has changed the workflow meanwhile.
 func (c *Client) change(ctx context.Context, namespace, name string, decide func(*wf.Workflow) (spec map[string]any, nodes map[string]wf.NodeStatus, err error)) error {
+	name, err := c.Name(ctx, namespace, name)
+	if err != nil {
+		return err
+	}
 	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
 		w := &wf.Workflow{}
-		if name == "@latest" {
-			last, err := c.latest(ctx, namespace)
-			if err != nil {
-				return err
-			}
-			name = last.Name
-		}
 		if err := c.Read(ctx, Workflows, namespace, name, w); err != nil {
 			return err
 		}
@@ -236,7 +234,7 @@ func (c *Client) Replace(ctx context.Context, w *wf.Workflow) error {
 		w.Status.Nodes = nil
 	}
 	return explain(c.rest.Put().Namespace(w.Namespace).Resource(Workflows).Name(w.Name).
-		SpecificallyVersionedParams(&metav1.UpdateOptions{FieldManager: fieldManager, DryRun: c.DryRun.Option()}, metav1.ParameterCodec, metaVersion).
+		SpecificallyVersionedParams(&metav1.UpdateOptions{FieldManager: fieldManager, DryRun: c.dryRun.Option()}, metav1.ParameterCodec, metaVersion).
 		Body(w).Do(ctx).Error())
 }
 
@@ -246,8 +244,8 @@ const maxNodesBytes = 1 << 20
 // DeletePods deletes pods of a workflow. Pods that are already gone count as deleted.
 func (c *Client) DeletePods(ctx context.Context, namespace string, names []string) error {
 	for _, name := range names {
-		err := c.core.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: c.DryRun.Option()})
-		if err != nil && !isNotFound(err) {
+		err := c.core.CoreV1().Pods(namespace).Delete(ctx, name, metav1.DeleteOptions{DryRun: c.dryRun.Option()})
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("delete pod %s: %w", name, err)
 		}
 	}

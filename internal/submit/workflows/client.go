@@ -10,19 +10,16 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/cache"
-	watchtools "k8s.io/client-go/tools/watch"
 
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
+	"lockstep.dev/lockstep/internal/submit"
 	"lockstep.dev/lockstep/internal/workflow/compress"
 )
 
@@ -45,11 +42,11 @@ type Client struct {
 	core     kubernetes.Interface
 	// Now returns the time that is recorded in changes; time.Now by default.
 	Now    func() time.Time
-	DryRun kubeclient.DryRun
+	dryRun kubeclient.DryRun
 }
 
-// New returns a client for a cluster.
-func New(cfg *rest.Config) (*Client, error) {
+// New returns a client for a cluster. With dryRun it changes nothing. It does not contact the server.
+func New(cfg *rest.Config, dryRun kubeclient.DryRun) (*Client, error) {
 	r, err := kubeclient.ForGroupVersion(cfg, nil, wf.GroupVersion, scheme.Scheme)
 	if err != nil {
 		return nil, err
@@ -62,7 +59,7 @@ func New(cfg *rest.Config) (*Client, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Client{rest: r, tolerant: tolerant, core: core, Now: time.Now}, nil
+	return &Client{rest: r, tolerant: tolerant, core: core, Now: time.Now, dryRun: dryRun}, nil
 }
 
 // Object is any object of the API.
@@ -90,7 +87,7 @@ func explain(err error) error {
 // Create creates an object. Its namespace must be set if the resource is namespaced. Unknown fields
 // are errors.
 func (c *Client) Create(ctx context.Context, resource string, object, out Object) error {
-	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, DryRun: c.DryRun.Option()}
+	options := &metav1.CreateOptions{FieldManager: fieldManager, FieldValidation: metav1.FieldValidationStrict, DryRun: c.dryRun.Option()}
 	return explain(c.rest.Post().NamespaceIfScoped(object.GetNamespace(), resource != ClusterTemplates).Resource(resource).
 		SpecificallyVersionedParams(options, metav1.ParameterCodec, metaVersion).Body(object).Do(ctx).Into(out))
 }
@@ -102,7 +99,7 @@ var metaVersion = schema.GroupVersion{Version: "v1"}
 func (c *Client) Delete(ctx context.Context, resource, namespace, name string) error {
 	background := metav1.DeletePropagationBackground
 	return explain(c.rest.Delete().NamespaceIfScoped(namespace, resource != ClusterTemplates).Resource(resource).Name(name).
-		Body(&metav1.DeleteOptions{PropagationPolicy: &background, DryRun: c.DryRun.Option()}).Do(ctx).Error())
+		Body(&metav1.DeleteOptions{PropagationPolicy: &background, DryRun: c.dryRun.Option()}).Do(ctx).Error())
 }
 
 // Get returns a workflow with its nodes unpacked. The name @latest stands for the most recently
@@ -116,6 +113,18 @@ func (c *Client) Get(ctx context.Context, namespace, name string) (*wf.Workflow,
 		return nil, err
 	}
 	return w, unpack(w)
+}
+
+// Name returns the name of the workflow that name stands for, which may be @latest.
+func (c *Client) Name(ctx context.Context, namespace, name string) (string, error) {
+	if name != "@latest" {
+		return name, nil
+	}
+	w, err := c.latest(ctx, namespace)
+	if err != nil {
+		return "", err
+	}
+	return w.Name, nil
 }
 
 func (c *Client) latest(ctx context.Context, namespace string) (*wf.Workflow, error) {
@@ -248,42 +257,14 @@ func (c *Client) Watch(ctx context.Context, namespace, name string, each func(*w
 	if err := c.Read(ctx, Workflows, namespace, name, &wf.Workflow{}); err != nil {
 		return err
 	}
-	lw := &cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
-			return c.rest.Get().Namespace(namespace).Resource(Workflows).SpecificallyVersionedParams(&o, metav1.ParameterCodec, metaVersion).Do(ctx).Get()
-		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
-			o.Watch = true
-			o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
-			return c.rest.Get().Namespace(namespace).Resource(Workflows).SpecificallyVersionedParams(&o, metav1.ParameterCodec, metaVersion).Watch(ctx)
-		},
-	}
 	gone := fmt.Errorf("workflow %s/%s was deleted", namespace, name)
-	exists := func(store cache.Store) (bool, error) {
-		if len(store.ListKeys()) == 0 {
-			return false, apierrors.NewNotFound(wf.Resource(Workflows), name)
-		}
-		return false, nil
-	}
-	_, err := watchtools.UntilWithSync(ctx, lw, &wf.Workflow{}, exists, func(e watch.Event) (bool, error) {
-		if e.Type == watch.Deleted {
-			return false, gone
-		}
-		w, ok := e.Object.(*wf.Workflow)
-		if !ok {
-			return false, nil
-		}
+	return submit.Until(ctx, c.rest, Workflows, namespace, name, gone, func(w *wf.Workflow) (bool, error) {
 		w = w.DeepCopy()
 		if err := unpack(w); err != nil {
 			return false, err
 		}
 		return each(w), nil
 	})
-	if err != nil && ctx.Err() != nil {
-		return ctx.Err()
-	}
-	return err
 }
 
 // Wait waits until a workflow is completed, and returns it.

@@ -25,8 +25,6 @@ import (
 	wf "lockstep.dev/lockstep/api/argoproj/v1alpha1"
 )
 
-func isNotFound(err error) bool { return apierrors.IsNotFound(err) }
-
 // LogOptions select what to print.
 type LogOptions struct {
 	// Pod is the name of one pod of the workflow; empty means all pods. Labels selects among them.
@@ -58,6 +56,18 @@ const (
 	retryLog     = 500 * time.Millisecond
 )
 
+// Filter returns print for the lines that match Grep. It calls print in one goroutine at a time.
+func (o *LogOptions) Filter(print func(Line)) func(Line) {
+	var lock sync.Mutex
+	return func(l Line) {
+		if o.Grep == nil || o.Grep.MatchString(l.Text) {
+			lock.Lock()
+			defer lock.Unlock()
+			print(l)
+		}
+	}
+}
+
 // Logs calls print with the lines of a workflow's pods. Without Follow it prints pod by pod in the
 // order of their creation. With Follow it prints lines as they come, until the workflow is
 // completed and every log has been read. print is called by one goroutine at a time.
@@ -65,21 +75,15 @@ func (c *Client) Logs(ctx context.Context, namespace, workflow string, o LogOpti
 	if o.Container == "" {
 		o.Container = "main"
 	}
-	var lock sync.Mutex
-	emit := func(l Line) {
-		if o.Grep == nil || o.Grep.MatchString(l.Text) {
-			lock.Lock()
-			defer lock.Unlock()
-			print(l)
-		}
-	}
+	emit := o.Filter(print)
 	if o.Follow {
 		return c.follow(ctx, namespace, workflow, o, emit)
 	}
-	pods, err := c.pods(ctx, namespace, workflow, o)
+	list, err := c.core.CoreV1().Pods(namespace).List(ctx, c.options(workflow, o))
 	if err != nil {
 		return err
 	}
+	pods := list.Items
 	if len(pods) == 0 {
 		if w, err := c.Get(ctx, namespace, workflow); err != nil {
 			return err
@@ -120,14 +124,6 @@ func (c *Client) options(workflow string, o LogOptions) metav1.ListOptions {
 		out.FieldSelector = fields.OneTermEqualSelector("metadata.name", o.Pod).String()
 	}
 	return out
-}
-
-func (c *Client) pods(ctx context.Context, namespace, workflow string, o LogOptions) ([]corev1.Pod, error) {
-	list, err := c.core.CoreV1().Pods(namespace).List(ctx, c.options(workflow, o))
-	if err != nil {
-		return nil, err
-	}
-	return list.Items, nil
 }
 
 // follow reads the log of every pod that appears, until the workflow is completed and all logs have

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) { localtest.Main(m, localtest.WithInstall()) }
 
 func newClient(t *testing.T) (*Client, string) {
 	t.Helper()
-	c, err := New(localtest.Shared(t).RESTConfig())
+	c, err := New(localtest.Shared(t).RESTConfig(), false)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,187 @@
+package applications
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/chart"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/submit/applications"
+)
+
+// definitionSet holds definitions under "kind name". Each is compiled when it is used.
+type definitionSet map[string]*render.Definition
+
+func builtinDefinitions() (definitionSet, error) {
+	objects, err := install.Definitions()
+	if err != nil {
+		return nil, err
+	}
+	set := definitionSet{}
+	return set, set.add(objects)
+}
+
+// add adds the definitions among objects.
+func (d definitionSet) add(objects []*unstructured.Unstructured) error {
+	for _, u := range objects {
+		def, err := definitionOf(u)
+		if err != nil {
+			return err
+		}
+		if def != nil {
+			d[def.String()] = def
+		}
+	}
+	return nil
+}
+
+// addFrom adds the definitions of a cluster.
+func (d definitionSet) addFrom(ctx context.Context, client *applications.Client, namespace string) error {
+	components, traits, err := client.Definitions(ctx, namespace)
+	if err != nil {
+		return err
+	}
+	// Backwards, because the definitions of the namespace come first in the list and take
+	// precedence.
+	for i := len(components) - 1; i >= 0; i-- {
+		def := render.OfComponent(&components[i])
+		d[def.String()] = def
+	}
+	for i := len(traits) - 1; i >= 0; i-- {
+		def := render.OfTrait(&traits[i])
+		d[def.String()] = def
+	}
+	return nil
+}
+
+// Component implements plan.Definitions.
+func (d definitionSet) Component(_, name string) (*render.Template, error) {
+	return d.compile(render.Component, name)
+}
+
+// Trait implements plan.Definitions.
+func (d definitionSet) Trait(_, name string) (*render.Template, error) {
+	return d.compile(render.Trait, name)
+}
+
+// Policy implements plan.Definitions.
+func (d definitionSet) Policy(_, name string) (*render.Template, error) {
+	return d.compile(render.Policy, name)
+}
+
+func (d definitionSet) compile(kind render.Kind, name string) (*render.Template, error) {
+	def, ok := d[string(kind)+" "+name]
+	if !ok {
+		return nil, fmt.Errorf("there is no %s %s", kind, name)
+	}
+	return render.Compile(def, inProcess())
+}
+
+var _ plan.Definitions = definitionSet{}
+
+// definitionOf returns the definition in an object, or nil if the object is none. It drops fields
+// that a definition does not have, as the API server does; definitionAndStrays reports them.
+func definitionOf(u *unstructured.Unstructured) (*render.Definition, error) {
+	def, _, err := definitionAndStrays(u)
+	return def, err
+}
+
+// definitionAndStrays is definitionOf, and also returns an error strays that names fields a
+// definition does not have.
+func definitionAndStrays(u *unstructured.Unstructured) (def *render.Definition, strays, err error) {
+	convert := func(into any) error {
+		err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, into, true)
+		if runtime.IsStrictDecodingError(err) {
+			strays, err = err, nil
+		}
+		if err != nil {
+			return fmt.Errorf("%s %s: %w", u.GetKind(), u.GetName(), err)
+		}
+		return nil
+	}
+	switch render.Kind(u.GetKind()) {
+	case render.Component:
+		var o oam.ComponentDefinition
+		err = convert(&o)
+		return render.OfComponent(&o), strays, err
+	case render.Trait:
+		var o oam.TraitDefinition
+		err = convert(&o)
+		return render.OfTrait(&o), strays, err
+	case render.Policy:
+		var o oam.PolicyDefinition
+		err = convert(&o)
+		return render.OfPolicy(&o), strays, err
+	case render.WorkflowStep:
+		var o oam.WorkflowStepDefinition
+		err = convert(&o)
+		return render.OfWorkflowStep(&o), strays, err
+	}
+	return nil, nil, nil
+}
+
+// readObjects reads objects from manifests and from CUE files with definitions.
+func readObjects(s command.Streams, files []string) ([]*unstructured.Unstructured, error) {
+	if len(files) == 0 {
+		return nil, command.Usagef("give a file, for example: -f app.yaml")
+	}
+	var out []*unstructured.Unstructured
+	for _, file := range files {
+		var data []byte
+		var err error
+		if file == "-" {
+			data, err = io.ReadAll(s.In)
+		} else {
+			data, err = os.ReadFile(file)
+		}
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasSuffix(file, ".cue") {
+			object, err := render.ParseFile(file, data, nil)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, &unstructured.Unstructured{Object: object})
+			continue
+		}
+		decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(data), 4096)
+		for {
+			u := &unstructured.Unstructured{}
+			if err := decoder.Decode(&u.Object); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				return nil, fmt.Errorf("%s: %w", file, err)
+			}
+			if len(u.Object) > 0 {
+				out = append(out, u)
+			}
+		}
+	}
+	return out, nil
+}
+
+// inProcess returns a function that evaluates definitions and charts in this process. They are the
+// user's own and the machine is the user's, so no isolation is needed.
+func inProcess() render.Run {
+	definitions, charts := render.InProcess(), chart.InProcess()
+	return func(evaluator string, request []byte) ([]byte, error) {
+		if strings.HasPrefix(evaluator, "chart.") {
+			return charts(evaluator, request)
+		}
+		return definitions(evaluator, request)
+	}
+}

@@ -1,0 +1,123 @@
+package applications
+
+import (
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/yaml"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/cli/command"
+)
+
+func newDryRun(s command.Streams) *cobra.Command {
+	var files []string
+	var offline bool
+	cmd := &cobra.Command{
+		Use:   "dry-run -f FILE",
+		Short: "Show the objects that applications would be made of",
+		Long: `Render the applications with the definitions of the cluster, or with --offline with the built-in ones and those among the
+manifests, and print the objects. Nothing is sent.`,
+		Example: "  lockstep app dry-run -f shop.yaml --offline",
+	}
+	v := newVerb(s, cmd)
+	cmd.Flags().StringSliceVarP(&files, "filename", "f", nil, "files, or - for standard input")
+	cmd.Flags().BoolVar(&offline, "offline", false, "do not ask a cluster")
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		objects, err := readObjects(s, append(files, args...))
+		if err != nil {
+			return err
+		}
+		defs, err := builtinDefinitions()
+		if err != nil {
+			return err
+		}
+		namespace := "default"
+		if !offline {
+			client, ns, err := v.Connect()
+			if err != nil {
+				return err
+			}
+			namespace = ns
+			if err := defs.addFrom(cmd.Context(), client, namespace); err != nil {
+				return err
+			}
+		}
+		if err := defs.add(objects); err != nil {
+			return err
+		}
+		charts := newFetchedCharts(cmd.Context(), s.Err)
+		for _, u := range objects {
+			if u.GetKind() != "Application" {
+				continue
+			}
+			if u.GetNamespace() == "" {
+				u.SetNamespace(namespace)
+			}
+			if err := printRendered(s.Out, s.Err, u, defs, charts); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return cmd
+}
+
+// printRendered prints the objects that an application renders to.
+func printRendered(out, errOut io.Writer, u *unstructured.Unstructured, defs definitionSet, charts plan.Charts) error {
+	var app oam.Application
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructuredWithValidation(u.Object, &app, true); err != nil {
+		return fmt.Errorf("application %s: %w", u.GetName(), err)
+	}
+	p, err := plan.Make(&plan.Input{
+		Namespace: app.Namespace, Name: app.Name, Revision: app.Name + "-v1", RevisionNum: 1, Labels: app.Labels,
+		Annotations: app.Annotations, Spec: &app.Spec,
+		Clusters: plan.Local{Kinds: anyKind{}, Version: render.ClusterVersion{Major: "1", Minor: 36, GitVersion: "v1.36.0"}},
+		Charts:   charts, Now: time.Now(), Run: inProcess(),
+	}, defs)
+	if err != nil {
+		return fmt.Errorf("application %s: %w", app.Name, err)
+	}
+	for _, w := range p.Warnings {
+		fmt.Fprintf(errOut, "warning: application %s: %s\n", app.Name, w)
+	}
+	for i := range p.Components {
+		comp := &p.Components[i]
+		fmt.Fprintf(out, "---\n# Application(%s) -- Component(%s)\n", app.Name, comp.Name)
+		for _, at := range comp.Resources {
+			r := &p.Resources[at]
+			text, err := yaml.JSONToYAML(r.JSON)
+			if err != nil {
+				return err
+			}
+			what := "workload"
+			if r.Output != "" {
+				what = "outputs." + r.Output
+			}
+			if r.Trait != "" {
+				what = "trait " + r.Trait + ", " + what
+			}
+			fmt.Fprintf(out, "---\n# %s\n%s", what, text)
+		}
+	}
+	return nil
+}
+
+// anyKind answers without a cluster whether a kind is namespaced: every kind is, except the named
+// cluster-scoped ones.
+type anyKind struct{}
+
+func (anyKind) Namespaced(gvk schema.GroupVersionKind) (bool, error) {
+	switch gvk.Kind {
+	case "Namespace", "PersistentVolume", "ClusterRole", "ClusterRoleBinding", "StorageClass", "PriorityClass", "CustomResourceDefinition", "Queue":
+		return false, nil
+	}
+	return true, nil
+}

@@ -1,0 +1,83 @@
+package applications
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/cli/names"
+	"lockstep.dev/lockstep/internal/submit/applications"
+)
+
+func newWorkflow(s command.Streams) *cobra.Command {
+	return command.Group(&cobra.Command{
+		Use:     "workflow",
+		Aliases: []string{"wf"},
+		Short:   "Suspend, resume, end, repeat or take back the deployment of an application",
+	},
+		newWorkflowVerb(s, "suspend", "Let nothing new start until the workflow is resumed"),
+		newWorkflowVerb(s, "resume", "Let a workflow go on that is suspended, by hand or by a step"),
+		newWorkflowVerb(s, "terminate", "End the steps that run, and skip the others"),
+		newWorkflowVerb(s, "restart", "Run the workflow again, with the definitions as they are now"),
+		newRollback(s, "app workflow"),
+	)
+}
+
+// newWorkflowVerb returns a verb that writes a workflow command into the application for the
+// manager to carry out.
+func newWorkflowVerb(s command.Streams, verb, short string) *cobra.Command {
+	var step string
+	cmd := &cobra.Command{Use: verb + " NAME", Short: short, Example: "  lockstep app workflow " + verb + " shop", Args: command.OneArg("NAME")}
+	v := newVerb(s, cmd)
+	v.DryRun.AddChecked(cmd)
+	cmd.ValidArgsFunction = command.First(v.names())
+	if verb == "resume" {
+		cmd.Flags().StringVar(&step, "step", "", "resume this step alone")
+	}
+	return names.Take(v.Run(func(ctx context.Context, client *applications.Client, namespace string, args []string) error {
+		app, err := client.Get(ctx, namespace, args[0])
+		if err != nil {
+			return err
+		}
+		if err := possible(app, verb); err != nil {
+			return err
+		}
+		value := verb
+		if step != "" {
+			value += "/" + step
+		}
+		// The time makes each command different from the previous one.
+		value += "@" + time.Now().UTC().Format(time.RFC3339Nano)
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{oam.WorkflowCommandAnnotation: value}}})
+		if err != nil {
+			return err
+		}
+		if err := client.Patch(ctx, namespace, args[0], types.MergePatchType, patch); err != nil {
+			return err
+		}
+		fmt.Fprintf(s.Out, "application.core.oam.dev/%s workflow %s %s\n", args[0], verb, v.DryRun.Said("requested"))
+		return nil
+	}), names.Application)
+}
+
+// possible returns why a command about an application's workflow would have no effect, or nil.
+func possible(app *oam.Application, verb string) error {
+	w := app.Status.Workflow
+	switch {
+	case verb == "restart":
+		return nil
+	case w == nil:
+		return fmt.Errorf("application %s has not begun to be deployed: see lockstep app status %s", app.Name, app.Name)
+	case w.Finished:
+		return fmt.Errorf("%s workflow not allowed because application %s is %s", verb, app.Name, app.Status.Phase)
+	case verb == "resume" && !w.Suspend:
+		return fmt.Errorf("application %s is not suspended; it is %s", app.Name, app.Status.Phase)
+	}
+	return nil
+}

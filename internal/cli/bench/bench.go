@@ -1,0 +1,51 @@
+// Package bench holds the verbs of the laboratory, which are below 'lockstep bench': run.go has the
+// flags of all scenarios, a file for each measurement those of its own.
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/lab/applications"
+	"lockstep.dev/lockstep/internal/lab/cpus"
+	"lockstep.dev/lockstep/internal/lab/scenario"
+	"lockstep.dev/lockstep/internal/lab/workflows"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// New returns the command 'bench'. version is the program's.
+func New(s command.Streams, version string) *cobra.Command {
+	return command.Group(&cobra.Command{
+		Use:   "bench",
+		Short: "Measure a system against the floor that the API server sets",
+	}, newRun(s, version), newLoad(s))
+}
+
+// scenarios lists the scenarios of 'bench run', outputs its output forms.
+var (
+	scenarios = append([]string{scenario.Batch, workflows.Queued, workflows.Rate, cpus.Scenario}, applications.Scenarios...)
+	outputs   = []string{"table", "wide", "json"}
+)
+
+// complete sets the default of --out, and finds the programs that control planes of the laboratory
+// are started from.
+func (f *flags) complete() (err error) {
+	if f.OutDir == "" {
+		f.OutDir = filepath.Join("out", "bench-"+time.Now().Format("20060102-150405"))
+	}
+	if f.withoutFloor {
+		f.FloorConcurrency = nil
+	}
+	if f.Kubeconfig != "" {
+		return nil
+	}
+	if f.Kube, err = localcluster.FindKube(); err != nil {
+		return err
+	}
+	f.Lockstep, err = os.Executable()
+	return err
+}

@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/lab"
+	"lockstep.dev/lockstep/internal/lab/series"
+)
+
+// flags holds the flags of 'bench run' that all scenarios have.
+type flags struct {
+	command.Streams
+	lab.Config
+	cmd              *cobra.Command
+	scenario, output string
+	shapes           []string
+	withoutFloor     bool
+}
+
+// series returns the configuration of a scenario that starts its own control plane. It refuses
+// --kubeconfig.
+func (f *flags) series() (series.Config, error) {
+	if f.Kubeconfig != "" {
+		return series.Config{}, command.Usagef("--kubeconfig: this scenario brings its own control plane")
+	}
+	if err := f.complete(); err != nil {
+		return series.Config{}, err
+	}
+	return series.Config{
+		Repeat: f.Repeat, Timeout: f.Timeout, OutDir: f.OutDir, Version: f.Version, Lockstep: f.Lockstep, Kube: f.Kube,
+		Nodes: f.Nodes, Durable: f.Durable, ManagerArgs: f.ManagerArgs, WriterConcurrency: f.WriterConcurrency,
+		ClientConcurrency: f.ClientConcurrency, FloorConcurrency: f.FloorConcurrency,
+		Progress: func(line string) { fmt.Fprintln(f.Err, line) },
+	}, nil
+}
+
+// runSeries makes a measurement, and prints where the results are and what they are.
+func runSeries[T any, R interface {
+	*T
+	Table(io.Writer) error
+	Faults() error
+	Empty() bool
+}](f *flags, cfg interface{ Complete() error }, measure func(context.Context) (R, error)) error {
+	if err := cfg.Complete(); err != nil {
+		return command.Usage(err)
+	}
+	ctx, stop := command.Interruptible(f.cmd, 0)
+	defer stop()
+	rep, err := measure(ctx)
+	if rep == nil || rep.Empty() {
+		return err
+	}
+	fmt.Fprintf(f.Err, "report: %s\n", filepath.Join(f.OutDir, series.PageFile))
+	if err == nil {
+		err = rep.Faults()
+	}
+	if f.output == "json" {
+		return errors.Join(command.PrintJSON(f.Out, rep), err)
+	}
+	return errors.Join(rep.Table(f.Out), err)
+}

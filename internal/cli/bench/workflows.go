@@ -1,0 +1,47 @@
+package bench
+
+import (
+	"context"
+	"time"
+
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/lab/workflows"
+)
+
+// workflowBench holds the flags of the scenarios about workflows.
+type workflowBench struct{ cfg workflows.Config }
+
+func (b *workflowBench) add(flags *flags) {
+	f := flags.cmd.Flags()
+	f.IntVar(&b.cfg.Workflows, "workflows", 1000, "of workflows-queued: how many at once")
+	f.Float64Var(&b.cfg.Start, "rate-start", 5, "of workflows-rate: workflows per second of the first step")
+	f.Float64Var(&b.cfg.Growth, "rate-growth", 1.5, "of workflows-rate: each step's pace over that before")
+	f.Float64Var(&b.cfg.Max, "rate-max", 0, "of workflows-rate: no step above this pace; 0 goes on until the system falls behind")
+	f.DurationVar(&b.cfg.StepTime, "rate-step", 10*time.Second, "of workflows-rate: how long a step is")
+	f.DurationVar(&b.cfg.PodTime, "pod-time", time.Second, "of workflows: how long a pod runs")
+	f.StringVar(&b.cfg.PodGC, "pod-gc", "OnPodCompletion", "of workflows: when pods are collected; empty keeps them")
+	f.IntVar(&b.cfg.WarmUp, "warm-up-workflows", 20, "of workflows: how many go through the system before it is measured")
+}
+
+// run measures workflows.
+func (b *workflowBench) run(f *flags) (err error) {
+	cfg := b.cfg
+	if cfg.Config, err = f.series(); err != nil {
+		return err
+	}
+	cfg.Scenario = f.scenario
+	if !f.cmd.Flags().Changed("nodes") {
+		cfg.Nodes.Count = 100
+	}
+	if !f.cmd.Flags().Changed("shapes") {
+		f.shapes = []string{"hello"}
+	}
+	for _, text := range f.shapes {
+		shape, err := workflows.ParseShape(text)
+		if err != nil {
+			return command.Usagef("--shapes: %w", err)
+		}
+		cfg.Shapes = append(cfg.Shapes, shape)
+	}
+	return runSeries(f, &cfg, func(ctx context.Context) (*workflows.Report, error) { return workflows.Measure(ctx, cfg) })
+}

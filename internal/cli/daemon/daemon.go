@@ -1,0 +1,21 @@
+// Package daemon holds the commands that run for as long as the control plane does: the manager, and
+// the agent of a node.
+package daemon
+
+import (
+	"io"
+	"log/slog"
+
+	"k8s.io/klog/v2"
+)
+
+// logTo returns the log of a daemon. The API client then logs to it, too.
+func logTo(out io.Writer, verbose bool) *slog.Logger {
+	level := slog.LevelInfo
+	if verbose {
+		level = slog.LevelDebug
+	}
+	log := slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	klog.SetSlogLogger(log)
+	return log
+}

@@ -1,0 +1,125 @@
+package daemon
+
+import (
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/cputopology/repack"
+	"lockstep.dev/lockstep/internal/egress"
+	"lockstep.dev/lockstep/internal/gcpace"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/manager"
+	"lockstep.dev/lockstep/internal/procs"
+	"lockstep.dev/lockstep/internal/workflow/pods"
+)
+
+// managerPace makes the manager spend CPU, of which it uses a tenth of a core at full load, to save
+// memory: nearly all of its heap is caches that stay. $GOGC overrides it.
+var managerPace = gcpace.Pace{Percent: 33, Slack: 28 << 20}
+
+// NewManager returns the command 'manager'.
+func NewManager(s command.Streams) *cobra.Command {
+	var (
+		kubeconfig, kubecontext string
+		verbose                 bool
+		entrypoints             string
+		cfg                     manager.Config
+	)
+	cmd := &cobra.Command{
+		Use:     "manager",
+		Short:   "Run the control plane: scheduler and controllers",
+		Example: "  lockstep manager --kubeconfig ~/.kube/config\n  lockstep manager --metrics-bind-address :8080 --archive /var/lib/lockstep/archive.db",
+		Long: `Run the control plane: scheduler and controllers.
+
+The cluster is found by kubectl's rules: --kubeconfig, $KUBECONFIG, ~/.kube/config, or the service account of the pod.
+A manager serves /metrics, /healthz and /readyz; it is ready while it leads and has read the whole cluster.
+
+Applications act with the rights of whoever wrote them. Where the API server can't record that, before Kubernetes 1.36, or
+the policies that do it are missing or changed, applications are off and say so; jobs and workflows are not concerned.`,
+		Args: command.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if cfg.WriterConcurrency < 0 {
+				return command.Usagef("--writer-concurrency %d: must not be negative", cfg.WriterConcurrency)
+			}
+			if cfg.NodeScore != "least" && cfg.NodeScore != "most" {
+				return command.Usagef("--node-score %q: want least or most", cfg.NodeScore)
+			}
+			if cfg.Repack.MovesPerHour < 0 || cfg.Repack.CostMax <= 0 {
+				return command.Usagef("--repack-moves-per-hour must not be negative, --repack-cost above 0")
+			}
+			switch cfg.Executor.ImagePullPolicy {
+			case "", corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever:
+			default:
+				return command.Usagef("--executor-pull-policy %q: want Always, IfNotPresent or Never", cfg.Executor.ImagePullPolicy)
+			}
+			if entrypoints != "" {
+				data, err := os.ReadFile(entrypoints)
+				if err == nil {
+					cfg.Executor.Entrypoints, err = pods.ParseEntrypoints(data)
+				}
+				if err != nil {
+					return command.Usagef("--executor-entrypoints %s: %w", entrypoints, err)
+				}
+			}
+			if os.Getenv("GOGC") == "" {
+				defer managerPace.Start()()
+			}
+			if os.Getenv("GOMAXPROCS") == "" {
+				defer procs.Start()()
+			}
+			cfg.Log = logTo(s.Err, verbose)
+			var err error
+			if cfg.REST, err = kubeclient.Load(kubeconfig, kubecontext); err != nil {
+				return err
+			}
+			if _, err := egress.New(egress.Config{Allow: cfg.AllowRequestsTo}); err != nil {
+				return command.Usage(err)
+			}
+			m, err := manager.New(cfg)
+			if err != nil {
+				return err
+			}
+			ctx, stop := command.Interruptible(cmd, 0)
+			defer stop()
+			return m.Run(ctx)
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "file with the cluster's address and credentials")
+	f.StringVar(&kubecontext, "context", "", "context of the kubeconfig (default its current one)")
+	f.BoolVar(&cfg.LeaderElect, "leader-elect", true, "take turns with other managers of the cluster")
+	f.StringVar(&cfg.LeaseNamespace, "leader-elect-namespace", "lockstep-system", "namespace of the lease")
+	f.StringVar(&cfg.MetricsAddress, "metrics-bind-address", "127.0.0.1:8080", "address of /metrics; empty: not served")
+	f.StringVar(&cfg.HealthAddress, "health-probe-bind-address", "127.0.0.1:8081",
+		"address of /healthz and /readyz, which may be that of the metrics; empty: not served")
+	f.BoolVar(&cfg.Profiling, "pprof", false, "serve /debug/pprof beside the metrics")
+	f.IntVar(&cfg.WriterConcurrency, "writer-concurrency", 0, "requests in flight to the API server; 0 adapts to it")
+	f.StringSliceVar(&cfg.SchedulerNames, "scheduler-name", []string{"lockstep", "volcano"}, "schedulerNames to answer to")
+	f.StringVar(&cfg.NodeScore, "node-score", "least", "nodes to prefer: least or most allocated")
+	f.IntVar(&cfg.Repack.MovesPerHour, "repack-moves-per-hour", 20,
+		"pinned pods of each node that may be moved in an hour, without being asked for, so that whole L3 domains become free; 0: none")
+	f.Float64Var(&cfg.Repack.CostMax, "repack-cost", repack.CostMaxDefault, "CPUs moved by that at most for each CPU freed; those moved to another NUMA node count twice")
+	f.DurationVar(&cfg.Repack.Quiet, "repack-quiet", 30*time.Second, "how long the pinned pods of a node must not have changed before that")
+	f.DurationVar(&cfg.Repack.Patience, "repack-patience", time.Minute, "how long a node's agent may take for a move before it is taken back")
+	f.BoolVar(&cfg.Repack.StayInNUMA, "repack-stay-in-numa", false, "make no such moves to other NUMA nodes")
+	command.ApplicationFlags(cmd, &cfg.AllowRequestsTo, &cfg.ActAsManager)
+	f.BoolVar(&cfg.ApplicationRevisions, "application-revisions", false,
+		"write an ApplicationRevision of each state of every application, and not only of those with a publishVersion")
+	f.StringVar(&cfg.Gateway.URL, "cluster-gateway-url", "", "address of the cluster gateway, for managed clusters behind one (default: this API server)")
+	f.StringVar(&cfg.Gateway.CAFile, "cluster-gateway-ca-file", "", "file with the certificates that the cluster gateway's is checked with")
+	f.StringVar(&cfg.Archive, "archive", "",
+		"keep finished workflows in a database: a path of SQLite, postgres://..., or @FILE whose first line is one of these")
+	f.IntVar(&cfg.WorkflowNodesBytes, "workflow-nodes-bytes", 128<<10, "compress the nodes in a workflow's status when their JSON is larger")
+	f.StringVar(&cfg.Executor.Image, "executor-image", pods.DefaultImage, "image with lockstep-exec, for pods of workflows that need it")
+	f.StringVar((*string)(&cfg.Executor.ImagePullPolicy), "executor-pull-policy", "", "when that image is pulled: Always, IfNotPresent or Never (default the cluster's)")
+	f.BoolVar(&cfg.Executor.ImageVolumes, "executor-image-volumes", false, "mount that image as a volume instead of copying from it: all nodes must be able to")
+	f.StringVar(&entrypoints, "executor-entrypoints", "", "file with what images run, for steps that name no command and are wrapped: IMAGE: {entrypoint: [...], cmd: [...]}")
+	f.DurationVar(&cfg.ArchiveTTL, "archive-ttl", 0, "how long the archive keeps workflows; 0 is for ever")
+	f.StringVar(&cfg.ArchiveLabels, "archive-selector", "", "labels of the workflows to archive; empty is all")
+	f.BoolVarP(&verbose, "verbose", "v", false, "log more")
+	return cmd
+}

@@ -1,0 +1,144 @@
+// Package install holds the verbs install and uninstall.
+package install
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/egress"
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/kubeclient"
+	"lockstep.dev/lockstep/internal/submit"
+)
+
+// New returns the command 'install'.
+func New(s command.Streams) *cobra.Command {
+	var (
+		opts    install.Options
+		dryRun  command.DryRun
+		output  string
+		timeout time.Duration
+	)
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Bring Lockstep into a cluster, or up to date there",
+		Long: `Bring into a cluster what Lockstep needs there: its APIs (CRDs), admission policies, access rights, its share of the API
+server, the queue "default", and the built-in definitions of applications. With --image also the manager, and with
+--with-agent the agents that give pods the CPUs chosen for them. There is no webhook.
+
+Applications act with the rights of whoever wrote them. Where the API server can't record that, before Kubernetes 1.36, they are
+off, and are no part of the roles edit and admin.
+
+What is there as it should be is left alone, so that it can be run again at any time, and after every update of lockstep.
+Without --image, run 'lockstep manager' where you like. --dry-run=client prints the manifests, for review or for kubectl;
+--dry-run=server has the cluster check them, and names what stands in the way.
+
+Where others serve our kinds (their CRDs, webhooks or controllers are there), it names them, changes nothing and ends with
+code 4. --take-over goes on: their CRDs are replaced, the objects stay. 'lockstep uninstall' takes back what install made.
+
+Exit codes: 0 done; 1 the cluster refused something; 2 wrong usage; 3 the --timeout ran out; 4 others serve our kinds, and
+nothing was changed.`,
+		Example: `  lockstep install
+  lockstep install --image registry.example/lockstep:1 --executor-image registry.example/lockstep-exec:1 --with-agent
+  lockstep install --dry-run=client -o yaml > lockstep.yaml
+  lockstep install --dry-run=client -o name`,
+		Args: command.NoArgs,
+	}
+	flags := command.KubeFlags(cmd)
+	f := cmd.Flags()
+	command.Must(f.MarkHidden("namespace")) // the installed objects have a namespace of their own
+	f.StringVar(&opts.Image, "image", "", "image of lockstep, to run the manager in the cluster")
+	f.StringVar(&opts.ExecutorImage, "executor-image", "", "image of lockstep-exec, for pods of workflows that need it")
+	f.IntVar(&opts.Replicas, "replicas", 2, "managers in the cluster; one leads, the others take over")
+	f.BoolVar(&opts.Agent, "with-agent", false, "run an agent on every node")
+	f.BoolVar(&opts.CPUs, "cpu-policies", false, "check what is said of pods' CPUs: for agents that are installed otherwise; with --with-agent they come along")
+	command.ApplicationFlags(cmd, &opts.AllowRequestsTo, &opts.ActAsManager)
+	f.BoolVar(&opts.TakeOver, "take-over", false, "go on where others serve our kinds, and replace their CRDs")
+	dryRun.AddPrinted(cmd, "installed")
+	command.OutputFlag(cmd, &output, "name", "json", "yaml")
+	f.DurationVar(&timeout, "timeout", 2*time.Minute, "give up when it is not done by then")
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		switch {
+		case opts.Agent && opts.Image == "":
+			return command.Usagef("--with-agent needs --image: the agents run from it")
+		case opts.ExecutorImage != "" && opts.Image == "":
+			return command.Usagef("--executor-image is for a manager in the cluster: give --image too, or give it to 'lockstep manager'")
+		case len(opts.AllowRequestsTo) > 0 && opts.Image == "":
+			return command.Usagef("%s is for a manager in the cluster: give --image too, or give it to 'lockstep manager'", egress.Flag)
+		case opts.Replicas < 1:
+			return command.Usagef("--replicas=%d: want at least 1", opts.Replicas)
+		}
+		if _, err := egress.New(egress.Config{Allow: opts.AllowRequestsTo}); err != nil {
+			return command.Usage(err)
+		}
+		printer, err := command.ObjectPrinter(output, s.Out)
+		if err != nil {
+			return err
+		}
+		done := func(o *unstructured.Unstructured, change install.Change) {
+			if printer != nil {
+				err = errors.Join(err, printer(o))
+				return
+			}
+			fmt.Fprintf(s.Out, "%s %s\n", submit.Ref(o.GroupVersionKind().GroupKind(), o.GetName()), dryRun.Said(string(change)))
+		}
+		if dryRun.Client() {
+			objects, wrong := install.Objects(opts)
+			if wrong != nil {
+				return wrong
+			}
+			for _, o := range objects {
+				done(o, install.Created)
+			}
+			return err
+		}
+		cfg, wrong := kubeclient.Load(*flags.KubeConfig, *flags.Context)
+		if wrong != nil {
+			return wrong
+		}
+		ctx, stop := command.Interruptible(cmd, 0)
+		defer stop()
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		opts.DryRun = dryRun.Server()
+		opts.Found = func(f install.Finding) { fmt.Fprintf(s.Err, "Taking over: %s: %s\n", f.Object, f.Problem) }
+		if wrong := install.Install(ctx, cfg, opts, done); wrong != nil {
+			return wrong
+		}
+		if opts.DryRun {
+			return err
+		}
+		records, wrong := install.RecordsAuthors(ctx, cfg)
+		if wrong != nil {
+			return wrong
+		}
+		if text := rightsNotice(opts.ActAsManager, records); text != "" {
+			fmt.Fprintln(s.Err, text)
+		}
+		fmt.Fprintln(s.Err, "Waiting until the API server has taken in the policies ...")
+		return errors.Join(err, install.AwaitApplications(ctx, cfg))
+	}
+	return cmd
+}
+
+// rightsNotice returns the warning about the rights that applications act with.
+func rightsNotice(asManager, records bool) string {
+	switch {
+	case asManager:
+		return `WARNING: applications act with the manager's rights. Whoever may write an application may have anything made that the manager
+may make, which is as much as an administrator may. The roles edit and admin therefore do not include applications: bind the
+ClusterRole lockstep-application-edit to those whom you trust with that.`
+	case !records:
+		return `WARNING: this API server can't record who writes an application (Kubernetes from 1.36 on can), so applications can't act with
+their authors' rights. They are off, and the roles edit and admin do not include them; jobs and workflows are not concerned.
+An administrator can bring the server up to date and install again, or install with --applications-act-as-manager, which
+lets whoever may write an application have anything made that the manager may make.`
+	}
+	return ""
+}

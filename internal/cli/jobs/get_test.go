@@ -1,0 +1,20 @@
+package jobs
+
+import (
+	"strings"
+	"testing"
+)
+
+func TestKindsInFullForTheServer(t *testing.T) {
+	for args, want := range map[string]string{
+		"jobs":              "jobs.batch.volcano.sh",
+		"Job a job":         "jobs.batch.volcano.sh a job",
+		"job/a job/b pod/c": "jobs.batch.volcano.sh/a jobs.batch.volcano.sh/b pod/c",
+		"jobs,pods,queue":   "jobs.batch.volcano.sh,pods,queues.scheduling.volcano.sh",
+		"jobs.batch":        "jobs.batch",
+	} {
+		if got := strings.Join(ourKinds(strings.Fields(args)), " "); got != want {
+			t.Errorf("%q: got %q, want %q", args, got, want)
+		}
+	}
+}

@@ -1,0 +1,146 @@
+package workflows
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"lockstep.dev/lockstep/internal/cli/command"
+	"lockstep.dev/lockstep/internal/workflow/engine"
+	"lockstep.dev/lockstep/internal/workflow/lint"
+	"lockstep.dev/lockstep/internal/workflow/template"
+)
+
+// newLint returns the verb lint for one kind, or for all kinds.
+func newLint(s command.Streams, kind string) *cobra.Command {
+	var (
+		kinds   []string
+		output  string
+		noColor bool
+	)
+	cmd := &cobra.Command{
+		Use:   "lint FILE|FOLDER|-...",
+		Short: "Check workflow manifests without a cluster",
+		Long: `Check workflow manifests without a cluster: unknown fields, wrong types, templates and variables that do not exist, bad
+expressions, cycles. Folders are looked through for .yaml, .yml and .json files. What is given together is checked together:
+a workflow may refer to templates of another file.
+
+Findings go to stdout, one a line: FILE:LINE: what is wrong.
+
+Exit codes: 0 nothing is wrong; 1 something is, or there was nothing to check; 2 wrong usage.`,
+		Example: `  lockstep lint workflows/
+  cat wf.yaml | lockstep lint - -o simple`,
+		Args: command.SomeArgs("FILE, FOLDER or -"),
+	}
+	if kind == "" {
+		cmd.Flags().StringSliceVar(&kinds, "kinds", nil, "only these kinds: "+strings.Join(lint.Kinds(), ", "))
+		command.CompleteWords(cmd, "kinds", lint.Kinds()...)
+	}
+	cmd.Flags().BoolVar(&noColor, "no-color", false, "no colours, as $NO_COLOR does")
+	command.OutputFlag(cmd, &output, "pretty", "simple")
+	cmd.RunE = func(_ *cobra.Command, args []string) error {
+		if kind != "" {
+			kinds = []string{kind}
+		}
+		for i, k := range kinds {
+			j := slices.IndexFunc(lint.Kinds(), func(known string) bool { return strings.EqualFold(k, known) || strings.EqualFold(k, known+"s") })
+			if j < 0 {
+				return command.Usagef("--kinds=%s: there are %s", k, strings.Join(lint.Kinds(), ", "))
+			}
+			kinds[i] = lint.Kinds()[j]
+		}
+		files, err := lintFiles(s.In, args)
+		if err != nil {
+			return err
+		}
+		checked, findings := lint.Lint(files, lint.Options{Kinds: kinds, Check: checkWorkflows})
+		color := !noColor && command.Colors(s.Out)
+		wrong := 0
+		for _, f := range findings {
+			text := f.String()
+			if f.Warning {
+				text = strings.Replace(text, f.Message, "warning: "+f.Message, 1)
+			} else {
+				wrong++
+			}
+			if color && f.Line > 0 {
+				place := fmt.Sprintf("%s:%d:", f.File, f.Line)
+				text = "\x1b[1m" + place + "\x1b[0m" + strings.TrimPrefix(text, place)
+			}
+			fmt.Fprintln(s.Out, text)
+		}
+		switch {
+		case wrong == 1:
+			return errors.New("1 problem")
+		case wrong > 0:
+			return fmt.Errorf("%d problems", wrong)
+		case checked == 0:
+			return errors.New("there was nothing to check: no workflow, template or cron in what was given")
+		}
+		if output != "simple" {
+			fmt.Fprintf(s.Err, "%d manifests checked, nothing wrong.\n", checked)
+		}
+		return nil
+	}
+	return cmd
+}
+
+// checkWorkflows returns the problems that the engine finds in objects.
+func checkWorkflows(objects []runtime.Object) []lint.Problem {
+	var out []lint.Problem
+	for _, p := range engine.Lint(objects, nil, template.InProcess()) {
+		out = append(out, lint.Problem{Kind: p.Kind, Name: p.Name, Field: p.Field, Message: p.String(), Warning: p.Warning})
+	}
+	return out
+}
+
+// lintFiles reads files, the files in directories, and standard input.
+func lintFiles(in io.Reader, args []string) ([]lint.File, error) {
+	var out []lint.File
+	read := func(path string) error {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return err
+		}
+		out = append(out, lint.File{Name: path, Data: data})
+		return nil
+	}
+	for _, arg := range args {
+		if arg == "-" {
+			data, err := io.ReadAll(in)
+			if err != nil {
+				return nil, fmt.Errorf("standard input: %w", err)
+			}
+			out = append(out, lint.File{Name: "stdin", Data: data})
+			continue
+		}
+		info, err := os.Stat(arg)
+		if err != nil {
+			return nil, err
+		}
+		if !info.IsDir() {
+			if err := read(arg); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		err = filepath.WalkDir(arg, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() || !slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(path)) {
+				return err
+			}
+			return read(path)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,117 @@
+package series
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"lockstep.dev/lockstep/internal/install"
+	"lockstep.dev/lockstep/internal/lab/floor"
+	"lockstep.dev/lockstep/internal/lab/rig"
+	"lockstep.dev/lockstep/internal/localcluster"
+)
+
+// restFor is how long there must be no writes until everything counts as at rest: longer than any
+// controller here delays a status.
+const restFor = 1500 * time.Millisecond
+
+// Trial is one run on a fresh control plane with Lockstep's manager. Its log has all writes.
+type Trial struct {
+	*rig.Observed
+	config *Config
+	title  string
+}
+
+// StartTrial starts the control plane of a run. jobs is the resource of the load, change changes the
+// configuration of the control plane, and managerArgs are flags for the manager.
+func (c *Config) StartTrial(ctx context.Context, title string, jobs schema.GroupVersionResource, change func(*localcluster.Config), managerArgs ...string) (*Trial, error) {
+	t := &Trial{config: c, title: title}
+	t.Say("starting a control plane")
+	cluster := localcluster.Config{
+		KubeBinary: c.Kube, NotDurable: !c.Durable, Nodes: c.Nodes, ManagerCommand: []string{c.Lockstep, "manager"}, Install: install.Apply,
+		ExtraArgs: map[localcluster.Component][]string{localcluster.Manager: append(slices.Clone(managerArgs), c.ManagerArgs...)},
+	}
+	change(&cluster)
+	var err error
+	t.Observed, err = rig.Observe(ctx, cluster, c.OutDir, jobs, func(localcluster.Component) {})
+	return t, err
+}
+
+// Say reports progress.
+func (t *Trial) Say(format string, args ...any) {
+	t.config.Progress(t.title + ": " + fmt.Sprintf(format, args...))
+}
+
+// Quiet waits until there were no writes for a while, not counting heartbeats.
+func (t *Trial) Quiet(ctx context.Context) error { return t.Log.Quiet(ctx, restFor) }
+
+// Usage is what every process had used before a load and after it.
+type Usage struct {
+	Began         time.Time
+	Before, After map[localcluster.Component]localcluster.Usage
+}
+
+// Load makes act drive a load, and waits until everything is at rest. The log then has the events
+// of this load alone.
+func (t *Trial) Load(ctx context.Context, act func() error) (u Usage, err error) {
+	t.Log.Forget()
+	if u.Before, err = t.Usages(); err != nil {
+		return u, err
+	}
+	u.Began = time.Now()
+	if err = act(); err == nil {
+		err = t.Quiet(ctx)
+	}
+	if err != nil {
+		return u, err
+	}
+	u.After, err = t.Usages()
+	return u, err
+}
+
+// Floor is the result of the measurement of a floor.
+type Floor struct {
+	Concurrency int
+	Samples     []floor.Sample
+	// Units were written in Took.
+	Units int
+	Took  time.Duration
+}
+
+// Floor measures the floor without a manager. clear removes the load of the run. write writes a
+// sample or everything into a fresh namespace, and returns the number of units and the time that
+// they took.
+func (t *Trial) Floor(ctx context.Context, clear func() error, write func(namespace string, sample bool, concurrency int) (int, time.Duration, error)) (f Floor, err error) {
+	//   1. Stop everybody but the client.
+	t.Say("floor: clearing")
+	if err := t.StopComponent(ctx, localcluster.Manager); err != nil {
+		return f, err
+	}
+	if err := errors.Join(clear(), t.Quiet(ctx)); err != nil {
+		return f, err
+	}
+	//   2. Find the best concurrency by samples.
+	f.Concurrency, f.Samples, err = floor.Calibrate(t.config.FloorConcurrency, func(i, concurrency int) (int, time.Duration, error) {
+		return write(fmt.Sprintf("floor-%d", i), true, concurrency)
+	})
+	if err := errors.Join(err, t.Quiet(ctx)); err != nil {
+		return f, err
+	}
+	//   3. Write everything.
+	t.Say("floor at %d in flight", f.Concurrency)
+	f.Units, f.Took, err = write("floor", false, f.Concurrency)
+	return f, err
+}
+
+// SaveEvents saves the events of the log in a directory of the results.
+func (t *Trial) SaveEvents(dir ...string) error {
+	if t == nil || t.Observed == nil { // the control plane did not start
+		return nil
+	}
+	return SaveEvents(filepath.Join(append([]string{t.config.OutDir}, dir...)...), &t.Log)
+}
