@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net/http"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,68 +22,62 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// asked answers the questions that an Application's plans ask other systems. Each question is asked
+// externalReads answers the questions that an Application's plans ask other systems. Each question is asked
 // once per deployment: the answer holds until the Application changes or is deployed again. Until
 // there is an answer, planning fails with plan.ErrNotYet and is repeated.
-type asked struct {
-	c *Controller
-	a *app
+type externalReads struct {
+	p *planner
+	a *state
 }
 
 // errAsked marks questions that got an error as answer; they are asked again.
 var errAsked = errors.New("it is asked for again")
 
-// once returns the answer to a question, or starts asking it.
-func (q asked) once(question any, ask func(ctx context.Context) (any, error)) (any, error) {
+// read returns the answer to a question, or starts asking it.
+func (q externalReads) read(question any, ask func(ctx context.Context) (any, error)) (any, error) {
 	data, err := json.Marshal(question)
 	if err != nil {
 		return nil, err
 	}
 	key := fmt.Sprintf("%T %s", question, data)
-	c, a := q.c, q.a
-	now := c.cfg.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.answers == nil {
-		a.answers = map[string]told{}
+	p, a := q.p, q.a
+	now := p.now()
+	if a.external == nil {
+		a.external = map[string]cachedRead{}
 	}
-	t, known := a.answers[key]
+	known, found := a.external[key]
 	switch {
-	case known && !t.ready:
+	case found && !known.ready:
 		return nil, plan.ErrNotYet
-	case known && t.err == nil:
-		return t.value, nil
-	case known && now.Before(t.again):
-		c.queue.AddAfter(a.key, t.again.Sub(now))
-		return nil, fmt.Errorf("%w: %w", t.err, errAsked)
+	case found && known.err == nil:
+		return known.value, nil
+	case found && now.Before(known.again):
+		a.wakeAfter(known.again.Sub(now))
+		return nil, fmt.Errorf("%w: %w", known.err, errAsked)
 	}
-	select {
-	case c.outside <- struct{}{}:
-	default:
-		c.queue.AddAfter(a.key, againFirst) // too many questions are under way
+	if !p.outside.take() {
+		a.wakeAfter(againFirst) // too many questions are under way
 		return nil, plan.ErrNotYet
 	}
-	answers := a.answers
-	answers[key] = told{times: t.times + 1}
+	answers := a.external // a.external is another map once the answers are forgotten
+	answers[key] = cachedRead{times: known.times + 1}
 	go func() {
-		defer func() { <-c.outside }()
-		ctx, cancel := context.WithTimeout(c.ctx, requestTimeout)
+		defer p.outside.free()
+		ctx, cancel := context.WithTimeout(p.ctx(), requestTimeout)
 		defer cancel()
 		value, err := ask(ctx)
-		a.mu.Lock()
-		answers[key] = told{value, err, true, t.times + 1, c.cfg.Now().Add(min(againFirst<<min(t.times, 10), againMax))}
-		a.mu.Unlock()
-		c.queue.Add(a.key)
+		again := p.now().Add(min(againFirst<<min(known.times, 10), againMax))
+		a.post(func() { answers[key] = cachedRead{value, err, true, known.times + 1, again} })
 	}()
-	if t.err != nil {
+	if known.err != nil {
 		// The last error, until there is a new answer.
-		return nil, fmt.Errorf("%w: %w", t.err, errAsked)
+		return nil, fmt.Errorf("%w: %w", known.err, errAsked)
 	}
 	return nil, plan.ErrNotYet
 }
 
-// told is the answer to a question, or the error instead.
-type told struct {
+// cachedRead is the answer to a question, or the error instead.
+type cachedRead struct {
 	value any
 	err   error
 	ready bool
@@ -92,20 +85,13 @@ type told struct {
 	again time.Time // when the question is asked again after an error
 }
 
-// forgetAnswers drops all answers, so that all questions are asked again.
-func (a *app) forgetAnswers() {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.answers = nil
-}
-
 // Objects implements plan.Outside.
-func (q asked) Objects(namespace string, ref *plan.ObjectReference) ([]map[string]any, error) {
+func (q externalReads) Objects(namespace string, ref *plan.ObjectReference) ([]map[string]any, error) {
 	cluster := ref.Cluster
 	if cluster == oam.LocalCluster {
 		cluster = ""
 	}
-	t, err := q.c.reach(cluster)
+	t, err := q.p.targets.reach(cluster)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", err, errAsked)
 	}
@@ -117,11 +103,11 @@ func (q asked) Objects(namespace string, ref *plan.ObjectReference) ([]map[strin
 	if ref.Namespace != "" {
 		namespace = ref.Namespace
 	}
-	if err := q.c.mayReachNamespace(q.a, namespace, namespaced); err != nil {
+	if err := q.p.mayReachNamespace(q.a, namespace, namespaced); err != nil {
 		return nil, err
 	}
 	as := q.a.as
-	value, err := q.once(*ref, func(ctx context.Context) (any, error) {
+	value, err := q.read(*ref, func(ctx context.Context) (any, error) {
 		client, err := t.reader(as)
 		if err != nil {
 			return nil, err
@@ -165,14 +151,14 @@ func objectsOf(value any) []map[string]any {
 type address string
 
 // Manifests implements plan.Outside.
-func (q asked) Manifests(url string) ([]map[string]any, error) {
-	value, err := q.once(address(url), func(ctx context.Context) (any, error) {
-		body, err := q.c.body(ctx, &render.HTTPRequest{URL: url})
+func (q externalReads) Manifests(url string) ([]map[string]any, error) {
+	value, err := q.read(address(url), func(ctx context.Context) (any, error) {
+		body, err := q.p.requests.body(ctx, &render.HTTPRequest{URL: url})
 		if err != nil {
 			return nil, err
 		}
-		q.c.reading.Lock() // parsed, a text takes many times its size
-		defer q.c.reading.Unlock()
+		q.p.reading.Lock() // parsed, a text takes many times its size
+		defer q.p.reading.Unlock()
 		if err := yamldoc.Check(body, responseBytesMax, "the answer of "+url); err != nil {
 			return nil, err
 		}
@@ -200,9 +186,9 @@ func (q asked) Manifests(url string) ([]map[string]any, error) {
 }
 
 // Request implements plan.Outside.
-func (q asked) Request(_ string, r *render.HTTPRequest) (map[string]any, error) {
-	value, err := q.once(*r, func(ctx context.Context) (any, error) {
-		body, err := q.c.body(ctx, r)
+func (q externalReads) Request(_ string, r *render.HTTPRequest) (map[string]any, error) {
+	value, err := q.read(*r, func(ctx context.Context) (any, error) {
+		body, err := q.p.requests.body(ctx, r)
 		if err != nil {
 			return nil, err
 		}
@@ -214,18 +200,4 @@ func (q asked) Request(_ string, r *render.HTTPRequest) (map[string]any, error) 
 	})
 	out, _ := value.(map[string]any)
 	return out, err
-}
-
-// body returns the body of a successful response.
-func (c *Controller) body(ctx context.Context, r *render.HTTPRequest) ([]byte, error) {
-	request := &httpRequest{Method: r.Method, URL: r.URL}
-	request.Request.Body, request.Request.Header = r.Body, r.Header
-	if err := request.check(); err != nil {
-		return nil, err
-	}
-	body, _, status, err := c.exchange(ctx, request)
-	if err == nil && status >= http.StatusBadRequest {
-		err = fmt.Errorf("%s answers %d %s", r.URL, status, http.StatusText(status))
-	}
-	return body, err
 }

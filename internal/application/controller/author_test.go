@@ -47,17 +47,17 @@ func TestApplicationsThatConfineThemselvesAreConfined(t *testing.T) {
 	o := &oam.Application{ObjectMeta: metav1.ObjectMeta{Namespace: "n", Annotations: map[string]string{"app.oam.dev/service-account-name": "low", "app.oam.dev/username": "root"}}}
 	want := &apiwriter.Identity{User: "system:serviceaccount:n:low", Groups: []string{"system:serviceaccounts", "system:serviceaccounts:n"}}
 	for _, asManager := range []bool{true, false} {
-		got, err := (&Controller{cfg: Config{ActAsManager: asManager}}).authorOf(o)
+		got, err := (&authors{actAsManager: asManager}).of(o)
 		if d := cmp.Diff(want, got); d != "" || err != nil {
 			t.Errorf("ActAsManager %t: error %v, (-want +got)\n%s", asManager, err, d)
 		}
 	}
-	off := &Controller{cfg: Config{Recorded: func() error { return errors.New("no policies") }}}
-	if got, err := off.authorOf(o); err == nil {
+	off := &authors{recorded: func() error { return errors.New("no policies") }}
+	if got, err := off.of(o); err == nil {
 		t.Errorf("where authors are not recorded it acts as %v", got)
 	}
 	o.Annotations["app.oam.dev/service-account-name"] = "x:system:masters"
-	if got, err := (&Controller{cfg: Config{ActAsManager: true}}).authorOf(o); err == nil {
+	if got, err := (&authors{actAsManager: true}).of(o); err == nil {
 		t.Errorf("it acts as %v", got)
 	}
 }

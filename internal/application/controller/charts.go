@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -16,8 +15,8 @@ import (
 
 // appCharts finds the charts and values for one plan of an Application.
 type appCharts struct {
-	c *Controller
-	a *app
+	p *planner
+	a *state
 	// read has the objects whose values the plan uses, and their resource versions.
 	read map[plan.Ref]string
 	run  chart.Run
@@ -64,23 +63,15 @@ func (x *appCharts) Chart(namespace string, from *plan.ChartSource, values []pla
 		}
 		out = append(out, parsed)
 	}
-	found, err := x.c.charts.Get(x.c.ctx, source, x.a.key)
+	found, err := x.p.charts.Get(x.p.ctx(), source, x.a.key)
 	if errors.Is(err, charts.ErrPending) {
 		return nil, nil, fmt.Errorf("%w: %w", err, plan.ErrNotYet)
 	}
 	if failed := (*charts.Failed)(nil); errors.As(err, &failed) {
-		x.c.queue.AddAfter(x.a.key, failed.Again)
+		x.a.wakeAfter(failed.Again)
 		return nil, nil, fmt.Errorf("%w: %w", errChart, err)
 	}
 	return found, out, err
-}
-
-// openChart reads a downloaded chart. Charts are cached for all namespaces, so they are evaluated
-// for no tenant.
-func (c *Controller) openChart(archive []byte) (*chart.Chart, error) {
-	return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
-		return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
-	}, archive)
 }
 
 // errChart marks charts that could not be fetched, which is retried.
@@ -91,12 +82,12 @@ func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map
 	if namespace == "" {
 		namespace = home
 	}
-	if err := x.c.mayReachNamespace(x.a, namespace, true); err != nil {
+	if err := x.p.mayReachNamespace(x.a, namespace, true); err != nil {
 		return nil, err
 	}
 	ref := plan.Ref{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: namespace, Name: name}
-	t := x.c.targets.local
-	there, known, err := x.c.spies.look(t, ref, x.a.key, true)
+	t := x.p.targets.local
+	there, known, err := x.p.spies.look(t, ref, x.a.key, true)
 	switch {
 	case err != nil:
 		return nil, err
@@ -112,9 +103,7 @@ func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map
 		}
 		return nil, fmt.Errorf("%s does not exist: %w", ref, errChart)
 	}
-	ctx, cancel := context.WithTimeout(x.c.ctx, readTimeout)
-	defer cancel()
-	if err := x.c.mayRead(ctx, x.a, t, ref); err != nil {
+	if err := x.p.mayRead(x.a, t, ref); err != nil {
 		return nil, err
 	}
 	out := map[string]string{}
@@ -133,9 +122,9 @@ func (x *appCharts) data(kind, home, namespace, name string, optional bool) (map
 }
 
 // valuesChanged reports whether an object has changed since the plan was made from its values.
-func (c *Controller) valuesChanged(a *app) bool {
-	for ref, version := range a.read {
-		there, known, err := c.spies.look(c.targets.local, ref, a.key, true)
+func (p *planner) valuesChanged(a *state, read map[plan.Ref]string) bool {
+	for ref, version := range read {
+		there, known, err := p.spies.look(p.targets.local, ref, a.key, true)
 		if err == nil && known && (&unstructured.Unstructured{Object: asMap(there)}).GetResourceVersion() != version {
 			return true
 		}
@@ -144,11 +133,12 @@ func (c *Controller) valuesChanged(a *app) bool {
 }
 
 // chartsOf returns the charts for a plan of an Application, and the chart versions that are pinned.
-// A deployed revision keeps its charts' versions, unless it is deployed again or follows changes.
-func (c *Controller) chartsOf(a *app, revision string, follows bool) (*appCharts, map[string]string) {
-	last := a.record.latest()
-	if last == nil || last.Name != revision || a.again || follows {
-		return &appCharts{c, a, map[plan.Ref]string{}, c.evaluators.of(a.key)}, nil
+// A deployed revision keeps its charts' versions, unless it follows changes or is deployed again.
+func (p *planner) chartsOf(a *state, revision string, follows bool) (*appCharts, map[string]string) {
+	found := &appCharts{p, a, map[plan.Ref]string{}, p.evaluators.of(a.key)}
+	last := a.tracker.latest()
+	if last == nil || last.Name != revision || follows {
+		return found, nil
 	}
-	return &appCharts{c, a, map[plan.Ref]string{}, c.evaluators.of(a.key)}, last.Definitions
+	return found, last.Definitions
 }

@@ -12,19 +12,20 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/clusters"
-	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/failpoint"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 )
@@ -70,9 +71,9 @@ type Config struct {
 	// Settle is how long a change may take before its progress is reported. A change that ends
 	// earlier is reported once, at its end. Default 1 s.
 	Settle time.Duration
-	// Rest is how long an Application must be in its desired state before its in-memory state is
+	// IdleAfter is how long an Application must be in its desired state before its in-memory state is
 	// freed. Default 10 s.
-	Rest time.Duration
+	IdleAfter time.Duration
 	// Malformed is called for definitions, policies and workflows that cannot be decoded. If nil,
 	// nobody is told.
 	Malformed func(runtime.Object, *malformed.Error)
@@ -81,8 +82,8 @@ type Config struct {
 	// Metrics registers the metrics. If nil, they are not registered.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-	// Now returns the current time. Default time.Now.
-	Now func() time.Time
+	// Clock gives the time. Default: the real clock.
+	Clock clock.WithTicker
 }
 
 func (c *Config) complete() error {
@@ -104,53 +105,46 @@ func (c *Config) complete() error {
 	if c.Settle <= 0 {
 		c.Settle = time.Second
 	}
-	if c.Rest <= 0 {
-		c.Rest = 10 * time.Second
+	if c.IdleAfter <= 0 {
+		c.IdleAfter = 10 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
 	}
 	return nil
 }
 
 // Controller reconciles Applications. A Controller runs once.
 type Controller struct {
-	evaluators *evaluators
-	metrics    *metrics
-
 	cfg  Config
 	log  *slog.Logger
-	defs *definitions
-	memo plan.Memo
-	gate gate
 	ctx  context.Context // of Run
-
-	targets  *targets
-	clusters *clusters.Registry
+	loop *keyed.Loop[types.NamespacedName, record]
+	// epoch is the number of calls of Lapsed. changes counts the changes of definitions and clusters.
+	epoch, changes atomic.Uint64
 
 	applications *held[oam.Application]
 	trackers     *held[oam.ResourceTracker]
-	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
+	defs         *definitions
+	clusters     *clusters.Registry
+	targets      *targets
+	spies        *spies
 
-	// State that workflow steps use.
-	spies   *spies
-	charts  *charts.Store
-	outside chan struct{}
-	reading sync.Mutex // held while a fetched text is parsed
-
-	epoch    atomic.Uint64 // number of calls of Lapsed
-	revising atomic.Bool   // the watches of definitions and their revisions have synced
-
-	mu   sync.Mutex
-	apps map[types.NamespacedName]*app // the Applications that are not at rest
-	// failed holds the Applications on which a pass has panicked.
-	failed map[types.NamespacedName]failed
-	// resting holds, for each Application at rest, the UIDs of its objects.
-	resting map[types.NamespacedName][]types.UID
-	revised map[definitionKey]assigned
+	authors    authors
+	evaluators *evaluators
+	planner    planner
+	keeper     trackerKeeper
+	deployer   deployer
+	remover    remover
+	steps      stepRunner
+	reporter   reporter
+	gate       gate
+	idle       idleApplications
+	panics     panicked
+	metrics    *metrics
 }
 
 // New returns a Controller. It reads nothing before Run.
@@ -171,31 +165,56 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		cfg: cfg, log: cfg.Log,
+		cfg: cfg, log: cfg.Log, authors: authors{cfg.ActAsManager, cfg.Recorded},
 		applications: newHeld(raw, "applications", glanceAt, readApplication),
 		trackers:     newHeld(raw, "resourcetrackers", expand, readTracker),
-		defs:         newDefinitions(client, shared),
-		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
-		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},
-		revised: map[definitionKey]assigned{},
-		failed:  map[types.NamespacedName]failed{},
 	}
-	c.evaluators = newEvaluators(cfg.Evaluators, cfg.Log, func() context.Context { return c.ctx }, c.queue.AddAfter)
+	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
+		Name: "applications", Workers: cfg.Workers, Turn: c.turn, Clock: cfg.Clock,
+	})
+	c.evaluators = newEvaluators(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
+	c.defs = newDefinitions(definitionsConfig{
+		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Owns: cfg.Owns,
+		Applications: c.eachApplication, Changed: c.definitionsChanged, Malformed: cfg.Malformed,
+	})
 	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
-	c.outside = make(chan struct{}, outsideMax)
-	c.charts = charts.New(charts.Config{HTTP: cfg.Requests, Open: c.openChart, Wake: c.enqueue, Now: cfg.Now})
-	local, err := c.newTarget("", cfg.REST, cfg.Writer)
+	// Charts are cached for all namespaces, so they are evaluated for
+	// no tenant.
+	openChart := func(archive []byte) (*chart.Chart, error) {
+		return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
+			return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
+		}, archive)
+	}
+	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
+	c.targets, err = newTargets(targetsConfig{
+		Log: cfg.Log, Now: cfg.Clock.Now, Changed: c.enqueue, Turned: c.clustersChanged, Fence: cfg.Fence,
+		Measured: func(cluster string, rest *rest.Config) *rest.Config { return c.metrics.measured(cluster, rest) },
+	}, cfg.REST, cfg.Writer)
 	if err != nil {
 		return nil, err
 	}
 	c.clusters, err = clusters.New(clusters.Config{
-		REST: cfg.REST, Gateway: cfg.Gateway, Log: cfg.Log, Now: cfg.Now,
-		Events: clusters.Events{Joined: c.joined, Left: c.left, Relabelled: c.relabelled, Turned: c.turned},
+		REST: cfg.REST, Gateway: cfg.Gateway, Log: cfg.Log, Now: cfg.Clock.Now,
+		Events: clusters.Events{
+			Joined: c.targets.joined, Relabelled: c.targets.relabelled, Turned: c.targets.turned,
+			Left: func(m *clusters.Cluster) { c.targets.left(m); c.metrics.left(m.Name) },
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.targets = &targets{local: local, remote: map[string]*target{}, labels: c.clusters.Labelled}
+	c.targets.labels = c.clusters.Labelled
+	ctx := func() context.Context { return c.ctx }
+	access := access{targets: c.targets, spies: c.spies, unconfined: cfg.UnconfinedSteps, ctx: ctx, aside: c.loop.Aside}
+	c.deployer = deployer{access: access, evaluators: c.evaluators, log: cfg.Log, now: cfg.Clock.Now}
+	c.remover = remover{deployer: &c.deployer, applications: c.applications, authors: &c.authors}
+	c.keeper = trackerKeeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}
+	c.planner = planner{
+		access: access, definitions: c.defs, evaluators: c.evaluators, charts: store, requests: &requests{cfg.Requests, cfg.Clock.Now},
+		outside: newSlots(), observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, now: cfg.Clock.Now,
+	}
+	c.steps = stepRunner{planner: &c.planner, trackers: c.trackers, log: cfg.Log}
+	c.reporter = reporter{writer: cfg.Writer, log: cfg.Log, now: cfg.Clock.Now, settleAfter: cfg.Settle, everyRevision: cfg.ApplicationRevisions}
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
 	}
@@ -216,16 +235,12 @@ func (c *Controller) handle() {
 	c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
 		Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
-			if owner := ownerOf(o.Labels); c.awake(owner) {
+			if owner := ownerOf(o.Labels); c.active(owner) {
 				c.enqueue(owner)
 			}
 		},
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
 	})
-	c.defs.handle(c.definitionsChanged, c.definitionChanged)
-	if c.cfg.Malformed != nil {
-		c.defs.onMalformed(c.cfg.Malformed)
-	}
 }
 
 // applicationUpdated enqueues an Application after an update. Updates that change only the status
@@ -233,18 +248,14 @@ func (c *Controller) handle() {
 func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
-	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.awake(key(new.Namespace, new.Name)) {
+	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.active(key(new.Namespace, new.Name)) {
 		c.enqueue(key(new.Namespace, new.Name))
 	}
 }
 
-// awake reports whether an Application is not at rest. The last watch event about an Application
-// that is awake may let it rest.
-func (c *Controller) awake(k types.NamespacedName) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.apps[k] != nil
-}
+// active reports whether an Application is not idle. The last watch event about an active
+// Application may let it become idle.
+func (c *Controller) active(k types.NamespacedName) bool { return c.loop.Get(k) != nil }
 
 // commandedByStatus reports whether suspend or terminated in the workflow's status changed, which
 // may be another client's command.
@@ -254,109 +265,88 @@ func commandedByStatus(old, new *kubeclient.Raw) bool {
 }
 
 // definitionsChanged enqueues the Applications that wait for a definition, those that follow
-// changes of definitions, and those on which a pass panicked.
+// changes of definitions, and those on which a turn panicked.
 func (c *Controller) definitionsChanged() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for k := range c.failed { // a definition may have caused the panic
-		delete(c.failed, k)
-		c.queue.Add(k)
+	c.changes.Add(1)
+	for _, k := range c.panics.forget() { // a definition may have caused the panic
+		c.loop.Wake(k)
 	}
-	for k, a := range c.apps {
-		if a.follows.Load() {
-			c.queue.Add(k)
+	c.wakeInterested(func(in *interests) bool { return in.definitions })
+}
+
+// clustersChanged enqueues the Applications that the cluster of that name concerns.
+func (c *Controller) clustersChanged(name string) {
+	c.changes.Add(1)
+	c.wakeInterested(func(in *interests) bool { return in.definitions || in.clusters || in.in[name] })
+}
+
+// wakeInterested enqueues the active Applications whose interests match. A turn that is under way
+// compares Controller.changes at its end.
+func (c *Controller) wakeInterested(match func(*interests) bool) {
+	c.loop.Each(func(k types.NamespacedName, a *record) {
+		if in := a.interests.Load(); in != nil && match(in) {
+			c.loop.Wake(k)
 		}
-	}
+	})
 }
 
 func (c *Controller) enqueue(k types.NamespacedName) {
 	if k.Name != "" {
-		c.queue.Add(k)
+		c.loop.Wake(k)
 	}
 }
 
 // Run reconciles Applications until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
-	defer c.queue.ShutDown()
 	local := c.targets.local
 	for err := local.kinds.learn(); err != nil; err = local.kinds.learn() {
 		c.log.Warn("applications wait", "error", err)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Second):
+		case <-c.cfg.Clock.After(time.Second):
 		}
 	}
 	c.ctx = ctx
-	local.live.start(ctx)
+	c.targets.start(ctx)
 	var watching sync.WaitGroup
-	all := append(c.defs.watched(), c.applications, c.trackers, c.clusters)
+	all := []watched{c.applications, c.trackers, c.clusters, c.defs}
 	for _, w := range all {
 		watching.Go(func() { w.Run(ctx) })
 	}
 	defer watching.Wait()
-	defer c.stopTargets()
+	defer c.targets.stopAll()
 	for _, w := range all {
 		if w.WaitForSync(ctx) != nil {
 			return
 		}
 	}
-	c.revising.Store(true)
-	c.defs.each(func(r *revisedDefinition) { c.definitionChanged(nil, r) })
-	var working sync.WaitGroup
-	for range c.cfg.Workers {
-		working.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	working.Wait()
+	c.loop.Run(ctx)
 }
 
-// stopTargets stops the watches and writers of all clusters. Call it after the registry of clusters
-// has ended.
-func (c *Controller) stopTargets() {
-	c.targets.local.live.stop()
-	c.targets.mu.RLock()
-	defer c.targets.mu.RUnlock()
-	for _, t := range c.targets.remote {
-		t.stop()
-	}
-}
-
-func (c *Controller) next(ctx context.Context) bool {
-	k, stop := c.queue.Get()
-	if stop {
-		return false
-	}
-	defer c.queue.Done(k)
+// turn works on an Application.
+func (c *Controller) turn(k types.NamespacedName) {
 	if c.cfg.Owns != nil && !c.cfg.Owns(k.String()) {
 		// The in-memory state will be out of date when the Application is owned again. Answers to
-		// writes still under way find no app.
+		// writes still under way find no record.
 		c.forget(k)
 		c.through(k)
-		return true
+		return
 	}
-	c.mu.Lock()
-	a := c.apps[k]
-	c.mu.Unlock()
 	if c.leavesAlone(k) {
-		return true
+		return
 	}
-	if a != nil && a.epoch != c.epoch.Load() {
+	if a := c.loop.Get(k); a != nil && a.epoch != c.epoch.Load() {
 		c.forget(k)
 		c.through(k)
 	}
 	p := c.cfg.Guard.Try("applications", k, func() {
 		failpoint.Hit("applications", k)
-		c.pass(ctx, k)
+		c.reconcile(k)
 	})
 	if p != nil {
 		c.panicked(k, p)
 	}
-	return true
 }
 
 // Lapsed makes the controller reconcile every Application from scratch: writes about them that were
@@ -373,25 +363,50 @@ func (c *Controller) Rebalance() {
 	}
 }
 
-// appOf returns the in-memory state of an Application, and creates it if there is none.
-func (c *Controller) appOf(k types.NamespacedName) *app {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a := c.apps[k]
-	if a == nil {
-		a = &app{epoch: c.epoch.Load(), key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}, uids: c.woken(k)}
-		c.apps[k] = a
+// recordOf returns the in-memory state of an Application, and creates it if there is none.
+func (c *Controller) recordOf(k types.NamespacedName) *record {
+	if a := c.loop.Get(k); a != nil {
+		return a
 	}
+	a := &record{epoch: c.epoch.Load()}
+	a.state = &state{owner: c.ownerOf(k, a), uids: c.idle.wake(k)}
+	c.loop.Put(k, a)
 	return a
 }
 
+// ownerOf returns the way back into the turns of an Application. What is posted is dropped if a is
+// no longer its record by then.
+func (c *Controller) ownerOf(k types.NamespacedName, a *record) *owner {
+	return &owner{
+		key: k, name: "application/" + k.String(),
+		post: func(do func()) {
+			posted := c.loop.Post(k, keyed.Anyone, func(now *record) {
+				if now == a {
+					do()
+				}
+			})
+			if !posted {
+				c.loop.Wake(k)
+			}
+		},
+		wakeAfter: func(after time.Duration) { c.loop.WakeAfter(k, after) },
+	}
+}
+
+// forget drops the in-memory state of an Application.
 func (c *Controller) forget(k types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.apps, k)
-	delete(c.resting, k)
+	c.loop.Drop(k)
+	c.idle.wake(k)
 	c.spies.leave(k, true)
-	c.queue.Forget(k)
+}
+
+// eachApplication iterates over all Applications, with an error for each that cannot be read.
+func (c *Controller) eachApplication(yield func(*oam.Application, error) bool) {
+	for _, raw := range c.applications.List() {
+		if !yield(c.applications.open(raw)) {
+			return
+		}
+	}
 }
 
 func equalMaps(a, b map[string]string) bool {
@@ -404,4 +419,11 @@ func equalMaps(a, b map[string]string) bool {
 		}
 	}
 	return true
+}
+
+func (c *Controller) now() time.Time { return c.cfg.Clock.Now() }
+
+// key returns the key of an Application.
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }

@@ -1,7 +1,6 @@
 package controller
 
 import (
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -29,22 +28,21 @@ func nativeStep(stepType string) bool {
 }
 
 // runStep runs a step as far as possible in this pass and returns its state.
-func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
-	w := a.course
+func (c *stepRunner) runStep(a *state, w *workflowRun, p *progress, call flow.Call, id string) flow.Result {
 	if nativeStep(call.Step.Type) {
 		unit, pause, err := c.nativeUnit(w, call.Step, call.Properties)
 		switch {
 		case errors.Is(err, errNoDefinition):
-			a.follows.Store(true)
+			a.follows = true
 			return flow.Result{Outcome: flow.Running, Message: err.Error()}
 		case err != nil:
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonParameter, Message: err.Error()}
 		case pause != nil && !call.Resumed:
 			return flow.Result{Outcome: flow.Suspending, Pause: *pause}
 		}
-		r, part := c.unitResult(a, p, call.Step.Name, unit)
+		r, part := c.unitResult(a, w, p, call.Step.Name, unit)
 		if r.Outcome == flow.Succeeded && len(call.Step.Outputs) > 0 {
-			r.Outputs, err = c.unitOutputs(p, a, part, call.Step.Outputs)
+			r.Outputs, err = c.unitOutputs(a, w, part, call.Step.Outputs)
 			if errors.Is(err, plan.ErrNotYet) {
 				return flow.Result{Outcome: flow.Running}
 			}
@@ -54,12 +52,12 @@ func (c *Controller) runStep(ctx context.Context, a *app, o *oam.Application, p 
 		}
 		return r
 	}
-	return c.runTemplate(ctx, a, o, p, call, id)
+	return c.runTemplate(a, w, p, call, id)
 }
 
 // nativeUnit reads the unit that a deploy or an apply-component step deploys, and the pause if the
 // step waits for a user's consent first.
-func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (plan.Unit, *flow.Pause, error) {
+func (c *stepRunner) nativeUnit(w *workflowRun, s *flow.Step, properties []byte) (plan.Unit, *flow.Pause, error) {
 	if s.Type == stepApplyComponent {
 		var in struct {
 			Component string `json:"component"`
@@ -95,12 +93,12 @@ func (c *Controller) nativeUnit(w *course, s *flow.Step, properties []byte) (pla
 }
 
 // chosen returns the policies with these names: the Application's own, or shared Policies.
-func (c *Controller) chosen(w *course, names []string) ([]oam.AppPolicy, error) {
+func (c *stepRunner) chosen(w *workflowRun, names []string) ([]oam.AppPolicy, error) {
 	var out []oam.AppPolicy
 	for _, name := range names {
 		p := w.policies[name]
 		if p == nil {
-			shared, ok := c.defs.sharedPolicies.Get(w.input.Namespace, name)
+			shared, ok := c.definitions.sharedPolicies.Get(w.input.Namespace, name)
 			if !ok {
 				return nil, fmt.Errorf("policy %s: neither the application has it nor the namespace %s: %w", name, w.input.Namespace, errNoDefinition)
 			}
@@ -113,8 +111,7 @@ func (c *Controller) chosen(w *course, names []string) ([]oam.AppPolicy, error) 
 }
 
 // unitResult deploys a unit and returns the state of its deployment.
-func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit) (flow.Result, *part) {
-	w := a.course
+func (c *stepRunner) unitResult(a *state, w *workflowRun, p *progress, key string, unit plan.Unit) (flow.Result, *deployedUnit) {
 	part := c.deploy(a, w, key, unit)
 	if err := part.err; err != nil {
 		var e *plan.Error
@@ -123,7 +120,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 			reason = oam.StepReasonParameter
 		}
 		if retried(err) {
-			a.follows.Store(true)
+			a.follows = true
 			return flow.Result{Outcome: flow.Running, Message: err.Error()}, part
 		}
 		return flow.Result{Outcome: flow.Failed, Reason: reason, Message: err.Error()}, part
@@ -131,7 +128,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 	if part.plan == nil || !w.in[part.plan] {
 		return flow.Result{Outcome: flow.Running}, part // dispatch comes first
 	}
-	if failure := c.partFailure(a, part); failure != "" {
+	if failure := partFailure(&a.writes, part); failure != "" {
 		return flow.Result{Outcome: flow.Erred, Message: failure}, part
 	}
 	waits := ""
@@ -151,18 +148,18 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 			continue
 		}
 		// Other components may wait for this component's outputs.
-		outputs := slices.DeleteFunc(slices.Clone(w.outputsOf(comp.Name)), func(o oam.StepOutput) bool { return a.record.Flow.Outputs[o.Name] != nil })
+		outputs := slices.DeleteFunc(slices.Clone(w.outputsOf(comp.Name)), func(o oam.StepOutput) bool { return a.tracker.Flow.Outputs[o.Name] != nil })
 		if len(outputs) == 0 {
 			continue
 		}
-		values, err := c.componentOutputs(a, comp.Key(), outputs)
+		values, err := c.componentOutputs(a, w, comp.Key(), outputs)
 		if errors.Is(err, plan.ErrNotYet) {
 			return flow.Result{Outcome: flow.Running}, part
 		}
 		if err != nil {
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonOutput, Message: err.Error()}, part
 		}
-		f := a.record.Flow
+		f := a.tracker.Flow
 		if f.Outputs == nil {
 			f.Outputs = map[string]json.RawMessage{}
 		}
@@ -171,7 +168,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 	if len(part.waits) > 0 {
 		c.replanPart(a, w, part)
 		if part.err != nil {
-			return c.unitResult(a, p, key, unit)
+			return c.unitResult(a, w, p, key, unit)
 		}
 		if len(part.waits) > 0 && waits == "" {
 			return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonInput, Message: "nothing gives " + strings.Join(part.waits, ", ")}, part
@@ -185,7 +182,7 @@ func (c *Controller) unitResult(a *app, p *progress, key string, unit plan.Unit)
 }
 
 // outputsOf returns the outputs that a component declares.
-func (w *course) outputsOf(component string) []oam.StepOutput {
+func (w *workflowRun) outputsOf(component string) []oam.StepOutput {
 	for i := range w.input.Spec.Components {
 		if w.input.Spec.Components[i].Name == component {
 			return w.input.Spec.Components[i].Outputs
@@ -194,21 +191,10 @@ func (w *course) outputsOf(component string) []oam.StepOutput {
 	return nil
 }
 
-// state returns the state of the component with this key, or nil if the plan does not have it.
-func (p *progress) state(in *plan.Plan, key string) *componentState {
-	for i := range in.Components {
-		if in.Components[i].Key() == key {
-			return &p.components[i]
-		}
-	}
-	return nil
-}
-
 // partFailure returns why an object of a part could not be written, or "".
-func (c *Controller) partFailure(a *app, p *part) string {
-	failures := a.failures()
+func partFailure(w *writes, p *deployedUnit) string {
 	for i := range p.plan.Resources {
-		if f := failures[refKey(p.plan.Resources[i].Ref)]; f != "" {
+		if f := w.failure(refKey(p.plan.Resources[i].Ref)); f != "" {
 			return f
 		}
 	}
@@ -217,22 +203,22 @@ func (c *Controller) partFailure(a *app, p *part) string {
 
 // unitOutputs returns the outputs of a step that deploys a unit: those that its components gave
 // already, or else those read from the objects of its first component.
-func (c *Controller) unitOutputs(p *progress, a *app, part *part, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
+func (c *stepRunner) unitOutputs(a *state, w *workflowRun, part *deployedUnit, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
 	out := map[string]json.RawMessage{}
 	for _, o := range outputs {
-		if v, ok := a.record.Flow.Outputs[o.Name]; ok {
+		if v, ok := a.tracker.Flow.Outputs[o.Name]; ok {
 			out[o.Name] = v
 		}
 	}
 	if len(out) == len(outputs) || len(part.plan.Components) == 0 {
 		return out, nil
 	}
-	return c.componentOutputs(a, part.plan.Components[0].Key(), outputs)
+	return c.componentOutputs(a, w, part.plan.Components[0].Key(), outputs)
 }
 
 // componentOutputs evaluates outputs on the live objects of a component.
-func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
-	values := a.course.objects(c, a, key)
+func (c *stepRunner) componentOutputs(a *state, w *workflowRun, key string, outputs []oam.StepOutput) (map[string]json.RawMessage, error) {
+	values := w.objects(c.targets, a.plan, key)
 	out := map[string]json.RawMessage{}
 	for _, o := range outputs {
 		v, err := render.ValueFrom(c.evaluators.of(a.key), o.ValueFrom, values)
@@ -245,17 +231,17 @@ func (c *Controller) componentOutputs(a *app, key string, outputs []oam.StepOutp
 }
 
 // objects returns the live objects of a component, as output and outputs, and the context.
-func (w *course) objects(c *Controller, a *app, key string) map[string]any {
+func (w *workflowRun) objects(targets *targets, in *plan.Plan, key string) map[string]any {
 	outputs := map[string]any{}
 	values := map[string]any{"outputs": outputs, "context": w.context()}
-	for i := range a.plan.Components {
-		comp := &a.plan.Components[i]
+	for i := range in.Components {
+		comp := &in.Components[i]
 		if comp.Key() != key {
 			continue
 		}
 		for _, at := range comp.Resources {
-			r := &a.plan.Resources[at]
-			there := asMap(c.seen(r.Ref))
+			r := &in.Resources[at]
+			there := asMap(targets.seen(r.Ref))
 			if there == nil {
 				continue
 			}
@@ -269,8 +255,8 @@ func (w *course) objects(c *Controller, a *app, key string) map[string]any {
 	return values
 }
 
-// kept is the answer to an action that is not repeated in every pass.
-type kept struct {
+// cachedAnswer is the answer to an action that is not repeated in every pass.
+type cachedAnswer struct {
 	answer render.Answer
 	err    error
 	ready  bool
@@ -287,15 +273,15 @@ const (
 )
 
 // runTemplate runs a step of a definition until the step waits or ends.
-func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application, p *progress, call flow.Call, id string) flow.Result {
-	w, name := a.course, call.Step.Name
+func (c *stepRunner) runTemplate(a *state, w *workflowRun, p *progress, call flow.Call, id string) flow.Result {
+	name := call.Step.Name
 	run := c.evaluators.of(a.key)
-	template, err := appDefinitions{c.defs, run}.Step(w.input.Namespace, call.Step.Type)
+	template, err := appDefinitions{c.definitions, run}.Step(w.input.Namespace, call.Step.Type)
 	if errors.Is(err, plan.ErrNotYet) {
 		return flow.Result{Outcome: flow.Running}
 	}
 	if err != nil {
-		a.follows.Store(errors.Is(err, errNoDefinition))
+		a.follows = errors.Is(err, errNoDefinition)
 		return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: err.Error()}
 	}
 	application, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&oam.Application{Spec: *w.input.Spec})
@@ -328,14 +314,13 @@ func (c *Controller) runTemplate(ctx context.Context, a *app, o *oam.Application
 		case render.StepSuspends:
 			return flow.Result{Outcome: flow.Suspending, Pause: flow.Pause{Message: s.Message, Duration: s.Duration}}
 		case render.StepWaits:
-			c.askAgain(a, name)
+			c.askAgain(a, w, name)
 			return flow.Result{Outcome: flow.Running, Message: s.Message}
 		}
-		answer, ready, err := c.act(ctx, a, p, name, &s.Action)
+		x := &action{&s.Action, c, a, w, p, name}
+		answer, ready, err := x.act()
 		if err != nil {
-			a.mu.Lock()
 			delete(w.answers, name)
-			a.mu.Unlock()
 			return flow.Result{Outcome: flow.Erred, Message: s.Action.Key + ": " + err.Error()}
 		}
 		if !ready {
@@ -351,56 +336,46 @@ const actionsMax = 512
 
 // askAgain schedules the repetition of a waiting step's actions, because no watch shows their
 // results.
-func (c *Controller) askAgain(a *app, step string) {
-	now := c.cfg.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for key, k := range a.course.answers[step] {
+func (c *stepRunner) askAgain(a *state, w *workflowRun, step string) {
+	now := c.now()
+	for key, k := range w.answers[step] {
 		if !k.ready {
 			continue
 		}
 		if k.again.IsZero() {
 			k.again = now.Add(min(againFirst<<min(k.times, 10), againMax))
-			a.course.answers[step][key] = k
+			w.answers[step][key] = k
 		}
-		c.queue.AddAfter(a.key, max(0, k.again.Sub(now)))
+		a.wakeAfter(max(0, k.again.Sub(now)))
 	}
 }
 
 // once carries out a step's action once, on its own goroutine, and returns the answer when there is
 // one.
-func (c *Controller) once(a *app, step, key string, do func() (render.Answer, error)) (render.Answer, bool, error) {
-	w, now := a.course, c.cfg.Now()
-	a.mu.Lock()
-	defer a.mu.Unlock()
+func (x *action) once(do func() (render.Answer, error)) (render.Answer, bool, error) {
+	a, w, step, key := x.a, x.w, x.step, x.Key
 	if w.answers[step] == nil {
-		w.answers[step] = map[string]kept{}
+		w.answers[step] = map[string]cachedAnswer{}
 	}
-	k, asked := w.answers[step][key]
-	due := asked && k.ready && !k.again.IsZero() && !now.Before(k.again)
+	known, asked := w.answers[step][key]
+	due := asked && known.ready && !known.again.IsZero() && !x.r.now().Before(known.again)
 	if asked && !due {
-		return k.answer, k.ready, k.err
+		return known.answer, known.ready, known.err
 	}
-	select {
-	case c.outside <- struct{}{}:
-	default:
-		c.queue.AddAfter(a.key, againFirst) // too much is under way
+	if !x.r.outside.take() {
+		a.wakeAfter(againFirst) // too much is under way
 		return render.Answer{}, false, nil
 	}
-	w.answers[step][key] = kept{times: k.times + 1}
+	answers, times := w.answers, known.times+1 // a run of the same workflow keeps the answers
+	answers[step][key] = cachedAnswer{times: times}
 	go func() {
-		defer func() { <-c.outside }()
+		defer x.r.outside.free()
 		answer, err := do()
-		a.mu.Lock()
-		if _, wanted := w.answers[step]; wanted {
-			w.answers[step][key] = kept{answer: answer, err: err, ready: true, times: k.times + 1}
-		}
-		a.mu.Unlock()
-		c.queue.Add(a.key)
+		a.post(func() {
+			if _, wanted := answers[step]; wanted {
+				answers[step][key] = cachedAnswer{answer: answer, err: err, ready: true, times: times}
+			}
+		})
 	}()
 	return render.Answer{}, false, nil
 }
-
-// outsideMax bounds the actions and questions that are under way at the same time, apart from the
-// manager's own writes.
-const outsideMax = 16

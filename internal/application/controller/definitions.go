@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"iter"
+	"log/slog"
 	"strings"
 	"sync"
 
@@ -38,7 +40,8 @@ type definitions struct {
 	policies   *cluster.Kind[*oam.PolicyDefinition]
 	steps      *cluster.Kind[*oam.WorkflowStepDefinition]
 
-	revisions *cluster.Kind[*oam.DefinitionRevision]
+	stored    *cluster.Kind[*oam.DefinitionRevision]
+	revisions *revisionWriter
 
 	sharedPolicies  *cluster.Kind[*v1alpha1.Policy]
 	sharedWorkflows *cluster.Kind[*v1alpha1.Workflow]
@@ -47,17 +50,46 @@ type definitions struct {
 	compiled map[definitionKey]compiled
 }
 
-func newDefinitions(beta, alpha rest.Interface) *definitions {
-	return &definitions{
+// definitionsConfig configures definitions.
+type definitionsConfig struct {
+	// Beta and Alpha are clients for core.oam.dev/v1beta1 and v1alpha1.
+	Beta, Alpha rest.Interface
+	Writer      apiwriter.Writer
+	Log         *slog.Logger
+	// Owns reports whether this manager stores the revisions of the definition namespace/name. If nil,
+	// it stores all.
+	Owns func(key string) bool
+	// Applications iterates over all Applications, with an error for each that cannot be read.
+	Applications iter.Seq2[*oam.Application, error]
+	// Changed is called after a change of any definition, shared policy or shared workflow.
+	Changed func()
+	// Malformed is called for objects that cannot be decoded. If nil, nobody is told.
+	Malformed func(runtime.Object, *malformed.Error)
+}
+
+func newDefinitions(cfg definitionsConfig) *definitions {
+	beta, alpha := cfg.Beta, cfg.Alpha
+	d := &definitions{
 		components:      cluster.Watch(beta, "componentdefinitions", "", &oam.ComponentDefinition{}, nil),
 		traits:          cluster.Watch(beta, "traitdefinitions", "", &oam.TraitDefinition{}, nil),
 		policies:        cluster.Watch(beta, "policydefinitions", "", &oam.PolicyDefinition{}, nil),
 		steps:           cluster.Watch(beta, "workflowstepdefinitions", "", &oam.WorkflowStepDefinition{}, nil),
-		revisions:       cluster.Watch(beta, "definitionrevisions", "", &oam.DefinitionRevision{}, nil),
+		stored:          cluster.Watch(beta, "definitionrevisions", "", &oam.DefinitionRevision{}, nil),
 		sharedPolicies:  cluster.Watch(alpha, "policies", "", &v1alpha1.Policy{}, nil),
 		sharedWorkflows: cluster.Watch(alpha, "workflows", "", &v1alpha1.Workflow{}, nil),
 		compiled:        map[definitionKey]compiled{},
 	}
+	d.handle(cfg.Changed, &revisionWriter{definitions: d, cfg: cfg, assigned: map[definitionKey]assigned{}})
+	if tell := cfg.Malformed; tell != nil {
+		d.components.OnMalformed(tell)
+		d.traits.OnMalformed(tell)
+		d.policies.OnMalformed(tell)
+		d.steps.OnMalformed(tell)
+		d.stored.OnMalformed(tell)
+		d.sharedPolicies.OnMalformed(tell)
+		d.sharedWorkflows.OnMalformed(tell)
+	}
+	return d
 }
 
 // watched is a watch that can be run and waited for.
@@ -66,32 +98,42 @@ type watched interface {
 	WaitForSync(ctx context.Context) error
 }
 
-// watched returns all watches.
 func (d *definitions) watched() []watched {
-	return []watched{d.components, d.traits, d.policies, d.steps, d.sharedPolicies, d.sharedWorkflows, d.revisions}
+	return []watched{d.components, d.traits, d.policies, d.steps, d.sharedPolicies, d.sharedWorkflows, d.stored}
 }
 
-// onMalformed registers tell for objects that cannot be decoded.
-func (d *definitions) onMalformed(tell func(runtime.Object, *malformed.Error)) {
-	d.components.OnMalformed(tell)
-	d.traits.OnMalformed(tell)
-	d.policies.OnMalformed(tell)
-	d.steps.OnMalformed(tell)
-	d.revisions.OnMalformed(tell)
-	d.sharedPolicies.OnMalformed(tell)
-	d.sharedWorkflows.OnMalformed(tell)
+// Run runs the watches until ctx is done.
+func (d *definitions) Run(ctx context.Context) {
+	var running sync.WaitGroup
+	for _, w := range d.watched() {
+		running.Go(func() { w.Run(ctx) })
+	}
+	running.Wait()
 }
 
-// handle registers changed, which is called after every change, and revised, which is called with a
-// definition's old and new state.
-func (d *definitions) handle(changed func(), revised func(old, new *revisedDefinition)) {
+// WaitForSync waits until all watches have synced. Then it stores the states of definitions that
+// have no revision yet.
+func (d *definitions) WaitForSync(ctx context.Context) error {
+	for _, w := range d.watched() {
+		if err := w.WaitForSync(ctx); err != nil {
+			return err
+		}
+	}
+	d.revisions.begin()
+	return nil
+}
+
+// handle registers changed, which is called after every change, and the writer of revisions.
+func (d *definitions) handle(changed func(), revisions *revisionWriter) {
+	d.revisions = revisions
+	revised := revisions.changed
 	handleKind(d, d.components, render.Component, changed, revised, render.OfComponent)
 	handleKind(d, d.traits, render.Trait, changed, revised, render.OfTrait)
 	handleKind(d, d.policies, render.Policy, changed, revised, render.OfPolicy)
 	handleKind(d, d.steps, render.WorkflowStep, changed, revised, render.OfWorkflowStep)
 	handleKind(d, d.sharedPolicies, "", changed, nil, nil)
 	handleKind(d, d.sharedWorkflows, "", changed, nil, nil)
-	d.revisions.Handle(cluster.Handler[*oam.DefinitionRevision]{
+	d.stored.Handle(cluster.Handler[*oam.DefinitionRevision]{
 		Added: func(*oam.DefinitionRevision) { changed() },
 		Deleted: func(r *oam.DefinitionRevision) {
 			d.mu.Lock()

@@ -30,15 +30,15 @@ func patchType(gvk schema.GroupVersionKind) types.PatchType {
 }
 
 // difference returns the patch that brings an object to its desired state, or nil if it is there.
-// recreate means that a field in r.RecreateFields differs, so the object must be deleted and
+// recreate means that a field in RecreateFields differs, so the object must be deleted and
 // created again. update is set if the rendered object has changed since the object was last
 // written.
-func (c *Controller) difference(a *app, r *plan.Resource, there *object, update bool) (patch []byte, recreate bool, _ error) {
-	wanted, err := labelled(a, r)
+func (w *wanted) difference(there *object, update bool) (patch []byte, recreate bool, _ error) {
+	wanted, err := w.labelled()
 	if err != nil {
 		return nil, false, err
 	}
-	if r.Shared && sharedBy(there, a.key) {
+	if w.Shared && sharedBy(there, w.Owner) {
 		// All of an object's sharers together decide who shares it.
 		annotations := wanted.GetAnnotations()
 		annotations[oam.SharedByAnnotation] = strings.Join(sharers(there), ",")
@@ -49,7 +49,7 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 	if err := kjson.Unmarshal(raw, &current); err != nil {
 		return nil, false, err
 	}
-	whole := keep(r.Keep, wanted.Object, current, update)
+	whole := keep(w.Keep, wanted.Object, current, update)
 	if whole && !update {
 		return nil, false, nil
 	}
@@ -60,16 +60,16 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 			return nil, false, nil
 		}
 	}
-	base := a.record.Applied[refKey(r.Ref)]
+	base := w.Applied
 	if base == nil || !update {
-		base = r.JSON // a repair removes no field
+		base = w.JSON // a repair removes no field
 	}
 	modified, err := json.Marshal(wanted.Object)
 	if err != nil {
 		return nil, false, err
 	}
-	if patchType(r.GVK) == types.StrategicMergePatchType {
-		typed, err := clientgoscheme.Scheme.New(r.GVK)
+	if patchType(w.GVK) == types.StrategicMergePatchType {
+		typed, err := clientgoscheme.Scheme.New(w.GVK)
 		if err != nil {
 			return nil, false, err
 		}
@@ -79,15 +79,15 @@ func (c *Controller) difference(a *app, r *plan.Resource, there *object, update 
 		}
 		patch, err = strategicpatch.CreateThreeWayMergePatch(base, modified, raw, lookup, true)
 		if err != nil {
-			return nil, false, fmt.Errorf("%s: %w", r.Ref, err)
+			return nil, false, fmt.Errorf("%s: %w", w.Ref, err)
 		}
 	} else if patch, err = jsonmergepatch.CreateThreeWayJSONMergePatch(base, modified, raw); err != nil {
-		return nil, false, fmt.Errorf("%s: %w", r.Ref, err)
+		return nil, false, fmt.Errorf("%s: %w", w.Ref, err)
 	}
 	if string(patch) == "{}" {
 		return nil, false, nil
 	}
-	return patch, mustRecreate(r.RecreateFields, wanted.Object, current), nil
+	return patch, mustRecreate(w.RecreateFields, wanted.Object, current), nil
 }
 
 func mustRecreate(paths []string, wanted, current map[string]any) bool {
@@ -273,37 +273,15 @@ func content(there *object) string {
 	return plan.Hash(data)
 }
 
-// accept records the outcome of a successful write. If the server stored something else than was
-// asked for, accept keeps a hash of that, because another write would change nothing.
-func (c *Controller) accept(a *app, ref string, r *plan.Resource, there *object) {
-	var current, wanted map[string]any
-	if kjson.Unmarshal(there.json(), &current) != nil || kjson.Unmarshal(r.JSON, &wanted) != nil {
-		return
+// deviation returns a hash of an object's content if the object lacks something that wanted has, and
+// otherwise an empty string. known is false if either is not JSON.
+func deviation(there *object, wanted []byte) (hash string, known bool) {
+	var current, want map[string]any
+	if kjson.Unmarshal(there.json(), &current) != nil || kjson.Unmarshal(wanted, &want) != nil {
+		return "", false
 	}
-	hash := ""
-	if !contains(current, wanted) {
-		hash = content(there)
+	if contains(current, want) {
+		return "", true
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.uids == nil {
-		a.uids = map[types.UID]bool{}
-	}
-	a.uids[there.uid] = true
-	if hash == "" {
-		delete(a.accepted, ref)
-		if a.fine == nil {
-			a.fine = map[plan.Ref]checked{}
-		}
-		a.fine[r.Ref] = checked{there.content, r.Hash}
-	} else {
-		a.accepted[ref] = hash
-	}
-}
-
-func (c *Controller) asAccepted(a *app, ref string, there *object) bool {
-	a.mu.Lock()
-	hash := a.accepted[ref]
-	a.mu.Unlock()
-	return hash != "" && hash == content(there)
+	return content(there), true
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/application/render"
@@ -25,10 +26,11 @@ import (
 // on without the worker, and the Application is enqueued when there is an answer; until then its
 // passes fail with errEvaluating.
 type evaluators struct {
-	pool Evaluators
-	log  *slog.Logger
-	ctx  func() context.Context
-	wake func(app types.NamespacedName, after time.Duration)
+	pool  Evaluators
+	log   *slog.Logger
+	clock clock.Clock
+	ctx   func() context.Context
+	wake  func(app types.NamespacedName, after time.Duration)
 
 	// heavy is held by the one plan that works on large answers.
 	heavy chan struct{}
@@ -83,9 +85,9 @@ const (
 // The Application is enqueued again.
 var errEvaluating = fmt.Errorf("a template is still being evaluated: %w", plan.ErrNotYet)
 
-func newEvaluators(pool Evaluators, log *slog.Logger, ctx func() context.Context, wake func(types.NamespacedName, time.Duration)) *evaluators {
+func newEvaluators(pool Evaluators, log *slog.Logger, clock clock.Clock, ctx func() context.Context, wake func(types.NamespacedName, time.Duration)) *evaluators {
 	return &evaluators{
-		pool: pool, log: log, ctx: ctx, wake: wake, heavy: make(chan struct{}, 1), running: map[evaluationKey]*evaluation{}, known: map[evaluationKey]evaluated{},
+		pool: pool, log: log, clock: clock, ctx: ctx, wake: wake, heavy: make(chan struct{}, 1), running: map[evaluationKey]*evaluation{}, known: map[evaluationKey]evaluated{},
 	}
 }
 
@@ -112,7 +114,7 @@ func (e *evaluators) evaluate(app types.NamespacedName, evaluator string, reques
 		go e.run(app, evaluator, request, key, x)
 	}
 	e.mu.Unlock()
-	timer := time.NewTimer(patience)
+	timer := e.clock.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-x.done:
@@ -120,7 +122,7 @@ func (e *evaluators) evaluate(app types.NamespacedName, evaluator string, reques
 			e.wake(app, evaluateAgain)
 		}
 		return x.answer, x.err
-	case <-timer.C:
+	case <-timer.C():
 	}
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -184,34 +186,7 @@ func (e *evaluators) remember(key evaluationKey, x evaluated) {
 	e.bytes += len(x.answer) + evaluationBytes
 }
 
-// makePlan makes a plan. A panic while planning becomes a plan.Error.
-func (c *Controller) makePlan(a *app, in *plan.Input) (made *plan.Plan, err error) {
-	begin := time.Now()
-	run, heavy := c.evaluators.of(a.key), false
-	defer func() {
-		if heavy {
-			<-c.evaluators.heavy
-		}
-		if r := recover(); r != nil {
-			made, err = nil, &plan.Error{Stage: plan.Render, Err: fmt.Errorf("the plan broke down: %v", r)}
-		}
-		c.metrics.render.Observe(time.Since(begin).Seconds())
-	}()
-	in.Run = func(evaluator string, request []byte) ([]byte, error) {
-		answer, err := run(evaluator, request)
-		if len(answer) >= heavyBytes && !heavy {
-			c.evaluators.heavy <- struct{}{}
-			heavy = true
-		}
-		return answer, err
-	}
-	made, err = plan.Make(in, appDefinitions{c.defs, in.Run})
-	var e *plan.Error
-	if err != nil && !errors.As(err, &e) {
-		err = &plan.Error{Stage: plan.Render, Err: err}
-	}
-	if err != nil {
-		return nil, err
-	}
-	return made, nil
-}
+// acquire waits until no other plan works on a large answer. The caller must call release.
+func (e *evaluators) acquire() { e.heavy <- struct{}{} }
+
+func (e *evaluators) release() { <-e.heavy }

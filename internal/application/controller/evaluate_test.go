@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/internal/application/plan"
 	"lockstep.dev/lockstep/internal/sandbox"
@@ -44,7 +45,7 @@ type woken struct {
 
 func newTestEvaluators() (*evaluators, *heldPool, chan woken) {
 	pool, wakes := &heldPool{next: make(chan evaluated, 10)}, make(chan woken, 10)
-	e := newEvaluators(pool, slog.New(slog.DiscardHandler), func() context.Context { return context.Background() },
+	e := newEvaluators(pool, slog.New(slog.DiscardHandler), clock.RealClock{}, func() context.Context { return context.Background() },
 		func(app types.NamespacedName, after time.Duration) { wakes <- woken{app, after} })
 	return e, pool, wakes
 }

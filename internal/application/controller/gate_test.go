@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
 	"pgregory.net/rapid"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
@@ -112,9 +113,14 @@ func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 	watch := &kindWatch{gvk: gvk, objects: map[types.NamespacedName]*object{}}
 	watch.l = &live{watches: map[schema.GroupVersionKind]*kindWatch{gvk: watch}, changed: func(types.NamespacedName) {}}
 	far := &target{name: "far", live: &live{}}
-	c := &Controller{cfg: Config{Now: func() time.Time { return now }}, targets: &targets{local: &target{live: watch.l}, remote: map[string]*target{"far": far}}}
+	fake := clocktesting.NewFakeClock(now)
+	c := &Controller{cfg: Config{Clock: fake}, targets: &targets{local: &target{live: watch.l}, remote: map[string]*target{"far": far}}}
+	pass := func(d time.Duration) { now = now.Add(d); fake.SetTime(now) }
 	here, there := plan.Ref{GVK: gvk, Namespace: "ns", Name: "web"}, plan.Ref{Cluster: "far", GVK: gvk, Namespace: "ns", Name: "web"}
-	a := &app{key: key("ns", "shop"), lastAnswer: now, flight: map[string]bool{}, plan: &plan.Plan{Resources: []plan.Resource{{Ref: here}, {Ref: there}}}}
+	a := &record{state: &state{
+		owner: &owner{key: key("ns", "shop")}, writes: writes{answered: now, flight: map[string]bool{}},
+		plan: &plan.Plan{Resources: []plan.Resource{{Ref: here}, {Ref: there}}},
+	}}
 	show := func(version, status string) {
 		watch.put(&kubeclient.Raw{
 			ObjectMeta: metav1.ObjectMeta{
@@ -134,23 +140,23 @@ func TestPlacesAreKeptUntilWhatWasMadeIsTakenUp(t *testing.T) {
 	expect("of one that has not begun", false, 0)
 	c.gate.enter(a.key)
 	expect("made", true, takenUpMax)
-	now = now.Add(takenUpMax / 2)
+	pass(takenUpMax / 2)
 	expect("still not seen", true, takenUpMax/2)
 	show("2", `{"observedGeneration":1}`)
 	expect("seen", false, 0)
 	show("3", "{}")
-	now = now.Add(takenUpMax)
+	pass(takenUpMax)
 	expect("for too long", false, 0)
-	a.flight["tracker"], a.flight[refKey(there)] = true, true
+	a.writes.flight["tracker"], a.writes.flight[refKey(there)] = true, true
 	expect("writing here and there", true, 0)
-	delete(a.flight, "tracker")
+	delete(a.writes.flight, "tracker")
 	far.pulse.asked(now)
 	expect("writing where an answer may still come", true, silenceMax)
-	now = now.Add(silenceMax / 4)
+	pass(silenceMax / 4)
 	expect("a while later", true, silenceMax*3/4)
 	far.pulse.asked(now)
 	far.pulse.answered(now)
 	expect("another has been answered", true, silenceMax)
-	now = now.Add(silenceMax)
+	pass(silenceMax)
 	expect("writing where nobody answers", false, 0)
 }

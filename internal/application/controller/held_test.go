@@ -35,8 +35,8 @@ func TestATrackerIsExpandedToWhatItSays(t *testing.T) {
 	if err := kjson.Unmarshal(text, &got); err != nil {
 		t.Fatal(err)
 	}
-	r, err := newRecord(&got)
-	if err != nil {
+	var r trackerState
+	if err := r.replace(&got); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(want, r.packed); diff != "" || got.Spec.Compression.Type != oam.Uncompressed || len(r.resources) != 1 {

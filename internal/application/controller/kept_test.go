@@ -113,7 +113,7 @@ workflow:
 			e := connect(t)
 			elsewhere.Store(e.ns, true)
 			run := func(cfg *controller.Config) (stop func()) {
-				cfg.Rest, cfg.Metrics, cfg.Owns = 20*time.Millisecond, prometheus.NewRegistry(), e.owns
+				cfg.IdleAfter, cfg.Metrics, cfg.Owns = 20*time.Millisecond, prometheus.NewRegistry(), e.owns
 				stop, err := runWith(e.c, *cfg, func(w apiwriter.Writer) apiwriter.Writer { return w })
 				if err != nil {
 					t.Fatal(err)

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
@@ -80,11 +79,8 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	for phase, n := range phases {
 		gauge(phasesDesc, n, string(phase))
 	}
-	m.c.mu.Lock()
-	awake := len(m.c.apps)
-	m.c.mu.Unlock()
-	gauge(awakeDesc, awake)
-	gauge(queueDesc, m.c.queue.Len())
+	gauge(awakeDesc, m.c.loop.Records())
+	gauge(queueDesc, m.c.loop.Depth())
 	for _, t := range m.c.targets.managed() {
 		reachable := 0
 		if t.down() == nil {
@@ -115,7 +111,7 @@ type measuredTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *measuredTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	begin := time.Now()
+	begin := t.m.c.now()
 	res, err := t.next.RoundTrip(r)
 	code := "error"
 	if err == nil {
@@ -123,7 +119,7 @@ func (t *measuredTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.m.requests.WithLabelValues(t.cluster, code).Inc()
 	if r.URL.Query().Get("watch") == "" {
-		t.m.latency.WithLabelValues(t.cluster).Observe(time.Since(begin).Seconds())
+		t.m.latency.WithLabelValues(t.cluster).Observe(t.m.c.now().Sub(begin).Seconds())
 	}
 	return res, err
 }

@@ -17,7 +17,7 @@ type order struct {
 }
 
 // orderOf returns the order of removal that spec asks for, or nil.
-func (c *Controller) orderOf(a *app, spec *oam.ApplicationSpec) *order {
+func (d *remover) orderOf(a *state, spec *oam.ApplicationSpec) *order {
 	if spec == nil || !plan.RemovesInOrder(spec) {
 		return nil
 	}
@@ -35,11 +35,11 @@ func (c *Controller) orderOf(a *app, spec *oam.ApplicationSpec) *order {
 		}
 	}
 	add(spec)
-	for _, r := range slices.Backward(a.record.Revisions) {
+	for _, r := range slices.Backward(a.tracker.Revisions) {
 		add(r.Spec)
 	}
-	for i := range a.record.resources {
-		if m := &a.record.resources[i]; c.mayBeThere(a, m) {
+	for i := range a.tracker.resources {
+		if m := &a.tracker.resources[i]; d.mayBeThere(a, m) {
 			w.there[m.Component] = true
 		}
 	}
@@ -47,9 +47,9 @@ func (c *Controller) orderOf(a *app, spec *oam.ApplicationSpec) *order {
 }
 
 // mayBeThere reports whether an object of the Application exists or cannot be checked at present.
-func (c *Controller) mayBeThere(a *app, m *oam.ManagedResource) bool {
+func (d *remover) mayBeThere(a *state, m *oam.ManagedResource) bool {
 	ref := refOf(m)
-	t := c.targets.get(ref.Cluster)
+	t := d.targets.get(ref.Cluster)
 	if t == nil {
 		return false // the cluster is no longer managed
 	}

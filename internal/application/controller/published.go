@@ -22,9 +22,9 @@ const publishing = "revision"
 
 // publish creates an ApplicationRevision of the newest revision, if that is to have one. A failure
 // is only logged.
-func (c *Controller) publish(a *app, o *oam.Application) {
-	last := a.record.latest()
-	if !c.cfg.ApplicationRevisions && last.PublishVersion == "" {
+func (c *reporter) publish(a *state, o *oam.Application) {
+	last := a.tracker.latest()
+	if !c.everyRevision && last.PublishVersion == "" {
 		return
 	}
 	annotations := map[string]string{}
@@ -52,32 +52,31 @@ func (c *Controller) publish(a *app, o *oam.Application) {
 		},
 		Spec: oam.ApplicationRevisionSpec{Application: &runtime.RawExtension{Raw: data}, DefinitionHashes: last.Definitions},
 	}
-	a.starts(publishing)
-	c.cfg.Writer.Create(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, r, func(_ apiwriter.Object, err error) {
+	a.writes.start(publishing)
+	c.writer.Create(apiwriter.Meta{Owner: a.name, Reason: "application-revision"}, r, func(_ apiwriter.Object, err error) {
 		if err != nil && !apierrors.IsAlreadyExists(err) {
 			c.log.Warn("a state of an application is not published", "application", a.key, "revision", name, "error", err)
 		}
-		a.ended(publishing, nil)
-		c.queue.Add(a.key)
+		a.post(func() { a.writes.end(publishing, nil) })
 	})
 }
 
 // publishOutcome writes the outcome of a finished workflow into the newest revision's
 // ApplicationRevision. It returns false while that object is still being created; the answer
 // enqueues the Application.
-func (c *Controller) publishOutcome(a *app, before, now *oam.ApplicationStatus) bool {
-	last, w := a.record.latest(), now.Workflow
+func (c *reporter) publishOutcome(a *state, before, now *oam.ApplicationStatus) bool {
+	last, w := a.tracker.latest(), now.Workflow
 	if last == nil || !last.Published || w == nil || !w.Finished || before.Workflow != nil && before.Workflow.Finished && before.Workflow.AppRevision == w.AppRevision {
 		return true
 	}
-	if a.flying(publishing) {
+	if a.writes.inFlight(publishing) {
 		return false
 	}
 	r := &oam.ApplicationRevision{
 		ObjectMeta: metav1.ObjectMeta{Namespace: a.key.Namespace, Name: last.Name},
 		Status:     oam.ApplicationRevisionStatus{Succeeded: !w.Terminated, Workflow: w.DeepCopy()},
 	}
-	c.cfg.Writer.Status(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, r, true, func(_ apiwriter.Object, err error) {
+	c.writer.Status(apiwriter.Meta{Owner: a.name, Reason: "application-revision"}, r, true, func(_ apiwriter.Object, err error) {
 		if err != nil {
 			c.log.Warn("how a state of an application was deployed is not published", "application", a.key, "revision", r.Name, "error", err)
 		}
@@ -86,13 +85,13 @@ func (c *Controller) publishOutcome(a *app, before, now *oam.ApplicationStatus) 
 }
 
 // retract deletes the ApplicationRevisions of revisions that are no longer kept.
-func (c *Controller) retract(a *app, old []revision) {
+func (c *reporter) retract(a *state, old []revision) {
 	for _, r := range old {
 		if !r.Published {
 			continue
 		}
 		o := &oam.ApplicationRevision{ObjectMeta: metav1.ObjectMeta{Namespace: a.key.Namespace, Name: r.Name}}
-		c.cfg.Writer.Delete(apiwriter.Meta{Owner: a.owner, Reason: "application-revision"}, o, apiwriter.DeleteOptions{}, func(err error) {
+		c.writer.Delete(apiwriter.Meta{Owner: a.name, Reason: "application-revision"}, o, apiwriter.DeleteOptions{}, func(err error) {
 			if err != nil && !apierrors.IsNotFound(err) {
 				c.log.Warn("an old state of an application stays published", "application", a.key, "revision", o.Name, "error", err)
 			}

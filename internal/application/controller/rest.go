@@ -4,6 +4,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -13,65 +14,79 @@ import (
 )
 
 // rest frees the in-memory state of an Application for which there has been nothing to do or to
-// wait for during Config.Rest. Any event that concerns the Application loads its state from the
-// tracker, as at the manager's start. rest is the last step of a pass.
-func (c *Controller) rest(a *app, o *oam.Application, p *progress) {
+// wait for during Config.IdleAfter. Any event that concerns the Application loads its state from the
+// tracker, as at the manager's start. rest is the last step of a turn.
+func (c *Controller) rest(a *record, o *oam.Application, p *progress) {
 	if !c.rested(a, o, p) {
 		a.idle = time.Time{}
 		return
 	}
-	now := c.cfg.Now()
+	now := c.now()
 	switch {
 	case a.idle.IsZero():
 		a.idle = now
-		c.queue.AddAfter(a.key, c.cfg.Rest)
-	case now.Sub(a.idle) >= c.cfg.Rest:
+		a.wakeAfter(c.cfg.IdleAfter)
+	case now.Sub(a.idle) >= c.cfg.IdleAfter:
 		for i := range a.plan.Resources {
 			if t := c.targets.get(a.plan.Resources[i].Cluster); t != nil {
 				t.live.settle(a.plan.Resources[i].Ref)
 			}
 		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.apps, a.key)
-		a.mu.Lock()
-		defer a.mu.Unlock()
-		c.resting[a.key] = slices.Collect(maps.Keys(a.uids))
-		c.queue.Forget(a.key)
+		c.idle.add(a.key, slices.Collect(maps.Keys(a.uids)))
+		c.loop.Drop(a.key)
 	default:
-		c.queue.AddAfter(a.key, c.cfg.Rest-now.Sub(a.idle)) // the queue kept an earlier time
+		a.wakeAfter(c.cfg.IdleAfter - now.Sub(a.idle)) // the queue kept an earlier time
 	}
 }
 
 // rested reports whether an Application's state can be read from the cluster completely, and
 // nothing is under way.
-func (c *Controller) rested(a *app, o *oam.Application, p *progress) bool {
-	if a.plan == nil || a.planErr != nil || !p.finished || p.applied != len(a.plan.Resources) || len(p.problems) > 0 || a.dirty || a.again ||
-		a.course != nil || a.restarted != "" || len(a.read) > 0 || slices.ContainsFunc(a.plan.Resources, leftToOthers) || a.follows.Load() || a.places.Load() || a.record.object == nil {
+func (c *Controller) rested(a *record, o *oam.Application, p *progress) bool {
+	if a.plan == nil || a.planErr != nil || !p.finished || p.applied != len(a.plan.Resources) || len(p.problems) > 0 || a.tracker.dirty || a.planning.again ||
+		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.plan.Resources, leftToOthers) || a.follows || a.planning.places || a.tracker.object == nil {
 		return false
 	}
-	rt, ok := c.trackers.Get("", a.record.object.Name)
-	if !ok || rt.ResourceVersion != a.record.object.ResourceVersion || a.status != nil && !same(&o.Status, a.status) {
+	rt, ok := c.trackers.Get("", a.tracker.object.Name)
+	if !ok || rt.ResourceVersion != a.tracker.object.ResourceVersion || a.report.status != nil && !same(&o.Status, a.report.status) {
 		return false
 	}
 	version, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
 	if err != nil {
 		return false
 	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return len(a.flight) == 0 && len(a.failed) == 0 && len(a.accepted) == 0 && len(a.retryAt) == 0 && len(a.clusters) == 0 &&
-		a.statusWrites == 0 && version >= a.statusVersion && a.answered == nil && a.other == nil && !a.dropped && a.released == ""
+	return !a.writes.any() && len(a.writes.failed) == 0 && len(a.accepted) == 0 && !slices.ContainsFunc(a.plan.Resources, elsewhere) &&
+		!slices.ContainsFunc(a.tracker.resources, func(m oam.ManagedResource) bool { return m.Cluster != "" }) &&
+		a.report.writes == 0 && version >= a.report.version && a.released == ""
 }
+
+// elsewhere reports whether a resource is in a managed cluster.
+func elsewhere(r plan.Resource) bool { return r.Cluster != "" }
 
 // leftToOthers reports whether a resource is not shown by the Application's own watches.
 func leftToOthers(r plan.Resource) bool { return r.ReadOnly }
 
-// woken returns and deletes the UIDs that are kept of an Application at rest. The caller holds mu.
-func (c *Controller) woken(k types.NamespacedName) map[types.UID]bool {
-	known := c.resting[k]
-	delete(c.resting, k)
-	if known == nil {
+// idleApplications has the UIDs of the objects of each idle Application. The zero value is empty.
+type idleApplications struct {
+	mu   sync.Mutex
+	uids map[types.NamespacedName][]types.UID
+}
+
+func (x *idleApplications) add(k types.NamespacedName, uids []types.UID) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.uids == nil {
+		x.uids = map[types.NamespacedName][]types.UID{}
+	}
+	x.uids[k] = uids
+}
+
+// wake returns and deletes the UIDs that are kept of an idle Application.
+func (x *idleApplications) wake(k types.NamespacedName) map[types.UID]bool {
+	x.mu.Lock()
+	known, found := x.uids[k]
+	delete(x.uids, k)
+	x.mu.Unlock()
+	if !found {
 		return nil
 	}
 	out := make(map[types.UID]bool, len(known))

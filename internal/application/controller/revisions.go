@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -68,61 +70,78 @@ func revisionName(name string, number int64, version string) string {
 	return fmt.Sprintf("%s-v%d", name, number)
 }
 
-// definitionChanged stores a definition's new state as a revision. It does nothing until the
+// revisionWriter stores the states of definitions as revisions.
+type revisionWriter struct {
+	definitions *definitions
+	cfg         definitionsConfig
+	// writing is set once the watches of definitions and their revisions have synced.
+	writing atomic.Bool
+
+	mu       sync.Mutex
+	assigned map[definitionKey]assigned
+}
+
+// begin handles all definitions. Call it once their watches and those of revisions have synced.
+func (w *revisionWriter) begin() {
+	w.writing.Store(true)
+	w.definitions.each(func(r *revisedDefinition) { w.changed(nil, r) })
+}
+
+// changed stores a definition's new state as a revision. It does nothing until the
 // watches of definitions and revisions have synced. old is the previous state, or nil.
-func (c *Controller) definitionChanged(old, new *revisedDefinition) {
-	if !c.revising.Load() {
-		return // Run handles all definitions after the sync
+func (w *revisionWriter) changed(old, new *revisedDefinition) {
+	if !w.writing.Load() {
+		return // begin handles all definitions
 	}
 	owner := new.def.Namespace + "/" + new.def.Name
-	if c.cfg.Owns != nil && !c.cfg.Owns(owner) {
+	if w.cfg.Owns != nil && !w.cfg.Owns(owner) {
 		return
 	}
-	known := c.defs.revisionsOf(new.def)
+	known := w.definitions.revisionsOf(new.def)
 	_, builtin := new.object.GetAnnotations()[install.AppliedAnnotation]
 	if len(known) == 0 && builtin && new.def.Namespace == oam.SystemNamespace {
 		if old == nil || old.def.Hash == new.def.Hash {
 			return
 		}
-		c.revise(old, known)
+		w.revise(old, known)
 	}
-	c.revise(new, known)
+	w.revise(new, known)
 }
 
 // revise creates a revision with a state of a definition, unless the newest revision has that
 // state, and deletes old revisions.
-func (c *Controller) revise(r *revisedDefinition, known []*oam.DefinitionRevision) {
+func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRevision) {
 	key := definitionKey{r.def.Kind, r.def.Namespace, r.def.Name}
-	c.mu.Lock()
-	last := c.revised[key]
+	w.mu.Lock()
+	last := w.assigned[key]
 	if n := len(known); n > 0 && known[n-1].Spec.Revision >= last.number {
 		last = assigned{known[n-1].Spec.Revision, known[n-1].Spec.RevisionHash}
 	}
 	if last.hash == r.def.Hash {
-		c.mu.Unlock()
+		w.mu.Unlock()
 		return
 	}
 	last = assigned{last.number + 1, r.def.Hash}
-	c.revised[key] = last
-	c.mu.Unlock()
+	w.assigned[key] = last
+	w.mu.Unlock()
 	o, err := newDefinitionRevision(r, last.number)
 	if err != nil {
-		c.log.Error("a state of a definition cannot be written down", "definition", r.def.String(), "error", err)
+		w.cfg.Log.Error("a state of a definition cannot be written down", "definition", r.def.String(), "error", err)
 		return
 	}
 	meta := apiwriter.Meta{Owner: "definition/" + r.def.Namespace + "/" + r.def.Name, Reason: "definition-revision"}
-	c.cfg.Writer.Create(meta, o, func(_ apiwriter.Object, err error) {
+	w.cfg.Writer.Create(meta, o, func(_ apiwriter.Object, err error) {
 		switch {
 		case apierrors.IsAlreadyExists(err):
-			c.log.Warn("a definition has changed and kept its version: applications that name the version get what it was first", "definition", r.def.String(), "revision", o.Name)
+			w.cfg.Log.Warn("a definition has changed and kept its version: applications that name the version get what it was first", "definition", r.def.String(), "revision", o.Name)
 		case err != nil:
-			c.log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
+			w.cfg.Log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
 		}
 	})
-	for _, old := range c.dispensable(r.def, known) {
-		c.cfg.Writer.Delete(meta, old, apiwriter.DeleteOptions{}, func(err error) {
+	for _, old := range w.dispensable(r.def, known) {
+		w.cfg.Writer.Delete(meta, old, apiwriter.DeleteOptions{}, func(err error) {
 			if err != nil {
-				c.log.Warn("an old state of a definition stays", "revision", old.Name, "error", err)
+				w.cfg.Log.Warn("an old state of a definition stays", "revision", old.Name, "error", err)
 			}
 		})
 	}
@@ -167,7 +186,7 @@ func definitionLabel(k render.Kind) string {
 }
 
 // dispensable returns the revisions beyond the limit that no Application refers to.
-func (c *Controller) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
+func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
 	if len(known) < definitionRevisionsMax {
 		return nil
 	}
@@ -179,8 +198,7 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 			}
 		}
 	}
-	for _, raw := range c.applications.List() {
-		app, err := c.applications.open(raw)
+	for app, err := range w.cfg.Applications {
 		if err != nil {
 			return nil // the Application may refer to any revision
 		}
@@ -193,11 +211,11 @@ func (c *Controller) dispensable(def *render.Definition, known []*oam.Definition
 		for i := range app.Spec.Policies {
 			note(app.Spec.Policies[i].Type)
 		}
-		if w := app.Spec.Workflow; w != nil {
-			for i := range w.Steps {
-				note(w.Steps[i].Type)
-				for j := range w.Steps[i].SubSteps {
-					note(w.Steps[i].SubSteps[j].Type)
+		if f := app.Spec.Workflow; f != nil {
+			for i := range f.Steps {
+				note(f.Steps[i].Type)
+				for j := range f.Steps[i].SubSteps {
+					note(f.Steps[i].SubSteps[j].Type)
 				}
 			}
 		}
@@ -234,7 +252,7 @@ func (d *definitions) revisionsOf(def *render.Definition) []*oam.DefinitionRevis
 
 func (d *definitions) revisionsNamed(kind render.Kind, namespace, name string) []*oam.DefinitionRevision {
 	var out []*oam.DefinitionRevision
-	for _, r := range d.revisions.List() {
+	for _, r := range d.stored.List() {
 		if r.Namespace == namespace && r.Spec.DefinitionType == definitionType(kind) && r.Labels[definitionLabel(kind)] == name {
 			out = append(out, r)
 		}
@@ -246,7 +264,7 @@ func (d *definitions) revisionsNamed(kind render.Kind, namespace, name string) [
 // pinnedTo returns the template of the revision that an Application refers to.
 func pinnedTo[T apiwriter.Object](d appDefinitions, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
 	for _, ns := range []string{namespace, oam.SystemNamespace} {
-		r, ok := d.revisions.Get(ns, pinnedName(base, pinned))
+		r, ok := d.stored.Get(ns, pinnedName(base, pinned))
 		if !ok || r.Spec.DefinitionType != definitionType(called) {
 			if r = newest(d.revisionsNamed(called, ns, base), base, pinned); r == nil {
 				continue

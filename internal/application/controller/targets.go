@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"sync"
@@ -50,6 +51,9 @@ type targets struct {
 	// changes counts the changes of clusters that may change where components are placed.
 	changes uint64
 	labels  func(map[string]string) []string
+
+	cfg targetsConfig
+	ctx context.Context // of start
 }
 
 // get returns the cluster of that name, or nil. The empty name is the local cluster.
@@ -113,8 +117,31 @@ func keysOf(m map[string]string) []string {
 	return out
 }
 
+// targetsConfig configures targets.
+type targetsConfig struct {
+	Log *slog.Logger
+	Now func() time.Time
+	// Changed is called for the Application that owns a changed object.
+	Changed func(owner types.NamespacedName)
+	// Turned is called after a managed cluster was added, removed or relabelled, or can be reached or
+	// not reached again.
+	Turned func(cluster string)
+	// Fence is the fence for the writers of managed clusters; nil means none.
+	Fence apiwriter.Fence
+	// Measured returns a copy of a managed cluster's configuration that counts requests.
+	Measured func(cluster string, cfg *rest.Config) *rest.Config
+}
+
+// newTargets returns the local cluster as the only target.
+func newTargets(cfg targetsConfig, local *rest.Config, writer apiwriter.Writer) (*targets, error) {
+	ts := &targets{cfg: cfg, remote: map[string]*target{}}
+	var err error
+	ts.local, err = ts.newTarget("", local, writer)
+	return ts, err
+}
+
 // newTarget returns the target for a cluster, with its clients and with no watches yet.
-func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.Writer) (*target, error) {
+func (ts *targets) newTarget(name string, cfg *rest.Config, writer apiwriter.Writer) (*target, error) {
 	dyn, err := dynamic.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("application controller: %w", err)
@@ -125,18 +152,34 @@ func (c *Controller) newTarget(name string, cfg *rest.Config, writer apiwriter.W
 	if err != nil {
 		return nil, fmt.Errorf("application controller: %w", err)
 	}
-	t := &target{name: name, kinds: &kinds{client: disco, now: c.cfg.Now}, writer: writer, rest: cfg}
-	t.live = &live{client: dyn, rest: cfg, kinds: t.kinds, log: c.log, now: c.cfg.Now, changed: c.enqueue, watches: map[schema.GroupVersionKind]*kindWatch{}}
+	t := &target{name: name, kinds: &kinds{client: disco, now: ts.cfg.Now}, writer: writer, rest: cfg}
+	t.live = &live{client: dyn, rest: cfg, kinds: t.kinds, log: ts.cfg.Log, now: ts.cfg.Now, changed: ts.cfg.Changed, watches: map[schema.GroupVersionKind]*kindWatch{}}
 	return t, nil
 }
 
 // discoveryTimeout bounds one discovery request.
 const discoveryTimeout = 10 * time.Second
 
+// start begins the watches of the local cluster. Those of managed clusters added later end with
+// ctx, too.
+func (ts *targets) start(ctx context.Context) {
+	ts.ctx = ctx
+	ts.local.live.start(ctx)
+}
+
+// stopAll stops the watches and writers of all clusters. Call it after the registry of clusters
+// has ended.
+func (ts *targets) stopAll() {
+	ts.local.live.stop()
+	for _, t := range ts.managed() {
+		t.stop()
+	}
+}
+
 // joined creates the target of a managed cluster that was added.
-func (c *Controller) joined(m *clusters.Cluster) {
-	log := c.log.With("cluster", m.Name)
-	way := c.metrics.measured(m.Name, m.REST)
+func (ts *targets) joined(m *clusters.Cluster) {
+	log := ts.cfg.Log.With("cluster", m.Name)
+	way := ts.cfg.Measured(m.Name, m.REST)
 	writer, err := apiwriter.New(apiwriter.Config{
 		REST: way, Scheme: scheme.Scheme, Connections: remoteConnections, RequestTimeout: remoteTimeout, Logger: log,
 	})
@@ -145,16 +188,16 @@ func (c *Controller) joined(m *clusters.Cluster) {
 		return
 	}
 	fenced := apiwriter.Writer(writer)
-	if c.cfg.Fence != nil {
-		fenced = writer.Fenced(c.cfg.Fence)
+	if ts.cfg.Fence != nil {
+		fenced = writer.Fenced(ts.cfg.Fence)
 	}
-	t, err := c.newTarget(m.Name, way, fenced)
+	t, err := ts.newTarget(m.Name, way, fenced)
 	if err != nil {
 		log.Error("a managed cluster cannot be used", "error", err)
 		return
 	}
 	t.remote = m
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(ts.ctx)
 	var running sync.WaitGroup
 	running.Go(func() { _ = writer.Run(ctx) })
 	t.stop = func() {
@@ -162,9 +205,9 @@ func (c *Controller) joined(m *clusters.Cluster) {
 		cancel()
 		running.Wait()
 	}
-	c.targets.mu.Lock()
-	c.targets.remote[m.Name] = t
-	c.targets.mu.Unlock()
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.remote[m.Name] = t
 }
 
 // Bounds on requests to one managed cluster.
@@ -174,23 +217,22 @@ const (
 )
 
 // left removes the target of a managed cluster. Objects in that cluster stay.
-func (c *Controller) left(m *clusters.Cluster) {
-	c.targets.mu.Lock()
-	t := c.targets.remote[m.Name]
-	delete(c.targets.remote, m.Name)
-	c.targets.changes++
-	c.targets.mu.Unlock()
+func (ts *targets) left(m *clusters.Cluster) {
+	ts.mu.Lock()
+	t := ts.remote[m.Name]
+	delete(ts.remote, m.Name)
+	ts.changes++
+	ts.mu.Unlock()
 	if t != nil {
 		t.stop()
 	}
-	c.metrics.left(m.Name)
-	c.clustersChanged(m.Name)
+	ts.cfg.Turned(m.Name)
 }
 
 // turned handles a change of whether a managed cluster can be reached. Watches run only while it
 // can.
-func (c *Controller) turned(m *clusters.Cluster) {
-	t := c.targets.get(m.Name)
+func (ts *targets) turned(m *clusters.Cluster) {
+	t := ts.get(m.Name)
 	if t == nil {
 		return
 	}
@@ -199,75 +241,44 @@ func (c *Controller) turned(m *clusters.Cluster) {
 	} else {
 		known := t.kinds.known()
 		if err := t.kinds.learn(); err != nil {
-			c.log.Warn("a managed cluster does not say what kinds it has", "cluster", m.Name, "error", err)
+			ts.cfg.Log.Warn("a managed cluster does not say what kinds it has", "cluster", m.Name, "error", err)
 		}
-		t.live.start(c.ctx)
+		t.live.start(ts.ctx)
 		if !known {
-			c.targets.mu.Lock()
-			c.targets.changes++
-			c.targets.mu.Unlock()
+			ts.changed()
 		}
 	}
-	c.clustersChanged(m.Name)
+	ts.cfg.Turned(m.Name)
 }
 
-func (c *Controller) relabelled(m *clusters.Cluster) {
-	c.targets.mu.Lock()
-	c.targets.changes++
-	c.targets.mu.Unlock()
-	c.clustersChanged(m.Name)
+func (ts *targets) relabelled(m *clusters.Cluster) {
+	ts.changed()
+	ts.cfg.Turned(m.Name)
 }
 
-// clustersChanged enqueues the Applications that the cluster of that name concerns.
-func (c *Controller) clustersChanged(name string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for k, a := range c.apps {
-		if a.follows.Load() || a.places.Load() || a.livesIn(name) {
-			c.queue.Add(k)
-		}
-	}
-}
-
-// livesIn reports whether the Application has, or will have, objects in a managed cluster.
-func (a *app) livesIn(cluster string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.clusters[cluster]
-}
-
-// lives records the managed clusters in which the Application has, or will have, objects.
-func (a *app) lives() {
-	var in map[string]bool
-	note := func(cluster string) {
-		if cluster == "" {
-			return
-		}
-		if in == nil {
-			in = map[string]bool{}
-		}
-		in[cluster] = true
-	}
-	for i := range a.record.resources {
-		note(a.record.resources[i].Cluster)
-	}
-	if a.plan != nil {
-		for i := range a.plan.Resources {
-			note(a.plan.Resources[i].Cluster)
-		}
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.clusters = in
+func (ts *targets) changed() {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	ts.changes++
 }
 
 // seen returns an object as last seen, or nil.
-func (c *Controller) seen(ref plan.Ref) *object {
-	t := c.targets.get(ref.Cluster)
+func (ts *targets) seen(ref plan.Ref) *object {
+	t := ts.get(ref.Cluster)
 	if t == nil {
 		return nil
 	}
 	return t.live.get(ref)
+}
+
+// reach returns the cluster of that name, and an error if the cluster is unknown or cannot be used
+// at present.
+func (ts *targets) reach(name string) (*target, error) {
+	t := ts.get(name)
+	if t == nil {
+		return nil, errLeft(name)
+	}
+	return t, t.down()
 }
 
 // errLeft is the error for objects in clusters that are no longer managed. Its value is the
@@ -282,52 +293,4 @@ type errDown struct{ error }
 
 func (e *errDown) Unwrap() error { return e.error }
 
-// reach returns the cluster of that name, and an error if the cluster is unknown or cannot be used
-// at present.
-func (c *Controller) reach(name string) (*target, error) {
-	t := c.targets.get(name)
-	if t == nil {
-		return nil, errLeft(name)
-	}
-	return t, t.down()
-}
-
 var _ plan.Clusters = (*targets)(nil)
-
-// key returns the key of an Application.
-func key(namespace, name string) types.NamespacedName {
-	return types.NamespacedName{Namespace: namespace, Name: name}
-}
-
-// pulse measures for how long requests have had no answer. The zero value is ready for use.
-type pulse struct {
-	mu   sync.Mutex
-	open int       // requests without an answer
-	at   time.Time // the last answer, or the first open request since
-}
-
-func (p *pulse) asked(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open == 0 {
-		p.at = now
-	}
-	p.open++
-}
-
-func (p *pulse) answered(now time.Time) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.open--
-	p.at = now
-}
-
-// silence returns how long the open requests have waited for any answer, or zero if none is open.
-func (p *pulse) silence(now time.Time) time.Duration {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.open == 0 {
-		return 0
-	}
-	return now.Sub(p.at)
-}

@@ -14,6 +14,7 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/keyed"
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
@@ -122,79 +123,62 @@ func pack(p packed) (oam.Compression, error) {
 	return oam.Compression{Type: oam.Gzip, Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
 }
 
-// record is the in-memory content of an Application's tracker: as stored, or as it will be when the
-// write under way has ended.
-type record struct {
+// trackerState is the in-memory content of an Application's tracker: as stored, or as it will be
+// when the write under way has ended.
+type trackerState struct {
 	object    *oam.ResourceTracker // as last seen or written; nil if not created yet
 	resources []oam.ManagedResource
 	packed
+	// dirty is set if the tracker does not yet have the latest revision.
+	dirty bool
+
+	loaded     bool
+	unreadable unreadableTracker
+	// fault is why the content that another manager has written cannot be read.
+	fault error
+	pause keyed.Pause // after a failed write
+	news  trackerNews
 }
 
-func newRecord(rt *oam.ResourceTracker) (record, error) {
+// trackerNews is what has become of a tracker otherwise than by a write of this manager that
+// succeeded.
+type trackerNews uint8
+
+const (
+	trackerKept trackerNews = iota
+	// trackerReplaced: the content is another one than before.
+	trackerReplaced
+	// trackerDeleted: the Application was removed. If an Application with this key exists again, it is
+	// a new one and inherits nothing of the old one's plan, steps or status.
+	trackerDeleted
+)
+
+// takeNews returns the news since the last call.
+func (r *trackerState) takeNews() trackerNews {
+	news := r.news
+	r.news = trackerKept
+	return news
+}
+
+// replace takes over the content of a tracker. If it cannot be read, nothing changes.
+func (r *trackerState) replace(rt *oam.ResourceTracker) error {
 	p, err := unpackRecord(rt.Spec.Compression)
 	if err != nil {
-		return record{}, err
+		return err
 	}
-	return record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources), packed: p}, nil
-}
-
-// load reads the Application's record from the tracker, once.
-func (c *Controller) load(a *app) error {
-	if a.loaded {
-		return nil
-	}
-	if raw, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
-		goes := c.deleted(a.key)
-		if u := &a.unreadable; u.err != nil && u.version == raw.ResourceVersion && u.goes == goes {
-			return u.err // decompressing it took long and would fail again
-		}
-		rt, err := c.trackers.open(raw)
-		var r record
-		if err == nil {
-			if r, err = newRecord(rt); err != nil && goes {
-				// The list of objects can be read, and a deletion needs nothing else.
-				r, err = record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources)}, nil
-			}
-		}
-		a.unreadable = badRecord{raw.ResourceVersion, goes, err}
-		if err != nil {
-			return err
-		}
-		a.record = r
-	}
-	a.loaded = true
-	a.lives()
+	r.object, r.resources, r.packed = rt, slices.Clone(rt.Spec.ManagedResources), p
 	return nil
 }
 
-// badRecord is the version of a tracker that could not be read, whether the Application was being
+// unreadableTracker is the version of a tracker that could not be read, whether the Application was being
 // deleted then, and the error.
-type badRecord struct {
+type unreadableTracker struct {
 	version string
-	goes    bool
+	deleted bool
 	err     error
 }
 
-// noRecord reports in an Application's status that its record cannot be read. The Application's
-// objects are then unknown, so nothing is created, changed or deleted for it until the tracker
-// changes. An Application that is being deleted is released.
-func (c *Controller) noRecord(a *app, err error) {
-	c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
-	o, _ := c.open(a)
-	if o == nil {
-		return
-	}
-	err = fmt.Errorf("its record, the ResourceTracker %s, cannot be read: %w. What it has deployed stays as it is until an administrator restores the record",
-		trackerName(a.key.Namespace, a.key.Name), err)
-	if o.DeletionTimestamp != nil {
-		c.letGo(a, o)
-		return
-	}
-	a.plan, a.planned, a.planErr = nil, "", err
-	c.report(a, o, progress{})
-}
-
-func (r *record) latest() *revision {
+func (r *trackerState) latest() *revision {
 	if len(r.Revisions) == 0 {
 		return nil
 	}
@@ -202,7 +186,7 @@ func (r *record) latest() *revision {
 }
 
 // componentType returns the type of a component in the newest revision that has the component.
-func (r *record) componentType(name string) string {
+func (r *trackerState) componentType(name string) string {
 	for i := len(r.Revisions) - 1; i >= 0; i-- {
 		for j := range r.Revisions[i].Spec.Components {
 			if c := &r.Revisions[i].Spec.Components[j]; c.Name == name {
@@ -213,7 +197,7 @@ func (r *record) componentType(name string) string {
 	return ""
 }
 
-func (r *record) has(ref plan.Ref) bool {
+func (r *trackerState) has(ref plan.Ref) bool {
 	return slices.ContainsFunc(r.resources, func(m oam.ManagedResource) bool { return refOf(&m) == ref })
 }
 

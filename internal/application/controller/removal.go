@@ -1,0 +1,142 @@
+package controller
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+)
+
+// finalizerWrite is the name of the write of the finalizers among an Application's writes.
+const finalizerWrite = "finalizer"
+
+// finalizersInterval is the time after which finalizers are written again that another client has
+// changed: by then the watch has shown the change.
+const finalizersInterval = 100 * time.Millisecond
+
+// remove deletes an Application's objects, then its tracker, then its finalizers.
+func (c *Controller) remove(a *record, o *oam.Application) {
+	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
+		a.tracker.resources = nil
+	}
+	var spec *oam.ApplicationSpec
+	if o != nil {
+		spec = &o.Spec
+	} else if last := a.tracker.latest(); last != nil {
+		spec = last.Spec
+	}
+	remaining, why, failed := c.remover.removeAll(a.state, spec)
+	if failed {
+		a.removal.Refused(c.now())
+		a.wakeAfter(a.removal.Left(c.now()))
+	}
+	if remaining > 0 || a.writes.inFlight(trackerWrite) {
+		if o != nil {
+			c.reporter.reportDeleting(a.state, &a.report, o, remaining, why)
+		}
+		return
+	}
+	if a.tracker.object != nil {
+		c.keeper.delete(a.owner, &a.tracker, &a.writes)
+		return
+	}
+	if o == nil {
+		c.forget(a.key)
+		return
+	}
+	c.release(a, o)
+}
+
+// hold adds this manager's finalizer if admission has not.
+func (c *Controller) hold(a *record, o *oam.Application) {
+	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || c.now().Before(a.finalizersAt) || !a.writes.start(finalizerWrite) {
+		return
+	}
+	data, err := finalizersPatch(o, append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer))
+	if err != nil {
+		return
+	}
+	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.name, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
+		if err != nil {
+			// The Application was changed or deleted meanwhile, or the patch was refused. The next
+			// pass tries again; until then there is no finalizer.
+			c.log.Debug("no finalizer yet", "application", a.key, "error", err)
+		}
+		a.post(func() {
+			if a.writes.end(finalizerWrite, nil); err != nil {
+				a.finalizersAt = c.now().Add(finalizersInterval)
+			}
+		})
+	})
+}
+
+// finalizersPatch returns a JSON patch that replaces the finalizers, and fails if they have changed
+// meanwhile. Other changes, such as this manager's own status writes, do not matter.
+func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
+	type op struct {
+		Op    string `json:"op"`
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	const path = "/metadata/finalizers"
+	if len(o.Finalizers) == 0 {
+		return json.Marshal([]op{{"add", path, to}})
+	}
+	return json.Marshal([]op{{"test", path, o.Finalizers}, {"replace", path, to}})
+}
+
+// release removes this manager's finalizers, so that the API server can delete the Application.
+func (c *Controller) release(a *record, o *oam.Application) {
+	kept := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool {
+		return f == oam.ResourceTrackerFinalizer || f == oam.OrphanFinalizer
+	})
+	if len(kept) == len(o.Finalizers) || a.released == o.UID {
+		return
+	}
+	if wait := a.finalizersAt.Sub(c.now()); wait > 0 {
+		a.wakeAfter(wait)
+		return
+	}
+	if !a.writes.start(finalizerWrite) {
+		return
+	}
+	data, err := finalizersPatch(o, kept)
+	if err != nil {
+		return
+	}
+	meta := apiwriter.Meta{Owner: a.name, Reason: "application-finalizer"}
+	c.cfg.Writer.Patch(meta, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
+		a.post(func() {
+			switch {
+			case apierrors.IsConflict(err) || apierrors.IsInvalid(err):
+				// Another client was faster: look again when the watch has shown the new version.
+				a.finalizersAt, err = c.now().Add(finalizersInterval), nil
+			case err == nil || apierrors.IsNotFound(err):
+				a.released, err = o.UID, nil
+			}
+			if a.writes.end(finalizerWrite, err); err != nil {
+				c.keeper.retryLater(a.owner, &a.tracker, err)
+			}
+		})
+	})
+}
+
+// releaseUnreadable removes the finalizers of a deleted Application whose record cannot be read, and tells in
+// an event what stays.
+func (c *Controller) releaseUnreadable(a *record, o *oam.Application) {
+	tracker := trackerName(a.key.Namespace, a.key.Name)
+	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
+		return
+	}
+	c.log.Warn("an application is let go whose record cannot be read: what it has made stays", "application", a.key, "tracker", tracker)
+	c.cfg.Writer.Event(o, corev1.EventTypeWarning, "RecordUnreadable",
+		fmt.Sprintf("the application is deleted and what it has made stays, for ResourceTracker %s, which lists it, cannot be read", tracker))
+	c.release(a, o)
+}
