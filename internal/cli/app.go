@@ -14,7 +14,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
 	"lockstep.dev/lockstep/internal/submit"
@@ -72,12 +72,12 @@ func (c *appCommand) names() cobra.CompletionFunc {
 }
 
 // revisionsOf returns the kept revisions of an application, oldest first.
-func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]controller.Revision, error) {
+func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]records.Revision, error) {
 	rt, err := client.Tracker(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return controller.Revisions(rt)
+	return records.Revisions(rt)
 }
 
 func newAppUp(s streams) *cobra.Command {

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/application/records"
 )
 
 func newAppWorkflow(s streams) *cobra.Command {
@@ -138,7 +138,7 @@ func newAppRollback(s streams, of string) *cobra.Command {
 
 // chosenRevision returns the revision called name. Without a name it returns the one before the
 // last.
-func chosenRevision(revisions []controller.Revision, name string) (*controller.Revision, error) {
+func chosenRevision(revisions []records.Revision, name string) (*records.Revision, error) {
 	if name == "" {
 		if len(revisions) < 2 {
 			return nil, errors.New("there is no earlier revision")

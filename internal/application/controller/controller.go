@@ -18,9 +18,18 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/author"
 	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/clusters"
+	"lockstep.dev/lockstep/internal/application/definitions"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/evaluation"
+	"lockstep.dev/lockstep/internal/application/external"
+	"lockstep.dev/lockstep/internal/application/objects"
+	"lockstep.dev/lockstep/internal/application/records"
+	"lockstep.dev/lockstep/internal/application/report"
+	"lockstep.dev/lockstep/internal/application/steps"
 	"lockstep.dev/lockstep/internal/cluster"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/egress"
@@ -62,7 +71,7 @@ type Config struct {
 	// write for each change.
 	ApplicationRevisions bool
 	// Evaluators evaluates users' templates, charts and expressions. Required. See package sandbox.
-	Evaluators Evaluators
+	Evaluators evaluation.Pool
 	// UnconfinedSteps lets workflow steps read and write outside their Application's namespace.
 	UnconfinedSteps bool
 	// Requests sends the HTTP requests and e-mails that Applications ask for. Default: to public
@@ -126,22 +135,22 @@ type Controller struct {
 	// epoch is the number of calls of Lapsed. changes counts the changes of definitions and clusters.
 	epoch, changes atomic.Uint64
 
-	applications *held[oam.Application]
-	trackers     *held[oam.ResourceTracker]
-	defs         *definitions
+	applications *records.PackedCache[oam.Application]
+	trackers     *records.PackedCache[oam.ResourceTracker]
+	defs         *definitions.Library
 	clusters     *clusters.Registry
-	targets      *targets
-	spies        *spies
+	targets      *objects.Targets
+	spies        *objects.Watches
 
-	authors    authors
-	evaluators *evaluators
-	planner    planner
-	keeper     trackerKeeper
-	deployer   deployer
-	remover    remover
-	steps      stepRunner
-	reporter   reporter
-	gate       gate
+	authors    author.Finder
+	evaluators *evaluation.Cache
+	planner    deploy.Planner
+	keeper     records.Keeper
+	deployer   deploy.Deployer
+	remover    deploy.Remover
+	steps      steps.Runner
+	reporter   report.Reporter
+	gate       deploy.StartLimiter
 	idle       idleApplications
 	panics     panicked
 	metrics    *metrics
@@ -165,19 +174,19 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c := &Controller{
-		cfg: cfg, log: cfg.Log, authors: authors{cfg.ActAsManager, cfg.Recorded},
-		applications: newHeld(raw, "applications", glanceAt, readApplication),
-		trackers:     newHeld(raw, "resourcetrackers", expand, readTracker),
+		cfg: cfg, log: cfg.Log, authors: author.Finder{ActAsManager: cfg.ActAsManager, Recorded: cfg.Recorded},
+		applications: records.NewPackedCache(raw, "applications", records.Summarize, records.ReadApplication),
+		trackers:     records.NewPackedCache(raw, "resourcetrackers", records.Expand, records.ReadTracker),
 	}
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "applications", Workers: cfg.Workers, Turn: c.turn, Clock: cfg.Clock,
 	})
-	c.evaluators = newEvaluators(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
-	c.defs = newDefinitions(definitionsConfig{
+	c.evaluators = evaluation.New(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
+	c.defs = definitions.New(definitions.Config{
 		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Owns: cfg.Owns,
 		Applications: c.eachApplication, Changed: c.definitionsChanged, Malformed: cfg.Malformed,
 	})
-	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
+	c.spies = objects.NewWatches(c.enqueue)
 	// Charts are cached for all namespaces, so they are evaluated for
 	// no tenant.
 	openChart := func(archive []byte) (*chart.Chart, error) {
@@ -186,7 +195,7 @@ func New(cfg Config) (*Controller, error) {
 		}, archive)
 	}
 	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
-	c.targets, err = newTargets(targetsConfig{
+	c.targets, err = objects.New(objects.Config{
 		Log: cfg.Log, Now: cfg.Clock.Now, Changed: c.enqueue, Turned: c.clustersChanged, Fence: cfg.Fence,
 		Measured: func(cluster string, rest *rest.Config) *rest.Config { return c.metrics.measured(cluster, rest) },
 	}, cfg.REST, cfg.Writer)
@@ -196,25 +205,25 @@ func New(cfg Config) (*Controller, error) {
 	c.clusters, err = clusters.New(clusters.Config{
 		REST: cfg.REST, Gateway: cfg.Gateway, Log: cfg.Log, Now: cfg.Clock.Now,
 		Events: clusters.Events{
-			Joined: c.targets.joined, Relabelled: c.targets.relabelled, Turned: c.targets.turned,
-			Left: func(m *clusters.Cluster) { c.targets.left(m); c.metrics.left(m.Name) },
+			Joined: c.targets.Joined, Relabelled: c.targets.Relabelled, Turned: c.targets.Turned,
+			Left: func(m *clusters.Cluster) { c.targets.Left(m); c.metrics.left(m.Name) },
 		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.targets.labels = c.clusters.Labelled
+	c.targets.Labels = c.clusters.Labelled
 	ctx := func() context.Context { return c.ctx }
-	access := access{targets: c.targets, spies: c.spies, unconfined: cfg.UnconfinedSteps, ctx: ctx, aside: c.loop.Aside}
-	c.deployer = deployer{access: access, evaluators: c.evaluators, log: cfg.Log, now: cfg.Clock.Now}
-	c.remover = remover{deployer: &c.deployer, applications: c.applications, authors: &c.authors}
-	c.keeper = trackerKeeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}
-	c.planner = planner{
-		access: access, definitions: c.defs, evaluators: c.evaluators, charts: store, requests: &requests{cfg.Requests, cfg.Clock.Now},
-		outside: newSlots(), observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, now: cfg.Clock.Now,
+	access := deploy.Access{Targets: c.targets, Spies: c.spies, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Aside}
+	c.deployer = deploy.Deployer{Access: access, Evaluators: c.evaluators, Log: cfg.Log, Now: cfg.Clock.Now}
+	c.remover = deploy.Remover{Deployer: &c.deployer, Applications: c.applications, Authors: &c.authors}
+	c.keeper = records.Keeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}
+	c.planner = deploy.Planner{
+		Access: access, Definitions: c.defs, Evaluators: c.evaluators, Charts: store, Requests: &external.Client{Guard: cfg.Requests, Now: cfg.Clock.Now},
+		Outside: deploy.NewSlots(), Observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, Now: cfg.Clock.Now,
 	}
-	c.steps = stepRunner{planner: &c.planner, trackers: c.trackers, log: cfg.Log}
-	c.reporter = reporter{writer: cfg.Writer, log: cfg.Log, now: cfg.Clock.Now, settleAfter: cfg.Settle, everyRevision: cfg.ApplicationRevisions}
+	c.steps = steps.Runner{Planner: &c.planner, Trackers: c.trackers, Log: cfg.Log}
+	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, EveryRevision: cfg.ApplicationRevisions}
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
 	}
@@ -233,13 +242,13 @@ func (c *Controller) handle() {
 	// Application, needs a pass. An Application can rest once the watch shows its tracker as last
 	// written.
 	c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
-		Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+		Added: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
-			if owner := ownerOf(o.Labels); c.active(owner) {
+			if owner := objects.OwnerOf(o.Labels); c.active(owner) {
 				c.enqueue(owner)
 			}
 		},
-		Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+		Deleted: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
 	})
 }
 
@@ -260,8 +269,8 @@ func (c *Controller) active(k types.NamespacedName) bool { return c.loop.Get(k) 
 // commandedByStatus reports whether suspend or terminated in the workflow's status changed, which
 // may be another client's command.
 func commandedByStatus(old, new *kubeclient.Raw) bool {
-	a, b := glanceOf(old), glanceOf(new)
-	return a.workflow && b.workflow && (a.suspend != b.suspend || a.terminated != b.terminated)
+	a, b := records.SummaryOf(old), records.SummaryOf(new)
+	return a.Workflow && b.Workflow && (a.Suspend != b.Suspend || a.Terminated != b.Terminated)
 }
 
 // definitionsChanged enqueues the Applications that wait for a definition, those that follow
@@ -298,8 +307,8 @@ func (c *Controller) enqueue(k types.NamespacedName) {
 
 // Run reconciles Applications until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
-	local := c.targets.local
-	for err := local.kinds.learn(); err != nil; err = local.kinds.learn() {
+	local := c.targets.Local
+	for err := local.Kinds.Learn(); err != nil; err = local.Kinds.Learn() {
 		c.log.Warn("applications wait", "error", err)
 		select {
 		case <-ctx.Done():
@@ -308,14 +317,14 @@ func (c *Controller) Run(ctx context.Context) {
 		}
 	}
 	c.ctx = ctx
-	c.targets.start(ctx)
+	c.targets.Start(ctx)
 	var watching sync.WaitGroup
-	all := []watched{c.applications, c.trackers, c.clusters, c.defs}
+	all := []definitions.Watched{c.applications, c.trackers, c.clusters, c.defs}
 	for _, w := range all {
 		watching.Go(func() { w.Run(ctx) })
 	}
 	defer watching.Wait()
-	defer c.targets.stopAll()
+	defer c.targets.StopAll()
 	for _, w := range all {
 		if w.WaitForSync(ctx) != nil {
 			return
@@ -359,7 +368,7 @@ func (c *Controller) Rebalance() {
 		c.enqueue(key(o.Namespace, o.Name))
 	}
 	for _, rt := range c.trackers.List() {
-		c.enqueue(ownerOf(rt.Labels))
+		c.enqueue(objects.OwnerOf(rt.Labels))
 	}
 }
 
@@ -369,17 +378,17 @@ func (c *Controller) recordOf(k types.NamespacedName) *record {
 		return a
 	}
 	a := &record{epoch: c.epoch.Load()}
-	a.state = &state{owner: c.ownerOf(k, a), uids: c.idle.wake(k)}
+	a.State = &deploy.State{Owner: c.ownerOf(k, a), Uids: c.idle.wake(k)}
 	c.loop.Put(k, a)
 	return a
 }
 
 // ownerOf returns the way back into the turns of an Application. What is posted is dropped if a is
 // no longer its record by then.
-func (c *Controller) ownerOf(k types.NamespacedName, a *record) *owner {
-	return &owner{
-		key: k, name: "application/" + k.String(),
-		post: func(do func()) {
+func (c *Controller) ownerOf(k types.NamespacedName, a *record) *records.Owner {
+	return &records.Owner{
+		Key: k, Name: "application/" + k.String(),
+		Post: func(do func()) {
 			posted := c.loop.Post(k, keyed.Anyone, func(now *record) {
 				if now == a {
 					do()
@@ -389,7 +398,7 @@ func (c *Controller) ownerOf(k types.NamespacedName, a *record) *owner {
 				c.loop.Wake(k)
 			}
 		},
-		wakeAfter: func(after time.Duration) { c.loop.WakeAfter(k, after) },
+		WakeAfter: func(after time.Duration) { c.loop.WakeAfter(k, after) },
 	}
 }
 
@@ -397,13 +406,13 @@ func (c *Controller) ownerOf(k types.NamespacedName, a *record) *owner {
 func (c *Controller) forget(k types.NamespacedName) {
 	c.loop.Drop(k)
 	c.idle.wake(k)
-	c.spies.leave(k, true)
+	c.spies.Release(k, true)
 }
 
 // eachApplication iterates over all Applications, with an error for each that cannot be read.
 func (c *Controller) eachApplication(yield func(*oam.Application, error) bool) {
 	for _, raw := range c.applications.List() {
-		if !yield(c.applications.open(raw)) {
+		if !yield(c.applications.Unpack(raw)) {
 			return
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/records"
 )
 
 // metrics are the controller's metrics. Values that can be counted on demand are not stored: see
@@ -69,7 +70,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	phases := map[oam.ApplicationPhase]int{}
 	for _, o := range m.c.applications.List() {
 		if owns := m.c.cfg.Owns; owns == nil || owns(o.Namespace+"/"+o.Name) {
-			phase := glanceOf(o).phase
+			phase := records.SummaryOf(o).Phase
 			if phase == "" {
 				phase = oam.PhaseStarting
 			}
@@ -81,12 +82,12 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	}
 	gauge(awakeDesc, m.c.loop.Records())
 	gauge(queueDesc, m.c.loop.Depth())
-	for _, t := range m.c.targets.managed() {
+	for _, t := range m.c.targets.Managed() {
 		reachable := 0
-		if t.down() == nil {
+		if t.Down() == nil {
 			reachable = 1
 		}
-		gauge(reachDesc, reachable, t.name)
+		gauge(reachDesc, reachable, t.Name)
 	}
 }
 

@@ -9,6 +9,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/report"
 	"lockstep.dev/lockstep/internal/contain"
 	"lockstep.dev/lockstep/internal/kubeclient"
 	"lockstep.dev/lockstep/internal/malformed"
@@ -105,21 +107,21 @@ func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
 // reportPanic reports in an Application's status that the Application is left alone, unless the
 // status says so already. If the Application is being deleted, reportPanic writes an event instead.
 func (c *Controller) reportPanic(k types.NamespacedName, r *kubeclient.Raw, p *contain.Panic) {
-	o, err := c.applications.open(r)
+	o, err := c.applications.Unpack(r)
 	if err != nil {
 		return
 	}
 	a := &record{}
-	a.state = &state{owner: c.ownerOf(k, a)}
+	a.State = &deploy.State{Owner: c.ownerOf(k, a)}
 	if o.DeletionTimestamp != nil {
 		c.cfg.Writer.Event(o, corev1.EventTypeWarning, "ManagerFailed", p.Error()+"; what the application has made is not removed")
 		return
 	}
-	a.planErr = &malformed.Error{Kind: "Application", Namespace: k.Namespace, Name: k.Name, Fault: p.Error(), Panicked: true}
+	a.PlanErr = &malformed.Error{Kind: "Application", Namespace: k.Namespace, Name: k.Name, Fault: p.Error(), Panicked: true}
 	s := o.Status.DeepCopy()
 	s.ObservedGeneration = o.Generation
-	reportNoPlan(s, a.planErr, metav1.NewTime(c.now()).Rfc3339Copy())
-	if !same(&o.Status, s) {
-		c.reporter.write(a.state, &a.report, o, s, true)
+	report.ReportNoPlan(s, a.PlanErr, metav1.NewTime(c.now()).Rfc3339Copy())
+	if !report.Same(&o.Status, s) {
+		c.reporter.Write(a.State, &a.report, o, s, true)
 	}
 }

@@ -8,7 +8,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/author"
+	"lockstep.dev/lockstep/internal/application/deploy"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/report"
+	"lockstep.dev/lockstep/internal/application/steps"
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
@@ -18,7 +22,11 @@ func (c *Controller) reconcile(k types.NamespacedName) {
 	a, changes := c.recordOf(k), c.changes.Load()
 	c.loop.Deliver(k, keyed.Anyone)
 	if c.proceed(a) {
-		if keeps, wait := c.keepsPlace(a); !keeps {
+		keeps, wait := false, time.Duration(0)
+		if c.gate.Has(k) {
+			keeps, wait = c.deployer.KeepsPlace(a.State)
+		}
+		if !keeps {
 			c.through(k)
 		} else if wait > 0 {
 			c.loop.WakeAfter(k, wait)
@@ -41,7 +49,7 @@ func (c *Controller) proceed(a *record) bool {
 	}
 	o, err := c.open(a)
 	if err != nil {
-		if last := a.tracker.latest(); last != nil {
+		if last := a.Tracker.Latest(); last != nil {
 			o.Spec = *last.Spec // the spec by which it is removed
 		}
 		a.noPlan(err)
@@ -54,51 +62,51 @@ func (c *Controller) proceed(a *record) bool {
 		return true
 	}
 	if err != nil {
-		c.reporter.report(a.state, &a.report, o, progress{})
+		c.reporter.Report(a.State, &a.report, o, deploy.Progress{})
 		return true
 	}
-	if a.tracker.object == nil && !c.gate.enter(a.key) {
+	if a.Tracker.Object == nil && !c.gate.Enter(a.Key) {
 		return false
 	}
 	if c.restart(a, o) {
 		c.runAgain(a)
-		if a.tracker.object != nil {
+		if a.Tracker.Object != nil {
 			c.writeTracker(a, o.UID, o.Generation)
 			return true
 		}
 	}
 	// 1. Make the plan, and find the identity to act as.
-	author, err := c.authors.of(o)
-	if errors.Is(err, ErrNotKnown) {
+	as, err := c.authors.Of(o)
+	if errors.Is(err, author.ErrNotKnown) {
 		return true // Rebalance is called when it is known
 	}
 	if err != nil {
 		a.noPlan(err)
-		c.reporter.report(a.state, &a.report, o, progress{})
+		c.reporter.Report(a.State, &a.report, o, deploy.Progress{})
 		return true
 	}
-	a.actAs(author)
+	a.ActAs(as)
 	if !c.replan(a, o) {
-		if !errors.Is(a.planErr, plan.ErrNotYet) {
-			c.reporter.report(a.state, &a.report, o, progress{})
+		if !errors.Is(a.PlanErr, plan.ErrNotYet) {
+			c.reporter.Report(a.State, &a.report, o, deploy.Progress{})
 		}
 		return true
 	}
 	c.hold(a, o)
-	var p progress
-	for range stepsMax {
+	var p deploy.Progress
+	for range steps.StepsMax {
 		// 2. Name new objects in the tracker before they are created.
 		if !c.recordNew(a, o) {
 			return true
 		}
 		// 3. Create and patch objects.
-		p = c.deployer.dispatch(a.state, workflowFinished(a.report.current(o), &a.tracker))
-		if a.run == nil || !p.planned {
+		p = c.deployer.Dispatch(a.State, report.WorkflowFinished(a.report.Current(o), &a.Tracker))
+		if a.run == nil || !p.Planned {
 			break
 		}
-		more, unsaved := c.steps.advance(a.state, a.run, &p, command{o.Annotations[oam.WorkflowCommandAnnotation], func() *oam.WorkflowStatus { return a.theirs(o) }})
+		more, unsaved := c.steps.Advance(a.State, a.run, &p, steps.Command{Annotation: o.Annotations[oam.WorkflowCommandAnnotation], Theirs: func() *oam.WorkflowStatus { return a.theirs(o) }})
 		if more {
-			a.plan = a.run.merged()
+			a.Plan = a.run.Merged()
 		}
 		if unsaved {
 			if c.recordNew(a, o) {
@@ -111,14 +119,14 @@ func (c *Controller) proceed(a *record) bool {
 		}
 	}
 	// 4. Delete objects that left the plan, and update the tracker.
-	if p.applied+p.blocked == len(a.plan.Resources) && p.settled && a.run.whole() && c.remover.collect(a.state, &o.Spec) {
-		c.writeTracker(a, "", a.tracker.object.Spec.ApplicationGeneration)
+	if p.Applied+p.Blocked == len(a.Plan.Resources) && p.Settled && a.run.Whole() && c.remover.Collect(a.State, &o.Spec) {
+		c.writeTracker(a, "", a.Tracker.Object.Spec.ApplicationGeneration)
 	}
 	// 5. Report the status, unless a component's state is still being evaluated.
-	if slices.ContainsFunc(p.components, func(s componentState) bool { return s.unknown }) {
+	if slices.ContainsFunc(p.Components, func(s deploy.ComponentState) bool { return s.Unknown }) {
 		return true
 	}
-	c.reporter.report(a.state, &a.report, o, p)
+	c.reporter.Report(a.State, &a.report, o, p)
 	c.rest(a, o, &p)
 	return true
 }
@@ -126,7 +134,7 @@ func (c *Controller) proceed(a *record) bool {
 // open returns the Application as last seen, or nil if it does not exist. If the spec cannot be
 // read, open returns an error and an Application without a spec.
 func (c *Controller) open(a *record) (*oam.Application, error) {
-	raw, ok := c.applications.Get(a.key.Namespace, a.key.Name)
+	raw, ok := c.applications.Get(a.Key.Namespace, a.Key.Name)
 	if !ok {
 		a.opened = nil
 		return nil, nil
@@ -134,67 +142,17 @@ func (c *Controller) open(a *record) (*oam.Application, error) {
 	if a.opened != nil && a.opened.UID == raw.UID && a.opened.ResourceVersion == raw.ResourceVersion {
 		return a.opened, nil
 	}
-	o, err := c.applications.open(raw)
+	o, err := c.applications.Unpack(raw)
 	if a.opened = o; err != nil {
 		a.opened = nil // so that the next pass reports it again
 	}
 	return o, err
 }
 
-const (
-	// takenUpMax is how long after the last answer an Application may keep its place at the gate
-	// until controllers have observed the objects it created.
-	takenUpMax = 2 * time.Second
-	// silenceMax is how long a managed cluster may leave writes unanswered before Applications stop
-	// keeping their places at the gate for it. It is a round trip to the other side of the world,
-	// and a short wait for others when the cluster has gone.
-	silenceMax = 250 * time.Millisecond
-)
-
-// keepsPlace reports whether an Application keeps its place at the gate. again is when to ask again
-// if nothing happens before; zero means an answer will bring the Application back.
-func (c *Controller) keepsPlace(a *record) (keeps bool, again time.Duration) {
-	if !c.gate.has(a.key) {
-		return false, 0
-	}
-	now := c.now()
-	local := len(a.writes.flight) // writes to the local cluster that are under way
-	wait := takenUpMax - now.Sub(a.writes.answered)
-	for i := range a.resources() {
-		r := &a.plan.Resources[i]
-		if r.Cluster == "" || !a.writes.inFlight(refKey(r.Ref)) {
-			continue
-		}
-		local--
-		if t := c.targets.get(r.Cluster); t != nil {
-			again = max(again, silenceMax-t.pulse.silence(now))
-		}
-	}
-	switch {
-	case local > 0:
-		return true, 0
-	case again > 0:
-		return true, again
-	case wait > 0 && c.untaken(a):
-		return true, wait
-	}
-	return false, 0
-}
-
-// untaken reports whether the controller of some object that the Application created has not
-// observed that object yet. While such controllers lag behind, more objects would only delay them
-// further.
-func (c *Controller) untaken(a *record) bool {
-	return slices.ContainsFunc(a.resources(), func(r plan.Resource) bool {
-		there := c.targets.seen(r.Ref)
-		return there != nil && there.owner == a.key && there.untaken
-	})
-}
-
 // through frees an Application's place at the gate and enqueues the Applications that enter
 // instead.
 func (c *Controller) through(k types.NamespacedName) {
-	for _, next := range c.gate.leave(k, c.cfg.Writer.Lag()) {
+	for _, next := range c.gate.Leave(k, c.cfg.Writer.Lag()) {
 		c.loop.Wake(next)
 	}
 }

@@ -7,7 +7,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/deploy"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/report"
+	"lockstep.dev/lockstep/internal/application/steps"
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
@@ -15,10 +18,10 @@ import (
 // the Application's key access it, except for interests. Answers to writes, evaluations and reads
 // are posted to the key.
 type record struct {
-	*state
+	*deploy.State
 	planning planning
-	run      *workflowRun // the workflow's state, if the Application is deployed in steps
-	report   reported
+	run      *steps.Run // the workflow's state, if the Application is deployed in steps
+	report   report.State
 
 	// epoch is the controller's epoch when this record was created.
 	epoch uint64
@@ -54,7 +57,7 @@ type planning struct {
 
 // noPlan drops the plan, so that it is made again. err says why there is none, or is nil.
 func (a *record) noPlan(err error) {
-	a.plan, a.planning.inputs, a.planErr = nil, "", err
+	a.Plan, a.planning.inputs, a.PlanErr = nil, "", err
 }
 
 // interests is what concerns an Application besides its own objects. It is never changed, only
@@ -81,7 +84,7 @@ func (m *planInputs) of(o *oam.Application, clusters uint64) bool {
 
 // declareInterests publishes what concerns the Application, for the handlers of watches.
 func (a *record) declareInterests() {
-	now := &interests{definitions: a.follows, clusters: a.planning.places}
+	now := &interests{definitions: a.Follows, clusters: a.planning.places}
 	note := func(cluster string) {
 		if cluster == "" {
 			return
@@ -91,11 +94,11 @@ func (a *record) declareInterests() {
 		}
 		now.in[cluster] = true
 	}
-	for i := range a.tracker.resources {
-		note(a.tracker.resources[i].Cluster)
+	for i := range a.Tracker.Resources {
+		note(a.Tracker.Resources[i].Cluster)
 	}
-	for i := range a.resources() {
-		note(a.plan.Resources[i].Cluster)
+	for i := range a.Resources() {
+		note(a.Plan.Resources[i].Cluster)
 	}
 	a.interests.Store(now)
 }

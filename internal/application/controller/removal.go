@@ -12,6 +12,7 @@ import (
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/records"
 )
 
 // finalizerWrite is the name of the write of the finalizers among an Application's writes.
@@ -24,31 +25,31 @@ const finalizersInterval = 100 * time.Millisecond
 // remove deletes an Application's objects, then its tracker, then its finalizers.
 func (c *Controller) remove(a *record, o *oam.Application) {
 	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
-		a.tracker.resources = nil
+		a.Tracker.Resources = nil
 	}
 	var spec *oam.ApplicationSpec
 	if o != nil {
 		spec = &o.Spec
-	} else if last := a.tracker.latest(); last != nil {
+	} else if last := a.Tracker.Latest(); last != nil {
 		spec = last.Spec
 	}
-	remaining, why, failed := c.remover.removeAll(a.state, spec)
+	remaining, why, failed := c.remover.RemoveAll(a.State, spec)
 	if failed {
 		a.removal.Refused(c.now())
-		a.wakeAfter(a.removal.Left(c.now()))
+		a.WakeAfter(a.removal.Left(c.now()))
 	}
-	if remaining > 0 || a.writes.inFlight(trackerWrite) {
+	if remaining > 0 || a.Writes.InFlight(records.TrackerWrite) {
 		if o != nil {
-			c.reporter.reportDeleting(a.state, &a.report, o, remaining, why)
+			c.reporter.ReportDeleting(a.State, &a.report, o, remaining, why)
 		}
 		return
 	}
-	if a.tracker.object != nil {
-		c.keeper.delete(a.owner, &a.tracker, &a.writes)
+	if a.Tracker.Object != nil {
+		c.keeper.Delete(a.Owner, &a.Tracker, &a.Writes)
 		return
 	}
 	if o == nil {
-		c.forget(a.key)
+		c.forget(a.Key)
 		return
 	}
 	c.release(a, o)
@@ -56,21 +57,21 @@ func (c *Controller) remove(a *record, o *oam.Application) {
 
 // hold adds this manager's finalizer if admission has not.
 func (c *Controller) hold(a *record, o *oam.Application) {
-	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || c.now().Before(a.finalizersAt) || !a.writes.start(finalizerWrite) {
+	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || c.now().Before(a.finalizersAt) || !a.Writes.Start(finalizerWrite) {
 		return
 	}
 	data, err := finalizersPatch(o, append(slices.Clone(o.Finalizers), oam.ResourceTrackerFinalizer))
 	if err != nil {
 		return
 	}
-	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.name, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
+	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
 		if err != nil {
 			// The Application was changed or deleted meanwhile, or the patch was refused. The next
 			// pass tries again; until then there is no finalizer.
-			c.log.Debug("no finalizer yet", "application", a.key, "error", err)
+			c.log.Debug("no finalizer yet", "application", a.Key, "error", err)
 		}
-		a.post(func() {
-			if a.writes.end(finalizerWrite, nil); err != nil {
+		a.Post(func() {
+			if a.Writes.End(finalizerWrite, nil); err != nil {
 				a.finalizersAt = c.now().Add(finalizersInterval)
 			}
 		})
@@ -101,19 +102,19 @@ func (c *Controller) release(a *record, o *oam.Application) {
 		return
 	}
 	if wait := a.finalizersAt.Sub(c.now()); wait > 0 {
-		a.wakeAfter(wait)
+		a.WakeAfter(wait)
 		return
 	}
-	if !a.writes.start(finalizerWrite) {
+	if !a.Writes.Start(finalizerWrite) {
 		return
 	}
 	data, err := finalizersPatch(o, kept)
 	if err != nil {
 		return
 	}
-	meta := apiwriter.Meta{Owner: a.name, Reason: "application-finalizer"}
+	meta := apiwriter.Meta{Owner: a.Name, Reason: "application-finalizer"}
 	c.cfg.Writer.Patch(meta, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
-		a.post(func() {
+		a.Post(func() {
 			switch {
 			case apierrors.IsConflict(err) || apierrors.IsInvalid(err):
 				// Another client was faster: look again when the watch has shown the new version.
@@ -121,8 +122,8 @@ func (c *Controller) release(a *record, o *oam.Application) {
 			case err == nil || apierrors.IsNotFound(err):
 				a.released, err = o.UID, nil
 			}
-			if a.writes.end(finalizerWrite, err); err != nil {
-				c.keeper.retryLater(a.owner, &a.tracker, err)
+			if a.Writes.End(finalizerWrite, err); err != nil {
+				c.keeper.RetryLater(a.Owner, &a.Tracker, err)
 			}
 		})
 	})
@@ -131,11 +132,11 @@ func (c *Controller) release(a *record, o *oam.Application) {
 // releaseUnreadable removes the finalizers of a deleted Application whose record cannot be read, and tells in
 // an event what stays.
 func (c *Controller) releaseUnreadable(a *record, o *oam.Application) {
-	tracker := trackerName(a.key.Namespace, a.key.Name)
+	tracker := records.TrackerName(a.Key.Namespace, a.Key.Name)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		return
 	}
-	c.log.Warn("an application is let go whose record cannot be read: what it has made stays", "application", a.key, "tracker", tracker)
+	c.log.Warn("an application is let go whose record cannot be read: what it has made stays", "application", a.Key, "tracker", tracker)
 	c.cfg.Writer.Event(o, corev1.EventTypeWarning, "RecordUnreadable",
 		fmt.Sprintf("the application is deleted and what it has made stays, for ResourceTracker %s, which lists it, cannot be read", tracker))
 	c.release(a, o)

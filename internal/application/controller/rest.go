@@ -10,13 +10,15 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/deploy"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/report"
 )
 
 // rest frees the in-memory state of an Application for which there has been nothing to do or to
 // wait for during Config.IdleAfter. Any event that concerns the Application loads its state from the
 // tracker, as at the manager's start. rest is the last step of a turn.
-func (c *Controller) rest(a *record, o *oam.Application, p *progress) {
+func (c *Controller) rest(a *record, o *oam.Application, p *deploy.Progress) {
 	if !c.rested(a, o, p) {
 		a.idle = time.Time{}
 		return
@@ -25,38 +27,38 @@ func (c *Controller) rest(a *record, o *oam.Application, p *progress) {
 	switch {
 	case a.idle.IsZero():
 		a.idle = now
-		a.wakeAfter(c.cfg.IdleAfter)
+		a.WakeAfter(c.cfg.IdleAfter)
 	case now.Sub(a.idle) >= c.cfg.IdleAfter:
-		for i := range a.plan.Resources {
-			if t := c.targets.get(a.plan.Resources[i].Cluster); t != nil {
-				t.live.settle(a.plan.Resources[i].Ref)
+		for i := range a.Plan.Resources {
+			if t := c.targets.Get(a.Plan.Resources[i].Cluster); t != nil {
+				t.Objects.Pack(a.Plan.Resources[i].Ref)
 			}
 		}
-		c.idle.add(a.key, slices.Collect(maps.Keys(a.uids)))
-		c.loop.Drop(a.key)
+		c.idle.add(a.Key, slices.Collect(maps.Keys(a.Uids)))
+		c.loop.Drop(a.Key)
 	default:
-		a.wakeAfter(c.cfg.IdleAfter - now.Sub(a.idle)) // the queue kept an earlier time
+		a.WakeAfter(c.cfg.IdleAfter - now.Sub(a.idle)) // the queue kept an earlier time
 	}
 }
 
 // rested reports whether an Application's state can be read from the cluster completely, and
 // nothing is under way.
-func (c *Controller) rested(a *record, o *oam.Application, p *progress) bool {
-	if a.plan == nil || a.planErr != nil || !p.finished || p.applied != len(a.plan.Resources) || len(p.problems) > 0 || a.tracker.dirty || a.planning.again ||
-		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.plan.Resources, leftToOthers) || a.follows || a.planning.places || a.tracker.object == nil {
+func (c *Controller) rested(a *record, o *oam.Application, p *deploy.Progress) bool {
+	if a.Plan == nil || a.PlanErr != nil || !p.Finished || p.Applied != len(a.Plan.Resources) || len(p.Problems) > 0 || a.Tracker.Dirty || a.planning.again ||
+		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.Plan.Resources, leftToOthers) || a.Follows || a.planning.places || a.Tracker.Object == nil {
 		return false
 	}
-	rt, ok := c.trackers.Get("", a.tracker.object.Name)
-	if !ok || rt.ResourceVersion != a.tracker.object.ResourceVersion || a.report.status != nil && !same(&o.Status, a.report.status) {
+	rt, ok := c.trackers.Get("", a.Tracker.Object.Name)
+	if !ok || rt.ResourceVersion != a.Tracker.Object.ResourceVersion || a.report.Status != nil && !report.Same(&o.Status, a.report.Status) {
 		return false
 	}
 	version, err := strconv.ParseUint(o.ResourceVersion, 10, 64)
 	if err != nil {
 		return false
 	}
-	return !a.writes.any() && len(a.writes.failed) == 0 && len(a.accepted) == 0 && !slices.ContainsFunc(a.plan.Resources, elsewhere) &&
-		!slices.ContainsFunc(a.tracker.resources, func(m oam.ManagedResource) bool { return m.Cluster != "" }) &&
-		a.report.writes == 0 && version >= a.report.version && a.released == ""
+	return !a.Writes.Any() && len(a.Writes.Failed) == 0 && len(a.Accepted) == 0 && !slices.ContainsFunc(a.Plan.Resources, elsewhere) &&
+		!slices.ContainsFunc(a.Tracker.Resources, func(m oam.ManagedResource) bool { return m.Cluster != "" }) &&
+		a.report.Writes == 0 && version >= a.report.Version && a.released == ""
 }
 
 // elsewhere reports whether a resource is in a managed cluster.
