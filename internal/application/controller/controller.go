@@ -128,30 +128,12 @@ func (c *Config) complete() error {
 
 // Controller reconciles Applications. A Controller runs once.
 type Controller struct {
-	cfg  Config
-	log  *slog.Logger
-	ctx  context.Context // of Run
-	loop *keyed.Loop[types.NamespacedName, record]
-	// epoch is the number of calls of Lapsed. changes counts the changes of definitions and clusters.
-	epoch, changes atomic.Uint64
-
-	applications *records.PackedCache[oam.Application]
-	trackers     *records.PackedCache[oam.ResourceTracker]
-	defs         *definitions.Library
-	clusters     *clusters.Registry
-	targets      *objects.Targets
-	spies        *objects.Watches
-
-	authors    author.Finder
+	reconciler
+	ctx        context.Context // of Run
+	epoch      atomic.Uint64   // number of calls of Lapsed
+	defs       *definitions.Library
+	clusters   *clusters.Registry
 	evaluators *evaluation.Cache
-	planner    deploy.Planner
-	keeper     records.Keeper
-	deployer   deploy.Deployer
-	remover    deploy.Remover
-	steps      steps.Runner
-	reporter   report.Reporter
-	gate       deploy.StartLimiter
-	idle       idleApplications
 	panics     panicked
 	metrics    *metrics
 }
@@ -173,11 +155,11 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Controller{
+	c := &Controller{reconciler: reconciler{
 		cfg: cfg, log: cfg.Log, authors: author.Finder{ActAsManager: cfg.ActAsManager, Recorded: cfg.Recorded},
 		applications: records.NewPackedCache(raw, "applications", records.Summarize, records.ReadApplication),
 		trackers:     records.NewPackedCache(raw, "resourcetrackers", records.Expand, records.ReadTracker),
-	}
+	}}
 	c.loop = keyed.New[types.NamespacedName, record](keyed.Config[types.NamespacedName]{
 		Name: "applications", Workers: cfg.Workers, Turn: c.turn, Clock: cfg.Clock,
 	})
@@ -186,15 +168,7 @@ func New(cfg Config) (*Controller, error) {
 		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Owns: cfg.Owns,
 		Applications: c.eachApplication, Changed: c.definitionsChanged, Malformed: cfg.Malformed,
 	})
-	c.spies = objects.NewWatches(c.enqueue)
-	// Charts are cached for all namespaces, so they are evaluated for
-	// no tenant.
-	openChart := func(archive []byte) (*chart.Chart, error) {
-		return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
-			return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
-		}, archive)
-	}
-	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
+	c.watches = objects.NewWatches(c.enqueue)
 	c.targets, err = objects.New(objects.Config{
 		Log: cfg.Log, Now: cfg.Clock.Now, Changed: c.enqueue, Turned: c.clustersChanged, Fence: cfg.Fence,
 		Measured: func(cluster string, rest *rest.Config) *rest.Config { return c.metrics.measured(cluster, rest) },
@@ -213,8 +187,26 @@ func New(cfg Config) (*Controller, error) {
 		return nil, err
 	}
 	c.targets.Labels = c.clusters.Labelled
+	c.assemble()
+	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
+		return nil, err
+	}
+	c.handle()
+	return c, nil
+}
+
+// assemble creates the parts that act on Applications.
+func (c *Controller) assemble() {
+	cfg := &c.cfg
+	// Charts are cached for all namespaces, so they are evaluated for no tenant.
+	openChart := func(archive []byte) (*chart.Chart, error) {
+		return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
+			return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
+		}, archive)
+	}
+	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
 	ctx := func() context.Context { return c.ctx }
-	access := deploy.Access{Targets: c.targets, Spies: c.spies, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Aside}
+	access := deploy.Access{Targets: c.targets, Watches: c.watches, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Aside}
 	c.deployer = deploy.Deployer{Access: access, Evaluators: c.evaluators, Log: cfg.Log, Now: cfg.Clock.Now}
 	c.remover = deploy.Remover{Deployer: &c.deployer, Applications: c.applications, Authors: &c.authors}
 	c.keeper = records.Keeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}
@@ -224,11 +216,6 @@ func New(cfg Config) (*Controller, error) {
 	}
 	c.steps = steps.Runner{Planner: &c.planner, Trackers: c.trackers, Log: cfg.Log}
 	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, EveryRevision: cfg.ApplicationRevisions}
-	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
-		return nil, err
-	}
-	c.handle()
-	return c, nil
 }
 
 // handle registers the watch handlers that fill the queue.
@@ -351,7 +338,7 @@ func (c *Controller) turn(k types.NamespacedName) {
 	}
 	p := c.cfg.Guard.Try("applications", k, func() {
 		failpoint.Hit("applications", k)
-		c.reconcile(k)
+		c.reconcile(c.recordOf(k))
 	})
 	if p != nil {
 		c.panicked(k, p)
@@ -378,7 +365,7 @@ func (c *Controller) recordOf(k types.NamespacedName) *record {
 		return a
 	}
 	a := &record{epoch: c.epoch.Load()}
-	a.State = &deploy.State{Owner: c.ownerOf(k, a), Uids: c.idle.wake(k)}
+	a.State = &deploy.State{Owner: c.ownerOf(k, a), UIDs: c.idle.wake(k)}
 	c.loop.Put(k, a)
 	return a
 }
@@ -402,22 +389,6 @@ func (c *Controller) ownerOf(k types.NamespacedName, a *record) *records.Owner {
 	}
 }
 
-// forget drops the in-memory state of an Application.
-func (c *Controller) forget(k types.NamespacedName) {
-	c.loop.Drop(k)
-	c.idle.wake(k)
-	c.spies.Release(k, true)
-}
-
-// eachApplication iterates over all Applications, with an error for each that cannot be read.
-func (c *Controller) eachApplication(yield func(*oam.Application, error) bool) {
-	for _, raw := range c.applications.List() {
-		if !yield(c.applications.Unpack(raw)) {
-			return
-		}
-	}
-}
-
 func equalMaps(a, b map[string]string) bool {
 	if len(a) != len(b) {
 		return false
@@ -429,8 +400,6 @@ func equalMaps(a, b map[string]string) bool {
 	}
 	return true
 }
-
-func (c *Controller) now() time.Time { return c.cfg.Clock.Now() }
 
 // key returns the key of an Application.
 func key(namespace, name string) types.NamespacedName {

@@ -2,7 +2,9 @@ package controller
 
 import (
 	"errors"
+	"log/slog"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -10,16 +12,42 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/application/author"
 	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/objects"
 	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/application/report"
 	"lockstep.dev/lockstep/internal/application/steps"
 	"lockstep.dev/lockstep/internal/keyed"
 )
 
+// reconciler works on one Application at a time.
+type reconciler struct {
+	cfg  Config
+	log  *slog.Logger
+	loop *keyed.Loop[types.NamespacedName, record]
+	// changes counts the changes of definitions and clusters.
+	changes atomic.Uint64
+
+	applications *records.PackedCache[oam.Application]
+	trackers     *records.PackedCache[oam.ResourceTracker]
+	targets      *objects.Targets
+	watches      *objects.Watches
+	authors      author.Finder
+	gate         deploy.StartLimiter
+	idle         idleApplications
+
+	keeper   records.Keeper
+	planner  deploy.Planner
+	deployer deploy.Deployer
+	remover  deploy.Remover
+	steps    steps.Runner
+	reporter report.Reporter
+}
+
 // reconcile compares the desired with the live state of one Application, and starts the writes that
 // are due.
-func (c *Controller) reconcile(k types.NamespacedName) {
-	a, changes := c.recordOf(k), c.changes.Load()
+func (c *reconciler) reconcile(a *record) {
+	k, changes := a.Key, c.changes.Load()
 	c.loop.Deliver(k, keyed.Anyone)
 	if c.proceed(a) {
 		keeps, wait := false, time.Duration(0)
@@ -40,7 +68,7 @@ func (c *Controller) reconcile(k types.NamespacedName) {
 
 // proceed brings an Application as far as possible. It returns false if the Application waits to
 // be let in by the gate.
-func (c *Controller) proceed(a *record) bool {
+func (c *reconciler) proceed(a *record) bool {
 	if loaded, err := c.load(a); err != nil {
 		c.noRecord(a, err)
 		return true
@@ -133,7 +161,7 @@ func (c *Controller) proceed(a *record) bool {
 
 // open returns the Application as last seen, or nil if it does not exist. If the spec cannot be
 // read, open returns an error and an Application without a spec.
-func (c *Controller) open(a *record) (*oam.Application, error) {
+func (c *reconciler) open(a *record) (*oam.Application, error) {
 	raw, ok := c.applications.Get(a.Key.Namespace, a.Key.Name)
 	if !ok {
 		a.opened = nil
@@ -151,14 +179,32 @@ func (c *Controller) open(a *record) (*oam.Application, error) {
 
 // through frees an Application's place at the gate and enqueues the Applications that enter
 // instead.
-func (c *Controller) through(k types.NamespacedName) {
+func (c *reconciler) through(k types.NamespacedName) {
 	for _, next := range c.gate.Leave(k, c.cfg.Writer.Lag()) {
 		c.loop.Wake(next)
 	}
 }
 
 // deleted reports whether an Application is being deleted.
-func (c *Controller) deleted(k types.NamespacedName) bool {
+func (c *reconciler) deleted(k types.NamespacedName) bool {
 	raw, ok := c.applications.Get(k.Namespace, k.Name)
 	return ok && raw.DeletionTimestamp != nil
 }
+
+// forget drops the in-memory state of an Application.
+func (c *reconciler) forget(k types.NamespacedName) {
+	c.loop.Drop(k)
+	c.idle.wake(k)
+	c.watches.Release(k, true)
+}
+
+// eachApplication iterates over all Applications, with an error for each that cannot be read.
+func (c *reconciler) eachApplication(yield func(*oam.Application, error) bool) {
+	for _, raw := range c.applications.List() {
+		if !yield(c.applications.Unpack(raw)) {
+			return
+		}
+	}
+}
+
+func (c *reconciler) now() time.Time { return c.cfg.Clock.Now() }

@@ -23,7 +23,7 @@ const finalizerWrite = "finalizer"
 const finalizersInterval = 100 * time.Millisecond
 
 // remove deletes an Application's objects, then its tracker, then its finalizers.
-func (c *Controller) remove(a *record, o *oam.Application) {
+func (c *reconciler) remove(a *record, o *oam.Application) {
 	if o != nil && o.DeletionTimestamp != nil && slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		a.Tracker.Resources = nil
 	}
@@ -56,7 +56,7 @@ func (c *Controller) remove(a *record, o *oam.Application) {
 }
 
 // hold adds this manager's finalizer if admission has not.
-func (c *Controller) hold(a *record, o *oam.Application) {
+func (c *reconciler) hold(a *record, o *oam.Application) {
 	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || c.now().Before(a.finalizersAt) || !a.Writes.Start(finalizerWrite) {
 		return
 	}
@@ -94,7 +94,7 @@ func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 }
 
 // release removes this manager's finalizers, so that the API server can delete the Application.
-func (c *Controller) release(a *record, o *oam.Application) {
+func (c *reconciler) release(a *record, o *oam.Application) {
 	kept := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool {
 		return f == oam.ResourceTrackerFinalizer || f == oam.OrphanFinalizer
 	})
@@ -131,7 +131,7 @@ func (c *Controller) release(a *record, o *oam.Application) {
 
 // releaseUnreadable removes the finalizers of a deleted Application whose record cannot be read, and tells in
 // an event what stays.
-func (c *Controller) releaseUnreadable(a *record, o *oam.Application) {
+func (c *reconciler) releaseUnreadable(a *record, o *oam.Application) {
 	tracker := records.TrackerName(a.Key.Namespace, a.Key.Name)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
 		return

@@ -19,7 +19,7 @@ import (
 
 // replan makes the plan again if its inputs have changed. It returns false if there is no plan;
 // a.planErr says why.
-func (c *Controller) replan(a *record, o *oam.Application) bool {
+func (c *reconciler) replan(a *record, o *oam.Application) bool {
 	clusters := c.targets.Version()
 	if len(a.planning.read) > 0 && c.planner.ValuesChanged(a.State, a.planning.read) {
 		a.planning.inputs, a.planning.objects = "", planInputs{}
@@ -71,7 +71,7 @@ func (c *Controller) replan(a *record, o *oam.Application) bool {
 	if a.planning.asking != name+"/"+hash {
 		a.planning.asking, a.planning.asked = name+"/"+hash, c.now()
 		a.External = nil
-		c.spies.Release(a.Key, true)
+		c.watches.Release(a.Key, true)
 	}
 	in.Now = a.planning.asked
 	var p *plan.Plan
@@ -113,9 +113,7 @@ func (c *Controller) replan(a *record, o *oam.Application) bool {
 		keepAsApplied(p, &a.Tracker)
 	}
 	a.planning.again = false
-	a.MayRead = nil
-	a.Plan, a.Health, a.Verified = p, map[string]deploy.CachedHealth{}, map[plan.Ref]deploy.VerifiedContent{}
-	a.Writes.Forget()
+	a.SetPlan(p)
 	return true
 }
 

@@ -45,7 +45,7 @@ func (a *record) theirs(o *oam.Application) *oam.WorkflowStatus {
 
 // restart decides whether to deploy the present revision again now, because of the restart
 // annotation (once, at a time, or periodically) or of a restart command. It returns true if so.
-func (c *Controller) restart(a *record, o *oam.Application) bool {
+func (c *reconciler) restart(a *record, o *oam.Application) bool {
 	last := a.Tracker.Latest()
 	if last == nil {
 		return false
@@ -91,7 +91,7 @@ func (c *Controller) restart(a *record, o *oam.Application) bool {
 const restartWrite = "restart"
 
 // dropRestart removes a restart annotation that has been obeyed.
-func (c *Controller) dropRestart(a *record, o *oam.Application) {
+func (c *reconciler) dropRestart(a *record, o *oam.Application) {
 	data, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]any{oam.RestartWorkflowAnnotation: nil}}})
 	if err != nil || !a.Writes.Start(restartWrite) {
 		return
@@ -105,7 +105,7 @@ func (c *Controller) dropRestart(a *record, o *oam.Application) {
 }
 
 // runAgain starts another run of the present revision, with the current definitions.
-func (c *Controller) runAgain(a *record) {
+func (c *reconciler) runAgain(a *record) {
 	last := a.Tracker.Latest()
 	f := &records.Flow{Restarts: 1, Command: a.Tracker.Command()}
 	if old := a.Tracker.Flow; old != nil && a.Tracker.Run(last.Name, last.Hash) == old.Run {

@@ -16,7 +16,7 @@ import (
 // Access decides which objects Applications may read and their steps may use.
 type Access struct {
 	Targets *objects.Targets
-	Spies   *objects.Watches
+	Watches *objects.Watches
 	// Unconfined is Config.UnconfinedSteps.
 	Unconfined bool
 	// Ctx returns the context of the controller.
@@ -32,16 +32,16 @@ func (x *Access) MayRead(a *State, t *objects.Target, ref plan.Ref) error {
 	if a.As == nil {
 		return nil
 	}
-	if err, known := a.MayRead[ref]; known {
+	if err, known := a.mayRead[ref]; known {
 		return err
 	}
 	var err error
 	x.Aside(func() { err = t.ReadAs(x.Ctx(), ref, a.As) })
-	if a.MayRead == nil {
-		a.MayRead = map[plan.Ref]error{}
+	if a.mayRead == nil {
+		a.mayRead = map[plan.Ref]error{}
 	}
 	if !apierrors.IsNotFound(err) { // it may be created
-		a.MayRead[ref] = err
+		a.mayRead[ref] = err
 	}
 	return err
 }
@@ -53,7 +53,7 @@ func (x *Access) others(a *State, r *plan.Resource) (there *objects.Object, know
 	if err != nil {
 		return nil, false, err
 	}
-	if there, known, err = x.Spies.Get(t, r.Ref, a.Key, true); there == nil || err != nil {
+	if there, known, err = x.Watches.Get(t, r.Ref, a.Key, true); there == nil || err != nil {
 		return nil, known, err
 	}
 	if err := x.MayRead(a, t, r.Ref); err != nil {

@@ -88,7 +88,7 @@ func (x *AppCharts) data(kind, home, namespace, name string, optional bool) (map
 	}
 	ref := plan.Ref{GVK: schema.GroupVersionKind{Version: "v1", Kind: kind}, Namespace: namespace, Name: name}
 	t := x.p.Targets.Local
-	there, known, err := x.p.Spies.Get(t, ref, x.a.Key, true)
+	there, known, err := x.p.Watches.Get(t, ref, x.a.Key, true)
 	switch {
 	case err != nil:
 		return nil, err
@@ -125,7 +125,7 @@ func (x *AppCharts) data(kind, home, namespace, name string, optional bool) (map
 // ValuesChanged reports whether an object has changed since the plan was made from its values.
 func (p *Planner) ValuesChanged(a *State, read map[plan.Ref]string) bool {
 	for ref, version := range read {
-		there, known, err := p.Spies.Get(p.Targets.Local, ref, a.Key, true)
+		there, known, err := p.Watches.Get(p.Targets.Local, ref, a.Key, true)
 		if err == nil && known && (&unstructured.Unstructured{Object: objects.Map(there)}).GetResourceVersion() != version {
 			return true
 		}

@@ -191,7 +191,7 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 	case r.ReadOnly:
 		return true, nil
 	}
-	if a.Verified[r.Ref] == (VerifiedContent{there.Content, r.Hash}) {
+	if a.verified[r.Ref] == (verifiedContent{there.Content, r.Hash}) {
 		return true, nil
 	}
 	update := there.RenderHash != r.Hash
@@ -203,7 +203,7 @@ func (d *Deployer) bring(a *State, r *plan.Resource) (bool, error) {
 		return false, err
 	}
 	if patch == nil {
-		a.Verified[r.Ref] = VerifiedContent{there.Content, r.Hash}
+		a.verified[r.Ref] = verifiedContent{there.Content, r.Hash}
 		return true, nil
 	}
 	if failure != "" && !a.Writes.MayRetry(ref, d.Now()) {
@@ -326,7 +326,7 @@ func (d *Deployer) exists(a *State, t *objects.Target, r *plan.Resource) {
 // adopt patches an object that has no owner so that it becomes the Application's, if the
 // Application may take it over or had created or changed it before somebody removed the labels.
 func (d *Deployer) adopt(a *State, r *plan.Resource, there *objects.Object) error {
-	if !r.TakeOver && !a.Uids[there.Uid] {
+	if !r.TakeOver && !a.UIDs[there.Uid] {
 		return fmt.Errorf("%s exists but not managed by any application now", r.Ref)
 	}
 	a.Writes.Cancel(records.RefKey(r.Ref))

@@ -29,8 +29,8 @@ type ComponentState struct {
 	Traits  []oam.TraitStatus
 }
 
-// CachedHealth is a component's state and the versions of the objects that it was evaluated from.
-type CachedHealth struct {
+// cachedHealth is a component's state and the versions of the objects that it was evaluated from.
+type cachedHealth struct {
 	versions string
 	state    ComponentState
 }
@@ -65,16 +65,16 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		}
 		versions.WriteByte(',')
 	}
-	if known, ok := a.Health[comp.Key()]; ok && known.versions == versions.String() {
+	if known, ok := a.health[comp.Key()]; ok && known.versions == versions.String() {
 		return known.state
 	}
 	state, busy := ComponentState{Applied: true}, false
 	live := &render.Live{Context: comp.Context, Properties: comp.Properties, Outputs: make(map[string][]byte, len(outputs))}
 	if workload != nil {
-		live.Output = workload.Json()
+		live.Output = workload.JSON()
 	}
 	for name, o := range outputs {
-		live.Outputs[name] = o.Json()
+		live.Outputs[name] = o.JSON()
 	}
 	if complete {
 		s, err := d.stateBy(a, comp.Template, *live)
@@ -105,13 +105,13 @@ func (d *Deployer) stateOf(a *State, i int) ComponentState {
 		state.Healthy = state.Healthy && (s.Healthy || pending)
 	}
 	if busy {
-		if known, ok := a.Health[comp.Key()]; ok {
+		if known, ok := a.health[comp.Key()]; ok {
 			return known.state // the last state, until the evaluation ends
 		}
 		state.Unknown = true
 		return state
 	}
-	a.Health[comp.Key()] = CachedHealth{versions.String(), state}
+	a.health[comp.Key()] = cachedHealth{versions.String(), state}
 	return state
 }
 

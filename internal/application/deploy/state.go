@@ -26,25 +26,32 @@ type State struct {
 	leaving bool
 	// Follows is set if changes of definitions concern the Application.
 	Follows bool
-	// MayRead has whether the author may read each of these objects of other owners.
-	MayRead map[plan.Ref]error
-	// Health has the components' states as last evaluated.
-	Health map[string]CachedHealth
-	// Verified has the objects that were found to be as the plan wants them. accepted has, by ref,
+	// mayRead has whether the author may read each of these objects of other owners.
+	mayRead map[plan.Ref]error
+	// health has the components' states as last evaluated.
+	health map[string]cachedHealth
+	// verified has the objects that were found to be as the plan wants them. accepted has, by ref,
 	// the hash of content that is as close to the plan as the server allows.
-	Verified map[plan.Ref]VerifiedContent
+	verified map[plan.Ref]verifiedContent
 	Accepted map[string]string
-	// Uids has the UIDs of objects that this manager created or changed.
-	Uids map[types.UID]bool
+	// UIDs has the UIDs of objects that this manager created or changed.
+	UIDs map[types.UID]bool
 	// External has the answers to the plan's questions to other systems.
 	External map[string]cachedRead
 }
 
-// VerifiedContent is an object's content hash and the hash of the rendered object that the content was
+// verifiedContent is an object's content hash and the hash of the rendered object that the content was
 // found to satisfy.
-type VerifiedContent struct {
+type verifiedContent struct {
 	content uint64
 	hash    string
+}
+
+// SetPlan replaces the plan. What is known of objects by the plan before is forgotten, and failed
+// writes may be repeated at once.
+func (a *State) SetPlan(p *plan.Plan) {
+	a.Plan, a.health, a.verified, a.mayRead = p, map[string]cachedHealth{}, map[plan.Ref]verifiedContent{}, nil
+	a.Writes.Forget()
 }
 
 // Resources returns the objects of the plan, or none without a plan.
@@ -82,10 +89,10 @@ func (a *State) Meta(t *objects.Target, gvk schema.GroupVersionKind, reason stri
 // accept records the outcome of a successful write. If the server stored something else than was
 // asked for, deviates is a hash of that: another write would change nothing.
 func (a *State) accept(r *plan.Resource, there *objects.Object, deviates string) {
-	if a.Uids == nil {
-		a.Uids = map[types.UID]bool{}
+	if a.UIDs == nil {
+		a.UIDs = map[types.UID]bool{}
 	}
-	a.Uids[there.Uid] = true
+	a.UIDs[there.Uid] = true
 	if deviates != "" {
 		if a.Accepted == nil {
 			a.Accepted = map[string]string{}
@@ -94,8 +101,8 @@ func (a *State) accept(r *plan.Resource, there *objects.Object, deviates string)
 		return
 	}
 	delete(a.Accepted, records.RefKey(r.Ref))
-	if a.Verified != nil {
-		a.Verified[r.Ref] = VerifiedContent{there.Content, r.Hash}
+	if a.verified != nil {
+		a.verified[r.Ref] = verifiedContent{there.Content, r.Hash}
 	}
 }
 
@@ -109,7 +116,7 @@ func (a *State) asAccepted(ref string, there *objects.Object) bool {
 // previous one was allowed to read is forgotten.
 func (a *State) ActAs(id *apiwriter.Identity) {
 	if !reflect.DeepEqual(a.As, id) {
-		a.MayRead = nil
+		a.mayRead = nil
 		a.External = nil
 	}
 	a.As = id

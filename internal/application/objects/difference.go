@@ -44,7 +44,7 @@ func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate 
 		annotations[oam.SharedByAnnotation] = strings.Join(Sharers(there), ",")
 		wanted.SetAnnotations(annotations)
 	}
-	raw := there.Json()
+	raw := there.JSON()
 	var current map[string]any
 	if err := kjson.Unmarshal(raw, &current); err != nil {
 		return nil, false, err
@@ -256,7 +256,7 @@ func contains(live, wanted any) bool {
 // Content returns a hash of an object without its status, resourceVersion and generation.
 func Content(there *Object) string {
 	var o map[string]any
-	if err := kjson.Unmarshal(there.Json(), &o); err != nil {
+	if err := kjson.Unmarshal(there.JSON(), &o); err != nil {
 		return ""
 	}
 	delete(o, "status")
@@ -277,7 +277,7 @@ func Content(there *Object) string {
 // otherwise an empty string. known is false if either is not JSON.
 func Deviation(there *Object, wanted []byte) (hash string, known bool) {
 	var current, want map[string]any
-	if kjson.Unmarshal(there.Json(), &current) != nil || kjson.Unmarshal(wanted, &want) != nil {
+	if kjson.Unmarshal(there.JSON(), &current) != nil || kjson.Unmarshal(wanted, &want) != nil {
 		return "", false
 	}
 	if contains(current, want) {

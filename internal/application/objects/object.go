@@ -37,8 +37,8 @@ type Object struct {
 	Content uint64
 }
 
-// Json returns the object as JSON, without managedFields. The caller must not change the bytes.
-func (o *Object) Json() []byte {
+// JSON returns the object as JSON, without managedFields. The caller must not change the bytes.
+func (o *Object) JSON() []byte {
 	if o.packer == nil {
 		return o.raw
 	}

@@ -118,7 +118,7 @@ func Sharers(there *Object) []string {
 	var o struct {
 		Metadata metav1.ObjectMeta `json:"metadata"`
 	}
-	if err := json.Unmarshal(there.Json(), &o); err != nil {
+	if err := json.Unmarshal(there.JSON(), &o); err != nil {
 		return nil
 	}
 	var out []string
@@ -145,7 +145,7 @@ func Map(o *Object) map[string]any {
 		return nil
 	}
 	var m map[string]any
-	if err := kjson.Unmarshal(o.Json(), &m); err != nil {
+	if err := kjson.Unmarshal(o.JSON(), &m); err != nil {
 		return nil
 	}
 	return m

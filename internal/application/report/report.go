@@ -108,6 +108,8 @@ const (
 	settleMax  = 30 * time.Second
 )
 
+// Write hands a status to the writer. Another client's change of the Application since o makes it
+// fail.
 func (c *Reporter) Write(a *deploy.State, r *State, o *oam.Application, s *oam.ApplicationStatus, urgent bool) {
 	r.Status = s
 	if o.Annotations[oam.RestartWorkflowAnnotation] != "" {
@@ -126,7 +128,7 @@ func (c *Reporter) Write(a *deploy.State, r *State, o *oam.Application, s *oam.A
 	c.Writer.Status(apiwriter.Meta{Owner: a.Name, Reason: "application-status", Brief: true}, written, urgent, func(o apiwriter.Object, err error) {
 		a.Post(func() {
 			r.Writes--
-			if apierrors.IsConflict(err) {
+			if apierrors.IsConflict(err) && r.Writes == 0 { // a later write finds out for itself
 				r.conflicted = from
 			}
 			if err == nil && o != nil {

@@ -209,7 +209,7 @@ func (x *action) read() (render.Answer, bool, error) {
 	if ref.Name == "" {
 		return render.Answer{}, false, errors.New("value has no metadata.name")
 	}
-	object, known, err := x.r.Spies.Get(t, ref, x.a.Key, false)
+	object, known, err := x.r.Watches.Get(t, ref, x.a.Key, false)
 	switch {
 	case err != nil:
 		return render.Answer{}, false, err

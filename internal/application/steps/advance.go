@@ -73,7 +73,7 @@ func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Comm
 	p.Finished = w.status.Finished && !w.status.Terminated
 	p.Settled = p.Finished || w.status.Finished && a.Plan.Policies.ContinueOnFailure
 	if w.status.Finished {
-		c.Spies.Release(a.Key, false)
+		c.Watches.Release(a.Key, false)
 	}
 	unsaved = unsaved || before != remembered()
 	if w.stale && w.keepOrder(f) {

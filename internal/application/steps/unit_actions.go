@@ -143,7 +143,7 @@ func (x *action) endpoints() (render.Answer, bool, error) {
 	if k != x.a.Key {
 		// Watch the other Application: its status changes when its services are deployed.
 		other := plan.Ref{GVK: oam.GroupVersion.WithKind("Application"), Namespace: k.Namespace, Name: k.Name}
-		if _, known, err := x.r.Spies.Get(x.r.Targets.Local, other, x.a.Key, false); err != nil || !known {
+		if _, known, err := x.r.Watches.Get(x.r.Targets.Local, other, x.a.Key, false); err != nil || !known {
 			return render.Answer{}, false, err
 		}
 		if err := x.r.MayRead(x.a, x.r.Targets.Local, other); err != nil {

@@ -13,7 +13,7 @@ import (
 
 // recordNew names new objects in the tracker, and reports whether the tracker already names all
 // objects of the plan. If it returns false, the tracker's answer brings the Application back.
-func (c *Controller) recordNew(a *record, o *oam.Application) bool {
+func (c *reconciler) recordNew(a *record, o *oam.Application) bool {
 	if a.Writes.InFlight(records.TrackerWrite) {
 		return false
 	}
@@ -44,12 +44,12 @@ func (c *Controller) recordNew(a *record, o *oam.Application) bool {
 }
 
 // writeTracker creates the tracker or replaces its spec.
-func (c *Controller) writeTracker(a *record, uid types.UID, generation int64) {
+func (c *reconciler) writeTracker(a *record, uid types.UID, generation int64) {
 	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, uid, generation)
 }
 
 // load reads the Application's tracker, once. It returns false while that is not possible.
-func (c *Controller) load(a *record) (bool, error) {
+func (c *reconciler) load(a *record) (bool, error) {
 	loaded, err := c.keeper.Load(a.Owner, &a.Tracker, c.deleted(a.Key))
 	switch a.Tracker.TakeNews() {
 	case records.Replaced:
@@ -63,7 +63,7 @@ func (c *Controller) load(a *record) (bool, error) {
 // noRecord reports in an Application's status that its record cannot be read. The Application's
 // objects are then unknown, so nothing is created, changed or deleted for it until the tracker
 // changes. An Application that is being deleted is released.
-func (c *Controller) noRecord(a *record, err error) {
+func (c *reconciler) noRecord(a *record, err error) {
 	c.log.Error("an application's record cannot be read", "application", a.Key, "error", err)
 	o, _ := c.open(a)
 	if o == nil {

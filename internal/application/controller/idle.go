@@ -18,7 +18,7 @@ import (
 // rest frees the in-memory state of an Application for which there has been nothing to do or to
 // wait for during Config.IdleAfter. Any event that concerns the Application loads its state from the
 // tracker, as at the manager's start. rest is the last step of a turn.
-func (c *Controller) rest(a *record, o *oam.Application, p *deploy.Progress) {
+func (c *reconciler) rest(a *record, o *oam.Application, p *deploy.Progress) {
 	if !c.rested(a, o, p) {
 		a.idle = time.Time{}
 		return
@@ -34,7 +34,7 @@ func (c *Controller) rest(a *record, o *oam.Application, p *deploy.Progress) {
 				t.Objects.Pack(a.Plan.Resources[i].Ref)
 			}
 		}
-		c.idle.add(a.Key, slices.Collect(maps.Keys(a.Uids)))
+		c.idle.add(a.Key, slices.Collect(maps.Keys(a.UIDs)))
 		c.loop.Drop(a.Key)
 	default:
 		a.WakeAfter(c.cfg.IdleAfter - now.Sub(a.idle)) // the queue kept an earlier time
@@ -43,7 +43,7 @@ func (c *Controller) rest(a *record, o *oam.Application, p *deploy.Progress) {
 
 // rested reports whether an Application's state can be read from the cluster completely, and
 // nothing is under way.
-func (c *Controller) rested(a *record, o *oam.Application, p *deploy.Progress) bool {
+func (c *reconciler) rested(a *record, o *oam.Application, p *deploy.Progress) bool {
 	if a.Plan == nil || a.PlanErr != nil || !p.Finished || p.Applied != len(a.Plan.Resources) || len(p.Problems) > 0 || a.Tracker.Dirty || a.planning.again ||
 		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.Plan.Resources, leftToOthers) || a.Follows || a.planning.places || a.Tracker.Object == nil {
 		return false
