@@ -138,7 +138,7 @@ var mutations = []mutation{
 	{"a malformed application that is deleted is held for ever", apps + "/reconcile.go",
 		"if o == nil || o.DeletionTimestamp != nil {\n\t\tc.remove", "if o == nil || o.DeletionTimestamp != nil && err == nil {\n\t\tc.remove",
 		hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
-	{"an application whose record is spoilt is held for ever", apps + "/naming.go",
+	{"an application whose record is spoilt is held for ever", apps + "/tracker.go",
 		"\t\tc.releaseUnreadable(a, o)\n", "", hostile, "TestMalformedObjectsCanBeDeleted", nil, nil},
 	{"a malformed object fails a list of the command line", tolerant + "/tolerant.go",
 		"return clientFor(cfg, nil, gv, jsonType, tolerantOf(codecsOf(s), s))", "return clientFor(cfg, nil, gv, jsonType, codecsOf(s))",

@@ -166,7 +166,7 @@ func New(cfg Config) (*Controller, error) {
 	c.evaluators = evaluation.New(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
 	c.defs = definitions.New(definitions.Config{
 		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Owns: cfg.Owns,
-		Applications: c.eachApplication, Changed: c.definitionsChanged, Malformed: cfg.Malformed,
+		Applications: each(c.applications), Changed: c.definitionsChanged, Malformed: cfg.Malformed,
 	})
 	c.watches = objects.NewWatches(c.enqueue)
 	c.targets, err = objects.New(objects.Config{
@@ -226,7 +226,7 @@ func (c *Controller) handle() {
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 	})
 	// Only this controller changes trackers. A tracker's absence, or the absence of its
-	// Application, needs a pass. An Application can rest once the watch shows its tracker as last
+	// Application, needs a turn. An Application can rest once the watch shows its tracker as last
 	// written.
 	c.trackers.Handle(cluster.Handler[*kubeclient.Raw]{
 		Added: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
@@ -240,7 +240,7 @@ func (c *Controller) handle() {
 }
 
 // applicationUpdated enqueues an Application after an update. Updates that change only the status
-// of an Application at rest are left out.
+// of an Application idle are left out.
 func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
@@ -326,7 +326,7 @@ func (c *Controller) turn(k types.NamespacedName) {
 		// The in-memory state will be out of date when the Application is owned again. Answers to
 		// writes still under way find no record.
 		c.forget(k)
-		c.through(k)
+		c.letNextStart(k)
 		return
 	}
 	if c.leavesAlone(k) {
@@ -334,7 +334,7 @@ func (c *Controller) turn(k types.NamespacedName) {
 	}
 	if a := c.loop.Get(k); a != nil && a.epoch != c.epoch.Load() {
 		c.forget(k)
-		c.through(k)
+		c.letNextStart(k)
 	}
 	p := c.cfg.Guard.Try("applications", k, func() {
 		failpoint.Hit("applications", k)

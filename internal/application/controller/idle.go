@@ -15,11 +15,11 @@ import (
 	"lockstep.dev/lockstep/internal/application/report"
 )
 
-// rest frees the in-memory state of an Application for which there has been nothing to do or to
+// maybeIdle frees the in-memory state of an Application for which there has been nothing to do or to
 // wait for during Config.IdleAfter. Any event that concerns the Application loads its state from the
-// tracker, as at the manager's start. rest is the last step of a turn.
-func (c *reconciler) rest(a *record, o *oam.Application, p *deploy.Progress) {
-	if !c.rested(a, o, p) {
+// tracker, as at the manager's start. maybeIdle is the last step of a turn.
+func (c *reconciler) maybeIdle(a *record, o *oam.Application, p *deploy.Progress) {
+	if !c.mayIdle(a, o, p) {
 		a.idle = time.Time{}
 		return
 	}
@@ -41,9 +41,9 @@ func (c *reconciler) rest(a *record, o *oam.Application, p *deploy.Progress) {
 	}
 }
 
-// rested reports whether an Application's state can be read from the cluster completely, and
+// mayIdle reports whether an Application's state can be read from the cluster completely, and
 // nothing is under way.
-func (c *reconciler) rested(a *record, o *oam.Application, p *deploy.Progress) bool {
+func (c *reconciler) mayIdle(a *record, o *oam.Application, p *deploy.Progress) bool {
 	if a.Plan == nil || a.PlanErr != nil || !p.Finished || p.Applied != len(a.Plan.Resources) || len(p.Problems) > 0 || a.Tracker.Dirty || a.planning.again ||
 		a.run != nil || a.restarted != "" || len(a.planning.read) > 0 || slices.ContainsFunc(a.Plan.Resources, leftToOthers) || a.Follows || a.planning.places || a.Tracker.Object == nil {
 		return false

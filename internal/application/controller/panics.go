@@ -95,7 +95,7 @@ func (c *Controller) leavesAlone(k types.NamespacedName) bool {
 func (c *Controller) panicked(k types.NamespacedName, p *contain.Panic) {
 	p.Unlocked(&c.panics.mu, &c.idle.mu)
 	c.forget(k)
-	c.through(k)
+	c.letNextStart(k)
 	r, found := c.applications.Get(k.Namespace, k.Name)
 	if !found {
 		return // its objects are removed when the manager starts anew, at the latest

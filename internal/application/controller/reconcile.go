@@ -2,6 +2,7 @@ package controller
 
 import (
 	"errors"
+	"iter"
 	"log/slog"
 	"slices"
 	"sync/atomic"
@@ -33,7 +34,7 @@ type reconciler struct {
 	targets      *objects.Targets
 	watches      *objects.Watches
 	authors      author.Finder
-	gate         deploy.StartLimiter
+	starts       deploy.StartLimiter
 	idle         idleApplications
 
 	keeper   records.Keeper
@@ -51,11 +52,11 @@ func (c *reconciler) reconcile(a *record) {
 	c.loop.Deliver(k, keyed.Anyone)
 	if c.proceed(a) {
 		keeps, wait := false, time.Duration(0)
-		if c.gate.Has(k) {
+		if c.starts.Has(k) {
 			keeps, wait = c.deployer.KeepsPlace(a.State)
 		}
 		if !keeps {
-			c.through(k)
+			c.letNextStart(k)
 		} else if wait > 0 {
 			c.loop.WakeAfter(k, wait)
 		}
@@ -67,10 +68,10 @@ func (c *reconciler) reconcile(a *record) {
 }
 
 // proceed brings an Application as far as possible. It returns false if the Application waits to
-// be let in by the gate.
+// be let in by the start limiter.
 func (c *reconciler) proceed(a *record) bool {
 	if loaded, err := c.load(a); err != nil {
-		c.noRecord(a, err)
+		c.reportUnreadable(a, err)
 		return true
 	} else if !loaded {
 		return true
@@ -93,7 +94,7 @@ func (c *reconciler) proceed(a *record) bool {
 		c.reporter.Report(a.State, &a.report, o, deploy.Progress{})
 		return true
 	}
-	if a.Tracker.Object == nil && !c.gate.Enter(a.Key) {
+	if a.Tracker.Object == nil && !c.starts.Enter(a.Key) {
 		return false
 	}
 	if c.restart(a, o) {
@@ -120,11 +121,11 @@ func (c *reconciler) proceed(a *record) bool {
 		}
 		return true
 	}
-	c.hold(a, o)
+	c.addFinalizer(a, o)
 	var p deploy.Progress
 	for range steps.StepsMax {
 		// 2. Name new objects in the tracker before they are created.
-		if !c.recordNew(a, o) {
+		if !c.nameNewObjects(a, o) {
 			return true
 		}
 		// 3. Create and patch objects.
@@ -137,7 +138,7 @@ func (c *reconciler) proceed(a *record) bool {
 			a.Plan = a.run.Merged()
 		}
 		if unsaved {
-			if c.recordNew(a, o) {
+			if c.nameNewObjects(a, o) {
 				c.writeTracker(a, o.UID, o.Generation)
 			}
 			return true
@@ -155,7 +156,7 @@ func (c *reconciler) proceed(a *record) bool {
 		return true
 	}
 	c.reporter.Report(a.State, &a.report, o, p)
-	c.rest(a, o, &p)
+	c.maybeIdle(a, o, &p)
 	return true
 }
 
@@ -172,23 +173,17 @@ func (c *reconciler) open(a *record) (*oam.Application, error) {
 	}
 	o, err := c.applications.Unpack(raw)
 	if a.opened = o; err != nil {
-		a.opened = nil // so that the next pass reports it again
+		a.opened = nil // so that the next turn reports it again
 	}
 	return o, err
 }
 
-// through frees an Application's place at the gate and enqueues the Applications that enter
-// instead.
-func (c *reconciler) through(k types.NamespacedName) {
-	for _, next := range c.gate.Leave(k, c.cfg.Writer.Lag()) {
+// letNextStart frees an Application's place at the start limiter and enqueues the Applications that
+// enter instead.
+func (c *reconciler) letNextStart(k types.NamespacedName) {
+	for _, next := range c.starts.Leave(k, c.cfg.Writer.Lag()) {
 		c.loop.Wake(next)
 	}
-}
-
-// deleted reports whether an Application is being deleted.
-func (c *reconciler) deleted(k types.NamespacedName) bool {
-	raw, ok := c.applications.Get(k.Namespace, k.Name)
-	return ok && raw.DeletionTimestamp != nil
 }
 
 // forget drops the in-memory state of an Application.
@@ -198,11 +193,13 @@ func (c *reconciler) forget(k types.NamespacedName) {
 	c.watches.Release(k, true)
 }
 
-// eachApplication iterates over all Applications, with an error for each that cannot be read.
-func (c *reconciler) eachApplication(yield func(*oam.Application, error) bool) {
-	for _, raw := range c.applications.List() {
-		if !yield(c.applications.Unpack(raw)) {
-			return
+// each returns an iterator over all Applications, with an error for each that cannot be read.
+func each(all *records.PackedCache[oam.Application]) iter.Seq2[*oam.Application, error] {
+	return func(yield func(*oam.Application, error) bool) {
+		for _, raw := range all.List() {
+			if !yield(all.Unpack(raw)) {
+				return
+			}
 		}
 	}
 }

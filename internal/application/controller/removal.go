@@ -52,11 +52,11 @@ func (c *reconciler) remove(a *record, o *oam.Application) {
 		c.forget(a.Key)
 		return
 	}
-	c.release(a, o)
+	c.removeFinalizers(a, o)
 }
 
-// hold adds this manager's finalizer if admission has not.
-func (c *reconciler) hold(a *record, o *oam.Application) {
+// addFinalizer adds this manager's finalizer if admission has not.
+func (c *reconciler) addFinalizer(a *record, o *oam.Application) {
 	if slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) || c.now().Before(a.finalizersAt) || !a.Writes.Start(finalizerWrite) {
 		return
 	}
@@ -67,7 +67,7 @@ func (c *reconciler) hold(a *record, o *oam.Application) {
 	c.cfg.Writer.Patch(apiwriter.Meta{Owner: a.Name, Reason: "application-finalizer"}, o, types.JSONPatchType, data, func(_ apiwriter.Object, err error) {
 		if err != nil {
 			// The Application was changed or deleted meanwhile, or the patch was refused. The next
-			// pass tries again; until then there is no finalizer.
+			// turn tries again; until then there is no finalizer.
 			c.log.Debug("no finalizer yet", "application", a.Key, "error", err)
 		}
 		a.Post(func() {
@@ -93,8 +93,9 @@ func finalizersPatch(o *oam.Application, to []string) ([]byte, error) {
 	return json.Marshal([]op{{"test", path, o.Finalizers}, {"replace", path, to}})
 }
 
-// release removes this manager's finalizers, so that the API server can delete the Application.
-func (c *reconciler) release(a *record, o *oam.Application) {
+// removeFinalizers removes this manager's finalizers, so that the API server can delete the
+// Application.
+func (c *reconciler) removeFinalizers(a *record, o *oam.Application) {
 	kept := slices.DeleteFunc(slices.Clone(o.Finalizers), func(f string) bool {
 		return f == oam.ResourceTrackerFinalizer || f == oam.OrphanFinalizer
 	})
@@ -129,8 +130,8 @@ func (c *reconciler) release(a *record, o *oam.Application) {
 	})
 }
 
-// releaseUnreadable removes the finalizers of a deleted Application whose record cannot be read, and tells in
-// an event what stays.
+// releaseUnreadable removes the finalizers of a deleted Application whose record cannot be read,
+// and tells in an event what stays.
 func (c *reconciler) releaseUnreadable(a *record, o *oam.Application) {
 	tracker := records.TrackerName(a.Key.Namespace, a.Key.Name)
 	if !slices.Contains(o.Finalizers, oam.ResourceTrackerFinalizer) && !slices.Contains(o.Finalizers, oam.OrphanFinalizer) {
@@ -139,5 +140,5 @@ func (c *reconciler) releaseUnreadable(a *record, o *oam.Application) {
 	c.log.Warn("an application is let go whose record cannot be read: what it has made stays", "application", a.Key, "tracker", tracker)
 	c.cfg.Writer.Event(o, corev1.EventTypeWarning, "RecordUnreadable",
 		fmt.Sprintf("the application is deleted and what it has made stays, for ResourceTracker %s, which lists it, cannot be read", tracker))
-	c.release(a, o)
+	c.removeFinalizers(a, o)
 }

@@ -11,9 +11,9 @@ import (
 	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// recordNew names new objects in the tracker, and reports whether the tracker already names all
+// nameNewObjects names new objects in the tracker, and reports whether the tracker already names all
 // objects of the plan. If it returns false, the tracker's answer brings the Application back.
-func (c *reconciler) recordNew(a *record, o *oam.Application) bool {
+func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
 	if a.Writes.InFlight(records.TrackerWrite) {
 		return false
 	}
@@ -50,7 +50,8 @@ func (c *reconciler) writeTracker(a *record, uid types.UID, generation int64) {
 
 // load reads the Application's tracker, once. It returns false while that is not possible.
 func (c *reconciler) load(a *record) (bool, error) {
-	loaded, err := c.keeper.Load(a.Owner, &a.Tracker, c.deleted(a.Key))
+	raw, exists := c.applications.Get(a.Key.Namespace, a.Key.Name)
+	loaded, err := c.keeper.Load(a.Owner, &a.Tracker, exists && raw.DeletionTimestamp != nil)
 	switch a.Tracker.TakeNews() {
 	case records.Replaced:
 		a.planning.inputs, a.Plan = "", nil
@@ -60,10 +61,10 @@ func (c *reconciler) load(a *record) (bool, error) {
 	return loaded, err
 }
 
-// noRecord reports in an Application's status that its record cannot be read. The Application's
-// objects are then unknown, so nothing is created, changed or deleted for it until the tracker
-// changes. An Application that is being deleted is released.
-func (c *reconciler) noRecord(a *record, err error) {
+// reportUnreadable reports in an Application's status that its record cannot be read. The
+// Application's objects are then unknown, so nothing is created, changed or deleted for it until
+// the tracker changes. An Application that is being deleted is released.
+func (c *reconciler) reportUnreadable(a *record, err error) {
 	c.log.Error("an application's record cannot be read", "application", a.Key, "error", err)
 	o, _ := c.open(a)
 	if o == nil {

@@ -56,8 +56,8 @@ type Config struct {
 	Beta, Alpha rest.Interface
 	Writer      apiwriter.Writer
 	Log         *slog.Logger
-	// Owns reports whether this manager stores the revisions of the definition namespace/name. If nil,
-	// it stores all.
+	// Owns reports whether this manager stores the revisions of the definition namespace/name. If
+	// nil, it stores all.
 	Owns func(key string) bool
 	// Applications iterates over all Applications, with an error for each that cannot be read.
 	Applications iter.Seq2[*oam.Application, error]

@@ -369,7 +369,7 @@ func (d *Deployer) change(a *State, r *plan.Resource, there *objects.Object, pat
 	return nil
 }
 
-// recreate deletes an object that a patch cannot bring to its desired state. The next pass creates
+// recreate deletes an object that a patch cannot bring to its desired state. The next turn creates
 // the object again.
 func (d *Deployer) recreate(a *State, r *plan.Resource, there *objects.Object) {
 	ref := records.RefKey(r.Ref)

@@ -23,9 +23,9 @@ import (
 	"lockstep.dev/lockstep/internal/unpack/yamldoc"
 )
 
-// externalReads answers the questions that an Application's plans ask other systems. Each question is asked
-// once per deployment: the answer holds until the Application changes or is deployed again. Until
-// there is an answer, planning fails with plan.ErrNotYet and is repeated.
+// externalReads answers the questions that an Application's plans ask other systems. Each question
+// is asked once per deployment: the answer holds until the Application changes or is deployed
+// again. Until there is an answer, planning fails with plan.ErrNotYet and is repeated.
 type externalReads struct {
 	p *Planner
 	a *State

@@ -22,7 +22,7 @@ type Planner struct {
 	Charts      *charts.Store
 	Requests    *external.Client
 	// Outside bounds the questions and actions that are under way at the same time.
-	Outside *slots
+	Outside Slots
 	reading sync.Mutex // held while a fetched text is parsed
 	// Observe is told how long each plan took, in seconds.
 	Observe func(seconds float64)

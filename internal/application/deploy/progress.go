@@ -7,7 +7,7 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// Progress is the state of an Application as one pass found it.
+// Progress is the state of an Application as one turn found it.
 type Progress struct {
 	// Planned is set if there is a plan. Without a plan the other fields mean nothing.
 	Planned bool

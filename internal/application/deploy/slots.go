@@ -1,21 +1,19 @@
 package deploy
 
-// slots bounds how many requests to other systems are under way at the same time, apart from the
+// Slots bounds how many requests to other systems are under way at the same time, apart from the
 // manager's own writes.
-type slots chan struct{}
+type Slots chan struct{}
 
 // outsideMax is that number.
 const outsideMax = 16
 
-func NewSlots() *slots {
-	s := make(slots, outsideMax)
-	return &s
-}
+// NewSlots returns free slots.
+func NewSlots() Slots { return make(Slots, outsideMax) }
 
 // Take takes a slot. It returns false if none is free.
-func (s *slots) Take() bool {
+func (s Slots) Take() bool {
 	select {
-	case *s <- struct{}{}:
+	case s <- struct{}{}:
 		return true
 	default:
 		return false
@@ -23,4 +21,4 @@ func (s *slots) Take() bool {
 }
 
 // Free gives back a slot.
-func (s *slots) Free() { <-*s }
+func (s Slots) Free() { <-s }

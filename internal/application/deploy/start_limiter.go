@@ -18,10 +18,10 @@ const (
 	crowded = 40 * time.Millisecond
 )
 
-// StartLimiter admits Applications to their first deployment, in order of arrival and a limited number at a
-// time. An Application leaves the gate when none of its writes is under way and controllers have
-// observed what it created, whatever it waits for then; or when a managed cluster does not answer,
-// because others must not wait for that cluster.
+// StartLimiter admits Applications to their first deployment, in order of arrival and a limited
+// number at a time. An Application leaves the gate when none of its writes is under way and
+// controllers have observed what it created, whatever it waits for then; or when a managed cluster
+// does not answer, because others must not wait for that cluster.
 type StartLimiter struct {
 	mu      sync.Mutex
 	more    float64 // places beyond beginningMin

@@ -18,8 +18,8 @@ const (
 	silenceMax = 250 * time.Millisecond
 )
 
-// KeepsPlace reports whether an Application that is inside the gate stays there. again is when to ask again
-// if nothing happens before; zero means an answer will bring the Application back.
+// KeepsPlace reports whether an Application that is inside the gate stays there. again is when to
+// ask again if nothing happens before; zero means an answer will bring the Application back.
 func (d *Deployer) KeepsPlace(a *State) (keeps bool, again time.Duration) {
 	now := d.Now()
 	local := len(a.Writes.Flight) // writes to the local cluster that are under way

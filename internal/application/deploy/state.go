@@ -40,8 +40,8 @@ type State struct {
 	External map[string]cachedRead
 }
 
-// verifiedContent is an object's content hash and the hash of the rendered object that the content was
-// found to satisfy.
+// verifiedContent is an object's content hash and the hash of the rendered object that the content
+// was found to satisfy.
 type verifiedContent struct {
 	content uint64
 	hash    string

@@ -24,7 +24,7 @@ import (
 // Outcomes, including failures, are cached by request, so the same request is not evaluated twice
 // while it is cached. A worker waits at most patience for an answer. After that the evaluation goes
 // on without the worker, and the Application is enqueued when there is an answer; until then its
-// passes fail with errEvaluating.
+// turns fail with ErrPending.
 type Cache struct {
 	pool  Pool
 	log   *slog.Logger
@@ -81,7 +81,7 @@ const (
 	HeavyBytes = 1 << 20
 )
 
-// errEvaluating marks an evaluation that is still under way, or that failed for a temporary reason.
+// ErrPending marks an evaluation that is still under way, or that failed for a temporary reason.
 // The Application is enqueued again.
 var ErrPending = fmt.Errorf("a template is still being evaluated: %w", plan.ErrNotYet)
 

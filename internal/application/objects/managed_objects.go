@@ -18,8 +18,8 @@ import (
 	"lockstep.dev/lockstep/internal/application/plan"
 )
 
-// ManagedObjects caches the managed objects of one cluster: one watch for each kind that an Application uses,
-// of the objects that carry an Application's label.
+// ManagedObjects caches the managed objects of one cluster: one watch for each kind that an
+// Application uses, of the objects that carry an Application's label.
 type ManagedObjects struct {
 	client  dynamic.Interface
 	rest    *rest.Config

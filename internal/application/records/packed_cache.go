@@ -18,17 +18,17 @@ import (
 	"lockstep.dev/lockstep/internal/unpack"
 )
 
-// PackedCache is a watch of objects that are many and mostly at rest: it keeps their metadata decoded and
-// the rest compressed until open is called.
+// PackedCache is a watch of objects that are many and mostly at rest: it keeps their metadata
+// decoded and the rest compressed until open is called.
 type PackedCache[T any] struct {
 	*cluster.Kind[*kubeclient.Raw]
 	packer dictcodec.Codec
 	read   func(text []byte, r *kubeclient.Raw) (*T, error)
 }
 
-// NewPackedCache returns a watch of a resource. note gets an object's JSON without metadata; it returns
-// the JSON to keep and a summary, not nil, that is available without opening the object. read
-// decodes the kept JSON and takes the metadata from r.
+// NewPackedCache returns a watch of a resource. note gets an object's JSON without metadata; it
+// returns the JSON to keep and a summary, not nil, that is available without opening the object.
+// read decodes the kept JSON and takes the metadata from r.
 func NewPackedCache[T any](client rest.Interface, resource string, note func(text []byte) (keep []byte, note any), read func(text []byte, r *kubeclient.Raw) (*T, error)) *PackedCache[T] {
 	k := &PackedCache[T]{read: read}
 	k.Kind = cluster.Watch(client, resource, "", &kubeclient.Raw{}, func(r *kubeclient.Raw) {

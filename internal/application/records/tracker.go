@@ -148,8 +148,8 @@ const (
 	kept News = iota
 	// trackerReplaced: the content is another one than before.
 	Replaced
-	// trackerDeleted: the Application was removed. If an Application with this key exists again, it is
-	// a new one and inherits nothing of the old one's plan, steps or status.
+	// trackerDeleted: the Application was removed. If an Application with this key exists again, it
+	// is a new one and inherits nothing of the old one's plan, steps or status.
 	Deleted
 )
 
@@ -170,8 +170,8 @@ func (r *Tracker) replace(rt *oam.ResourceTracker) error {
 	return nil
 }
 
-// unreadableTracker is the version of a tracker that could not be read, whether the Application was being
-// deleted then, and the error.
+// unreadableTracker is the version of a tracker that could not be read, whether the Application was
+// being deleted then, and the error.
 type unreadableTracker struct {
 	version string
 	deleted bool

@@ -15,10 +15,10 @@ import (
 	"lockstep.dev/lockstep/internal/application/render"
 )
 
-// StepsMax bounds the rounds of steps in one pass.
+// StepsMax bounds the rounds of steps in one turn.
 const StepsMax = 64
 
-// Advance runs the workflow as far as possible in this pass. more means that the plan has changed
+// Advance runs the workflow as far as possible in this turn. more means that the plan has changed
 // and must be dispatched. unsaved means that the record must be stored before the status may be
 // written.
 func (c *Runner) Advance(a *deploy.State, w *Run, p *deploy.Progress, order Command) (more, unsaved bool) {

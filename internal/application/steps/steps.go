@@ -31,7 +31,7 @@ func nativeStep(stepType string) bool {
 	return stepType == stepDeploy || stepType == stepApplyComponent
 }
 
-// runStep runs a step as far as possible in this pass and returns its state.
+// runStep runs a step as far as possible in this turn and returns its state.
 func (c *Runner) runStep(a *deploy.State, w *Run, p *deploy.Progress, call flow.Call, id string) flow.Result {
 	if nativeStep(call.Step.Type) {
 		unit, pause, err := c.nativeUnit(w, call.Step, call.Properties)
@@ -259,7 +259,7 @@ func (w *Run) objects(targets *objects.Targets, in *plan.Plan, key string) map[s
 	return values
 }
 
-// cachedAnswer is the answer to an action that is not repeated in every pass.
+// cachedAnswer is the answer to an action that is not repeated in every turn.
 type cachedAnswer struct {
 	answer render.Answer
 	err    error
@@ -329,7 +329,7 @@ func (c *Runner) runTemplate(a *deploy.State, w *Run, p *deploy.Progress, call f
 	return flow.Result{Outcome: flow.Failed, Reason: oam.StepReasonRendering, Message: "it has too many actions"}
 }
 
-// actionsMax bounds the actions of one step in one pass.
+// actionsMax bounds the actions of one step in one turn.
 const actionsMax = 512
 
 // askAgain schedules the repetition of a waiting step's actions, because no watch shows their

@@ -43,7 +43,7 @@ type Run struct {
 	// made has the objects that steps have applied themselves.
 	made  []plan.Resource
 	tries map[string]flow.Try
-	// answers has, by step and key, the answers to actions that are not repeated in every pass.
+	// answers has, by step and key, the answers to actions that are not repeated in every turn.
 	answers map[string]map[string]cachedAnswer
 	wake    time.Time
 	// status is the status as last decided, which may not be written yet.
