@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"lockstep.dev/lockstep/config"
-	applications "lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/application/author"
 	"lockstep.dev/lockstep/internal/install"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
@@ -52,9 +52,9 @@ func (m *Manager) newAuthors(ctx context.Context) (*authors, error) {
 		return nil, fmt.Errorf("manager: %w", err)
 	}
 	w := &authors{client: client}
-	w.state.Store(&verdict{applications.ErrNotKnown})
+	w.state.Store(&verdict{author.ErrNotKnown})
 	w.look(ctx)
-	if err := w.recorded(); err != nil && !errors.Is(err, applications.ErrNotKnown) {
+	if err := w.recorded(); err != nil && !errors.Is(err, author.ErrNotKnown) {
 		m.log.Error("applications are off; batch jobs and workflows are not concerned", "error", err)
 	}
 	return w, nil
@@ -69,7 +69,7 @@ func (w *authors) run(ctx context.Context, m *Manager, changed func()) {
 	for {
 		wait := m.cfg.AuthorsInterval
 		switch {
-		case errors.Is(w.recorded(), applications.ErrNotKnown):
+		case errors.Is(w.recorded(), author.ErrNotKnown):
 			wait = min(wait, firstLooksInterval)
 		case w.recorded() != nil || !w.silent.IsZero():
 			wait = min(wait, authorsWrongInterval)
@@ -85,7 +85,7 @@ func (w *authors) run(ctx context.Context, m *Manager, changed func()) {
 		if ctx.Err() != nil || fmt.Sprint(before) == fmt.Sprint(after) {
 			continue
 		}
-		if errors.Is(after, applications.ErrNotKnown) {
+		if errors.Is(after, author.ErrNotKnown) {
 			continue
 		}
 		if after != nil {
@@ -126,7 +126,7 @@ func (w *authors) decide(err error, now time.Time) {
 		w.silent = now
 	}
 	last, waited := w.recorded(), now.Sub(w.silent)
-	first := errors.Is(last, applications.ErrNotKnown) || errors.Is(last, errNotLooked)
+	first := errors.Is(last, author.ErrNotKnown) || errors.Is(last, errNotLooked)
 	switch {
 	case apierrors.IsForbidden(err) && waited >= kubeclient.TransientMax(err): // this is an answer
 		w.state.Store(&verdict{err})

@@ -10,7 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	applications "lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/application/author"
 	"lockstep.dev/lockstep/internal/kubeclient"
 )
 
@@ -49,7 +49,7 @@ func TestWhatCannotBeLookedAtIsNoAnswer(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w, now := &authors{}, time.Unix(1000, 0)
-			w.state.Store(&verdict{applications.ErrNotKnown})
+			w.state.Store(&verdict{author.ErrNotKnown})
 			for _, l := range c.looks {
 				now = now.Add(l.after)
 				w.decide(l.err, now)
@@ -61,7 +61,7 @@ func TestWhatCannotBeLookedAtIsNoAnswer(t *testing.T) {
 			if (c.want == "") != (got == "") || !strings.Contains(got, c.want) {
 				t.Errorf("recorded is %q, want %q", got, c.want)
 			}
-			if waits := errors.Is(w.recorded(), applications.ErrNotKnown); waits != (c.want == wait) {
+			if waits := errors.Is(w.recorded(), author.ErrNotKnown); waits != (c.want == wait) {
 				t.Errorf("applications wait: %t", waits)
 			}
 		})

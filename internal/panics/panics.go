@@ -34,9 +34,9 @@ var shared = []string{
 	"internal/workflow/controller.(*slots)", "internal/workflow/controller.(*samples)", "internal/workflow/controller.(*takeover)",
 	"internal/workflow/controller.(*awaited)", "internal/workflow/controller.(*former)", "internal/workflow/controller.(*estimates)",
 	// State shared by applications.
-	"internal/application/controller.(*gate)", "internal/application/controller.(*live)", "internal/application/controller.(*spies)",
-	"internal/application/controller.(*targets)", "internal/application/controller.(*definitions)",
-	"internal/application/controller.(*evaluators)", "internal/application/charts.(*Store)", "internal/application/clusters.(*Registry)",
+	"internal/application/deploy.(*StartLimiter)", "internal/application/objects.(*ManagedObjects)", "internal/application/objects.(*Watches)",
+	"internal/application/objects.(*Targets)", "internal/application/definitions.(*Library)",
+	"internal/application/evaluation.(*Cache)", "internal/application/charts.(*Store)", "internal/application/clusters.(*Registry)",
 	"internal/application/plan.(*Memo)",
 }
 

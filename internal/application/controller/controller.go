@@ -12,15 +12,25 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/workqueue"
+	"k8s.io/utils/clock"
 
 	"lockstep.dev/lockstep/api/core.oam.dev/v1alpha1"
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/api/scheme"
 	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/author"
+	"lockstep.dev/lockstep/internal/application/chart"
 	"lockstep.dev/lockstep/internal/application/charts"
 	"lockstep.dev/lockstep/internal/application/clusters"
-	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/definitions"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/evaluation"
+	"lockstep.dev/lockstep/internal/application/external"
+	"lockstep.dev/lockstep/internal/application/objects"
+	"lockstep.dev/lockstep/internal/application/records"
+	"lockstep.dev/lockstep/internal/application/report"
+	"lockstep.dev/lockstep/internal/application/steps"
+	"lockstep.dev/lockstep/internal/controlloop"
 	"lockstep.dev/lockstep/internal/egress"
 	"lockstep.dev/lockstep/internal/failpoint"
 	"lockstep.dev/lockstep/internal/informer"
@@ -61,7 +71,7 @@ type Config struct {
 	// write for each change.
 	ApplicationRevisions bool
 	// Evaluators evaluates users' templates, charts and expressions. Required. See package sandbox.
-	Evaluators Evaluators
+	Evaluators evaluation.Pool
 	// UnconfinedSteps lets workflow steps read and write outside their Application's namespace.
 	UnconfinedSteps bool
 	// Requests sends the HTTP requests and e-mails that Applications ask for. Default: to public
@@ -70,9 +80,9 @@ type Config struct {
 	// Settle is how long a change may take before its progress is reported. A change that ends
 	// earlier is reported once, at its end. Default 1 s.
 	Settle time.Duration
-	// Rest is how long an Application must be in its desired state before its in-memory state is
+	// IdleAfter is how long an Application must be in its desired state before its in-memory state is
 	// freed. Default 10 s.
-	Rest time.Duration
+	IdleAfter time.Duration
 	// Malformed is called for definitions, policies and workflows that cannot be decoded. If nil,
 	// nobody is told.
 	Malformed func(runtime.Object, *malformed.Error)
@@ -81,8 +91,8 @@ type Config struct {
 	// Metrics registers the metrics. If nil, they are not registered.
 	Metrics prometheus.Registerer
 	Log     *slog.Logger
-	// Now returns the current time. Default time.Now.
-	Now func() time.Time
+	// Clock gives the time. Default: the real clock.
+	Clock clock.WithTicker
 }
 
 func (c *Config) complete() error {
@@ -104,53 +114,28 @@ func (c *Config) complete() error {
 	if c.Settle <= 0 {
 		c.Settle = time.Second
 	}
-	if c.Rest <= 0 {
-		c.Rest = 10 * time.Second
+	if c.IdleAfter <= 0 {
+		c.IdleAfter = 10 * time.Second
 	}
 	if c.Log == nil {
 		c.Log = slog.Default()
 	}
-	if c.Now == nil {
-		c.Now = time.Now
+	if c.Clock == nil {
+		c.Clock = clock.RealClock{}
 	}
 	return nil
 }
 
 // Controller reconciles Applications. A Controller runs once.
 type Controller struct {
-	evaluators *evaluators
+	reconciler
+	ctx        context.Context // of Run
+	epoch      atomic.Uint64   // number of calls of Lapsed
+	defs       *definitions.Library
+	clusters   *clusters.Registry
+	evaluators *evaluation.Cache
+	panics     panicked
 	metrics    *metrics
-
-	cfg  Config
-	log  *slog.Logger
-	defs *definitions
-	memo plan.Memo
-	gate gate
-	ctx  context.Context // of Run
-
-	targets  *targets
-	clusters *clusters.Registry
-
-	applications *held[oam.Application]
-	trackers     *held[oam.ResourceTracker]
-	queue        workqueue.TypedRateLimitingInterface[types.NamespacedName]
-
-	// State that workflow steps use.
-	spies   *spies
-	charts  *charts.Store
-	outside chan struct{}
-	reading sync.Mutex // held while a fetched text is parsed
-
-	epoch    atomic.Uint64 // number of calls of Lapsed
-	revising atomic.Bool   // the watches of definitions and their revisions have synced
-
-	mu   sync.Mutex
-	apps map[types.NamespacedName]*app // the Applications that are not at rest
-	// failed holds the Applications on which a pass has panicked.
-	failed map[types.NamespacedName]failed
-	// resting holds, for each Application at rest, the UIDs of its objects.
-	resting map[types.NamespacedName][]types.UID
-	revised map[definitionKey]assigned
 }
 
 // New returns a Controller. It reads nothing before Run.
@@ -170,37 +155,67 @@ func New(cfg Config) (*Controller, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &Controller{
-		cfg: cfg, log: cfg.Log,
-		applications: newHeld(raw, "applications", glanceAt, readApplication),
-		trackers:     newHeld(raw, "resourcetrackers", expand, readTracker),
-		defs:         newDefinitions(client, shared),
-		queue:        workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[types.NamespacedName](time.Second, 5*time.Minute)),
-		apps:         map[types.NamespacedName]*app{}, resting: map[types.NamespacedName][]types.UID{},
-		revised: map[definitionKey]assigned{},
-		failed:  map[types.NamespacedName]failed{},
-	}
-	c.evaluators = newEvaluators(cfg.Evaluators, cfg.Log, func() context.Context { return c.ctx }, c.queue.AddAfter)
-	c.spies = &spies{changed: c.enqueue, each: map[spied]*spy{}}
-	c.outside = make(chan struct{}, outsideMax)
-	c.charts = charts.New(charts.Config{HTTP: cfg.Requests, Open: c.openChart, Wake: c.enqueue, Now: cfg.Now})
-	local, err := c.newTarget("", cfg.REST, cfg.Writer)
+	c := &Controller{reconciler: reconciler{
+		cfg: cfg, log: cfg.Log, authors: author.Finder{ActAsManager: cfg.ActAsManager, Recorded: cfg.Recorded},
+		applications: records.NewPackedCache(raw, "applications", records.Summarize, records.ReadApplication),
+		trackers:     records.NewPackedCache(raw, "resourcetrackers", records.Expand, records.ReadTracker),
+	}}
+	c.loop = controlloop.New[types.NamespacedName, record](controlloop.Config[types.NamespacedName]{
+		Name: "applications", Workers: cfg.Workers, Turn: c.turn, Clock: cfg.Clock,
+	})
+	c.evaluators = evaluation.New(cfg.Evaluators, cfg.Log, cfg.Clock, func() context.Context { return c.ctx }, c.loop.WakeAfter)
+	c.defs = definitions.New(definitions.Config{
+		Beta: client, Alpha: shared, Writer: cfg.Writer, Log: cfg.Log, Owns: cfg.Owns,
+		Applications: each(c.applications), Changed: c.definitionsChanged, Malformed: cfg.Malformed,
+	})
+	c.watches = objects.NewWatches(c.enqueue)
+	c.targets, err = objects.New(objects.Config{
+		Log: cfg.Log, Now: cfg.Clock.Now, Changed: c.enqueue, Turned: c.clustersChanged, Fence: cfg.Fence,
+		Measured: func(cluster string, rest *rest.Config) *rest.Config { return c.metrics.measured(cluster, rest) },
+	}, cfg.REST, cfg.Writer)
 	if err != nil {
 		return nil, err
 	}
 	c.clusters, err = clusters.New(clusters.Config{
-		REST: cfg.REST, Gateway: cfg.Gateway, Log: cfg.Log, Now: cfg.Now,
-		Events: clusters.Events{Joined: c.joined, Left: c.left, Relabelled: c.relabelled, Turned: c.turned},
+		REST: cfg.REST, Gateway: cfg.Gateway, Log: cfg.Log, Now: cfg.Clock.Now,
+		Events: clusters.Events{
+			Joined: c.targets.Joined, Relabelled: c.targets.Relabelled, Turned: c.targets.Turned,
+			Left: func(m *clusters.Cluster) { c.targets.Left(m); c.metrics.left(m.Name) },
+		},
 	})
 	if err != nil {
 		return nil, err
 	}
-	c.targets = &targets{local: local, remote: map[string]*target{}, labels: c.clusters.Labelled}
+	c.targets.Labels = c.clusters.Labelled
+	c.assemble()
 	if c.metrics, err = newMetrics(cfg.Metrics, c); err != nil {
 		return nil, err
 	}
 	c.handle()
 	return c, nil
+}
+
+// assemble creates the parts that act on Applications.
+func (c *Controller) assemble() {
+	cfg := &c.cfg
+	// Charts are cached for all namespaces, so they are evaluated for no tenant.
+	openChart := func(archive []byte) (*chart.Chart, error) {
+		return chart.Open(func(evaluator string, request []byte) ([]byte, error) {
+			return c.cfg.Evaluators.Do(c.ctx, "", evaluator, request)
+		}, archive)
+	}
+	store := charts.New(charts.Config{HTTP: cfg.Requests, Open: openChart, Wake: c.enqueue, Now: cfg.Clock.Now})
+	ctx := func() context.Context { return c.ctx }
+	access := deploy.Access{Targets: c.targets, Watches: c.watches, Unconfined: cfg.UnconfinedSteps, Ctx: ctx, Aside: c.loop.Aside}
+	c.deployer = deploy.Deployer{Access: access, Evaluators: c.evaluators, Log: cfg.Log, Now: cfg.Clock.Now}
+	c.remover = deploy.Remover{Deployer: &c.deployer, Applications: c.applications, Authors: &c.authors}
+	c.keeper = records.Keeper{Cache: c.trackers, Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now}
+	c.planner = deploy.Planner{
+		Access: access, Definitions: c.defs, Evaluators: c.evaluators, Charts: store, Requests: &external.Client{Guard: cfg.Requests, Now: cfg.Clock.Now},
+		Outside: deploy.NewSlots(), Observe: func(seconds float64) { c.metrics.render.Observe(seconds) }, Now: cfg.Clock.Now,
+	}
+	c.steps = steps.Runner{Planner: &c.planner, Trackers: c.trackers, Log: cfg.Log}
+	c.reporter = report.Reporter{Writer: cfg.Writer, Log: cfg.Log, Now: cfg.Clock.Now, SettleAfter: cfg.Settle, EveryRevision: cfg.ApplicationRevisions}
 }
 
 // handle registers the watch handlers that fill the queue.
@@ -211,152 +226,123 @@ func (c *Controller) handle() {
 		Deleted: func(o *kubeclient.Raw) { c.enqueue(key(o.Namespace, o.Name)) },
 	})
 	// Only this controller changes trackers. A tracker's absence, or the absence of its
-	// Application, needs a pass. An Application can rest once the watch shows its tracker as last
+	// Application, needs a turn. An Application can rest once the watch shows its tracker as last
 	// written.
 	c.trackers.Handle(informer.Handler[*kubeclient.Raw]{
-		Added: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+		Added: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
 		Updated: func(_, o *kubeclient.Raw) {
-			if owner := ownerOf(o.Labels); c.awake(owner) {
+			if owner := objects.OwnerOf(o.Labels); c.active(owner) {
 				c.enqueue(owner)
 			}
 		},
-		Deleted: func(o *kubeclient.Raw) { c.enqueue(ownerOf(o.Labels)) },
+		Deleted: func(o *kubeclient.Raw) { c.enqueue(objects.OwnerOf(o.Labels)) },
 	})
-	c.defs.handle(c.definitionsChanged, c.definitionChanged)
-	if c.cfg.Malformed != nil {
-		c.defs.onMalformed(c.cfg.Malformed)
-	}
 }
 
 // applicationUpdated enqueues an Application after an update. Updates that change only the status
-// of an Application at rest are left out.
+// of an Application idle are left out.
 func (c *Controller) applicationUpdated(old, new *kubeclient.Raw) {
 	same := old.Generation == new.Generation && old.UID == new.UID && new.DeletionTimestamp == nil &&
 		equalMaps(old.Annotations, new.Annotations) && equalMaps(old.Labels, new.Labels)
-	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.awake(key(new.Namespace, new.Name)) {
+	if !same || new.DeletionTimestamp != nil || commandedByStatus(old, new) || c.active(key(new.Namespace, new.Name)) {
 		c.enqueue(key(new.Namespace, new.Name))
 	}
 }
 
-// awake reports whether an Application is not at rest. The last watch event about an Application
-// that is awake may let it rest.
-func (c *Controller) awake(k types.NamespacedName) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.apps[k] != nil
-}
+// active reports whether an Application is not idle. The last watch event about an active
+// Application may let it become idle.
+func (c *Controller) active(k types.NamespacedName) bool { return c.loop.Get(k) != nil }
 
 // commandedByStatus reports whether suspend or terminated in the workflow's status changed, which
 // may be another client's command.
 func commandedByStatus(old, new *kubeclient.Raw) bool {
-	a, b := glanceOf(old), glanceOf(new)
-	return a.workflow && b.workflow && (a.suspend != b.suspend || a.terminated != b.terminated)
+	a, b := records.SummaryOf(old), records.SummaryOf(new)
+	return a.Workflow && b.Workflow && (a.Suspend != b.Suspend || a.Terminated != b.Terminated)
 }
 
 // definitionsChanged enqueues the Applications that wait for a definition, those that follow
-// changes of definitions, and those on which a pass panicked.
+// changes of definitions, and those on which a turn panicked.
 func (c *Controller) definitionsChanged() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for k := range c.failed { // a definition may have caused the panic
-		delete(c.failed, k)
-		c.queue.Add(k)
+	c.changes.Add(1)
+	for _, k := range c.panics.forget() { // a definition may have caused the panic
+		c.loop.Wake(k)
 	}
-	for k, a := range c.apps {
-		if a.follows.Load() {
-			c.queue.Add(k)
+	c.wakeInterested(func(in *interests) bool { return in.definitions })
+}
+
+// clustersChanged enqueues the Applications that the cluster of that name concerns.
+func (c *Controller) clustersChanged(name string) {
+	c.changes.Add(1)
+	c.wakeInterested(func(in *interests) bool { return in.definitions || in.clusters || in.in[name] })
+}
+
+// wakeInterested enqueues the active Applications whose interests match. A turn that is under way
+// compares Controller.changes at its end.
+func (c *Controller) wakeInterested(match func(*interests) bool) {
+	c.loop.Each(func(k types.NamespacedName, a *record) {
+		if in := a.interests.Load(); in != nil && match(in) {
+			c.loop.Wake(k)
 		}
-	}
+	})
 }
 
 func (c *Controller) enqueue(k types.NamespacedName) {
 	if k.Name != "" {
-		c.queue.Add(k)
+		c.loop.Wake(k)
 	}
 }
 
 // Run reconciles Applications until ctx is done.
 func (c *Controller) Run(ctx context.Context) {
-	defer c.queue.ShutDown()
-	local := c.targets.local
-	for err := local.kinds.learn(); err != nil; err = local.kinds.learn() {
+	local := c.targets.Local
+	for err := local.Kinds.Learn(); err != nil; err = local.Kinds.Learn() {
 		c.log.Warn("applications wait", "error", err)
 		select {
 		case <-ctx.Done():
 			return
-		case <-time.After(time.Second):
+		case <-c.cfg.Clock.After(time.Second):
 		}
 	}
 	c.ctx = ctx
-	local.live.start(ctx)
+	c.targets.Start(ctx)
 	var watching sync.WaitGroup
-	all := append(c.defs.watched(), c.applications, c.trackers, c.clusters)
+	all := []definitions.Watched{c.applications, c.trackers, c.clusters, c.defs}
 	for _, w := range all {
 		watching.Go(func() { w.Run(ctx) })
 	}
 	defer watching.Wait()
-	defer c.stopTargets()
+	defer c.targets.StopAll()
 	for _, w := range all {
 		if w.WaitForSync(ctx) != nil {
 			return
 		}
 	}
-	c.revising.Store(true)
-	c.defs.each(func(r *revisedDefinition) { c.definitionChanged(nil, r) })
-	var working sync.WaitGroup
-	for range c.cfg.Workers {
-		working.Go(func() {
-			for c.next(ctx) {
-			}
-		})
-	}
-	<-ctx.Done()
-	c.queue.ShutDown()
-	working.Wait()
+	c.loop.Run(ctx)
 }
 
-// stopTargets stops the watches and writers of all clusters. Call it after the registry of clusters
-// has ended.
-func (c *Controller) stopTargets() {
-	c.targets.local.live.stop()
-	c.targets.mu.RLock()
-	defer c.targets.mu.RUnlock()
-	for _, t := range c.targets.remote {
-		t.stop()
-	}
-}
-
-func (c *Controller) next(ctx context.Context) bool {
-	k, stop := c.queue.Get()
-	if stop {
-		return false
-	}
-	defer c.queue.Done(k)
+// turn works on an Application.
+func (c *Controller) turn(k types.NamespacedName) {
 	if c.cfg.Owns != nil && !c.cfg.Owns(k.String()) {
 		// The in-memory state will be out of date when the Application is owned again. Answers to
-		// writes still under way find no app.
+		// writes still under way find no record.
 		c.forget(k)
-		c.through(k)
-		return true
+		c.letNextStart(k)
+		return
 	}
-	c.mu.Lock()
-	a := c.apps[k]
-	c.mu.Unlock()
 	if c.leavesAlone(k) {
-		return true
+		return
 	}
-	if a != nil && a.epoch != c.epoch.Load() {
+	if a := c.loop.Get(k); a != nil && a.epoch != c.epoch.Load() {
 		c.forget(k)
-		c.through(k)
+		c.letNextStart(k)
 	}
 	p := c.cfg.Guard.Try("applications", k, func() {
 		failpoint.Hit("applications", k)
-		c.pass(ctx, k)
+		c.reconcile(c.recordOf(k))
 	})
 	if p != nil {
 		c.panicked(k, p)
 	}
-	return true
 }
 
 // Lapsed makes the controller reconcile every Application from scratch: writes about them that were
@@ -369,29 +355,38 @@ func (c *Controller) Rebalance() {
 		c.enqueue(key(o.Namespace, o.Name))
 	}
 	for _, rt := range c.trackers.List() {
-		c.enqueue(ownerOf(rt.Labels))
+		c.enqueue(objects.OwnerOf(rt.Labels))
 	}
 }
 
-// appOf returns the in-memory state of an Application, and creates it if there is none.
-func (c *Controller) appOf(k types.NamespacedName) *app {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	a := c.apps[k]
-	if a == nil {
-		a = &app{epoch: c.epoch.Load(), key: k, owner: "application/" + k.String(), flight: map[string]bool{}, failed: map[string]string{}, accepted: map[string]string{}, uids: c.woken(k)}
-		c.apps[k] = a
+// recordOf returns the in-memory state of an Application, and creates it if there is none.
+func (c *Controller) recordOf(k types.NamespacedName) *record {
+	if a := c.loop.Get(k); a != nil {
+		return a
 	}
+	a := &record{epoch: c.epoch.Load()}
+	a.State = &deploy.State{Owner: c.ownerOf(k, a), UIDs: c.idle.wake(k)}
+	c.loop.Put(k, a)
 	return a
 }
 
-func (c *Controller) forget(k types.NamespacedName) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.apps, k)
-	delete(c.resting, k)
-	c.spies.leave(k, true)
-	c.queue.Forget(k)
+// ownerOf returns the way back into the turns of an Application. What is posted is dropped if a is
+// no longer its record by then.
+func (c *Controller) ownerOf(k types.NamespacedName, a *record) *records.Owner {
+	return &records.Owner{
+		Key: k, Name: "application/" + k.String(),
+		Post: func(do func()) {
+			posted := c.loop.Post(k, controlloop.Anyone, func(now *record) {
+				if now == a {
+					do()
+				}
+			})
+			if !posted {
+				c.loop.Wake(k)
+			}
+		},
+		WakeAfter: func(after time.Duration) { c.loop.WakeAfter(k, after) },
+	}
 }
 
 func equalMaps(a, b map[string]string) bool {
@@ -404,4 +399,9 @@ func equalMaps(a, b map[string]string) bool {
 		}
 	}
 	return true
+}
+
+// key returns the key of an Application.
+func key(namespace, name string) types.NamespacedName {
+	return types.NamespacedName{Namespace: namespace, Name: name}
 }

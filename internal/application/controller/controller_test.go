@@ -315,7 +315,7 @@ func TestAllComeToRest(t *testing.T) {
 			e := connect(t)
 			elsewhere.Store(e.ns, true)
 			registry := prometheus.NewRegistry()
-			stop, err := runWith(e.c, controller.Config{Rest: c.rest, Metrics: registry, Owns: e.owns}, c.through)
+			stop, err := runWith(e.c, controller.Config{IdleAfter: c.rest, Metrics: registry, Owns: e.owns}, c.through)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -2,27 +2,24 @@
 //
 //	Applications ──watch──┐                     ┌── definitions ──watch── (compiled once per definition)
 //	                      ▼                     ▼
-//	             queue of keys ──▶ pass: 1 plan ─▶ 2 record ─▶ 3 dispatch ─▶ 4 collect ─▶ 5 report
-//	                      ▲                          │            │             │            │
-//	managed objects ──────┘                          └──────┬─────┴─────────────┘            │
-//	  ▲   (one watch per kind, by label)                    ▼                                ▼
-//	  └──────────────────────────────────── apiwriter: tracker, objects, deletions,  coalesced status
+//	             keyed.Loop ──▶ reconcile: 1 plan ─▶ 2 record ─▶ 3 dispatch ─▶ 4 collect ─▶ 5 report
+//	                 ▲  ▲                             │             │             │           │
+//	managed objects ─┘  │                             └──────┬──────┴─────────────┘           │
+//	                    │                                    ▼                                ▼
+//	                    └──── answers, posted ◀──── apiwriter: tracker, objects, deletions,  coalesced status
 //
-// A pass reconciles one Application: it compares the plan with the watch caches, decides, and hands
-// writes to the writer. A pass never waits for a write. Answers to writes and watch events put the
-// key back into the queue.
+// A turn reconciles one Application: it compares the plan with the watch caches, decides, and hands
+// writes to the writer. A turn waits for no write. The state of an Application (record) belongs to
+// the turns of its key; answers to writes, evaluations and reads are posted to the key, and watch
+// events wake it.
 //
-// # Bookkeeping
+// This package ties the parts together; each part has a package:
 //
-// Each Application has one ResourceTracker. The tracker names every object of the Application
-// before that object is created, so no object is ever orphaned. The tracker also keeps, compressed,
-// the objects as last applied, which are the base of three-way patches, and the last revisions of
-// the Application.
-//
-// # Bounds on templates
-//
-// Templates, status sections, conditions and charts are evaluated in child processes with limits,
-// see package sandbox. A worker waits for an answer only briefly; then the pass ends, and the
-// Application returns to the queue when there is an answer (evaluate.go). Outcomes, including
-// failures, are cached by request. Packages render and chart describe the other bounds.
+//   - records: the tracker, which names every object of the Application before it is created
+//   - objects: what exists in the clusters, and how it differs from the plan
+//   - deploy: plan, dispatch, collect
+//   - steps: the workflow of an Application that is deployed in steps
+//   - report: the status
+//   - definitions, evaluation, external, author: templates, their evaluation in child processes,
+//     requests to other systems, and whose rights writes are made with
 package controller

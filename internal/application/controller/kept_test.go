@@ -17,12 +17,13 @@ import (
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
 	"lockstep.dev/lockstep/internal/apiwriter"
 	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/application/evaluation"
 	"lockstep.dev/lockstep/internal/sandbox"
 )
 
 // busy refuses every request the first time with sandbox.ErrBusy.
 type busy struct {
-	controller.Evaluators
+	evaluation.Pool
 	mu    sync.Mutex
 	asked map[string]int
 }
@@ -36,7 +37,7 @@ func (b *busy) Do(ctx context.Context, tenant, evaluator string, request []byte)
 	if first {
 		return nil, sandbox.ErrBusy
 	}
-	return b.Evaluators.Do(ctx, tenant, evaluator, request)
+	return b.Pool.Do(ctx, tenant, evaluator, request)
 }
 
 // through waits until the objects of three components have been evaluated.
@@ -85,7 +86,7 @@ workflow:
 	}{
 		"no room for evaluations": {
 			func(e *env, cfg *controller.Config) {
-				cfg.Evaluators = &busy{Evaluators: newPool(e), asked: map[string]int{}}
+				cfg.Evaluators = &busy{Pool: newPool(e), asked: map[string]int{}}
 			},
 			func(e *env, cfg *controller.Config) {
 				cfg.Evaluators.(*busy).through(e)
@@ -113,7 +114,7 @@ workflow:
 			e := connect(t)
 			elsewhere.Store(e.ns, true)
 			run := func(cfg *controller.Config) (stop func()) {
-				cfg.Rest, cfg.Metrics, cfg.Owns = 20*time.Millisecond, prometheus.NewRegistry(), e.owns
+				cfg.IdleAfter, cfg.Metrics, cfg.Owns = 20*time.Millisecond, prometheus.NewRegistry(), e.owns
 				stop, err := runWith(e.c, *cfg, func(w apiwriter.Writer) apiwriter.Writer { return w })
 				if err != nil {
 					t.Fatal(err)

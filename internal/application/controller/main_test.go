@@ -102,7 +102,7 @@ func notElsewhere(key string) bool {
 }
 
 func runMeasured(c *localcluster.Cluster, registry *prometheus.Registry, owns func(key string) bool) (stop func(), _ error) {
-	return runWith(c, controller.Config{Rest: 20 * time.Millisecond, Metrics: registry, Owns: owns}, func(w apiwriter.Writer) apiwriter.Writer { return w })
+	return runWith(c, controller.Config{IdleAfter: 20 * time.Millisecond, Metrics: registry, Owns: owns}, func(w apiwriter.Writer) apiwriter.Writer { return w })
 }
 
 // runWith completes cfg and runs a controller. The controller's writer is what through returns for

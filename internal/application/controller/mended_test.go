@@ -32,7 +32,7 @@ func (e *env) behindProxy(decide func(*faultproxy.Request) faultproxy.Fault) {
 	e.Cleanup(p.Close)
 	p.Decide(decide)
 	stop, err := runAt(p.REST(e.c.ManagerRESTConfig()), controller.Config{
-		Rest: 20 * time.Millisecond, Metrics: prometheus.NewRegistry(), Owns: func(key string) bool { return strings.HasPrefix(key, e.ns+"/") },
+		IdleAfter: 20 * time.Millisecond, Metrics: prometheus.NewRegistry(), Owns: func(key string) bool { return strings.HasPrefix(key, e.ns+"/") },
 	}, func(w apiwriter.Writer) apiwriter.Writer { return w })
 	if err != nil {
 		e.Fatal(err)

@@ -4,12 +4,12 @@ import (
 	"fmt"
 	"net/http"
 	"strconv"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/client-go/rest"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/records"
 )
 
 // metrics are the controller's metrics. Values that can be counted on demand are not stored: see
@@ -70,7 +70,7 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	phases := map[oam.ApplicationPhase]int{}
 	for _, o := range m.c.applications.List() {
 		if owns := m.c.cfg.Owns; owns == nil || owns(o.Namespace+"/"+o.Name) {
-			phase := glanceOf(o).phase
+			phase := records.SummaryOf(o).Phase
 			if phase == "" {
 				phase = oam.PhaseStarting
 			}
@@ -80,17 +80,14 @@ func (m *metrics) Collect(to chan<- prometheus.Metric) {
 	for phase, n := range phases {
 		gauge(phasesDesc, n, string(phase))
 	}
-	m.c.mu.Lock()
-	awake := len(m.c.apps)
-	m.c.mu.Unlock()
-	gauge(awakeDesc, awake)
-	gauge(queueDesc, m.c.queue.Len())
-	for _, t := range m.c.targets.managed() {
+	gauge(awakeDesc, m.c.loop.Records())
+	gauge(queueDesc, m.c.loop.Depth())
+	for _, t := range m.c.targets.Managed() {
 		reachable := 0
-		if t.down() == nil {
+		if t.Down() == nil {
 			reachable = 1
 		}
-		gauge(reachDesc, reachable, t.name)
+		gauge(reachDesc, reachable, t.Name)
 	}
 }
 
@@ -115,7 +112,7 @@ type measuredTransport struct {
 
 // RoundTrip implements http.RoundTripper.
 func (t *measuredTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	begin := time.Now()
+	begin := t.m.c.now()
 	res, err := t.next.RoundTrip(r)
 	code := "error"
 	if err == nil {
@@ -123,7 +120,7 @@ func (t *measuredTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.m.requests.WithLabelValues(t.cluster, code).Inc()
 	if r.URL.Query().Get("watch") == "" {
-		t.m.latency.WithLabelValues(t.cluster).Observe(time.Since(begin).Seconds())
+		t.m.latency.WithLabelValues(t.cluster).Observe(t.m.c.now().Sub(begin).Seconds())
 	}
 	return res, err
 }

@@ -52,7 +52,7 @@ func TestApplicationsReachPublicAddressesAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	stop, err := runWith(e.c, controller.Config{
-		Rest: 20 * time.Millisecond, Metrics: prometheus.NewRegistry(), Requests: requests,
+		IdleAfter: 20 * time.Millisecond, Metrics: prometheus.NewRegistry(), Requests: requests,
 		Owns: func(key string) bool { return strings.HasPrefix(key, e.ns+"/") },
 	}, func(w apiwriter.Writer) apiwriter.Writer { return w })
 	if err != nil {

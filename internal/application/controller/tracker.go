@@ -1,240 +1,81 @@
 package controller
 
 import (
-	"bytes"
-	"compress/gzip"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"slices"
-	"sync"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/internal/application/plan"
-	"lockstep.dev/lockstep/internal/unpack"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/records"
 )
 
-// revision is one deployed state of an Application's spec.
-type revision struct {
-	Name           string               `json:"name"`
-	Number         int64                `json:"number"`
-	Hash           string               `json:"hash"`
-	PublishVersion string               `json:"publishVersion,omitempty"`
-	Created        metav1.Time          `json:"created"`
-	Spec           *oam.ApplicationSpec `json:"spec"`
-	// Definitions has the hash of each definition that the revision was rendered with, by kind and
-	// name.
-	Definitions map[string]string `json:"definitions,omitempty"`
-	// Published is set if the revision has an ApplicationRevision.
-	Published bool `json:"published,omitempty"`
-}
-
-// packed is the part of a record that the tracker stores compressed.
-type packed struct {
-	// Revisions are the last revisions, oldest first.
-	Revisions []revision `json:"revisions,omitempty"`
-	// Applied has the objects as last applied, by refKey. Secrets are left out.
-	Applied map[string]json.RawMessage `json:"applied,omitempty"`
-	// Flow is the recorded state of the workflow, if there is any.
-	Flow *flowRecord `json:"flow,omitempty"`
-}
-
-// trackerName returns the name of an Application's tracker. Namespaces have no dots, so no two
-// Applications share a tracker.
-func trackerName(namespace, name string) string { return namespace + "." + name }
-
-// sameJSON reports whether two JSON texts are equal as a tracker stores them: compact, with <, >
-// and & escaped.
-func sameJSON(a, b json.RawMessage) bool {
-	if bytes.Equal(a, b) {
+// nameNewObjects names new objects in the tracker, and reports whether the tracker already names all
+// objects of the plan. If it returns false, the tracker's answer brings the Application back.
+func (c *reconciler) nameNewObjects(a *record, o *oam.Application) bool {
+	if a.Writes.InFlight(records.TrackerWrite) {
+		return false
+	}
+	resources := a.Tracker.Resources
+	missing := false
+	for i := range a.Plan.Resources {
+		if r := &a.Plan.Resources[i]; !r.ReadOnly && !a.Tracker.Has(r.Ref) {
+			missing = true
+			resources = append(resources[:len(resources):len(resources)], records.ManagedOf(r))
+		}
+	}
+	if !missing && a.Tracker.Object != nil {
 		return true
 	}
-	x, errX := json.Marshal(a)
-	y, errY := json.Marshal(b)
-	return errX == nil && errY == nil && bytes.Equal(x, y)
-}
-
-// refKey returns the key of an object in a record: APIVERSION/KIND/NAMESPACE/NAME, with CLUSTER:
-// before it for a managed cluster.
-func refKey(r plan.Ref) string {
-	key := r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
-	if r.Cluster != "" {
-		return r.Cluster + ":" + key
+	a.Tracker.Resources = resources
+	// A new object has no earlier applied state: three-way merges start from what is applied now.
+	if a.Tracker.Applied == nil {
+		a.Tracker.Applied = map[string]json.RawMessage{}
 	}
-	return key
-}
-
-func refOf(m *oam.ManagedResource) plan.Ref {
-	return plan.Ref{Cluster: m.Cluster, GVK: schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), Namespace: m.Namespace, Name: m.Name}
-}
-
-func managed(r *plan.Resource) oam.ManagedResource {
-	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output}
-	m.APIVersion, m.Kind = r.GVK.ToAPIVersionAndKind()
-	m.Cluster, m.Namespace, m.Name = r.Cluster, r.Namespace, r.Name
-	return m
-}
-
-// isSecret reports whether objects of this kind are never copied into the tracker.
-func isSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
-
-func unpackRecord(c oam.Compression) (packed, error) {
-	var p packed
-	data, err := inflate(c, unpack.Tracker)
-	if err != nil || len(data) == 0 {
-		return p, err
-	}
-	return p, json.Unmarshal(data, &p)
-}
-
-// inflate decompresses JSON, up to a limit.
-func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
-	switch {
-	case c.Type == oam.Uncompressed || c.Data == "":
-		return []byte(c.Data), nil
-	case c.Type != oam.Gzip:
-		return nil, fmt.Errorf("packed as %q", c.Type)
-	}
-	return unpack.Base64Gzip(c.Data, limit)
-}
-
-// packers pools gzip writers, because creating one takes 800 KB.
-var packers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
-
-func pack(p packed) (oam.Compression, error) {
-	data, err := json.Marshal(p)
-	if err != nil {
-		return oam.Compression{}, err
-	}
-	var b bytes.Buffer
-	z := packers.Get().(*gzip.Writer)
-	defer packers.Put(z)
-	z.Reset(&b)
-	if _, err := z.Write(data); err != nil {
-		return oam.Compression{}, err
-	}
-	if err := z.Close(); err != nil {
-		return oam.Compression{}, err
-	}
-	return oam.Compression{Type: oam.Gzip, Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
-}
-
-// record is the in-memory content of an Application's tracker: as stored, or as it will be when the
-// write under way has ended.
-type record struct {
-	object    *oam.ResourceTracker // as last seen or written; nil if not created yet
-	resources []oam.ManagedResource
-	packed
-}
-
-func newRecord(rt *oam.ResourceTracker) (record, error) {
-	p, err := unpackRecord(rt.Spec.Compression)
-	if err != nil {
-		return record{}, err
-	}
-	return record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources), packed: p}, nil
-}
-
-// load reads the Application's record from the tracker, once.
-func (c *Controller) load(a *app) error {
-	if a.loaded {
-		return nil
-	}
-	if raw, ok := c.trackers.Get("", trackerName(a.key.Namespace, a.key.Name)); ok {
-		goes := c.deleted(a.key)
-		if u := &a.unreadable; u.err != nil && u.version == raw.ResourceVersion && u.goes == goes {
-			return u.err // decompressing it took long and would fail again
+	for i := range a.Plan.Resources {
+		r := &a.Plan.Resources[i]
+		if _, known := a.Tracker.Applied[records.RefKey(r.Ref)]; !known && !records.IsSecret(r.GVK) && !r.ReadOnly {
+			a.Tracker.Applied[records.RefKey(r.Ref)] = r.JSON
 		}
-		rt, err := c.trackers.open(raw)
-		var r record
-		if err == nil {
-			if r, err = newRecord(rt); err != nil && goes {
-				// The list of objects can be read, and a deletion needs nothing else.
-				r, err = record{object: rt, resources: slices.Clone(rt.Spec.ManagedResources)}, nil
-			}
-		}
-		a.unreadable = badRecord{raw.ResourceVersion, goes, err}
-		if err != nil {
-			return err
-		}
-		a.record = r
 	}
-	a.loaded = true
-	a.lives()
-	return nil
+	c.writeTracker(a, o.UID, o.Generation)
+	return false
 }
 
-// badRecord is the version of a tracker that could not be read, whether the Application was being
-// deleted then, and the error.
-type badRecord struct {
-	version string
-	goes    bool
-	err     error
+// writeTracker creates the tracker or replaces its spec.
+func (c *reconciler) writeTracker(a *record, uid types.UID, generation int64) {
+	c.keeper.Write(a.Owner, &a.Tracker, &a.Writes, uid, generation)
 }
 
-// noRecord reports in an Application's status that its record cannot be read. The Application's
-// objects are then unknown, so nothing is created, changed or deleted for it until the tracker
-// changes. An Application that is being deleted is released.
-func (c *Controller) noRecord(a *app, err error) {
-	c.log.Error("an application's record cannot be read", "application", a.key, "error", err)
+// load reads the Application's tracker, once. It returns false while that is not possible.
+func (c *reconciler) load(a *record) (bool, error) {
+	raw, exists := c.applications.Get(a.Key.Namespace, a.Key.Name)
+	loaded, err := c.keeper.Load(a.Owner, &a.Tracker, exists && raw.DeletionTimestamp != nil)
+	switch a.Tracker.TakeNews() {
+	case records.Replaced:
+		a.planning.inputs, a.Plan = "", nil
+	case records.Deleted:
+		a.planning.inputs, a.Plan, a.run, a.report.Status = "", nil, nil, nil
+	}
+	return loaded, err
+}
+
+// reportUnreadable reports in an Application's status that its record cannot be read. The
+// Application's objects are then unknown, so nothing is created, changed or deleted for it until
+// the tracker changes. An Application that is being deleted is released.
+func (c *reconciler) reportUnreadable(a *record, err error) {
+	c.log.Error("an application's record cannot be read", "application", a.Key, "error", err)
 	o, _ := c.open(a)
 	if o == nil {
 		return
 	}
 	err = fmt.Errorf("its record, the ResourceTracker %s, cannot be read: %w. What it has deployed stays as it is until an administrator restores the record",
-		trackerName(a.key.Namespace, a.key.Name), err)
+		records.TrackerName(a.Key.Namespace, a.Key.Name), err)
 	if o.DeletionTimestamp != nil {
-		c.letGo(a, o)
+		c.releaseUnreadable(a, o)
 		return
 	}
-	a.plan, a.planned, a.planErr = nil, "", err
-	c.report(a, o, progress{})
-}
-
-func (r *record) latest() *revision {
-	if len(r.Revisions) == 0 {
-		return nil
-	}
-	return &r.Revisions[len(r.Revisions)-1]
-}
-
-// componentType returns the type of a component in the newest revision that has the component.
-func (r *record) componentType(name string) string {
-	for i := len(r.Revisions) - 1; i >= 0; i-- {
-		for j := range r.Revisions[i].Spec.Components {
-			if c := &r.Revisions[i].Spec.Components[j]; c.Name == name {
-				return c.Type
-			}
-		}
-	}
-	return ""
-}
-
-func (r *record) has(ref plan.Ref) bool {
-	return slices.ContainsFunc(r.resources, func(m oam.ManagedResource) bool { return refOf(&m) == ref })
-}
-
-// Revision is one state of an Application that its tracker keeps.
-type Revision struct {
-	Name           string               `json:"name"`
-	PublishVersion string               `json:"publishVersion,omitempty"`
-	Hash           string               `json:"hash"`
-	Created        metav1.Time          `json:"created"`
-	Spec           *oam.ApplicationSpec `json:"spec"`
-}
-
-// Revisions returns the Application's last states that its tracker keeps, oldest first.
-func Revisions(rt *oam.ResourceTracker) ([]Revision, error) {
-	p, err := unpackRecord(rt.Spec.Compression)
-	if err != nil {
-		return nil, fmt.Errorf("tracker %s: %w", rt.Name, err)
-	}
-	out := make([]Revision, len(p.Revisions))
-	for i, r := range p.Revisions {
-		out[i] = Revision{Name: r.Name, PublishVersion: r.PublishVersion, Hash: r.Hash, Created: r.Created, Spec: r.Spec}
-	}
-	return out, nil
+	a.noPlan(err)
+	c.reporter.Report(a.State, &a.report, o, deploy.Progress{})
 }

@@ -12,19 +12,19 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
-	"lockstep.dev/lockstep/internal/application/controller"
+	"lockstep.dev/lockstep/internal/application/records"
 	"lockstep.dev/lockstep/internal/cli/command"
 	"lockstep.dev/lockstep/internal/cli/names"
 	"lockstep.dev/lockstep/internal/submit/applications"
 )
 
 // revisionsOf returns the kept revisions of an application, oldest first.
-func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]controller.Revision, error) {
+func revisionsOf(ctx context.Context, client *applications.Client, namespace, name string) ([]records.Revision, error) {
 	rt, err := client.Tracker(ctx, namespace, name)
 	if err != nil {
 		return nil, err
 	}
-	return controller.Revisions(rt)
+	return records.Revisions(rt)
 }
 
 func newRevisions(s command.Streams) *cobra.Command {
@@ -109,7 +109,7 @@ func newRollback(s command.Streams, of string) *cobra.Command {
 
 // chosenRevision returns the revision called name. Without a name it returns the one before the
 // last.
-func chosenRevision(revisions []controller.Revision, name string) (*controller.Revision, error) {
+func chosenRevision(revisions []records.Revision, name string) (*records.Revision, error) {
 	if name == "" {
 		if len(revisions) < 2 {
 			return nil, errors.New("there is no earlier revision")

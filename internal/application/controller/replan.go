@@ -1,0 +1,140 @@
+package controller
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/definitions"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/records"
+	"lockstep.dev/lockstep/internal/application/report"
+	"lockstep.dev/lockstep/internal/application/steps"
+)
+
+// replan makes the plan again if its inputs have changed. It returns false if there is no plan;
+// a.planErr says why.
+func (c *reconciler) replan(a *record, o *oam.Application) bool {
+	clusters := c.targets.Version()
+	if len(a.planning.read) > 0 && c.planner.ValuesChanged(a.State, a.planning.read) {
+		a.planning.inputs, a.planning.objects = "", planInputs{}
+	}
+	if a.planning.inputs != "" && a.Plan != nil && !a.Follows && a.planning.objects.of(o, clusters) {
+		return true
+	}
+	spec, publish := &o.Spec, o.Annotations[oam.PublishVersionAnnotation]
+	data, err := json.Marshal(spec)
+	if err != nil {
+		a.PlanErr = err
+		return false
+	}
+	hash := plan.Hash(data)
+	last := a.Tracker.Latest()
+	if last != nil && publish != "" && last.PublishVersion == publish && last.Hash != hash {
+		// Pinned: the new spec takes effect with another publishVersion.
+		spec, hash = last.Spec, last.Hash
+	}
+	autoUpdate := o.Annotations[oam.AutoUpdateAnnotation] == "true"
+	annotations := records.WithoutCommands(o.Annotations)
+	input := hash + "/" + publish + "/" + hashOf(o.Labels) + "/" + hashOf(annotations)
+	places := slices.ContainsFunc(spec.Policies, func(p oam.AppPolicy) bool { return p.Type == plan.TypeTopology })
+	if a.planning.places = places; places {
+		input += fmt.Sprintf("/%d", clusters)
+	}
+	a.planning.objects = planInputs{o.UID, o.Generation, o.Labels, o.Annotations, clusters}
+	if a.planning.inputs == input && a.Plan != nil && !autoUpdate {
+		return true
+	}
+	if a.planning.inputs == input && a.PlanErr != nil && !a.Follows {
+		return false
+	}
+	number, name := int64(1), ""
+	if last != nil {
+		number = last.Number
+		if last.Hash != hash || last.PublishVersion != publish {
+			number++
+		}
+	}
+	name = fmt.Sprintf("%s-v%d", o.Name, number)
+	in := &plan.Input{
+		Namespace: o.Namespace, Name: o.Name, Revision: name, RevisionNum: number, PublishVersion: publish,
+		Labels: o.Labels, Annotations: annotations, Spec: spec, Clusters: c.targets, Memo: &c.planner.Memo,
+	}
+	var charts *deploy.AppCharts
+	charts, in.Pinned = c.planner.ChartsOf(a.State, name, autoUpdate || a.planning.again)
+	in.Charts, in.Outside = charts, c.planner.Reads(a.State)
+	if a.planning.asking != name+"/"+hash {
+		a.planning.asking, a.planning.asked = name+"/"+hash, c.now()
+		a.External = nil
+		c.watches.Release(a.Key, true)
+	}
+	in.Now = a.planning.asked
+	var p *plan.Plan
+	if steps.HasSteps(spec) {
+		if a.report.Status == nil {
+			a.report.Status = o.Status.DeepCopy()
+		}
+		run := a.Tracker.Run(name, hash)
+		a.run, p, err = c.steps.Prepare(a.State, a.run, a.workflow(run), in, run)
+	} else {
+		a.run = nil
+		p, err = c.planner.Make(a.State, in)
+	}
+	a.planning.inputs, a.PlanErr = input, err
+	a.Follows = autoUpdate || errors.Is(err, definitions.ErrNotFound) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, deploy.ErrChart) || errors.Is(err, deploy.ErrAskedAgain)
+	if err != nil {
+		a.Plan = nil
+		return false
+	}
+	a.planning.read = charts.Read
+	if last == nil || last.Hash != hash || last.PublishVersion != publish {
+		a.Tracker.Revisions = append(a.Tracker.Revisions, records.Stored{
+			Name: name, Number: number, Hash: hash, PublishVersion: publish, Created: metav1.NewTime(c.now()).Rfc3339Copy(),
+			Spec: spec.DeepCopy(), Definitions: p.Definitions,
+		})
+		limit := c.cfg.RevisionLimit
+		if p.Policies.RevisionLimit > 0 {
+			limit = p.Policies.RevisionLimit
+		}
+		c.reporter.Publish(a.State, o)
+		if n := len(a.Tracker.Revisions); n > limit {
+			c.reporter.Retract(a.State, a.Tracker.Revisions[:n-limit])
+			a.Tracker.Revisions = slices.Clone(a.Tracker.Revisions[n-limit:])
+		}
+		a.Since, a.Tracker.Dirty = c.now(), true
+	} else if a.planning.again {
+		a.Tracker.Latest().Definitions, a.Tracker.Dirty = p.Definitions, true
+	} else if !autoUpdate && (a.run == nil || report.WorkflowFinished(a.report.Current(o), &a.Tracker)) {
+		keepAsApplied(p, &a.Tracker)
+	}
+	a.planning.again = false
+	a.SetPlan(p)
+	return true
+}
+
+// keepAsApplied replaces the objects of a plan by those last applied, if definitions have changed
+// since: an Application changes only when its spec does.
+func keepAsApplied(p *plan.Plan, r *records.Tracker) {
+	last := r.Latest()
+	if last == nil || equalMaps(last.Definitions, p.Definitions) {
+		return
+	}
+	for i := range p.Resources {
+		if data, ok := r.Applied[records.RefKey(p.Resources[i].Ref)]; ok {
+			p.Resources[i].JSON, p.Resources[i].Hash = data, plan.Hash(data)
+		}
+	}
+}
+
+func hashOf(m map[string]string) string {
+	if len(m) == 0 {
+		return ""
+	}
+	data, _ := json.Marshal(m) // a map of strings
+	return plan.Hash(data)
+}

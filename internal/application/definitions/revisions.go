@@ -1,0 +1,294 @@
+package definitions
+
+import (
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/version"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/render"
+	"lockstep.dev/lockstep/internal/install"
+)
+
+// Every state that a definition written by users has had is kept as a DefinitionRevision.
+// Applications refer to a revision as type@v2, or as type@1.4.0 if the definition states a version,
+// or as type@1.4 for the newest version that begins so. Built-in definitions have no revisions
+// until they change: their first state is stored together with their second.
+
+// definitionRevisionsMax is the number of revisions that are kept of a definition, in addition to
+// those that Applications refer to.
+const definitionRevisionsMax = 20
+
+// revisedDefinition is one state of a definition.
+type revisedDefinition struct {
+	def     *render.Definition
+	object  apiwriter.Object
+	version string // the version that the definition states, or empty
+}
+
+// assigned is the newest revision of a definition, which the watch may not have shown yet.
+type assigned struct {
+	number int64
+	hash   string
+}
+
+// specVersion returns the version that a definition states.
+func specVersion(o apiwriter.Object) string {
+	switch o := o.(type) {
+	case *oam.ComponentDefinition:
+		return o.Spec.Version
+	case *oam.TraitDefinition:
+		return o.Spec.Version
+	case *oam.PolicyDefinition:
+		return o.Spec.Version
+	case *oam.WorkflowStepDefinition:
+		return o.Spec.Version
+	}
+	return ""
+}
+
+// definitionType returns the name of a kind in DefinitionRevisions.
+func definitionType(k render.Kind) oam.DefinitionType {
+	return oam.DefinitionType(strings.TrimSuffix(string(k), "Definition"))
+}
+
+// revisionName returns the name of a definition's revision.
+func revisionName(name string, number int64, version string) string {
+	if version != "" {
+		return name + "-v" + strings.TrimPrefix(version, "v")
+	}
+	return fmt.Sprintf("%s-v%d", name, number)
+}
+
+// revisionWriter stores the states of definitions as revisions.
+type revisionWriter struct {
+	definitions *Library
+	cfg         Config
+	// writing is set once the watches of definitions and their revisions have synced.
+	writing atomic.Bool
+
+	mu       sync.Mutex
+	assigned map[definitionKey]assigned
+}
+
+// begin handles all definitions. Call it once their watches and those of revisions have synced.
+func (w *revisionWriter) begin() {
+	w.writing.Store(true)
+	w.definitions.each(func(r *revisedDefinition) { w.changed(nil, r) })
+}
+
+// changed stores a definition's new state as a revision. It does nothing until the
+// watches of definitions and revisions have synced. old is the previous state, or nil.
+func (w *revisionWriter) changed(old, new *revisedDefinition) {
+	if !w.writing.Load() {
+		return // begin handles all definitions
+	}
+	owner := new.def.Namespace + "/" + new.def.Name
+	if w.cfg.Owns != nil && !w.cfg.Owns(owner) {
+		return
+	}
+	known := w.definitions.revisionsOf(new.def)
+	_, builtin := new.object.GetAnnotations()[install.AppliedAnnotation]
+	if len(known) == 0 && builtin && new.def.Namespace == oam.SystemNamespace {
+		if old == nil || old.def.Hash == new.def.Hash {
+			return
+		}
+		w.revise(old, known)
+	}
+	w.revise(new, known)
+}
+
+// revise creates a revision with a state of a definition, unless the newest revision has that
+// state, and deletes old revisions.
+func (w *revisionWriter) revise(r *revisedDefinition, known []*oam.DefinitionRevision) {
+	key := definitionKey{r.def.Kind, r.def.Namespace, r.def.Name}
+	w.mu.Lock()
+	last := w.assigned[key]
+	if n := len(known); n > 0 && known[n-1].Spec.Revision >= last.number {
+		last = assigned{known[n-1].Spec.Revision, known[n-1].Spec.RevisionHash}
+	}
+	if last.hash == r.def.Hash {
+		w.mu.Unlock()
+		return
+	}
+	last = assigned{last.number + 1, r.def.Hash}
+	w.assigned[key] = last
+	w.mu.Unlock()
+	o, err := newDefinitionRevision(r, last.number)
+	if err != nil {
+		w.cfg.Log.Error("a state of a definition cannot be written down", "definition", r.def.String(), "error", err)
+		return
+	}
+	meta := apiwriter.Meta{Owner: "definition/" + r.def.Namespace + "/" + r.def.Name, Reason: "definition-revision"}
+	w.cfg.Writer.Create(meta, o, func(_ apiwriter.Object, err error) {
+		switch {
+		case apierrors.IsAlreadyExists(err):
+			w.cfg.Log.Warn("a definition has changed and kept its version: applications that name the version get what it was first", "definition", r.def.String(), "revision", o.Name)
+		case err != nil:
+			w.cfg.Log.Warn("a state of a definition is not written down", "definition", r.def.String(), "error", err)
+		}
+	})
+	for _, old := range w.dispensable(r.def, known) {
+		w.cfg.Writer.Delete(meta, old, apiwriter.DeleteOptions{}, func(err error) {
+			if err != nil {
+				w.cfg.Log.Warn("an old state of a definition stays", "revision", old.Name, "error", err)
+			}
+		})
+	}
+}
+
+func newDefinitionRevision(r *revisedDefinition, number int64) (*oam.DefinitionRevision, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(r.object)
+	if err != nil {
+		return nil, err
+	}
+	data, err := json.Marshal(map[string]any{
+		"apiVersion": oam.GroupVersion.String(), "kind": string(r.def.Kind), "spec": content["spec"],
+		"metadata": map[string]any{"name": r.def.Name, "namespace": r.def.Namespace},
+	})
+	if err != nil {
+		return nil, err
+	}
+	o := &oam.DefinitionRevision{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: r.def.Namespace, Name: revisionName(r.def.Name, number, r.version),
+			Labels: map[string]string{definitionLabel(r.def.Kind): r.def.Name},
+		},
+		Spec: oam.DefinitionRevisionSpec{Revision: number, RevisionHash: r.def.Hash, DefinitionType: definitionType(r.def.Kind)},
+	}
+	raw := &runtime.RawExtension{Raw: data}
+	switch r.def.Kind {
+	case render.Component:
+		o.Spec.ComponentDefinition = raw
+	case render.Trait:
+		o.Spec.TraitDefinition = raw
+	case render.Policy:
+		o.Spec.PolicyDefinition = raw
+	case render.WorkflowStep:
+		o.Spec.WorkflowStepDefinition = raw
+	}
+	return o, nil
+}
+
+// definitionLabel returns the label that names a revision's definition.
+func definitionLabel(k render.Kind) string {
+	return strings.ToLower(string(k)) + ".oam.dev/name"
+}
+
+// dispensable returns the revisions beyond the limit that no Application refers to.
+func (w *revisionWriter) dispensable(def *render.Definition, known []*oam.DefinitionRevision) []*oam.DefinitionRevision {
+	if len(known) < definitionRevisionsMax {
+		return nil
+	}
+	named := map[string]bool{}
+	note := func(name string) {
+		if base, pinned, ok := strings.Cut(name, "@"); ok && base == def.Name {
+			if r := newest(known, base, pinned); r != nil {
+				named[r.Name] = true
+			}
+		}
+	}
+	for app, err := range w.cfg.Applications {
+		if err != nil {
+			return nil // the Application may refer to any revision
+		}
+		for i := range app.Spec.Components {
+			note(app.Spec.Components[i].Type)
+			for j := range app.Spec.Components[i].Traits {
+				note(app.Spec.Components[i].Traits[j].Type)
+			}
+		}
+		for i := range app.Spec.Policies {
+			note(app.Spec.Policies[i].Type)
+		}
+		if f := app.Spec.Workflow; f != nil {
+			for i := range f.Steps {
+				note(f.Steps[i].Type)
+				for j := range f.Steps[i].SubSteps {
+					note(f.Steps[i].SubSteps[j].Type)
+				}
+			}
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(known[:len(known)-definitionRevisionsMax+1]), func(r *oam.DefinitionRevision) bool { return named[r.Name] })
+}
+
+// pinnedName returns the name of the revision that type@pinned names.
+func pinnedName(name, pinned string) string { return name + "-v" + strings.TrimPrefix(pinned, "v") }
+
+// newest returns the revision that type@pinned refers to: the revision of that name, or else the
+// newest whose version begins so, as 1.4.2 begins with 1.4. It returns nil if there is none.
+func newest(known []*oam.DefinitionRevision, name, pinned string) *oam.DefinitionRevision {
+	var found *oam.DefinitionRevision
+	var best *version.Version
+	called := pinnedName(name, pinned)
+	for _, r := range known {
+		if r.Name == called {
+			return r
+		}
+		v, err := version.ParseSemantic(strings.TrimPrefix(r.Name, name+"-v"))
+		if err != nil || !strings.HasPrefix(r.Name, called+".") || best != nil && v.LessThan(best) {
+			continue
+		}
+		found, best = r, v
+	}
+	return found
+}
+
+// revisionsOf returns the stored revisions of a definition, oldest first.
+func (d *Library) revisionsOf(def *render.Definition) []*oam.DefinitionRevision {
+	return d.revisionsNamed(def.Kind, def.Namespace, def.Name)
+}
+
+func (d *Library) revisionsNamed(kind render.Kind, namespace, name string) []*oam.DefinitionRevision {
+	var out []*oam.DefinitionRevision
+	for _, r := range d.stored.List() {
+		if r.Namespace == namespace && r.Spec.DefinitionType == definitionType(kind) && r.Labels[definitionLabel(kind)] == name {
+			out = append(out, r)
+		}
+	}
+	slices.SortFunc(out, func(a, b *oam.DefinitionRevision) int { return int(a.Spec.Revision - b.Spec.Revision) })
+	return out
+}
+
+// pinnedTo returns the template of the revision that an Application refers to.
+func pinnedTo[T apiwriter.Object](d Templates, called render.Kind, empty T, definition func(T) *render.Definition, namespace, base, pinned string) (*render.Template, error) {
+	for _, ns := range []string{namespace, oam.SystemNamespace} {
+		r, ok := d.stored.Get(ns, pinnedName(base, pinned))
+		if !ok || r.Spec.DefinitionType != definitionType(called) {
+			if r = newest(d.revisionsNamed(called, ns, base), base, pinned); r == nil {
+				continue
+			}
+		}
+		return d.compile(definitionKey{called, ns, base + "@" + strings.TrimPrefix(r.Name, base+"-v")}, r.ResourceVersion, func() (*render.Definition, error) {
+			raw := map[render.Kind]*runtime.RawExtension{
+				render.Component: r.Spec.ComponentDefinition, render.Trait: r.Spec.TraitDefinition,
+				render.Policy: r.Spec.PolicyDefinition, render.WorkflowStep: r.Spec.WorkflowStepDefinition,
+			}[called]
+			if raw == nil {
+				return nil, fmt.Errorf("DefinitionRevision %s/%s has no %s", ns, r.Name, called)
+			}
+			if err := json.Unmarshal(raw.Raw, empty); err != nil {
+				return nil, fmt.Errorf("DefinitionRevision %s/%s: %w", ns, r.Name, err)
+			}
+			return definition(empty), nil
+		})
+	}
+	return nil, fmt.Errorf("%s %s has no revision %s, in namespaces %s and %s: %w", called, base, pinned, namespace, oam.SystemNamespace, ErrNotFound)
+}
+
+// first reports whether pinned refers to a definition's first revision.
+func first(pinned string) bool {
+	n, err := strconv.Atoi(strings.TrimPrefix(pinned, "v"))
+	return err == nil && n == 1
+}

@@ -1,0 +1,243 @@
+package deploy
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/author"
+	"lockstep.dev/lockstep/internal/application/objects"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/records"
+)
+
+// Remover deletes the objects of Applications.
+type Remover struct {
+	*Deployer
+	Applications *records.PackedCache[oam.Application]
+	Authors      *author.Finder
+}
+
+// Collect deletes the objects that left the Application. It returns true if the tracker must be
+// written.
+func (d *Remover) Collect(a *State, spec *oam.ApplicationSpec) (dirty bool) {
+	order := d.orderOf(a, spec)
+	wanted := map[plan.Ref]bool{}
+	for i := range a.Plan.Resources {
+		wanted[a.Plan.Resources[i].Ref] = true
+	}
+	var kept []oam.ManagedResource
+	for i := range a.Tracker.Resources {
+		m := &a.Tracker.Resources[i]
+		if wanted[records.RefOf(m)] {
+			kept = append(kept, *m)
+			continue
+		}
+		strategy, propagation := a.Plan.Policies.Leaves(m, a.Tracker.ComponentType(m.Component))
+		if strategy == plan.GCNever {
+			continue
+		}
+		if strategy == plan.GCOnAppDelete || order.mustWait(m) {
+			kept = append(kept, *m)
+			continue
+		}
+		gone, err := d.removeOne(a, m, propagation, a.As)
+		if unreachable := (*objects.ErrDown)(nil); err != nil && !errors.As(err, &unreachable) {
+			d.Log.Warn("an object cannot be removed", "application", a.Key, "object", records.RefOf(m).String(), "error", err)
+		}
+		if !gone {
+			kept = append(kept, *m)
+		}
+	}
+	dirty = a.Tracker.Dirty || len(kept) != len(a.Tracker.Resources)
+	applied := map[string]json.RawMessage{}
+	for i := range a.Plan.Resources {
+		r := &a.Plan.Resources[i]
+		if r.ReadOnly || records.IsSecret(r.GVK) {
+			continue
+		}
+		ref := records.RefKey(r.Ref)
+		if _, err := d.Targets.Reach(r.Cluster); err != nil {
+			// What was last applied there stays the base of the merge when the cluster can be
+			// reached again.
+			if before, ok := a.Tracker.Applied[ref]; ok {
+				applied[ref] = before
+			}
+			continue
+		}
+		applied[ref] = r.JSON
+		dirty = dirty || !records.SameJSON(a.Tracker.Applied[ref], r.JSON)
+	}
+	if !dirty || a.Writes.InFlight(records.TrackerWrite) {
+		return false
+	}
+	a.Tracker.Resources, a.Tracker.Applied = kept, applied
+	return true
+}
+
+// RemoveAll deletes the objects of an Application that is removed, in the order that spec asks for.
+// It returns how many remain, why some cannot be reached, and whether others could not be removed.
+func (d *Remover) RemoveAll(a *State, spec *oam.ApplicationSpec) (remaining int, why error, failed bool) {
+	order := d.orderOf(a, spec)
+	if !a.leaving {
+		// From now on the manager deletes with its own rights, because the Application created the
+		// objects. Deletions that the author was refused are retried at once.
+		a.leaving = true
+		a.Writes.Forget()
+	}
+	for i := range a.Tracker.Resources {
+		m := &a.Tracker.Resources[i]
+		if order.mustWait(m) {
+			remaining++
+			continue
+		}
+		gone, err := d.removeOne(a, m, metav1.DeletePropagationBackground, nil)
+		if unreachable := (*objects.ErrDown)(nil); errors.As(err, &unreachable) {
+			why = unreachable // the Application is enqueued when the cluster can be reached again
+		} else if err != nil {
+			d.Log.Warn("an object cannot be removed", "application", a.Key, "object", records.RefOf(m).String(), "error", err)
+			failed = true
+		}
+		if !gone {
+			remaining++
+		}
+	}
+	return remaining, why, failed
+}
+
+// removeOne deletes one object with the rights of as, or with the manager's own if as is nil, and
+// reports whether the object is gone. An object that another Application owns by now is left alone
+// and counts as gone.
+func (d *Remover) removeOne(a *State, m *oam.ManagedResource, propagation metav1.DeletionPropagation, as *apiwriter.Identity) (bool, error) {
+	ref := records.RefOf(m)
+	t, err := d.Targets.Reach(ref.Cluster)
+	if left := objects.ErrLeft(""); errors.As(err, &left) {
+		d.Log.Info("an object stays in a cluster that is no longer managed", "application", a.Key, "object", ref.String())
+		return true, nil
+	} else if err != nil {
+		return false, &objects.ErrDown{Err: err}
+	}
+	ready, err := t.Objects.Ready(ref.GVK, a.Key)
+	if err != nil {
+		return strings.Contains(err.Error(), "has no kind"), nil // no kind, no objects
+	}
+	if !ready {
+		return false, nil
+	}
+	name := records.RefKey(ref)
+	if a.Writes.InFlight(name) {
+		return false, nil
+	}
+	there := t.Objects.Get(ref)
+	switch {
+	case there == nil:
+		a.Writes.Forget(name)
+		return true, nil
+	case there.Owner != a.Key && !d.leftTo(a, there):
+		return true, d.leave(a, ref, there)
+	case there.Deleting:
+		return false, nil
+	}
+	if others := d.living(a, objects.Sharers(there)); len(others) > 1 {
+		return d.handOver(a, ref, there, others)
+	}
+	if failure := a.Writes.Failure(name); failure != "" && !a.Writes.MayRetry(name, d.Now()) {
+		return false, fmt.Errorf("%s", failure)
+	}
+	if !a.Writes.Start(name) {
+		return false, nil
+	}
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(ref.GVK)
+	u.SetNamespace(ref.Namespace)
+	u.SetName(ref.Name)
+	u.SetUID(there.Uid)
+	meta := a.Meta(t, ref.GVK, "application-delete")
+	meta.As = as
+	t.Writer.Delete(meta, u, apiwriter.DeleteOptions{Propagation: propagation}, func(err error) {
+		if err == nil {
+			t.Objects.MarkDeleted(ref, there.Uid)
+		}
+		d.settle(a, name, err)
+	})
+	return false, nil
+}
+
+// leave removes the Application from the sharers of another Application's object.
+func (d *Remover) leave(a *State, ref plan.Ref, there *objects.Object) error {
+	if !objects.SharedBy(there, a.Key) {
+		return nil
+	}
+	var others []string
+	for _, s := range objects.Sharers(there) {
+		if s != a.Key.String() {
+			others = append(others, s)
+		}
+	}
+	d.actAsFor(a, there.Owner.String())
+	return d.relabel(a, ref, there, nil, others)
+}
+
+// leftTo reports whether a is the only remaining Application that shares an object whose labels
+// name a deleted owner. handOver leaves such labels if nobody may change them.
+func (d *Remover) leftTo(a *State, there *objects.Object) bool {
+	if !objects.SharedBy(there, a.Key) || len(d.living(a, append(objects.Sharers(there), there.Owner.String()))) > 1 {
+		return false
+	}
+	_, exists := d.Applications.Get(there.Owner.Namespace, there.Owner.Name)
+	return !exists
+}
+
+// living returns the Applications of a list (namespace/name) that exist, and a itself, which is
+// being deleted.
+func (d *Remover) living(a *State, list []string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool {
+		namespace, name, _ := strings.Cut(s, "/")
+		_, exists := d.Applications.Get(namespace, name)
+		return !exists && s != a.Key.String()
+	})
+}
+
+// handOver makes the next Application that shares an object its owner. A deletion does not wait for
+// that: if neither Application's author may change the object, its labels stay, and the object is
+// deleted together with the last Application that shares it.
+func (d *Remover) handOver(a *State, ref plan.Ref, there *objects.Object, list []string) (gone bool, err error) {
+	var others []string
+	for _, s := range list {
+		if s != a.Key.String() {
+			others = append(others, s)
+		}
+	}
+	d.actAsFor(a, others[0])
+	namespace, name, _ := strings.Cut(others[0], "/")
+	if failure := a.Writes.Failure(records.RefKey(ref)); a.leaving && failure != "" {
+		id, err := d.authorAt(types.NamespacedName{Namespace: namespace, Name: name})
+		if err != nil || reflect.DeepEqual(id, a.As) {
+			d.Log.Warn("a shared object keeps the labels of an application that is deleted", "application", a.Key, "object", ref.String(), "error", failure)
+			return true, nil
+		}
+		a.As = id
+	}
+	return false, d.relabel(a, ref, there, map[string]any{oam.AppNameLabel: name, oam.AppNamespaceLabel: namespace, oam.RenderHashLabel: nil}, others)
+}
+
+func (d *Remover) relabel(a *State, ref plan.Ref, there *objects.Object, labels map[string]any, sharers []string) error {
+	metadata := map[string]any{"annotations": map[string]any{oam.SharedByAnnotation: strings.Join(sharers, ",")}}
+	if labels != nil {
+		metadata["labels"] = labels
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": metadata})
+	if err != nil {
+		return err
+	}
+	return d.change(a, &plan.Resource{Ref: ref}, there, patch)
+}

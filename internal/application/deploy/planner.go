@@ -1,0 +1,62 @@
+package deploy
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"lockstep.dev/lockstep/internal/application/charts"
+	"lockstep.dev/lockstep/internal/application/definitions"
+	"lockstep.dev/lockstep/internal/application/evaluation"
+	"lockstep.dev/lockstep/internal/application/external"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// Planner makes the plans of Applications.
+type Planner struct {
+	Access
+	Definitions *definitions.Library
+	Evaluators  *evaluation.Cache
+	Memo        plan.Memo
+	Charts      *charts.Store
+	Requests    *external.Client
+	// Outside bounds the questions and actions that are under way at the same time.
+	Outside Slots
+	reading sync.Mutex // held while a fetched text is parsed
+	// Observe is told how long each plan took, in seconds.
+	Observe func(seconds float64)
+	Now     func() time.Time
+}
+
+// Make makes a plan. A panic while planning becomes a plan.Error.
+func (p *Planner) Make(a *State, in *plan.Input) (made *plan.Plan, err error) {
+	begin := p.Now()
+	run, heavy := p.Evaluators.Of(a.Key), false
+	defer func() {
+		if heavy {
+			p.Evaluators.Release()
+		}
+		if r := recover(); r != nil {
+			made, err = nil, &plan.Error{Stage: plan.Render, Err: fmt.Errorf("the plan broke down: %v", r)}
+		}
+		p.Observe(p.Now().Sub(begin).Seconds())
+	}()
+	in.Run = func(evaluator string, request []byte) ([]byte, error) {
+		answer, err := run(evaluator, request)
+		if len(answer) >= evaluation.HeavyBytes && !heavy {
+			p.Evaluators.Acquire()
+			heavy = true
+		}
+		return answer, err
+	}
+	made, err = plan.Make(in, definitions.Templates{Library: p.Definitions, Run: in.Run})
+	var e *plan.Error
+	if err != nil && !errors.As(err, &e) {
+		err = &plan.Error{Stage: plan.Render, Err: err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}

@@ -1,0 +1,2 @@
+// Package dictcodec compresses texts that resemble each other.
+package dictcodec

@@ -1,0 +1,2 @@
+// Package external sends HTTP requests and e-mails that Applications ask for.
+package external

@@ -1,0 +1,287 @@
+package objects
+
+import (
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	kjson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/apimachinery/pkg/util/jsonmergepatch"
+	"k8s.io/apimachinery/pkg/util/strategicpatch"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+)
+
+// PatchType returns how objects of a kind are patched: a strategic merge patch for Kubernetes'
+// built-in types, a JSON merge patch for others.
+func PatchType(gvk schema.GroupVersionKind) types.PatchType {
+	if clientgoscheme.Scheme.Recognizes(gvk) {
+		return types.StrategicMergePatchType
+	}
+	return types.MergePatchType
+}
+
+// Difference returns the patch that brings an object to its desired state, or nil if it is there.
+// recreate means that a field in RecreateFields differs, so the object must be deleted and
+// created again. update is set if the rendered object has changed since the object was last
+// written.
+func (w *Wanted) Difference(there *Object, update bool) (patch []byte, recreate bool, _ error) {
+	wanted, err := w.labelled()
+	if err != nil {
+		return nil, false, err
+	}
+	if w.Shared && SharedBy(there, w.Owner) {
+		// All of an object's sharers together decide who shares it.
+		annotations := wanted.GetAnnotations()
+		annotations[oam.SharedByAnnotation] = strings.Join(Sharers(there), ",")
+		wanted.SetAnnotations(annotations)
+	}
+	raw := there.JSON()
+	var current map[string]any
+	if err := kjson.Unmarshal(raw, &current); err != nil {
+		return nil, false, err
+	}
+	whole := keep(w.Keep, wanted.Object, current, update)
+	if whole && !update {
+		return nil, false, nil
+	}
+	if !update {
+		// A repair leaves the revision's labels as the last update wrote them.
+		copyLabels(wanted.Object, current, oam.AppRevisionLabel, oam.ComponentRevisionLabel)
+		if contains(current, wanted.Object) {
+			return nil, false, nil
+		}
+	}
+	base := w.Applied
+	if base == nil || !update {
+		base = w.JSON // a repair removes no field
+	}
+	modified, err := json.Marshal(wanted.Object)
+	if err != nil {
+		return nil, false, err
+	}
+	if PatchType(w.GVK) == types.StrategicMergePatchType {
+		typed, err := clientgoscheme.Scheme.New(w.GVK)
+		if err != nil {
+			return nil, false, err
+		}
+		lookup, err := strategicpatch.NewPatchMetaFromStruct(typed)
+		if err != nil {
+			return nil, false, err
+		}
+		patch, err = strategicpatch.CreateThreeWayMergePatch(base, modified, raw, lookup, true)
+		if err != nil {
+			return nil, false, fmt.Errorf("%s: %w", w.Ref, err)
+		}
+	} else if patch, err = jsonmergepatch.CreateThreeWayJSONMergePatch(base, modified, raw); err != nil {
+		return nil, false, fmt.Errorf("%s: %w", w.Ref, err)
+	}
+	if string(patch) == "{}" {
+		return nil, false, nil
+	}
+	return patch, mustRecreate(w.RecreateFields, wanted.Object, current), nil
+}
+
+func mustRecreate(paths []string, wanted, current map[string]any) bool {
+	for _, p := range paths {
+		want, _ := at(wanted, p)
+		is, _ := at(current, p)
+		if want != nil && !contains(is, want) {
+			return true
+		}
+	}
+	return false
+}
+
+// keep copies the live values of kept fields into wanted. whole is set if the whole object is kept.
+func keep(fields []plan.KeptField, wanted, current map[string]any, update bool) (whole bool) {
+	for _, f := range fields {
+		if f.Affect == plan.OnUpdate && !update || f.Affect == plan.OnStateKeep && update {
+			continue
+		}
+		if f.Path == "*" {
+			whole = true
+			continue
+		}
+		if value, ok := at(current, f.Path); ok {
+			put(wanted, f.Path, value)
+		}
+	}
+	return whole
+}
+
+// at returns the value at a path such as spec.template.spec.containers[0].image.
+func at(v any, path string) (any, bool) {
+	for _, step := range steps(path) {
+		switch x := v.(type) {
+		case map[string]any:
+			var ok bool
+			if v, ok = x[step]; !ok {
+				return nil, false
+			}
+		case []any:
+			i, err := strconv.Atoi(step)
+			if err != nil || i < 0 || i >= len(x) {
+				return nil, false
+			}
+			v = x[i]
+		default:
+			return nil, false
+		}
+	}
+	return v, true
+}
+
+// put sets the value at a path. It creates missing maps, but no list items.
+func put(v any, path string, value any) {
+	all := steps(path)
+	for i, step := range all {
+		last := i == len(all)-1
+		switch x := v.(type) {
+		case map[string]any:
+			if last {
+				x[step] = value
+				return
+			}
+			if x[step] == nil {
+				x[step] = map[string]any{}
+			}
+			v = x[step]
+		case []any:
+			n, err := strconv.Atoi(step)
+			if err != nil || n < 0 || n >= len(x) {
+				return
+			}
+			if last {
+				x[n] = value
+				return
+			}
+			v = x[n]
+		default:
+			return
+		}
+	}
+}
+
+// steps splits a path into its parts. A part in brackets may contain dots.
+func steps(path string) []string {
+	var out []string
+	for path != "" {
+		switch {
+		case path[0] == '.':
+			path = path[1:]
+		case path[0] == '[':
+			end := strings.IndexByte(path, ']')
+			if end < 0 {
+				return append(out, path)
+			}
+			out = append(out, strings.Trim(path[1:end], `"'`))
+			path = path[end+1:]
+		default:
+			end := strings.IndexAny(path, ".[")
+			if end < 0 {
+				end = len(path)
+			}
+			out = append(out, path[:end])
+			path = path[end:]
+		}
+	}
+	return out
+}
+
+func copyLabels(to, from map[string]any, keys ...string) {
+	source, _, _ := unstructured.NestedMap(from, "metadata", "labels")
+	target, _ := to["metadata"].(map[string]any)["labels"].(map[string]any)
+	for _, k := range keys {
+		if v, ok := source[k]; ok {
+			target[k] = v
+		} else {
+			delete(target, k)
+		}
+	}
+}
+
+// contains reports whether live has every value that wanted has. live may have more, such as the
+// server's defaults; zero values of wanted may be missing in live.
+func contains(live, wanted any) bool {
+	switch wanted := wanted.(type) {
+	case map[string]any:
+		there, ok := live.(map[string]any)
+		if !ok {
+			return len(wanted) == 0 && live == nil
+		}
+		for k, v := range wanted {
+			if !contains(there[k], v) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		there, ok := live.([]any)
+		if !ok || len(there) != len(wanted) {
+			return len(wanted) == 0 && live == nil
+		}
+		for i := range wanted {
+			if !contains(there[i], wanted[i]) {
+				return false
+			}
+		}
+		return true
+	case int64:
+		switch live := live.(type) {
+		case int64:
+			return live == wanted
+		case float64:
+			return live == float64(wanted)
+		case nil:
+			return wanted == 0 // the zero value may be left out
+		}
+		return false
+	case string:
+		return live == wanted || wanted == "" && live == nil
+	case bool:
+		return live == wanted || !wanted && live == nil
+	}
+	return reflect.DeepEqual(live, wanted)
+}
+
+// Content returns a hash of an object without its status, resourceVersion and generation.
+func Content(there *Object) string {
+	var o map[string]any
+	if err := kjson.Unmarshal(there.JSON(), &o); err != nil {
+		return ""
+	}
+	delete(o, "status")
+	metadata, err := meta.Accessor(&unstructured.Unstructured{Object: o})
+	if err != nil {
+		return ""
+	}
+	metadata.SetResourceVersion("")
+	metadata.SetGeneration(0)
+	data, err := json.Marshal(o)
+	if err != nil {
+		return ""
+	}
+	return plan.Hash(data)
+}
+
+// Deviation returns a hash of an object's content if the object lacks something that wanted has, and
+// otherwise an empty string. known is false if either is not JSON.
+func Deviation(there *Object, wanted []byte) (hash string, known bool) {
+	var current, want map[string]any
+	if kjson.Unmarshal(there.JSON(), &current) != nil || kjson.Unmarshal(wanted, &want) != nil {
+		return "", false
+	}
+	if contains(current, want) {
+		return "", true
+	}
+	return Content(there), true
+}

@@ -1,0 +1,17 @@
+// Package records keeps what is known of one Application between its turns and is not in the watch
+// caches: the content of its ResourceTracker, and its writes that are under way.
+//
+//	ResourceTracker ──watch──▶ PackedCache ──Keeper.Load──▶ Tracker ◀──turn of the Application
+//	       ▲                                                   │
+//	       └──────────────── apiwriter ◀──Keeper.Write─────────┘
+//
+// The tracker names every object of the Application before that object is created, so no object is
+// ever orphaned. It also stores, compressed, the objects as last applied, which are the base of
+// three-way patches, the last revisions, and the state of the workflow.
+//
+// # Invariants
+//
+//   - Only turns of an Application touch its Tracker and its Writes. Answers to writes are posted to
+//     its key, by Owner.Post.
+//   - One write of a tracker is under way at a time.
+package records

@@ -1,0 +1,153 @@
+package records
+
+import (
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/malformed"
+)
+
+// Keeper reads and writes the trackers of Applications.
+type Keeper struct {
+	Cache  *PackedCache[oam.ResourceTracker]
+	Writer apiwriter.Writer
+	Log    *slog.Logger
+	Now    func() time.Time
+}
+
+// TrackerWrite is the name of the write of a tracker among an Application's writes.
+const TrackerWrite = "tracker"
+
+// Load reads an Application's tracker into r, once. It returns false while a tracker exists that
+// the watch has not shown. deleted is set if the Application is being deleted.
+func (k *Keeper) Load(to *Owner, r *Tracker, deleted bool) (bool, error) {
+	if err := r.fault; err != nil {
+		r.fault = nil
+		return false, err // the watch will show the tracker
+	}
+	if r.loaded {
+		return true, nil
+	}
+	raw, ok := k.Cache.Get("", TrackerName(to.Key.Namespace, to.Key.Name))
+	if !ok {
+		if left := r.pause.Left(k.Now()); left > 0 {
+			to.WakeAfter(left)
+			return false, nil
+		}
+		r.loaded = true
+		return true, nil
+	}
+	if u := &r.unreadable; u.err != nil && u.version == raw.ResourceVersion && u.deleted == deleted {
+		return false, u.err // decompressing it took long and would fail again
+	}
+	rt, err := k.Cache.Unpack(raw)
+	if err == nil {
+		if err = r.replace(rt); err != nil && deleted {
+			// The list of objects can be read, and a deletion needs nothing else.
+			r.Object, r.Resources, r.packed, err = rt, slices.Clone(rt.Spec.ManagedResources), packed{}, nil
+		}
+	}
+	r.unreadable = unreadableTracker{raw.ResourceVersion, deleted, err}
+	r.loaded = err == nil
+	return r.loaded, err
+}
+
+// Write creates the tracker or replaces its spec. uid is the Application's UID.
+func (k *Keeper) Write(to *Owner, r *Tracker, w *Writes, uid types.UID, generation int64) {
+	if left := r.pause.Left(k.Now()); left > 0 && r.Object == nil {
+		to.WakeAfter(left)
+		return
+	}
+	compression, err := pack(r.packed)
+	if err != nil {
+		k.Log.Error("an application's record cannot be packed", "application", to.Key, "error", err)
+		return
+	}
+	spec := oam.ResourceTrackerSpec{
+		Type: oam.ResourceTrackerTypeRoot, ApplicationGeneration: generation,
+		ManagedResources: r.Resources, Compression: compression,
+	}
+	if !w.Start(TrackerWrite) {
+		return
+	}
+	r.Dirty = false
+	done := func(obj apiwriter.Object, err error) {
+		to.Post(func() {
+			w.End(TrackerWrite, err)
+			rt, _ := obj.(*oam.ResourceTracker)
+			switch {
+			case apierrors.IsAlreadyExists(err):
+				// The watch has not shown the tracker yet.
+				r.loaded, r.news = false, Replaced
+				r.pause.Refused(k.Now())
+			case err != nil:
+				k.RetryLater(to, r, err)
+			case rt == nil || malformed.Of(rt) != nil: // the watch will show what it says now
+			case rt.Spec.Compression.Data == compression.Data:
+				r.Object = rt
+			default:
+				// Another manager wrote the tracker a moment ago: continue from its content.
+				if r.fault = r.replace(rt); r.fault != nil {
+					r.loaded = false
+				}
+				r.news = Replaced
+			}
+		})
+	}
+	meta := apiwriter.Meta{Owner: to.Name, Reason: "application-tracker", StartsWork: true}
+	if r.Object == nil {
+		k.Writer.Create(meta, &oam.ResourceTracker{
+			ObjectMeta: metav1.ObjectMeta{
+				Name: TrackerName(to.Key.Namespace, to.Key.Name),
+				Labels: map[string]string{
+					oam.AppNameLabel: to.Key.Name, oam.AppNamespaceLabel: to.Key.Namespace, oam.AppUIDLabel: string(uid),
+				},
+				Annotations: map[string]string{apiwriter.CreatorAnnotation: to.Name},
+			},
+			Spec: spec,
+		}, done)
+		return
+	}
+	data, err := json.Marshal([]map[string]any{{"op": "add", "path": "/spec", "value": spec}})
+	if err != nil {
+		w.End(TrackerWrite, err)
+		return
+	}
+	k.Writer.Patch(meta, r.Object, types.JSONPatchType, data, done)
+}
+
+// Delete deletes the tracker.
+func (k *Keeper) Delete(to *Owner, r *Tracker, w *Writes) {
+	if !w.Start(TrackerWrite) {
+		return
+	}
+	k.Writer.Delete(apiwriter.Meta{Owner: to.Name, Reason: "application-tracker"}, r.Object, apiwriter.DeleteOptions{}, func(err error) {
+		to.Post(func() {
+			w.End(TrackerWrite, err)
+			if err != nil {
+				k.RetryLater(to, r, err)
+				return
+			}
+			*r = Tracker{loaded: true, news: Deleted}
+		})
+	})
+}
+
+// RetryLater asks for another turn after a failed write, with backoff.
+func (k *Keeper) RetryLater(to *Owner, r *Tracker, err error) {
+	if errors.Is(err, apiwriter.ErrStopped) {
+		return
+	}
+	now := k.Now()
+	r.pause.Refused(now)
+	to.WakeAfter(r.pause.Left(now))
+}

@@ -1,0 +1,155 @@
+package records
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+)
+
+// lastWrite keeps the last write of a tracker, for the test to answer.
+type lastWrite struct {
+	apiwriter.Writer
+	verb   string
+	object *oam.ResourceTracker
+	done   func(apiwriter.Object, error)
+}
+
+func (w *lastWrite) Create(_ apiwriter.Meta, o apiwriter.Object, done func(apiwriter.Object, error)) {
+	w.verb, w.object, w.done = "create", o.(*oam.ResourceTracker), done
+}
+
+func (w *lastWrite) Patch(_ apiwriter.Meta, o apiwriter.Object, _ types.PatchType, _ []byte, done func(apiwriter.Object, error)) {
+	w.verb, w.object, w.done = "patch", o.(*oam.ResourceTracker), done
+}
+
+func (w *lastWrite) Delete(_ apiwriter.Meta, o apiwriter.Object, _ apiwriter.DeleteOptions, done func(error)) {
+	w.verb, w.object, w.done = "delete", o.(*oam.ResourceTracker), func(_ apiwriter.Object, err error) { done(err) }
+}
+
+type keeping struct {
+	k      Keeper
+	w      *lastWrite
+	to     *Owner
+	r      Tracker
+	writes Writes
+	now    time.Time
+	posted []func()
+	wakes  []time.Duration
+}
+
+func newKeeping() *keeping {
+	x := &keeping{w: &lastWrite{}, now: time.Unix(1000, 0)}
+	x.k = Keeper{Writer: x.w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return x.now }}
+	x.to = &Owner{
+		Key: types.NamespacedName{Namespace: "ns", Name: "shop"}, Name: "application/ns/shop",
+		Post:      func(do func()) { x.posted = append(x.posted, do) },
+		WakeAfter: func(d time.Duration) { x.wakes = append(x.wakes, d) },
+	}
+	x.r.loaded = true
+	return x
+}
+
+// write lets the keeper write, and returns the verb, or an empty string if it did not.
+func (x *keeping) write() string {
+	x.w.verb = ""
+	x.k.Write(x.to, &x.r, &x.writes, "uid", 1)
+	return x.w.verb
+}
+
+// answer answers the last write and delivers what was posted.
+func (x *keeping) answer(o *oam.ResourceTracker, err error) {
+	if o == nil {
+		x.w.done(nil, err)
+	} else {
+		x.w.done(o, err)
+	}
+	for _, do := range x.posted {
+		do()
+	}
+	x.posted = nil
+}
+
+func TestATrackerIsCreatedAndThenPatched(t *testing.T) {
+	x := newKeeping()
+	x.r.Dirty = true
+	x.r.Resources = []oam.ManagedResource{{Component: "web"}}
+	if verb := x.write(); verb != "create" || x.r.Dirty || x.w.object.Name != "ns.shop" || len(x.w.object.Spec.ManagedResources) != 1 {
+		t.Fatalf("%s of %+v", verb, x.w.object)
+	}
+	created := x.w.object.DeepCopy()
+	if verb := x.write(); verb != "" {
+		t.Fatalf("%s without an answer", verb)
+	}
+	created.ResourceVersion = "1"
+	x.answer(created, nil)
+	if verb := x.write(); verb != "patch" || x.w.object.ResourceVersion != "1" || x.r.TakeNews() != kept {
+		t.Fatalf("then %s of version %q", verb, x.w.object.ResourceVersion)
+	}
+}
+
+// TestATrackerOfAnotherManagerIsTakenOver answers a write with a content that is not what was
+// written, as another manager's is.
+func TestATrackerOfAnotherManagerIsTakenOver(t *testing.T) {
+	x := newKeeping()
+	x.write()
+	theirs, err := pack(packed{Revisions: []Stored{{Name: "shop-v7", Number: 7, Spec: &oam.ApplicationSpec{}}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rt := x.w.object.DeepCopy()
+	rt.Spec.Compression, rt.Spec.ManagedResources = theirs, []oam.ManagedResource{{Component: "theirs"}}
+	x.answer(rt, nil)
+	if x.r.TakeNews() != Replaced || x.r.Latest().Name != "shop-v7" || x.r.Resources[0].Component != "theirs" {
+		t.Errorf("%+v", x.r)
+	}
+	rt = rt.DeepCopy()
+	rt.Spec.Compression = oam.Compression{Type: oam.Gzip, Data: "abc"}
+	x.write()
+	x.answer(rt, nil)
+	if _, err := x.k.Load(x.to, &x.r, false); err == nil {
+		t.Error("a tracker that cannot be read is no error")
+	}
+	if x.r.Latest().Name != "shop-v7" {
+		t.Error("a tracker that cannot be read has replaced what was known")
+	}
+}
+
+func TestATrackerThatTheWatchHasNotShownIsWaitedFor(t *testing.T) {
+	x := newKeeping()
+	x.write()
+	x.answer(nil, apierrors.NewAlreadyExists(schema.GroupResource{Resource: "resourcetrackers"}, "ns.shop"))
+	if x.r.loaded || x.r.TakeNews() != Replaced {
+		t.Error("the tracker is not loaded again")
+	}
+	if verb := x.write(); verb != "" || len(x.wakes) != 1 || x.wakes[0] != time.Second {
+		t.Errorf("%q at once, wakes %v", verb, x.wakes)
+	}
+	x.now = x.now.Add(time.Second)
+	if verb := x.write(); verb != "create" {
+		t.Errorf("%q after the pause", verb)
+	}
+}
+
+func TestAnApplicationOfTheSameNameInheritsNothing(t *testing.T) {
+	x := newKeeping()
+	x.r.Object = &oam.ResourceTracker{}
+	x.r.Resources = []oam.ManagedResource{{Component: "web"}}
+	x.k.Delete(x.to, &x.r, &x.writes)
+	x.answer(nil, errors.New("refused"))
+	if len(x.r.Resources) != 1 || len(x.wakes) != 1 {
+		t.Errorf("after a refusal: %+v, wakes %v", x.r, x.wakes)
+	}
+	x.k.Delete(x.to, &x.r, &x.writes)
+	x.answer(nil, nil)
+	if x.r.TakeNews() != Deleted || x.r.Object != nil || len(x.r.Resources) != 0 || x.writes.Any() {
+		t.Errorf("%+v", x.r)
+	}
+}

@@ -1,0 +1,224 @@
+package records
+
+import (
+	"bytes"
+	"compress/gzip"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/controlloop"
+	"lockstep.dev/lockstep/internal/unpack"
+)
+
+// Stored is one deployed state of an Application's spec.
+type Stored struct {
+	Name           string               `json:"name"`
+	Number         int64                `json:"number"`
+	Hash           string               `json:"hash"`
+	PublishVersion string               `json:"publishVersion,omitempty"`
+	Created        metav1.Time          `json:"created"`
+	Spec           *oam.ApplicationSpec `json:"spec"`
+	// Definitions has the hash of each definition that the revision was rendered with, by kind and
+	// name.
+	Definitions map[string]string `json:"definitions,omitempty"`
+	// Published is set if the revision has an ApplicationRevision.
+	Published bool `json:"published,omitempty"`
+}
+
+// packed is the part of a record that the tracker stores compressed.
+type packed struct {
+	// Revisions are the last revisions, oldest first.
+	Revisions []Stored `json:"revisions,omitempty"`
+	// Applied has the objects as last applied, by refKey. Secrets are left out.
+	Applied map[string]json.RawMessage `json:"applied,omitempty"`
+	// Flow is the recorded state of the workflow, if there is any.
+	Flow *Flow `json:"flow,omitempty"`
+}
+
+// TrackerName returns the name of an Application's tracker. Namespaces have no dots, so no two
+// Applications share a tracker.
+func TrackerName(namespace, name string) string { return namespace + "." + name }
+
+// SameJSON reports whether two JSON texts are equal as a tracker stores them: compact, with <, >
+// and & escaped.
+func SameJSON(a, b json.RawMessage) bool {
+	if bytes.Equal(a, b) {
+		return true
+	}
+	x, errX := json.Marshal(a)
+	y, errY := json.Marshal(b)
+	return errX == nil && errY == nil && bytes.Equal(x, y)
+}
+
+// RefKey returns the key of an object in a record: APIVERSION/KIND/NAMESPACE/NAME, with CLUSTER:
+// before it for a managed cluster.
+func RefKey(r plan.Ref) string {
+	key := r.GVK.GroupVersion().String() + "/" + r.GVK.Kind + "/" + r.Namespace + "/" + r.Name
+	if r.Cluster != "" {
+		return r.Cluster + ":" + key
+	}
+	return key
+}
+
+func RefOf(m *oam.ManagedResource) plan.Ref {
+	return plan.Ref{Cluster: m.Cluster, GVK: schema.FromAPIVersionAndKind(m.APIVersion, m.Kind), Namespace: m.Namespace, Name: m.Name}
+}
+
+func ManagedOf(r *plan.Resource) oam.ManagedResource {
+	m := oam.ManagedResource{Component: r.Component, Trait: r.Trait, Resource: r.Output}
+	m.APIVersion, m.Kind = r.GVK.ToAPIVersionAndKind()
+	m.Cluster, m.Namespace, m.Name = r.Cluster, r.Namespace, r.Name
+	return m
+}
+
+// IsSecret reports whether objects of this kind are never copied into the tracker.
+func IsSecret(gvk schema.GroupVersionKind) bool { return gvk.Group == "" && gvk.Kind == "Secret" }
+
+func unpackRecord(c oam.Compression) (packed, error) {
+	var p packed
+	data, err := inflate(c, unpack.Tracker)
+	if err != nil || len(data) == 0 {
+		return p, err
+	}
+	return p, json.Unmarshal(data, &p)
+}
+
+// inflate decompresses JSON, up to a limit.
+func inflate(c oam.Compression, limit unpack.Limit) ([]byte, error) {
+	switch {
+	case c.Type == oam.Uncompressed || c.Data == "":
+		return []byte(c.Data), nil
+	case c.Type != oam.Gzip:
+		return nil, fmt.Errorf("packed as %q", c.Type)
+	}
+	return unpack.Base64Gzip(c.Data, limit)
+}
+
+// packers pools gzip writers, because creating one takes 800 KB.
+var packers = sync.Pool{New: func() any { return gzip.NewWriter(nil) }}
+
+func pack(p packed) (oam.Compression, error) {
+	data, err := json.Marshal(p)
+	if err != nil {
+		return oam.Compression{}, err
+	}
+	var b bytes.Buffer
+	z := packers.Get().(*gzip.Writer)
+	defer packers.Put(z)
+	z.Reset(&b)
+	if _, err := z.Write(data); err != nil {
+		return oam.Compression{}, err
+	}
+	if err := z.Close(); err != nil {
+		return oam.Compression{}, err
+	}
+	return oam.Compression{Type: oam.Gzip, Data: base64.StdEncoding.EncodeToString(b.Bytes())}, nil
+}
+
+// Tracker is the in-memory content of an Application's tracker: as stored, or as it will be
+// when the write under way has ended.
+type Tracker struct {
+	Object    *oam.ResourceTracker // as last seen or written; nil if not created yet
+	Resources []oam.ManagedResource
+	packed
+	// Dirty is set if the tracker does not yet have the latest revision.
+	Dirty bool
+
+	loaded     bool
+	unreadable unreadableTracker
+	// fault is why the content that another manager has written cannot be read.
+	fault error
+	pause controlloop.Backoff // after a failed write
+	news  News
+}
+
+// News is what has become of a tracker otherwise than by a write of this manager that
+// succeeded.
+type News uint8
+
+const (
+	kept News = iota
+	// trackerReplaced: the content is another one than before.
+	Replaced
+	// trackerDeleted: the Application was removed. If an Application with this key exists again, it
+	// is a new one and inherits nothing of the old one's plan, steps or status.
+	Deleted
+)
+
+// TakeNews returns the news since the last call.
+func (r *Tracker) TakeNews() News {
+	news := r.news
+	r.news = kept
+	return news
+}
+
+// replace takes over the content of a tracker. If it cannot be read, nothing changes.
+func (r *Tracker) replace(rt *oam.ResourceTracker) error {
+	p, err := unpackRecord(rt.Spec.Compression)
+	if err != nil {
+		return err
+	}
+	r.Object, r.Resources, r.packed = rt, slices.Clone(rt.Spec.ManagedResources), p
+	return nil
+}
+
+// unreadableTracker is the version of a tracker that could not be read, whether the Application was
+// being deleted then, and the error.
+type unreadableTracker struct {
+	version string
+	deleted bool
+	err     error
+}
+
+func (r *Tracker) Latest() *Stored {
+	if len(r.Revisions) == 0 {
+		return nil
+	}
+	return &r.Revisions[len(r.Revisions)-1]
+}
+
+// ComponentType returns the type of a component in the newest revision that has the component.
+func (r *Tracker) ComponentType(name string) string {
+	for i := len(r.Revisions) - 1; i >= 0; i-- {
+		for j := range r.Revisions[i].Spec.Components {
+			if c := &r.Revisions[i].Spec.Components[j]; c.Name == name {
+				return c.Type
+			}
+		}
+	}
+	return ""
+}
+
+func (r *Tracker) Has(ref plan.Ref) bool {
+	return slices.ContainsFunc(r.Resources, func(m oam.ManagedResource) bool { return RefOf(&m) == ref })
+}
+
+// Revision is one state of an Application that its tracker keeps.
+type Revision struct {
+	Name           string               `json:"name"`
+	PublishVersion string               `json:"publishVersion,omitempty"`
+	Hash           string               `json:"hash"`
+	Created        metav1.Time          `json:"created"`
+	Spec           *oam.ApplicationSpec `json:"spec"`
+}
+
+// Revisions returns the Application's last states that its tracker keeps, oldest first.
+func Revisions(rt *oam.ResourceTracker) ([]Revision, error) {
+	p, err := unpackRecord(rt.Spec.Compression)
+	if err != nil {
+		return nil, fmt.Errorf("tracker %s: %w", rt.Name, err)
+	}
+	out := make([]Revision, len(p.Revisions))
+	for i, r := range p.Revisions {
+		out[i] = Revision{Name: r.Name, PublishVersion: r.PublishVersion, Hash: r.Hash, Created: r.Created, Spec: r.Spec}
+	}
+	return out, nil
+}

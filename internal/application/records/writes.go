@@ -1,0 +1,110 @@
+package records
+
+import (
+	"maps"
+	"slices"
+	"time"
+)
+
+// Writes is what is known of one Application's writes: which are under way, and which failed last
+// time. Writes are named: those of objects by refKey, others by a word.
+type Writes struct {
+	Flight map[string]bool
+	Failed map[string]failedWrite
+	// Answered is the time of the last answer to a write of an object.
+	Answered time.Time
+}
+
+// failedWrite is a write that failed.
+type failedWrite struct {
+	message string
+	// retryAt is when the write may be repeated; zero: not before something has changed.
+	retryAt time.Time
+	times   int
+}
+
+// The backoff of a failed write starts at retryFirst and doubles up to retryMax. Refused writes are
+// retried, too, because the reason for the refusal may have gone.
+const (
+	retryFirst = time.Second
+	retryMax   = 5 * time.Minute
+)
+
+// Start marks a write as under way. It returns false if it is under way already.
+func (w *Writes) Start(name string) bool {
+	if w.Flight[name] {
+		return false
+	}
+	if w.Flight == nil {
+		w.Flight = map[string]bool{}
+	}
+	w.Flight[name] = true
+	return true
+}
+
+// Cancel takes back start.
+func (w *Writes) Cancel(name string) { delete(w.Flight, name) }
+
+// End records the outcome of a write.
+func (w *Writes) End(name string, err error) {
+	delete(w.Flight, name)
+	if err == nil {
+		delete(w.Failed, name)
+		return
+	}
+	if w.Failed == nil {
+		w.Failed = map[string]failedWrite{}
+	}
+	f := w.Failed[name]
+	f.message = err.Error()
+	w.Failed[name] = f
+}
+
+// EndObject records the outcome of a write of an object. If the write failed, endObject returns the
+// delay after which it may be repeated.
+func (w *Writes) EndObject(name string, err error, now time.Time) (delay time.Duration) {
+	w.Answered = now
+	w.End(name, err)
+	if err == nil {
+		return 0
+	}
+	f := w.Failed[name]
+	delay = min(retryFirst<<f.times, retryMax)
+	f.times, f.retryAt = min(f.times+1, 16), now.Add(delay)
+	w.Failed[name] = f
+	return delay
+}
+
+// InFlight reports whether a write is under way.
+func (w *Writes) InFlight(name string) bool { return w.Flight[name] }
+
+// Any reports whether any write is under way. The answers bring the Application back.
+func (w *Writes) Any() bool { return len(w.Flight) > 0 }
+
+// Failure returns why a write failed last time, or an empty string.
+func (w *Writes) Failure(name string) string { return w.Failed[name].message }
+
+// MayRetry reports whether the backoff of a failed write is over.
+func (w *Writes) MayRetry(name string, now time.Time) bool {
+	f, ok := w.Failed[name]
+	return ok && !f.retryAt.IsZero() && !now.Before(f.retryAt)
+}
+
+// Forget drops the failure of a write, or all failures if no name is given.
+func (w *Writes) Forget(names ...string) {
+	if len(names) == 0 {
+		clear(w.Failed)
+	}
+	for _, name := range names {
+		delete(w.Failed, name)
+	}
+}
+
+// Failures returns the messages of the writes that failed, sorted by name.
+func (w *Writes) Failures() []string {
+	out := make([]string, 0, len(w.Failed))
+	for _, name := range slices.Sorted(maps.Keys(w.Failed)) {
+		out = append(out, w.Failed[name].message)
+	}
+	return out
+}

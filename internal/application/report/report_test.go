@@ -1,0 +1,133 @@
+package report
+
+import (
+	"errors"
+	"log/slog"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/apiwriter"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/records"
+)
+
+// statusWriter keeps the statuses that it is given. They are answered by the test.
+type statusWriter struct {
+	apiwriter.Writer
+	written []*oam.Application
+	done    func(apiwriter.Object, error)
+}
+
+func (w *statusWriter) Status(_ apiwriter.Meta, o apiwriter.Object, _ bool, done func(apiwriter.Object, error)) {
+	w.written, w.done = append(w.written, o.(*oam.Application)), done
+}
+
+func (w *statusWriter) Latency() time.Duration { return 0 }
+
+// world is one Application of one component.
+type world struct {
+	*testing.T
+	w     *statusWriter
+	c     *Reporter
+	a     *deploy.State
+	r     State
+	o     *oam.Application
+	now   time.Time
+	wakes []time.Duration
+}
+
+func newWorld(t *testing.T) *world {
+	x := &world{T: t, w: &statusWriter{}, now: time.Unix(1_700_000_000, 0)}
+	x.c = &Reporter{Writer: x.w, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return x.now }, SettleAfter: time.Second}
+	x.a = &deploy.State{Owner: &records.Owner{
+		Key: types.NamespacedName{Namespace: "ns", Name: "shop"}, Post: func(do func()) { do() },
+		WakeAfter: func(after time.Duration) { x.wakes = append(x.wakes, after) },
+	}, Since: x.now}
+	x.a.Tracker.Revisions = []records.Stored{{Name: "shop-v1", Number: 1, Hash: "h", Spec: &oam.ApplicationSpec{}}}
+	x.a.SetPlan(&plan.Plan{Components: []plan.Component{{Name: "web", Workload: -1}}})
+	x.o = &oam.Application{}
+	x.o.Namespace, x.o.Name, x.o.ResourceVersion, x.o.Generation = "ns", "shop", "7", 1
+	return x
+}
+
+// report reports the progress of the component, and returns the status if one was written.
+func (x *world) report(finished, healthy bool) *oam.ApplicationStatus {
+	before := len(x.w.written)
+	p := deploy.Progress{Planned: true, Finished: finished, Settled: finished, Components: make([]deploy.ComponentState, 1)}
+	p.Components[0].Healthy, p.Components[0].Applied = healthy, true
+	x.c.Report(x.a, &x.r, x.o, p)
+	if len(x.w.written) == before {
+		return nil
+	}
+	return &x.w.written[before].Status
+}
+
+func (x *world) answer(version string, err error) {
+	o := x.w.written[len(x.w.written)-1].DeepCopy()
+	o.ResourceVersion = version
+	x.w.done(o, err)
+}
+
+func TestAStatusIsWrittenOnceAChangeHasSettled(t *testing.T) {
+	x := newWorld(t)
+	if s := x.report(false, false); s != nil || len(x.wakes) != 1 || x.wakes[0] != time.Second {
+		t.Fatalf("at once: %+v, wakes %v", s, x.wakes)
+	}
+	x.now = x.now.Add(time.Second)
+	if s := x.report(false, false); s == nil || s.Phase != oam.PhaseRunningWorkflow {
+		t.Fatalf("when it has settled: %+v", s)
+	}
+	x.answer("8", nil)
+	if s := x.report(false, false); s != nil {
+		t.Fatalf("the same again: %+v", s)
+	}
+	// The end is reported at once, on condition of the version after the last write.
+	if s := x.report(true, true); s == nil || s.Phase != oam.PhaseRunning || s.Workflow.Phase != "succeeded" {
+		t.Fatalf("at the end: %+v", s)
+	}
+	if got := x.w.written[1].ResourceVersion; got != "8" {
+		t.Errorf("written on condition of version %s", got)
+	}
+	x.answer("9", nil)
+	if s := x.report(true, false); s == nil || s.Phase != oam.PhaseUnhealthy {
+		t.Fatalf("of a component that is unhealthy: %+v", s)
+	}
+}
+
+func TestAfterAConflictAStatusWaitsForTheWatch(t *testing.T) {
+	x := newWorld(t)
+	x.report(true, true)
+	x.answer("", apierrors.NewConflict(schema.GroupResource{Resource: "applications"}, "shop", errors.New("changed")))
+	if s := x.report(true, true); s != nil {
+		t.Fatalf("before the watch shows another version: %+v", s)
+	}
+	x.o.ResourceVersion = "8"
+	if s := x.report(true, true); s == nil || x.w.written[1].ResourceVersion != "8" {
+		t.Fatal("the status is not written again")
+	}
+}
+
+func TestWhyThereIsNoPlanIsReported(t *testing.T) {
+	for stage, failed := range map[plan.Stage]oam.ConditionType{
+		plan.Parse: oam.ConditionParsed, plan.Policy: oam.ConditionPolicy, plan.Render: oam.ConditionRender,
+	} {
+		x := newWorld(t)
+		x.a.SetPlan(nil)
+		x.a.PlanErr = &plan.Error{Stage: stage, Err: errors.New("no such field")}
+		x.c.Report(x.a, &x.r, x.o, deploy.Progress{})
+		if len(x.w.written) != 1 {
+			t.Fatalf("%v: %d statuses", stage, len(x.w.written))
+		}
+		for _, c := range x.w.written[0].Status.Conditions {
+			if want := c.Type == failed || c.Type == oam.ConditionReady; want != (c.Message != "") {
+				t.Errorf("%v: condition %s says %q", stage, c.Type, c.Message)
+			}
+		}
+	}
+}

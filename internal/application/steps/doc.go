@@ -1,0 +1,15 @@
+// Package steps runs the workflow of an Application that is deployed in steps.
+//
+//	Prepare ──▶ Run ──▶ Advance: flow decides which steps run ──▶ units: planned, merged into the plan
+//	             ▲                                             └▶ actions: reads, writes, requests
+//	             └──────── posted to the Application's key ◀────────── answers
+//
+// What a step has decided and done is stored in the tracker (records.Flow) before the status says
+// so; a manager that is started goes on from there.
+//
+// # Invariants
+//
+//   - A Run belongs to the turns of one Application.
+//   - An action that is not repeated in every turn is carried out once, or again with backoff while
+//     the step waits.
+package steps

@@ -1,0 +1,136 @@
+package steps
+
+import (
+	"encoding/json"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/records"
+	"lockstep.dev/lockstep/internal/application/render"
+)
+
+func TestCommandsOfUsers(t *testing.T) {
+	suspended := func() *oam.WorkflowStatus {
+		return &oam.WorkflowStatus{Suspend: true, Steps: []oam.WorkflowStepStatus{
+			{StepStatus: oam.StepStatus{Name: "one", Type: "suspend", Phase: oam.StepSuspending}},
+			{StepStatus: oam.StepStatus{Name: "two", Type: "suspend", Phase: oam.StepSuspending}},
+		}}
+	}
+	for name, c := range map[string]struct {
+		annotation, last string
+		status, theirs   *oam.WorkflowStatus
+		want             bool
+		suspended        bool
+		resumed          []string
+		terminated       bool
+	}{
+		"no command":                          {status: &oam.WorkflowStatus{}},
+		"a command":                           {annotation: "suspend@1", status: &oam.WorkflowStatus{}, want: true, suspended: true},
+		"a command that was carried out":      {annotation: "suspend@1", last: "suspend@1", status: &oam.WorkflowStatus{}},
+		"the same command, repeated":          {annotation: "suspend@2", last: "suspend@1", status: &oam.WorkflowStatus{}, want: true, suspended: true},
+		"all steps are resumed":               {annotation: "resume@1", status: suspended(), want: true, resumed: []string{"one", "two"}},
+		"one step is resumed":                 {annotation: "resume/two@1", status: suspended(), want: true, resumed: []string{"two"}},
+		"the workflow is terminated":          {annotation: "terminate@1", status: suspended(), want: true, terminated: true},
+		"a workflow that is over":             {annotation: "suspend@1", status: &oam.WorkflowStatus{Finished: true}, want: true},
+		"another client suspends in a status": {status: &oam.WorkflowStatus{}, theirs: &oam.WorkflowStatus{Suspend: true}, want: true, suspended: true},
+		"another client resumes in a status":  {status: suspended(), theirs: &oam.WorkflowStatus{}, want: true, resumed: []string{"one", "two"}},
+		"another client changes nothing":      {status: suspended(), theirs: suspended()},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Runner{Planner: &deploy.Planner{Now: func() time.Time { return time.Unix(1000, 0) }}}
+			a, w := &deploy.State{}, &Run{status: c.status}
+			a.Tracker.Flow = &records.Flow{Command: c.last}
+			got := r.obey(a, w, Command{Annotation: c.annotation, Theirs: func() *oam.WorkflowStatus { return c.theirs }})
+			var resumed []string
+			for step := range a.Tracker.Flow.Resumed {
+				resumed = append(resumed, step)
+			}
+			slices.Sort(resumed)
+			if got != c.want || a.Tracker.Flow.Suspended != c.suspended || !slices.Equal(resumed, c.resumed) || w.status.Terminated != c.terminated {
+				t.Errorf("obeyed %t: %+v, terminated %t", got, a.Tracker.Flow, w.status.Terminated)
+			}
+		})
+	}
+}
+
+func TestComponentsWaitForTheirInputs(t *testing.T) {
+	input := func(from string) []oam.StepInput { return []oam.StepInput{{From: from, ParameterKey: "image"}} }
+	components := []oam.Component{
+		{Name: "free"}, {Name: "fed", Inputs: input("given")}, {Name: "waits", Inputs: input("missing")}, {Name: "after", DependsOn: []string{"waits"}},
+	}
+	ready, waits, err := withInputs(components, map[string]json.RawMessage{"given": json.RawMessage(`"nginx"`)}, nil)
+	if err != nil || len(ready) != 2 || ready[0].Name != "free" || !slices.Equal(waits, []string{"missing"}) {
+		t.Fatalf("ready %v, waits for %q: %v", ready, waits, err)
+	}
+	if fed := ready[1]; fed.Name != "fed" || len(fed.Inputs) != 0 || string(fed.Properties.Raw) != `{"image":"nginx"}` {
+		t.Errorf("%+v", fed)
+	}
+}
+
+// TestTheOrderOfUnitsIsStoredIfOneChangesWhatAnotherMade checks that a manager that is started
+// applies an object as the later of two units wants it.
+func TestTheOrderOfUnitsIsStoredIfOneChangesWhatAnotherMade(t *testing.T) {
+	unit := func(key, hash string) *deployedUnit {
+		return &deployedUnit{key: key, plan: &plan.Plan{Resources: []plan.Resource{{Ref: plan.Ref{Name: "web"}, Hash: hash}}}}
+	}
+	f := &records.Flow{}
+	w := &Run{parts: []*deployedUnit{unit("first", "a"), unit("second", "a")}}
+	if w.keepOrder(f) || f.Parts != nil {
+		t.Errorf("stored %q though both want the same", f.Parts)
+	}
+	w.parts = append(w.parts, unit("third", "b"))
+	if !w.keepOrder(f) || !slices.Equal(f.Parts, []string{"first", "second", "third"}) {
+		t.Errorf("stored %q", f.Parts)
+	}
+	if w.keepOrder(f) {
+		t.Error("stored again")
+	}
+}
+
+func TestAnActionIsCarriedOutOnce(t *testing.T) {
+	now := time.Unix(1000, 0)
+	posted := make(chan func(), 10)
+	r := &Runner{Planner: &deploy.Planner{Now: func() time.Time { return now }, Outside: deploy.NewSlots()}}
+	var wakes []time.Duration
+	a := &deploy.State{Owner: &records.Owner{
+		Post: func(do func()) { posted <- do }, WakeAfter: func(d time.Duration) { wakes = append(wakes, d) },
+	}}
+	w := &Run{answers: map[string]map[string]cachedAnswer{}}
+	x := &action{Action: &render.Action{Key: "read"}, r: r, a: a, w: w, step: "one"}
+	times := 0
+	do := func() (bool, error) {
+		_, ready, err := x.once(func() (render.Answer, error) { times++; return render.Answer{}, errors.New("refused") })
+		return ready, err
+	}
+	for range 2 {
+		if ready, err := do(); ready || err != nil {
+			t.Fatalf("ready %t before an answer: %v", ready, err)
+		}
+	}
+	(<-posted)()
+	for range 2 {
+		if ready, err := do(); !ready || err == nil || times != 1 {
+			t.Fatalf("ready %t, %v, after %d times", ready, err, times)
+		}
+	}
+	// While the step waits, the action is repeated with backoff.
+	for _, backoff := range []time.Duration{2 * time.Second, 4 * time.Second} {
+		r.askAgain(a, w, "one")
+		if got := wakes[len(wakes)-1]; got != backoff {
+			t.Fatalf("repeated after %s, want %s", got, backoff)
+		}
+		now = now.Add(backoff)
+		if ready, _ := do(); ready {
+			t.Fatal("the old answer is taken for the new one")
+		}
+		(<-posted)()
+	}
+	if times != 3 {
+		t.Errorf("carried out %d times", times)
+	}
+}

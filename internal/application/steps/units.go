@@ -1,0 +1,193 @@
+package steps
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	oam "lockstep.dev/lockstep/api/core.oam.dev/v1beta1"
+	"lockstep.dev/lockstep/internal/application/definitions"
+	"lockstep.dev/lockstep/internal/application/deploy"
+	"lockstep.dev/lockstep/internal/application/flow"
+	"lockstep.dev/lockstep/internal/application/plan"
+	"lockstep.dev/lockstep/internal/application/records"
+)
+
+// deploy returns the part of a unit. It creates the part if there is none, and otherwise plans it
+// again if needed.
+func (c *Runner) deploy(a *deploy.State, w *Run, key string, unit plan.DeployUnit) *deployedUnit {
+	for _, p := range w.parts {
+		if p.key == key {
+			if p.plan == nil {
+				p.unit = unit // the unit may have been unknown before
+			}
+			c.replanPart(a, w, p)
+			return p
+		}
+	}
+	p := &deployedUnit{key: key, unit: unit}
+	w.parts = append(w.parts, p)
+	c.replanPart(a, w, p)
+	return p
+}
+
+// replanPart makes a part's plan if there is none, or if inputs that components wait for have
+// arrived.
+func (c *Runner) replanPart(a *deploy.State, w *Run, p *deployedUnit) {
+	if p.plan != nil && len(p.waits) == 0 {
+		return
+	}
+	spec, err := p.unit.Spec(w.input.Spec)
+	if err != nil {
+		p.err = &plan.Error{Stage: plan.Policy, Err: err}
+		return
+	}
+	spec.Components, p.waits, err = withInputs(spec.Components, a.Tracker.Flow.Outputs, w.context())
+	if err != nil {
+		p.err = &plan.Error{Stage: plan.Parse, Err: err}
+		return
+	}
+	// Policies that make objects are deployed once (policiesPart), not with every step.
+	spec.Policies = slices.DeleteFunc(spec.Policies, func(p oam.AppPolicy) bool { return !plan.BuiltIn(p.Type) })
+	data, err := json.Marshal(spec.Components)
+	if err != nil {
+		p.err = err
+		return
+	}
+	if hash := plan.Hash(data); p.plan == nil && p.err == nil || hash != p.inputs || retried(p.err) {
+		p.inputs = hash
+		in := w.input
+		in.Spec = spec
+		made, err := c.Make(a, &in)
+		p.err = err
+		if err == nil {
+			p.plan, w.stale = made, true
+		}
+	}
+}
+
+// retried reports whether a planning error may go away without a change of the Application.
+func retried(err error) bool {
+	return errors.Is(err, definitions.ErrNotFound) || errors.Is(err, plan.ErrNoCluster) || errors.Is(err, plan.ErrNotYet) || errors.Is(err, deploy.ErrChart) || errors.Is(err, deploy.ErrAskedAgain)
+}
+
+// withInputs returns the components whose inputs are all available, with the inputs filled in, and
+// the inputs that the other components wait for. A component that depends on a waiting component
+// waits, too.
+func withInputs(components []oam.Component, outputs map[string]json.RawMessage, context map[string]any) (ready []oam.Component, waits []string, _ error) {
+	value := func(from string) (any, bool) {
+		if v, ok := flow.Value(outputs, from); ok {
+			return v, true
+		}
+		if path, ok := strings.CutPrefix(from, "context."); ok {
+			data, err := json.Marshal(context)
+			if err != nil {
+				return nil, false
+			}
+			return flow.Value(map[string]json.RawMessage{"context": data}, "context."+path)
+		}
+		return nil, false
+	}
+	waiting := map[string]bool{}
+	for i := range components {
+		for _, in := range components[i].Inputs {
+			if _, ok := value(in.From); !ok {
+				waiting[components[i].Name] = true
+				waits = append(waits, in.From)
+			}
+		}
+	}
+	for again := true; again; {
+		again = false
+		for i := range components {
+			name := components[i].Name
+			if !waiting[name] && slices.ContainsFunc(components[i].DependsOn, func(d string) bool { return waiting[d] }) {
+				waiting[name], again = true, true
+			}
+		}
+	}
+	for i := range components {
+		comp := components[i]
+		if waiting[comp.Name] {
+			continue
+		}
+		if len(comp.Inputs) > 0 {
+			properties, err := flow.WithInputs(rawOf(comp.Properties), comp.Inputs, value)
+			if err != nil {
+				return nil, nil, fmt.Errorf("component %s: %w", comp.Name, err)
+			}
+			comp.Properties, comp.Inputs = &runtime.RawExtension{Raw: properties}, nil
+		}
+		ready = append(ready, comp)
+	}
+	return ready, waits, nil
+}
+
+// resume restores the parts and objects that are deployed so far, after a restart of the manager.
+func (c *Runner) resume(a *deploy.State, w *Run) {
+	f := a.Tracker.Flow
+	for _, key := range f.Parts {
+		if unit, ok := f.Units[key]; ok {
+			c.deploy(a, w, key, unit)
+		} else if s := w.program.Step(key); s != nil {
+			c.resumeStep(a, w, s, true)
+		}
+	}
+	if status := w.status; status != nil {
+		for i := range status.Steps {
+			started := func(st *oam.StepStatus) {
+				if s := w.program.Step(st.Name); s != nil && st.Phase != oam.StepPending && st.Phase != oam.StepSkipped {
+					c.resumeStep(a, w, s, f.Resumed[s.Name] || flow.Ended(st))
+				}
+			}
+			started(&status.Steps[i].StepStatus)
+			for j := range status.Steps[i].SubSteps {
+				started(&status.Steps[i].SubSteps[j])
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(f.Units)) {
+		c.deploy(a, w, key, f.Units[key])
+	}
+	for _, ref := range slices.Sorted(maps.Keys(f.Made)) {
+		data, ok := f.Taken[ref]
+		if !ok {
+			data, ok = a.Tracker.Applied[ref]
+		}
+		if ok {
+			for i := range a.Tracker.Resources {
+				if m := &a.Tracker.Resources[i]; records.RefKey(records.RefOf(m)) == ref {
+					r := plan.Resource{Ref: records.RefOf(m), JSON: data, Hash: plan.Hash(data), Step: f.Made[ref], TraitIndex: -1}
+					w.opened.Policies.Treat(&r)
+					w.made = append(w.made, r)
+				}
+			}
+		}
+	}
+}
+
+// resumeStep restores the unit that a step has deployed. consented means that the step does not
+// wait for a user's consent any more.
+func (c *Runner) resumeStep(a *deploy.State, w *Run, s *flow.Step, consented bool) {
+	if !nativeStep(s.Type) || slices.ContainsFunc(w.parts, func(p *deployedUnit) bool { return p.key == s.Name }) {
+		return
+	}
+	f := a.Tracker.Flow
+	properties, err := flow.WithInputs(rawOf(s.Properties), s.Inputs, func(from string) (any, bool) { return flow.Value(f.Outputs, from) })
+	var unit plan.DeployUnit
+	var pause *flow.Pause
+	if err == nil {
+		unit, pause, err = c.nativeUnit(w, s, properties)
+	}
+	switch {
+	case err != nil: // what it has deployed is unknown
+		w.parts = append(w.parts, &deployedUnit{key: s.Name, err: err})
+	case pause == nil || consented:
+		c.deploy(a, w, s.Name, unit)
+	}
+}
