@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -31,7 +32,7 @@ type nodePod struct {
 	create       *engine.CreatePod // nil if the pod was found, not created by this run
 	pod          *corev1.Pod       // the pod to create; nil once it exists
 	queue        string
-	gang         string // key of the gang in which it was requested
+	gang         string          // key of the gang in which it was requested
 	phase        corev1.PodPhase // as the watch showed it last
 	replacing    bool            // the pod is being deleted, to be created again
 	deleted      bool            // its deletion was requested
@@ -71,7 +72,8 @@ func (c *Controller) startWaiting(r *record) {
 	if len(r.waiting) == 0 || r.first != firstNone || !c.refusalOver(r) {
 		return
 	}
-	if !c.Leads && wantsGang(r.waiting) {
+	inGang := func(create engine.CreatePod) bool { return gangOf(&create.Template.Metadata) != "" }
+	if !c.Leads && slices.ContainsFunc(r.waiting, inGang) {
 		c.leaveToLeader(r)
 		return
 	}
@@ -142,15 +144,6 @@ func gangOf(m *wf.Metadata) string {
 		return g
 	}
 	return m.Labels[wf.KeyGang]
-}
-
-func wantsGang(list []engine.CreatePod) bool {
-	for i := range list {
-		if gangOf(&list[i].Template.Metadata) != "" {
-			return true
-		}
-	}
-	return false
 }
 
 // gangKey identifies the pods that are requested together.
